@@ -1,0 +1,1 @@
+//! A key-value service that speaks the memcached protocol.

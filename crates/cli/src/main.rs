@@ -1,0 +1,2 @@
+//! The `tailplane` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The elastic thread: a state machine of six steps.

@@ -1,0 +1,1 @@
+//! How control crosses between dataplane and application: event and call arrays.

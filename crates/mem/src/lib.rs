@@ -1,0 +1,1 @@
+//! Mbufs and per-core pools over one huge-page region.

@@ -1,0 +1,1 @@
+//! NIC drivers and the middleware around them.

@@ -1,0 +1,1 @@
+//! Seeded simulation of hosts that run the real stack and dataplane.
