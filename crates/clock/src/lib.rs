@@ -11,8 +11,8 @@
 //! ```
 #![cfg_attr(not(feature = "std"), no_std)]
 
-pub use core::time::Duration;
 use core::ops::{Add, AddAssign, Sub};
+pub use core::time::Duration;
 
 /// A moment, in nanoseconds since an origin that the clock chooses (boot, or the start of a
 /// simulation). Totally ordered; arithmetic saturates, so that no peer-supplied delay overflows it.
@@ -156,7 +156,10 @@ mod tests {
     fn arithmetic_saturates() {
         assert_eq!(Instant::FAR_FUTURE + Duration::from_secs(1), Instant::FAR_FUTURE);
         assert_eq!(Instant::ZERO - Duration::from_secs(1), Instant::ZERO);
-        assert_eq!(Instant::from_micros(3).since(Instant::from_micros(1)), Duration::from_micros(2));
+        assert_eq!(
+            Instant::from_micros(3).since(Instant::from_micros(1)),
+            Duration::from_micros(2)
+        );
         assert_eq!(Instant::from_micros(1).since(Instant::from_micros(3)), Duration::ZERO);
     }
 
