@@ -1,1 +1,83 @@
-//! Mbufs and per-core pools over one huge-page region.
+//! Packet memory: mbufs and per-core pools over one region of huge pages (IX §4.2).
+//!
+//! A [`Region`] is one contiguous mapping, cut into chunks of [`CHUNK_SIZE`] bytes, each of which
+//! carries its own bookkeeping in its first cache line. Every elastic thread has a [`Pool`]: a
+//! last-in first-out list of free chunks, a few instructions to allocate and to free, no atomics.
+//! Pools of one region trade batches of chunks through a depot, so that frames which travel to
+//! another core do not drain the one they came from.
+//!
+//! ```
+//! use tailplane_mem::{Pool, Region};
+//! let region = Region::heap(128);
+//! let mut pool = Pool::new(&region, 64);
+//! let mut mbuf = pool.alloc().expect("a fresh pool has chunks");
+//! mbuf.append(b"payload").expect("a chunk holds a frame");
+//! assert_eq!(mbuf.bytes(), b"payload");
+//! pool.free(mbuf);
+//! ```
+//!
+//! # Who holds a chunk
+//!
+//! Exactly one of these at any time, each a type that must be in hand:
+//! - a [`Pool`] or the depot: free;
+//! - an [`Mbuf`]: one owner reads and writes it;
+//! - the NIC, for reception: the pool lent its address out ([`Pool::lend`]) and takes it back by
+//!   address ([`Pool::take_back`]);
+//! - a [`TxFrame`] (the NIC's claim during transmission), alone or together with a [`Retained`]
+//!   (the stack's claim until the peer acknowledges). The bytes are read-only while both exist.
+#![cfg_attr(not(feature = "std"), no_std)]
+extern crate alloc;
+
+mod pool;
+mod region;
+mod unsafe_chunk;
+mod unsafe_depot;
+mod unsafe_region;
+
+pub use pool::{Pool, PoolStats};
+pub use region::{HugePages, RegionError};
+pub use unsafe_chunk::{Mbuf, MbufQueue, NoRoom, Retained, RetainedQueue, TxFrame, TxMeta};
+pub use unsafe_region::Region;
+
+/// Bytes of one chunk. AF_XDP's aligned mode wants a power of two from 2,048 to the page size.
+pub const CHUNK_SIZE: usize = 2048;
+/// Bytes at the start of a chunk that hold its bookkeeping: one cache line. AF_XDP is told so
+/// (`headroom` of the UMEM) and never writes there.
+pub const CHUNK_HEADER: usize = 64;
+/// Where a received frame starts in its chunk: bookkeeping, then the kernel's fixed
+/// `XDP_PACKET_HEADROOM`.
+pub const RX_HEADROOM: usize = CHUNK_HEADER + 256;
+/// Where the payload of a frame to send starts: room for Ethernet, IPv4 and TCP with all options
+/// before it, on a cache line's boundary.
+pub const TX_HEADROOM: usize = CHUNK_HEADER + 128;
+
+/// No chunk is free. The caller drops what it wanted to store, and counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exhausted;
+
+impl core::fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the packet memory is exhausted: raise `memory.chunks` or lower the load")
+    }
+}
+
+impl core::error::Error for Exhausted {}
+
+/// An address that the NIC returned but does not hold: outside the region, or of a chunk that was
+/// not lent. The driver counts it and goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadAddress(
+    /// The offset in the region, in bytes.
+    pub u64,
+);
+
+impl core::fmt::Display for BadAddress {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "the device returned address {:#x}, which it does not hold", self.0)
+    }
+}
+
+impl core::error::Error for BadAddress {}
+
+#[cfg(test)]
+mod tests;

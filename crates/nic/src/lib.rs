@@ -1,1 +1,167 @@
-//! NIC drivers and the middleware around them.
+//! NIC drivers: bursts of frames in and out of one queue pair (DESIGN: `Nic`).
+//!
+//! A driver is polled by exactly one elastic thread. Time and memory are parameters; nothing here
+//! has a thread of its own. Middleware (pcap writer, fault injector, tracer) wraps any driver and
+//! is a driver itself.
+//!
+//! Drivers: `loopback` (two ends in one thread), `shm` (two dataplanes joined by shared memory),
+//! `af_xdp` (Linux, any NIC). Building without `std` leaves the trait and `loopback`.
+#![cfg_attr(not(feature = "std"), no_std)]
+extern crate alloc;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use clock::Instant;
+use mem::{Mbuf, Pool, TxFrame};
+use wire::MacAddr;
+
+/// What a driver can do, and what it asks of the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The driver's name, as printed in conditions: `af_xdp`, `shm`, `loopback`.
+    pub driver: &'static str,
+    /// The mode that is active, as printed in conditions: `copy`, `zero-copy`, `native`, …
+    pub mode: &'static str,
+    /// The link address of the queue's port.
+    pub mac: MacAddr,
+    /// Largest frame, in bytes, with the Ethernet header and without the frame check sequence.
+    pub max_frame_bytes: usize,
+    /// Received checksums have been verified by the device or the path is memory that cannot
+    /// corrupt them; where false, the stack verifies.
+    pub rx_checksums_verified: bool,
+    /// Frames that a burst should not exceed on transmission.
+    pub tx_ring_frames: usize,
+}
+
+/// Counters of one queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NicStats {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Frames dropped for want of a buffer to receive into.
+    pub rx_no_buffer: u64,
+    /// Frames that the device dropped (ring full, and the like), where it tells.
+    pub rx_dropped: u64,
+    /// Descriptors that the device returned without holding them, or that made no sense.
+    pub rx_bad_descriptors: u64,
+    /// Frames handed to the device.
+    pub tx_frames: u64,
+    /// Bytes handed to the device.
+    pub tx_bytes: u64,
+    /// Frames that the driver could not send and dropped.
+    pub tx_dropped: u64,
+    /// Times that the device had to be told by a system call to go on.
+    pub wakeups: u64,
+}
+
+/// What arming a driver for sleep found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// There is work: do not sleep.
+    HasWork,
+    /// Nothing to do. The thread may sleep until the driver's descriptor is readable (or, where it
+    /// has none, for a bounded time).
+    Quiet,
+}
+
+/// One queue pair of a network device.
+///
+/// Ownership: a frame handed to [`transmit`](Nic::transmit) belongs to the driver until
+/// [`reclaim`](Nic::reclaim) returned it to the pool (`Pool::complete` or
+/// `Pool::complete_address`); a received mbuf belongs to the caller.
+pub trait Nic {
+    /// Step 1: appends at most `limit` received frames to `out`, oldest first, and refills the
+    /// receive ring from `pool` in bulk. Answers how many. A frame for which there is no buffer is
+    /// dropped and counted. Never blocks; never allocates beyond `out`'s capacity plus `limit`.
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize;
+
+    /// Step 6: takes frames from the front of `frames` in order, as many as the transmit ring has
+    /// room for, and makes sure that the device sends all that it holds. Answers how many it took.
+    /// Called with no frames it still tells the device to go on, where it stopped half way.
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize;
+
+    /// Step 6, in a separate pass: returns the chunks of frames that have been sent. Answers how
+    /// many.
+    fn reclaim(&mut self, pool: &mut Pool) -> usize;
+
+    /// What the driver can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Counters so far.
+    fn stats(&self) -> NicStats;
+
+    /// Frames that wait in the receive ring, where that can be told cheaply: the queue depth that
+    /// the control plane watches (IX §4.6).
+    fn rx_backlog(&self) -> usize {
+        0
+    }
+
+    /// The next moment at which the driver itself will have something to do without the device's
+    /// help (a frame that a fault injector delays, say).
+    fn next_event(&self) -> Option<Instant> {
+        None
+    }
+
+    /// First phase of going to sleep: asks the device to signal, then looks once more.
+    fn arm(&mut self) -> Armed {
+        Armed::HasWork
+    }
+
+    /// Undoes [`arm`](Nic::arm).
+    fn disarm(&mut self) {}
+
+    /// The descriptor that becomes readable when an armed device has work.
+    #[cfg(feature = "std")]
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl<N: Nic + ?Sized> Nic for alloc::boxed::Box<N> {
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize {
+        (**self).receive(now, pool, out, limit)
+    }
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+        (**self).transmit(now, pool, frames)
+    }
+    fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        (**self).reclaim(pool)
+    }
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+    fn stats(&self) -> NicStats {
+        (**self).stats()
+    }
+    fn rx_backlog(&self) -> usize {
+        (**self).rx_backlog()
+    }
+    fn next_event(&self) -> Option<Instant> {
+        (**self).next_event()
+    }
+    fn arm(&mut self) -> Armed {
+        (**self).arm()
+    }
+    fn disarm(&mut self) {
+        (**self).disarm()
+    }
+    #[cfg(feature = "std")]
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        (**self).wait_fd()
+    }
+}

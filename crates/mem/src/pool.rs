@@ -1,0 +1,211 @@
+//! A core's own free chunks.
+//!
+//! Last in, first out: the chunk that was freed last is the one whose lines are still in the cache.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+
+use crate::unsafe_chunk::{ChunkState, Mbuf, TxFrame};
+use crate::unsafe_depot::BATCH;
+use crate::{BadAddress, Exhausted, Region};
+
+/// What a pool has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Allocations that found no free chunk here nor in the depot.
+    pub exhausted: u64,
+    /// Chunks of another region that were given to this pool; they are lost to both.
+    pub foreign: u64,
+}
+
+/// A core's free chunks, in front of the region's depot.
+#[derive(Debug)]
+pub struct Pool {
+    free: Vec<NonNull<u8>>,
+    /// Free chunks beyond which a batch goes back to the depot.
+    high_water: usize,
+    region: Arc<Region>,
+    stats: PoolStats,
+}
+
+impl Pool {
+    /// A pool that keeps up to `keep` free chunks to itself (at least two batches).
+    pub fn new(region: &Arc<Region>, keep: usize) -> Self {
+        let high_water = keep.max(2 * BATCH);
+        let free = Vec::with_capacity(high_water + BATCH);
+        let mut pool =
+            Self { free, high_water, region: Arc::clone(region), stats: PoolStats::default() };
+        let want = keep.min(high_water);
+        pool.region.depot.with(|depot| {
+            let keep_from = depot.len().saturating_sub(want);
+            pool.free.extend(depot.drain(keep_from..));
+        });
+        pool
+    }
+
+    /// The region whose chunks these are.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Takes a free chunk as an empty mbuf with [`TX_HEADROOM`](crate::TX_HEADROOM) before it.
+    ///
+    /// # Errors
+    /// [`Exhausted`] where neither this pool nor the depot has one; counted.
+    #[inline]
+    pub fn alloc(&mut self) -> Result<Mbuf, Exhausted> {
+        match self.free.pop() {
+            Some(chunk) => Ok(Mbuf::adopt(chunk)),
+            None => self.alloc_from_depot(),
+        }
+    }
+
+    #[cold]
+    fn alloc_from_depot(&mut self) -> Result<Mbuf, Exhausted> {
+        let free = &mut self.free;
+        self.region.depot.try_with(|depot| {
+            let keep_from = depot.len().saturating_sub(BATCH);
+            free.extend(depot.drain(keep_from..));
+        });
+        match self.free.pop() {
+            Some(chunk) => Ok(Mbuf::adopt(chunk)),
+            None => {
+                self.stats.exhausted += 1;
+                Err(Exhausted)
+            }
+        }
+    }
+
+    /// Gives a chunk back.
+    #[inline]
+    pub fn free(&mut self, mbuf: Mbuf) {
+        self.put(mbuf.into_chunk());
+    }
+
+    #[inline]
+    fn put(&mut self, chunk: NonNull<u8>) {
+        if self.region.offset_of(chunk).is_none() {
+            self.stats.foreign += 1;
+            return;
+        }
+        ChunkState::set(chunk, ChunkState::FREE);
+        self.free.push(chunk);
+        if self.free.len() >= self.high_water + BATCH {
+            self.spill();
+        }
+    }
+
+    #[cold]
+    fn spill(&mut self) {
+        let free = &mut self.free;
+        let keep_from = free.len() - BATCH;
+        let spilt = self.region.depot.try_with(|depot| depot.extend(free.drain(keep_from..)));
+        if spilt.is_none() {
+            // The depot is busy: keep the surplus, and allow for it once.
+            self.free.reserve(BATCH);
+        }
+    }
+
+    /// Chunks that this pool can hand out without visiting the depot.
+    pub fn free_len(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Chunks free here and in the depot; the latter is a snapshot.
+    pub fn available(&self) -> usize {
+        self.free.len() + self.region.depot_len()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> PoolStats {
+        self.stats
+    }
+
+    /// Lends a chunk to the NIC for reception and answers its address in the region.
+    ///
+    /// # Errors
+    /// The mbuf comes back where it is of another region.
+    #[inline]
+    pub fn lend(&self, mbuf: Mbuf) -> Result<u64, Mbuf> {
+        let Some(address) = self.region.offset_of(mbuf.chunk()) else { return Err(mbuf) };
+        let chunk = mbuf.into_chunk();
+        ChunkState::set(chunk, ChunkState::LENT);
+        Ok(address)
+    }
+
+    /// Takes back a chunk that [`lend`](Self::lend) gave out, with `len` bytes of a frame that
+    /// starts at `address`.
+    ///
+    /// # Errors
+    /// [`BadAddress`] where the address is not of a lent chunk, or the frame does not fit it.
+    #[inline]
+    pub fn take_back(&self, address: u64, len: usize) -> Result<Mbuf, BadAddress> {
+        let chunk = self.region.chunk_at(address).ok_or(BadAddress(address))?;
+        if ChunkState::get(chunk) != ChunkState::LENT {
+            return Err(BadAddress(address));
+        }
+        let head = address as usize & (crate::CHUNK_SIZE - 1);
+        if head < crate::CHUNK_HEADER || head + len > crate::CHUNK_SIZE {
+            return Err(BadAddress(address));
+        }
+        let mut mbuf = Mbuf::adopt(chunk);
+        mbuf.set_window(head, len);
+        Ok(mbuf)
+    }
+
+    /// Hands a frame to the NIC by address: (offset in the region, length in bytes).
+    ///
+    /// # Errors
+    /// The frame comes back where it is of another region.
+    #[inline]
+    pub fn post(&self, frame: TxFrame) -> Result<(u64, usize), TxFrame> {
+        let Some(base) = self.region.offset_of(frame.chunk()) else { return Err(frame) };
+        let posted = (base + frame.head() as u64, frame.len());
+        frame.forget_in_nic();
+        Ok(posted)
+    }
+
+    /// The NIC has sent the frame at `address` (any byte of its chunk): its claim ends.
+    ///
+    /// # Errors
+    /// [`BadAddress`] where the chunk there was not in transmission.
+    #[inline]
+    pub fn complete_address(&mut self, address: u64) -> Result<(), BadAddress> {
+        let chunk = self.region.chunk_at(address).ok_or(BadAddress(address))?;
+        match ChunkState::get(chunk) {
+            ChunkState::TX => self.put(chunk),
+            ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
+            _ => return Err(BadAddress(address)),
+        }
+        Ok(())
+    }
+
+    /// The NIC has sent `frame`: its claim ends.
+    #[inline]
+    pub fn complete(&mut self, frame: TxFrame) {
+        let chunk = frame.chunk();
+        frame.forget_in_nic();
+        match ChunkState::get(chunk) {
+            ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
+            _ => self.put(chunk),
+        }
+    }
+
+    /// The stack needs the bytes no more. The chunk is free now, or once the NIC is done with it.
+    #[inline]
+    pub fn release(&mut self, retained: crate::Retained) {
+        let chunk = retained.into_chunk();
+        match ChunkState::get(chunk) {
+            ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::TX),
+            _ => self.put(chunk),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let free = &mut self.free;
+        self.region.depot.with(|depot| depot.append(free));
+    }
+}

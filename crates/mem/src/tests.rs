@@ -1,0 +1,191 @@
+//! Pools lose nothing, and refuse what is not theirs.
+
+use super::*;
+
+fn pool(chunks: u32) -> Pool {
+    Pool::new(&Region::heap(chunks), chunks as usize)
+}
+
+#[test]
+fn exhaustion_is_an_error_and_counted() {
+    let mut pool = pool(2);
+    let first = pool.alloc().expect("first");
+    let second = pool.alloc().expect("second");
+    assert_eq!(pool.alloc().err(), Some(Exhausted));
+    assert_eq!(pool.stats().exhausted, 1);
+    pool.free(first);
+    pool.free(second);
+    assert_eq!(pool.available(), 2);
+}
+
+#[test]
+fn windows_never_leave_the_chunk() {
+    let mut pool = pool(1);
+    let mut mbuf = pool.alloc().expect("a chunk");
+    assert_eq!(mbuf.headroom(), TX_HEADROOM - CHUNK_HEADER);
+    assert!(mbuf.prepend(mbuf.headroom() + 1).is_err());
+    assert!(mbuf.extend(mbuf.tailroom() + 1).is_err());
+    let all = mbuf.tailroom();
+    mbuf.extend(all).expect("all of the tail").fill(7);
+    assert_eq!(mbuf.len(), CHUNK_SIZE - TX_HEADROOM);
+    mbuf.advance(usize::MAX);
+    assert!(mbuf.is_empty());
+    assert_eq!(mbuf.reset(CHUNK_HEADER - 1), Err(NoRoom));
+    assert_eq!(mbuf.reset(CHUNK_SIZE + 1), Err(NoRoom));
+    pool.free(mbuf);
+}
+
+#[test]
+fn the_device_can_return_only_what_it_holds() {
+    let mut pool = pool(2);
+    let mbuf = pool.alloc().expect("a chunk");
+    let address = pool.lend(mbuf).expect("of this region");
+    assert!(pool.take_back(1 << 40, 64).is_err(), "outside the region");
+    assert!(pool.take_back(address + RX_HEADROOM as u64, CHUNK_SIZE).is_err(), "too long");
+    assert!(pool.take_back(address, 64).is_err(), "inside the bookkeeping");
+    let mbuf = pool.take_back(address + RX_HEADROOM as u64, 64).expect("lent");
+    assert_eq!(mbuf.len(), 64);
+    assert!(pool.take_back(address + RX_HEADROOM as u64, 64).is_err(), "returned twice");
+    assert!(pool.complete_address(address).is_err(), "was never sent");
+    pool.free(mbuf);
+    assert_eq!(pool.available(), 2);
+}
+
+#[test]
+fn a_segment_is_free_when_sent_and_acknowledged_in_either_order() {
+    for acknowledged_first in [true, false] {
+        let mut pool = pool(1);
+        let mut mbuf = pool.alloc().expect("a chunk");
+        mbuf.append(b"data").expect("fits");
+        let mut segment = mbuf.retain(TxMeta { len: 4, ..TxMeta::default() });
+        let frame = segment
+            .transmit(3, |front, payload| {
+                assert_eq!(payload, b"data");
+                front.copy_from_slice(b"hdr");
+            })
+            .expect("room for three bytes");
+        assert_eq!(frame.bytes(), b"hdrdata");
+        assert!(segment.is_in_nic());
+        assert!(segment.transmit(3, |_, _| ()).is_err(), "the device reads it");
+        let (address, len) = pool.post(frame).expect("of this region");
+        assert_eq!(len, 7);
+        if acknowledged_first {
+            pool.release(segment);
+            assert_eq!(pool.available(), 0);
+            pool.complete_address(address).expect("in transmission");
+        } else {
+            pool.complete_address(address).expect("in transmission");
+            assert_eq!(pool.available(), 0);
+            pool.release(segment);
+        }
+        assert_eq!(pool.available(), 1);
+        assert!(pool.complete_address(address).is_err(), "completed twice");
+    }
+}
+
+#[test]
+fn queues_keep_order_and_contents() {
+    let mut pool = pool(8);
+    let mut queue = MbufQueue::default();
+    for value in 0..5u8 {
+        let mut mbuf = pool.alloc().expect("a chunk");
+        mbuf.append(&[value; 3]).expect("fits");
+        mbuf.tag = value as u32;
+        queue.push(mbuf);
+    }
+    let seen: Vec<u8> = queue.iter().map(|frame| frame[0]).collect();
+    assert_eq!(seen, [0, 1, 2, 3, 4]);
+    for value in 0..5u8 {
+        let mbuf = queue.pop().expect("five were pushed");
+        assert_eq!((mbuf.bytes(), mbuf.tag), (&[value; 3][..], value as u32));
+        pool.free(mbuf);
+    }
+    assert!(queue.pop().is_none() && queue.is_empty());
+    assert_eq!(pool.available(), 8);
+}
+
+#[test]
+fn retained_queues_keep_order() {
+    let mut pool = pool(4);
+    let mut queue = RetainedQueue::default();
+    for seq in 0..4 {
+        let mut mbuf = pool.alloc().expect("a chunk");
+        mbuf.append(&[0; 10]).expect("fits");
+        queue.push(mbuf.retain(TxMeta { seq, len: 10, ..TxMeta::default() }));
+    }
+    queue.with_front(|segment| segment.trim_front(4));
+    let mut seen = Vec::new();
+    queue.for_each_while(|segment| {
+        seen.push((segment.meta().seq, segment.payload().len()));
+        segment.meta().seq < 2
+    });
+    assert_eq!(seen, [(0, 6), (1, 10), (2, 10)]);
+    while let Some(segment) = queue.pop() {
+        pool.release(segment);
+    }
+    assert_eq!(pool.available(), 4);
+}
+
+#[test]
+fn pools_trade_through_the_depot() {
+    let region = Region::heap(512);
+    let mut giver = Pool::new(&region, 256);
+    let mut taker = Pool::new(&region, 128);
+    // All that one allocates the other frees, as when packets are forwarded between cores.
+    for _ in 0..20 {
+        let batch: Vec<Mbuf> = (0..100).map(|_| giver.alloc().expect("recycled")).collect();
+        for mbuf in batch {
+            taker.free(mbuf);
+        }
+    }
+    assert_eq!(giver.free_len() + taker.free_len() + region.depot_len(), 512);
+    assert_eq!(giver.stats().exhausted, 0);
+}
+
+#[test]
+fn chunks_of_another_region_are_refused() {
+    let mut ours = pool(2);
+    let mut theirs = pool(2);
+    let mbuf = theirs.alloc().expect("a chunk");
+    let mbuf = ours.lend(mbuf).expect_err("not ours to lend");
+    ours.free(mbuf);
+    assert_eq!(ours.stats().foreign, 1);
+    assert_eq!(ours.available(), 2);
+}
+
+#[cfg(feature = "std")]
+#[test]
+fn cores_share_a_region_without_loss() {
+    let region = Region::heap(1024);
+    std::thread::scope(|scope| {
+        for core in 0..4u8 {
+            let region = &region;
+            scope.spawn(move || {
+                let mut pool = Pool::new(region, 128);
+                for round in 0..if cfg!(miri) { 3 } else { 300 } {
+                    let mut held = Vec::new();
+                    while held.len() < 200
+                        && let Ok(mut mbuf) = pool.alloc()
+                    {
+                        mbuf.append(&[core; 32]).expect("fits");
+                        held.push(mbuf);
+                    }
+                    for mbuf in held {
+                        assert_eq!(mbuf.bytes(), [core; 32], "round {round}");
+                        pool.free(mbuf);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(region.depot_len(), 1024);
+}
+
+#[cfg(all(feature = "std", not(miri)))]
+#[test]
+fn a_mapped_region_has_a_file_and_whole_pages() {
+    let region = Region::map(3, HugePages::No).expect("normal pages");
+    assert_eq!(region.chunks(), 4);
+    assert!(region.memfd().is_some() && !region.is_huge());
+    assert!(Region::map(0, HugePages::No).is_err());
+}

@@ -1,0 +1,546 @@
+//! A chunk's bookkeeping, and the types that hold a chunk.
+//!
+//! This module holds `unsafe` because it turns a chunk's address into references. The argument is
+//! the same everywhere: each type below is the only one through which its bytes can be reached, is
+//! neither `Clone` nor constructible outside this crate, and the region outlives every chunk that
+//! is not back in the depot (see `unsafe_region`). While a [`TxFrame`] and a [`Retained`] share a
+//! chunk both only read; both are `!Send`, so their state byte needs no atomics.
+#![allow(unsafe_code)]
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::slice;
+
+use crate::{CHUNK_HEADER, CHUNK_SIZE, TX_HEADROOM};
+
+/// What the stack remembers of a segment that waits for its acknowledgment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxMeta {
+    /// When it was last sent, in nanoseconds.
+    pub sent_at_ns: u64,
+    /// Un-folded checksum of the payload, so that sending again need not read it.
+    pub payload_sum: u64,
+    /// First sequence number.
+    pub seq: u32,
+    /// Payload bytes.
+    pub len: u16,
+    /// TCP flags that it carries beside ACK (SYN, FIN, PSH).
+    pub flags: u8,
+    /// Times that it was sent.
+    pub transmissions: u8,
+}
+
+/// The first cache line of a chunk.
+#[repr(C)]
+struct Header {
+    next: Option<NonNull<u8>>,
+    meta: TxMeta,
+    /// Where the payload starts and how long it is: what `Retained` can see.
+    payload_head: u16,
+    payload_len: u16,
+    state: u8,
+}
+
+const _: () = assert!(size_of::<Header>() <= CHUNK_HEADER);
+const _: () = assert!(CHUNK_SIZE <= u16::MAX as usize);
+
+fn header(chunk: NonNull<u8>) -> NonNull<Header> {
+    chunk.cast()
+}
+
+/// Who holds a chunk, kept in the chunk so that what a device returns can be checked.
+pub(crate) struct ChunkState;
+
+impl ChunkState {
+    pub(crate) const FREE: u8 = 0;
+    /// With the NIC, to receive into.
+    pub(crate) const LENT: u8 = 1;
+    /// With the NIC, being sent.
+    pub(crate) const TX: u8 = 2;
+    /// Held by the stack until acknowledged; not with the NIC.
+    pub(crate) const RETAINED: u8 = 3;
+    /// Both.
+    pub(crate) const TX_RETAINED: u8 = 4;
+    /// In an mbuf.
+    pub(crate) const MBUF: u8 = 5;
+
+    #[inline]
+    pub(crate) fn get(chunk: NonNull<u8>) -> u8 {
+        // SAFETY: chunks start with a header, zeroed at first; every bit pattern of a byte is one.
+        unsafe { (*header(chunk).as_ptr()).state }
+    }
+
+    #[inline]
+    pub(crate) fn set(chunk: NonNull<u8>, state: u8) {
+        // SAFETY: as above; the caller holds the chunk.
+        unsafe { (*header(chunk).as_ptr()).state = state }
+    }
+}
+
+/// An operation wanted more bytes than the chunk has before or behind the frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoRoom;
+
+impl core::fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the frame does not fit its chunk")
+    }
+}
+
+impl core::error::Error for NoRoom {}
+
+/// A message buffer: a chunk and the window of it that holds a frame (IX §4.2). Owned by one
+/// holder, returned to a [`Pool`](crate::Pool) by hand; one that is dropped is lost until the
+/// process ends, which tests of the pools detect.
+#[derive(Debug)]
+#[must_use = "an mbuf that is dropped is lost to its pool"]
+pub struct Mbuf {
+    chunk: NonNull<u8>,
+    head: u16,
+    len: u16,
+    /// Free for the holder: the dataplane keeps the flow hash here.
+    pub tag: u32,
+}
+
+const _: () = assert!(size_of::<Mbuf>() == 16);
+
+// SAFETY: an mbuf is the only way to its chunk's bytes; moving it moves that right.
+unsafe impl Send for Mbuf {}
+// SAFETY: through `&Mbuf` the bytes are only read.
+unsafe impl Sync for Mbuf {}
+// SAFETY: a pool's free chunks are reachable through it alone.
+unsafe impl Send for crate::Pool {}
+
+impl Mbuf {
+    #[inline]
+    pub(crate) fn adopt(chunk: NonNull<u8>) -> Self {
+        ChunkState::set(chunk, ChunkState::MBUF);
+        Self { chunk, head: TX_HEADROOM as u16, len: 0, tag: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn chunk(&self) -> NonNull<u8> {
+        self.chunk
+    }
+
+    #[inline]
+    pub(crate) fn into_chunk(self) -> NonNull<u8> {
+        self.chunk
+    }
+
+    /// Places the window; the caller has checked that it lies in the chunk.
+    #[inline]
+    pub(crate) fn set_window(&mut self, head: usize, len: usize) {
+        debug_assert!(head >= CHUNK_HEADER && head + len <= CHUNK_SIZE);
+        self.head = head as u16;
+        self.len = len as u16;
+    }
+
+    /// The frame.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the window lies in the chunk, behind the header (every change checks that), and
+        // the borrow of `self` keeps writers away.
+        unsafe {
+            slice::from_raw_parts(self.chunk.as_ptr().add(self.head as usize), self.len as usize)
+        }
+    }
+
+    /// The frame, to write.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; `&mut self` is the only way to these bytes.
+        unsafe {
+            slice::from_raw_parts_mut(
+                self.chunk.as_ptr().add(self.head as usize),
+                self.len as usize,
+            )
+        }
+    }
+
+    /// Bytes of the frame.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the frame has no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes before the frame that it can grow by.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        self.head as usize - CHUNK_HEADER
+    }
+
+    /// Bytes behind the frame that it can grow by.
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        CHUNK_SIZE - self.head as usize - self.len as usize
+    }
+
+    /// Empties the frame and lets it start at `head` bytes into the chunk.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where that is inside the bookkeeping or past the end.
+    pub fn reset(&mut self, head: usize) -> Result<(), NoRoom> {
+        if !(CHUNK_HEADER..=CHUNK_SIZE).contains(&head) {
+            return Err(NoRoom);
+        }
+        self.set_window(head, 0);
+        Ok(())
+    }
+
+    /// Drops the first `count` bytes of the frame (all, where it has fewer).
+    #[inline]
+    pub fn advance(&mut self, count: usize) {
+        let count = count.min(self.len as usize) as u16;
+        self.head += count;
+        self.len -= count;
+    }
+
+    /// Cuts the frame to its first `len` bytes (no effect where it has fewer).
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len.min(CHUNK_SIZE) as u16);
+    }
+
+    /// Grows the frame by `count` bytes at its front and answers the whole frame. The new bytes
+    /// hold what was there before.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where the headroom is smaller.
+    #[inline]
+    pub fn prepend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+        if count > self.headroom() {
+            return Err(NoRoom);
+        }
+        self.head -= count as u16;
+        self.len += count as u16;
+        Ok(self.bytes_mut())
+    }
+
+    /// Grows the frame by `count` bytes at its end and answers just these.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where the tailroom is smaller.
+    #[inline]
+    pub fn extend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+        if count > self.tailroom() {
+            return Err(NoRoom);
+        }
+        let old = self.len as usize;
+        self.len += count as u16;
+        Ok(&mut self.bytes_mut()[old..])
+    }
+
+    /// Appends a copy of `bytes`.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where the tailroom is smaller; nothing is appended then.
+    #[inline]
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+        self.extend(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Gives the whole frame to the NIC: once sent, the chunk is free.
+    #[inline]
+    pub fn into_tx(self) -> TxFrame {
+        ChunkState::set(self.chunk, ChunkState::TX);
+        TxFrame { chunk: self.chunk, head: self.head, len: self.len, _local: PhantomData }
+    }
+
+    /// Keeps the frame's bytes as payload of a segment that is not sent yet.
+    #[inline]
+    pub fn retain(self, meta: TxMeta) -> Retained {
+        ChunkState::set(self.chunk, ChunkState::RETAINED);
+        // SAFETY: `self` is the only holder; the header is inside the chunk.
+        unsafe {
+            let header = &mut *header(self.chunk).as_ptr();
+            header.meta = meta;
+            header.payload_head = self.head;
+            header.payload_len = self.len;
+        }
+        Retained { chunk: self.chunk, _local: PhantomData }
+    }
+}
+
+/// The NIC's claim on a frame that is being sent: its bytes are read-only.
+#[derive(Debug)]
+#[must_use = "a frame that is dropped is lost to its pool"]
+pub struct TxFrame {
+    chunk: NonNull<u8>,
+    head: u16,
+    len: u16,
+    _local: PhantomData<*const ()>,
+}
+
+impl TxFrame {
+    /// The frame.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the window was checked when the mbuf had it; all holders of this chunk only read.
+        unsafe {
+            slice::from_raw_parts(self.chunk.as_ptr().add(self.head as usize), self.len as usize)
+        }
+    }
+
+    /// Bytes of the frame.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the frame has no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn chunk(&self) -> NonNull<u8> {
+        self.chunk
+    }
+
+    pub(crate) fn head(&self) -> usize {
+        self.head as usize
+    }
+
+    /// The claim goes on in the chunk's state byte.
+    pub(crate) fn forget_in_nic(self) {}
+}
+
+/// The stack's claim on a segment until its acknowledgment comes.
+#[derive(Debug)]
+#[must_use = "a segment that is dropped is lost to its pool"]
+pub struct Retained {
+    chunk: NonNull<u8>,
+    _local: PhantomData<*const ()>,
+}
+
+impl Retained {
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: the stack's claim is the only way to the header of a retained chunk, but for the
+        // state byte, which both claims reach from the same thread and never by reference.
+        unsafe { header(self.chunk).as_ref() }
+    }
+
+    pub(crate) fn into_chunk(self) -> NonNull<u8> {
+        self.chunk
+    }
+
+    /// What is remembered of the segment.
+    #[inline]
+    pub fn meta(&self) -> TxMeta {
+        self.header().meta
+    }
+
+    /// Replaces what is remembered.
+    #[inline]
+    pub fn set_meta(&mut self, meta: TxMeta) {
+        // SAFETY: as in `header`, and `&mut self` is the only claim of the stack.
+        unsafe { (*header(self.chunk).as_ptr()).meta = meta }
+    }
+
+    /// Whether the NIC still holds the last transmission.
+    #[inline]
+    pub fn is_in_nic(&self) -> bool {
+        ChunkState::get(self.chunk) == ChunkState::TX_RETAINED
+    }
+
+    /// The payload.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        let (head, len) = (self.header().payload_head, self.header().payload_len);
+        // SAFETY: set from a checked window in `retain` and only shrunk since; nobody writes there.
+        unsafe { slice::from_raw_parts(self.chunk.as_ptr().add(head as usize), len as usize) }
+    }
+
+    /// Forgets the first `count` bytes of the payload (all, where it has fewer): they have been
+    /// acknowledged.
+    pub fn trim_front(&mut self, count: usize) {
+        // SAFETY: as in `set_meta`.
+        let header = unsafe { &mut *header(self.chunk).as_ptr() };
+        let count = count.min(header.payload_len as usize) as u16;
+        header.payload_head += count;
+        header.payload_len -= count;
+    }
+
+    /// Makes a frame of the payload with `headers` bytes before it, which `write` fills, and hands
+    /// the NIC its claim. `write` gets exactly these bytes.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where the headers do not fit, or where the NIC still holds the last
+    /// transmission, so that its bytes must not change; copy the payload to a new mbuf then.
+    #[inline]
+    pub fn transmit(
+        &mut self,
+        headers: usize,
+        write: impl FnOnce(&mut [u8], &[u8]),
+    ) -> Result<TxFrame, NoRoom> {
+        let (payload_head, payload_len) = (self.header().payload_head, self.header().payload_len);
+        let payload_start = payload_head as usize;
+        if self.is_in_nic() || headers > payload_start - CHUNK_HEADER {
+            return Err(NoRoom);
+        }
+        let head = payload_start - headers;
+        // SAFETY: both ranges lie in the chunk behind the header, do not overlap, and no other
+        // claim on the chunk exists, as it is not in the NIC.
+        let (front, payload) = unsafe {
+            let start = self.chunk.as_ptr().add(head);
+            (
+                slice::from_raw_parts_mut(start, headers),
+                slice::from_raw_parts(start.add(headers), payload_len as usize),
+            )
+        };
+        write(front, payload);
+        ChunkState::set(self.chunk, ChunkState::TX_RETAINED);
+        let len = headers as u16 + payload_len;
+        Ok(TxFrame { chunk: self.chunk, head: head as u16, len, _local: PhantomData })
+    }
+}
+
+/// Mbufs in a row, linked through their chunks: no allocation however many.
+#[derive(Debug, Default)]
+pub struct MbufQueue {
+    head: Option<NonNull<u8>>,
+    tail: Option<NonNull<u8>>,
+}
+
+// SAFETY: the queue owns its mbufs, which are Send.
+unsafe impl Send for MbufQueue {}
+
+impl MbufQueue {
+    /// Whether nothing is queued.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// Appends an mbuf.
+    pub fn push(&mut self, mbuf: Mbuf) {
+        // SAFETY: the mbuf is ours, and so is every chunk in the queue; the header keeps what the
+        // mbuf itself would hold.
+        unsafe {
+            let new = &mut *header(mbuf.chunk).as_ptr();
+            new.next = None;
+            new.payload_head = mbuf.head;
+            new.payload_len = mbuf.len;
+            new.meta.seq = mbuf.tag;
+            match self.tail {
+                None => self.head = Some(mbuf.chunk),
+                Some(tail) => (*header(tail).as_ptr()).next = Some(mbuf.chunk),
+            }
+        }
+        self.tail = Some(mbuf.chunk);
+    }
+
+    /// Takes the oldest mbuf.
+    pub fn pop(&mut self) -> Option<Mbuf> {
+        let chunk = self.head?;
+        // SAFETY: the queue owns the chunk; `push` filled these fields.
+        let (next, head, len, tag) = unsafe {
+            let header = header(chunk).as_ref();
+            (header.next, header.payload_head, header.payload_len, header.meta.seq)
+        };
+        self.head = next;
+        if next.is_none() {
+            self.tail = None;
+        }
+        Some(Mbuf { chunk, head, len, tag })
+    }
+
+    /// The frames in order, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut cursor = self.head;
+        core::iter::from_fn(move || {
+            let chunk = cursor?;
+            // SAFETY: the queue owns the chunk, and its borrow keeps it from being popped.
+            unsafe {
+                let header = header(chunk).as_ref();
+                cursor = header.next;
+                let start = chunk.as_ptr().add(header.payload_head as usize);
+                Some(slice::from_raw_parts(start, header.payload_len as usize))
+            }
+        })
+    }
+}
+
+/// Segments in sequence, linked through their chunks: sent and not acknowledged, then not sent.
+#[derive(Debug, Default)]
+pub struct RetainedQueue {
+    head: Option<NonNull<u8>>,
+    tail: Option<NonNull<u8>>,
+}
+
+impl RetainedQueue {
+    /// Whether nothing is queued.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// Appends a segment.
+    #[inline]
+    pub fn push(&mut self, segment: Retained) {
+        // SAFETY: the claims on all chunks of the queue are ours.
+        unsafe {
+            (*header(segment.chunk).as_ptr()).next = None;
+            match self.tail {
+                None => self.head = Some(segment.chunk),
+                Some(tail) => (*header(tail).as_ptr()).next = Some(segment.chunk),
+            }
+        }
+        self.tail = Some(segment.chunk);
+    }
+
+    /// Takes the oldest segment.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Retained> {
+        let chunk = self.head?;
+        // SAFETY: the claim is ours.
+        self.head = unsafe { header(chunk).as_ref() }.next;
+        if self.head.is_none() {
+            self.tail = None;
+        }
+        Some(Retained { chunk, _local: PhantomData })
+    }
+
+    /// What is remembered of the oldest segment.
+    #[inline]
+    pub fn front(&self) -> Option<TxMeta> {
+        // SAFETY: the claim is ours.
+        self.head.map(|chunk| unsafe { header(chunk).as_ref() }.meta)
+    }
+
+    /// The oldest segment, to change.
+    #[inline]
+    pub fn with_front<R>(&mut self, body: impl FnOnce(&mut Retained) -> R) -> Option<R> {
+        let chunk = self.head?;
+        Some(body(&mut Retained { chunk, _local: PhantomData }))
+    }
+
+    /// The newest segment, to change.
+    #[inline]
+    pub fn with_back<R>(&mut self, body: impl FnOnce(&mut Retained) -> R) -> Option<R> {
+        let chunk = self.tail?;
+        Some(body(&mut Retained { chunk, _local: PhantomData }))
+    }
+
+    /// Runs `body` on the segments in order until it answers false.
+    #[inline]
+    pub fn for_each_while(&mut self, mut body: impl FnMut(&mut Retained) -> bool) {
+        let mut cursor = self.head;
+        while let Some(chunk) = cursor {
+            // SAFETY: the claim is ours; `next` is read before the body can change anything.
+            cursor = unsafe { header(chunk).as_ref() }.next;
+            if !body(&mut Retained { chunk, _local: PhantomData }) {
+                return;
+            }
+        }
+    }
+}

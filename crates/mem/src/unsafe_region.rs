@@ -1,0 +1,204 @@
+//! The memory behind all chunks: one mapping, owned by all of its pools together.
+//!
+//! This module holds `unsafe` because it maps and unmaps memory to which chunks hold raw pointers.
+//! It stays sound by one rule: the mapping goes away only when every chunk is back in the depot;
+//! a chunk that is missing then (held by a forgotten mbuf, or by a device) keeps the mapping alive
+//! for the rest of the process.
+#![allow(unsafe_code)]
+
+use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+
+use crate::CHUNK_SIZE;
+use crate::unsafe_depot::Depot;
+
+/// How the memory was obtained, and so how it is returned.
+#[derive(Debug)]
+enum Backing {
+    Heap(Layout),
+    #[cfg(feature = "std")]
+    Mapped {
+        bytes: usize,
+        memfd: std::os::fd::OwnedFd,
+    },
+}
+
+/// One contiguous area of packet memory, cut into chunks.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    chunks: u32,
+    huge: bool,
+    backing: Backing,
+    pub(crate) depot: Depot,
+}
+
+// SAFETY: the region is an address range; whoever holds a chunk of it has that chunk alone, and
+// the depot has its own lock.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A region on the heap, for tests and simulations. At least one chunk is made.
+    pub fn heap(chunks: u32) -> Arc<Self> {
+        let chunks = chunks.max(1);
+        let layout = Layout::from_size_align(chunks as usize * CHUNK_SIZE, 4096)
+            .expect("2,048 bytes times a u32 fit an address space of 64 bits");
+        // SAFETY: the layout's size is not zero.
+        let pointer = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(pointer) else { handle_alloc_error(layout) };
+        Self::with_backing(base, chunks, false, Backing::Heap(layout))
+    }
+
+    fn with_backing(base: NonNull<u8>, chunks: u32, huge: bool, backing: Backing) -> Arc<Self> {
+        let depot = Depot::new(chunks);
+        for index in (0..chunks).rev() {
+            // SAFETY: the offset lies inside the allocation of `chunks` chunks.
+            let chunk = unsafe { base.add(index as usize * CHUNK_SIZE) };
+            depot.with(|free| free.push(chunk));
+        }
+        Arc::new(Self { base, chunks, huge, backing, depot })
+    }
+
+    /// Maps a region of at least `chunks` chunks (rounded up to whole pages) on a memory file, so
+    /// that it can be handed to another process and registered as an AF_XDP UMEM.
+    ///
+    /// # Errors
+    /// [`RegionError`](crate::RegionError) where the size is senseless or the memory is refused.
+    #[cfg(feature = "std")]
+    pub fn map(chunks: usize, pages: crate::HugePages) -> Result<Arc<Self>, crate::RegionError> {
+        use crate::{HugePages, RegionError};
+        const HUGE_PAGE: usize = 2 << 20;
+        if chunks == 0 || u32::try_from(chunks).is_err() {
+            return Err(RegionError::BadSize { chunks });
+        }
+        if pages != HugePages::No {
+            let bytes = (chunks * CHUNK_SIZE).next_multiple_of(HUGE_PAGE);
+            match map_memfd(bytes, true) {
+                Ok((base, memfd)) => {
+                    let chunks = (bytes / CHUNK_SIZE) as u32;
+                    let backing = Backing::Mapped { bytes, memfd };
+                    return Ok(Self::with_backing(base, chunks, true, backing));
+                }
+                Err(source) if pages == HugePages::Require => {
+                    return Err(RegionError::Map { bytes, huge: true, source });
+                }
+                Err(source) => tracing::warn!(
+                    bytes,
+                    reason = %source,
+                    "no huge pages for packet memory, using 4 KiB pages: expect a TLB miss for \
+                     most packets (several percent of throughput); raise /proc/sys/vm/nr_hugepages"
+                ),
+            }
+        }
+        let bytes = (chunks * CHUNK_SIZE).next_multiple_of(4096);
+        let (base, memfd) = map_memfd(bytes, false).map_err(|source| RegionError::Map {
+            bytes,
+            huge: false,
+            source,
+        })?;
+        let chunks = (bytes / CHUNK_SIZE) as u32;
+        Ok(Self::with_backing(base, chunks, false, Backing::Mapped { bytes, memfd }))
+    }
+
+    /// Address of the first byte: what is registered as a UMEM.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes of the whole region.
+    pub fn len_bytes(&self) -> usize {
+        self.chunks as usize * CHUNK_SIZE
+    }
+
+    /// Chunks in the region.
+    pub fn chunks(&self) -> u32 {
+        self.chunks
+    }
+
+    /// Whether the region lies in 2 MB pages.
+    pub fn is_huge(&self) -> bool {
+        self.huge
+    }
+
+    /// The memory file, where there is one: to be passed to the process that shares the region.
+    #[cfg(feature = "std")]
+    pub fn memfd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        match &self.backing {
+            Backing::Heap(_) => None,
+            Backing::Mapped { memfd, .. } => Some(memfd.as_fd()),
+        }
+    }
+
+    /// Chunks that are in no pool and in no one's hands.
+    pub fn depot_len(&self) -> usize {
+        self.depot.with(|free| free.len())
+    }
+
+    /// Offset of a chunk in the region, or none where it is of another region.
+    pub(crate) fn offset_of(&self, chunk: NonNull<u8>) -> Option<u64> {
+        let offset = (chunk.as_ptr() as usize).wrapping_sub(self.base.as_ptr() as usize);
+        (offset < self.len_bytes()).then_some(offset as u64)
+    }
+
+    /// The chunk in which the byte at `offset` lies.
+    pub(crate) fn chunk_at(&self, offset: u64) -> Option<NonNull<u8>> {
+        if offset >= self.len_bytes() as u64 {
+            return None;
+        }
+        let start = offset as usize & !(CHUNK_SIZE - 1);
+        // SAFETY: `start` is inside the region, as `offset` is.
+        Some(unsafe { self.base.add(start) })
+    }
+}
+
+#[cfg(feature = "std")]
+fn map_memfd(
+    bytes: usize,
+    huge: bool,
+) -> Result<(NonNull<u8>, std::os::fd::OwnedFd), std::io::Error> {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    let mut flags = MemfdFlags::CLOEXEC;
+    if huge {
+        flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    }
+    let memfd = memfd_create("tailplane-packets", flags)?;
+    ftruncate(&memfd, bytes as u64)?;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses, of a file that only we hold.
+    let base = unsafe {
+        mmap(
+            core::ptr::null_mut(),
+            bytes,
+            protection,
+            MapFlags::SHARED | MapFlags::POPULATE,
+            &memfd,
+            0,
+        )?
+    };
+    let base = NonNull::new(base.cast()).ok_or(std::io::ErrorKind::InvalidInput)?;
+    Ok((base, memfd))
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.depot_len() != self.chunks as usize {
+            // Somebody still holds a chunk: the memory must stay.
+            return;
+        }
+        match &self.backing {
+            // SAFETY: allocated with this layout; all chunks are back, so nothing points there.
+            Backing::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), *layout) },
+            #[cfg(feature = "std")]
+            Backing::Mapped { bytes, .. } => {
+                // SAFETY: mapped with this length; all chunks are back, so nothing points there.
+                // A failure leaves the mapping in place, which is harmless.
+                let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), *bytes) };
+            }
+        }
+    }
+}
