@@ -18,8 +18,8 @@ use crate::{CHUNK_HEADER, CHUNK_SIZE, TX_HEADROOM};
 pub struct TxMeta {
     /// When it was last sent, in nanoseconds.
     pub sent_at_ns: u64,
-    /// Un-folded checksum of the payload, so that sending again need not read it.
-    pub payload_sum: u64,
+    /// Folded ones'-complement sum of the payload, so that sending again need not read it.
+    pub payload_sum: u16,
     /// First sequence number.
     pub seq: u32,
     /// Payload bytes.

@@ -35,15 +35,18 @@ impl Sum {
     #[inline]
     pub fn of(bytes: &[u8]) -> Sum {
         let mut acc = 0;
-        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+        let (blocks, mut rest) = bytes.as_chunks::<BLOCK>();
         for block in blocks {
-            acc = add_block(acc, block);
+            acc = add_chain(acc, block);
         }
-        let (words, tail) = rest.as_chunks::<WORD>();
-        for word in words {
-            acc = add_word(acc, u64::from_ne_bytes(*word));
+        // What is left, by the binary digits of its length: no loop.
+        acc = add_step::<32>(acc, &mut rest);
+        acc = add_step::<16>(acc, &mut rest);
+        acc = add_step::<WORD>(acc, &mut rest);
+        if !rest.is_empty() {
+            acc = add_word(acc, tail_word(bytes, rest.len()));
         }
-        Sum(add_word(acc, tail_word(tail)))
+        Sum(acc)
     }
 
     /// The sum of both pieces, where `other` starts at an even offset of the whole.
@@ -61,7 +64,7 @@ impl Sum {
     #[must_use]
     pub const fn add_at(self, other: Sum, offset: usize) -> Sum {
         // Rotation by 8 is multiplication by 2^8 modulo 2^64 - 1, and so the byte swap modulo 2^16 - 1.
-        let shifted = if offset % 2 == 0 { other.0 } else { other.0.rotate_left(8) };
+        let shifted = if offset.is_multiple_of(2) { other.0 } else { other.0.rotate_left(8) };
         Sum(add_word(self.0, shifted))
     }
 
@@ -77,6 +80,12 @@ impl Sum {
     #[must_use]
     pub const fn add_u32(self, value: u32) -> Sum {
         Sum(add_word(self.0, value.to_be() as u64))
+    }
+
+    /// A sum of words in memory order that were added without a carry out of 64 bits.
+    #[inline(always)]
+    pub(crate) const fn from_words(words: u64) -> Sum {
+        Sum(words)
     }
 
     /// The checksum to store: the folded sum's complement, as a value (stored big-endian like any header field).
@@ -100,22 +109,26 @@ impl Sum {
 pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum {
     let dst = &mut dst[..src.len()];
     let mut acc = 0;
-    let (src_blocks, src_rest) = src.as_chunks::<BLOCK>();
-    let (dst_blocks, dst_rest) = dst.as_chunks_mut::<BLOCK>();
+    let (src_blocks, mut from) = src.as_chunks::<BLOCK>();
+    let (dst_blocks, mut to) = dst.as_chunks_mut::<BLOCK>();
     for (from, to) in src_blocks.iter().zip(dst_blocks) {
-        *to = *from;
-        acc = add_block(acc, from);
+        // In two halves: a copy of whole blocks the compiler would take out of the loop as one memcpy call, and the
+        // payload would cross the cache twice.
+        let (from_halves, _) = from.as_chunks::<{ BLOCK / 2 }>();
+        let (to_halves, _) = to.as_chunks_mut::<{ BLOCK / 2 }>();
+        for (from, to) in from_halves.iter().zip(to_halves) {
+            *to = *from;
+        }
+        acc = add_chain(acc, from);
     }
-    let (src_words, src_tail) = src_rest.as_chunks::<WORD>();
-    let (dst_words, dst_tail) = dst_rest.as_chunks_mut::<WORD>();
-    for (from, to) in src_words.iter().zip(dst_words) {
-        *to = *from;
-        acc = add_word(acc, u64::from_ne_bytes(*from));
+    acc = copy_step::<32>(acc, &mut from, &mut to);
+    acc = copy_step::<16>(acc, &mut from, &mut to);
+    acc = copy_step::<WORD>(acc, &mut from, &mut to);
+    if !from.is_empty() {
+        acc = add_word(acc, tail_word(src, from.len()));
+        copy_tail(src, dst);
     }
-    for (from, to) in src_tail.iter().zip(dst_tail) {
-        *to = *from;
-    }
-    Sum(add_word(acc, tail_word(src_tail)))
+    Sum(acc)
 }
 
 /// The checksum after one 16-bit field changed from `old` to `new` (RFC 1624 §3, equation 3).
@@ -138,28 +151,80 @@ const fn add_word(acc: u64, word: u64) -> u64 {
     sum + carry as u64
 }
 
-/// Adds one block in a single carry chain.
+/// Adds `N` bytes, a multiple of eight, in a single carry chain.
 #[inline(always)]
-fn add_block(acc: u64, block: &[u8; BLOCK]) -> u64 {
-    let (words, _) = block.as_chunks::<WORD>();
+fn add_chain<const N: usize>(acc: u64, bytes: &[u8; N]) -> u64 {
+    const { assert!(N.is_multiple_of(WORD)) };
+    let (words, _) = bytes.as_chunks::<WORD>();
     let mut sum = acc;
     let mut carry = false;
     for word in words {
         (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
     }
-    // Cannot overflow again: with a carry out, eight words and a carry in leave the low word below its maximum
-    // unless every word was, and then the accumulator itself would have been above 2^64 - 1.
-    sum + carry as u64
+    // Cannot overflow again: all ones with a carry out needs all ones with a carry in at the step before, and the
+    // first step has no carry in.
+    sum + u64::from(carry)
 }
 
-/// Fewer than eight bytes as the low end of a word in memory order, zero after them.
+/// Adds the first `N` bytes of `rest` when there are so many, and moves on.
 #[inline(always)]
-fn tail_word(tail: &[u8]) -> u64 {
-    let mut word = [0; WORD];
-    for (to, from) in word.iter_mut().zip(tail) {
+fn add_step<const N: usize>(acc: u64, rest: &mut &[u8]) -> u64 {
+    let Some((chunk, after)) = rest.split_first_chunk::<N>() else { return acc };
+    *rest = after;
+    add_chain(acc, chunk)
+}
+
+/// Copies and adds the first `N` bytes of `from` when there are so many, and moves on.
+#[inline(always)]
+fn copy_step<const N: usize>(acc: u64, from: &mut &[u8], to: &mut &mut [u8]) -> u64 {
+    let Some((from_chunk, from_after)) = from.split_first_chunk::<N>() else { return acc };
+    let Some((to_chunk, to_after)) = core::mem::take(to).split_first_chunk_mut::<N>() else {
+        return acc;
+    };
+    *to_chunk = *from_chunk;
+    (*from, *to) = (from_after, to_after);
+    add_chain(acc, from_chunk)
+}
+
+/// The last `len`, one to seven, of `bytes` as the start of a word in memory order, zero after them.
+///
+/// Loads overlap instead of going byte by byte; bytes loaded twice are shifted out or or-ed onto themselves.
+#[inline(always)]
+fn tail_word(bytes: &[u8], len: usize) -> u64 {
+    let word = if let Some(last) = bytes.last_chunk::<WORD>() {
+        u64::from_le_bytes(*last) >> (8 * (WORD - len) % 64)
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let last = u64::from(u32::from_le_bytes(*last)) << (8 * (len - 4) % 64);
+        u64::from(u32::from_le_bytes(*first)) | last
+    } else if let [first, .., last] = *bytes {
+        let middle = u64::from(bytes[len / 2]) << (8 * (len / 2) % 64);
+        u64::from(first) | middle | u64::from(last) << (8 * (len - 1) % 64)
+    } else {
+        bytes.first().map_or(0, |only| u64::from(*only))
+    };
+    word.to_le()
+}
+
+/// Copies at least the last bytes of `src`, up to seven, to the same place in `dst`, which is as long.
+#[inline(always)]
+fn copy_tail(src: &[u8], dst: &mut [u8]) {
+    if let (Some(from), Some(to)) = (src.last_chunk::<WORD>(), dst.last_chunk_mut::<WORD>()) {
+        *to = *from;
+        return;
+    }
+    if let (Some(from), Some(to)) = (src.first_chunk::<4>(), dst.first_chunk_mut::<4>()) {
         *to = *from;
     }
-    u64::from_ne_bytes(word)
+    if let (Some(from), Some(to)) = (src.last_chunk::<4>(), dst.last_chunk_mut::<4>()) {
+        *to = *from;
+        return;
+    }
+    if let (Some(from), Some(to)) = (src.first_chunk::<2>(), dst.first_chunk_mut::<2>()) {
+        *to = *from;
+    }
+    if let (Some(from), Some(to)) = (src.last(), dst.last_mut()) {
+        *to = *from;
+    }
 }
 
 /// Folds 64 bits to 16 with end-around carry. Adding a word to its own rotation leaves both halves' sum, carry

@@ -3,12 +3,12 @@
 //! Received: `EthernetView::parse(frame)?.payload()`. Sent: `EthernetRepr { .. }.emit(&mut frame)` writes the first
 //! 14 bytes. Padding to the 60-byte minimum is the device's affair; padding on receive is trimmed by the IPv4 view.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned, big_endian::U16};
 
 use crate::{MacAddr, WireError};
 
 /// The header as it lies in the frame.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
     dst: [u8; 6],
@@ -123,7 +123,10 @@ impl EthernetRepr {
     /// When `out` has fewer than 14 bytes.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
-        let raw = Raw { dst: self.dst.0, src: self.src.0, ethertype: u16::from(self.ethertype).into() };
-        out[..Self::HEADER_LEN].copy_from_slice(raw.as_bytes());
+        // Field by field: a header put together on the stack would be loaded in wider pieces than it was stored.
+        let out = &mut out[..Self::HEADER_LEN];
+        out[..6].copy_from_slice(&self.dst.0);
+        out[6..12].copy_from_slice(&self.src.0);
+        out[12..].copy_from_slice(&u16::from(self.ethertype).to_be_bytes());
     }
 }

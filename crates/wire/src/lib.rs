@@ -59,7 +59,7 @@ pub use icmp::{IcmpRepr, IcmpView, TimeExceededCode, UnreachableCode};
 pub use ipv4::{Ipv4Repr, Ipv4View, Protocol, pseudo_header_sum};
 pub use tcp::{SeqNumber, TcpFlags, TcpRepr, TcpView};
 pub use tcp_options::{SackBlocks, TcpOptions, Timestamp};
-pub use toeplitz::{MICROSOFT_KEY, Toeplitz};
+pub use toeplitz::{MICROSOFT_KEY, Toeplitz, toeplitz_reference};
 pub use udp::{UdpRepr, UdpView};
 
 /// Why bytes from the network were not accepted. The packet is to be dropped and counted under this name.

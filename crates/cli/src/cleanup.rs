@@ -1,0 +1,137 @@
+//! Removals that must happen even when the process is interrupted.
+//!
+//! `Drop` covers a return and a panic, not Ctrl-C. Whatever outlives the process (a namespace, a
+//! sysctl) is therefore also registered here:
+//!
+//! ```
+//! let registration = tailplane_cli::cleanup::register(|| { /* put it back */ }).unwrap();
+//! // ... SIGINT, SIGTERM or SIGHUP here runs the action, then ends the process by that signal ...
+//! assert!(registration.cancel()); // true: the action did not run and never will
+//! ```
+//!
+//! Registering starts one thread for the process that waits for those signals. A process that never
+//! registers keeps its signal dispositions.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+/// A removal. Runs on the signal thread; must not itself register or cancel (the list is locked).
+type Action = Box<dyn FnOnce() + Send>;
+
+/// The actions not yet run, oldest first, each under the number that its registration holds.
+struct Registry {
+    next: u64,
+    actions: Vec<(u64, Action)>,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { next: 0, actions: Vec::new() });
+/// Whether the waiting thread runs, or why it could not be started.
+static WATCHER: OnceLock<Result<(), io::ErrorKind>> = OnceLock::new();
+
+/// A panic in one action must not keep the others from running.
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Proof that an action stands in the list. Dropping it takes the action out without running it.
+#[derive(Debug)]
+#[must_use = "dropping a registration cancels its action"]
+pub struct Registration {
+    number: u64,
+}
+
+impl Registration {
+    /// Takes the action out of the list. False where a signal has already run it.
+    ///
+    /// While a signal's actions run this blocks, and the process ends before it returns: the caller
+    /// cannot remove the same thing a second time at the same moment.
+    pub fn cancel(self) -> bool {
+        self.take()
+    }
+
+    fn take(&self) -> bool {
+        let mut registry = registry();
+        let before = registry.actions.len();
+        registry.actions.retain(|(number, _)| *number != self.number);
+        registry.actions.len() != before
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.take();
+    }
+}
+
+/// Has `action` run if SIGINT, SIGTERM or SIGHUP arrives; the process then ends by that signal.
+/// Actions run newest first.
+///
+/// # Errors
+/// The thread that waits for signals could not be started.
+pub fn register(action: impl FnOnce() + Send + 'static) -> io::Result<Registration> {
+    WATCHER.get_or_init(|| start_watcher().map_err(|error| error.kind())).map_err(|kind| {
+        io::Error::new(kind, "cannot wait for SIGINT, SIGTERM and SIGHUP on a thread")
+    })?;
+    let mut registry = registry();
+    let number = registry.next;
+    registry.next += 1;
+    registry.actions.push((number, Box::new(action)));
+    Ok(Registration { number })
+}
+
+fn start_watcher() -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    thread::Builder::new().name("cleanup".to_owned()).spawn(move || {
+        // `forever` ends only when the handle is closed, which nobody holds.
+        if let Some(signal) = signals.forever().next() {
+            let mut registry = registry();
+            run_all(&mut registry);
+            // The list stays locked: no thread may begin or finish a removal between here and the
+            // end of the process.
+            if emulate_default_handler(signal).is_err() {
+                std::process::exit(128 + signal);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Newest first, as `Drop` does: what was built upon goes last.
+fn run_all(registry: &mut Registry) {
+    while let Some((_, action)) = registry.actions.pop() {
+        action();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn actions_run_newest_first_and_once() {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut own = Registry { next: 0, actions: Vec::new() };
+        for number in 0..3 {
+            let order = Arc::clone(&order);
+            own.actions.push((number, Box::new(move || order.lock().unwrap().push(number))));
+        }
+        run_all(&mut own);
+        run_all(&mut own);
+        assert_eq!(*order.lock().unwrap(), [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_dropped_registration_takes_its_action_along() {
+        let kept = register(|| {}).unwrap();
+        let number = register(|| {}).unwrap().number;
+        assert!(registry().actions.iter().all(|(other, _)| *other != number));
+        assert!(kept.cancel(), "the other one still stood");
+    }
+}

@@ -1,0 +1,67 @@
+//! The subcommands, one file each.
+//!
+//! To add `tailplane NAME`: write `NAME.rs` with `struct Args` (clap) and
+//! `fn run(args: Args) -> anyhow::Result<ExitCode>`, then name it in [`Command`] and [`Cli::run`].
+
+pub mod doctor;
+pub mod lab;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A dataplane operating system for microsecond-scale services on stock Linux.
+#[derive(Debug, Parser)]
+#[command(name = "tailplane", version, about, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// A playground without a NIC: two network namespaces joined by a veth pair.
+    Lab(lab::Args),
+    /// What this machine can and cannot do, and what each missing piece costs.
+    Doctor(doctor::Args),
+}
+
+impl Cli {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// Whatever the subcommand could not do; the chain says what was tried, found, and what to do.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Lab(args) => lab::run(args),
+            Command::Doctor(args) => doctor::run(args),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_argument_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lab_exec_leaves_the_options_of_the_command_alone() {
+        let cli = Cli::try_parse_from(["tailplane", "lab", "exec", "--", "ping", "-c", "1"]);
+        let Command::Lab(args) = cli.expect("parses").command else { panic!("not lab") };
+        let lab::Action::Exec { command } = args.action else { panic!("not exec") };
+        assert_eq!(command, ["ping", "-c", "1"]);
+    }
+
+    #[test]
+    fn lab_exec_without_a_command_is_refused() {
+        assert!(Cli::try_parse_from(["tailplane", "lab", "exec"]).is_err());
+    }
+}

@@ -1,0 +1,208 @@
+//! Named network namespaces: make, enter, look inside, remove.
+//!
+//! A namespace belongs to a *thread*. Work inside one therefore runs on a fresh thread that ends
+//! there ([`in_namespace`]); the caller's own threads never change sides. A child inherits the
+//! namespace of the thread that starts it ([`spawn_in`]), so no code runs between fork and exec.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::panic;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::constants::NETNS_DIRECTORY;
+use super::error::LabError;
+use super::ip::ip;
+
+/// How often to look whether terminated programs have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Parents looked up at most, so that a /proc that changes under us cannot make us loop.
+const ANCESTORS_MAX: usize = 64;
+
+/// A network namespace by its iproute2 name. The name alone is no proof that it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Names a namespace.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into() }
+    }
+
+    /// Its name, as `ip netns` knows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it exists.
+    pub fn exists(&self) -> bool {
+        self.path().exists()
+    }
+
+    fn path(&self) -> PathBuf {
+        Path::new(NETNS_DIRECTORY).join(&self.name)
+    }
+
+    /// Makes the namespace.
+    ///
+    /// # Errors
+    /// What `ip netns add` said.
+    pub(super) fn create(&self) -> Result<(), LabError> {
+        ip(&["netns", "add", &self.name]).map(drop)
+    }
+
+    /// Removes the namespace; one that does not exist is removed.
+    ///
+    /// # Errors
+    /// What `ip netns del` said.
+    pub(super) fn remove(&self) -> Result<(), LabError> {
+        if !self.exists() {
+            return Ok(());
+        }
+        ip(&["netns", "del", &self.name]).map(drop)
+    }
+
+    /// Moves the calling thread into the namespace, for good. Meant for a process that goes on to
+    /// `exec`; everything else wants [`in_namespace`].
+    ///
+    /// # Errors
+    /// [`LabError::Namespace`]: it does not exist, or `CAP_SYS_ADMIN` is missing.
+    pub fn enter(&self) -> Result<(), LabError> {
+        let error = |action, source| LabError::Namespace {
+            action,
+            namespace: self.name.clone(),
+            source,
+        };
+        let file = File::open(self.path()).map_err(|source| error("open", source))?;
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|errno| error("enter", errno.into()))
+    }
+
+    /// The processes inside.
+    ///
+    /// # Errors
+    /// What `ip netns pids` said.
+    pub fn pids(&self) -> Result<Vec<u32>, LabError> {
+        let text = ip(&["netns", "pids", &self.name])?;
+        Ok(text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+    }
+
+    /// Ends the programs inside: SIGTERM, and SIGKILL for those that are left after `wait`. The
+    /// calling process and its ancestors (a shell in the lab that runs `lab down`) are spared.
+    ///
+    /// # Errors
+    /// What `ip netns pids` said.
+    pub(super) fn terminate_programs(&self, wait: Duration) -> Result<(), LabError> {
+        let spared = ancestors();
+        let others = || -> Result<Vec<u32>, LabError> {
+            let mut pids = self.pids()?;
+            pids.retain(|pid| !spared.contains(pid));
+            Ok(pids)
+        };
+        send(&others()?, Signal::TERM);
+        let deadline = Instant::now() + wait;
+        while !others()?.is_empty() {
+            if Instant::now() >= deadline {
+                send(&others()?, Signal::KILL);
+                break;
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+}
+
+/// A process that has ended meanwhile is what was wanted: errors say nothing here.
+fn send(pids: &[u32], signal: Signal) {
+    let pids = pids.iter().filter_map(|&pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    for pid in pids {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// The calling process, its parent, and so on up.
+fn ancestors() -> Vec<u32> {
+    let mut found = vec![std::process::id()];
+    while found.len() < ANCESTORS_MAX
+        && let Some(&last) = found.last()
+        && let Some(parent) = parent_of(last)
+        && parent > 1
+    {
+        found.push(parent);
+    }
+    found
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command name may hold blanks and parentheses: fields count from the last one.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Runs `work` inside the namespace, on a fresh thread that ends with it, and returns its result.
+///
+/// `/sys/class/net` still shows the caller's namespace (a mount decides that); `/proc/sys/net`,
+/// sockets and netlink are those of the namespace.
+///
+/// # Errors
+/// [`LabError::Namespace`] where the namespace cannot be entered.
+///
+/// # Panics
+/// Where `work` panics: the panic goes on in the caller.
+pub fn in_namespace<R: Send>(
+    namespace: &Namespace,
+    work: impl FnOnce() -> R + Send,
+) -> Result<R, LabError> {
+    let inside = || namespace.enter().map(|()| work());
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, inside);
+        let thread = thread.map_err(|source| LabError::Namespace {
+            action: "start a thread for",
+            namespace: namespace.name.clone(),
+            source,
+        })?;
+        thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+    })
+}
+
+/// Starts a program inside the namespace. The caller waits for it and ends it, as for any child;
+/// the lab's removal ends those that are left.
+///
+/// # Errors
+/// [`LabError::Namespace`] where the namespace cannot be entered, [`LabError::Spawn`] where the
+/// program cannot be started.
+pub fn spawn_in(namespace: &Namespace, mut command: Command) -> Result<Child, LabError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    in_namespace(namespace, move || command.spawn())?.map_err(|source| LabError::Spawn {
+        program,
+        namespace: namespace.name.clone(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absent_namespace_is_an_error_with_its_name() {
+        let absent = Namespace::named("tp-absent");
+        assert!(!absent.exists());
+        let error = in_namespace(&absent, || ()).expect_err("entered what does not exist");
+        assert!(error.to_string().contains("'tp-absent'"), "{error}");
+    }
+
+    #[test]
+    fn ancestors_begin_with_the_process_and_its_parent() {
+        let found = ancestors();
+        assert_eq!(found.first(), Some(&std::process::id()));
+        assert_eq!(found.get(1).copied(), Some(std::os::unix::process::parent_id()));
+    }
+}

@@ -1,0 +1,107 @@
+//! Builds what is inside a lab: the veth pair, its addresses, its offloads (off), quiet stacks.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use super::constants::{
+    CLIENT_ADDRESS, CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS,
+    DATAPLANE_MAC, SUBNET_BITS, is_unwanted_feature, mac_text,
+};
+use super::error::LabError;
+use super::ip::ip;
+use super::netns::{Namespace, in_namespace};
+use super::state::file_error;
+use super::{CongestionControl, Site, congestion};
+use crate::ethtool_unsafe::Ethtool;
+
+/// One end while it is being built.
+struct End<'a> {
+    namespace: &'a Namespace,
+    interface: &'static str,
+    address: Ipv4Addr,
+}
+
+/// Furnishes the two namespaces, which exist. Each step is one that removal can wait for.
+pub(super) fn build(site: &Site, congestion_control: &CongestionControl) -> Result<(), LabError> {
+    let ends = [
+        End {
+            namespace: &site.dataplane,
+            interface: DATAPLANE_INTERFACE,
+            address: DATAPLANE_KERNEL_ADDRESS,
+        },
+        End { namespace: &site.client, interface: CLIENT_INTERFACE, address: CLIENT_ADDRESS },
+    ];
+    for end in &ends {
+        // Before the interfaces exist, so that they never send a router solicitation.
+        site.step(|| in_namespace(end.namespace, disable_ipv6)?)?;
+        site.step(|| ip(&["-n", end.namespace.name(), "link", "set", "lo", "up"]).map(drop))?;
+        if let CongestionControl::Named(algorithm) = congestion_control {
+            site.step(|| in_namespace(end.namespace, || congestion::choose(algorithm)))?;
+        }
+    }
+    site.step(|| make_pair(site))?;
+    for end in &ends {
+        site.step(|| in_namespace(end.namespace, || disable_offloads(end.interface))?)?;
+        let name = end.namespace.name();
+        let address = format!("{}/{SUBNET_BITS}", end.address);
+        site.step(|| {
+            ip(&["-n", name, "addr", "add", &address, "dev", end.interface]).map(drop)
+        })?;
+    }
+    for end in &ends {
+        site.step(|| {
+            ip(&["-n", end.namespace.name(), "link", "set", end.interface, "up"]).map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// Both ends are born inside their namespaces: their names collide with nobody's.
+fn make_pair(site: &Site) -> Result<(), LabError> {
+    let queues = site.queues.to_string();
+    let (dataplane_mac, client_mac) = (mac_text(DATAPLANE_MAC), mac_text(CLIENT_MAC));
+    let mut arguments = vec!["link", "add", "name", DATAPLANE_INTERFACE];
+    arguments.extend(["netns", site.dataplane.name(), "address", &dataplane_mac]);
+    arguments.extend(["numrxqueues", &queues, "numtxqueues", &queues]);
+    arguments.extend(["type", "veth", "peer", "name", CLIENT_INTERFACE]);
+    arguments.extend(["netns", site.client.name(), "address", &client_mac]);
+    arguments.extend(["numrxqueues", &queues, "numtxqueues", &queues]);
+    ip(&arguments).map(drop)
+}
+
+/// Less noise: no neighbour discovery, no router solicitations in captures and counters.
+fn disable_ipv6() -> Result<(), LabError> {
+    for scope in ["all", "default"] {
+        let path = PathBuf::from(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"));
+        match fs::write(&path, "1") {
+            // A kernel without IPv6 has none to disable.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(file_error("write", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Switches off what an AF_XDP socket cannot live with, and reads back that it is off.
+fn disable_offloads(interface: &'static str) -> Result<(), LabError> {
+    let failed = |action| move |source| LabError::Device { action, interface, source };
+    let device = Ethtool::open(interface).map_err(failed("open a socket for the features"))?;
+    let unwanted_now = || -> Result<Vec<String>, LabError> {
+        let features = device.features().map_err(failed("read the features"))?;
+        let unwanted = features.into_iter().filter(|(name, on)| *on && is_unwanted_feature(name));
+        Ok(unwanted.map(|(name, _)| name).collect())
+    };
+    let before = unwanted_now()?;
+    let names: Vec<&str> = before.iter().map(String::as_str).collect();
+    device.set_features(&names, false).map_err(failed("switch off the features"))?;
+    let left = unwanted_now()?;
+    if left.is_empty() {
+        Ok(())
+    } else {
+        Err(LabError::OffloadsStuck { interface, features: left.join(", ") })
+    }
+}

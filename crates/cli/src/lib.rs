@@ -1,0 +1,13 @@
+//! The parts of the `tailplane` command.
+//!
+//! - [`commands`]: one file per subcommand; the only place that knows about arguments and printing.
+//! - [`lab`]: a playground without a NIC, two network namespaces joined by a veth pair.
+//! - [`doctor`]: what this machine can and cannot do, and what each missing piece costs.
+//! - [`cleanup`]: removals that must happen even when the process is interrupted.
+//! - [`ethtool_unsafe`]: device features, queue counts and RSS tables by `SIOCETHTOOL`.
+
+pub mod cleanup;
+pub mod commands;
+pub mod doctor;
+pub mod ethtool_unsafe;
+pub mod lab;

@@ -1,0 +1,275 @@
+//! Batched system calls: what the application asks of the dataplane.
+//!
+//! Bytes to send are copied once, at the call, straight into the buffer that becomes the frame's
+//! payload, with the checksum in the same pass; the application may reuse its memory at once. The
+//! frame's buffer is kept until the peer acknowledges it, so sending again copies nothing either.
+
+use alloc::vec::Vec;
+
+use mem::{Mbuf, Pool};
+use wire::{Endpoint, Sum, copy_and_sum};
+
+use crate::{Cookie, Handle};
+
+/// Which call, for error events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "named after the calls")]
+pub enum CallKind {
+    Connect,
+    Accept,
+    Sendv,
+    RecvDone,
+    Close,
+    Abort,
+    UdpSendv,
+}
+
+/// The array of calls, or the packet memory for what is to be sent, is full. Nothing was
+/// recorded; try again in the next batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
+impl core::fmt::Display for Full {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the batch of calls is full: go on in the next batch")
+    }
+}
+
+impl core::error::Error for Full {}
+
+/// Payload buffers of one `sendv`: consecutive entries of the array's staged buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Staged {
+    /// First buffer.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// One batched system call (IX Table II) as a record of fixed size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the fields are those of the methods of `Calls`")]
+pub enum CallRecord {
+    Connect { cookie: Cookie, peer: Endpoint },
+    Accept { handle: Handle, cookie: Cookie },
+    Sendv { handle: Handle, staged: Staged },
+    RecvDone { handle: Handle, bytes: u32 },
+    Close { handle: Handle },
+    Abort { handle: Handle },
+    UdpSendv { local_port: u16, peer: Endpoint, staged: Staged },
+}
+
+const _: () = assert!(size_of::<CallRecord>() <= 32);
+
+/// The dataplane's side of the call array.
+#[derive(Debug)]
+pub struct CallArray {
+    records: Vec<CallRecord>,
+    /// Payloads in the order of the records that refer to them, with their checksums.
+    payloads: Vec<(Mbuf, Sum)>,
+    capacity: usize,
+    /// Payload bytes that one frame carries on most connections.
+    segment_bytes: usize,
+    /// The `Sendv` at the end of `payloads` that a further `sendv` on its handle continues.
+    open: Option<(Handle, usize)>,
+}
+
+impl CallArray {
+    /// An array with room for `capacity` calls, which stages at most `segment_bytes` payload bytes
+    /// in a buffer (1,448 where frames are 1,514 bytes and TCP has timestamps).
+    pub fn new(capacity: usize, segment_bytes: usize) -> Self {
+        Self {
+            records: Vec::with_capacity(capacity),
+            payloads: Vec::with_capacity(capacity),
+            capacity,
+            segment_bytes: segment_bytes.clamp(1, mem::CHUNK_SIZE - mem::TX_HEADROOM),
+            open: None,
+        }
+    }
+
+    /// Calls present.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there is nothing to execute.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Empties the array for execution: records in order, and the payloads that they consume in
+    /// order. Whoever takes them puts the two vectors back with [`restore`](Self::restore).
+    pub fn take(&mut self) -> (Vec<CallRecord>, Vec<(Mbuf, Sum)>) {
+        self.open = None;
+        (core::mem::take(&mut self.records), core::mem::take(&mut self.payloads))
+    }
+
+    /// Returns the emptied vectors of [`take`](Self::take), so that their memory is used again.
+    pub fn restore(&mut self, mut records: Vec<CallRecord>, mut payloads: Vec<(Mbuf, Sum)>) {
+        records.clear();
+        debug_assert!(payloads.is_empty(), "every staged payload is sent or freed");
+        payloads.clear();
+        self.records = records;
+        self.payloads = payloads;
+    }
+
+    fn push(&mut self, record: CallRecord) -> Result<(), Full> {
+        if self.records.len() >= self.capacity {
+            return Err(Full);
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// Appends `slices` to the payloads, starting a new buffer unless `append`. On failure what was
+    /// staged is freed again.
+    fn stage(&mut self, pool: &mut Pool, slices: &[&[u8]], append: bool) -> Result<u32, Full> {
+        let before = self.payloads.len();
+        // A buffer that is continued is cut back to this length where memory runs out.
+        let continued =
+            if append { self.payloads.last().map(|(mbuf, sum)| (mbuf.len(), *sum)) } else { None };
+        let mut fresh = !append;
+        for slice in slices {
+            let mut rest = *slice;
+            while !rest.is_empty() {
+                let full =
+                    self.payloads.last().is_none_or(|(mbuf, _)| mbuf.len() >= self.segment_bytes);
+                if fresh || full {
+                    let Ok(mbuf) = pool.alloc() else {
+                        self.unstage(pool, before, continued);
+                        return Err(Full);
+                    };
+                    self.payloads.push((mbuf, Sum::default()));
+                    fresh = false;
+                }
+                if let Some((mbuf, sum)) = self.payloads.last_mut() {
+                    let offset = mbuf.len();
+                    let (now, later) = rest.split_at(rest.len().min(self.segment_bytes - offset));
+                    if let Ok(room) = mbuf.extend(now.len()) {
+                        *sum = sum.add_at(copy_and_sum(now, room), offset);
+                    }
+                    rest = later;
+                }
+            }
+        }
+        Ok((self.payloads.len() - before) as u32)
+    }
+
+    #[cold]
+    fn unstage(&mut self, pool: &mut Pool, before: usize, continued: Option<(usize, Sum)>) {
+        for (mbuf, _) in self.payloads.drain(before..) {
+            pool.free(mbuf);
+        }
+        if let (Some((len, old_sum)), Some((mbuf, sum))) = (continued, self.payloads.last_mut()) {
+            mbuf.truncate(len);
+            *sum = old_sum;
+        }
+    }
+}
+
+/// The application's side of the call array.
+#[derive(Debug)]
+pub struct Calls<'a> {
+    array: &'a mut CallArray,
+    pool: &'a mut Pool,
+}
+
+impl<'a> Calls<'a> {
+    /// The array as the application sees it; payloads are taken from `pool`.
+    pub fn new(array: &'a mut CallArray, pool: &'a mut Pool) -> Self {
+        Self { array, pool }
+    }
+
+    /// Calls that still fit.
+    pub fn room(&self) -> usize {
+        self.array.capacity - self.array.records.len()
+    }
+
+    /// Opens a connection to `peer`. `Event::Connected` with this cookie tells the outcome.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn connect(&mut self, cookie: Cookie, peer: Endpoint) -> Result<(), Full> {
+        self.array.push(CallRecord::Connect { cookie, peer })
+    }
+
+    /// Accepts a connection that knocked; `cookie` comes with all of its events.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn accept(&mut self, handle: Handle, cookie: Cookie) -> Result<(), Full> {
+        self.array.push(CallRecord::Accept { handle, cookie })
+    }
+
+    /// Sends the bytes of `slices`, in order. All that the window (as last told by an event) has
+    /// room for is sent; where that is less, `Event::Failed` with `Trimmed` says how much was taken.
+    ///
+    /// # Errors
+    /// [`Full`], with nothing taken.
+    pub fn sendv(&mut self, handle: Handle, slices: &[&[u8]]) -> Result<(), Full> {
+        if let Some((open, index)) = self.array.open
+            && open == handle
+        {
+            let added = self.array.stage(self.pool, slices, true)?;
+            if let Some(CallRecord::Sendv { staged, .. }) = self.array.records.get_mut(index) {
+                staged.count += added;
+            }
+            return Ok(());
+        }
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        let first = self.array.payloads.len() as u32;
+        let count = self.array.stage(self.pool, slices, false)?;
+        self.array.open = Some((handle, self.array.records.len()));
+        self.array.push(CallRecord::Sendv { handle, staged: Staged { first, count } })
+    }
+
+    /// Gives back the oldest `bytes` received bytes: frees their buffers and opens the window
+    /// (one operation, IX Table II).
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn recv_done(&mut self, handle: Handle, bytes: usize) -> Result<(), Full> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.array.push(CallRecord::RecvDone { handle, bytes })
+    }
+
+    /// Closes a connection in order (all that was taken is still delivered), or rejects one that
+    /// knocked.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn close(&mut self, handle: Handle) -> Result<(), Full> {
+        self.array.open = None;
+        self.array.push(CallRecord::Close { handle })
+    }
+
+    /// Ends a connection at once, with a reset to the peer.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn abort(&mut self, handle: Handle) -> Result<(), Full> {
+        self.array.open = None;
+        self.array.push(CallRecord::Abort { handle })
+    }
+
+    /// Sends one datagram.
+    ///
+    /// # Errors
+    /// [`Full`]. One that does not fit a frame is answered with `Event::Failed`.
+    pub fn udp_sendv(
+        &mut self,
+        local_port: u16,
+        peer: Endpoint,
+        slices: &[&[u8]],
+    ) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        self.array.open = None;
+        let first = self.array.payloads.len() as u32;
+        let count = self.array.stage(self.pool, slices, false)?;
+        self.array.push(CallRecord::UdpSendv { local_port, peer, staged: Staged { first, count } })
+    }
+}

@@ -1,0 +1,126 @@
+//! The arrays are bounded, coalesce, and lose no buffer.
+
+use alloc::vec::Vec;
+
+use mem::{Pool, Region};
+use wire::{Endpoint, Ipv4Addr, Sum};
+
+use super::*;
+
+struct NothingHeld;
+impl Held for NothingHeld {
+    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
+}
+
+fn pool() -> Pool {
+    Pool::new(&Region::heap(8), 8)
+}
+
+fn drain(array: &mut CallArray, pool: &mut Pool) -> Vec<Vec<u8>> {
+    let (records, mut payloads) = array.take();
+    let contents = payloads
+        .drain(..)
+        .map(|(mbuf, sum)| {
+            assert_eq!(sum.finish(), Sum::of(mbuf.bytes()).finish(), "checksum made while copying");
+            let bytes = mbuf.bytes().to_vec();
+            pool.free(mbuf);
+            bytes
+        })
+        .collect();
+    array.restore(records, payloads);
+    contents
+}
+
+#[test]
+fn handles_keep_their_parts_apart() {
+    let handle = Handle::new(4095, Handle::MAX_SLOTS - 1, Handle::GENERATIONS - 1);
+    assert_eq!((handle.group(), handle.slot()), (4095, Handle::MAX_SLOTS - 1));
+    assert_eq!(handle.generation(), Handle::GENERATIONS - 1);
+    assert_eq!(Handle::from_bits(Handle::new(1, 2, 3).to_bits()), Handle::new(1, 2, 3));
+}
+
+#[test]
+fn sends_on_one_connection_share_a_segment() {
+    let (mut pool, mut array) = (pool(), CallArray::new(8, 1448));
+    let (a, b) = (Handle::new(0, 1, 0), Handle::new(0, 2, 0));
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(a, &[b"one ", b"two "]).expect("room");
+    calls.recv_done(a, 10).expect("room");
+    calls.sendv(a, &[b"three"]).expect("room");
+    calls.sendv(b, &[b"other"]).expect("room");
+    calls.sendv(a, &[b"later"]).expect("room");
+    assert_eq!(array.len(), 4);
+    assert_eq!(drain(&mut array, &mut pool), [&b"one two three"[..], b"other", b"later"]);
+    assert_eq!(pool.available(), 8);
+}
+
+#[test]
+fn large_sends_fill_segments_exactly() {
+    let (mut pool, mut array) = (pool(), CallArray::new(8, 100));
+    let data: Vec<u8> = (0..=255).collect();
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(Handle::new(0, 1, 0), &[&data[..33], &data[33..]]).expect("room");
+    let staged = drain(&mut array, &mut pool);
+    assert_eq!(staged.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100, 56]);
+    assert_eq!(staged.concat(), data);
+}
+
+#[test]
+fn exhausted_memory_takes_nothing() {
+    let (mut pool, mut array) = (pool(), CallArray::new(8, 100));
+    let handle = Handle::new(0, 1, 0);
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(handle, &[&[1; 50]]).expect("room");
+    assert_eq!(calls.sendv(handle, &[&[2; 2000]]), Err(Full));
+    assert_eq!(drain(&mut array, &mut pool), [[1; 50]]);
+    assert_eq!(pool.available(), 8);
+}
+
+#[test]
+fn the_arrays_are_bounded() {
+    let (mut pool, mut array) = (pool(), CallArray::new(2, 100));
+    let mut calls = Calls::new(&mut array, &mut pool);
+    let handle = Handle::new(0, 1, 0);
+    calls.close(handle).expect("room");
+    calls.abort(handle).expect("room");
+    assert_eq!(calls.close(handle), Err(Full));
+    assert_eq!(calls.sendv(handle, &[b"x"]), Err(Full));
+
+    let mut events = EventArray::new(1);
+    let record = EventRecord::Eof { handle, cookie: Cookie(1) };
+    events.push(record).expect("room");
+    assert_eq!(events.push(record), Err(record));
+    let mbuf = pool.alloc().expect("a chunk");
+    let mbuf = events.push_recv(handle, Cookie(1), mbuf).expect_err("full");
+    pool.free(mbuf);
+    assert_eq!(pool.available(), 8);
+}
+
+#[test]
+fn events_show_the_received_bytes_in_place() {
+    let mut pool = pool();
+    let mut events = EventArray::new(4);
+    let (handle, cookie) = (Handle::new(1, 1, 1), Cookie(7));
+    let mut mbuf = pool.alloc().expect("a chunk");
+    mbuf.append(b"hello").expect("fits");
+    let address = mbuf.bytes().as_ptr();
+    events.push_recv(handle, cookie, mbuf).expect("room");
+    let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
+    let mut mbuf = pool.alloc().expect("a chunk");
+    mbuf.append(b"datagram").expect("fits");
+    events.push_datagram(53, peer, mbuf).expect("room");
+    let seen: Vec<Event<'_>> = events.view(&NothingHeld).iter().collect();
+    assert_eq!(
+        seen,
+        [
+            Event::Recv { handle, cookie, data: b"hello" },
+            Event::Datagram { local_port: 53, peer, data: b"datagram" },
+        ]
+    );
+    let Event::Recv { data, .. } = seen[0] else { panic!("the first event is a Recv") };
+    assert_eq!(data.as_ptr(), address, "not copied");
+    for (_, mbuf) in events.drain() {
+        pool.free(mbuf);
+    }
+    assert!(events.is_empty());
+}

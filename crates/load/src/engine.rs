@@ -1,0 +1,452 @@
+//! The load itself, without I/O, clock or threads: a transport feeds it moments and bytes.
+//!
+//! A run goes through [`Phase`]s. The transport reports connections with [`Engine::on_opened`],
+//! calls [`Engine::begin_preload`] and, once [`Phase::Ready`], [`Engine::start`]; in between it
+//! calls [`Engine::poll`] no later than the moment that the last call returned, and hands over what
+//! arrives. All times are nanoseconds of one clock that never goes back.
+//!
+//! Open loop: the arrival process decides when a request is *intended*; it goes on a connection
+//! chosen at random. Where that connection is at its bound, the request waits in the backlog,
+//! first in first out, and its latency still counts from the intended time. Closed loop: every
+//! connection keeps `depth` requests outstanding.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::arrival::{ArrivalProcess, Arrivals};
+use crate::config::{ConfigError, LoadConfig, Mode};
+use crate::connection::{Connection, Outstanding, Sender};
+use crate::measurement::Measurement;
+use crate::workload::{Request, Workload};
+
+/// Most arrivals, or connections filled, in one poll: between two polls the transport looks at
+/// what was received, so that a burst of arrivals does not hide the responses.
+const BATCH_MAX: usize = 64;
+/// Most requests that wait in the generator. At a million requests per second that is a quarter of
+/// a second of complete standstill; beyond, requests are dropped and counted.
+pub const BACKLOG_MAX: usize = 1 << 18;
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Nothing is sent.
+    Idle,
+    /// Keys are being stored.
+    Preloading,
+    /// Every key is stored; nothing is sent.
+    Ready,
+    /// Load, not measured.
+    WarmingUp,
+    /// Load, measured.
+    Measuring,
+    /// No new requests; responses are awaited.
+    Draining,
+    /// Over.
+    Done,
+}
+
+/// What the transport must know after a poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Poll {
+    /// Where the run stands.
+    pub phase: Phase,
+    /// When to poll again at the latest; a moment not after `now` means at once, `u64::MAX` that
+    /// only a received byte makes a difference.
+    pub wake_ns: u64,
+}
+
+/// Who decides when requests are sent.
+#[derive(Debug)]
+enum Loop {
+    Open { arrivals: Arrivals, process: ArrivalProcess, rps: f64 },
+    Closed,
+}
+
+/// The generator of one thread. See the module's text for the order of calls.
+#[derive(Debug)]
+pub struct Engine {
+    workload: Arc<Workload>,
+    load: Loop,
+    connections: Vec<Connection>,
+    /// Open connections, for an even choice; `place` is where each stands in it.
+    live: Vec<u32>,
+    place: Vec<u32>,
+    /// Connections to fill at the next polls: all of them when a phase starts.
+    idle: Vec<u32>,
+    backlog: VecDeque<Outstanding>,
+    in_flight: usize,
+    rng: Xoshiro256PlusPlus,
+    seed: u64,
+    /// Bytes of the requests that go out together.
+    scratch: Vec<u8>,
+    phase: Phase,
+    preload: Range<u32>,
+    measure_from_ns: u64,
+    measure_until_ns: u64,
+    drain_until_ns: u64,
+    warmup_ns: u64,
+    drain_ns: u64,
+    verify_share: f64,
+    verify_credit: f64,
+    lag_limit_ns: u64,
+    result: Measurement,
+}
+
+impl Engine {
+    /// The generator that `config` describes, with all its connections closed.
+    ///
+    /// # Errors
+    /// A setting that cannot be used, or churn mode, which [`crate::ChurnEngine`] serves.
+    pub fn new(config: &LoadConfig, workload: Arc<Workload>) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let load = match config.mode {
+            Mode::Open { rps, arrivals: process, .. } => {
+                Loop::Open { arrivals: Arrivals::new(process, rps, 0, config.seed), process, rps }
+            }
+            Mode::Closed { .. } => Loop::Closed,
+            Mode::Churn { .. } => {
+                return Err(ConfigError::new("mode", config.mode, "open loop, closed loop"));
+            }
+        };
+        let count = config.connections as usize;
+        let backlog = if matches!(load, Loop::Open { .. }) { BACKLOG_MAX } else { 0 };
+        Ok(Self {
+            workload,
+            load,
+            connections: (0..count).map(|_| Connection::new(config.mode.depth())).collect(),
+            live: Vec::with_capacity(count),
+            place: vec![0; count],
+            idle: Vec::with_capacity(count),
+            backlog: VecDeque::with_capacity(backlog),
+            in_flight: 0,
+            // Another stream than the arrivals', which has the seed itself.
+            rng: Xoshiro256PlusPlus::seed_from_u64(config.seed ^ 0x5851_F42D_4C95_7F2D),
+            seed: config.seed,
+            scratch: Vec::new(),
+            phase: Phase::Idle,
+            preload: 0..0,
+            measure_from_ns: u64::MAX,
+            measure_until_ns: u64::MAX,
+            drain_until_ns: u64::MAX,
+            warmup_ns: config.warmup_ms * 1_000_000,
+            drain_ns: config.drain_ms * 1_000_000,
+            verify_share: config.verify_share,
+            verify_credit: 0.0,
+            lag_limit_ns: config.lag_limit_us * 1_000,
+            result: Measurement::new(config.measure_ms * 1_000_000),
+        })
+    }
+
+    /// Where the run stands.
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Connections that are open.
+    pub fn open_connections(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Connection `connection` can be used from now on.
+    pub fn on_opened(&mut self, connection: u32) {
+        let Some(state) = self.connections.get_mut(connection as usize) else { return };
+        if state.is_open() {
+            return;
+        }
+        state.reopen();
+        self.place[connection as usize] = self.live.len() as u32;
+        self.live.push(connection);
+        self.idle.push(connection);
+        debug_assert!(self.live.len() <= self.connections.len());
+    }
+
+    /// Stores the keys of `keys` that exist, by SETs as fast as the connections carry them. Only
+    /// from [`Phase::Idle`]; an empty range goes to [`Phase::Ready`] at the next poll.
+    pub fn begin_preload(&mut self, keys: Range<u32>) {
+        if self.phase == Phase::Idle {
+            self.preload = keys.start..keys.end.min(self.workload.keys());
+            self.phase = Phase::Preloading;
+        }
+    }
+
+    /// Starts the load at `at_ns`: warm-up, window and drain follow from the configuration. Only
+    /// before the load, and not while keys are being stored.
+    pub fn start(&mut self, at_ns: u64) {
+        if !matches!(self.phase, Phase::Idle | Phase::Ready) {
+            return;
+        }
+        self.measure_from_ns = at_ns.saturating_add(self.warmup_ns);
+        self.measure_until_ns = self.measure_from_ns.saturating_add(self.result.window_ns);
+        self.drain_until_ns = self.measure_until_ns.saturating_add(self.drain_ns);
+        if let Loop::Open { arrivals, process, rps } = &mut self.load {
+            *arrivals = Arrivals::new(*process, *rps, at_ns, self.seed);
+        }
+        self.idle.clear();
+        self.idle.extend_from_slice(&self.live);
+        self.phase = Phase::WarmingUp;
+    }
+
+    /// Sends what is due at `now_ns`, a bounded batch, and moves on through the phases.
+    pub fn poll(&mut self, now_ns: u64, sender: &mut impl Sender) -> Poll {
+        if self.live.is_empty() && !matches!(self.phase, Phase::Idle | Phase::Done) {
+            self.result.ended_early = true;
+            self.phase = Phase::Done;
+        }
+        let wake_ns = match self.phase {
+            Phase::Idle | Phase::Ready | Phase::Done => u64::MAX,
+            Phase::Preloading => self.poll_preload(now_ns, sender),
+            Phase::WarmingUp | Phase::Measuring | Phase::Draining => {
+                self.poll_load(now_ns, sender)
+            }
+        };
+        Poll { phase: self.phase, wake_ns }
+    }
+
+    /// Bytes arrived on `connection` at `now_ns`. Freed places are filled at once.
+    pub fn on_received(
+        &mut self,
+        connection: u32,
+        bytes: &[u8],
+        now_ns: u64,
+        sender: &mut impl Sender,
+    ) {
+        let Some(state) = self.connections.get_mut(connection as usize) else { return };
+        let in_window = (self.measure_from_ns..self.measure_until_ns).contains(&now_ns);
+        let mut rest = bytes;
+        while !rest.is_empty() && state.is_open() {
+            match state.receive(&self.workload, rest) {
+                Ok((progress, done)) => {
+                    rest = &rest[progress.consumed..];
+                    let (Some(outcome), Some(done)) = (progress.outcome, done) else { continue };
+                    self.in_flight -= 1;
+                    if self.phase == Phase::Preloading {
+                        let stored = outcome == crate::codec::Outcome::Complete;
+                        self.result.preload_failures += u64::from(!stored);
+                        continue;
+                    }
+                    let window = self.measure_from_ns..self.measure_until_ns;
+                    let latency_ns = window
+                        .contains(&done.intended_ns)
+                        .then(|| now_ns.saturating_sub(done.intended_ns));
+                    self.result.on_response(outcome, done.verify, latency_ns, in_window);
+                }
+                Err(violation) => {
+                    self.result.violation.get_or_insert(violation);
+                    self.on_closed(connection);
+                    sender.abort(connection);
+                    return;
+                }
+            }
+        }
+        self.fill(connection, now_ns, sender);
+    }
+
+    /// The transport has room for bytes of `connection` again.
+    pub fn on_writable(&mut self, connection: u32, sender: &mut impl Sender) {
+        if let Some(state) = self.connections.get_mut(connection as usize) {
+            state.flush(connection, sender);
+        }
+    }
+
+    /// `connection` has ended. What was outstanding on it is lost.
+    pub fn on_closed(&mut self, connection: u32) {
+        let Some(state) = self.connections.get_mut(connection as usize) else { return };
+        if !state.is_open() {
+            return;
+        }
+        self.in_flight -= state.in_flight();
+        let window = self.measure_from_ns..self.measure_until_ns;
+        let result = &mut self.result;
+        let preloading = self.phase == Phase::Preloading;
+        state.close(|item| {
+            if preloading {
+                result.preload_failures += 1;
+                return;
+            }
+            result.lost += 1;
+            if window.contains(&item.intended_ns) {
+                result.on_hopeless();
+            }
+        });
+        let place = self.place[connection as usize] as usize;
+        self.live.swap_remove(place);
+        if let Some(&moved) = self.live.get(place) {
+            self.place[moved as usize] = place as u32;
+        }
+        // A connection that closes after the end was not lost.
+        if self.phase != Phase::Done {
+            self.result.connections_lost += 1;
+        }
+    }
+
+    /// Ends the run at `now_ns` and gives what was counted. Requests of the window that are still
+    /// unanswered count with the time that they have waited.
+    pub fn finish(mut self, now_ns: u64) -> Measurement {
+        let window = self.measure_from_ns..self.measure_until_ns;
+        let waiting = self.connections.iter().flat_map(Connection::outstanding);
+        for item in waiting.chain(&self.backlog).filter(|i| window.contains(&i.intended_ns)) {
+            self.result.on_unanswered(now_ns.saturating_sub(item.intended_ns));
+        }
+        self.result
+    }
+
+    fn poll_preload(&mut self, now_ns: u64, sender: &mut impl Sender) -> u64 {
+        self.fill_idle(now_ns, sender);
+        if self.preload.is_empty() && self.in_flight == 0 {
+            self.phase = Phase::Ready;
+        }
+        if self.idle.is_empty() || self.preload.is_empty() { u64::MAX } else { now_ns }
+    }
+
+    fn poll_load(&mut self, now_ns: u64, sender: &mut impl Sender) -> u64 {
+        if self.phase == Phase::WarmingUp && now_ns >= self.measure_from_ns {
+            self.phase = Phase::Measuring;
+        }
+        if self.phase == Phase::Measuring && now_ns >= self.measure_until_ns {
+            self.phase = Phase::Draining;
+        }
+        let next_ns = match self.load {
+            Loop::Open { .. } => self.dispatch_arrivals(now_ns, sender),
+            Loop::Closed if now_ns < self.measure_until_ns => {
+                self.fill_idle(now_ns, sender);
+                if self.idle.is_empty() { u64::MAX } else { now_ns }
+            }
+            Loop::Closed => u64::MAX,
+        };
+        let change_ns = match self.phase {
+            Phase::WarmingUp => self.measure_from_ns,
+            Phase::Measuring => self.measure_until_ns,
+            _ => {
+                let quiet = self.in_flight == 0 && self.backlog.is_empty() && next_ns == u64::MAX;
+                if quiet || now_ns >= self.drain_until_ns {
+                    self.phase = Phase::Done;
+                    return u64::MAX;
+                }
+                self.drain_until_ns
+            }
+        };
+        next_ns.min(change_ns)
+    }
+
+    /// Sends, or puts into the backlog, the requests that are due; when the next one is. Arrivals
+    /// of the window are dispatched even where the window has ended meanwhile: they are owed.
+    fn dispatch_arrivals(&mut self, now_ns: u64, sender: &mut impl Sender) -> u64 {
+        for _ in 0..BATCH_MAX {
+            let Loop::Open { arrivals, .. } = &mut self.load else { return u64::MAX };
+            let intended_ns = arrivals.next_ns();
+            if intended_ns >= self.measure_until_ns {
+                return u64::MAX;
+            }
+            if intended_ns > now_ns {
+                return intended_ns;
+            }
+            arrivals.advance();
+            self.dispatch(intended_ns, now_ns, sender);
+        }
+        now_ns
+    }
+
+    fn dispatch(&mut self, intended_ns: u64, now_ns: u64, sender: &mut impl Sender) {
+        let measured = intended_ns >= self.measure_from_ns;
+        if measured {
+            let lag_ns = now_ns - intended_ns;
+            self.result.requests += 1;
+            self.result.late += u64::from(lag_ns > self.lag_limit_ns);
+            self.result.lag_ns.saturating_record(lag_ns.max(1));
+        }
+        let random = u64::from(self.rng.next_u32());
+        let chosen = ((random * self.live.len() as u64) >> 32) as usize;
+        let item = self.draw(intended_ns);
+        let Some(&connection) = self.live.get(chosen) else {
+            // Every connection closed inside this batch: the next poll ends the run.
+            self.refuse(measured);
+            return;
+        };
+        if self.backlog.is_empty() && self.connections[connection as usize].has_room() {
+            self.scratch.clear();
+            self.issue(connection, item);
+            self.connections[connection as usize].send(connection, &self.scratch, sender);
+        } else if self.backlog.len() < BACKLOG_MAX {
+            self.backlog.push_back(item);
+            let waiting = self.backlog.len() as u64;
+            self.result.backlog_peak = self.result.backlog_peak.max(waiting);
+            self.fill(connection, now_ns, sender);
+        } else {
+            self.refuse(measured);
+        }
+    }
+
+    /// Counts a request that cannot even wait.
+    fn refuse(&mut self, measured: bool) {
+        self.result.dropped += 1;
+        if measured {
+            self.result.on_hopeless();
+        }
+    }
+
+    /// Chooses a request, and whether its response is verified.
+    fn draw(&mut self, intended_ns: u64) -> Outstanding {
+        self.verify_credit += self.verify_share;
+        let verify = self.verify_credit >= 1.0;
+        if verify {
+            self.verify_credit -= 1.0;
+        }
+        Outstanding { intended_ns, request: self.workload.draw(&mut self.rng), verify }
+    }
+
+    /// Notes `item` on `connection` and appends its bytes to the scratch buffer.
+    fn issue(&mut self, connection: u32, item: Outstanding) {
+        self.workload.append(item.request, &mut self.scratch);
+        self.connections[connection as usize].push(item);
+        self.in_flight += 1;
+    }
+
+    /// Fills the connections that wait for it, a bounded batch.
+    fn fill_idle(&mut self, now_ns: u64, sender: &mut impl Sender) {
+        for _ in 0..BATCH_MAX {
+            let Some(connection) = self.idle.pop() else { return };
+            self.fill(connection, now_ns, sender);
+        }
+    }
+
+    /// Gives `connection` as many requests as it has room for, in one piece.
+    fn fill(&mut self, connection: u32, now_ns: u64, sender: &mut impl Sender) {
+        self.scratch.clear();
+        while self.connections[connection as usize].has_room() {
+            let Some(item) = self.next_item(now_ns) else { break };
+            self.issue(connection, item);
+        }
+        if !self.scratch.is_empty() {
+            self.connections[connection as usize].send(connection, &self.scratch, sender);
+        }
+    }
+
+    /// The request that a free place gets in this phase.
+    fn next_item(&mut self, now_ns: u64) -> Option<Outstanding> {
+        match (self.phase, &self.load) {
+            (Phase::Preloading, _) => {
+                let key = self.preload.next()?;
+                Some(Outstanding {
+                    intended_ns: now_ns,
+                    request: Request::set(key),
+                    verify: false,
+                })
+            }
+            (_, Loop::Open { .. }) => self.backlog.pop_front(),
+            (Phase::WarmingUp | Phase::Measuring, Loop::Closed)
+                if now_ns < self.measure_until_ns =>
+            {
+                self.result.requests += u64::from(now_ns >= self.measure_from_ns);
+                Some(self.draw(now_ns))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

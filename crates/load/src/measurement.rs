@@ -1,0 +1,196 @@
+//! What a run counts, and how the counts of several threads become one.
+//!
+//! Every request that was meant to be sent inside the window has exactly one entry in the latency
+//! histogram, also when it was never answered: leaving those out is how a measurement flatters an
+//! overloaded server.
+
+use hdrhistogram::Histogram;
+
+use crate::codec::{Outcome, Violation};
+
+/// Longest latency that is told apart, in nanoseconds; also the entry of requests whose answer can
+/// no longer come.
+pub const LATENCY_MAX_NS: u64 = 60_000_000_000;
+/// Significant decimal digits of the histograms.
+const DIGITS: u8 = 3;
+
+/// A histogram of nanoseconds, allocated whole at the start of a run.
+pub(crate) fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS)
+        .expect("1 to 60 s at 3 digits are bounds that the histogram accepts")
+}
+
+/// Counts and histograms of one thread's run, or of all threads' together.
+#[derive(Debug, Clone)]
+pub struct Measurement {
+    /// From intended send time to the response's last byte, in nanoseconds; requests intended
+    /// inside the window.
+    pub latency_ns: Histogram<u64>,
+    /// From intended time to the generator's attempt to send, in nanoseconds: how busy the
+    /// generator was. Open loop only.
+    pub lag_ns: Histogram<u64>,
+    /// Length of the window, in nanoseconds.
+    pub window_ns: u64,
+    /// Requests intended inside the window.
+    pub requests: u64,
+    /// Responses without error that came inside the window.
+    pub completed: u64,
+    /// Requests of the window sent late because the generator was busy.
+    pub late: u64,
+    /// Error responses, whole run.
+    pub errors: u64,
+    /// GETs whose key was not there, whole run.
+    pub misses: u64,
+    /// Responses whose bytes were wrong, whole run.
+    pub wrong_bytes: u64,
+    /// Responses whose bytes were compared, whole run.
+    pub verified: u64,
+    /// Requests of the window without an answer when the drain ended.
+    pub unanswered: u64,
+    /// Requests that were outstanding on a connection that ended, whole run.
+    pub lost: u64,
+    /// Requests that the full backlog refused, whole run.
+    pub dropped: u64,
+    /// Most requests that waited in the backlog.
+    pub backlog_peak: u64,
+    /// Connections that ended before the run did; in churn mode, cycles that failed.
+    pub connections_lost: u64,
+    /// SETs before the load that did not succeed.
+    pub preload_failures: u64,
+    /// The first bytes that were no response of the protocol.
+    pub violation: Option<Violation>,
+    /// The last connection was lost before the end.
+    pub ended_early: bool,
+    /// Processor time that the generator's threads took inside the window, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Times that a generator's thread was descheduled inside the window against its will.
+    pub involuntary_switches: u64,
+}
+
+impl Measurement {
+    /// Nothing counted yet, for a window of `window_ns` nanoseconds.
+    pub fn new(window_ns: u64) -> Self {
+        Self {
+            latency_ns: latency_histogram(),
+            lag_ns: latency_histogram(),
+            window_ns,
+            requests: 0,
+            completed: 0,
+            late: 0,
+            errors: 0,
+            misses: 0,
+            wrong_bytes: 0,
+            verified: 0,
+            unanswered: 0,
+            lost: 0,
+            dropped: 0,
+            backlog_peak: 0,
+            connections_lost: 0,
+            preload_failures: 0,
+            violation: None,
+            ended_early: false,
+            cpu_ns: 0,
+            involuntary_switches: 0,
+        }
+    }
+
+    /// Responses without error per second of the window.
+    pub fn achieved_rps(&self) -> f64 {
+        if self.window_ns == 0 { 0.0 } else { self.completed as f64 * 1e9 / self.window_ns as f64 }
+    }
+
+    /// Adds what another thread counted in the same window.
+    ///
+    /// # Panics
+    /// The windows differ in length: their rates must not be added.
+    pub fn merge(&mut self, other: &Self) {
+        assert_eq!(self.window_ns, other.window_ns, "threads of one run share one window");
+        self.latency_ns += &other.latency_ns;
+        self.lag_ns += &other.lag_ns;
+        self.requests += other.requests;
+        self.completed += other.completed;
+        self.late += other.late;
+        self.errors += other.errors;
+        self.misses += other.misses;
+        self.wrong_bytes += other.wrong_bytes;
+        self.verified += other.verified;
+        self.unanswered += other.unanswered;
+        self.lost += other.lost;
+        self.dropped += other.dropped;
+        self.backlog_peak += other.backlog_peak;
+        self.connections_lost += other.connections_lost;
+        self.preload_failures += other.preload_failures;
+        self.violation = self.violation.or(other.violation);
+        self.ended_early |= other.ended_early;
+        self.cpu_ns += other.cpu_ns;
+        self.involuntary_switches += other.involuntary_switches;
+    }
+
+    /// Counts a response: `latency_ns` where the request was intended inside the window,
+    /// `in_window` where the response came inside it. An error has no latency, being cheaper than
+    /// the answer that was asked for; its entry is the longest.
+    pub(crate) fn on_response(
+        &mut self,
+        outcome: Outcome,
+        verified: bool,
+        latency_ns: Option<u64>,
+        in_window: bool,
+    ) {
+        self.verified += u64::from(verified);
+        match outcome {
+            Outcome::Complete => {}
+            Outcome::Miss => self.misses += 1,
+            Outcome::WrongBytes => self.wrong_bytes += 1,
+            Outcome::Error => self.errors += 1,
+        }
+        let answered = outcome != Outcome::Error;
+        self.completed += u64::from(in_window && answered);
+        if let Some(latency_ns) = latency_ns {
+            let entry_ns = if answered { latency_ns } else { LATENCY_MAX_NS };
+            self.latency_ns.saturating_record(entry_ns.max(1));
+        }
+    }
+
+    /// Counts a request of the window whose answer can no longer come.
+    pub(crate) fn on_hopeless(&mut self) {
+        self.latency_ns.saturating_record(LATENCY_MAX_NS);
+    }
+
+    /// Counts a request of the window that is still unanswered `elapsed_ns` after its intended
+    /// time: at least that is its latency.
+    pub(crate) fn on_unanswered(&mut self, elapsed_ns: u64) {
+        self.unanswered += 1;
+        self.latency_ns.saturating_record(elapsed_ns.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_add_up() {
+        let mut a = Measurement::new(1_000_000_000);
+        let mut b = a.clone();
+        a.on_response(Outcome::Complete, true, Some(1_000), true);
+        a.on_response(Outcome::WrongBytes, true, Some(2_000), true);
+        b.on_response(Outcome::Miss, false, Some(3_000), true);
+        b.on_response(Outcome::Error, false, Some(10), true);
+        b.on_unanswered(5_000);
+        b.violation = Some(Violation::Unasked);
+        a.merge(&b);
+        assert_eq!((a.completed, a.verified), (3, 2));
+        assert_eq!((a.wrong_bytes, a.misses, a.errors, a.unanswered), (1, 1, 1, 1));
+        assert_eq!(a.latency_ns.len(), 5);
+        assert_eq!(a.achieved_rps(), 3.0);
+        assert_eq!(a.violation, Some(Violation::Unasked));
+    }
+
+    #[test]
+    fn a_fast_error_is_not_a_low_latency() {
+        let mut m = Measurement::new(1);
+        m.on_response(Outcome::Error, false, Some(10), true);
+        assert!(m.latency_ns.max() >= LATENCY_MAX_NS);
+        assert_eq!(m.completed, 0);
+    }
+}

@@ -1,0 +1,250 @@
+//! ICMP for IPv4 (RFC 792).
+//!
+//! Received: `IcmpView::parse(ip.payload())?` has verified the checksum; `repr()` is the meaning, `data()` the echo's
+//! data or, for an error, the quoted datagram (RFC 1122 §3.2.2). Sent: the data is copied
+//! into the frame with `copy_and_sum`, then `IcmpRepr::emit` writes the header with the data's sum.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
+
+use crate::{Sum, WireError};
+
+/// The header as it lies in the message: type, code, checksum and four bytes whose meaning the type gives.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    kind: u8,
+    code: u8,
+    checksum: U16,
+    rest_high: U16,
+    rest_low: U16,
+}
+
+const ECHO_REPLY: u8 = 0;
+const DEST_UNREACHABLE: u8 = 3;
+const ECHO_REQUEST: u8 = 8;
+const TIME_EXCEEDED: u8 = 11;
+const PARAMETER_PROBLEM: u8 = 12;
+
+/// Why a destination is unreachable (RFC 792, RFC 1122 §3.2.2.1).
+#[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
+pub enum UnreachableCode {
+    /// 0: no route to the network.
+    Net,
+    /// 1: the host does not answer.
+    Host,
+    /// 2: the host has no such protocol.
+    Protocol,
+    /// 3: the host has nothing on this port.
+    Port,
+    /// 4: too large for the next hop and not to be fragmented (RFC 1191).
+    FragmentationNeeded,
+    /// 5: the source route failed.
+    SourceRouteFailed,
+    /// Any other code.
+    Other(u8),
+}
+
+impl From<u8> for UnreachableCode {
+    fn from(value: u8) -> Self {
+        match value {
+            0 => UnreachableCode::Net,
+            1 => UnreachableCode::Host,
+            2 => UnreachableCode::Protocol,
+            3 => UnreachableCode::Port,
+            4 => UnreachableCode::FragmentationNeeded,
+            5 => UnreachableCode::SourceRouteFailed,
+            other => UnreachableCode::Other(other),
+        }
+    }
+}
+
+impl From<UnreachableCode> for u8 {
+    fn from(value: UnreachableCode) -> Self {
+        match value {
+            UnreachableCode::Net => 0,
+            UnreachableCode::Host => 1,
+            UnreachableCode::Protocol => 2,
+            UnreachableCode::Port => 3,
+            UnreachableCode::FragmentationNeeded => 4,
+            UnreachableCode::SourceRouteFailed => 5,
+            UnreachableCode::Other(other) => other,
+        }
+    }
+}
+
+/// Which time was exceeded (RFC 792).
+#[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
+pub enum TimeExceededCode {
+    /// 0: the time to live ran out in transit.
+    TtlExpired,
+    /// 1: not all fragments arrived in time.
+    Reassembly,
+    /// Any other code.
+    Other(u8),
+}
+
+impl From<u8> for TimeExceededCode {
+    fn from(value: u8) -> Self {
+        match value {
+            0 => TimeExceededCode::TtlExpired,
+            1 => TimeExceededCode::Reassembly,
+            other => TimeExceededCode::Other(other),
+        }
+    }
+}
+
+impl From<TimeExceededCode> for u8 {
+    fn from(value: TimeExceededCode) -> Self {
+        match value {
+            TimeExceededCode::TtlExpired => 0,
+            TimeExceededCode::Reassembly => 1,
+            TimeExceededCode::Other(other) => other,
+        }
+    }
+}
+
+/// The meaning of an ICMP header.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub enum IcmpRepr {
+    /// Asks for the data to be sent back.
+    EchoRequest {
+        /// Which asker.
+        ident: u16,
+        /// Which of its requests.
+        seq: u16,
+    },
+    /// Sends the data back.
+    EchoReply {
+        /// As in the request.
+        ident: u16,
+        /// As in the request.
+        seq: u16,
+    },
+    /// The quoted datagram could not be delivered.
+    DestUnreachable {
+        /// Why.
+        code: UnreachableCode,
+        /// Bytes that the next hop carries, for `FragmentationNeeded` (RFC 1191 §4; zero from old routers); zero for
+        /// every other code.
+        next_hop_mtu: u16,
+    },
+    /// The quoted datagram took too long.
+    TimeExceeded {
+        /// Which time.
+        code: TimeExceededCode,
+    },
+    /// The quoted datagram's header has a bad byte.
+    ParameterProblem {
+        /// Offset of that byte in the quoted datagram.
+        pointer: u8,
+    },
+    /// Any other type, and known types with a code that has no meaning here.
+    Other {
+        /// ICMP type.
+        kind: u8,
+        /// ICMP code.
+        code: u8,
+        /// The header's last four bytes.
+        rest: u32,
+    },
+}
+
+impl IcmpRepr {
+    /// Bytes that `emit` writes.
+    pub const HEADER_LEN: usize = size_of::<Raw>();
+
+    /// Whether this reports an error about a quoted datagram. Such a message is never answered with another
+    /// (RFC 1122 §3.2.2).
+    pub fn is_error(&self) -> bool {
+        match self {
+            IcmpRepr::EchoRequest { .. } | IcmpRepr::EchoReply { .. } => false,
+            IcmpRepr::DestUnreachable { .. }
+            | IcmpRepr::TimeExceeded { .. }
+            | IcmpRepr::ParameterProblem { .. } => true,
+            IcmpRepr::Other { kind, .. } => matches!(kind, 3..=5 | 11 | 12),
+        }
+    }
+
+    /// Writes the header, checksum included, into the first 8 bytes of `out`. `data_sum` is the sum of the bytes that
+    /// follow.
+    ///
+    /// # Panics
+    /// When `out` has fewer than 8 bytes.
+    pub fn emit(&self, out: &mut [u8], data_sum: Sum) {
+        let (kind, code, rest_high, rest_low) = match *self {
+            IcmpRepr::EchoRequest { ident, seq } => (ECHO_REQUEST, 0, ident, seq),
+            IcmpRepr::EchoReply { ident, seq } => (ECHO_REPLY, 0, ident, seq),
+            IcmpRepr::DestUnreachable { code, next_hop_mtu } => {
+                let mtu =
+                    if code == UnreachableCode::FragmentationNeeded { next_hop_mtu } else { 0 };
+                (DEST_UNREACHABLE, code.into(), 0, mtu)
+            }
+            IcmpRepr::TimeExceeded { code } => (TIME_EXCEEDED, code.into(), 0, 0),
+            IcmpRepr::ParameterProblem { pointer } => {
+                (PARAMETER_PROBLEM, 0, u16::from_be_bytes([pointer, 0]), 0)
+            }
+            IcmpRepr::Other { kind, code, rest } => (kind, code, (rest >> 16) as u16, rest as u16),
+        };
+        let checksum = data_sum
+            .add_u16(u16::from_be_bytes([kind, code]))
+            .add_u16(rest_high)
+            .add_u16(rest_low)
+            .finish();
+        let raw = Raw {
+            kind,
+            code,
+            checksum: checksum.into(),
+            rest_high: rest_high.into(),
+            rest_low: rest_low.into(),
+        };
+        out[..Self::HEADER_LEN].copy_from_slice(raw.as_bytes());
+    }
+}
+
+/// A received message whose checksum is right.
+#[derive(Copy, Clone)]
+pub struct IcmpView<'a> {
+    raw: &'a Raw,
+    data: &'a [u8],
+}
+
+impl<'a> IcmpView<'a> {
+    /// Checks length and checksum. `bytes` is exactly the datagram's payload.
+    ///
+    /// # Errors
+    /// `Truncated` below 8 bytes; `Checksum` when the checksum over the whole message is wrong.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let (raw, data) = Raw::ref_from_prefix(bytes).map_err(|_| WireError::Truncated)?;
+        // All zero bytes are no valid message either: their checksum would be 0xffff.
+        if !Sum::of(bytes).is_valid() {
+            return Err(WireError::Checksum);
+        }
+        Ok(IcmpView { raw, data })
+    }
+
+    /// What the message says.
+    pub fn repr(&self) -> IcmpRepr {
+        let Raw { kind, code, checksum: _, rest_high, rest_low } = self.raw;
+        let (high, low) = (rest_high.get(), rest_low.get());
+        match (*kind, *code) {
+            (ECHO_REQUEST, 0) => IcmpRepr::EchoRequest { ident: high, seq: low },
+            (ECHO_REPLY, 0) => IcmpRepr::EchoReply { ident: high, seq: low },
+            (DEST_UNREACHABLE, code) => {
+                let code = UnreachableCode::from(code);
+                let known = code == UnreachableCode::FragmentationNeeded;
+                IcmpRepr::DestUnreachable { code, next_hop_mtu: if known { low } else { 0 } }
+            }
+            (TIME_EXCEEDED, code) => IcmpRepr::TimeExceeded { code: code.into() },
+            (PARAMETER_PROBLEM, 0) => IcmpRepr::ParameterProblem { pointer: (high >> 8) as u8 },
+            (kind, code) => {
+                IcmpRepr::Other { kind, code, rest: u32::from(high) << 16 | u32::from(low) }
+            }
+        }
+    }
+
+    /// The bytes after the header: the echo's data, or the datagram that an error quotes.
+    #[inline]
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+}

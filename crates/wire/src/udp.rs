@@ -1,0 +1,132 @@
+//! UDP (RFC 768).
+//!
+//! Received: `UdpView::parse(ip.payload())?`, then `verify_checksum`. Sent: the payload is copied into the frame with
+//! `copy_and_sum`, then `UdpRepr::emit` writes the header with the payload's sum.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
+
+use crate::{Ipv4Addr, Protocol, Sum, WireError, pseudo_header_sum};
+
+/// The header as it lies in the datagram.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    src_port: U16,
+    dst_port: U16,
+    len: U16,
+    checksum: U16,
+}
+
+/// A received datagram whose length field holds.
+#[derive(Copy, Clone)]
+pub struct UdpView<'a> {
+    raw: &'a Raw,
+    payload: &'a [u8],
+}
+
+impl<'a> UdpView<'a> {
+    /// Checks the length field; bytes after it are dropped.
+    ///
+    /// # Errors
+    /// `Truncated` when the buffer ends before the header or before the length field's end; `Malformed` when that
+    /// field does not cover the header.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let (raw, rest) = Raw::ref_from_prefix(bytes).map_err(|_| WireError::Truncated)?;
+        let payload_len =
+            usize::from(raw.len.get()).checked_sub(size_of::<Raw>()).ok_or(WireError::Malformed)?;
+        let payload = rest.get(..payload_len).ok_or(WireError::Truncated)?;
+        Ok(UdpView { raw, payload })
+    }
+
+    /// Whether the checksum is right, or absent: zero says that the sender made none (RFC 768).
+    #[inline]
+    pub fn verify_checksum(&self, src: Ipv4Addr, dst: Ipv4Addr) -> bool {
+        if self.raw.checksum.get() == 0 {
+            return true;
+        }
+        let len = size_of::<Raw>() + self.payload.len();
+        pseudo_header_sum(src, dst, Protocol::Udp, len)
+            .add(Sum::of(self.raw.as_bytes()))
+            .add(Sum::of(self.payload))
+            .is_valid()
+    }
+
+    /// Source port; zero when no reply is wanted.
+    #[inline]
+    pub fn src_port(&self) -> u16 {
+        self.raw.src_port.get()
+    }
+
+    /// Destination port.
+    #[inline]
+    pub fn dst_port(&self) -> u16 {
+        self.raw.dst_port.get()
+    }
+
+    /// The checksum as received; zero when the sender made none.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        self.raw.checksum.get()
+    }
+
+    /// Exactly the datagram's payload.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+}
+
+/// The meaning of a UDP header.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct UdpRepr {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// Bytes after the header; at most [`UdpRepr::MAX_PAYLOAD_LEN`].
+    pub payload_len: usize,
+}
+
+impl UdpRepr {
+    /// Bytes that `emit` writes.
+    pub const HEADER_LEN: usize = size_of::<Raw>();
+
+    /// Most bytes that the length field can say behind the header. IPv4 leaves room for 20 fewer.
+    pub const MAX_PAYLOAD_LEN: usize = u16::MAX as usize - Self::HEADER_LEN;
+
+    /// The meaning of a received header.
+    #[inline]
+    pub fn from_view(view: &UdpView<'_>) -> Self {
+        UdpRepr {
+            src_port: view.src_port(),
+            dst_port: view.dst_port(),
+            payload_len: view.payload.len(),
+        }
+    }
+
+    /// Writes the header, checksum included, into the first 8 bytes of `out`. `payload_sum` is the sum of the
+    /// `payload_len` bytes that follow. A `payload_len` above `MAX_PAYLOAD_LEN` is the caller's mistake: the length
+    /// field cannot say it, and the receiver drops the datagram.
+    ///
+    /// # Panics
+    /// When `out` has fewer than 8 bytes.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8], src: Ipv4Addr, dst: Ipv4Addr, payload_sum: Sum) {
+        let len = Self::HEADER_LEN + self.payload_len;
+        let checksum = pseudo_header_sum(src, dst, Protocol::Udp, len)
+            .add_u16(self.src_port)
+            .add_u16(self.dst_port)
+            .add_u16(len as u16)
+            .add(payload_sum)
+            .finish();
+        let raw = Raw {
+            src_port: self.src_port.into(),
+            dst_port: self.dst_port.into(),
+            len: (len as u16).into(),
+            // Zero would say "no checksum"; its ones'-complement equal does not (RFC 768).
+            checksum: if checksum == 0 { 0xffff } else { checksum }.into(),
+        };
+        out[..Self::HEADER_LEN].copy_from_slice(raw.as_bytes());
+    }
+}
