@@ -77,10 +77,9 @@ impl std::fmt::Display for ConfigError {
             Self::Shards { found, max } => {
                 write!(f, "a store of {found} shards was asked for; give 1 to {max}")
             }
-            Self::ItemSize { found, min } => write!(
-                f,
-                "an item size limit of {found} bytes was asked for; give at least {min}"
-            ),
+            Self::ItemSize { found, min } => {
+                write!(f, "an item size limit of {found} bytes was asked for; give at least {min}")
+            }
             Self::Memory { found, min } => write!(
                 f,
                 "a memory limit of {found} bytes does not hold two of the largest items in each \

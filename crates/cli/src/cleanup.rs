@@ -4,9 +4,12 @@
 //! sysctl) is therefore also registered here:
 //!
 //! ```
-//! let registration = tailplane_cli::cleanup::register(|| { /* put it back */ }).unwrap();
+//! # fn put_back() {}
+//! let registration = tailplane_cli::cleanup::register(put_back)?;
 //! // ... SIGINT, SIGTERM or SIGHUP here runs the action, then ends the process by that signal ...
-//! assert!(registration.cancel()); // true: the action did not run and never will
+//! put_back();
+//! drop(registration); // from here on a signal does not run it
+//! # Ok::<(), std::io::Error>(())
 //! ```
 //!
 //! Registering starts one thread for the process that waits for those signals. A process that never
@@ -20,7 +23,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// A removal. Runs on the signal thread; must not itself register or cancel (the list is locked).
+/// A removal. Runs on the signal thread; must not itself register or drop a
+/// registration (the list is locked).
 type Action = Box<dyn FnOnce() + Send>;
 
 /// The actions not yet run, oldest first, each under the number that its registration holds.
@@ -39,32 +43,18 @@ fn registry() -> MutexGuard<'static, Registry> {
 }
 
 /// Proof that an action stands in the list. Dropping it takes the action out without running it.
+///
+/// Remove first and drop this afterwards: a signal in between then runs the action once more, which
+/// must find nothing to do. While a signal's actions run, dropping blocks and the process ends.
 #[derive(Debug)]
 #[must_use = "dropping a registration cancels its action"]
 pub struct Registration {
     number: u64,
 }
 
-impl Registration {
-    /// Takes the action out of the list. False where a signal has already run it.
-    ///
-    /// While a signal's actions run this blocks, and the process ends before it returns: the caller
-    /// cannot remove the same thing a second time at the same moment.
-    pub fn cancel(self) -> bool {
-        self.take()
-    }
-
-    fn take(&self) -> bool {
-        let mut registry = registry();
-        let before = registry.actions.len();
-        registry.actions.retain(|(number, _)| *number != self.number);
-        registry.actions.len() != before
-    }
-}
-
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.take();
+        registry().actions.retain(|(number, _)| *number != self.number);
     }
 }
 
@@ -132,6 +122,6 @@ mod tests {
         let kept = register(|| {}).unwrap();
         let number = register(|| {}).unwrap().number;
         assert!(registry().actions.iter().all(|(other, _)| *other != number));
-        assert!(kept.cancel(), "the other one still stood");
+        assert!(registry().actions.iter().any(|(other, _)| *other == kept.number));
     }
 }

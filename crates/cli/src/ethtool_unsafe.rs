@@ -173,7 +173,8 @@ impl Ethtool {
     fn feature_count(&self) -> io::Result<u32> {
         // command, reserved, the 64-bit mask of wanted sets, one count per set in the mask.
         let mask = (1u64 << ETH_SS_FEATURES).to_ne_bytes();
-        let half = |at: usize| u32::from_ne_bytes([mask[at], mask[at + 1], mask[at + 2], mask[at + 3]]);
+        let half =
+            |at: usize| u32::from_ne_bytes([mask[at], mask[at + 1], mask[at + 2], mask[at + 3]]);
         let mut words = [ETHTOOL_GSSET_INFO, 0, half(0), half(4), 0];
         self.command(&mut words)?;
         let granted = words[2] | words[3];
@@ -203,9 +204,8 @@ impl Ethtool {
         // SAFETY: the descriptor is open; `request` is a live, fully initialised `ifreq`; its data
         // pointer covers `words`, exclusively borrowed for the call, of which the kernel writes no
         // more than the command's fixed size, the count in its header, or the set (see above).
-        let result = unsafe {
-            libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request)
-        };
+        let result =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
         // SFEATURES answers with positive flags ("some were not changeable"): no error here.
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

@@ -215,8 +215,7 @@ impl ResponseParser {
             let expected = workload.content(request).len() as u64;
             self.wrong |= flags != 0 || total != expected || !workload.is_key(request.key, key);
         }
-        self.state =
-            if total == 0 { State::ContentCr } else { State::Content { seen: 0, total } };
+        self.state = if total == 0 { State::ContentCr } else { State::Content { seen: 0, total } };
         Ok(())
     }
 

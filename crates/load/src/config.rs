@@ -285,6 +285,19 @@ impl LoadConfig {
     }
 }
 
+impl LoadConfig {
+    /// By how much thread `index` starts later: equal gaps on several threads must interleave, not
+    /// coincide.
+    pub(crate) fn phase_shift_ns(&self, index: u32) -> u64 {
+        match self.mode {
+            Mode::Open { rps, arrivals: ArrivalProcess::Deterministic, .. } => {
+                (f64::from(index) * 1e9 / rps) as u64
+            }
+            _ => 0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,7 +306,8 @@ mod tests {
     fn every_bad_setting_is_named_with_its_value_and_what_is_allowed() {
         let good = LoadConfig::echo(64);
         good.validate().expect("the defaults are valid");
-        let cases: [(&str, fn(&mut LoadConfig)); 9] = [
+        type Spoil = fn(&mut LoadConfig);
+        let cases: [(&str, Spoil); 9] = [
             ("`connections` is `0`; allowed: 1 to 1000000", |c| c.connections = 0),
             ("`rate` is `NaN`; allowed: 1 to 100000000", |c| c.mode = Mode::open(f64::NAN)),
             ("`rate` is `0`; allowed: 1 to 100000000", |c| c.mode = Mode::open(0.0)),

@@ -199,9 +199,7 @@ impl Engine {
         let wake_ns = match self.phase {
             Phase::Idle | Phase::Ready | Phase::Done => u64::MAX,
             Phase::Preloading => self.poll_preload(now_ns, sender),
-            Phase::WarmingUp | Phase::Measuring | Phase::Draining => {
-                self.poll_load(now_ns, sender)
-            }
+            Phase::WarmingUp | Phase::Measuring | Phase::Draining => self.poll_load(now_ns, sender),
         };
         Poll { phase: self.phase, wake_ns }
     }
@@ -284,14 +282,15 @@ impl Engine {
     }
 
     /// Ends the run at `now_ns` and gives what was counted. Requests of the window that are still
-    /// unanswered count with the time that they have waited.
-    pub fn finish(mut self, now_ns: u64) -> Measurement {
+    /// unanswered count with the time that they have waited. What is counted afterwards is lost.
+    pub fn finish(&mut self, now_ns: u64) -> Measurement {
+        self.phase = Phase::Done;
         let window = self.measure_from_ns..self.measure_until_ns;
         let waiting = self.connections.iter().flat_map(Connection::outstanding);
         for item in waiting.chain(&self.backlog).filter(|i| window.contains(&i.intended_ns)) {
             self.result.on_unanswered(now_ns.saturating_sub(item.intended_ns));
         }
-        self.result
+        std::mem::replace(&mut self.result, Measurement::new(0))
     }
 
     fn poll_preload(&mut self, now_ns: u64, sender: &mut impl Sender) -> u64 {
@@ -321,8 +320,9 @@ impl Engine {
             Phase::WarmingUp => self.measure_from_ns,
             Phase::Measuring => self.measure_until_ns,
             _ => {
-                let quiet = self.in_flight == 0 && self.backlog.is_empty() && next_ns == u64::MAX;
-                if quiet || now_ns >= self.drain_until_ns {
+                // Never while requests of the window are still to be dispatched, however late.
+                let quiet = self.in_flight == 0 && self.backlog.is_empty();
+                if next_ns == u64::MAX && (quiet || now_ns >= self.drain_until_ns) {
                     self.phase = Phase::Done;
                     return u64::MAX;
                 }
@@ -430,11 +430,7 @@ impl Engine {
         match (self.phase, &self.load) {
             (Phase::Preloading, _) => {
                 let key = self.preload.next()?;
-                Some(Outstanding {
-                    intended_ns: now_ns,
-                    request: Request::set(key),
-                    verify: false,
-                })
+                Some(Outstanding { intended_ns: now_ns, request: Request::set(key), verify: false })
             }
             (_, Loop::Open { .. }) => self.backlog.pop_front(),
             (Phase::WarmingUp | Phase::Measuring, Loop::Closed)

@@ -1,1 +1,59 @@
 //! The load generator: open and closed loop, over kernel sockets or the dataplane.
+//!
+//! A [`LoadConfig`] says what is asked and when; [`kernel::run`] carries it over kernel sockets and
+//! returns a [`LoadReport`]. The generator itself ([`Engine`], [`ChurnEngine`]) knows neither
+//! sockets nor clocks, so that the dataplane carries the very same one.
+//!
+//! ```no_run
+//! use tailplane_load::{KernelConfig, LoadConfig, Mode, WorkloadConfig, kernel};
+//! let mut config = LoadConfig::new(WorkloadConfig::usr());
+//! config.mode = Mode::open(50_000.0);
+//! config.connections = 32;
+//! let transport = KernelConfig::new("10.0.0.2:11211".parse()?);
+//! let report = kernel::run(&config, &transport)?;
+//! print!("{}", report.to_table());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Latency counts from the time at which a request was *meant* to be sent, so that a slow service
+//! cannot slow down its own measurement, and every request of the window has an entry, answered or
+//! not. A result that the generator itself has spoiled says so ([`LoadReport::valid`]).
+
+pub mod dataplane;
+pub mod kernel;
+
+mod arrival;
+mod churn;
+mod codec;
+mod config;
+mod connection;
+mod engine;
+mod error;
+mod measurement;
+mod rendezvous;
+mod report;
+mod search;
+mod sizes;
+#[cfg(test)]
+mod test_peers;
+mod usage;
+mod workload;
+
+pub use arrival::{ArrivalProcess, Arrivals};
+pub use churn::{ChurnEngine, Dialer};
+pub use codec::{Outcome, Progress, ResponseParser, Violation};
+pub use config::{
+    CONNECTIONS_MAX, CloseMode, ConfigError, DEPTH_MAX, LoadConfig, Mode, OPEN_DEPTH_DEFAULT,
+    PERIOD_MAX_MS, RATE_MAX_RPS,
+};
+pub use connection::Sender;
+pub use engine::{BACKLOG_MAX, Engine, Phase, Poll};
+pub use error::LoadError;
+pub use kernel::{KernelConfig, Wait};
+pub use measurement::{LATENCY_MAX_NS, Measurement};
+pub use report::{Conditions, LoadReport};
+pub use search::{Limit, Probe, SearchConfig, SearchResult, Verdict, judge, throughput_at_slo};
+pub use sizes::SizeDistribution;
+pub use workload::{
+    KEY_BYTES_MAX, KEYS_MAX, Request, RequestKind, VALUE_BYTES_MAX, Workload, WorkloadConfig,
+};

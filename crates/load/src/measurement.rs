@@ -164,6 +164,15 @@ impl Measurement {
     }
 }
 
+/// What a thread brings back from its part of a run.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// What it counted.
+    pub measured: Measurement,
+    /// The first failure of a connection, in words.
+    pub first_failure: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -121,9 +121,8 @@ impl FromStr for SizeDistribution {
         let mut parts = [""; 5];
         let mut count = 0;
         for part in text.split(':') {
-            let place = parts
-                .get_mut(count)
-                .ok_or_else(|| ConfigError::new("size", text, ALLOWED))?;
+            let place =
+                parts.get_mut(count).ok_or_else(|| ConfigError::new("size", text, ALLOWED))?;
             *place = part;
             count += 1;
         }

@@ -370,6 +370,7 @@ fn append_decimal(number: u32, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::OnceLock;
 
     fn workload(config: &WorkloadConfig) -> Workload {
         Workload::new(config, 9).expect("a valid workload")
@@ -463,7 +464,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_key_is_recognized_and_no_other(a in 0u32..100_000, b in 0u32..100_000) {
-            let workload = workload(&WorkloadConfig::etc());
+            // Drawing 100,000 lengths for every case would take most of the tests' time.
+            static ETC: OnceLock<Workload> = OnceLock::new();
+            let workload = ETC.get_or_init(|| workload(&WorkloadConfig::etc()));
             let mut name = Vec::new();
             workload.append_key(a, &mut name);
             prop_assert!((20..=70).contains(&name.len()));

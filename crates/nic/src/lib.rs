@@ -9,6 +9,37 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
+#[cfg(feature = "std")]
+pub mod af_xdp;
+pub mod blaster;
+#[cfg(feature = "std")]
+mod doorbell;
+#[cfg(feature = "std")]
+pub mod fault;
+pub mod loopback;
+#[cfg(feature = "std")]
+pub mod pcap;
+pub mod reflector;
+#[cfg(feature = "std")]
+pub mod rss;
+#[cfg(feature = "std")]
+pub mod shm;
+#[cfg(feature = "std")]
+pub mod tracer;
+#[cfg(feature = "std")]
+mod unsafe_ethtool;
+#[cfg(feature = "std")]
+mod unsafe_interface;
+#[cfg(feature = "std")]
+mod unsafe_ring;
+#[cfg(feature = "std")]
+mod unsafe_shm;
+#[cfg(feature = "std")]
+pub mod xdp_program;
+
+#[cfg(feature = "std")]
+pub use unsafe_interface::Interface;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 

@@ -1,1 +1,36 @@
-//! The TCP/IP stack.
+//! The TCP/IP stack: a state machine without I/O, clock or threads of its own.
+//!
+//! A [`Stack`] belongs to one elastic thread and owns the flow groups that are at home there. Each
+//! method is the kernel's part of one step of the cycle (IX Figure 2); frames and calls go in,
+//! events and frames come out, and time is a parameter:
+//!
+//! ```text
+//! 2. input        frames -> events
+//! 4. execute      batched system calls -> frames, events of the next batch
+//! 5. run_timers
+//! 6. flush        acknowledgments -> frames
+//! ```
+//!
+//! IPv4, ARP, ICMP, UDP and TCP; each mechanism has its file. Not implemented: IPv6, fragments,
+//! SACK, RACK, CUBIC, DCTCP, ECN, path MTU discovery, SYN cookies, keepalive.
+#![no_std]
+extern crate alloc;
+
+mod arp;
+pub mod config;
+mod context;
+mod icmp;
+mod input;
+pub mod neighbors;
+pub mod shared;
+mod stack;
+pub mod stats;
+pub mod tcp;
+mod udp;
+mod unsafe_prefetch;
+pub mod wheel;
+
+pub use config::StackConfig;
+pub use shared::{FLOW_GROUPS, Secrets, Shared};
+pub use stack::Stack;
+pub use stats::StackStats;

@@ -34,9 +34,6 @@
 
 #![no_std]
 
-#[cfg(test)]
-extern crate std;
-
 pub mod addr;
 pub mod arp;
 pub mod checksum;
@@ -47,9 +44,6 @@ pub mod tcp;
 pub mod tcp_options;
 pub mod toeplitz;
 pub mod udp;
-
-#[cfg(test)]
-mod tests;
 
 pub use addr::{Endpoint, Ipv4Addr, MacAddr, ParseAddrError};
 pub use arp::{ArpOperation, ArpRepr};

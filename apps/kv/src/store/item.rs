@@ -9,7 +9,7 @@ use super::slab::{CHUNK_MAX_BYTES, Chunk, HEADER_BYTES, Slab};
 // Offsets in the first chunk.
 const KIND: usize = 0;
 const KEY_LEN: usize = 1;
-const TEMPLATE_LEN_LOW: usize = 2;
+const SUFFIX_LEN: usize = 2;
 const EPOCH: usize = 3;
 const HASH_NEXT: usize = 4;
 const LRU_PREV: usize = 8;
@@ -137,7 +137,7 @@ pub(crate) fn build(slab: &mut Slab, head: Chunk, new: &NewItem<'_>, now: u32, e
     let binary = if new.key_binary { KEY_BINARY } else { 0 };
     start[KIND] = IS_ITEM | UNLINKED | binary;
     start[KEY_LEN] = key_len as u8;
-    start[TEMPLATE_LEN_LOW] = suffix.len as u8;
+    start[SUFFIX_LEN] = suffix.len as u8;
     start[EPOCH] = epoch;
     let mut field = |at: usize, value: u32| start[at..at + 4].copy_from_slice(&value.to_le_bytes());
     field(HASH_NEXT, Chunk::NIL.0);
@@ -213,7 +213,7 @@ impl Slab {
     /// Length of `VALUE <key> <flags> <length>\r\n`.
     fn template_len(&self, item: Chunk) -> usize {
         let header = self.header(item);
-        PREFIX.len() + usize::from(header[KEY_LEN]) + usize::from(header[TEMPLATE_LEN_LOW])
+        PREFIX.len() + usize::from(header[KEY_LEN]) + usize::from(header[SUFFIX_LEN])
     }
 
     pub(crate) fn flag(&self, item: Chunk, flag: u8) -> bool {
@@ -227,6 +227,10 @@ impl Slab {
 
     pub(crate) fn epoch(&self, item: Chunk) -> u8 {
         self.u8(item, EPOCH)
+    }
+
+    pub(crate) fn set_epoch(&mut self, item: Chunk, epoch: u8) {
+        self.set_u8(item, EPOCH, epoch);
     }
 
     pub(crate) fn hash(&self, item: Chunk) -> u32 {
@@ -300,8 +304,7 @@ impl Slab {
 
     /// The bytes of the item's chunks that are in use, headers included.
     pub(crate) fn item_bytes(&self, item: Chunk) -> usize {
-        let layout =
-            Layout::of_body(self.template_len(item) + self.value_len(item) + CRLF.len());
+        let layout = Layout::of_body(self.template_len(item) + self.value_len(item) + CRLF.len());
         layout.full * CHUNK_MAX_BYTES + layout.last
     }
 

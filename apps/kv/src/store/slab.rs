@@ -109,8 +109,14 @@ impl Slab {
             let next = (bytes + bytes / 4).next_multiple_of(UNIT_BYTES);
             bytes = next.min(CHUNK_MAX_BYTES);
         }
-        let empty =
-            Page { prev: NO_PAGE, next: NO_PAGE, free: Chunk::NIL, used: 0, carved: 0, class: NO_CLASS };
+        let empty = Page {
+            prev: NO_PAGE,
+            next: NO_PAGE,
+            free: Chunk::NIL,
+            used: 0,
+            carved: 0,
+            class: NO_CLASS,
+        };
         Self {
             arena: vec![0u8; pages * PAGE_BYTES].into_boxed_slice(),
             pages: vec![empty; pages].into_boxed_slice(),
@@ -263,7 +269,14 @@ impl Slab {
     }
 
     /// Copies `len` bytes from one chunk into another.
-    pub(crate) fn copy(&mut self, from: Chunk, from_at: usize, to: Chunk, to_at: usize, len: usize) {
+    pub(crate) fn copy(
+        &mut self,
+        from: Chunk,
+        from_at: usize,
+        to: Chunk,
+        to_at: usize,
+        len: usize,
+    ) {
         let start = from.offset() + from_at;
         self.arena.copy_within(start..start + len, to.offset() + to_at);
     }

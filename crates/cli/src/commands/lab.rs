@@ -116,7 +116,10 @@ fn status(name: &str, json: bool) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Err(LabError::NotUp { .. }) => {
-            println!("{}", if json { "null".to_owned() } else { format!("lab '{name}' is not up") });
+            println!(
+                "{}",
+                if json { "null".to_owned() } else { format!("lab '{name}' is not up") }
+            );
             Ok(ExitCode::FAILURE)
         }
         Err(error) => Err(error.into()),
@@ -129,7 +132,7 @@ fn print(info: &LabInfo, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_BORDERS_ONLY);
+    table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_header(["end", "namespace", "interface", "kernel address", "congestion control"]);
     for (end, name) in [(&info.dataplane, "dataplane"), (&info.client, "client")] {
         table.add_row([

@@ -11,7 +11,8 @@ use super::error::LabError;
 /// [`LabError::Command`] with the command line, what `ip` wrote, and a hint where there is one.
 pub fn ip(arguments: &[&str]) -> Result<String, LabError> {
     // Messages are matched for hints below, hence the locale.
-    let output = Command::new("ip").args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).output();
+    let output =
+        Command::new("ip").args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).output();
     let command = || format!("ip {}", arguments.join(" "));
     let output = output.map_err(|error| LabError::Command {
         command: command(),
@@ -32,8 +33,14 @@ pub fn ip(arguments: &[&str]) -> Result<String, LabError> {
 fn hint_for(stderr: &str) -> &'static str {
     // "Operation not supported" is also what an absent veth module reads like.
     const HINTS: [(&str, &str); 5] = [
-        ("Operation not permitted", "; run it as root, in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN"),
-        ("Permission denied", "; run it as root, in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN"),
+        (
+            "Operation not permitted",
+            "; run it as root, in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN",
+        ),
+        (
+            "Permission denied",
+            "; run it as root, in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN",
+        ),
         ("Unknown device type", "; this kernel has no veth: load the module or use another kernel"),
         ("Operation not supported", "; this kernel lacks veth or network namespaces"),
         ("File exists", "; something of that name exists: `tailplane lab down` removes a lab"),

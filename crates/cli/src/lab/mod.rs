@@ -26,8 +26,7 @@ mod state;
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -39,8 +38,8 @@ use self::congestion::AllowedList;
 use self::constants::{
     CLIENT_ADDRESS, CLIENT_INTERFACE, CLIENT_MAC, CLIENT_SUFFIX, DATAPLANE_ADDRESS,
     DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS, DATAPLANE_MAC, DATAPLANE_SUFFIX, DEFAULT_PREFIX,
-    FAIR_CONGESTION_CONTROL, LOCK_WAIT, PREFIX_BYTES_MAX, QUEUES_MAX, SUBNET_BITS, TERMINATION_WAIT,
-    mac_text,
+    FAIR_CONGESTION_CONTROL, LOCK_WAIT, PREFIX_BYTES_MAX, QUEUES_MAX, SUBNET_BITS,
+    TERMINATION_WAIT, mac_text,
 };
 use self::ip::ip;
 use self::state::{StateDirectory, StateLock};
@@ -157,16 +156,29 @@ pub struct LabInfo {
     pub client: EndInfo,
 }
 
-/// The names of a lab, and whether it may still be built upon. Shared with the signal thread.
+/// How far a lab has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing is made yet; what exists under its name is another's.
+    Unclaimed,
+    /// It is recorded, and being made or up.
+    Claimed,
+    /// Its removal has begun.
+    Abandoned,
+}
+
+/// The names of a lab, and how far it has come. Shared with the signal thread.
+///
+/// Lock order: first the lock of the state directory, then the phase.
 #[derive(Debug)]
 struct Site {
     prefix: String,
     queues: u32,
     dataplane: Namespace,
     client: Namespace,
-    /// Set when removal begins: a creation under way in another thread stops at its next step, so
-    /// that it cannot make anything after removal has looked.
-    abandoned: Mutex<bool>,
+    /// Held during each step of the creation: one under way in another thread stops at its next
+    /// step, so that it cannot make anything after removal has looked.
+    phase: Mutex<Phase>,
 }
 
 impl Site {
@@ -176,29 +188,51 @@ impl Site {
             queues,
             dataplane: Namespace::named(format!("{prefix}{DATAPLANE_SUFFIX}")),
             client: Namespace::named(format!("{prefix}{CLIENT_SUFFIX}")),
-            abandoned: Mutex::new(false),
+            phase: Mutex::new(Phase::Unclaimed),
         }
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does the first step of the creation, the record; from then on the name is this lab's.
+    fn claim(&self, record: impl FnOnce() -> Result<(), LabError>) -> Result<(), LabError> {
+        let mut phase = self.phase();
+        if *phase == Phase::Abandoned {
+            return Err(LabError::Interrupted { prefix: self.prefix.clone() });
+        }
+        record()?;
+        *phase = Phase::Claimed;
+        Ok(())
     }
 
     /// Does one step of the creation unless removal has begun; removal waits for the step.
     fn step(&self, work: impl FnOnce() -> Result<(), LabError>) -> Result<(), LabError> {
-        let abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
-        if *abandoned {
+        let phase = self.phase();
+        if *phase == Phase::Abandoned {
             return Err(LabError::Interrupted { prefix: self.prefix.clone() });
         }
         work()
     }
 
-    /// Removes everything. A second call finds nothing to do.
-    fn remove(&self, lock_wait: Duration) -> Result<(), LabError> {
-        let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::replace(&mut *abandoned, true) {
+    /// Removes everything. A second call finds nothing to do, and so does one before the claim.
+    fn remove(&self) -> Result<(), LabError> {
+        let states = StateDirectory::default();
+        let lock = states.lock(LOCK_WAIT)?;
+        let before = std::mem::replace(&mut *self.phase(), Phase::Abandoned);
+        if before != Phase::Claimed {
             return Ok(());
         }
+        self.erase(&states, &lock)
+    }
+
+    /// Removes the namespaces and then the record: until then whoever makes the next lab finds what
+    /// is left of this one.
+    fn erase(&self, states: &StateDirectory, lock: &StateLock) -> Result<(), LabError> {
         self.remove_namespaces()?;
-        let states = StateDirectory::default();
-        let lock = states.lock(lock_wait)?;
-        forget(&states, &lock, &self.prefix)
+        states.forget(lock, &self.prefix)?;
+        AllowedList::of_the_kernel(states.clone()).release(lock)
     }
 
     fn remove_namespaces(&self) -> Result<(), LabError> {
@@ -216,12 +250,6 @@ impl Site {
         self.client.remove()?;
         self.dataplane.remove()
     }
-}
-
-/// The record goes last: until then the lab is found again by whoever makes the next one.
-fn forget(states: &StateDirectory, lock: &StateLock, prefix: &str) -> Result<(), LabError> {
-    states.forget(lock, prefix)?;
-    AllowedList::of_the_kernel(states.clone()).release(lock)
 }
 
 /// A lab that is up. Dropping it removes it, unless it is persistent or another's ([`Lab::attach`]).
@@ -244,21 +272,20 @@ impl Lab {
         check_root()?;
         let site = Arc::new(Site::new(&config.prefix, config.queues));
         let states = StateDirectory::default();
-        reserve(&site, &config, &states)?;
         let for_signals = Arc::clone(&site);
         let registration = cleanup::register(move || {
-            // The process is ending and has nobody to tell; what is left is found by its record.
-            let _ = for_signals.remove(LOCK_WAIT);
-        });
-        let registration = match registration {
-            Ok(registration) => registration,
-            Err(source) => {
-                site.remove(LOCK_WAIT)?;
-                return Err(LabError::Cleanup { source });
+            // The process is ending: standard error is the only one left to tell.
+            if let Err(error) = for_signals.remove() {
+                eprintln!(
+                    "tailplane: lab '{}' was not wholly removed: {error}",
+                    for_signals.prefix
+                );
             }
-        };
+        });
+        let registration = registration.map_err(|source| LabError::Cleanup { source })?;
         let mut lab = Self { site, registration: Some(registration) };
         // An error drops `lab`, and thereby what was made.
+        reserve(&lab.site, &config, &states)?;
         pair::build(&lab.site, &config.congestion_control)?;
         if config.lifetime == Lifetime::Persistent {
             lab.keep(&states)?;
@@ -348,11 +375,11 @@ impl Lab {
     }
 
     fn take_down(&mut self) -> Result<(), LabError> {
-        // Where a signal's removal is under way, `cancel` does not return: the process ends.
-        match self.registration.take() {
-            Some(registration) if registration.cancel() => self.site.remove(LOCK_WAIT),
-            _ => Ok(()),
-        }
+        let Some(registration) = self.registration.take() else { return Ok(()) };
+        // Still registered, so that a signal now waits for this removal instead of cutting it short.
+        let removed = self.site.remove();
+        drop(registration);
+        removed
     }
 }
 
@@ -373,7 +400,10 @@ fn reserve(site: &Site, config: &LabConfig, states: &StateDirectory) -> Result<(
         found,
         remedy: format!("tailplane lab down --name {}", site.prefix),
     };
-    if let Some(state) = states.load(&site.prefix) {
+    let recorded = states.load(&site.prefix);
+    // A lab without namespaces was removed by hand (`ip netns del`): only its record is left.
+    let stands = site.dataplane.exists() || site.client.exists();
+    if let Some(state) = recorded.filter(|state| stands || state.owner.is_some()) {
         return Err(exists(match state.owner {
             Some(owner) => format!("process {} has it up", owner.pid),
             None => format!("it is up with {} queues", state.queues),
@@ -390,22 +420,16 @@ fn reserve(site: &Site, config: &LabConfig, states: &StateDirectory) -> Result<(
         owner: Some(Owner::this_process()),
         claims_congestion_control: false,
     };
-    states.store(&lock, &state)?;
+    site.claim(|| states.store(&lock, &state))?;
     if let CongestionControl::Named(algorithm) = &config.congestion_control {
         let allowed = AllowedList::of_the_kernel(states.clone());
         state.claims_congestion_control = allowed.claim(&lock, algorithm)?;
-        states.store(&lock, &state)?;
+        site.step(|| states.store(&lock, &state))?;
     }
     // Under the lock, too: the first `ip netns add` of a machine mounts a directory, and two at a
     // time get in each other's way.
-    let made = site.dataplane.create().and_then(|()| site.client.create());
-    if made.is_err() {
-        let removed = site.remove_namespaces().and_then(|()| forget(states, &lock, &site.prefix));
-        if let Err(error) = removed {
-            tracing::warn!(lab = site.prefix, %error, "the lab was not wholly removed");
-        }
-    }
-    made
+    site.step(|| site.dataplane.create())?;
+    site.step(|| site.client.create())
 }
 
 /// Removes the labs of killed processes. What fails is left for the next time: it is no reason not
@@ -413,9 +437,7 @@ fn reserve(site: &Site, config: &LabConfig, states: &StateDirectory) -> Result<(
 fn sweep(states: &StateDirectory, lock: &StateLock) {
     for leftover in states.leftovers() {
         let site = Site::new(&leftover.prefix, leftover.queues);
-        let removed =
-            site.remove_namespaces().and_then(|()| forget(states, lock, &leftover.prefix));
-        match removed {
+        match site.erase(states, lock) {
             Ok(()) => tracing::info!(lab = leftover.prefix, "removed what a killed process left"),
             Err(error) => tracing::warn!(lab = leftover.prefix, %error, "a leftover stays"),
         }
@@ -442,7 +464,9 @@ pub fn remove(prefix: &str) -> Result<bool, LabError> {
         return Ok(false);
     }
     check_root()?;
-    site.remove(LOCK_WAIT)?;
+    let states = StateDirectory::default();
+    let lock = states.lock(LOCK_WAIT)?;
+    site.erase(&states, &lock)?;
     Ok(true)
 }
 
@@ -475,7 +499,7 @@ mod tests {
     #[test]
     fn an_abandoned_site_is_not_built_upon() {
         let site = Site::new("abandoned", 1);
-        *site.abandoned.lock().unwrap() = true;
+        *site.phase() = Phase::Abandoned;
         let step = site.step(|| panic!("worked on an abandoned site"));
         assert!(matches!(step, Err(LabError::Interrupted { .. })), "{step:?}");
     }

@@ -75,11 +75,8 @@ impl Namespace {
     /// # Errors
     /// [`LabError::Namespace`]: it does not exist, or `CAP_SYS_ADMIN` is missing.
     pub fn enter(&self) -> Result<(), LabError> {
-        let error = |action, source| LabError::Namespace {
-            action,
-            namespace: self.name.clone(),
-            source,
-        };
+        let error =
+            |action, source| LabError::Namespace { action, namespace: self.name.clone(), source };
         let file = File::open(self.path()).map_err(|source| error("open", source))?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|errno| error("enter", errno.into()))

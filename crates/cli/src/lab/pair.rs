@@ -46,9 +46,7 @@ pub(super) fn build(site: &Site, congestion_control: &CongestionControl) -> Resu
         site.step(|| in_namespace(end.namespace, || disable_offloads(end.interface))?)?;
         let name = end.namespace.name();
         let address = format!("{}/{SUBNET_BITS}", end.address);
-        site.step(|| {
-            ip(&["-n", name, "addr", "add", &address, "dev", end.interface]).map(drop)
-        })?;
+        site.step(|| ip(&["-n", name, "addr", "add", &address, "dev", end.interface]).map(drop))?;
     }
     for end in &ends {
         site.step(|| {

@@ -93,7 +93,8 @@ fn wrong_bytes_are_seen_wherever_they_are() {
     // Another key's answer, and a value that is one byte short.
     let other = right_answer(&workload, Request::get(18));
     assert_eq!(outcome_of(&workload, request, &other), Ok(Outcome::WrongBytes));
-    let mut short = format!("VALUE k0017 0 {}\r\n", workload.content(request).len() - 1).into_bytes();
+    let mut short =
+        format!("VALUE k0017 0 {}\r\n", workload.content(request).len() - 1).into_bytes();
     short.extend_from_slice(&workload.content(request)[1..]);
     short.extend_from_slice(b"\r\nEND\r\n");
     assert_eq!(outcome_of(&workload, request, &short), Ok(Outcome::WrongBytes));

@@ -1,0 +1,49 @@
+# The commands of the project; `make help` lists them. Each is a line or a script in scripts/.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+# Where cargo builds. Reports go to target/ in any case: scripts look for them there.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Seconds of load that `make demo` measures each system with, and that each fuzz target runs.
+DEMO_SECONDS ?= 20
+FUZZ_SECONDS ?= 60
+
+.PHONY: help setup demo test lint bpf fuzz loom miri clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+setup: ## install the packages that everything below needs
+	scripts/setup.sh build bpf test demo
+
+demo: ## tailplane beside memcached on the kernel: a table, and target/demo/report.html
+	scripts/setup.sh demo
+	$(CARGO) build --release --package tailplane-cli
+	mkdir -p target/demo
+	scripts/as-root.sh $(TARGET)/release/tailplane demo --seconds $(DEMO_SECONDS) --json target/demo/result.json --html target/demo/report.html
+
+test: ## format, clippy and all tests; ends with "N passed, N failed"
+	scripts/setup.sh test
+	scripts/test.sh
+
+lint: ## format and clippy alone
+	scripts/lint.sh
+
+bpf: ## rebuild the BPF objects and compare them with the committed ones
+	scripts/setup.sh bpf
+	scripts/bpf.sh
+
+fuzz: ## every fuzz target for FUZZ_SECONDS
+	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+loom: ## model checking of the lock-free structures
+	scripts/loom.sh
+
+miri: ## the modules with unsafe code under Miri
+	scripts/miri.sh
+
+clean: ## remove what was built
+	$(CARGO) clean

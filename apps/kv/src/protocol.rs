@@ -1,0 +1,13 @@
+//! The memcached text protocol: one module for the line, for the classic commands, for the meta
+//! commands and for the administrative ones.
+
+pub(crate) mod admin;
+pub(crate) mod base64;
+pub(crate) mod command;
+pub(crate) mod line;
+pub(crate) mod meta;
+pub(crate) mod meta_flags;
+pub(crate) mod meta_store;
+pub(crate) mod reply;
+pub(crate) mod text;
+pub(crate) mod value;

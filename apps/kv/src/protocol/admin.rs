@@ -1,0 +1,236 @@
+//! Commands for people and monitors: stats, version, verbosity, flush_all, quit and what is refused.
+
+use std::fmt::Write;
+
+use super::command::{BAD_FORMAT, Context, ERROR, Next, Step};
+use super::line::{Tokens, parse_i32, parse_u32};
+use super::reply::Output;
+use super::text::noreply;
+use crate::VERSION;
+
+/// Carries out a command that is none of the frequent ones.
+pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) -> Step {
+    let count = tokens.len();
+    match tokens.get(0) {
+        b"stats" => stats(context, tokens),
+        b"version" => {
+            context.reply(format!("VERSION {VERSION}\r\n").as_bytes());
+        }
+        b"quit" => return Step::new(0, Next::Close),
+        b"verbosity" if matches!(count, 2 | 3) => {
+            let valid = parse_u32(tokens.get(1)).is_some();
+            context.reply_unless(noreply(tokens), if valid { b"OK\r\n" } else { BAD_FORMAT });
+        }
+        b"flush_all" if count <= 3 => flush_all(context, tokens),
+        b"shutdown" => context.reply(b"ERROR: shutdown not enabled\r\n"),
+        // Memory is reserved once, at start.
+        b"cache_memlimit" if matches!(count, 2 | 3) => context.reply_unless(
+            noreply(tokens),
+            b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+        ),
+        name => {
+            // A browser (or somebody's page in it) speaks HTTP to us: say nothing.
+            if tokens.last().starts_with(b"HTTP/") && is_unknown(name) {
+                return Step::new(0, Next::Close);
+            }
+            context.reply(ERROR);
+        }
+    }
+    Step::done()
+}
+
+/// Whether memcached would look at the end of the line: it does so only for names that neither their
+/// first letter nor the whole of them leads anywhere.
+fn is_unknown(name: &[u8]) -> bool {
+    match name {
+        [b'g' | b's' | b'a' | b'c' | b'i' | b'd' | b't', ..] | [b'm', _] => false,
+        _ => !matches!(name, b"replace" | b"prepend" | b"bget" | b"flush_all" | b"verbosity"),
+    }
+}
+
+fn flush_all<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
+    context.store.count_flush();
+    let quiet = noreply(tokens);
+    let mut exptime_s = 0;
+    if tokens.len() != if quiet { 2 } else { 1 } {
+        let Some(given) = parse_i32(tokens.get(1)) else {
+            return context.reply_unless(quiet, b"CLIENT_ERROR invalid exptime argument\r\n");
+        };
+        exptime_s = given;
+    }
+    let at = if exptime_s > 0 { context.now.expiry(exptime_s) } else { context.now.as_u32() };
+    context.store.flush(at, context.now);
+    context.reply_unless(quiet, b"OK\r\n");
+}
+
+fn stats<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
+    if tokens.len() == 1 {
+        return context.reply(general(context).as_bytes());
+    }
+    match tokens.get(1) {
+        b"reset" => {
+            context.store.reset_stats();
+            context.reply(b"RESET\r\n");
+        }
+        b"settings" => context.reply(settings(context).as_bytes()),
+        b"items" => context.reply(items(context).as_bytes()),
+        b"slabs" => context.reply(slabs(context).as_bytes()),
+        b"sizes" => context.reply(b"STAT sizes_status disabled\r\nEND\r\n"),
+        // Nothing is kept by key prefix: turning it off succeeds, and the dump is empty.
+        b"detail" => match tokens.get(2) {
+            b"off" => context.reply(b"OK\r\n"),
+            b"dump" => context.reply(b"END\r\n"),
+            b"on" => context.reply(b"SERVER_ERROR statistics by key prefix are not available\r\n"),
+            _ => context.reply(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
+        },
+        b"cachedump" => context.reply(b"CLIENT_ERROR stats cachedump not allowed\r\n"),
+        _ => context.reply(ERROR),
+    }
+}
+
+/// Lines `STAT <name> <value>`, then END.
+struct Report(String);
+
+impl Report {
+    fn new() -> Self {
+        Self(String::with_capacity(2048))
+    }
+
+    fn stat(&mut self, name: &str, value: impl std::fmt::Display) {
+        // Writing to a String can't fail.
+        let _ = write!(self.0, "STAT {name} {value}\r\n");
+    }
+
+    fn end(mut self) -> String {
+        self.0.push_str("END\r\n");
+        self.0
+    }
+}
+
+fn general<O>(context: &Context<'_, O>) -> String {
+    let stats = context.store.stats(context.now);
+    let (counters, classes) = (stats.counters, stats.class_totals());
+    let mut report = Report::new();
+    report.stat("pid", std::process::id());
+    report.stat("uptime", stats.uptime_s);
+    report.stat("time", context.now.unix_s);
+    report.stat("version", VERSION);
+    report.stat("pointer_size", usize::BITS);
+    report.stat("curr_connections", stats.curr_connections);
+    report.stat("total_connections", stats.total_connections);
+    report.stat("cmd_get", counters.cmd_get);
+    report.stat("cmd_set", classes.cmd_set);
+    report.stat("cmd_flush", stats.cmd_flush);
+    report.stat("cmd_touch", counters.cmd_touch);
+    report.stat("cmd_meta", counters.cmd_meta);
+    report.stat("get_hits", classes.get_hits);
+    report.stat("get_misses", counters.get_misses);
+    report.stat("get_expired", counters.get_expired);
+    report.stat("get_flushed", counters.get_flushed);
+    report.stat("delete_misses", counters.delete_misses);
+    report.stat("delete_hits", classes.delete_hits);
+    report.stat("incr_misses", counters.incr_misses);
+    report.stat("incr_hits", classes.incr_hits);
+    report.stat("decr_misses", counters.decr_misses);
+    report.stat("decr_hits", classes.decr_hits);
+    report.stat("cas_misses", counters.cas_misses);
+    report.stat("cas_hits", classes.cas_hits);
+    report.stat("cas_badval", classes.cas_badval);
+    report.stat("touch_hits", classes.touch_hits);
+    report.stat("touch_misses", counters.touch_misses);
+    report.stat("store_too_large", counters.store_too_large);
+    report.stat("store_no_memory", counters.store_no_memory);
+    report.stat("limit_maxbytes", stats.limit_maxbytes);
+    report.stat("allocated_bytes", stats.allocated_bytes);
+    report.stat("slabs_moved", counters.slabs_moved);
+    report.stat("slab_global_page_pool", stats.free_pages);
+    report.stat("pending_items", stats.pending_items);
+    report.stat("bytes", counters.bytes);
+    report.stat("curr_items", counters.curr_items);
+    report.stat("total_items", counters.total_items);
+    report.stat("expired_unfetched", classes.expired_unfetched);
+    report.stat("evicted_unfetched", classes.evicted_unfetched);
+    report.stat("evicted_active", classes.evicted_active);
+    report.stat("evictions", classes.evicted);
+    report.stat("reclaimed", classes.reclaimed);
+    report.end()
+}
+
+fn settings<O>(context: &Context<'_, O>) -> String {
+    let config = context.store.config();
+    let mut report = Report::new();
+    report.stat("maxbytes", config.memory_limit_bytes);
+    report.stat("evictions", "on");
+    report.stat("verbosity", 0);
+    report.stat("detail_enabled", "no");
+    report.stat("cas_enabled", "yes");
+    report.stat("binding_protocol", "ascii");
+    report.stat("item_size_max", config.item_size_max_bytes);
+    report.stat("shards", config.shards);
+    report.stat("flush_enabled", "yes");
+    report.stat("dump_enabled", "no");
+    report.stat("shutdown_command", "no");
+    report.stat("hash_algorithm", "siphash13");
+    report.stat("slab_reassign", "yes");
+    report.stat("track_sizes", "no");
+    report.end()
+}
+
+fn items<O>(context: &Context<'_, O>) -> String {
+    let mut report = Report::new();
+    for (index, class) in context.store.stats(context.now).classes.iter().enumerate() {
+        if class.items == 0 {
+            continue;
+        }
+        let counters = class.counters;
+        let mut stat = |name: &str, value: u64| {
+            report.stat(&format!("items:{}:{name}", index + 1), value);
+        };
+        stat("number", class.items);
+        stat("age", class.age_s);
+        stat("evicted", counters.evicted);
+        stat("evicted_nonzero", counters.evicted_nonzero);
+        stat("evicted_unfetched", counters.evicted_unfetched);
+        stat("evicted_active", counters.evicted_active);
+        stat("expired_unfetched", counters.expired_unfetched);
+        stat("reclaimed", counters.reclaimed);
+        stat("outofmemory", counters.outofmemory);
+    }
+    report.end()
+}
+
+fn slabs<O>(context: &Context<'_, O>) -> String {
+    let stats = context.store.stats(context.now);
+    let mut report = Report::new();
+    let mut active = 0;
+    let mut bytes = 0;
+    for (index, class) in stats.classes.iter().enumerate() {
+        if class.pages == 0 {
+            continue;
+        }
+        active += 1;
+        bytes += class.pages * crate::store::slab::PAGE_BYTES as u64;
+        let counters = class.counters;
+        let mut stat = |name: &str, value: u64| {
+            report.stat(&format!("{}:{name}", index + 1), value);
+        };
+        let total_chunks = class.pages * class.chunks_per_page;
+        stat("chunk_size", class.chunk_bytes);
+        stat("chunks_per_page", class.chunks_per_page);
+        stat("total_pages", class.pages);
+        stat("total_chunks", total_chunks);
+        stat("used_chunks", class.used_chunks);
+        stat("free_chunks", total_chunks - class.used_chunks);
+        stat("get_hits", counters.get_hits);
+        stat("cmd_set", counters.cmd_set);
+        stat("delete_hits", counters.delete_hits);
+        stat("incr_hits", counters.incr_hits);
+        stat("decr_hits", counters.decr_hits);
+        stat("cas_hits", counters.cas_hits);
+        stat("cas_badval", counters.cas_badval);
+        stat("touch_hits", counters.touch_hits);
+    }
+    report.stat("active_slabs", active);
+    report.stat("total_malloced", bytes);
+    report.end()
+}

@@ -1,0 +1,145 @@
+//! The flags of meta commands (protocol.txt, "Meta Commands").
+
+use super::base64;
+use super::command::BAD_FORMAT;
+use super::line::{parse_i32, parse_u32, parse_u64};
+use super::value::KEY_MAX_BYTES;
+use crate::WallTime;
+
+/// The longest opaque token, its `O` included.
+pub(crate) const OPAQUE_MAX_BYTES: usize = 32;
+
+const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
+
+/// What the flags of one command ask for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MetaFlags {
+    /// u
+    pub(crate) no_bump: bool,
+    /// v
+    pub(crate) value: bool,
+    /// I
+    pub(crate) invalidate: bool,
+    /// q
+    pub(crate) quiet: bool,
+    /// b
+    pub(crate) key_binary: bool,
+    /// M
+    pub(crate) mode: Option<u8>,
+    /// T, as Unix seconds
+    pub(crate) expires: Option<u32>,
+    /// N, as Unix seconds
+    pub(crate) vivify: Option<u32>,
+    /// R, as Unix seconds; 0 never wins
+    pub(crate) recache: u32,
+    /// F
+    pub(crate) client_flags: u32,
+    /// C
+    pub(crate) cas: Option<u64>,
+    /// E
+    pub(crate) new_cas: Option<u64>,
+    /// D
+    pub(crate) delta: Option<u64>,
+    /// J
+    pub(crate) initial: u64,
+}
+
+impl MetaFlags {
+    /// Reads the flags. A duplicate or unknown one ends the reading; of other errors the last one
+    /// is told.
+    ///
+    /// # Errors
+    /// The line to answer with.
+    pub(crate) fn parse(tokens: &[&[u8]], now: WallTime) -> Result<Self, &'static [u8]> {
+        let mut flags = Self::default();
+        let mut seen: u128 = 0;
+        let mut error: Option<&'static [u8]> = None;
+        for token in tokens {
+            let Some((&name, argument)) = token.split_first() else {
+                continue;
+            };
+            if name >= 127 || seen >> name & 1 != 0 {
+                return Err(b"CLIENT_ERROR duplicate flag\r\n");
+            }
+            seen |= 1 << name;
+            match flags.read(name, argument, now) {
+                Ok(()) => {}
+                Err(FlagError::Unknown) => return Err(b"CLIENT_ERROR invalid flag\r\n"),
+                Err(FlagError::Bad(line)) => error = Some(line),
+                // F has no message of its own and leaves an earlier one standing.
+                Err(FlagError::BadClientFlags) => error = error.or(Some(BAD_FORMAT)),
+            }
+        }
+        error.map_or(Ok(flags), Err)
+    }
+
+    fn read(&mut self, name: u8, argument: &[u8], now: WallTime) -> Result<(), FlagError> {
+        let expiry = || {
+            let exptime = parse_i32(argument).ok_or(FlagError::Bad(BAD_TOKEN))?;
+            Ok(now.expiry(exptime))
+        };
+        let number = |line: &'static [u8]| parse_u64(argument).ok_or(FlagError::Bad(line));
+        match name {
+            b'b' => self.key_binary = true,
+            b'u' => self.no_bump = true,
+            b'v' => self.value = true,
+            b'I' => self.invalidate = true,
+            b'q' => self.quiet = true,
+            b'N' => self.vivify = Some(expiry()?),
+            b'T' => self.expires = Some(expiry()?),
+            b'R' => self.recache = expiry()?,
+            b'F' => self.client_flags = parse_u32(argument).ok_or(FlagError::BadClientFlags)?,
+            b'C' => self.cas = Some(number(BAD_TOKEN)?),
+            b'E' => self.new_cas = Some(number(BAD_TOKEN)?),
+            b'M' => match argument {
+                [mode] => self.mode = Some(*mode),
+                _ => {
+                    let line = b"CLIENT_ERROR incorrect length for M token\r\n";
+                    return Err(FlagError::Bad(line));
+                }
+            },
+            b'J' => self.initial = number(b"CLIENT_ERROR invalid numeric initial value\r\n")?,
+            b'D' => self.delta = Some(number(b"CLIENT_ERROR invalid numeric delta value\r\n")?),
+            // Asked for in the reply, or hints for proxies that mean nothing here.
+            b'l' | b'h' | b'k' | b's' | b't' | b'c' | b'f' | b'O' | b'P' | b'L' => {}
+            _ => return Err(FlagError::Unknown),
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a flag.
+enum FlagError {
+    Unknown,
+    Bad(&'static [u8]),
+    BadClientFlags,
+}
+
+/// Whether an opaque token is longer than can be copied back.
+pub(crate) fn opaque_too_long(tokens: &[&[u8]]) -> bool {
+    tokens.iter().any(|token| token.first() == Some(&b'O') && token.len() > OPAQUE_MAX_BYTES)
+}
+
+/// The key of a meta command, decoded where the `b` flag says so.
+#[derive(Debug)]
+pub(crate) struct MetaKey<'a> {
+    plain: &'a [u8],
+    decoded: [u8; KEY_MAX_BYTES],
+    decoded_len: usize,
+    binary: bool,
+}
+
+impl<'a> MetaKey<'a> {
+    /// None: it is not base64.
+    pub(crate) fn new(token: &'a [u8], binary: bool) -> Option<Self> {
+        let mut key = Self { plain: token, decoded: [0; KEY_MAX_BYTES], decoded_len: 0, binary };
+        if binary {
+            key.decoded_len = base64::decode(token, &mut key.decoded)?;
+        }
+        Some(key)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.binary { &self.decoded[..self.decoded_len] } else { self.plain }
+    }
+}

@@ -1,0 +1,228 @@
+//! The classic commands: retrieval, storage, arithmetic, deletion, touching.
+
+use super::command::{BAD_FORMAT, Context, ERROR, Next, Step};
+use super::line::{Tokens, parse_i32, parse_u32, parse_u64, words};
+use super::reply::{Line, Output};
+use super::value::{self, KEY_MAX_BYTES, ValueCommand, ValueReply};
+use crate::store::operations::{Arithmetic, DIGITS_MAX, Delta, Mode, StoreRequest};
+use crate::store::shard::Shard;
+use crate::store::slab::Chunk;
+
+const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
+const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+
+/// Whether the client asked not to be answered: only the last token says so.
+pub(crate) fn noreply(tokens: &Tokens<'_>) -> bool {
+    tokens.last() == b"noreply"
+}
+
+/// Whether one of these keys is too long. Nothing is answered then but the error.
+fn any_too_long(keys: &[u8]) -> bool {
+    keys.len() > KEY_MAX_BYTES && words(keys).any(|key| key.len() > KEY_MAX_BYTES)
+}
+
+/// get and gets.
+pub(crate) fn get<O: Output>(context: &mut Context<'_, O>, keys: &[u8], with_cas: bool) {
+    if any_too_long(keys) {
+        context.reply(BAD_FORMAT);
+        return;
+    }
+    let now = context.now.as_u32();
+    let mut count = 0;
+    for key in words(keys) {
+        count += 1;
+        let hash = context.store.hash(key);
+        let mut shard = context.store.shard(hash);
+        shard.counters.cmd_get += 1;
+        match shard.find(hash, key, now) {
+            Some(item) => {
+                shard.bump(item, now);
+                let class = shard.slab().class_of(item);
+                shard.class_counters[class].get_hits += 1;
+                put_item(context.out, &shard, item, with_cas);
+            }
+            None => shard.counters.get_misses += 1,
+        }
+    }
+    context.reply(if count == 0 { ERROR } else { b"END\r\n" });
+}
+
+/// gat and gats: the first word is the expiration time.
+pub(crate) fn get_and_touch<O: Output>(context: &mut Context<'_, O>, line: &[u8], with_cas: bool) {
+    let exptime = words(line).next().unwrap_or(&[]);
+    let Some(exptime_s) = parse_i32(exptime) else {
+        context.reply(BAD_EXPTIME);
+        return;
+    };
+    if any_too_long(line) {
+        context.reply(BAD_FORMAT);
+        return;
+    }
+    let now = context.now.as_u32();
+    let expires = context.now.expiry(exptime_s);
+    for key in words(line).skip(1) {
+        let hash = context.store.hash(key);
+        let mut shard = context.store.shard(hash);
+        shard.counters.cmd_touch += 1;
+        match shard.find(hash, key, now) {
+            Some(item) => {
+                shard.set_expiry(item, expires);
+                shard.bump(item, now);
+                put_item(context.out, &shard, item, with_cas);
+            }
+            None => shard.counters.touch_misses += 1,
+        }
+    }
+    context.reply(b"END\r\n");
+}
+
+fn put_item(out: &mut impl Output, shard: &Shard, item: Chunk, with_cas: bool) {
+    if with_cas {
+        let mut cas = Line::<24>::new();
+        cas.push(b" ");
+        cas.number(shard.slab().cas(item));
+        cas.push(b"\r\n");
+        out.put(shard.slab().value_heading(item));
+        out.put(cas.as_bytes());
+        shard.slab().for_value_line(item, |piece| out.put(piece));
+    } else {
+        shard.slab().for_body(item, |piece| out.put(piece));
+    }
+}
+
+/// set, add, replace, append, prepend and cas.
+pub(crate) fn update<O: Output>(
+    context: &mut Context<'_, O>,
+    tokens: &Tokens<'_>,
+    mode: Mode,
+    after: &[u8],
+) -> Step {
+    let noreply = noreply(tokens);
+    let key = tokens.get(1);
+    let numbers = (|| {
+        let client_flags = parse_u32(tokens.get(2))?;
+        let exptime_s = parse_i32(tokens.get(3))?;
+        let value_len = usize::try_from(parse_i32(tokens.get(4))?).ok()?;
+        let cas = if mode == Mode::Cas { parse_u64(tokens.get(5))? } else { 0 };
+        // Two more bytes are to come and must be countable in memcached's 31 bits.
+        (value_len <= i32::MAX as usize - 2).then_some((client_flags, exptime_s, value_len, cas))
+    })();
+    let Some((client_flags, exptime_s, value_len, cas)) =
+        numbers.filter(|_| key.len() <= KEY_MAX_BYTES)
+    else {
+        context.reply_unless(noreply, BAD_FORMAT);
+        return Step::new(0, Next::Command);
+    };
+    let request = StoreRequest {
+        mode,
+        client_flags,
+        expires: context.now.expiry(exptime_s),
+        cas,
+        new_cas: None,
+        accept_stale: false,
+        key_binary: false,
+    };
+    let reply = ValueReply::Text { noreply };
+    value::take(context, ValueCommand { key, request, value_len, reply }, after)
+}
+
+/// incr and decr.
+pub(crate) fn arithmetic<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>, incr: bool) {
+    let noreply = noreply(tokens);
+    let key = tokens.get(1);
+    if key.len() > KEY_MAX_BYTES {
+        context.reply_unless(noreply, BAD_FORMAT);
+        return;
+    }
+    let Some(by) = parse_u64(tokens.get(2)) else {
+        context.reply_unless(noreply, b"CLIENT_ERROR invalid numeric delta argument\r\n");
+        return;
+    };
+    let hash = context.store.hash(key);
+    let mut shard = context.store.shard(hash);
+    let delta = Delta { incr, by, cas: None, new_cas: None };
+    let outcome = shard.arithmetic(hash, key, &delta, context.now.as_u32());
+    if outcome == Arithmetic::NotFound {
+        shard.count_arithmetic_miss(incr);
+    }
+    drop(shard);
+    match outcome {
+        Arithmetic::Done(_, number) => {
+            let mut line = Line::<{ DIGITS_MAX + 2 }>::new();
+            line.number(number);
+            line.push(b"\r\n");
+            context.reply_unless(noreply, line.as_bytes());
+        }
+        // Without a CAS value to compare, an existing item is never refused.
+        Arithmetic::NotFound | Arithmetic::Exists => {
+            context.reply_unless(noreply, b"NOT_FOUND\r\n");
+        }
+        Arithmetic::NonNumeric => context.reply_unless(noreply, NON_NUMERIC),
+        Arithmetic::OutOfMemory => {
+            context.reply_unless(noreply, b"SERVER_ERROR out of memory\r\n");
+        }
+    }
+}
+
+/// delete; a second argument of 0 is accepted, as it was long ago a hold time.
+pub(crate) fn delete<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
+    let mut quiet = false;
+    if tokens.len() > 2 {
+        let zero = tokens.get(2) == b"0";
+        quiet = noreply(tokens);
+        let valid = match tokens.len() {
+            3 => zero || quiet,
+            _ => zero && quiet,
+        };
+        if !valid {
+            context.reply_unless(
+                quiet,
+                b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n",
+            );
+            return;
+        }
+    }
+    let key = tokens.get(1);
+    if key.len() > KEY_MAX_BYTES {
+        context.reply_unless(quiet, BAD_FORMAT);
+        return;
+    }
+    let hash = context.store.hash(key);
+    let mut shard = context.store.shard(hash);
+    let found = shard.find(hash, key, context.now.as_u32());
+    match found {
+        Some(item) => shard.delete(item),
+        None => shard.counters.delete_misses += 1,
+    }
+    drop(shard);
+    context.reply_unless(quiet, if found.is_some() { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" });
+}
+
+/// touch.
+pub(crate) fn touch<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
+    let noreply = noreply(tokens);
+    let key = tokens.get(1);
+    if key.len() > KEY_MAX_BYTES {
+        context.reply_unless(noreply, BAD_FORMAT);
+        return;
+    }
+    let Some(exptime_s) = parse_i32(tokens.get(2)) else {
+        context.reply_unless(noreply, BAD_EXPTIME);
+        return;
+    };
+    let now = context.now.as_u32();
+    let hash = context.store.hash(key);
+    let mut shard = context.store.shard(hash);
+    shard.counters.cmd_touch += 1;
+    let found = shard.find(hash, key, now);
+    match found {
+        Some(item) => {
+            let expires = context.now.expiry(exptime_s);
+            shard.set_expiry(item, expires);
+            shard.bump(item, now);
+        }
+        None => shard.counters.touch_misses += 1,
+    }
+    drop(shard);
+    context.reply_unless(noreply, if found.is_some() { b"TOUCHED\r\n" } else { b"NOT_FOUND\r\n" });
+}

@@ -1,0 +1,237 @@
+//! One shard: its index, its memory, and the finding, linking and unlinking of items.
+//!
+//! What commands do with items is in `operations`; who gives way when memory is short is in `evict`.
+
+use super::item::{self, FETCHED, Layout, NewItem, UNLINKED};
+use super::lru::List;
+use super::pending::Pending;
+use super::slab::{Chunk, Slab};
+use crate::stats::{ClassCounters, Counters};
+use crate::time::NEVER;
+
+/// Bytes of memory for which the index gets one bucket. With the smallest items that is a chain of
+/// two, and 3 % of the memory.
+const BYTES_PER_BUCKET: usize = 128;
+
+/// No delayed flush is set.
+const NO_FLUSH: u32 = u32::MAX;
+
+/// Where a key belongs: the high bits chose the shard, these choose the bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyHash(pub(crate) u64);
+
+impl KeyHash {
+    /// The part kept in the item.
+    pub(crate) fn tag(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// One independently locked part of the store.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(super) slab: Slab,
+    pub(super) lru: Vec<List>,
+    pub(super) pending: Pending,
+    buckets: Box<[u32]>,
+    cas_last: u64,
+    /// Items of an earlier epoch are flushed. Wraps after 256 flushes, see `flush_now`.
+    epoch: u8,
+    flush_at: u32,
+    pub(super) item_size_max: usize,
+    pub(crate) counters: Counters,
+    pub(crate) class_counters: Vec<ClassCounters>,
+}
+
+impl Shard {
+    /// A shard that allocates at most `bytes`, all of it now.
+    pub(crate) fn new(bytes: usize, item_size_max: usize) -> Self {
+        let wanted = (bytes / BYTES_PER_BUCKET).max(2);
+        let buckets = 1usize << wanted.ilog2();
+        let pages = (bytes - buckets * size_of::<u32>()) / Slab::BYTES_PER_PAGE;
+        let slab = Slab::new(pages);
+        let classes = slab.classes().len();
+        Self {
+            slab,
+            lru: vec![List::new(); classes],
+            pending: Pending::default(),
+            buckets: vec![Chunk::NIL.0; buckets].into_boxed_slice(),
+            cas_last: 0,
+            epoch: 0,
+            flush_at: NO_FLUSH,
+            item_size_max,
+            counters: Counters::default(),
+            class_counters: vec![ClassCounters::default(); classes],
+        }
+    }
+
+    /// Bytes allocated at start.
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.slab.page_count() * Slab::BYTES_PER_PAGE + self.buckets.len() * size_of::<u32>()
+    }
+
+    pub(crate) fn slab(&self) -> &Slab {
+        &self.slab
+    }
+
+    pub(crate) fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub(crate) fn list(&self, class: usize) -> &List {
+        &self.lru[class]
+    }
+
+    pub(crate) fn next_cas(&mut self) -> u64 {
+        self.cas_last += 1;
+        self.cas_last
+    }
+
+    fn bucket(&self, tag: u32) -> usize {
+        tag as usize & (self.buckets.len() - 1)
+    }
+
+    /// The live item of this key. One that has expired or was flushed is reclaimed on the way.
+    pub(crate) fn find(&mut self, hash: KeyHash, key: &[u8], now: u32) -> Option<Chunk> {
+        if now >= self.flush_at {
+            self.flush_now();
+        }
+        let tag = hash.tag();
+        let mut item = Chunk(self.buckets[self.bucket(tag)]);
+        while !item.is_nil() {
+            if self.slab.key_is(item, tag, key) {
+                if !self.is_dead(item, now) {
+                    return Some(item);
+                }
+                if self.slab.epoch(item) == self.epoch {
+                    self.counters.get_expired += 1;
+                } else {
+                    self.counters.get_flushed += 1;
+                }
+                self.count_expiry(item);
+                self.unlink(item);
+                return None;
+            }
+            item = self.slab.hash_next(item);
+        }
+        None
+    }
+
+    /// Whether a linked item has expired or was flushed.
+    pub(super) fn is_dead(&self, item: Chunk, now: u32) -> bool {
+        let expires = self.slab.expires(item);
+        (expires != NEVER && expires <= now) || self.slab.epoch(item) != self.epoch
+    }
+
+    pub(super) fn count_expiry(&mut self, item: Chunk) {
+        if !self.slab.flag(item, FETCHED) {
+            self.class_counters[self.slab.class_of(item)].expired_unfetched += 1;
+        }
+    }
+
+    /// Puts a built item into the index and the LRU list, with a new CAS value.
+    pub(super) fn link(&mut self, item: Chunk, new_cas: Option<u64>) -> u64 {
+        debug_assert!(self.slab.flag(item, UNLINKED), "the item is linked already");
+        let cas = new_cas.unwrap_or_else(|| self.next_cas());
+        self.slab.set_cas(item, cas);
+        self.slab.set_flag(item, UNLINKED, false);
+        let bucket = self.bucket(self.slab.hash(item));
+        self.slab.set_hash_next(item, Chunk(self.buckets[bucket]));
+        self.buckets[bucket] = item.0;
+        let class = self.slab.class_of(item);
+        self.lru[class].push_front(&mut self.slab, item);
+        self.counters.curr_items += 1;
+        self.counters.total_items += 1;
+        self.counters.bytes += self.slab.item_bytes(item) as u64;
+        cas
+    }
+
+    /// Takes a linked item out of the index and the LRU list and frees its memory.
+    pub(super) fn unlink(&mut self, item: Chunk) {
+        debug_assert!(!self.slab.flag(item, UNLINKED), "the item is not linked");
+        let bucket = self.bucket(self.slab.hash(item));
+        let next = self.slab.hash_next(item);
+        if self.buckets[bucket] == item.0 {
+            self.buckets[bucket] = next.0;
+        } else {
+            let mut at = Chunk(self.buckets[bucket]);
+            while !at.is_nil() && self.slab.hash_next(at) != item {
+                at = self.slab.hash_next(at);
+            }
+            debug_assert!(!at.is_nil(), "a linked item is missing from its bucket");
+            if !at.is_nil() {
+                self.slab.set_hash_next(at, next);
+            }
+        }
+        let class = self.slab.class_of(item);
+        self.lru[class].remove(&mut self.slab, item);
+        self.counters.curr_items -= 1;
+        self.counters.bytes -= self.slab.item_bytes(item) as u64;
+        self.free_chain(item);
+    }
+
+    /// Frees all chunks of an item that is in no list.
+    pub(super) fn free_chain(&mut self, item: Chunk) {
+        let mut chunk = self.slab.next_chunk(item, item);
+        while !chunk.is_nil() {
+            let next = self.slab.next_chunk(item, chunk);
+            self.slab.free(chunk);
+            chunk = next;
+        }
+        self.slab.free(item);
+    }
+
+    /// Memory for a new item, evicting others where needed, with everything but its value written.
+    pub(super) fn create(&mut self, new: &NewItem<'_>, now: u32) -> Option<Chunk> {
+        // A flush that is due concerns what was stored before it, not this.
+        if now >= self.flush_at {
+            self.flush_now();
+        }
+        let layout = Layout::of(new);
+        let largest = self.slab.classes().len() - 1;
+        let last_class = self.slab.class_for(layout.last);
+        let head = self.allocate(if layout.full == 0 { last_class } else { largest }, now)?;
+        self.slab.init_head(head);
+        let mut end = head;
+        for nth in 1..=layout.full {
+            let class = if nth == layout.full { last_class } else { largest };
+            let Some(chunk) = self.allocate(class, now) else {
+                self.free_chain(head);
+                return None;
+            };
+            self.slab.init_continuation(chunk, head);
+            self.slab.set_next_chunk(head, end, chunk);
+            end = chunk;
+        }
+        item::build(&mut self.slab, head, new, now, self.epoch);
+        Some(head)
+    }
+
+    /// Makes everything stored so far unfindable, at once or from `at` (Unix seconds) on.
+    pub(crate) fn flush(&mut self, at: u32, now: u32) {
+        if at <= now {
+            self.flush_now();
+        } else {
+            self.flush_at = at;
+        }
+    }
+
+    fn flush_now(&mut self) {
+        self.flush_at = NO_FLUSH;
+        self.epoch = self.epoch.wrapping_add(1);
+        if self.epoch == 0 {
+            // The epoch has wrapped: nothing of an earlier round may be left to look alive again.
+            for class in 0..self.lru.len() {
+                while !self.lru[class].tail().is_nil() {
+                    self.unlink(self.lru[class].tail());
+                }
+            }
+        }
+    }
+
+    /// An item under construction belongs to the epoch in which it is linked.
+    pub(super) fn renew_epoch(&mut self, item: Chunk) {
+        let epoch = self.epoch;
+        self.slab.set_epoch(item, epoch);
+    }
+}

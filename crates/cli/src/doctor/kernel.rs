@@ -1,0 +1,125 @@
+//! The kernel's version, its clock source, its TCP settings that a comparison depends on.
+
+use super::{Check, Root};
+use crate::lab::constants::FAIR_CONGESTION_CONTROL;
+
+const GROUP: &str = "kernel";
+
+/// The oldest kernel whose AF_XDP is complete enough: since 5.11 UMEM is charged to the control
+/// group, and preferred busy polling exists.
+const OLDEST: (u32, u32) = (5, 11);
+/// Scatter-gather (multi-buffer) AF_XDP since 6.6, transmit metadata since 6.8.
+const COMPLETE: (u32, u32) = (6, 8);
+
+/// The checks.
+pub fn checks(root: &Root) -> Vec<Check> {
+    vec![version(root), clock_source(root), tsc(root), congestion_control(root)]
+}
+
+fn version(root: &Root) -> Check {
+    let release = root.read("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+    let check = Check::ok(GROUP, "version", &release);
+    match parse_release(&release) {
+        Some(version) if version >= COMPLETE => check,
+        Some(version) if version >= OLDEST => check.warn(
+            "no multi-buffer AF_XDP (6.6) or transmit metadata (6.8): no jumbo frames, no checksum \
+             offload",
+            "boot kernel 6.8 or later",
+        ),
+        _ => check.missing(
+            "AF_XDP of such a kernel lacks what the driver needs (5.11)",
+            "boot kernel 5.11 or later, better 6.8",
+        ),
+    }
+}
+
+fn parse_release(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn clock_source(root: &Root) -> Check {
+    let path = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let found = root.read(path).unwrap_or_else(|| "unknown".to_owned());
+    let check = Check::ok(GROUP, "clock source", &found);
+    match found.as_str() {
+        // Read in the vDSO, without a system call.
+        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter" => check,
+        _ => check.warn(
+            "every reading of the clock, at least one per iteration, is a system call (124 ns \
+             instead of 21) or a slow device access",
+            "boot with clocksource=tsc tsc=reliable where the processor's TSC is invariant",
+        ),
+    }
+}
+
+fn tsc(root: &Root) -> Check {
+    let constant = root.has_cpu_flag("constant_tsc") && root.has_cpu_flag("nonstop_tsc");
+    let check = |found| Check::ok(GROUP, "time-stamp counter", found);
+    if constant {
+        check("invariant")
+    } else {
+        check("not known to be invariant").warn(
+            "cycle counts are no measure of time here; cost tables come from the kernel's clock",
+            "nothing: measurements fall back to the kernel's clock",
+        )
+    }
+}
+
+fn congestion_control(root: &Root) -> Check {
+    let settings = "proc/sys/net/ipv4";
+    let read = |name: &str| root.read(format!("{settings}/{name}")).unwrap_or_default();
+    let default = read("tcp_congestion_control");
+    let available = read("tcp_available_congestion_control");
+    let fair = available.split_whitespace().any(|name| name == FAIR_CONGESTION_CONTROL);
+    let found = format!("default {default}, available: {available}");
+    let check = Check::ok(GROUP, "TCP congestion control", found);
+    if fair {
+        return check;
+    }
+    check.warn(
+        format!(
+            "the kernel's side of a comparison runs {default} instead of {FAIR_CONGESTION_CONTROL}; \
+             bbr costs it about 20 % on echo"
+        ),
+        format!("load the module tcp_{FAIR_CONGESTION_CONTROL}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::super::root::tests::FakeRoot;
+    use super::*;
+
+    fn status_of_release(release: &str) -> Status {
+        version(&FakeRoot::with(&[("proc/sys/kernel/osrelease", release)]).root()).status
+    }
+
+    #[test]
+    fn kernels_are_judged_by_what_their_af_xdp_lacks() {
+        assert_eq!(status_of_release("6.18.44-generic\n"), Status::Ok);
+        assert_eq!(status_of_release("6.1.0-26-amd64"), Status::Warn);
+        assert_eq!(status_of_release("5.10.0"), Status::Missing);
+        assert_eq!(status_of_release("nonsense"), Status::Missing);
+    }
+
+    #[test]
+    fn a_slow_clock_source_is_a_warning() {
+        let path = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+        for (name, status) in [("tsc", Status::Ok), ("hpet", Status::Warn)] {
+            assert_eq!(clock_source(&FakeRoot::with(&[(path, name)]).root()).status, status);
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_cubic_is_named_as_unfair() {
+        let fake = FakeRoot::with(&[
+            ("proc/sys/net/ipv4/tcp_congestion_control", "bbr"),
+            ("proc/sys/net/ipv4/tcp_available_congestion_control", "reno bbr"),
+        ]);
+        let check = congestion_control(&fake.root());
+        assert_eq!(check.status, Status::Warn);
+        assert!(check.found.contains("default bbr"), "{check:?}");
+    }
+}

@@ -1,0 +1,85 @@
+//! The report as a table for people.
+
+use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
+
+use super::{Check, Report, Status};
+
+/// Columns where the output is no terminal: wide enough to read, narrow enough for a mail.
+const WIDTH: u16 = 120;
+
+/// The report as a table, and below it what each missing piece costs.
+pub fn table(report: &Report) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    if table.width().is_none() {
+        table.set_width(WIDTH);
+    }
+    table.set_header(["group", "check", "", "found"]);
+    let mut last = "";
+    for check in &report.checks {
+        let group = if check.group == last { "" } else { check.group };
+        last = check.group;
+        table.add_row([
+            Cell::new(group),
+            Cell::new(&check.name),
+            mark(check.status),
+            Cell::new(&check.found),
+        ]);
+    }
+    let mut text = table.to_string();
+    let mut explained: Vec<&Check> =
+        report.checks.iter().filter(|check| check.status != Status::Ok).collect();
+    // Worst first: what cannot be done at all before what costs something.
+    explained.sort_by_key(|check| std::cmp::Reverse(check.status));
+    for check in explained {
+        let Check { group, name, cost, remedy, .. } = check;
+        let status = word(check.status);
+        text.push_str(&format!(
+            "\n\n{status}: {group}, {name}\n  costs: {cost}\n  do:    {remedy}"
+        ));
+    }
+    let summary = report.summary;
+    text.push_str(&format!(
+        "\n\n{} ok, {} at a cost, {} missing",
+        summary.ok, summary.warn, summary.missing
+    ));
+    text
+}
+
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "ok",
+        Status::Warn => "warn",
+        Status::Missing => "missing",
+    }
+}
+
+/// Colours only show on a terminal; the word is there in any case.
+fn mark(status: Status) -> Cell {
+    let colour = match status {
+        Status::Ok => Color::Green,
+        Status::Warn => Color::Yellow,
+        Status::Missing => Color::Red,
+    };
+    Cell::new(word(status)).fg(colour)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_is_explained_first_and_what_is_fine_not_at_all() {
+        let text = table(&Report::of(vec![
+            Check::ok("memory", "fine", "as it should be"),
+            Check::ok("memory", "pages", "none").warn("TLB misses", "reserve some"),
+            Check::ok("tools", "ip", "not found").missing("no lab", "install it"),
+        ]));
+        let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle}: {text}"));
+        assert!(at("missing: tools, ip") < at("warn: memory, pages"));
+        assert!(at("as it should be") < at("missing: tools"));
+        assert!(text.ends_with("1 ok, 1 at a cost, 1 missing"), "{text}");
+        assert!(!text.contains("ok: memory"), "{text}");
+    }
+}

@@ -1,0 +1,147 @@
+//! Reads below `/`, or below a made-up tree in tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where `/proc` and `/sys` hang. What cannot be read is absent: a check then says so.
+#[derive(Clone, Debug)]
+pub struct Root {
+    path: PathBuf,
+}
+
+impl Root {
+    /// This machine.
+    pub fn machine() -> Self {
+        Self::at("/")
+    }
+
+    /// The tree at `path`.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The file's text without surrounding blanks. `path` is relative: `proc/version`.
+    pub fn read(&self, path: impl AsRef<Path>) -> Option<String> {
+        let text = fs::read_to_string(self.path.join(path)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// The file's text as a number.
+    pub fn number(&self, path: impl AsRef<Path>) -> Option<i64> {
+        self.read(path)?.parse().ok()
+    }
+
+    /// Whether it exists.
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.path.join(path).exists()
+    }
+
+    /// The names in a directory, sorted.
+    pub fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
+        let entries = fs::read_dir(self.path.join(path)).into_iter().flatten().flatten();
+        let mut names: Vec<_> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// The last component of what a symbolic link points to.
+    pub fn link(&self, path: impl AsRef<Path>) -> Option<String> {
+        let target = fs::read_link(self.path.join(path)).ok()?;
+        Some(target.file_name()?.to_str()?.to_owned())
+    }
+
+    /// The value after `key:` in a file of such lines (`/proc/self/status`, `/proc/meminfo`,
+    /// `/proc/cpuinfo`: there the first processor's).
+    pub fn field(&self, path: impl AsRef<Path>, key: &str) -> Option<String> {
+        let text = self.read(path)?;
+        text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim() == key).then(|| value.trim().to_owned())
+        })
+    }
+
+    /// Whether the first processor has a flag of `/proc/cpuinfo` (the kernel's reading of CPUID).
+    pub fn has_cpu_flag(&self, flag: &str) -> bool {
+        let flags = self.field("proc/cpuinfo", "flags").unwrap_or_default();
+        flags.split_whitespace().any(|other| other == flag)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// A made-up tree, removed with this value.
+    pub struct FakeRoot {
+        path: PathBuf,
+    }
+
+    impl FakeRoot {
+        /// A tree of these files: relative path and content.
+        pub fn with(files: &[(&str, &str)]) -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("tailplane-root-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir_all(&path).unwrap();
+            let fake = Self { path };
+            for (file, content) in files {
+                let file = fake.path.join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, content).unwrap();
+            }
+            fake
+        }
+
+        /// Adds a symbolic link.
+        pub fn link(self, at: &str, target: &str) -> Self {
+            let at = self.path.join(at);
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            symlink(target, at).unwrap();
+            self
+        }
+
+        /// Adds an empty directory.
+        pub fn directory(self, at: &str) -> Self {
+            fs::create_dir_all(self.path.join(at)).unwrap();
+            self
+        }
+
+        /// The tree as the checks see it.
+        pub fn root(&self) -> Root {
+            Root::at(&self.path)
+        }
+
+        /// Where it is.
+        pub fn path(&self) -> &Path {
+            &self.path
+        }
+    }
+
+    impl Drop for FakeRoot {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+
+    #[test]
+    fn fields_flags_links_and_numbers_are_read() {
+        let fake = FakeRoot::with(&[
+            ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu waitpkg\n\nprocessor\t: 1\n"),
+            ("proc/sys/n", " -1\n"),
+        ])
+        .link("sys/driver", "../../bus/drivers/veth");
+        let root = fake.root();
+        assert_eq!(root.field("proc/cpuinfo", "processor").as_deref(), Some("0"));
+        assert!(root.has_cpu_flag("waitpkg"));
+        assert!(!root.has_cpu_flag("wait"));
+        assert_eq!(root.number("proc/sys/n"), Some(-1));
+        assert_eq!(root.link("sys/driver").as_deref(), Some("veth"));
+        assert_eq!(root.list("proc"), ["cpuinfo", "sys"]);
+        assert_eq!(root.read("absent"), None);
+    }
+}

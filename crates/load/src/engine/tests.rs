@@ -1,0 +1,395 @@
+//! The engine against a service in virtual time: every nanosecond is known, so that results are
+//! compared with what they must be and not with what looks plausible.
+
+use super::*;
+use crate::codec::Violation;
+use crate::measurement::LATENCY_MAX_NS;
+use crate::report::{Conditions, LoadReport};
+use crate::sizes::SizeDistribution;
+use crate::test_peers::MiniCache;
+use crate::workload::WorkloadConfig;
+
+const MS: u64 = 1_000_000;
+
+/// What the service does with a request's bytes.
+enum Service {
+    Echo,
+    Memcached(MiniCache),
+}
+
+/// A service that answers everything `delay_ns` after it was sent, one after the other where that
+/// takes it `busy_ns`, and not at all while it is paused.
+struct Model {
+    service: Service,
+    delay_ns: u64,
+    busy_ns: u64,
+    pause_ns: Range<u64>,
+    now_ns: u64,
+    free_ns: u64,
+    /// Answers by the moment at which they arrive; in order, since all take the same time.
+    answers: VecDeque<(u64, u32, Vec<u8>)>,
+    /// Of each send: when, on which connection, how many bytes.
+    sent: Vec<(u64, u32, usize)>,
+    sent_bytes: Vec<u8>,
+    aborted: Vec<u32>,
+}
+
+impl Model {
+    fn new(service: Service, delay_ns: u64) -> Self {
+        Self {
+            service,
+            delay_ns,
+            busy_ns: 0,
+            pause_ns: 0..0,
+            now_ns: 0,
+            free_ns: 0,
+            answers: VecDeque::new(),
+            sent: Vec::new(),
+            sent_bytes: Vec::new(),
+            aborted: Vec::new(),
+        }
+    }
+}
+
+impl Sender for Model {
+    fn send(&mut self, connection: u32, bytes: &[u8]) -> usize {
+        self.sent.push((self.now_ns, connection, bytes.len()));
+        self.sent_bytes.extend_from_slice(bytes);
+        let answer = match &mut self.service {
+            Service::Echo => bytes.to_vec(),
+            Service::Memcached(cache) => cache.answer(bytes),
+        };
+        let mut begin_ns = self.free_ns.max(self.now_ns);
+        if self.pause_ns.contains(&begin_ns) {
+            begin_ns = self.pause_ns.end;
+        }
+        // One send may carry several requests of 64 bytes.
+        self.free_ns = begin_ns + self.busy_ns * (bytes.len() / 64) as u64;
+        self.answers.push_back((self.free_ns + self.delay_ns, connection, answer));
+        bytes.len()
+    }
+
+    fn abort(&mut self, connection: u32) {
+        self.aborted.push(connection);
+    }
+}
+
+fn engine(config: &LoadConfig) -> Engine {
+    let workload = Workload::new(&config.workload, config.seed).expect("a valid workload");
+    let mut engine = Engine::new(config, Arc::new(workload)).expect("a valid load");
+    (0..config.connections).for_each(|connection| engine.on_opened(connection));
+    engine
+}
+
+/// Runs in virtual time until `phase`, polling when the engine asks for it.
+fn run_until(engine: &mut Engine, model: &mut Model, phase: Phase) {
+    for _ in 0..10_000_000 {
+        let poll = engine.poll(model.now_ns, model);
+        if poll.phase == phase {
+            return;
+        }
+        let answer_ns = model.answers.front().map_or(u64::MAX, |(at_ns, ..)| *at_ns);
+        let next_ns = poll.wake_ns.min(answer_ns);
+        assert_ne!(next_ns, u64::MAX, "stuck in {:?}", poll.phase);
+        model.now_ns = model.now_ns.max(next_ns);
+        if answer_ns <= model.now_ns
+            && let Some((_, connection, bytes)) = model.answers.pop_front()
+        {
+            engine.on_received(connection, &bytes, model.now_ns, model);
+        }
+    }
+    panic!("{phase:?} was never reached");
+}
+
+fn measure(config: &LoadConfig, model: &mut Model) -> Measurement {
+    let mut engine = engine(config);
+    engine.start(0);
+    run_until(&mut engine, model, Phase::Done);
+    engine.finish(model.now_ns)
+}
+
+fn open(rps: f64, connections: u32) -> LoadConfig {
+    let mut config = LoadConfig::echo(64);
+    config.mode = Mode::open(rps);
+    config.connections = connections;
+    config.warmup_ms = 20;
+    config.measure_ms = 200;
+    config.drain_ms = 100;
+    config.verify_share = 1.0;
+    config
+}
+
+fn within(value: f64, expected: f64, share: f64) -> bool {
+    (value / expected - 1.0).abs() <= share
+}
+
+#[test]
+fn open_loop_offers_the_rate_and_measures_the_delay() {
+    let mut model = Model::new(Service::Echo, 10_000);
+    let m = measure(&open(100_000.0, 16), &mut model);
+    // 20,000 arrivals in the window, give or take five standard deviations.
+    assert!(m.requests.abs_diff(20_000) < 5 * 142, "{} requests", m.requests);
+    assert!(within(m.achieved_rps(), 100_000.0, 0.04), "{}", m.achieved_rps());
+    assert_eq!(m.latency_ns.len(), m.requests);
+    assert!(within(m.latency_ns.max() as f64, 10_000.0, 0.01));
+    assert!(within(m.latency_ns.min() as f64, 10_000.0, 0.01));
+    assert_eq!((m.errors, m.wrong_bytes, m.unanswered, m.late), (0, 0, 0, 0));
+    assert!(m.verified >= m.requests);
+}
+
+#[test]
+fn a_pause_of_the_service_is_seen_by_every_request_meant_for_it() {
+    // Without coordinated omission: one connection, one request at a time, and a standstill of 50
+    // of 200 ms. A closed loop would see one slow request; a quarter of all are.
+    let mut config = open(10_000.0, 1);
+    config.mode = Mode::Open { rps: 10_000.0, arrivals: ArrivalProcess::Deterministic, depth: 1 };
+    let mut model = Model::new(Service::Echo, 20_000);
+    model.pause_ns = 100 * MS..150 * MS;
+    let m = measure(&config, &mut model);
+    assert_eq!(m.requests, 2_000);
+    assert_eq!(m.latency_ns.len(), 2_000);
+    assert!(m.latency_ns.value_at_quantile(0.5) < 100_000);
+    let p80 = m.latency_ns.value_at_quantile(0.8);
+    assert!(p80 > MS, "{p80} ns");
+    assert!(within(m.latency_ns.max() as f64, 50.0 * MS as f64, 0.01), "{}", m.latency_ns.max());
+    assert!(m.backlog_peak.abs_diff(500) < 10, "{}", m.backlog_peak);
+    assert_eq!(m.late, 0, "the service was slow, not the generator");
+}
+
+#[test]
+fn the_pipelining_bound_holds_and_the_choice_of_connections_is_even() {
+    let mut config = open(100_000.0, 10);
+    config.mode = Mode::Open { rps: 100_000.0, arrivals: ArrivalProcess::Poisson, depth: 2 };
+    let workload = Workload::new(&config.workload, 1).expect("valid");
+    let mut engine = Engine::new(&config, Arc::new(workload)).expect("valid");
+    (0..10).for_each(|connection| engine.on_opened(connection));
+    engine.start(0);
+    // A service that never answers: 10 connections take 2 requests each, the rest waits.
+    let mut model = Model::new(Service::Echo, u64::MAX / 2);
+    model.now_ns = 0;
+    while model.now_ns < 10 * MS {
+        engine.poll(model.now_ns, &mut model);
+        model.now_ns += 1_000;
+    }
+    let requests_of = |model: &Model| {
+        let mut requests = [0u64; 10];
+        for &(_, connection, bytes) in &model.sent {
+            requests[connection as usize] += bytes as u64 / 64;
+        }
+        requests
+    };
+    assert_eq!(requests_of(&model), [2; 10]);
+    assert!(engine.result.backlog_peak > 900, "{}", engine.result.backlog_peak);
+
+    let mut model = Model::new(Service::Echo, 1_000);
+    measure(&open(100_000.0, 10), &mut model);
+    let requests = requests_of(&model);
+    let mean = requests.iter().sum::<u64>() / 10;
+    assert!(requests.iter().all(|n| n.abs_diff(mean) < 6 * 45), "{requests:?}");
+}
+
+#[test]
+fn closed_loop_obeys_littles_law() {
+    for (connections, depth) in [(1, 1), (32, 1), (8, 4), (200, 2)] {
+        let mut config = open(1.0, connections);
+        config.mode = Mode::closed(depth);
+        let mut model = Model::new(Service::Echo, 50_000);
+        let m = measure(&config, &mut model);
+        let expected = f64::from(connections * depth) / 50e-6;
+        assert!(within(m.achieved_rps(), expected, 0.01), "{} of {expected}", m.achieved_rps());
+        assert!(within(m.latency_ns.max() as f64, 50_000.0, 0.01));
+        assert_eq!(m.latency_ns.len(), m.requests);
+        assert_eq!(m.unanswered, 0);
+    }
+}
+
+#[test]
+fn an_overloaded_service_shows_in_latency_and_rate() {
+    // 20 us a request: 50,000 a second, offered 100,000.
+    let mut model = Model::new(Service::Echo, 0);
+    model.busy_ns = 20_000;
+    let m = measure(&open(100_000.0, 64), &mut model);
+    assert!(within(m.achieved_rps(), 50_000.0, 0.02), "{}", m.achieved_rps());
+    assert!(m.latency_ns.value_at_quantile(0.99) > 50 * MS);
+    assert_eq!(m.latency_ns.len(), m.requests, "every request has an entry");
+    // 22,000 requests take the service 440 ms; it had 320.
+    assert!(m.unanswered > 5_000, "{}", m.unanswered);
+}
+
+#[test]
+fn a_busy_generator_makes_its_result_invalid() {
+    let config = open(10_000.0, 4);
+    let mut engine = engine(&config);
+    let mut model = Model::new(Service::Echo, 10_000);
+    engine.start(0);
+    // The thread gets to it only every 5 ms.
+    while engine.poll(model.now_ns, &mut model).phase != Phase::Done {
+        while model.answers.front().is_some_and(|(at_ns, ..)| *at_ns <= model.now_ns) {
+            let (_, connection, bytes) = model.answers.pop_front().expect("was there");
+            engine.on_received(connection, &bytes, model.now_ns, &mut model);
+        }
+        model.now_ns += 5 * MS;
+    }
+    let m = engine.finish(model.now_ns);
+    assert!(m.late as f64 > m.requests as f64 * 0.9, "{} of {}", m.late, m.requests);
+    assert!(within(m.lag_ns.max() as f64, 5.0 * MS as f64, 0.05), "{}", m.lag_ns.max());
+    let report = LoadReport::new(&config, Conditions::new(&config, "model", "model", "none"), &m);
+    assert!(!report.valid);
+    assert!(report.invalid_reason.expect("a reason").contains("did not keep up"));
+}
+
+#[test]
+fn keys_are_stored_once_each_and_then_all_found() {
+    let mut config = open(50_000.0, 8);
+    config.workload = WorkloadConfig::Memcached {
+        get_share: 0.9,
+        keys: 5_000,
+        key_size: SizeDistribution::Uniform { min: 10, max: 40 },
+        value_size: SizeDistribution::Uniform { min: 1, max: 300 },
+    };
+    let mut model = Model::new(Service::Memcached(MiniCache::default()), 10_000);
+    let mut engine = engine(&config);
+    // Two halves, as two threads would do it.
+    engine.begin_preload(0..2_500);
+    run_until(&mut engine, &mut model, Phase::Ready);
+    engine.phase = Phase::Idle;
+    engine.idle.extend(0..8);
+    engine.begin_preload(2_500..u32::MAX);
+    run_until(&mut engine, &mut model, Phase::Ready);
+    let Service::Memcached(cache) = &model.service else { panic!("is memcached") };
+    assert_eq!((cache.len(), cache.sets), (5_000, 5_000));
+
+    engine.start(model.now_ns);
+    run_until(&mut engine, &mut model, Phase::Done);
+    let m = engine.finish(model.now_ns);
+    assert_eq!((m.misses, m.errors, m.wrong_bytes, m.preload_failures), (0, 0, 0, 0));
+    assert!(m.verified >= m.requests && m.requests > 9_000);
+}
+
+#[test]
+fn a_cache_that_was_not_filled_misses() {
+    let mut config = open(50_000.0, 8);
+    config.workload = WorkloadConfig::usr();
+    let mut model = Model::new(Service::Memcached(MiniCache::default()), 10_000);
+    let m = measure(&config, &mut model);
+    assert!(m.misses as f64 > m.requests as f64 * 0.9, "{} of {}", m.misses, m.requests);
+}
+
+#[test]
+fn wrong_bytes_are_found_in_the_share_that_is_verified() {
+    let mut config = open(50_000.0, 8);
+    config.workload = WorkloadConfig::Memcached {
+        get_share: 1.0,
+        keys: 100,
+        key_size: SizeDistribution::Fixed(8),
+        value_size: SizeDistribution::Fixed(32),
+    };
+    config.verify_share = 0.25;
+    let mut model = Model::new(Service::Memcached(MiniCache::corrupting(10)), 10_000);
+    let mut engine = engine(&config);
+    engine.begin_preload(0..u32::MAX);
+    run_until(&mut engine, &mut model, Phase::Ready);
+    engine.start(model.now_ns);
+    run_until(&mut engine, &mut model, Phase::Done);
+    let m = engine.finish(model.now_ns);
+    // The whole run has 220 ms; a quarter is verified. Every 10th answer is wrong and every 4th
+    // is looked at: every 20th is both.
+    assert!(within(m.verified as f64, 11_000.0 / 4.0, 0.1), "{} verified", m.verified);
+    assert!(within(m.wrong_bytes as f64, 11_000.0 / 20.0, 0.1), "{} wrong", m.wrong_bytes);
+}
+
+#[test]
+fn requests_on_a_connection_that_ends_are_lost_and_counted() {
+    let mut config = open(100_000.0, 2);
+    config.warmup_ms = 0;
+    let mut engine = engine(&config);
+    let mut model = Model::new(Service::Echo, u64::MAX / 2);
+    engine.start(0);
+    model.now_ns = MS;
+    while engine.poll(model.now_ns, &mut model).wake_ns <= model.now_ns {}
+    assert_eq!(model.sent.len(), 8, "2 connections, 4 requests each");
+    engine.on_closed(0);
+    engine.on_closed(0);
+    engine.on_received(0, b"late", model.now_ns, &mut model);
+    assert_eq!((engine.result.lost, engine.result.connections_lost), (4, 1));
+    assert_eq!(engine.result.latency_ns.len(), 4);
+    assert!(engine.result.latency_ns.max() >= LATENCY_MAX_NS);
+    assert_eq!(engine.open_connections(), 1);
+    engine.on_closed(1);
+    assert_eq!(engine.poll(model.now_ns, &mut model).phase, Phase::Done);
+    let m = engine.finish(model.now_ns);
+    assert!(m.ended_early);
+    assert_eq!(m.latency_ns.len(), m.requests);
+}
+
+#[test]
+fn bytes_that_break_the_protocol_end_the_connection() {
+    let mut config = open(100_000.0, 1);
+    config.workload = WorkloadConfig::usr();
+    let mut engine = engine(&config);
+    let mut model = Model::new(Service::Memcached(MiniCache::default()), 10);
+    engine.start(0);
+    model.now_ns = MS;
+    engine.poll(model.now_ns, &mut model);
+    engine.on_received(0, b"HTTP/1.1 400 Bad Request\r\n", model.now_ns, &mut model);
+    assert_eq!(model.aborted, [0]);
+    assert_eq!(engine.result.violation, Some(Violation::UnknownLine));
+    assert_eq!(engine.open_connections(), 0);
+}
+
+#[test]
+fn a_full_backlog_drops_and_says_so() {
+    let mut config = open(RATE_FOR_OVERFLOW, 1);
+    config.warmup_ms = 0;
+    config.measure_ms = 1_000;
+    let mut engine = engine(&config);
+    let mut model = Model::new(Service::Echo, u64::MAX / 2);
+    engine.start(0);
+    model.now_ns = 2_000 * MS;
+    while engine.poll(model.now_ns, &mut model).phase != Phase::Done {}
+    let m = engine.finish(model.now_ns);
+    assert_eq!(m.backlog_peak, BACKLOG_MAX as u64);
+    assert_eq!(m.dropped, m.requests - BACKLOG_MAX as u64 - 4);
+    assert_eq!(m.latency_ns.len(), m.requests);
+}
+
+/// More arrivals in one second than the backlog holds.
+const RATE_FOR_OVERFLOW: f64 = 400_000.0;
+
+#[test]
+fn one_seed_asks_for_the_same_requests() {
+    let mut config = open(50_000.0, 8);
+    config.workload = WorkloadConfig::etc();
+    let sent = |seed| {
+        let config = LoadConfig { seed, ..config.clone() };
+        let mut model = Model::new(Service::Memcached(MiniCache::default()), 10_000);
+        measure(&config, &mut model);
+        (model.sent, model.sent_bytes)
+    };
+    assert_eq!(sent(7), sent(7));
+    assert_ne!(sent(7).0, sent(8).0);
+}
+
+#[test]
+fn calls_out_of_order_change_nothing() {
+    let mut engine = engine(&open(1_000.0, 2));
+    let mut model = Model::new(Service::Echo, 10);
+    assert_eq!(engine.poll(0, &mut model), Poll { phase: Phase::Idle, wake_ns: u64::MAX });
+    engine.on_received(7, b"x", 0, &mut model);
+    engine.on_writable(7, &mut model);
+    engine.on_closed(7);
+    engine.on_opened(7);
+    engine.on_opened(1);
+    assert_eq!(engine.open_connections(), 2);
+    engine.start(0);
+    engine.start(1_000_000_000);
+    engine.begin_preload(0..10);
+    assert_eq!(engine.phase(), Phase::WarmingUp);
+    assert_eq!(engine.measure_from_ns, 20 * MS);
+    let churn = LoadConfig {
+        mode: Mode::Churn { requests: 1, close: crate::CloseMode::Rst },
+        ..open(1.0, 1)
+    };
+    let workload = Arc::new(Workload::new(&churn.workload, 1).expect("valid"));
+    assert_eq!(Engine::new(&churn, workload).expect_err("churn").key, "mode");
+}

@@ -1,0 +1,149 @@
+//! Drives the [`Engine`] over kernel sockets: one thread's part of an open or closed loop.
+
+use std::time::Duration;
+
+use rustix::event::epoll::EventFlags;
+
+use super::sockets::{Received, Sockets, read_buffer};
+use super::{Part, Wait};
+use crate::config::Mode;
+use crate::engine::{Engine, Phase, Poll};
+use crate::error::LoadError;
+use crate::measurement::{Measurement, Ran};
+use crate::usage::WindowUsage;
+
+/// A spinning thread with at most this many connections reads each of them in turn: asking epoll
+/// first would be a second system call before every byte (sockperf's non-blocking mode).
+const READ_DIRECTLY_MAX: usize = 4;
+
+/// Opens the connections, stores the keys, waits for the other threads, and runs the load.
+pub(super) fn run(part: &Part<'_>) -> Result<Ran, LoadError> {
+    let load = &part.load;
+    let limit = Duration::from_millis(load.connect_timeout_ms);
+    let transport = part.transport;
+    let sockets = Sockets::connect(transport.target, load.connections, limit, transport.wait)?;
+    let engine = Engine::new(load, std::sync::Arc::clone(&part.workload))?;
+    let mut driver = Driver::new(part, engine, sockets);
+    if load.preload {
+        driver.preload()?;
+    }
+    let start_ns = part.rendezvous.meet(part.now_ns()).ok_or(LoadError::OtherThread)?;
+    driver.engine.start(start_ns + part.whole.phase_shift_ns(part.index));
+    let measured = driver.measure()?;
+    Ok(Ran { measured, first_failure: None })
+}
+
+/// Stores every key over `connections` connections of its own, for loads that open and close
+/// theirs all the time.
+pub(super) fn preload_only(part: &Part<'_>, connections: u32) -> Result<(), LoadError> {
+    let mut load = part.load.clone();
+    load.mode = Mode::closed(16);
+    load.connections = connections;
+    let limit = Duration::from_millis(load.connect_timeout_ms);
+    let sockets = Sockets::connect(part.transport.target, connections, limit, part.transport.wait)?;
+    let engine = Engine::new(&load, std::sync::Arc::clone(&part.workload))?;
+    Driver::new(part, engine, sockets).preload()
+}
+
+struct Driver<'a> {
+    part: &'a Part<'a>,
+    engine: Engine,
+    sockets: Sockets,
+    buffer: Vec<u8>,
+    ready: Vec<(u64, EventFlags)>,
+    read_directly: bool,
+}
+
+impl<'a> Driver<'a> {
+    fn new(part: &'a Part<'a>, mut engine: Engine, sockets: Sockets) -> Self {
+        let count = sockets.len();
+        (0..count as u32).for_each(|connection| engine.on_opened(connection));
+        let read_directly = part.transport.wait == Wait::Spin && count <= READ_DIRECTLY_MAX;
+        Self { part, engine, sockets, buffer: read_buffer(), ready: Vec::new(), read_directly }
+    }
+
+    /// Stores this thread's share of the keys.
+    fn preload(&mut self) -> Result<(), LoadError> {
+        let keys = u64::from(self.part.workload.keys());
+        let threads = u64::from(self.part.transport.threads);
+        let bound = |index: u64| (keys * index / threads) as u32;
+        let index = u64::from(self.part.index);
+        self.engine.begin_preload(bound(index)..bound(index + 1));
+        let limit_ms = self.part.load.preload_timeout_ms;
+        let deadline_ns = self.part.now_ns().saturating_add(limit_ms * 1_000_000);
+        loop {
+            let (poll, now_ns) = self.step()?;
+            match poll.phase {
+                Phase::Ready => return Ok(()),
+                Phase::Preloading if now_ns < deadline_ns => {}
+                Phase::Preloading => {
+                    return Err(LoadError::PreloadTimeout { keys: keys as u32, limit_ms });
+                }
+                _ => return Err(LoadError::PreloadClosed),
+            }
+            if self.part.rendezvous.has_failed() {
+                return Err(LoadError::OtherThread);
+            }
+        }
+    }
+
+    /// Runs the load to its end.
+    fn measure(mut self) -> Result<Measurement, LoadError> {
+        let mut usage = WindowUsage::default();
+        loop {
+            let (poll, now_ns) = self.step()?;
+            usage.on_phase(poll.phase);
+            if poll.phase == Phase::Done {
+                let mut measured = self.engine.finish(now_ns);
+                usage.add_to(&mut measured, self.part.transport.wait == Wait::Spin);
+                return Ok(measured);
+            }
+        }
+    }
+
+    /// One round: send what is due, wait, and take what has arrived.
+    fn step(&mut self) -> Result<(Poll, u64), LoadError> {
+        let now_ns = self.part.now_ns();
+        let poll = self.engine.poll(now_ns, &mut self.sockets);
+        self.report_broken();
+        if poll.phase == Phase::Done {
+            return Ok((poll, now_ns));
+        }
+        if self.read_directly {
+            (0..self.sockets.len() as u32).for_each(|connection| self.receive(connection));
+        } else {
+            self.sockets.poller.wait(now_ns, poll.wake_ns, &mut self.ready)?;
+            for at in 0..self.ready.len() {
+                let (token, flags) = self.ready[at];
+                let connection = token as u32;
+                if flags.contains(EventFlags::OUT) {
+                    self.sockets.on_writable(connection);
+                    self.engine.on_writable(connection, &mut self.sockets);
+                }
+                self.receive(connection);
+            }
+        }
+        self.report_broken();
+        Ok((poll, now_ns))
+    }
+
+    fn receive(&mut self, connection: u32) {
+        match self.sockets.receive(connection, &mut self.buffer) {
+            Received::Nothing => {}
+            Received::Closed => self.engine.on_closed(connection),
+            Received::Bytes(bytes) => {
+                // Read after the bytes are here, for each connection: a response must not look
+                // younger because others were handled before it.
+                let now_ns = self.part.now_ns();
+                let bytes = &self.buffer[..bytes];
+                self.engine.on_received(connection, bytes, now_ns, &mut self.sockets);
+            }
+        }
+    }
+
+    fn report_broken(&mut self) {
+        while let Some(connection) = self.sockets.broken.pop() {
+            self.engine.on_closed(connection);
+        }
+    }
+}

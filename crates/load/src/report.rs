@@ -1,0 +1,439 @@
+//! The result of a run, for people and for scripts. It carries its conditions, and says itself
+//! whether it may be used.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::LoadConfig;
+use crate::error::LoadError;
+use crate::measurement::{Measurement, Ran};
+
+/// Share of GET misses above which a result is invalid although every key was stored: a miss is
+/// cheaper than the hit that was asked for.
+const MISS_SHARE_MAX: f64 = 0.01;
+
+/// Under which conditions a result was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// What carried the requests: `kernel sockets`, or the dataplane's driver.
+    pub transport: String,
+    /// Whom they went to.
+    pub target: String,
+    /// What they were.
+    pub workload: String,
+    /// When they were sent.
+    pub mode: String,
+    /// Connections, over all threads.
+    pub connections: u32,
+    /// The generator's threads.
+    pub threads: u32,
+    /// Cores that the threads are pinned to; empty where they are not.
+    pub cores: Vec<usize>,
+    /// How a thread waits: `spin` or `block`.
+    pub wait: String,
+    /// Warm-up before the window, in milliseconds.
+    pub warmup_ms: u64,
+    /// The measured window, in milliseconds.
+    pub measure_ms: u64,
+    /// Share of responses whose bytes were compared.
+    pub verify_share: f64,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Kernel release of the generator's machine.
+    pub kernel: String,
+    /// Processor of the generator's machine.
+    pub processor: String,
+    /// What else the caller knows: driver and queue mode, scheduler, commit, …
+    #[serde(flatten)]
+    pub more: BTreeMap<String, String>,
+}
+
+impl Conditions {
+    /// The conditions that `config` and this machine give; the transport fills in the rest.
+    pub fn new(config: &LoadConfig, transport: &str, target: &str, wait: &str) -> Self {
+        Self {
+            transport: transport.to_owned(),
+            target: target.to_owned(),
+            workload: config.workload.to_string(),
+            mode: config.mode.to_string(),
+            connections: config.connections,
+            threads: 1,
+            cores: Vec::new(),
+            wait: wait.to_owned(),
+            warmup_ms: config.warmup_ms,
+            measure_ms: config.measure_ms,
+            verify_share: config.verify_share,
+            seed: config.seed,
+            kernel: kernel_release(),
+            processor: processor_name(),
+            more: BTreeMap::new(),
+        }
+    }
+}
+
+/// One measured run. Latencies are those of requests intended inside the window, from the
+/// intended time to the last byte of the response; in churn mode, those of whole cycles.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Under which conditions this was measured.
+    pub conditions: Conditions,
+    /// Load that was asked for, in requests per second; absent where the responses decide.
+    pub offered_rps: Option<f64>,
+    /// Responses without error per second of the window (cycles per second in churn mode).
+    pub achieved_rps: f64,
+    /// Median latency.
+    pub p50_us: f64,
+    /// 90th percentile of the latency.
+    pub p90_us: f64,
+    /// 99th percentile of the latency.
+    pub p99_us: f64,
+    /// 99.9th percentile of the latency.
+    pub p999_us: f64,
+    /// Longest latency.
+    pub max_us: f64,
+    /// Mean latency.
+    pub mean_us: f64,
+    /// Requests intended inside the window (cycles in churn mode).
+    pub requests: u64,
+    /// Error responses, lost and dropped requests, over the whole run.
+    pub errors: u64,
+    /// GETs whose key was not there.
+    pub misses: u64,
+    /// Responses whose bytes were not those that belong to the request.
+    pub wrong_bytes: u64,
+    /// Responses whose bytes were compared.
+    pub verified: u64,
+    /// Requests of the window that had no answer when the drain ended.
+    pub unanswered: u64,
+    /// Connections that ended before the run did (failed cycles in churn mode).
+    pub connections_lost: u64,
+    /// Most requests that waited in the generator for a free connection.
+    pub backlog_peak: u64,
+    /// Share of requests sent too late because the generator was busy.
+    pub late_share: f64,
+    /// 99th percentile of how long after its intended time the generator turned to a request.
+    pub lag_p99_us: f64,
+    /// Processor time of the generator per request, where the transport measures it.
+    pub generator_cpu_us_per_request: Option<f64>,
+    /// Times that a generator's thread was descheduled inside the window against its will.
+    pub involuntary_switches: u64,
+    /// Whether the result may be used.
+    pub valid: bool,
+    /// Why not.
+    pub invalid_reason: Option<String>,
+}
+
+impl LoadReport {
+    /// The report of what `measured` counted under `config`.
+    pub fn new(config: &LoadConfig, conditions: Conditions, measured: &Measurement) -> Self {
+        let at = |quantile| measured.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+        let invalid_reason = invalid_reason(config, measured);
+        let cpu = (measured.cpu_ns > 0 && measured.completed > 0)
+            .then(|| measured.cpu_ns as f64 / 1e3 / measured.completed as f64);
+        Self {
+            conditions,
+            offered_rps: config.mode.offered_rps(),
+            achieved_rps: measured.achieved_rps(),
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: measured.latency_ns.max() as f64 / 1e3,
+            mean_us: measured.latency_ns.mean() / 1e3,
+            requests: measured.requests,
+            errors: measured.errors + measured.lost + measured.dropped,
+            misses: measured.misses,
+            wrong_bytes: measured.wrong_bytes,
+            verified: measured.verified,
+            unanswered: measured.unanswered,
+            connections_lost: measured.connections_lost,
+            backlog_peak: measured.backlog_peak,
+            late_share: share(measured.late, measured.requests),
+            lag_p99_us: measured.lag_ns.value_at_quantile(0.99) as f64 / 1e3,
+            generator_cpu_us_per_request: cpu,
+            involuntary_switches: measured.involuntary_switches,
+            valid: invalid_reason.is_none(),
+            invalid_reason,
+        }
+    }
+
+    /// One report of all threads; the error of the thread that failed first, if one did.
+    pub(crate) fn of_threads(
+        config: &LoadConfig,
+        mut conditions: Conditions,
+        outcomes: Vec<Result<Ran, LoadError>>,
+    ) -> Result<Self, LoadError> {
+        let mut measured = Measurement::new(config.measure_ms * 1_000_000);
+        let mut first_failure = None;
+        let mut error = None;
+        for outcome in outcomes {
+            match outcome {
+                Ok(ran) => {
+                    measured.merge(&ran.measured);
+                    first_failure = first_failure.or(ran.first_failure);
+                }
+                Err(new) => {
+                    // Threads that only gave up because of another one hide the reason.
+                    if matches!(error, None | Some(LoadError::OtherThread)) {
+                        error = Some(new);
+                    }
+                }
+            }
+        }
+        if let Some(error) = error {
+            return Err(error);
+        }
+        if let Some(failure) = first_failure {
+            conditions.more.insert("first failure".to_owned(), failure);
+        }
+        Ok(Self::new(config, conditions, &measured))
+    }
+
+    /// The report as JSON, in lines.
+    pub fn to_json(&self) -> String {
+        // Strings, numbers and maps with string keys always serialize.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// The report as aligned plain text.
+    pub fn to_table(&self) -> String {
+        let mut table = Table::default();
+        let c = &self.conditions;
+        table.row("target", format_args!("{} over {}", c.target, c.transport));
+        table.row("workload", &c.workload);
+        table.row("mode", &c.mode);
+        let cores = if c.cores.is_empty() {
+            String::from("not pinned")
+        } else {
+            format!("cores {:?}", c.cores)
+        };
+        table.row(
+            "generator",
+            format_args!(
+                "{} connections, {} threads, {cores}, {}",
+                c.connections, c.threads, c.wait
+            ),
+        );
+        table.row(
+            "window",
+            format_args!(
+                "{} ms after {} ms of warm-up, seed {}",
+                c.measure_ms, c.warmup_ms, c.seed
+            ),
+        );
+        table.row("machine", format_args!("{}, Linux {}", c.processor, c.kernel));
+        for (key, value) in &c.more {
+            table.row(key, value);
+        }
+        table.gap();
+        if let Some(offered) = self.offered_rps {
+            table.row("offered", format_args!("{offered:.0} /s"));
+        }
+        table.row("achieved", format_args!("{:.0} /s", self.achieved_rps));
+        table.row(
+            "latency us",
+            format_args!(
+                "p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  max {:.1}  mean {:.1}",
+                self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.max_us, self.mean_us
+            ),
+        );
+        table.row(
+            "requests",
+            format_args!(
+                "{}, {} errors, {} misses, {} unanswered",
+                self.requests, self.errors, self.misses, self.unanswered
+            ),
+        );
+        table.row(
+            "verified",
+            format_args!("{} responses, {} with wrong bytes", self.verified, self.wrong_bytes),
+        );
+        if let Some(cpu) = self.generator_cpu_us_per_request {
+            table.row("generator cpu", format_args!("{cpu:.2} us per request"));
+        }
+        match &self.invalid_reason {
+            None => table.row("valid", "yes"),
+            Some(reason) => table.row("valid", format_args!("NO: {reason}")),
+        }
+        table.text
+    }
+}
+
+/// Lines of a label and a value, the values under each other.
+#[derive(Debug, Default)]
+struct Table {
+    text: String,
+}
+
+impl Table {
+    fn row(&mut self, label: &str, value: impl std::fmt::Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{label:<14} {value}");
+    }
+
+    fn gap(&mut self) {
+        self.text.push('\n');
+    }
+}
+
+/// Why a result must not be used; the most telling reason first.
+fn invalid_reason(config: &LoadConfig, m: &Measurement) -> Option<String> {
+    let lost = m.connections_lost;
+    if let Some(violation) = m.violation {
+        return Some(format!("a response broke the protocol: {violation}"));
+    }
+    if m.ended_early {
+        return Some(format!("all connections were closed by the peer ({lost}) before the end"));
+    }
+    if m.wrong_bytes > 0 {
+        let (wrong, verified) = (m.wrong_bytes, m.verified);
+        return Some(format!("{wrong} of {verified} verified responses had wrong bytes"));
+    }
+    if m.preload_failures > 0 {
+        let failures = m.preload_failures;
+        return Some(format!(
+            "{failures} keys could not be stored before the load; is the service's memory large \
+             enough for all keys?"
+        ));
+    }
+    if m.completed == 0 {
+        let errors = m.errors + m.lost + m.dropped;
+        return Some(format!("nothing was answered inside the window ({errors} errors)"));
+    }
+    let late_share = share(m.late, m.requests);
+    if late_share > config.lag_share_max {
+        return Some(format!(
+            "the generator did not keep up: {:.2} % of the requests were sent more than {} us \
+             late, {:.2} % are allowed; give it more threads, or ask for less",
+            late_share * 100.0,
+            config.lag_limit_us,
+            config.lag_share_max * 100.0
+        ));
+    }
+    let miss_share = share(m.misses, m.completed);
+    if config.preload && miss_share > MISS_SHARE_MAX {
+        return Some(format!(
+            "{:.2} % of the responses were misses although every key was stored; is the service's \
+             memory large enough for all keys?",
+            miss_share * 100.0
+        ));
+    }
+    None
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// The kernel's release, or `unknown` where it cannot be read.
+fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| String::from("unknown"), |text| text.trim().to_owned())
+}
+
+/// The first processor's name, or `unknown` where it cannot be read.
+fn processor_name() -> String {
+    std::fs::read_to_string("/proc/cpuinfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        })
+        .unwrap_or_else(|| String::from("unknown"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{Outcome, Violation};
+    use crate::config::Mode;
+
+    fn config() -> LoadConfig {
+        let mut config = LoadConfig::echo(64);
+        config.mode = Mode::open(1_000.0);
+        config
+    }
+
+    fn measured() -> Measurement {
+        let mut m = Measurement::new(1_000_000_000);
+        for latency_us in 1..=1_000u64 {
+            m.requests += 1;
+            m.on_response(Outcome::Complete, true, Some(latency_us * 1_000), true);
+        }
+        m
+    }
+
+    fn report(m: &Measurement) -> LoadReport {
+        let config = config();
+        let conditions = Conditions::new(&config, "kernel sockets", "127.0.0.1:1", "spin");
+        LoadReport::new(&config, conditions, m)
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_histogram_in_microseconds() {
+        let report = report(&measured());
+        for (value, expected) in [
+            (report.p50_us, 500.0),
+            (report.p90_us, 900.0),
+            (report.p99_us, 990.0),
+            (report.p999_us, 999.0),
+            (report.max_us, 1_000.0),
+            (report.mean_us, 500.5),
+        ] {
+            assert!((value / expected - 1.0).abs() < 2e-3, "{value} instead of {expected}");
+        }
+        assert_eq!(report.achieved_rps, 1_000.0);
+        assert!(report.valid, "{:?}", report.invalid_reason);
+    }
+
+    #[test]
+    fn a_result_says_why_it_must_not_be_used() {
+        type Spoil = fn(&mut Measurement);
+        let cases: [(&str, Spoil); 7] = [
+            ("the generator did not keep up: 2.00 %", |m| m.late = 20),
+            ("all connections were closed", |m| m.ended_early = true),
+            ("3 of 1000 verified responses had wrong bytes", |m| m.wrong_bytes = 3),
+            ("1 keys could not be stored", |m| m.preload_failures = 1),
+            ("nothing was answered", |m| m.completed = 0),
+            ("5.00 % of the responses were misses", |m| m.misses = 50),
+            ("broke the protocol: bytes arrived that answer no request", |m| {
+                m.violation = Some(Violation::Unasked);
+            }),
+        ];
+        for (expected, spoil) in cases {
+            let mut m = measured();
+            spoil(&mut m);
+            let report = report(&m);
+            let reason = report.invalid_reason.clone().unwrap_or_default();
+            assert!(!report.valid && reason.contains(expected), "{reason}");
+            assert!(report.to_table().contains(&format!("NO: {reason}")));
+        }
+        let mut m = measured();
+        m.late = 10;
+        assert!(report(&m).valid, "1 % late is allowed");
+    }
+
+    #[test]
+    fn json_can_be_read_back_and_keeps_what_the_caller_added() {
+        let mut report = report(&measured());
+        report.conditions.more.insert("commit".into(), "abc".into());
+        let json = report.to_json();
+        assert_eq!(serde_json::from_str::<LoadReport>(&json).expect("reads back"), report);
+        let value: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
+        assert_eq!(value["conditions"]["commit"], "abc");
+        assert_eq!(value["offered_rps"], 1_000.0);
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let text = report(&measured()).to_table();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            let (label, value) = line.split_at(15);
+            assert!(label.ends_with(' '), "{line}");
+            assert!(!value.starts_with(' '), "{line}");
+        }
+        assert!(text.contains("offered        1000 /s"), "{text}");
+    }
+}

@@ -1,0 +1,338 @@
+//! The highest load that a service carries within its latency objective: the figure of merit of
+//! IX (Table 2) and ZygOS (Table 1).
+//!
+//! The load doubles until the objective is missed, then the gap is halved until it is small.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ConfigError, RATE_MAX_RPS, check_range};
+use crate::report::LoadReport;
+
+/// How to search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchConfig {
+    /// The objective: the 99th percentile must not exceed this, in microseconds.
+    pub slo_p99_us: f64,
+    /// The first load that is tried, in requests per second.
+    pub start_rps: f64,
+    /// The highest load that is tried, in requests per second.
+    pub max_rps: f64,
+    /// The search ends when the gap between a load that passes and one that does not is below
+    /// this share of the load.
+    pub precision: f64,
+    /// The achieved load must be at least this share of the offered one.
+    pub min_achieved: f64,
+    /// Further tries of a load that did not pass, before it is believed: neighbours on the host
+    /// can spoil a window, but not improve it.
+    pub retries: u32,
+    /// Most runs altogether.
+    pub max_runs: u32,
+}
+
+impl Default for SearchConfig {
+    /// 500 us (IX §5.5), from 10,000 requests per second, to 2 %, one retry.
+    fn default() -> Self {
+        Self {
+            slo_p99_us: 500.0,
+            start_rps: 10_000.0,
+            max_rps: 10_000_000.0,
+            precision: 0.02,
+            min_achieved: 0.95,
+            retries: 1,
+            max_runs: 60,
+        }
+    }
+}
+
+impl SearchConfig {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_range("slo_p99_us", self.slo_p99_us, 0.001, 60_000_000.0)?;
+        check_range("start_rps", self.start_rps, 1.0, RATE_MAX_RPS)?;
+        check_range("max_rps", self.max_rps, self.start_rps, RATE_MAX_RPS)?;
+        check_range("precision", self.precision, 0.001, 1.0)?;
+        check_range("min_achieved", self.min_achieved, 0.0, 1.0)?;
+        check_range("retries", self.retries, 0, 100)?;
+        check_range("max_runs", self.max_runs, 1, 10_000)
+    }
+}
+
+/// Why a load did or did not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Within the objective.
+    Pass,
+    /// The 99th percentile is above the objective.
+    TooSlow,
+    /// Too few requests were answered, or some with errors.
+    TooFew,
+    /// The result is invalid, as when the generator does not keep up.
+    Invalid,
+}
+
+/// What ended the search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The service: a little more load misses the objective.
+    Service,
+    /// The measurement: results of a little more load are invalid. The service may carry more.
+    Generator,
+    /// `max_rps` passed. The service may carry more.
+    MaxRate,
+    /// `max_runs` were used up.
+    MaxRuns,
+}
+
+/// One run of the search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Load that was offered, in requests per second.
+    pub offered_rps: f64,
+    /// Load that was answered, in requests per second.
+    pub achieved_rps: f64,
+    /// 99th percentile of the latency.
+    pub p99_us: f64,
+    /// How it was judged.
+    pub verdict: Verdict,
+}
+
+/// What the search found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchResult {
+    /// The highest offered load that passed, in requests per second; `None` where not even the
+    /// lowest did.
+    pub throughput_at_slo_rps: Option<f64>,
+    /// The run of that load.
+    pub best: Option<LoadReport>,
+    /// Why there is no higher one.
+    pub limit: Limit,
+    /// Every run, in order.
+    pub probes: Vec<Probe>,
+}
+
+/// Judges one report against the objective.
+pub fn judge(config: &SearchConfig, offered_rps: f64, report: &LoadReport) -> Verdict {
+    if !report.valid {
+        Verdict::Invalid
+    } else if report.errors > 0 || report.achieved_rps < offered_rps * config.min_achieved {
+        Verdict::TooFew
+    } else if report.p99_us > config.slo_p99_us {
+        Verdict::TooSlow
+    } else {
+        Verdict::Pass
+    }
+}
+
+/// The highest offered load whose 99th percentile is within the objective; `run` measures one
+/// load. Where the first load does not pass, lower ones are tried, down to a thousandth.
+///
+/// # Errors
+/// What `run` fails with, which ends the search; or a setting that cannot be used.
+pub fn throughput_at_slo<E: From<ConfigError>>(
+    config: &SearchConfig,
+    run: impl FnMut(f64) -> Result<LoadReport, E>,
+) -> Result<SearchResult, E> {
+    config.validate()?;
+    let mut search = Search { config, run, probes: Vec::new(), best: None };
+    let limit = search.search()?;
+    let Search { probes, best, .. } = search;
+    let throughput_at_slo_rps = best.as_ref().map(|(rps, _)| *rps);
+    Ok(SearchResult { throughput_at_slo_rps, best: best.map(|(_, r)| r), limit, probes })
+}
+
+struct Search<'a, F> {
+    config: &'a SearchConfig,
+    run: F,
+    probes: Vec<Probe>,
+    best: Option<(f64, LoadReport)>,
+}
+
+impl<E, F: FnMut(f64) -> Result<LoadReport, E>> Search<'_, F> {
+    fn search(&mut self) -> Result<Limit, E> {
+        let max_rps = self.config.max_rps;
+        let (mut low_rps, mut high_rps) = (self.config.start_rps, self.config.start_rps);
+        let Some(first) = self.probe(low_rps)? else { return Ok(Limit::MaxRuns) };
+        let mut failure = first;
+        if first == Verdict::Pass {
+            // Geometric, up to the first load that does not pass.
+            loop {
+                if low_rps >= max_rps {
+                    return Ok(Limit::MaxRate);
+                }
+                high_rps = (low_rps * 2.0).min(max_rps);
+                match self.probe(high_rps)? {
+                    None => return Ok(Limit::MaxRuns),
+                    Some(Verdict::Pass) => low_rps = high_rps,
+                    Some(other) => {
+                        failure = other;
+                        break;
+                    }
+                }
+            }
+        } else {
+            // Geometric, down to the first load that passes.
+            loop {
+                low_rps = high_rps / 2.0;
+                if low_rps < (self.config.start_rps / 1e3).max(1.0) {
+                    return Ok(limit_of(failure));
+                }
+                match self.probe(low_rps)? {
+                    None => return Ok(Limit::MaxRuns),
+                    Some(Verdict::Pass) => break,
+                    Some(other) => {
+                        failure = other;
+                        high_rps = low_rps;
+                    }
+                }
+            }
+        }
+        // Binary: `low_rps` passes, `high_rps` does not.
+        while high_rps - low_rps > self.config.precision * low_rps {
+            let middle_rps = (low_rps + high_rps) / 2.0;
+            match self.probe(middle_rps)? {
+                None => return Ok(Limit::MaxRuns),
+                Some(Verdict::Pass) => low_rps = middle_rps,
+                Some(other) => {
+                    failure = other;
+                    high_rps = middle_rps;
+                }
+            }
+        }
+        Ok(limit_of(failure))
+    }
+
+    /// Measures one load, again where it does not pass; `None` when no run is left.
+    fn probe(&mut self, rps: f64) -> Result<Option<Verdict>, E> {
+        let mut last = None;
+        for _ in 0..=self.config.retries {
+            if self.probes.len() >= self.config.max_runs as usize {
+                return Ok(last);
+            }
+            let report = (self.run)(rps)?;
+            let verdict = judge(self.config, rps, &report);
+            self.probes.push(Probe {
+                offered_rps: rps,
+                achieved_rps: report.achieved_rps,
+                p99_us: report.p99_us,
+                verdict,
+            });
+            last = Some(verdict);
+            if verdict == Verdict::Pass {
+                self.best = Some((rps, report));
+                break;
+            }
+        }
+        Ok(last)
+    }
+}
+
+fn limit_of(verdict: Verdict) -> Limit {
+    if verdict == Verdict::Invalid { Limit::Generator } else { Limit::Service }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Outcome;
+    use crate::config::{LoadConfig, Mode};
+    use crate::measurement::Measurement;
+    use crate::report::Conditions;
+
+    /// The report of a service whose p99 is that of an M/M/1 queue of `capacity_rps`, measured by
+    /// a generator that keeps up to `generator_rps`.
+    fn model(capacity_rps: f64, generator_rps: f64, rps: f64) -> LoadReport {
+        let mut config = LoadConfig::echo(64);
+        config.mode = Mode::open(rps);
+        let mut m = Measurement::new(1_000_000_000);
+        let p99_us =
+            if rps < capacity_rps { 100f64.ln() * 1e6 / (capacity_rps - rps) } else { 1e6 };
+        m.requests = rps as u64;
+        m.on_response(Outcome::Complete, false, Some((p99_us * 1e3) as u64), true);
+        m.completed = rps.min(capacity_rps) as u64;
+        if rps > generator_rps {
+            m.late = m.requests;
+        }
+        LoadReport::new(&config, Conditions::new(&config, "model", "M/M/1", "none"), &m)
+    }
+
+    fn search(config: &SearchConfig, capacity: f64, generator: f64) -> SearchResult {
+        throughput_at_slo(config, |rps| Ok::<_, ConfigError>(model(capacity, generator, rps)))
+            .expect("the model does not fail")
+    }
+
+    #[test]
+    fn it_finds_the_load_of_the_closed_form() {
+        let config = SearchConfig { slo_p99_us: 100.0, ..SearchConfig::default() };
+        // p99 = ln(100) / (capacity - load) = 100 us
+        for capacity in [60_000.0, 700_000.0, 2_345_678.0] {
+            let expected = capacity - 100f64.ln() * 1e4;
+            let found = search(&config, capacity, f64::INFINITY);
+            let rps = found.throughput_at_slo_rps.expect("some load passes");
+            assert!(rps <= expected && rps > expected * 0.97, "{rps} of {expected}");
+            assert_eq!(found.limit, Limit::Service);
+            assert_eq!(found.best.expect("has a report").offered_rps, Some(rps));
+            assert!(found.probes.len() < 50, "{} runs", found.probes.len());
+        }
+    }
+
+    #[test]
+    fn it_goes_down_when_the_first_load_is_too_high() {
+        let config = SearchConfig { start_rps: 1e6, ..SearchConfig::default() };
+        let found = search(&config, 90_000.0, f64::INFINITY);
+        let expected = 90_000.0 - 100f64.ln() * 2e3;
+        let rps = found.throughput_at_slo_rps.expect("some load passes");
+        assert!(rps <= expected && rps > expected * 0.97, "{rps} of {expected}");
+    }
+
+    #[test]
+    fn a_service_that_never_meets_it_has_no_result() {
+        let config = SearchConfig { slo_p99_us: 0.5, ..SearchConfig::default() };
+        let found = search(&config, 50_000.0, f64::INFINITY);
+        assert_eq!((found.throughput_at_slo_rps, found.limit), (None, Limit::Service));
+        assert!(found.best.is_none());
+    }
+
+    #[test]
+    fn it_says_what_ended_it() {
+        let config = SearchConfig::default();
+        let found = search(&config, 1e6, 200_000.0);
+        assert_eq!(found.limit, Limit::Generator);
+        assert!(found.throughput_at_slo_rps.expect("passes") <= 200_000.0);
+
+        let found = search(&SearchConfig { max_rps: 50_000.0, ..config.clone() }, 1e6, 1e9);
+        assert_eq!((found.throughput_at_slo_rps, found.limit), (Some(50_000.0), Limit::MaxRate));
+
+        let found = search(&SearchConfig { max_runs: 3, ..config }, 1e6, 1e9);
+        assert_eq!((found.probes.len(), found.limit), (3, Limit::MaxRuns));
+        assert_eq!(found.throughput_at_slo_rps, Some(40_000.0));
+    }
+
+    #[test]
+    fn one_spoiled_window_does_not_spoil_the_result() {
+        let config = SearchConfig { slo_p99_us: 100.0, ..SearchConfig::default() };
+        let mut runs = 0;
+        let found = throughput_at_slo(&config, |rps| {
+            runs += 1;
+            // Every load's first window is disturbed.
+            let capacity = if runs % 2 == 1 { 1_000.0 } else { 500_000.0 };
+            Ok::<_, ConfigError>(model(capacity, 1e9, rps))
+        })
+        .expect("does not fail");
+        assert!(found.throughput_at_slo_rps.expect("passes") > 400_000.0);
+    }
+
+    #[test]
+    fn a_failing_run_ends_it_and_bad_settings_do_not_start_it() {
+        let config = SearchConfig::default();
+        let error = ConfigError::new("a", "b", "c");
+        assert_eq!(throughput_at_slo(&config, |_| Err(error.clone())), Err(error));
+        let config = SearchConfig { slo_p99_us: 0.0, ..config };
+        let result = throughput_at_slo(&config, |rps| Ok::<_, ConfigError>(model(1e6, 1e9, rps)));
+        assert_eq!(result.expect_err("0 us").key, "slo_p99_us");
+    }
+}

@@ -1,0 +1,118 @@
+//! Taking over a bound socket that another process opened: the dataplane's half of the split
+//! between a privileged control plane and an unprivileged dataplane.
+//!
+//! The control plane passes the socket and the region's memory file over a Unix socket; the
+//! dataplane maps both. The descriptor does not tell its rings' sizes, so each ring is measured: the
+//! kernel maps no more of it than it has.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use mem::Region;
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::{socket_domain, xdp_mmap_offsets};
+
+use super::config::{AfXdpError, MAX_RING_FRAMES, MIN_RING_FRAMES};
+use super::socket::{RingSizes, XdpSocket, is_zero_copy};
+use super::unsafe_map::{Kind, can_map};
+use crate::unsafe_interface::Interface;
+
+/// What comes with a socket: facts that its descriptor does not tell, and that the adopter may not
+/// be able to look up in its own network namespace.
+#[derive(Clone, Debug)]
+pub struct AdoptedQueue {
+    /// The interface.
+    pub interface: Interface,
+    /// The queue that the socket is bound to.
+    pub queue: u32,
+    /// Chunks that the kernel is to hold for reception (at most the fill ring's size).
+    pub rx_buffers: u32,
+    /// Report received checksums as verified.
+    pub assume_rx_checksums: bool,
+}
+
+impl XdpSocket {
+    /// Adopts a bound socket. `region` must be the memory that was registered with it.
+    ///
+    /// # Errors
+    /// [`AfXdpError::NotAfXdp`], [`AfXdpError::NoRing`]: the descriptor is not what it should be.
+    pub fn adopt(
+        fd: OwnedFd,
+        region: &Arc<Region>,
+        queue: AdoptedQueue,
+    ) -> Result<Self, AfXdpError> {
+        let domain =
+            socket_domain(&fd).map_err(AfXdpError::os("asking for the socket's domain"))?;
+        if domain != AddressFamily::XDP {
+            return Err(AfXdpError::NotAfXdp { domain: domain.as_raw() });
+        }
+        let zero_copy = is_zero_copy(fd.as_fd())?;
+        let offsets =
+            xdp_mmap_offsets(&fd).map_err(AfXdpError::os("asking for the rings' layout"))?;
+        let mut sizes = [0; 4];
+        for (kind, size) in Kind::ALL.into_iter().zip(&mut sizes) {
+            *size = measure(|frames| can_map(fd.as_fd(), kind, &offsets, frames)).map_err(
+                |source| AfXdpError::NoRing { ring: kind.name(), source: source.into() },
+            )?;
+        }
+        let [rx, tx, fill, completion] = sizes;
+        Ok(Self {
+            fd,
+            region: Arc::clone(region),
+            sizes: RingSizes { rx, tx, fill, completion },
+            link: queue.interface,
+            queue: queue.queue,
+            zero_copy,
+            rx_buffers: queue.rx_buffers.clamp(1, fill),
+            assume_rx_checksums: queue.assume_rx_checksums,
+            adopted: true,
+        })
+    }
+}
+
+/// The largest power of two that `can_map` takes.
+fn measure(
+    can_map: impl Fn(u32) -> Result<(), rustix::io::Errno>,
+) -> Result<u32, rustix::io::Errno> {
+    let mut frames = MIN_RING_FRAMES;
+    can_map(frames)?;
+    while frames < MAX_RING_FRAMES && can_map(2 * frames).is_ok() {
+        frames *= 2;
+    }
+    Ok(frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn measuring_finds_the_size_within_the_limits() {
+        let upto = |size| move |frames| if frames <= size { Ok(()) } else { Err(Errno::INVAL) };
+        assert_eq!(measure(upto(2048)), Ok(2048));
+        assert_eq!(measure(upto(MIN_RING_FRAMES)), Ok(MIN_RING_FRAMES));
+        assert_eq!(measure(upto(1 << 30)), Ok(MAX_RING_FRAMES));
+        assert_eq!(measure(upto(64)), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn other_descriptors_are_refused() {
+        let (socket, _other) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
+        let interface = Interface {
+            name: "none".into(),
+            index: 1,
+            mac: wire::MacAddr::default(),
+            mtu: 1500,
+            hardware_type: 1,
+        };
+        let queue =
+            AdoptedQueue { interface, queue: 0, rx_buffers: 64, assume_rx_checksums: false };
+        let region = Region::heap(4);
+        let error = XdpSocket::adopt(socket.into(), &region, queue.clone()).expect_err("no XDP");
+        assert!(matches!(error, AfXdpError::NotAfXdp { .. }), "{error}");
+        let file = std::fs::File::open("/dev/null").expect("the null device");
+        let error = XdpSocket::adopt(file.into(), &region, queue).expect_err("no socket at all");
+        assert!(error.to_string().contains("domain"), "{error}");
+    }
+}

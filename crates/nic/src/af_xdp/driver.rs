@@ -1,0 +1,369 @@
+//! The driver: one queue's four rings behind [`Nic`].
+//!
+//! Who holds a chunk is checked on every return: `Pool::take_back` and `Pool::complete_address`
+//! refuse what was not handed out, so a confused device costs a counter, not memory safety.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use clock::Instant;
+use mem::{CHUNK_SIZE, Mbuf, Pool, RX_HEADROOM, TxFrame};
+use rustix::io::Errno;
+use rustix::net::sockopt::{xdp_mmap_offsets, xdp_statistics};
+use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpRingFlags};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use wire::EthernetRepr;
+
+use super::config::AfXdpError;
+use super::socket::XdpSocket;
+use super::unsafe_map::{Kind, MappedRing, map};
+use crate::unsafe_ring::{Consumer, Producer};
+use crate::{Armed, Capabilities, Nic, NicStats};
+
+/// Chunks by which the fill ring must have run down before it is refilled: one store of the shared
+/// index for this many (IX §6 refills in bulk to spare the device's doorbell).
+const REFILL_BULK: u32 = 32;
+
+/// System calls of one `transmit`. In copy mode each sends 32 frames at most, so this covers a full
+/// ring of 2,048; what is left goes out at the next call.
+const MAX_KICKS: u32 = 64;
+
+/// One queue pair of an interface, by AF_XDP.
+///
+/// Dropping it closes the socket, but the chunks that the kernel held stay out of every pool, and so
+/// keep their region's memory; [`close`](AfXdp::close) returns them.
+#[derive(Debug)]
+pub struct AfXdp {
+    // The rings come first: fields drop in order, and a mapping keeps the socket open.
+    fill: Producer<u64, MappedRing<u64>>,
+    rx: Consumer<XdpDesc, MappedRing<XdpDesc>>,
+    tx: Producer<XdpDesc, MappedRing<XdpDesc>>,
+    completion: Consumer<u64, MappedRing<u64>>,
+    socket: XdpSocket,
+    /// Chunks that the kernel holds for reception.
+    lent: u32,
+    /// Frames that were submitted and have not come back.
+    in_flight: u32,
+    stats: NicStats,
+    tx_error: Option<Errno>,
+}
+
+/// What closing a driver brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Chunks that went back to the pool.
+    pub returned: u32,
+    /// Chunks that were somewhere inside the kernel. Their region's memory stays until the process
+    /// ends.
+    pub lost: u32,
+}
+
+impl AfXdp {
+    /// Drives a socket: maps its rings. Reception starts with the first
+    /// [`receive`](Nic::receive), which fills the fill ring.
+    ///
+    /// # Errors
+    /// [`AfXdpError::RingsInUse`] where the socket has an owner already, [`AfXdpError::Os`] where
+    /// mapping fails.
+    pub fn new(socket: XdpSocket) -> Result<Self, AfXdpError> {
+        let (fd, sizes) = (socket.fd.as_fd(), socket.sizes);
+        let offsets =
+            xdp_mmap_offsets(fd).map_err(AfXdpError::os("asking for the rings' layout"))?;
+        let failed = || AfXdpError::os("mapping the rings");
+        let fill = Producer::new(map(fd, Kind::Fill, &offsets, sizes.fill).map_err(failed())?);
+        let completion =
+            Consumer::new(map(fd, Kind::Completion, &offsets, sizes.completion).map_err(failed())?);
+        let rx = Consumer::new(map(fd, Kind::Receive, &offsets, sizes.rx).map_err(failed())?);
+        let tx = Producer::new(map(fd, Kind::Transmit, &offsets, sizes.tx).map_err(failed())?);
+
+        // An entry of an earlier owner names a chunk that our pool may believe free.
+        let entries = fill.pending() + completion.backlog() + rx.backlog() + tx.pending();
+        if entries != 0 {
+            return Err(AfXdpError::RingsInUse { entries });
+        }
+        Ok(Self {
+            fill,
+            rx,
+            tx,
+            completion,
+            socket,
+            lent: 0,
+            in_flight: 0,
+            stats: NicStats::default(),
+            tx_error: None,
+        })
+    }
+
+    /// The socket that is driven.
+    pub fn socket(&self) -> &XdpSocket {
+        &self.socket
+    }
+
+    /// The error for which the device last refused to send, if the last attempt failed for another
+    /// reason than being busy (the interface is down, or gone). Frames wait in the ring.
+    pub fn tx_error(&self) -> Option<std::io::Error> {
+        self.tx_error.map(Into::into)
+    }
+
+    /// Closes the socket and returns the chunks that the kernel held. None come back where it may
+    /// still write to them: in zero-copy mode (the device may, for a while), and of an adopted
+    /// socket (whoever opened it may hold it open).
+    pub fn close(mut self, pool: &mut Pool) -> Closed {
+        self.kick_while_pending();
+        self.reclaim(pool);
+        // A chunk moves only from the fill ring through the kernel to the receive ring, and from
+        // the transmit ring through the kernel to the completion ring, and only we take it off the
+        // end. So what is seen in a ring now is ours, wherever it is when the socket is closed;
+        // first the rings that the kernel drains are read, then those that it fills.
+        let lent_addresses = self.fill.unconsumed();
+        let sent_addresses: Vec<u64> = self.tx.unconsumed().iter().map(|desc| desc.addr).collect();
+        let received: Vec<XdpDesc> = drain(&mut self.rx);
+        let completed: Vec<u64> = drain(&mut self.completion);
+
+        let outstanding = self.lent + self.in_flight;
+        let may_still_write = self.socket.zero_copy || self.socket.adopted;
+        // Unmapping and closing ends the kernel's use of packet memory before it returns: it
+        // unbinds the socket and waits for receivers (`synchronize_net`).
+        drop(self);
+        if may_still_write {
+            return Closed { returned: 0, lost: outstanding };
+        }
+        let mut returned = 0;
+        let starts = lent_addresses.iter().map(|address| address & !(CHUNK_SIZE as u64 - 1));
+        for address in
+            starts.chain(received.iter().map(|desc| desc.addr & !(CHUNK_SIZE as u64 - 1)))
+        {
+            if let Ok(mbuf) = pool.take_back(address + RX_HEADROOM as u64, 0) {
+                pool.free(mbuf);
+                returned += 1;
+            }
+        }
+        for address in sent_addresses.into_iter().chain(completed) {
+            returned += u32::from(pool.complete_address(address).is_ok());
+        }
+        Closed { returned, lost: outstanding.saturating_sub(returned) }
+    }
+
+    /// Tops the fill ring up, in bulk.
+    #[inline]
+    fn refill(&mut self, pool: &mut Pool) {
+        let missing = self.socket.rx_buffers.saturating_sub(self.lent);
+        if missing < REFILL_BULK.min(self.socket.rx_buffers) {
+            return;
+        }
+        let room = self.fill.reserve(missing);
+        let mut filled = 0;
+        while filled < room {
+            let Ok(mbuf) = pool.alloc() else { break };
+            match pool.lend(mbuf) {
+                Ok(address) => {
+                    // Reserved above, so there is room.
+                    self.fill.push(address);
+                    filled += 1;
+                }
+                Err(foreign) => {
+                    pool.free(foreign);
+                    break;
+                }
+            }
+        }
+        if filled > 0 {
+            self.fill.submit();
+            self.lent += filled;
+            if self.fill.memory().flags() & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0 {
+                self.stats.wakeups += 1;
+                // A device that ran out of buffers waits to be told; no error matters here, as the
+                // next refill tells it again.
+                let _ = recv(&self.socket.fd, &mut [0u8; 0], RecvFlags::DONTWAIT);
+            }
+        }
+    }
+
+    /// Tells the kernel to send until the transmit ring is drained, it makes no progress, or the
+    /// bound is reached.
+    #[inline]
+    fn kick_while_pending(&mut self) {
+        for _ in 0..MAX_KICKS {
+            let before = self.tx.consumer_index();
+            if self.tx.pending() == 0 {
+                return;
+            }
+            if self.tx.memory().flags() & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() == 0 {
+                // The device is at it by itself.
+                return;
+            }
+            self.stats.wakeups += 1;
+            match send(&self.socket.fd, &[], SendFlags::DONTWAIT) {
+                Ok(_) => self.tx_error = None,
+                // 32 frames went, or the completion ring or the device's queue is full.
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {
+                    self.tx_error = None;
+                }
+                Err(errno) => {
+                    self.tx_error = Some(errno);
+                    return;
+                }
+            }
+            if self.socket.zero_copy || self.tx.consumer_index() == before {
+                return;
+            }
+        }
+    }
+}
+
+/// All entries that wait for us.
+fn drain<T: super::unsafe_map::RingEntry>(ring: &mut Consumer<T, MappedRing<T>>) -> Vec<T> {
+    ring.peek(u32::MAX);
+    std::iter::from_fn(|| ring.pop()).collect()
+}
+
+/// A driver is made where the privileges are and moves to its elastic thread.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<AfXdp>();
+    is_send::<XdpSocket>();
+};
+
+impl Nic for AfXdp {
+    fn receive(
+        &mut self,
+        _now: Instant,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize {
+        let ready = self.rx.peek(u32::try_from(limit).unwrap_or(u32::MAX));
+        let mut received = 0;
+        for _ in 0..ready {
+            let Some(desc) = self.rx.pop() else { break };
+            let whole = !desc.options.contains(XdpDescOptions::XDP_PKT_CONTD);
+            match pool.take_back(desc.addr, desc.len as usize) {
+                Ok(mbuf) if whole => {
+                    self.lent = self.lent.saturating_sub(1);
+                    self.stats.rx_bytes += u64::from(desc.len);
+                    out.push(mbuf);
+                    received += 1;
+                }
+                // Part of a frame over several chunks, which was not asked for.
+                Ok(mbuf) => {
+                    self.lent = self.lent.saturating_sub(1);
+                    pool.free(mbuf);
+                    self.stats.rx_bad_descriptors += 1;
+                }
+                Err(_) => self.stats.rx_bad_descriptors += 1,
+            }
+        }
+        if ready > 0 {
+            self.rx.release();
+            self.stats.rx_frames += received as u64;
+        }
+        self.refill(pool);
+        received
+    }
+
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        pool: &mut Pool,
+        frames: &mut VecDeque<TxFrame>,
+    ) -> usize {
+        let mut taken = 0;
+        if !frames.is_empty() {
+            // What is in flight must fit the completion ring, else the kernel stops sending.
+            let room = self.socket.sizes.completion.saturating_sub(self.in_flight);
+            let want = u32::try_from(frames.len()).unwrap_or(u32::MAX).min(room);
+            let mut submitted = 0;
+            for _ in 0..self.tx.reserve(want) {
+                let Some(frame) = frames.pop_front() else { break };
+                taken += 1;
+                match pool.post(frame) {
+                    Ok((addr, len)) => {
+                        let options = XdpDescOptions::empty();
+                        // Reserved above, so there is room. A chunk's length fits a u32.
+                        self.tx.push(XdpDesc { addr, len: len as u32, options });
+                        self.stats.tx_bytes += len as u64;
+                        submitted += 1;
+                    }
+                    Err(foreign) => {
+                        pool.complete(foreign);
+                        self.stats.tx_dropped += 1;
+                    }
+                }
+            }
+            if submitted > 0 {
+                self.tx.submit();
+                self.in_flight += submitted;
+                self.stats.tx_frames += u64::from(submitted);
+            }
+        }
+        // In_flight counts what has no completion yet: without it, nothing can be pending, and the
+        // shared index (a cache line of the kernel's) need not be read.
+        if self.in_flight > 0 {
+            self.kick_while_pending();
+        }
+        taken
+    }
+
+    fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        if self.in_flight == 0 {
+            return 0;
+        }
+        let ready = self.completion.peek(self.socket.sizes.completion);
+        let mut reclaimed = 0;
+        for _ in 0..ready {
+            let Some(address) = self.completion.pop() else { break };
+            match pool.complete_address(address) {
+                Ok(()) => reclaimed += 1,
+                Err(_) => self.stats.rx_bad_descriptors += 1,
+            }
+        }
+        if ready > 0 {
+            self.completion.release();
+            self.in_flight = self.in_flight.saturating_sub(reclaimed);
+        }
+        reclaimed as usize
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let frame = self.socket.link.mtu.saturating_add(EthernetRepr::HEADER_LEN);
+        Capabilities {
+            driver: "af_xdp",
+            mode: if self.socket.zero_copy { "zero-copy" } else { "copy" },
+            mac: self.socket.link.mac,
+            max_frame_bytes: frame.min(CHUNK_SIZE - RX_HEADROOM),
+            rx_checksums_verified: self.socket.assume_rx_checksums,
+            tx_ring_frames: self.socket.sizes.tx as usize,
+        }
+    }
+
+    /// Costs a system call.
+    fn stats(&self) -> NicStats {
+        let Ok(kernel) = xdp_statistics(&self.socket.fd) else { return self.stats };
+        let no_buffer = kernel.rx_fill_ring_empty_descs.unwrap_or(0);
+        // The kernel counts a frame without a buffer under `rx_dropped` as well.
+        let dropped = kernel.rx_dropped.saturating_sub(no_buffer);
+        NicStats {
+            rx_no_buffer: no_buffer,
+            rx_dropped: dropped + kernel.rx_ring_full.unwrap_or(0),
+            rx_bad_descriptors: self.stats.rx_bad_descriptors
+                + kernel.rx_invalid_descs
+                + kernel.tx_invalid_descs,
+            ..self.stats
+        }
+    }
+
+    fn rx_backlog(&self) -> usize {
+        self.rx.backlog() as usize
+    }
+
+    fn arm(&mut self) -> Armed {
+        // The kernel signals readability whenever the receive ring is not empty; nothing need be
+        // asked of it. Frames that it has not sent need another kick, which no signal announces.
+        let unsent = self.in_flight > 0 && self.tx.pending() > 0 && self.tx_error.is_none();
+        if unsent || self.rx.backlog() > 0 { Armed::HasWork } else { Armed::Quiet }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.fd.as_fd())
+    }
+}

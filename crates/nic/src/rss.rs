@@ -1,0 +1,332 @@
+//! Receive-side scaling: which queue a flow group's frames come to (IX §4.1, §4.5).
+//!
+//! A hash of a connection's addresses and ports selects an entry of the *indirection table*, a flow
+//! group; the entry names the queue. The control plane moves a flow group by changing its entry.
+//!
+//! ```
+//! # use tailplane_nic as nic;
+//! use nic::rss::{Rss, SoftwareRss};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut rss = SoftwareRss::new(128, 4, [7; 40])?;
+//! let group = rss.flow_group("10.0.0.1".parse()?, "10.0.0.2".parse()?, 4000, 80);
+//! rss.set_entry(group, 3)?;
+//! assert_eq!(rss.queue_of(group), Some(3));
+//! # Ok(()) }
+//! ```
+
+use std::io;
+
+use wire::{Ipv4Addr, Toeplitz};
+
+use crate::unsafe_ethtool;
+
+/// Entries of an indirection table where the device does not say: as most devices have.
+pub const DEFAULT_ENTRIES: usize = 128;
+
+/// Why receive-side scaling could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RssError {
+    /// The device has none, or its driver does not let it be programmed.
+    #[error(
+        "`{interface}` has no programmable receive-side scaling: {source}; frames are steered \
+         between cores in software"
+    )]
+    Unsupported {
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel refused the access.
+    #[error("{tried} of `{interface}` failed: {source}; changing it needs CAP_NET_ADMIN")]
+    Os {
+        /// What was tried.
+        tried: &'static str,
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no such flow group.
+    #[error("flow group {group} does not exist: the indirection table has {entries} entries")]
+    NoSuchGroup {
+        /// What was asked for.
+        group: usize,
+        /// Entries of the table.
+        entries: usize,
+    },
+    /// There is no such queue.
+    #[error("queue {queue} does not exist: there are {queues}")]
+    NoSuchQueue {
+        /// What was asked for.
+        queue: u16,
+        /// Queues that there are.
+        queues: u16,
+    },
+    /// A software table's shape is not allowed.
+    #[error(
+        "an indirection table of {entries} entries for {queues} queues: the entries must be a \
+         power of two up to 65,536, the queues at least one"
+    )]
+    BadShape {
+        /// Entries asked for.
+        entries: usize,
+        /// Queues asked for.
+        queues: u16,
+    },
+}
+
+/// An indirection table and the key of the hash before it.
+pub trait Rss {
+    /// The queue of each flow group.
+    fn indirection(&self) -> &[u16];
+
+    /// Sends a flow group's frames to `queue` from now on. Frames that are in another queue already
+    /// stay there.
+    ///
+    /// # Errors
+    /// [`RssError`]: there is no such group or queue, or the device refuses.
+    fn set_entry(&mut self, group: usize, queue: u16) -> Result<(), RssError>;
+
+    /// The Toeplitz key.
+    fn key(&self) -> &[u8];
+
+    /// The queue of a flow group.
+    fn queue_of(&self, group: usize) -> Option<u16> {
+        self.indirection().get(group).copied()
+    }
+}
+
+/// The table of a device, by ethtool.
+#[derive(Clone, Debug)]
+pub struct EthtoolRss {
+    interface: String,
+    table: Vec<u16>,
+    key: Vec<u8>,
+    queues: u16,
+}
+
+impl EthtoolRss {
+    /// Reads the table of an interface with `queues` receive queues.
+    ///
+    /// # Errors
+    /// [`RssError::Unsupported`] on devices without one (veth, most virtual ones):
+    /// [`SoftwareRss`] takes its place there.
+    pub fn open(interface: &str, queues: u16) -> Result<Self, RssError> {
+        let device = unsafe_ethtool::get(interface)
+            .map_err(|source| error("reading the indirection table", interface, source))?;
+        let table =
+            device.table.iter().map(|queue| u16::try_from(*queue).unwrap_or(u16::MAX)).collect();
+        Ok(Self { interface: interface.into(), table, key: device.key, queues })
+    }
+
+    /// Replaces the key.
+    ///
+    /// # Errors
+    /// [`RssError::Os`] where the device refuses, for its length for example.
+    pub fn set_key(&mut self, key: &[u8]) -> Result<(), RssError> {
+        unsafe_ethtool::set_key(&self.interface, key)
+            .map_err(|source| error("setting the hash key", &self.interface, source))?;
+        self.key = key.to_vec();
+        Ok(())
+    }
+
+    /// Replaces the whole table, in one operation of the device.
+    ///
+    /// # Errors
+    /// As [`Rss::set_entry`]; nothing changes then.
+    pub fn set_table(&mut self, table: &[u16]) -> Result<(), RssError> {
+        if let Some(queue) = table.iter().find(|queue| **queue >= self.queues) {
+            return Err(RssError::NoSuchQueue { queue: *queue, queues: self.queues });
+        }
+        if table.len() != self.table.len() {
+            let entries = self.table.len();
+            return Err(RssError::NoSuchGroup { group: table.len(), entries });
+        }
+        let words: Vec<u32> = table.iter().map(|queue| u32::from(*queue)).collect();
+        unsafe_ethtool::set_table(&self.interface, &words)
+            .map_err(|source| error("setting the indirection table", &self.interface, source))?;
+        self.table.copy_from_slice(table);
+        Ok(())
+    }
+}
+
+fn error(tried: &'static str, interface: &str, source: io::Error) -> RssError {
+    let interface = interface.into();
+    let none = source.kind() == io::ErrorKind::Unsupported
+        || source.raw_os_error() == Some(libc::EOPNOTSUPP);
+    if none {
+        RssError::Unsupported { interface, source }
+    } else {
+        RssError::Os { tried, interface, source }
+    }
+}
+
+fn check(table: &[u16], queues: u16, group: usize, queue: u16) -> Result<(), RssError> {
+    if group >= table.len() {
+        return Err(RssError::NoSuchGroup { group, entries: table.len() });
+    }
+    if queue >= queues {
+        return Err(RssError::NoSuchQueue { queue, queues });
+    }
+    Ok(())
+}
+
+impl Rss for EthtoolRss {
+    fn indirection(&self) -> &[u16] {
+        &self.table
+    }
+
+    fn set_entry(&mut self, group: usize, queue: u16) -> Result<(), RssError> {
+        check(&self.table, self.queues, group, queue)?;
+        let mut table = self.table.clone();
+        table[group] = queue;
+        self.set_table(&table)
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
+
+/// The same in software, where the device has none: the receiving core hashes, and forwards what
+/// belongs to another core.
+pub struct SoftwareRss {
+    table: Vec<u16>,
+    queues: u16,
+    key: [u8; 40],
+    /// Boxed: 12 KiB of tables.
+    toeplitz: Box<Toeplitz>,
+}
+
+impl SoftwareRss {
+    /// A table of `entries` flow groups, dealt out to `queues` in turn. The key should be secret and
+    /// random ([`random_key`]), so that nobody can aim all of their connections at one core.
+    ///
+    /// # Errors
+    /// [`RssError::BadShape`].
+    pub fn new(entries: usize, queues: u16, key: [u8; 40]) -> Result<Self, RssError> {
+        if !entries.is_power_of_two() || entries > 1 << 16 || queues == 0 {
+            return Err(RssError::BadShape { entries, queues });
+        }
+        let table = (0..entries).map(|entry| (entry % usize::from(queues)) as u16).collect();
+        Ok(Self { table, queues, key, toeplitz: Box::new(Toeplitz::new(&key)) })
+    }
+
+    /// The hash of a received packet's addresses and ports: `src` is the remote end.
+    #[inline]
+    pub fn hash(&self, src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16) -> u32 {
+        self.toeplitz.hash_v4(src, dst, src_port, dst_port)
+    }
+
+    /// The flow group of a hash: its low bits.
+    #[inline]
+    pub fn group_of(&self, hash: u32) -> usize {
+        hash as usize & (self.table.len() - 1)
+    }
+
+    /// The flow group of a received packet.
+    #[inline]
+    pub fn flow_group(&self, src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16) -> usize {
+        self.group_of(self.hash(src, dst, src_port, dst_port))
+    }
+}
+
+impl core::fmt::Debug for SoftwareRss {
+    /// Without the key, which is secret.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("SoftwareRss")
+            .field("table", &self.table)
+            .field("queues", &self.queues)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rss for SoftwareRss {
+    fn indirection(&self) -> &[u16] {
+        &self.table
+    }
+
+    fn set_entry(&mut self, group: usize, queue: u16) -> Result<(), RssError> {
+        check(&self.table, self.queues, group, queue)?;
+        self.table[group] = queue;
+        Ok(())
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
+
+/// A secret key from the operating system.
+///
+/// # Errors
+/// What the operating system said.
+pub fn random_key() -> io::Result<[u8; 40]> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    let mut key = [0u8; 40];
+    let mut filled = 0;
+    while filled < key.len() {
+        filled += getrandom(&mut key[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::MICROSOFT_KEY;
+
+    #[test]
+    fn groups_are_dealt_out_in_turn_and_can_be_moved() {
+        let mut rss = SoftwareRss::new(DEFAULT_ENTRIES, 3, MICROSOFT_KEY).expect("a shape");
+        assert_eq!(&rss.indirection()[..7], [0, 1, 2, 0, 1, 2, 0]);
+        rss.set_entry(5, 0).expect("both exist");
+        assert_eq!((rss.queue_of(5), rss.queue_of(128)), (Some(0), None));
+        let error = rss.set_entry(128, 0).expect_err("one too many");
+        assert!(matches!(error, RssError::NoSuchGroup { group: 128, entries: 128 }));
+        let error = rss.set_entry(0, 3).expect_err("one too many");
+        assert!(matches!(error, RssError::NoSuchQueue { queue: 3, queues: 3 }));
+    }
+
+    #[test]
+    fn the_group_is_the_low_bits_of_the_published_hash() {
+        // From the verification suite of the hash's definition.
+        let rss = SoftwareRss::new(128, 1, MICROSOFT_KEY).expect("a shape");
+        let (src, dst) = (Ipv4Addr::new(66, 9, 149, 187), Ipv4Addr::new(161, 142, 100, 80));
+        assert_eq!(rss.hash(src, dst, 2794, 1766), 0x51cc_c178);
+        assert_eq!(rss.flow_group(src, dst, 2794, 1766), 0x78);
+    }
+
+    #[test]
+    fn shapes_are_checked_and_keys_are_not_printed() {
+        for (entries, queues) in [(0, 1), (100, 1), (1 << 17, 1), (128, 0)] {
+            assert!(SoftwareRss::new(entries, queues, MICROSOFT_KEY).is_err());
+        }
+        let rss = SoftwareRss::new(4, 1, MICROSOFT_KEY).expect("a shape");
+        assert!(!format!("{rss:?}").contains("key"));
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn keys_differ() {
+        let keys = [random_key().expect("random bytes"), random_key().expect("random bytes")];
+        assert_ne!(keys[0], keys[1]);
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn the_loopback_interface_has_none_and_nonsense_is_an_error() {
+        let error = EthtoolRss::open("lo", 1).expect_err("no hardware");
+        assert!(matches!(error, RssError::Unsupported { .. }), "{error}");
+        let error = EthtoolRss::open("no-such-device", 1).expect_err("no device");
+        assert!(matches!(error, RssError::Os { .. }), "{error}");
+        let mut rss =
+            EthtoolRss { interface: "lo".into(), table: vec![0; 4], key: vec![0; 40], queues: 2 };
+        assert!(matches!(rss.set_entry(0, 1), Err(RssError::Unsupported { .. })));
+        assert!(matches!(rss.set_table(&[0, 0, 2, 0]), Err(RssError::NoSuchQueue { .. })));
+        assert!(matches!(rss.set_table(&[0]), Err(RssError::NoSuchGroup { .. })));
+        assert!(rss.set_key(&[1; 40]).is_err());
+        assert_eq!((rss.indirection(), rss.key()), (&[0u16; 4][..], &[0u8; 40][..]));
+    }
+}

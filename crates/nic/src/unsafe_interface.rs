@@ -1,0 +1,99 @@
+//! Facts about a network interface, by the `SIOCGIF*` ioctls.
+//!
+//! The ioctls look in the calling thread's network namespace; `/sys/class/net` shows that of whoever
+//! mounted it, which is another one after `setns`. This module holds `unsafe` for the calls.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use wire::MacAddr;
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index in its namespace.
+    pub index: u32,
+    /// Its link address.
+    pub mac: MacAddr,
+    /// Largest payload of a frame, in bytes.
+    pub mtu: usize,
+    /// `ARPHRD_*`; 1 is Ethernet.
+    pub hardware_type: u16,
+}
+
+impl Interface {
+    /// Looks an interface up in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// What the kernel said: `ENODEV` where there is none of that name.
+    pub fn by_name(name: &str) -> io::Result<Self> {
+        let socket = control_socket()?;
+        let mut request = request_for(name)?;
+        ioctl(&socket, libc::SIOCGIFINDEX, &mut request)?;
+        // SAFETY: the call that succeeded fills this member of the union.
+        let index = unsafe { request.ifr_ifru.ifru_ifindex } as u32;
+        ioctl(&socket, libc::SIOCGIFHWADDR, &mut request)?;
+        // SAFETY: as above.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+        ioctl(&socket, libc::SIOCGIFMTU, &mut request)?;
+        // SAFETY: as above.
+        let mtu = usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0);
+        let mut mac = [0; 6];
+        for (to, from) in mac.iter_mut().zip(address.sa_data) {
+            *to = from as u8;
+        }
+        let hardware_type = address.sa_family;
+        Ok(Self { name: name.into(), index, mac: MacAddr(mac), mtu, hardware_type })
+    }
+}
+
+/// A socket to address ioctls to.
+pub(crate) fn control_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// A request about `name`.
+pub(crate) fn request_for(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all-zero bytes are an `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let fits = !name.is_empty() && name.len() < request.ifr_name.len();
+    if !fits || name.bytes().any(|byte| byte == 0) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// One of the `SIOCGIF*` calls, all of which read and write an `ifreq`.
+fn ioctl(socket: &OwnedFd, call: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: `request` is a whole `ifreq`, as these calls want.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), call, std::ptr::from_mut(request)) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_found() {
+        let lo = Interface::by_name("lo").expect("every namespace has one");
+        assert_eq!((lo.index, lo.mac, lo.hardware_type), (1, MacAddr::default(), 772));
+        assert!(lo.mtu >= 1500);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for name in ["", "a\0b", "no-such-interface", "surely-longer-than-fifteen"] {
+            assert!(Interface::by_name(name).is_err(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The XDP program that splits an interface between the dataplane and the kernel.
+//!
+//! ```no_run
+//! # use tailplane_nic as nic;
+//! use nic::xdp_program::{XdpFilter, XdpProgram};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let socket: nic::af_xdp::XdpSocket = todo!();
+//! let mut program = XdpProgram::attach("eth0", &XdpFilter::address("10.0.0.2".parse()?))?;
+//! program.register(socket.queue(), socket.fd())?;
+//! # Ok(()) }
+//! ```
+//!
+//! Frames for the filter's addresses go to the socket that is registered for their queue, all else
+//! to the kernel. With ports, the address is shared with the kernel, which then keeps ARP, ICMP and
+//! fragments: the dataplane needs static neighbours then, or the kernel's.
+//!
+//! The object in `bpf/` is built from the source beside it, reproducibly, from the repository's
+//! root, by clang 14:
+//!
+//! ```text
+//! clang -g -O2 -Wall -target bpf -ffile-prefix-map=$PWD=. -I/usr/include/$(uname -m)-linux-gnu \
+//!     -c bpf/tailplane_xdp.c -o bpf/tailplane_xdp.o && llvm-strip -g bpf/tailplane_xdp.o
+//! ```
+//!
+//! All of aya stands in this file: its interface changes with each minor release.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use aya::maps::{MapData, PerCpuArray, XskMap};
+use aya::programs::{Xdp, XdpMode};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use wire::Ipv4Addr;
+
+use crate::unsafe_interface::Interface;
+
+static OBJECT: &[u8] =
+    include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/tailplane_xdp.o"));
+
+const PROGRAM: &str = "tailplane_xdp";
+const SOCKETS: &str = "sockets";
+const COUNTERS: &str = "counters";
+/// Addresses that a filter can have.
+pub const MAX_ADDRESSES: usize = 8;
+/// Ports that a filter can have.
+pub const MAX_PORTS: usize = 16;
+
+/// Which frames the dataplane takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XdpFilter {
+    /// The dataplane's own IPv4 addresses; 1 to 8.
+    pub addresses: Vec<Ipv4Addr>,
+    /// TCP and UDP ports to which it is restricted; none: everything to the addresses, ARP
+    /// included. At most 16.
+    pub ports: Vec<u16>,
+}
+
+impl XdpFilter {
+    /// Everything to one address.
+    pub fn address(address: Ipv4Addr) -> Self {
+        Self { addresses: vec![address], ports: Vec::new() }
+    }
+
+    /// Only TCP and UDP to `ports` of one address, which stays the kernel's otherwise.
+    pub fn ports(address: Ipv4Addr, ports: &[u16]) -> Self {
+        Self { addresses: vec![address], ports: ports.to_vec() }
+    }
+}
+
+/// Where the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachMode {
+    /// In the device's driver, before the kernel allocates anything.
+    Native,
+    /// In the kernel's stack, after it has made a socket buffer: on every device, at about half the
+    /// packet rate.
+    Generic,
+}
+
+impl AttachMode {
+    /// The word that conditions print.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+/// How a program is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttachPolicy {
+    /// Native, else generic with a warning.
+    #[default]
+    PreferNative,
+    /// Native, or an error.
+    Native,
+    /// Generic.
+    Generic,
+}
+
+/// Frames that the program has seen, all queues and cores together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpCounters {
+    /// Given to a dataplane.
+    pub redirected: u64,
+    /// Given to the kernel.
+    pub passed: u64,
+}
+
+/// Why the program could not be attached or used.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpProgramError {
+    /// The filter has no address, or too many addresses or ports.
+    #[error(
+        "an XDP filter has 1 to {MAX_ADDRESSES} addresses and at most {MAX_PORTS} ports; this has \
+         {addresses} and {ports}"
+    )]
+    BadFilter {
+        /// Addresses in the filter.
+        addresses: usize,
+        /// Ports in the filter.
+        ports: usize,
+    },
+    /// There is no such interface here.
+    #[error("interface `{interface}` was not found in this network namespace: {source}")]
+    NoInterface {
+        /// The name that was asked for.
+        interface: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The kernel refused the program or its maps.
+    #[error(
+        "loading the XDP program failed: {reason}; it needs root or CAP_BPF + CAP_NET_ADMIN, and \
+         Linux 5.9 or later"
+    )]
+    Load {
+        /// What the loader said, causes included.
+        reason: String,
+    },
+    /// The interface refused the program.
+    #[error(
+        "attaching the XDP program to `{interface}` in {} mode failed: {reason}; where another \
+         program is attached, `ip link set dev {interface} xdp off` removes it",
+        mode.name()
+    )]
+    Attach {
+        /// The interface.
+        interface: String,
+        /// The mode that was tried last.
+        mode: AttachMode,
+        /// What the kernel said, causes included.
+        reason: String,
+    },
+    /// A socket could not be put into the map, or a counter not be read.
+    #[error("{tried} failed: {reason}")]
+    Map {
+        /// What was tried.
+        tried: String,
+        /// What the kernel said, causes included.
+        reason: String,
+    },
+}
+
+/// An error with its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// The program, attached to an interface. Dropping it detaches it: all frames go to the kernel then.
+#[derive(Debug)]
+pub struct XdpProgram {
+    ebpf: Ebpf,
+    interface: Interface,
+    mode: AttachMode,
+}
+
+impl XdpProgram {
+    /// Loads the program and attaches it to an interface of the calling thread's network namespace,
+    /// native where the driver can, else generic with a warning.
+    ///
+    /// # Errors
+    /// [`XdpProgramError`]: each says what to do.
+    pub fn attach(interface: &str, filter: &XdpFilter) -> Result<Self, XdpProgramError> {
+        Self::attach_with(interface, filter, AttachPolicy::PreferNative)
+    }
+
+    /// As [`attach`](Self::attach), with a policy.
+    ///
+    /// # Errors
+    /// [`XdpProgramError`]: each says what to do.
+    pub fn attach_with(
+        interface: &str,
+        filter: &XdpFilter,
+        policy: AttachPolicy,
+    ) -> Result<Self, XdpProgramError> {
+        let interface = Interface::by_name(interface).map_err(|source| {
+            XdpProgramError::NoInterface { interface: interface.into(), source }
+        })?;
+        let mut ebpf = load(filter)?;
+        let program = xdp(&mut ebpf)?;
+        let mut try_mode = |mode: AttachMode| {
+            let xdp_mode = match mode {
+                AttachMode::Native => XdpMode::Driver,
+                AttachMode::Generic => XdpMode::Skb,
+            };
+            program.attach_to_if_index(interface.index, xdp_mode).map(|_link| mode).map_err(
+                |error| XdpProgramError::Attach {
+                    interface: interface.name.clone(),
+                    mode,
+                    reason: chain(&error),
+                },
+            )
+        };
+        let mode = match policy {
+            AttachPolicy::Native => try_mode(AttachMode::Native)?,
+            AttachPolicy::Generic => try_mode(AttachMode::Generic)?,
+            AttachPolicy::PreferNative => match try_mode(AttachMode::Native) {
+                Ok(mode) => mode,
+                Err(reason) => {
+                    // Where neither goes, the reason that native did not is the telling one.
+                    let Ok(mode) = try_mode(AttachMode::Generic) else { return Err(reason) };
+                    tracing::warn!(
+                        interface = %interface.name,
+                        %reason,
+                        "the XDP program runs in generic mode: expect about half the packet rate, \
+                         and no zero-copy; a driver with native XDP avoids that"
+                    );
+                    mode
+                }
+            },
+        };
+        Ok(Self { ebpf, interface, mode })
+    }
+
+    /// Gives frames of `queue` to `socket` from now on.
+    ///
+    /// # Errors
+    /// [`XdpProgramError::Map`] where the queue is above 255 or the socket is not bound to it.
+    pub fn register(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), XdpProgramError> {
+        self.sockets()?.set(queue, socket.as_raw_fd(), 0).map_err(|error| XdpProgramError::Map {
+            tried: format!("registering the socket of queue {queue}"),
+            reason: chain(&error),
+        })
+    }
+
+    /// Gives frames of `queue` to the kernel from now on.
+    ///
+    /// # Errors
+    /// [`XdpProgramError::Map`] where the queue is above 255.
+    pub fn unregister(&mut self, queue: u32) -> Result<(), XdpProgramError> {
+        self.sockets()?.unset(queue).map_err(|error| XdpProgramError::Map {
+            tried: format!("removing the socket of queue {queue}"),
+            reason: chain(&error),
+        })
+    }
+
+    /// Where the program runs.
+    pub fn mode(&self) -> AttachMode {
+        self.mode
+    }
+
+    /// The interface that it is attached to.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// What it has seen.
+    ///
+    /// # Errors
+    /// [`XdpProgramError::Map`] where the kernel refuses to tell.
+    pub fn counters(&self) -> Result<XdpCounters, XdpProgramError> {
+        let failed =
+            |reason: String| XdpProgramError::Map { tried: "reading counters".into(), reason };
+        let map = self.ebpf.map(COUNTERS).ok_or_else(|| failed("no such map".into()))?;
+        let map = PerCpuArray::<&MapData, u64>::try_from(map).map_err(|e| failed(chain(&e)))?;
+        let sum = |index| -> Result<u64, XdpProgramError> {
+            let values = map.get(&index, 0).map_err(|e| failed(chain(&e)))?;
+            Ok(values.iter().sum())
+        };
+        // The order of `enum counter` in the program.
+        Ok(XdpCounters { redirected: sum(0)?, passed: sum(1)? })
+    }
+
+    fn sockets(&mut self) -> Result<XskMap<&mut MapData>, XdpProgramError> {
+        let failed =
+            |reason| XdpProgramError::Map { tried: "opening the socket map".into(), reason };
+        let map = self.ebpf.map_mut(SOCKETS).ok_or_else(|| failed("no such map".into()))?;
+        XskMap::try_from(map).map_err(|error| failed(chain(&error)))
+    }
+}
+
+fn load(filter: &XdpFilter) -> Result<Ebpf, XdpProgramError> {
+    let (address_count, port_count) = (filter.addresses.len(), filter.ports.len());
+    if address_count == 0 || address_count > MAX_ADDRESSES || port_count > MAX_PORTS {
+        return Err(XdpProgramError::BadFilter { addresses: address_count, ports: port_count });
+    }
+    // The program compares with what lies in the packet: network byte order.
+    let mut addresses = [0u32; MAX_ADDRESSES];
+    for (to, from) in addresses.iter_mut().zip(&filter.addresses) {
+        *to = u32::from_ne_bytes(from.octets());
+    }
+    let mut ports = [0u16; MAX_PORTS];
+    for (to, from) in ports.iter_mut().zip(&filter.ports) {
+        *to = from.to_be();
+    }
+    EbpfLoader::new()
+        .override_global("address_count", &(address_count as u32), true)
+        .override_global("addresses", &addresses, true)
+        .override_global("port_count", &(port_count as u32), true)
+        .override_global("ports", &ports, true)
+        .load(OBJECT)
+        .map_err(|error| XdpProgramError::Load { reason: chain(&error) })
+}
+
+/// The program, loaded into the kernel.
+fn xdp(ebpf: &mut Ebpf) -> Result<&mut Xdp, XdpProgramError> {
+    let failed = |reason| XdpProgramError::Load { reason };
+    let program = ebpf.program_mut(PROGRAM).ok_or_else(|| failed("no such program".into()))?;
+    let xdp: &mut Xdp = program.try_into().map_err(|error| failed(chain(&error)))?;
+    xdp.load().map_err(|error| failed(chain(&error)))?;
+    Ok(xdp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_have_bounds() {
+        let none = XdpFilter::default();
+        let many = XdpFilter { addresses: vec![Ipv4Addr::LOCALHOST; 9], ports: Vec::new() };
+        let ports = XdpFilter::ports(Ipv4Addr::LOCALHOST, &[1; 17]);
+        for filter in [none, many, ports] {
+            assert!(matches!(load(&filter), Err(XdpProgramError::BadFilter { .. })), "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn the_object_is_an_elf_file_for_bpf() {
+        const EM_BPF: u8 = 247;
+        assert_eq!(&OBJECT[..4], b"\x7fELF");
+        assert_eq!(OBJECT[18], EM_BPF);
+        assert!(OBJECT.as_ptr().addr().is_multiple_of(8));
+    }
+}

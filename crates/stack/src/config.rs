@@ -1,0 +1,133 @@
+//! What a stack is told at start.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use wire::{Ipv4Addr, MacAddr};
+
+/// Settings of one dataplane's stack: the same for all of its elastic threads.
+#[derive(Clone, Debug)]
+pub struct StackConfig {
+    /// The dataplane's own address.
+    pub address: Ipv4Addr,
+    /// Bits of the network part of the address: neighbours beyond it are reached by the gateway.
+    pub prefix_bits: u8,
+    /// The next hop for all that is not a neighbour.
+    pub gateway: Option<Ipv4Addr>,
+    /// The link address.
+    pub mac: MacAddr,
+    /// Largest IP packet, in bytes (1,500 on Ethernet).
+    pub mtu_bytes: u16,
+    /// TCP ports on which connections are accepted.
+    pub tcp_listen: Vec<u16>,
+    /// UDP ports on which datagrams are received.
+    pub udp_bind: Vec<u16>,
+    /// Connections per listening port and core that may be half open or not yet accepted.
+    pub backlog: u32,
+    /// Connections of one elastic thread, all states.
+    pub max_connections: u32,
+    /// Receive window of a connection in bytes: what a peer may send ahead of the application.
+    pub receive_window_bytes: u32,
+    /// How long an acknowledgment waits for a reply to ride on (RFC 9293 §3.8.6.3: below 500 ms).
+    pub delayed_ack: Duration,
+    /// Lower bound of the retransmission time-out (RFC 6298 §2.4 says 1 s; Linux and we say less).
+    pub rto_min: Duration,
+    /// Upper bound of the retransmission time-out (RFC 6298 §2.5: at least 60 s).
+    pub rto_max: Duration,
+    /// Retransmissions of data before a connection is given up (RFC 9293 §3.8.3, R2).
+    pub retries: u8,
+    /// Retransmissions of a SYN before an attempt is given up.
+    pub syn_retries: u8,
+    /// Twice the maximum segment lifetime: how long TIME-WAIT lasts (RFC 9293 §3.4.2).
+    pub time_wait: Duration,
+    /// Connections in TIME-WAIT per elastic thread; beyond it the oldest ends early (counted).
+    pub max_time_wait: u32,
+    /// How long a closed connection waits for the peer's FIN (FIN-WAIT-2).
+    pub fin_wait: Duration,
+    /// Received checksums need not be verified: the device has done it.
+    pub rx_checksums_verified: bool,
+    /// ICMP errors and resets that answer stray packets, per second and core (RFC 1812 §4.3.2.8).
+    pub stray_replies_per_second: u32,
+}
+
+impl StackConfig {
+    /// Settings for a server at `address`/`prefix_bits` with link address `mac`; everything else as
+    /// a machine room wants it.
+    pub fn new(address: Ipv4Addr, prefix_bits: u8, mac: MacAddr) -> Self {
+        Self {
+            address,
+            prefix_bits: prefix_bits.min(32),
+            gateway: None,
+            mac,
+            mtu_bytes: 1500,
+            tcp_listen: Vec::new(),
+            udp_bind: Vec::new(),
+            backlog: 4096,
+            max_connections: 1 << 20,
+            receive_window_bytes: 256 << 10,
+            delayed_ack: Duration::from_millis(40),
+            rto_min: Duration::from_millis(200),
+            rto_max: Duration::from_secs(60),
+            retries: 15,
+            syn_retries: 6,
+            time_wait: Duration::from_secs(60),
+            max_time_wait: 1 << 16,
+            fin_wait: Duration::from_secs(60),
+            rx_checksums_verified: false,
+            stray_replies_per_second: 1000,
+        }
+    }
+
+    /// The neighbour to which a packet for `destination` goes; `None` where there is no route.
+    #[inline]
+    pub fn next_hop(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
+        let mask = u32::MAX.checked_shl(32 - self.prefix_bits as u32).unwrap_or(0);
+        if (destination.to_bits() ^ self.address.to_bits()) & mask == 0 {
+            Some(destination)
+        } else {
+            self.gateway
+        }
+    }
+
+    /// Largest TCP payload without options (RFC 6691).
+    pub fn mss(&self) -> u16 {
+        self.mtu_bytes.saturating_sub(40)
+    }
+
+    /// The shift of the windows that we announce (RFC 7323 §2.3): the smallest that can name the
+    /// receive window.
+    pub fn window_scale(&self) -> u8 {
+        let mut shift = 0;
+        while shift < 14 && (self.receive_window_bytes >> shift) > u16::MAX as u32 {
+            shift += 1;
+        }
+        shift
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_hops_follow_the_prefix() {
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let mut config = StackConfig::new(Ipv4Addr::new(10, 1, 2, 3), 24, mac);
+        let (near, far) = (Ipv4Addr::new(10, 1, 2, 9), Ipv4Addr::new(10, 1, 3, 9));
+        assert_eq!(config.next_hop(near), Some(near));
+        assert_eq!(config.next_hop(far), None);
+        config.gateway = Some(near);
+        assert_eq!(config.next_hop(far), Some(near));
+        config.prefix_bits = 0;
+        assert_eq!(config.next_hop(far), Some(far));
+    }
+
+    #[test]
+    fn the_scale_names_the_whole_window() {
+        let mut config = StackConfig::new(Ipv4Addr::LOCALHOST, 8, MacAddr([2; 6]));
+        for (bytes, scale) in [(65_535, 0), (65_536, 1), (256 << 10, 3), (u32::MAX, 14)] {
+            config.receive_window_bytes = bytes;
+            assert_eq!(config.window_scale(), scale, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What every step of the stack works with: time, memory, and the two queues that it fills, events
+//! upwards and frames downwards.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use clock::{Duration, Instant};
+use domain::{EventArray, EventRecord};
+use mem::{Mbuf, Pool, TxFrame};
+use wire::{ArpOperation, ArpRepr, EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol};
+
+use crate::neighbors::Neighbor;
+use crate::shared::{FLOW_GROUPS, Shared};
+use crate::stats::StackStats;
+
+/// Bytes of an Ethernet and an IPv4 header without options.
+pub(crate) const LINK_AND_IP: usize = EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN;
+/// Frames that wait for a link address, per core.
+const MAX_UNRESOLVED: usize = 64;
+/// How long a frame waits for a link address.
+const UNRESOLVED_LIFE: Duration = Duration::from_secs(1);
+/// No two ARP requests for one address within this time.
+const ARP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Frames that wait for a link address, and when it was last asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Unresolved {
+    /// Next hop, when it was queued, and the frame but for its destination.
+    waiting: VecDeque<(Ipv4Addr, Instant, Mbuf)>,
+    asked: VecDeque<(Ipv4Addr, Instant)>,
+}
+
+/// What the stack keeps between the steps of a cycle, apart from connections.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    /// Frames for the NIC, in order.
+    pub frames: VecDeque<TxFrame>,
+    /// Frames beyond which nothing is produced until the NIC took some.
+    pub max_frames: usize,
+    /// Connections that may have to acknowledge or send: (flow group, slot).
+    pub pending: VecDeque<(u16, u32)>,
+    /// Connections with received bytes that the event array had no room for.
+    pub undelivered: VecDeque<(u16, u32)>,
+    /// Events that the array had no room for. Bounded by what causes events: one batch of calls and
+    /// one of timers.
+    pub late_events: VecDeque<EventRecord>,
+    /// For each flow group a tick before which none of its timers fires.
+    pub due: Vec<u64>,
+    /// Earliest entry of `due`.
+    pub min_due: u64,
+    pub unresolved: Unresolved,
+    /// Replies to stray packets that may still be sent in the current second.
+    pub stray_budget: u32,
+    pub stray_second: u64,
+    /// The neighbour that was looked up last: a batch mostly goes to one.
+    pub last_hop: (Ipv4Addr, MacAddr, Instant),
+}
+
+impl Outbox {
+    pub fn new(max_frames: usize) -> Self {
+        Self {
+            frames: VecDeque::with_capacity(max_frames),
+            max_frames,
+            pending: VecDeque::with_capacity(1024),
+            undelivered: VecDeque::new(),
+            late_events: VecDeque::new(),
+            due: alloc::vec![u64::MAX; FLOW_GROUPS],
+            min_due: u64::MAX,
+            unresolved: Unresolved::default(),
+            stray_budget: 0,
+            stray_second: u64::MAX,
+            last_hop: (Ipv4Addr::UNSPECIFIED, MacAddr([0; 6]), Instant::ZERO),
+        }
+    }
+}
+
+/// See the module's comment.
+pub(crate) struct Context<'a> {
+    pub now: Instant,
+    /// `now` in ticks of the timing wheel.
+    pub tick: u64,
+    pub shared: &'a Shared,
+    pub pool: &'a mut Pool,
+    pub events: &'a mut EventArray,
+    pub out: &'a mut Outbox,
+    pub stats: &'a mut StackStats,
+    /// Connections of this core, and those of them in TIME-WAIT.
+    pub census: &'a mut Census,
+}
+
+/// How many connections this core has, for its limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Census {
+    pub connections: u32,
+    pub time_wait: u32,
+    /// Half open, or not yet accepted by the application.
+    pub embryonic: u32,
+}
+
+impl Context<'_> {
+    /// Tells the application; an event that does not fit waits for the next batch.
+    #[inline]
+    pub fn event(&mut self, record: EventRecord) {
+        if !self.out.late_events.is_empty() {
+            self.out.late_events.push_back(record);
+        } else if let Err(record) = self.events.push(record) {
+            self.out.late_events.push_back(record);
+        }
+    }
+
+    /// Whether the NIC's queue takes another frame.
+    #[inline]
+    pub fn can_send(&self) -> bool {
+        self.out.frames.len() < self.out.max_frames
+    }
+
+    /// Notes that a timer of `group` fires at `tick` or later.
+    #[inline]
+    pub fn note_due(&mut self, group: u16, tick: u64) {
+        let due = &mut self.out.due[group as usize % FLOW_GROUPS];
+        *due = tick.min(*due);
+        self.out.min_due = self.out.min_due.min(tick);
+    }
+
+    /// Whether one more reply to a stray packet is allowed in this second.
+    pub fn may_answer_stray(&mut self) -> bool {
+        let second = self.now.as_millis() / 1000;
+        if second != self.out.stray_second {
+            self.out.stray_second = second;
+            self.out.stray_budget = self.shared.config.stray_replies_per_second;
+        }
+        if self.out.stray_budget == 0 {
+            self.stats.stray_replies_limited += 1;
+            return false;
+        }
+        self.out.stray_budget -= 1;
+        true
+    }
+
+    /// The link address to which packets for `destination` go. Asks for it where it is not known.
+    #[inline]
+    pub fn resolve(&mut self, destination: Ipv4Addr) -> Option<MacAddr> {
+        let (hop, mac, at) = self.out.last_hop;
+        if hop == destination && at == self.now {
+            return Some(mac);
+        }
+        let mac = self.resolve_slow(destination)?;
+        self.out.last_hop = (destination, mac, self.now);
+        Some(mac)
+    }
+
+    fn resolve_slow(&mut self, destination: Ipv4Addr) -> Option<MacAddr> {
+        let hop = self.shared.config.next_hop(destination)?;
+        match self.shared.neighbors.lookup(hop, self.now) {
+            Neighbor::Reachable(mac) => Some(mac),
+            Neighbor::Stale(mac) => {
+                self.ask(hop, mac);
+                Some(mac)
+            }
+            Neighbor::Unknown => {
+                self.ask(hop, MacAddr::BROADCAST);
+                None
+            }
+        }
+    }
+
+    /// Sends an ARP request for `hop`, unless one was sent just now.
+    fn ask(&mut self, hop: Ipv4Addr, to: MacAddr) {
+        let now = self.now;
+        let asked = &mut self.out.unresolved.asked;
+        asked.retain(|&(_, at)| now.since(at) < ARP_INTERVAL);
+        if asked.iter().any(|&(ip, _)| ip == hop) || asked.len() >= MAX_UNRESOLVED {
+            return;
+        }
+        asked.push_back((hop, now));
+        let config = &self.shared.config;
+        let request = ArpRepr {
+            operation: ArpOperation::Request,
+            sender_mac: config.mac,
+            sender_ip: config.address,
+            target_mac: MacAddr([0; 6]),
+            target_ip: hop,
+        };
+        if self.send_arp(&request, to) {
+            self.stats.arp_requests_out += 1;
+        }
+    }
+
+    /// Sends an ARP packet; answers whether there was memory and room for it.
+    pub fn send_arp(&mut self, arp: &ArpRepr, to: MacAddr) -> bool {
+        let len = EthernetRepr::HEADER_LEN + ArpRepr::LEN;
+        let Ok(mut mbuf) = self.alloc_frame() else { return false };
+        let Ok(frame) = mbuf.extend(len) else {
+            self.pool.free(mbuf);
+            return false;
+        };
+        let link = EthernetRepr { dst: to, src: self.shared.config.mac, ethertype: EtherType::Arp };
+        link.emit(frame);
+        arp.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
+        self.out.frames.push_back(mbuf.into_tx());
+        true
+    }
+
+    /// An empty mbuf for a frame of our own making, unless memory or the NIC's queue is full.
+    pub fn alloc_frame(&mut self) -> Result<Mbuf, mem::Exhausted> {
+        if !self.can_send() {
+            self.stats.tx_dropped += 1;
+            return Err(mem::Exhausted);
+        }
+        self.pool.alloc().inspect_err(|_| self.stats.tx_dropped += 1)
+    }
+
+    /// Puts Ethernet and IPv4 headers before the packet in `mbuf` and sends it, or keeps it for a
+    /// while where the link address has to be asked for.
+    pub fn send_ip(&mut self, mut mbuf: Mbuf, destination: Ipv4Addr, protocol: Protocol) {
+        let payload_len = mbuf.len();
+        let config = &self.shared.config;
+        let ip = Ipv4Repr {
+            src: config.address,
+            dst: destination,
+            protocol,
+            ttl: 64,
+            ident: 0,
+            dscp_ecn: 0,
+            dont_fragment: true,
+            payload_len,
+        };
+        let src = config.mac;
+        let Some(hop) = config.next_hop(destination) else {
+            self.stats.unresolved_drops += 1;
+            return self.pool.free(mbuf);
+        };
+        let Ok(frame) = mbuf.prepend(LINK_AND_IP) else {
+            self.stats.tx_dropped += 1;
+            return self.pool.free(mbuf);
+        };
+        ip.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
+        match self.resolve(destination) {
+            Some(dst) => {
+                EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
+                self.out.frames.push_back(mbuf.into_tx());
+            }
+            None => self.wait_for_link(hop, mbuf),
+        }
+    }
+
+    fn wait_for_link(&mut self, hop: Ipv4Addr, mbuf: Mbuf) {
+        let now = self.now;
+        while let Some((_, at, _)) = self.out.unresolved.waiting.front()
+            && (now.since(*at) > UNRESOLVED_LIFE
+                || self.out.unresolved.waiting.len() >= MAX_UNRESOLVED)
+        {
+            if let Some((_, _, old)) = self.out.unresolved.waiting.pop_front() {
+                self.stats.unresolved_drops += 1;
+                self.pool.free(old);
+            }
+        }
+        self.out.unresolved.waiting.push_back((hop, now, mbuf));
+    }
+
+    /// Sends what waited for the link address of `hop`.
+    pub fn resolved(&mut self, hop: Ipv4Addr, dst: MacAddr) {
+        let src = self.shared.config.mac;
+        for _ in 0..self.out.unresolved.waiting.len() {
+            let Some((ip, at, mut mbuf)) = self.out.unresolved.waiting.pop_front() else { return };
+            if ip == hop && self.can_send() {
+                EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
+                self.out.frames.push_back(mbuf.into_tx());
+            } else {
+                self.out.unresolved.waiting.push_back((ip, at, mbuf));
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Step 2: from frames to segments.
+//!
+//! Two passes over the batch (IX §4.3, TAS): the first parses every frame and prefetches its
+//! connection, the second processes. Nothing in a frame is believed before it was checked.
+
+use mem::Mbuf;
+use wire::{
+    EtherType, EthernetRepr, EthernetView, Ipv4Addr, Ipv4View, Protocol, TcpFlags, TcpView,
+    WireError,
+};
+
+use crate::context::{Context, LINK_AND_IP};
+use crate::shared::Shared;
+use crate::stats::StackStats;
+use crate::tcp::segment::{Segment, SynOptions};
+
+/// What the first pass found in a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parsed {
+    /// A TCP segment for us; the mbuf is cut to its payload.
+    Tcp { segment: Segment, group: u16, slot: Option<u32> },
+    /// An ARP packet.
+    Arp,
+    /// An ICMP message or a datagram for us: transport bytes begin at this offset.
+    Icmp { at: u16, len: u16, src: Ipv4Addr },
+    /// As above.
+    Udp { at: u16, len: u16, src: Ipv4Addr },
+    /// A packet of a protocol that we do not speak.
+    UnknownProtocol { src: Ipv4Addr },
+    /// A TCP segment of a flow group with another home: its elastic thread.
+    Elsewhere(u8),
+    /// Nothing for us; counted.
+    Drop,
+}
+
+/// Parses one frame.
+#[inline]
+pub(crate) fn parse(
+    mbuf: &mut Mbuf,
+    core: u8,
+    verified: bool,
+    shared: &Shared,
+    stats: &mut StackStats,
+) -> Parsed {
+    match parse_link(mbuf, core, verified, shared, stats) {
+        Ok(parsed) => parsed,
+        Err(WireError::Checksum) => {
+            stats.bad_checksum += 1;
+            Parsed::Drop
+        }
+        Err(_) => {
+            stats.malformed += 1;
+            Parsed::Drop
+        }
+    }
+}
+
+#[inline]
+fn parse_link(
+    mbuf: &mut Mbuf,
+    core: u8,
+    verified: bool,
+    shared: &Shared,
+    stats: &mut StackStats,
+) -> Result<Parsed, WireError> {
+    let link = EthernetView::parse(mbuf.bytes())?;
+    let ours = link.dst() == shared.config.mac;
+    match link.ethertype() {
+        EtherType::Ipv4 if ours => {}
+        EtherType::Arp if ours || link.dst().is_broadcast() => return Ok(Parsed::Arp),
+        _ => {
+            stats.not_for_us += 1;
+            return Ok(Parsed::Drop);
+        }
+    }
+    let ip = Ipv4View::parse(link.payload())?;
+    if !verified && !ip.verify_checksum() {
+        return Err(WireError::Checksum);
+    }
+    let src = ip.src();
+    if ip.dst() != shared.config.address || is_martian(src, shared) {
+        stats.not_for_us += 1;
+        return Ok(Parsed::Drop);
+    }
+    if ip.is_fragment() {
+        stats.fragments += 1;
+        return Ok(Parsed::Drop);
+    }
+    let at = (EthernetRepr::HEADER_LEN + ip.header_len()) as u16;
+    let len = ip.payload().len() as u16;
+    match ip.protocol() {
+        Protocol::Tcp => parse_tcp(mbuf, at as usize, len as usize, src, core, verified, shared),
+        Protocol::Udp => Ok(Parsed::Udp { at, len, src }),
+        Protocol::Icmp => Ok(Parsed::Icmp { at, len, src }),
+        Protocol::Other(_) => Ok(Parsed::UnknownProtocol { src }),
+    }
+}
+
+/// Sources that no honest packet has (RFC 1122 §3.2.1.3).
+#[inline]
+fn is_martian(src: Ipv4Addr, shared: &Shared) -> bool {
+    src == shared.config.address
+        || src.is_multicast()
+        || src.is_broadcast()
+        || src.is_unspecified()
+        || src.is_loopback()
+}
+
+#[inline]
+fn parse_tcp(
+    mbuf: &mut Mbuf,
+    at: usize,
+    len: usize,
+    src: Ipv4Addr,
+    core: u8,
+    verified: bool,
+    shared: &Shared,
+) -> Result<Parsed, WireError> {
+    let tcp = TcpView::parse(&mbuf.bytes()[at..at + len])?;
+    if !verified && !tcp.verify_checksum(src, shared.config.address) {
+        return Err(WireError::Checksum);
+    }
+    let hash = shared.flow_hash(src, tcp.src_port(), tcp.dst_port());
+    let group = Shared::group_of(hash);
+    let home = shared.home_of(group);
+    if home != core {
+        return Ok(Parsed::Elsewhere(home));
+    }
+    let flags = tcp.flags();
+    let (timestamp, syn) = match tcp.aligned_timestamp() {
+        Some(stamp) => (Some(stamp), SynOptions::default()),
+        None if tcp.options_bytes().is_empty() => (None, SynOptions::default()),
+        None => {
+            let options = tcp.options();
+            let syn = SynOptions { mss: options.mss, window_scale: options.window_scale };
+            (options.timestamp, syn)
+        }
+    };
+    let header_len = tcp.header_len();
+    let segment = Segment {
+        hash,
+        remote_ip: src.to_bits(),
+        remote_port: tcp.src_port(),
+        local_port: tcp.dst_port(),
+        seq: tcp.seq(),
+        ack: tcp.ack(),
+        flags,
+        window: tcp.window(),
+        payload_len: (len - header_len) as u32,
+        timestamp,
+        syn,
+    };
+    // Data on a SYN is not kept (RFC 9293 §3.10.7.2 allows to), and comes again after it.
+    let payload_len = if flags.contains(TcpFlags::SYN) { 0 } else { len - header_len };
+    mbuf.advance(at + header_len);
+    mbuf.truncate(payload_len);
+    Ok(Parsed::Tcp { segment, group, slot: None })
+}
+
+/// Cuts a frame to its IP packet's first bytes, as an ICMP error quotes them: the header and eight
+/// bytes (RFC 792).
+pub(crate) fn quotation(frame: &[u8]) -> &[u8] {
+    let end = frame.len().min(LINK_AND_IP + 40 + 8);
+    frame.get(EthernetRepr::HEADER_LEN..end).unwrap_or(&[])
+}
+
+/// Frees a frame.
+pub(crate) fn discard(mbuf: Mbuf, ctx: &mut Context<'_>) {
+    ctx.pool.free(mbuf);
+}

@@ -1,0 +1,106 @@
+//! What all elastic threads of a dataplane share: settings, secrets, the neighbour table, and which
+//! thread is home to which flow group. Read on every packet, written hardly ever.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use wire::{Ipv4Addr, Toeplitz};
+
+use crate::config::StackConfig;
+use crate::neighbors::NeighborTable;
+use crate::tcp::isn::IsnSecret;
+use crate::wheel::ticks;
+
+/// Flow groups: entries of the RSS indirection table (IX §4.4).
+pub const FLOW_GROUPS: usize = 128;
+
+/// Randomness that the operating system gives at start. There is no default: a stack with known
+/// secrets lets a stranger guess sequence numbers and aim at hash buckets.
+#[derive(Clone)]
+pub struct Secrets {
+    /// Key of the RSS hash.
+    pub rss_key: [u8; 40],
+    /// Key of the initial sequence numbers (RFC 6528).
+    pub isn_key: [u8; 16],
+    /// Key of the order of ephemeral ports (RFC 6056 §3.3.3).
+    pub port_key: [u8; 16],
+    /// Offset of TCP timestamps, and of the neighbour table's hash.
+    pub offset: u32,
+}
+
+/// Durations of the configuration, in ticks of the timing wheel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticks {
+    pub delayed_ack: u16,
+    pub time_wait: u32,
+    pub fin_wait: u32,
+}
+
+/// See the module's comment.
+pub struct Shared {
+    /// Settings.
+    pub config: StackConfig,
+    /// Link addresses of neighbours.
+    pub neighbors: NeighborTable,
+    toeplitz: Box<Toeplitz>,
+    pub(crate) isn: IsnSecret,
+    pub(crate) port_key: [u8; 16],
+    pub(crate) timestamp_offset: u32,
+    pub(crate) ticks: Ticks,
+    pub(crate) window_scale: u8,
+    /// The elastic thread that is home to each flow group. Relaxed loads are enough: who receives a
+    /// packet of a group that it does not own forwards it, and ownership itself moves by value.
+    home: Box<[AtomicU8]>,
+}
+
+impl Shared {
+    /// Shares `config` between `cores` elastic threads, flow groups dealt out in turn.
+    pub fn new(config: StackConfig, secrets: &Secrets, cores: u8) -> Self {
+        let cores = cores.max(1) as usize;
+        let home: Vec<AtomicU8> =
+            (0..FLOW_GROUPS).map(|group| AtomicU8::new((group % cores) as u8)).collect();
+        let span = |duration| ticks(duration).min(1 << 28) as u32;
+        let half_second = ticks(core::time::Duration::from_millis(500));
+        Self {
+            neighbors: NeighborTable::new(secrets.offset.rotate_left(16)),
+            toeplitz: Box::new(Toeplitz::new(&secrets.rss_key)),
+            isn: IsnSecret::new(secrets.isn_key),
+            port_key: secrets.port_key,
+            timestamp_offset: secrets.offset,
+            ticks: Ticks {
+                delayed_ack: ticks(config.delayed_ack).min(half_second) as u16,
+                time_wait: span(config.time_wait),
+                fin_wait: span(config.fin_wait),
+            },
+            window_scale: config.window_scale(),
+            home: home.into_boxed_slice(),
+            config,
+        }
+    }
+
+    /// The RSS hash of a received packet: `remote` is its source.
+    #[inline]
+    pub fn flow_hash(&self, remote: Ipv4Addr, remote_port: u16, local_port: u16) -> u32 {
+        self.toeplitz.hash_v4(remote, self.config.address, remote_port, local_port)
+    }
+
+    /// The flow group of a hash: its low bits, as NICs index their indirection table.
+    #[inline]
+    pub fn group_of(hash: u32) -> u16 {
+        (hash as usize % FLOW_GROUPS) as u16
+    }
+
+    /// The elastic thread that is home to a flow group.
+    #[inline]
+    pub fn home_of(&self, group: u16) -> u8 {
+        self.home[group as usize % FLOW_GROUPS].load(Ordering::Relaxed)
+    }
+}
+
+impl core::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // Secrets stay out of logs.
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}

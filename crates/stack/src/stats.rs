@@ -1,0 +1,90 @@
+//! What the stack has seen and done, per elastic thread: plain counters, read by the control plane.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of one stack. All of them only grow.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct StackStats { $($(#[$doc])* pub $name: u64,)* }
+
+        impl StackStats {
+            /// Every counter with its name, for metrics.
+            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames that were no packet for us, or of a protocol that we do not speak.
+    not_for_us,
+    /// Frames dropped because a header or a length was wrong.
+    malformed,
+    /// Packets dropped for a wrong checksum.
+    bad_checksum,
+    /// IP fragments dropped: reassembly is not implemented.
+    fragments,
+    /// Packets of flow groups that another core owns, handed on.
+    forwarded,
+    /// TCP segments received.
+    tcp_segments_in,
+    /// TCP segments sent.
+    tcp_segments_out,
+    /// TCP payload bytes received in order.
+    tcp_bytes_in,
+    /// TCP payload bytes sent for the first time.
+    tcp_bytes_out,
+    /// Segments sent again.
+    tcp_retransmissions,
+    /// Retransmission time-outs.
+    tcp_timeouts,
+    /// Fast retransmissions begun.
+    tcp_fast_retransmits,
+    /// Segments received out of order and kept.
+    tcp_out_of_order,
+    /// Segments dropped for want of room to keep them.
+    tcp_dropped_segments,
+    /// Segments outside the window, or with an old timestamp (PAWS).
+    tcp_unacceptable,
+    /// Challenge ACKs sent (RFC 5961).
+    tcp_challenge_acks,
+    /// Resets sent.
+    tcp_resets_out,
+    /// Resets received and obeyed.
+    tcp_resets_in,
+    /// Acknowledgments sent without data.
+    tcp_pure_acks_out,
+    /// Connections opened by peers.
+    tcp_accepted,
+    /// Connections opened by us.
+    tcp_connected,
+    /// SYNs dropped because the backlog or the connection table was full.
+    tcp_syn_dropped,
+    /// TIME-WAIT connections that ended early.
+    tcp_time_wait_recycled,
+    /// Payload bytes copied on the way from the NIC to the application: always zero.
+    rx_payload_copies,
+    /// Payload buffers copied once more on the way out (peer with a small MSS or window, or a
+    /// retransmission while the device still reads the first one).
+    tx_payload_copies,
+    /// Datagrams received for a bound port.
+    udp_in,
+    /// Datagrams sent.
+    udp_out,
+    /// ICMP echo requests answered.
+    icmp_echoes,
+    /// ICMP errors received.
+    icmp_errors_in,
+    /// ICMP errors sent.
+    icmp_errors_out,
+    /// ARP requests sent.
+    arp_requests_out,
+    /// ARP replies sent.
+    arp_replies_out,
+    /// Packets dropped because the next hop's link address is not known yet.
+    unresolved_drops,
+    /// Replies to stray packets that the rate limit withheld.
+    stray_replies_limited,
+    /// Packets not sent for want of packet memory or room towards the NIC.
+    tx_dropped,
+}

@@ -1,0 +1,175 @@
+//! The acknowledgment field (RFC 9293 §3.10.7.4, fifth).
+
+use core::time::Duration;
+
+use clock::Instant;
+use domain::{EventRecord, Handle};
+use wire::{SeqNumber, Sum, TcpFlags};
+
+use super::conn::{Conn, Flags};
+use super::group::FlowGroup;
+use super::newreno::{self, Action};
+use super::output::{self, sequence_len};
+use super::rtt;
+use super::segment::Segment;
+use crate::context::Context;
+
+/// What the acknowledgment means for the rest of the segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Go on with the segment's data.
+    Continue,
+    /// It acknowledges what was never sent, or is far too old: drop it (an ACK has been asked for).
+    Drop,
+}
+
+/// Processes SEG.ACK of a synchronized connection.
+#[inline]
+pub(crate) fn process(
+    group: &mut FlowGroup,
+    slot: u32,
+    segment: &Segment,
+    ctx: &mut Context<'_>,
+) -> Verdict {
+    let (conn, cold) = group.slots.both(slot);
+    let ack = segment.ack;
+    if ack.after(conn.snd_nxt) {
+        conn.flags.set(Flags::ACK_NOW);
+        output::mark_pending(group, slot, ctx);
+        return Verdict::Drop;
+    }
+    if ack.after(conn.snd_una) {
+        advance(group, slot, segment, ctx);
+        return Verdict::Continue;
+    }
+    // RFC 5961 §5.2: older than any window that we announced can only be a blind guess.
+    if conn.snd_una - ack > conn.snd_wnd.max(1 << 16) as i32 {
+        output::challenge(group, slot, ctx);
+        return Verdict::Drop;
+    }
+    let window = (segment.window as u32) << conn.snd_wscale;
+    // RFC 5681 §2: outstanding data, no payload, no SYN or FIN, same ACK, same window.
+    let duplicate = ack == conn.snd_una
+        && segment.payload_len == 0
+        && conn.flight() > 0
+        && window == conn.snd_wnd
+        && !segment.flags.intersects(TcpFlags::SYN.union(TcpFlags::FIN));
+    let opened = update_window(conn, segment);
+    if conn.flags.has(Flags::PERSIST) {
+        // The prober was answered: the peer lives.
+        conn.backoff = conn.backoff.min(6);
+    }
+    if duplicate {
+        if newreno::on_duplicate_ack(conn, cold) == Action::RetransmitFirst {
+            ctx.stats.tcp_fast_retransmits += 1;
+            output::retransmit_first(conn, cold, ctx);
+        }
+        output::pump(group, slot, ctx);
+    } else if opened {
+        window_opened(group, slot, 0, ctx);
+    }
+    Verdict::Continue
+}
+
+/// SND.WND, if the segment is newer than what set it last. Answers whether it grew.
+#[inline]
+fn update_window(conn: &mut Conn, segment: &Segment) -> bool {
+    let window = (segment.window as u32) << conn.snd_wscale;
+    let newer = segment.ack.after(conn.snd_una)
+        || segment.seq.after(conn.snd_wl1)
+        || (segment.seq == conn.snd_wl1 && window > conn.snd_wnd);
+    if !newer {
+        return false;
+    }
+    let grew = window > conn.snd_wnd;
+    conn.snd_wnd = window;
+    conn.snd_wl1 = segment.seq;
+    grew
+}
+
+/// New data was acknowledged.
+#[inline]
+fn advance(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Context<'_>) {
+    let (conn, cold) = group.slots.both(slot);
+    let flight_before = conn.flight();
+    let acked = (segment.ack - conn.snd_una) as u32;
+    update_window(conn, segment);
+    conn.snd_una = segment.ack;
+    let (controls, sample) = release_acked(conn, ctx);
+    if let Some(sent_at) = sample {
+        let round_trip = ctx.now.since(sent_at);
+        rtt::sample(conn, round_trip.max(Duration::from_micros(1)));
+    } else if !conn.flags.has(Flags::RECOVERY) {
+        // Karn: no sample, but the peer answers, so the next time-out counts from the start.
+        conn.backoff = 0;
+    }
+    // RFC 6298 §5.2 and §5.3.
+    if conn.flight() == 0 {
+        conn.flags.clear(Flags::RTX_ARMED.and(Flags::PERSIST));
+    } else {
+        output::arm_retransmission(conn, ctx);
+    }
+    if newreno::on_ack(conn, cold, acked, flight_before) == Action::RetransmitFirst {
+        output::retransmit_first(conn, cold, ctx);
+    }
+    window_opened(group, slot, acked - controls.min(acked), ctx);
+}
+
+/// Frees the segments that are acknowledged. Answers how many SYN and FIN were among them, and when
+/// the last one was sent if that can be a sample of the round-trip time (Karn's algorithm).
+#[inline]
+fn release_acked(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<Instant>) {
+    let una = conn.snd_una;
+    let (mut controls, mut sample, mut ambiguous) = (0, None, false);
+    while let Some(meta) = conn.sent.front() {
+        let seq = SeqNumber(meta.seq);
+        let len = sequence_len(&meta);
+        if (seq + len).after(una) {
+            if seq.before(una) {
+                trim_front(conn, una);
+            }
+            break;
+        }
+        controls += len - meta.len as u32;
+        ambiguous |= meta.transmissions > 1;
+        sample = Some(Instant::from_nanos(meta.sent_at_ns));
+        if let Some(retained) = conn.sent.pop() {
+            ctx.pool.release(retained);
+        }
+    }
+    (controls, if ambiguous { None } else { sample })
+}
+
+/// A segment was acknowledged in part, by a peer that cut it.
+#[cold]
+fn trim_front(conn: &mut Conn, una: SeqNumber) {
+    conn.sent.with_front(|retained| {
+        let mut meta = retained.meta();
+        let cut = (una - SeqNumber(meta.seq)).clamp(0, meta.len as i32) as u16;
+        retained.trim_front(cut as usize);
+        meta.seq = meta.seq.wrapping_add(cut as u32);
+        meta.len -= cut;
+        meta.payload_sum = !Sum::of(retained.payload()).finish();
+        retained.set_meta(meta);
+    });
+}
+
+/// Sends what now may be sent, and tells the application of its acknowledged bytes and its window.
+#[inline]
+fn window_opened(group: &mut FlowGroup, slot: u32, bytes: u32, ctx: &mut Context<'_>) {
+    let conn = group.slots.hot(slot);
+    let edge = conn.snd_edge;
+    conn.update_edge();
+    let grew = conn.snd_edge != edge;
+    if conn.flags.has(Flags::UNSENT.and(Flags::TIMEOUT_RECOVERY)) {
+        output::pump(group, slot, ctx);
+    }
+    let conn = group.slots.hot(slot);
+    let telling = conn.flags.has(Flags::ACCEPTED) && conn.state.may_send();
+    if telling && (bytes > 0 || grew) {
+        let (cookie, window) = (conn.cookie, conn.credit());
+        let handle = Handle::new(group.index, slot, conn.generation);
+        ctx.event(EventRecord::Sent { handle, cookie, bytes, window });
+    }
+    output::mark_pending(group, slot, ctx);
+}

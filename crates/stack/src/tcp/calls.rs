@@ -1,0 +1,164 @@
+//! Step 4: the application's batched system calls (IX Table II). Every word of a call is checked
+//! here; what cannot be done is answered with an event.
+
+use alloc::vec::Vec;
+
+use domain::{CallError, CallKind, DeadReason, EventRecord, Handle};
+use mem::Mbuf;
+use wire::{Sum, TcpFlags};
+
+use super::conn::{Flags, State};
+use super::group::FlowGroup;
+use super::{close, output, receive};
+use crate::context::Context;
+
+/// Tells the application that a call failed.
+pub(crate) fn fail(
+    call: CallKind,
+    handle: Handle,
+    cookie: domain::Cookie,
+    error: CallError,
+    ctx: &mut Context<'_>,
+) {
+    ctx.event(EventRecord::Failed { call, handle, cookie, error });
+}
+
+fn fail_on(
+    group: &mut FlowGroup,
+    slot: u32,
+    call: CallKind,
+    error: CallError,
+    ctx: &mut Context<'_>,
+) {
+    let (handle, cookie) = (group.handle(slot), group.slots.hot(slot).cookie);
+    fail(call, handle, cookie, error, ctx);
+}
+
+/// `accept`.
+pub(crate) fn accept(
+    group: &mut FlowGroup,
+    slot: u32,
+    cookie: domain::Cookie,
+    ctx: &mut Context<'_>,
+) {
+    let conn = group.slots.hot(slot);
+    if conn.flags.has(Flags::ACCEPTED) || !conn.state.is_synchronized() {
+        return fail_on(group, slot, CallKind::Accept, CallError::BadState, ctx);
+    }
+    conn.flags.set(Flags::ACCEPTED);
+    conn.cookie = cookie;
+    ctx.census.embryonic -= 1;
+    receive::deliver(group, slot, ctx);
+}
+
+/// `sendv`: `payloads` are the staged buffers with their checksums, each at most a frame's worth.
+#[inline]
+pub(crate) fn sendv(
+    group: &mut FlowGroup,
+    slot: u32,
+    payloads: impl Iterator<Item = (Mbuf, Sum)>,
+    ctx: &mut Context<'_>,
+) {
+    let conn = group.slots.hot(slot);
+    if !conn.state.may_send() || !conn.flags.has(Flags::ACCEPTED) {
+        payloads.for_each(|(mbuf, _)| ctx.pool.free(mbuf));
+        return fail_on(group, slot, CallKind::Sendv, CallError::BadState, ctx);
+    }
+    let mut credit = conn.credit();
+    let mss = conn.mss as usize;
+    let (mut accepted, mut trimmed) = (0, false);
+    for (mut mbuf, mut sum) in payloads {
+        if trimmed || credit == 0 {
+            trimmed = true;
+            ctx.pool.free(mbuf);
+            continue;
+        }
+        if mbuf.len() as u32 > credit {
+            mbuf.truncate(credit as usize);
+            sum = Sum::of(mbuf.bytes());
+            trimmed = true;
+        }
+        credit -= mbuf.len() as u32;
+        if mbuf.len() <= mss {
+            accepted += mbuf.len() as u32;
+            output::enqueue(group, slot, mbuf, TcpFlags::PSH, sum, ctx);
+        } else {
+            let taken = resegment(group, slot, mbuf, mss, ctx);
+            accepted += taken.0;
+            trimmed |= taken.1;
+        }
+    }
+    if trimmed {
+        fail_on(group, slot, CallKind::Sendv, CallError::Trimmed { accepted }, ctx);
+    }
+}
+
+/// The peer takes smaller segments than most: copy the payload into several. Answers the bytes
+/// taken, and whether memory ran out.
+#[cold]
+fn resegment(
+    group: &mut FlowGroup,
+    slot: u32,
+    mbuf: Mbuf,
+    mss: usize,
+    ctx: &mut Context<'_>,
+) -> (u32, bool) {
+    let mut taken = 0;
+    let mut pieces: Vec<(Mbuf, Sum)> = Vec::new();
+    for piece in mbuf.bytes().chunks(mss) {
+        let Ok(mut copy) = ctx.pool.alloc() else { break };
+        if copy.append(piece).is_err() {
+            ctx.pool.free(copy);
+            break;
+        }
+        ctx.stats.tx_payload_copies += 1;
+        taken += piece.len() as u32;
+        pieces.push((copy, Sum::of(piece)));
+    }
+    let short = (taken as usize) < mbuf.len();
+    ctx.pool.free(mbuf);
+    for (piece, sum) in pieces {
+        output::enqueue(group, slot, piece, TcpFlags::PSH, sum, ctx);
+    }
+    (taken, short)
+}
+
+/// `recv_done`: frees buffers and opens the window.
+#[inline]
+pub(crate) fn recv_done(group: &mut FlowGroup, slot: u32, bytes: u32, ctx: &mut Context<'_>) {
+    let (conn, cold) = group.slots.both(slot);
+    if bytes > conn.rcv_used {
+        return fail_on(group, slot, CallKind::RecvDone, CallError::TooMuch, ctx);
+    }
+    conn.rcv_used -= bytes;
+    if conn.flags.has(Flags::HELD) {
+        receive::trim_held(conn, cold, ctx);
+    }
+    if conn.state.may_receive() && output::window_update_due(conn, cold, ctx.shared) {
+        conn.flags.set(Flags::ACK_NOW);
+        output::mark_pending(group, slot, ctx);
+    }
+}
+
+/// `close`.
+pub(crate) fn close(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let conn = group.slots.hot(slot);
+    match conn.state {
+        _ if !conn.flags.has(Flags::ACCEPTED) => reject(group, slot, ctx),
+        State::Established | State::CloseWait => close::close(group, slot, ctx),
+        _ => fail_on(group, slot, CallKind::Close, CallError::BadState, ctx),
+    }
+}
+
+/// `abort`.
+pub(crate) fn abort(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    if group.slots.hot(slot).flags.has(Flags::ACCEPTED) {
+        close::abort(group, slot, DeadReason::Aborted, ctx);
+    } else {
+        reject(group, slot, ctx);
+    }
+}
+
+fn reject(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    close::abort(group, slot, DeadReason::Aborted, ctx);
+}

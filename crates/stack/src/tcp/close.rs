@@ -1,0 +1,241 @@
+//! The end of a connection: FIN in both directions, TIME-WAIT, resets (RFC 9293 §3.6).
+
+use domain::{DeadReason, EventRecord, Handle};
+use wire::{Sum, TcpFlags};
+
+use super::conn::{Conn, Flags, State};
+use super::group::FlowGroup;
+use super::segment::Segment;
+use super::{listen, output};
+use crate::context::Context;
+
+/// The application closes: a FIN goes out behind all that it sent.
+pub(crate) fn close(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let conn = group.slots.hot(slot);
+    conn.state = match conn.state {
+        State::Established => State::FinWait1,
+        State::CloseWait => State::LastAck,
+        other => other,
+    };
+    conn.flags.set(Flags::FIN_WANTED);
+    send_fin(group, slot, ctx);
+}
+
+/// Makes the FIN: a segment of its own in the send queue, so that it is sent again like any other.
+/// Without memory it is tried again when something else is sent, or by the timer.
+pub(crate) fn send_fin(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    match ctx.pool.alloc() {
+        Ok(mbuf) => {
+            group.slots.hot(slot).flags.clear(Flags::FIN_WANTED);
+            output::enqueue(group, slot, mbuf, TcpFlags::FIN, Sum::ZERO, ctx);
+        }
+        Err(mem::Exhausted) => {
+            let conn = group.slots.hot(slot);
+            if !conn.flags.has(Flags::RTX_ARMED) {
+                output::arm_retransmission(conn, ctx);
+            }
+            output::mark_pending(group, slot, ctx);
+        }
+    }
+}
+
+/// Our FIN has been made and acknowledged.
+#[inline]
+fn fin_acknowledged(conn: &Conn) -> bool {
+    conn.snd_una == conn.snd_end
+        && !conn.flags.has(Flags::FIN_WANTED.and(Flags::UNSENT))
+        && conn.sent.is_empty()
+}
+
+/// State changes that an acknowledgment brings. Answers whether the segment's data still matters.
+#[inline]
+pub(crate) fn after_ack(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
+    let conn = group.slots.hot(slot);
+    if matches!(conn.state, State::Established | State::CloseWait) {
+        return true;
+    }
+    closing_states(group, slot, ctx)
+}
+
+fn closing_states(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
+    let conn = group.slots.hot(slot);
+    if conn.flags.has(Flags::FIN_WANTED) {
+        send_fin(group, slot, ctx);
+        return true;
+    }
+    if !fin_acknowledged(conn) {
+        return true;
+    }
+    match conn.state {
+        State::FinWait1 => {
+            conn.state = State::FinWait2;
+            conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.fin_wait);
+            conn.flags.set(Flags::RTX_ARMED);
+            output::mark_pending(group, slot, ctx);
+            true
+        }
+        State::Closing => {
+            enter_time_wait(group, slot, ctx);
+            false
+        }
+        State::LastAck => {
+            die(group, slot, Some(DeadReason::Closed), ctx);
+            false
+        }
+        _ => true,
+    }
+}
+
+/// The peer's FIN is next in the stream (RFC 9293 §3.10.7.4, eighth).
+#[cold]
+pub(crate) fn peer_finished(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let index = group.index;
+    let (conn, cold) = group.slots.both(slot);
+    if !conn.state.may_receive() {
+        return;
+    }
+    conn.rcv_nxt += 1;
+    conn.flags.set(Flags::ACK_NOW);
+    if conn.flags.has(Flags::UNDELIVERED) || !conn.flags.has(Flags::ACCEPTED) {
+        cold.eof_untold = true;
+        if !conn.flags.has(Flags::UNDELIVERED) {
+            conn.flags.set(Flags::UNDELIVERED);
+            ctx.out.undelivered.push_back((index, slot));
+        }
+    } else {
+        let handle = Handle::new(index, slot, conn.generation);
+        ctx.event(EventRecord::Eof { handle, cookie: conn.cookie });
+    }
+    match conn.state {
+        State::Established => conn.state = State::CloseWait,
+        State::FinWait1 if !fin_acknowledged(conn) => conn.state = State::Closing,
+        _ => return enter_time_wait(group, slot, ctx),
+    }
+    output::mark_pending(group, slot, ctx);
+}
+
+/// TIME-WAIT: the application is told that the connection ended, late segments are still answered.
+fn enter_time_wait(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    // Whatever the application still holds stays readable until it has seen this batch: buffers of
+    // the batch are settled against a stale handle and freed then.
+    tell_dead(group, slot, DeadReason::Closed, ctx);
+    group.release_buffers(slot, ctx);
+    let conn = group.slots.hot(slot);
+    conn.state = State::TimeWait;
+    conn.flags.clear(Flags::HELD.and(Flags::UNDELIVERED).and(Flags::OUT_OF_ORDER));
+    conn.flags.clear(Flags::UNSENT.and(Flags::FIN_WANTED).and(Flags::PERSIST));
+    let generation = conn.generation;
+    restart_time_wait(conn, ctx);
+    ctx.census.time_wait += 1;
+    group.time_wait.push_back((slot, generation));
+    output::mark_pending(group, slot, ctx);
+    limit_time_wait(group, ctx);
+}
+
+/// Ends the oldest of this group's TIME-WAIT connections where the core has too many.
+fn limit_time_wait(group: &mut FlowGroup, ctx: &mut Context<'_>) {
+    // Entries of connections that ended by themselves are dropped on the way.
+    while let Some(&(slot, generation)) = group.time_wait.front() {
+        let conn = group.slots.hot(slot);
+        let current = conn.generation == generation && conn.state == State::TimeWait;
+        if current && ctx.census.time_wait <= ctx.shared.config.max_time_wait {
+            return;
+        }
+        group.time_wait.pop_front();
+        if current {
+            ctx.stats.tcp_time_wait_recycled += 1;
+            group.destroy(slot, ctx);
+        }
+    }
+}
+
+fn restart_time_wait(conn: &mut Conn, ctx: &Context<'_>) {
+    conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.time_wait);
+    conn.flags.set(Flags::RTX_ARMED);
+}
+
+/// A segment for a connection in TIME-WAIT.
+#[cold]
+pub(crate) fn time_wait(
+    group: &mut FlowGroup,
+    slot: u32,
+    segment: &Segment,
+    ctx: &mut Context<'_>,
+) {
+    let conn = group.slots.hot(slot);
+    // A reset must not end TIME-WAIT (RFC 1337).
+    if segment.flags.contains(TcpFlags::RST) {
+        return;
+    }
+    // A new SYN may take the place (RFC 9293 §3.6.1) where it is newer than all of the old
+    // connection by timestamp or by sequence number (RFC 6191 §2).
+    let newer_stamp = match segment.timestamp {
+        Some(stamp) if conn.flags.has(Flags::TIMESTAMPS) => {
+            (stamp.value.wrapping_sub(conn.ts_recent) as i32) > 0
+        }
+        _ => false,
+    };
+    let is_syn = segment.flags.contains(TcpFlags::SYN) && !segment.flags.contains(TcpFlags::ACK);
+    if is_syn && (newer_stamp || segment.seq.after(conn.rcv_nxt)) {
+        group.destroy(slot, ctx);
+        return listen::arrive(group, segment, ctx);
+    }
+    if segment.flags.contains(TcpFlags::FIN) {
+        restart_time_wait(conn, ctx);
+    }
+    conn.flags.set(Flags::ACK_NOW);
+    output::mark_pending(group, slot, ctx);
+}
+
+/// Tells the application that a connection ended, where it knows of it.
+fn tell_dead(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &mut Context<'_>) {
+    let index = group.index;
+    let (conn, cold) = group.slots.both(slot);
+    let handle = Handle::new(index, slot, conn.generation);
+    let cookie = conn.cookie;
+    // What came before the end is told before the end.
+    if conn.flags.has(Flags::ACCEPTED) && conn.flags.has(Flags::UNDELIVERED) {
+        while let Some(mbuf) = cold.undelivered.pop() {
+            if let Err(mbuf) = ctx.events.push_recv(handle, cookie, mbuf) {
+                ctx.pool.free(mbuf);
+            }
+        }
+    }
+    if !conn.flags.has(Flags::ACTIVE) && !conn.flags.has(Flags::ACCEPTED) {
+        ctx.census.embryonic -= 1;
+        // Counted once, whatever path leads to the slot's end.
+        conn.flags.set(Flags::ACCEPTED);
+    }
+    ctx.event(EventRecord::Dead { handle, cookie, reason });
+}
+
+/// Ends a connection without a word to the peer. `told`: the reason for the application, where it
+/// knows of the connection.
+pub(crate) fn die(
+    group: &mut FlowGroup,
+    slot: u32,
+    told: Option<DeadReason>,
+    ctx: &mut Context<'_>,
+) {
+    match told {
+        Some(reason) => tell_dead(group, slot, reason, ctx),
+        None => {
+            let conn = group.slots.hot(slot);
+            if !conn.flags.has(Flags::ACTIVE.and(Flags::ACCEPTED)) {
+                ctx.census.embryonic -= 1;
+            }
+        }
+    }
+    group.destroy(slot, ctx);
+}
+
+/// Ends a connection with a reset to the peer.
+pub(crate) fn abort(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &mut Context<'_>) {
+    let (conn, cold) = group.slots.both(slot);
+    let seq = conn.snd_nxt;
+    let flags = TcpFlags::RST.union(TcpFlags::ACK);
+    if output::send_bare(conn, cold, seq, flags, ctx).is_ok() {
+        ctx.stats.tcp_resets_out += 1;
+    }
+    die(group, slot, Some(reason), ctx);
+}

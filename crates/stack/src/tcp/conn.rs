@@ -1,0 +1,282 @@
+//! A connection's state: hot (touched by every segment, two cache lines) and cold.
+
+use alloc::boxed::Box;
+
+use domain::Cookie;
+use mem::{MbufQueue, RetainedQueue};
+use wire::SeqNumber;
+
+use super::reassembly::Reassembly;
+use crate::wheel::TimerLinks;
+
+/// States of RFC 9293 §3.3.2. LISTEN is not among them: a listening port is no connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum State {
+    /// The slot is free.
+    Closed,
+    /// We sent a SYN.
+    SynSent,
+    /// We answered a SYN.
+    SynReceived,
+    /// Data flows both ways.
+    Established,
+    /// The peer sent FIN, we did not.
+    CloseWait,
+    /// We sent FIN after the peer's.
+    LastAck,
+    /// We sent FIN, it is not acknowledged.
+    FinWait1,
+    /// We sent FIN, it is acknowledged; the peer may still send.
+    FinWait2,
+    /// Both sent FIN, ours is not acknowledged.
+    Closing,
+    /// All is done; late segments are still answered.
+    TimeWait,
+}
+
+impl State {
+    /// Whether a SYN has been exchanged in both directions.
+    #[inline]
+    pub fn is_synchronized(self) -> bool {
+        self >= Self::Established
+    }
+
+    /// Whether the application may still send.
+    #[inline]
+    pub fn may_send(self) -> bool {
+        matches!(self, Self::Established | Self::CloseWait)
+    }
+
+    /// Whether the peer may still send.
+    #[inline]
+    pub fn may_receive(self) -> bool {
+        matches!(self, Self::Established | Self::FinWait1 | Self::FinWait2)
+    }
+}
+
+/// One bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// Both ends agreed on timestamps (RFC 7323 §3).
+    pub const TIMESTAMPS: Self = Self(1 << 0);
+    /// The application has accepted the connection, or made it.
+    pub const ACCEPTED: Self = Self(1 << 1);
+    /// The retransmission (or persist, or state) timer runs: `rtx_at` is meaningful.
+    pub const RTX_ARMED: Self = Self(1 << 2);
+    /// A delayed acknowledgment is due at `ack_at`.
+    pub const ACK_ARMED: Self = Self(1 << 3);
+    /// Something is to be acknowledged, at the latest when the delay ends.
+    pub const ACK_DUE: Self = Self(1 << 4);
+    /// It is to be acknowledged at the end of this cycle.
+    pub const ACK_NOW: Self = Self(1 << 5);
+    /// The connection stands in the list of those to be looked at in step 6.
+    pub const PENDING: Self = Self(1 << 6);
+    /// Cold: `unsent` is not empty, or a FIN waits to be made.
+    pub const UNSENT: Self = Self(1 << 7);
+    /// Cold: `held` is not empty.
+    pub const HELD: Self = Self(1 << 8);
+    /// Cold: `undelivered` is not empty, or the peer's FIN was not told to the application.
+    pub const UNDELIVERED: Self = Self(1 << 9);
+    /// Cold: segments wait for a gap to be filled.
+    pub const OUT_OF_ORDER: Self = Self(1 << 10);
+    /// Fast recovery (RFC 6582), up to cold `recover`.
+    pub const RECOVERY: Self = Self(1 << 11);
+    /// Recovery from a time-out: cold `resend` walks from `snd_una` to `recover`.
+    pub const TIMEOUT_RECOVERY: Self = Self(1 << 12);
+    /// The window is closed and probed (RFC 9293 §3.8.6.1).
+    pub const PERSIST: Self = Self(1 << 13);
+    /// The application called `close` and the FIN could not be made yet, for want of memory.
+    pub const FIN_WANTED: Self = Self(1 << 14);
+    /// The connection was opened by us.
+    pub const ACTIVE: Self = Self(1 << 15);
+
+    /// Whether any bit of `other` is set.
+    #[inline]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Sets the bits of `other`.
+    #[inline]
+    pub const fn set(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    /// Clears the bits of `other`.
+    #[inline]
+    pub const fn clear(&mut self, other: Self) {
+        self.0 &= !other.0;
+    }
+
+    /// Both sets of bits.
+    #[inline]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What every segment of an established connection touches: two cache lines (asserted below).
+/// The first names the connection and receives, the second sends.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Conn {
+    /// The application's name for it.
+    pub cookie: Cookie,
+    /// The peer's address; the local one is the dataplane's.
+    pub remote_ip: u32,
+    /// The peer's port.
+    pub remote_port: u16,
+    /// Our port.
+    pub local_port: u16,
+    /// Counts the connections that have had this slot.
+    pub generation: u32,
+    /// What is going on.
+    pub flags: Flags,
+    /// State of RFC 9293 §3.3.2.
+    pub state: State,
+    /// Doublings of the retransmission time-out.
+    pub backoff: u8,
+    /// Shift of the windows that the peer announces.
+    pub snd_wscale: u8,
+    /// Shift of the windows that we announce.
+    pub rcv_wscale: u8,
+    /// Duplicate acknowledgments in a row (RFC 5681 §2).
+    pub dup_acks: u8,
+    /// Full segments received since the last acknowledgment.
+    pub unacked_segments: u8,
+    /// RCV.NXT.
+    pub rcv_nxt: SeqNumber,
+    /// Right edge of the window that was announced: never moves back.
+    pub rcv_adv: SeqNumber,
+    /// Bytes that the application has and has not given back.
+    pub rcv_used: u32,
+    /// TS.Recent (RFC 7323 §4.3).
+    pub ts_recent: u32,
+    /// Last.ACK.sent (RFC 7323 §4.3).
+    pub last_ack_sent: SeqNumber,
+    pub(crate) timer: TimerLinks,
+
+    /// SND.UNA.
+    pub snd_una: SeqNumber,
+    /// SND.NXT, never moved back: what is sent again is found by other means.
+    pub snd_nxt: SeqNumber,
+    /// End of all that the application gave us, FIN included.
+    pub snd_end: SeqNumber,
+    /// SND.WND, scaled.
+    pub snd_wnd: u32,
+    /// SND.WL1.
+    pub snd_wl1: SeqNumber,
+    /// What the application was told that it may fill: never moves back.
+    pub snd_edge: SeqNumber,
+    /// Congestion window in bytes (RFC 5681).
+    pub cwnd: u32,
+    /// Slow start threshold in bytes.
+    pub ssthresh: u32,
+    /// Smoothed round-trip time in us, times 8; zero: none yet (RFC 6298).
+    pub srtt_8us: u32,
+    /// Its variation in us, times 4.
+    pub rttvar_4us: u32,
+    /// Low bits of the tick at which the retransmission timer fires.
+    pub rtx_at: u32,
+    /// Payload bytes of a full segment.
+    pub mss: u16,
+    /// Low bits of the tick at which the acknowledgment is due.
+    pub ack_at: u16,
+    /// Segments sent and not acknowledged, in sequence.
+    pub(crate) sent: RetainedQueue,
+}
+
+const _: () = assert!(size_of::<Conn>() == 128);
+const _: () = assert!(core::mem::offset_of!(Conn, snd_una) == 64);
+
+impl Default for Conn {
+    fn default() -> Self {
+        Self {
+            cookie: Cookie(0),
+            remote_ip: 0,
+            remote_port: 0,
+            local_port: 0,
+            generation: 0,
+            flags: Flags::default(),
+            state: State::Closed,
+            backoff: 0,
+            snd_wscale: 0,
+            rcv_wscale: 0,
+            dup_acks: 0,
+            unacked_segments: 0,
+            rcv_nxt: SeqNumber(0),
+            rcv_adv: SeqNumber(0),
+            rcv_used: 0,
+            ts_recent: 0,
+            last_ack_sent: SeqNumber(0),
+            timer: TimerLinks::default(),
+            snd_una: SeqNumber(0),
+            snd_nxt: SeqNumber(0),
+            snd_end: SeqNumber(0),
+            snd_wnd: 0,
+            snd_wl1: SeqNumber(0),
+            snd_edge: SeqNumber(0),
+            cwnd: 0,
+            ssthresh: u32::MAX,
+            srtt_8us: 0,
+            rttvar_4us: 0,
+            rtx_at: 0,
+            mss: 536,
+            ack_at: 0,
+            sent: RetainedQueue::default(),
+        }
+    }
+}
+
+/// What only unusual segments touch.
+#[derive(Debug, Default)]
+pub struct Cold {
+    /// Bytes of `held`.
+    pub held_bytes: u32,
+    /// Bytes of `undelivered`.
+    pub undelivered_bytes: u32,
+    /// Buffers in `held` and `undelivered`: small segments pin large buffers.
+    pub held_buffers: u32,
+    /// End of what is being recovered (RFC 6582 "recover").
+    pub recover: SeqNumber,
+    /// Next to be sent again after a time-out.
+    pub resend: SeqNumber,
+    /// Our initial sequence number.
+    pub iss: SeqNumber,
+    /// The peer's FIN came and the application has not been told.
+    pub eof_untold: bool,
+    /// Buffers that the application has and has not given back, oldest first.
+    pub(crate) held: MbufQueue,
+    /// In-order bytes that the application has not been told of.
+    pub(crate) undelivered: MbufQueue,
+    /// Segments accepted from the application that the window has had no room for.
+    pub(crate) unsent: RetainedQueue,
+    pub(crate) reassembly: Option<Box<Reassembly>>,
+}
+
+impl Conn {
+    /// Bytes in flight, SYN and FIN included.
+    #[inline]
+    pub fn flight(&self) -> u32 {
+        (self.snd_nxt - self.snd_una) as u32
+    }
+
+    /// Bytes that the application may send now.
+    #[inline]
+    pub fn credit(&self) -> u32 {
+        (self.snd_edge - self.snd_end).max(0) as u32
+    }
+
+    /// Moves the edge that the application was told of, which never goes back: what was promised
+    /// is accepted even if the congestion window shrinks meanwhile.
+    #[inline]
+    pub fn update_edge(&mut self) {
+        let edge = self.snd_una + self.cwnd.min(self.snd_wnd);
+        if edge.after(self.snd_edge) {
+            self.snd_edge = edge;
+        }
+    }
+}

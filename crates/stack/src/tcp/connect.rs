@@ -1,0 +1,78 @@
+//! Active open, and ephemeral ports that lead the reply back to this core (IX §4.4).
+
+use domain::{ConnectError, Cookie, EventRecord};
+use wire::{Endpoint, Sum, TcpFlags};
+
+use super::conn::{Flags, State};
+use super::group::FlowGroup;
+use super::isn::keyed_hash;
+use super::newreno::initial_window;
+use super::output;
+use crate::context::Context;
+use crate::shared::Shared;
+
+/// Ephemeral ports: all that are registered to nobody's service in practice.
+pub(crate) const EPHEMERAL: core::ops::RangeInclusive<u16> = 10_000..=65_535;
+/// Ports that one `connect` looks at before it gives up: a bound on the time that it takes.
+const MAX_PROBES: u32 = 8_192;
+
+/// A port from which the peer's packets come back to a flow group of core `core`, and its hash.
+///
+/// RSS cannot be inverted, so ports are probed, in the order of RFC 6056 §3.3.3 ("simple
+/// hash-based"): nobody who does not know the key can tell the next one. `in_use` answers for
+/// ports that already lead to this peer.
+pub(crate) fn choose_port(
+    shared: &Shared,
+    core: u8,
+    peer: Endpoint,
+    counter: &mut u32,
+    mut in_use: impl FnMut(u16, u32, u16) -> bool,
+) -> Option<(u16, u32)> {
+    let (first, last) = (*EPHEMERAL.start() as u32, *EPHEMERAL.end() as u32);
+    let count = last - first + 1;
+    let local = Endpoint::new(shared.config.address, 0);
+    let offset = keyed_hash(&shared.port_key, local, peer) as u32;
+    for _ in 0..MAX_PROBES.min(count) {
+        let port = (first + offset.wrapping_add(*counter) % count) as u16;
+        *counter = counter.wrapping_add(1);
+        let hash = shared.flow_hash(peer.addr, peer.port, port);
+        let group = Shared::group_of(hash);
+        if shared.home_of(group) == core && !in_use(group, hash, port) {
+            return Some((port, hash));
+        }
+    }
+    None
+}
+
+/// Sends a SYN from `local_port` to `peer`; the outcome comes as an event.
+pub(crate) fn open(
+    group: &mut FlowGroup,
+    hash: u32,
+    local_port: u16,
+    peer: Endpoint,
+    cookie: Cookie,
+    ctx: &mut Context<'_>,
+) {
+    let fail = |error, ctx: &mut Context<'_>| {
+        ctx.event(EventRecord::ConnectFailed { cookie, error });
+    };
+    if ctx.shared.config.next_hop(peer.addr).is_none() {
+        return fail(ConnectError::Unreachable, ctx);
+    }
+    let Ok(mbuf) = ctx.pool.alloc() else { return fail(ConnectError::NoMemory, ctx) };
+    let Some(slot) = group.create(hash, peer, local_port, ctx) else {
+        ctx.pool.free(mbuf);
+        return fail(ConnectError::NoMemory, ctx);
+    };
+    let local = Endpoint::new(ctx.shared.config.address, local_port);
+    let iss = ctx.shared.isn.generate(ctx.now, local, peer);
+    let (conn, cold) = group.slots.both(slot);
+    conn.state = State::SynSent;
+    conn.cookie = cookie;
+    conn.flags.set(Flags::ACTIVE);
+    conn.mss = ctx.shared.config.mss();
+    conn.cwnd = initial_window(conn.mss);
+    cold.iss = iss;
+    (conn.snd_una, conn.snd_nxt, conn.snd_end, conn.snd_edge) = (iss, iss, iss, iss);
+    output::enqueue(group, slot, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);
+}

@@ -1,0 +1,243 @@
+//! A flow group: one entry of the RSS indirection table, and all that belongs to it (IX §4.4).
+//!
+//! It owns its connections, their buffers and its timers, so that moving a group to another core
+//! moves one value. To touch a connection one must hold the group.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use domain::Handle;
+use hashbrown::HashTable;
+
+use super::conn::{Cold, Conn, State};
+use crate::context::Context;
+use crate::wheel::{NONE, TimerLinks, TimerNodes, Wheel};
+
+/// Connections that are allocated together.
+const PAGE: usize = 64;
+
+/// Hot and cold state of `PAGE` connections. Pages are never moved or freed: a growing table
+/// copies nothing.
+#[derive(Debug)]
+struct Page {
+    hot: [Conn; PAGE],
+    cold: [Cold; PAGE],
+}
+
+/// Where connections live.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    pages: Vec<Box<Page>>,
+    /// Slots that are free, newest last.
+    free: Vec<u32>,
+}
+
+impl TimerNodes for Slots {
+    #[inline]
+    fn links(&mut self, index: u32) -> &mut TimerLinks {
+        &mut self.hot(index).timer
+    }
+}
+
+impl Slots {
+    #[inline]
+    pub fn hot(&mut self, slot: u32) -> &mut Conn {
+        &mut self.pages[slot as usize / PAGE].hot[slot as usize % PAGE]
+    }
+
+    /// The hot and the cold part.
+    #[inline]
+    pub fn both(&mut self, slot: u32) -> (&mut Conn, &mut Cold) {
+        let page = &mut self.pages[slot as usize / PAGE];
+        (&mut page.hot[slot as usize % PAGE], &mut page.cold[slot as usize % PAGE])
+    }
+
+    fn capacity(&self) -> u32 {
+        (self.pages.len() * PAGE) as u32
+    }
+
+    /// A free slot. Allocates a page now and then: a connection's opening, not its segments.
+    fn take(&mut self) -> Option<u32> {
+        if self.free.is_empty() {
+            let first = self.capacity();
+            if first + PAGE as u32 > Handle::MAX_SLOTS {
+                return None;
+            }
+            self.pages.push(Box::new(Page {
+                hot: core::array::from_fn(|_| Conn::default()),
+                cold: core::array::from_fn(|_| Cold::default()),
+            }));
+            self.free.extend((first..first + PAGE as u32).rev());
+        }
+        self.free.pop()
+    }
+}
+
+/// See the module's comment.
+#[derive(Debug)]
+pub(crate) struct FlowGroup {
+    pub index: u16,
+    pub slots: Slots,
+    /// Connections by the hash of their ends.
+    table: HashTable<u32>,
+    pub wheel: Wheel,
+    /// Slots in TIME-WAIT, oldest first, with their generations; some may have ended since.
+    pub time_wait: alloc::collections::VecDeque<(u32, u32)>,
+}
+
+/// The hash table wants entropy in the high bits; the RSS hash has spent its low ones.
+#[inline]
+fn table_hash(flow_hash: u32) -> u64 {
+    (flow_hash as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl FlowGroup {
+    pub fn new(index: u16, tick: u64) -> Self {
+        Self {
+            index,
+            slots: Slots::default(),
+            table: HashTable::new(),
+            wheel: Wheel::new(tick),
+            time_wait: alloc::collections::VecDeque::new(),
+        }
+    }
+
+    /// The connection between the peer's end and our port.
+    #[inline]
+    pub fn lookup(&self, hash: u32, ip: u32, remote_port: u16, local_port: u16) -> Option<u32> {
+        let pages = &self.slots.pages;
+        self.table
+            .find(table_hash(hash), |&slot| {
+                let conn = &pages[slot as usize / PAGE].hot[slot as usize % PAGE];
+                conn.remote_ip == ip
+                    && conn.remote_port == remote_port
+                    && conn.local_port == local_port
+            })
+            .copied()
+    }
+
+    /// The slot that a handle names, if the handle is of a living connection of this group.
+    #[inline]
+    pub fn resolve(&mut self, handle: Handle) -> Option<u32> {
+        let slot = handle.slot();
+        if slot >= self.slots.capacity() {
+            return None;
+        }
+        let conn = self.slots.hot(slot);
+        let alive = !matches!(conn.state, State::Closed | State::TimeWait);
+        (alive && conn.generation == handle.generation()).then_some(slot)
+    }
+
+    /// As [`resolve`](Self::resolve), to look at only.
+    pub fn cold_of(&self, handle: Handle) -> Option<&Cold> {
+        let slot = handle.slot() as usize;
+        let page = self.slots.pages.get(slot / PAGE)?;
+        let conn = &page.hot[slot % PAGE];
+        (conn.state != State::Closed && conn.generation == handle.generation())
+            .then(|| &page.cold[slot % PAGE])
+    }
+
+    /// The handle of a living connection.
+    #[inline]
+    pub fn handle(&mut self, slot: u32) -> Handle {
+        Handle::new(self.index, slot, self.slots.hot(slot).generation)
+    }
+
+    /// A fresh connection, entered in the table; `None` where memory or a limit stands against it.
+    pub fn create(
+        &mut self,
+        hash: u32,
+        remote: wire::Endpoint,
+        local_port: u16,
+        ctx: &mut Context<'_>,
+    ) -> Option<u32> {
+        if ctx.census.connections >= ctx.shared.config.max_connections {
+            return None;
+        }
+        let slot = self.slots.take()?;
+        ctx.census.connections += 1;
+        let conn = self.slots.hot(slot);
+        *conn = Conn {
+            generation: conn.generation,
+            remote_ip: remote.addr.to_bits(),
+            remote_port: remote.port,
+            local_port,
+            ..Conn::default()
+        };
+        let shared = ctx.shared;
+        let pages = &self.slots.pages;
+        self.table.insert_unique(table_hash(hash), slot, |&other| {
+            let conn = &pages[other as usize / PAGE].hot[other as usize % PAGE];
+            let remote = wire::Ipv4Addr::from_bits(conn.remote_ip);
+            table_hash(shared.flow_hash(remote, conn.remote_port, conn.local_port))
+        });
+        Some(slot)
+    }
+
+    /// Frees a connection and all that it holds. Its handle is stale from now on.
+    pub fn destroy(&mut self, slot: u32, ctx: &mut Context<'_>) {
+        self.wheel.remove(&mut self.slots, slot);
+        let conn = self.slots.hot(slot);
+        if conn.state == State::Closed {
+            return;
+        }
+        if conn.state == State::TimeWait {
+            ctx.census.time_wait -= 1;
+        }
+        let remote = wire::Ipv4Addr::from_bits(conn.remote_ip);
+        let hash = ctx.shared.flow_hash(remote, conn.remote_port, conn.local_port);
+        if let Ok(entry) = self.table.find_entry(table_hash(hash), |&other| other == slot) {
+            entry.remove();
+        }
+        self.release_buffers(slot, ctx);
+        let conn = self.slots.hot(slot);
+        conn.state = State::Closed;
+        conn.generation = (conn.generation + 1) % Handle::GENERATIONS;
+        self.slots.free.push(slot);
+        ctx.census.connections -= 1;
+    }
+
+    /// Gives back every buffer that a connection holds.
+    pub fn release_buffers(&mut self, slot: u32, ctx: &mut Context<'_>) {
+        let (conn, cold) = self.slots.both(slot);
+        while let Some(segment) = conn.sent.pop().or_else(|| cold.unsent.pop()) {
+            ctx.pool.release(segment);
+        }
+        while let Some(mbuf) = cold.held.pop().or_else(|| cold.undelivered.pop()) {
+            ctx.pool.free(mbuf);
+        }
+        if let Some(mut reassembly) = cold.reassembly.take() {
+            reassembly.clear(ctx.pool);
+        }
+        *cold = Cold::default();
+        conn.rcv_used = 0;
+    }
+
+    /// Sets the connection's timer no later than its next deadline. One that moved later leaves the
+    /// entry where it is: it will be asked again when that fires.
+    #[inline]
+    pub fn schedule(&mut self, slot: u32, ctx: &mut Context<'_>) {
+        let conn = self.slots.hot(slot);
+        let Some(deadline) = super::timers::deadline(conn, ctx.tick) else { return };
+        if conn.timer.is_set() {
+            if (conn.timer.tick().wrapping_sub(deadline as u32) as i32) <= 0 {
+                return;
+            }
+            self.wheel.remove(&mut self.slots, slot);
+        }
+        self.wheel.insert(&mut self.slots, slot, deadline);
+        ctx.note_due(self.index, self.wheel.next_due());
+    }
+
+    /// Connections that live here, and bytes of their state.
+    pub fn footprint(&self) -> (usize, usize) {
+        let bytes = self.slots.pages.len() * size_of::<Page>()
+            + self.slots.pages.capacity() * size_of::<usize>()
+            + self.slots.free.capacity() * size_of::<u32>()
+            + self.table.allocation_size()
+            + size_of::<Self>();
+        (self.table.len(), bytes)
+    }
+}
+
+const _: () = assert!(NONE > Handle::MAX_SLOTS);

@@ -1,0 +1,117 @@
+//! Passive open (RFC 9293 §3.10.7.2), and resets for segments that belong to no connection
+//! (§3.10.7.1).
+
+use wire::{Endpoint, Ipv4Addr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr};
+
+use super::conn::{Conn, Flags, State};
+use super::group::FlowGroup;
+use super::newreno::initial_window;
+use super::output::{self, TIMESTAMP_BYTES};
+use super::segment::Segment;
+use crate::context::Context;
+use crate::shared::Shared;
+
+/// What a peer gets that names no MSS (RFC 9293 §3.7.1).
+const DEFAULT_MSS: u16 = 536;
+/// Below this a peer asks for nothing but work (RFC 9293 §3.7.1 allows a floor).
+const MIN_MSS: u16 = 64;
+
+/// A segment for which there is no connection.
+#[cold]
+pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, ctx: &mut Context<'_>) {
+    if segment.flags.contains(TcpFlags::RST) {
+        return;
+    }
+    let listening = ctx.shared.config.tcp_listen.contains(&segment.local_port);
+    let opens = segment.flags.contains(TcpFlags::SYN)
+        && !segment.flags.intersects(TcpFlags::ACK.union(TcpFlags::FIN));
+    if !listening || !opens {
+        return send_reset(segment, ctx);
+    }
+    if ctx.census.embryonic >= ctx.shared.config.backlog {
+        ctx.stats.tcp_syn_dropped += 1;
+        return;
+    }
+    let Ok(mbuf) = ctx.pool.alloc() else {
+        ctx.stats.tcp_syn_dropped += 1;
+        return;
+    };
+    let created = group.create(segment.hash, segment.remote(), segment.local_port, ctx);
+    let Some(slot) = created else {
+        ctx.stats.tcp_syn_dropped += 1;
+        return ctx.pool.free(mbuf);
+    };
+    ctx.census.embryonic += 1;
+    let local = Endpoint::new(ctx.shared.config.address, segment.local_port);
+    let iss = ctx.shared.isn.generate(ctx.now, local, segment.remote());
+    let (conn, cold) = group.slots.both(slot);
+    conn.state = State::SynReceived;
+    adopt_options(conn, segment, ctx.shared);
+    conn.rcv_nxt = segment.seq + 1;
+    conn.last_ack_sent = conn.rcv_nxt;
+    conn.snd_wl1 = segment.seq;
+    conn.snd_wnd = segment.window as u32;
+    cold.iss = iss;
+    (conn.snd_una, conn.snd_nxt, conn.snd_end, conn.snd_edge) = (iss, iss, iss, iss);
+    output::enqueue(group, slot, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);
+}
+
+/// Takes over what a peer's SYN says of it.
+pub(crate) fn adopt_options(conn: &mut Conn, segment: &Segment, shared: &Shared) {
+    let offered = segment.syn.mss.unwrap_or(DEFAULT_MSS).max(MIN_MSS);
+    conn.mss = offered.min(shared.config.mss());
+    if let Some(stamp) = segment.timestamp {
+        conn.flags.set(Flags::TIMESTAMPS);
+        conn.ts_recent = stamp.value;
+        conn.mss -= TIMESTAMP_BYTES as u16;
+    }
+    if let Some(scale) = segment.syn.window_scale {
+        conn.snd_wscale = scale;
+        conn.rcv_wscale = shared.window_scale;
+    }
+    conn.cwnd = initial_window(conn.mss);
+}
+
+/// Answers a segment that makes no sense with the reset of RFC 9293 §3.10.7.1.
+#[cold]
+pub(crate) fn send_reset(segment: &Segment, ctx: &mut Context<'_>) {
+    if segment.flags.contains(TcpFlags::RST) || !ctx.may_answer_stray() {
+        return;
+    }
+    let (seq, ack, flags) = if segment.flags.contains(TcpFlags::ACK) {
+        (segment.ack, SeqNumber(0), TcpFlags::RST)
+    } else {
+        let ack = segment.seq + segment.sequence_len();
+        (SeqNumber(0), ack, TcpFlags::RST.union(TcpFlags::ACK))
+    };
+    bare_reset(segment.remote(), segment.local_port, seq, ack, flags, ctx);
+}
+
+/// Sends a reset that needs no connection.
+pub(crate) fn bare_reset(
+    remote: Endpoint,
+    local_port: u16,
+    seq: SeqNumber,
+    ack: SeqNumber,
+    flags: TcpFlags,
+    ctx: &mut Context<'_>,
+) {
+    let Ok(mut mbuf) = ctx.alloc_frame() else { return };
+    let repr = TcpRepr {
+        src_port: local_port,
+        dst_port: remote.port,
+        seq,
+        ack,
+        flags,
+        window: 0,
+        options: TcpOptions::NONE,
+    };
+    let (src, dst): (Ipv4Addr, Ipv4Addr) = (ctx.shared.config.address, remote.addr);
+    match mbuf.prepend(repr.header_len()) {
+        Ok(out) => repr.emit(out, src, dst, 0, Sum::ZERO),
+        Err(mem::NoRoom) => return ctx.pool.free(mbuf),
+    }
+    ctx.stats.tcp_resets_out += 1;
+    ctx.stats.tcp_segments_out += 1;
+    ctx.send_ip(mbuf, dst, Protocol::Tcp);
+}

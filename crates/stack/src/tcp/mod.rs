@@ -1,0 +1,22 @@
+//! TCP (RFC 9293), one mechanism a file.
+//!
+//! `conn` is the state, `group` owns it. `segment` is the arrival of a segment and calls, in the
+//! order of RFC 9293 §3.10.7.4, `ack` (with `rtt` and `newreno`), `receive` (with `reassembly`) and
+//! `close`; `listen` and `connect` open; `output` sends; `timers` fires; `calls` executes the
+//! application's batched system calls.
+
+pub(crate) mod ack;
+pub(crate) mod calls;
+pub(crate) mod close;
+pub mod conn;
+pub(crate) mod connect;
+pub(crate) mod group;
+pub(crate) mod isn;
+pub(crate) mod listen;
+pub(crate) mod newreno;
+pub(crate) mod output;
+pub(crate) mod reassembly;
+pub(crate) mod receive;
+pub(crate) mod rtt;
+pub(crate) mod segment;
+pub(crate) mod timers;

@@ -1,0 +1,484 @@
+//! Sending: segments with headers written in place, acknowledgments, window updates.
+
+use mem::{Mbuf, Retained, TxMeta};
+use wire::{
+    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol, SeqNumber, Sum, TcpFlags,
+    TcpOptions, TcpRepr, Timestamp,
+};
+
+use super::conn::{Cold, Conn, Flags, State};
+use super::group::FlowGroup;
+use super::newreno::send_window;
+use super::rtt::rto_ticks;
+use crate::context::{Context, LINK_AND_IP};
+use crate::shared::Shared;
+
+/// Bytes of NOP NOP TIMESTAMP.
+pub(crate) const TIMESTAMP_BYTES: usize = 12;
+
+/// Our timestamp clock: about a millisecond a tick (RFC 7323 §5.4 allows 1 ms to 1 s).
+#[inline]
+pub(crate) fn timestamp_now(ctx: &Context<'_>) -> u32 {
+    ((ctx.now.as_nanos() >> 20) as u32).wrapping_add(ctx.shared.timestamp_offset)
+}
+
+/// Bytes that may be received now, whatever was announced.
+#[inline]
+fn receive_room(conn: &Conn, cold: &Cold, shared: &Shared) -> u32 {
+    let undelivered = if conn.flags.has(Flags::UNDELIVERED) { cold.undelivered_bytes } else { 0 };
+    shared.config.receive_window_bytes.saturating_sub(conn.rcv_used + undelivered)
+}
+
+/// Moves the announced edge as far as there is room for, unless that were a silly window
+/// (RFC 9293 §3.8.6.2.2), and answers the window field.
+#[inline]
+pub(crate) fn announce_window(conn: &mut Conn, cold: &Cold, shared: &Shared) -> u16 {
+    let room = receive_room(conn, cold, shared);
+    let edge = conn.rcv_nxt + room;
+    let grown = edge - conn.rcv_adv;
+    if grown > 0 && grown as u32 >= silly_window(conn, shared) {
+        conn.rcv_adv = edge;
+    }
+    let window = (conn.rcv_adv - conn.rcv_nxt).max(0) as u32;
+    (window >> conn.rcv_wscale).min(u16::MAX as u32) as u16
+}
+
+#[inline]
+fn silly_window(conn: &Conn, shared: &Shared) -> u32 {
+    (conn.mss as u32).min(shared.config.receive_window_bytes / 2)
+}
+
+/// Whether so much room came free that the peer should hear of it at once.
+#[inline]
+pub(crate) fn window_update_due(conn: &Conn, cold: &Cold, shared: &Shared) -> bool {
+    let grown = (conn.rcv_nxt + receive_room(conn, cold, shared)) - conn.rcv_adv;
+    let left = conn.rcv_adv - conn.rcv_nxt;
+    let half = shared.config.receive_window_bytes as i32 / 2;
+    grown >= half.max(1) || (grown > 0 && left < 2 * conn.mss as i32)
+}
+
+/// What a segment says beside the connection's own state.
+#[derive(Clone, Copy)]
+struct Segment {
+    seq: SeqNumber,
+    flags: TcpFlags,
+    payload_len: usize,
+    payload_sum: Sum,
+    options: TcpOptions,
+    window: u16,
+}
+
+/// Writes Ethernet, IPv4 and TCP headers into all of `out`.
+#[inline]
+fn write_headers(out: &mut [u8], conn: &Conn, segment: &Segment, shared: &Shared, to: MacAddr) {
+    let (src, dst) = (shared.config.address, Ipv4Addr::from_bits(conn.remote_ip));
+    let (link, rest) = out.split_at_mut(EthernetRepr::HEADER_LEN);
+    let (ip, tcp) = rest.split_at_mut(Ipv4Repr::HEADER_LEN);
+    EthernetRepr { dst: to, src: shared.config.mac, ethertype: EtherType::Ipv4 }.emit(link);
+    Ipv4Repr {
+        src,
+        dst,
+        protocol: Protocol::Tcp,
+        ttl: 64,
+        ident: 0,
+        dscp_ecn: 0,
+        dont_fragment: true,
+        payload_len: tcp.len() + segment.payload_len,
+    }
+    .emit(ip);
+    let has_ack = segment.flags.contains(TcpFlags::ACK);
+    TcpRepr {
+        src_port: conn.local_port,
+        dst_port: conn.remote_port,
+        seq: segment.seq,
+        ack: if has_ack { conn.rcv_nxt } else { SeqNumber(0) },
+        flags: segment.flags,
+        window: segment.window,
+        options: segment.options,
+    }
+    .emit(tcp, src, dst, segment.payload_len, segment.payload_sum);
+}
+
+/// Options of a segment with these flags, and the window field (never scaled on a SYN).
+#[inline]
+fn options_and_window(
+    conn: &mut Conn,
+    cold: &Cold,
+    flags: TcpFlags,
+    ctx: &Context<'_>,
+) -> (TcpOptions, u16) {
+    let echo = if flags.contains(TcpFlags::ACK) { conn.ts_recent } else { 0 };
+    let timestamp = Timestamp { value: timestamp_now(ctx), echo };
+    if flags.contains(TcpFlags::SYN) {
+        return syn_options_and_window(conn, cold, flags, timestamp, ctx);
+    }
+    let window = announce_window(conn, cold, ctx.shared);
+    if conn.flags.has(Flags::TIMESTAMPS) {
+        (TcpOptions::with_timestamp(timestamp), window)
+    } else {
+        (TcpOptions::NONE, window)
+    }
+}
+
+#[cold]
+fn syn_options_and_window(
+    conn: &mut Conn,
+    cold: &Cold,
+    flags: TcpFlags,
+    timestamp: Timestamp,
+    ctx: &Context<'_>,
+) -> (TcpOptions, u16) {
+    // A SYN offers everything; a SYN-ACK only what the SYN offered (RFC 7323 §2.2, §3.2).
+    let offers = !flags.contains(TcpFlags::ACK);
+    let scales = offers || conn.rcv_wscale != 0 || conn.snd_wscale != 0;
+    let options = TcpOptions {
+        mss: Some(ctx.shared.config.mss()),
+        window_scale: scales.then_some(ctx.shared.window_scale),
+        timestamp: (offers || conn.flags.has(Flags::TIMESTAMPS)).then_some(timestamp),
+        ..TcpOptions::NONE
+    };
+    let room = receive_room(conn, cold, ctx.shared).min(u16::MAX as u32);
+    conn.rcv_adv = conn.rcv_nxt + room;
+    (options, room as u16)
+}
+
+/// After anything with an ACK went out.
+#[inline]
+fn acknowledged(conn: &mut Conn) {
+    conn.flags.clear(Flags::ACK_DUE.and(Flags::ACK_NOW).and(Flags::ACK_ARMED));
+    conn.unacked_segments = 0;
+    conn.last_ack_sent = conn.rcv_nxt;
+}
+
+/// Sends one segment of the send queue, for the first time or again. Where the link address is
+/// not known the segment counts as lost: the timer will bring it back.
+fn transmit(
+    conn: &mut Conn,
+    cold: &Cold,
+    retained: &mut Retained,
+    ctx: &mut Context<'_>,
+) -> Result<(), mem::Exhausted> {
+    if !ctx.can_send() {
+        return Err(mem::Exhausted);
+    }
+    let mut meta = retained.meta();
+    let destination = Ipv4Addr::from_bits(conn.remote_ip);
+    let mut flags = TcpFlags(meta.flags);
+    if !(flags.contains(TcpFlags::SYN) && conn.flags.has(Flags::ACTIVE)) {
+        flags = flags.union(TcpFlags::ACK);
+    }
+    let again = meta.transmissions > 0;
+    meta.sent_at_ns = ctx.now.as_nanos();
+    meta.transmissions = meta.transmissions.saturating_add(1);
+    if let Some(mac) = ctx.resolve(destination) {
+        let (options, window) = options_and_window(conn, cold, flags, ctx);
+        let segment = Segment {
+            seq: SeqNumber(meta.seq),
+            flags,
+            payload_len: retained.payload().len(),
+            payload_sum: Sum::ZERO.add_u16(meta.payload_sum),
+            options,
+            window,
+        };
+        let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
+        let shared = ctx.shared;
+        let written =
+            retained.transmit(headers, |out, _| write_headers(out, conn, &segment, shared, mac));
+        let frame = match written {
+            Ok(frame) => frame,
+            Err(mem::NoRoom) => copy_for_transmission(conn, retained, &segment, headers, mac, ctx)?,
+        };
+        ctx.out.frames.push_back(frame);
+        acknowledged(conn);
+    } else {
+        ctx.stats.unresolved_drops += 1;
+    }
+    ctx.stats.tcp_segments_out += 1;
+    if again {
+        ctx.stats.tcp_retransmissions += 1;
+    } else {
+        ctx.stats.tcp_bytes_out += meta.len as u64;
+    }
+    retained.set_meta(meta);
+    if !conn.flags.has(Flags::RTX_ARMED) {
+        arm_retransmission(conn, ctx);
+    }
+    Ok(())
+}
+
+/// The device still reads the earlier transmission: send a copy.
+#[cold]
+fn copy_for_transmission(
+    conn: &Conn,
+    retained: &Retained,
+    segment: &Segment,
+    headers: usize,
+    mac: MacAddr,
+    ctx: &mut Context<'_>,
+) -> Result<mem::TxFrame, mem::Exhausted> {
+    let mut mbuf = ctx.alloc_frame()?;
+    let filled = mbuf.append(retained.payload()).and_then(|()| mbuf.prepend(headers).map(|_| ()));
+    if filled.is_err() {
+        ctx.pool.free(mbuf);
+        return Err(mem::Exhausted);
+    }
+    write_headers(&mut mbuf.bytes_mut()[..headers], conn, segment, ctx.shared, mac);
+    ctx.stats.tx_payload_copies += 1;
+    Ok(mbuf.into_tx())
+}
+
+/// Starts the retransmission timer afresh (RFC 6298 §5.1).
+#[inline]
+pub(crate) fn arm_retransmission(conn: &mut Conn, ctx: &Context<'_>) {
+    conn.rtx_at = (ctx.tick as u32).wrapping_add(rto_ticks(conn, &ctx.shared.config));
+    conn.flags.set(Flags::RTX_ARMED);
+}
+
+/// Sequence space of a segment in the send queue.
+#[inline]
+pub(crate) fn sequence_len(meta: &TxMeta) -> u32 {
+    let flags = TcpFlags(meta.flags);
+    meta.len as u32 + flags.contains(TcpFlags::SYN) as u32 + flags.contains(TcpFlags::FIN) as u32
+}
+
+/// Takes a new segment into the send queue, and sends it where the windows allow.
+#[inline]
+pub(crate) fn enqueue(
+    group: &mut FlowGroup,
+    slot: u32,
+    mbuf: Mbuf,
+    flags: TcpFlags,
+    sum: Sum,
+    ctx: &mut Context<'_>,
+) {
+    let (conn, cold) = group.slots.both(slot);
+    let meta = TxMeta {
+        sent_at_ns: 0,
+        payload_sum: !sum.finish(),
+        seq: conn.snd_end.0,
+        len: mbuf.len() as u16,
+        flags: flags.0,
+        transmissions: 0,
+    };
+    let len = sequence_len(&meta);
+    conn.snd_end += len;
+    let mut retained = mbuf.retain(meta);
+    let fits = conn.flight() + len <= send_window(conn) || flags.contains(TcpFlags::SYN);
+    if !conn.flags.has(Flags::UNSENT) && fits && transmit(conn, cold, &mut retained, ctx).is_ok() {
+        conn.snd_nxt += len;
+        conn.sent.push(retained);
+    } else {
+        cold.unsent.push(retained);
+        conn.flags.set(Flags::UNSENT);
+    }
+    mark_pending(group, slot, ctx);
+}
+
+/// Has the connection looked at in step 6.
+#[inline]
+pub(crate) fn mark_pending(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let conn = group.slots.hot(slot);
+    if !conn.flags.has(Flags::PENDING) {
+        conn.flags.set(Flags::PENDING);
+        ctx.out.pending.push_back((group.index, slot));
+    }
+}
+
+/// Sends again what a time-out declared lost, then what waits, as far as the windows allow.
+pub(crate) fn pump(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let (conn, cold) = group.slots.both(slot);
+    if conn.flags.has(Flags::TIMEOUT_RECOVERY) {
+        resend_lost(conn, cold, ctx);
+    }
+    if conn.flags.has(Flags::UNSENT) {
+        send_waiting(conn, cold, ctx);
+        probe_if_stuck(conn, ctx);
+    }
+    mark_pending(group, slot, ctx);
+}
+
+fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    let mut sent = core::mem::take(&mut conn.sent);
+    let mut resend = cold.resend.max(conn.snd_una);
+    sent.for_each_while(|retained| {
+        let meta = retained.meta();
+        let seq = SeqNumber(meta.seq);
+        if seq.before(resend) {
+            return true;
+        }
+        let end = seq + sequence_len(&meta);
+        let in_window = (end - conn.snd_una) as u32 <= send_window(conn).max(conn.mss as u32);
+        if end.after(cold.recover) || !in_window {
+            return false;
+        }
+        let sent = transmit(conn, cold, retained, ctx).is_ok();
+        if sent {
+            resend = end;
+        }
+        sent
+    });
+    cold.resend = resend;
+    conn.sent = sent;
+}
+
+fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    while let Some(meta) = cold.unsent.front() {
+        let len = sequence_len(&meta);
+        let room = send_window(conn).saturating_sub(conn.flight());
+        if len > room {
+            // A window smaller than a segment, with nothing in flight that could open it: cut.
+            let cut = room.min(meta.len as u32) as u16;
+            if conn.flight() > 0 || cut == 0 || split_front(cold, cut, ctx).is_err() {
+                return;
+            }
+            continue;
+        }
+        let Some(mut retained) = cold.unsent.pop() else { return };
+        if transmit(conn, cold, &mut retained, ctx).is_err() {
+            put_back(cold, retained);
+            return;
+        }
+        conn.snd_nxt += len;
+        conn.sent.push(retained);
+    }
+    conn.flags.clear(Flags::UNSENT.and(Flags::PERSIST));
+}
+
+/// Puts a segment back to the front of those that wait.
+fn put_back(cold: &mut Cold, retained: Retained) {
+    let mut rest = core::mem::take(&mut cold.unsent);
+    cold.unsent.push(retained);
+    while let Some(later) = rest.pop() {
+        cold.unsent.push(later);
+    }
+}
+
+/// Makes two segments of the first waiting one, the first of `cut` payload bytes.
+fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), mem::Exhausted> {
+    let Some(mut second) = cold.unsent.pop() else { return Err(mem::Exhausted) };
+    let meta = second.meta();
+    let copied = ctx.pool.alloc().map(|mut mbuf| {
+        let front = &second.payload()[..(cut as usize).min(second.payload().len())];
+        let fits = mbuf.append(front).is_ok();
+        (mbuf, fits)
+    });
+    let mbuf = match copied {
+        Ok((mbuf, true)) => mbuf,
+        Ok((mbuf, false)) => {
+            ctx.pool.free(mbuf);
+            put_back(cold, second);
+            return Err(mem::Exhausted);
+        }
+        Err(exhausted) => {
+            put_back(cold, second);
+            return Err(exhausted);
+        }
+    };
+    ctx.stats.tx_payload_copies += 1;
+    let first_sum = !Sum::of(mbuf.bytes()).finish();
+    let first = mbuf.retain(TxMeta {
+        payload_sum: first_sum,
+        len: cut,
+        flags: TcpFlags(meta.flags).difference(TcpFlags::FIN.union(TcpFlags::PSH)).0,
+        ..meta
+    });
+    second.trim_front(cut as usize);
+    second.set_meta(TxMeta {
+        payload_sum: !Sum::of(second.payload()).finish(),
+        seq: meta.seq.wrapping_add(cut as u32),
+        len: meta.len - cut,
+        ..meta
+    });
+    put_back(cold, second);
+    put_back(cold, first);
+    Ok(())
+}
+
+/// With nothing in flight no acknowledgment will come: the closed window is probed by a timer.
+fn probe_if_stuck(conn: &mut Conn, ctx: &mut Context<'_>) {
+    let stuck = conn.flags.has(Flags::UNSENT) && conn.flight() == 0;
+    if stuck && !conn.flags.has(Flags::RTX_ARMED) {
+        conn.flags.set(Flags::PERSIST);
+        conn.backoff = 0;
+        arm_retransmission(conn, ctx);
+    }
+}
+
+/// Sends the first unacknowledged segment again. Without room it stays lost until the timer fires.
+pub(crate) fn retransmit_first(conn: &mut Conn, cold: &Cold, ctx: &mut Context<'_>) {
+    let mut sent = core::mem::take(&mut conn.sent);
+    sent.with_front(|retained| transmit(conn, cold, retained, ctx));
+    conn.sent = sent;
+}
+
+/// Sends a segment without payload: an acknowledgment, or a probe (`seq` before the window).
+pub(crate) fn send_bare(
+    conn: &mut Conn,
+    cold: &Cold,
+    seq: SeqNumber,
+    flags: TcpFlags,
+    ctx: &mut Context<'_>,
+) -> Result<(), mem::Exhausted> {
+    let destination = Ipv4Addr::from_bits(conn.remote_ip);
+    let Some(mac) = ctx.resolve(destination) else {
+        ctx.stats.unresolved_drops += 1;
+        acknowledged(conn);
+        return Ok(());
+    };
+    let mut mbuf = ctx.alloc_frame()?;
+    let (options, window) = options_and_window(conn, cold, flags, ctx);
+    let segment = Segment { seq, flags, payload_len: 0, payload_sum: Sum::ZERO, options, window };
+    let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
+    let Ok(out) = mbuf.prepend(headers) else {
+        ctx.pool.free(mbuf);
+        return Err(mem::Exhausted);
+    };
+    write_headers(out, conn, &segment, ctx.shared, mac);
+    ctx.out.frames.push_back(mbuf.into_tx());
+    ctx.stats.tcp_segments_out += 1;
+    acknowledged(conn);
+    Ok(())
+}
+
+/// Whether the first waiting segment would fit the windows: what it waited for was room towards the
+/// device, or memory.
+fn waits_for_the_device(conn: &Conn, cold: &Cold) -> bool {
+    let room = send_window(conn).saturating_sub(conn.flight());
+    cold.unsent.front().is_some_and(|meta| sequence_len(&meta) <= room)
+}
+
+/// Step 6 for one connection: acknowledges what no reply took along, or sets the timer for it.
+pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let (conn, cold) = group.slots.both(slot);
+    conn.flags.clear(Flags::PENDING);
+    if conn.state == State::Closed {
+        return;
+    }
+    if conn.flags.has(Flags::UNSENT) && waits_for_the_device(conn, cold) {
+        pump(group, slot, ctx);
+    }
+    let (conn, cold) = group.slots.both(slot);
+    if conn.flags.has(Flags::ACK_NOW) {
+        let seq = conn.snd_nxt;
+        if send_bare(conn, cold, seq, TcpFlags::ACK, ctx).is_ok() {
+            ctx.stats.tcp_pure_acks_out += 1;
+        } else {
+            mark_pending(group, slot, ctx);
+        }
+    } else if conn.flags.has(Flags::ACK_DUE) && !conn.flags.has(Flags::ACK_ARMED) {
+        conn.ack_at = (ctx.tick as u16).wrapping_add(ctx.shared.ticks.delayed_ack);
+        conn.flags.set(Flags::ACK_ARMED);
+    }
+    group.schedule(slot, ctx);
+}
+
+/// A challenge ACK (RFC 5961): tells an honest peer where we are, and a blind attacker nothing.
+/// Limited with the other replies to strays.
+#[cold]
+pub(crate) fn challenge(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    if ctx.may_answer_stray() {
+        ctx.stats.tcp_challenge_acks += 1;
+        group.slots.hot(slot).flags.set(Flags::ACK_NOW);
+        mark_pending(group, slot, ctx);
+    }
+}

@@ -1,0 +1,149 @@
+//! Segments that arrived ahead of a gap (RFC 9293 §3.10.7.4, "out of order").
+//!
+//! Kept in sequence, without overlaps, in the buffers that they came in; bounded, so that a peer
+//! cannot pin memory with tiny segments. What does not fit is dropped and will be sent again.
+
+use alloc::vec::Vec;
+
+use mem::{Mbuf, Pool};
+use wire::SeqNumber;
+
+/// Segments that may wait on one connection.
+pub(crate) const MAX_SEGMENTS: usize = 256;
+
+/// See the module's comment.
+#[derive(Debug, Default)]
+pub(crate) struct Reassembly {
+    /// By sequence number, not overlapping.
+    segments: Vec<(SeqNumber, Mbuf)>,
+    /// Where the peer's FIN stands, once it was seen.
+    pub fin: Option<SeqNumber>,
+}
+
+impl Reassembly {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.fin.is_none()
+    }
+
+    /// Keeps the part of a segment that is not there yet.
+    ///
+    /// # Errors
+    /// The buffer comes back where nothing of it is kept: all there, or no room.
+    pub fn insert(&mut self, seq: SeqNumber, mut mbuf: Mbuf) -> Result<(), Mbuf> {
+        if self.segments.len() >= MAX_SEGMENTS {
+            return Err(mbuf);
+        }
+        let mut seq = seq;
+        // The first one that begins after us; the one before it may cover our front.
+        let at = self.segments.partition_point(|(other, _)| other.before_eq(seq));
+        if let Some((before, held)) = at.checked_sub(1).and_then(|index| self.segments.get(index)) {
+            let covered = (*before + held.len() as u32) - seq;
+            if covered > 0 {
+                mbuf.advance(covered as usize);
+                seq += covered as u32;
+            }
+        }
+        // Later ones that we cover whole could be replaced; it is simpler to keep them and to end
+        // where the next one begins. What lies behind it will be sent again.
+        if let Some((after, _)) = self.segments.get(at) {
+            let room = (*after - seq).max(0) as usize;
+            mbuf.truncate(room);
+        }
+        if mbuf.is_empty() {
+            return Err(mbuf);
+        }
+        self.segments.insert(at, (seq, mbuf));
+        Ok(())
+    }
+
+    /// Takes the segment that continues the stream at `rcv_nxt`, cut to what is new. Buffers that
+    /// hold nothing new are freed.
+    pub fn next(&mut self, rcv_nxt: SeqNumber, pool: &mut Pool) -> Option<Mbuf> {
+        while let Some((seq, _)) = self.segments.first() {
+            let old = rcv_nxt - *seq;
+            if old < 0 {
+                return None;
+            }
+            let (_, mut mbuf) = self.segments.remove(0);
+            mbuf.advance(old as usize);
+            if !mbuf.is_empty() {
+                return Some(mbuf);
+            }
+            pool.free(mbuf);
+        }
+        None
+    }
+
+    /// Frees everything.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        for (_, mbuf) in self.segments.drain(..) {
+            pool.free(mbuf);
+        }
+        self.fin = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mem::Region;
+    use proptest::prelude::*;
+
+    const LEN: usize = 600;
+
+    fn byte_at(offset: u32) -> u8 {
+        (offset % 251) as u8
+    }
+
+    proptest! {
+        /// Against a byte map: whatever comes in whatever order, the stream is the stream.
+        #[test]
+        fn yields_the_stream(
+            start in any::<u32>(),
+            pieces in prop::collection::vec((0..LEN as u32, 1..80u32), 1..120),
+        ) {
+            let mut pool = Pool::new(&Region::heap(256), 256);
+            let mut reassembly = Reassembly::default();
+            let mut rcv_nxt = SeqNumber(start);
+            let mut have = [false; LEN + 80];
+            let mut stream = Vec::new();
+            for (offset, len) in pieces {
+                let mut mbuf = pool.alloc().expect("a chunk");
+                let bytes: Vec<u8> = (offset..offset + len).map(byte_at).collect();
+                mbuf.append(&bytes).expect("fits");
+                if let Err(mbuf) = reassembly.insert(SeqNumber(start) + offset, mbuf) {
+                    pool.free(mbuf);
+                }
+                have[offset as usize..(offset + len) as usize].fill(true);
+                while let Some(mbuf) = reassembly.next(rcv_nxt, &mut pool) {
+                    stream.extend_from_slice(mbuf.bytes());
+                    rcv_nxt += mbuf.len() as u32;
+                    pool.free(mbuf);
+                }
+            }
+            let expected: Vec<u8> = (0..stream.len() as u32).map(byte_at).collect();
+            prop_assert_eq!(&stream, &expected);
+            prop_assert!(have[..stream.len()].iter().all(|&seen| seen), "nothing invented");
+            reassembly.clear(&mut pool);
+            prop_assert_eq!(pool.available(), 256);
+        }
+    }
+
+    #[test]
+    fn is_bounded() {
+        let mut pool = Pool::new(&Region::heap(512), 512);
+        let mut reassembly = Reassembly::default();
+        for number in 0..MAX_SEGMENTS as u32 + 1 {
+            let mut mbuf = pool.alloc().expect("a chunk");
+            mbuf.append(b"x").expect("fits");
+            let kept = reassembly.insert(SeqNumber(number * 2 + 1), mbuf);
+            assert_eq!(kept.is_ok(), number < MAX_SEGMENTS as u32);
+            if let Err(mbuf) = kept {
+                pool.free(mbuf);
+            }
+        }
+        reassembly.clear(&mut pool);
+        assert_eq!(pool.available(), 512);
+    }
+}

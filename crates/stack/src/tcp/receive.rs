@@ -1,0 +1,236 @@
+//! The segment text (RFC 9293 §3.10.7.4, seventh): received bytes go up where they stand.
+
+use domain::{EventRecord, Handle};
+use mem::Mbuf;
+use wire::{SeqNumber, TcpFlags};
+
+use super::close;
+use super::conn::{Cold, Conn, Flags};
+use super::group::FlowGroup;
+use super::output::mark_pending;
+use super::segment::Segment;
+use crate::context::Context;
+
+/// Events that are kept free for what is no received data.
+const EVENT_RESERVE: usize = 16;
+/// Buffers that a connection may pin, however few bytes each holds.
+const MAX_HELD_BUFFERS: u32 = 1024;
+
+/// Takes the payload (which is all of `mbuf`) and the FIN of an acceptable segment.
+#[inline]
+pub(crate) fn data(
+    group: &mut FlowGroup,
+    slot: u32,
+    segment: &Segment,
+    mut mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
+    let (conn, cold) = group.slots.both(slot);
+    if !conn.state.may_receive() {
+        // The peer has sent its FIN: whatever is here was sent before, and is acknowledged again.
+        conn.flags.set(Flags::ACK_NOW);
+        ctx.pool.free(mbuf);
+        return mark_pending(group, slot, ctx);
+    }
+    let full = segment.payload_len >= conn.mss as u32;
+    let mut fin = segment.flags.contains(TcpFlags::FIN);
+    let mut seq = segment.seq;
+    let old = conn.rcv_nxt - seq;
+    if old > 0 {
+        conn.flags.set(Flags::ACK_NOW);
+        mbuf.advance(old as usize);
+        seq += (old as u32).min(segment.payload_len);
+    }
+    let room = (conn.rcv_adv - seq).max(0) as usize;
+    if mbuf.len() > room {
+        // A probe of a closed window, or a peer that ignores it: tell it where the edge is.
+        conn.flags.set(Flags::ACK_NOW);
+        mbuf.truncate(room);
+        fin = false;
+    }
+    let too_many = conn.flags.has(Flags::HELD.and(Flags::UNDELIVERED))
+        && cold.held_buffers >= MAX_HELD_BUFFERS;
+    if too_many && !mbuf.is_empty() {
+        ctx.stats.tcp_dropped_segments += 1;
+        ctx.pool.free(mbuf);
+        return mark_pending(group, slot, ctx);
+    }
+    if seq.before(conn.rcv_nxt) {
+        ctx.pool.free(mbuf);
+        return mark_pending(group, slot, ctx);
+    }
+    if seq != conn.rcv_nxt {
+        out_of_order(conn, cold, seq, mbuf, fin, ctx);
+        return mark_pending(group, slot, ctx);
+    }
+    let end = seq + mbuf.len() as u32;
+    if mbuf.is_empty() {
+        ctx.pool.free(mbuf);
+    } else {
+        conn.unacked_segments += full as u8;
+        conn.flags.set(if conn.unacked_segments >= 2 { Flags::ACK_NOW } else { Flags::ACK_DUE });
+        in_order(group, slot, mbuf, ctx);
+    }
+    let (conn, cold) = group.slots.both(slot);
+    if conn.flags.has(Flags::OUT_OF_ORDER) {
+        // RFC 5681 §4.2: acknowledge at once what fills a gap.
+        conn.flags.set(Flags::ACK_NOW);
+        if fin && let Some(reassembly) = &mut cold.reassembly {
+            reassembly.fin = Some(end);
+            fin = false;
+        }
+        fin |= fill(group, slot, ctx);
+    }
+    mark_pending(group, slot, ctx);
+    if fin {
+        close::peer_finished(group, slot, ctx);
+    }
+}
+
+/// Bytes that continue the stream: to the application, or kept for it.
+#[inline]
+fn in_order(group: &mut FlowGroup, slot: u32, mbuf: Mbuf, ctx: &mut Context<'_>) {
+    let (conn, cold) = group.slots.both(slot);
+    let len = mbuf.len() as u32;
+    conn.rcv_nxt += len;
+    ctx.stats.tcp_bytes_in += len as u64;
+    let ready = conn.flags.has(Flags::ACCEPTED)
+        && !conn.flags.has(Flags::UNDELIVERED)
+        && ctx.events.room() > EVENT_RESERVE
+        && ctx.out.late_events.is_empty();
+    if !ready {
+        return keep_undelivered(group.index, slot, conn, cold, mbuf, ctx);
+    }
+    let handle = Handle::new(group.index, slot, conn.generation);
+    conn.rcv_used += len;
+    if let Err(mbuf) = ctx.events.push_recv(handle, conn.cookie, mbuf) {
+        conn.rcv_used -= len;
+        keep_undelivered(group.index, slot, conn, cold, mbuf, ctx);
+    }
+}
+
+#[cold]
+fn keep_undelivered(
+    group: u16,
+    slot: u32,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
+    cold.undelivered_bytes += mbuf.len() as u32;
+    cold.held_buffers += 1;
+    cold.undelivered.push(mbuf);
+    if !conn.flags.has(Flags::UNDELIVERED) {
+        conn.flags.set(Flags::UNDELIVERED);
+        ctx.out.undelivered.push_back((group, slot));
+    }
+}
+
+#[cold]
+fn out_of_order(
+    conn: &mut Conn,
+    cold: &mut Cold,
+    seq: SeqNumber,
+    mbuf: Mbuf,
+    fin: bool,
+    ctx: &mut Context<'_>,
+) {
+    let reassembly = cold.reassembly.get_or_insert_default();
+    if fin {
+        reassembly.fin = Some(seq + mbuf.len() as u32);
+    }
+    match reassembly.insert(seq, mbuf) {
+        Ok(()) => ctx.stats.tcp_out_of_order += 1,
+        Err(mbuf) => {
+            ctx.stats.tcp_dropped_segments += !mbuf.is_empty() as u64;
+            ctx.pool.free(mbuf);
+        }
+    }
+    conn.flags.set(Flags::OUT_OF_ORDER.and(Flags::ACK_NOW));
+}
+
+/// Takes what now continues the stream out of the reassembly queue. Answers whether the peer's FIN
+/// is next.
+#[cold]
+fn fill(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
+    loop {
+        let (conn, cold) = group.slots.both(slot);
+        let Some(reassembly) = &mut cold.reassembly else { return false };
+        if let Some(mbuf) = reassembly.next(conn.rcv_nxt, ctx.pool) {
+            in_order(group, slot, mbuf, ctx);
+            continue;
+        }
+        let fin = reassembly.fin == Some(conn.rcv_nxt);
+        if fin {
+            reassembly.fin = None;
+        }
+        if reassembly.is_empty() {
+            cold.reassembly = None;
+            conn.flags.clear(Flags::OUT_OF_ORDER);
+        }
+        return fin;
+    }
+}
+
+/// Tells the application of bytes that were kept for it, as many as the event array takes.
+pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let index = group.index;
+    let (conn, cold) = group.slots.both(slot);
+    if !conn.flags.has(Flags::UNDELIVERED) || !conn.flags.has(Flags::ACCEPTED) {
+        return;
+    }
+    let handle = Handle::new(index, slot, conn.generation);
+    while ctx.events.room() > EVENT_RESERVE
+        && let Some(mbuf) = cold.undelivered.pop()
+    {
+        let len = mbuf.len() as u32;
+        // There is room: it was just asked for.
+        match ctx.events.push_recv(handle, conn.cookie, mbuf) {
+            Ok(()) => conn.rcv_used += len,
+            Err(mbuf) => ctx.pool.free(mbuf),
+        }
+        cold.undelivered_bytes -= len;
+        cold.held_buffers -= 1;
+    }
+    if !cold.undelivered.is_empty() {
+        ctx.out.undelivered.push_back((index, slot));
+        return;
+    }
+    conn.flags.clear(Flags::UNDELIVERED);
+    if core::mem::take(&mut cold.eof_untold) {
+        let cookie = conn.cookie;
+        ctx.event(EventRecord::Eof { handle, cookie });
+    }
+}
+
+/// The application has seen the batch that `mbuf` was part of: the buffer is free if its bytes were
+/// given back, else it is kept until they are. Outstanding are always the newest `rcv_used` bytes.
+#[inline]
+pub(crate) fn settle(group: &mut FlowGroup, slot: u32, mbuf: Mbuf, ctx: &mut Context<'_>) {
+    let (conn, cold) = group.slots.both(slot);
+    if conn.rcv_used == 0 && !conn.flags.has(Flags::HELD) {
+        return ctx.pool.free(mbuf);
+    }
+    cold.held_bytes += mbuf.len() as u32;
+    cold.held_buffers += 1;
+    cold.held.push(mbuf);
+    conn.flags.set(Flags::HELD);
+    trim_held(conn, cold, ctx);
+}
+
+/// Frees held buffers that are older than what is outstanding.
+pub(crate) fn trim_held(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    loop {
+        let Some(front) = cold.held.iter().next().map(|bytes| bytes.len() as u32) else { break };
+        if cold.held_bytes - front < conn.rcv_used {
+            return;
+        }
+        if let Some(mbuf) = cold.held.pop() {
+            ctx.pool.free(mbuf);
+        }
+        cold.held_bytes -= front;
+        cold.held_buffers -= 1;
+    }
+    conn.flags.clear(Flags::HELD);
+}

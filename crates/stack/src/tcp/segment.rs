@@ -1,0 +1,259 @@
+//! The arrival of a segment (RFC 9293 §3.10.7).
+
+use domain::{ConnectError, DeadReason, EventRecord, Handle};
+use mem::Mbuf;
+use wire::{Endpoint, Ipv4Addr, SeqNumber, TcpFlags, Timestamp};
+
+use super::conn::{Conn, Flags, State};
+use super::group::FlowGroup;
+use super::{ack, close, listen, output, receive};
+use crate::context::Context;
+
+/// What a received segment says. Its payload is the mbuf beside it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    /// RSS hash of the packet.
+    pub hash: u32,
+    pub remote_ip: u32,
+    pub remote_port: u16,
+    pub local_port: u16,
+    pub seq: SeqNumber,
+    pub ack: SeqNumber,
+    pub flags: TcpFlags,
+    pub window: u16,
+    pub payload_len: u32,
+    pub timestamp: Option<Timestamp>,
+    /// Only read where SYN is set.
+    pub syn: SynOptions,
+}
+
+/// Options that only a SYN carries.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SynOptions {
+    pub mss: Option<u16>,
+    pub window_scale: Option<u8>,
+}
+
+impl Segment {
+    /// The peer.
+    pub fn remote(&self) -> Endpoint {
+        Endpoint::new(Ipv4Addr::from_bits(self.remote_ip), self.remote_port)
+    }
+
+    /// SEG.LEN: payload, SYN and FIN.
+    #[inline]
+    pub fn sequence_len(&self) -> u32 {
+        self.payload_len
+            + self.flags.contains(TcpFlags::SYN) as u32
+            + self.flags.contains(TcpFlags::FIN) as u32
+    }
+}
+
+/// Delivers a segment to its connection, to a listening port, or answers with a reset. `slot` is
+/// where the connection was when the batch was looked up; it may have ended since.
+#[inline]
+pub(crate) fn arrive(
+    group: &mut FlowGroup,
+    slot: Option<u32>,
+    segment: &Segment,
+    mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
+    ctx.stats.tcp_segments_in += 1;
+    let slot = match slot {
+        Some(slot) if is_of(group.slots.hot(slot), segment) => Some(slot),
+        _ => {
+            let (ip, remote, local) = (segment.remote_ip, segment.remote_port, segment.local_port);
+            group.lookup(segment.hash, ip, remote, local)
+        }
+    };
+    let Some(slot) = slot else {
+        ctx.pool.free(mbuf);
+        return listen::arrive(group, segment, ctx);
+    };
+    match group.slots.hot(slot).state {
+        State::SynSent => {
+            ctx.pool.free(mbuf);
+            syn_sent(group, slot, segment, ctx);
+        }
+        State::TimeWait => {
+            ctx.pool.free(mbuf);
+            close::time_wait(group, slot, segment, ctx);
+        }
+        State::SynReceived => syn_received(group, slot, segment, mbuf, ctx),
+        _ => synchronized(group, slot, segment, mbuf, ctx),
+    }
+}
+
+#[inline]
+fn is_of(conn: &Conn, segment: &Segment) -> bool {
+    conn.state != State::Closed
+        && conn.remote_ip == segment.remote_ip
+        && conn.remote_port == segment.remote_port
+        && conn.local_port == segment.local_port
+}
+
+/// SYN-SENT (RFC 9293 §3.10.7.3).
+#[cold]
+fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Context<'_>) {
+    let (conn, cold) = group.slots.both(slot);
+    let has_ack = segment.flags.contains(TcpFlags::ACK);
+    let acceptable = has_ack && segment.ack == cold.iss + 1;
+    if has_ack && !acceptable {
+        if !segment.flags.contains(TcpFlags::RST) {
+            listen::send_reset(segment, ctx);
+        }
+        return;
+    }
+    if segment.flags.contains(TcpFlags::RST) {
+        if acceptable {
+            ctx.stats.tcp_resets_in += 1;
+            let cookie = conn.cookie;
+            ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::Refused });
+            group.destroy(slot, ctx);
+        }
+        return;
+    }
+    // A SYN without ACK is a simultaneous open: not offered, the peer's SYN is retransmitted and
+    // ours will be answered (RFC 9293 §3.5 figure 7 needs both ends to have chosen both ports).
+    if !segment.flags.contains(TcpFlags::SYN) || !acceptable {
+        return;
+    }
+    listen::adopt_options(conn, segment, ctx.shared);
+    conn.rcv_nxt = segment.seq + 1;
+    conn.rcv_adv = conn.rcv_nxt + ctx.shared.config.receive_window_bytes.min(u16::MAX as u32);
+    conn.snd_wl1 = segment.seq;
+    conn.snd_wnd = segment.window as u32;
+    conn.state = State::Established;
+    conn.flags.set(Flags::ACK_NOW);
+    ctx.stats.tcp_connected += 1;
+    let plain = Segment { seq: segment.seq + 1, ..*segment };
+    // The window of a SYN is not scaled.
+    let scale = core::mem::take(&mut conn.snd_wscale);
+    let _ = ack::process(group, slot, &plain, ctx);
+    let conn = group.slots.hot(slot);
+    conn.snd_wscale = scale;
+    conn.flags.set(Flags::ACCEPTED);
+    let (cookie, window) = (conn.cookie, conn.credit());
+    let handle = Handle::new(group.index, slot, conn.generation);
+    ctx.event(EventRecord::Connected { cookie, handle, window });
+}
+
+/// SYN-RECEIVED: the third step of the handshake.
+fn syn_received(
+    group: &mut FlowGroup,
+    slot: u32,
+    segment: &Segment,
+    mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
+    let (conn, cold) = group.slots.both(slot);
+    if segment.flags.contains(TcpFlags::SYN) && segment.seq + 1 == conn.rcv_nxt {
+        // Our SYN-ACK was lost, or theirs was duplicated. Once per time-out is enough for a flood.
+        output::retransmit_first(conn, cold, ctx);
+        return ctx.pool.free(mbuf);
+    }
+    let opens = segment.flags.contains(TcpFlags::ACK)
+        && !segment.flags.intersects(TcpFlags::RST.union(TcpFlags::SYN))
+        && segment.seq.after_eq(conn.rcv_nxt)
+        && segment.seq.before_eq(conn.rcv_adv);
+    if !opens {
+        return synchronized(group, slot, segment, mbuf, ctx);
+    }
+    if segment.ack != conn.snd_nxt {
+        ctx.pool.free(mbuf);
+        return listen::send_reset(segment, ctx);
+    }
+    conn.state = State::Established;
+    conn.snd_wl1 = segment.seq - 1;
+    ctx.stats.tcp_accepted += 1;
+    // The handshake's ACK must open the window before the application hears of it.
+    conn.snd_wnd = (segment.window as u32) << conn.snd_wscale;
+    conn.snd_edge = conn.snd_nxt + conn.cwnd.min(conn.snd_wnd);
+    let (local_port, peer, window) = (conn.local_port, segment.remote(), conn.credit());
+    let handle = Handle::new(group.index, slot, conn.generation);
+    ctx.event(EventRecord::Knock { handle, local_port, peer, window });
+    synchronized(group, slot, segment, mbuf, ctx);
+}
+
+/// All states from ESTABLISHED on, and what RFC 9293 §3.10.7.4 says of all others.
+#[inline]
+fn synchronized(
+    group: &mut FlowGroup,
+    slot: u32,
+    segment: &Segment,
+    mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
+    let conn = group.slots.hot(slot);
+    let reset = segment.flags.contains(TcpFlags::RST);
+    // PAWS (RFC 7323 §5.3 R1) comes before the test of the sequence number.
+    let old = conn.flags.has(Flags::TIMESTAMPS)
+        && segment
+            .timestamp
+            .is_some_and(|stamp| (stamp.value.wrapping_sub(conn.ts_recent) as i32) < 0);
+    if (old && !reset) || !acceptable(conn, segment) {
+        ctx.stats.tcp_unacceptable += 1;
+        if !reset {
+            conn.flags.set(Flags::ACK_NOW);
+            output::mark_pending(group, slot, ctx);
+        }
+        return ctx.pool.free(mbuf);
+    }
+    if segment.flags.intersects(TcpFlags::RST.union(TcpFlags::SYN)) {
+        ctx.pool.free(mbuf);
+        return if reset {
+            obey_reset(group, slot, segment, ctx)
+        } else {
+            // RFC 5961 §4: never reset because of a SYN.
+            output::challenge(group, slot, ctx);
+        };
+    }
+    if !segment.flags.contains(TcpFlags::ACK) {
+        return ctx.pool.free(mbuf);
+    }
+    // RFC 7323 §4.3 (2).
+    if let Some(stamp) = segment.timestamp
+        && conn.flags.has(Flags::TIMESTAMPS)
+        && segment.seq.before_eq(conn.last_ack_sent)
+    {
+        conn.ts_recent = stamp.value;
+    }
+    if ack::process(group, slot, segment, ctx) == ack::Verdict::Drop {
+        return ctx.pool.free(mbuf);
+    }
+    if !close::after_ack(group, slot, ctx) {
+        return ctx.pool.free(mbuf);
+    }
+    let fin = segment.flags.contains(TcpFlags::FIN);
+    if segment.payload_len == 0 && !fin {
+        return ctx.pool.free(mbuf);
+    }
+    receive::data(group, slot, segment, mbuf, ctx);
+}
+
+/// The four cases of RFC 9293 §3.10.7.4, first.
+#[inline]
+fn acceptable(conn: &Conn, segment: &Segment) -> bool {
+    let window = (conn.rcv_adv - conn.rcv_nxt).max(0);
+    let ahead = segment.seq - conn.rcv_nxt;
+    let len = segment.sequence_len() as i32;
+    if len == 0 {
+        return if window == 0 { ahead == 0 } else { ahead >= 0 && ahead < window };
+    }
+    let end = ahead.wrapping_add(len - 1);
+    // A window of zero still takes the ACK of a segment that is right in sequence.
+    (ahead >= 0 && ahead < window.max(1)) || (end >= 0 && end < window)
+}
+
+/// RFC 5961 §3.2: a reset must hit the next sequence number exactly.
+#[cold]
+fn obey_reset(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Context<'_>) {
+    let conn = group.slots.hot(slot);
+    if segment.seq != conn.rcv_nxt {
+        return output::challenge(group, slot, ctx);
+    }
+    ctx.stats.tcp_resets_in += 1;
+    let told = conn.state.is_synchronized();
+    close::die(group, slot, told.then_some(DeadReason::Reset), ctx);
+}

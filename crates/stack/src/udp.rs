@@ -1,0 +1,80 @@
+//! UDP (RFC 768).
+
+use domain::{CallError, CallKind, Cookie, Handle};
+use mem::Mbuf;
+use wire::{Endpoint, Ipv4Addr, Protocol, Sum, UdpRepr, UdpView, UnreachableCode};
+
+use crate::context::{Context, LINK_AND_IP};
+use crate::icmp;
+use crate::tcp::calls::fail;
+
+/// A datagram came; it stands at `at..at + len` of the frame.
+pub(crate) fn arrive(mut mbuf: Mbuf, at: usize, len: usize, src: Ipv4Addr, ctx: &mut Context<'_>) {
+    let datagram = mbuf.bytes().get(at..at + len).unwrap_or(&[]);
+    let Ok(udp) = UdpView::parse(datagram) else {
+        ctx.stats.malformed += 1;
+        return ctx.pool.free(mbuf);
+    };
+    let config = &ctx.shared.config;
+    if !config.rx_checksums_verified && !udp.verify_checksum(src, config.address) {
+        ctx.stats.bad_checksum += 1;
+        return ctx.pool.free(mbuf);
+    }
+    let (local_port, peer) = (udp.dst_port(), Endpoint::new(src, udp.src_port()));
+    if !config.udp_bind.contains(&local_port) {
+        icmp::unreachable(UnreachableCode::Port, &mbuf, src, ctx);
+        return ctx.pool.free(mbuf);
+    }
+    let payload_len = udp.payload().len();
+    ctx.stats.udp_in += 1;
+    mbuf.advance(at + UdpRepr::HEADER_LEN);
+    mbuf.truncate(payload_len);
+    if let Err(mbuf) = ctx.events.push_datagram(local_port, peer, mbuf) {
+        // UDP promises nothing; TCP's events come first.
+        ctx.stats.tx_dropped += 1;
+        ctx.pool.free(mbuf);
+    }
+}
+
+/// `udp_sendv`: one datagram in one frame.
+pub(crate) fn send(
+    local_port: u16,
+    peer: Endpoint,
+    mut payloads: impl Iterator<Item = (Mbuf, Sum)>,
+    ctx: &mut Context<'_>,
+) {
+    let first = payloads.next();
+    let mut whole = true;
+    for (rest, _) in payloads {
+        whole = false;
+        ctx.pool.free(rest);
+    }
+    let limit = ctx.shared.config.mtu_bytes as usize + LINK_AND_IP;
+    let (mut mbuf, sum) = match first {
+        Some(staged) => staged,
+        None => match ctx.pool.alloc() {
+            Ok(empty) => (empty, Sum::ZERO),
+            Err(mem::Exhausted) => return unsendable(ctx),
+        },
+    };
+    let routed = ctx.shared.config.next_hop(peer.addr).is_some();
+    if !whole || !routed || !ctx.can_send() || mbuf.len() + LINK_AND_IP > limit {
+        ctx.pool.free(mbuf);
+        return unsendable(ctx);
+    }
+    let repr = UdpRepr { src_port: local_port, dst_port: peer.port, payload_len: mbuf.len() };
+    match mbuf.prepend(UdpRepr::HEADER_LEN) {
+        Ok(out) => repr.emit(out, ctx.shared.config.address, peer.addr, sum),
+        Err(mem::NoRoom) => {
+            ctx.pool.free(mbuf);
+            return unsendable(ctx);
+        }
+    }
+    ctx.stats.udp_out += 1;
+    ctx.send_ip(mbuf, peer.addr, Protocol::Udp);
+}
+
+fn unsendable(ctx: &mut Context<'_>) {
+    let nobody = Handle::from_bits(u64::MAX);
+    fail(CallKind::UdpSendv, nobody, Cookie(0), CallError::Unsendable, ctx);
+}

@@ -1,0 +1,8 @@
+//! Tests of the public interface: hand-written packets, round trips, oracles (smoltcp, etherparse) and arithmetic.
+
+mod bytes;
+mod checksum;
+mod oracles;
+mod roundtrip;
+mod strategies;
+mod toeplitz;

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Model checking with loom: every crate that has `cfg(loom)` in its sources.
+#
+# Only tests with "loom" in their path are run: under this configuration the other ones would use
+# loom's types outside a model. LOOM_MAX_PREEMPTIONS bounds the search (3 finds what is to be found
+# in practice, and ends).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export RUSTFLAGS="${RUSTFLAGS:-} --cfg loom"
+export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}"
+# Other flags, other artefacts: keep them from evicting those of the ordinary build.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
+
+mapfile -t packages < <(scripts/packages-with.sh 'cfg\((all\(|any\()?.*loom')
+if [ ${#packages[@]} -eq 0 ]; then
+    echo "loom: no crate has cfg(loom) in its sources" >&2
+    exit 1
+fi
+for package in "${packages[@]}"; do
+    echo "loom: $package"
+    cargo test --release --package "$package" --lib --tests loom
+done

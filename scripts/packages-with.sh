@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Prints the names of the workspace's packages that have a Rust source matching a pattern.
+#
+#   scripts/packages-with.sh 'cfg\(loom\)'
+#
+# New crates are thereby found by the scripts that check loom models and unsafe code.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+for manifest in crates/*/Cargo.toml apps/*/Cargo.toml; do
+    directory=$(dirname "$manifest")
+    if grep --recursive --quiet --extended-regexp --include='*.rs' -- "$1" "$directory"; then
+        sed -nE '0,/^name *= *"(.*)"/s//\1/p' "$manifest"
+    fi
+done

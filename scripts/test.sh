@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Lint and all tests of the workspace. The last line is "N passed, N failed": the sum over all test
+# binaries. Arguments go to `cargo test` (scripts/test.sh --package tailplane-wire), which then runs
+# without the lint.
+#
+# The exit status is 0 only where lint and tests are clean. A lint failure, a build failure and a
+# test binary that died without reporting each count as one failure.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+
+extra_failures=0
+if [ $# -eq 0 ]; then
+    scripts/lint.sh || extra_failures=1
+    set -- --workspace
+fi
+
+cargo test --no-fail-fast "$@" 2>&1 </dev/null | tee "$log"
+cargo_status=${PIPESTATUS[0]}
+
+# "test result: ok. 12 passed; 0 failed; ..." once per test binary. A test that prints without a
+# final newline may stand before it on the line.
+read -r passed failed < <(
+    sed -nE 's/.*test result: [A-Za-z]+\. ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' "$log" |
+        awk '{ passed += $1; failed += $2 } END { print passed + 0, failed + 0 }'
+)
+
+if [ "$cargo_status" -ne 0 ] && [ "$failed" -eq 0 ]; then
+    echo "test: cargo test ended with status $cargo_status, though no test reported a failure:" \
+        "it did not build, or a test binary died" >&2
+    extra_failures=$((extra_failures + 1))
+fi
+if [ "$cargo_status" -eq 0 ] && [ "$passed" -eq 0 ]; then
+    echo "test: no test ran at all" >&2
+    extra_failures=$((extra_failures + 1))
+fi
+
+failed=$((failed + extra_failures))
+echo
+echo "$passed passed, $failed failed"
+[ "$cargo_status" -eq 0 ] && [ "$failed" -eq 0 ]
