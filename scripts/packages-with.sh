@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the names of the workspace's packages that have a Rust source matching a pattern.
+# Prints the names of the workspace's packages that have a source (below src/) matching a pattern.
 #
 #   scripts/packages-with.sh 'cfg\(loom\)'
 #
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 for manifest in crates/*/Cargo.toml apps/*/Cargo.toml; do
     directory=$(dirname "$manifest")
-    if grep --recursive --quiet --extended-regexp --include='*.rs' -- "$1" "$directory"; then
+    if grep --recursive --quiet --extended-regexp --include='*.rs' -- "$1" "$directory/src"; then
         sed -nE '0,/^name *= *"(.*)"/s//\1/p' "$manifest"
     fi
 done

@@ -1,1 +1,27 @@
-//! The elastic thread: a state machine of six steps.
+//! The elastic thread: a state machine of six steps (IX Figure 2), without I/O, clock or threads of
+//! its own.
+//!
+//! ```text
+//! 1. poll the receive ring, refill it in bulk          ElasticThread::begin
+//! 2. carry at most B packets through the stack
+//! 3. hand the events to the application                ElasticThread::crossing
+//! 4. execute its batched system calls                  ElasticThread::finish
+//! 5. run due timers
+//! 6. put frames on the transmit ring, reclaim sent ones
+//! ```
+//!
+//! Real threads and the simulator drive the very same code; [`ElasticThread::run_cycle`] is the
+//! whole cycle for an application that is linked in (the `inline` domain).
+#![cfg_attr(not(feature = "std"), no_std)]
+extern crate alloc;
+
+mod elastic;
+mod forward;
+mod idle;
+
+pub use elastic::{CycleStats, ElasticConfig, ElasticThread, Progress};
+pub use forward::{ForwardPorts, forwarding_mesh};
+pub use idle::{Idle, IdlePolicy};
+
+#[cfg(test)]
+mod tests;

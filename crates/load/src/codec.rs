@@ -58,7 +58,7 @@ pub enum Violation {
     #[error("a value is not followed by CR LF")]
     BadValueEnd,
     /// Bytes that answer no request.
-    #[error("bytes arrived that answer no request")]
+    #[error("bytes arrived that answer no request; is the service at its limit of connections?")]
     Unasked,
 }
 
@@ -169,7 +169,8 @@ impl ResponseParser {
         line: &[u8],
     ) -> Result<Option<Outcome>, Violation> {
         let line = line.strip_suffix(b"\r\n").ok_or(Violation::UnknownLine)?;
-        if line == b"ERROR"
+        // `ERROR Too many open connections` has a text, too.
+        if line.starts_with(b"ERROR")
             || line.starts_with(b"CLIENT_ERROR")
             || line.starts_with(b"SERVER_ERROR")
         {

@@ -43,6 +43,12 @@ fn pin(core: usize) {
     rustix::thread::sched_setaffinity(None, &set).expect("the core exists");
 }
 
+/// Time that this thread has been executing: does not pass while a neighbour has the core.
+fn cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 fn main() {
     if rig::skip_reason().is_some() {
         return;
@@ -65,13 +71,23 @@ fn main() {
             near_mac.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
             barrier.wait();
             let mut reflector = Reflector::new(batch as usize);
+            let (mut frames, mut cost_ns) = (0, 0);
             while !stop.load(Ordering::Relaxed) {
+                let before = cpu_ns();
                 let busy = reflector.reflect_once(Instant::ZERO, &mut nic, &mut pool);
+                // Small rounds would measure the clock.
+                if busy >= 32 {
+                    cost_ns += cpu_ns() - before;
+                    frames += busy as u64;
+                }
                 if busy == 0 && !running.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_micros(200));
                 }
             }
             println!("reflector: {:?}", nic.stats());
+            if let Some(each) = cost_ns.checked_div(frames) {
+                println!("reflector: {each} ns of its core per frame, busy rounds only");
+            }
         });
         rig.enter_far();
         pin(1);

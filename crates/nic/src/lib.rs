@@ -4,8 +4,13 @@
 //! has a thread of its own. Middleware (pcap writer, fault injector, tracer) wraps any driver and
 //! is a driver itself.
 //!
-//! Drivers: `loopback` (two ends in one thread), `shm` (two dataplanes joined by shared memory),
-//! `af_xdp` (Linux, any NIC). Building without `std` leaves the trait and `loopback`.
+//! - Drivers: [`loopback`] (two ends in one thread), `shm` (two dataplanes joined by shared memory),
+//!   `af_xdp` (Linux, any NIC; `xdp_program` splits the NIC between dataplane and kernel).
+//! - Middleware: `pcap` (capture), `fault` (a bad network, seeded), `tracer` (a line per frame).
+//! - `rss`: which queue a flow group's frames come to.
+//! - [`reflector`] and [`blaster`]: what a driver can do with no stack above it.
+//!
+//! Building without `std` leaves the trait, `loopback`, `reflector` and `blaster`.
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 

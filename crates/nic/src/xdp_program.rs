@@ -3,8 +3,8 @@
 //! ```no_run
 //! # use tailplane_nic as nic;
 //! use nic::xdp_program::{XdpFilter, XdpProgram};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let socket: nic::af_xdp::XdpSocket = todo!();
+//! # use nic::af_xdp::XdpSocket;
+//! # fn split(socket: XdpSocket) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut program = XdpProgram::attach("eth0", &XdpFilter::address("10.0.0.2".parse()?))?;
 //! program.register(socket.queue(), socket.fd())?;
 //! # Ok(()) }

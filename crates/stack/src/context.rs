@@ -226,10 +226,6 @@ impl Context<'_> {
             payload_len,
         };
         let src = config.mac;
-        let Some(hop) = config.next_hop(destination) else {
-            self.stats.unresolved_drops += 1;
-            return self.pool.free(mbuf);
-        };
         let Ok(frame) = mbuf.prepend(LINK_AND_IP) else {
             self.stats.tx_dropped += 1;
             return self.pool.free(mbuf);
@@ -240,12 +236,18 @@ impl Context<'_> {
                 EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
                 self.out.frames.push_back(mbuf.into_tx());
             }
-            None => self.wait_for_link(hop, mbuf),
+            None => self.wait_for_link(destination, mbuf),
         }
     }
 
-    fn wait_for_link(&mut self, hop: Ipv4Addr, mbuf: Mbuf) {
+    /// Keeps a frame, whole but for its destination, until the link address is known.
+    #[cold]
+    pub fn wait_for_link(&mut self, destination: Ipv4Addr, mbuf: Mbuf) {
         let now = self.now;
+        let Some(hop) = self.shared.config.next_hop(destination) else {
+            self.stats.unresolved_drops += 1;
+            return self.pool.free(mbuf);
+        };
         while let Some((_, at, _)) = self.out.unresolved.waiting.front()
             && (now.since(*at) > UNRESOLVED_LIFE
                 || self.out.unresolved.waiting.len() >= MAX_UNRESOLVED)

@@ -63,12 +63,13 @@ fn outcome_of(workload: &Workload, request: Request, bytes: &[u8]) -> Result<Out
 #[test]
 fn each_kind_of_answer_has_its_outcome() {
     let workload = memcached();
-    let cases: [(Request, &[u8], Outcome); 8] = [
+    let cases: [(Request, &[u8], Outcome); 9] = [
         (Request::set(1), b"STORED\r\n", Outcome::Complete),
         (Request::set(1), b"NOT_STORED\r\n", Outcome::Error),
         (Request::set(1), b"NOT_FOUND\r\n", Outcome::Error),
         (Request::set(1), b"SERVER_ERROR out of memory storing object\r\n", Outcome::Error),
         (Request::set(1), b"ERROR\r\n", Outcome::Error),
+        (Request::get(1), b"ERROR Too many open connections\r\n", Outcome::Error),
         (Request::get(1), b"END\r\n", Outcome::Miss),
         (Request::get(1), b"CLIENT_ERROR bad command line format\r\n", Outcome::Error),
         (Request::get(1), &right_answer(&workload, Request::get(1)), Outcome::Complete),

@@ -170,12 +170,17 @@ impl AfXdp {
         if filled > 0 {
             self.fill.submit();
             self.lent += filled;
-            if self.fill.memory().flags() & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0 {
-                self.stats.wakeups += 1;
-                // A device that ran out of buffers waits to be told; no error matters here, as the
-                // next refill tells it again.
-                let _ = recv(&self.socket.fd, &mut [0u8; 0], RecvFlags::DONTWAIT);
-            }
+            self.wake_receiver_if_asked();
+        }
+    }
+
+    /// A device that ran out of buffers may wait to be told that there are new ones.
+    #[inline]
+    fn wake_receiver_if_asked(&mut self) {
+        if self.fill.memory().flags() & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0 {
+            self.stats.wakeups += 1;
+            // No error matters here: it is told again at the next idle poll.
+            let _ = recv(&self.socket.fd, &mut [0u8; 0], RecvFlags::DONTWAIT);
         }
     }
 
@@ -256,6 +261,9 @@ impl Nic for AfXdp {
         if ready > 0 {
             self.rx.release();
             self.stats.rx_frames += received as u64;
+        } else {
+            // Without a full fence after a refill, the device may have asked too late to be seen.
+            self.wake_receiver_if_asked();
         }
         self.refill(pool);
         received

@@ -151,7 +151,7 @@ fn acknowledged(conn: &mut Conn) {
 }
 
 /// Sends one segment of the send queue, for the first time or again. Where the link address is
-/// not known the segment counts as lost: the timer will bring it back.
+/// not known yet, a copy waits for it.
 fn transmit(
     conn: &mut Conn,
     cold: &Cold,
@@ -170,29 +170,34 @@ fn transmit(
     let again = meta.transmissions > 0;
     meta.sent_at_ns = ctx.now.as_nanos();
     meta.transmissions = meta.transmissions.saturating_add(1);
-    if let Some(mac) = ctx.resolve(destination) {
-        let (options, window) = options_and_window(conn, cold, flags, ctx);
-        let segment = Segment {
-            seq: SeqNumber(meta.seq),
-            flags,
-            payload_len: retained.payload().len(),
-            payload_sum: Sum::ZERO.add_u16(meta.payload_sum),
-            options,
-            window,
-        };
-        let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
-        let shared = ctx.shared;
-        let written =
-            retained.transmit(headers, |out, _| write_headers(out, conn, &segment, shared, mac));
-        let frame = match written {
+    let link = ctx.resolve(destination);
+    let mac = link.unwrap_or(MacAddr([0; 6]));
+    let (options, window) = options_and_window(conn, cold, flags, ctx);
+    let segment = Segment {
+        seq: SeqNumber(meta.seq),
+        flags,
+        payload_len: retained.payload().len(),
+        payload_sum: Sum::ZERO.add_u16(meta.payload_sum),
+        options,
+        window,
+    };
+    let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
+    let shared = ctx.shared;
+    if link.is_none() {
+        let copy = copy_for_transmission(conn, retained, &segment, headers, mac, ctx)?;
+        ctx.wait_for_link(destination, copy);
+    } else {
+        let write = |out: &mut [u8], _: &[u8]| write_headers(out, conn, &segment, shared, mac);
+        let frame = match retained.transmit(headers, write) {
             Ok(frame) => frame,
-            Err(mem::NoRoom) => copy_for_transmission(conn, retained, &segment, headers, mac, ctx)?,
+            // The device still reads the earlier transmission.
+            Err(mem::NoRoom) => {
+                copy_for_transmission(conn, retained, &segment, headers, mac, ctx)?.into_tx()
+            }
         };
         ctx.out.frames.push_back(frame);
-        acknowledged(conn);
-    } else {
-        ctx.stats.unresolved_drops += 1;
     }
+    acknowledged(conn);
     ctx.stats.tcp_segments_out += 1;
     if again {
         ctx.stats.tcp_retransmissions += 1;
@@ -206,7 +211,7 @@ fn transmit(
     Ok(())
 }
 
-/// The device still reads the earlier transmission: send a copy.
+/// The whole frame in a buffer of its own, where the segment's cannot be used.
 #[cold]
 fn copy_for_transmission(
     conn: &Conn,
@@ -215,7 +220,7 @@ fn copy_for_transmission(
     headers: usize,
     mac: MacAddr,
     ctx: &mut Context<'_>,
-) -> Result<mem::TxFrame, mem::Exhausted> {
+) -> Result<Mbuf, mem::Exhausted> {
     let mut mbuf = ctx.alloc_frame()?;
     let filled = mbuf.append(retained.payload()).and_then(|()| mbuf.prepend(headers).map(|_| ()));
     if filled.is_err() {
@@ -223,8 +228,8 @@ fn copy_for_transmission(
         return Err(mem::Exhausted);
     }
     write_headers(&mut mbuf.bytes_mut()[..headers], conn, segment, ctx.shared, mac);
-    ctx.stats.tx_payload_copies += 1;
-    Ok(mbuf.into_tx())
+    ctx.stats.tx_payload_copies += !retained.payload().is_empty() as u64;
+    Ok(mbuf)
 }
 
 /// Starts the retransmission timer afresh (RFC 6298 §5.1).
@@ -420,11 +425,8 @@ pub(crate) fn send_bare(
     ctx: &mut Context<'_>,
 ) -> Result<(), mem::Exhausted> {
     let destination = Ipv4Addr::from_bits(conn.remote_ip);
-    let Some(mac) = ctx.resolve(destination) else {
-        ctx.stats.unresolved_drops += 1;
-        acknowledged(conn);
-        return Ok(());
-    };
+    let link = ctx.resolve(destination);
+    let mac = link.unwrap_or(MacAddr([0; 6]));
     let mut mbuf = ctx.alloc_frame()?;
     let (options, window) = options_and_window(conn, cold, flags, ctx);
     let segment = Segment { seq, flags, payload_len: 0, payload_sum: Sum::ZERO, options, window };
@@ -434,7 +436,10 @@ pub(crate) fn send_bare(
         return Err(mem::Exhausted);
     };
     write_headers(out, conn, &segment, ctx.shared, mac);
-    ctx.out.frames.push_back(mbuf.into_tx());
+    match link {
+        Some(_) => ctx.out.frames.push_back(mbuf.into_tx()),
+        None => ctx.wait_for_link(destination, mbuf),
+    }
     ctx.stats.tcp_segments_out += 1;
     acknowledged(conn);
     Ok(())

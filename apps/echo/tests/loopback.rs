@@ -1,0 +1,123 @@
+//! The service end to end between two dataplanes joined in memory, on a virtual clock.
+
+use std::sync::Arc;
+
+use clock::{Clock, Duration, Instant, VirtualClock};
+use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
+use domain::{Calls, Cookie, Event, Events, Handle, Service};
+use mem::{Pool, Region};
+use nic::loopback::{LoopbackConfig, LoopbackNic, pair};
+use stack::{Secrets, Shared, StackConfig};
+use tailplane::Server;
+use tailplane_echo::Echo;
+use wire::{Endpoint, Ipv4Addr, MacAddr};
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+
+fn secrets() -> Secrets {
+    Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: [1; 16], port_key: [2; 16], offset: 3 }
+}
+
+fn thread(
+    address: Ipv4Addr,
+    last: u8,
+    nic: LoopbackNic,
+    chunks: u32,
+) -> ElasticThread<LoopbackNic> {
+    let mut config = StackConfig::new(address, 24, MacAddr([2, 0, 0, 0, 0, last]));
+    config.tcp_listen = vec![7];
+    let shared = Arc::new(Shared::new(config, &secrets(), 1));
+    let pool = Pool::new(&Region::heap(chunks), chunks as usize);
+    let ports = ForwardPorts::default();
+    ElasticThread::new(0, shared, nic, pool, ports, ElasticConfig::default(), Instant::ZERO)
+}
+
+/// Sends `total` bytes as the window allows and checks what comes back.
+#[derive(Default)]
+struct Client {
+    total: usize,
+    started: bool,
+    handle: Option<Handle>,
+    sent: usize,
+    received: usize,
+    closed: bool,
+    dead: bool,
+}
+
+fn byte_at(offset: usize) -> u8 {
+    (offset % 253) as u8
+}
+
+impl Client {
+    fn fill(&mut self, window: u32, calls: &mut Calls<'_>) {
+        let Some(handle) = self.handle else { return };
+        let count = (self.total - self.sent).min(window as usize);
+        let data: Vec<u8> = (self.sent..self.sent + count).map(byte_at).collect();
+        if count > 0 && calls.sendv(handle, &[&data]).is_ok() {
+            self.sent += count;
+        }
+    }
+}
+
+impl Service for Client {
+    fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        if !self.started {
+            self.started = true;
+            calls.connect(Cookie(5), Endpoint::new(SERVER, 7)).expect("room");
+        }
+        for event in events.iter() {
+            match event {
+                Event::Connected { cookie, outcome } => {
+                    assert_eq!(cookie, Cookie(5));
+                    let (handle, window) = outcome.expect("connects");
+                    self.handle = Some(handle);
+                    self.fill(window, calls);
+                }
+                Event::Recv { handle, data, .. } => {
+                    for (index, &byte) in data.iter().enumerate() {
+                        assert_eq!(byte, byte_at(self.received + index));
+                    }
+                    self.received += data.len();
+                    calls.recv_done(handle, data.len()).expect("room");
+                    if self.received == self.total && !self.closed {
+                        self.closed = true;
+                        calls.close(handle).expect("room");
+                    }
+                }
+                Event::Sent { window, .. } => self.fill(window, calls),
+                Event::Dead { .. } => self.dead = true,
+                Event::Eof { .. } => {}
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        (!self.started).then_some(Instant::ZERO)
+    }
+}
+
+#[test]
+fn echoes_a_megabyte() {
+    let (a, b) = pair(LoopbackConfig::default());
+    let (mut server, mut client) = (thread(SERVER, 1, a, 4096), thread(CLIENT, 2, b, 4096));
+    let mut echo = Server::new(Echo);
+    let mut app = Client { total: 1_000_000, ..Client::default() };
+    let mut clock = VirtualClock::default();
+    for _ in 0..200_000 {
+        client.run_cycle(clock.now(), &mut app);
+        server.run_cycle(clock.now(), &mut echo);
+        clock.advance(Duration::from_micros(5));
+        if app.dead {
+            break;
+        }
+    }
+    assert!(app.dead, "ends in order: {:?} {:?}", client.stack(), server.stack());
+    assert_eq!(app.received, 1_000_000);
+    assert_eq!(server.stack().stats().rx_payload_copies, 0);
+    assert_eq!(server.stack().stats().tcp_retransmissions, 0);
+    assert_eq!(client.stack().stats().tcp_retransmissions, 0);
+    assert_eq!(echo.stats().broken, 0);
+    assert_eq!(echo.connections(), 0);
+    println!("took {:?} of virtual time; {:?}", clock.now(), server.stack().stats());
+}

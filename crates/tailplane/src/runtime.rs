@@ -1,0 +1,294 @@
+//! Elastic threads on real threads, `inline` domain: one pinned thread a core, each with its queue
+//! pair, its pool and its service.
+//!
+//! A thread spins while there is work and for a while after; then it sleeps in two phases (arm
+//! every source, look once more, block) until a packet, a timer, a forwarded packet or the end.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+use clock::{Clock, MonotonicClock};
+use dataplane::{CycleStats, ElasticConfig, ElasticThread, Idle, IdlePolicy, forwarding_mesh};
+use domain::Service;
+use mem::{Pool, Region};
+use nic::{Armed, Nic, NicStats};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use stack::{Secrets, Shared, StackConfig, StackStats};
+
+/// Packets that may be under way between two cores.
+const FORWARD_RING: usize = 1024;
+
+/// Why a dataplane could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The operating system refused something.
+    #[error("{tried} failed: {source}")]
+    System {
+        /// What was tried.
+        tried: &'static str,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// More or fewer elastic threads than there can be.
+    #[error(
+        "{found} NIC queues were given; an elastic thread needs one each, and 1 to 128 can run"
+    )]
+    Queues {
+        /// Queues given.
+        found: usize,
+    },
+    /// A thread panicked: a bug of the service or of ours.
+    #[error("elastic thread {core} panicked: {message}")]
+    Panicked {
+        /// Its number.
+        core: usize,
+        /// What it said.
+        message: String,
+    },
+}
+
+/// How a dataplane runs.
+#[derive(Clone, Debug)]
+pub struct RuntimeConfig {
+    /// The stack's settings.
+    pub stack: StackConfig,
+    /// The cycle's settings.
+    pub elastic: ElasticConfig,
+    /// When to stop spinning.
+    pub idle: IdlePolicy,
+    /// The processor of each elastic thread; threads without an entry are not pinned.
+    pub cpus: Vec<usize>,
+    /// Free chunks that each pool keeps to itself.
+    pub pool_keep: usize,
+}
+
+/// What one elastic thread has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CoreReport {
+    /// The cycle.
+    pub cycle: CycleStats,
+    /// The stack.
+    pub stack: StackStats,
+    /// The queue pair.
+    pub nic: NicStats,
+    /// Times that the thread slept.
+    pub sleeps: u64,
+    /// Connections at the end, and bytes of their state.
+    pub footprint: (usize, usize),
+}
+
+/// Draws the stack's secrets from the operating system.
+///
+/// # Errors
+/// [`RuntimeError::System`] where it has none to give.
+pub fn draw_secrets() -> Result<Secrets, RuntimeError> {
+    let mut bytes = [0u8; 76];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let got =
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+                .map_err(|errno| system("drawing secrets (getrandom)", errno))?;
+        filled += got;
+    }
+    let part = |from: usize| -> [u8; 16] { core::array::from_fn(|i| bytes[from + i]) };
+    Ok(Secrets {
+        rss_key: core::array::from_fn(|i| bytes[i]),
+        isn_key: part(40),
+        port_key: part(56),
+        offset: u32::from_ne_bytes(core::array::from_fn(|i| bytes[72 + i])),
+    })
+}
+
+fn system(tried: &'static str, source: impl Into<std::io::Error>) -> RuntimeError {
+    RuntimeError::System { tried, source: source.into() }
+}
+
+/// How others wake a sleeping elastic thread.
+struct Bell {
+    asleep: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Bell {
+    fn new() -> Result<Self, RuntimeError> {
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|errno| system("making an eventfd", errno))?;
+        Ok(Self { asleep: AtomicBool::new(false), event })
+    }
+
+    /// Called after work was left for the thread. The fence orders that before the look at the
+    /// flag; it pairs with the one in `sleep`, where the flag is set before the look for work.
+    fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            // A full counter (nobody reads it for long) still wakes.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Runs one elastic thread for each queue pair in `nics` until `stop` is set, each with the service
+/// that `make_service` makes for its number. Answers what each has done, in order.
+///
+/// # Errors
+/// [`RuntimeError`]; all threads have ended then.
+pub fn run<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
+    let cores = nics.len();
+    if !(1..=128).contains(&cores) {
+        return Err(RuntimeError::Queues { found: cores });
+    }
+    let secrets = draw_secrets()?;
+    let shared = Arc::new(Shared::new(config.stack.clone(), &secrets, cores as u8));
+    let bells: Vec<Bell> = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
+    let ports = forwarding_mesh(cores, FORWARD_RING);
+    let clock = MonotonicClock::new();
+    std::thread::scope(|scope| {
+        let mut handles = Vec::new();
+        for (core, (nic, ports)) in nics.into_iter().zip(ports).enumerate() {
+            let (shared, bells, make_service) = (Arc::clone(&shared), &bells, &make_service);
+            let body = move || -> Result<(CoreReport, S), RuntimeError> {
+                pin(config.cpus.get(core).copied())?;
+                let pool = Pool::new(region, config.pool_keep);
+                let thread = ElasticThread::new(
+                    core as u8,
+                    shared,
+                    nic,
+                    pool,
+                    ports,
+                    config.elastic,
+                    clock.now(),
+                );
+                let service = make_service(core);
+                Ok(drive(core, thread, service, config.idle, clock, bells, stop))
+            };
+            let named = std::thread::Builder::new().name(format!("elastic-{core}"));
+            match named.spawn_scoped(scope, body) {
+                Ok(handle) => handles.push(handle),
+                Err(source) => {
+                    stop.store(true, Ordering::Relaxed);
+                    return Err(system("starting an elastic thread", source));
+                }
+            }
+        }
+        let mut reports = Vec::new();
+        let mut failure = None;
+        for (core, handle) in handles.into_iter().enumerate() {
+            match handle.join() {
+                Ok(Ok(report)) => reports.push(report),
+                Ok(Err(error)) => failure = failure.or(Some(error)),
+                Err(payload) => {
+                    let message = panic_message(payload.as_ref());
+                    failure = failure.or(Some(RuntimeError::Panicked { core, message }));
+                }
+            }
+            if failure.is_some() {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+        failure.map_or(Ok(reports), Err)
+    })
+}
+
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}
+
+/// Pins the calling thread to a processor.
+fn pin(cpu: Option<usize>) -> Result<(), RuntimeError> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|errno| system("pinning an elastic thread to its processor", errno))
+}
+
+fn drive<N: Nic, S: Service>(
+    core: usize,
+    mut thread: ElasticThread<N>,
+    mut service: S,
+    policy: IdlePolicy,
+    clock: MonotonicClock,
+    bells: &[Bell],
+    stop: &AtomicBool,
+) -> (CoreReport, S) {
+    let mut idle = Idle::new(policy, clock.now());
+    let mut sleeps = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let now = clock.now();
+        let progress = thread.run_cycle(now, &mut service);
+        let mut forwarded = thread.take_forwarded();
+        while forwarded != 0 {
+            let home = forwarded.trailing_zeros() as usize;
+            forwarded &= forwarded - 1;
+            if let Some(bell) = bells.get(home) {
+                bell.ring();
+            }
+        }
+        let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
+        if let Some(span) = rest {
+            sleeps += sleep(&mut thread, &bells[core], span, stop) as u64;
+        }
+    }
+    let report = CoreReport {
+        cycle: thread.stats(),
+        stack: thread.stack().stats(),
+        nic: thread.nic_stats(),
+        sleeps,
+        footprint: thread.stack().footprint(),
+    };
+    (report, service)
+}
+
+/// Arms every source, looks once more, and blocks. Answers whether it slept.
+fn sleep<N: Nic>(
+    thread: &mut ElasticThread<N>,
+    bell: &Bell,
+    span: Duration,
+    stop: &AtomicBool,
+) -> bool {
+    bell.asleep.store(true, Ordering::Relaxed);
+    // The flag is seen before we look for work; see `Bell::ring`.
+    fence(Ordering::SeqCst);
+    let quiet = !thread.has_forwarded()
+        && !stop.load(Ordering::Relaxed)
+        && thread.nic().arm() == Armed::Quiet;
+    if quiet {
+        block(thread.nic().wait_fd(), bell.event.as_fd(), span);
+    }
+    thread.nic().disarm();
+    bell.asleep.store(false, Ordering::Relaxed);
+    let mut count = [0u8; 8];
+    // Nothing to read: nobody rang.
+    let _ = rustix::io::read(&bell.event, &mut count);
+    quiet
+}
+
+fn block(device: Option<BorrowedFd<'_>>, bell: BorrowedFd<'_>, span: Duration) {
+    let timeout = Timespec {
+        tv_sec: span.as_secs().min(1 << 20) as i64,
+        tv_nsec: span.subsec_nanos().into(),
+    };
+    let bell = PollFd::from_borrowed_fd(bell, PollFlags::IN);
+    // An interrupted poll only ends the sleep early.
+    let _ = match device {
+        Some(device) => {
+            let device = PollFd::from_borrowed_fd(device, PollFlags::IN);
+            poll(&mut [bell, device], Some(&timeout))
+        }
+        None => poll(&mut [bell], Some(&timeout)),
+    };
+}
