@@ -32,6 +32,7 @@
 
 mod config;
 mod protocol;
+mod service;
 mod session;
 mod stats;
 mod store;
@@ -39,6 +40,7 @@ mod time;
 
 pub use config::{ConfigError, StoreConfig};
 pub use protocol::reply::Output;
+pub use service::KvProtocol;
 pub use session::{LINE_MAX_BYTES, MULTIGET_LINE_MAX_BYTES, Session, Verdict};
 pub use stats::{ClassCounters, ClassStats, Counters, StoreStats};
 pub use store::Store;

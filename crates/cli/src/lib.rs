@@ -11,3 +11,5 @@ pub mod commands;
 pub mod doctor;
 pub mod ethtool_unsafe;
 pub mod lab;
+pub mod port;
+pub mod service;

@@ -5,6 +5,8 @@
 
 pub mod doctor;
 pub mod lab;
+pub mod load;
+pub mod run;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,10 @@ pub struct Cli {
 pub enum Command {
     /// A playground without a NIC: two network namespaces joined by a veth pair.
     Lab(lab::Args),
+    /// Run a service on the dataplane, as a configuration file describes it.
+    Run(run::Args),
+    /// Load a server and measure its latency.
+    Load(load::Args),
     /// What this machine can and cannot do, and what each missing piece costs.
     Doctor(doctor::Args),
 }
@@ -36,6 +42,8 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Lab(args) => lab::run(args),
+            Command::Run(args) => run::run(args),
+            Command::Load(args) => load::run(args),
             Command::Doctor(args) => doctor::run(args),
         }
     }

@@ -34,6 +34,9 @@ pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub const DATAPLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The kernel's address on the dataplane's side, for kernel servers to compare with.
 pub const DATAPLANE_KERNEL_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+/// The address of a load generator on our own dataplane, on the client's side. No kernel interface
+/// has it.
+pub const CLIENT_DATAPLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 4);
 /// Length of the subnet's prefix, in bits.
 pub const SUBNET_BITS: u8 = 24;
 

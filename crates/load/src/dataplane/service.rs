@@ -512,7 +512,7 @@ fn describe(error: ConnectError) -> (&'static str, &'static str) {
             "is the address in the dataplane's subnet, or a gateway configured?",
         ),
         ConnectError::NoPort => {
-            ("no local port is free", "use fewer connections, or more addresses")
+            ("no local port is free", "use fewer connections, or close them by reset (`rst`)")
         }
         ConnectError::NoMemory => {
             ("the table of connections is full", "raise the dataplane's limit of connections")

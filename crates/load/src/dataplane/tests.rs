@@ -453,3 +453,13 @@ fn a_run_that_is_stopped_says_how_far_it_came() {
     let error = run.report(conditions).expect_err("not over").to_string();
     assert_eq!(error, "the run was stopped before it ended, in the phase connecting");
 }
+
+/// The runtime moves each service to its thread.
+#[test]
+fn services_can_be_moved_to_their_threads() {
+    fn on_its_thread<S: Service + Send>(_: S) {}
+    let load = config(WorkloadConfig::Echo { bytes: 64 }, Mode::closed(1), 2);
+    let (services, run) = services(&load, target(), 2).expect("valid");
+    services.into_iter().for_each(on_its_thread);
+    assert!(!run.is_over());
+}

@@ -1,0 +1,76 @@
+//! The engine as a service of the dataplane.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tailplane::Server;
+//! use tailplane_kv::{KvProtocol, Store, StoreConfig, WallTime};
+//! let store = Arc::new(Store::new(StoreConfig::default(), [1, 2])?);
+//! let started = WallTime::from_unix_s(1_800_000_000);
+//! let service = Server::new(KvProtocol::new(store, started));
+//! assert_eq!(service.connections(), 0);
+//! # Ok::<(), tailplane_kv::ConfigError>(())
+//! ```
+
+use std::sync::Arc;
+
+use tailplane::{Flow, Instant, Opened, Output as Sink, Protocol};
+
+use crate::{Output, Session, Store, Verdict, WallTime};
+
+/// The memcached protocol on a store that all elastic threads share.
+#[derive(Debug)]
+pub struct KvProtocol {
+    store: Arc<Store>,
+    /// The wall clock at the dataplane clock's origin, in nanoseconds since the epoch.
+    origin_ns: u128,
+}
+
+impl KvProtocol {
+    /// Serves `store`; `origin` is the wall time at which the dataplane's clock reads zero.
+    pub fn new(store: Arc<Store>, origin: WallTime) -> Self {
+        Self { store, origin_ns: origin.unix_s as u128 * 1_000_000_000 }
+    }
+
+    fn wall(&self, now: Instant) -> WallTime {
+        WallTime::from_unix_s(((self.origin_ns + now.as_nanos() as u128) / 1_000_000_000) as u64)
+    }
+}
+
+/// The engine's output is the connection's.
+struct Reply<'a, 'b, 'c>(&'a mut Sink<'b, 'c>);
+
+impl Output for Reply<'_, '_, '_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.put(bytes);
+    }
+}
+
+impl Protocol for KvProtocol {
+    type Connection = Session;
+
+    fn open(&mut self, _: Instant, _: Opened) -> Option<Session> {
+        self.store.connection_opened();
+        Some(Session::new())
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        now: Instant,
+        session: &mut Session,
+        data: &[u8],
+        output: &mut Sink<'_, '_>,
+    ) -> Flow {
+        let now = self.wall(now);
+        match session.feed(&self.store, now, data, &mut Reply(output)) {
+            Verdict::Continue => Flow::Continue,
+            Verdict::Close => Flow::Close,
+        }
+    }
+
+    fn closed(&mut self, mut session: Session) {
+        session.close(&self.store);
+        self.store.connection_closed();
+    }
+}

@@ -1,0 +1,91 @@
+//! `tailplane run`: a service on the dataplane.
+//!
+//! ```text
+//! tailplane run docs/kv.toml            in a terminal; Ctrl-C ends it
+//! tailplane lab exec -- ping 10.77.0.2  in another one
+//! ```
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use tailplane::runtime::CoreReport;
+
+use crate::service::config::RunConfig;
+use crate::service::host::{Host, lab};
+
+/// Arguments of `tailplane run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The configuration: TOML; `docs/kv.toml` and `docs/echo.toml` show every key.
+    #[arg(value_name = "CONFIG.toml")]
+    pub config: PathBuf,
+    /// End after this many seconds instead of at Ctrl-C.
+    #[arg(long, value_name = "N")]
+    pub seconds: Option<u64>,
+}
+
+/// Runs `tailplane run`.
+///
+/// # Errors
+/// What the configuration, the lab or the dataplane could not do.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = RunConfig::load(&args.config)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    let lab = lab(&config)?;
+    let host = Host::open(&config, lab.as_ref())?;
+    announce(&config, &host);
+    if let Some(seconds) = args.seconds {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_secs(seconds));
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+    let reports = host.run_app(&config, &stop)?;
+    summarize(&reports);
+    drop(lab);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is active, so that nobody has to guess.
+fn announce(config: &RunConfig, host: &Host) {
+    let (stack, plane) = (&host.runtime.stack, &config.dataplane);
+    let idle = match plane.spin_us {
+        ..0 => "spins for ever".to_owned(),
+        spin => format!("sleeps after {spin} us without work"),
+    };
+    println!("{:?} at {}:{}", config.service.app, stack.address, config.service.port());
+    println!("  driver     {}", host.port.description);
+    println!("  threads    {} ({idle}), B = {}", plane.threads, plane.batch);
+    println!("  scheduler  run-to-completion, domain inline");
+    if config.network.interface.is_none() {
+        println!("  try it     tailplane lab exec -- ping -c 3 {}", stack.address);
+    }
+}
+
+fn summarize(reports: &[CoreReport]) {
+    for (core, report) in reports.iter().enumerate() {
+        let (connections, _) = report.footprint;
+        println!(
+            "thread {core}: {} packets in, {} out, {} cycles with work, {} sleeps, {} connections \
+             accepted, {connections} left",
+            report.nic.rx_frames,
+            report.nic.tx_frames,
+            report.cycle.busy_cycles,
+            report.sleeps,
+            report.stack.tcp_accepted,
+        );
+        let odd = report.stack.entries().filter(|(name, value)| {
+            *value > 0 && (name.contains("drop") || name.contains("bad") || *name == "malformed")
+        });
+        for (name, value) in odd {
+            println!("  {name}: {value}");
+        }
+    }
+}

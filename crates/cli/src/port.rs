@@ -1,0 +1,93 @@
+//! A network interface opened for a dataplane: packet memory, one AF_XDP queue pair for each elastic
+//! thread, and the XDP program that takes the dataplane's address.
+//!
+//! The program goes when the [`Port`] is dropped, and with it the last packet for us; the huge pages
+//! go with the memory when the process ends.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use mem::{HugePages, Region};
+use nic::Nic;
+use nic::af_xdp::{AfXdp, AfXdpConfig, BindMode, XdpSocket};
+use nic::xdp_program::{XdpFilter, XdpProgram};
+use tailplane::{Ipv4Addr, MacAddr};
+
+use crate::lab::{Namespace, in_namespace};
+
+/// What to open.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// The interface, in its namespace.
+    pub interface: String,
+    /// The namespace; the caller's own where there is none.
+    pub namespace: Option<Namespace>,
+    /// Which address the dataplane takes.
+    pub address: Ipv4Addr,
+    /// Queue pairs, and so elastic threads.
+    pub queues: u32,
+    /// Chunks of packet memory, 2 KiB each, for all queues together.
+    pub chunks: usize,
+    /// Whether they should lie in huge pages.
+    pub huge_pages: HugePages,
+    /// Copy or zero-copy.
+    pub mode: BindMode,
+}
+
+/// See the module's comment.
+#[derive(Debug)]
+pub struct Port {
+    /// The packet memory.
+    pub region: Arc<Region>,
+    /// The link address of the interface.
+    pub mac: MacAddr,
+    /// How frames travel, for conditions: `af_xdp copy, native XDP, 2 MB pages`.
+    pub description: String,
+    queues: Vec<AfXdp>,
+    /// Held for its `Drop`.
+    _program: XdpProgram,
+}
+
+impl Port {
+    /// Opens an interface.
+    ///
+    /// # Errors
+    /// What could not be opened, and what to do.
+    pub fn open(config: &PortConfig) -> anyhow::Result<Self> {
+        match &config.namespace {
+            None => Self::open_here(config),
+            Some(namespace) => in_namespace(namespace, || Self::open_here(config))?,
+        }
+        .with_context(|| format!("cannot open interface '{}' for the dataplane", config.interface))
+    }
+
+    fn open_here(config: &PortConfig) -> anyhow::Result<Self> {
+        let region = Region::map(config.chunks, config.huge_pages)?;
+        // Half of the memory at most is lent out for reception, whatever the rings could take.
+        let lendable = (config.chunks as u32 / 2 / config.queues.max(1)).max(64);
+        let mut queue = AfXdpConfig::new(&config.interface, 0);
+        queue.mode = config.mode;
+        queue.rx_buffers = queue.rx_buffers.min(lendable);
+        let sockets = XdpSocket::open_queues(&queue, config.queues, &region)?;
+        let mut program =
+            XdpProgram::attach(&config.interface, &XdpFilter::address(config.address))?;
+        for (number, socket) in sockets.iter().enumerate() {
+            program.register(number as u32, socket.fd())?;
+        }
+        let queues = sockets.into_iter().map(AfXdp::new).collect::<Result<Vec<_>, _>>()?;
+        let capabilities = queues.first().context("no queue was asked for")?.capabilities();
+        let pages = if region.is_huge() { "2 MB pages" } else { "4 KiB pages" };
+        let description = format!(
+            "{} {}, {} XDP, {pages}",
+            capabilities.driver,
+            capabilities.mode,
+            program.mode().name()
+        );
+        Ok(Self { region, mac: capabilities.mac, description, queues, _program: program })
+    }
+
+    /// The queue pairs, to be given to their threads. The second call answers none.
+    pub fn take_queues(&mut self) -> Vec<AfXdp> {
+        std::mem::take(&mut self.queues)
+    }
+}

@@ -1,0 +1,300 @@
+//! The configuration file of `tailplane run`.
+//!
+//! Every key has a default but `service.app`; an unknown key, a value of a wrong type and a value
+//! out of range are errors that name the key, the value and what is allowed.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use crate::lab::constants::DEFAULT_PREFIX;
+
+/// A whole file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// What is served.
+    pub service: ServiceConfig,
+    /// Where from.
+    #[serde(default)]
+    pub network: NetworkConfig,
+    /// By which threads.
+    #[serde(default)]
+    pub dataplane: DataplaneConfig,
+    /// In which memory.
+    #[serde(default)]
+    pub memory: MemoryConfig,
+    /// TCP's settings.
+    #[serde(default)]
+    pub tcp: TcpConfig,
+    /// The key-value service's settings.
+    #[serde(default)]
+    pub kv: KvConfig,
+}
+
+/// The built-in services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum App {
+    /// Sends back what comes, over TCP and UDP.
+    Echo,
+    /// The memcached protocol.
+    Kv,
+}
+
+/// `[service]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceConfig {
+    /// Which.
+    pub app: App,
+    /// The port; by default the app's usual one.
+    pub port: Option<u16>,
+}
+
+impl ServiceConfig {
+    /// The port on which the service listens.
+    pub fn port(&self) -> u16 {
+        self.port.unwrap_or(match self.app {
+            App::Echo => 7,
+            App::Kv => 11_211,
+        })
+    }
+}
+
+/// `[network]`: the lab, or an interface of this machine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkConfig {
+    /// The lab whose dataplane end is used where no interface is named. Made if it is not up.
+    pub lab: String,
+    /// An interface in the namespace that the command runs in.
+    pub interface: Option<String>,
+    /// The dataplane's address and prefix on that interface: `10.0.0.2/24`.
+    pub address: Option<String>,
+    /// The next hop beyond the prefix.
+    pub gateway: Option<std::net::Ipv4Addr>,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self { lab: DEFAULT_PREFIX.to_owned(), interface: None, address: None, gateway: None }
+    }
+}
+
+/// `[dataplane]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataplaneConfig {
+    /// Elastic threads, one for each queue pair.
+    pub threads: u32,
+    /// The processor of each; none: not pinned.
+    pub cpus: Vec<usize>,
+    /// B: packets of one cycle at most.
+    pub batch: usize,
+    /// Microseconds without work after which a thread sleeps; negative: it spins for ever.
+    pub spin_us: i64,
+}
+
+impl Default for DataplaneConfig {
+    fn default() -> Self {
+        Self { threads: 1, cpus: Vec::new(), batch: 64, spin_us: 50 }
+    }
+}
+
+/// `[memory]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemoryConfig {
+    /// Packet buffers of 2 KiB.
+    pub chunks: usize,
+    /// `try`, `require` or `no`.
+    pub huge_pages: HugePagesSetting,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self { chunks: 32_768, huge_pages: HugePagesSetting::Try }
+    }
+}
+
+/// Whether packet memory lies in huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HugePagesSetting {
+    /// If there are some.
+    Try,
+    /// Or the service does not start.
+    Require,
+    /// Not.
+    No,
+}
+
+impl From<HugePagesSetting> for mem::HugePages {
+    fn from(setting: HugePagesSetting) -> Self {
+        match setting {
+            HugePagesSetting::Try => Self::Try,
+            HugePagesSetting::Require => Self::Require,
+            HugePagesSetting::No => Self::No,
+        }
+    }
+}
+
+/// `[tcp]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TcpConfig {
+    /// What a peer may send ahead of the application, in KiB.
+    pub receive_window_kb: u32,
+    /// How long an acknowledgment waits for a reply, in milliseconds.
+    pub delayed_ack_ms: u64,
+    /// How long TIME-WAIT lasts, in seconds.
+    pub time_wait_s: u64,
+    /// Connections that may be half open or not yet accepted.
+    pub backlog: u32,
+    /// Connections of one elastic thread.
+    pub max_connections: u32,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            receive_window_kb: 256,
+            delayed_ack_ms: 40,
+            time_wait_s: 60,
+            backlog: 4096,
+            max_connections: 1 << 20,
+        }
+    }
+}
+
+/// `[kv]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KvConfig {
+    /// Memory for items, in MiB.
+    pub memory_mb: usize,
+    /// Largest item, in KiB.
+    pub item_max_kb: usize,
+}
+
+impl Default for KvConfig {
+    fn default() -> Self {
+        Self { memory_mb: 64, item_max_kb: 1024 }
+    }
+}
+
+fn in_range<T: PartialOrd + std::fmt::Display>(
+    key: &str,
+    value: T,
+    least: T,
+    most: T,
+) -> anyhow::Result<()> {
+    if value < least || value > most {
+        bail!("`{key}` is {value}; allowed: {least} to {most}");
+    }
+    Ok(())
+}
+
+impl RunConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// What is wrong with it: the key, the value, what is allowed.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration '{}'", path.display()))?;
+        Self::parse(&text).with_context(|| format!("in the configuration '{}'", path.display()))
+    }
+
+    /// Reads and checks the text of a file.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let config: Self = toml::from_str(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        in_range("service.port", self.service.port(), 1, u16::MAX)?;
+        in_range("dataplane.threads", self.dataplane.threads, 1, 64)?;
+        in_range("dataplane.batch", self.dataplane.batch, 1, 1024)?;
+        in_range("dataplane.spin_us", self.dataplane.spin_us, -1, 10_000_000)?;
+        in_range("memory.chunks", self.memory.chunks, 1024, 1 << 26)?;
+        in_range("tcp.receive_window_kb", self.tcp.receive_window_kb, 2, 1 << 20)?;
+        in_range("tcp.delayed_ack_ms", self.tcp.delayed_ack_ms, 0, 499)?;
+        in_range("tcp.time_wait_s", self.tcp.time_wait_s, 1, 240)?;
+        in_range("tcp.backlog", self.tcp.backlog, 1, 1 << 24)?;
+        in_range("tcp.max_connections", self.tcp.max_connections, 1, 1 << 24)?;
+        in_range("kv.memory_mb", self.kv.memory_mb, 1, 1 << 20)?;
+        in_range("kv.item_max_kb", self.kv.item_max_kb, 1, 1 << 20)?;
+        let (cpus, threads) = (&self.dataplane.cpus, self.dataplane.threads as usize);
+        if !cpus.is_empty() && cpus.len() != threads {
+            bail!("`dataplane.cpus` names {} processors; allowed: none, or {threads}", cpus.len());
+        }
+        if self.network.interface.is_some() != self.network.address.is_some() {
+            bail!(
+                "`network.interface` and `network.address` go together: set both, or none to use the lab"
+            );
+        }
+        if let Some(address) = &self.network.address {
+            parse_address(address)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads `10.0.0.2/24`.
+///
+/// # Errors
+/// The key, the value and what is allowed.
+pub fn parse_address(text: &str) -> anyhow::Result<(std::net::Ipv4Addr, u8)> {
+    let parsed = text.split_once('/').and_then(|(address, bits)| {
+        let bits: u8 = bits.parse().ok().filter(|bits| *bits <= 32)?;
+        Some((address.parse().ok()?, bits))
+    });
+    parsed.with_context(|| {
+        format!("`network.address` is '{text}'; allowed: an IPv4 address and a prefix of 0 to 32, as in 10.0.0.2/24")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        format!("{:#}", RunConfig::parse(text).expect_err("is refused"))
+    }
+
+    #[test]
+    fn an_app_is_enough() {
+        let config = RunConfig::parse("[service]\napp = \"kv\"\n").expect("is fine");
+        assert_eq!(config.service.port(), 11_211);
+        assert_eq!(config.network.lab, DEFAULT_PREFIX);
+    }
+
+    #[test]
+    fn errors_name_the_key_the_value_and_what_is_allowed() {
+        let app = "[service]\napp = \"kv\"\n";
+        for (text, parts) in [
+            ("[service]\napp = \"kvv\"\n", ["kvv", "echo"]),
+            (&format!("{app}[dataplane]\nbatch = 0\n"), ["`dataplane.batch` is 0", "1 to 1024"]),
+            (&format!("{app}[dataplane]\nbacth = 1\n"), ["bacth", "batch"]),
+            (&format!("{app}[dataplane]\ncpus = [0, 1]\n"), ["names 2 processors", "none, or 1"]),
+            (&format!("{app}[network]\ninterface = \"eth0\"\n"), ["network.address", "both"]),
+            (
+                &format!("{app}[network]\ninterface = \"eth0\"\naddress = \"10.0.0.2\"\n"),
+                ["'10.0.0.2'", "0 to 32"],
+            ),
+            (&format!("{app}[tcp]\nbacklog = \"many\"\n"), ["backlog", "many"]),
+        ] {
+            let found = error(text);
+            for part in parts {
+                assert!(found.contains(part), "{part:?} is not in: {found}");
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A dataplane of this process: a port, its elastic threads, and a service on each.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use echo::Echo;
+use kv::{KvProtocol, Store, StoreConfig, WallTime};
+use tailplane::runtime::{self, CoreReport, RuntimeConfig};
+use tailplane::{ElasticConfig, IdlePolicy, Server, Service, StackConfig};
+
+use super::config::{App, RunConfig, parse_address};
+use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
+use crate::lab::{Lab, LabConfig, LabError, Lifetime};
+use crate::port::{Port, PortConfig};
+
+/// A port and how its threads run; the service comes later.
+#[derive(Debug)]
+pub struct Host {
+    /// The port.
+    pub port: Port,
+    /// The threads.
+    pub runtime: RuntimeConfig,
+}
+
+/// The lab that a configuration uses, made now if it was not up.
+///
+/// # Errors
+/// What the lab could not do.
+pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
+    if config.network.interface.is_some() {
+        return Ok(None);
+    }
+    let name = &config.network.lab;
+    match Lab::attach(name) {
+        Ok(lab) => Ok(Some(lab)),
+        Err(LabError::NotUp { .. }) => {
+            let mut wanted = LabConfig::default();
+            wanted.prefix.clone_from(name);
+            wanted.queues = config.dataplane.threads;
+            wanted.lifetime = Lifetime::Process;
+            Ok(Some(Lab::create(wanted).context("cannot make the lab")?))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Host {
+    /// Opens the port that a configuration describes.
+    ///
+    /// # Errors
+    /// What could not be opened.
+    pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
+        let (interface, namespace, address, prefix_bits) = match (&config.network, lab) {
+            (network, None) => {
+                let interface = network.interface.clone().context("neither lab nor interface")?;
+                let (address, bits) = parse_address(network.address.as_deref().unwrap_or(""))?;
+                (interface, None, address, bits)
+            }
+            (_, Some(lab)) => (
+                DATAPLANE_INTERFACE.to_owned(),
+                Some(lab.dataplane().clone()),
+                DATAPLANE_ADDRESS,
+                SUBNET_BITS,
+            ),
+        };
+        let port = Port::open(&PortConfig {
+            interface,
+            namespace,
+            address,
+            queues: config.dataplane.threads,
+            chunks: config.memory.chunks,
+            huge_pages: config.memory.huge_pages.into(),
+            mode: nic::af_xdp::BindMode::Auto,
+        })?;
+        let mut stack = StackConfig::new(address, prefix_bits, port.mac);
+        stack.gateway = config.network.gateway;
+        stack.tcp_listen = vec![config.service.port()];
+        stack.udp_bind = vec![config.service.port()];
+        stack.backlog = config.tcp.backlog;
+        stack.max_connections = config.tcp.max_connections;
+        stack.receive_window_bytes = config.tcp.receive_window_kb << 10;
+        stack.delayed_ack = Duration::from_millis(config.tcp.delayed_ack_ms);
+        stack.time_wait = Duration::from_secs(config.tcp.time_wait_s);
+        let spin = u64::try_from(config.dataplane.spin_us).ok().map(Duration::from_micros);
+        let runtime = RuntimeConfig {
+            stack,
+            elastic: ElasticConfig { batch: config.dataplane.batch, ..ElasticConfig::default() },
+            idle: IdlePolicy { spin, ..IdlePolicy::default() },
+            cpus: config.dataplane.cpus.clone(),
+            pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
+        };
+        Ok(Self { port, runtime })
+    }
+
+    /// Runs services on all threads until `stop` is set.
+    ///
+    /// # Errors
+    /// What the runtime could not do.
+    pub fn run<S: Service + Send>(
+        mut self,
+        make_service: impl Fn(usize) -> S + Sync,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Vec<(CoreReport, S)>> {
+        let queues = self.port.take_queues();
+        Ok(runtime::run(&self.runtime, &self.port.region, queues, make_service, stop)?)
+    }
+
+    /// Runs the built-in service that the configuration names until `stop` is set.
+    ///
+    /// # Errors
+    /// What the service or the runtime could not do.
+    pub fn run_app(self, config: &RunConfig, stop: &AtomicBool) -> anyhow::Result<Vec<CoreReport>> {
+        fn reports<S>(ran: Vec<(CoreReport, S)>) -> Vec<CoreReport> {
+            ran.into_iter().map(|(report, _)| report).collect()
+        }
+        match config.service.app {
+            App::Echo => self.run(|_| Server::new(Echo), stop).map(reports),
+            App::Kv => {
+                let store = store(config)?;
+                let origin = wall_time()?;
+                let make = |_| Server::new(KvProtocol::new(Arc::clone(&store), origin));
+                self.run(make, stop).map(reports)
+            }
+        }
+    }
+}
+
+/// An empty store with a hash key from the operating system.
+///
+/// # Errors
+/// Settings that cannot be used, or no randomness.
+pub fn store(config: &RunConfig) -> anyhow::Result<Arc<Store>> {
+    let settings = StoreConfig {
+        memory_limit_bytes: config.kv.memory_mb << 20,
+        item_size_max_bytes: config.kv.item_max_kb << 10,
+        started: wall_time()?,
+        ..StoreConfig::default()
+    };
+    let secrets = runtime::draw_secrets()?;
+    let word = |from: usize| u64::from_ne_bytes(std::array::from_fn(|i| secrets.isn_key[from + i]));
+    Ok(Arc::new(Store::new(settings, [word(0), word(8)])?))
+}
+
+fn wall_time() -> anyhow::Result<WallTime> {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .context("the system's clock stands before 1970: set it")?;
+    Ok(WallTime::from_unix_s(since.as_secs()))
+}

@@ -1,0 +1,4 @@
+//! Services that the command can run: what the configuration says, and the threads for it.
+
+pub mod config;
+pub mod host;
