@@ -38,7 +38,7 @@ PATH="$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin"
 if ! command -v cargo >/dev/null; then
     die "no cargo found. Install Rust with rustup (https://rustup.rs):
     curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal
-  then open a new shell; the toolchain that rust-toolchain.toml names is fetched by itself."
+  then open a new shell."
 fi
 
 command -v dpkg-query >/dev/null || {

@@ -46,5 +46,6 @@ pub use stats::{ClassCounters, ClassStats, Counters, StoreStats};
 pub use store::Store;
 pub use time::WallTime;
 
-/// What `version` answers.
-pub const VERSION: &str = concat!("tailplane-kv ", env!("CARGO_PKG_VERSION"));
+/// What `version` answers: first the version of memcached whose protocol this is, since clients
+/// read a number there (libmemcached gives up where it is none, or 0), then our own.
+pub const VERSION: &str = concat!("1.6.0-tailplane-kv-", env!("CARGO_PKG_VERSION"));

@@ -12,11 +12,16 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! A command that can end by itself asks to be told first ([`first_signal_sets`]): the first signal
+//! then only sets its flag, and it returns, cleans up and ends with status 0. A second signal, from
+//! somebody who has waited long enough, does what is said above.
+//!
 //! Registering starts one thread for the process that waits for those signals. A process that never
 //! registers keeps its signal dispositions.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -31,9 +36,24 @@ type Action = Box<dyn FnOnce() + Send>;
 struct Registry {
     next: u64,
     actions: Vec<(u64, Action)>,
+    /// What the next signal sets instead of ending the process.
+    asked_to_stop: Option<Arc<AtomicBool>>,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry { next: 0, actions: Vec::new() });
+impl Registry {
+    const fn new() -> Self {
+        Self { next: 0, actions: Vec::new(), asked_to_stop: None }
+    }
+
+    /// Whether a signal was passed on to a command that ends by itself.
+    fn ask_to_stop(&mut self) -> bool {
+        let Some(stop) = self.asked_to_stop.take() else { return false };
+        stop.store(true, Ordering::Relaxed);
+        true
+    }
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry::new());
 /// Whether the waiting thread runs, or why it could not be started.
 static WATCHER: OnceLock<Result<(), io::ErrorKind>> = OnceLock::new();
 
@@ -64,9 +84,7 @@ impl Drop for Registration {
 /// # Errors
 /// The thread that waits for signals could not be started.
 pub fn register(action: impl FnOnce() + Send + 'static) -> io::Result<Registration> {
-    WATCHER.get_or_init(|| start_watcher().map_err(|error| error.kind())).map_err(|kind| {
-        io::Error::new(kind, "cannot wait for SIGINT, SIGTERM and SIGHUP on a thread")
-    })?;
+    watch()?;
     let mut registry = registry();
     let number = registry.next;
     registry.next += 1;
@@ -74,12 +92,32 @@ pub fn register(action: impl FnOnce() + Send + 'static) -> io::Result<Registrati
     Ok(Registration { number })
 }
 
+/// Has the next SIGINT, SIGTERM or SIGHUP set `stop` and do nothing else; the one after that runs
+/// the actions and ends the process. For a command that looks at `stop` and then returns.
+///
+/// # Errors
+/// The thread that waits for signals could not be started.
+pub fn first_signal_sets(stop: Arc<AtomicBool>) -> io::Result<()> {
+    watch()?;
+    registry().asked_to_stop = Some(stop);
+    Ok(())
+}
+
+fn watch() -> io::Result<()> {
+    WATCHER.get_or_init(|| start_watcher().map_err(|error| error.kind())).map_err(|kind| {
+        io::Error::new(kind, "cannot wait for SIGINT, SIGTERM and SIGHUP on a thread")
+    })
+}
+
 fn start_watcher() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     thread::Builder::new().name("cleanup".to_owned()).spawn(move || {
         // `forever` ends only when the handle is closed, which nobody holds.
-        if let Some(signal) = signals.forever().next() {
+        for signal in signals.forever() {
             let mut registry = registry();
+            if registry.ask_to_stop() {
+                continue;
+            }
             run_all(&mut registry);
             // The list stays locked: no thread may begin or finish a removal between here and the
             // end of the process.
@@ -100,14 +138,12 @@ fn run_all(registry: &mut Registry) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[test]
     fn actions_run_newest_first_and_once() {
         let order = Arc::new(Mutex::new(Vec::new()));
-        let mut own = Registry { next: 0, actions: Vec::new() };
+        let mut own = Registry::new();
         for number in 0..3 {
             let order = Arc::clone(&order);
             own.actions.push((number, Box::new(move || order.lock().unwrap().push(number))));
@@ -115,6 +151,16 @@ mod tests {
         run_all(&mut own);
         run_all(&mut own);
         assert_eq!(*order.lock().unwrap(), [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_command_is_asked_once() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut own = Registry::new();
+        assert!(!own.ask_to_stop(), "nobody wants to be asked");
+        own.asked_to_stop = Some(Arc::clone(&stop));
+        assert!(own.ask_to_stop() && stop.load(Ordering::Relaxed));
+        assert!(!own.ask_to_stop(), "the second signal ends the process");
     }
 
     #[test]

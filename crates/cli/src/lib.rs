@@ -3,13 +3,17 @@
 //! - [`commands`]: one file per subcommand; the only place that knows about arguments and printing.
 //! - [`lab`]: a playground without a NIC, two network namespaces joined by a veth pair.
 //! - [`doctor`]: what this machine can and cannot do, and what each missing piece costs.
+//! - [`port`]: an interface opened for a dataplane; [`service`]: configuration and threads of a service.
+//! - [`demo`]: the main job, measured beside memcached; [`huge_pages`]: borrowed for a run.
 //! - [`cleanup`]: removals that must happen even when the process is interrupted.
 //! - [`ethtool_unsafe`]: device features, queue counts and RSS tables by `SIOCETHTOOL`.
 
 pub mod cleanup;
 pub mod commands;
+pub mod demo;
 pub mod doctor;
 pub mod ethtool_unsafe;
+pub mod huge_pages;
 pub mod lab;
 pub mod port;
 pub mod service;

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use mem::{Mbuf, Pool};
+use mem::{Mbuf, Pool, Want};
 use wire::{Endpoint, Sum, copy_and_sum};
 
 use crate::{Cookie, Handle};
@@ -135,7 +135,9 @@ impl CallArray {
                 let full =
                     self.payloads.last().is_none_or(|(mbuf, _)| mbuf.len() >= self.segment_bytes);
                 if fresh || full {
-                    let Ok(mbuf) = pool.alloc() else {
+                    // What is sent leaves memory to receive its acknowledgment in.
+                    let spare = pool.allows(Want::Send).then(|| pool.alloc().ok());
+                    let Some(mbuf) = spare.flatten() else {
                         self.unstage(pool, before, continued);
                         return Err(Full);
                     };

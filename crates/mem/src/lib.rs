@@ -34,7 +34,7 @@ mod unsafe_chunk;
 mod unsafe_depot;
 mod unsafe_region;
 
-pub use pool::{Pool, PoolStats};
+pub use pool::{Pool, PoolStats, Want};
 pub use region::{HugePages, RegionError};
 pub use unsafe_chunk::{Mbuf, MbufQueue, NoRoom, Retained, RetainedQueue, TxFrame, TxMeta};
 pub use unsafe_region::Region;

@@ -19,12 +19,28 @@ pub struct PoolStats {
     pub foreign: u64,
 }
 
+/// What memory is wanted for. Each leaves a part of the pool untouched, the larger the less it helps
+/// to free memory again: were all chunks in segments that wait for an acknowledgment, none would be
+/// left to receive it in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// To keep bytes of the application until they are acknowledged: half stays free.
+    Send,
+    /// To keep a segment that arrived ahead of a gap: a quarter stays free.
+    OutOfOrder,
+    /// To keep received bytes until the application gives them back: an eighth stays free, for
+    /// acknowledgments in both directions.
+    Receive,
+}
+
 /// A core's free chunks, in front of the region's depot.
 #[derive(Debug)]
 pub struct Pool {
     free: Vec<NonNull<u8>>,
     /// Free chunks beyond which a batch goes back to the depot.
     high_water: usize,
+    /// Chunks that this pool may count on: what [`Want`] leaves free are parts of it.
+    share: usize,
     region: Arc<Region>,
     stats: PoolStats,
 }
@@ -35,7 +51,7 @@ impl Pool {
         let high_water = keep.max(2 * BATCH);
         let free = Vec::with_capacity(high_water + BATCH);
         let mut pool =
-            Self { free, high_water, region: Arc::clone(region), stats: PoolStats::default() };
+            Self { free, high_water, share: keep, region: Arc::clone(region), stats: PoolStats::default() };
         let want = keep.min(high_water);
         pool.region.depot.with(|depot| {
             let keep_from = depot.len().saturating_sub(want);
@@ -75,6 +91,17 @@ impl Pool {
                 Err(Exhausted)
             }
         }
+    }
+
+    /// Whether a chunk may be taken, or kept, for this purpose.
+    #[inline]
+    pub fn allows(&self, want: Want) -> bool {
+        let stays_free = match want {
+            Want::Send => self.share / 2,
+            Want::OutOfOrder => self.share / 4,
+            Want::Receive => self.share / 8,
+        };
+        self.free.len() > stays_free || self.available() > stays_free
     }
 
     /// Gives a chunk back.

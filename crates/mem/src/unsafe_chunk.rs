@@ -498,6 +498,15 @@ impl RetainedQueue {
         self.tail = Some(segment.chunk);
     }
 
+    /// Puts a segment before all others.
+    #[inline]
+    pub fn push_front(&mut self, segment: Retained) {
+        // SAFETY: the claims on all chunks of the queue are ours.
+        unsafe { (*header(segment.chunk).as_ptr()).next = self.head };
+        self.head = Some(segment.chunk);
+        self.tail.get_or_insert(segment.chunk);
+    }
+
     /// Takes the oldest segment.
     #[inline]
     pub fn pop(&mut self) -> Option<Retained> {

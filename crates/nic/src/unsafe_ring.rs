@@ -338,5 +338,5 @@ unsafe impl<T: Copy, O> RingMemory<T> for RawRing<T, O> {
 }
 
 #[cfg(test)]
-#[path = "ring_tests.rs"]
+#[path = "unsafe_ring_tests.rs"]
 mod tests;

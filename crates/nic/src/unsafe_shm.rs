@@ -326,5 +326,5 @@ impl Receiver {
 }
 
 #[cfg(test)]
-#[path = "shm_memory_tests.rs"]
+#[path = "unsafe_shm_memory_tests.rs"]
 mod tests;

@@ -21,6 +21,8 @@ const MAX_UNRESOLVED: usize = 64;
 const UNRESOLVED_LIFE: Duration = Duration::from_secs(1);
 /// No two ARP requests for one address within this time.
 const ARP_INTERVAL: Duration = Duration::from_millis(100);
+/// How often a core with waiting frames looks whether another core has learned the link address.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Frames that wait for a link address, and when it was last asked for.
 #[derive(Debug, Default)]
@@ -28,6 +30,16 @@ pub(crate) struct Unresolved {
     /// Next hop, when it was queued, and the frame but for its destination.
     waiting: VecDeque<(Ipv4Addr, Instant, Mbuf)>,
     asked: VecDeque<(Ipv4Addr, Instant)>,
+    /// When to look at those that wait.
+    look_at: Instant,
+}
+
+impl Unresolved {
+    /// When frames that wait are next looked at; `None`: none does.
+    #[inline]
+    pub fn next_look(&self) -> Option<Instant> {
+        (!self.waiting.is_empty()).then_some(self.look_at)
+    }
 }
 
 /// What the stack keeps between the steps of a cycle, apart from connections.
@@ -257,7 +269,34 @@ impl Context<'_> {
                 self.pool.free(old);
             }
         }
+        if self.out.unresolved.waiting.is_empty() {
+            self.out.unresolved.look_at = now + LOOK_INTERVAL;
+        }
         self.out.unresolved.waiting.push_back((hop, now, mbuf));
+    }
+
+    /// Looks at the frames that wait for a link address: the answer may have come to another core,
+    /// may have been lost (then it is asked for again), or may have come too late.
+    #[cold]
+    pub fn look_at_unresolved(&mut self) {
+        let now = self.now;
+        self.out.unresolved.look_at = now + LOOK_INTERVAL;
+        for _ in 0..self.out.unresolved.waiting.len() {
+            let Some((hop, at, mut mbuf)) = self.out.unresolved.waiting.pop_front() else { return };
+            if now.since(at) > UNRESOLVED_LIFE {
+                self.stats.unresolved_drops += 1;
+                self.pool.free(mbuf);
+                continue;
+            }
+            match self.resolve_slow(hop) {
+                Some(dst) if self.can_send() => {
+                    let src = self.shared.config.mac;
+                    EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
+                    self.out.frames.push_back(mbuf.into_tx());
+                }
+                _ => self.out.unresolved.waiting.push_back((hop, at, mbuf)),
+            }
+        }
     }
 
     /// Sends what waited for the link address of `hop`.

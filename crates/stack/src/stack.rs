@@ -139,7 +139,9 @@ impl Stack {
 
     /// No timer fires before this moment.
     pub fn next_timer(&self) -> Option<Instant> {
-        (self.out.min_due != u64::MAX).then(|| Instant::from_nanos(self.out.min_due << TICK_SHIFT))
+        let timer = (self.out.min_due != u64::MAX)
+            .then(|| Instant::from_nanos(self.out.min_due << TICK_SHIFT));
+        timer.into_iter().chain(self.out.unresolved.next_look()).min()
     }
 
     /// Begin of step 2: events that did not fit the last batch.
@@ -318,7 +320,11 @@ impl Stack {
     /// Begin of step 6: acknowledgments that no reply took along, timers of all connections that
     /// were touched.
     pub fn flush(&mut self, now: Instant, pool: &mut Pool, events: &mut EventArray) {
+        let looks = self.out.unresolved.next_look().is_some_and(|at| at <= now);
         with_context!(self, now, pool, events, |ctx, groups| {
+            if looks {
+                ctx.look_at_unresolved();
+            }
             for _ in 0..ctx.out.pending.len() {
                 let Some((group, slot)) = ctx.out.pending.pop_front() else { return };
                 if let Some(group) = group_mut(groups, group) {

@@ -2,9 +2,9 @@
 
 use domain::{CallError, CallKind, Cookie, Handle};
 use mem::Mbuf;
-use wire::{Endpoint, Ipv4Addr, Protocol, Sum, UdpRepr, UdpView, UnreachableCode};
+use wire::{Endpoint, Ipv4Addr, Ipv4Repr, Protocol, Sum, UdpRepr, UdpView, UnreachableCode};
 
-use crate::context::{Context, LINK_AND_IP};
+use crate::context::Context;
 use crate::icmp;
 use crate::tcp::calls::fail;
 
@@ -49,7 +49,8 @@ pub(crate) fn send(
         whole = false;
         ctx.pool.free(rest);
     }
-    let limit = ctx.shared.config.mtu_bytes as usize + LINK_AND_IP;
+    let headers = Ipv4Repr::HEADER_LEN + UdpRepr::HEADER_LEN;
+    let limit = (ctx.shared.config.mtu_bytes as usize).saturating_sub(headers);
     let (mut mbuf, sum) = match first {
         Some(staged) => staged,
         None => match ctx.pool.alloc() {
@@ -58,7 +59,7 @@ pub(crate) fn send(
         },
     };
     let routed = ctx.shared.config.next_hop(peer.addr).is_some();
-    if !whole || !routed || !ctx.can_send() || mbuf.len() + LINK_AND_IP > limit {
+    if !whole || !routed || !ctx.can_send() || mbuf.len() > limit {
         ctx.pool.free(mbuf);
         return unsendable(ctx);
     }

@@ -81,6 +81,7 @@
 
 pub mod runtime;
 mod server;
+mod unsafe_priority;
 
 pub use clock::{Clock, Duration, Instant, MonotonicClock};
 pub use dataplane::{ElasticConfig, IdlePolicy};

@@ -15,6 +15,7 @@ use domain::Service;
 use mem::{Pool, Region};
 use nic::{Armed, Nic, NicStats};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::thread::CpuSet;
 use stack::{Secrets, Shared, StackConfig, StackStats};
 
 /// Packets that may be under way between two cores.
@@ -39,6 +40,19 @@ pub enum RuntimeError {
         /// Queues given.
         found: usize,
     },
+    /// A processor that this process may not run on, or that is not there.
+    #[error(
+        "elastic thread {core} cannot run on processor {cpu}; allowed: {allowed} (`taskset` and \
+         cpusets limit them)"
+    )]
+    Processor {
+        /// The thread's number.
+        core: usize,
+        /// What was asked for.
+        cpu: usize,
+        /// What there is.
+        allowed: String,
+    },
     /// A thread panicked: a bug of the service or of ours.
     #[error("elastic thread {core} panicked: {message}")]
     Panicked {
@@ -60,6 +74,9 @@ pub struct RuntimeConfig {
     pub idle: IdlePolicy,
     /// The processor of each elastic thread; threads without an entry are not pinned.
     pub cpus: Vec<usize>,
+    /// Real-time priority of the threads (`SCHED_FIFO`, 1 to 99). Only with an idle policy that
+    /// sleeps: a thread that spins for ever at such a priority starves its processor.
+    pub realtime: Option<u8>,
     /// Free chunks that each pool keeps to itself.
     pub pool_keep: usize,
 }
@@ -159,7 +176,12 @@ where
         for (core, (nic, ports)) in nics.into_iter().zip(ports).enumerate() {
             let (shared, bells, make_service) = (Arc::clone(&shared), &bells, &make_service);
             let body = move || -> Result<(CoreReport, S), RuntimeError> {
-                pin(config.cpus.get(core).copied())?;
+                let _others = EndsWithThis(stop);
+                pin(core, config.cpus.get(core).copied())?;
+                if let Some(priority) = config.realtime {
+                    crate::unsafe_priority::set_realtime(priority)
+                        .map_err(|source| system("setting a real-time priority", source))?;
+                }
                 let pool = Pool::new(region, config.pool_keep);
                 let thread = ElasticThread::new(
                     core as u8,
@@ -207,10 +229,29 @@ fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "no message".to_owned())
 }
 
-/// Pins the calling thread to a processor.
-fn pin(cpu: Option<usize>) -> Result<(), RuntimeError> {
+/// Ends all elastic threads when one ends, also by an error or a panic: a dataplane of which a part
+/// is missing would go on without the connections of that part, and nobody would be told.
+struct EndsWithThis<'a>(&'a AtomicBool);
+
+impl Drop for EndsWithThis<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Pins the calling thread, number `core`, to a processor.
+fn pin(core: usize, cpu: Option<usize>) -> Result<(), RuntimeError> {
     let Some(cpu) = cpu else { return Ok(()) };
-    let mut set = rustix::thread::CpuSet::new();
+    let allowed = rustix::thread::sched_getaffinity(None)
+        .map_err(|errno| system("asking for the processors of this process", errno))?;
+    if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
+        let allowed: Vec<String> = (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| allowed.is_set(cpu))
+            .map(|cpu| cpu.to_string())
+            .collect();
+        return Err(RuntimeError::Processor { core, cpu, allowed: allowed.join(", ") });
+    }
+    let mut set = CpuSet::new();
     set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set)
         .map_err(|errno| system("pinning an elastic thread to its processor", errno))

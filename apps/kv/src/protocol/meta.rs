@@ -1,5 +1,7 @@
 //! mg, md, ma and me: the meta commands without a value.
 
+use std::sync::MutexGuard;
+
 use super::base64::{self, ENCODED_KEY_MAX_BYTES};
 use super::command::{BAD_FORMAT, Context};
 use super::line::Tokens;
@@ -245,10 +247,21 @@ pub(crate) fn delete<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_
         }
     };
     drop(shard);
+    reply_status(context, status, tokens, key.bytes(), flags.key_binary);
+}
+
+/// A reply of two letters and the flags that are echoed.
+fn reply_status<O: Output>(
+    context: &mut Context<'_, O>,
+    status: &[u8; 2],
+    tokens: &Tokens<'_>,
+    key: &[u8],
+    key_binary: bool,
+) {
     let mut line = MetaLine::new();
     line.push(status);
     for flag in tokens.from(2) {
-        push_echo(&mut line, flag, key.bytes(), flags.key_binary);
+        push_echo(&mut line, flag, key, key_binary);
     }
     line.push(b"\r\n");
     context.reply(line.as_bytes());
@@ -298,13 +311,8 @@ pub(crate) fn arithmetic<O: Output>(context: &mut Context<'_, O>, tokens: &Token
                 shard.count_arithmetic_miss(incr);
             }
             drop(shard);
-            let mut line = MetaLine::new();
-            line.push(if outcome == Arithmetic::NotFound { b"NF" } else { b"EX" });
-            for flag in tokens.from(2) {
-                push_echo(&mut line, flag, key.bytes(), flags.key_binary);
-            }
-            line.push(b"\r\n");
-            return context.reply(line.as_bytes());
+            let status: &[u8; 2] = if outcome == Arithmetic::NotFound { b"NF" } else { b"EX" };
+            return reply_status(context, status, tokens, key.bytes(), flags.key_binary);
         }
         Arithmetic::NonNumeric => {
             return context
@@ -312,6 +320,18 @@ pub(crate) fn arithmetic<O: Output>(context: &mut Context<'_, O>, tokens: &Token
         }
         Arithmetic::OutOfMemory => return context.reply(b"SERVER_ERROR out of memory\r\n"),
     };
+    reply_number(context, tokens, (key.bytes(), &flags), shard, (item, number, created));
+}
+
+/// The successful reply of `ma`: the new number, and what the flags ask for.
+fn reply_number<O: Output>(
+    context: &mut Context<'_, O>,
+    tokens: &Tokens<'_>,
+    (key, flags): (&[u8], &MetaFlags),
+    mut shard: MutexGuard<'_, Shard>,
+    (item, number, created): (Chunk, u64, bool),
+) {
+    let now = context.now.as_u32();
     let mut digits = Line::<DIGITS_MAX>::new();
     digits.number(number);
     let mut line = MetaLine::new();
@@ -333,7 +353,7 @@ pub(crate) fn arithmetic<O: Output>(context: &mut Context<'_, O>, tokens: &Token
             Some(b'N') if created => {
                 shard.set_expiry_uncounted(item, flags.vivify.unwrap_or(NEVER));
             }
-            _ => push_echo(&mut line, flag, key.bytes(), flags.key_binary),
+            _ => push_echo(&mut line, flag, key, flags.key_binary),
         }
     }
     drop(shard);

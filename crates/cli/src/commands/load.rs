@@ -164,7 +164,12 @@ pub struct DataplaneClient {
     port: Port,
     threads: u32,
     cpus: Vec<usize>,
+    /// Real-time priority of its threads: only for windows well below a second.
+    pub realtime: Option<u8>,
 }
+
+/// How long the kernel may take to let go of a queue that was closed just before.
+const BUSY_WAIT: Duration = Duration::from_secs(2);
 
 impl DataplaneClient {
     /// Opens the client's end.
@@ -172,7 +177,7 @@ impl DataplaneClient {
     /// # Errors
     /// What could not be opened.
     pub fn open(lab: &Lab, threads: u32, cpus: &[usize]) -> anyhow::Result<Self> {
-        let port = Port::open(&PortConfig {
+        let config = PortConfig {
             interface: CLIENT_INTERFACE.to_owned(),
             namespace: Some(lab.client().clone()),
             address: CLIENT_DATAPLANE_ADDRESS,
@@ -180,8 +185,17 @@ impl DataplaneClient {
             chunks: 16_384 * threads as usize,
             huge_pages: HugePages::Try,
             mode: nic::af_xdp::BindMode::Auto,
-        })?;
-        Ok(Self { port, threads, cpus: cpus.to_vec() })
+        };
+        let begin = Instant::now();
+        let port = loop {
+            match Port::open(&config) {
+                Err(error) if is_busy(&error) && begin.elapsed() < BUSY_WAIT => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                other => break other?,
+            }
+        };
+        Ok(Self { port, threads, cpus: cpus.to_vec(), realtime: None })
     }
 
     /// Carries one load. A client can be used once: its queues end with their threads.
@@ -224,9 +238,18 @@ impl DataplaneClient {
         RuntimeConfig {
             stack: StackConfig::new(address, SUBNET_BITS, self.port.mac),
             elastic: ElasticConfig::default(),
-            idle: IdlePolicy { spin: None, ..IdlePolicy::default() },
+            // Long enough not to sleep between requests, short enough to let go when all is done.
+            idle: IdlePolicy { spin: Some(Duration::from_millis(2)), ..IdlePolicy::default() },
             cpus: self.cpus.clone(),
+            realtime: self.realtime,
             pool_keep: 4_096,
         }
     }
+}
+
+/// Whether a queue could not be opened because a closed socket still holds it.
+fn is_busy(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(nic::af_xdp::AfXdpError::QueueBusy { .. }))
+    })
 }

@@ -3,6 +3,7 @@
 //! To add `tailplane NAME`: write `NAME.rs` with `struct Args` (clap) and
 //! `fn run(args: Args) -> anyhow::Result<ExitCode>`, then name it in [`Command`] and [`Cli::run`].
 
+pub mod demo;
 pub mod doctor;
 pub mod lab;
 pub mod load;
@@ -30,6 +31,8 @@ pub enum Command {
     Run(run::Args),
     /// Load a server and measure its latency.
     Load(load::Args),
+    /// The main job, measured: our key-value service beside memcached on the kernel's stack.
+    Demo(demo::Args),
     /// What this machine can and cannot do, and what each missing piece costs.
     Doctor(doctor::Args),
 }
@@ -44,6 +47,7 @@ impl Cli {
             Command::Lab(args) => lab::run(args),
             Command::Run(args) => run::run(args),
             Command::Load(args) => load::run(args),
+            Command::Demo(args) => demo::run(args),
             Command::Doctor(args) => doctor::run(args),
         }
     }

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use tailplane::runtime::CoreReport;
 
+use crate::cleanup;
 use crate::service::config::RunConfig;
 use crate::service::host::{Host, lab};
 
@@ -34,9 +35,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = RunConfig::load(&args.config)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-    }
+    cleanup::first_signal_sets(Arc::clone(&stop)).context("catching signals")?;
     let lab = lab(&config)?;
     let host = Host::open(&config, lab.as_ref())?;
     announce(&config, &host);

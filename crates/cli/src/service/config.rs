@@ -95,11 +95,13 @@ pub struct DataplaneConfig {
     pub batch: usize,
     /// Microseconds without work after which a thread sleeps; negative: it spins for ever.
     pub spin_us: i64,
+    /// Real-time priority of the threads, 1 to 99; 0: none. Not together with endless spinning.
+    pub realtime: u8,
 }
 
 impl Default for DataplaneConfig {
     fn default() -> Self {
-        Self { threads: 1, cpus: Vec::new(), batch: 64, spin_us: 50 }
+        Self { threads: 1, cpus: Vec::new(), batch: 64, spin_us: 50, realtime: 0 }
     }
 }
 
@@ -223,6 +225,14 @@ impl RunConfig {
         in_range("dataplane.threads", self.dataplane.threads, 1, 64)?;
         in_range("dataplane.batch", self.dataplane.batch, 1, 1024)?;
         in_range("dataplane.spin_us", self.dataplane.spin_us, -1, 10_000_000)?;
+        in_range("dataplane.realtime", self.dataplane.realtime, 0, 99)?;
+        if self.dataplane.realtime > 0 && self.dataplane.spin_us < 0 {
+            bail!(
+                "`dataplane.realtime` is {}; allowed: only 0 where `dataplane.spin_us` is negative \
+                 (a thread that spins for ever at real-time priority starves its processor)",
+                self.dataplane.realtime
+            );
+        }
         in_range("memory.chunks", self.memory.chunks, 1024, 1 << 26)?;
         in_range("tcp.receive_window_kb", self.tcp.receive_window_kb, 2, 1 << 20)?;
         in_range("tcp.delayed_ack_ms", self.tcp.delayed_ack_ms, 0, 499)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use echo::Echo;
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use tailplane::runtime::{self, CoreReport, RuntimeConfig};
@@ -34,6 +34,13 @@ pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
     }
     let name = &config.network.lab;
     match Lab::attach(name) {
+        // A queue without a thread swallows its share of the connections; a thread needs a queue.
+        Ok(lab) if lab.queues() != config.dataplane.threads => bail!(
+            "`dataplane.threads` is {}; allowed in lab '{name}', which is up: {}, one for each of its \
+             queues (`tailplane lab down --name {name}` lets it be made anew)",
+            config.dataplane.threads,
+            lab.queues()
+        ),
         Ok(lab) => Ok(Some(lab)),
         Err(LabError::NotUp { .. }) => {
             let mut wanted = LabConfig::default();
@@ -89,6 +96,7 @@ impl Host {
             elastic: ElasticConfig { batch: config.dataplane.batch, ..ElasticConfig::default() },
             idle: IdlePolicy { spin, ..IdlePolicy::default() },
             cpus: config.dataplane.cpus.clone(),
+            realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
             pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
         };
         Ok(Self { port, runtime })

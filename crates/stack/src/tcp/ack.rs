@@ -74,6 +74,11 @@ pub(crate) fn process(
 /// SND.WND, if the segment is newer than what set it last. Answers whether it grew.
 #[inline]
 fn update_window(conn: &mut Conn, segment: &Segment) -> bool {
+    // An acknowledgment that was overtaken speaks of an older, perhaps larger window: SND.UNA =<
+    // SEG.ACK is the first condition.
+    if segment.ack.before(conn.snd_una) {
+        return false;
+    }
     let window = (segment.window as u32) << conn.snd_wscale;
     let newer = segment.ack.after(conn.snd_una)
         || segment.seq.after(conn.snd_wl1)
@@ -161,6 +166,11 @@ fn window_opened(group: &mut FlowGroup, slot: u32, bytes: u32, ctx: &mut Context
     let edge = conn.snd_edge;
     conn.update_edge();
     let grew = conn.snd_edge != edge;
+    if grew && conn.flags.has(Flags::PERSIST) && !conn.flags.has(Flags::UNSENT) {
+        // The application may send again: nothing is left to be probed for.
+        conn.flags.clear(Flags::PERSIST.and(Flags::RTX_ARMED));
+        conn.backoff = 0;
+    }
     if conn.flags.has(Flags::UNSENT.and(Flags::TIMEOUT_RECOVERY)) {
         output::pump(group, slot, ctx);
     }

@@ -1,8 +1,6 @@
 //! Step 4: the application's batched system calls (IX Table II). Every word of a call is checked
 //! here; what cannot be done is answered with an event.
 
-use alloc::vec::Vec;
-
 use domain::{CallError, CallKind, DeadReason, EventRecord, Handle};
 use mem::Mbuf;
 use wire::{Sum, TcpFlags};
@@ -79,48 +77,16 @@ pub(crate) fn sendv(
             trimmed = true;
         }
         credit -= mbuf.len() as u32;
+        accepted += mbuf.len() as u32;
         if mbuf.len() <= mss {
-            accepted += mbuf.len() as u32;
             output::enqueue(group, slot, mbuf, TcpFlags::PSH, sum, ctx);
         } else {
-            let taken = resegment(group, slot, mbuf, mss, ctx);
-            accepted += taken.0;
-            trimmed |= taken.1;
+            output::enqueue_long(group, slot, mbuf, sum, ctx);
         }
     }
     if trimmed {
         fail_on(group, slot, CallKind::Sendv, CallError::Trimmed { accepted }, ctx);
     }
-}
-
-/// The peer takes smaller segments than most: copy the payload into several. Answers the bytes
-/// taken, and whether memory ran out.
-#[cold]
-fn resegment(
-    group: &mut FlowGroup,
-    slot: u32,
-    mbuf: Mbuf,
-    mss: usize,
-    ctx: &mut Context<'_>,
-) -> (u32, bool) {
-    let mut taken = 0;
-    let mut pieces: Vec<(Mbuf, Sum)> = Vec::new();
-    for piece in mbuf.bytes().chunks(mss) {
-        let Ok(mut copy) = ctx.pool.alloc() else { break };
-        if copy.append(piece).is_err() {
-            ctx.pool.free(copy);
-            break;
-        }
-        ctx.stats.tx_payload_copies += 1;
-        taken += piece.len() as u32;
-        pieces.push((copy, Sum::of(piece)));
-    }
-    let short = (taken as usize) < mbuf.len();
-    ctx.pool.free(mbuf);
-    for (piece, sum) in pieces {
-        output::enqueue(group, slot, piece, TcpFlags::PSH, sum, ctx);
-    }
-    (taken, short)
 }
 
 /// `recv_done`: frees buffers and opens the window.

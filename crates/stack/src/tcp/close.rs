@@ -177,8 +177,14 @@ pub(crate) fn time_wait(
     };
     let is_syn = segment.flags.contains(TcpFlags::SYN) && !segment.flags.contains(TcpFlags::ACK);
     if is_syn && (newer_stamp || segment.seq.after(conn.rcv_nxt)) {
+        let before = conn.snd_nxt;
         group.destroy(slot, ctx);
-        return listen::arrive(group, segment, ctx);
+        return listen::arrive(group, segment, Some(before), ctx);
+    }
+    // A bare acknowledgment in sequence asks for nothing: two ends in TIME-WAIT that answered it
+    // would go on for ever.
+    if segment.sequence_len() == 0 && segment.seq == conn.rcv_nxt {
+        return;
     }
     if segment.flags.contains(TcpFlags::FIN) {
         restart_time_wait(conn, ctx);

@@ -1,6 +1,7 @@
 //! Active open, and ephemeral ports that lead the reply back to this core (IX §4.4).
 
 use domain::{ConnectError, Cookie, EventRecord};
+use mem::Want;
 use wire::{Endpoint, Sum, TcpFlags};
 
 use super::conn::{Flags, State};
@@ -59,7 +60,8 @@ pub(crate) fn open(
     if ctx.shared.config.next_hop(peer.addr).is_none() {
         return fail(ConnectError::Unreachable, ctx);
     }
-    let Ok(mbuf) = ctx.pool.alloc() else { return fail(ConnectError::NoMemory, ctx) };
+    let spare = ctx.pool.allows(Want::Send).then(|| ctx.pool.alloc().ok());
+    let Some(mbuf) = spare.flatten() else { return fail(ConnectError::NoMemory, ctx) };
     let Some(slot) = group.create(hash, peer, local_port, ctx) else {
         ctx.pool.free(mbuf);
         return fail(ConnectError::NoMemory, ctx);

@@ -1,6 +1,7 @@
 //! Passive open (RFC 9293 §3.10.7.2), and resets for segments that belong to no connection
 //! (§3.10.7.1).
 
+use mem::Want;
 use wire::{Endpoint, Ipv4Addr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr};
 
 use super::conn::{Conn, Flags, State};
@@ -13,12 +14,21 @@ use crate::shared::Shared;
 
 /// What a peer gets that names no MSS (RFC 9293 §3.7.1).
 const DEFAULT_MSS: u16 = 536;
+/// Between the numbers of an old connection and those of the one that takes its place out of
+/// TIME-WAIT: more than a window without scale.
+const REUSE_GAP: u32 = 1 << 17;
 /// Below this a peer asks for nothing but work (RFC 9293 §3.7.1 allows a floor).
 const MIN_MSS: u16 = 64;
 
-/// A segment for which there is no connection.
+/// A segment for which there is no connection. `before`: the last number that an earlier connection
+/// between the same ends used; a new one begins beyond it (RFC 9293 §3.6.1).
 #[cold]
-pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, ctx: &mut Context<'_>) {
+pub(crate) fn arrive(
+    group: &mut FlowGroup,
+    segment: &Segment,
+    before: Option<SeqNumber>,
+    ctx: &mut Context<'_>,
+) {
     if segment.flags.contains(TcpFlags::RST) {
         return;
     }
@@ -32,7 +42,8 @@ pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, ctx: &mut Context
         ctx.stats.tcp_syn_dropped += 1;
         return;
     }
-    let Ok(mbuf) = ctx.pool.alloc() else {
+    let spare = ctx.pool.allows(Want::Receive).then(|| ctx.pool.alloc().ok());
+    let Some(mbuf) = spare.flatten() else {
         ctx.stats.tcp_syn_dropped += 1;
         return;
     };
@@ -43,7 +54,11 @@ pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, ctx: &mut Context
     };
     ctx.census.embryonic += 1;
     let local = Endpoint::new(ctx.shared.config.address, segment.local_port);
-    let iss = ctx.shared.isn.generate(ctx.now, local, segment.remote());
+    let mut iss = ctx.shared.isn.generate(ctx.now, local, segment.remote());
+    if let Some(before) = before {
+        // The clock behind the numbers is slower than a fast connection.
+        iss = iss.max(before + REUSE_GAP);
+    }
     let (conn, cold) = group.slots.both(slot);
     conn.state = State::SynReceived;
     adopt_options(conn, segment, ctx.shared);

@@ -22,11 +22,18 @@ pub(crate) fn timestamp_now(ctx: &Context<'_>) -> u32 {
     ((ctx.now.as_nanos() >> 20) as u32).wrapping_add(ctx.shared.timestamp_offset)
 }
 
+/// The receive window of a connection: the configured one, as far as the window field can say it
+/// with the scale that was agreed on (RFC 7323 §2.3).
+#[inline]
+fn receive_window(conn: &Conn, shared: &Shared) -> u32 {
+    shared.config.receive_window_bytes.min((u16::MAX as u32) << conn.rcv_wscale)
+}
+
 /// Bytes that may be received now, whatever was announced.
 #[inline]
 fn receive_room(conn: &Conn, cold: &Cold, shared: &Shared) -> u32 {
     let undelivered = if conn.flags.has(Flags::UNDELIVERED) { cold.undelivered_bytes } else { 0 };
-    shared.config.receive_window_bytes.saturating_sub(conn.rcv_used + undelivered)
+    receive_window(conn, shared).saturating_sub(conn.rcv_used + undelivered)
 }
 
 /// Moves the announced edge as far as there is room for, unless that were a silly window
@@ -45,16 +52,18 @@ pub(crate) fn announce_window(conn: &mut Conn, cold: &Cold, shared: &Shared) -> 
 
 #[inline]
 fn silly_window(conn: &Conn, shared: &Shared) -> u32 {
-    (conn.mss as u32).min(shared.config.receive_window_bytes / 2)
+    (conn.mss as u32).min(receive_window(conn, shared) / 2)
 }
 
-/// Whether so much room came free that the peer should hear of it at once.
+/// Whether so much room came free that the peer should hear of it at once. Never where the edge
+/// would stay: an acknowledgment that says nothing new looks like a loss to the peer.
 #[inline]
 pub(crate) fn window_update_due(conn: &Conn, cold: &Cold, shared: &Shared) -> bool {
     let grown = (conn.rcv_nxt + receive_room(conn, cold, shared)) - conn.rcv_adv;
     let left = conn.rcv_adv - conn.rcv_nxt;
-    let half = shared.config.receive_window_bytes as i32 / 2;
-    grown >= half.max(1) || (grown > 0 && left < 2 * conn.mss as i32)
+    let half = receive_window(conn, shared) as i32 / 2;
+    let worth_it = grown >= silly_window(conn, shared).max(1) as i32;
+    grown >= half.max(1) || (worth_it && left < 2 * conn.mss as i32)
 }
 
 /// What a segment says beside the connection's own state.
@@ -205,6 +214,11 @@ fn transmit(
         ctx.stats.tcp_bytes_out += meta.len as u64;
     }
     retained.set_meta(meta);
+    if conn.flags.has(Flags::PERSIST) {
+        // The timer ran for probes of a closed window; from here on it is for this segment.
+        conn.flags.clear(Flags::PERSIST.and(Flags::RTX_ARMED));
+        conn.backoff = 0;
+    }
     if !conn.flags.has(Flags::RTX_ARMED) {
         arm_retransmission(conn, ctx);
     }
@@ -279,6 +293,31 @@ pub(crate) fn enqueue(
     mark_pending(group, slot, ctx);
 }
 
+/// As [`enqueue`], for a buffer that is longer than the peer's segments: it is cut when it is sent,
+/// so that want of memory delays it and refuses nothing.
+#[cold]
+pub(crate) fn enqueue_long(
+    group: &mut FlowGroup,
+    slot: u32,
+    mbuf: Mbuf,
+    sum: Sum,
+    ctx: &mut Context<'_>,
+) {
+    let (conn, cold) = group.slots.both(slot);
+    let meta = TxMeta {
+        sent_at_ns: 0,
+        payload_sum: !sum.finish(),
+        seq: conn.snd_end.0,
+        len: mbuf.len() as u16,
+        flags: TcpFlags::PSH.0,
+        transmissions: 0,
+    };
+    conn.snd_end += meta.len as u32;
+    cold.unsent.push(mbuf.retain(meta));
+    conn.flags.set(Flags::UNSENT);
+    pump(group, slot, ctx);
+}
+
 /// Has the connection looked at in step 6.
 #[inline]
 pub(crate) fn mark_pending(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
@@ -297,7 +336,6 @@ pub(crate) fn pump(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     }
     if conn.flags.has(Flags::UNSENT) {
         send_waiting(conn, cold, ctx);
-        probe_if_stuck(conn, ctx);
     }
     mark_pending(group, slot, ctx);
 }
@@ -329,33 +367,27 @@ fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
 fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     while let Some(meta) = cold.unsent.front() {
         let len = sequence_len(&meta);
-        let room = send_window(conn).saturating_sub(conn.flight());
-        if len > room {
-            // A window smaller than a segment, with nothing in flight that could open it: cut.
-            let cut = room.min(meta.len as u32) as u16;
-            if conn.flight() > 0 || cut == 0 || split_front(cold, cut, ctx).is_err() {
+        let room = send_room(conn, &meta);
+        // A buffer longer than the peer's segments is cut; so is one that a window smaller than a
+        // segment has no room for, where nothing is in flight that could open it.
+        let long = meta.len > conn.mss && (conn.mss as u32 <= room || conn.flight() == 0);
+        if len > room || long {
+            let cut = room.min(meta.len.min(conn.mss) as u32) as u16;
+            let waits = conn.flight() > 0 && !long;
+            if waits || cut == 0 || split_front(cold, cut, ctx).is_err() {
                 return;
             }
             continue;
         }
         let Some(mut retained) = cold.unsent.pop() else { return };
         if transmit(conn, cold, &mut retained, ctx).is_err() {
-            put_back(cold, retained);
+            cold.unsent.push_front(retained);
             return;
         }
         conn.snd_nxt += len;
         conn.sent.push(retained);
     }
-    conn.flags.clear(Flags::UNSENT.and(Flags::PERSIST));
-}
-
-/// Puts a segment back to the front of those that wait.
-fn put_back(cold: &mut Cold, retained: Retained) {
-    let mut rest = core::mem::take(&mut cold.unsent);
-    cold.unsent.push(retained);
-    while let Some(later) = rest.pop() {
-        cold.unsent.push(later);
-    }
+    conn.flags.clear(Flags::UNSENT);
 }
 
 /// Makes two segments of the first waiting one, the first of `cut` payload bytes.
@@ -371,11 +403,11 @@ fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), m
         Ok((mbuf, true)) => mbuf,
         Ok((mbuf, false)) => {
             ctx.pool.free(mbuf);
-            put_back(cold, second);
+            cold.unsent.push_front(second);
             return Err(mem::Exhausted);
         }
         Err(exhausted) => {
-            put_back(cold, second);
+            cold.unsent.push_front(second);
             return Err(exhausted);
         }
     };
@@ -394,15 +426,21 @@ fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), m
         len: meta.len - cut,
         ..meta
     });
-    put_back(cold, second);
-    put_back(cold, first);
+    cold.unsent.push_front(second);
+    cold.unsent.push_front(first);
     Ok(())
 }
 
-/// With nothing in flight no acknowledgment will come: the closed window is probed by a timer.
+/// With nothing in flight no acknowledgment will come: the closed window is probed by a timer. It is
+/// closed for us where segments wait, and for the application where it was told that it may send
+/// nothing: what it keeps back we do not see, and the peer's window update may be lost.
+#[inline]
 fn probe_if_stuck(conn: &mut Conn, ctx: &mut Context<'_>) {
-    let stuck = conn.flags.has(Flags::UNSENT) && conn.flight() == 0;
-    if stuck && !conn.flags.has(Flags::RTX_ARMED) {
+    let opening = !conn.state.is_synchronized();
+    if opening || conn.flight() > 0 || conn.flags.has(Flags::RTX_ARMED) {
+        return;
+    }
+    if conn.flags.has(Flags::UNSENT) || (conn.credit() == 0 && conn.state.may_send()) {
         conn.flags.set(Flags::PERSIST);
         conn.backoff = 0;
         arm_retransmission(conn, ctx);
@@ -448,8 +486,17 @@ pub(crate) fn send_bare(
 /// Whether the first waiting segment would fit the windows: what it waited for was room towards the
 /// device, or memory.
 fn waits_for_the_device(conn: &Conn, cold: &Cold) -> bool {
-    let room = send_window(conn).saturating_sub(conn.flight());
-    cold.unsent.front().is_some_and(|meta| sequence_len(&meta) <= room)
+    let piece = |meta: &TxMeta| sequence_len(meta).min(conn.mss as u32);
+    cold.unsent.front().is_some_and(|meta| piece(&meta) <= send_room(conn, &meta))
+}
+
+/// Sequence space that the windows leave for a segment. A SYN goes before there are any.
+#[inline]
+fn send_room(conn: &Conn, meta: &TxMeta) -> u32 {
+    match TcpFlags(meta.flags).contains(TcpFlags::SYN) {
+        true => 1,
+        false => send_window(conn).saturating_sub(conn.flight()),
+    }
 }
 
 /// Step 6 for one connection: acknowledges what no reply took along, or sets the timer for it.
@@ -474,6 +521,7 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         conn.ack_at = (ctx.tick as u16).wrapping_add(ctx.shared.ticks.delayed_ack);
         conn.flags.set(Flags::ACK_ARMED);
     }
+    probe_if_stuck(group.slots.hot(slot), ctx);
     group.schedule(slot, ctx);
 }
 

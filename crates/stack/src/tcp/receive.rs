@@ -1,7 +1,7 @@
 //! The segment text (RFC 9293 §3.10.7.4, seventh): received bytes go up where they stand.
 
 use domain::{EventRecord, Handle};
-use mem::Mbuf;
+use mem::{Mbuf, Want};
 use wire::{SeqNumber, TcpFlags};
 
 use super::close;
@@ -59,6 +59,13 @@ pub(crate) fn data(
         ctx.pool.free(mbuf);
         return mark_pending(group, slot, ctx);
     }
+    // The segment's acknowledgment was processed; its bytes come again when there is memory.
+    let want = if seq == conn.rcv_nxt { Want::Receive } else { Want::OutOfOrder };
+    if !mbuf.is_empty() && !ctx.pool.allows(want) {
+        ctx.stats.tcp_dropped_segments += 1;
+        ctx.pool.free(mbuf);
+        return mark_pending(group, slot, ctx);
+    }
     if seq != conn.rcv_nxt {
         out_of_order(conn, cold, seq, mbuf, fin, ctx);
         return mark_pending(group, slot, ctx);
@@ -67,7 +74,8 @@ pub(crate) fn data(
     if mbuf.is_empty() {
         ctx.pool.free(mbuf);
     } else {
-        conn.unacked_segments += full as u8;
+        // Saturating: a device without room can keep acknowledgments back for long.
+        conn.unacked_segments = conn.unacked_segments.saturating_add(full as u8);
         conn.flags.set(if conn.unacked_segments >= 2 { Flags::ACK_NOW } else { Flags::ACK_DUE });
         in_order(group, slot, mbuf, ctx);
     }

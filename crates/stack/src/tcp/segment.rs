@@ -69,7 +69,7 @@ pub(crate) fn arrive(
     };
     let Some(slot) = slot else {
         ctx.pool.free(mbuf);
-        return listen::arrive(group, segment, ctx);
+        return listen::arrive(group, segment, None, ctx);
     };
     match group.slots.hot(slot).state {
         State::SynSent => {

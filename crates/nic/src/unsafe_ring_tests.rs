@@ -145,7 +145,7 @@ fn two_threads_lose_and_invent_nothing() {
 /// Every interleaving and every reordering that the memory model allows, for two entries through a
 /// ring of one slot, so that reuse of the slot is covered too.
 #[cfg(loom)]
-mod model {
+mod loom_model {
     use super::*;
     use loom::cell::UnsafeCell as ModelCell;
     use loom::sync::atomic::{AtomicU32 as ModelWord, Ordering, fence};

@@ -1,0 +1,101 @@
+//! The bound: what a bare AF_XDP reflector, without any stack, does on the same pair.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use mem::{HugePages, Pool};
+use nic::af_xdp::{BindMode, blaster, reflector};
+use tailplane::{Clock, Endpoint, MonotonicClock};
+
+use super::measure::{CLIENT_CPU, SERVER_CPU};
+use crate::lab::Lab;
+use crate::lab::constants::{
+    CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_INTERFACE,
+};
+use crate::port::{Port, PortConfig};
+
+/// Frames of 64 B with their check sequence.
+const FRAME_BYTES: usize = 60;
+/// Frames under way at a time: more than the service has requests, fewer than the rings hold.
+const WINDOW: u64 = 256;
+
+fn port(lab: &Lab, server: bool) -> anyhow::Result<Port> {
+    let (interface, namespace, address) = match server {
+        true => (DATAPLANE_INTERFACE, lab.dataplane(), DATAPLANE_ADDRESS),
+        false => (CLIENT_INTERFACE, lab.client(), CLIENT_DATAPLANE_ADDRESS),
+    };
+    Port::open(&PortConfig {
+        interface: interface.to_owned(),
+        namespace: Some(namespace.clone()),
+        address,
+        queues: 1,
+        chunks: 16_384,
+        huge_pages: HugePages::Try,
+        mode: BindMode::Auto,
+    })
+}
+
+/// Frames per second that a reflector on the server's core returns to a generator on the client's,
+/// over `window` of time.
+///
+/// # Errors
+/// What could not be opened.
+pub fn reflector_rps(lab: &Lab, window: Duration) -> anyhow::Result<f64> {
+    let (mut server, mut client) = (port(lab, true)?, port(lab, false)?);
+    let (server_mac, client_mac) = (server.mac, client.mac);
+    let stop = AtomicBool::new(false);
+    let clock = MonotonicClock::new();
+    std::thread::scope(|scope| {
+        let reflecting = scope.spawn(|| -> anyhow::Result<()> {
+            super::measure::pin(SERVER_CPU)?;
+            let mut nic = server.take_queues().pop().context("one queue was opened")?;
+            let mut pool = Pool::new(&server.region, 4_096);
+            let mut reflector = reflector::Reflector::new(64);
+            while !stop.load(Ordering::Relaxed) {
+                reflector.reflect_once(clock.now(), &mut nic, &mut pool);
+            }
+            reflector.drain(&mut pool);
+            nic.close(&mut pool);
+            Ok(())
+        });
+        let blasting = scope.spawn(|| -> anyhow::Result<f64> {
+            super::measure::pin(CLIENT_CPU)?;
+            let mut nic = client.take_queues().pop().context("one queue was opened")?;
+            let mut pool = Pool::new(&client.region, 4_096);
+            let mut blaster = blaster::Blaster::new(blaster::BlasterConfig {
+                source_mac: client_mac,
+                target_mac: server_mac,
+                source: Endpoint::new(CLIENT_DATAPLANE_ADDRESS, 20_000),
+                target: Endpoint::new(DATAPLANE_ADDRESS, 9),
+                frame_bytes: FRAME_BYTES,
+                flows: 16,
+                window: WINDOW,
+                batch: 64,
+            });
+            let mut blast = |span: Duration| {
+                let (begin, before) = (Instant::now(), blaster.reflected);
+                let mut last_progress = begin;
+                while begin.elapsed() < span {
+                    if blaster.blast_once(clock.now(), &mut nic, &mut pool) > 0 {
+                        last_progress = Instant::now();
+                    } else if last_progress.elapsed() > Duration::from_millis(20) {
+                        // Lost frames must not stop the measurement.
+                        blaster.write_off();
+                        last_progress = Instant::now();
+                    }
+                }
+                (blaster.reflected - before) as f64 / begin.elapsed().as_secs_f64()
+            };
+            blast(window / 5);
+            let rate = blast(window);
+            blaster.drain(&mut pool);
+            nic.close(&mut pool);
+            Ok(rate)
+        });
+        let rate = blasting.join().map_err(|_| anyhow::anyhow!("the generator panicked"));
+        stop.store(true, Ordering::Relaxed);
+        reflecting.join().map_err(|_| anyhow::anyhow!("the reflector panicked"))??;
+        rate?
+    })
+}

@@ -1,0 +1,235 @@
+//! What the demo found: JSON for scripts (the contract of DESIGN §11), a table for people.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{Table, presets};
+use load::LoadReport;
+use serde::Serialize;
+
+/// The whole result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Demo {
+    /// Under which all numbers were measured.
+    pub conditions: BTreeMap<String, String>,
+    /// Ours, then memcached in the variant that was better for it.
+    pub systems: Vec<System>,
+    /// Above 1: ours is better.
+    pub ratio: Ratio,
+    /// What the wire allows.
+    pub bound: Bound,
+    /// The same servers under a client on kernel sockets.
+    pub kernel_client: Vec<KernelClient>,
+    /// 64-byte echo under a kernel client, ours beside the kernel's stack.
+    pub echo: Echo,
+    /// Other ways to run memcached, which were no better.
+    pub variants: Vec<System>,
+}
+
+/// One server.
+#[derive(Clone, Debug, Serialize)]
+pub struct System {
+    /// Its name.
+    pub name: String,
+    /// Highest load answered with p99 within the objective, in requests per second.
+    pub throughput_at_slo_rps: f64,
+    /// Median with one request at a time.
+    pub unloaded_p50_us: f64,
+    /// 99th percentile with one request at a time.
+    pub unloaded_p99_us: f64,
+    /// At that load.
+    pub p50_us: f64,
+    /// At that load.
+    pub p99_us: f64,
+    /// At that load.
+    pub p999_us: f64,
+    /// What ended the search: the service, the generator, …
+    pub limit: String,
+    /// Answers with wrong bytes at that load: zero, or the result is worthless.
+    pub wrong_bytes: u64,
+    /// All loads that were tried.
+    pub points: Vec<Point>,
+}
+
+/// One load.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Point {
+    /// Requests per second offered.
+    pub offered_rps: f64,
+    /// Requests per second answered.
+    pub achieved_rps: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Whether the generator kept up and every answer was right.
+    pub valid: bool,
+}
+
+impl Point {
+    /// From a window's report.
+    pub fn of(offered_rps: f64, report: &LoadReport) -> Self {
+        Self {
+            offered_rps,
+            achieved_rps: report.achieved_rps,
+            p50_us: report.p50_us,
+            p99_us: report.p99_us,
+            valid: report.valid,
+        }
+    }
+}
+
+/// Ours over memcached's, or the other way round where less is better.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Ratio {
+    /// Throughput at the objective, ours over memcached's.
+    pub throughput_at_slo: f64,
+    /// Unloaded p99, memcached's over ours.
+    pub unloaded_p99: f64,
+}
+
+/// The bare reflector.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Bound {
+    /// Frames per second, best of three windows.
+    pub reflector_rps: f64,
+    /// Our throughput at the objective over that. Above 1 where requests share frames.
+    pub fraction: f64,
+}
+
+/// A server under a kernel client.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelClient {
+    /// The server.
+    pub name: String,
+    /// Connections of the closed loop.
+    pub connections: u32,
+    /// Requests per second.
+    pub rps: f64,
+    /// Median of the closed loop.
+    pub p50_us: f64,
+    /// 99th percentile of the closed loop.
+    pub p99_us: f64,
+    /// Median with one request at a time.
+    pub unloaded_p50_us: f64,
+    /// 99th percentile with one request at a time.
+    pub unloaded_p99_us: f64,
+}
+
+/// The echo comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Echo {
+    /// Bytes of a message.
+    pub bytes: u32,
+    /// Ours, then the kernel's with a spinning server.
+    pub systems: Vec<EchoSystem>,
+}
+
+/// One echo server.
+#[derive(Clone, Debug, Serialize)]
+pub struct EchoSystem {
+    /// Its name.
+    pub name: String,
+    /// One message at a time, both ends spinning: median of the round trip.
+    pub round_trip_p50_us: f64,
+    /// The same: 99th percentile.
+    pub round_trip_p99_us: f64,
+    /// Messages per second over 32 connections, one outstanding on each.
+    pub rps_32: f64,
+    /// Over 1,000 connections.
+    pub rps_1000: f64,
+    /// Connect-request-close cycles per second, in five windows in a row.
+    pub churn_cycles_per_s: Vec<f64>,
+    /// Cycles in all.
+    pub churn_cycles: u64,
+    /// Cycles that failed.
+    pub churn_errors: u64,
+    /// Seconds of all windows together.
+    pub churn_seconds: f64,
+    /// How connections were closed.
+    pub churn_close: String,
+}
+
+impl Demo {
+    /// For people.
+    pub fn to_table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_header([
+            "server",
+            "requests/s at p99 < 500 us",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "unloaded p50 us",
+            "unloaded p99 us",
+        ]);
+        for system in self.systems.iter().chain(&self.variants) {
+            table.add_row([
+                system.name.clone(),
+                format!("{:.0}", system.throughput_at_slo_rps),
+                format!("{:.1}", system.p50_us),
+                format!("{:.1}", system.p99_us),
+                format!("{:.1}", system.p999_us),
+                format!("{:.1}", system.unloaded_p50_us),
+                format!("{:.1}", system.unloaded_p99_us),
+            ]);
+        }
+        let mut kernel = Table::new();
+        kernel.load_style(presets::UTF8_BORDERS_ONLY);
+        kernel.set_header([
+            "server, kernel client",
+            "requests/s, closed loop",
+            "p50 us",
+            "p99 us",
+            "unloaded p50 us",
+            "unloaded p99 us",
+        ]);
+        for client in &self.kernel_client {
+            kernel.add_row([
+                client.name.clone(),
+                format!("{:.0} ({} connections)", client.rps, client.connections),
+                format!("{:.1}", client.p50_us),
+                format!("{:.1}", client.p99_us),
+                format!("{:.1}", client.unloaded_p50_us),
+                format!("{:.1}", client.unloaded_p99_us),
+            ]);
+        }
+        let mut echo = Table::new();
+        echo.load_style(presets::UTF8_BORDERS_ONLY);
+        echo.set_header([
+            "64 B echo, kernel client",
+            "round trip p50 us",
+            "p99 us",
+            "messages/s, 32 connections",
+            "1,000 connections",
+            "connect-request-close/s, first and last window",
+            "errors",
+        ]);
+        for system in &self.echo.systems {
+            let churn = &system.churn_cycles_per_s;
+            let end = |rate: Option<&f64>| rate.copied().unwrap_or(0.0);
+            echo.add_row([
+                system.name.clone(),
+                format!("{:.1}", system.round_trip_p50_us),
+                format!("{:.1}", system.round_trip_p99_us),
+                format!("{:.0}", system.rps_32),
+                format!("{:.0}", system.rps_1000),
+                format!("{:.0}, {:.0}", end(churn.first()), end(churn.last())),
+                system.churn_errors.to_string(),
+            ]);
+        }
+        let mut text = format!("{table}\n{kernel}\n{echo}\n");
+        text += &format!(
+            "throughput at the objective: {:.2} x memcached; unloaded p99: {:.2} x better\n",
+            self.ratio.throughput_at_slo, self.ratio.unloaded_p99
+        );
+        text += &format!(
+            "a bare reflector returns {:.0} frames/s: the service reaches {:.2} of it\n",
+            self.bound.reflector_rps, self.bound.fraction
+        );
+        for (key, value) in &self.conditions {
+            text += &format!("  {key:<26} {value}\n");
+        }
+        text
+    }
+}

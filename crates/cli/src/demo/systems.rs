@@ -1,0 +1,190 @@
+//! The two servers under test.
+
+use std::net::SocketAddrV4;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use tailplane::runtime::CoreReport;
+
+use super::measure::SERVER_CPU;
+use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS};
+use crate::lab::{Lab, in_namespace, spawn_in};
+use crate::service::config::{App, DataplaneConfig, RunConfig};
+use crate::service::host::Host;
+
+const PORT: u16 = 11_211;
+/// Both servers and the client run before everything else on the machine, in windows well below
+/// the second after which the kernel throttles real-time threads.
+pub const REALTIME: u8 = 1;
+/// Spinning without work, in microseconds, after which our service sleeps.
+const SPIN_US: i64 = 2_000;
+
+/// Our service, on a thread of this process.
+#[derive(Debug)]
+pub struct Tailplane {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<anyhow::Result<Vec<CoreReport>>>>,
+    /// Driver and queue mode.
+    pub driver: String,
+}
+
+impl Tailplane {
+    /// Starts it on the server's core. It spins there, and sleeps only between windows.
+    ///
+    /// # Errors
+    /// What could not be opened.
+    pub fn start(lab: &Lab) -> anyhow::Result<Self> {
+        Self::start_with(lab, App::Kv, SPIN_US, REALTIME)
+    }
+
+    /// Starts a service that spins for ever, at ordinary priority: for windows of any length.
+    ///
+    /// # Errors
+    /// What could not be opened.
+    pub fn start_spinning(lab: &Lab, app: App) -> anyhow::Result<Self> {
+        Self::start_with(lab, app, -1, 0)
+    }
+
+    fn start_with(lab: &Lab, app: App, spin_us: i64, realtime: u8) -> anyhow::Result<Self> {
+        let name = format!("{app:?}").to_lowercase();
+        let mut config = RunConfig::parse(&format!("[service]\napp = \"{name}\"\n"))?;
+        config.dataplane =
+            DataplaneConfig { cpus: vec![SERVER_CPU], spin_us, realtime, ..config.dataplane };
+        let host = Host::open(&config, Some(lab))?;
+        let driver = host.port.description.clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("demo-server".into())
+            .spawn(move || host.run_app(&config, &flag))
+            .context("starting the service's thread")?;
+        Ok(Self { stop, thread: Some(thread), driver })
+    }
+
+    /// Where the echo service listens.
+    pub fn echo_target() -> SocketAddrV4 {
+        SocketAddrV4::new(DATAPLANE_ADDRESS, 7)
+    }
+
+    /// Where it listens.
+    pub fn target() -> SocketAddrV4 {
+        SocketAddrV4::new(DATAPLANE_ADDRESS, PORT)
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// What it failed with.
+    pub fn stop(mut self) -> anyhow::Result<Vec<CoreReport>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().context("the service was stopped before")?;
+        thread.join().map_err(|_| anyhow::anyhow!("the service's thread panicked"))?
+    }
+}
+
+impl Drop for Tailplane {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Whoever wants the result calls `stop`.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The distribution's memcached with one thread, on the kernel's stack.
+#[derive(Debug)]
+pub struct Memcached {
+    child: Child,
+}
+
+impl Memcached {
+    /// Starts it on the server's core.
+    ///
+    /// # Errors
+    /// It is not installed, or does not listen.
+    pub fn start(lab: &Lab) -> anyhow::Result<Self> {
+        let address = DATAPLANE_KERNEL_ADDRESS.to_string();
+        let port = PORT.to_string();
+        let mut command = Command::new("chrt");
+        command.args([
+            "-f",
+            &REALTIME.to_string(),
+            "taskset",
+            "-c",
+            &SERVER_CPU.to_string(),
+            "memcached",
+            "-u",
+            "root",
+        ]);
+        command
+            .args(["-t", "1", "-c", "16384", "-m", "64", "-U", "0", "-l", &address, "-p", &port]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = spawn_in(lab.dataplane(), command)
+            .context("cannot start memcached (is the package memcached installed?)")?;
+        let mut started = Self { child };
+        started.wait(lab)?;
+        Ok(started)
+    }
+
+    fn wait(&mut self, lab: &Lab) -> anyhow::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("memcached ended at once ({status}): is the package installed?");
+            }
+            let target = std::net::SocketAddr::V4(Self::target());
+            let connected = in_namespace(lab.dataplane(), || {
+                std::net::TcpStream::connect_timeout(&target, Duration::from_millis(100)).is_ok()
+            })?;
+            if connected {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("memcached does not listen on {} after 5 s", Self::target())
+    }
+
+    /// Where it listens.
+    pub fn target() -> SocketAddrV4 {
+        SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT)
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Steers the kernel's receive processing at the server's end to the server's core (RPS), or leaves
+/// it where the sender pays for it. On veth the latter charges the client's core with the server's
+/// TCP work, so a fair comparison looks at both.
+///
+/// # Errors
+/// The kernel has no RPS.
+pub fn steer_receive(lab: &Lab, to_server_core: bool) -> anyhow::Result<()> {
+    let mask = if to_server_core { 1u64 << SERVER_CPU } else { 0 };
+    let script =
+        format!("echo {mask:x} > /sys/class/net/{DATAPLANE_INTERFACE}/queues/rx-0/rps_cpus");
+    // `ip netns exec` mounts the namespace's own /sys.
+    let namespace = lab.dataplane().name();
+    let status = Command::new("ip")
+        .args(["netns", "exec", namespace, "sh", "-c", &script])
+        .status()
+        .context("running ip netns exec")?;
+    if !status.success() {
+        bail!("setting receive packet steering in '{namespace}' failed: {status}");
+    }
+    Ok(())
+}
