@@ -98,7 +98,7 @@ impl<N: Nic> ElasticThread<N> {
             events,
             calls: CallArray::new(config.calls.max(1), segment_bytes),
             rx: Vec::with_capacity(batch),
-            buffers: Vec::with_capacity(8 * batch),
+            buffers: Vec::with_capacity(8 * batch + config.calls + 32),
             ports,
             forwarded: 0,
             config: ElasticConfig { batch, ..config },
@@ -146,11 +146,9 @@ impl<N: Nic> ElasticThread<N> {
         // 4. Batched system calls. The buffers of the batch are taken first: calls may cause events
         // of the next one. They are settled after `recv_done` has been heard.
         let mut buffers = core::mem::take(&mut self.buffers);
-        buffers.extend(self.events.drain());
+        self.events.take_buffers(&mut buffers);
         self.stack.execute(now, &mut self.calls, &mut self.pool, &mut self.events);
-        for (handle, mbuf) in buffers.drain(..) {
-            self.stack.settle(now, handle, mbuf, &mut self.pool, &mut self.events);
-        }
+        self.stack.settle_all(now, &mut buffers, &mut self.pool, &mut self.events);
         self.buffers = buffers;
         // 5. Timers.
         self.stack.run_timers(now, &mut self.pool, &mut self.events);

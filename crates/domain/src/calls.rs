@@ -61,6 +61,9 @@ pub enum CallRecord {
 
 const _: () = assert!(size_of::<CallRecord>() <= 32);
 
+/// Payload bytes that a buffer has room for, behind the room for headers.
+const BUFFER_BYTES: usize = mem::CHUNK_SIZE - mem::TX_HEADROOM;
+
 /// The dataplane's side of the call array.
 #[derive(Debug)]
 pub struct CallArray {
@@ -82,7 +85,7 @@ impl CallArray {
             records: Vec::with_capacity(capacity),
             payloads: Vec::with_capacity(capacity),
             capacity,
-            segment_bytes: segment_bytes.clamp(1, mem::CHUNK_SIZE - mem::TX_HEADROOM),
+            segment_bytes: segment_bytes.clamp(1, BUFFER_BYTES),
             open: None,
         }
     }
@@ -121,9 +124,15 @@ impl CallArray {
         Ok(())
     }
 
-    /// Appends `slices` to the payloads, starting a new buffer unless `append`. On failure what was
-    /// staged is freed again.
-    fn stage(&mut self, pool: &mut Pool, slices: &[&[u8]], append: bool) -> Result<u32, Full> {
+    /// Appends `slices` to the payloads, starting a new buffer unless `append`, with at most
+    /// `buffer_bytes` in one. On failure what was staged is freed again.
+    fn stage(
+        &mut self,
+        pool: &mut Pool,
+        slices: &[&[u8]],
+        append: bool,
+        buffer_bytes: usize,
+    ) -> Result<u32, Full> {
         let before = self.payloads.len();
         // A buffer that is continued is cut back to this length where memory runs out.
         let continued =
@@ -132,8 +141,7 @@ impl CallArray {
         for slice in slices {
             let mut rest = *slice;
             while !rest.is_empty() {
-                let full =
-                    self.payloads.last().is_none_or(|(mbuf, _)| mbuf.len() >= self.segment_bytes);
+                let full = self.payloads.last().is_none_or(|(mbuf, _)| mbuf.len() >= buffer_bytes);
                 if fresh || full {
                     // What is sent leaves memory to receive its acknowledgment in.
                     let spare = pool.allows(Want::Send).then(|| pool.alloc().ok());
@@ -146,7 +154,7 @@ impl CallArray {
                 }
                 if let Some((mbuf, sum)) = self.payloads.last_mut() {
                     let offset = mbuf.len();
-                    let (now, later) = rest.split_at(rest.len().min(self.segment_bytes - offset));
+                    let (now, later) = rest.split_at(rest.len().min(buffer_bytes - offset));
                     if let Ok(room) = mbuf.extend(now.len()) {
                         *sum = sum.add_at(copy_and_sum(now, room), offset);
                     }
@@ -155,6 +163,17 @@ impl CallArray {
             }
         }
         Ok((self.payloads.len() - before) as u32)
+    }
+
+    /// As [`stage`](Self::stage), for what most calls send: one slice that fits one buffer.
+    #[inline]
+    fn stage_one(&mut self, pool: &mut Pool, slice: &[u8]) -> Result<u32, Full> {
+        let spare = if pool.allows(Want::Send) { pool.alloc().ok() } else { None };
+        let mut mbuf = spare.ok_or(Full)?;
+        // It fits, as a buffer of this array holds `segment_bytes`.
+        let sum = mbuf.extend(slice.len()).map_or(Sum::ZERO, |room| copy_and_sum(slice, room));
+        self.payloads.push((mbuf, sum));
+        Ok(1)
     }
 
     #[cold]
@@ -212,7 +231,7 @@ impl<'a> Calls<'a> {
         if let Some((open, index)) = self.array.open
             && open == handle
         {
-            let added = self.array.stage(self.pool, slices, true)?;
+            let added = self.array.stage(self.pool, slices, true, self.array.segment_bytes)?;
             if let Some(CallRecord::Sendv { staged, .. }) = self.array.records.get_mut(index) {
                 staged.count += added;
             }
@@ -222,7 +241,13 @@ impl<'a> Calls<'a> {
             return Err(Full);
         }
         let first = self.array.payloads.len() as u32;
-        let count = self.array.stage(self.pool, slices, false)?;
+        let limit = self.array.segment_bytes;
+        let count = match *slices {
+            [slice] if !slice.is_empty() && slice.len() <= limit => {
+                self.array.stage_one(self.pool, slice)?
+            }
+            _ => self.array.stage(self.pool, slices, false, limit)?,
+        };
         self.array.open = Some((handle, self.array.records.len()));
         self.array.push(CallRecord::Sendv { handle, staged: Staged { first, count } })
     }
@@ -271,7 +296,8 @@ impl<'a> Calls<'a> {
         }
         self.array.open = None;
         let first = self.array.payloads.len() as u32;
-        let count = self.array.stage(self.pool, slices, false)?;
+        // A datagram is not cut where a segment would be: it goes out in one frame or not at all.
+        let count = self.array.stage(self.pool, slices, false, BUFFER_BYTES)?;
         self.array.push(CallRecord::UdpSendv { local_port, peer, staged: Staged { first, count } })
     }
 }

@@ -251,6 +251,14 @@ impl EventArray {
         self.buffers.drain(..)
     }
 
+    /// As [`drain`](Self::drain), without moving the buffers one by one: `buffers`, which is empty,
+    /// changes places with the array's own.
+    pub fn take_buffers(&mut self, buffers: &mut Vec<(Option<Handle>, Mbuf)>) {
+        debug_assert!(buffers.is_empty(), "buffers that nobody settled");
+        self.records.clear();
+        core::mem::swap(&mut self.buffers, buffers);
+    }
+
     /// What the application gets to see. `held` answers for buffers of earlier batches.
     pub fn view<'a>(&'a self, held: &'a dyn Held) -> Events<'a> {
         Events { array: self, held }

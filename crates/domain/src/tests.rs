@@ -66,6 +66,16 @@ fn large_sends_fill_segments_exactly() {
 }
 
 #[test]
+fn datagrams_are_not_cut_where_segments_are() {
+    let (mut pool, mut array) = (pool(), CallArray::new(8, 1448));
+    let mut calls = Calls::new(&mut array, &mut pool);
+    let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 7);
+    calls.udp_sendv(7, peer, &[&[1; 1000], &[2; 472]]).expect("room");
+    let staged = drain(&mut array, &mut pool);
+    assert_eq!(staged.iter().map(Vec::len).collect::<Vec<_>>(), [1472]);
+}
+
+#[test]
 fn exhausted_memory_takes_nothing() {
     let (mut pool, mut array) = (pool(), CallArray::new(8, 100));
     let handle = Handle::new(0, 1, 0);

@@ -19,17 +19,16 @@ pub struct PoolStats {
     pub foreign: u64,
 }
 
-/// What memory is wanted for. Each leaves a part of the pool untouched, the larger the less it helps
-/// to free memory again: were all chunks in segments that wait for an acknowledgment, none would be
-/// left to receive it in.
+/// What memory is wanted for. Received bytes that are kept (ahead of a gap, or until the application
+/// gives them back) and bytes that wait for their acknowledgment have their own parts of a pool, so
+/// that neither can stop the other; an eighth stays free of both, to receive acknowledgments in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
-    /// To keep bytes of the application until they are acknowledged: half stays free.
+    /// To keep bytes of the application until they are acknowledged: what reception has no claim on.
     Send,
-    /// To keep a segment that arrived ahead of a gap: a quarter stays free.
+    /// To keep a segment that arrived ahead of a gap: reception's first quarter of the pool.
     OutOfOrder,
-    /// To keep received bytes until the application gives them back: an eighth stays free, for
-    /// acknowledgments in both directions.
+    /// To keep received bytes that continue a stream: up to three eighths.
     Receive,
 }
 
@@ -39,8 +38,10 @@ pub struct Pool {
     free: Vec<NonNull<u8>>,
     /// Free chunks beyond which a batch goes back to the depot.
     high_water: usize,
-    /// Chunks that this pool may count on: what [`Want`] leaves free are parts of it.
+    /// Chunks that this pool may count on, of which [`Want`] speaks.
     share: usize,
+    /// Received buffers that are kept beyond their batch.
+    kept: usize,
     region: Arc<Region>,
     stats: PoolStats,
 }
@@ -50,8 +51,14 @@ impl Pool {
     pub fn new(region: &Arc<Region>, keep: usize) -> Self {
         let high_water = keep.max(2 * BATCH);
         let free = Vec::with_capacity(high_water + BATCH);
-        let mut pool =
-            Self { free, high_water, share: keep, region: Arc::clone(region), stats: PoolStats::default() };
+        let mut pool = Self {
+            free,
+            high_water,
+            share: keep,
+            kept: 0,
+            region: Arc::clone(region),
+            stats: PoolStats::default(),
+        };
         let want = keep.min(high_water);
         pool.region.depot.with(|depot| {
             let keep_from = depot.len().saturating_sub(want);
@@ -96,12 +103,39 @@ impl Pool {
     /// Whether a chunk may be taken, or kept, for this purpose.
     #[inline]
     pub fn allows(&self, want: Want) -> bool {
+        let eighth = self.share / 8;
         let stays_free = match want {
-            Want::Send => self.share / 2,
-            Want::OutOfOrder => self.share / 4,
-            Want::Receive => self.share / 8,
+            Want::Send => eighth + (3 * eighth).saturating_sub(self.kept),
+            Want::OutOfOrder if self.kept >= 2 * eighth => return false,
+            Want::Receive if self.kept >= 3 * eighth => return false,
+            Want::OutOfOrder | Want::Receive => eighth,
         };
-        self.free.len() > stays_free || self.available() > stays_free
+        self.free.len() > stays_free || self.has_more_than(stays_free)
+    }
+
+    /// Tells that a received buffer is kept beyond its batch.
+    #[inline]
+    pub fn keep(&mut self) {
+        self.kept += 1;
+    }
+
+    /// Tells that a kept buffer is not kept any more, whoever has it now.
+    #[inline]
+    pub fn unkeep(&mut self) {
+        debug_assert!(self.kept > 0, "kept buffers are counted in pairs");
+        self.kept = self.kept.saturating_sub(1);
+    }
+
+    /// Received buffers that are kept.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Counts the depot's chunks too; a depot that is busy has none to offer.
+    #[cold]
+    fn has_more_than(&self, count: usize) -> bool {
+        let depot = self.region.depot.try_with(|depot| depot.len()).unwrap_or(0);
+        self.free.len() + depot > count
     }
 
     /// Gives a chunk back.

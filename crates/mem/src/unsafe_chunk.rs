@@ -346,6 +346,15 @@ impl Retained {
         unsafe { (*header(self.chunk).as_ptr()).meta = meta }
     }
 
+    /// Remembers that the segment was sent, once more, at `now_ns`.
+    #[inline]
+    pub fn mark_sent(&mut self, now_ns: u64) {
+        // SAFETY: as in `set_meta`.
+        let meta = unsafe { &mut (*header(self.chunk).as_ptr()).meta };
+        meta.sent_at_ns = now_ns;
+        meta.transmissions = meta.transmissions.saturating_add(1);
+    }
+
     /// Whether the NIC still holds the last transmission.
     #[inline]
     pub fn is_in_nic(&self) -> bool {
@@ -376,7 +385,8 @@ impl Retained {
     /// # Errors
     /// [`NoRoom`] where the headers do not fit, or where the NIC still holds the last
     /// transmission, so that its bytes must not change; copy the payload to a new mbuf then.
-    #[inline]
+    // Always inlined, so that `write` is compiled for what its caller knows.
+    #[inline(always)]
     pub fn transmit(
         &mut self,
         headers: usize,

@@ -1,7 +1,7 @@
 //! ARP (RFC 826): answers for our address, learns neighbours.
 
 use mem::Mbuf;
-use wire::{ArpOperation, ArpRepr, EthernetView};
+use wire::{ArpOperation, ArpRepr, EthernetView, MacAddr};
 
 use crate::context::Context;
 use crate::neighbors::Neighbor;
@@ -17,6 +17,7 @@ pub(crate) fn arrive(mbuf: Mbuf, ctx: &mut Context<'_>) {
     };
     let ours = ctx.shared.config.address;
     let sender_is_sane = !arp.sender_mac.is_multicast()
+        && arp.sender_mac != MacAddr([0; 6])
         && !arp.sender_ip.is_unspecified()
         && !arp.sender_ip.is_broadcast()
         && !arp.sender_ip.is_multicast()

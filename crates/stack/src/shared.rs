@@ -35,6 +35,22 @@ pub(crate) struct Ticks {
     pub delayed_ack: u16,
     pub time_wait: u32,
     pub fin_wait: u32,
+    pub rto_min: u32,
+    pub rto_max: u32,
+}
+
+impl Ticks {
+    pub fn new(config: &StackConfig) -> Self {
+        let span = |duration| ticks(duration).min(1 << 28) as u32;
+        let half_second = ticks(core::time::Duration::from_millis(500));
+        Self {
+            delayed_ack: ticks(config.delayed_ack).min(half_second) as u16,
+            time_wait: span(config.time_wait),
+            fin_wait: span(config.fin_wait),
+            rto_min: span(config.rto_min),
+            rto_max: span(config.rto_max),
+        }
+    }
 }
 
 /// See the module's comment.
@@ -44,6 +60,8 @@ pub struct Shared {
     /// Link addresses of neighbours.
     pub neighbors: NeighborTable,
     toeplitz: Box<Toeplitz>,
+    /// What our own address contributes to every flow's hash.
+    hash_of_address: u32,
     pub(crate) isn: IsnSecret,
     pub(crate) port_key: [u8; 16],
     pub(crate) timestamp_offset: u32,
@@ -60,19 +78,15 @@ impl Shared {
         let cores = cores.max(1) as usize;
         let home: Vec<AtomicU8> =
             (0..FLOW_GROUPS).map(|group| AtomicU8::new((group % cores) as u8)).collect();
-        let span = |duration| ticks(duration).min(1 << 28) as u32;
-        let half_second = ticks(core::time::Duration::from_millis(500));
+        let toeplitz = Box::new(Toeplitz::new(&secrets.rss_key));
         Self {
             neighbors: NeighborTable::new(secrets.offset.rotate_left(16)),
-            toeplitz: Box::new(Toeplitz::new(&secrets.rss_key)),
+            hash_of_address: toeplitz.destination(config.address),
+            toeplitz,
             isn: IsnSecret::new(secrets.isn_key),
             port_key: secrets.port_key,
             timestamp_offset: secrets.offset,
-            ticks: Ticks {
-                delayed_ack: ticks(config.delayed_ack).min(half_second) as u16,
-                time_wait: span(config.time_wait),
-                fin_wait: span(config.fin_wait),
-            },
+            ticks: Ticks::new(&config),
             window_scale: config.window_scale(),
             home: home.into_boxed_slice(),
             config,
@@ -82,7 +96,7 @@ impl Shared {
     /// The RSS hash of a received packet: `remote` is its source.
     #[inline]
     pub fn flow_hash(&self, remote: Ipv4Addr, remote_port: u16, local_port: u16) -> u32 {
-        self.toeplitz.hash_v4(remote, self.config.address, remote_port, local_port)
+        self.toeplitz.hash_v4_to(self.hash_of_address, remote, remote_port, local_port)
     }
 
     /// The flow group of a hash: its low bits, as NICs index their indirection table.

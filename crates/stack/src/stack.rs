@@ -242,8 +242,13 @@ impl Stack {
             for record in &records {
                 match *record {
                     CallRecord::Sendv { handle, staged: Staged { count, .. } } => {
-                        let payloads = staged.by_ref().take(count as usize);
-                        sendv(groups, handle, payloads, ctx);
+                        if count == 1 {
+                            // Most messages: no loop.
+                            sendv(groups, handle, staged.next().into_iter(), ctx);
+                        } else {
+                            let payloads = staged.by_ref().take(count as usize);
+                            sendv(groups, handle, payloads, ctx);
+                        }
                     }
                     CallRecord::UdpSendv { local_port, peer, staged: Staged { count, .. } } => {
                         udp::send(local_port, peer, staged.by_ref().take(count as usize), ctx);
@@ -276,8 +281,26 @@ impl Stack {
         array.restore(records, payloads);
     }
 
-    /// End of step 4: a buffer of the batch that the application has seen.
-    #[inline]
+    /// End of step 4: the buffers of the batch that the application has seen, each with the connection
+    /// that it belongs to (`None`: a datagram's). They are freed where their bytes were given back.
+    pub fn settle_all(
+        &mut self,
+        now: Instant,
+        buffers: &mut Vec<(Option<Handle>, Mbuf)>,
+        pool: &mut Pool,
+        events: &mut EventArray,
+    ) {
+        with_context!(self, now, pool, events, |ctx, groups| {
+            for (handle, mbuf) in buffers.drain(..) {
+                match handle.and_then(|handle| resolve(groups, handle)) {
+                    Some((group, slot)) => receive::settle(group, slot, mbuf, ctx),
+                    None => ctx.pool.free(mbuf),
+                }
+            }
+        });
+    }
+
+    /// As [`settle_all`](Self::settle_all), for one buffer.
     pub fn settle(
         &mut self,
         now: Instant,

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
@@ -162,6 +162,25 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
+    run_announced(config, region, nics, make_service, || {}, stop)
+}
+
+/// The same, and calls `ready` once, as soon as packets that arrive are no longer lost.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_announced<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    ready: impl Fn() + Sync,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
     let cores = nics.len();
     if !(1..=128).contains(&cores) {
         return Err(RuntimeError::Queues { found: cores });
@@ -171,19 +190,20 @@ where
     let bells: Vec<Bell> = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
     let ports = forwarding_mesh(cores, FORWARD_RING);
     let clock = MonotonicClock::new();
+    let starting = AtomicUsize::new(cores);
     std::thread::scope(|scope| {
         let mut handles = Vec::new();
         for (core, (nic, ports)) in nics.into_iter().zip(ports).enumerate() {
             let (shared, bells, make_service) = (Arc::clone(&shared), &bells, &make_service);
+            let (starting, ready) = (&starting, &ready);
             let body = move || -> Result<(CoreReport, S), RuntimeError> {
                 let _others = EndsWithThis(stop);
                 pin(core, config.cpus.get(core).copied())?;
                 if let Some(priority) = config.realtime {
-                    crate::unsafe_priority::set_realtime(priority)
-                        .map_err(|source| system("setting a real-time priority", source))?;
+                    set_realtime(priority)?;
                 }
                 let pool = Pool::new(region, config.pool_keep);
-                let thread = ElasticThread::new(
+                let mut thread = ElasticThread::new(
                     core as u8,
                     shared,
                     nic,
@@ -192,7 +212,13 @@ where
                     config.elastic,
                     clock.now(),
                 );
-                let service = make_service(core);
+                let mut service = make_service(core);
+                // The first cycle lends the NIC its receive buffers: before, it drops what comes.
+                thread.run_cycle(clock.now(), &mut service);
+                // The last thread knows by this that the others are as far.
+                if starting.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    ready();
+                }
                 Ok(drive(core, thread, service, config.idle, clock, bells, stop))
             };
             let named = std::thread::Builder::new().name(format!("elastic-{core}"));
@@ -237,6 +263,16 @@ impl Drop for EndsWithThis<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Lets the calling thread run before all ordinary ones (`SCHED_FIFO`, priority 1 to 99). A thread
+/// that never sleeps must not stay so: it starves its processor.
+///
+/// # Errors
+/// [`RuntimeError::System`]: without privileges, that they are missing.
+pub fn set_realtime(priority: u8) -> Result<(), RuntimeError> {
+    crate::unsafe_priority::set_realtime(priority)
+        .map_err(|source| system("setting a real-time priority", source))
 }
 
 /// Pins the calling thread, number `core`, to a processor.

@@ -116,7 +116,22 @@ impl Sending {
 
     /// Sends what is kept, gives back what was received, closes: as far as the batch has room.
     /// Answers whether to try again in the next batch.
+    #[inline]
     fn flush(&mut self, batch: u64, calls: &mut Calls<'_>) -> bool {
+        // Nearly always there is nothing but received bytes to give back.
+        if !self.kept.is_empty() || self.closing {
+            return self.flush_kept(batch, calls);
+        }
+        let received = core::mem::take(&mut self.unreturned);
+        if received > 0 && calls.recv_done(self.handle, received).is_err() {
+            self.unreturned = received;
+            return true;
+        }
+        false
+    }
+
+    #[cold]
+    fn flush_kept(&mut self, batch: u64, calls: &mut Calls<'_>) -> bool {
         while !self.kept.is_empty() && self.window > 0 {
             let (front, _) = self.kept.as_slices();
             let count = front.len().min(self.window as usize);
@@ -253,11 +268,14 @@ impl<P: Protocol> Server<P> {
         self.slots[index as usize] = Some(Slot { sending, connection: Some(connection) });
     }
 
-    /// Runs `body` on a connection, then sends and gives back what can be.
+    /// Runs `body` on a connection for which `received` bytes came, then sends and gives back what
+    /// can be.
+    #[inline]
     fn with(
         &mut self,
         cookie: Cookie,
         handle: Handle,
+        received: usize,
         calls: &mut Calls<'_>,
         body: impl FnOnce(&mut P, &mut P::Connection, &mut Output<'_, '_>) -> Flow,
     ) {
@@ -266,6 +284,7 @@ impl<P: Protocol> Server<P> {
         if slot.sending.handle != handle {
             return;
         }
+        slot.sending.unreturned += received;
         let flow = match &mut slot.connection {
             Some(connection) => {
                 let mut output = Output {
@@ -327,12 +346,7 @@ impl<P: Protocol> Server<P> {
     fn event(&mut self, now: Instant, event: Event<'_>, calls: &mut Calls<'_>) {
         match event {
             Event::Recv { handle, cookie, data } => {
-                if let Some(Some(slot)) = self.slots.get_mut(cookie.0 as usize)
-                    && slot.sending.handle == handle
-                {
-                    slot.sending.unreturned += data.len();
-                }
-                self.with(cookie, handle, calls, |protocol, connection, output| {
+                self.with(cookie, handle, data.len(), calls, |protocol, connection, output| {
                     protocol.receive(now, connection, data, output)
                 });
             }
@@ -343,7 +357,7 @@ impl<P: Protocol> Server<P> {
                 {
                     slot.sending.set_window(batch, window);
                     if !slot.sending.kept.is_empty() || slot.sending.unreturned > 0 {
-                        self.with(cookie, handle, calls, |_, _, _| Flow::Continue);
+                        self.with(cookie, handle, 0, calls, |_, _, _| Flow::Continue);
                     }
                 }
             }
@@ -351,7 +365,7 @@ impl<P: Protocol> Server<P> {
                 self.knock(now, handle, Opened { local_port, peer }, window, calls);
             }
             Event::Eof { handle, cookie } => {
-                self.with(cookie, handle, calls, |protocol, connection, output| {
+                self.with(cookie, handle, 0, calls, |protocol, connection, output| {
                     protocol.end(now, connection, output)
                 });
             }
@@ -365,7 +379,7 @@ impl<P: Protocol> Server<P> {
             Event::Failed { call: domain::CallKind::Sendv, handle, cookie, .. } => {
                 // A hole in the stream cannot be mended.
                 self.stats.broken += 1;
-                self.with(cookie, handle, calls, |_, _, _| Flow::Abort);
+                self.with(cookie, handle, 0, calls, |_, _, _| Flow::Abort);
             }
             // A server does not connect, and its other calls fail only on connections that died.
             Event::Connected { .. } | Event::Failed { .. } => {}

@@ -388,7 +388,8 @@ impl TcpRepr {
     ///
     /// # Panics
     /// When `out` has fewer than `header_len()` bytes.
-    #[inline]
+    // Always inlined: a caller that has just built the options knows which branch it takes.
+    #[inline(always)]
     pub fn emit(
         &self,
         out: &mut [u8],

@@ -45,10 +45,28 @@ impl Toeplitz {
     /// The hash of addresses and ports as the receiver's NIC sees them: `src` is the remote end of what is received.
     #[inline]
     pub fn hash_v4(&self, src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16) -> u32 {
+        self.hash_v4_to(self.destination(dst), src, src_port, dst_port)
+    }
+
+    /// What a destination address contributes to the hash: a receiver computes its own once.
+    pub fn destination(&self, dst: Ipv4Addr) -> u32 {
+        let tables = self.tables.iter().skip(4);
+        tables.zip(dst.octets()).fold(0, |hash, (table, byte)| hash ^ table[usize::from(byte)])
+    }
+
+    /// As [`hash_v4`](Self::hash_v4), where `destination` is [`destination`](Self::destination) of the
+    /// receiver's address.
+    #[inline]
+    pub fn hash_v4_to(&self, destination: u32, src: Ipv4Addr, src_port: u16, dst_port: u16) -> u32 {
+        let [a, b, c, d] = src.octets();
         let [e, f] = src_port.to_be_bytes();
         let [g, h] = dst_port.to_be_bytes();
         let t = &self.tables;
-        self.hash_v4_2tuple(src, dst)
+        destination
+            ^ t[0][usize::from(a)]
+            ^ t[1][usize::from(b)]
+            ^ t[2][usize::from(c)]
+            ^ t[3][usize::from(d)]
             ^ t[8][usize::from(e)]
             ^ t[9][usize::from(f)]
             ^ t[10][usize::from(g)]

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod lab;
 pub mod load;
 pub mod run;
+pub mod sim;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,8 @@ pub enum Command {
     Load(load::Args),
     /// The main job, measured: our key-value service beside memcached on the kernel's stack.
     Demo(demo::Args),
+    /// Whole hosts on a virtual clock and a seeded lossy network: one seed replays one run.
+    Sim(sim::Args),
     /// What this machine can and cannot do, and what each missing piece costs.
     Doctor(doctor::Args),
 }
@@ -48,6 +51,7 @@ impl Cli {
             Command::Run(args) => run::run(args),
             Command::Load(args) => load::run(args),
             Command::Demo(args) => demo::run(args),
+            Command::Sim(args) => sim::run_command(args),
             Command::Doctor(args) => doctor::run(args),
         }
     }

@@ -38,7 +38,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     cleanup::first_signal_sets(Arc::clone(&stop)).context("catching signals")?;
     let lab = lab(&config)?;
     let host = Host::open(&config, lab.as_ref())?;
-    announce(&config, &host);
+    let announcement = announcement(&config, &host);
     if let Some(seconds) = args.seconds {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || {
@@ -46,26 +46,33 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
     }
-    let reports = host.run_app(&config, &stop)?;
+    let reports = host.run_app(&config, || print!("{announcement}"), &stop)?;
     summarize(&reports);
     drop(lab);
     Ok(ExitCode::SUCCESS)
 }
 
 /// What is active, so that nobody has to guess.
-fn announce(config: &RunConfig, host: &Host) {
+fn announcement(config: &RunConfig, host: &Host) -> String {
     let (stack, plane) = (&host.runtime.stack, &config.dataplane);
     let idle = match plane.spin_us {
         ..0 => "spins for ever".to_owned(),
         spin => format!("sleeps after {spin} us without work"),
     };
-    println!("{:?} at {}:{}", config.service.app, stack.address, config.service.port());
-    println!("  driver     {}", host.port.description);
-    println!("  threads    {} ({idle}), B = {}", plane.threads, plane.batch);
-    println!("  scheduler  run-to-completion, domain inline");
-    if config.network.interface.is_none() {
-        println!("  try it     tailplane lab exec -- ping -c 3 {}", stack.address);
-    }
+    let try_it = match config.network.interface {
+        None => format!("  try it     tailplane lab exec -- ping -c 3 {}\n", stack.address),
+        Some(_) => String::new(),
+    };
+    format!(
+        "{:?} at {}:{}\n  driver     {}\n  threads    {} ({idle}), B = {}\n  \
+         scheduler  run-to-completion, domain inline\n{try_it}",
+        config.service.app,
+        stack.address,
+        config.service.port(),
+        host.port.description,
+        plane.threads,
+        plane.batch,
+    )
 }
 
 fn summarize(reports: &[CoreReport]) {

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use mem::{HugePages, Pool};
 use nic::af_xdp::{BindMode, blaster, reflector};
+use tailplane::runtime::set_realtime;
 use tailplane::{Clock, Endpoint, MonotonicClock};
 
 use super::measure::{CLIENT_CPU, SERVER_CPU};
+use super::systems::REALTIME;
 use crate::lab::Lab;
 use crate::lab::constants::{
     CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_INTERFACE,
@@ -37,7 +39,7 @@ fn port(lab: &Lab, server: bool) -> anyhow::Result<Port> {
 }
 
 /// Frames per second that a reflector on the server's core returns to a generator on the client's,
-/// over `window` of time.
+/// over `window` of time, which must stay well below a second: both run at real-time priority.
 ///
 /// # Errors
 /// What could not be opened.
@@ -49,6 +51,7 @@ pub fn reflector_rps(lab: &Lab, window: Duration) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let reflecting = scope.spawn(|| -> anyhow::Result<()> {
             super::measure::pin(SERVER_CPU)?;
+            set_realtime(REALTIME)?;
             let mut nic = server.take_queues().pop().context("one queue was opened")?;
             let mut pool = Pool::new(&server.region, 4_096);
             let mut reflector = reflector::Reflector::new(64);
@@ -61,6 +64,7 @@ pub fn reflector_rps(lab: &Lab, window: Duration) -> anyhow::Result<f64> {
         });
         let blasting = scope.spawn(|| -> anyhow::Result<f64> {
             super::measure::pin(CLIENT_CPU)?;
+            set_realtime(REALTIME)?;
             let mut nic = client.take_queues().pop().context("one queue was opened")?;
             let mut pool = Pool::new(&client.region, 4_096);
             let mut blaster = blaster::Blaster::new(blaster::BlasterConfig {

@@ -44,6 +44,22 @@ pub fn page(demo: &Demo) -> anyhow::Result<String> {
             client.unloaded_p99_us
         )?;
     }
+    let mut echo = String::new();
+    for system in &demo.echo.systems {
+        let churn = &system.churn_cycles_per_s;
+        let slowest = churn.iter().copied().fold(f64::INFINITY, f64::min);
+        write!(
+            echo,
+            "<tr><th>{}</th><td>{:.1}</td><td>{:.1}</td><td>{:.0}</td><td>{:.0}</td><td>{:.0}</td><td>{}</td></tr>",
+            escape(&system.name),
+            system.round_trip_p50_us,
+            system.round_trip_p99_us,
+            system.rps_32,
+            system.rps_1000,
+            slowest,
+            system.churn_errors
+        )?;
+    }
     let mut conditions = String::new();
     for (key, value) in &demo.conditions {
         write!(conditions, "<tr><th>{}</th><td class=t>{}</td></tr>", escape(key), escape(value))?;
@@ -58,6 +74,8 @@ pub fn page(demo: &Demo) -> anyhow::Result<String> {
          <table><tr><th>server<th>requests/s at SLO<th>p50 &micro;s<th>p99 &micro;s<th>p99.9 &micro;s<th>unloaded p99 &micro;s</tr>{rows}</table>\
          <h2>A client on kernel sockets, closed loop</h2>\
          <table><tr><th>server<th>requests/s<th>p50 &micro;s<th>p99 &micro;s<th>unloaded p50 &micro;s<th>unloaded p99 &micro;s</tr>{kernel}</table>\
+         <h2>64-byte echo, kernel client, both servers spin</h2>\
+         <table><tr><th>server<th>round trip p50 &micro;s<th>p99 &micro;s<th>messages/s, 32 connections<th>1,000 connections<th>connect-request-close/s, slowest window<th>errors</tr>{echo}</table>\
          <h2>Conditions</h2><table>{conditions}</table></html>\n",
         demo.ratio.throughput_at_slo,
         demo.ratio.unloaded_p99,

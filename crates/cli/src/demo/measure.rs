@@ -1,5 +1,6 @@
 //! The order of the measurements, and what each of them is.
 
+use std::cell::Cell;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
@@ -67,18 +68,20 @@ pub fn pin(cpu: usize) -> anyhow::Result<()> {
 /// # Errors
 /// What could not be set up or measured.
 pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> {
+    let windows = Cell::new(Windows::default());
     let loan = huge_pages::borrow(MEMORY_BYTES);
     let lab = Lab::create(LabConfig::unique("demo")).context("cannot make the demo's lab")?;
     progress("the bound: a bare AF_XDP reflector on the pair");
     let mut rates = Vec::new();
-    for _ in 0..3 {
-        rates.push(reflector_rps(&lab, Duration::from_secs_f64(config.seconds / 10.0))?);
+    for _ in 0..5 {
+        std::thread::sleep(PAUSE);
+        rates.push(reflector_rps(&lab, Duration::from_millis(WINDOW_MAX_MS))?);
     }
     let reflector_rps = rates.iter().copied().fold(0.0, f64::max);
 
     let server = Tailplane::start(&lab)?;
     let driver = server.driver.clone();
-    let measuring = Measuring { config, lab: &lab, others: Vec::new() };
+    let measuring = Measuring { config, lab: &lab, others: Vec::new(), windows: &windows };
     let tailplane = measuring.system("tailplane", Tailplane::target(), progress)?;
     let tailplane_kernel = measuring.kernel_client(Tailplane::target(), progress)?;
     server.stop()?;
@@ -91,7 +94,8 @@ pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> 
             continue;
         }
         let server = Memcached::start(&lab)?;
-        let measuring = Measuring { config, lab: &lab, others: vec![server.pid()] };
+        let measuring =
+            Measuring { config, lab: &lab, others: vec![server.pid()], windows: &windows };
         let measured = measuring.system(name, Memcached::target(), progress)?;
         let kernel = measuring.kernel_client(Memcached::target(), progress)?;
         let better = memcached.as_ref().is_none_or(|best: &System| {
@@ -134,6 +138,8 @@ pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> 
         "window",
         format!("at most {WINDOW_MAX_MS} ms; repeated where others used over 5 % of a core"),
     );
+    let Windows { measured, disturbed } = windows.get();
+    say("disturbed windows", format!("{disturbed} of {measured}"));
     say("seed", config.seed.to_string());
     say("seconds per system", config.seconds.to_string());
     say("kernel congestion control", "cubic".into());
@@ -165,6 +171,14 @@ struct Measuring<'a> {
     lab: &'a Lab,
     /// Processes of ours whose time is not foreign.
     others: Vec<u32>,
+    windows: &'a Cell<Windows>,
+}
+
+/// How many windows were measured, and how many of them others disturbed to the last try.
+#[derive(Clone, Copy, Default)]
+struct Windows {
+    measured: u32,
+    disturbed: u32,
 }
 
 impl Measuring<'_> {
@@ -193,7 +207,12 @@ impl Measuring<'_> {
             let before = Usage::now(&self.others);
             let mut report = client.run(load, target)?;
             let foreign = before.foreign_since(&self.others);
-            if foreign <= FOREIGN_LIMIT || tries == RETRIES {
+            let quiet = foreign <= FOREIGN_LIMIT;
+            if quiet || tries == RETRIES {
+                let mut windows = self.windows.get();
+                windows.measured += 1;
+                windows.disturbed += !quiet as u32;
+                self.windows.set(windows);
                 let foreign = format!("{:.1} % of one core", foreign * 100.0);
                 report.conditions.more.insert("foreign use".into(), foreign);
                 return Ok(report);

@@ -90,7 +90,7 @@ pub struct Ratio {
 /// The bare reflector.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Bound {
-    /// Frames per second, best of three windows.
+    /// Frames per second, best of five windows.
     pub reflector_rps: f64,
     /// Our throughput at the objective over that. Above 1 where requests share frames.
     pub fraction: f64,

@@ -60,7 +60,7 @@ impl Tailplane {
         let flag = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("demo-server".into())
-            .spawn(move || host.run_app(&config, &flag))
+            .spawn(move || host.run_app(&config, || {}, &flag))
             .context("starting the service's thread")?;
         Ok(Self { stop, thread: Some(thread), driver })
     }

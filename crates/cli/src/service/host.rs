@@ -102,34 +102,42 @@ impl Host {
         Ok(Self { port, runtime })
     }
 
-    /// Runs services on all threads until `stop` is set.
+    /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.
     ///
     /// # Errors
     /// What the runtime could not do.
     pub fn run<S: Service + Send>(
         mut self,
         make_service: impl Fn(usize) -> S + Sync,
+        ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
         let queues = self.port.take_queues();
-        Ok(runtime::run(&self.runtime, &self.port.region, queues, make_service, stop)?)
+        let region = &self.port.region;
+        Ok(runtime::run_announced(&self.runtime, region, queues, make_service, ready, stop)?)
     }
 
-    /// Runs the built-in service that the configuration names until `stop` is set.
+    /// Runs the built-in service that the configuration names until `stop` is set. Calls `ready`
+    /// once it serves.
     ///
     /// # Errors
     /// What the service or the runtime could not do.
-    pub fn run_app(self, config: &RunConfig, stop: &AtomicBool) -> anyhow::Result<Vec<CoreReport>> {
+    pub fn run_app(
+        self,
+        config: &RunConfig,
+        ready: impl Fn() + Sync,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Vec<CoreReport>> {
         fn reports<S>(ran: Vec<(CoreReport, S)>) -> Vec<CoreReport> {
             ran.into_iter().map(|(report, _)| report).collect()
         }
         match config.service.app {
-            App::Echo => self.run(|_| Server::new(Echo), stop).map(reports),
+            App::Echo => self.run(|_| Server::new(Echo), ready, stop).map(reports),
             App::Kv => {
                 let store = store(config)?;
                 let origin = wall_time()?;
                 let make = |_| Server::new(KvProtocol::new(Arc::clone(&store), origin));
-                self.run(make, stop).map(reports)
+                self.run(make, ready, stop).map(reports)
             }
         }
     }

@@ -1,7 +1,5 @@
 //! The acknowledgment field (RFC 9293 §3.10.7.4, fifth).
 
-use core::time::Duration;
-
 use clock::Instant;
 use domain::{EventRecord, Handle};
 use wire::{SeqNumber, Sum, TcpFlags};
@@ -102,8 +100,7 @@ fn advance(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Contex
     conn.snd_una = segment.ack;
     let (controls, sample) = release_acked(conn, ctx);
     if let Some(sent_at) = sample {
-        let round_trip = ctx.now.since(sent_at);
-        rtt::sample(conn, round_trip.max(Duration::from_micros(1)));
+        rtt::sample(conn, ctx.now.as_nanos().saturating_sub(sent_at.as_nanos()) / 1000);
     } else if !conn.flags.has(Flags::RECOVERY) {
         // Karn: no sample, but the peer answers, so the next time-out counts from the start.
         conn.backoff = 0;
@@ -174,12 +171,13 @@ fn window_opened(group: &mut FlowGroup, slot: u32, bytes: u32, ctx: &mut Context
     if conn.flags.has(Flags::UNSENT.and(Flags::TIMEOUT_RECOVERY)) {
         output::pump(group, slot, ctx);
     }
+    let index = group.index;
     let conn = group.slots.hot(slot);
     let telling = conn.flags.has(Flags::ACCEPTED) && conn.state.may_send();
     if telling && (bytes > 0 || grew) {
         let (cookie, window) = (conn.cookie, conn.credit());
-        let handle = Handle::new(group.index, slot, conn.generation);
+        let handle = Handle::new(index, slot, conn.generation);
         ctx.event(EventRecord::Sent { handle, cookie, bytes, window });
     }
-    output::mark_pending(group, slot, ctx);
+    output::note_pending(conn, index, slot, ctx);
 }

@@ -78,6 +78,8 @@ fn closing_states(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bo
             enter_time_wait(group, slot, ctx);
             false
         }
+        // What the application has not been told of comes before the end: see `delivered`.
+        State::LastAck if conn.flags.has(Flags::UNDELIVERED) => true,
         State::LastAck => {
             die(group, slot, Some(DeadReason::Closed), ctx);
             false
@@ -116,13 +118,15 @@ pub(crate) fn peer_finished(group: &mut FlowGroup, slot: u32, ctx: &mut Context<
 
 /// TIME-WAIT: the application is told that the connection ended, late segments are still answered.
 fn enter_time_wait(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    // Whatever the application still holds stays readable until it has seen this batch: buffers of
-    // the batch are settled against a stale handle and freed then.
-    tell_dead(group, slot, DeadReason::Closed, ctx);
-    group.release_buffers(slot, ctx);
+    let (conn, cold) = group.slots.both(slot);
+    if conn.flags.has(Flags::UNDELIVERED) {
+        cold.dead_untold = true;
+    } else {
+        tell_end(group, slot, ctx);
+    }
     let conn = group.slots.hot(slot);
     conn.state = State::TimeWait;
-    conn.flags.clear(Flags::HELD.and(Flags::UNDELIVERED).and(Flags::OUT_OF_ORDER));
+    conn.flags.clear(Flags::OUT_OF_ORDER);
     conn.flags.clear(Flags::UNSENT.and(Flags::FIN_WANTED).and(Flags::PERSIST));
     let generation = conn.generation;
     restart_time_wait(conn, ctx);
@@ -132,13 +136,40 @@ fn enter_time_wait(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     limit_time_wait(group, ctx);
 }
 
+/// The application hears that the connection ended in order, and what it held is freed.
+fn tell_end(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    // Whatever the application still holds stays readable until it has seen this batch: buffers of
+    // the batch are settled against a stale handle and freed then.
+    tell_dead(group, slot, DeadReason::Closed, ctx);
+    group.release_buffers(slot, ctx);
+    let conn = group.slots.hot(slot);
+    conn.flags.clear(Flags::HELD.and(Flags::UNDELIVERED));
+}
+
+/// The application has been told of all that came. Where the connection has ended meanwhile, it
+/// hears of that now.
+pub(crate) fn delivered(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let (conn, cold) = group.slots.both(slot);
+    if core::mem::take(&mut cold.dead_untold) {
+        tell_end(group, slot, ctx);
+    } else if conn.state == State::LastAck && fin_acknowledged(conn) {
+        die(group, slot, Some(DeadReason::Closed), ctx);
+    }
+}
+
+/// Whether TIME-WAIT must go on, since the application has not been told of the end.
+pub(crate) fn is_untold(group: &mut FlowGroup, slot: u32) -> bool {
+    group.slots.both(slot).1.dead_untold
+}
+
 /// Ends the oldest of this group's TIME-WAIT connections where the core has too many.
 fn limit_time_wait(group: &mut FlowGroup, ctx: &mut Context<'_>) {
     // Entries of connections that ended by themselves are dropped on the way.
     while let Some(&(slot, generation)) = group.time_wait.front() {
         let conn = group.slots.hot(slot);
         let current = conn.generation == generation && conn.state == State::TimeWait;
-        if current && ctx.census.time_wait <= ctx.shared.config.max_time_wait {
+        let full = ctx.census.time_wait > ctx.shared.config.max_time_wait;
+        if current && (!full || is_untold(group, slot)) {
             return;
         }
         group.time_wait.pop_front();
@@ -149,7 +180,7 @@ fn limit_time_wait(group: &mut FlowGroup, ctx: &mut Context<'_>) {
     }
 }
 
-fn restart_time_wait(conn: &mut Conn, ctx: &Context<'_>) {
+pub(crate) fn restart_time_wait(conn: &mut Conn, ctx: &Context<'_>) {
     conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.time_wait);
     conn.flags.set(Flags::RTX_ARMED);
 }
@@ -176,11 +207,14 @@ pub(crate) fn time_wait(
         _ => false,
     };
     let is_syn = segment.flags.contains(TcpFlags::SYN) && !segment.flags.contains(TcpFlags::ACK);
-    if is_syn && (newer_stamp || segment.seq.after(conn.rcv_nxt)) {
+    let newer = newer_stamp || segment.seq.after(conn.rcv_nxt);
+    if is_syn && newer && !is_untold(group, slot) {
+        let conn = group.slots.hot(slot);
         let before = conn.snd_nxt;
         group.destroy(slot, ctx);
         return listen::arrive(group, segment, Some(before), ctx);
     }
+    let conn = group.slots.hot(slot);
     // A bare acknowledgment in sequence asks for nothing: two ends in TIME-WAIT that answered it
     // would go on for ever.
     if segment.sequence_len() == 0 && segment.seq == conn.rcv_nxt {
@@ -199,9 +233,13 @@ fn tell_dead(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &mut Con
     let (conn, cold) = group.slots.both(slot);
     let handle = Handle::new(index, slot, conn.generation);
     let cookie = conn.cookie;
-    // What came before the end is told before the end.
-    if conn.flags.has(Flags::ACCEPTED) && conn.flags.has(Flags::UNDELIVERED) {
+    // What came before a reset is told before it, as far as there is room.
+    if conn.flags.has(Flags::ACCEPTED)
+        && conn.flags.has(Flags::UNDELIVERED)
+        && ctx.out.late_events.is_empty()
+    {
         while let Some(mbuf) = cold.undelivered.pop() {
+            ctx.pool.unkeep();
             if let Err(mbuf) = ctx.events.push_recv(handle, cookie, mbuf) {
                 ctx.pool.free(mbuf);
             }

@@ -248,6 +248,9 @@ pub struct Cold {
     pub iss: SeqNumber,
     /// The peer's FIN came and the application has not been told.
     pub eof_untold: bool,
+    /// The connection has ended in order, and the application is told behind what it has not been
+    /// told before.
+    pub dead_untold: bool,
     /// Buffers that the application has and has not given back, oldest first.
     pub(crate) held: MbufQueue,
     /// In-order bytes that the application has not been told of.

@@ -204,6 +204,7 @@ impl FlowGroup {
             ctx.pool.release(segment);
         }
         while let Some(mbuf) = cold.held.pop().or_else(|| cold.undelivered.pop()) {
+            ctx.pool.unkeep();
             ctx.pool.free(mbuf);
         }
         if let Some(mut reassembly) = cold.reassembly.take() {

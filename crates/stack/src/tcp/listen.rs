@@ -42,7 +42,7 @@ pub(crate) fn arrive(
         ctx.stats.tcp_syn_dropped += 1;
         return;
     }
-    let spare = ctx.pool.allows(Want::Receive).then(|| ctx.pool.alloc().ok());
+    let spare = ctx.pool.allows(Want::OutOfOrder).then(|| ctx.pool.alloc().ok());
     let Some(mbuf) = spare.flatten() else {
         ctx.stats.tcp_syn_dropped += 1;
         return;

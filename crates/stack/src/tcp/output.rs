@@ -1,6 +1,6 @@
 //! Sending: segments with headers written in place, acknowledgments, window updates.
 
-use mem::{Mbuf, Retained, TxMeta};
+use mem::{Mbuf, Retained, TxMeta, Want};
 use wire::{
     EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol, SeqNumber, Sum, TcpFlags,
     TcpOptions, TcpRepr, Timestamp,
@@ -77,8 +77,9 @@ struct Segment {
     window: u16,
 }
 
-/// Writes Ethernet, IPv4 and TCP headers into all of `out`.
-#[inline]
+/// Writes Ethernet, IPv4 and TCP headers into all of `out`. Inlined where the options are known, so
+/// that nothing asks for them.
+#[inline(always)]
 fn write_headers(out: &mut [u8], conn: &Conn, segment: &Segment, shared: &Shared, to: MacAddr) {
     let (src, dst) = (shared.config.address, Ipv4Addr::from_bits(conn.remote_ip));
     let (link, rest) = out.split_at_mut(EthernetRepr::HEADER_LEN);
@@ -170,50 +171,43 @@ fn transmit(
     if !ctx.can_send() {
         return Err(mem::Exhausted);
     }
-    let mut meta = retained.meta();
+    let meta = retained.meta();
     let destination = Ipv4Addr::from_bits(conn.remote_ip);
     let mut flags = TcpFlags(meta.flags);
     if !(flags.contains(TcpFlags::SYN) && conn.flags.has(Flags::ACTIVE)) {
         flags = flags.union(TcpFlags::ACK);
     }
-    let again = meta.transmissions > 0;
-    meta.sent_at_ns = ctx.now.as_nanos();
-    meta.transmissions = meta.transmissions.saturating_add(1);
+    let payload_sum = Sum::ZERO.add_u16(meta.payload_sum);
+    let (seq, payload_len) = (SeqNumber(meta.seq), retained.payload().len());
     let link = ctx.resolve(destination);
-    let mac = link.unwrap_or(MacAddr([0; 6]));
-    let (options, window) = options_and_window(conn, cold, flags, ctx);
-    let segment = Segment {
-        seq: SeqNumber(meta.seq),
-        flags,
-        payload_len: retained.payload().len(),
-        payload_sum: Sum::ZERO.add_u16(meta.payload_sum),
-        options,
-        window,
-    };
-    let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
-    let shared = ctx.shared;
-    if link.is_none() {
-        let copy = copy_for_transmission(conn, retained, &segment, headers, mac, ctx)?;
-        ctx.wait_for_link(destination, copy);
-    } else {
+    if let Some(mac) = link
+        && conn.flags.has(Flags::TIMESTAMPS)
+        && !flags.contains(TcpFlags::SYN)
+        && !retained.is_in_nic()
+    {
+        // Nearly every segment. That its only option is the timestamp is known to the compiler here.
+        let window = announce_window(conn, cold, ctx.shared);
+        let timestamp = Timestamp { value: timestamp_now(ctx), echo: conn.ts_recent };
+        let options = TcpOptions::with_timestamp(timestamp);
+        let segment = Segment { seq, flags, payload_len, payload_sum, options, window };
+        let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + TIMESTAMP_BYTES;
+        let shared = ctx.shared;
         let write = |out: &mut [u8], _: &[u8]| write_headers(out, conn, &segment, shared, mac);
-        let frame = match retained.transmit(headers, write) {
-            Ok(frame) => frame,
-            // The device still reads the earlier transmission.
-            Err(mem::NoRoom) => {
-                copy_for_transmission(conn, retained, &segment, headers, mac, ctx)?.into_tx()
-            }
-        };
+        let frame = retained.transmit(headers, write).map_err(|mem::NoRoom| mem::Exhausted)?;
         ctx.out.frames.push_back(frame);
+    } else {
+        let (options, window) = options_and_window(conn, cold, flags, ctx);
+        let segment = Segment { seq, flags, payload_len, payload_sum, options, window };
+        transmit_unusual(conn, retained, &segment, link, ctx)?;
     }
     acknowledged(conn);
     ctx.stats.tcp_segments_out += 1;
-    if again {
+    if meta.transmissions > 0 {
         ctx.stats.tcp_retransmissions += 1;
     } else {
         ctx.stats.tcp_bytes_out += meta.len as u64;
     }
-    retained.set_meta(meta);
+    retained.mark_sent(ctx.now.as_nanos());
     if conn.flags.has(Flags::PERSIST) {
         // The timer ran for probes of a closed window; from here on it is for this segment.
         conn.flags.clear(Flags::PERSIST.and(Flags::RTX_ARMED));
@@ -221,6 +215,37 @@ fn transmit(
     }
     if !conn.flags.has(Flags::RTX_ARMED) {
         arm_retransmission(conn, ctx);
+    }
+    Ok(())
+}
+
+/// A segment with other options, or of which the device still reads the earlier transmission, or
+/// whose peer's link address is not known.
+#[cold]
+fn transmit_unusual(
+    conn: &Conn,
+    retained: &mut Retained,
+    segment: &Segment,
+    link: Option<MacAddr>,
+    ctx: &mut Context<'_>,
+) -> Result<(), mem::Exhausted> {
+    let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
+    match link {
+        Some(mac) if !retained.is_in_nic() => {
+            let shared = ctx.shared;
+            let write = |out: &mut [u8], _: &[u8]| write_headers(out, conn, segment, shared, mac);
+            let frame = retained.transmit(headers, write).map_err(|mem::NoRoom| mem::Exhausted)?;
+            ctx.out.frames.push_back(frame);
+        }
+        Some(mac) => {
+            let copy = copy_for_transmission(conn, retained, segment, headers, mac, ctx)?;
+            ctx.out.frames.push_back(copy.into_tx());
+        }
+        None => {
+            let nobody = MacAddr([0; 6]);
+            let copy = copy_for_transmission(conn, retained, segment, headers, nobody, ctx)?;
+            ctx.wait_for_link(Ipv4Addr::from_bits(conn.remote_ip), copy);
+        }
     }
     Ok(())
 }
@@ -249,7 +274,7 @@ fn copy_for_transmission(
 /// Starts the retransmission timer afresh (RFC 6298 §5.1).
 #[inline]
 pub(crate) fn arm_retransmission(conn: &mut Conn, ctx: &Context<'_>) {
-    conn.rtx_at = (ctx.tick as u32).wrapping_add(rto_ticks(conn, &ctx.shared.config));
+    conn.rtx_at = (ctx.tick as u32).wrapping_add(rto_ticks(conn, &ctx.shared.ticks));
     conn.flags.set(Flags::RTX_ARMED);
 }
 
@@ -270,6 +295,7 @@ pub(crate) fn enqueue(
     sum: Sum,
     ctx: &mut Context<'_>,
 ) {
+    let index = group.index;
     let (conn, cold) = group.slots.both(slot);
     let meta = TxMeta {
         sent_at_ns: 0,
@@ -290,7 +316,7 @@ pub(crate) fn enqueue(
         cold.unsent.push(retained);
         conn.flags.set(Flags::UNSENT);
     }
-    mark_pending(group, slot, ctx);
+    note_pending(conn, index, slot, ctx);
 }
 
 /// As [`enqueue`], for a buffer that is longer than the peer's segments: it is cut when it is sent,
@@ -321,10 +347,15 @@ pub(crate) fn enqueue_long(
 /// Has the connection looked at in step 6.
 #[inline]
 pub(crate) fn mark_pending(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    let conn = group.slots.hot(slot);
+    note_pending(group.slots.hot(slot), group.index, slot, ctx);
+}
+
+/// As [`mark_pending`], where the connection is at hand.
+#[inline]
+pub(crate) fn note_pending(conn: &mut Conn, group: u16, slot: u32, ctx: &mut Context<'_>) {
     if !conn.flags.has(Flags::PENDING) {
         conn.flags.set(Flags::PENDING);
-        ctx.out.pending.push_back((group.index, slot));
+        ctx.out.pending.push_back((group, slot));
     }
 }
 
@@ -373,7 +404,8 @@ fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
         let long = meta.len > conn.mss && (conn.mss as u32 <= room || conn.flight() == 0);
         if len > room || long {
             let cut = room.min(meta.len.min(conn.mss) as u32) as u16;
-            let waits = conn.flight() > 0 && !long;
+            // Pieces take memory of their own: with some on their way, as much as others may.
+            let waits = conn.flight() > 0 && !(long && ctx.pool.allows(Want::Send));
             if waits || cut == 0 || split_front(cold, cut, ctx).is_err() {
                 return;
             }
@@ -509,19 +541,20 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     if conn.flags.has(Flags::UNSENT) && waits_for_the_device(conn, cold) {
         pump(group, slot, ctx);
     }
+    let index = group.index;
     let (conn, cold) = group.slots.both(slot);
     if conn.flags.has(Flags::ACK_NOW) {
         let seq = conn.snd_nxt;
         if send_bare(conn, cold, seq, TcpFlags::ACK, ctx).is_ok() {
             ctx.stats.tcp_pure_acks_out += 1;
         } else {
-            mark_pending(group, slot, ctx);
+            note_pending(conn, index, slot, ctx);
         }
     } else if conn.flags.has(Flags::ACK_DUE) && !conn.flags.has(Flags::ACK_ARMED) {
         conn.ack_at = (ctx.tick as u16).wrapping_add(ctx.shared.ticks.delayed_ack);
         conn.flags.set(Flags::ACK_ARMED);
     }
-    probe_if_stuck(group.slots.hot(slot), ctx);
+    probe_if_stuck(conn, ctx);
     group.schedule(slot, ctx);
 }
 

@@ -26,7 +26,8 @@ impl Reassembly {
         self.segments.is_empty() && self.fin.is_none()
     }
 
-    /// Keeps the part of a segment that is not there yet.
+    /// Keeps the part of a segment that is not there yet. The caller counts it (`Pool::keep`) where
+    /// it is kept.
     ///
     /// # Errors
     /// The buffer comes back where nothing of it is kept: all there, or no room.
@@ -66,6 +67,7 @@ impl Reassembly {
                 return None;
             }
             let (_, mut mbuf) = self.segments.remove(0);
+            pool.unkeep();
             mbuf.advance(old as usize);
             if !mbuf.is_empty() {
                 return Some(mbuf);
@@ -78,6 +80,7 @@ impl Reassembly {
     /// Frees everything.
     pub fn clear(&mut self, pool: &mut Pool) {
         for (_, mbuf) in self.segments.drain(..) {
+            pool.unkeep();
             pool.free(mbuf);
         }
         self.fin = None;
@@ -112,8 +115,9 @@ mod tests {
                 let mut mbuf = pool.alloc().expect("a chunk");
                 let bytes: Vec<u8> = (offset..offset + len).map(byte_at).collect();
                 mbuf.append(&bytes).expect("fits");
-                if let Err(mbuf) = reassembly.insert(SeqNumber(start) + offset, mbuf) {
-                    pool.free(mbuf);
+                match reassembly.insert(SeqNumber(start) + offset, mbuf) {
+                    Ok(()) => pool.keep(),
+                    Err(mbuf) => pool.free(mbuf),
                 }
                 have[offset as usize..(offset + len) as usize].fill(true);
                 while let Some(mbuf) = reassembly.next(rcv_nxt, &mut pool) {
@@ -139,8 +143,9 @@ mod tests {
             mbuf.append(b"x").expect("fits");
             let kept = reassembly.insert(SeqNumber(number * 2 + 1), mbuf);
             assert_eq!(kept.is_ok(), number < MAX_SEGMENTS as u32);
-            if let Err(mbuf) = kept {
-                pool.free(mbuf);
+            match kept {
+                Ok(()) => pool.keep(),
+                Err(mbuf) => pool.free(mbuf),
             }
         }
         reassembly.clear(&mut pool);

@@ -129,6 +129,7 @@ fn keep_undelivered(
     cold.undelivered_bytes += mbuf.len() as u32;
     cold.held_buffers += 1;
     cold.undelivered.push(mbuf);
+    ctx.pool.keep();
     if !conn.flags.has(Flags::UNDELIVERED) {
         conn.flags.set(Flags::UNDELIVERED);
         ctx.out.undelivered.push_back((group, slot));
@@ -149,7 +150,10 @@ fn out_of_order(
         reassembly.fin = Some(seq + mbuf.len() as u32);
     }
     match reassembly.insert(seq, mbuf) {
-        Ok(()) => ctx.stats.tcp_out_of_order += 1,
+        Ok(()) => {
+            ctx.pool.keep();
+            ctx.stats.tcp_out_of_order += 1;
+        }
         Err(mbuf) => {
             ctx.stats.tcp_dropped_segments += !mbuf.is_empty() as u64;
             ctx.pool.free(mbuf);
@@ -192,6 +196,7 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     while ctx.events.room() > EVENT_RESERVE
         && let Some(mbuf) = cold.undelivered.pop()
     {
+        ctx.pool.unkeep();
         let len = mbuf.len() as u32;
         // There is room: it was just asked for.
         match ctx.events.push_recv(handle, conn.cookie, mbuf) {
@@ -210,6 +215,7 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         let cookie = conn.cookie;
         ctx.event(EventRecord::Eof { handle, cookie });
     }
+    close::delivered(group, slot, ctx);
 }
 
 /// The application has seen the batch that `mbuf` was part of: the buffer is free if its bytes were
@@ -223,6 +229,7 @@ pub(crate) fn settle(group: &mut FlowGroup, slot: u32, mbuf: Mbuf, ctx: &mut Con
     cold.held_bytes += mbuf.len() as u32;
     cold.held_buffers += 1;
     cold.held.push(mbuf);
+    ctx.pool.keep();
     conn.flags.set(Flags::HELD);
     trim_held(conn, cold, ctx);
 }
@@ -235,6 +242,7 @@ pub(crate) fn trim_held(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>)
             return;
         }
         if let Some(mbuf) = cold.held.pop() {
+            ctx.pool.unkeep();
             ctx.pool.free(mbuf);
         }
         cold.held_bytes -= front;

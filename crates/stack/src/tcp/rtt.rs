@@ -1,20 +1,20 @@
 //! Round-trip time and the retransmission time-out (RFC 6298).
 
-use core::time::Duration;
-
 use super::conn::Conn;
-use crate::config::StackConfig;
-use crate::wheel::{TICK_SHIFT, ticks};
+use crate::shared::Ticks;
+use crate::wheel::TICK_SHIFT;
 
 /// Until a sample is had (RFC 6298 §2.1).
-const INITIAL_RTO: Duration = Duration::from_secs(1);
+const INITIAL_RTO_US: u64 = 1_000_000;
 /// Clock granularity G in us: the wheel's tick.
 const GRANULARITY_US: u32 = (1 << TICK_SHIFT) / 1000 + 1;
 
 /// Takes a sample of the round-trip time (RFC 6298 §2.2 and §2.3; alpha 1/8, beta 1/4). A new
-/// sample ends the back-off.
-pub(crate) fn sample(conn: &mut Conn, rtt: Duration) {
-    let rtt_us = rtt.as_micros().clamp(1, 1 << 27) as u32;
+/// sample ends the back-off. In whole microseconds: this runs for every acknowledgment, and so does
+/// the time-out below, hence no `Duration`, which would divide.
+#[inline]
+pub(crate) fn sample(conn: &mut Conn, rtt_us: u64) {
+    let rtt_us = rtt_us.clamp(1, 1 << 27) as u32;
     if conn.srtt_8us == 0 {
         conn.srtt_8us = rtt_us * 8;
         conn.rttvar_4us = rtt_us * 2;
@@ -27,21 +27,23 @@ pub(crate) fn sample(conn: &mut Conn, rtt: Duration) {
 }
 
 /// The time-out in ticks, back-off included (RFC 6298 §2.3 to §2.5, §5.5).
-pub(crate) fn rto_ticks(conn: &Conn, config: &StackConfig) -> u32 {
-    let base = if conn.srtt_8us == 0 {
-        INITIAL_RTO
+#[inline]
+pub(crate) fn rto_ticks(conn: &Conn, bounds: &Ticks) -> u32 {
+    let base_us = if conn.srtt_8us == 0 {
+        INITIAL_RTO_US
     } else {
-        let variation = conn.rttvar_4us.max(GRANULARITY_US);
-        Duration::from_micros(conn.srtt_8us as u64 / 8 + variation as u64)
+        conn.srtt_8us as u64 / 8 + conn.rttvar_4us.max(GRANULARITY_US) as u64
     };
-    let base = base.max(config.rto_min);
-    let backed_off = base.saturating_mul(1 << conn.backoff.min(20)).min(config.rto_max);
-    ticks(backed_off).min(1 << 28) as u32
+    let base = (base_us * 1000).div_ceil(1 << TICK_SHIFT).max(bounds.rto_min as u64);
+    (base << conn.backoff.min(20)).min(bounds.rto_max as u64) as u32
 }
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
+    use crate::config::StackConfig;
     use wire::{Ipv4Addr, MacAddr};
 
     fn config() -> StackConfig {
@@ -51,7 +53,7 @@ mod tests {
     }
 
     fn rto(conn: &Conn) -> Duration {
-        Duration::from_nanos((rto_ticks(conn, &config()) as u64) << TICK_SHIFT)
+        Duration::from_nanos((rto_ticks(conn, &Ticks::new(&config())) as u64) << TICK_SHIFT)
     }
 
     fn near(found: Duration, expected: Duration) -> bool {
@@ -61,12 +63,12 @@ mod tests {
     #[test]
     fn follows_the_rfc_step_by_step() {
         let mut conn = Conn::default();
-        assert!(near(rto(&conn), INITIAL_RTO));
+        assert!(near(rto(&conn), Duration::from_micros(INITIAL_RTO_US)));
         // First sample R: SRTT = R, RTTVAR = R/2, RTO = R + 4 RTTVAR = 3 R.
-        sample(&mut conn, Duration::from_millis(100));
+        sample(&mut conn, 100_000);
         assert!(near(rto(&conn), Duration::from_millis(300)), "{:?}", rto(&conn));
         // RTTVAR = 3/4 50 + 1/4 |100 - 200| = 62.5, SRTT = 7/8 100 + 1/8 200 = 112.5.
-        sample(&mut conn, Duration::from_millis(200));
+        sample(&mut conn, 200_000);
         assert!(near(rto(&conn), Duration::from_micros(362_500)), "{:?}", rto(&conn));
     }
 
@@ -76,7 +78,7 @@ mod tests {
         assert!(near(rto(&conn), Duration::from_secs(8)));
         conn.backoff = 200;
         assert!(near(rto(&conn), config().rto_max));
-        sample(&mut conn, Duration::from_millis(1));
+        sample(&mut conn, 1_000);
         assert!(rto(&conn) < Duration::from_millis(4));
     }
 }

@@ -155,8 +155,10 @@ fn syn_received(
     }
     let opens = segment.flags.contains(TcpFlags::ACK)
         && !segment.flags.intersects(TcpFlags::RST.union(TcpFlags::SYN))
-        && segment.seq.after_eq(conn.rcv_nxt)
-        && segment.seq.before_eq(conn.rcv_adv);
+        && !is_old(conn, segment)
+        && acceptable(conn, segment);
+    // What does not open must not come to its ACK below either: with our SYN acknowledged no timer
+    // would run for the connection any more.
     if !opens {
         return synchronized(group, slot, segment, mbuf, ctx);
     }
@@ -187,12 +189,7 @@ fn synchronized(
 ) {
     let conn = group.slots.hot(slot);
     let reset = segment.flags.contains(TcpFlags::RST);
-    // PAWS (RFC 7323 §5.3 R1) comes before the test of the sequence number.
-    let old = conn.flags.has(Flags::TIMESTAMPS)
-        && segment
-            .timestamp
-            .is_some_and(|stamp| (stamp.value.wrapping_sub(conn.ts_recent) as i32) < 0);
-    if (old && !reset) || !acceptable(conn, segment) {
+    if (is_old(conn, segment) && !reset) || !acceptable(conn, segment) {
         ctx.stats.tcp_unacceptable += 1;
         if !reset {
             conn.flags.set(Flags::ACK_NOW);
@@ -230,6 +227,15 @@ fn synchronized(
         return ctx.pool.free(mbuf);
     }
     receive::data(group, slot, segment, mbuf, ctx);
+}
+
+/// PAWS (RFC 7323 §5.3 R1), which comes before the test of the sequence number.
+#[inline]
+fn is_old(conn: &Conn, segment: &Segment) -> bool {
+    conn.flags.has(Flags::TIMESTAMPS)
+        && segment
+            .timestamp
+            .is_some_and(|stamp| (stamp.value.wrapping_sub(conn.ts_recent) as i32) < 0)
 }
 
 /// The four cases of RFC 9293 §3.10.7.4, first.

@@ -42,13 +42,17 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         conn.flags.has(Flags::RTX_ARMED) && conn.rtx_at.wrapping_sub(ctx.tick as u32) as i32 <= 0;
     if rtx_due {
         conn.flags.clear(Flags::RTX_ARMED);
-        match conn.state {
+        let (state, flags, idle) = (conn.state, conn.flags, conn.sent.is_empty());
+        match state {
+            State::TimeWait if close::is_untold(group, slot) => {
+                close::restart_time_wait(group.slots.hot(slot), ctx);
+            }
             State::TimeWait => return group.destroy(slot, ctx),
             State::FinWait2 => return abort(group, slot, DeadReason::TimedOut, ctx),
-            _ if conn.flags.has(Flags::FIN_WANTED) && conn.sent.is_empty() => {
+            _ if flags.has(Flags::FIN_WANTED) && idle => {
                 close::send_fin(group, slot, ctx);
             }
-            _ if conn.flags.has(Flags::PERSIST) => probe(group, slot, ctx),
+            _ if flags.has(Flags::PERSIST) => probe(group, slot, ctx),
             _ => {
                 if !time_out(group, slot, ctx) {
                     return;

@@ -1,0 +1,59 @@
+//! Many connections at once on one elastic thread.
+
+use std::fs;
+use std::net::{Shutdown, TcpStream};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::harness::stream::{assert_echoes, assert_end, connect};
+use crate::harness::{ECHO, Testbed};
+
+const CONNECTIONS: usize = 10_000;
+/// Files beside the connections: the test binary's own.
+const OTHER_FILES: u64 = 256;
+
+/// Lets this process open that many files; false, which is printed, where it may not.
+fn may_open(files: u64) -> bool {
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|limit| limit >= files) {
+        return true;
+    }
+    let maximum = now.maximum.map(|limit| limit.max(files));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum });
+    if raised.is_err() {
+        println!("skipped: this process may not open {files} files");
+    }
+    raised.is_ok()
+}
+
+#[test]
+fn ten_thousand_connections_stay_open_and_close_in_order() {
+    if !may_open(CONNECTIONS as u64 + OTHER_FILES) {
+        return;
+    }
+    let Some(mut bed) = Testbed::with("connections", "echo") else { return };
+    let mut streams: Vec<TcpStream> = bed.at_client(|| {
+        fs::write("/proc/sys/net/ipv4/ip_local_port_range", "2000 65000").expect("its own range");
+        (0..CONNECTIONS)
+            .map(|number| connect(ECHO).unwrap_or_else(|e| panic!("{number}: {e}")))
+            .collect()
+    });
+    let message = |number: usize| (number as u64).to_le_bytes();
+    for (number, stream) in streams.iter_mut().enumerate() {
+        assert_echoes(stream, &message(number));
+    }
+    // The first ones have been quiet while all others were opened and used.
+    for (number, stream) in streams.iter_mut().enumerate().step_by(97) {
+        assert_echoes(stream, &message(number + CONNECTIONS));
+    }
+    for stream in &streams {
+        stream.shutdown(Shutdown::Write).expect("open until now");
+    }
+    for stream in &mut streams {
+        assert_end(stream);
+    }
+    drop(streams);
+    let summary = bed.stop();
+    assert_eq!(summary.accepted, [CONNECTIONS as u64], "{}", summary.text);
+    assert_eq!(summary.left, 0, "{}", summary.text);
+}

@@ -1,0 +1,171 @@
+//! A queue pair of a simulated host: the network as an elastic thread sees it.
+//!
+//! Frames to send stay with the device for a while, as they do with a real one, so that the stack
+//! meets retransmissions of frames that are still being read. Chunks for reception come from the
+//! pool at the moment of arrival.
+
+use std::collections::VecDeque;
+
+use clock::{Duration, Instant};
+use mem::{Mbuf, Pool, RX_HEADROOM, TxFrame};
+use nic::{Armed, Capabilities, Nic, NicStats};
+
+use crate::dice::Dice;
+use crate::network::SharedNetwork;
+
+/// See the module's comment.
+#[derive(Debug)]
+pub struct SimNic {
+    network: SharedNetwork,
+    port: usize,
+    queue: usize,
+    max_frame_bytes: usize,
+    ring_frames: usize,
+    /// The longest time that a frame stays with the device.
+    longest_read: Duration,
+    /// Frames with the device, and until when.
+    sending: VecDeque<(Instant, TxFrame)>,
+    /// The last moment that the driver was told.
+    now: Instant,
+    dice: Dice,
+    stats: NicStats,
+}
+
+/// The device's limits.
+#[derive(Clone, Copy, Debug)]
+pub struct SimNicConfig {
+    /// Largest frame, with the Ethernet header.
+    pub max_frame_bytes: usize,
+    /// Frames with the device at a time.
+    pub ring_frames: usize,
+    /// The longest time that a frame to send stays with the device.
+    pub longest_read: Duration,
+}
+
+impl SimNic {
+    /// Queue pair `queue` of port `port`; `dice` draws how long the device reads.
+    pub fn new(
+        network: SharedNetwork,
+        port: usize,
+        queue: usize,
+        config: SimNicConfig,
+        dice: Dice,
+    ) -> Self {
+        Self {
+            network,
+            port,
+            queue,
+            max_frame_bytes: config.max_frame_bytes,
+            ring_frames: config.ring_frames.max(1),
+            longest_read: config.longest_read,
+            sending: VecDeque::new(),
+            now: Instant::ZERO,
+            dice,
+            stats: NicStats::default(),
+        }
+    }
+
+    /// Whether frames wait to be received.
+    pub(crate) fn rx_waits(&self) -> bool {
+        self.rx_backlog() > 0
+    }
+
+    /// Frames that the device has not returned yet.
+    pub fn in_device(&self) -> usize {
+        self.sending.len()
+    }
+}
+
+impl Nic for SimNic {
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize {
+        self.now = now;
+        let mut network = self.network.borrow_mut();
+        let mut received = 0;
+        while received < limit
+            && let Some(frame) = network.take(self.port, self.queue)
+        {
+            let Ok(mut mbuf) = pool.alloc() else {
+                self.stats.rx_no_buffer += 1;
+                continue;
+            };
+            if mbuf.reset(RX_HEADROOM).and_then(|()| mbuf.append(&frame)).is_err() {
+                pool.free(mbuf);
+                self.stats.rx_dropped += 1;
+                continue;
+            }
+            self.stats.rx_bytes += frame.len() as u64;
+            out.push(mbuf);
+            received += 1;
+        }
+        self.stats.rx_frames += received as u64;
+        received
+    }
+
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+        self.now = now;
+        let mut network = self.network.borrow_mut();
+        let mut taken = 0;
+        while self.sending.len() < self.ring_frames
+            && let Some(frame) = frames.pop_front()
+        {
+            taken += 1;
+            if frame.len() > self.max_frame_bytes {
+                self.stats.tx_dropped += 1;
+                pool.complete(frame);
+                continue;
+            }
+            self.stats.tx_frames += 1;
+            self.stats.tx_bytes += frame.len() as u64;
+            network.send(now, self.port, frame.bytes());
+            let read = self.dice.duration(Duration::ZERO, self.longest_read);
+            // In order, as a ring completes.
+            let done = self.sending.back().map_or(now + read, |(last, _)| *last.max(&(now + read)));
+            self.sending.push_back((done, frame));
+        }
+        taken
+    }
+
+    fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        let mut count = 0;
+        while self.sending.front().is_some_and(|(done, _)| *done <= self.now)
+            && let Some((_, frame)) = self.sending.pop_front()
+        {
+            pool.complete(frame);
+            count += 1;
+        }
+        count
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            driver: "sim",
+            mode: "seeded",
+            mac: self.network.borrow().port(self.port),
+            max_frame_bytes: self.max_frame_bytes,
+            rx_checksums_verified: false,
+            tx_ring_frames: self.ring_frames,
+        }
+    }
+
+    fn stats(&self) -> NicStats {
+        self.stats
+    }
+
+    fn rx_backlog(&self) -> usize {
+        self.network.borrow().waiting(self.port, self.queue)
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.sending.front().map(|(done, _)| *done)
+    }
+
+    fn arm(&mut self) -> Armed {
+        if self.rx_backlog() > 0 { Armed::HasWork } else { Armed::Quiet }
+    }
+}

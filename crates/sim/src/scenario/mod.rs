@@ -1,0 +1,136 @@
+//! Workloads: what clients ask, what the server answers, and how both are checked.
+//!
+//! - `bulk`: each connection carries bytes in both directions at once, every one of them checked;
+//!   both ends close their half when they are done.
+//! - `echo`: small messages over several connections, with pauses.
+//! - `churn`: connect, one request, close; the server or the client closes first.
+//! - `kv`: memcached text requests, several at a time, checked against a model.
+
+mod requests;
+mod talk;
+mod transfer;
+mod visit;
+
+use std::sync::Arc;
+
+use kv::{ConfigError, KvProtocol, Store, StoreConfig, WallTime};
+use tailplane::Service;
+
+use crate::client::Script;
+use crate::dice::{Dice, mix};
+
+/// The server's port in all scenarios.
+pub const PORT: u16 = 7;
+
+/// A workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scenario {
+    /// Both directions at once.
+    Bulk,
+    /// Small messages.
+    Echo,
+    /// Short connections.
+    Churn,
+    /// Key-value requests.
+    Kv,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Bulk, Self::Echo, Self::Churn, Self::Kv];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::Echo => "echo",
+            Self::Churn => "churn",
+            Self::Kv => "kv",
+        }
+    }
+
+    /// The scenario of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scenario| scenario.name() == name)
+    }
+}
+
+/// How much is asked for, drawn from the seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Connections that each client makes.
+    pub connections: u64,
+    /// Connections of a client at a time.
+    pub slots: usize,
+}
+
+impl Load {
+    /// A load that takes a few ten milliseconds to simulate.
+    pub fn draw(scenario: Scenario, dice: &mut Dice) -> Self {
+        let (connections, slots) = match scenario {
+            Scenario::Bulk => (dice.between(1, 4), dice.between(1, 3)),
+            Scenario::Echo => (dice.between(2, 10), dice.between(1, 10)),
+            Scenario::Churn => (dice.between(10, 60), dice.between(1, 20)),
+            Scenario::Kv => (dice.between(1, 6), dice.between(1, 6)),
+        };
+        Self { connections, slots: slots.min(connections) as usize }
+    }
+}
+
+/// Byte `offset` of the stream that `key` names: any lost, doubled or misplaced byte shows.
+pub fn byte_at(key: u64, offset: u64) -> u8 {
+    (mix(key ^ (offset >> 3)) >> (8 * (offset & 7))) as u8
+}
+
+/// Bytes of a stream.
+pub fn bytes_of(key: u64, start: u64, count: usize) -> impl Iterator<Item = u8> {
+    (start..start + count as u64).map(move |offset| byte_at(key, offset))
+}
+
+/// Compares `data` with the stream `key` at `offset`.
+///
+/// # Errors
+/// Where it differs.
+pub fn compare(key: u64, offset: u64, data: &[u8]) -> Result<(), String> {
+    match data.iter().copied().zip(bytes_of(key, offset, data.len())).position(|(a, b)| a != b) {
+        None => Ok(()),
+        Some(index) => Err(format!("byte {} of the stream is wrong", offset + index as u64)),
+    }
+}
+
+/// The next script of client `client`'s connection number `number`.
+pub fn script(scenario: Scenario, seed: u64, client: u64, number: u64) -> Box<dyn Script> {
+    let name = client << 32 | number;
+    let dice = Dice::new(seed, "script", name);
+    match scenario {
+        Scenario::Bulk => Box::new(transfer::Transfer::new(name, dice)),
+        Scenario::Echo => Box::new(talk::Talk::new(name, dice)),
+        Scenario::Churn => Box::new(visit::Visit::new(name, dice)),
+        Scenario::Kv => Box::new(requests::Requests::new(name, dice)),
+    }
+}
+
+/// Makes the server's service of each core.
+///
+/// # Errors
+/// The store's limits make no sense.
+pub fn server(
+    scenario: Scenario,
+    seed: u64,
+) -> Result<Box<dyn FnMut() -> Box<dyn Service>>, ConfigError> {
+    use tailplane::Server;
+    Ok(match scenario {
+        Scenario::Bulk => Box::new(|| Box::new(Server::new(transfer::Exchange))),
+        Scenario::Echo => Box::new(|| Box::new(Server::new(echo::Echo))),
+        Scenario::Churn => Box::new(|| Box::new(Server::new(visit::Host))),
+        Scenario::Kv => {
+            let config = StoreConfig { shards: 1, ..StoreConfig::default() };
+            let store = Arc::new(Store::new(config, [mix(seed), mix(!seed)])?);
+            Box::new(move || {
+                let started = WallTime::from_unix_s(1_800_000_000);
+                Box::new(Server::new(KvProtocol::new(Arc::clone(&store), started)))
+            })
+        }
+    })
+}

@@ -1,0 +1,196 @@
+//! What differs from seed to seed: most runs are ordinary, some have tiny windows, segments, pools,
+//! rings or batches, slow applications, many cores.
+
+use clock::Duration;
+use dataplane::ElasticConfig;
+use stack::StackConfig;
+use wire::{Ipv4Addr, MacAddr};
+
+use crate::dice::Dice;
+use crate::host::HostConfig;
+use crate::port::SimNicConfig;
+use crate::scenario::PORT;
+
+/// How one run is set up.
+#[derive(Clone, Debug)]
+pub struct Variation {
+    /// The server.
+    pub server: HostConfig,
+    /// The clients.
+    pub clients: Vec<HostConfig>,
+    /// How long clients hold received bytes back.
+    pub hold: Duration,
+    /// Most bytes of one `sendv` of a client.
+    pub piece: usize,
+    /// Longest pause between the connections of a client's slot.
+    pub open_within: Duration,
+}
+
+/// Address and link address of host `number`.
+pub fn addresses(number: u8) -> (Ipv4Addr, MacAddr) {
+    (Ipv4Addr::new(10, 9, 0, number + 1), MacAddr([2, 0, 0, 0, 0, number + 1]))
+}
+
+fn stack(number: u8, dice: &mut Dice) -> StackConfig {
+    let (address, mac) = addresses(number);
+    let mut stack = StackConfig::new(address, 24, mac);
+    if number == 0 {
+        stack.tcp_listen = vec![PORT];
+    }
+    if dice.chance(0.25) {
+        // Down to a window of a few hundred bytes.
+        stack.receive_window_bytes = dice.spread(200, 20_000) as u32;
+    }
+    if dice.chance(0.25) {
+        stack.mtu_bytes = dice.between(120, 1500) as u16;
+    }
+    if dice.chance(0.3) {
+        stack.delayed_ack = Duration::from_micros(dice.spread(20, 40_000));
+    }
+    if dice.chance(0.3) {
+        stack.rto_min = Duration::from_micros(dice.spread(1_000, 200_000));
+    }
+    stack
+}
+
+fn elastic(dice: &mut Dice) -> ElasticConfig {
+    let mut elastic = ElasticConfig::default();
+    if dice.chance(0.2) {
+        elastic.batch = dice.spread(1, 64) as usize;
+    }
+    if dice.chance(0.2) {
+        // Enough for what each packet of a batch asks for: a `Server` does not try `accept` again.
+        elastic.calls = 4 * elastic.batch + dice.spread(16, 64) as usize;
+    }
+    if dice.chance(0.2) {
+        elastic.tx_frames = dice.spread(2, 64) as usize;
+    }
+    elastic
+}
+
+fn plain_host(number: u8) -> HostConfig {
+    let (address, mac) = addresses(number);
+    let stack = StackConfig::new(address, 24, mac);
+    HostConfig {
+        cores: 1,
+        chunks: 4096,
+        pool_keep: 1024,
+        forward_ring: 1024,
+        elastic: ElasticConfig::default(),
+        nic: SimNicConfig {
+            max_frame_bytes: stack.mtu_bytes as usize + 14,
+            ring_frames: 1024,
+            longest_read: Duration::from_micros(5),
+        },
+        stack,
+        cycle: (Duration::from_nanos(300), Duration::from_micros(3)),
+    }
+}
+
+fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
+    let mut chunks = 4096;
+    if dice.chance(0.2) {
+        // Not enough for what the windows allow.
+        chunks = dice.spread(48, 512) as u32;
+    }
+    if cores > 1 {
+        // A pool may keep two batches and one that it gives back next: no core must starve others.
+        chunks = cores as u32 * (chunks / cores as u32 + 192);
+    }
+    let stack = stack(number, dice);
+    let nic = SimNicConfig {
+        max_frame_bytes: stack.mtu_bytes as usize + 14,
+        ring_frames: if dice.chance(0.2) { dice.spread(2, 64) } else { 1024 } as usize,
+        longest_read: Duration::from_micros(if dice.chance(0.1) { 2_000 } else { 5 }),
+    };
+    let slowest = if dice.chance(0.1) { 200 } else { 3 };
+    HostConfig {
+        cores,
+        chunks,
+        pool_keep: (chunks as usize / cores as usize).min(1024),
+        forward_ring: if dice.chance(0.2) { dice.spread(2, 64) } else { 1024 } as usize,
+        elastic: elastic(dice),
+        nic,
+        stack,
+        cycle: (Duration::from_nanos(300), Duration::from_micros(slowest)),
+    }
+}
+
+/// Many tiny segments and a small array of events: what a filled gap makes ready does not fit.
+fn press(host: &mut HostConfig) {
+    host.stack.mtu_bytes = 110;
+    host.nic.max_frame_bytes = host.stack.mtu_bytes as usize + 14;
+    host.elastic.batch = 1;
+    host.elastic.calls = 12;
+}
+
+impl Variation {
+    /// The variation of a seed.
+    pub fn draw(seed: u64) -> Self {
+        let mut dice = Dice::new(seed, "variation", 0);
+        let cores = if dice.chance(0.4) { dice.between(2, 4) } else { 1 } as u8;
+        let server = host(0, cores, &mut dice);
+        let clients = if dice.chance(0.3) { dice.between(2, 3) } else { 1 } as u8;
+        let clients = (1..=clients)
+            .map(|number| {
+                let cores = if dice.chance(0.2) { dice.between(2, 3) } else { 1 } as u8;
+                host(number, cores, &mut dice)
+            })
+            .collect();
+        let slow = dice.chance(0.25);
+        let (mut server, mut clients): (_, Vec<_>) = (server, clients);
+        if Dice::new(seed, "pressure", 0).chance(0.06) {
+            std::iter::once(&mut server).chain(&mut clients).for_each(press);
+        }
+        Self {
+            server,
+            clients,
+            hold: if slow {
+                Duration::from_micros(dice.spread(10, 20_000))
+            } else {
+                Duration::ZERO
+            },
+            piece: if dice.chance(0.3) { dice.spread(1, 4_000) as usize } else { usize::MAX },
+            open_within: Duration::from_micros(dice.spread(1, 20_000)),
+        }
+    }
+
+    /// The variation in which nothing is unusual: one client, one core each.
+    pub fn ordinary() -> Self {
+        let mut plain = Self {
+            server: plain_host(0),
+            clients: vec![plain_host(1)],
+            hold: Duration::ZERO,
+            piece: usize::MAX,
+            open_within: Duration::from_millis(1),
+        };
+        plain.server.stack.tcp_listen = vec![PORT];
+        plain
+    }
+
+    /// What is unusual about it, in a few words.
+    pub fn summary(&self) -> String {
+        let of = |host: &HostConfig| {
+            format!(
+                "cores {} chunks {} window {} mtu {} batch {} calls {} tx {} ring {} fwd {}",
+                host.cores,
+                host.chunks,
+                host.stack.receive_window_bytes,
+                host.stack.mtu_bytes,
+                host.elastic.batch,
+                host.elastic.calls,
+                host.elastic.tx_frames,
+                host.nic.ring_frames,
+                host.forward_ring
+            )
+        };
+        let clients: Vec<String> = self.clients.iter().map(of).collect();
+        format!(
+            "server: {}; clients: {}; hold {:?}, pieces {}",
+            of(&self.server),
+            clients.join(", "),
+            self.hold,
+            self.piece
+        )
+    }
+}

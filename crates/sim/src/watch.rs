@@ -1,0 +1,163 @@
+//! What must hold of the events of every service, whatever it does: checked between the dataplane and
+//! the service, in order.
+//!
+//! - a connection begins with `Knock` or `Connected`, and its handle is new;
+//! - nothing comes after `Dead`, no bytes after `Eof`;
+//! - a connection that ended in order (`Dead` with `Closed`) had its `Eof` before;
+//! - no more is acknowledged than was sent;
+//! - the cookie is the one that was given;
+//! - no call fails: the services here never ask for what they were not promised.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use clock::Instant;
+use tailplane::{Calls, Cookie, DeadReason, Event, Events, Handle, Service};
+
+use crate::network::SharedNetwork;
+
+/// What the services of one run tell the runner.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// The first thing that went wrong.
+    pub failure: Option<String>,
+    /// Client connections that did all they had to, and ended in order.
+    pub completed: u64,
+    /// Client connections that are to be completed.
+    pub planned: u64,
+    /// Connections that ended, both sides.
+    pub ended: u64,
+    /// Connections that began, both sides.
+    pub begun: u64,
+    /// Payload bytes that services were given.
+    pub bytes: u64,
+    /// When the last client connection was completed.
+    pub completed_at: Instant,
+}
+
+impl Ledger {
+    /// Notes a failure, unless there was one before.
+    pub fn fail(&mut self, now: Instant, text: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            self.failure = Some(format!("at {} ns: {}", now.as_nanos(), text()));
+        }
+    }
+}
+
+/// The ledger as all services of a run share it.
+pub type SharedLedger = Rc<RefCell<Ledger>>;
+
+#[derive(Debug)]
+struct Seen {
+    /// `None` until the first event that carries it.
+    cookie: Option<Cookie>,
+    eof: bool,
+}
+
+/// A service with its events checked.
+pub struct Watched<S> {
+    service: S,
+    name: String,
+    ledger: SharedLedger,
+    network: SharedNetwork,
+    living: HashMap<Handle, Seen>,
+}
+
+impl<S: Service> Watched<S> {
+    /// Watches `service`; `name` says whose it is.
+    pub fn new(service: S, name: String, ledger: SharedLedger, network: SharedNetwork) -> Self {
+        Self { service, name, ledger, network, living: HashMap::new() }
+    }
+
+    fn begin(&mut self, handle: Handle, cookie: Option<Cookie>) -> Result<(), String> {
+        self.ledger.borrow_mut().begun += 1;
+        match self.living.insert(handle, Seen { cookie, eof: false }) {
+            None => Ok(()),
+            Some(_) => Err(format!("{handle} began twice")),
+        }
+    }
+
+    fn of(&mut self, handle: Handle, cookie: Cookie) -> Result<&mut Seen, String> {
+        let seen = self.living.get_mut(&handle).ok_or(format!("{handle} does not live"))?;
+        match *seen.cookie.get_or_insert(cookie) == cookie {
+            true => Ok(seen),
+            false => Err(format!("{handle} has cookie {:?}, not {cookie:?}", seen.cookie)),
+        }
+    }
+
+    fn check(&mut self, event: &Event<'_>) -> Result<(), String> {
+        match *event {
+            Event::Knock { handle, .. } => self.begin(handle, None),
+            Event::Connected { outcome: Ok((handle, _)), cookie } => {
+                self.begin(handle, Some(cookie))
+            }
+            Event::Connected { .. } => Ok(()),
+            Event::Recv { handle, cookie, data } => {
+                self.ledger.borrow_mut().bytes += data.len() as u64;
+                let seen = self.of(handle, cookie)?;
+                if seen.eof { Err("bytes after the end".to_owned()) } else { Ok(()) }
+            }
+            Event::Sent { handle, cookie, .. } => self.of(handle, cookie).map(|_| ()),
+            Event::Eof { handle, cookie } => {
+                let seen = self.of(handle, cookie)?;
+                match std::mem::replace(&mut seen.eof, true) {
+                    true => Err("a second end".to_owned()),
+                    false => Ok(()),
+                }
+            }
+            Event::Dead { handle, cookie, reason } => {
+                let seen = self.living.remove(&handle).ok_or(format!("{handle} died twice"))?;
+                self.ledger.borrow_mut().ended += 1;
+                if seen.cookie.is_some_and(|expected| expected != cookie) {
+                    return Err(format!("{handle} died with cookie {cookie:?}"));
+                }
+                match reason == DeadReason::Closed && !seen.eof {
+                    true => Err(format!("{handle} was closed in order without an end")),
+                    false => Ok(()),
+                }
+            }
+            Event::Datagram { .. } => Ok(()),
+            Event::Failed { .. } => Err("a call failed".to_owned()),
+        }
+    }
+}
+
+/// A word for the digest.
+fn fingerprint(event: &Event<'_>) -> u64 {
+    match *event {
+        Event::Knock { handle, .. } => handle.to_bits() ^ 1,
+        Event::Connected { cookie, outcome } => cookie.0 ^ (outcome.is_ok() as u64) << 60 ^ 2,
+        Event::Recv { handle, data, .. } => handle.to_bits() ^ (data.len() as u64) << 8 ^ 3,
+        Event::Sent { handle, bytes, window, .. } => {
+            handle.to_bits() ^ (bytes as u64) << 8 ^ (window as u64) << 32 ^ 4
+        }
+        Event::Eof { handle, .. } => handle.to_bits() ^ 5,
+        Event::Dead { handle, reason, .. } => handle.to_bits() ^ (reason as u64) << 8 ^ 6,
+        Event::Datagram { data, .. } => data.len() as u64 ^ 7 << 60,
+        Event::Failed { handle, .. } => handle.to_bits() ^ 8,
+    }
+}
+
+impl<S: Service> Service for Watched<S> {
+    fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        for event in events.iter() {
+            self.network.borrow_mut().digest().word(fingerprint(&event));
+            if let Err(what) = self.check(&event) {
+                let shown = match event {
+                    Event::Recv { handle, data, .. } => {
+                        format!("Recv of {} bytes on {handle}", data.len())
+                    }
+                    other => format!("{other:?}"),
+                };
+                let name = &self.name;
+                self.ledger.borrow_mut().fail(now, || format!("{name}: {what}: {shown}"));
+            }
+        }
+        self.service.on_batch(now, events, calls);
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.service.wake_at()
+    }
+}

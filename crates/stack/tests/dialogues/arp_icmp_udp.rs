@@ -1,0 +1,317 @@
+//! What is not TCP.
+
+use domain::{CallError, CallKind, ConnectError, Cookie};
+use wire::{
+    ArpOperation, ArpRepr, Endpoint, EtherType, IcmpRepr, Ipv4Addr, MacAddr, Protocol,
+    TimeExceededCode, UnreachableCode,
+};
+
+use crate::support::{
+    Open, Out, PEER_IP, PEER_MAC, Peer, STACK_IP, STACK_MAC, Told, UDP_PORT, World, ethernet_frame,
+    icmp_frame, ip_frame, ms, pattern, udp_frame,
+};
+
+const OTHER_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
+
+fn arp_frame(operation: ArpOperation, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+    let arp = ArpRepr {
+        operation,
+        sender_mac: PEER_MAC,
+        sender_ip: sender,
+        target_mac: MacAddr([0; 6]),
+        target_ip: target,
+    };
+    let mut bytes = vec![0; ArpRepr::LEN];
+    arp.emit(&mut bytes);
+    let to = if operation == ArpOperation::Request { MacAddr::BROADCAST } else { STACK_MAC };
+    ethernet_frame(to, EtherType::Arp, &bytes)
+}
+
+#[track_caller]
+fn asked(world: &mut World) -> (MacAddr, Ipv4Addr) {
+    match world.frames_out()[..] {
+        [Out::Arp { to, arp }] if arp.operation == ArpOperation::Request => (to, arp.target_ip),
+        ref other => panic!("not one ARP request: {other:?}"),
+    }
+}
+
+#[test]
+fn arp_requests_for_us_are_answered_and_taught_by() {
+    let mut world = World::new();
+    world.auto_arp = false;
+    world.hear_frames(&[arp_frame(ArpOperation::Request, OTHER_IP, STACK_IP)]);
+    let [Out::Arp { to, arp }] = world.frames_out()[..] else { panic!("one reply") };
+    assert_eq!((to, arp.operation), (PEER_MAC, ArpOperation::Reply));
+    assert_eq!((arp.target_mac, arp.target_ip), (PEER_MAC, OTHER_IP));
+    // The asker is known now.
+    world.hear_frames(&[udp_frame(Endpoint::new(OTHER_IP, 9), 1, b"x")]);
+    assert!(matches!(world.frames_out()[..], [Out::Icmp { dst: OTHER_IP, .. }]));
+}
+
+#[test]
+fn arp_chatter_of_others_teaches_nothing_new_and_refreshes_what_is_known() {
+    let mut world = World::new();
+    world.auto_arp = false;
+    world.hear_frames(&[arp_frame(ArpOperation::Request, OTHER_IP, Ipv4Addr::new(10, 0, 0, 9))]);
+    world.silent();
+    let to_other = Endpoint::new(OTHER_IP, 9);
+    world.call(|calls| calls.udp_sendv(UDP_PORT, to_other, &[b"x"]).expect("room"));
+    assert_eq!(asked(&mut world), (MacAddr::BROADCAST, OTHER_IP));
+    // PEER_IP is known: a broadcast of its own keeps it so.
+    world.pass(ms(40_000));
+    world.hear_frames(&[arp_frame(ArpOperation::Request, PEER_IP, PEER_IP)]);
+    world.pass(ms(40_000));
+    world.frames_out();
+    let to_peer = Endpoint::new(PEER_IP, 9);
+    world.call(|calls| calls.udp_sendv(UDP_PORT, to_peer, &[b"x"]).expect("room"));
+    assert!(matches!(world.frames_out()[..], [Out::Udp { .. }]));
+}
+
+#[test]
+fn arp_from_impossible_senders_is_dropped() {
+    let mut world = World::new();
+    let far = Ipv4Addr::new(192, 168, 0, 1);
+    for sender in [STACK_IP, far, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST] {
+        world.hear_frames(&[arp_frame(ArpOperation::Request, sender, STACK_IP)]);
+    }
+    world.hear_frames(&[ethernet_frame(MacAddr::BROADCAST, EtherType::Arp, &[0; 28])]);
+    world.silent();
+    assert_eq!((world.stats().not_for_us, world.stats().malformed), (4, 1));
+}
+
+#[test]
+fn frames_wait_for_a_link_address() {
+    let mut world = World::new();
+    world.auto_arp = false;
+    let there = Endpoint::new(OTHER_IP, 9);
+    world.call(|calls| {
+        calls.udp_sendv(UDP_PORT, there, &[b"one"]).expect("room");
+        calls.udp_sendv(UDP_PORT, there, &[b"two"]).expect("room");
+        calls.connect(Cookie(1), there).expect("room");
+    });
+    assert_eq!(asked(&mut world), (MacAddr::BROADCAST, OTHER_IP));
+    world.hear_frames(&[arp_frame(ArpOperation::Reply, OTHER_IP, STACK_IP)]);
+    let out = world.frames_out();
+    let [Out::Udp { data: one, .. }, Out::Udp { data: two, .. }, Out::Tcp(syn)] = &out[..] else {
+        panic!("{out:?}")
+    };
+    assert_eq!((&one[..], &two[..]), (&b"one"[..], &b"two"[..]));
+    assert_eq!(syn.flags, wire::TcpFlags::SYN);
+}
+
+#[test]
+fn frames_that_wait_are_bounded_in_number_and_time() {
+    let mut world = World::new();
+    world.auto_arp = false;
+    let there = Endpoint::new(OTHER_IP, 9);
+    for number in 0..100u8 {
+        world.call(|calls| calls.udp_sendv(UDP_PORT, there, &[&[number]]).expect("room"));
+    }
+    world.frames_out();
+    assert_eq!(world.stats().unresolved_drops, 36);
+    world.hear_frames(&[arp_frame(ArpOperation::Reply, OTHER_IP, STACK_IP)]);
+    let out = world.frames_out();
+    assert_eq!(out.len(), 64);
+    let Out::Udp { data, .. } = &out[0] else { panic!() };
+    assert_eq!(data[..], [36], "the oldest were dropped");
+    // Others, too late.
+    let third = Endpoint::new(Ipv4Addr::new(10, 0, 0, 4), 9);
+    world.call(|calls| calls.udp_sendv(UDP_PORT, third, &[b"old"]).expect("room"));
+    world.pass(ms(1_100));
+    world.call(|calls| calls.udp_sendv(UDP_PORT, third, &[b"new"]).expect("room"));
+    assert_eq!(world.stats().unresolved_drops, 37);
+}
+
+#[test]
+fn requests_for_a_link_address_are_paced() {
+    let mut world = World::new();
+    world.auto_arp = false;
+    let there = Endpoint::new(OTHER_IP, 9);
+    let send = |world: &mut World| {
+        world.call(|calls| calls.udp_sendv(UDP_PORT, there, &[b"x"]).expect("room"));
+    };
+    for _ in 0..10 {
+        send(&mut world);
+    }
+    asked(&mut world);
+    world.pass(ms(101));
+    send(&mut world);
+    asked(&mut world);
+}
+
+#[test]
+fn a_neighbour_is_asked_again_before_it_is_forgotten() {
+    let mut world = World::new();
+    world.auto_arp = false;
+    let there = Endpoint::new(PEER_IP, 9);
+    world.pass(ms(50_000));
+    world.call(|calls| calls.udp_sendv(UDP_PORT, there, &[b"x"]).expect("room"));
+    let out = world.frames_out();
+    let [Out::Arp { to: PEER_MAC, .. }, Out::Udp { .. }] = &out[..] else { panic!("{out:?}") };
+    world.pass(ms(11_000));
+    world.call(|calls| calls.udp_sendv(UDP_PORT, there, &[b"x"]).expect("room"));
+    assert_eq!(asked(&mut world), (MacAddr::BROADCAST, PEER_IP));
+}
+
+#[test]
+fn a_connection_to_nobody_times_out() {
+    let mut world = World::with(|config| config.syn_retries = 1);
+    world.auto_arp = false;
+    let there = Endpoint::new(OTHER_IP, 9);
+    world.call(|calls| calls.connect(Cookie(1), there).expect("room"));
+    world.pass(ms(5_000));
+    let asked = world.frames_out().len();
+    assert!((2..=30).contains(&asked), "{asked} ARP requests");
+    let error = ConnectError::TimedOut;
+    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 1, error }]);
+}
+
+#[test]
+fn echo_requests_are_answered_with_their_data() {
+    let mut world = World::new();
+    for len in [0, 1, 56, 1_472] {
+        let request = IcmpRepr::EchoRequest { ident: 77, seq: len as u16 };
+        world.hear_frames(&[icmp_frame(PEER_IP, request, &pattern(0, len))]);
+        let out = world.frames_out();
+        let [Out::Icmp { dst: PEER_IP, repr, data }] = &out[..] else { panic!("{out:?}") };
+        assert_eq!(*repr, IcmpRepr::EchoReply { ident: 77, seq: len as u16 });
+        assert_eq!(*data, pattern(0, len));
+    }
+    assert_eq!(world.stats().icmp_echoes, 4);
+    let mut bad = icmp_frame(PEER_IP, IcmpRepr::EchoRequest { ident: 1, seq: 1 }, b"data");
+    bad[14 + 20 + 9] ^= 1;
+    world.hear_frames(&[bad]);
+    world.silent();
+    assert_eq!(world.stats().bad_checksum, 1);
+}
+
+#[test]
+fn icmp_that_asks_nothing_is_never_answered() {
+    let mut world = World::new();
+    let errors = [
+        IcmpRepr::DestUnreachable { code: UnreachableCode::Port, next_hop_mtu: 0 },
+        IcmpRepr::TimeExceeded { code: TimeExceededCode::TtlExpired },
+        IcmpRepr::ParameterProblem { pointer: 3 },
+        IcmpRepr::Other { kind: 5, code: 0, rest: 0 },
+    ];
+    for error in errors {
+        world.hear_frames(&[icmp_frame(PEER_IP, error, &[0; 28])]);
+    }
+    for other in [
+        IcmpRepr::EchoReply { ident: 1, seq: 1 },
+        IcmpRepr::Other { kind: 13, code: 0, rest: 0 },
+        IcmpRepr::Other { kind: 200, code: 9, rest: 0 },
+    ] {
+        world.hear_frames(&[icmp_frame(PEER_IP, other, &[0; 28])]);
+    }
+    world.silent();
+    assert_eq!((world.stats().icmp_errors_in, world.stats().not_for_us), (4, 3));
+}
+
+/// RFC 5461: a connection does not die of an ICMP error, which anybody can send.
+#[test]
+fn icmp_errors_do_not_end_connections() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.send(10);
+    let sent = world.expect(&peer, &[". 1:11(10) ack 1"]);
+    let quoted = sent[0].frame()[14..14 + 28].to_vec();
+    for code in [UnreachableCode::Host, UnreachableCode::Port, UnreachableCode::Protocol] {
+        let error = IcmpRepr::DestUnreachable { code, next_hop_mtu: 0 };
+        world.hear_frames(&[icmp_frame(PEER_IP, error, &quoted)]);
+    }
+    assert_eq!(world.told(), []);
+    world.hear(&peer.seg(1, 11));
+    assert!(matches!(world.told()[..], [Told::Sent { bytes: 10, .. }]));
+}
+
+#[test]
+fn what_nobody_takes_is_reported_with_its_first_bytes() {
+    let mut world = World::with(|config| config.stray_replies_per_second = 5);
+    let from = Endpoint::new(PEER_IP, 1_000);
+    let frame = udp_frame(from, 9, &[1; 1_000]);
+    world.hear_frames(core::slice::from_ref(&frame));
+    let out = world.frames_out();
+    let [Out::Icmp { dst: PEER_IP, repr, data }] = &out[..] else { panic!("{out:?}") };
+    let expected = IcmpRepr::DestUnreachable { code: UnreachableCode::Port, next_hop_mtu: 0 };
+    assert_eq!(*repr, expected);
+    assert!(data.len() >= 28 && frame[14..].starts_with(data), "header and eight bytes");
+    let strange = ip_frame(PEER_IP, STACK_IP, Protocol::Other(132), &[0; 20]);
+    world.hear_frames(core::slice::from_ref(&strange));
+    let out = world.frames_out();
+    let [Out::Icmp { repr: IcmpRepr::DestUnreachable { code, .. }, .. }] = out[..] else {
+        panic!("{out:?}")
+    };
+    assert_eq!(code, UnreachableCode::Protocol);
+    for _ in 0..10 {
+        world.hear_frames(&[frame.clone(), strange.clone()]);
+    }
+    assert_eq!(world.frames_out().len(), 3);
+    assert_eq!((world.stats().icmp_errors_out, world.stats().stray_replies_limited), (5, 17));
+}
+
+#[test]
+fn datagrams_in() {
+    let mut world = World::new();
+    let from = Endpoint::new(PEER_IP, 1_000);
+    for len in [0, 1, 100, 1_472] {
+        world.hear_frames(&[udp_frame(from, UDP_PORT, &pattern(0, len))]);
+        let data = pattern(0, len);
+        assert_eq!(world.told(), [Told::Datagram { port: UDP_PORT, peer: from, data }]);
+    }
+    // A sender may leave the checksum out (RFC 768), but not get it wrong.
+    let mut frame = udp_frame(from, UDP_PORT, b"data");
+    frame[14 + 20 + 6..14 + 20 + 8].fill(0);
+    world.hear_frames(core::slice::from_ref(&frame));
+    assert_eq!(world.told().len(), 1);
+    frame[14 + 20 + 7] = 1;
+    world.hear_frames(&[frame]);
+    assert_eq!((world.told(), world.stats().bad_checksum), (vec![], 1));
+    world.silent();
+    assert_eq!(world.stats().udp_in, 5);
+}
+
+#[test]
+fn datagrams_out() {
+    let mut world = World::new();
+    let to = Endpoint::new(PEER_IP, 1_000);
+    for len in [0, 1, 99, 1_448, 1_472] {
+        let bytes = pattern(0, len);
+        let (a, b) = bytes.split_at(len / 3);
+        world.call(|calls| calls.udp_sendv(UDP_PORT, to, &[a, b]).expect("room"));
+        let out = world.frames_out();
+        let [Out::Udp { src_port: UDP_PORT, dst, data }] = &out[..] else { panic!("{out:?}") };
+        assert_eq!((*dst, data), (to, &bytes));
+    }
+    assert_eq!(world.told(), []);
+}
+
+#[test]
+fn datagrams_that_cannot_be_sent_fail() {
+    let mut world = World::with(|config| config.mtu_bytes = 576);
+    let failed = Told::Failed { call: CallKind::UdpSendv, error: CallError::Unsendable };
+    let to = Endpoint::new(PEER_IP, 1_000);
+    // 20 and 8 bytes of the packet are headers; what is more than a buffer is no packet at all.
+    for len in [549, 1_472, 3_000] {
+        world.call(|calls| calls.udp_sendv(UDP_PORT, to, &[&vec![0; len]]).expect("room"));
+        assert_eq!(world.told(), [failed.clone()]);
+    }
+    world.call(|calls| calls.udp_sendv(UDP_PORT, to, &[&[0; 548]]).expect("room"));
+    assert!(matches!(world.frames_out()[..], [Out::Udp { .. }]));
+    let far = Endpoint::new(Ipv4Addr::new(8, 8, 8, 8), 1);
+    world.call(|calls| calls.udp_sendv(UDP_PORT, far, &[b"x"]).expect("room"));
+    assert_eq!(world.told(), [failed]);
+    world.silent();
+}
+
+#[test]
+fn beyond_the_prefix_the_gateway_is_asked_for() {
+    let gateway = Ipv4Addr::new(10, 0, 0, 254);
+    let mut world = World::with(|config| config.gateway = Some(gateway));
+    world.auto_arp = false;
+    let far = Endpoint::new(Ipv4Addr::new(8, 8, 8, 8), 1);
+    world.call(|calls| calls.udp_sendv(UDP_PORT, far, &[b"x"]).expect("room"));
+    assert_eq!(asked(&mut world), (MacAddr::BROADCAST, gateway));
+    world.hear_frames(&[arp_frame(ArpOperation::Reply, gateway, STACK_IP)]);
+    assert!(matches!(world.frames_out()[..], [Out::Udp { .. }]));
+}

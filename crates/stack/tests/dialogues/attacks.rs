@@ -1,0 +1,300 @@
+//! Strangers on the network, and an application that means harm.
+
+use core::time::Duration;
+
+use domain::{CallError, CallKind, Cookie, DeadReason, Handle};
+use wire::{Endpoint, EtherType, Ipv4Addr, MacAddr, Protocol};
+
+use crate::support::{
+    Open, PEER_IP, Peer, STACK_IP, STACK_MAC, Told, World, ethernet_frame, ip_frame, ms,
+};
+
+fn open(world: &mut World) -> Peer {
+    Peer::establish(world, 5, Open::default())
+}
+
+/// RFC 5961 §3.2.
+#[test]
+fn a_blind_reset_is_challenged_and_an_exact_one_obeyed() {
+    let mut world = World::new();
+    let peer = open(&mut world);
+    for guess in [2, 1_000, 65_000] {
+        world.hear(&peer.seg(guess, 1).flags("R"));
+        world.expect(&peer, &[". 1 ack 1"]);
+    }
+    assert_eq!(world.stats().tcp_challenge_acks, 3);
+    // Outside of the window not even that.
+    world.hear(&peer.seg(400_000, 1).flags("R"));
+    world.hear(&peer.seg(0, 1).flags("R"));
+    world.silent();
+    assert_eq!(world.told(), []);
+    world.hear(&peer.seg(1, 1).flags("R"));
+    world.silent();
+    assert_eq!(world.told(), [Told::Dead { cookie: 5, reason: DeadReason::Reset }]);
+}
+
+/// RFC 5961 §4.2.
+#[test]
+fn a_syn_on_an_open_connection_is_challenged() {
+    let mut world = World::new();
+    let peer = open(&mut world);
+    for (seq, flags) in [(1, "S"), (500, "S"), (1, "S."), (0, "S"), (500_000, "S")] {
+        world.hear(&peer.seg(seq, 1).flags(flags));
+        world.expect(&peer, &[". 1 ack 1"]);
+    }
+    assert_eq!(world.told(), []);
+}
+
+/// RFC 5961 §5.2 and RFC 9293 §3.10.7.4.
+#[test]
+fn data_with_an_ack_out_of_range_is_not_taken() {
+    let mut world = World::new();
+    let peer = open(&mut world);
+    world.send(100);
+    world.frames_out();
+    world.hear(&peer.seg(1, 102).len(10));
+    world.expect(&peer, &[". 101 ack 1"]);
+    world.hear(&peer.seg(1, 0x8000_0000).len(10));
+    world.expect(&peer, &[". 101 ack 1"]);
+    world.hear(&peer.seg(1, 0u32.wrapping_sub(70_000)).len(10));
+    world.expect(&peer, &[". 101 ack 1"]);
+    assert_eq!(world.told(), []);
+    // Old, but not older than a window: taken.
+    world.hear(&peer.seg(1, 0u32.wrapping_sub(60_000)).len(10));
+    world.received(0, 10);
+}
+
+#[test]
+fn a_segment_without_ack_is_not_taken() {
+    let mut world = World::new();
+    let peer = open(&mut world);
+    for flags in ["", "P", "F", "U"] {
+        world.hear(&peer.seg(1, 1).len(10).flags(flags));
+    }
+    world.silent();
+    assert_eq!(world.told(), []);
+}
+
+/// RFC 7323 §5.
+#[test]
+fn old_timestamps_are_refused_but_for_resets() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open { timestamp: Some(100), ..Open::default() });
+    let (_, echo) = peer.timestamp.expect("agreed");
+    world.hear(&peer.seg(1, 1).len(10).ts(200, echo));
+    world.received(0, 10);
+    world.hear(&peer.seg(11, 1).len(10).ts(150, echo));
+    let [ack] = &world.expect(&peer, &[". 1 ack 11"])[..] else { panic!() };
+    assert_eq!(ack.options.timestamp.map(|stamp| stamp.echo), Some(200));
+    world.received(10, 0);
+    // A later segment that came early does not move what is echoed (RFC 7323 §4.3).
+    world.hear(&peer.seg(21, 1).len(10).ts(300, echo));
+    let [ack] = &world.expect(&peer, &[". 1 ack 11"])[..] else { panic!() };
+    assert_eq!(ack.options.timestamp.map(|stamp| stamp.echo), Some(200));
+    world.hear(&peer.seg(11, 1).len(10).ts(250, echo));
+    world.expect(&peer, &[". 1 ack 31"]);
+    world.received(10, 20);
+    world.hear(&peer.seg(31, 1).flags("R").ts(1, echo));
+    assert_eq!(world.told(), [Told::Dead { cookie: 5, reason: DeadReason::Reset }]);
+}
+
+#[test]
+fn martians_and_our_own_address_are_dropped() {
+    let mut world = World::new();
+    let sources = [
+        STACK_IP,
+        Ipv4Addr::LOCALHOST,
+        Ipv4Addr::BROADCAST,
+        Ipv4Addr::UNSPECIFIED,
+        Ipv4Addr::new(224, 0, 0, 1),
+    ];
+    for (index, addr) in sources.into_iter().enumerate() {
+        let mut peer = Peer::new(80, Open::default());
+        peer.here = Endpoint::new(addr, 80);
+        world.hear(&peer.syn());
+        world.hear(&peer.seg(1, 1));
+        world.silent();
+        assert_eq!(world.stats().not_for_us, 2 * (index as u64 + 1));
+    }
+    assert_eq!(world.stack.connections(), 0);
+}
+
+#[test]
+fn frames_for_others_are_dropped() {
+    let mut world = World::new();
+    let mut peer = Peer::new(9, Open::default());
+    let good = peer.syn().frame();
+    for dst in [MacAddr::BROADCAST, MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([1, 0, 0x5e, 0, 0, 1])] {
+        let frame = ethernet_frame(dst, EtherType::Ipv4, &good[14..]);
+        world.hear_frames(&[frame]);
+    }
+    peer.there.addr = Ipv4Addr::new(10, 0, 0, 77);
+    world.hear(&peer.syn());
+    world.hear_frames(&[ethernet_frame(STACK_MAC, EtherType::Other(0x86dd), &[0; 40])]);
+    world.silent();
+    assert_eq!(world.stats().not_for_us, 5);
+}
+
+#[test]
+fn broken_packets_are_counted_and_dropped() {
+    let mut world = World::new();
+    let good = Peer::new(9, Open::default()).syn().frame();
+    // Every single bit of the packet, in turn: nothing but the SYN itself opens.
+    for bit in 14 * 8..good.len() * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        world.hear_frames(&[bad]);
+    }
+    for len in 0..good.len() {
+        world.hear_frames(&[good[..len].to_vec()]);
+    }
+    world.silent();
+    assert_eq!(world.stack.connections(), 0);
+    let stats = world.stats();
+    assert!(stats.bad_checksum > 300 && stats.malformed > 60, "{stats:?}");
+    let fragment = |offset: [u8; 2]| {
+        let mut frame = ip_frame(PEER_IP, STACK_IP, Protocol::Udp, &[0; 32]);
+        frame[14 + 6..14 + 8].copy_from_slice(&offset);
+        frame[14 + 10..14 + 12].fill(0);
+        let sum = wire::Sum::of(&frame[14..34]).finish();
+        frame[14 + 10..14 + 12].copy_from_slice(&sum.to_be_bytes());
+        frame
+    };
+    world.hear_frames(&[fragment([0x20, 0]), fragment([0, 5])]);
+    world.silent();
+    assert_eq!(world.stats().fragments, 2);
+}
+
+#[test]
+fn replies_to_strays_are_limited() {
+    let mut world = World::with(|config| config.stray_replies_per_second = 10);
+    let mut peer = Peer::new(1, Open::default());
+    peer.there.port = 9;
+    for port in 1..=30 {
+        peer.here.port = port;
+        world.hear(&peer.syn());
+    }
+    assert_eq!(world.segments().len(), 10);
+    assert_eq!(world.stats().stray_replies_limited, 20);
+    world.pass(Duration::from_secs(1));
+    world.hear(&peer.syn());
+    assert_eq!(world.segments().len(), 1);
+}
+
+#[test]
+fn handles_that_were_never_given_out() {
+    let mut world = World::new();
+    let peer = open(&mut world);
+    let real = world.handle().to_bits();
+    let mut forged: Vec<u64> = (0..64).map(|bit| real ^ 1 << bit).collect();
+    forged.extend([0, u64::MAX, u64::MAX >> 12, 1 << 63]);
+    for bits in forged {
+        let handle = Handle::from_bits(bits);
+        world.call(|calls| {
+            calls.sendv(handle, &[b"x"]).expect("room");
+            calls.recv_done(handle, 7).expect("room");
+            calls.accept(handle, Cookie(1)).expect("room");
+            calls.close(handle).expect("room");
+            calls.abort(handle).expect("room");
+        });
+        let bad = |call| Told::Failed { call, error: CallError::BadHandle };
+        assert_eq!(world.told(), [bad(CallKind::Sendv), bad(CallKind::Accept)], "{bits:x}");
+        assert_eq!(world.held(handle), []);
+    }
+    world.silent();
+    world.hear(&peer.seg(1, 1).len(10));
+    world.received(0, 10);
+}
+
+/// A slot's next connection is not reached by the handle of the one before.
+#[test]
+fn stale_handles_do_not_reach_a_new_connection() {
+    let mut world = World::new();
+    let peer = open(&mut world);
+    let old = world.handle();
+    world.hear(&peer.seg(1, 1).flags("R"));
+    world.pass(ms(1_000));
+    world.told();
+    open(&mut world);
+    let new = world.handle();
+    assert_eq!((old.group(), old.slot()), (new.group(), new.slot()));
+    assert_ne!(old, new);
+    world.told();
+    world.call(|calls| {
+        calls.abort(old).expect("room");
+        calls.close(old).expect("room");
+        calls.sendv(old, &[b"x"]).expect("room");
+    });
+    assert_eq!(world.told().len(), 1);
+    world.silent();
+    assert_eq!(world.stack.connections(), 1);
+}
+
+/// Handles of connections that are not open yet can be guessed; the slot is known.
+#[test]
+fn calls_on_half_open_connections() {
+    let mut world = World::new();
+    let opened = open(&mut world);
+    let handle = world.handle();
+    world.hear(&opened.seg(1, 1).flags("R"));
+    world.told();
+    // The same slot, the next generation.
+    let guess = Handle::new(handle.group(), handle.slot(), handle.generation() + 1);
+    let (peer, _) = Peer::knock(&mut world, 5, Open::default());
+    world.call(|calls| {
+        calls.accept(guess, Cookie(1)).expect("room");
+        calls.sendv(guess, &[b"x"]).expect("room");
+        calls.recv_done(guess, 1).expect("room");
+    });
+    let failed = |call, error| Told::Failed { call, error };
+    let expected = [
+        failed(CallKind::Accept, CallError::BadState),
+        failed(CallKind::Sendv, CallError::BadState),
+        failed(CallKind::RecvDone, CallError::TooMuch),
+    ];
+    assert_eq!(world.told(), expected);
+    world.call(|calls| calls.abort(guess).expect("room"));
+    world.expect(&peer, &["R. 1 ack 1"]);
+    assert_eq!(world.stack.connections(), 0);
+}
+
+#[test]
+fn misuse_of_a_connection() {
+    let mut world = World::new();
+    world.auto_done = false;
+    let peer = open(&mut world);
+    let handle = world.handle();
+    world.hear(&peer.seg(1, 1).len(100));
+    world.told();
+    world.call(|calls| {
+        calls.accept(handle, Cookie(99)).expect("room");
+        calls.recv_done(handle, 101).expect("room");
+        calls.recv_done(handle, usize::MAX).expect("room");
+        calls.recv_done(handle, 100).expect("room");
+        calls.recv_done(handle, 1).expect("room");
+        calls.sendv(handle, &[]).expect("room");
+    });
+    let failed = |call, error| Told::Failed { call, error };
+    let expected = [
+        failed(CallKind::Accept, CallError::BadState),
+        failed(CallKind::RecvDone, CallError::TooMuch),
+        failed(CallKind::RecvDone, CallError::TooMuch),
+        failed(CallKind::RecvDone, CallError::TooMuch),
+    ];
+    assert_eq!(world.told(), expected);
+    world.hear(&peer.seg(101, 1).len(1));
+    assert!(matches!(world.told()[..], [Told::Recv { cookie: 5, .. }]), "the cookie stays");
+}
+
+/// An application that floods the array of failures gets them all, a batch at a time.
+#[test]
+fn failures_beyond_the_event_array_come_later() {
+    let mut world = World::new();
+    world.call(|calls| {
+        for number in 0..1_000 {
+            let handle = Handle::new(number % 128, 7, 0);
+            calls.accept(handle, Cookie(0)).expect("room");
+        }
+    });
+    assert_eq!(world.told().len(), 1_000);
+}

@@ -1,0 +1,384 @@
+//! Opening: passive and active, with all options, and with everything that can go wrong.
+
+use domain::{ConnectError, Cookie};
+use wire::{Endpoint, TcpFlags};
+
+use crate::support::{Open, PEER_IP, Peer, STACK_IP, Seg, Told, World, config, ms};
+
+/// Announced by the stack for 256 KiB.
+const STACK_SCALE: u8 = 3;
+
+#[test]
+fn passive_open_with_every_set_of_options() {
+    let mut port = 1000;
+    for mss in [None, Some(10), Some(536), Some(1460), Some(9000)] {
+        for window_scale in [None, Some(0), Some(7), Some(14)] {
+            for timestamp in [None, Some(u32::MAX - 5)] {
+                port += 1;
+                passive_open(port, Open { mss, window_scale, timestamp, window: 1000 });
+            }
+        }
+    }
+}
+
+fn passive_open(port: u16, open: Open) {
+    let mut world = World::new();
+    let (peer, syn_ack) = Peer::knock(&mut world, port, open);
+    assert_eq!(peer.text(&syn_ack), "S. 0 ack 1");
+    assert_eq!(syn_ack.window, 65_535, "a SYN's window is not scaled");
+    let options = syn_ack.options;
+    assert_eq!(options.mss, Some(1460));
+    assert_eq!(options.window_scale, open.window_scale.map(|_| STACK_SCALE));
+    assert_eq!(options.timestamp.is_some(), open.timestamp.is_some());
+    assert!(!options.sack_permitted, "SACK is not implemented");
+    world.hear(&peer.seg(1, 1));
+    // RFC 9293 §3.7.1: 536 where nothing is said. Options come out of the segment's size.
+    let mut mss = open.mss.unwrap_or(536).clamp(64, 1460) as u32;
+    if open.timestamp.is_some() {
+        mss -= 12;
+    }
+    let window = (1000u32 << open.window_scale.unwrap_or(0)).min(10 * mss);
+    assert_eq!(world.told(), [Told::Knock { peer: peer.here, window }]);
+    world.silent();
+    world.send(window.min(3 * mss) as usize);
+    for seg in world.segments() {
+        assert!(seg.payload.len() <= mss as usize);
+        match seg.options.timestamp {
+            Some(stamp) => assert_eq!(Some(stamp.echo), open.timestamp),
+            None => assert_eq!(open.timestamp, None),
+        }
+        let window = (seg.window as u32) << open.window_scale.map_or(0, |_| STACK_SCALE);
+        assert_eq!(window, open.window_scale.map_or(65_535, |_| 256 << 10));
+    }
+}
+
+#[test]
+fn a_closed_port_answers_with_the_reset_of_the_rfc() {
+    let mut world = World::new();
+    let mut peer = Peer::new(5, Open::default());
+    peer.there.port = 81;
+    world.hear(&peer.syn());
+    let [reset] = &world.segments()[..] else { panic!("one reset") };
+    assert_eq!(reset.flags, TcpFlags::RST | TcpFlags::ACK);
+    assert_eq!((reset.seq.0, reset.ack), (0, peer.iss + 1));
+    // With an ACK: <SEQ=SEG.ACK><CTL=RST>.
+    world.hear(&peer.seg(100, 77).len(10));
+    world.expect(&peer, &["R 77"]);
+    // SYN and data count both.
+    world.hear(&peer.syn().len(10));
+    let [reset] = &world.segments()[..] else { panic!("one reset") };
+    assert_eq!(reset.ack, peer.iss + 11);
+    world.hear(&peer.seg(100, 77).flags("R"));
+    world.hear(&peer.seg(100, 77).flags("R."));
+    world.silent();
+}
+
+#[test]
+fn syn_ack_is_sent_again_with_back_off_and_given_up() {
+    let mut world = World::with(|config| config.syn_retries = 3);
+    let (peer, _) = Peer::knock(&mut world, 5, Open::default());
+    for expected in [1_000, 2_000, 4_000] {
+        let waited = world.pass_until_sent(ms(60_000));
+        assert!(waited >= ms(expected) && waited < ms(expected + 2), "{waited:?}");
+        world.expect(&peer, &["S. 0 ack 1"]);
+    }
+    world.pass(ms(8_100));
+    world.silent();
+    assert_eq!(world.stack.connections(), 0);
+    assert_eq!(world.told(), [], "the application never heard of it");
+}
+
+#[test]
+fn a_repeated_syn_gets_the_same_answer() {
+    let mut world = World::new();
+    let (peer, first) = Peer::knock(&mut world, 5, Open::default());
+    world.hear(&peer.syn());
+    let again = world.expect(&peer, &["S. 0 ack 1"]);
+    assert_eq!(again[0].options, first.options);
+    assert_eq!(world.stack.connections(), 1);
+    world.hear(&peer.seg(1, 1));
+    assert_eq!(world.told().len(), 1);
+}
+
+#[test]
+fn the_backlog_is_bounded_and_freed() {
+    let mut world = World::with(|config| config.backlog = 2);
+    world.auto_accept = false;
+    let (first, _) = Peer::knock(&mut world, 1, Open::default());
+    let (second, _) = Peer::knock(&mut world, 2, Open::default());
+    let third = Peer::new(3, Open::default());
+    world.hear(&third.syn());
+    world.silent();
+    // Open, but not accepted: still in the backlog.
+    world.hear(&first.seg(1, 1));
+    world.hear(&third.syn());
+    world.silent();
+    assert_eq!(world.stats().tcp_syn_dropped, 2);
+    let handle = world.handle();
+    world.call(|calls| calls.accept(handle, Cookie(1)).expect("room"));
+    Peer::knock(&mut world, 3, Open::default());
+    // A reset in SYN-RECEIVED frees a place.
+    world.hear(&second.seg(1, 1).flags("R"));
+    Peer::knock(&mut world, 4, Open::default());
+    // So does a rejected one.
+    assert_eq!(world.stack.connections(), 3);
+}
+
+#[test]
+fn the_table_of_connections_is_bounded() {
+    let mut world = World::with(|config| config.max_connections = 2);
+    Peer::establish(&mut world, 1, Open::default());
+    Peer::establish(&mut world, 2, Open::default());
+    world.hear(&Peer::new(3, Open::default()).syn());
+    world.silent();
+    assert_eq!(world.stats().tcp_syn_dropped, 1);
+    world.call(|calls| calls.connect(Cookie(9), Endpoint::new(PEER_IP, 7)).expect("room"));
+    world.silent();
+    let error = ConnectError::NoMemory;
+    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 9, error }]);
+}
+
+#[test]
+fn a_bad_ack_in_syn_received_is_reset_and_a_good_one_opens() {
+    let mut world = World::new();
+    let (peer, _) = Peer::knock(&mut world, 5, Open::default());
+    for bad in [0, 2, 50_000] {
+        world.hear(&peer.seg(1, bad));
+        world.expect(&peer, &[&format!("R {bad}")]);
+    }
+    assert_eq!(world.told(), []);
+    world.hear(&peer.seg(1, 1));
+    world.silent();
+    assert!(matches!(world.told()[..], [Told::Knock { .. }]));
+}
+
+/// What does not open the connection must not take the SYN-ACK's timer away either.
+#[test]
+fn half_open_connections_end_whatever_their_peers_send() {
+    let mut world = World::with(|config| config.syn_retries = 2);
+    let open = Open { timestamp: Some(100), ..Open::default() };
+    for port in 1..=9 {
+        let (peer, _) = Peer::knock(&mut world, port, open);
+        let (value, echo) = peer.timestamp.expect("agreed");
+        let stranger = match port {
+            1 => peer.seg(0, 1),
+            2 => peer.seg(0, 1).len(0).flags("F."),
+            3 => peer.seg(65_536, 1).len(1),
+            4 => peer.seg(1, 1).ts(value - 1, echo),
+            5 => peer.seg(1, 1).flags("P"),
+            6 => peer.seg(1, 1).flags("S."),
+            7 => peer.seg(2, 1).flags("R."),
+            8 => peer.seg(0, 1).flags("S."),
+            _ => peer.seg(1, 2),
+        };
+        world.hear(&stranger);
+        assert_eq!(world.told(), [], "{port}");
+        world.pass(ms(30_000));
+        assert_eq!(world.stack.connections(), 0, "{port}");
+        world.frames_out();
+    }
+    // Data that begins before the window opens as well as any other.
+    let (peer, _) = Peer::knock(&mut world, 10, open);
+    world.hear(&peer.seg(0, 1).len(11));
+    let told = world.told();
+    assert!(matches!(told[..], [Told::Knock { .. }, Told::Recv { .. }]), "{told:?}");
+}
+
+#[test]
+fn a_reset_in_syn_received_is_not_told() {
+    let mut world = World::new();
+    let (peer, _) = Peer::knock(&mut world, 5, Open::default());
+    world.hear(&peer.seg(2, 1).flags("R"));
+    assert_eq!(world.stack.connections(), 1, "only the exact number counts");
+    world.frames_out();
+    world.hear(&peer.seg(1, 1).flags("R"));
+    world.silent();
+    assert_eq!((world.stack.connections(), world.told()), (0, vec![]));
+}
+
+#[test]
+fn data_and_fin_may_come_before_accept() {
+    let mut world = World::new();
+    world.auto_accept = false;
+    let (peer, _) = Peer::knock(&mut world, 5, Open::default());
+    world.hear(&peer.seg(1, 1).len(100));
+    world.hear(&peer.seg(101, 1).len(50).flags("F."));
+    world.expect(&peer, &[". 1 ack 152"]);
+    assert!(matches!(world.told()[..], [Told::Knock { .. }]));
+    let handle = world.handle();
+    world.call(|calls| calls.accept(handle, Cookie(8)).expect("room"));
+    let told = world.told();
+    let [Told::Recv { data: a, .. }, Told::Recv { data: b, .. }, Told::Eof { cookie: 8 }] =
+        &told[..]
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!((a.len(), b.len()), (100, 50));
+}
+
+#[test]
+fn data_on_a_syn_is_left_to_be_sent_again() {
+    let mut world = World::new();
+    let mut peer = Peer::new(5, Open::default());
+    world.hear(&peer.syn().len(20));
+    let [syn_ack] = &world.segments()[..] else { panic!("one answer") };
+    peer.irs = syn_ack.seq;
+    assert_eq!(peer.text(syn_ack), "S. 0 ack 1");
+    world.hear(&peer.seg(1, 1).len(20));
+    let told = world.told();
+    assert!(matches!(told[..], [Told::Knock { .. }, Told::Recv { .. }]), "{told:?}");
+}
+
+/// An active open up to the SYN.
+fn connect(world: &mut World, open: Open) -> (Peer, Seg) {
+    let remote = Endpoint::new(PEER_IP, 9000);
+    world.call(|calls| calls.connect(Cookie(7), remote).expect("room"));
+    let [syn] = &world.segments()[..] else { panic!("one SYN") };
+    assert_eq!((syn.flags, syn.dst, syn.src.addr), (TcpFlags::SYN, remote, STACK_IP));
+    let mut peer = Peer::new(9000, open);
+    (peer.there, peer.irs) = (syn.src, syn.seq);
+    (peer, syn.clone())
+}
+
+#[test]
+fn active_open_with_every_set_of_options() {
+    for mss in [None, Some(1460), Some(100)] {
+        for window_scale in [None, Some(5)] {
+            for timestamp in [None, Some(77)] {
+                active_open(Open { mss, window_scale, timestamp, window: 4000 });
+            }
+        }
+    }
+}
+
+fn active_open(open: Open) {
+    let mut world = World::new();
+    let (mut peer, syn) = connect(&mut world, open);
+    assert_eq!(syn.options.mss, Some(1460));
+    assert_eq!(syn.options.window_scale, Some(STACK_SCALE));
+    assert_eq!(syn.options.timestamp.map(|stamp| stamp.echo), Some(0));
+    world.hear(&peer.seg(0, 1).flags("S.").options(open.options()));
+    if let (Some(value), Some(stamp)) = (open.timestamp, syn.options.timestamp) {
+        peer.timestamp = Some((value, stamp.value));
+    }
+    let acks = world.expect(&peer, &[". 1 ack 1"]);
+    assert_eq!(acks[0].options.timestamp.map(|stamp| stamp.echo), open.timestamp);
+    let mut mss = open.mss.unwrap_or(536).min(1460) as u32;
+    if open.timestamp.is_some() {
+        mss -= 12;
+    }
+    // The window of a SYN is not scaled (RFC 7323 §2.2).
+    let window = (10 * mss).min(4000);
+    assert_eq!(world.told(), [Told::Connected { cookie: 7, window }]);
+    world.send(10);
+    world.expect(&peer, &[". 1:11(10) ack 1"]);
+    // From now on it is.
+    world.hear(&peer.seg(1, 11).len(5));
+    let window = (4000u32 << open.window_scale.unwrap_or(0)).min(10 * mss + 10);
+    let Some(Told::Sent { bytes: 10, window: told, .. }) = world.told().into_iter().next() else {
+        panic!("acknowledged")
+    };
+    assert!(told <= window && told + 10 >= window.min(10 * mss), "{told} {window}");
+}
+
+#[test]
+fn refused_only_by_a_reset_that_answers_the_syn() {
+    let mut world = World::new();
+    let (peer, _) = connect(&mut world, Open::default());
+    world.hear(&peer.seg(0, 1).flags("R"));
+    world.hear(&peer.seg(0, 2).flags("R."));
+    world.silent();
+    assert_eq!(world.told(), []);
+    world.hear(&peer.seg(0, 1).flags("R."));
+    let error = ConnectError::Refused;
+    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 7, error }]);
+    assert_eq!(world.stack.connections(), 0);
+    world.silent();
+}
+
+#[test]
+fn a_wrong_answer_to_a_syn_is_reset_and_a_right_one_still_counts() {
+    let mut world = World::new();
+    let (peer, _) = connect(&mut world, Open::default());
+    world.hear(&peer.seg(0, 2).flags("S."));
+    world.expect(&peer, &["R 2"]);
+    world.hear(&peer.seg(0, 1));
+    world.hear(&peer.syn());
+    world.silent();
+    assert_eq!(world.told(), []);
+    world.hear(&peer.seg(0, 1).flags("S.").options(Open::default().options()));
+    world.expect(&peer, &[". 1 ack 1"]);
+    assert!(matches!(world.told()[..], [Told::Connected { cookie: 7, .. }]));
+}
+
+#[test]
+fn a_syn_is_sent_again_with_back_off_and_given_up() {
+    let mut world = World::with(|config| config.syn_retries = 2);
+    let (peer, _) = connect(&mut world, Open::default());
+    for expected in [1_000, 2_000] {
+        let waited = world.pass_until_sent(ms(60_000));
+        assert!(waited >= ms(expected) && waited < ms(expected + 2), "{waited:?}");
+        world.expect(&peer, &["S 0"]);
+    }
+    world.pass(ms(3_990));
+    assert_eq!(world.told(), []);
+    world.pass(ms(20));
+    let error = ConnectError::TimedOut;
+    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 7, error }]);
+    world.silent();
+}
+
+#[test]
+fn a_lost_handshake_ack_is_made_up_for() {
+    let mut world = World::new();
+    let (peer, _) = connect(&mut world, Open::default());
+    let syn_ack = peer.seg(0, 1).flags("S.").options(Open::default().options());
+    world.hear(&syn_ack);
+    world.expect(&peer, &[". 1 ack 1"]);
+    world.hear(&syn_ack);
+    world.expect(&peer, &[". 1 ack 1"]);
+}
+
+#[test]
+fn nowhere_to_go() {
+    let mut world = World::new();
+    let far = Endpoint::new([192, 168, 1, 1].into(), 80);
+    world.call(|calls| calls.connect(Cookie(3), far).expect("room"));
+    let error = ConnectError::Unreachable;
+    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 3, error }]);
+    world.silent();
+}
+
+#[test]
+fn ports_of_connections_to_one_peer_differ() {
+    let mut world = World::new();
+    let remote = Endpoint::new(PEER_IP, 9000);
+    world.call(|calls| {
+        for cookie in 0..500 {
+            calls.connect(Cookie(cookie), remote).expect("room");
+        }
+    });
+    let mut ports: Vec<u16> = world.segments().iter().map(|syn| syn.src.port).collect();
+    assert!(ports.windows(2).any(|pair| pair[1] < pair[0] || pair[1] > pair[0]));
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 500);
+    assert!(ports[0] >= 10_000);
+}
+
+/// A SYN for which the NIC has no room is sent once there is some.
+#[test]
+fn a_syn_waits_for_the_device() {
+    let mut world = World::sized(config(), 256, 1);
+    world.nic_takes = false;
+    let remote = Endpoint::new(PEER_IP, 9000);
+    world.call(|calls| {
+        calls.connect(Cookie(1), remote).expect("room");
+        calls.connect(Cookie(2), remote).expect("room");
+    });
+    world.hear(&Peer::new(5, Open { window: 0, ..Open::default() }).syn());
+    world.nic_takes = true;
+    world.settle();
+    let flags: Vec<TcpFlags> = world.segments().iter().map(|seg| seg.flags).collect();
+    assert_eq!(flags, [TcpFlags::SYN, TcpFlags::SYN, TcpFlags::SYN | TcpFlags::ACK]);
+}

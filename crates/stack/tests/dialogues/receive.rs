@@ -1,0 +1,320 @@
+//! Received data: order, windows, acknowledgments, and the buffers behind them.
+
+use domain::Cookie;
+
+use crate::support::{Open, Peer, Told, World, config, ms};
+
+#[test]
+fn data_is_told_at_once_and_acknowledged_late() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.hear(&peer.seg(1, 1).len(100));
+    world.silent();
+    world.received(0, 100);
+    let waited = world.pass_until_sent(ms(1_000));
+    assert!(waited >= ms(40) && waited < ms(41), "{waited:?}");
+    world.expect(&peer, &[". 1 ack 101"]);
+    world.pass(ms(1_000));
+    world.silent();
+}
+
+#[test]
+fn the_second_full_segment_is_acknowledged_at_once() {
+    for timestamp in [None, Some(5)] {
+        let mut world = World::new();
+        let peer = Peer::establish(&mut world, 5, Open { timestamp, ..Open::default() });
+        let full = if timestamp.is_some() { 1448 } else { 1460 };
+        world.hear(&peer.seg(1, 1).len(full));
+        world.silent();
+        world.hear(&peer.seg(1 + full as u32, 1).len(full));
+        world.expect(&peer, &[&format!(". 1 ack {}", 1 + 2 * full)]);
+        // One acknowledgment for a whole batch.
+        let at = |index: usize| peer.seg((1 + index * full) as u32, 1).len(full);
+        world.hear_all(&[at(2), at(3), at(4), at(5), at(6)]);
+        world.expect(&peer, &[&format!(". 1 ack {}", 1 + 7 * full)]);
+        world.received(0, 7 * full);
+    }
+}
+
+#[test]
+fn the_acknowledgment_rides_on_the_reply() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    let handle = world.handle();
+    let request = peer.seg(1, 1).len(100).frame();
+    world.cycle(&[request], |calls| calls.sendv(handle, &[&[0, 1], &[2]]).expect("room"));
+    world.settle();
+    world.expect(&peer, &[". 1:4(3) ack 101"]);
+    world.hear(&peer.seg(101, 4));
+    world.pass(ms(500));
+    world.silent();
+}
+
+#[test]
+fn old_data_is_acknowledged_again_and_not_told_again() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.hear(&peer.seg(1, 1).len(100));
+    world.received(0, 100);
+    world.hear(&peer.seg(1, 1).len(100));
+    world.expect(&peer, &[". 1 ack 101"]);
+    world.hear(&peer.seg(21, 1).len(50));
+    world.expect(&peer, &[". 1 ack 101"]);
+    // A keep-alive probe: one old byte, or none.
+    world.hear(&peer.seg(100, 1));
+    world.expect(&peer, &[". 1 ack 101"]);
+    world.received(0, 0);
+    // The new part of an overlapping segment is new.
+    world.hear(&peer.seg(51, 1).len(100));
+    world.expect(&peer, &[". 1 ack 151"]);
+    world.received(100, 50);
+}
+
+#[test]
+fn a_gap_is_acknowledged_at_once_and_so_is_what_fills_it() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.hear(&peer.seg(101, 1).len(100));
+    world.expect(&peer, &[". 1 ack 1"]);
+    world.hear(&peer.seg(301, 1).len(100));
+    world.expect(&peer, &[". 1 ack 1"]);
+    world.received(0, 0);
+    world.hear(&peer.seg(1, 1).len(100));
+    world.expect(&peer, &[". 1 ack 201"]);
+    world.received(0, 200);
+    // Overlaps on both sides of the last gap.
+    world.hear(&peer.seg(151, 1).len(200));
+    world.expect(&peer, &[". 1 ack 401"]);
+    world.received(200, 200);
+}
+
+#[test]
+fn what_waits_for_a_gap_is_bounded() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    // Every second byte.
+    let pieces: Vec<_> = (0..300).map(|index| peer.seg(2 + 2 * index, 1).len(1)).collect();
+    for batch in pieces.chunks(50) {
+        world.hear_all(batch);
+    }
+    assert_eq!(world.stats().tcp_out_of_order, 256);
+    assert_eq!(world.stats().tcp_dropped_segments, 44);
+    world.frames_out();
+    world.hear(&peer.seg(1, 1).len(600));
+    world.expect(&peer, &[". 1 ack 601"]);
+    world.received(0, 600);
+}
+
+#[test]
+fn data_beyond_the_window_is_not_taken() {
+    let mut world = World::with(|config| config.receive_window_bytes = 4_000);
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.hear(&peer.seg(4_001, 1).len(10));
+    world.expect(&peer, &[". 1 ack 1"]);
+    assert_eq!(world.stats().tcp_unacceptable, 1);
+    // Half in, half out.
+    world.hear(&peer.seg(3_901, 1).len(200).flags("F."));
+    world.expect(&peer, &[". 1 ack 1"]);
+    let rest: Vec<_> = (0..3).map(|part| peer.seg(1 + part * 1_300, 1).len(1_300)).collect();
+    world.hear_all(&rest);
+    world.expect(&peer, &[". 1 ack 4001"]);
+    world.received(0, 4_000);
+}
+
+#[test]
+fn a_fin_before_its_data_waits_for_it() {
+    for bare in [false, true] {
+        let mut world = World::new();
+        let peer = Peer::establish(&mut world, 5, Open::default());
+        match bare {
+            true => world.hear(&peer.seg(201, 1).flags("F.")),
+            false => world.hear(&peer.seg(101, 1).len(100).flags("F.")),
+        }
+        world.expect(&peer, &[". 1 ack 1"]);
+        world.received(0, 0);
+        if bare {
+            world.hear(&peer.seg(101, 1).len(100));
+            world.expect(&peer, &[". 1 ack 1"]);
+        }
+        world.hear(&peer.seg(1, 1).len(100));
+        world.expect(&peer, &[". 1 ack 202"]);
+        let told = world.told();
+        let [Told::Recv { .. }, Told::Recv { .. }, Told::Eof { cookie: 5 }] = &told[..] else {
+            panic!("{told:?}")
+        };
+    }
+}
+
+/// What was announced once is never taken back (RFC 9293 §3.8.6), whatever the application does.
+#[test]
+fn the_window_closes_without_shrinking_and_opens_by_recv_done() {
+    let mut world = World::with(|config| config.receive_window_bytes = 10_000);
+    world.auto_done = false;
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    let (mut sent, mut edge) = (0u32, 10_001);
+    while sent < 10_000 {
+        let len = 1_460.min(10_000 - sent);
+        world.hear(&peer.seg(1 + sent, 1).len(len as usize));
+        sent += len;
+        world.pass(ms(50));
+        for ack in world.segments() {
+            let told = (ack.ack - peer.iss) as u32 + ack.window as u32;
+            assert!(told >= edge, "{told} after {edge}");
+            edge = told;
+        }
+    }
+    assert_eq!(edge, 10_001);
+    world.received(0, 10_000);
+    // The window is closed: a probe is answered and not taken.
+    world.hear(&peer.seg(10_001, 1).len(1));
+    let [ack] = &world.expect(&peer, &[". 1 ack 10001"])[..] else { panic!() };
+    assert_eq!(ack.window, 0);
+    world.hear(&peer.seg(10_000, 1));
+    world.expect(&peer, &[". 1 ack 10001"]);
+    // A peer that ignores the window still has its ACK and reset heard.
+    world.received(0, 0);
+    let handle = world.handle();
+    assert_eq!(world.held(handle).len(), 10_000);
+    world.call(|calls| calls.recv_done(handle, 6_000).expect("room"));
+    let [update] = &world.expect(&peer, &[". 1 ack 10001"])[..] else { panic!() };
+    assert_eq!(update.window, 6_000);
+    world.hear(&peer.seg(10_001, 1).len(1_460));
+    world.received(10_000, 1_460);
+}
+
+/// RFC 9293 §3.8.6.2.2: no window update that is hardly worth a segment, and no repeated ACK, which
+/// a sender would take for a loss.
+#[test]
+fn silly_windows_are_not_announced() {
+    let mut world = World::with(|config| config.receive_window_bytes = 10_000);
+    world.auto_done = false;
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    let batch: Vec<_> = (0..10).map(|part| peer.seg(1 + part * 1_000, 1).len(1_000)).collect();
+    world.hear_all(&batch);
+    world.pass(ms(50));
+    world.frames_out();
+    let handle = world.handle();
+    for _ in 0..20 {
+        world.call(|calls| calls.recv_done(handle, 70).expect("room"));
+        world.silent();
+    }
+    world.call(|calls| calls.recv_done(handle, 60).expect("room"));
+    let [update] = &world.expect(&peer, &[". 1 ack 10001"])[..] else { panic!() };
+    assert_eq!(update.window, 1_460);
+    for _ in 0..10 {
+        world.call(|calls| calls.recv_done(handle, 10).expect("room"));
+    }
+    world.silent();
+}
+
+#[test]
+fn a_large_window_is_scaled_and_its_edge_never_moves_back() {
+    let mut world = World::new();
+    world.auto_done = false;
+    let open = Open { window_scale: Some(0), ..Open::default() };
+    let peer = Peer::establish(&mut world, 5, open);
+    let mut edge = 0;
+    let mut sent = 0u32;
+    for round in 0..400u32 {
+        let len = 1 + (round * 7_919) % 1_460;
+        world.hear(&peer.seg(1 + sent, 1).len(len as usize));
+        sent += len;
+        if round % 3 == 0 {
+            let handle = world.handle();
+            world.call(|calls| calls.recv_done(handle, (len / 2) as usize).expect("room"));
+        }
+        for ack in world.segments() {
+            let told = (ack.ack - peer.iss) as u32 + ((ack.window as u32) << 3);
+            // The shift loses up to seven bytes (RFC 7323 §2.4).
+            assert!(told + 7 >= edge, "{told} after {edge}");
+            edge = edge.max(told);
+        }
+    }
+    assert!(edge > 256 << 10);
+}
+
+#[test]
+fn received_bytes_stay_readable_until_given_back() {
+    let mut world = World::new();
+    world.auto_done = false;
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    let handle = world.handle();
+    let before = world.pool.available();
+    world.hear_all(&[peer.seg(1, 1).len(100), peer.seg(101, 1).len(100)]);
+    world.hear(&peer.seg(201, 1).len(100));
+    world.received(0, 300);
+    assert_eq!(world.held(handle), crate::support::pattern(0, 300));
+    assert_eq!(world.pool.available(), before - 3);
+    // Half a buffer frees nothing, whole ones do.
+    world.call(|calls| calls.recv_done(handle, 50).expect("room"));
+    assert_eq!(world.pool.available(), before - 3);
+    world.call(|calls| calls.recv_done(handle, 150).expect("room"));
+    assert_eq!(world.pool.available(), before - 1);
+    assert_eq!(world.held(handle), crate::support::pattern(200, 100));
+    // In the batch that tells of them, older ones included.
+    let next = peer.seg(301, 1).len(40).frame();
+    world.cycle(&[next], |calls| calls.recv_done(handle, 140).expect("room"));
+    world.settle();
+    assert_eq!(world.pool.available(), before);
+    assert_eq!(world.held(handle), []);
+    assert_eq!(world.stats().rx_payload_copies, 0);
+}
+
+#[test]
+fn bytes_that_nobody_accepted_count_against_the_window() {
+    let mut world = World::with(|config| config.receive_window_bytes = 4_000);
+    world.auto_accept = false;
+    let (peer, _) = Peer::knock(&mut world, 5, Open::default());
+    world.hear(&peer.seg(1, 1));
+    for part in 0..4 {
+        world.hear(&peer.seg(1 + part * 1_000, 1).len(1_000));
+    }
+    world.pass(ms(50));
+    let acks = world.segments();
+    let last = acks.last().expect("an acknowledgment");
+    assert_eq!((peer.text(last), last.window), (". 1 ack 4001".to_string(), 0));
+    world.told();
+    let handle = world.handle();
+    world.call(|calls| calls.accept(handle, Cookie(1)).expect("room"));
+    world.received(0, 4_000);
+    let [update] = &world.expect(&peer, &[". 1 ack 4001"])[..] else { panic!() };
+    assert_eq!(update.window, 4_000);
+}
+
+/// Tiny segments pin large buffers: their number is bounded too.
+#[test]
+fn buffers_that_a_connection_pins_are_bounded() {
+    let mut world = World::new();
+    world.auto_done = false;
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    for batch in 0..40u32 {
+        let segs: Vec<_> = (0..50).map(|part| peer.seg(1 + batch * 50 + part, 1).len(1)).collect();
+        world.hear_all(&segs);
+    }
+    let handle = world.handle();
+    let held = world.held(handle).len();
+    assert!((1_000..1_100).contains(&held), "{held} buffers");
+    world.call(|calls| calls.recv_done(handle, held).expect("room"));
+    world.told();
+    world.hear(&peer.seg(1 + held as u32, 1).len(100));
+    world.received(held, 100);
+}
+
+/// Full segments are counted while no acknowledgment can leave.
+#[test]
+fn a_blocked_device_does_not_overflow_the_count_of_segments() {
+    let mut world = World::sized(config(), 2048, 1);
+    let peer = Peer::establish(&mut world, 5, Open { mss: Some(64), ..Open::default() });
+    world.send(10);
+    world.frames_out();
+    world.nic_takes = false;
+    world.send(10);
+    for batch in 0..10u32 {
+        let at = |part| 1 + (batch * 40 + part) * 64;
+        let segs: Vec<_> = (0..40).map(|part| peer.seg(at(part), 11).len(64)).collect();
+        world.hear_all(&segs);
+    }
+    world.nic_takes = true;
+    world.settle();
+    world.expect(&peer, &[". 11:21(10) ack 1", ". 21 ack 25601"]);
+}

@@ -1,0 +1,241 @@
+//! Sent data: what the application was promised, what the peer's window allows, probes.
+
+use domain::{CallError, CallKind, DeadReason};
+
+use crate::support::{Open, Peer, Told, World, config, ms, pattern};
+
+const MSS: u32 = 1_460;
+
+#[track_caller]
+fn trimmed(world: &mut World, accepted: u32) {
+    let (call, error) = (CallKind::Sendv, CallError::Trimmed { accepted });
+    assert_eq!(world.told(), [Told::Failed { call, error }]);
+}
+
+#[test]
+fn all_of_the_window_is_taken_and_what_goes_beyond_is_trimmed() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.send(20_000);
+    trimmed(&mut world, 14_600);
+    let segments = world.segments();
+    assert_eq!(segments.len(), 10);
+    for (index, seg) in segments.iter().enumerate() {
+        let at = 1 + index as u32 * MSS;
+        assert_eq!(peer.text(seg), format!(". {at}:{}(1460) ack 1", at + MSS));
+        assert!(seg.flags.contains(wire::TcpFlags::PSH));
+    }
+    let handle = world.handle();
+    world.call(|calls| calls.sendv(handle, &[b"x"]).expect("room"));
+    trimmed(&mut world, 0);
+    world.hear(&peer.seg(1, 1 + MSS));
+    // Slow start: the window of eleven segments, nine in flight.
+    assert_eq!(world.told(), [Told::Sent { cookie: 5, bytes: MSS, window: 2 * MSS }]);
+    world.hear(&peer.seg(1, 14_601));
+    let told = world.told();
+    let [Told::Sent { bytes: 13_140, window, .. }] = told[..] else { panic!("{told:?}") };
+    assert_eq!(window, 12 * MSS);
+    assert_eq!(world.stats().tx_payload_copies, 0);
+}
+
+#[test]
+fn odd_cuts_keep_the_checksum() {
+    for window in [1, 2, 7, 1_459, 1_461, 2_921] {
+        let mut world = World::new();
+        let open = Open { window, ..Open::default() };
+        let peer = Peer::establish(&mut world, 5, open);
+        let handle = world.handle();
+        let bytes = pattern(0, 5_000);
+        let (a, b) = bytes.split_at(333);
+        world.call(|calls| {
+            calls.sendv(handle, &[a, &[]]).expect("room");
+            calls.sendv(handle, &[b]).expect("room");
+        });
+        trimmed(&mut world, window as u32);
+        let total: usize = world
+            .segments()
+            .iter()
+            .map(|seg| {
+                assert!(!peer.text(seg).is_empty());
+                seg.payload.len()
+            })
+            .sum();
+        assert_eq!(total, window as usize);
+    }
+}
+
+#[test]
+fn a_small_mss_cuts_what_was_staged() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open { mss: Some(100), ..Open::default() });
+    world.send(950);
+    let expected: Vec<String> = (0..10)
+        .map(|part| {
+            let end = (part * 100 + 100).min(950);
+            format!(". {}:{}({}) ack 1", part * 100 + 1, end + 1, end - part * 100)
+        })
+        .collect();
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    world.expect(&peer, &expected);
+    // The last piece stays where it was staged.
+    assert_eq!(world.stats().tx_payload_copies, 9);
+    world.hear(&peer.seg(1, 951));
+    assert!(matches!(world.told()[..], [Told::Sent { bytes: 950, .. }]));
+}
+
+/// A connection whose application was promised a window that its peer then closes.
+fn closed_window(world: &mut World) -> Peer {
+    let peer = Peer::establish(world, 5, Open::default());
+    world.send(100);
+    world.expect(&peer, &[". 1:101(100) ack 1"]);
+    world.hear(&peer.seg(1, 101).win(0));
+    let told = world.told();
+    let [Told::Sent { bytes: 100, window, .. }] = told[..] else { panic!("{told:?}") };
+    assert_eq!(window, 14_500, "what was promised stays promised");
+    peer
+}
+
+#[test]
+fn what_was_promised_is_taken_and_a_closed_window_is_probed() {
+    let mut world = World::new();
+    let peer = closed_window(&mut world);
+    world.send(200);
+    assert_eq!(world.told(), []);
+    world.silent();
+    // An old byte asks for the window, with back-off; each answer keeps the connection alive.
+    for expected in [200, 400, 800, 1_600] {
+        let waited = world.pass_until_sent(ms(60_000));
+        assert!(waited >= ms(expected) && waited < ms(expected + 2), "{waited:?}");
+        world.expect(&peer, &[". 100 ack 1"]);
+        world.hear(&peer.seg(1, 101).win(0));
+        world.silent();
+    }
+    world.hear(&peer.seg(1, 101).win(5_000));
+    world.expect(&peer, &[". 101:301(200) ack 1"]);
+    // The retransmission timer starts afresh: the probes' back-off is not its own.
+    let waited = world.pass_until_sent(ms(60_000));
+    assert!(waited >= ms(200) && waited < ms(202), "{waited:?}");
+    world.expect(&peer, &[". 101:301(200) ack 1"]);
+    world.hear(&peer.seg(1, 301).win(5_000));
+}
+
+#[test]
+fn a_window_that_opens_in_part_lets_a_part_out_and_loss_is_noticed() {
+    let mut world = World::new();
+    let peer = closed_window(&mut world);
+    world.send(1_000);
+    world.pass(ms(300));
+    world.expect(&peer, &[". 100 ack 1"]);
+    world.hear(&peer.seg(1, 101).win(400));
+    world.expect(&peer, &[". 101:501(400) ack 1"]);
+    // Lost: it is retransmitted, not probed for.
+    let waited = world.pass_until_sent(ms(60_000));
+    assert!(waited >= ms(200) && waited < ms(202), "{waited:?}");
+    world.expect(&peer, &[". 101:501(400) ack 1"]);
+    world.hear(&peer.seg(1, 501).win(400));
+    world.expect(&peer, &[". 501:901(400) ack 1"]);
+    world.hear(&peer.seg(1, 901).win(0));
+    world.silent();
+    world.hear(&peer.seg(1, 901).win(300));
+    world.expect(&peer, &[". 901:1101(200) ack 1"]);
+    world.hear(&peer.seg(1, 1_101));
+}
+
+#[test]
+fn probes_that_nobody_answers_end() {
+    let mut world = World::with(|config| config.retries = 3);
+    let peer = closed_window(&mut world);
+    world.send(200);
+    world.pass(ms(30_000));
+    world.expect(&peer, &[". 100 ack 1", ". 100 ack 1", ". 100 ack 1", "R. 101 ack 1"]);
+    assert_eq!(world.told(), [Told::Dead { cookie: 5, reason: DeadReason::TimedOut }]);
+}
+
+#[test]
+fn probes_that_are_answered_go_on() {
+    let mut world = World::with(|config| {
+        config.retries = 8;
+        config.rto_max = ms(1_000);
+    });
+    let peer = closed_window(&mut world);
+    world.send(200);
+    for _ in 0..100 {
+        world.pass_until_sent(ms(5_000));
+        world.expect(&peer, &[". 100 ack 1"]);
+        world.hear(&peer.seg(1, 101).win(0));
+    }
+    assert_eq!(world.told(), []);
+}
+
+#[test]
+fn a_window_smaller_than_a_segment_cuts_it() {
+    let mut world = World::new();
+    let open = Open { window: 1_000, ..Open::default() };
+    let peer = Peer::establish(&mut world, 5, open);
+    world.hear_all(&[peer.seg(1, 1).len(1), peer.seg(2, 1).len(1).win(300)]);
+    world.told();
+    world.send(1_000);
+    assert_eq!(world.told(), []);
+    // A larger window may come soon (RFC 9293 §3.8.6.2.1): a part is sent when none did.
+    world.pass(ms(100));
+    world.expect(&peer, &[". 1 ack 3"]);
+    world.pass_until_sent(ms(1_000));
+    world.expect(&peer, &[". 0 ack 3", ". 1:301(300) ack 3"]);
+    world.hear(&peer.seg(3, 301).win(300));
+    world.expect(&peer, &[". 301:601(300) ack 3"]);
+    // Some of it acknowledged: no sliver follows what is in flight.
+    world.hear(&peer.seg(3, 451).win(300));
+    world.silent();
+    world.hear(&peer.seg(3, 601).win(1_000));
+    world.expect(&peer, &[". 601:1001(400) ack 3"]);
+    world.hear(&peer.seg(3, 1_001).win(1_000));
+}
+
+#[test]
+fn a_full_device_queue_delays_and_loses_nothing() {
+    let mut world = World::sized(config(), 256, 4);
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.nic_takes = false;
+    world.send(14_600);
+    assert_eq!(world.stack.frames().len(), 4);
+    world.nic_takes = true;
+    world.settle();
+    let segments = world.segments();
+    assert_eq!(segments.len(), 10);
+    for (index, seg) in segments.iter().enumerate() {
+        assert_eq!(seg.seq - peer.irs, 1 + index as i32 * MSS as i32);
+    }
+    world.hear(&peer.seg(1, 14_601));
+    assert!(matches!(world.told()[..], [Told::Sent { bytes: 14_600, .. }]));
+}
+
+#[test]
+fn a_peer_that_acknowledges_half_a_segment_gets_the_rest_again() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.send(1_001);
+    world.frames_out();
+    world.hear(&peer.seg(1, 334));
+    let waited = world.pass_until_sent(ms(5_000));
+    assert!(waited >= ms(200), "{waited:?}");
+    world.expect(&peer, &[". 334:1002(668) ack 1"]);
+    world.hear(&peer.seg(1, 1_002));
+    let told = world.told();
+    let sent: u32 =
+        told.iter().map(|told| if let Told::Sent { bytes, .. } = told { *bytes } else { 0 }).sum();
+    assert_eq!(sent, 1_001);
+}
+
+/// An older acknowledgment that arrives late says nothing of the window (RFC 9293 §3.10.7.4).
+#[test]
+fn a_late_acknowledgment_does_not_move_the_window() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open { window: 2_000, ..Open::default() });
+    world.send(1_000);
+    world.hear(&peer.seg(1, 1_001).win(1_000));
+    world.told();
+    world.frames_out();
+    // Sent before the acknowledgment above, and overtaken by it.
+    world.hear(&peer.seg(2, 501).win(60_000));
+    assert_eq!(world.told(), []);
+}

@@ -1,0 +1,417 @@
+//! The stack on a virtual clock, with memory, a NIC of no depth, and an application that notes what
+//! it is told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clock::{Duration, Instant};
+use domain::{
+    CallArray, CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, EventArray,
+    Handle, Held,
+};
+use mem::{Mbuf, Pool, Region, TxFrame};
+use stack::{Secrets, Shared, Stack, StackConfig, StackStats};
+use wire::{ArpOperation, ArpRepr, Endpoint, EtherType, Ipv4Addr};
+
+use super::{
+    Out, PEER_IP, PEER_MAC, PORT, Peer, STACK_IP, STACK_MAC, Seg, UDP_PORT, decode, ethernet_frame,
+    ms, pattern,
+};
+
+/// Cycles that may follow one another without time passing: more means that the stack spins.
+const MAX_CYCLES: usize = 64;
+/// Timers that may fire one after the other in one call of `pass`.
+const MAX_TIMERS: usize = 20_000;
+const MAX_EVENTS: usize = 512;
+
+/// What the application was told, without handles.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Told {
+    Knock { peer: Endpoint, window: u32 },
+    Connected { cookie: u64, window: u32 },
+    ConnectFailed { cookie: u64, error: ConnectError },
+    Recv { cookie: u64, data: Vec<u8> },
+    Sent { cookie: u64, bytes: u32, window: u32 },
+    Eof { cookie: u64 },
+    Dead { cookie: u64, reason: DeadReason },
+    Datagram { port: u16, peer: Endpoint, data: Vec<u8> },
+    Failed { call: CallKind, error: CallError },
+}
+
+/// See the module's comment.
+pub struct World {
+    pub now: Instant,
+    pub stack: Stack,
+    pub pool: Pool,
+    /// Whether the application accepts whoever knocks, with the peer's port as cookie.
+    pub auto_accept: bool,
+    /// Whether the application gives received bytes back in the batch that tells of them.
+    pub auto_done: bool,
+    /// Whether neighbours answer ARP; such frames are then not seen.
+    pub auto_arp: bool,
+    /// Whether the NIC takes frames.
+    pub nic_takes: bool,
+    /// Whether the NIC, having taken frames, goes on reading them.
+    pub nic_holds: bool,
+    /// Every connection that was told of, oldest first.
+    pub handles: Vec<Handle>,
+    in_nic: Vec<TxFrame>,
+    events: EventArray,
+    calls: CallArray,
+    told: Vec<Told>,
+    out: Vec<Out>,
+    /// Received, and not carried through the stack yet.
+    rx: Vec<Mbuf>,
+    chunks: usize,
+    /// Bytes that the application has sent, by handle.
+    sent: BTreeMap<Handle, usize>,
+}
+
+/// The usual settings: TCP port 80, UDP port 53.
+pub fn config() -> StackConfig {
+    let mut config = StackConfig::new(STACK_IP, 24, STACK_MAC);
+    config.tcp_listen = vec![PORT];
+    config.udp_bind = vec![UDP_PORT];
+    config
+}
+
+impl World {
+    /// A world with the usual settings.
+    pub fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// A world with settings changed by `change`.
+    pub fn with(change: impl FnOnce(&mut StackConfig)) -> Self {
+        let mut config = config();
+        change(&mut config);
+        Self::sized(config, 4096, 1024)
+    }
+
+    /// A world with `chunks` chunks of memory and a NIC queue of `frames` frames.
+    pub fn sized(config: StackConfig, chunks: u32, frames: usize) -> Self {
+        let secrets = Secrets {
+            rss_key: wire::MICROSOFT_KEY,
+            isn_key: [3; 16],
+            port_key: [4; 16],
+            offset: 0x1234_5678,
+        };
+        let now = Instant::from_millis(1_000);
+        let segment_bytes = config.mss() as usize;
+        let shared = Arc::new(Shared::new(config, &secrets, 1));
+        shared.neighbors.learn(PEER_IP, PEER_MAC, now);
+        let region = Region::heap(chunks);
+        Self {
+            now,
+            stack: Stack::new(shared, 0, now, frames),
+            pool: Pool::new(&region, chunks as usize),
+            auto_accept: true,
+            auto_done: true,
+            auto_arp: true,
+            nic_takes: true,
+            nic_holds: false,
+            handles: Vec::new(),
+            in_nic: Vec::new(),
+            events: EventArray::new(MAX_EVENTS),
+            calls: CallArray::new(1024, segment_bytes),
+            told: Vec::new(),
+            out: Vec::new(),
+            rx: Vec::new(),
+            chunks: chunks as usize,
+            sent: Default::default(),
+        }
+    }
+
+    /// One segment arrives.
+    pub fn hear(&mut self, seg: &Seg) {
+        self.hear_frames(&[seg.frame()]);
+    }
+
+    /// Segments arrive in one batch.
+    pub fn hear_all(&mut self, segs: &[Seg]) {
+        let frames: Vec<_> = segs.iter().map(Seg::frame).collect();
+        self.hear_frames(&frames);
+    }
+
+    /// Frames arrive in one batch.
+    pub fn hear_frames(&mut self, frames: &[Vec<u8>]) {
+        self.cycle(frames, |_| ());
+        self.settle();
+    }
+
+    /// The application issues calls.
+    pub fn call(&mut self, calls: impl FnOnce(&mut Calls<'_>)) {
+        self.cycle(&[], calls);
+        self.settle();
+    }
+
+    /// The application sends the next `len` bytes of the stream on the newest connection.
+    pub fn send(&mut self, len: usize) {
+        let handle = self.handle();
+        let from = self.sent.get(&handle).copied().unwrap_or(0);
+        let bytes = pattern(from % 251, len);
+        self.sent.insert(handle, from + len);
+        self.call(|calls| calls.sendv(handle, &[&bytes]).expect("room for a call"));
+    }
+
+    /// The newest connection.
+    pub fn handle(&self) -> Handle {
+        *self.handles.last().expect("a connection")
+    }
+
+    /// Time passes; timers fire when they are due.
+    pub fn pass(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        for _ in 0..MAX_TIMERS {
+            match self.stack.next_timer() {
+                Some(at) if at <= end => self.now = self.now.max(at),
+                _ => {
+                    self.now = end;
+                    self.settle();
+                    return;
+                }
+            }
+            self.cycle(&[], |_| ());
+            self.settle();
+        }
+        panic!("timers fire without end");
+    }
+
+    /// The moment at which the next segment is sent, as time passes. At most `limit` later.
+    pub fn pass_until_sent(&mut self, limit: Duration) -> Duration {
+        let begin = self.now;
+        while self.out.is_empty() && self.now.since(begin) < limit {
+            let next = self.stack.next_timer().unwrap_or(Instant::FAR_FUTURE);
+            let step = next.max(self.now + Duration::from_nanos(1)).since(self.now);
+            self.pass(step.min(limit));
+        }
+        self.now.since(begin)
+    }
+
+    /// Cycles until there is nothing to do.
+    pub fn settle(&mut self) {
+        for _ in 0..MAX_CYCLES {
+            let blocked = !self.nic_takes && !self.stack.frames().is_empty();
+            let heard = self.events.is_empty() && self.rx.is_empty();
+            if heard && (!self.stack.has_work() || blocked) {
+                return;
+            }
+            self.cycle(&[], |_| ());
+        }
+        // While half of the memory is taken, or the NIC takes nothing, the stack goes on trying.
+        let starved = !self.nic_takes || self.pool.available() <= self.chunks / 2;
+        let free = self.pool.available();
+        assert!(starved, "the stack spins with {free} chunks free: {:?}", self.stack);
+    }
+
+    /// One cycle of an elastic thread.
+    pub fn cycle(&mut self, frames: &[Vec<u8>], app: impl FnOnce(&mut Calls<'_>)) {
+        let Self { now, stack, pool, events, rx, .. } = self;
+        for frame in frames {
+            // Without memory a NIC drops what comes.
+            let Ok(mut mbuf) = pool.alloc() else { continue };
+            mbuf.append(frame).expect("a frame fits a chunk");
+            rx.push(mbuf);
+        }
+        stack.deliver(*now, pool, events);
+        stack.input(*now, rx, pool, events, |_, _, _| panic!("there is one core only"));
+        self.run_application(app);
+        let Self { now, stack, pool, events, calls, .. } = self;
+        let buffers: Vec<_> = events.drain().collect();
+        stack.execute(*now, calls, pool, events);
+        for (handle, mbuf) in buffers {
+            stack.settle(*now, handle, mbuf, pool, events);
+        }
+        stack.run_timers(*now, pool, events);
+        stack.flush(*now, pool, events);
+        self.transmit();
+    }
+
+    fn run_application(&mut self, app: impl FnOnce(&mut Calls<'_>)) {
+        let view = self.events.view(&self.stack);
+        let mut calls = Calls::new(&mut self.calls, &mut self.pool);
+        for event in view.iter() {
+            let told = match event {
+                Event::Knock { handle, peer, window, local_port } => {
+                    assert_eq!(local_port, PORT);
+                    self.handles.push(handle);
+                    if self.auto_accept {
+                        let cookie = Cookie(peer.port as u64);
+                        calls.accept(handle, cookie).expect("room for a call");
+                    }
+                    Told::Knock { peer, window }
+                }
+                Event::Connected { cookie, outcome: Ok((handle, window)) } => {
+                    self.handles.push(handle);
+                    Told::Connected { cookie: cookie.0, window }
+                }
+                Event::Connected { cookie, outcome: Err(error) } => {
+                    Told::ConnectFailed { cookie: cookie.0, error }
+                }
+                Event::Recv { handle, cookie, data } => {
+                    assert!(!data.is_empty(), "an event tells something");
+                    if self.auto_done {
+                        calls.recv_done(handle, data.len()).expect("room for a call");
+                    }
+                    Told::Recv { cookie: cookie.0, data: data.to_vec() }
+                }
+                Event::Sent { cookie, bytes, window, .. } => {
+                    Told::Sent { cookie: cookie.0, bytes, window }
+                }
+                Event::Eof { cookie, .. } => Told::Eof { cookie: cookie.0 },
+                Event::Dead { cookie, reason, .. } => Told::Dead { cookie: cookie.0, reason },
+                Event::Datagram { local_port, peer, data } => {
+                    Told::Datagram { port: local_port, peer, data: data.to_vec() }
+                }
+                Event::Failed { call, error, .. } => Told::Failed { call, error },
+            };
+            self.told.push(told);
+        }
+        app(&mut calls);
+    }
+
+    fn transmit(&mut self) {
+        let mtu = self.stack.shared().config.mtu_bytes as usize;
+        let mut asked = Vec::new();
+        while self.nic_takes
+            && let Some(frame) = self.stack.frames().pop_front()
+        {
+            match decode(frame.bytes(), mtu) {
+                Out::Arp { arp, .. } if self.auto_arp && arp.operation == ArpOperation::Request => {
+                    asked.push(arp.target_ip);
+                }
+                other => self.out.push(other),
+            }
+            if self.nic_holds {
+                self.in_nic.push(frame);
+            } else {
+                self.pool.complete(frame);
+            }
+        }
+        if !asked.is_empty() {
+            let answers: Vec<_> = asked.into_iter().map(arp_answer).collect();
+            self.cycle(&answers, |_| ());
+        }
+    }
+
+    /// The NIC has done with the frames that it held.
+    pub fn nic_completes(&mut self) {
+        for frame in self.in_nic.drain(..) {
+            self.pool.complete(frame);
+        }
+    }
+
+    /// What the stack sent since somebody asked.
+    pub fn frames_out(&mut self) -> Vec<Out> {
+        core::mem::take(&mut self.out)
+    }
+
+    /// As [`frames_out`](Self::frames_out), where all are TCP segments.
+    pub fn segments(&mut self) -> Vec<Seg> {
+        self.frames_out()
+            .into_iter()
+            .map(|out| match out {
+                Out::Tcp(seg) => seg,
+                other => panic!("not a segment: {other:?}"),
+            })
+            .collect()
+    }
+
+    /// The stack sent exactly these segments to `peer` (flags but PSH, relative numbers), and their
+    /// options are those of the connection.
+    #[track_caller]
+    pub fn expect(&mut self, peer: &Peer, expected: &[&str]) -> Vec<Seg> {
+        let segments = self.segments();
+        for seg in &segments {
+            assert_eq!((seg.src, seg.dst), (peer.there, peer.here));
+            let reset = seg.flags.contains(wire::TcpFlags::RST);
+            if !seg.flags.contains(wire::TcpFlags::SYN) && !reset {
+                assert_eq!(seg.options.timestamp.is_some(), peer.timestamp.is_some());
+                assert_eq!((seg.options.mss, seg.options.window_scale), (None, None));
+            }
+        }
+        let found: Vec<String> = segments.iter().map(|seg| peer.text(seg)).collect();
+        assert_eq!(found, expected);
+        segments
+    }
+
+    /// The stack sent nothing.
+    #[track_caller]
+    pub fn silent(&mut self) {
+        let frames = self.frames_out();
+        assert!(frames.is_empty(), "unexpected: {frames:?}");
+    }
+
+    /// What the application was told since somebody asked.
+    pub fn told(&mut self) -> Vec<Told> {
+        core::mem::take(&mut self.told)
+    }
+
+    /// The application was told of these bytes of the stream, on one connection, and of nothing
+    /// else.
+    #[track_caller]
+    pub fn received(&mut self, from: usize, len: usize) {
+        let mut bytes = Vec::new();
+        for told in self.told() {
+            match told {
+                Told::Recv { data, .. } => bytes.extend(data),
+                other => panic!("not received bytes: {other:?}"),
+            }
+        }
+        assert!(bytes == pattern(from % 251, len), "{} bytes for {from}+{len}", bytes.len());
+    }
+
+    /// Bytes that the application may still look at on a connection, of earlier batches.
+    pub fn held(&self, handle: Handle) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.stack.held(handle, &mut |part| bytes.extend_from_slice(part));
+        bytes
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> StackStats {
+        self.stack.stats()
+    }
+
+    /// Ends everything, and counts the memory.
+    pub fn finish(&mut self) {
+        self.nic_takes = true;
+        self.nic_holds = false;
+        self.auto_arp = true;
+        self.nic_completes();
+        self.settle();
+        let handles = core::mem::take(&mut self.handles);
+        for some in handles.chunks(64) {
+            self.call(|calls| some.iter().for_each(|&one| calls.abort(one).expect("room")));
+        }
+        // Half-open connections are given up, TIME-WAIT ends.
+        self.pass(ms(3 * 3600 * 1000));
+        assert_eq!(self.stack.connections(), 0, "all connections ended");
+        assert_eq!(self.stack.footprint().0, 0, "no connection is left in a table");
+        assert_eq!(self.stack.next_timer(), None, "no timer is left");
+        assert_eq!(self.pool.available(), self.chunks, "every chunk came back");
+        assert_eq!(self.pool.stats().foreign, 0);
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.finish();
+        }
+    }
+}
+
+/// A neighbour's answer to a request for its link address.
+fn arp_answer(sender_ip: Ipv4Addr) -> Vec<u8> {
+    let arp = ArpRepr {
+        operation: ArpOperation::Reply,
+        sender_mac: PEER_MAC,
+        sender_ip,
+        target_mac: STACK_MAC,
+        target_ip: STACK_IP,
+    };
+    let mut bytes = vec![0; ArpRepr::LEN];
+    arp.emit(&mut bytes);
+    ethernet_frame(STACK_MAC, EtherType::Arp, &bytes)
+}

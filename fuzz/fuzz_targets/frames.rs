@@ -1,0 +1,13 @@
+//! Bytes become frames, time and calls of the application, and go into the stack: see `chaos` among
+//! the stack's tests, which also says what must hold. A script that fails here can be given to
+//! `chaos::run` in a test.
+#![no_main]
+
+#[allow(dead_code, reason = "shared with the stack's tests")]
+#[path = "../../crates/stack/tests/dialogues/chaos.rs"]
+mod chaos;
+#[allow(dead_code, reason = "shared with the stack's tests")]
+#[path = "../../crates/stack/tests/dialogues/support/mod.rs"]
+mod support;
+
+libfuzzer_sys::fuzz_target!(|script: &[u8]| chaos::run(script));

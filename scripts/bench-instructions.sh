@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Counts the server's instructions per request with callgrind (see crates/bench). Arguments go to
+# `instructions`: --gate for the one case that has a limit, --profile for where they are spent,
+# --ratchet to fail above what has been reached and not above the limit.
+#
+# Prints a table, writes target/bench/instructions.json and the profiles beside it. The exit status is
+# not 0 where the 64-byte echo at B = 64 is over its limit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+command -v valgrind >/dev/null || {
+    echo "bench-instructions: no valgrind here: apt-get install valgrind" >&2
+    exit 2
+}
+cargo build --release --quiet --package tailplane-bench --bin cost --bin instructions
+"${CARGO_TARGET_DIR:-target}/release/instructions" "$@"
