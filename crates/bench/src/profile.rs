@@ -142,11 +142,11 @@ version: 1
 creator: callgrind-3.19.0
 positions: line
 events: Ir
-fl=(1) /home/me/crates/stack/src/input.rs
+fl=(1) /build/crates/stack/src/input.rs
 fn=(1) stack::input
 10 5
 +2 7
-fi=(2) /home/me/crates/wire/src/tcp.rs
+fi=(2) /build/crates/wire/src/tcp.rs
 30 11
 fe=(1)
 cfi=(3) ./string/memmove.S

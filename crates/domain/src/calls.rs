@@ -242,6 +242,12 @@ impl<'a> Calls<'a> {
         }
         let first = self.array.payloads.len() as u32;
         let limit = self.array.segment_bytes;
+        if slices.iter().all(|slice| slice.is_empty()) {
+            // Nothing to send is a call all the same (its handle is checked), but not one that a
+            // later call can continue: it has no buffer of its own.
+            let staged = Staged { first, count: 0 };
+            return self.array.push(CallRecord::Sendv { handle, staged });
+        }
         let count = match *slices {
             [slice] if !slice.is_empty() && slice.len() <= limit => {
                 self.array.stage_one(self.pool, slice)?

@@ -55,6 +55,18 @@ fn sends_on_one_connection_share_a_segment() {
 }
 
 #[test]
+fn an_empty_send_takes_no_other_connections_buffer() {
+    let (mut pool, mut array) = (pool(), CallArray::new(8, 1448));
+    let (a, b) = (Handle::new(0, 1, 0), Handle::new(0, 2, 0));
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(a, &[b"abc"]).expect("room");
+    calls.sendv(b, &[]).expect("room");
+    calls.sendv(b, &[b"", b"SECRET"]).expect("room");
+    assert_eq!(drain(&mut array, &mut pool), [&b"abc"[..], b"SECRET"]);
+    assert_eq!(pool.available(), 8);
+}
+
+#[test]
 fn large_sends_fill_segments_exactly() {
     let (mut pool, mut array) = (pool(), CallArray::new(8, 100));
     let data: Vec<u8> = (0..=255).collect();

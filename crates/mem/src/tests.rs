@@ -189,3 +189,54 @@ fn a_mapped_region_has_a_file_and_whole_pages() {
     assert!(region.memfd().is_some() && !region.is_huge());
     assert!(Region::map(0, HugePages::No).is_err());
 }
+
+#[test]
+fn sending_and_receiving_leave_each_other_memory() {
+    use crate::Want;
+    let mut pool = Pool::new(&Region::heap(80), 80);
+    let mut sent = Vec::new();
+    while pool.allows(Want::Send) {
+        sent.push(pool.alloc().expect("allowed"));
+    }
+    // Half of the pool: three eighths are reception's, one is nobody's.
+    assert_eq!((sent.len(), pool.available()), (40, 40));
+    let mut kept = Vec::new();
+    while pool.allows(Want::OutOfOrder) {
+        kept.push(pool.alloc().expect("allowed"));
+        pool.keep();
+    }
+    assert_eq!((kept.len(), pool.allows(Want::Send)), (20, false));
+    while pool.allows(Want::Receive) {
+        kept.push(pool.alloc().expect("allowed"));
+        pool.keep();
+    }
+    assert_eq!((kept.len(), pool.available()), (30, 10));
+    // What is acknowledged can be sent anew, however much is kept.
+    pool.free(sent.pop().expect("sent"));
+    assert!(pool.allows(Want::Send));
+    for mbuf in kept.drain(..) {
+        pool.unkeep();
+        pool.free(mbuf);
+    }
+    sent.drain(..).for_each(|mbuf| pool.free(mbuf));
+    assert_eq!((pool.kept(), pool.available()), (0, 80));
+}
+
+#[test]
+fn a_segment_put_to_the_front_is_taken_first() {
+    use crate::{RetainedQueue, TxMeta};
+    let mut pool = Pool::new(&Region::heap(4), 4);
+    let mut queue = RetainedQueue::default();
+    for (seq, front) in [(1, true), (2, false), (0, true)] {
+        let meta = TxMeta { seq, ..TxMeta::default() };
+        let segment = pool.alloc().expect("a chunk").retain(meta);
+        if front { queue.push_front(segment) } else { queue.push(segment) }
+    }
+    for seq in 0..3 {
+        let segment = queue.pop().expect("three");
+        assert_eq!(segment.meta().seq, seq);
+        pool.release(segment);
+    }
+    assert!(queue.is_empty());
+    assert_eq!(pool.available(), 4);
+}

@@ -86,7 +86,9 @@ pub struct Digest(u64);
 impl Digest {
     /// Adds a word.
     pub fn word(&mut self, word: u64) {
-        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        // The addend tells a zero from nothing.
+        let mixed = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        self.0 = mixed.wrapping_add(0xd1b5_4a32_d192_ed03);
     }
 
     /// Adds bytes and their number.

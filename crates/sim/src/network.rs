@@ -358,7 +358,7 @@ mod tests {
         network.send(Instant::ZERO, 1, &broadcast);
         assert_eq!(network.next_due().map(|due| due.as_micros() >= 5), Some(true));
         assert_eq!(taken(&mut network, 1), [frame(1, 5)]);
-        assert_eq!(taken(&mut network, 0), [broadcast.clone()]);
+        assert_eq!(taken(&mut network, 0), std::slice::from_ref(&broadcast));
         assert_eq!(taken(&mut network, 2), [broadcast]);
         assert_eq!((network.stats().strayed, network.stats().arrived), (1, 3));
         assert_eq!(network.audit(), Ok(()));

@@ -35,7 +35,8 @@ pub(crate) struct Ticks {
     pub delayed_ack: u16,
     pub time_wait: u32,
     pub fin_wait: u32,
-    pub rto_min: u32,
+    /// In microseconds, as it is compared before it is doubled.
+    pub rto_min_us: u64,
     pub rto_max: u32,
 }
 
@@ -47,7 +48,7 @@ impl Ticks {
             delayed_ack: ticks(config.delayed_ack).min(half_second) as u16,
             time_wait: span(config.time_wait),
             fin_wait: span(config.fin_wait),
-            rto_min: span(config.rto_min),
+            rto_min_us: config.rto_min.as_micros().min(1 << 28) as u64,
             rto_max: span(config.rto_max),
         }
     }

@@ -7,6 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
@@ -230,23 +231,27 @@ where
                 }
             }
         }
-        let mut reports = Vec::new();
-        let mut failure = None;
-        for (core, handle) in handles.into_iter().enumerate() {
-            match handle.join() {
-                Ok(Ok(report)) => reports.push(report),
-                Ok(Err(error)) => failure = failure.or(Some(error)),
-                Err(payload) => {
-                    let message = panic_message(payload.as_ref());
-                    failure = failure.or(Some(RuntimeError::Panicked { core, message }));
-                }
-            }
-            if failure.is_some() {
-                stop.store(true, Ordering::Relaxed);
+        join_all(handles)
+    })
+}
+
+/// Waits for all elastic threads; the first failure is the one that is told.
+fn join_all<T>(
+    handles: Vec<ScopedJoinHandle<'_, Result<T, RuntimeError>>>,
+) -> Result<Vec<T>, RuntimeError> {
+    let mut reports = Vec::new();
+    let mut failure = None;
+    for (core, handle) in handles.into_iter().enumerate() {
+        match handle.join() {
+            Ok(Ok(report)) => reports.push(report),
+            Ok(Err(error)) => failure = failure.or(Some(error)),
+            Err(payload) => {
+                let message = panic_message(payload.as_ref());
+                failure = failure.or(Some(RuntimeError::Panicked { core, message }));
             }
         }
-        failure.map_or(Ok(reports), Err)
-    })
+    }
+    failure.map_or(Ok(reports), Err)
 }
 
 fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {

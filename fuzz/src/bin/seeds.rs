@@ -49,6 +49,7 @@ fn conversation(rest: &[Step]) -> Vec<Step> {
 }
 
 /// Scripts for the stack: name, size of the world, steps.
+// long: a table
 fn scripts() -> Vec<(&'static str, u8, Vec<Step>)> {
     let data = |len| segment(PSH, 0, 0, len);
     let mut mutations: Vec<Step> = Vec::new();
@@ -62,9 +63,18 @@ fn scripts() -> Vec<(&'static str, u8, Vec<Step>)> {
         (
             "close",
             8,
-            conversation(&[call(11, 0), segment(ACK, 0, 0, 0), segment(FIN, 0, 0, 0), pass(19, 200)]),
+            conversation(&[
+                call(11, 0),
+                segment(ACK, 0, 0, 0),
+                segment(FIN, 0, 0, 0),
+                pass(19, 200),
+            ]),
         ),
-        ("peer_closes", 7, conversation(&[segment(FIN, 0, 0, 0), call(11, 0), segment(ACK, 0, 0, 0)])),
+        (
+            "peer_closes",
+            7,
+            conversation(&[segment(FIN, 0, 0, 0), call(11, 0), segment(ACK, 0, 0, 0)]),
+        ),
         ("reset", 6, conversation(&[data(ONE), segment(RST, 0, 0, 0), call(0, 10)])),
         (
             "out_of_order",
@@ -84,21 +94,38 @@ fn scripts() -> Vec<(&'static str, u8, Vec<Step>)> {
             ]),
         ),
         ("give_up", 0, conversation(&[call(0, 2_000), pass(19, 250)])),
-        ("small_memory", 0, conversation(&[Step::Switch(10), data(FULL), data(FULL), call(0, 9_000)])),
-        ("blocked_device", 1, conversation(&[Step::Switch(1), call(0, 9_000), data(ONE), pass(14, 99)])),
-        ("never_accepted", 8, conversation(&[Step::Switch(4), data(FULL), segment(FIN, 0, 0, ONE)])),
+        (
+            "small_memory",
+            0,
+            conversation(&[Step::Switch(10), data(FULL), data(FULL), call(0, 9_000)]),
+        ),
+        (
+            "blocked_device",
+            1,
+            conversation(&[Step::Switch(1), call(0, 9_000), data(ONE), pass(14, 99)]),
+        ),
+        (
+            "never_accepted",
+            8,
+            conversation(&[Step::Switch(4), data(FULL), segment(FIN, 0, 0, ONE)]),
+        ),
         (
             "connect",
             8,
-            vec![call(13, 9_000), Step::Segment {
-                flow: 0,
-                flags: 0x92,
-                seq: 0,
-                ack: 0,
-                len: 0,
-                window: 6,
-                options: 3,
-            }, Step::Batch, call(15, 40)],
+            vec![
+                call(13, 9_000),
+                Step::Segment {
+                    flow: 0,
+                    flags: 0x92,
+                    seq: 0,
+                    ack: 0,
+                    len: 0,
+                    window: 6,
+                    options: 3,
+                },
+                Step::Batch,
+                call(15, 40),
+            ],
         ),
         ("others", 8, mutations),
         ("raw", 8, vec![Step::Raw(frame), Step::Batch, call(14, 100)]),

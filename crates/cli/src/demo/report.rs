@@ -194,6 +194,23 @@ impl Demo {
                 format!("{:.1}", client.unloaded_p99_us),
             ]);
         }
+        let echo = self.echo_table();
+        let mut text = format!("{table}\n{kernel}\n{echo}\n");
+        text += &format!(
+            "throughput at the objective: {:.2} x memcached; unloaded p99: {:.2} x better\n",
+            self.ratio.throughput_at_slo, self.ratio.unloaded_p99
+        );
+        text += &format!(
+            "a bare reflector returns {:.0} frames/s: the service reaches {:.2} of it\n",
+            self.bound.reflector_rps, self.bound.fraction
+        );
+        for (key, value) in &self.conditions {
+            text += &format!("  {key:<26} {value}\n");
+        }
+        text
+    }
+
+    fn echo_table(&self) -> Table {
         let mut echo = Table::new();
         echo.load_style(presets::UTF8_BORDERS_ONLY);
         echo.set_header([
@@ -218,18 +235,6 @@ impl Demo {
                 system.churn_errors.to_string(),
             ]);
         }
-        let mut text = format!("{table}\n{kernel}\n{echo}\n");
-        text += &format!(
-            "throughput at the objective: {:.2} x memcached; unloaded p99: {:.2} x better\n",
-            self.ratio.throughput_at_slo, self.ratio.unloaded_p99
-        );
-        text += &format!(
-            "a bare reflector returns {:.0} frames/s: the service reaches {:.2} of it\n",
-            self.bound.reflector_rps, self.bound.fraction
-        );
-        for (key, value) in &self.conditions {
-            text += &format!("  {key:<26} {value}\n");
-        }
-        text
+        echo
     }
 }

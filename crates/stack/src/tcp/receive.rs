@@ -5,7 +5,7 @@ use mem::{Mbuf, Want};
 use wire::{SeqNumber, TcpFlags};
 
 use super::close;
-use super::conn::{Cold, Conn, Flags};
+use super::conn::{Cold, Conn, Flags, State};
 use super::group::FlowGroup;
 use super::output::mark_pending;
 use super::segment::Segment;
@@ -32,6 +32,10 @@ pub(crate) fn data(
         ctx.pool.free(mbuf);
         return mark_pending(group, slot, ctx);
     }
+    if conn.state == State::FinWait2 {
+        // The peer is alive and still sends: the wait for its FIN begins anew.
+        conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.fin_wait);
+    }
     let full = segment.payload_len >= conn.mss as u32;
     let mut fin = segment.flags.contains(TcpFlags::FIN);
     let mut seq = segment.seq;
@@ -48,21 +52,10 @@ pub(crate) fn data(
         mbuf.truncate(room);
         fin = false;
     }
-    let too_many = conn.flags.has(Flags::HELD.and(Flags::UNDELIVERED))
-        && cold.held_buffers >= MAX_HELD_BUFFERS;
-    if too_many && !mbuf.is_empty() {
-        ctx.stats.tcp_dropped_segments += 1;
-        ctx.pool.free(mbuf);
-        return mark_pending(group, slot, ctx);
-    }
-    if seq.before(conn.rcv_nxt) {
-        ctx.pool.free(mbuf);
-        return mark_pending(group, slot, ctx);
-    }
     // The segment's acknowledgment was processed; its bytes come again when there is memory.
-    let want = if seq == conn.rcv_nxt { Want::Receive } else { Want::OutOfOrder };
-    if !mbuf.is_empty() && !ctx.pool.allows(want) {
-        ctx.stats.tcp_dropped_segments += 1;
+    let refused = !mbuf.is_empty() && !may_keep(conn, cold, seq, ctx);
+    if refused || seq.before(conn.rcv_nxt) {
+        ctx.stats.tcp_dropped_segments += refused as u64;
         ctx.pool.free(mbuf);
         return mark_pending(group, slot, ctx);
     }
@@ -93,6 +86,15 @@ pub(crate) fn data(
     if fin {
         close::peer_finished(group, slot, ctx);
     }
+}
+
+/// Whether bytes at `seq` may be kept: a peer cannot pin memory with tiny segments, and reception
+/// leaves memory for the rest of the stack.
+#[inline]
+fn may_keep(conn: &Conn, cold: &Cold, seq: SeqNumber, ctx: &Context<'_>) -> bool {
+    let holds = conn.flags.has(Flags::HELD.and(Flags::UNDELIVERED));
+    let want = if seq == conn.rcv_nxt { Want::Receive } else { Want::OutOfOrder };
+    !(holds && cold.held_buffers >= MAX_HELD_BUFFERS) && ctx.pool.allows(want)
 }
 
 /// Bytes that continue the stream: to the application, or kept for it.

@@ -34,8 +34,9 @@ pub(crate) fn rto_ticks(conn: &Conn, bounds: &Ticks) -> u32 {
     } else {
         conn.srtt_8us as u64 / 8 + conn.rttvar_4us.max(GRANULARITY_US) as u64
     };
-    let base = (base_us * 1000).div_ceil(1 << TICK_SHIFT).max(bounds.rto_min as u64);
-    (base << conn.backoff.min(20)).min(bounds.rto_max as u64) as u32
+    // At most 2^29 us and 20 doublings: 2^59 ns.
+    let backed_off_ns = (base_us.max(bounds.rto_min_us) * 1000) << conn.backoff.min(20);
+    backed_off_ns.div_ceil(1 << TICK_SHIFT).min(bounds.rto_max as u64) as u32
 }
 
 #[cfg(test)]

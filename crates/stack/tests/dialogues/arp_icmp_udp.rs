@@ -289,18 +289,18 @@ fn datagrams_out() {
 #[test]
 fn datagrams_that_cannot_be_sent_fail() {
     let mut world = World::with(|config| config.mtu_bytes = 576);
-    let failed = Told::Failed { call: CallKind::UdpSendv, error: CallError::Unsendable };
+    let failed = [Told::Failed { call: CallKind::UdpSendv, error: CallError::Unsendable }];
     let to = Endpoint::new(PEER_IP, 1_000);
     // 20 and 8 bytes of the packet are headers; what is more than a buffer is no packet at all.
     for len in [549, 1_472, 3_000] {
         world.call(|calls| calls.udp_sendv(UDP_PORT, to, &[&vec![0; len]]).expect("room"));
-        assert_eq!(world.told(), [failed.clone()]);
+        assert_eq!(world.told(), failed);
     }
     world.call(|calls| calls.udp_sendv(UDP_PORT, to, &[&[0; 548]]).expect("room"));
     assert!(matches!(world.frames_out()[..], [Out::Udp { .. }]));
     let far = Endpoint::new(Ipv4Addr::new(8, 8, 8, 8), 1);
     world.call(|calls| calls.udp_sendv(UDP_PORT, far, &[b"x"]).expect("room"));
-    assert_eq!(world.told(), [failed]);
+    assert_eq!(world.told(), failed);
     world.silent();
 }
 

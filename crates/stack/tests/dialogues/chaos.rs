@@ -165,7 +165,7 @@ pub fn run(bytes: &[u8]) {
     config.syn_retries = 3;
     config.retries = 4;
     config.receive_window_bytes = [3_000, 65_535, 256 << 10][size as usize % 3];
-    let (chunks, frames) = [(96, 4), (512, 64), (4_096, 1_024)][size as usize / 3 % 3];
+    let (chunks, frames) = [(96, 4), (512, 64), (1_024, 256)][size as usize / 3 % 3];
     let mut adversary = Adversary {
         world: World::sized(config, chunks, frames),
         flows: Vec::new(),

@@ -336,7 +336,7 @@ fn calls_after_close_and_after_the_end() {
     assert_eq!(world.told(), expected);
 }
 
-/// Bytes of earlier batches can be read in the batch that tells of the end.
+/// Held, told in the last batch, or waiting for a gap: all of it is free with the connection.
 #[test]
 fn close_frees_what_the_application_did_not_give_back() {
     let mut world = World::new();

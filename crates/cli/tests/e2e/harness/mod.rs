@@ -19,8 +19,8 @@ use tailplane_cli::lab::{Lab, LabConfig, LabError, in_namespace, spawn_in};
 
 use self::process::{Finished, Running};
 
-/// How long any one step may take before it counts as stuck.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long any one step may take before it counts as stuck: longer than the longest load.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a service has to see the end of its connections before it is stopped.
 const SETTLING: Duration = Duration::from_millis(150);
 /// Where the echo service listens.
