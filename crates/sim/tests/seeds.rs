@@ -77,24 +77,26 @@ fn a_dead_network_is_reported_and_not_waited_for() {
     assert!(failure.contains("cannot connect"), "{failure}");
 }
 
-/// What seeds have found: each of these runs failed once.
+/// Seeds that found something: each fails again where the mechanism named above it is taken out.
 #[test]
 fn seeds_that_found_something() {
     let found = [
-        // A window update was lost while the application held its data back: nobody probed.
-        (Scenario::Kv, 14),
+        // A closed window is probed although the application keeps its bytes back.
+        (Scenario::Bulk, 36),
         (Scenario::Bulk, 39),
-        // An ARP reply came to another core than the frame that waited for it.
+        (Scenario::Echo, 0),
+        (Scenario::Echo, 31),
+        // Frames that wait for a link address are looked at: the answer may come to another core.
         (Scenario::Bulk, 3),
-        (Scenario::Churn, 56),
-        // Segments to a peer with a small MSS were cut when there was no memory for the pieces.
-        (Scenario::Kv, 470),
-        (Scenario::Bulk, 465),
-        // All memory was in segments ahead of a gap or waiting for acknowledgments.
+        (Scenario::Bulk, 56),
+        // A SYN that found the device's queue full is sent, although the window is not known yet.
+        (Scenario::Churn, 189),
+        (Scenario::Churn, 260),
+        // Sending and receiving leave memory to each other, and long buffers are cut when they are
+        // sent (pools of some fifty chunks).
         (Scenario::Bulk, 245),
-        (Scenario::Bulk, 303),
         (Scenario::Churn, 212),
-        (Scenario::Kv, 232),
+        (Scenario::Kv, 212),
     ];
     for (scenario, seed) in found {
         let outcome = run(seed, &ScenarioConfig::new(scenario));

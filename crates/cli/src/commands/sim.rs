@@ -20,7 +20,7 @@ use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use sim::{Faults, Outcome, RunStats, Scenario, ScenarioConfig, replay_command, run, run_many};
+use sim::{Faults, Outcome, RunStats, Scenario, ScenarioConfig, replay_command, run_many};
 
 /// Runs where neither `--seed` nor `--seeds` says how many.
 const DEFAULT_SEEDS: u64 = 200;
@@ -266,7 +266,7 @@ fn print(summaries: &[Summary], first: u64, count: u64) {
 fn one(args: &Args, seed: u64, scenario: Scenario) -> anyhow::Result<ExitCode> {
     let config = args.config(scenario);
     let started = Instant::now();
-    let outcome = run(seed, &config);
+    let outcome = sim::run(seed, &config);
     if let Some(path) = &args.pcap {
         let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
         sim::pcap::write(&mut BufWriter::new(file), &outcome.capture)
