@@ -96,7 +96,6 @@ fn seeds_that_found_something() {
         // sent (pools of some fifty chunks).
         (Scenario::Bulk, 245),
         (Scenario::Churn, 212),
-        (Scenario::Kv, 212),
     ];
     for (scenario, seed) in found {
         let outcome = run(seed, &ScenarioConfig::new(scenario));

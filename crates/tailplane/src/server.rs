@@ -132,6 +132,13 @@ impl Sending {
 
     #[cold]
     fn flush_kept(&mut self, batch: u64, calls: &mut Calls<'_>) -> bool {
+        // First what frees memory, then what needs it.
+        if self.unreturned > 0 && self.kept.len() < KEPT_LIMIT {
+            if calls.recv_done(self.handle, self.unreturned).is_err() {
+                return true;
+            }
+            self.unreturned = 0;
+        }
         while !self.kept.is_empty() && self.window > 0 {
             let (front, _) = self.kept.as_slices();
             let count = front.len().min(self.window as usize);
@@ -141,12 +148,7 @@ impl Sending {
             self.kept.drain(..count);
             self.give(batch, count);
         }
-        if self.unreturned > 0 && self.kept.len() < KEPT_LIMIT {
-            if calls.recv_done(self.handle, self.unreturned).is_err() {
-                return true;
-            }
-            self.unreturned = 0;
-        }
+        // What the sends made room for can be returned with the next event.
         if self.closing && self.kept.is_empty() {
             if calls.close(self.handle).is_err() {
                 return true;
@@ -199,6 +201,8 @@ pub struct Server<P: Protocol> {
     free: Vec<u32>,
     /// Connections for which the batch had no room.
     again: VecDeque<u32>,
+    /// Connections that knocked when the batch had no room to accept them.
+    knocks: VecDeque<(Handle, Opened, u32)>,
     batch: u64,
     stats: ServerStats,
 }
@@ -211,6 +215,7 @@ impl<P: Protocol> Server<P> {
             slots: Vec::new(),
             free: Vec::new(),
             again: VecDeque::new(),
+            knocks: VecDeque::new(),
             batch: 0,
             stats: ServerStats::default(),
         }
@@ -239,9 +244,13 @@ impl<P: Protocol> Server<P> {
         window: u32,
         calls: &mut Calls<'_>,
     ) {
+        if calls.room() == 0 {
+            self.knocks.push_back((handle, opened, window));
+            return;
+        }
         let Some(connection) = self.protocol.open(now, opened) else {
             self.stats.rejected += 1;
-            // A full batch leaves it unaccepted; the peer's next try finds room.
+            // There is room: it was just asked for.
             let _ = calls.close(handle);
             return;
         };
@@ -332,6 +341,7 @@ impl<P: Protocol> Server<P> {
     }
 
     fn dead(&mut self, cookie: Cookie, handle: Handle) {
+        self.knocks.retain(|(knocked, ..)| *knocked != handle);
         let Some(place) = self.slots.get_mut(cookie.0 as usize) else { return };
         if place.as_ref().is_none_or(|slot| slot.sending.handle != handle) {
             return;
@@ -393,13 +403,17 @@ impl<P: Protocol> Service for Server<P> {
         if !self.again.is_empty() {
             self.retry(calls);
         }
+        for _ in 0..self.knocks.len().min(calls.room()) {
+            let Some((handle, opened, window)) = self.knocks.pop_front() else { break };
+            self.knock(now, handle, opened, window, calls);
+        }
         for event in events.iter() {
             self.event(now, event, calls);
         }
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        (!self.again.is_empty()).then_some(Instant::ZERO)
+        (!self.again.is_empty() || !self.knocks.is_empty()).then_some(Instant::ZERO)
     }
 }
 
