@@ -15,6 +15,7 @@ use super::bound::reflector_rps;
 use super::echo;
 use super::machine::{Usage, conditions};
 use super::report::{Bound, Demo, KernelClient, Point, Ratio, System};
+use super::softirq;
 use super::systems::{Memcached, REALTIME, Tailplane, steer_receive};
 use crate::commands::load::DataplaneClient;
 use crate::huge_pages;
@@ -70,6 +71,7 @@ pub fn pin(cpu: usize) -> anyhow::Result<()> {
 /// What could not be set up or measured.
 pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> {
     let windows = Cell::new(Windows::default());
+    let raised = softirq::raise();
     let loan = huge_pages::borrow(MEMORY_BYTES);
     let lab = Lab::create(LabConfig::unique("demo")).context("cannot make the demo's lab")?;
     progress("the bound: a bare AF_XDP reflector on the pair");
@@ -91,9 +93,11 @@ pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> 
     // A failure here leaves the receive steering of a lab that goes away in a moment.
     let _ = steer_receive(&lab, false);
     let echo = echo::measure(&lab, config.churn_seconds, config.seed, progress)?;
-    drop(loan);
 
     let mut all = conditions();
+    let deferred = if raised.is_some() { "above both" } else { "below: expect stalls" };
+    all.insert("ksoftirqd priority".into(), deferred.into());
+    drop((loan, raised));
     describe(&mut all, config, windows.get());
     all.insert("driver".into(), driver);
     all.insert("kernel receive steering".into(), kernel.steering.into());
@@ -261,8 +265,8 @@ impl Measuring<'_> {
             slo_p99_us: SLO_P99_US,
             start_rps: 50_000.0,
             precision: 0.03,
-            retries: 2,
-            max_runs: 40,
+            retries: 3,
+            max_runs: 60,
             ..SearchConfig::default()
         };
         let mut points = Vec::new();

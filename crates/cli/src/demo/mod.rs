@@ -11,6 +11,7 @@ mod kernel_echo;
 mod machine;
 pub mod measure;
 pub mod report;
+mod softirq;
 mod systems;
 
 pub use measure::{DemoConfig, run};
