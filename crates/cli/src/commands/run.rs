@@ -14,8 +14,7 @@ use anyhow::Context;
 use tailplane::runtime::CoreReport;
 
 use crate::cleanup;
-use crate::huge_pages;
-use crate::service::config::{HugePagesSetting, RunConfig};
+use crate::service::config::RunConfig;
 use crate::service::host::{Host, lab};
 
 /// Arguments of `tailplane run`.
@@ -38,9 +37,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     cleanup::first_signal_sets(Arc::clone(&stop)).context("catching signals")?;
     let lab = lab(&config)?;
-    // Given back when this returns; the memory itself goes with the process.
-    let _loan = (config.memory.huge_pages == HugePagesSetting::Try)
-        .then(|| huge_pages::borrow(config.memory.chunks * mem::CHUNK_SIZE));
     let host = Host::open(&config, lab.as_ref())?;
     let announcement = announcement(&config, &host);
     if let Some(seconds) = args.seconds {

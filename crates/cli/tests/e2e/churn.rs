@@ -37,7 +37,7 @@ fn assert_keeps_its_rate(tag: &str, transport: &str, close: &str) {
     });
     let seconds = match (is_full(), transport, close) {
         // Each closed connection keeps its port for a minute, as it must: there are no more.
-        (true, "dataplane", "fin") => "3",
+        (_, "dataplane", "fin") => "0.6",
         (true, ..) => "30",
         (false, ..) => "1.5",
     };
