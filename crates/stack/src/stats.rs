@@ -62,8 +62,6 @@ counters! {
     tcp_syn_dropped,
     /// TIME-WAIT connections that ended early.
     tcp_time_wait_recycled,
-    /// Payload bytes copied on the way from the NIC to the application: always zero.
-    rx_payload_copies,
     /// Payload buffers copied once more on the way out (peer with a small MSS or window, or a
     /// retransmission while the device still reads the first one).
     tx_payload_copies,
