@@ -18,8 +18,8 @@ use crate::{CHUNK_HEADER, CHUNK_SIZE, TX_HEADROOM};
 pub struct TxMeta {
     /// When it was last sent, in nanoseconds.
     pub sent_at_ns: u64,
-    /// Folded ones'-complement sum of the payload, so that sending again need not read it.
-    pub payload_sum: u16,
+    /// Ones'-complement sum of the payload (`Sum::to_bits`), so that sending again need not read it.
+    pub payload_sum: u64,
     /// First sequence number.
     pub seq: u32,
     /// Payload bytes.
@@ -252,6 +252,29 @@ impl Mbuf {
     pub fn into_tx(self) -> TxFrame {
         ChunkState::set(self.chunk, ChunkState::TX);
         TxFrame { chunk: self.chunk, head: self.head, len: self.len, _local: PhantomData }
+    }
+
+    /// As [`retain`](Self::retain) and [`Retained::transmit`] in one, for headers of a length that is
+    /// known when this is compiled: the NIC's claim and the stack's.
+    ///
+    /// # Errors
+    /// The mbuf comes back where the headers do not fit before it.
+    #[inline(always)]
+    pub fn transmit<const HEADERS: usize>(
+        self,
+        meta: TxMeta,
+        write: impl FnOnce(&mut [u8; HEADERS]),
+    ) -> Result<(Retained, TxFrame), Self> {
+        if self.headroom() < HEADERS {
+            return Err(self);
+        }
+        let (head, len) = (self.head - HEADERS as u16, self.len + HEADERS as u16);
+        let chunk = self.chunk;
+        // SAFETY: the headroom lies in the chunk behind the header, and `self` is the only holder.
+        write(unsafe { &mut *chunk.as_ptr().add(head as usize).cast::<[u8; HEADERS]>() });
+        let retained = self.retain(meta);
+        ChunkState::set(chunk, ChunkState::TX_RETAINED);
+        Ok((retained, TxFrame { chunk, head, len, _local: PhantomData }))
     }
 
     /// Keeps the frame's bytes as payload of a segment that is not sent yet.

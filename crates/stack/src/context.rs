@@ -7,11 +7,15 @@ use alloc::vec::Vec;
 use clock::{Duration, Instant};
 use domain::{EventArray, EventRecord};
 use mem::{Mbuf, Pool, TxFrame};
-use wire::{ArpOperation, ArpRepr, EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol};
+use wire::{
+    ArpOperation, ArpRepr, EstablishedTemplate, EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr,
+    MacAddr, Protocol,
+};
 
 use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
+use crate::tcp::conn::Place;
 
 /// Bytes of an Ethernet and an IPv4 header without options.
 pub(crate) const LINK_AND_IP: usize = EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN;
@@ -49,10 +53,12 @@ pub(crate) struct Outbox {
     pub frames: VecDeque<TxFrame>,
     /// Frames beyond which nothing is produced until the NIC took some.
     pub max_frames: usize,
-    /// Connections that may have to acknowledge or send: (flow group, slot).
-    pub pending: VecDeque<(u16, u32)>,
+    /// Connections that may have to acknowledge or send.
+    pub pending: Vec<Place>,
+    /// Those of the batch that is being looked at; kept for its memory.
+    pub looked_at: Vec<Place>,
     /// Connections with received bytes that the event array had no room for.
-    pub undelivered: VecDeque<(u16, u32)>,
+    pub undelivered: VecDeque<Place>,
     /// Events that the array had no room for. Bounded by what causes events: one batch of calls and
     /// one of timers.
     pub late_events: VecDeque<EventRecord>,
@@ -66,14 +72,18 @@ pub(crate) struct Outbox {
     pub stray_second: u64,
     /// The neighbour that was looked up last: a batch mostly goes to one.
     pub last_hop: (Ipv4Addr, MacAddr, Instant),
+    /// Headers of an established segment to that neighbour, and of which moment.
+    template: (EstablishedTemplate, Instant),
 }
 
 impl Outbox {
     pub fn new(max_frames: usize) -> Self {
+        let (nobody, never) = (MacAddr([0; 6]), Instant::from_nanos(u64::MAX));
         Self {
             frames: VecDeque::with_capacity(max_frames),
             max_frames,
-            pending: VecDeque::with_capacity(1024),
+            pending: Vec::with_capacity(1024),
+            looked_at: Vec::with_capacity(1024),
             undelivered: VecDeque::new(),
             late_events: VecDeque::new(),
             due: alloc::vec![u64::MAX; FLOW_GROUPS],
@@ -81,7 +91,8 @@ impl Outbox {
             unresolved: Unresolved::default(),
             stray_budget: 0,
             stray_second: u64::MAX,
-            last_hop: (Ipv4Addr::UNSPECIFIED, MacAddr([0; 6]), Instant::ZERO),
+            last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
+            template: (EstablishedTemplate::new(nobody, nobody, Ipv4Addr::UNSPECIFIED, 0), never),
         }
     }
 }
@@ -159,6 +170,37 @@ impl Context<'_> {
         let mac = self.resolve_slow(destination)?;
         self.out.last_hop = (destination, mac, self.now);
         Some(mac)
+    }
+
+    /// Headers of an established segment to `destination`, as far as all of this moment are alike.
+    /// `None` where its link address is not known: it is asked for.
+    #[inline]
+    pub fn template(&mut self, destination: Ipv4Addr) -> Option<&EstablishedTemplate> {
+        let (hop, _, at) = self.out.last_hop;
+        if hop != destination || at != self.now || self.out.template.1 != self.now {
+            self.make_template(destination)?;
+        }
+        Some(&self.out.template.0)
+    }
+
+    /// Once for each destination of a batch.
+    #[inline(never)]
+    fn make_template(&mut self, destination: Ipv4Addr) -> Option<()> {
+        let mac = self.resolve(destination)?;
+        if self.out.template.1 == self.now {
+            self.out.template.0.set_destination(mac);
+            return Some(());
+        }
+        let (src, address) = (self.shared.config.mac, self.shared.config.address);
+        let template = EstablishedTemplate::new(mac, src, address, self.timestamp());
+        self.out.template = (template, self.now);
+        Some(())
+    }
+
+    /// Our timestamp clock: about a millisecond a tick (RFC 7323 §5.4 allows 1 ms to 1 s).
+    #[inline]
+    pub fn timestamp(&self) -> u32 {
+        ((self.now.as_nanos() >> 20) as u32).wrapping_add(self.shared.timestamp_offset)
     }
 
     fn resolve_slow(&mut self, destination: Ipv4Addr) -> Option<MacAddr> {

@@ -5,8 +5,8 @@
 
 use mem::Mbuf;
 use wire::{
-    EtherType, EthernetRepr, EthernetView, Ipv4Addr, Ipv4View, Protocol, TcpFlags, TcpView,
-    WireError,
+    ESTABLISHED_HEADERS_LEN, Endpoint, EstablishedView, EtherType, EthernetRepr, EthernetView,
+    FlowKey, Ipv4Addr, Ipv4View, Protocol, TcpFlags, TcpView, WireError,
 };
 
 use crate::context::{Context, LINK_AND_IP};
@@ -33,10 +33,59 @@ pub(crate) enum Parsed {
     Drop,
 }
 
-/// Parses one frame. A function of its own with all of its parts: the batch's loop around it keeps
-/// its variables in registers.
-#[inline(never)]
+/// Parses one frame: a segment of an established connection in one piece, anything else header by
+/// header.
+#[inline]
 pub(crate) fn parse(
+    mbuf: &mut Mbuf,
+    core: u8,
+    verified: bool,
+    shared: &Shared,
+    stats: &mut StackStats,
+) -> Parsed {
+    parse_established(mbuf, core, verified, shared)
+        .unwrap_or_else(|| parse_any(mbuf, core, verified, shared, stats))
+}
+
+/// The usual frame. Whatever is wrong with another one is for [`parse_any`] to find out and count.
+#[inline]
+fn parse_established(mbuf: &mut Mbuf, core: u8, verified: bool, shared: &Shared) -> Option<Parsed> {
+    let view = EstablishedView::parse(mbuf.bytes())?;
+    let flags = view.flags();
+    if view.link_dst() != shared.config.mac
+        || view.dst() != shared.config.address
+        || flags.contains(TcpFlags::SYN)
+        || !(verified || view.verify_checksums())
+    {
+        return None;
+    }
+    let flow = view.flow();
+    let hash = shared.hash_of(flow);
+    let group = Shared::group_of(hash);
+    let home = shared.home_of(group);
+    if home != core {
+        return Some(Parsed::Elsewhere(home));
+    }
+    let payload_len = view.payload().len();
+    let segment = Segment {
+        hash,
+        flow,
+        seq: view.seq(),
+        ack: view.ack(),
+        flags,
+        window: view.window(),
+        payload_len: payload_len as u32,
+        timestamp: Some(view.timestamp()),
+        syn: SynOptions::default(),
+    };
+    mbuf.advance(ESTABLISHED_HEADERS_LEN);
+    mbuf.truncate(payload_len);
+    Some(Parsed::Tcp { segment, group, slot: None })
+}
+
+/// Any frame. A function of its own with all of its parts, off the usual way.
+#[inline(never)]
+fn parse_any(
     mbuf: &mut Mbuf,
     core: u8,
     verified: bool,
@@ -99,7 +148,7 @@ fn parse_link(
 
 /// Sources that no honest packet has (RFC 1122 §3.2.1.3).
 #[inline]
-fn is_martian(src: Ipv4Addr, shared: &Shared) -> bool {
+pub(crate) fn is_martian(src: Ipv4Addr, shared: &Shared) -> bool {
     src == shared.config.address
         || src.is_multicast()
         || src.is_broadcast()
@@ -121,7 +170,8 @@ fn parse_tcp(
     if !verified && !tcp.verify_checksum(src, shared.config.address) {
         return Err(WireError::Checksum);
     }
-    let hash = shared.flow_hash(src, tcp.src_port(), tcp.dst_port());
+    let flow = FlowKey::new(Endpoint::new(src, tcp.src_port()), tcp.dst_port());
+    let hash = shared.hash_of(flow);
     let group = Shared::group_of(hash);
     let home = shared.home_of(group);
     if home != core {
@@ -140,9 +190,7 @@ fn parse_tcp(
     let header_len = tcp.header_len();
     let segment = Segment {
         hash,
-        remote_ip: src.to_bits(),
-        remote_port: tcp.src_port(),
-        local_port: tcp.dst_port(),
+        flow,
         seq: tcp.seq(),
         ack: tcp.ack(),
         flags,

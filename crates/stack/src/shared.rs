@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use wire::{Ipv4Addr, Toeplitz};
+use wire::{FlowKey, Ipv4Addr, Toeplitz};
 
 use crate::config::StackConfig;
 use crate::neighbors::NeighborTable;
@@ -98,6 +98,12 @@ impl Shared {
     #[inline]
     pub fn flow_hash(&self, remote: Ipv4Addr, remote_port: u16, local_port: u16) -> u32 {
         self.toeplitz.hash_v4_to(self.hash_of_address, remote, remote_port, local_port)
+    }
+
+    /// As [`flow_hash`](Self::flow_hash).
+    #[inline]
+    pub fn hash_of(&self, flow: FlowKey) -> u32 {
+        self.flow_hash(flow.remote_addr(), flow.remote_port(), flow.local_port())
     }
 
     /// The flow group of a hash: its low bits, as NICs index their indirection table.

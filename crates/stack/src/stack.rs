@@ -12,12 +12,13 @@ use domain::{
     Held, Staged,
 };
 use mem::{Mbuf, Pool, TxFrame};
-use wire::{Sum, UnreachableCode};
+use wire::{FlowKey, Sum, UnreachableCode};
 
 use crate::context::{Census, Context, Outbox};
-use crate::input::{Parsed, discard, parse};
+use crate::input::{Parsed, discard, is_martian, parse};
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
+use crate::tcp::conn::{Cold, Conn, Place};
 use crate::tcp::group::FlowGroup;
 use crate::tcp::{calls, connect, output, receive, segment, timers};
 use crate::unsafe_prefetch::prefetch;
@@ -68,12 +69,13 @@ fn group_mut(groups: &mut [Option<Box<FlowGroup>>], index: u16) -> Option<&mut F
     groups.get_mut(index as usize)?.as_deref_mut()
 }
 
-/// The flow group and the slot of a living connection.
+/// A living connection.
 #[inline]
-fn resolve(groups: &mut [Option<Box<FlowGroup>>], handle: Handle) -> Option<(&mut FlowGroup, u32)> {
-    let group = group_mut(groups, handle.group())?;
-    let slot = group.resolve(handle)?;
-    Some((group, slot))
+fn resolve(
+    groups: &mut [Option<Box<FlowGroup>>],
+    handle: Handle,
+) -> Option<(Place, &mut Conn, &mut Cold)> {
+    group_mut(groups, handle.group())?.resolve(handle)
 }
 
 impl Stack {
@@ -157,9 +159,9 @@ impl Stack {
                 }
             }
             for _ in 0..ctx.out.undelivered.len() {
-                let Some((group, slot)) = ctx.out.undelivered.pop_front() else { return };
-                if let Some(group) = group_mut(groups, group) {
-                    receive::deliver(group, slot, ctx);
+                let Some(place) = ctx.out.undelivered.pop_front() else { return };
+                if let Some(group) = group_mut(groups, place.group) {
+                    receive::deliver(group, place.slot, ctx);
                 }
             }
         });
@@ -185,11 +187,13 @@ impl Stack {
             if let Parsed::Tcp { segment, group, slot } = &mut found
                 && let Some(group) = group_mut(&mut self.groups, *group)
             {
-                let (ip, remote, local) =
-                    (segment.remote_ip, segment.remote_port, segment.local_port);
-                *slot = group.lookup(segment.hash, ip, remote, local);
+                *slot = group.lookup(segment.hash, segment.flow);
                 if let Some(slot) = *slot {
                     prefetch(&group.slots.hot(slot).snd_una);
+                } else if is_martian(segment.flow.remote_addr(), &self.shared) {
+                    // No connection has such an end, so only here it has to be asked.
+                    self.stats.not_for_us += 1;
+                    found = Parsed::Drop;
                 }
             }
             parsed.push(found);
@@ -250,13 +254,19 @@ impl Stack {
                             sendv(groups, handle, payloads, ctx);
                         }
                     }
+                    CallRecord::RecvDone { handle, bytes } => {
+                        // Of a connection that is gone it is the usual race with the peer.
+                        if let Some((place, conn, cold)) = resolve(groups, handle) {
+                            calls::recv_done(place, conn, cold, bytes, ctx);
+                        }
+                    }
                     CallRecord::UdpSendv { local_port, peer, staged: Staged { count, .. } } => {
                         udp::send(local_port, peer, staged.by_ref().take(count as usize), ctx);
                     }
                     CallRecord::Connect { cookie, peer } => {
                         let in_use = |group, hash, port| {
                             group_mut(groups, group).is_none_or(|group| {
-                                group.lookup(hash, peer.addr.to_bits(), peer.port, port).is_some()
+                                group.lookup(hash, FlowKey::new(peer, port)).is_some()
                             })
                         };
                         let chosen =
@@ -293,7 +303,7 @@ impl Stack {
         with_context!(self, now, pool, events, |ctx, groups| {
             for (handle, mbuf) in buffers.drain(..) {
                 match handle.and_then(|handle| resolve(groups, handle)) {
-                    Some((group, slot)) => receive::settle(group, slot, mbuf, ctx),
+                    Some((_, conn, cold)) => receive::settle(conn, cold, mbuf, ctx),
                     None => ctx.pool.free(mbuf),
                 }
             }
@@ -312,7 +322,7 @@ impl Stack {
         let Some(handle) = handle else { return pool.free(mbuf) };
         with_context!(self, now, pool, events, |ctx, groups| {
             match resolve(groups, handle) {
-                Some((group, slot)) => receive::settle(group, slot, mbuf, ctx),
+                Some((_, conn, cold)) => receive::settle(conn, cold, mbuf, ctx),
                 None => ctx.pool.free(mbuf),
             }
         });
@@ -348,12 +358,14 @@ impl Stack {
             if looks {
                 ctx.look_at_unresolved();
             }
-            for _ in 0..ctx.out.pending.len() {
-                let Some((group, slot)) = ctx.out.pending.pop_front() else { return };
-                if let Some(group) = group_mut(groups, group) {
-                    output::flush(group, slot, ctx);
+            let pending = core::mem::take(&mut ctx.out.looked_at);
+            let mut pending = core::mem::replace(&mut ctx.out.pending, pending);
+            for place in pending.drain(..) {
+                if let Some(group) = group_mut(groups, place.group) {
+                    output::flush(group, place.slot, ctx);
                 }
             }
+            ctx.out.looked_at = pending;
         });
     }
 }
@@ -366,7 +378,7 @@ fn sendv(
     ctx: &mut Context<'_>,
 ) {
     match resolve(groups, handle) {
-        Some((group, slot)) => calls::sendv(group, slot, payloads, ctx),
+        Some((place, conn, cold)) => calls::sendv(place, conn, cold, payloads, ctx),
         None => {
             payloads.for_each(|(mbuf, _)| ctx.pool.free(mbuf));
             stale(CallKind::Sendv, handle, ctx);
@@ -374,29 +386,31 @@ fn sendv(
     }
 }
 
-#[inline]
 fn control(groups: &mut [Option<Box<FlowGroup>>], record: &CallRecord, ctx: &mut Context<'_>) {
     let (kind, handle) = match *record {
         CallRecord::Accept { handle, .. } => (CallKind::Accept, handle),
-        CallRecord::RecvDone { handle, .. } => (CallKind::RecvDone, handle),
         CallRecord::Close { handle } => (CallKind::Close, handle),
         CallRecord::Abort { handle } => (CallKind::Abort, handle),
         // Executed by the caller.
-        CallRecord::Connect { .. } | CallRecord::Sendv { .. } | CallRecord::UdpSendv { .. } => {
+        CallRecord::Connect { .. }
+        | CallRecord::Sendv { .. }
+        | CallRecord::RecvDone { .. }
+        | CallRecord::UdpSendv { .. } => {
             return;
         }
     };
-    let Some((group, slot)) = resolve(groups, handle) else { return stale(kind, handle, ctx) };
+    let Some(group) = group_mut(groups, handle.group()) else { return stale(kind, handle, ctx) };
+    let Some((Place { slot, .. }, ..)) = group.resolve(handle) else {
+        return stale(kind, handle, ctx);
+    };
     match *record {
         CallRecord::Accept { cookie, .. } => calls::accept(group, slot, cookie, ctx),
-        CallRecord::RecvDone { bytes, .. } => calls::recv_done(group, slot, bytes, ctx),
         CallRecord::Close { .. } => calls::close(group, slot, ctx),
         _ => calls::abort(group, slot, ctx),
     }
 }
 
-/// A handle of a connection that is gone. For `recv_done` and `close` that is the usual race with
-/// the peer and needs no event: `Dead` was told, or is in the same batch.
+/// A handle of a connection that is gone. For `close` that is the usual race with the peer and needs no event: `Dead` was told, or is in the same batch.
 #[cold]
 fn stale(call: CallKind, handle: Handle, ctx: &mut Context<'_>) {
     if matches!(call, CallKind::Accept | CallKind::Sendv) {

@@ -88,6 +88,18 @@ impl Sum {
         Sum(words)
     }
 
+    /// The sum as a word that [`from_bits`](Self::from_bits) takes back: to be kept where no `Sum` can be.
+    #[inline]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The sum that [`to_bits`](Self::to_bits) gave.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Sum {
+        Sum(bits)
+    }
+
     /// The checksum to store: the folded sum's complement, as a value (stored big-endian like any header field).
     #[inline]
     pub const fn finish(self) -> u16 {

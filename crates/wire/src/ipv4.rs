@@ -24,11 +24,11 @@ struct Raw {
     dst: [u8; 4],
 }
 
-const DONT_FRAGMENT: u16 = 0x4000;
-const MORE_FRAGMENTS: u16 = 0x2000;
-const FRAGMENT_OFFSET: u16 = 0x1fff;
+pub(crate) const DONT_FRAGMENT: u16 = 0x4000;
+pub(crate) const MORE_FRAGMENTS: u16 = 0x2000;
+pub(crate) const FRAGMENT_OFFSET: u16 = 0x1fff;
 /// Version 4, five 32-bit words.
-const VERSION_IHL: u8 = 0x45;
+pub(crate) const VERSION_IHL: u8 = 0x45;
 
 /// Not ECN-capable transport (RFC 3168 §5).
 pub const ECN_NOT_ECT: u8 = 0b00;

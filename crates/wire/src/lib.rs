@@ -37,7 +37,9 @@
 pub mod addr;
 pub mod arp;
 pub mod checksum;
+pub mod established;
 pub mod ethernet;
+pub mod flow;
 pub mod icmp;
 pub mod ipv4;
 pub mod tcp;
@@ -48,7 +50,11 @@ pub mod udp;
 pub use addr::{Endpoint, Ipv4Addr, MacAddr, ParseAddrError};
 pub use arp::{ArpOperation, ArpRepr};
 pub use checksum::{Sum, copy_and_sum};
+pub use established::{
+    ESTABLISHED_HEADERS_LEN, EstablishedFields, EstablishedTemplate, EstablishedView,
+};
 pub use ethernet::{EtherType, EthernetRepr, EthernetView};
+pub use flow::FlowKey;
 pub use icmp::{IcmpRepr, IcmpView, TimeExceededCode, UnreachableCode};
 pub use ipv4::{Ipv4Repr, Ipv4View, Protocol, pseudo_header_sum};
 pub use tcp::{SeqNumber, TcpFlags, TcpRepr, TcpView};

@@ -1,11 +1,10 @@
 //! The acknowledgment field (RFC 9293 §3.10.7.4, fifth).
 
 use clock::Instant;
-use domain::{EventRecord, Handle};
+use domain::EventRecord;
 use wire::{SeqNumber, Sum, TcpFlags};
 
-use super::conn::{Conn, Flags};
-use super::group::FlowGroup;
+use super::conn::{Cold, Conn, Flags, Place};
 use super::newreno::{self, Action};
 use super::output::{self, sequence_len};
 use super::rtt;
@@ -24,25 +23,25 @@ pub(crate) enum Verdict {
 /// Processes SEG.ACK of a synchronized connection.
 #[inline]
 pub(crate) fn process(
-    group: &mut FlowGroup,
-    slot: u32,
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
     segment: &Segment,
     ctx: &mut Context<'_>,
 ) -> Verdict {
-    let (conn, cold) = group.slots.both(slot);
     let ack = segment.ack;
     if ack.after(conn.snd_nxt) {
         conn.flags.set(Flags::ACK_NOW);
-        output::mark_pending(group, slot, ctx);
+        output::note_pending(conn, place, ctx);
         return Verdict::Drop;
     }
     if ack.after(conn.snd_una) {
-        advance(group, slot, segment, ctx);
+        advance(place, conn, cold, segment, ctx);
         return Verdict::Continue;
     }
     // RFC 5961 §5.2: older than any window that we announced can only be a blind guess.
     if conn.snd_una - ack > conn.snd_wnd.max(1 << 16) as i32 {
-        output::challenge(group, slot, ctx);
+        output::challenge(place, conn, ctx);
         return Verdict::Drop;
     }
     let window = (segment.window as u32) << conn.snd_wscale;
@@ -62,16 +61,16 @@ pub(crate) fn process(
             ctx.stats.tcp_fast_retransmits += 1;
             output::retransmit_first(conn, cold, ctx);
         }
-        output::pump(group, slot, ctx);
+        output::pump(place, conn, cold, ctx);
     } else if opened {
-        window_opened(group, slot, 0, ctx);
+        window_opened(place, conn, cold, 0, ctx);
     }
     Verdict::Continue
 }
 
 /// SND.WND, if the segment is newer than what set it last. Answers whether it grew.
 #[inline]
-fn update_window(conn: &mut Conn, segment: &Segment) -> bool {
+pub(crate) fn update_window(conn: &mut Conn, segment: &Segment) -> bool {
     // An acknowledgment that was overtaken speaks of an older, perhaps larger window: SND.UNA =<
     // SEG.ACK is the first condition.
     if segment.ack.before(conn.snd_una) {
@@ -91,13 +90,29 @@ fn update_window(conn: &mut Conn, segment: &Segment) -> bool {
 }
 
 /// New data was acknowledged.
-#[inline]
-fn advance(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Context<'_>) {
-    let (conn, cold) = group.slots.both(slot);
+fn advance(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    segment: &Segment,
+    ctx: &mut Context<'_>,
+) {
     let flight_before = conn.flight();
     let acked = (segment.ack - conn.snd_una) as u32;
     update_window(conn, segment);
-    conn.snd_una = segment.ack;
+    let bytes = acknowledge(conn, segment.ack, ctx);
+    if newreno::on_ack(conn, cold, acked, flight_before) == Action::RetransmitFirst {
+        output::retransmit_first(conn, cold, ctx);
+    }
+    window_opened(place, conn, cold, bytes, ctx);
+}
+
+/// Moves SND.UNA to `ack`, with what follows from it for the send queue, the round-trip time and
+/// the retransmission timer. Answers the payload bytes that are newly acknowledged.
+#[inline]
+pub(crate) fn acknowledge(conn: &mut Conn, ack: SeqNumber, ctx: &mut Context<'_>) -> u32 {
+    let acked = (ack - conn.snd_una) as u32;
+    conn.snd_una = ack;
     let (controls, sample) = release_acked(conn, ctx);
     if let Some(sent_at) = sample {
         rtt::sample(conn, ctx.now.as_nanos().saturating_sub(sent_at.as_nanos()) / 1000);
@@ -111,10 +126,7 @@ fn advance(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Contex
     } else {
         output::arm_retransmission(conn, ctx);
     }
-    if newreno::on_ack(conn, cold, acked, flight_before) == Action::RetransmitFirst {
-        output::retransmit_first(conn, cold, ctx);
-    }
-    window_opened(group, slot, acked - controls.min(acked), ctx);
+    acked - controls.min(acked)
 }
 
 /// Frees the segments that are acknowledged. Answers how many SYN and FIN were among them, and when
@@ -151,33 +163,38 @@ fn trim_front(conn: &mut Conn, una: SeqNumber) {
         retained.trim_front(cut as usize);
         meta.seq = meta.seq.wrapping_add(cut as u32);
         meta.len -= cut;
-        meta.payload_sum = !Sum::of(retained.payload()).finish();
+        meta.payload_sum = Sum::of(retained.payload()).to_bits();
         retained.set_meta(meta);
     });
 }
 
 /// Sends what now may be sent, and tells the application of its acknowledged bytes and its window.
-#[inline]
-fn window_opened(group: &mut FlowGroup, slot: u32, bytes: u32, ctx: &mut Context<'_>) {
-    let conn = group.slots.hot(slot);
-    let edge = conn.snd_edge;
-    conn.update_edge();
-    let grew = conn.snd_edge != edge;
+fn window_opened(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    bytes: u32,
+    ctx: &mut Context<'_>,
+) {
+    let grew = conn.update_edge();
     if grew && conn.flags.has(Flags::PERSIST) && !conn.flags.has(Flags::UNSENT) {
         // The application may send again: nothing is left to be probed for.
         conn.flags.clear(Flags::PERSIST.and(Flags::RTX_ARMED));
         conn.backoff = 0;
     }
     if conn.flags.has(Flags::UNSENT.and(Flags::TIMEOUT_RECOVERY)) {
-        output::pump(group, slot, ctx);
+        output::pump(place, conn, cold, ctx);
     }
-    let index = group.index;
-    let conn = group.slots.hot(slot);
     let telling = conn.flags.has(Flags::ACCEPTED) && conn.state.may_send();
     if telling && (bytes > 0 || grew) {
-        let (cookie, window) = (conn.cookie, conn.credit());
-        let handle = Handle::new(index, slot, conn.generation);
-        ctx.event(EventRecord::Sent { handle, cookie, bytes, window });
+        ctx.event(sent(place, conn, bytes));
     }
-    output::note_pending(conn, index, slot, ctx);
+    output::note_pending(conn, place, ctx);
+}
+
+/// The event that tells the application of acknowledged bytes, and of its window.
+#[inline]
+pub(crate) fn sent(place: Place, conn: &Conn, bytes: u32) -> EventRecord {
+    let (cookie, window) = (conn.cookie, conn.credit());
+    EventRecord::Sent { handle: conn.handle(place), cookie, bytes, window }
 }

@@ -5,7 +5,7 @@ use domain::{CallError, CallKind, DeadReason, EventRecord, Handle};
 use mem::Mbuf;
 use wire::{Sum, TcpFlags};
 
-use super::conn::{Flags, State};
+use super::conn::{Cold, Conn, Flags, Place, State};
 use super::group::FlowGroup;
 use super::{close, output, receive};
 use crate::context::Context;
@@ -21,15 +21,9 @@ pub(crate) fn fail(
     ctx.event(EventRecord::Failed { call, handle, cookie, error });
 }
 
-fn fail_on(
-    group: &mut FlowGroup,
-    slot: u32,
-    call: CallKind,
-    error: CallError,
-    ctx: &mut Context<'_>,
-) {
-    let (handle, cookie) = (group.handle(slot), group.slots.hot(slot).cookie);
-    fail(call, handle, cookie, error, ctx);
+#[cold]
+fn fail_on(place: Place, conn: &Conn, call: CallKind, error: CallError, ctx: &mut Context<'_>) {
+    fail(call, conn.handle(place), conn.cookie, error, ctx);
 }
 
 /// `accept`.
@@ -39,9 +33,9 @@ pub(crate) fn accept(
     cookie: domain::Cookie,
     ctx: &mut Context<'_>,
 ) {
-    let conn = group.slots.hot(slot);
+    let (place, conn, _) = group.at(slot);
     if conn.flags.has(Flags::ACCEPTED) || !conn.state.is_synchronized() {
-        return fail_on(group, slot, CallKind::Accept, CallError::BadState, ctx);
+        return fail_on(place, conn, CallKind::Accept, CallError::BadState, ctx);
     }
     conn.flags.set(Flags::ACCEPTED);
     conn.cookie = cookie;
@@ -52,15 +46,15 @@ pub(crate) fn accept(
 /// `sendv`: `payloads` are the staged buffers with their checksums, each at most a frame's worth.
 #[inline]
 pub(crate) fn sendv(
-    group: &mut FlowGroup,
-    slot: u32,
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
     payloads: impl Iterator<Item = (Mbuf, Sum)>,
     ctx: &mut Context<'_>,
 ) {
-    let conn = group.slots.hot(slot);
     if !conn.state.may_send() || !conn.flags.has(Flags::ACCEPTED) {
         payloads.for_each(|(mbuf, _)| ctx.pool.free(mbuf));
-        return fail_on(group, slot, CallKind::Sendv, CallError::BadState, ctx);
+        return fail_on(place, conn, CallKind::Sendv, CallError::BadState, ctx);
     }
     let mut credit = conn.credit();
     let mss = conn.mss as usize;
@@ -79,22 +73,28 @@ pub(crate) fn sendv(
         credit -= mbuf.len() as u32;
         accepted += mbuf.len() as u32;
         if mbuf.len() <= mss {
-            output::enqueue(group, slot, mbuf, TcpFlags::PSH, sum, ctx);
+            let Err(mbuf) = output::send_at_once(conn, cold, mbuf, sum, ctx) else { continue };
+            output::enqueue(place, conn, cold, mbuf, TcpFlags::PSH, sum, ctx);
         } else {
-            output::enqueue_long(group, slot, mbuf, sum, ctx);
+            output::enqueue_long(place, conn, cold, mbuf, sum, ctx);
         }
     }
     if trimmed {
-        fail_on(group, slot, CallKind::Sendv, CallError::Trimmed { accepted }, ctx);
+        fail_on(place, conn, CallKind::Sendv, CallError::Trimmed { accepted }, ctx);
     }
 }
 
 /// `recv_done`: frees buffers and opens the window.
 #[inline]
-pub(crate) fn recv_done(group: &mut FlowGroup, slot: u32, bytes: u32, ctx: &mut Context<'_>) {
-    let (conn, cold) = group.slots.both(slot);
+pub(crate) fn recv_done(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    bytes: u32,
+    ctx: &mut Context<'_>,
+) {
     if bytes > conn.rcv_used {
-        return fail_on(group, slot, CallKind::RecvDone, CallError::TooMuch, ctx);
+        return fail_on(place, conn, CallKind::RecvDone, CallError::TooMuch, ctx);
     }
     conn.rcv_used -= bytes;
     if conn.flags.has(Flags::HELD) {
@@ -102,17 +102,17 @@ pub(crate) fn recv_done(group: &mut FlowGroup, slot: u32, bytes: u32, ctx: &mut 
     }
     if conn.state.may_receive() && output::window_update_due(conn, cold, ctx.shared) {
         conn.flags.set(Flags::ACK_NOW);
-        output::mark_pending(group, slot, ctx);
+        output::note_pending(conn, place, ctx);
     }
 }
 
 /// `close`.
 pub(crate) fn close(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    let conn = group.slots.hot(slot);
+    let (place, conn, _) = group.at(slot);
     match conn.state {
         _ if !conn.flags.has(Flags::ACCEPTED) => reject(group, slot, ctx),
         State::Established | State::CloseWait => close::close(group, slot, ctx),
-        _ => fail_on(group, slot, CallKind::Close, CallError::BadState, ctx),
+        _ => fail_on(place, conn, CallKind::Close, CallError::BadState, ctx),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The end of a connection: FIN in both directions, TIME-WAIT, resets (RFC 9293 §3.6).
 
-use domain::{DeadReason, EventRecord, Handle};
+use domain::{DeadReason, EventRecord};
 use wire::{Sum, TcpFlags};
 
 use super::conn::{Conn, Flags, State};
@@ -27,7 +27,8 @@ pub(crate) fn send_fin(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) 
     match ctx.pool.alloc() {
         Ok(mbuf) => {
             group.slots.hot(slot).flags.clear(Flags::FIN_WANTED);
-            output::enqueue(group, slot, mbuf, TcpFlags::FIN, Sum::ZERO, ctx);
+            let (place, conn, cold) = group.at(slot);
+            output::enqueue(place, conn, cold, mbuf, TcpFlags::FIN, Sum::ZERO, ctx);
         }
         Err(mem::Exhausted) => {
             let conn = group.slots.hot(slot);
@@ -91,8 +92,7 @@ fn closing_states(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bo
 /// The peer's FIN is next in the stream (RFC 9293 §3.10.7.4, eighth).
 #[cold]
 pub(crate) fn peer_finished(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    let index = group.index;
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     if !conn.state.may_receive() {
         return;
     }
@@ -102,11 +102,10 @@ pub(crate) fn peer_finished(group: &mut FlowGroup, slot: u32, ctx: &mut Context<
         cold.eof_untold = true;
         if !conn.flags.has(Flags::UNDELIVERED) {
             conn.flags.set(Flags::UNDELIVERED);
-            ctx.out.undelivered.push_back((index, slot));
+            ctx.out.undelivered.push_back(place);
         }
     } else {
-        let handle = Handle::new(index, slot, conn.generation);
-        ctx.event(EventRecord::Eof { handle, cookie: conn.cookie });
+        ctx.event(EventRecord::Eof { handle: conn.handle(place), cookie: conn.cookie });
     }
     match conn.state {
         State::Established => conn.state = State::CloseWait,
@@ -229,9 +228,8 @@ pub(crate) fn time_wait(
 
 /// Tells the application that a connection ended, where it knows of it.
 fn tell_dead(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &mut Context<'_>) {
-    let index = group.index;
-    let (conn, cold) = group.slots.both(slot);
-    let handle = Handle::new(index, slot, conn.generation);
+    let (place, conn, cold) = group.at(slot);
+    let handle = conn.handle(place);
     let cookie = conn.cookie;
     // What came before a reset is told before it, as far as there is room.
     if conn.flags.has(Flags::ACCEPTED)

@@ -2,9 +2,9 @@
 
 use alloc::boxed::Box;
 
-use domain::Cookie;
+use domain::{Cookie, Handle};
 use mem::{MbufQueue, RetainedQueue};
-use wire::SeqNumber;
+use wire::{FlowKey, SeqNumber};
 
 use super::reassembly::Reassembly;
 use crate::wheel::TimerLinks;
@@ -99,6 +99,12 @@ impl Flags {
         self.0 & other.0 != 0
     }
 
+    /// Whether of the bits of `mask` exactly those of `other` are set.
+    #[inline]
+    pub const fn are(self, other: Self, mask: Self) -> bool {
+        self.0 & mask.0 == other.0
+    }
+
     /// Sets the bits of `other`.
     #[inline]
     pub const fn set(&mut self, other: Self) {
@@ -118,6 +124,15 @@ impl Flags {
     }
 }
 
+/// Where a connection lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its flow group.
+    pub group: u16,
+    /// Its slot there.
+    pub slot: u32,
+}
+
 /// What every segment of an established connection touches: two cache lines (asserted below).
 /// The first names the connection and receives, the second sends.
 #[derive(Debug)]
@@ -125,12 +140,8 @@ impl Flags {
 pub struct Conn {
     /// The application's name for it.
     pub cookie: Cookie,
-    /// The peer's address; the local one is the dataplane's.
-    pub remote_ip: u32,
-    /// The peer's port.
-    pub remote_port: u16,
-    /// Our port.
-    pub local_port: u16,
+    /// The peer's end and our port; the local address is the dataplane's.
+    pub flow: FlowKey,
     /// Counts the connections that have had this slot.
     pub generation: u32,
     /// What is going on.
@@ -196,9 +207,7 @@ impl Default for Conn {
     fn default() -> Self {
         Self {
             cookie: Cookie(0),
-            remote_ip: 0,
-            remote_port: 0,
-            local_port: 0,
+            flow: FlowKey::default(),
             generation: 0,
             flags: Flags::default(),
             state: State::Closed,
@@ -261,6 +270,12 @@ pub struct Cold {
 }
 
 impl Conn {
+    /// The application's handle of the connection that has this slot of this flow group.
+    #[inline]
+    pub fn handle(&self, place: Place) -> Handle {
+        Handle::new(place.group, place.slot, self.generation)
+    }
+
     /// Bytes in flight, SYN and FIN included.
     #[inline]
     pub fn flight(&self) -> u32 {
@@ -274,12 +289,14 @@ impl Conn {
     }
 
     /// Moves the edge that the application was told of, which never goes back: what was promised
-    /// is accepted even if the congestion window shrinks meanwhile.
+    /// is accepted even if the congestion window shrinks meanwhile. Answers whether it moved.
     #[inline]
-    pub fn update_edge(&mut self) {
+    pub fn update_edge(&mut self) -> bool {
         let edge = self.snd_una + self.cwnd.min(self.snd_wnd);
-        if edge.after(self.snd_edge) {
+        let grew = edge.after(self.snd_edge);
+        if grew {
             self.snd_edge = edge;
         }
+        grew
     }
 }

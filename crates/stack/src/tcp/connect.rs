@@ -2,7 +2,7 @@
 
 use domain::{ConnectError, Cookie, EventRecord};
 use mem::Want;
-use wire::{Endpoint, Sum, TcpFlags};
+use wire::{Endpoint, FlowKey, Sum, TcpFlags};
 
 use super::conn::{Flags, State};
 use super::group::FlowGroup;
@@ -62,13 +62,13 @@ pub(crate) fn open(
     }
     let spare = ctx.pool.allows(Want::Send).then(|| ctx.pool.alloc().ok());
     let Some(mbuf) = spare.flatten() else { return fail(ConnectError::NoMemory, ctx) };
-    let Some(slot) = group.create(hash, peer, local_port, ctx) else {
+    let Some(slot) = group.create(hash, FlowKey::new(peer, local_port), ctx) else {
         ctx.pool.free(mbuf);
         return fail(ConnectError::NoMemory, ctx);
     };
     let local = Endpoint::new(ctx.shared.config.address, local_port);
     let iss = ctx.shared.isn.generate(ctx.now, local, peer);
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     conn.state = State::SynSent;
     conn.cookie = cookie;
     conn.flags.set(Flags::ACTIVE);
@@ -76,5 +76,5 @@ pub(crate) fn open(
     conn.cwnd = initial_window(conn.mss);
     cold.iss = iss;
     (conn.snd_una, conn.snd_nxt, conn.snd_end, conn.snd_edge) = (iss, iss, iss, iss);
-    output::enqueue(group, slot, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);
+    output::enqueue(place, conn, cold, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);
 }

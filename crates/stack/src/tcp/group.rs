@@ -8,8 +8,9 @@ use alloc::vec::Vec;
 
 use domain::Handle;
 use hashbrown::HashTable;
+use wire::FlowKey;
 
-use super::conn::{Cold, Conn, State};
+use super::conn::{Cold, Conn, Place, State};
 use crate::context::Context;
 use crate::wheel::{NONE, TimerLinks, TimerNodes, Wheel};
 
@@ -102,30 +103,35 @@ impl FlowGroup {
         }
     }
 
-    /// The connection between the peer's end and our port.
+    /// The connection with these ends.
     #[inline]
-    pub fn lookup(&self, hash: u32, ip: u32, remote_port: u16, local_port: u16) -> Option<u32> {
+    pub fn lookup(&self, hash: u32, flow: FlowKey) -> Option<u32> {
         let pages = &self.slots.pages;
-        self.table
-            .find(table_hash(hash), |&slot| {
-                let conn = &pages[slot as usize / PAGE].hot[slot as usize % PAGE];
-                conn.remote_ip == ip
-                    && conn.remote_port == remote_port
-                    && conn.local_port == local_port
-            })
-            .copied()
+        let of_flow =
+            |&slot: &u32| pages[slot as usize / PAGE].hot[slot as usize % PAGE].flow == flow;
+        self.table.find(table_hash(hash), of_flow).copied()
     }
 
-    /// The slot that a handle names, if the handle is of a living connection of this group.
+    /// The connection that a handle names, if it is a living one of this group.
     #[inline]
-    pub fn resolve(&mut self, handle: Handle) -> Option<u32> {
+    pub fn resolve(&mut self, handle: Handle) -> Option<(Place, &mut Conn, &mut Cold)> {
         let slot = handle.slot();
-        if slot >= self.slots.capacity() {
-            return None;
-        }
-        let conn = self.slots.hot(slot);
+        let page = self.slots.pages.get_mut(slot as usize / PAGE)?;
+        let conn = &mut page.hot[slot as usize % PAGE];
         let alive = !matches!(conn.state, State::Closed | State::TimeWait);
-        (alive && conn.generation == handle.generation()).then_some(slot)
+        let place = Place { group: self.index, slot };
+        (alive && conn.generation == handle.generation()).then_some((
+            place,
+            conn,
+            &mut page.cold[slot as usize % PAGE],
+        ))
+    }
+
+    /// Where the connection in `slot` lives, and its state.
+    #[inline]
+    pub fn at(&mut self, slot: u32) -> (Place, &mut Conn, &mut Cold) {
+        let (conn, cold) = self.slots.both(slot);
+        (Place { group: self.index, slot }, conn, cold)
     }
 
     /// As [`resolve`](Self::resolve), to look at only.
@@ -137,39 +143,20 @@ impl FlowGroup {
             .then(|| &page.cold[slot % PAGE])
     }
 
-    /// The handle of a living connection.
-    #[inline]
-    pub fn handle(&mut self, slot: u32) -> Handle {
-        Handle::new(self.index, slot, self.slots.hot(slot).generation)
-    }
-
     /// A fresh connection, entered in the table; `None` where memory or a limit stands against it.
-    pub fn create(
-        &mut self,
-        hash: u32,
-        remote: wire::Endpoint,
-        local_port: u16,
-        ctx: &mut Context<'_>,
-    ) -> Option<u32> {
+    pub fn create(&mut self, hash: u32, flow: FlowKey, ctx: &mut Context<'_>) -> Option<u32> {
         if ctx.census.connections >= ctx.shared.config.max_connections {
             return None;
         }
         let slot = self.slots.take()?;
         ctx.census.connections += 1;
         let conn = self.slots.hot(slot);
-        *conn = Conn {
-            generation: conn.generation,
-            remote_ip: remote.addr.to_bits(),
-            remote_port: remote.port,
-            local_port,
-            ..Conn::default()
-        };
+        *conn = Conn { generation: conn.generation, flow, ..Conn::default() };
         let shared = ctx.shared;
         let pages = &self.slots.pages;
         self.table.insert_unique(table_hash(hash), slot, |&other| {
             let conn = &pages[other as usize / PAGE].hot[other as usize % PAGE];
-            let remote = wire::Ipv4Addr::from_bits(conn.remote_ip);
-            table_hash(shared.flow_hash(remote, conn.remote_port, conn.local_port))
+            table_hash(shared.hash_of(conn.flow))
         });
         Some(slot)
     }
@@ -184,8 +171,7 @@ impl FlowGroup {
         if conn.state == State::TimeWait {
             ctx.census.time_wait -= 1;
         }
-        let remote = wire::Ipv4Addr::from_bits(conn.remote_ip);
-        let hash = ctx.shared.flow_hash(remote, conn.remote_port, conn.local_port);
+        let hash = ctx.shared.hash_of(conn.flow);
         if let Ok(entry) = self.table.find_entry(table_hash(hash), |&other| other == slot) {
             entry.remove();
         }

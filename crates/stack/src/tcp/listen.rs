@@ -32,7 +32,7 @@ pub(crate) fn arrive(
     if segment.flags.contains(TcpFlags::RST) {
         return;
     }
-    let listening = ctx.shared.config.tcp_listen.contains(&segment.local_port);
+    let listening = ctx.shared.config.tcp_listen.contains(&segment.flow.local_port());
     let opens = segment.flags.contains(TcpFlags::SYN)
         && !segment.flags.intersects(TcpFlags::ACK.union(TcpFlags::FIN));
     if !listening || !opens {
@@ -47,19 +47,19 @@ pub(crate) fn arrive(
         ctx.stats.tcp_syn_dropped += 1;
         return;
     };
-    let created = group.create(segment.hash, segment.remote(), segment.local_port, ctx);
+    let created = group.create(segment.hash, segment.flow, ctx);
     let Some(slot) = created else {
         ctx.stats.tcp_syn_dropped += 1;
         return ctx.pool.free(mbuf);
     };
     ctx.census.embryonic += 1;
-    let local = Endpoint::new(ctx.shared.config.address, segment.local_port);
+    let local = Endpoint::new(ctx.shared.config.address, segment.flow.local_port());
     let mut iss = ctx.shared.isn.generate(ctx.now, local, segment.remote());
     if let Some(before) = before {
         // The clock behind the numbers is slower than a fast connection.
         iss = iss.max(before + REUSE_GAP);
     }
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     conn.state = State::SynReceived;
     adopt_options(conn, segment, ctx.shared);
     conn.rcv_nxt = segment.seq + 1;
@@ -68,7 +68,7 @@ pub(crate) fn arrive(
     conn.snd_wnd = segment.window as u32;
     cold.iss = iss;
     (conn.snd_una, conn.snd_nxt, conn.snd_end, conn.snd_edge) = (iss, iss, iss, iss);
-    output::enqueue(group, slot, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);
+    output::enqueue(place, conn, cold, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);
 }
 
 /// Takes over what a peer's SYN says of it.
@@ -99,7 +99,7 @@ pub(crate) fn send_reset(segment: &Segment, ctx: &mut Context<'_>) {
         let ack = segment.seq + segment.sequence_len();
         (SeqNumber(0), ack, TcpFlags::RST.union(TcpFlags::ACK))
     };
-    bare_reset(segment.remote(), segment.local_port, seq, ack, flags, ctx);
+    bare_reset(segment.remote(), segment.flow.local_port(), seq, ack, flags, ctx);
 }
 
 /// Sends a reset that needs no connection.

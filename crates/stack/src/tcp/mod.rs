@@ -3,7 +3,8 @@
 //! `conn` is the state, `group` owns it. `segment` is the arrival of a segment and calls, in the
 //! order of RFC 9293 §3.10.7.4, `ack` (with `rtt` and `newreno`), `receive` (with `reassembly`) and
 //! `close`; `listen` and `connect` open; `output` sends; `timers` fires; `calls` executes the
-//! application's batched system calls.
+//! application's batched system calls. `predicted` is the short way through `segment`, `ack` and
+//! `receive` for the segment that an established connection expects.
 
 pub(crate) mod ack;
 pub(crate) mod calls;
@@ -15,6 +16,7 @@ pub(crate) mod isn;
 pub(crate) mod listen;
 pub(crate) mod newreno;
 pub(crate) mod output;
+pub(crate) mod predicted;
 pub(crate) mod reassembly;
 pub(crate) mod receive;
 pub(crate) mod rtt;

@@ -47,8 +47,16 @@ pub(crate) fn on_ack(conn: &mut Conn, cold: &Cold, acked: u32, flight_before: u3
     if conn.flags.has(Flags::TIMEOUT_RECOVERY) && conn.snd_una.after_eq(cold.recover) {
         conn.flags.clear(Flags::TIMEOUT_RECOVERY);
     }
+    grow(conn, acked, flight_before);
+    Action::None
+}
+
+/// Slow start or congestion avoidance, outside of any recovery (RFC 5681 §3.1).
+#[inline]
+pub(crate) fn grow(conn: &mut Conn, acked: u32, flight_before: u32) {
     // A window that is not used tells nothing about the path (RFC 2861's concern).
     if conn.cwnd < flight_before.saturating_mul(2) {
+        let mss = conn.mss as u32;
         if conn.cwnd < conn.ssthresh {
             conn.cwnd += acked.min(mss);
         } else {
@@ -56,7 +64,6 @@ pub(crate) fn on_ack(conn: &mut Conn, cold: &Cold, acked: u32, flight_before: u3
         }
         conn.cwnd = conn.cwnd.min(MAX_CWND);
     }
-    Action::None
 }
 
 /// A duplicate acknowledgment came (RFC 5681 §2) while data is in flight.

@@ -2,11 +2,11 @@
 
 use mem::{Mbuf, Retained, TxMeta, Want};
 use wire::{
-    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol, SeqNumber, Sum, TcpFlags,
-    TcpOptions, TcpRepr, Timestamp,
+    ESTABLISHED_HEADERS_LEN, EstablishedFields, EtherType, EthernetRepr, Ipv4Repr, MacAddr,
+    Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr, Timestamp,
 };
 
-use super::conn::{Cold, Conn, Flags, State};
+use super::conn::{Cold, Conn, Flags, Place, State};
 use super::group::FlowGroup;
 use super::newreno::send_window;
 use super::rtt::rto_ticks;
@@ -15,12 +15,6 @@ use crate::shared::Shared;
 
 /// Bytes of NOP NOP TIMESTAMP.
 pub(crate) const TIMESTAMP_BYTES: usize = 12;
-
-/// Our timestamp clock: about a millisecond a tick (RFC 7323 §5.4 allows 1 ms to 1 s).
-#[inline]
-pub(crate) fn timestamp_now(ctx: &Context<'_>) -> u32 {
-    ((ctx.now.as_nanos() >> 20) as u32).wrapping_add(ctx.shared.timestamp_offset)
-}
 
 /// The receive window of a connection: the configured one, as far as the window field can say it
 /// with the scale that was agreed on (RFC 7323 §2.3).
@@ -59,9 +53,13 @@ fn silly_window(conn: &Conn, shared: &Shared) -> u32 {
 /// would stay: an acknowledgment that says nothing new looks like a loss to the peer.
 #[inline]
 pub(crate) fn window_update_due(conn: &Conn, cold: &Cold, shared: &Shared) -> bool {
-    let grown = (conn.rcv_nxt + receive_room(conn, cold, shared)) - conn.rcv_adv;
     let left = conn.rcv_adv - conn.rcv_nxt;
     let half = receive_window(conn, shared) as i32 / 2;
+    if left > half && left >= 2 * conn.mss as i32 {
+        // Most of the window is open as it is, so less than half of it can have grown.
+        return false;
+    }
+    let grown = (conn.rcv_nxt + receive_room(conn, cold, shared)) - conn.rcv_adv;
     let worth_it = grown >= silly_window(conn, shared).max(1) as i32;
     grown >= half.max(1) || (worth_it && left < 2 * conn.mss as i32)
 }
@@ -77,11 +75,9 @@ struct Segment {
     window: u16,
 }
 
-/// Writes Ethernet, IPv4 and TCP headers into all of `out`. Inlined where the options are known, so
-/// that nothing asks for them.
-#[inline(always)]
+/// Writes Ethernet, IPv4 and TCP headers into all of `out`.
 fn write_headers(out: &mut [u8], conn: &Conn, segment: &Segment, shared: &Shared, to: MacAddr) {
-    let (src, dst) = (shared.config.address, Ipv4Addr::from_bits(conn.remote_ip));
+    let (src, dst) = (shared.config.address, conn.flow.remote_addr());
     let (link, rest) = out.split_at_mut(EthernetRepr::HEADER_LEN);
     let (ip, tcp) = rest.split_at_mut(Ipv4Repr::HEADER_LEN);
     EthernetRepr { dst: to, src: shared.config.mac, ethertype: EtherType::Ipv4 }.emit(link);
@@ -98,8 +94,8 @@ fn write_headers(out: &mut [u8], conn: &Conn, segment: &Segment, shared: &Shared
     .emit(ip);
     let has_ack = segment.flags.contains(TcpFlags::ACK);
     TcpRepr {
-        src_port: conn.local_port,
-        dst_port: conn.remote_port,
+        src_port: conn.flow.local_port(),
+        dst_port: conn.flow.remote_port(),
         seq: segment.seq,
         ack: if has_ack { conn.rcv_nxt } else { SeqNumber(0) },
         flags: segment.flags,
@@ -118,7 +114,7 @@ fn options_and_window(
     ctx: &Context<'_>,
 ) -> (TcpOptions, u16) {
     let echo = if flags.contains(TcpFlags::ACK) { conn.ts_recent } else { 0 };
-    let timestamp = Timestamp { value: timestamp_now(ctx), echo };
+    let timestamp = Timestamp { value: ctx.timestamp(), echo };
     if flags.contains(TcpFlags::SYN) {
         return syn_options_and_window(conn, cold, flags, timestamp, ctx);
     }
@@ -172,33 +168,32 @@ fn transmit(
         return Err(mem::Exhausted);
     }
     let meta = retained.meta();
-    let destination = Ipv4Addr::from_bits(conn.remote_ip);
     let mut flags = TcpFlags(meta.flags);
     if !(flags.contains(TcpFlags::SYN) && conn.flags.has(Flags::ACTIVE)) {
         flags = flags.union(TcpFlags::ACK);
     }
-    let payload_sum = Sum::ZERO.add_u16(meta.payload_sum);
+    let payload_sum = Sum::from_bits(meta.payload_sum);
     let (seq, payload_len) = (SeqNumber(meta.seq), retained.payload().len());
-    let link = ctx.resolve(destination);
-    if let Some(mac) = link
-        && conn.flags.has(Flags::TIMESTAMPS)
-        && !flags.contains(TcpFlags::SYN)
-        && !retained.is_in_nic()
-    {
-        // Nearly every segment. That its only option is the timestamp is known to the compiler here.
-        let window = announce_window(conn, cold, ctx.shared);
-        let timestamp = Timestamp { value: timestamp_now(ctx), echo: conn.ts_recent };
-        let options = TcpOptions::with_timestamp(timestamp);
-        let segment = Segment { seq, flags, payload_len, payload_sum, options, window };
-        let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + TIMESTAMP_BYTES;
-        let shared = ctx.shared;
-        let write = |out: &mut [u8], _: &[u8]| write_headers(out, conn, &segment, shared, mac);
-        let frame = retained.transmit(headers, write).map_err(|mem::NoRoom| mem::Exhausted)?;
-        ctx.out.frames.push_back(frame);
-    } else {
-        let (options, window) = options_and_window(conn, cold, flags, ctx);
-        let segment = Segment { seq, flags, payload_len, payload_sum, options, window };
-        transmit_unusual(conn, retained, &segment, link, ctx)?;
+    let link = ctx.resolve(conn.flow.remote_addr());
+    let (options, window) = options_and_window(conn, cold, flags, ctx);
+    let segment = Segment { seq, flags, payload_len, payload_sum, options, window };
+    let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
+    match link {
+        Some(mac) if !retained.is_in_nic() => {
+            let shared = ctx.shared;
+            let write = |out: &mut [u8], _: &[u8]| write_headers(out, conn, &segment, shared, mac);
+            let frame = retained.transmit(headers, write).map_err(|mem::NoRoom| mem::Exhausted)?;
+            ctx.out.frames.push_back(frame);
+        }
+        Some(mac) => {
+            let copy = copy_for_transmission(conn, retained, &segment, headers, mac, ctx)?;
+            ctx.out.frames.push_back(copy.into_tx());
+        }
+        None => {
+            let nobody = MacAddr([0; 6]);
+            let copy = copy_for_transmission(conn, retained, &segment, headers, nobody, ctx)?;
+            ctx.wait_for_link(conn.flow.remote_addr(), copy);
+        }
     }
     acknowledged(conn);
     ctx.stats.tcp_segments_out += 1;
@@ -219,33 +214,59 @@ fn transmit(
     Ok(())
 }
 
-/// A segment with other options, or of which the device still reads the earlier transmission, or
-/// whose peer's link address is not known.
-#[cold]
-fn transmit_unusual(
-    conn: &Conn,
-    retained: &mut Retained,
-    segment: &Segment,
-    link: Option<MacAddr>,
+/// Takes a new segment of data, no longer than the peer's segments, and sends it at once: the short
+/// way, which nearly every reply goes. What it does is what [`enqueue`] and [`transmit`] would do.
+///
+/// # Errors
+/// The buffer comes back, with nothing done, where anything is unusual; [`enqueue`] takes it.
+#[inline(always)]
+pub(crate) fn send_at_once(
+    conn: &mut Conn,
+    cold: &Cold,
+    mbuf: Mbuf,
+    sum: Sum,
     ctx: &mut Context<'_>,
-) -> Result<(), mem::Exhausted> {
-    let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
-    match link {
-        Some(mac) if !retained.is_in_nic() => {
-            let shared = ctx.shared;
-            let write = |out: &mut [u8], _: &[u8]| write_headers(out, conn, segment, shared, mac);
-            let frame = retained.transmit(headers, write).map_err(|mem::NoRoom| mem::Exhausted)?;
-            ctx.out.frames.push_back(frame);
-        }
-        Some(mac) => {
-            let copy = copy_for_transmission(conn, retained, segment, headers, mac, ctx)?;
-            ctx.out.frames.push_back(copy.into_tx());
-        }
-        None => {
-            let nobody = MacAddr([0; 6]);
-            let copy = copy_for_transmission(conn, retained, segment, headers, nobody, ctx)?;
-            ctx.wait_for_link(Ipv4Addr::from_bits(conn.remote_ip), copy);
-        }
+) -> Result<(), Mbuf> {
+    let unusual = Flags::UNSENT.and(Flags::PERSIST);
+    let len = mbuf.len();
+    if !conn.flags.are(Flags::TIMESTAMPS, Flags::TIMESTAMPS.and(unusual))
+        || conn.flight() + len as u32 > send_window(conn)
+        || mbuf.headroom() < ESTABLISHED_HEADERS_LEN
+        || !ctx.can_send()
+    {
+        return Err(mbuf);
+    }
+    let window = announce_window(conn, cold, ctx.shared);
+    let (now, seq) = (ctx.now.as_nanos(), conn.snd_end);
+    let Some(template) = ctx.template(conn.flow.remote_addr()) else { return Err(mbuf) };
+    let fields = EstablishedFields {
+        flow: conn.flow,
+        seq,
+        ack: conn.rcv_nxt,
+        flags: TcpFlags::ACK.union(TcpFlags::PSH),
+        window,
+        echo: conn.ts_recent,
+        payload_len: len,
+        payload_sum: sum,
+    };
+    let meta = TxMeta {
+        sent_at_ns: now,
+        payload_sum: sum.to_bits(),
+        seq: seq.0,
+        len: len as u16,
+        flags: TcpFlags::PSH.0,
+        transmissions: 1,
+    };
+    let (retained, frame) = mbuf.transmit(meta, |out| template.write(out, &fields))?;
+    ctx.out.frames.push_back(frame);
+    conn.sent.push(retained);
+    conn.snd_end += len as u32;
+    conn.snd_nxt = conn.snd_end;
+    acknowledged(conn);
+    ctx.stats.tcp_segments_out += 1;
+    ctx.stats.tcp_bytes_out += len as u64;
+    if !conn.flags.has(Flags::RTX_ARMED) {
+        arm_retransmission(conn, ctx);
     }
     Ok(())
 }
@@ -286,20 +307,19 @@ pub(crate) fn sequence_len(meta: &TxMeta) -> u32 {
 }
 
 /// Takes a new segment into the send queue, and sends it where the windows allow.
-#[inline]
+#[inline(never)]
 pub(crate) fn enqueue(
-    group: &mut FlowGroup,
-    slot: u32,
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
     mbuf: Mbuf,
     flags: TcpFlags,
     sum: Sum,
     ctx: &mut Context<'_>,
 ) {
-    let index = group.index;
-    let (conn, cold) = group.slots.both(slot);
     let meta = TxMeta {
         sent_at_ns: 0,
-        payload_sum: !sum.finish(),
+        payload_sum: sum.to_bits(),
         seq: conn.snd_end.0,
         len: mbuf.len() as u16,
         flags: flags.0,
@@ -316,23 +336,23 @@ pub(crate) fn enqueue(
         cold.unsent.push(retained);
         conn.flags.set(Flags::UNSENT);
     }
-    note_pending(conn, index, slot, ctx);
+    note_pending(conn, place, ctx);
 }
 
 /// As [`enqueue`], for a buffer that is longer than the peer's segments: it is cut when it is sent,
 /// so that want of memory delays it and refuses nothing.
 #[cold]
 pub(crate) fn enqueue_long(
-    group: &mut FlowGroup,
-    slot: u32,
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
     mbuf: Mbuf,
     sum: Sum,
     ctx: &mut Context<'_>,
 ) {
-    let (conn, cold) = group.slots.both(slot);
     let meta = TxMeta {
         sent_at_ns: 0,
-        payload_sum: !sum.finish(),
+        payload_sum: sum.to_bits(),
         seq: conn.snd_end.0,
         len: mbuf.len() as u16,
         flags: TcpFlags::PSH.0,
@@ -341,34 +361,34 @@ pub(crate) fn enqueue_long(
     conn.snd_end += meta.len as u32;
     cold.unsent.push(mbuf.retain(meta));
     conn.flags.set(Flags::UNSENT);
-    pump(group, slot, ctx);
+    pump(place, conn, cold, ctx);
 }
 
 /// Has the connection looked at in step 6.
 #[inline]
 pub(crate) fn mark_pending(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    note_pending(group.slots.hot(slot), group.index, slot, ctx);
+    let (place, conn, _) = group.at(slot);
+    note_pending(conn, place, ctx);
 }
 
 /// As [`mark_pending`], where the connection is at hand.
 #[inline]
-pub(crate) fn note_pending(conn: &mut Conn, group: u16, slot: u32, ctx: &mut Context<'_>) {
+pub(crate) fn note_pending(conn: &mut Conn, place: Place, ctx: &mut Context<'_>) {
     if !conn.flags.has(Flags::PENDING) {
         conn.flags.set(Flags::PENDING);
-        ctx.out.pending.push_back((group, slot));
+        ctx.out.pending.push(place);
     }
 }
 
 /// Sends again what a time-out declared lost, then what waits, as far as the windows allow.
-pub(crate) fn pump(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    let (conn, cold) = group.slots.both(slot);
+pub(crate) fn pump(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     if conn.flags.has(Flags::TIMEOUT_RECOVERY) {
         resend_lost(conn, cold, ctx);
     }
     if conn.flags.has(Flags::UNSENT) {
         send_waiting(conn, cold, ctx);
     }
-    mark_pending(group, slot, ctx);
+    note_pending(conn, place, ctx);
 }
 
 fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
@@ -444,7 +464,7 @@ fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), m
         }
     };
     ctx.stats.tx_payload_copies += 1;
-    let first_sum = !Sum::of(mbuf.bytes()).finish();
+    let first_sum = Sum::of(mbuf.bytes()).to_bits();
     let first = mbuf.retain(TxMeta {
         payload_sum: first_sum,
         len: cut,
@@ -453,7 +473,7 @@ fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), m
     });
     second.trim_front(cut as usize);
     second.set_meta(TxMeta {
-        payload_sum: !Sum::of(second.payload()).finish(),
+        payload_sum: Sum::of(second.payload()).to_bits(),
         seq: meta.seq.wrapping_add(cut as u32),
         len: meta.len - cut,
         ..meta
@@ -494,7 +514,7 @@ pub(crate) fn send_bare(
     flags: TcpFlags,
     ctx: &mut Context<'_>,
 ) -> Result<(), mem::Exhausted> {
-    let destination = Ipv4Addr::from_bits(conn.remote_ip);
+    let destination = conn.flow.remote_addr();
     let link = ctx.resolve(destination);
     let mac = link.unwrap_or(MacAddr([0; 6]));
     let mut mbuf = ctx.alloc_frame()?;
@@ -531,24 +551,34 @@ fn send_room(conn: &Conn, meta: &TxMeta) -> u32 {
     }
 }
 
+/// What step 6 has to look at, beside the timer.
+const UNSETTLED: Flags =
+    Flags::ACK_NOW.and(Flags::ACK_DUE).and(Flags::ACK_ARMED).and(Flags::UNSENT);
+
 /// Step 6 for one connection: acknowledges what no reply took along, or sets the timer for it.
 pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     conn.flags.clear(Flags::PENDING);
+    // Nearly always a reply took the acknowledgment along, and the timer is set.
+    if !conn.flags.has(UNSETTLED)
+        && conn.flags.has(Flags::RTX_ARMED)
+        && conn.timer.is_set()
+        && conn.timer.tick().wrapping_sub(conn.rtx_at) as i32 <= 0
+    {
+        return;
+    }
     if conn.state == State::Closed {
         return;
     }
     if conn.flags.has(Flags::UNSENT) && waits_for_the_device(conn, cold) {
-        pump(group, slot, ctx);
+        pump(place, conn, cold, ctx);
     }
-    let index = group.index;
-    let (conn, cold) = group.slots.both(slot);
     if conn.flags.has(Flags::ACK_NOW) {
         let seq = conn.snd_nxt;
         if send_bare(conn, cold, seq, TcpFlags::ACK, ctx).is_ok() {
             ctx.stats.tcp_pure_acks_out += 1;
         } else {
-            note_pending(conn, index, slot, ctx);
+            note_pending(conn, place, ctx);
         }
     } else if conn.flags.has(Flags::ACK_DUE) && !conn.flags.has(Flags::ACK_ARMED) {
         conn.ack_at = (ctx.tick as u16).wrapping_add(ctx.shared.ticks.delayed_ack);
@@ -561,10 +591,10 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// A challenge ACK (RFC 5961): tells an honest peer where we are, and a blind attacker nothing.
 /// Limited with the other replies to strays.
 #[cold]
-pub(crate) fn challenge(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+pub(crate) fn challenge(place: Place, conn: &mut Conn, ctx: &mut Context<'_>) {
     if ctx.may_answer_stray() {
         ctx.stats.tcp_challenge_acks += 1;
-        group.slots.hot(slot).flags.set(Flags::ACK_NOW);
-        mark_pending(group, slot, ctx);
+        conn.flags.set(Flags::ACK_NOW);
+        note_pending(conn, place, ctx);
     }
 }

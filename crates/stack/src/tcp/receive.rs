@@ -1,23 +1,22 @@
 //! The segment text (RFC 9293 §3.10.7.4, seventh): received bytes go up where they stand.
 
-use domain::{EventRecord, Handle};
+use domain::EventRecord;
 use mem::{Mbuf, Want};
 use wire::{SeqNumber, TcpFlags};
 
 use super::close;
-use super::conn::{Cold, Conn, Flags, State};
+use super::conn::{Cold, Conn, Flags, Place, State};
 use super::group::FlowGroup;
-use super::output::mark_pending;
+use super::output::note_pending;
 use super::segment::Segment;
 use crate::context::Context;
 
 /// Events that are kept free for what is no received data.
-const EVENT_RESERVE: usize = 16;
+pub(crate) const EVENT_RESERVE: usize = 16;
 /// Buffers that a connection may pin, however few bytes each holds.
 const MAX_HELD_BUFFERS: u32 = 1024;
 
 /// Takes the payload (which is all of `mbuf`) and the FIN of an acceptable segment.
-#[inline]
 pub(crate) fn data(
     group: &mut FlowGroup,
     slot: u32,
@@ -25,18 +24,17 @@ pub(crate) fn data(
     mut mbuf: Mbuf,
     ctx: &mut Context<'_>,
 ) {
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     if !conn.state.may_receive() {
         // The peer has sent its FIN: whatever is here was sent before, and is acknowledged again.
         conn.flags.set(Flags::ACK_NOW);
         ctx.pool.free(mbuf);
-        return mark_pending(group, slot, ctx);
+        return note_pending(conn, place, ctx);
     }
     if conn.state == State::FinWait2 {
         // The peer is alive and still sends: the wait for its FIN begins anew.
         conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.fin_wait);
     }
-    let full = segment.payload_len >= conn.mss as u32;
     let mut fin = segment.flags.contains(TcpFlags::FIN);
     let mut seq = segment.seq;
     let old = conn.rcv_nxt - seq;
@@ -57,22 +55,19 @@ pub(crate) fn data(
     if refused || seq.before(conn.rcv_nxt) {
         ctx.stats.tcp_dropped_segments += refused as u64;
         ctx.pool.free(mbuf);
-        return mark_pending(group, slot, ctx);
+        return note_pending(conn, place, ctx);
     }
     if seq != conn.rcv_nxt {
         out_of_order(conn, cold, seq, mbuf, fin, ctx);
-        return mark_pending(group, slot, ctx);
+        return note_pending(conn, place, ctx);
     }
     let end = seq + mbuf.len() as u32;
     if mbuf.is_empty() {
         ctx.pool.free(mbuf);
     } else {
-        // Saturating: a device without room can keep acknowledgments back for long.
-        conn.unacked_segments = conn.unacked_segments.saturating_add(full as u8);
-        conn.flags.set(if conn.unacked_segments >= 2 { Flags::ACK_NOW } else { Flags::ACK_DUE });
-        in_order(group, slot, mbuf, ctx);
+        count_segment(conn, segment.payload_len);
+        in_order(place, conn, cold, mbuf, ctx);
     }
-    let (conn, cold) = group.slots.both(slot);
     if conn.flags.has(Flags::OUT_OF_ORDER) {
         // RFC 5681 §4.2: acknowledge at once what fills a gap.
         conn.flags.set(Flags::ACK_NOW);
@@ -80,9 +75,9 @@ pub(crate) fn data(
             reassembly.fin = Some(end);
             fin = false;
         }
-        fin |= fill(group, slot, ctx);
+        fin |= fill(place, conn, cold, ctx);
     }
-    mark_pending(group, slot, ctx);
+    note_pending(conn, place, ctx);
     if fin {
         close::peer_finished(group, slot, ctx);
     }
@@ -97,32 +92,52 @@ fn may_keep(conn: &Conn, cold: &Cold, seq: SeqNumber, ctx: &Context<'_>) -> bool
     !(holds && cold.held_buffers >= MAX_HELD_BUFFERS) && ctx.pool.allows(want)
 }
 
-/// Bytes that continue the stream: to the application, or kept for it.
+/// Counts a segment of `payload_len` bytes towards the next acknowledgment: at the latest the second
+/// full one asks for it (RFC 9293 §3.8.6.3).
 #[inline]
-fn in_order(group: &mut FlowGroup, slot: u32, mbuf: Mbuf, ctx: &mut Context<'_>) {
-    let (conn, cold) = group.slots.both(slot);
-    let len = mbuf.len() as u32;
-    conn.rcv_nxt += len;
-    ctx.stats.tcp_bytes_in += len as u64;
+pub(crate) fn count_segment(conn: &mut Conn, payload_len: u32) {
+    let full = payload_len >= conn.mss as u32;
+    // Saturating: a device without room can keep acknowledgments back for long.
+    conn.unacked_segments = conn.unacked_segments.saturating_add(full as u8);
+    conn.flags.set(if conn.unacked_segments >= 2 { Flags::ACK_NOW } else { Flags::ACK_DUE });
+}
+
+/// Bytes that continue the stream: to the application, or kept for it.
+fn in_order(place: Place, conn: &mut Conn, cold: &mut Cold, mbuf: Mbuf, ctx: &mut Context<'_>) {
     let ready = conn.flags.has(Flags::ACCEPTED)
         && !conn.flags.has(Flags::UNDELIVERED)
         && ctx.events.room() > EVENT_RESERVE
         && ctx.out.late_events.is_empty();
-    if !ready {
-        return keep_undelivered(group.index, slot, conn, cold, mbuf, ctx);
+    if ready {
+        return tell(place, conn, cold, mbuf, ctx);
     }
-    let handle = Handle::new(group.index, slot, conn.generation);
-    conn.rcv_used += len;
-    if let Err(mbuf) = ctx.events.push_recv(handle, conn.cookie, mbuf) {
-        conn.rcv_used -= len;
-        keep_undelivered(group.index, slot, conn, cold, mbuf, ctx);
+    let len = mbuf.len() as u32;
+    conn.rcv_nxt += len;
+    ctx.stats.tcp_bytes_in += len as u64;
+    keep_undelivered(place, conn, cold, mbuf, ctx);
+}
+
+/// Tells the application of bytes that continue the stream, where nothing waits to be told before.
+#[inline]
+pub(crate) fn tell(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
+    let len = mbuf.len() as u32;
+    conn.rcv_nxt += len;
+    ctx.stats.tcp_bytes_in += len as u64;
+    match ctx.events.push_recv(conn.handle(place), conn.cookie, mbuf) {
+        Ok(()) => conn.rcv_used += len,
+        Err(mbuf) => keep_undelivered(place, conn, cold, mbuf, ctx),
     }
 }
 
 #[cold]
 fn keep_undelivered(
-    group: u16,
-    slot: u32,
+    place: Place,
     conn: &mut Conn,
     cold: &mut Cold,
     mbuf: Mbuf,
@@ -134,7 +149,7 @@ fn keep_undelivered(
     ctx.pool.keep();
     if !conn.flags.has(Flags::UNDELIVERED) {
         conn.flags.set(Flags::UNDELIVERED);
-        ctx.out.undelivered.push_back((group, slot));
+        ctx.out.undelivered.push_back(place);
     }
 }
 
@@ -167,12 +182,11 @@ fn out_of_order(
 /// Takes what now continues the stream out of the reassembly queue. Answers whether the peer's FIN
 /// is next.
 #[cold]
-fn fill(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
+fn fill(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
     loop {
-        let (conn, cold) = group.slots.both(slot);
         let Some(reassembly) = &mut cold.reassembly else { return false };
         if let Some(mbuf) = reassembly.next(conn.rcv_nxt, ctx.pool) {
-            in_order(group, slot, mbuf, ctx);
+            in_order(place, conn, cold, mbuf, ctx);
             continue;
         }
         let fin = reassembly.fin == Some(conn.rcv_nxt);
@@ -189,12 +203,11 @@ fn fill(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
 
 /// Tells the application of bytes that were kept for it, as many as the event array takes.
 pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    let index = group.index;
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     if !conn.flags.has(Flags::UNDELIVERED) || !conn.flags.has(Flags::ACCEPTED) {
         return;
     }
-    let handle = Handle::new(index, slot, conn.generation);
+    let handle = conn.handle(place);
     while ctx.events.room() > EVENT_RESERVE
         && let Some(mbuf) = cold.undelivered.pop()
     {
@@ -209,7 +222,7 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         cold.held_buffers -= 1;
     }
     if !cold.undelivered.is_empty() {
-        ctx.out.undelivered.push_back((index, slot));
+        ctx.out.undelivered.push_back(place);
         return;
     }
     conn.flags.clear(Flags::UNDELIVERED);
@@ -223,8 +236,7 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// The application has seen the batch that `mbuf` was part of: the buffer is free if its bytes were
 /// given back, else it is kept until they are. Outstanding are always the newest `rcv_used` bytes.
 #[inline]
-pub(crate) fn settle(group: &mut FlowGroup, slot: u32, mbuf: Mbuf, ctx: &mut Context<'_>) {
-    let (conn, cold) = group.slots.both(slot);
+pub(crate) fn settle(conn: &mut Conn, cold: &mut Cold, mbuf: Mbuf, ctx: &mut Context<'_>) {
     if conn.rcv_used == 0 && !conn.flags.has(Flags::HELD) {
         return ctx.pool.free(mbuf);
     }

@@ -1,12 +1,12 @@
 //! The arrival of a segment (RFC 9293 §3.10.7).
 
-use domain::{ConnectError, DeadReason, EventRecord, Handle};
+use domain::{ConnectError, DeadReason, EventRecord};
 use mem::Mbuf;
-use wire::{Endpoint, Ipv4Addr, SeqNumber, TcpFlags, Timestamp};
+use wire::{Endpoint, FlowKey, SeqNumber, TcpFlags, Timestamp};
 
 use super::conn::{Conn, Flags, State};
 use super::group::FlowGroup;
-use super::{ack, close, listen, output, receive};
+use super::{ack, close, listen, output, predicted, receive};
 use crate::context::Context;
 
 /// What a received segment says. Its payload is the mbuf beside it.
@@ -14,9 +14,7 @@ use crate::context::Context;
 pub(crate) struct Segment {
     /// RSS hash of the packet.
     pub hash: u32,
-    pub remote_ip: u32,
-    pub remote_port: u16,
-    pub local_port: u16,
+    pub flow: FlowKey,
     pub seq: SeqNumber,
     pub ack: SeqNumber,
     pub flags: TcpFlags,
@@ -37,7 +35,7 @@ pub(crate) struct SynOptions {
 impl Segment {
     /// The peer.
     pub fn remote(&self) -> Endpoint {
-        Endpoint::new(Ipv4Addr::from_bits(self.remote_ip), self.remote_port)
+        self.flow.remote()
     }
 
     /// SEG.LEN: payload, SYN and FIN.
@@ -60,12 +58,27 @@ pub(crate) fn arrive(
     ctx: &mut Context<'_>,
 ) {
     ctx.stats.tcp_segments_in += 1;
+    if let Some(slot) = slot {
+        let (place, conn, cold) = group.at(slot);
+        if conn.flow == segment.flow && predicted::applies(conn, segment, ctx) {
+            return predicted::arrive(place, conn, cold, segment, mbuf, ctx);
+        }
+    }
+    arrive_any(group, slot, segment, mbuf, ctx);
+}
+
+/// As [`arrive`], for all that header prediction does not know.
+#[inline(never)]
+fn arrive_any(
+    group: &mut FlowGroup,
+    slot: Option<u32>,
+    segment: &Segment,
+    mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
     let slot = match slot {
         Some(slot) if is_of(group.slots.hot(slot), segment) => Some(slot),
-        _ => {
-            let (ip, remote, local) = (segment.remote_ip, segment.remote_port, segment.local_port);
-            group.lookup(segment.hash, ip, remote, local)
-        }
+        _ => group.lookup(segment.hash, segment.flow),
     };
     let Some(slot) = slot else {
         ctx.pool.free(mbuf);
@@ -87,16 +100,13 @@ pub(crate) fn arrive(
 
 #[inline]
 fn is_of(conn: &Conn, segment: &Segment) -> bool {
-    conn.state != State::Closed
-        && conn.remote_ip == segment.remote_ip
-        && conn.remote_port == segment.remote_port
-        && conn.local_port == segment.local_port
+    conn.state != State::Closed && conn.flow == segment.flow
 }
 
 /// SYN-SENT (RFC 9293 §3.10.7.3).
 #[cold]
 fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Context<'_>) {
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     let has_ack = segment.flags.contains(TcpFlags::ACK);
     let acceptable = has_ack && segment.ack == cold.iss + 1;
     if has_ack && !acceptable {
@@ -130,12 +140,10 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
     let plain = Segment { seq: segment.seq + 1, ..*segment };
     // The window of a SYN is not scaled.
     let scale = core::mem::take(&mut conn.snd_wscale);
-    let _ = ack::process(group, slot, &plain, ctx);
-    let conn = group.slots.hot(slot);
+    let _ = ack::process(place, conn, cold, &plain, ctx);
     conn.snd_wscale = scale;
     conn.flags.set(Flags::ACCEPTED);
-    let (cookie, window) = (conn.cookie, conn.credit());
-    let handle = Handle::new(group.index, slot, conn.generation);
+    let (cookie, window, handle) = (conn.cookie, conn.credit(), conn.handle(place));
     ctx.event(EventRecord::Connected { cookie, handle, window });
 }
 
@@ -147,7 +155,7 @@ fn syn_received(
     mbuf: Mbuf,
     ctx: &mut Context<'_>,
 ) {
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     if segment.flags.contains(TcpFlags::SYN) && segment.seq + 1 == conn.rcv_nxt {
         // Our SYN-ACK was lost, or theirs was duplicated. Once per time-out is enough for a flood.
         output::retransmit_first(conn, cold, ctx);
@@ -172,14 +180,13 @@ fn syn_received(
     // The handshake's ACK must open the window before the application hears of it.
     conn.snd_wnd = (segment.window as u32) << conn.snd_wscale;
     conn.snd_edge = conn.snd_nxt + conn.cwnd.min(conn.snd_wnd);
-    let (local_port, peer, window) = (conn.local_port, segment.remote(), conn.credit());
-    let handle = Handle::new(group.index, slot, conn.generation);
+    let (local_port, peer, window) = (conn.flow.local_port(), segment.remote(), conn.credit());
+    let handle = conn.handle(place);
     ctx.event(EventRecord::Knock { handle, local_port, peer, window });
     synchronized(group, slot, segment, mbuf, ctx);
 }
 
 /// All states from ESTABLISHED on, and what RFC 9293 §3.10.7.4 says of all others.
-#[inline]
 fn synchronized(
     group: &mut FlowGroup,
     slot: u32,
@@ -187,13 +194,13 @@ fn synchronized(
     mbuf: Mbuf,
     ctx: &mut Context<'_>,
 ) {
-    let conn = group.slots.hot(slot);
+    let (place, conn, cold) = group.at(slot);
     let reset = segment.flags.contains(TcpFlags::RST);
     if (is_old(conn, segment) && !reset) || !acceptable(conn, segment) {
         ctx.stats.tcp_unacceptable += 1;
         if !reset {
             conn.flags.set(Flags::ACK_NOW);
-            output::mark_pending(group, slot, ctx);
+            output::note_pending(conn, place, ctx);
         }
         return ctx.pool.free(mbuf);
     }
@@ -203,7 +210,7 @@ fn synchronized(
             obey_reset(group, slot, segment, ctx)
         } else {
             // RFC 5961 §4: never reset because of a SYN.
-            output::challenge(group, slot, ctx);
+            output::challenge(place, conn, ctx);
         };
     }
     if !segment.flags.contains(TcpFlags::ACK) {
@@ -216,7 +223,7 @@ fn synchronized(
     {
         conn.ts_recent = stamp.value;
     }
-    if ack::process(group, slot, segment, ctx) == ack::Verdict::Drop {
+    if ack::process(place, conn, cold, segment, ctx) == ack::Verdict::Drop {
         return ctx.pool.free(mbuf);
     }
     if !close::after_ack(group, slot, ctx) {
@@ -255,9 +262,9 @@ fn acceptable(conn: &Conn, segment: &Segment) -> bool {
 /// RFC 5961 §3.2: a reset must hit the next sequence number exactly.
 #[cold]
 fn obey_reset(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Context<'_>) {
-    let conn = group.slots.hot(slot);
+    let (place, conn, _) = group.at(slot);
     if segment.seq != conn.rcv_nxt {
-        return output::challenge(group, slot, ctx);
+        return output::challenge(place, conn, ctx);
     }
     ctx.stats.tcp_resets_in += 1;
     let told = conn.state.is_synchronized();

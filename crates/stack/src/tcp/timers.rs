@@ -65,7 +65,7 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 
 /// The retransmission timer fired (RFC 6298 §5.4 to §5.6). Answers whether the connection lives.
 fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     if conn.sent.is_empty() {
         return true;
     }
@@ -83,7 +83,7 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     if opening {
         output::retransmit_first(conn, cold, ctx);
     } else {
-        output::pump(group, slot, ctx);
+        output::pump(place, conn, cold, ctx);
     }
     true
 }
@@ -106,7 +106,7 @@ fn give_up(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// answers with its window (RFC 9293 §3.8.6.1). Goes on as long as the peer answers; a peer that
 /// is gone is found by the bound on retries, as each answer resets the count.
 fn probe(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    let (conn, cold) = group.slots.both(slot);
+    let (place, conn, cold) = group.at(slot);
     if conn.backoff >= ctx.shared.config.retries {
         return abort(group, slot, DeadReason::TimedOut, ctx);
     }
@@ -115,5 +115,5 @@ fn probe(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     // A probe that finds no room is made up for by the next one.
     let _ = output::send_bare(conn, cold, seq, TcpFlags::ACK, ctx);
     output::arm_retransmission(conn, ctx);
-    output::pump(group, slot, ctx);
+    output::pump(place, conn, cold, ctx);
 }

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod checksum;
+mod established;
 mod oracles;
 mod roundtrip;
 mod strategies;
