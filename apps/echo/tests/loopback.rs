@@ -106,12 +106,13 @@ impl Service for Client {
                     self.handle = Some(handle);
                     self.fill(window, calls);
                 }
-                Event::Recv { handle, data, .. } => {
+                Event::Recv { handle, data, window, .. } => {
                     for (index, &byte) in data.iter().enumerate() {
                         assert_eq!(byte, byte_at(self.received + index));
                     }
                     self.received += data.len();
                     calls.recv_done(handle, data.len()).expect("room");
+                    self.fill(window, calls);
                     if self.received == self.total && !self.closed {
                         self.closed = true;
                         calls.close(handle).expect("room");

@@ -82,8 +82,13 @@ pub enum Event<'a> {
         cookie: Cookie,
         /// The bytes, in the order of the stream.
         data: &'a [u8],
+        /// Bytes that the same segment newly acknowledged: where a request comes with the
+        /// acknowledgment of the last reply, one event tells of both.
+        acked: u32,
+        /// Bytes that may be sent now.
+        window: u32,
     },
-    /// The peer acknowledged bytes, and the window may have changed.
+    /// The peer acknowledged bytes, and the window may have changed, without bytes for us.
     Sent {
         /// The connection.
         handle: Handle,
@@ -146,7 +151,7 @@ pub enum EventRecord {
     Knock { handle: Handle, local_port: u16, peer: Endpoint, window: u32 },
     Connected { cookie: Cookie, handle: Handle, window: u32 },
     ConnectFailed { cookie: Cookie, error: ConnectError },
-    Recv { handle: Handle, cookie: Cookie, buffer: BufferRef },
+    Recv { handle: Handle, cookie: Cookie, buffer: BufferRef, acked: u32, window: u32 },
     Sent { handle: Handle, cookie: Cookie, bytes: u32, window: u32 },
     Eof { handle: Handle, cookie: Cookie },
     Dead { handle: Handle, cookie: Cookie, reason: DeadReason },
@@ -209,18 +214,26 @@ impl EventArray {
         Ok(())
     }
 
-    /// Appends received bytes of a connection.
+    /// Appends received bytes of a connection, with what else the segment told: see
+    /// [`Event::Recv`].
     ///
     /// # Errors
     /// The buffer comes back where the array is full.
     #[inline]
-    pub fn push_recv(&mut self, handle: Handle, cookie: Cookie, mbuf: Mbuf) -> Result<(), Mbuf> {
+    pub fn push_recv(
+        &mut self,
+        handle: Handle,
+        cookie: Cookie,
+        mbuf: Mbuf,
+        acked: u32,
+        window: u32,
+    ) -> Result<(), Mbuf> {
         if self.records.len() == self.capacity {
             return Err(mbuf);
         }
         let buffer = BufferRef { index: self.buffers.len() as u16 };
         self.buffers.push((Some(handle), mbuf));
-        self.records.push(EventRecord::Recv { handle, cookie, buffer });
+        self.records.push(EventRecord::Recv { handle, cookie, buffer, acked, window });
         Ok(())
     }
 
@@ -322,8 +335,8 @@ impl EventArray {
             EventRecord::ConnectFailed { cookie, error } => {
                 Event::Connected { cookie, outcome: Err(error) }
             }
-            EventRecord::Recv { handle, cookie, buffer } => {
-                Event::Recv { handle, cookie, data: self.bytes(buffer) }
+            EventRecord::Recv { handle, cookie, buffer, acked, window } => {
+                Event::Recv { handle, cookie, data: self.bytes(buffer), acked, window }
             }
             EventRecord::Sent { handle, cookie, bytes, window } => {
                 Event::Sent { handle, cookie, bytes, window }

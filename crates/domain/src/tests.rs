@@ -113,7 +113,7 @@ fn the_arrays_are_bounded() {
     events.push(record).expect("room");
     assert_eq!(events.push(record), Err(record));
     let mbuf = pool.alloc().expect("a chunk");
-    let mbuf = events.push_recv(handle, Cookie(1), mbuf).expect_err("full");
+    let mbuf = events.push_recv(handle, Cookie(1), mbuf, 0, 0).expect_err("full");
     pool.free(mbuf);
     assert_eq!(pool.available(), 8);
 }
@@ -126,7 +126,7 @@ fn events_show_the_received_bytes_in_place() {
     let mut mbuf = pool.alloc().expect("a chunk");
     mbuf.append(b"hello").expect("fits");
     let address = mbuf.bytes().as_ptr();
-    events.push_recv(handle, cookie, mbuf).expect("room");
+    events.push_recv(handle, cookie, mbuf, 3, 9).expect("room");
     let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
     let mut mbuf = pool.alloc().expect("a chunk");
     mbuf.append(b"datagram").expect("fits");
@@ -135,7 +135,7 @@ fn events_show_the_received_bytes_in_place() {
     assert_eq!(
         seen,
         [
-            Event::Recv { handle, cookie, data: b"hello" },
+            Event::Recv { handle, cookie, data: b"hello", acked: 3, window: 9 },
             Event::Datagram { local_port: 53, peer, data: b"datagram" },
         ]
     );

@@ -38,8 +38,8 @@ pub struct Pool {
     free: Vec<NonNull<u8>>,
     /// Free chunks beyond which a batch goes back to the depot.
     high_water: usize,
-    /// Chunks that this pool may count on, of which [`Want`] speaks.
-    share: usize,
+    /// An eighth of the chunks that this pool may count on, of which [`Want`] speaks.
+    eighth: usize,
     /// Received buffers that are kept beyond their batch.
     kept: usize,
     region: Arc<Region>,
@@ -54,7 +54,7 @@ impl Pool {
         let mut pool = Self {
             free,
             high_water,
-            share: keep,
+            eighth: keep / 8,
             kept: 0,
             region: Arc::clone(region),
             stats: PoolStats::default(),
@@ -101,9 +101,9 @@ impl Pool {
     }
 
     /// Whether a chunk may be taken, or kept, for this purpose.
-    #[inline]
+    #[inline(always)]
     pub fn allows(&self, want: Want) -> bool {
-        let eighth = self.share / 8;
+        let eighth = self.eighth;
         let stays_free = match want {
             Want::Send => eighth + (3 * eighth).saturating_sub(self.kept),
             Want::OutOfOrder if self.kept >= 2 * eighth => return false,

@@ -72,21 +72,29 @@ impl Default for LoopbackConfig {
 /// One direction.
 #[derive(Debug)]
 struct Lane {
-    /// Sent, not yet received.
-    travelling: VecDeque<TxFrame>,
-    /// Received or dropped; they wait for the sender to reclaim them.
-    done: VecDeque<TxFrame>,
-    /// Frames that found `travelling` full.
+    /// Sent and not yet reclaimed, in order.
+    frames: VecDeque<TxFrame>,
+    /// How many of them, from the front, have been received.
+    received: usize,
+    /// Frames that found the receiver's ring full; they too wait for the sender to reclaim them.
+    dropped: VecDeque<TxFrame>,
+    /// All of these since the beginning.
     overflowed: u64,
 }
 
 impl Lane {
     fn new(ring_frames: usize) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self {
-            travelling: VecDeque::with_capacity(ring_frames),
-            done: VecDeque::with_capacity(2 * ring_frames),
+            frames: VecDeque::with_capacity(2 * ring_frames),
+            received: 0,
+            dropped: VecDeque::with_capacity(2 * ring_frames),
             overflowed: 0,
         }))
+    }
+
+    /// Frames that wait to be received.
+    fn travelling(&self) -> usize {
+        self.frames.len() - self.received
     }
 }
 
@@ -126,9 +134,10 @@ impl LoopbackNic {
     /// Answers how many.
     pub fn drain(&mut self, pool: &mut Pool) -> usize {
         let mut lane = self.outgoing.borrow_mut();
-        let Lane { travelling, done, .. } = &mut *lane;
-        let count = travelling.len() + done.len();
-        travelling.drain(..).chain(done.drain(..)).for_each(|frame| pool.complete(frame));
+        let Lane { frames, received, dropped, .. } = &mut *lane;
+        let count = frames.len() + dropped.len();
+        frames.drain(..).chain(dropped.drain(..)).for_each(|frame| pool.complete(frame));
+        *received = 0;
         count
     }
 }
@@ -153,22 +162,24 @@ impl Nic for LoopbackNic {
         limit: usize,
     ) -> usize {
         let mut lane = self.incoming.borrow_mut();
-        let Lane { travelling, done, .. } = &mut *lane;
-        let mut received = 0;
-        while received < limit
-            && let Some(frame) = travelling.pop_front()
-        {
-            match copy(&frame, pool) {
+        let (mut taken, mut received, mut bytes) = (0, 0, 0);
+        for frame in lane.frames.range(lane.received..) {
+            if received == limit {
+                break;
+            }
+            taken += 1;
+            match copy(frame, pool) {
                 Some(mbuf) => {
-                    self.stats.rx_bytes += mbuf.len() as u64;
+                    bytes += mbuf.len() as u64;
                     out.push(mbuf);
                     received += 1;
                 }
                 None => self.stats.rx_no_buffer += 1,
             }
-            done.push_back(frame);
         }
+        lane.received += taken;
         self.stats.rx_frames += received as u64;
+        self.stats.rx_bytes += bytes;
         received
     }
 
@@ -179,12 +190,11 @@ impl Nic for LoopbackNic {
         frames: &mut VecDeque<TxFrame>,
     ) -> usize {
         let mut lane = self.outgoing.borrow_mut();
-        let Lane { travelling, done, overflowed } = &mut *lane;
         let (ring, max) = (self.config.ring_frames, self.config.max_frame_bytes);
         let mut taken = 0;
         // The second bound makes a sender that never reclaims run out of transmit ring.
-        while travelling.len() + done.len() < 2 * ring
-            && (travelling.len() < ring || self.config.when_full == WhenFull::Drop)
+        while lane.frames.len() + lane.dropped.len() < 2 * ring
+            && (lane.travelling() < ring || self.config.when_full == WhenFull::Drop)
             && let Some(frame) = frames.pop_front()
         {
             taken += 1;
@@ -195,20 +205,25 @@ impl Nic for LoopbackNic {
             }
             self.stats.tx_frames += 1;
             self.stats.tx_bytes += frame.len() as u64;
-            if travelling.len() < ring {
-                travelling.push_back(frame);
+            if lane.travelling() < ring {
+                lane.frames.push_back(frame);
             } else {
-                *overflowed += 1;
-                done.push_back(frame);
+                lane.overflowed += 1;
+                lane.dropped.push_back(frame);
             }
         }
         taken
     }
 
     fn reclaim(&mut self, pool: &mut Pool) -> usize {
-        let done = &mut self.outgoing.borrow_mut().done;
-        let count = done.len();
-        done.drain(..).for_each(|frame| pool.complete(frame));
+        let mut lane = self.outgoing.borrow_mut();
+        let Lane { frames, received, dropped, .. } = &mut *lane;
+        let count = *received + dropped.len();
+        frames.drain(..*received).for_each(|frame| pool.complete(frame));
+        if !dropped.is_empty() {
+            dropped.drain(..).for_each(|frame| pool.complete(frame));
+        }
+        *received = 0;
         count
     }
 
@@ -231,7 +246,7 @@ impl Nic for LoopbackNic {
     }
 
     fn rx_backlog(&self) -> usize {
-        self.incoming.borrow().travelling.len()
+        self.incoming.borrow().travelling()
     }
 
     fn arm(&mut self) -> Armed {

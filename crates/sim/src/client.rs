@@ -191,7 +191,10 @@ impl<F: FnMut() -> Option<Box<dyn Script>>> Client<F> {
     fn event(&mut self, now: Instant, event: Event<'_>) {
         match event {
             Event::Connected { cookie, outcome } => self.connected(now, cookie.0 as usize, outcome),
-            Event::Recv { handle, cookie, data } => {
+            Event::Recv { handle, cookie, data, window, .. } => {
+                if let Some(line) = line_of(&mut self.slots, cookie.0 as usize, handle) {
+                    line.window = window;
+                }
                 self.received(now, cookie.0 as usize, handle, data);
             }
             Event::Sent { handle, cookie, window, .. } => {

@@ -93,7 +93,7 @@ impl<S: Service> Watched<S> {
                 self.begin(handle, Some(cookie))
             }
             Event::Connected { .. } => Ok(()),
-            Event::Recv { handle, cookie, data } => {
+            Event::Recv { handle, cookie, data, .. } => {
                 self.ledger.borrow_mut().bytes += data.len() as u64;
                 let seen = self.of(handle, cookie)?;
                 if seen.eof { Err("bytes after the end".to_owned()) } else { Ok(()) }
@@ -128,7 +128,10 @@ fn fingerprint(event: &Event<'_>) -> u64 {
     match *event {
         Event::Knock { handle, .. } => handle.to_bits() ^ 1,
         Event::Connected { cookie, outcome } => cookie.0 ^ (outcome.is_ok() as u64) << 60 ^ 2,
-        Event::Recv { handle, data, .. } => handle.to_bits() ^ (data.len() as u64) << 8 ^ 3,
+        Event::Recv { handle, data, acked, window, .. } => {
+            let told = (acked as u64) << 24 ^ (window as u64) << 32;
+            handle.to_bits() ^ (data.len() as u64) << 8 ^ told ^ 3
+        }
         Event::Sent { handle, bytes, window, .. } => {
             handle.to_bits() ^ (bytes as u64) << 8 ^ (window as u64) << 32 ^ 4
         }

@@ -174,7 +174,7 @@ impl Context<'_> {
 
     /// Headers of an established segment to `destination`, as far as all of this moment are alike.
     /// `None` where its link address is not known: it is asked for.
-    #[inline]
+    #[inline(always)]
     pub fn template(&mut self, destination: Ipv4Addr) -> Option<&EstablishedTemplate> {
         let (hop, _, at) = self.out.last_hop;
         if hop != destination || at != self.now || self.out.template.1 != self.now {

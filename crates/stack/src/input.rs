@@ -33,23 +33,31 @@ pub(crate) enum Parsed {
     Drop,
 }
 
-/// Parses one frame: a segment of an established connection in one piece, anything else header by
-/// header.
-#[inline]
+/// Parses one frame into `out`: a segment of an established connection in one piece, anything else
+/// header by header. Into its place, as it is larger than what goes in registers.
+#[inline(always)]
 pub(crate) fn parse(
     mbuf: &mut Mbuf,
     core: u8,
     verified: bool,
     shared: &Shared,
     stats: &mut StackStats,
-) -> Parsed {
-    parse_established(mbuf, core, verified, shared)
-        .unwrap_or_else(|| parse_any(mbuf, core, verified, shared, stats))
+    out: &mut Parsed,
+) {
+    if parse_established(mbuf, core, verified, shared, out).is_none() {
+        *out = parse_any(mbuf, core, verified, shared, stats);
+    }
 }
 
 /// The usual frame. Whatever is wrong with another one is for [`parse_any`] to find out and count.
-#[inline]
-fn parse_established(mbuf: &mut Mbuf, core: u8, verified: bool, shared: &Shared) -> Option<Parsed> {
+#[inline(always)]
+fn parse_established(
+    mbuf: &mut Mbuf,
+    core: u8,
+    verified: bool,
+    shared: &Shared,
+    out: &mut Parsed,
+) -> Option<()> {
     let view = EstablishedView::parse(mbuf.bytes())?;
     let flags = view.flags();
     if view.link_dst() != shared.config.mac
@@ -64,7 +72,8 @@ fn parse_established(mbuf: &mut Mbuf, core: u8, verified: bool, shared: &Shared)
     let group = Shared::group_of(hash);
     let home = shared.home_of(group);
     if home != core {
-        return Some(Parsed::Elsewhere(home));
+        *out = Parsed::Elsewhere(home);
+        return Some(());
     }
     let payload_len = view.payload().len();
     let segment = Segment {
@@ -80,7 +89,8 @@ fn parse_established(mbuf: &mut Mbuf, core: u8, verified: bool, shared: &Shared)
     };
     mbuf.advance(ESTABLISHED_HEADERS_LEN);
     mbuf.truncate(payload_len);
-    Some(Parsed::Tcp { segment, group, slot: None })
+    *out = Parsed::Tcp { segment, group, slot: None };
+    Some(())
 }
 
 /// Any frame. A function of its own with all of its parts, off the usual way.

@@ -12,7 +12,7 @@ use domain::{
     Held, Staged,
 };
 use mem::{Mbuf, Pool, TxFrame};
-use wire::{FlowKey, Sum, UnreachableCode};
+use wire::{FlowKey, UnreachableCode};
 
 use crate::context::{Census, Context, Outbox};
 use crate::input::{Parsed, discard, is_martian, parse};
@@ -180,11 +180,14 @@ impl Stack {
     ) {
         let (core, verified) = (self.core, self.verified);
         let mut parsed = core::mem::take(&mut self.parsed);
-        parsed.clear();
         let fitting = frames.len().min(events.room() / EVENTS_PER_PACKET);
-        for mbuf in &mut frames[..fitting] {
-            let mut found = parse(mbuf, core, verified, &self.shared, &mut self.stats);
-            if let Parsed::Tcp { segment, group, slot } = &mut found
+        if parsed.len() < fitting {
+            // Once: batches are bounded.
+            parsed.resize(fitting, Parsed::Drop);
+        }
+        for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
+            parse(mbuf, core, verified, &self.shared, &mut self.stats, found);
+            if let Parsed::Tcp { segment, group, slot } = found
                 && let Some(group) = group_mut(&mut self.groups, *group)
             {
                 *slot = group.lookup(segment.hash, segment.flow);
@@ -193,18 +196,21 @@ impl Stack {
                 } else if is_martian(segment.flow.remote_addr(), &self.shared) {
                     // No connection has such an end, so only here it has to be asked.
                     self.stats.not_for_us += 1;
-                    found = Parsed::Drop;
+                    *found = Parsed::Drop;
                 }
             }
-            parsed.push(found);
         }
         with_context!(self, now, pool, events, |ctx, groups| {
             for (mbuf, found) in frames.drain(..fitting).zip(&parsed) {
-                match *found {
-                    Parsed::Tcp { ref segment, group, slot } => match group_mut(groups, group) {
-                        Some(group) => segment::arrive(group, slot, segment, mbuf, ctx),
+                // Asked first, and not among the others: nearly every frame is one.
+                if let Parsed::Tcp { segment, group, slot } = found {
+                    match group_mut(groups, *group) {
+                        Some(group) => segment::arrive(group, *slot, segment, mbuf, ctx),
                         None => discard(mbuf, ctx),
-                    },
+                    }
+                    continue;
+                }
+                match *found {
                     Parsed::Elsewhere(home) => {
                         ctx.stats.forwarded += 1;
                         forward(home, mbuf, ctx.pool);
@@ -220,7 +226,7 @@ impl Stack {
                         icmp::unreachable(UnreachableCode::Protocol, &mbuf, src, ctx);
                         discard(mbuf, ctx);
                     }
-                    Parsed::Drop => discard(mbuf, ctx),
+                    Parsed::Drop | Parsed::Tcp { .. } => discard(mbuf, ctx),
                 }
             }
         });
@@ -243,15 +249,31 @@ impl Stack {
         let (core, mut counter) = (self.core, self.port_counter);
         with_context!(self, now, pool, events, |ctx, groups| {
             let mut staged = payloads.drain(..);
-            for record in &records {
+            let mut rest = &records[..];
+            while let [record, after @ ..] = rest {
+                rest = after;
                 match *record {
                     CallRecord::Sendv { handle, staged: Staged { count, .. } } => {
-                        if count == 1 {
-                            // Most messages: no loop.
-                            sendv(groups, handle, staged.next().into_iter(), ctx);
+                        let Some((place, conn, cold)) = resolve(groups, handle) else {
+                            let payloads = staged.by_ref().take(count as usize);
+                            payloads.for_each(|(mbuf, _)| ctx.pool.free(mbuf));
+                            stale(CallKind::Sendv, handle, ctx);
+                            continue;
+                        };
+                        if count == 1
+                            && let Some((mbuf, sum)) = staged.next()
+                        {
+                            calls::send_one(place, conn, cold, mbuf, sum, ctx);
                         } else {
                             let payloads = staged.by_ref().take(count as usize);
-                            sendv(groups, handle, payloads, ctx);
+                            calls::sendv(place, conn, cold, payloads, ctx);
+                        }
+                        // What is given back beside a reply finds its connection looked up.
+                        if let [CallRecord::RecvDone { handle: same, bytes }, after @ ..] = rest
+                            && *same == handle
+                        {
+                            rest = after;
+                            calls::recv_done(place, conn, cold, *bytes, ctx);
                         }
                     }
                     CallRecord::RecvDone { handle, bytes } => {
@@ -303,7 +325,7 @@ impl Stack {
         with_context!(self, now, pool, events, |ctx, groups| {
             for (handle, mbuf) in buffers.drain(..) {
                 match handle.and_then(|handle| resolve(groups, handle)) {
-                    Some((_, conn, cold)) => receive::settle(conn, cold, mbuf, ctx),
+                    Some((place, conn, cold)) => receive::settle(place, conn, cold, mbuf, ctx),
                     None => ctx.pool.free(mbuf),
                 }
             }
@@ -322,7 +344,7 @@ impl Stack {
         let Some(handle) = handle else { return pool.free(mbuf) };
         with_context!(self, now, pool, events, |ctx, groups| {
             match resolve(groups, handle) {
-                Some((_, conn, cold)) => receive::settle(conn, cold, mbuf, ctx),
+                Some((place, conn, cold)) => receive::settle(place, conn, cold, mbuf, ctx),
                 None => ctx.pool.free(mbuf),
             }
         });
@@ -367,22 +389,6 @@ impl Stack {
             }
             ctx.out.looked_at = pending;
         });
-    }
-}
-
-#[inline]
-fn sendv(
-    groups: &mut [Option<Box<FlowGroup>>],
-    handle: Handle,
-    payloads: impl Iterator<Item = (Mbuf, Sum)>,
-    ctx: &mut Context<'_>,
-) {
-    match resolve(groups, handle) {
-        Some((place, conn, cold)) => calls::sendv(place, conn, cold, payloads, ctx),
-        None => {
-            payloads.for_each(|(mbuf, _)| ctx.pool.free(mbuf));
-            stale(CallKind::Sendv, handle, ctx);
-        }
     }
 }
 

@@ -277,14 +277,14 @@ impl<P: Protocol> Server<P> {
         self.slots[index as usize] = Some(Slot { sending, connection: Some(connection) });
     }
 
-    /// Runs `body` on a connection for which `received` bytes came, then sends and gives back what
+    /// Runs `body` on a connection for which (`received`) bytes came, with the window, then sends and gives back what
     /// can be.
     #[inline]
     fn with(
         &mut self,
         cookie: Cookie,
         handle: Handle,
-        received: usize,
+        received: Option<(usize, u32)>,
         calls: &mut Calls<'_>,
         body: impl FnOnce(&mut P, &mut P::Connection, &mut Output<'_, '_>) -> Flow,
     ) {
@@ -293,7 +293,10 @@ impl<P: Protocol> Server<P> {
         if slot.sending.handle != handle {
             return;
         }
-        slot.sending.unreturned += received;
+        if let Some((bytes, window)) = received {
+            slot.sending.unreturned += bytes;
+            slot.sending.set_window(*batch, window);
+        }
         let flow = match &mut slot.connection {
             Some(connection) => {
                 let mut output = Output {
@@ -355,10 +358,14 @@ impl<P: Protocol> Server<P> {
 
     fn event(&mut self, now: Instant, event: Event<'_>, calls: &mut Calls<'_>) {
         match event {
-            Event::Recv { handle, cookie, data } => {
-                self.with(cookie, handle, data.len(), calls, |protocol, connection, output| {
-                    protocol.receive(now, connection, data, output)
-                });
+            Event::Recv { handle, cookie, data, window, .. } => {
+                self.with(
+                    cookie,
+                    handle,
+                    Some((data.len(), window)),
+                    calls,
+                    |protocol, connection, output| protocol.receive(now, connection, data, output),
+                );
             }
             Event::Sent { handle, cookie, window, .. } => {
                 let batch = self.batch;
@@ -367,7 +374,7 @@ impl<P: Protocol> Server<P> {
                 {
                     slot.sending.set_window(batch, window);
                     if !slot.sending.kept.is_empty() || slot.sending.unreturned > 0 {
-                        self.with(cookie, handle, 0, calls, |_, _, _| Flow::Continue);
+                        self.with(cookie, handle, None, calls, |_, _, _| Flow::Continue);
                     }
                 }
             }
@@ -375,7 +382,7 @@ impl<P: Protocol> Server<P> {
                 self.knock(now, handle, Opened { local_port, peer }, window, calls);
             }
             Event::Eof { handle, cookie } => {
-                self.with(cookie, handle, 0, calls, |protocol, connection, output| {
+                self.with(cookie, handle, None, calls, |protocol, connection, output| {
                     protocol.end(now, connection, output)
                 });
             }
@@ -389,7 +396,7 @@ impl<P: Protocol> Server<P> {
             Event::Failed { call: domain::CallKind::Sendv, handle, cookie, .. } => {
                 // A hole in the stream cannot be mended.
                 self.stats.broken += 1;
-                self.with(cookie, handle, 0, calls, |_, _, _| Flow::Abort);
+                self.with(cookie, handle, None, calls, |_, _, _| Flow::Abort);
             }
             // A server does not connect, and its other calls fail only on connections that died.
             Event::Connected { .. } | Event::Failed { .. } => {}

@@ -133,8 +133,10 @@ impl LoadService {
         let now_ns = now.as_nanos();
         match event {
             Event::Connected { cookie, outcome } => self.on_connected(now, cookie, outcome, calls),
-            Event::Recv { handle, cookie, data } => {
+            Event::Recv { handle, cookie, data, window, .. } => {
                 let Some(number) = self.lines.find_open(cookie) else { return };
+                self.lines.on_window(number, window);
+                self.on_writable(number, calls);
                 let mut outbox = self.lines.outbox(calls);
                 // The bytes are read in this very call: their buffer goes back first, so that
                 // the acknowledgement and the next request share a frame.

@@ -133,7 +133,10 @@ impl Host {
                 open.unreturned += bytes.len();
                 let mut mbuf = self.pool.alloc().expect("a chunk for what was received");
                 mbuf.append(&bytes).expect("fits a chunk");
-                self.events.push_recv(handle, open.cookie, mbuf).expect("room was checked");
+                let window = self.window - open.unacked;
+                self.events
+                    .push_recv(handle, open.cookie, mbuf, 0, window)
+                    .expect("room was checked");
                 return;
             }
         };

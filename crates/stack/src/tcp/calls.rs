@@ -43,8 +43,22 @@ pub(crate) fn accept(
     receive::deliver(group, slot, ctx);
 }
 
+/// As [`sendv`], for a message of one buffer, which nearly every one is.
+#[inline(always)]
+pub(crate) fn send_one(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    mbuf: Mbuf,
+    sum: Sum,
+    ctx: &mut Context<'_>,
+) {
+    if let Err(mbuf) = output::send_at_once(conn, cold, mbuf, sum, ctx) {
+        sendv(place, conn, cold, core::iter::once((mbuf, sum)), ctx);
+    }
+}
+
 /// `sendv`: `payloads` are the staged buffers with their checksums, each at most a frame's worth.
-#[inline]
 pub(crate) fn sendv(
     place: Place,
     conn: &mut Conn,
@@ -73,7 +87,6 @@ pub(crate) fn sendv(
         credit -= mbuf.len() as u32;
         accepted += mbuf.len() as u32;
         if mbuf.len() <= mss {
-            let Err(mbuf) = output::send_at_once(conn, cold, mbuf, sum, ctx) else { continue };
             output::enqueue(place, conn, cold, mbuf, TcpFlags::PSH, sum, ctx);
         } else {
             output::enqueue_long(place, conn, cold, mbuf, sum, ctx);
@@ -85,7 +98,7 @@ pub(crate) fn sendv(
 }
 
 /// `recv_done`: frees buffers and opens the window.
-#[inline]
+#[inline(always)]
 pub(crate) fn recv_done(
     place: Place,
     conn: &mut Conn,

@@ -238,7 +238,7 @@ fn tell_dead(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &mut Con
     {
         while let Some(mbuf) = cold.undelivered.pop() {
             ctx.pool.unkeep();
-            if let Err(mbuf) = ctx.events.push_recv(handle, cookie, mbuf) {
+            if let Err(mbuf) = ctx.events.push_recv(handle, cookie, mbuf, 0, 0) {
                 ctx.pool.free(mbuf);
             }
         }

@@ -32,7 +32,7 @@ fn receive_room(conn: &Conn, cold: &Cold, shared: &Shared) -> u32 {
 
 /// Moves the announced edge as far as there is room for, unless that were a silly window
 /// (RFC 9293 §3.8.6.2.2), and answers the window field.
-#[inline]
+#[inline(always)]
 pub(crate) fn announce_window(conn: &mut Conn, cold: &Cold, shared: &Shared) -> u16 {
     let room = receive_room(conn, cold, shared);
     let edge = conn.rcv_nxt + room;
@@ -214,11 +214,11 @@ fn transmit(
     Ok(())
 }
 
-/// Takes a new segment of data, no longer than the peer's segments, and sends it at once: the short
-/// way, which nearly every reply goes. What it does is what [`enqueue`] and [`transmit`] would do.
+/// Sends one buffer of the application at once: the short way, which nearly every reply goes. What it
+/// does is what `calls::sendv`, [`enqueue`] and [`transmit`] would do.
 ///
 /// # Errors
-/// The buffer comes back, with nothing done, where anything is unusual; [`enqueue`] takes it.
+/// The buffer comes back, with nothing done, where anything is unusual; `calls::sendv` takes it.
 #[inline(always)]
 pub(crate) fn send_at_once(
     conn: &mut Conn,
@@ -227,10 +227,15 @@ pub(crate) fn send_at_once(
     sum: Sum,
     ctx: &mut Context<'_>,
 ) -> Result<(), Mbuf> {
+    let usual = Flags::TIMESTAMPS.and(Flags::ACCEPTED);
     let unusual = Flags::UNSENT.and(Flags::PERSIST);
     let len = mbuf.len();
-    if !conn.flags.are(Flags::TIMESTAMPS, Flags::TIMESTAMPS.and(unusual))
-        || conn.flight() + len as u32 > send_window(conn)
+    if conn.state != State::Established
+        || !conn.flags.are(usual, usual.and(unusual))
+        || conn.dup_acks != 0
+        || len > conn.mss as usize
+        || len as u32 > conn.credit()
+        || conn.flight() + len as u32 > conn.cwnd.min(conn.snd_wnd)
         || mbuf.headroom() < ESTABLISHED_HEADERS_LEN
         || !ctx.can_send()
     {
@@ -293,7 +298,7 @@ fn copy_for_transmission(
 }
 
 /// Starts the retransmission timer afresh (RFC 6298 §5.1).
-#[inline]
+#[inline(always)]
 pub(crate) fn arm_retransmission(conn: &mut Conn, ctx: &Context<'_>) {
     conn.rtx_at = (ctx.tick as u32).wrapping_add(rto_ticks(conn, &ctx.shared.ticks));
     conn.flags.set(Flags::RTX_ARMED);
@@ -555,16 +560,20 @@ fn send_room(conn: &Conn, meta: &TxMeta) -> u32 {
 const UNSETTLED: Flags =
     Flags::ACK_NOW.and(Flags::ACK_DUE).and(Flags::ACK_ARMED).and(Flags::UNSENT);
 
+/// Whether step 6 has nothing to do, as nearly always: a reply took the acknowledgment along, and the
+/// timer is set.
+#[inline]
+pub(crate) fn is_settled(conn: &Conn) -> bool {
+    conn.flags.are(Flags::RTX_ARMED, Flags::RTX_ARMED.and(UNSETTLED))
+        && conn.timer.is_set()
+        && conn.timer.tick().wrapping_sub(conn.rtx_at) as i32 <= 0
+}
+
 /// Step 6 for one connection: acknowledges what no reply took along, or sets the timer for it.
 pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
     conn.flags.clear(Flags::PENDING);
-    // Nearly always a reply took the acknowledgment along, and the timer is set.
-    if !conn.flags.has(UNSETTLED)
-        && conn.flags.has(Flags::RTX_ARMED)
-        && conn.timer.is_set()
-        && conn.timer.tick().wrapping_sub(conn.rtx_at) as i32 <= 0
-    {
+    if is_settled(conn) {
         return;
     }
     if conn.state == State::Closed {

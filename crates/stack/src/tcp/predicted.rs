@@ -74,15 +74,14 @@ pub(crate) fn arrive(
         newreno::grow(conn, acked, flight_before);
     }
     let grew = conn.update_edge();
-    if bytes > 0 || grew {
-        // There is room, and nothing waits to be told before: it was asked for.
-        ctx.event(ack::sent(place, conn, bytes));
-    }
-    if segment.payload_len == 0 {
-        ctx.pool.free(mbuf);
-    } else {
+    // There is room for an event, and nothing waits to be told before: it was asked for.
+    if segment.payload_len > 0 {
         receive::count_segment(conn, segment.payload_len);
-        receive::tell(place, conn, cold, mbuf, ctx);
+        return receive::tell(place, conn, cold, mbuf, bytes, ctx);
+    }
+    ctx.pool.free(mbuf);
+    if bytes > 0 || grew {
+        ctx.event(ack::sent(place, conn, bytes));
     }
     output::note_pending(conn, place, ctx);
 }

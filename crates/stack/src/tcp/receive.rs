@@ -4,11 +4,11 @@ use domain::EventRecord;
 use mem::{Mbuf, Want};
 use wire::{SeqNumber, TcpFlags};
 
-use super::close;
 use super::conn::{Cold, Conn, Flags, Place, State};
 use super::group::FlowGroup;
 use super::output::note_pending;
 use super::segment::Segment;
+use super::{ack, close, output};
 use crate::context::Context;
 
 /// Events that are kept free for what is no received data.
@@ -109,7 +109,7 @@ fn in_order(place: Place, conn: &mut Conn, cold: &mut Cold, mbuf: Mbuf, ctx: &mu
         && ctx.events.room() > EVENT_RESERVE
         && ctx.out.late_events.is_empty();
     if ready {
-        return tell(place, conn, cold, mbuf, ctx);
+        return tell(place, conn, cold, mbuf, 0, ctx);
     }
     let len = mbuf.len() as u32;
     conn.rcv_nxt += len;
@@ -117,21 +117,30 @@ fn in_order(place: Place, conn: &mut Conn, cold: &mut Cold, mbuf: Mbuf, ctx: &mu
     keep_undelivered(place, conn, cold, mbuf, ctx);
 }
 
-/// Tells the application of bytes that continue the stream, where nothing waits to be told before.
+/// Tells the application of bytes that continue the stream, where nothing waits to be told before,
+/// and of `acked` bytes that their segment acknowledged.
 #[inline]
 pub(crate) fn tell(
     place: Place,
     conn: &mut Conn,
     cold: &mut Cold,
     mbuf: Mbuf,
+    acked: u32,
     ctx: &mut Context<'_>,
 ) {
     let len = mbuf.len() as u32;
     conn.rcv_nxt += len;
     ctx.stats.tcp_bytes_in += len as u64;
-    match ctx.events.push_recv(conn.handle(place), conn.cookie, mbuf) {
+    let (handle, window) = (conn.handle(place), conn.credit());
+    match ctx.events.push_recv(handle, conn.cookie, mbuf, acked, window) {
         Ok(()) => conn.rcv_used += len,
-        Err(mbuf) => keep_undelivered(place, conn, cold, mbuf, ctx),
+        Err(mbuf) => {
+            if acked > 0 {
+                ctx.event(ack::sent(place, conn, acked));
+            }
+            keep_undelivered(place, conn, cold, mbuf, ctx);
+            note_pending(conn, place, ctx);
+        }
     }
 }
 
@@ -214,7 +223,7 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         ctx.pool.unkeep();
         let len = mbuf.len() as u32;
         // There is room: it was just asked for.
-        match ctx.events.push_recv(handle, conn.cookie, mbuf) {
+        match ctx.events.push_recv(handle, conn.cookie, mbuf, 0, conn.credit()) {
             Ok(()) => conn.rcv_used += len,
             Err(mbuf) => ctx.pool.free(mbuf),
         }
@@ -236,7 +245,17 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// The application has seen the batch that `mbuf` was part of: the buffer is free if its bytes were
 /// given back, else it is kept until they are. Outstanding are always the newest `rcv_used` bytes.
 #[inline]
-pub(crate) fn settle(conn: &mut Conn, cold: &mut Cold, mbuf: Mbuf, ctx: &mut Context<'_>) {
+pub(crate) fn settle(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
+    // What no reply took along is for step 6. Header prediction has left the question to us.
+    if !output::is_settled(conn) {
+        note_pending(conn, place, ctx);
+    }
     if conn.rcv_used == 0 && !conn.flags.has(Flags::HELD) {
         return ctx.pool.free(mbuf);
     }

@@ -27,7 +27,7 @@ pub(crate) fn sample(conn: &mut Conn, rtt_us: u64) {
 }
 
 /// The time-out in ticks, back-off included (RFC 6298 §2.3 to §2.5, §5.5).
-#[inline]
+#[inline(always)]
 pub(crate) fn rto_ticks(conn: &Conn, bounds: &Ticks) -> u32 {
     let base_us = if conn.srtt_8us == 0 {
         INITIAL_RTO_US

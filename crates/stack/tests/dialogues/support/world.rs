@@ -248,7 +248,11 @@ impl World {
                 Event::Connected { cookie, outcome: Err(error) } => {
                     Told::ConnectFailed { cookie: cookie.0, error }
                 }
-                Event::Recv { handle, cookie, data } => {
+                Event::Recv { handle, cookie, data, acked, window } => {
+                    if acked > 0 {
+                        let told = Told::Sent { cookie: cookie.0, bytes: acked, window };
+                        self.told.push(told);
+                    }
                     assert!(!data.is_empty(), "an event tells something");
                     if self.auto_done {
                         calls.recv_done(handle, data.len()).expect("room for a call");
