@@ -20,7 +20,8 @@
 //! };
 //! let figures = &[CROSSING];
 //! let claims = Claims::builtin()?;
-//! let mut setup = Setup::new(&claims, Options::QUICK, &mut Silent);
+//! let mut silent = Silent;
+//! let mut setup = Setup::new(&claims, Options::QUICK, &mut silent);
 //! let result = find(figures, "ix/sec4")?.reproduce(&mut Lab, &mut setup)?;
 //! assert_eq!(result.claims[0].met, Some(true));
 //! assert!(find(figures, "ix/sex4").is_err_and(|error| error.to_string().contains("ix/sec4")));

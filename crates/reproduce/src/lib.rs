@@ -7,14 +7,18 @@
 //! - [`result`]: the JSON; [`table`]: for a terminal; [`html`]: a page, with the plots of [`plot`].
 //! - [`conditions`]: the machine; [`progress`]: what is being measured, and how long it still takes.
 
+mod axis;
 pub mod claims;
 pub mod figure;
+mod label;
 pub mod measured;
 pub mod number;
+pub mod plot;
 pub mod progress;
 pub mod record;
 pub mod result;
 pub mod stats;
+mod xml;
 
 pub use claims::{Claim, Claims, ClaimsError, Mode};
 pub use figure::{Figure, Setup, Takes, UnknownFigure, find, not_run, select};
