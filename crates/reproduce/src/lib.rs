@@ -9,7 +9,9 @@
 
 mod axis;
 pub mod claims;
+pub mod conditions;
 pub mod figure;
+pub mod html;
 mod label;
 pub mod measured;
 pub mod number;
@@ -18,6 +20,7 @@ pub mod progress;
 pub mod record;
 pub mod result;
 pub mod stats;
+pub mod table;
 mod xml;
 
 pub use claims::{Claim, Claims, ClaimsError, Mode};
