@@ -266,7 +266,7 @@ mod tests {
                     prop_assert_eq!(place.is_some(), drawable(scale, value), "{} {:?}", value, ruler);
                 }
                 let clamped = ruler.place_clamped(value);
-                prop_assert!(clamped.is_nan() == false && (39.9..=700.1).contains(&clamped));
+                prop_assert!(!clamped.is_nan() && (39.9..=700.1).contains(&clamped));
                 if let Some(place) = place {
                     prop_assert!((39.9..=700.1).contains(&place));
                 }

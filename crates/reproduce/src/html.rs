@@ -17,7 +17,7 @@ use crate::xml::{escape, id};
 const STYLE: &str = "\
 :root{color-scheme:light dark;--line:#d5d8dd;--soft:#f3f4f6;--met:#15803d;--miss:#b42318;--open:#57606a;--warn:#fff4d6;--warnline:#c98a00}\
 @media screen and (prefers-color-scheme:dark){:root{--line:#3a3f47;--soft:#22262c;--met:#5fd38a;--miss:#ff8a7a;--open:#9aa4b2;--warn:#3a2f12;--warnline:#e6b84a}}\
-@media print{:root{color-scheme:light}section{break-before:page}.scroll{overflow:visible}}\
+@media print{:root{color-scheme:light}section{break-before:page}.scroll{overflow:visible}details::details-content{content-visibility:visible;height:auto}}\
 *{box-sizing:border-box}\
 body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:0 auto;padding:1.5rem 1rem 4rem;background:Canvas;color:CanvasText}\
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 .5rem}h2{font-size:1.3rem;line-height:1.25;margin:0 0 .2rem}h3{font-size:1rem;margin:1.4rem 0 .4rem}\
@@ -35,8 +35,9 @@ code,.id{font:.82em ui-monospace,monospace}.id{color:var(--open);overflow-wrap:a
 .why{font-size:.85em;font-weight:400;color:var(--open)}td.why{min-width:10rem;text-align:left}\
 .banner{border-left:4px solid var(--warnline);background:var(--warn);padding:.5rem .8rem;margin:.8rem 0;overflow-wrap:anywhere}\
 .counts{display:flex;flex-wrap:wrap;gap:.4rem 1.6rem;font-size:1.15rem;margin:.6rem 0 1rem}\
-figure{margin:1.2rem 0 .4rem;break-inside:avoid}figcaption{font-weight:600;margin-bottom:.3rem}\
+details{margin:.4rem 0}summary{cursor:pointer;color:var(--open);font-size:.9rem}figure{margin:1.2rem 0 .4rem;break-inside:avoid}figcaption{font-weight:600;margin-bottom:.3rem}\
 figure .scroll>svg{min-width:34rem}\
+.narrow{display:none}@media (max-width:40rem){.narrow{display:inline}.wide{display:none}td.claim{min-width:11rem}td,th{padding:.28rem .45rem}}\
 dl{display:grid;grid-template-columns:minmax(7rem,max-content) 1fr;gap:.1rem 1rem;font-size:.9rem;margin:.4rem 0}\
 dt{color:var(--open)}dd{margin:0;overflow-wrap:anywhere}a{color:inherit}li,p{overflow-wrap:anywhere}";
 
@@ -71,6 +72,11 @@ fn anchor(figure: &str) -> String {
     format!("f-{}", id(figure))
 }
 
+/// Most points of a plot whose table stands open: the plot shows them.
+const OPEN_MAX: usize = 12;
+/// Why a claim was not run that no figure of the page fills.
+const NO_FIGURE: &str = "no figure here fills it";
+
 /// A claim, and the figure that it is shown with.
 type Row<'a> = (ClaimResult, Option<&'a FigureResult>);
 
@@ -92,9 +98,7 @@ fn rows<'a>(results: &'a [FigureResult], claims: Option<&Claims>) -> Vec<Row<'a>
     for claim in claims {
         match rows.iter().position(|(row, _)| row.id == claim.id) {
             Some(at) => listed.push(rows.remove(at)),
-            None => {
-                listed.push((ClaimResult::not_run(claim, "no figure of this run fills it"), None))
-            }
+            None => listed.push((ClaimResult::not_run(claim, NO_FIGURE), None)),
         }
     }
     // What an older list had and this one has not is still shown.
@@ -141,6 +145,9 @@ fn overall(out: &mut String, results: &[FigureResult], claims: Option<&Claims>) 
     out.push_str("</tbody></table></div>");
 }
 
+/// Columns of words, which stand at the left.
+const TEXTS: [&str; 2] = ["mode", "note"];
+
 /// Opens a table that scrolls within itself, up to its body.
 fn begin_table(out: &mut String, label: &str, header: &[&str]) {
     let label = escape(label);
@@ -151,7 +158,12 @@ fn begin_table(out: &mut String, label: &str, header: &[&str]) {
         ),
     );
     for (index, name) in header.iter().enumerate() {
-        let class = if index == 0 { " class=\"t\"" } else { "" };
+        let class = match *name {
+            // A narrow page has it beside the claim.
+            "verdict" => " class=\"t wide\"",
+            name if index == 0 || TEXTS.contains(&name) => " class=\"t\"",
+            _ => "",
+        };
         put(out, format_args!("<th scope=\"col\"{class}>{}</th>", escape(name)));
     }
     out.push_str("</tr></thead><tbody>");
@@ -165,10 +177,11 @@ fn claim_row(out: &mut String, claim: &ClaimResult, figure: Option<&FigureResult
         None => ("open", ""),
     };
     let mut measured = show_or_dash(claim.measured);
-    let spread = spread(claim.low, claim.high);
-    if !spread.is_empty() && claim.measured.is_some() {
-        measured += &format!("<br/><span class=\"why\">{spread}, n = {}</span>", claim.n);
+    if claim.measured.is_some() {
+        let of = repeats_of(claim);
+        measured += &format!("<br/><span class=\"why\">{of}</span>");
     }
+    let verdict = claim.verdict();
     let why = [&claim.not_run, &claim.note];
     let why: String = why
         .into_iter()
@@ -184,16 +197,26 @@ fn claim_row(out: &mut String, claim: &ClaimResult, figure: Option<&FigureResult
     put(
         out,
         format_args!(
-            "<tr><td class=\"claim\">{}<br/><span class=\"id\">{name}</span>{why}</td>\
+            "<tr><td class=\"claim\"><span class=\"narrow {class}\">{sign}{verdict} </span>{}<br/>\
+             <span class=\"id\">{name}</span>{why}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{measured}</td>\
-             <td class=\"t\">{}</td><td class=\"t\"><span class=\"{class}\">{sign}{}</span></td></tr>",
+             <td class=\"t\">{}</td><td class=\"t wide\"><span class=\"{class}\">{sign}{verdict}</span></td></tr>",
             escape(&claim.text),
             show_or_dash(claim.paper),
             goal(claim),
-            claim.mode,
-            claim.verdict()
+            claim.mode
         ),
     );
+}
+
+/// Spread and repeats of a measured claim in one line.
+fn repeats_of(claim: &ClaimResult) -> String {
+    let mut parts = vec![spread(claim.low, claim.high), format!("n = {}", claim.n)];
+    if claim.discarded > 0 {
+        parts.push(format!("{} discarded", claim.discarded));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
 }
 
 fn section(out: &mut String, result: &FigureResult) {
@@ -255,52 +278,57 @@ fn one_chart(out: &mut String, result: &FigureResult, chart: &Chart, prefix: &st
             plot::svg(chart, &series, prefix)
         ),
     );
+    let count: usize = series.iter().map(|series| series.points.len()).sum();
+    let open = if count <= OPEN_MAX { " open=\"open\"" } else { "" };
+    put(out, format_args!("<details{open}><summary>{count} points</summary>"));
     let (x, y) = (chart.x.title(), chart.y.title());
-    begin_table(out, &chart.title, &["series", &x, &y, "spread", "n", "note"]);
+    let header = ["series", &x, &y, "spread", "n", "note"];
+    let mut points = series.iter().flat_map(|series| &series.points);
+    let notes = points.any(|point| !remark(point).is_empty());
+    begin_table(out, &chart.title, if notes { &header } else { &header[..5] });
     for series in series {
-        let name = match series.role {
-            Role::Measured => escape(&series.name),
-            Role::Paper => format!("{} <span class=\"why\">(paper)</span>", escape(&series.name)),
-            Role::Theory => format!("{} <span class=\"why\">(theory)</span>", escape(&series.name)),
-        };
-        let rows = series.points.len() + usize::from(series.not_run.is_some());
-        if rows == 0 {
-            put(
-                out,
-                format_args!(
-                    "<tr><th scope=\"row\">{name}</th><td colspan=\"5\" class=\"why\">no points</td></tr>"
-                ),
-            );
-            continue;
-        }
-        let mut head = format!("<th scope=\"rowgroup\" rowspan=\"{rows}\">{name}</th>");
-        if let Some(reason) = &series.not_run {
-            put(
-                out,
-                format_args!(
-                    "<tr>{head}<td colspan=\"5\" class=\"why\">not run: {}</td></tr>",
-                    escape(reason)
-                ),
-            );
-            head.clear();
-        }
-        for point in &series.points {
-            put(
-                out,
-                format_args!(
-                    "<tr>{head}<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-                     <td class=\"n\">{}</td><td class=\"why\">{}</td></tr>",
-                    escape(&place(chart, point)),
-                    show_or_dash(point.y),
-                    spread(point.low, point.high),
-                    repeats(point),
-                    escape(&remark(point))
-                ),
-            );
-            head.clear();
-        }
+        points_of(out, chart, series, notes);
     }
-    out.push_str("</tbody></table></div>");
+    out.push_str("</tbody></table></div></details>");
+}
+
+/// Rows of a series.
+fn points_of(out: &mut String, chart: &Chart, series: &Series, notes: bool) {
+    let role = match series.role {
+        Role::Measured => "",
+        Role::Paper => " <span class=\"why\">(paper)</span>",
+        Role::Theory => " <span class=\"why\">(theory)</span>",
+    };
+    let name = escape(&series.name);
+    let reason = match &series.not_run {
+        Some(reason) => Some(format!("not run: {}", escape(reason))),
+        None if series.points.is_empty() => Some("no points".to_owned()),
+        None => None,
+    };
+    let rows = series.points.len() + usize::from(reason.is_some());
+    let mut head = format!("<th scope=\"rowgroup\" rowspan=\"{rows}\">{name}{role}</th>");
+    if let Some(reason) = reason {
+        let span = if notes { 5 } else { 4 };
+        put(out, format_args!("<tr>{head}<td colspan=\"{span}\" class=\"why\">{reason}</td></tr>"));
+        head.clear();
+    }
+    for point in &series.points {
+        put(
+            out,
+            format_args!(
+                "<tr>{head}<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>",
+                escape(&place(chart, point)),
+                show_or_dash(point.y),
+                spread(point.low, point.high),
+                repeats(series, point),
+            ),
+        );
+        if notes {
+            put(out, format_args!("<td class=\"why\">{}</td>", escape(&remark(point))));
+        }
+        out.push_str("</tr>");
+        head.clear();
+    }
 }
 
 fn conditions(out: &mut String, result: &FigureResult) {

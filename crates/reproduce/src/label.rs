@@ -10,6 +10,10 @@ const OBSTACLES_MAX: usize = 4_096;
 /// Distance between two places of a line that labels keep off.
 const STRIDE: f64 = 10.0;
 
+/// How far a line reaches around itself. Less than the distance between a mark's line and its own
+/// label.
+const LINE_REACH: f64 = 1.0;
+
 /// Estimated width of `text` at the plot's font size.
 pub(crate) fn text_width(text: &str) -> f64 {
     text.chars()
@@ -58,7 +62,8 @@ impl Area {
 pub(crate) struct Labels {
     area: Area,
     labels: Vec<Area>,
-    points: Vec<(f64, f64)>,
+    /// Where something stands, and how far around it.
+    points: Vec<(f64, f64, f64)>,
 }
 
 impl Labels {
@@ -67,10 +72,10 @@ impl Labels {
         Self { area, labels: Vec::new(), points: Vec::new() }
     }
 
-    /// A point that labels keep off.
-    pub fn avoid(&mut self, x: f64, y: f64) {
+    /// Something at (x, y) that reaches so far, which labels keep off.
+    pub fn avoid(&mut self, x: f64, y: f64, reach: f64) {
         if self.points.len() < OBSTACLES_MAX {
-            self.points.push((x, y));
+            self.points.push((x, y, reach));
         }
     }
 
@@ -83,7 +88,7 @@ impl Labels {
                 let pieces = ((x - x0).hypot(y - y0) / STRIDE).ceil().max(1.0);
                 for piece in 1..pieces as usize {
                     let part = piece as f64 / pieces;
-                    self.avoid(x0 + (x - x0) * part, y0 + (y - y0) * part);
+                    self.avoid(x0 + (x - x0) * part, y0 + (y - y0) * part, LINE_REACH);
                 }
             }
             before = Some((x, y));
@@ -100,8 +105,9 @@ impl Labels {
         let room = |candidate: &(f64, f64, &'a str)| {
             let of = Area::of_text(candidate.0, candidate.1, candidate.2, text);
             let free = self.area.holds(&of) && !self.labels.iter().any(|label| label.meets(&of));
-            let covered = |&&(x, y): &&(f64, f64)| {
-                of.meets(&Area { left: x - 6.0, top: y - 6.0, right: x + 6.0, bottom: y + 6.0 })
+            let covered = |&&(x, y, reach): &&(f64, f64, f64)| {
+                let (left, right) = (x - reach, x + reach);
+                of.meets(&Area { left, top: y - reach, right, bottom: y + reach })
             };
             free.then(|| (self.points.iter().filter(covered).count(), *candidate, of))
         };
@@ -123,7 +129,7 @@ mod tests {
     fn labels_keep_off_each_other_and_off_points() {
         let mut labels = Labels::new(AREA);
         let candidates = [(10.0, 20.0, "start"), (10.0, 50.0, "start"), (10.0, 90.0, "start")];
-        labels.avoid(30.0, 18.0);
+        labels.avoid(30.0, 18.0, 6.0);
         assert_eq!(labels.choose(&candidates, "first"), Some(candidates[1]));
         assert_eq!(labels.choose(&candidates, "second"), Some(candidates[2]));
         // Over a point rather than over a label.

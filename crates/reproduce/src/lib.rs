@@ -19,6 +19,8 @@ pub mod plot;
 pub mod progress;
 pub mod record;
 pub mod result;
+#[cfg(test)]
+mod shown_tests;
 pub mod stats;
 pub mod table;
 mod xml;

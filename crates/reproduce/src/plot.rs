@@ -33,13 +33,15 @@ const STYLES: usize = 8;
 const TICK_CHARS: usize = 14;
 /// Width of a series' sample in the legend.
 const SAMPLE: f64 = 32.0;
+/// How far a point reaches around itself.
+const POINT_REACH: f64 = 6.0;
 /// Series that the legend names; the table beside the plot names all.
 const LEGEND_MAX: usize = 24;
 
 /// The rules that [`svg`] needs once in its page; [`standalone`] brings them along.
 pub const STYLE: &str = "\
 .plot{color:CanvasText;--p0:#0b62c4;--p1:#c2410c;--p2:#15803d;--p3:#8b2fb0;--p4:#0e7490;--p5:#a16207;--p6:#be185d;--p7:#4b5563;\
-display:block;width:100%;height:auto;font:13px system-ui,sans-serif}\
+display:block;width:100%;max-width:780px;height:auto;font:13px system-ui,sans-serif}\
 @media screen and (prefers-color-scheme:dark){.plot{--p0:#6cb2ff;--p1:#ff9a62;--p2:#5fd38a;--p3:#d797f5;--p4:#4fd0e4;--p5:#e6c04a;--p6:#ff8fbe;--p7:#b3bac5}}\
 .plot text{fill:CanvasText}.plot .faint{opacity:.7}\
 .plot .grid{stroke:CanvasText;opacity:.13}.plot .axis{stroke:CanvasText;opacity:.65;fill:none}\
@@ -48,7 +50,7 @@ display:block;width:100%;height:auto;font:13px system-ui,sans-serif}\
 .plot .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}\
 .plot .bar{stroke:currentColor;stroke-width:1.4;opacity:.75;fill:none}\
 .plot .dot{fill:currentColor;stroke:Canvas;stroke-width:1}\
-.plot .bad{stroke:currentColor;stroke-width:1.6;opacity:.6;fill:none}\
+.plot .bad{stroke:currentColor;stroke-width:2;fill:none}\
 .plot .mark{stroke:CanvasText;stroke-width:1.3;fill:none;opacity:.75}\
 .plot .paper{stroke-dasharray:7 4}.plot .goal{stroke-dasharray:2 3}.plot .objective{stroke-dasharray:10 3 2 3}\
 .plot .halo{paint-order:stroke;stroke:Canvas;stroke-width:4px;stroke-linejoin:round;font-size:12px}";
@@ -114,7 +116,7 @@ impl<'a> Plot<'a> {
         let chart = self.chart;
         let mut legend: Vec<(String, String)> = Vec::new();
         for mark in &chart.marks {
-            self.mark_line(mark);
+            self.mark_line(mark, &mut labels);
         }
         for mark in &chart.marks {
             if !self.mark_label(mark, &mut labels) {
@@ -200,7 +202,7 @@ impl<'a> Plot<'a> {
         for point in &series.points {
             match self.place(point, shift) {
                 Some((x, y)) => {
-                    labels.avoid(x, y);
+                    labels.avoid(x, y, POINT_REACH);
                     // Disturbed points are shown, but no line leads through them.
                     if point.valid {
                         let step = if joined { 'L' } else { 'M' };
@@ -244,8 +246,8 @@ impl<'a> Plot<'a> {
             }
         }
         if !point.valid {
-            let (x, y) = (x - 4.0, y - 4.0);
-            self.put(format_args!("<path class=\"bad\" d=\"M{x:.1} {y:.1}l8 8m0 -8l-8 8\"/>"));
+            let (x, y) = (x - 5.0, y - 5.0);
+            self.put(format_args!("<path class=\"bad\" d=\"M{x:.1} {y:.1}l10 10m0 -10l-10 10\"/>"));
         } else if series.role == Role::Measured
             || series.points.len() == 1
             || self.chart.x.scale == Scale::Category
@@ -276,21 +278,32 @@ impl<'a> Plot<'a> {
         Some((self.x.place(x)? + shift, self.y.place(point.y?.get())?))
     }
 
-    fn mark_line(&mut self, mark: &Mark) {
+    fn mark_line(&mut self, mark: &Mark, labels: &mut Labels) {
         let Area { left, top, right, bottom } = self.area;
         let class = mark.of.word();
         let (x, y) = self.mark_place(mark);
         match (mark.x, mark.y, x, y) {
-            (Some(_), Some(_), Some(x), Some(y)) => self.put(format_args!(
-                "<path class=\"mark\" d=\"M{:.1} {y:.1}h14M{x:.1} {:.1}v14M{:.1} {y:.1}l5 -5l5 5l-5 5z\"/>",
-                x - 7.0, y - 7.0, x - 5.0
-            )),
-            (Some(_), None, Some(x), _) => self.put(format_args!(
-                "<path class=\"mark {class}\" d=\"M{x:.1} {bottom:.1}V{top:.1}\"/>"
-            )),
-            (None, Some(_), _, Some(y)) => self.put(format_args!(
-                "<path class=\"mark {class}\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"
-            )),
+            (Some(_), Some(_), Some(x), Some(y)) => {
+                labels.avoid(x, y, POINT_REACH);
+                self.put(format_args!(
+                    "<path class=\"mark\" d=\"M{:.1} {y:.1}h14M{x:.1} {:.1}v14M{:.1} {y:.1}l5 -5l5 5l-5 5z\"/>",
+                    x - 7.0,
+                    y - 7.0,
+                    x - 5.0
+                ));
+            }
+            (Some(_), None, Some(x), _) => {
+                labels.avoid_lines([(x, bottom), (x, top)].into_iter());
+                self.put(format_args!(
+                    "<path class=\"mark {class}\" d=\"M{x:.1} {bottom:.1}V{top:.1}\"/>"
+                ));
+            }
+            (None, Some(_), _, Some(y)) => {
+                labels.avoid_lines([(left, y), (right, y)].into_iter());
+                self.put(format_args!(
+                    "<path class=\"mark {class}\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"
+                ));
+            }
             _ => self.skipped += 1,
         }
     }
@@ -351,7 +364,7 @@ impl<'a> Plot<'a> {
             .flat_map(|series| &series.points)
             .any(|point| point.y.is_some() && !point.valid)
         {
-            let cross = "<path class=\"bad\" d=\"M8 -4l8 8m0 -8l-8 8\"/>".to_owned();
+            let cross = "<path class=\"bad\" d=\"M7 -5l10 10m0 -10l-10 10\"/>".to_owned();
             items.push((cross, "disturbed, not counted".to_owned()));
         }
         let mut y = self.area.bottom + 38.0 + LINE + 4.0;

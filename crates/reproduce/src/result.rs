@@ -271,6 +271,9 @@ pub struct ClaimResult {
     /// Repeats that count.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub n: u64,
+    /// Repeats that were disturbed and left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub discarded: u64,
     /// Why it was not measured, where it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_run: Option<String>,
@@ -295,6 +298,7 @@ impl ClaimResult {
             low: None,
             high: None,
             n: 0,
+            discarded: 0,
             not_run: Some(reason.into()),
             note: None,
         }
@@ -322,6 +326,7 @@ impl ClaimResult {
             low: measured.low,
             high: measured.high,
             n: measured.n,
+            discarded: measured.discarded,
             not_run: None,
             note,
             ..Self::not_run(claim, "")

@@ -8,7 +8,7 @@ use crate::claims::Claims;
 use crate::figure::Figure;
 use crate::number::{Finite, show, show_or_dash};
 use crate::progress::show_duration;
-use crate::result::{Chart, ClaimResult, FigureResult, Point, Scale};
+use crate::result::{Chart, ClaimResult, FigureResult, Point, Role, Scale, Series};
 
 /// Longest note that a cell of a table holds; the JSON and the page have all of it.
 const NOTE_MAX: usize = 60;
@@ -43,8 +43,11 @@ pub(crate) fn place(chart: &Chart, point: &Point) -> String {
     }
 }
 
-/// Repeats that count, and those that were discarded.
-pub(crate) fn repeats(point: &Point) -> String {
+/// Repeats that count, and those that were discarded; nothing for what was not measured here.
+pub(crate) fn repeats(series: &Series, point: &Point) -> String {
+    if series.role != Role::Measured {
+        return String::new();
+    }
     match point.discarded {
         0 => point.n.to_string(),
         discarded => format!("{} (+{discarded} discarded)", point.n),
@@ -132,7 +135,7 @@ fn points(result: &FigureResult, chart: &Chart) -> Table {
                 place(chart, point),
                 show_or_dash(point.y),
                 spread(point.low, point.high),
-                repeats(point),
+                repeats(series, point),
                 crate::xml::shorten(&remark(point), NOTE_MAX),
             ]);
             // Once for each series: rows below belong to it.
