@@ -112,7 +112,8 @@ impl Ruler {
     }
 
     fn share(&self, value: f64) -> Option<f64> {
-        if !drawable(self.scale, value) {
+        // The outermost ticks may lie just beyond what is drawable.
+        if !drawable(self.scale, value / 2.0) && !drawable(self.scale, value * 2.0) {
             return None;
         }
         Some(match self.scale {
@@ -222,6 +223,14 @@ mod tests {
         assert_eq!(labels(&axis, &[64.0, 400.0]), ["50", "100", "200", "500"]);
         assert_eq!(labels(&axis, &[0.0, -1.0]), ["1", "2", "5", "10"]);
         assert_eq!(labels(&axis, &[10.0]), ["10", "20", "50", "100"]);
+    }
+
+    #[test]
+    fn the_outermost_ticks_have_places() {
+        let ruler = Ruler::new(&Axis::log("", ""), [1.4e-100].into_iter(), &[], (0.0, 1.0), 6);
+        assert!(ruler.ticks.iter().all(|tick| ruler.place(tick.at).is_some()), "{ruler:?}");
+        let ruler = Ruler::new(&Axis::log("", ""), [9.9e99].into_iter(), &[], (0.0, 1.0), 6);
+        assert!(ruler.ticks.iter().all(|tick| ruler.place(tick.at).is_some()), "{ruler:?}");
     }
 
     #[test]

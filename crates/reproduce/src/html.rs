@@ -37,7 +37,7 @@ code,.id{font:.82em ui-monospace,monospace}.id{color:var(--open);overflow-wrap:a
 .counts{display:flex;flex-wrap:wrap;gap:.4rem 1.6rem;font-size:1.15rem;margin:.6rem 0 1rem}\
 details{margin:.4rem 0}summary{cursor:pointer;color:var(--open);font-size:.9rem}figure{margin:1.2rem 0 .4rem;break-inside:avoid}figcaption{font-weight:600;margin-bottom:.3rem}\
 figure .scroll>svg{min-width:34rem}\
-.narrow{display:none}@media (max-width:40rem){.narrow{display:inline}.wide{display:none}td.claim{min-width:11rem}td,th{padding:.28rem .45rem}}\
+.narrow{display:none}@media (max-width:40rem){.narrow{display:inline}.wide{display:none}td.claim{min-width:9.5rem}td,th{padding:.28rem .4rem}td.n .why{white-space:normal}}\
 dl{display:grid;grid-template-columns:minmax(7rem,max-content) 1fr;gap:.1rem 1rem;font-size:.9rem;margin:.4rem 0}\
 dt{color:var(--open)}dd{margin:0;overflow-wrap:anywhere}a{color:inherit}li,p{overflow-wrap:anywhere}";
 
@@ -108,7 +108,15 @@ fn rows<'a>(results: &'a [FigureResult], claims: Option<&Claims>) -> Vec<Row<'a>
 
 /// Counts, and the table of all claims.
 fn overall(out: &mut String, results: &[FigureResult], claims: Option<&Claims>) {
+    if results.iter().any(|result| result.quick) {
+        out.push_str(
+            "<p class=\"banner\">Some of this was measured with --quick: for a look, not for a result.</p>",
+        );
+    }
     let rows = rows(results, claims);
+    if rows.is_empty() {
+        return;
+    }
     let count = |verdict| rows.iter().filter(|(claim, _)| claim.verdict() == verdict).count();
     put(
         out,
@@ -121,11 +129,6 @@ fn overall(out: &mut String, results: &[FigureResult], claims: Option<&Claims>) 
             count("not run")
         ),
     );
-    if results.iter().any(|result| result.quick) {
-        out.push_str(
-            "<p class=\"banner\">Some of this was measured with --quick: for a look, not for a result.</p>",
-        );
-    }
     begin_table(out, "All claims", &["claim", "paper", "goal", "measured", "mode", "verdict"]);
     let mut group = String::new();
     for (claim, result) in &rows {

@@ -16,9 +16,43 @@ const LINE_REACH: f64 = 1.0;
 
 /// Estimated width of `text` at the plot's font size.
 pub(crate) fn text_width(text: &str) -> f64 {
-    text.chars()
-        .map(|letter| if letter < '\u{1100}' || letter == '…' { CHAR } else { CHAR_WIDE })
-        .sum()
+    text.chars().map(char_width).sum()
+}
+
+/// `text`, or as much of its beginning as fits into `length` with an ellipsis.
+pub(crate) fn fit(text: &str, length: f64) -> String {
+    fit_parts(text, length, false)
+}
+
+/// `text`, or as much of its two ends as fits into `length` with an ellipsis between: for names that
+/// differ at their ends, and titles that end with a unit.
+pub(crate) fn fit_middle(text: &str, length: f64) -> String {
+    fit_parts(text, length, true)
+}
+
+fn fit_parts(text: &str, length: f64, both: bool) -> String {
+    if text_width(text) <= length {
+        return text.to_owned();
+    }
+    let letters: Vec<char> = text.chars().collect();
+    let (mut first, mut last) = (0, 0);
+    let mut left = length - CHAR;
+    while first + last < letters.len() {
+        let at_end = both && last < first;
+        let letter = if at_end { letters[letters.len() - 1 - last] } else { letters[first] };
+        left -= char_width(letter);
+        if left < 0.0 {
+            break;
+        }
+        if at_end { last += 1 } else { first += 1 }
+    }
+    let begin: String = letters[..first].iter().collect();
+    let end: String = letters[letters.len() - last..].iter().collect();
+    format!("{begin}…{end}")
+}
+
+fn char_width(letter: char) -> f64 {
+    if letter < '\u{1100}' || letter == '…' { CHAR } else { CHAR_WIDE }
 }
 
 /// A rectangle of the picture.
@@ -135,6 +169,16 @@ mod tests {
         // Over a point rather than over a label.
         assert_eq!(labels.choose(&candidates, "third"), Some(candidates[0]));
         assert_eq!(labels.choose(&candidates, "fourth"), None);
+    }
+
+    #[test]
+    fn long_texts_are_cut_to_their_place() {
+        assert_eq!(fit("queue 11", 8.0 * CHAR + 0.1), "queue 11");
+        assert_eq!(fit("queue 11", 5.0 * CHAR + 0.1), "queu…");
+        assert_eq!(fit_middle("queue 11", 5.0 * CHAR + 0.1), "qu…11");
+        assert_eq!(fit_middle("queue 11", 0.0), "…");
+        let wide = "\u{8d85}".repeat(40);
+        assert!(text_width(&fit(&wide, 100.0)) <= 100.0);
     }
 
     #[test]

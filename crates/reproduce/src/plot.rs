@@ -9,7 +9,7 @@
 use std::fmt::Write;
 
 use crate::axis::{Ruler, drawable};
-use crate::label::{Area, Labels, text_width};
+use crate::label::{Area, Labels, fit, fit_middle, text_width};
 use crate::number::show;
 use crate::result::{Chart, Mark, Point, Role, Scale, Series};
 use crate::xml::{escape, id, shorten};
@@ -31,6 +31,10 @@ const TICKS_Y: usize = 6;
 const STYLES: usize = 8;
 /// Widest that the labels of the y axis may be, in characters.
 const TICK_CHARS: usize = 14;
+/// Slope of long names below a category axis, in degrees.
+const SLOPE: f64 = 35.0;
+/// Longest that such a name may be.
+const SLOPED_MAX: f64 = 150.0;
 /// Width of a series' sample in the legend.
 const SAMPLE: f64 = 32.0;
 /// How far a point reaches around itself.
@@ -75,6 +79,8 @@ struct Plot<'a> {
     y: Ruler,
     area: Area,
     names: Vec<String>,
+    /// Height of the labels below the x axis.
+    labels_height: f64,
     /// Points and marks that could not be drawn.
     skipped: usize,
     out: String,
@@ -104,7 +110,17 @@ impl<'a> Plot<'a> {
             .map(f64::from);
         let x = Ruler::new(&chart.x, xs, &names, (left, WIDTH - RIGHT), TICKS_X);
         let area = Area { left, top: TOP, right: WIDTH - RIGHT, bottom };
-        Self { chart, series, x, y, area, names, skipped: 0, out: String::new() }
+        Self {
+            chart,
+            series,
+            x,
+            y,
+            area,
+            names,
+            labels_height: 18.0,
+            skipped: 0,
+            out: String::new(),
+        }
     }
 
     fn draw(mut self, prefix: &str, style: &str) -> String {
@@ -164,32 +180,65 @@ impl<'a> Plot<'a> {
                 self.text(left - 8.0, y + 4.5, "end", "", &tick_text(&tick.label));
             }
         }
-        let category = self.chart.x.scale == Scale::Category;
+        if self.chart.x.scale == Scale::Category {
+            self.category_labels();
+        } else {
+            self.number_labels();
+        }
+        self.put(format_args!(
+            "<path class=\"axis\" d=\"M{left:.1} {top:.1}V{bottom:.1}H{right:.1}\"/>"
+        ));
+        let title = fit_middle(&self.chart.x.title(), right - left);
+        let y = bottom + self.labels_height + 20.0;
+        self.text(f64::midpoint(left, right), y, "middle", "", &title);
+        let title = escape(&fit_middle(&self.chart.y.title(), PLOT_HEIGHT));
+        let middle = f64::midpoint(top, bottom);
+        self.put(format_args!(
+            "<text transform=\"translate(14 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">{title}</text>"
+        ));
+    }
+
+    /// Grid and labels below a linear or logarithmic axis.
+    fn number_labels(&mut self) {
+        let Area { top, bottom, .. } = self.area;
         let mut free_from = f64::NEG_INFINITY;
         for tick in self.x.ticks.clone() {
             let Some(x) = self.x.place(tick.at) else { continue };
-            let most = if category { fitting(self.x.slot() - 6.0).max(3) } else { TICK_CHARS };
-            let label = shorten(&tick.label, most);
+            let label = tick_text(&tick.label);
             let half = text_width(&label) / 2.0;
-            if !category {
-                self.put(format_args!("<path class=\"grid\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"/>"));
-            }
+            self.put(format_args!("<path class=\"grid\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"/>"));
             // A label that would touch its neighbour gives way.
             if x - half > free_from && x + half <= WIDTH {
                 self.text(x, bottom + 18.0, "middle", "", &label);
                 free_from = x + half + 6.0;
             }
         }
-        self.put(format_args!(
-            "<path class=\"axis\" d=\"M{left:.1} {top:.1}V{bottom:.1}H{right:.1}\"/>"
-        ));
-        let title = shorten(&self.chart.x.title(), fitting(right - left));
-        self.text(f64::midpoint(left, right), bottom + 38.0, "middle", "", &title);
-        let title = escape(&shorten(&self.chart.y.title(), fitting(PLOT_HEIGHT)));
-        let middle = f64::midpoint(top, bottom);
-        self.put(format_args!(
-            "<text transform=\"translate(14 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">{title}</text>"
-        ));
+    }
+
+    /// The names below a category axis: level where they fit, else at a slope.
+    fn category_labels(&mut self) {
+        let bottom = self.area.bottom;
+        let level = self.x.slot() - 6.0;
+        if self.names.iter().all(|name| text_width(name) <= level) {
+            for tick in self.x.ticks.clone() {
+                let x = self.x.place_clamped(tick.at);
+                self.text(x, bottom + 18.0, "middle", "", &tick.label);
+            }
+            return;
+        }
+        // The first name must not leave the picture on the left, nor may any reach too far down.
+        let (sine, cosine) = SLOPE.to_radians().sin_cos();
+        let room = ((self.area.left + self.x.slot() / 2.0 - 8.0) / cosine).min(SLOPED_MAX);
+        let every = (LINE / self.x.slot()).ceil().max(1.0) as usize;
+        for tick in self.x.ticks.clone().iter().step_by(every) {
+            let x = self.x.place_clamped(tick.at);
+            let name = escape(&fit_middle(&tick.label, room));
+            let y = bottom + 14.0;
+            self.put(format_args!(
+                "<text transform=\"translate({x:.1} {y:.1}) rotate(-{SLOPE})\" text-anchor=\"end\">{name}</text>"
+            ));
+        }
+        self.labels_height = 14.0 + room * sine + 4.0;
     }
 
     /// Line, spread bars and points of a series.
@@ -367,10 +416,10 @@ impl<'a> Plot<'a> {
             let cross = "<path class=\"bad\" d=\"M7 -5l10 10m0 -10l-10 10\"/>".to_owned();
             items.push((cross, "disturbed, not counted".to_owned()));
         }
-        let mut y = self.area.bottom + 38.0 + LINE + 4.0;
+        let mut y = self.area.bottom + self.labels_height + 20.0 + LINE + 4.0;
         let mut x = self.area.left;
         for (sample, name) in items {
-            let name = shorten(&name, fitting(WIDTH - self.area.left - SAMPLE));
+            let name = fit(&name, WIDTH - self.area.left - SAMPLE);
             let width = SAMPLE + text_width(&name) + 18.0;
             if x > self.area.left && x + width > WIDTH {
                 (x, y) = (self.area.left, y + LINE);
@@ -426,11 +475,6 @@ fn categories(chart: &Chart, series: &[&Series]) -> Vec<String> {
 /// The name of a point's category.
 fn category(point: &Point) -> String {
     point.label.clone().unwrap_or_else(|| show(point.x.get()))
-}
-
-/// Characters that fit into a length.
-fn fitting(length: f64) -> usize {
-    (length / text_width("0")).floor().max(0.0) as usize
 }
 
 fn tick_text(label: &str) -> String {

@@ -182,6 +182,68 @@ proptest! {
     }
 }
 
+/// Texts of a plot that stand level: their boxes, by the estimate that the plot works with.
+fn boxes(svg: &str) -> Vec<(f64, f64, f64, f64, bool)> {
+    let attribute = |tag: &str, name: &str| {
+        let value = tag.split(&format!("{name}=\"")).nth(1)?.split('"').next()?;
+        Some(value.to_owned())
+    };
+    let mut boxes = Vec::new();
+    for text in svg.split("<text x=").skip(1) {
+        let (tag, rest) = text.split_once('>').unwrap();
+        let tag = format!("x={tag}");
+        let content = rest.split("</text>").next().unwrap();
+        // The escaped forms stand for one character each.
+        let mut content = content.to_owned();
+        for entity in ["&amp;", "&lt;", "&gt;", "&quot;", "&#39;"] {
+            content = content.replace(entity, "x");
+        }
+        let width = crate::label::text_width(&content);
+        let x: f64 = attribute(&tag, "x").unwrap().parse().unwrap();
+        let y: f64 = attribute(&tag, "y").unwrap().parse().unwrap();
+        let left = match attribute(&tag, "text-anchor").unwrap().as_str() {
+            "end" => x - width,
+            "middle" => x - width / 2.0,
+            _ => x,
+        };
+        boxes.push((left, y - 12.0, left + width, y + 4.0, tag.contains("halo")));
+    }
+    boxes
+}
+
+proptest! {
+    #[test]
+    fn texts_stay_in_the_picture_and_off_the_axes(
+        (chart, series) in chart().prop_flat_map(|chart| {
+            let series = prop::collection::vec(series(&chart), 0..6);
+            (Just(chart), series)
+        }),
+    ) {
+        let series: Vec<&Series> = series.iter().collect();
+        let svg = plot::svg(&chart, &series, "p");
+        let height = svg.split("viewBox=\"0 0 720 ").nth(1).unwrap().split('"').next().unwrap();
+        let height: f64 = height.parse().unwrap();
+        let axis = svg.split("class=\"axis\" d=\"M").nth(1).unwrap().split('"').next().unwrap();
+        let corners: Vec<f64> =
+            axis.split([' ', 'V', 'H']).map(|corner| corner.parse().unwrap()).collect();
+        let [x_axis_left, top, bottom, right] = corners[..] else { panic!("{axis}") };
+        let slack = 0.2;
+        for (left, upper, end, lower, mark) in boxes(&svg) {
+            prop_assert!(left >= -slack && end <= 720.0 + slack && lower <= height + slack && upper >= -slack,
+                "{:?} leaves the picture of {height} in {svg}", (left, upper, end, lower));
+            let crosses_y = left < x_axis_left - slack && end > x_axis_left + slack
+                && upper < bottom && lower > top;
+            prop_assert!(!crosses_y || mark, "{:?} crosses the y axis at {x_axis_left}", (left, end));
+            let crosses_x = upper < bottom - slack && lower > bottom + slack && left < right
+                && end > x_axis_left + slack;
+            prop_assert!(!crosses_x, "{:?} crosses the x axis at {bottom}", (upper, lower));
+            if mark {
+                prop_assert!(left >= x_axis_left - slack && end <= right + slack && upper >= top - slack);
+            }
+        }
+    }
+}
+
 fn simple(points: &[(f64, Measured)]) -> (Chart, Series) {
     let (x, y) = (Axis::linear("load", "requests/s"), Axis::log("p99", "us"));
     let chart = Chart {
