@@ -5,7 +5,8 @@
 //! - [`record`]: what a figure writes to while it runs; [`measured`]: one value with its spread, or
 //!   the reason why there is none; [`stats`]: medians, intervals, disturbed windows.
 //! - [`result`]: the JSON; [`table`]: for a terminal; [`html`]: a page, with the plots of [`plot`].
-//! - [`conditions`]: the machine; [`progress`]: what is being measured, and how long it still takes.
+//! - [`conditions`]: the machine; [`usage`]: who used it during a window; [`progress`]: what is being
+//!   measured, and how long it still takes.
 
 mod axis;
 pub mod claims;
@@ -23,6 +24,7 @@ pub mod result;
 mod shown_tests;
 pub mod stats;
 pub mod table;
+pub mod usage;
 mod xml;
 
 pub use claims::{Claim, Claims, ClaimsError, Mode};

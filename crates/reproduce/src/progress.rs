@@ -86,7 +86,8 @@ pub fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// A bar on the terminal (standard error); nothing where that is not a terminal.
+/// A bar on the terminal (standard error), and one line as each figure ends; only the latter where
+/// that is not a terminal.
 #[derive(Debug, Default)]
 pub struct Bar {
     bar: Option<ProgressBar>,
