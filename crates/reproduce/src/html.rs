@@ -17,9 +17,9 @@ use crate::xml::{escape, id};
 const STYLE: &str = "\
 :root{color-scheme:light dark;--line:#d5d8dd;--soft:#f3f4f6;--met:#15803d;--miss:#b42318;--open:#57606a;--warn:#fff4d6;--warnline:#c98a00}\
 @media screen and (prefers-color-scheme:dark){:root{--line:#3a3f47;--soft:#22262c;--met:#5fd38a;--miss:#ff8a7a;--open:#9aa4b2;--warn:#3a2f12;--warnline:#e6b84a}}\
-@media print{:root{color-scheme:light}section{break-before:page}.scroll{overflow:visible}details::details-content{content-visibility:visible;height:auto}}\
+@media print{:root{color-scheme:light;font-size:10.5px}body{max-width:none;padding:0}tr{break-inside:avoid}section{break-before:page}.scroll{overflow:visible}details::details-content{content-visibility:visible;height:auto}}\
 *{box-sizing:border-box}\
-body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:0 auto;padding:1.5rem 1rem 4rem;background:Canvas;color:CanvasText}\
+body{font:1rem/1.5 system-ui,sans-serif;max-width:62rem;margin:0 auto;padding:1.5rem 1rem 4rem;background:Canvas;color:CanvasText}\
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 .5rem}h2{font-size:1.3rem;line-height:1.25;margin:0 0 .2rem}h3{font-size:1rem;margin:1.4rem 0 .4rem}\
 section{border-top:1px solid var(--line);margin-top:2.5rem;padding-top:1.5rem}\
 p{margin:.4rem 0}.soft{color:var(--open)}.what{max-width:46rem}\
@@ -93,7 +93,7 @@ fn rows<'a>(results: &'a [FigureResult], claims: Option<&Claims>) -> Vec<Row<'a>
             }
         }
     }
-    let Some(claims) = claims else { return rows };
+    let Some(claims) = claims else { return by_paper(rows) };
     let mut listed: Vec<Row<'a>> = Vec::new();
     for claim in claims {
         match rows.iter().position(|(row, _)| row.id == claim.id) {
@@ -103,7 +103,28 @@ fn rows<'a>(results: &'a [FigureResult], claims: Option<&Claims>) -> Vec<Row<'a>
     }
     // What an older list had and this one has not is still shown.
     listed.append(&mut rows);
-    listed
+    by_paper(listed)
+}
+
+/// The same rows, those of one paper together, papers in order of appearance.
+fn by_paper(rows: Vec<Row<'_>>) -> Vec<Row<'_>> {
+    let mut papers: Vec<String> = Vec::new();
+    let mut ranked: Vec<(usize, Row<'_>)> = Vec::new();
+    for row in rows {
+        let rank = papers.iter().position(|known| known == paper(&row.0)).unwrap_or_else(|| {
+            papers.push(paper(&row.0).to_owned());
+            papers.len() - 1
+        });
+        ranked.push((rank, row));
+    }
+    // Stable: within a paper the order of the list stands.
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, row)| row).collect()
+}
+
+/// The paper's part of a claim's id.
+fn paper(claim: &ClaimResult) -> &str {
+    claim.id.split('.').next().unwrap_or_default()
 }
 
 /// Counts, and the table of all claims.
@@ -132,9 +153,8 @@ fn overall(out: &mut String, results: &[FigureResult], claims: Option<&Claims>) 
     begin_table(out, "All claims", &["claim", "paper", "goal", "measured", "mode", "verdict"]);
     let mut group = String::new();
     for (claim, result) in &rows {
-        let paper = claim.id.split('.').next().unwrap_or_default();
-        if paper != group {
-            group = paper.to_owned();
+        if paper(claim) != group {
+            group = paper(claim).to_owned();
             let name = escape(&group);
             put(
                 out,
@@ -180,9 +200,8 @@ fn claim_row(out: &mut String, claim: &ClaimResult, figure: Option<&FigureResult
         None => ("open", ""),
     };
     let mut measured = show_or_dash(claim.measured);
-    if claim.measured.is_some() {
-        let of = repeats_of(claim);
-        measured += &format!("<br/><span class=\"why\">{of}</span>");
+    for line in below_measured(claim) {
+        measured += &format!("<br/><span class=\"why\">{line}</span>");
     }
     let verdict = claim.verdict();
     let why = [&claim.not_run, &claim.note];
@@ -212,14 +231,17 @@ fn claim_row(out: &mut String, claim: &ClaimResult, figure: Option<&FigureResult
     );
 }
 
-/// Spread and repeats of a measured claim in one line.
-fn repeats_of(claim: &ClaimResult) -> String {
-    let mut parts = vec![spread(claim.low, claim.high), format!("n = {}", claim.n)];
-    if claim.discarded > 0 {
-        parts.push(format!("{} discarded", claim.discarded));
+/// What stands below a measured number: spread, repeats, and those that were left out.
+fn below_measured(claim: &ClaimResult) -> Vec<String> {
+    if claim.measured.is_none() {
+        return Vec::new();
     }
-    parts.retain(|part| !part.is_empty());
-    parts.join(", ")
+    let mut lines = vec![spread(claim.low, claim.high), format!("n = {}", claim.n)];
+    if claim.discarded > 0 {
+        lines.push(format!("{} discarded", claim.discarded));
+    }
+    lines.retain(|line| !line.is_empty());
+    lines
 }
 
 fn section(out: &mut String, result: &FigureResult) {

@@ -328,11 +328,12 @@ fn a_page_shows_every_claim_and_every_reason() {
         "the link went down",
         "af_xdp, copy",
         "measured in mode real; the claim is of mode sim",
-        "0.96 to 0.98, n = 3",
+        "0.97<br/><span class=\"why\">0.96 to 0.98</span><br/><span class=\"why\">n = 3</span>",
         "a note",
         "no figure here fills it",
         "prefers-color-scheme:dark",
     ] {
         assert!(page.contains(text), "{text}");
     }
+    assert_eq!(page.matches("<tr class=\"group\">").count(), 4, "each paper stands once");
 }
