@@ -1,0 +1,35 @@
+//! The frame of `tailplane reproduce`: what a figure is, what a result is, and how results are
+//! shown (DESIGN: commands). It knows nothing of networks: the code that measures is the caller's.
+//!
+//! - [`claims`]: what the papers claim, and our goals; [`figure`]: a figure and the list of them.
+//! - [`record`]: what a figure writes to while it runs; [`measured`]: one value with its spread, or
+//!   the reason why there is none; [`stats`]: medians, intervals, disturbed windows.
+//! - [`result`]: the JSON; [`table`]: for a terminal; [`html`]: a page, with the plots of [`plot`].
+//! - [`conditions`]: the machine; [`usage`]: who used it during a window; [`progress`]: what is being
+//!   measured, and how long it still takes.
+
+mod axis;
+pub mod claims;
+pub mod conditions;
+pub mod figure;
+pub mod html;
+mod label;
+pub mod measured;
+pub mod number;
+pub mod plot;
+pub mod progress;
+pub mod record;
+pub mod result;
+#[cfg(test)]
+mod shown_tests;
+pub mod stats;
+pub mod table;
+pub mod usage;
+mod xml;
+
+pub use claims::{Claim, Claims, ClaimsError, Mode};
+pub use figure::{Figure, Setup, Takes, UnknownFigure, find, not_run, select};
+pub use measured::Measured;
+pub use progress::{Bar, Lines, Progress, Silent};
+pub use record::{ChartId, NotRun, Options, Recorder, SeriesId, Stopped};
+pub use result::{Axis, Chart, FigureResult, Mark, MarkOf, Report, Role, Scale, Series};
