@@ -46,7 +46,7 @@ miri: ## the modules with unsafe code under Miri
 	scripts/miri.sh
 
 bench: ## instructions per request (callgrind), and half a million connections
-	scripts/bench-instructions.sh --profile --ratchet
+	scripts/bench-instructions.sh --profile
 	$(CARGO) run --release --quiet --package tailplane-bench --bin connections
 
 clean: ## remove what was built

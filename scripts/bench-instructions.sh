@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Counts the server's instructions per request with callgrind (see crates/bench). Arguments go to
-# `instructions`: --gate for the one case that has a limit, --profile for where they are spent,
-# --ratchet to fail above what has been reached and not above the limit.
+# `instructions`: --gate for the one case that has a limit, --profile for where they are spent.
 #
 # Prints a table, writes target/bench/instructions.json and the profiles beside it. The exit status is
 # not 0 where the 64-byte echo at B = 64 is over its limit.

@@ -72,6 +72,8 @@ struct Client {
     started: bool,
     handle: Option<Handle>,
     sent: usize,
+    /// Of it, in this batch: the windows of its events do not know of that yet.
+    given: usize,
     received: usize,
     closed: bool,
     dead: bool,
@@ -84,16 +86,19 @@ fn byte_at(offset: usize) -> u8 {
 impl Client {
     fn fill(&mut self, window: u32, calls: &mut Calls<'_>) {
         let Some(handle) = self.handle else { return };
-        let count = (self.total - self.sent).min(window as usize);
+        let room = (window as usize).saturating_sub(self.given);
+        let count = (self.total - self.sent).min(room);
         let data: Vec<u8> = (self.sent..self.sent + count).map(byte_at).collect();
         if count > 0 && calls.sendv(handle, &[&data]).is_ok() {
             self.sent += count;
+            self.given += count;
         }
     }
 }
 
 impl Service for Client {
     fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        self.given = 0;
         if !self.started {
             self.started = true;
             calls.connect(Cookie(5), Endpoint::new(SERVER, 7)).expect("room");

@@ -10,9 +10,6 @@ use crate::profile::Profile;
 
 /// Instructions that one 64-byte echo may cost the server, driver to driver, at B = 64.
 pub const ECHO_LIMIT: f64 = 1500.0;
-/// What it may cost as long as the limit is not met: what has been reached, rounded up. A change that
-/// makes the echo dearer than this says why; one that makes it cheaper lowers this.
-pub const ECHO_RATCHET: f64 = 2500.0;
 
 /// The USR workload's request for a key of 19 bytes, and what it is answered with (2 bytes).
 pub const REQUEST_KV: &[u8] = b"get usr:000000000000042\r\n";

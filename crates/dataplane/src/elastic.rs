@@ -144,11 +144,11 @@ impl<N: Nic> ElasticThread<N> {
         let calls = self.calls.len();
         self.stats.calls += calls as u64;
         // 4. Batched system calls. The buffers of the batch are taken first: calls may cause events
-        // of the next one. They are settled after `recv_done` has been heard.
+        // of the next one. They are settled once `recv_done` has been heard.
         let mut buffers = core::mem::take(&mut self.buffers);
         self.events.take_buffers(&mut buffers);
-        self.stack.execute(now, &mut self.calls, &mut self.pool, &mut self.events);
-        self.stack.settle_all(now, &mut buffers, &mut self.pool, &mut self.events);
+        let (calls_of, pool, events) = (&mut self.calls, &mut self.pool, &mut self.events);
+        self.stack.execute(now, calls_of, &mut buffers, pool, events);
         self.buffers = buffers;
         // 5. Timers.
         self.stack.run_timers(now, &mut self.pool, &mut self.events);

@@ -227,7 +227,31 @@ impl<'a> Calls<'a> {
     ///
     /// # Errors
     /// [`Full`], with nothing taken.
+    #[inline]
     pub fn sendv(&mut self, handle: Handle, slices: &[&[u8]]) -> Result<(), Full> {
+        // What most calls send: one slice that fits one buffer, on another connection than before.
+        if let [slice] = *slices
+            && !slice.is_empty()
+            && slice.len() <= self.array.segment_bytes
+            && self.array.open.is_none_or(|(open, _)| open != handle)
+            && self.room() > 0
+        {
+            let count = self.array.stage_one(self.pool, slice)?;
+            return self.push_sendv(handle, count);
+        }
+        self.sendv_any(handle, slices)
+    }
+
+    /// Records what was staged last.
+    #[inline]
+    fn push_sendv(&mut self, handle: Handle, count: u32) -> Result<(), Full> {
+        let first = self.array.payloads.len() as u32 - count;
+        self.array.open = Some((handle, self.array.records.len()));
+        self.array.push(CallRecord::Sendv { handle, staged: Staged { first, count } })
+    }
+
+    #[inline(never)]
+    fn sendv_any(&mut self, handle: Handle, slices: &[&[u8]]) -> Result<(), Full> {
         if let Some((open, index)) = self.array.open
             && open == handle
         {
@@ -248,14 +272,8 @@ impl<'a> Calls<'a> {
             let staged = Staged { first, count: 0 };
             return self.array.push(CallRecord::Sendv { handle, staged });
         }
-        let count = match *slices {
-            [slice] if !slice.is_empty() && slice.len() <= limit => {
-                self.array.stage_one(self.pool, slice)?
-            }
-            _ => self.array.stage(self.pool, slices, false, limit)?,
-        };
-        self.array.open = Some((handle, self.array.records.len()));
-        self.array.push(CallRecord::Sendv { handle, staged: Staged { first, count } })
+        let count = self.array.stage(self.pool, slices, false, limit)?;
+        self.push_sendv(handle, count)
     }
 
     /// Gives back the oldest `bytes` received bytes: frees their buffers and opens the window

@@ -85,7 +85,8 @@ pub enum Event<'a> {
         /// Bytes that the same segment newly acknowledged: where a request comes with the
         /// acknowledgment of the last reply, one event tells of both.
         acked: u32,
-        /// Bytes that may be sent now.
+        /// Bytes that may be sent now, as of the event: what is sent in answer to earlier events of
+        /// the same batch is to be taken off.
         window: u32,
     },
     /// The peer acknowledged bytes, and the window may have changed, without bytes for us.
@@ -96,7 +97,7 @@ pub enum Event<'a> {
         cookie: Cookie,
         /// Bytes newly acknowledged.
         bytes: u32,
-        /// Bytes that may be sent now.
+        /// Bytes that may be sent now, as of the event: see [`Recv`](Self::Recv).
         window: u32,
     },
     /// The peer will send no more (its FIN came, behind all `Recv` events). We still may.

@@ -103,13 +103,22 @@ impl Pool {
     /// Whether a chunk may be taken, or kept, for this purpose.
     #[inline(always)]
     pub fn allows(&self, want: Want) -> bool {
+        self.allows_all(want, 1)
+    }
+
+    /// Whether so many chunks may be taken, or kept, for this purpose.
+    #[inline(always)]
+    pub fn allows_all(&self, want: Want, chunks: usize) -> bool {
         let eighth = self.eighth;
-        let stays_free = match want {
+        let more = chunks.saturating_sub(1);
+        let kept = self.kept + more;
+        let spare = match want {
             Want::Send => eighth + (3 * eighth).saturating_sub(self.kept),
-            Want::OutOfOrder if self.kept >= 2 * eighth => return false,
-            Want::Receive if self.kept >= 3 * eighth => return false,
+            Want::OutOfOrder if kept >= 2 * eighth => return false,
+            Want::Receive if kept >= 3 * eighth => return false,
             Want::OutOfOrder | Want::Receive => eighth,
         };
+        let stays_free = spare + more;
         self.free.len() > stays_free || self.has_more_than(stays_free)
     }
 
@@ -144,7 +153,7 @@ impl Pool {
         self.put(mbuf.into_chunk());
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, chunk: NonNull<u8>) {
         if self.region.offset_of(chunk).is_none() {
             self.stats.foreign += 1;

@@ -232,9 +232,11 @@ impl Mbuf {
         if count > self.tailroom() {
             return Err(NoRoom);
         }
-        let old = self.len as usize;
+        let end = self.head as usize + self.len as usize;
         self.len += count as u16;
-        Ok(&mut self.bytes_mut()[old..])
+        // SAFETY: `count` bytes from the frame's end are its tailroom, inside the chunk; `&mut self` is
+        // the only way to them.
+        Ok(unsafe { slice::from_raw_parts_mut(self.chunk.as_ptr().add(end), count) })
     }
 
     /// Appends a copy of `bytes`.
@@ -254,24 +256,28 @@ impl Mbuf {
         TxFrame { chunk: self.chunk, head: self.head, len: self.len, _local: PhantomData }
     }
 
-    /// As [`retain`](Self::retain) and [`Retained::transmit`] in one, for headers of a length that is
-    /// known when this is compiled: the NIC's claim and the stack's.
+    /// The `N` bytes before the frame, to be filled with headers; `None` where there are fewer.
+    #[inline(always)]
+    pub fn front_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
+        if self.headroom() < N {
+            return None;
+        }
+        // SAFETY: the headroom lies in the chunk behind its header, and `self` is the only holder.
+        Some(unsafe { &mut *self.chunk.as_ptr().add(self.head as usize - N).cast::<[u8; N]>() })
+    }
+
+    /// As [`retain`](Self::retain) and [`Retained::transmit`] in one, for headers that stand before the
+    /// frame already: the stack's claim and the NIC's.
     ///
     /// # Errors
-    /// The mbuf comes back where the headers do not fit before it.
+    /// The mbuf comes back where there is no room for `headers` bytes before it.
     #[inline(always)]
-    pub fn transmit<const HEADERS: usize>(
-        self,
-        meta: TxMeta,
-        write: impl FnOnce(&mut [u8; HEADERS]),
-    ) -> Result<(Retained, TxFrame), Self> {
-        if self.headroom() < HEADERS {
+    pub fn transmit(self, meta: TxMeta, headers: usize) -> Result<(Retained, TxFrame), Self> {
+        if self.headroom() < headers {
             return Err(self);
         }
-        let (head, len) = (self.head - HEADERS as u16, self.len + HEADERS as u16);
+        let (head, len) = (self.head - headers as u16, self.len + headers as u16);
         let chunk = self.chunk;
-        // SAFETY: the headroom lies in the chunk behind the header, and `self` is the only holder.
-        write(unsafe { &mut *chunk.as_ptr().add(head as usize).cast::<[u8; HEADERS]>() });
         let retained = self.retain(meta);
         ChunkState::set(chunk, ChunkState::TX_RETAINED);
         Ok((retained, TxFrame { chunk, head, len, _local: PhantomData }))

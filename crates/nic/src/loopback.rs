@@ -189,29 +189,36 @@ impl Nic for LoopbackNic {
         pool: &mut Pool,
         frames: &mut VecDeque<TxFrame>,
     ) -> usize {
-        let mut lane = self.outgoing.borrow_mut();
+        let lane = &mut *self.outgoing.borrow_mut();
         let (ring, max) = (self.config.ring_frames, self.config.max_frame_bytes);
-        let mut taken = 0;
-        // The second bound makes a sender that never reclaims run out of transmit ring.
-        while lane.frames.len() + lane.dropped.len() < 2 * ring
-            && (lane.travelling() < ring || self.config.when_full == WhenFull::Drop)
-            && let Some(frame) = frames.pop_front()
-        {
-            taken += 1;
+        // The first bound makes a sender that never reclaims run out of transmit ring.
+        let room = (2 * ring).saturating_sub(lane.frames.len() + lane.dropped.len());
+        let count = frames.len().min(room);
+        let fitting = count.min(ring.saturating_sub(lane.travelling()));
+        let (mut sent, mut bytes) = (0, 0);
+        let mut send = |frame: TxFrame, pool: &mut Pool, queue: &mut VecDeque<TxFrame>| {
             if frame.len() > max {
-                self.stats.tx_dropped += 1;
                 pool.complete(frame);
-                continue;
+                return false;
             }
-            self.stats.tx_frames += 1;
-            self.stats.tx_bytes += frame.len() as u64;
-            if lane.travelling() < ring {
-                lane.frames.push_back(frame);
-            } else {
-                lane.overflowed += 1;
-                lane.dropped.push_back(frame);
-            }
+            sent += 1;
+            bytes += frame.len() as u64;
+            queue.push_back(frame);
+            true
+        };
+        for frame in frames.drain(..fitting) {
+            send(frame, pool, &mut lane.frames);
         }
+        let mut taken = fitting;
+        if self.config.when_full == WhenFull::Drop && fitting < count {
+            for frame in frames.drain(..count - fitting) {
+                lane.overflowed += send(frame, pool, &mut lane.dropped) as u64;
+            }
+            taken = count;
+        }
+        self.stats.tx_frames += sent;
+        self.stats.tx_bytes += bytes;
+        self.stats.tx_dropped += taken as u64 - sent;
         taken
     }
 

@@ -109,6 +109,8 @@ pub(crate) struct Context<'a> {
     pub stats: &'a mut StackStats,
     /// Connections of this core, and those of them in TIME-WAIT.
     pub census: &'a mut Census,
+    /// There is room for all that the packets of this batch can bring: see `tcp::predicted`.
+    pub plenty: bool,
 }
 
 /// How many connections this core has, for its limits.

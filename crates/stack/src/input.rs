@@ -5,8 +5,9 @@
 
 use mem::Mbuf;
 use wire::{
-    ESTABLISHED_HEADERS_LEN, Endpoint, EstablishedView, EtherType, EthernetRepr, EthernetView,
-    FlowKey, Ipv4Addr, Ipv4View, Protocol, TcpFlags, TcpView, WireError,
+    ESTABLISHED_HEADERS_LEN, Endpoint, EstablishedHeaders, EstablishedView, EtherType,
+    EthernetRepr, EthernetView, FlowKey, Ipv4Addr, Ipv4View, Protocol, TcpFlags, TcpView,
+    WireError,
 };
 
 use crate::context::{Context, LINK_AND_IP};
@@ -17,8 +18,11 @@ use crate::tcp::segment::{Segment, SynOptions};
 /// What the first pass found in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parsed {
-    /// A TCP segment for us; the mbuf is cut to its payload.
-    Tcp { segment: Segment, group: u16, slot: Option<u32> },
+    /// A frame of the form that established connections send, whole, with its hash and the slot of its
+    /// connection, where there is one.
+    Established { hash: u32, slot: Option<u32> },
+    /// Any other TCP segment for us; the mbuf is cut to its payload.
+    Tcp { segment: Segment },
     /// An ARP packet.
     Arp,
     /// An ICMP message or a datagram for us: transport bytes begin at this offset.
@@ -33,69 +37,54 @@ pub(crate) enum Parsed {
     Drop,
 }
 
-/// Parses one frame into `out`: a segment of an established connection in one piece, anything else
-/// header by header. Into its place, as it is larger than what goes in registers.
+/// The usual frame, checked: its connection and its hash. Whatever is wrong with another one is for
+/// [`parse_any`] to find out and count.
 #[inline(always)]
-pub(crate) fn parse(
-    mbuf: &mut Mbuf,
-    core: u8,
+pub(crate) fn parse_established(
+    frame: &[u8],
     verified: bool,
     shared: &Shared,
-    stats: &mut StackStats,
-    out: &mut Parsed,
-) {
-    if parse_established(mbuf, core, verified, shared, out).is_none() {
-        *out = parse_any(mbuf, core, verified, shared, stats);
-    }
-}
-
-/// The usual frame. Whatever is wrong with another one is for [`parse_any`] to find out and count.
-#[inline(always)]
-fn parse_established(
-    mbuf: &mut Mbuf,
-    core: u8,
-    verified: bool,
-    shared: &Shared,
-    out: &mut Parsed,
-) -> Option<()> {
-    let view = EstablishedView::parse(mbuf.bytes())?;
-    let flags = view.flags();
+) -> Option<(FlowKey, u32)> {
+    let view = EstablishedView::parse(frame)?;
+    let headers = view.headers();
     if view.link_dst() != shared.config.mac
         || view.dst() != shared.config.address
-        || flags.contains(TcpFlags::SYN)
+        || headers.flags().contains(TcpFlags::SYN)
         || !(verified || view.verify_checksums())
     {
         return None;
     }
-    let flow = view.flow();
-    let hash = shared.hash_of(flow);
-    let group = Shared::group_of(hash);
-    let home = shared.home_of(group);
-    if home != core {
-        *out = Parsed::Elsewhere(home);
-        return Some(());
-    }
-    let payload_len = view.payload().len();
-    let segment = Segment {
+    let flow = headers.flow();
+    Some((flow, shared.hash_of(flow)))
+}
+
+/// The segment in a frame that [`parse_established`] took.
+#[inline(always)]
+pub(crate) fn established_segment(frame: &[u8], hash: u32) -> Option<Segment> {
+    let headers = EstablishedHeaders::of(frame)?;
+    Some(Segment {
         hash,
-        flow,
-        seq: view.seq(),
-        ack: view.ack(),
-        flags,
-        window: view.window(),
-        payload_len: payload_len as u32,
-        timestamp: Some(view.timestamp()),
+        flow: headers.flow(),
+        seq: headers.seq(),
+        ack: headers.ack(),
+        flags: headers.flags(),
+        window: headers.window(),
+        payload_len: headers.payload_len() as u32,
+        timestamp: Some(headers.timestamp()),
         syn: SynOptions::default(),
-    };
+    })
+}
+
+/// Leaves the payload of the frame whose segment [`established_segment`] read.
+#[inline(always)]
+pub(crate) fn cut_to_payload(mbuf: &mut Mbuf, segment: &Segment) {
     mbuf.advance(ESTABLISHED_HEADERS_LEN);
-    mbuf.truncate(payload_len);
-    *out = Parsed::Tcp { segment, group, slot: None };
-    Some(())
+    mbuf.truncate(segment.payload_len as usize);
 }
 
 /// Any frame. A function of its own with all of its parts, off the usual way.
 #[inline(never)]
-fn parse_any(
+pub(crate) fn parse_any(
     mbuf: &mut Mbuf,
     core: u8,
     verified: bool,
@@ -213,7 +202,7 @@ fn parse_tcp(
     let payload_len = if flags.contains(TcpFlags::SYN) { 0 } else { len - header_len };
     mbuf.advance(at + header_len);
     mbuf.truncate(payload_len);
-    Ok(Parsed::Tcp { segment, group, slot: None })
+    Ok(Parsed::Tcp { segment })
 }
 
 /// Cuts a frame to its IP packet's first bytes, as an ICMP error quotes them: the header and eight

@@ -19,6 +19,7 @@ extern crate alloc;
 mod arp;
 pub mod config;
 mod context;
+mod execute;
 mod icmp;
 mod input;
 pub mod neighbors;

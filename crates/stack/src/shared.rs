@@ -2,7 +2,6 @@
 //! thread is home to which flow group. Read on every packet, written hardly ever.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use wire::{FlowKey, Ipv4Addr, Toeplitz};
@@ -10,6 +9,7 @@ use wire::{FlowKey, Ipv4Addr, Toeplitz};
 use crate::config::StackConfig;
 use crate::neighbors::NeighborTable;
 use crate::tcp::isn::IsnSecret;
+use crate::tcp::rtt::UNIT_SHIFT;
 use crate::wheel::ticks;
 
 /// Flow groups: entries of the RSS indirection table (IX §4.4).
@@ -35,8 +35,8 @@ pub(crate) struct Ticks {
     pub delayed_ack: u16,
     pub time_wait: u32,
     pub fin_wait: u32,
-    /// In microseconds, as it is compared before it is doubled.
-    pub rto_min_us: u64,
+    /// In the units of round-trip times, as it is compared before it is doubled.
+    pub rto_min: u32,
     pub rto_max: u32,
 }
 
@@ -48,7 +48,7 @@ impl Ticks {
             delayed_ack: ticks(config.delayed_ack).min(half_second) as u16,
             time_wait: span(config.time_wait),
             fin_wait: span(config.fin_wait),
-            rto_min_us: config.rto_min.as_micros().min(1 << 28) as u64,
+            rto_min: (config.rto_min.as_nanos() >> UNIT_SHIFT).min(1 << 28) as u32,
             rto_max: span(config.rto_max),
         }
     }
@@ -70,15 +70,16 @@ pub struct Shared {
     pub(crate) window_scale: u8,
     /// The elastic thread that is home to each flow group. Relaxed loads are enough: who receives a
     /// packet of a group that it does not own forwards it, and ownership itself moves by value.
-    home: Box<[AtomicU8]>,
+    home: Box<[AtomicU8; FLOW_GROUPS]>,
 }
 
 impl Shared {
     /// Shares `config` between `cores` elastic threads, flow groups dealt out in turn.
-    pub fn new(config: StackConfig, secrets: &Secrets, cores: u8) -> Self {
+    pub fn new(mut config: StackConfig, secrets: &Secrets, cores: u8) -> Self {
+        // What the largest scale can name (RFC 7323 §2.3), and what fits a signed difference.
+        config.receive_window_bytes = config.receive_window_bytes.min(1 << 30);
         let cores = cores.max(1) as usize;
-        let home: Vec<AtomicU8> =
-            (0..FLOW_GROUPS).map(|group| AtomicU8::new((group % cores) as u8)).collect();
+        let home = core::array::from_fn(|group| AtomicU8::new((group % cores) as u8));
         let toeplitz = Box::new(Toeplitz::new(&secrets.rss_key));
         Self {
             neighbors: NeighborTable::new(secrets.offset.rotate_left(16)),
@@ -89,7 +90,7 @@ impl Shared {
             timestamp_offset: secrets.offset,
             ticks: Ticks::new(&config),
             window_scale: config.window_scale(),
-            home: home.into_boxed_slice(),
+            home: Box::new(home),
             config,
         }
     }

@@ -7,20 +7,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use clock::Instant;
-use domain::{
-    CallArray, CallError, CallKind, CallRecord, ConnectError, EventArray, EventRecord, Handle,
-    Held, Staged,
-};
+use domain::{CallArray, EventArray, Handle, Held};
 use mem::{Mbuf, Pool, TxFrame};
-use wire::{FlowKey, UnreachableCode};
+use wire::UnreachableCode;
 
 use crate::context::{Census, Context, Outbox};
-use crate::input::{Parsed, discard, is_martian, parse};
+use crate::execute::{self, Batch, Groups, group_mut};
+use crate::input::{Parsed, discard, parse_any, parse_established};
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
-use crate::tcp::conn::{Cold, Conn, Place};
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{calls, connect, output, receive, segment, timers};
+use crate::tcp::{output, predicted, receive, segment, timers};
 use crate::unsafe_prefetch::prefetch;
 use crate::wheel::{TICK_SHIFT, tick_of};
 use crate::{arp, icmp, udp};
@@ -33,7 +30,7 @@ pub struct Stack {
     core: u8,
     shared: Arc<Shared>,
     /// By flow group; `None`: at home elsewhere.
-    groups: Vec<Option<Box<FlowGroup>>>,
+    groups: Box<Groups>,
     out: Outbox,
     census: Census,
     stats: StackStats,
@@ -48,7 +45,8 @@ pub struct Stack {
 /// Makes the context and calls `$body` with it and the groups: they are borrowed apart.
 macro_rules! with_context {
     ($self:ident, $now:expr, $pool:expr, $events:expr, |$ctx:ident, $groups:ident| $body:expr) => {{
-        let Stack { shared, groups: $groups, out, census, stats, .. } = $self;
+        let Stack { shared, groups, out, census, stats, .. } = $self;
+        let $groups = &mut **groups;
         let mut context = Context {
             now: $now,
             tick: tick_of($now),
@@ -58,36 +56,22 @@ macro_rules! with_context {
             out,
             stats,
             census,
+            plenty: false,
         };
         let $ctx = &mut context;
         $body
     }};
 }
 
-#[inline]
-fn group_mut(groups: &mut [Option<Box<FlowGroup>>], index: u16) -> Option<&mut FlowGroup> {
-    groups.get_mut(index as usize)?.as_deref_mut()
-}
-
-/// A living connection.
-#[inline]
-fn resolve(
-    groups: &mut [Option<Box<FlowGroup>>],
-    handle: Handle,
-) -> Option<(Place, &mut Conn, &mut Cold)> {
-    group_mut(groups, handle.group())?.resolve(handle)
-}
-
 impl Stack {
     /// The stack of elastic thread `core`, with all flow groups that are at home there. At most
     /// `max_frames` frames wait for the NIC.
     pub fn new(shared: Arc<Shared>, core: u8, now: Instant, max_frames: usize) -> Self {
-        let groups = (0..FLOW_GROUPS as u16)
-            .map(|index| {
-                (shared.home_of(index) == core)
-                    .then(|| Box::new(FlowGroup::new(index, tick_of(now))))
-            })
-            .collect();
+        let group = |index| {
+            let here = shared.home_of(index as u16) == core;
+            here.then(|| Box::new(FlowGroup::new(index as u16, tick_of(now))))
+        };
+        let groups = Box::new(core::array::from_fn(group));
         let verified = shared.config.rx_checksums_verified;
         Self {
             core,
@@ -170,6 +154,8 @@ impl Stack {
     /// Step 2: carries frames through the stack, oldest first, as long as their events fit. Frames
     /// of flow groups with another home are handed out with that core's number; what is not
     /// processed for want of room stays in `frames`.
+    // Not inlined: its loops need the registers.
+    #[inline(never)]
     pub fn input(
         &mut self,
         now: Instant,
@@ -185,169 +171,64 @@ impl Stack {
             // Once: batches are bounded.
             parsed.resize(fitting, Parsed::Drop);
         }
+        let (shared, stats) = (&*self.shared, &mut self.stats);
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
-            parse(mbuf, core, verified, &self.shared, &mut self.stats, found);
-            if let Parsed::Tcp { segment, group, slot } = found
-                && let Some(group) = group_mut(&mut self.groups, *group)
-            {
-                *slot = group.lookup(segment.hash, segment.flow);
-                if let Some(slot) = *slot {
-                    prefetch(&group.slots.hot(slot).snd_una);
-                } else if is_martian(segment.flow.remote_addr(), &self.shared) {
-                    // No connection has such an end, so only here it has to be asked.
-                    self.stats.not_for_us += 1;
-                    *found = Parsed::Drop;
-                }
+            let Some((flow, hash)) = parse_established(mbuf.bytes(), verified, shared) else {
+                *found = parse_any(mbuf, core, verified, shared, stats);
+                continue;
+            };
+            let index = Shared::group_of(hash);
+            let home = shared.home_of(index);
+            if home != core {
+                *found = Parsed::Elsewhere(home);
+                continue;
             }
+            let group = group_mut(&mut self.groups, index);
+            let slot = group.and_then(|group| {
+                let slot = group.lookup(hash, flow)?;
+                prefetch(&group.slots.hot(slot).snd_una);
+                Some(slot)
+            });
+            *found = Parsed::Established { hash, slot };
         }
         with_context!(self, now, pool, events, |ctx, groups| {
+            ctx.plenty = predicted::is_plenty(fitting, ctx);
             for (mbuf, found) in frames.drain(..fitting).zip(&parsed) {
                 // Asked first, and not among the others: nearly every frame is one.
-                if let Parsed::Tcp { segment, group, slot } = found {
-                    match group_mut(groups, *group) {
-                        Some(group) => segment::arrive(group, *slot, segment, mbuf, ctx),
-                        None => discard(mbuf, ctx),
-                    }
-                    continue;
-                }
-                match *found {
-                    Parsed::Elsewhere(home) => {
-                        ctx.stats.forwarded += 1;
-                        forward(home, mbuf, ctx.pool);
-                    }
-                    Parsed::Arp => arp::arrive(mbuf, ctx),
-                    Parsed::Icmp { at, len, src } => {
-                        icmp::arrive(mbuf, at as usize, len as usize, src, ctx);
-                    }
-                    Parsed::Udp { at, len, src } => {
-                        udp::arrive(mbuf, at as usize, len as usize, src, ctx);
-                    }
-                    Parsed::UnknownProtocol { src } => {
-                        icmp::unreachable(UnreachableCode::Protocol, &mbuf, src, ctx);
-                        discard(mbuf, ctx);
-                    }
-                    Parsed::Drop | Parsed::Tcp { .. } => discard(mbuf, ctx),
+                if let Parsed::Established { hash, slot } = *found
+                    && let Some(group) = group_mut(groups, Shared::group_of(hash))
+                {
+                    segment::arrive_established(group, slot, hash, mbuf, ctx);
+                } else if let Parsed::Elsewhere(home) = *found {
+                    ctx.stats.forwarded += 1;
+                    forward(home, mbuf, ctx.pool);
+                } else {
+                    other(groups, found, mbuf, ctx);
                 }
             }
         });
         self.parsed = parsed;
     }
 
-    /// Step 4: executes the application's batched system calls, in order. Failures come as events
-    /// of the next batch, so `events` must have been consumed.
+    /// Step 4: executes the application's batched system calls, in order. Failures come as events of
+    /// the next batch, so `events` must have been consumed. `buffers` are those of the batch that the
+    /// application has seen, each with the connection that it belongs to (`None`: a datagram's): they
+    /// are freed where their bytes were given back, and else kept until they are.
     pub fn execute(
         &mut self,
         now: Instant,
         array: &mut CallArray,
-        pool: &mut Pool,
-        events: &mut EventArray,
-    ) {
-        if array.is_empty() {
-            return;
-        }
-        let (records, mut payloads) = array.take();
-        let (core, mut counter) = (self.core, self.port_counter);
-        with_context!(self, now, pool, events, |ctx, groups| {
-            let mut staged = payloads.drain(..);
-            let mut rest = &records[..];
-            while let [record, after @ ..] = rest {
-                rest = after;
-                match *record {
-                    CallRecord::Sendv { handle, staged: Staged { count, .. } } => {
-                        let Some((place, conn, cold)) = resolve(groups, handle) else {
-                            let payloads = staged.by_ref().take(count as usize);
-                            payloads.for_each(|(mbuf, _)| ctx.pool.free(mbuf));
-                            stale(CallKind::Sendv, handle, ctx);
-                            continue;
-                        };
-                        if count == 1
-                            && let Some((mbuf, sum)) = staged.next()
-                        {
-                            calls::send_one(place, conn, cold, mbuf, sum, ctx);
-                        } else {
-                            let payloads = staged.by_ref().take(count as usize);
-                            calls::sendv(place, conn, cold, payloads, ctx);
-                        }
-                        // What is given back beside a reply finds its connection looked up.
-                        if let [CallRecord::RecvDone { handle: same, bytes }, after @ ..] = rest
-                            && *same == handle
-                        {
-                            rest = after;
-                            calls::recv_done(place, conn, cold, *bytes, ctx);
-                        }
-                    }
-                    CallRecord::RecvDone { handle, bytes } => {
-                        // Of a connection that is gone it is the usual race with the peer.
-                        if let Some((place, conn, cold)) = resolve(groups, handle) {
-                            calls::recv_done(place, conn, cold, bytes, ctx);
-                        }
-                    }
-                    CallRecord::UdpSendv { local_port, peer, staged: Staged { count, .. } } => {
-                        udp::send(local_port, peer, staged.by_ref().take(count as usize), ctx);
-                    }
-                    CallRecord::Connect { cookie, peer } => {
-                        let in_use = |group, hash, port| {
-                            group_mut(groups, group).is_none_or(|group| {
-                                group.lookup(hash, FlowKey::new(peer, port)).is_some()
-                            })
-                        };
-                        let chosen =
-                            connect::choose_port(ctx.shared, core, peer, &mut counter, in_use);
-                        match chosen {
-                            Some((port, hash)) => {
-                                if let Some(group) = group_mut(groups, Shared::group_of(hash)) {
-                                    connect::open(group, hash, port, peer, cookie, ctx);
-                                }
-                            }
-                            None => ctx.event(EventRecord::ConnectFailed {
-                                cookie,
-                                error: ConnectError::NoPort,
-                            }),
-                        }
-                    }
-                    ref other => control(groups, other, ctx),
-                }
-            }
-        });
-        self.port_counter = counter;
-        array.restore(records, payloads);
-    }
-
-    /// End of step 4: the buffers of the batch that the application has seen, each with the connection
-    /// that it belongs to (`None`: a datagram's). They are freed where their bytes were given back.
-    pub fn settle_all(
-        &mut self,
-        now: Instant,
         buffers: &mut Vec<(Option<Handle>, Mbuf)>,
         pool: &mut Pool,
         events: &mut EventArray,
     ) {
+        let (records, mut payloads) = array.take();
+        let (core, ports) = (self.core, &mut self.port_counter);
         with_context!(self, now, pool, events, |ctx, groups| {
-            for (handle, mbuf) in buffers.drain(..) {
-                match handle.and_then(|handle| resolve(groups, handle)) {
-                    Some((place, conn, cold)) => receive::settle(place, conn, cold, mbuf, ctx),
-                    None => ctx.pool.free(mbuf),
-                }
-            }
+            let mut batch = Batch { payloads: payloads.drain(..), buffers: buffers.drain(..) };
+            execute::run(groups, core, ports, &records, &mut batch, ctx);
         });
-    }
-
-    /// As [`settle_all`](Self::settle_all), for one buffer.
-    pub fn settle(
-        &mut self,
-        now: Instant,
-        handle: Option<Handle>,
-        mbuf: Mbuf,
-        pool: &mut Pool,
-        events: &mut EventArray,
-    ) {
-        let Some(handle) = handle else { return pool.free(mbuf) };
-        with_context!(self, now, pool, events, |ctx, groups| {
-            match resolve(groups, handle) {
-                Some((place, conn, cold)) => receive::settle(place, conn, cold, mbuf, ctx),
-                None => ctx.pool.free(mbuf),
-            }
-        });
+        array.restore(records, payloads);
     }
 
     /// Step 5: runs the timers that are due.
@@ -392,35 +273,26 @@ impl Stack {
     }
 }
 
-fn control(groups: &mut [Option<Box<FlowGroup>>], record: &CallRecord, ctx: &mut Context<'_>) {
-    let (kind, handle) = match *record {
-        CallRecord::Accept { handle, .. } => (CallKind::Accept, handle),
-        CallRecord::Close { handle } => (CallKind::Close, handle),
-        CallRecord::Abort { handle } => (CallKind::Abort, handle),
-        // Executed by the caller.
-        CallRecord::Connect { .. }
-        | CallRecord::Sendv { .. }
-        | CallRecord::RecvDone { .. }
-        | CallRecord::UdpSendv { .. } => {
-            return;
+/// What is neither of an established connection's form nor another core's.
+#[inline(never)]
+fn other(groups: &mut Groups, found: &Parsed, mbuf: Mbuf, ctx: &mut Context<'_>) {
+    match *found {
+        Parsed::Tcp { ref segment } => match group_mut(groups, Shared::group_of(segment.hash)) {
+            Some(group) => segment::arrive(group, segment, mbuf, ctx),
+            None => discard(mbuf, ctx),
+        },
+        Parsed::Arp => arp::arrive(mbuf, ctx),
+        Parsed::Icmp { at, len, src } => {
+            icmp::arrive(mbuf, at as usize, len as usize, src, ctx);
         }
-    };
-    let Some(group) = group_mut(groups, handle.group()) else { return stale(kind, handle, ctx) };
-    let Some((Place { slot, .. }, ..)) = group.resolve(handle) else {
-        return stale(kind, handle, ctx);
-    };
-    match *record {
-        CallRecord::Accept { cookie, .. } => calls::accept(group, slot, cookie, ctx),
-        CallRecord::Close { .. } => calls::close(group, slot, ctx),
-        _ => calls::abort(group, slot, ctx),
-    }
-}
-
-/// A handle of a connection that is gone. For `close` that is the usual race with the peer and needs no event: `Dead` was told, or is in the same batch.
-#[cold]
-fn stale(call: CallKind, handle: Handle, ctx: &mut Context<'_>) {
-    if matches!(call, CallKind::Accept | CallKind::Sendv) {
-        calls::fail(call, handle, domain::Cookie(0), CallError::BadHandle, ctx);
+        Parsed::Udp { at, len, src } => {
+            udp::arrive(mbuf, at as usize, len as usize, src, ctx);
+        }
+        Parsed::UnknownProtocol { src } => {
+            icmp::unreachable(UnreachableCode::Protocol, &mbuf, src, ctx);
+            discard(mbuf, ctx);
+        }
+        Parsed::Drop | Parsed::Established { .. } | Parsed::Elsewhere(_) => discard(mbuf, ctx),
     }
 }
 

@@ -405,6 +405,8 @@ impl<P: Protocol> Server<P> {
 }
 
 impl<P: Protocol> Service for Server<P> {
+    // Not inlined: within the dataplane's cycle its loop would have no registers.
+    #[inline(never)]
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         self.batch += 1;
         if !self.again.is_empty() {

@@ -107,15 +107,6 @@ impl<'a> EstablishedView<'a> {
         self.raw.dst_ip.into()
     }
 
-    /// The connection, as its receiver names it.
-    #[inline]
-    pub fn flow(&self) -> FlowKey {
-        FlowKey {
-            address: u32::from_ne_bytes(self.raw.src_ip),
-            ports: u32::from_ne_bytes(self.raw.ports),
-        }
-    }
-
     /// Whether both checksums are right (RFC 1071 §1).
     #[inline(always)]
     pub fn verify_checksums(&self) -> bool {
@@ -126,6 +117,43 @@ impl<'a> EstablishedView<'a> {
             + u64::from((len + u32::from(TCP)).to_be());
         let segment = Sum::of(self.payload).add(Sum::of(self.tcp)).add(Sum::from_words(pseudo));
         Sum::of(self.ip).is_valid() && segment.is_valid()
+    }
+
+    /// The TCP header's fields.
+    #[inline(always)]
+    pub fn headers(&self) -> EstablishedHeaders<'a> {
+        EstablishedHeaders { raw: self.raw }
+    }
+
+    /// The bytes after the headers, without link padding.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+}
+
+/// What the headers of such a frame say.
+#[derive(Copy, Clone)]
+pub struct EstablishedHeaders<'a> {
+    raw: &'a Raw,
+}
+
+impl<'a> EstablishedHeaders<'a> {
+    /// The headers of a frame that [`EstablishedView::parse`] took before; of any other frame, bytes
+    /// without meaning. `None` where it is too short for them.
+    #[inline(always)]
+    pub fn of(frame: &'a [u8]) -> Option<Self> {
+        let headers = frame.first_chunk::<ESTABLISHED_HEADERS_LEN>()?;
+        Some(EstablishedHeaders { raw: Raw::ref_from_bytes(headers).ok()? })
+    }
+
+    /// The connection, as its receiver names it.
+    #[inline]
+    pub fn flow(&self) -> FlowKey {
+        FlowKey {
+            address: u32::from_ne_bytes(self.raw.src_ip),
+            ports: u32::from_ne_bytes(self.raw.ports),
+        }
     }
 
     /// Sequence number of the first payload byte (SEG.SEQ).
@@ -161,10 +189,10 @@ impl<'a> EstablishedView<'a> {
         }
     }
 
-    /// The bytes after the headers, without link padding.
+    /// Bytes after the headers, by the length field.
     #[inline]
-    pub fn payload(&self) -> &'a [u8] {
-        self.payload
+    pub fn payload_len(&self) -> usize {
+        usize::from(self.raw.total_len.get()).saturating_sub(IP_LEN + TCP_LEN)
     }
 }
 

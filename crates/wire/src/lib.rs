@@ -51,7 +51,8 @@ pub use addr::{Endpoint, Ipv4Addr, MacAddr, ParseAddrError};
 pub use arp::{ArpOperation, ArpRepr};
 pub use checksum::{Sum, copy_and_sum};
 pub use established::{
-    ESTABLISHED_HEADERS_LEN, EstablishedFields, EstablishedTemplate, EstablishedView,
+    ESTABLISHED_HEADERS_LEN, EstablishedFields, EstablishedHeaders, EstablishedTemplate,
+    EstablishedView,
 };
 pub use ethernet::{EtherType, EthernetRepr, EthernetView};
 pub use flow::FlowKey;

@@ -1,6 +1,5 @@
 //! The acknowledgment field (RFC 9293 §3.10.7.4, fifth).
 
-use clock::Instant;
 use domain::EventRecord;
 use wire::{SeqNumber, Sum, TcpFlags};
 
@@ -109,13 +108,13 @@ fn advance(
 
 /// Moves SND.UNA to `ack`, with what follows from it for the send queue, the round-trip time and
 /// the retransmission timer. Answers the payload bytes that are newly acknowledged.
-#[inline]
+#[inline(always)]
 pub(crate) fn acknowledge(conn: &mut Conn, ack: SeqNumber, ctx: &mut Context<'_>) -> u32 {
     let acked = (ack - conn.snd_una) as u32;
     conn.snd_una = ack;
     let (controls, sample) = release_acked(conn, ctx);
     if let Some(sent_at) = sample {
-        rtt::sample(conn, ctx.now.as_nanos().saturating_sub(sent_at.as_nanos()) / 1000);
+        rtt::sample(conn, ctx.now.as_nanos().saturating_sub(sent_at));
     } else if !conn.flags.has(Flags::RECOVERY) {
         // Karn: no sample, but the peer answers, so the next time-out counts from the start.
         conn.backoff = 0;
@@ -130,9 +129,24 @@ pub(crate) fn acknowledge(conn: &mut Conn, ack: SeqNumber, ctx: &mut Context<'_>
 }
 
 /// Frees the segments that are acknowledged. Answers how many SYN and FIN were among them, and when
-/// the last one was sent if that can be a sample of the round-trip time (Karn's algorithm).
-#[inline]
-fn release_acked(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<Instant>) {
+/// (in nanoseconds) the last one was sent if that can be a sample of the round-trip time (Karn's algorithm).
+#[inline(always)]
+fn release_acked(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<u64>) {
+    // Nearly always one segment of data, and all of it.
+    if let Some(meta) = conn.sent.front()
+        && SeqNumber(meta.seq) + meta.len as u32 == conn.snd_una
+        && !TcpFlags(meta.flags).intersects(TcpFlags::SYN.union(TcpFlags::FIN))
+        && let Some(retained) = conn.sent.pop()
+    {
+        ctx.pool.release(retained);
+        return (0, (meta.transmissions == 1).then_some(meta.sent_at_ns));
+    }
+    release_any(conn, ctx)
+}
+
+/// As [`release_acked`], for any number of any kind.
+#[inline(never)]
+fn release_any(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<u64>) {
     let una = conn.snd_una;
     let (mut controls, mut sample, mut ambiguous) = (0, None, false);
     while let Some(meta) = conn.sent.front() {
@@ -146,7 +160,7 @@ fn release_acked(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<Instant
         }
         controls += len - meta.len as u32;
         ambiguous |= meta.transmissions > 1;
-        sample = Some(Instant::from_nanos(meta.sent_at_ns));
+        sample = Some(meta.sent_at_ns);
         if let Some(retained) = conn.sent.pop() {
             ctx.pool.release(retained);
         }

@@ -53,7 +53,7 @@ pub(crate) fn send_one(
     sum: Sum,
     ctx: &mut Context<'_>,
 ) {
-    if let Err(mbuf) = output::send_at_once(conn, cold, mbuf, sum, ctx) {
+    if let Err(mbuf) = output::send_at_once(place, conn, cold, mbuf, sum, ctx) {
         sendv(place, conn, cold, core::iter::once((mbuf, sum)), ctx);
     }
 }

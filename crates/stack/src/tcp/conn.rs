@@ -186,10 +186,10 @@ pub struct Conn {
     pub cwnd: u32,
     /// Slow start threshold in bytes.
     pub ssthresh: u32,
-    /// Smoothed round-trip time in us, times 8; zero: none yet (RFC 6298).
-    pub srtt_8us: u32,
-    /// Its variation in us, times 4.
-    pub rttvar_4us: u32,
+    /// Smoothed round-trip time in units of 1,024 ns, times 8; zero: none yet (RFC 6298).
+    pub srtt_8: u32,
+    /// Its variation in the same units, times 4.
+    pub rttvar_4: u32,
     /// Low bits of the tick at which the retransmission timer fires.
     pub rtx_at: u32,
     /// Payload bytes of a full segment.
@@ -230,8 +230,8 @@ impl Default for Conn {
             snd_edge: SeqNumber(0),
             cwnd: 0,
             ssthresh: u32::MAX,
-            srtt_8us: 0,
-            rttvar_4us: 0,
+            srtt_8: 0,
+            rttvar_4: 0,
             rtx_at: 0,
             mss: 536,
             ack_at: 0,

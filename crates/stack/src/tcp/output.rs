@@ -34,14 +34,23 @@ fn receive_room(conn: &Conn, cold: &Cold, shared: &Shared) -> u32 {
 /// (RFC 9293 §3.8.6.2.2), and answers the window field.
 #[inline(always)]
 pub(crate) fn announce_window(conn: &mut Conn, cold: &Cold, shared: &Shared) -> u16 {
-    let room = receive_room(conn, cold, shared);
-    let edge = conn.rcv_nxt + room;
+    let (left, mss) = (conn.rcv_adv - conn.rcv_nxt, conn.mss as i32);
+    // Where more is open than the largest window less a segment, no segment can have come free; and
+    // two segments open say that a segment is no more than half of this window.
+    let open = left >= 2 * mss && shared.config.receive_window_bytes as i32 - left < mss;
+    if !open {
+        move_edge(conn, cold, shared);
+    }
+    let window = (conn.rcv_adv - conn.rcv_nxt).max(0) as u32;
+    (window >> conn.rcv_wscale).min(u16::MAX as u32) as u16
+}
+
+fn move_edge(conn: &mut Conn, cold: &Cold, shared: &Shared) {
+    let edge = conn.rcv_nxt + receive_room(conn, cold, shared);
     let grown = edge - conn.rcv_adv;
     if grown > 0 && grown as u32 >= silly_window(conn, shared) {
         conn.rcv_adv = edge;
     }
-    let window = (conn.rcv_adv - conn.rcv_nxt).max(0) as u32;
-    (window >> conn.rcv_wscale).min(u16::MAX as u32) as u16
 }
 
 #[inline]
@@ -54,11 +63,11 @@ fn silly_window(conn: &Conn, shared: &Shared) -> u32 {
 #[inline]
 pub(crate) fn window_update_due(conn: &Conn, cold: &Cold, shared: &Shared) -> bool {
     let left = conn.rcv_adv - conn.rcv_nxt;
-    let half = receive_window(conn, shared) as i32 / 2;
-    if left > half && left >= 2 * conn.mss as i32 {
+    if left > shared.config.receive_window_bytes as i32 / 2 && left >= 2 * conn.mss as i32 {
         // Most of the window is open as it is, so less than half of it can have grown.
         return false;
     }
+    let half = receive_window(conn, shared) as i32 / 2;
     let grown = (conn.rcv_nxt + receive_room(conn, cold, shared)) - conn.rcv_adv;
     let worth_it = grown >= silly_window(conn, shared).max(1) as i32;
     grown >= half.max(1) || (worth_it && left < 2 * conn.mss as i32)
@@ -219,11 +228,13 @@ fn transmit(
 ///
 /// # Errors
 /// The buffer comes back, with nothing done, where anything is unusual; `calls::sendv` takes it.
-#[inline(always)]
+// Not inlined, with all that it calls inside: it needs the registers.
+#[inline(never)]
 pub(crate) fn send_at_once(
+    place: Place,
     conn: &mut Conn,
     cold: &Cold,
-    mbuf: Mbuf,
+    mut mbuf: Mbuf,
     sum: Sum,
     ctx: &mut Context<'_>,
 ) -> Result<(), Mbuf> {
@@ -236,7 +247,6 @@ pub(crate) fn send_at_once(
         || len > conn.mss as usize
         || len as u32 > conn.credit()
         || conn.flight() + len as u32 > conn.cwnd.min(conn.snd_wnd)
-        || mbuf.headroom() < ESTABLISHED_HEADERS_LEN
         || !ctx.can_send()
     {
         return Err(mbuf);
@@ -262,7 +272,11 @@ pub(crate) fn send_at_once(
         flags: TcpFlags::PSH.0,
         transmissions: 1,
     };
-    let (retained, frame) = mbuf.transmit(meta, |out| template.write(out, &fields))?;
+    match mbuf.front_mut() {
+        Some(front) => template.write(front, &fields),
+        None => return Err(mbuf),
+    }
+    let (retained, frame) = mbuf.transmit(meta, ESTABLISHED_HEADERS_LEN)?;
     ctx.out.frames.push_back(frame);
     conn.sent.push(retained);
     conn.snd_end += len as u32;
@@ -272,6 +286,9 @@ pub(crate) fn send_at_once(
     ctx.stats.tcp_bytes_out += len as u64;
     if !conn.flags.has(Flags::RTX_ARMED) {
         arm_retransmission(conn, ctx);
+        if !has_timer(conn) {
+            note_pending(conn, place, ctx);
+        }
     }
     Ok(())
 }
@@ -312,7 +329,6 @@ pub(crate) fn sequence_len(meta: &TxMeta) -> u32 {
 }
 
 /// Takes a new segment into the send queue, and sends it where the windows allow.
-#[inline(never)]
 pub(crate) fn enqueue(
     place: Place,
     conn: &mut Conn,
@@ -561,19 +577,23 @@ const UNSETTLED: Flags =
     Flags::ACK_NOW.and(Flags::ACK_DUE).and(Flags::ACK_ARMED).and(Flags::UNSENT);
 
 /// Whether step 6 has nothing to do, as nearly always: a reply took the acknowledgment along, and the
-/// timer is set.
+/// timer is set. `other`: flags for which the caller looks too.
 #[inline]
-pub(crate) fn is_settled(conn: &Conn) -> bool {
-    conn.flags.are(Flags::RTX_ARMED, Flags::RTX_ARMED.and(UNSETTLED))
-        && conn.timer.is_set()
-        && conn.timer.tick().wrapping_sub(conn.rtx_at) as i32 <= 0
+pub(crate) fn is_settled(conn: &Conn, other: Flags) -> bool {
+    conn.flags.are(Flags::RTX_ARMED, Flags::RTX_ARMED.and(UNSETTLED).and(other)) && has_timer(conn)
+}
+
+/// Whether the wheel will ask at the retransmission timer's deadline, or before.
+#[inline]
+fn has_timer(conn: &Conn) -> bool {
+    conn.timer.is_set() && conn.timer.tick().wrapping_sub(conn.rtx_at) as i32 <= 0
 }
 
 /// Step 6 for one connection: acknowledges what no reply took along, or sets the timer for it.
 pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
     conn.flags.clear(Flags::PENDING);
-    if is_settled(conn) {
+    if is_settled(conn, Flags::default()) {
         return;
     }
     if conn.state == State::Closed {

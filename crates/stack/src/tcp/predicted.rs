@@ -13,6 +13,7 @@ use super::conn::{Cold, Conn, Flags, Place, State};
 use super::segment::Segment;
 use super::{ack, newreno, output, receive};
 use crate::context::Context;
+use crate::input::{cut_to_payload, established_segment};
 
 /// Both must be set.
 const USUAL: Flags = Flags::TIMESTAMPS.and(Flags::ACCEPTED);
@@ -26,14 +27,38 @@ const UNUSUAL: Flags = Flags::UNSENT
     .and(Flags::PERSIST)
     .and(Flags::FIN_WANTED);
 
-/// Whether the segment is the expected one. The caller has seen that it is the connection's.
-#[inline]
-pub(crate) fn applies(conn: &Conn, segment: &Segment, ctx: &Context<'_>) -> bool {
+/// Takes the segment in the frame `mbuf`, if it is the expected one. A function of its own, with all that it calls inside: within the
+/// batch's loop it would have no registers.
+///
+/// # Errors
+/// The buffer comes back, with nothing done, where the segment is another one.
+#[inline(never)]
+pub(crate) fn arrive(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    mut mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) -> Result<(), Mbuf> {
+    // The hash is not asked for.
+    let Some(segment) = established_segment(mbuf.bytes(), 0) else { return Err(mbuf) };
+    if !applies(conn, &segment, ctx) {
+        return Err(mbuf);
+    }
+    cut_to_payload(&mut mbuf, &segment);
+    ctx.stats.tcp_segments_in += 1;
+    take(place, conn, cold, &segment, mbuf, ctx);
+    Ok(())
+}
+
+#[inline(always)]
+fn applies(conn: &Conn, segment: &Segment, ctx: &Context<'_>) -> bool {
     let Some(stamp) = segment.timestamp else { return false };
     let acked = segment.ack - conn.snd_una;
     let window = conn.rcv_adv - conn.rcv_nxt;
     // The state comes first: of a closed slot nothing else means anything.
     conn.state == State::Established
+        && conn.flow == segment.flow
         && conn.flags.are(USUAL, USUAL.and(UNUSUAL))
         && segment.flags.difference(TcpFlags::PSH) == TcpFlags::ACK
         && segment.seq == conn.rcv_nxt
@@ -43,14 +68,19 @@ pub(crate) fn applies(conn: &Conn, segment: &Segment, ctx: &Context<'_>) -> bool
         && acked as u32 <= conn.flight()
         // Neither says anything where it may be a duplicate, or open the window.
         && (acked > 0 || segment.payload_len > 0)
-        && ctx.events.room() > receive::EVENT_RESERVE + 1
-        && ctx.out.late_events.is_empty()
-        && ctx.pool.allows(Want::Receive)
+        && ctx.plenty
 }
 
-/// Takes the expected segment, whose payload is all of `mbuf`.
-#[inline]
-pub(crate) fn arrive(
+/// Whether a batch of `packets` can be taken without asking, packet by packet, for room for its events
+/// and for memory to keep its bytes in.
+pub(crate) fn is_plenty(packets: usize, ctx: &Context<'_>) -> bool {
+    ctx.events.room() > receive::EVENT_RESERVE + 2 * packets
+        && ctx.out.late_events.is_empty()
+        && ctx.pool.allows_all(Want::Receive, packets)
+}
+
+#[inline(always)]
+fn take(
     place: Place,
     conn: &mut Conn,
     cold: &mut Cold,

@@ -119,7 +119,7 @@ fn in_order(place: Place, conn: &mut Conn, cold: &mut Cold, mbuf: Mbuf, ctx: &mu
 
 /// Tells the application of bytes that continue the stream, where nothing waits to be told before,
 /// and of `acked` bytes that their segment acknowledged.
-#[inline]
+#[inline(always)]
 pub(crate) fn tell(
     place: Place,
     conn: &mut Conn,
@@ -242,6 +242,13 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     close::delivered(group, slot, ctx);
 }
 
+/// Whether, as nearly always, the application has given all back that it had, and a reply took the
+/// acknowledgment along: a buffer of the connection is free.
+#[inline(always)]
+pub(crate) fn is_settled(conn: &Conn) -> bool {
+    conn.rcv_used == 0 && output::is_settled(conn, Flags::HELD)
+}
+
 /// The application has seen the batch that `mbuf` was part of: the buffer is free if its bytes were
 /// given back, else it is kept until they are. Outstanding are always the newest `rcv_used` bytes.
 #[inline]
@@ -252,10 +259,11 @@ pub(crate) fn settle(
     mbuf: Mbuf,
     ctx: &mut Context<'_>,
 ) {
-    // What no reply took along is for step 6. Header prediction has left the question to us.
-    if !output::is_settled(conn) {
-        note_pending(conn, place, ctx);
+    if is_settled(conn) {
+        return ctx.pool.free(mbuf);
     }
+    // What no reply took along is for step 6. Header prediction has left the question to us.
+    note_pending(conn, place, ctx);
     if conn.rcv_used == 0 && !conn.flags.has(Flags::HELD) {
         return ctx.pool.free(mbuf);
     }

@@ -8,6 +8,7 @@ use super::conn::{Conn, Flags, State};
 use super::group::FlowGroup;
 use super::{ack, close, listen, output, predicted, receive};
 use crate::context::Context;
+use crate::input::{cut_to_payload, established_segment, is_martian};
 
 /// What a received segment says. Its payload is the mbuf beside it.
 #[derive(Clone, Copy, Debug)]
@@ -47,41 +48,45 @@ impl Segment {
     }
 }
 
-/// Delivers a segment to its connection, to a listening port, or answers with a reset. `slot` is
-/// where the connection was when the batch was looked up; it may have ended since.
-#[inline]
-pub(crate) fn arrive(
+/// Delivers a frame of the form that established connections send. `slot` is where its connection was
+/// when the batch was looked up; it may have ended since.
+#[inline(always)]
+pub(crate) fn arrive_established(
     group: &mut FlowGroup,
     slot: Option<u32>,
-    segment: &Segment,
-    mbuf: Mbuf,
+    hash: u32,
+    mut mbuf: Mbuf,
     ctx: &mut Context<'_>,
 ) {
-    ctx.stats.tcp_segments_in += 1;
     if let Some(slot) = slot {
         let (place, conn, cold) = group.at(slot);
-        if conn.flow == segment.flow && predicted::applies(conn, segment, ctx) {
-            return predicted::arrive(place, conn, cold, segment, mbuf, ctx);
+        match predicted::arrive(place, conn, cold, mbuf, ctx) {
+            Ok(()) => return,
+            Err(back) => mbuf = back,
         }
     }
-    arrive_any(group, slot, segment, mbuf, ctx);
+    arrive_unpredicted(group, hash, mbuf, ctx);
 }
 
-/// As [`arrive`], for all that header prediction does not know.
+/// As [`arrive_established`], where header prediction does not apply.
 #[inline(never)]
-fn arrive_any(
-    group: &mut FlowGroup,
-    slot: Option<u32>,
-    segment: &Segment,
-    mbuf: Mbuf,
-    ctx: &mut Context<'_>,
-) {
-    let slot = match slot {
-        Some(slot) if is_of(group.slots.hot(slot), segment) => Some(slot),
-        _ => group.lookup(segment.hash, segment.flow),
-    };
+fn arrive_unpredicted(group: &mut FlowGroup, hash: u32, mut mbuf: Mbuf, ctx: &mut Context<'_>) {
+    let Some(segment) = established_segment(mbuf.bytes(), hash) else { return ctx.pool.free(mbuf) };
+    cut_to_payload(&mut mbuf, &segment);
+    arrive(group, &segment, mbuf, ctx);
+}
+
+/// Delivers a segment to its connection, to a listening port, or answers with a reset.
+pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, mbuf: Mbuf, ctx: &mut Context<'_>) {
+    ctx.stats.tcp_segments_in += 1;
+    let slot = group.lookup(segment.hash, segment.flow);
     let Some(slot) = slot else {
         ctx.pool.free(mbuf);
+        if is_martian(segment.flow.remote_addr(), ctx.shared) {
+            // No connection has such an end, so only here it has to be asked.
+            ctx.stats.not_for_us += 1;
+            return;
+        }
         return listen::arrive(group, segment, None, ctx);
     };
     match group.slots.hot(slot).state {
@@ -96,11 +101,6 @@ fn arrive_any(
         State::SynReceived => syn_received(group, slot, segment, mbuf, ctx),
         _ => synchronized(group, slot, segment, mbuf, ctx),
     }
-}
-
-#[inline]
-fn is_of(conn: &Conn, segment: &Segment) -> bool {
-    conn.state != State::Closed && conn.flow == segment.flow
 }
 
 /// SYN-SENT (RFC 9293 §3.10.7.3).

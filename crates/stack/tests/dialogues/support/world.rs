@@ -217,11 +217,8 @@ impl World {
         stack.input(*now, rx, pool, events, |_, _, _| panic!("there is one core only"));
         self.run_application(app);
         let Self { now, stack, pool, events, calls, .. } = self;
-        let buffers: Vec<_> = events.drain().collect();
-        stack.execute(*now, calls, pool, events);
-        for (handle, mbuf) in buffers {
-            stack.settle(*now, handle, mbuf, pool, events);
-        }
+        let mut buffers: Vec<_> = events.drain().collect();
+        stack.execute(*now, calls, &mut buffers, pool, events);
         stack.run_timers(*now, pool, events);
         stack.flush(*now, pool, events);
         self.transmit();

@@ -1,0 +1,176 @@
+//! Step 4: the array of batched system calls, call by call (IX Table II).
+
+use alloc::boxed::Box;
+use alloc::vec::Drain;
+
+use domain::{CallError, CallKind, CallRecord, ConnectError, Cookie, EventRecord, Handle, Staged};
+use mem::Mbuf;
+use wire::{FlowKey, Sum};
+
+use crate::context::Context;
+use crate::shared::{FLOW_GROUPS, Shared};
+use crate::tcp::conn::{Cold, Conn, Place};
+use crate::tcp::group::FlowGroup;
+use crate::tcp::{calls, connect, receive};
+use crate::udp;
+
+/// The flow groups of a core, by number; `None`: at home elsewhere.
+pub(crate) type Groups = [Option<Box<FlowGroup>>; FLOW_GROUPS];
+
+/// A flow group that is at home here.
+#[inline]
+pub(crate) fn group_mut(groups: &mut Groups, index: u16) -> Option<&mut FlowGroup> {
+    groups.get_mut(index as usize)?.as_deref_mut()
+}
+
+/// A living connection.
+#[inline]
+pub(crate) fn resolve(
+    groups: &mut Groups,
+    handle: Handle,
+) -> Option<(Place, &mut Conn, &mut Cold)> {
+    group_mut(groups, handle.group())?.resolve(handle)
+}
+
+/// What comes with the records of a batch.
+pub(crate) struct Batch<'a> {
+    /// Staged payloads, in the order of the calls that consume them.
+    pub payloads: Drain<'a, (Mbuf, Sum)>,
+    /// Received buffers that the application has seen, each with its connection (`None`: a datagram's),
+    /// in the order of their events.
+    pub buffers: Drain<'a, (Option<Handle>, Mbuf)>,
+}
+
+/// Executes `records`, in order, and settles the buffers. `ports` is where the search for an ephemeral
+/// port goes on.
+pub(crate) fn run(
+    groups: &mut Groups,
+    core: u8,
+    ports: &mut u32,
+    records: &[CallRecord],
+    batch: &mut Batch<'_>,
+    ctx: &mut Context<'_>,
+) {
+    let mut rest = records;
+    while let [record, after @ ..] = rest {
+        rest = after;
+        // Nearly every call is one of two: a message of one buffer, and with it the request that it
+        // answers given back. What is given back beside a reply finds its connection looked up.
+        if let CallRecord::Sendv { handle, staged: Staged { count: 1, .. } } = *record
+            && let Some((place, conn, cold)) = resolve(groups, handle)
+            && let Some((mbuf, sum)) = batch.payloads.next()
+        {
+            calls::send_one(place, conn, cold, mbuf, sum, ctx);
+            if let [CallRecord::RecvDone { handle: same, bytes }, after @ ..] = rest
+                && *same == handle
+            {
+                rest = after;
+                calls::recv_done(place, conn, cold, *bytes, ctx);
+                // An application that answers in the order of its events has its buffers settled on
+                // the way, with the connection at hand.
+                if let Some((Some(of), _)) = batch.buffers.as_slice().first()
+                    && *of == handle
+                    && receive::is_settled(conn)
+                    && let Some((_, mbuf)) = batch.buffers.next()
+                {
+                    ctx.pool.free(mbuf);
+                }
+            }
+        } else {
+            one(groups, core, ports, record, &mut batch.payloads, ctx);
+        }
+    }
+    settle(groups, &mut batch.buffers, ctx);
+}
+
+/// Settles the buffers that are left: after all calls, as one of the last may have given back what the
+/// first event brought.
+fn settle(
+    groups: &mut Groups,
+    buffers: &mut Drain<'_, (Option<Handle>, Mbuf)>,
+    ctx: &mut Context<'_>,
+) {
+    for (handle, mbuf) in buffers {
+        match handle.and_then(|handle| resolve(groups, handle)) {
+            Some((place, conn, cold)) => receive::settle(place, conn, cold, mbuf, ctx),
+            None => ctx.pool.free(mbuf),
+        }
+    }
+}
+
+/// Any call.
+#[inline(never)]
+fn one(
+    groups: &mut Groups,
+    core: u8,
+    ports: &mut u32,
+    record: &CallRecord,
+    payloads: &mut Drain<'_, (Mbuf, Sum)>,
+    ctx: &mut Context<'_>,
+) {
+    match *record {
+        CallRecord::Sendv { handle, staged: Staged { count, .. } } => {
+            let payloads = payloads.take(count as usize);
+            match resolve(groups, handle) {
+                Some((place, conn, cold)) => calls::sendv(place, conn, cold, payloads, ctx),
+                None => {
+                    payloads.for_each(|(mbuf, _)| ctx.pool.free(mbuf));
+                    stale(CallKind::Sendv, handle, ctx);
+                }
+            }
+        }
+        CallRecord::RecvDone { handle, bytes } => {
+            // Of a connection that is gone it is the usual race with the peer.
+            if let Some((place, conn, cold)) = resolve(groups, handle) {
+                calls::recv_done(place, conn, cold, bytes, ctx);
+            }
+        }
+        CallRecord::UdpSendv { local_port, peer, staged: Staged { count, .. } } => {
+            udp::send(local_port, peer, payloads.take(count as usize), ctx);
+        }
+        CallRecord::Connect { cookie, peer } => {
+            let in_use = |group, hash, port| {
+                group_mut(groups, group)
+                    .is_none_or(|group| group.lookup(hash, FlowKey::new(peer, port)).is_some())
+            };
+            match connect::choose_port(ctx.shared, core, peer, ports, in_use) {
+                Some((port, hash)) => {
+                    if let Some(group) = group_mut(groups, Shared::group_of(hash)) {
+                        connect::open(group, hash, port, peer, cookie, ctx);
+                    }
+                }
+                None => {
+                    ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::NoPort });
+                }
+            }
+        }
+        CallRecord::Accept { handle, cookie } => match place_of(groups, handle) {
+            Some((group, slot)) => calls::accept(group, slot, cookie, ctx),
+            None => stale(CallKind::Accept, handle, ctx),
+        },
+        // Of a connection that is gone these too are the usual race: `Dead` was told, or is in the
+        // same batch.
+        CallRecord::Close { handle } => {
+            if let Some((group, slot)) = place_of(groups, handle) {
+                calls::close(group, slot, ctx);
+            }
+        }
+        CallRecord::Abort { handle } => {
+            if let Some((group, slot)) = place_of(groups, handle) {
+                calls::abort(group, slot, ctx);
+            }
+        }
+    }
+}
+
+fn place_of(groups: &mut Groups, handle: Handle) -> Option<(&mut FlowGroup, u32)> {
+    let group = group_mut(groups, handle.group())?;
+    let (Place { slot, .. }, ..) = group.resolve(handle)?;
+    Some((group, slot))
+}
+
+/// A handle of a connection that is gone, where the application must hear that nothing was done.
+#[cold]
+fn stale(call: CallKind, handle: Handle, ctx: &mut Context<'_>) {
+    calls::fail(call, handle, Cookie(0), CallError::BadHandle, ctx);
+}
