@@ -18,6 +18,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::arrival::ArrivalProcess;
+use crate::pattern::Pattern;
 use crate::workload::WorkloadConfig;
 
 /// Most connections of one run (IX §5 goes to 250,000).
@@ -183,6 +184,9 @@ pub struct LoadConfig {
     pub workload: WorkloadConfig,
     /// When they are sent.
     pub mode: Mode,
+    /// How the rate of an open loop changes with time; the mode's rate is then the peak.
+    #[serde(default)]
+    pub pattern: Option<Pattern>,
     /// Connections, over all threads.
     pub connections: u32,
     /// Load without measuring, before the window, in milliseconds.
@@ -215,6 +219,7 @@ impl LoadConfig {
         Self {
             workload,
             mode: Mode::closed(1),
+            pattern: None,
             connections: 1,
             warmup_ms: 100,
             measure_ms: 1_000,
@@ -248,12 +253,17 @@ impl LoadConfig {
         self.workload.validate()?;
         check_range("connections", self.connections, 1, CONNECTIONS_MAX)?;
         match self.mode {
-            Mode::Open { rps, depth, .. } => {
+            Mode::Open { rps, depth, arrivals } => {
                 check_range("rate", rps, 1.0, RATE_MAX_RPS)?;
                 check_range("depth", depth, 1, DEPTH_MAX)?;
+                arrivals.validate()?;
+                self.pattern.map_or(Ok(()), |pattern| pattern.validate(rps))?;
             }
             Mode::Closed { depth } => check_range("depth", depth, 1, DEPTH_MAX)?,
             Mode::Churn { requests, .. } => check_range("requests", requests, 1, 1_000_000)?,
+        }
+        if let (Some(pattern), None) = (&self.pattern, self.mode.offered_rps()) {
+            return Err(ConfigError::new("pattern", pattern, "only in open loop (with a rate)"));
         }
         check_range("warmup_ms", self.warmup_ms, 0, PERIOD_MAX_MS)?;
         check_range("measure_ms", self.measure_ms, 1, PERIOD_MAX_MS)?;
@@ -278,10 +288,21 @@ impl LoadConfig {
         let mut part = self.clone();
         part.connections = connections;
         part.seed = self.seed.wrapping_add(u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let share = f64::from(connections) / f64::from(self.connections);
         if let Mode::Open { rps, .. } = &mut part.mode {
-            *rps *= f64::from(connections) / f64::from(self.connections);
+            *rps *= share;
+        }
+        if let Some(pattern) = &mut part.pattern {
+            pattern.low_rps *= share;
         }
         Ok(part)
+    }
+
+    /// The rate that is asked for, in requests per second: where it follows a pattern, its mean
+    /// over the window. `None` where the responses decide.
+    pub fn offered_rps(&self) -> Option<f64> {
+        let rps = self.mode.offered_rps()?;
+        Some(self.pattern.map_or(rps, |pattern| pattern.mean_rps(rps, self.measure_ms)))
     }
 }
 

@@ -20,7 +20,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::arrival::{ArrivalProcess, Arrivals};
 use crate::config::{ConfigError, LoadConfig, Mode};
 use crate::connection::{Connection, Outstanding, Sender};
+use crate::gap_check::GapWatch;
 use crate::measurement::Measurement;
+use crate::pattern::{Pattern, RateWalk};
 use crate::workload::{Request, Workload};
 
 /// Most arrivals, or connections filled, in one poll: between two polls the transport looks at
@@ -62,8 +64,40 @@ pub struct Poll {
 /// Who decides when requests are sent.
 #[derive(Debug)]
 enum Loop {
-    Open { arrivals: Arrivals, process: ArrivalProcess, rps: f64 },
+    Open(Box<OpenLoop>),
     Closed,
+}
+
+/// The arrivals of an open loop, and the check that they leave as they should.
+#[derive(Debug)]
+struct OpenLoop {
+    arrivals: Arrivals,
+    process: ArrivalProcess,
+    rps: f64,
+    pattern: Option<Pattern>,
+    seed: u64,
+    watch: GapWatch,
+}
+
+impl OpenLoop {
+    fn new(process: ArrivalProcess, rps: f64, config: &LoadConfig) -> Self {
+        let (pattern, seed) = (config.pattern, config.seed);
+        let arrivals = Arrivals::new(process, rps, 0, seed);
+        Self { arrivals, process, rps, pattern, seed, watch: GapWatch::new(process, rps, seed) }
+    }
+
+    /// From `start_ns` on; the window, and with it a pattern, begins at `origin_ns`.
+    fn start(&mut self, start_ns: u64, origin_ns: u64) {
+        let (process, rps, seed) = (self.process, self.rps, self.seed);
+        self.arrivals = match self.pattern {
+            None => Arrivals::new(process, rps, start_ns, seed),
+            Some(pattern) => {
+                let walk = RateWalk::new(pattern, rps, origin_ns, origin_ns);
+                self.watch = GapWatch::following(process, walk, rps, seed);
+                Arrivals::following(pattern, process, rps, (start_ns, origin_ns), seed)
+            }
+        };
+    }
 }
 
 /// The generator of one thread. See the module's text for the order of calls.
@@ -80,7 +114,6 @@ pub struct Engine {
     backlog: VecDeque<Outstanding>,
     in_flight: usize,
     rng: Xoshiro256PlusPlus,
-    seed: u64,
     /// Bytes of the requests that go out together.
     scratch: Vec<u8>,
     phase: Phase,
@@ -105,7 +138,7 @@ impl Engine {
         config.validate()?;
         let load = match config.mode {
             Mode::Open { rps, arrivals: process, .. } => {
-                Loop::Open { arrivals: Arrivals::new(process, rps, 0, config.seed), process, rps }
+                Loop::Open(Box::new(OpenLoop::new(process, rps, config)))
             }
             Mode::Closed { .. } => Loop::Closed,
             Mode::Churn { .. } => {
@@ -113,7 +146,7 @@ impl Engine {
             }
         };
         let count = config.connections as usize;
-        let backlog = if matches!(load, Loop::Open { .. }) { BACKLOG_MAX } else { 0 };
+        let backlog = if matches!(load, Loop::Open(_)) { BACKLOG_MAX } else { 0 };
         Ok(Self {
             workload,
             load,
@@ -125,7 +158,6 @@ impl Engine {
             in_flight: 0,
             // Another stream than the arrivals', which has the seed itself.
             rng: Xoshiro256PlusPlus::seed_from_u64(config.seed ^ 0x5851_F42D_4C95_7F2D),
-            seed: config.seed,
             scratch: Vec::new(),
             phase: Phase::Idle,
             preload: 0..0,
@@ -182,8 +214,8 @@ impl Engine {
         self.measure_from_ns = at_ns.saturating_add(self.warmup_ns);
         self.measure_until_ns = self.measure_from_ns.saturating_add(self.result.window_ns);
         self.drain_until_ns = self.measure_until_ns.saturating_add(self.drain_ns);
-        if let Loop::Open { arrivals, process, rps } = &mut self.load {
-            *arrivals = Arrivals::new(*process, *rps, at_ns, self.seed);
+        if let Loop::Open(open) = &mut self.load {
+            open.start(at_ns, self.measure_from_ns);
         }
         self.idle.clear();
         self.idle.extend_from_slice(&self.live);
@@ -290,6 +322,10 @@ impl Engine {
         for item in waiting.chain(&self.backlog).filter(|i| window.contains(&i.intended_ns)) {
             self.result.on_unanswered(now_ns.saturating_sub(item.intended_ns));
         }
+        // Nothing is sent any more: a closed loop stands for the one that is over.
+        if let Loop::Open(open) = std::mem::replace(&mut self.load, Loop::Closed) {
+            self.result.gaps = Some(open.watch.into_sample());
+        }
         std::mem::replace(&mut self.result, Measurement::new(0))
     }
 
@@ -309,7 +345,7 @@ impl Engine {
             self.phase = Phase::Draining;
         }
         let next_ns = match self.load {
-            Loop::Open { .. } => self.dispatch_arrivals(now_ns, sender),
+            Loop::Open(_) => self.dispatch_arrivals(now_ns, sender),
             Loop::Closed if now_ns < self.measure_until_ns => {
                 self.fill_idle(now_ns, sender);
                 if self.idle.is_empty() { u64::MAX } else { now_ns }
@@ -336,15 +372,18 @@ impl Engine {
     /// of the window are dispatched even where the window has ended meanwhile: they are owed.
     fn dispatch_arrivals(&mut self, now_ns: u64, sender: &mut impl Sender) -> u64 {
         for _ in 0..BATCH_MAX {
-            let Loop::Open { arrivals, .. } = &mut self.load else { return u64::MAX };
-            let intended_ns = arrivals.next_ns();
+            let Loop::Open(open) = &mut self.load else { return u64::MAX };
+            let intended_ns = open.arrivals.next_ns();
             if intended_ns >= self.measure_until_ns {
                 return u64::MAX;
             }
             if intended_ns > now_ns {
                 return intended_ns;
             }
-            arrivals.advance();
+            if open.arrivals.begins_group() && intended_ns >= self.measure_from_ns {
+                open.watch.on_send(intended_ns, now_ns);
+            }
+            open.arrivals.advance();
             self.dispatch(intended_ns, now_ns, sender);
         }
         now_ns
@@ -432,7 +471,7 @@ impl Engine {
                 let key = self.preload.next()?;
                 Some(Outstanding { intended_ns: now_ns, request: Request::set(key), verify: false })
             }
-            (_, Loop::Open { .. }) => self.backlog.pop_front(),
+            (_, Loop::Open(_)) => self.backlog.pop_front(),
             (Phase::WarmingUp | Phase::Measuring, Loop::Closed)
                 if now_ns < self.measure_until_ns =>
             {

@@ -29,7 +29,9 @@ mod config;
 mod connection;
 mod engine;
 mod error;
+mod gap_check;
 mod measurement;
+mod pattern;
 mod rendezvous;
 mod report;
 mod search;
@@ -39,7 +41,7 @@ mod test_peers;
 mod usage;
 mod workload;
 
-pub use arrival::{ArrivalProcess, Arrivals};
+pub use arrival::{ArrivalProcess, Arrivals, BURST_MAX};
 pub use churn::{ChurnEngine, Dialer};
 pub use codec::{Outcome, Progress, ResponseParser, Violation};
 pub use config::{
@@ -49,8 +51,10 @@ pub use config::{
 pub use connection::Sender;
 pub use engine::{BACKLOG_MAX, Engine, Phase, Poll};
 pub use error::LoadError;
+pub use gap_check::ArrivalCheck;
 pub use kernel::{KernelConfig, Wait};
 pub use measurement::{LATENCY_MAX_NS, Measurement};
+pub use pattern::{Pattern, PatternShape};
 pub use report::{Conditions, LoadReport};
 pub use search::{Limit, Probe, SearchConfig, SearchResult, Verdict, judge, throughput_at_slo};
 pub use sizes::SizeDistribution;

@@ -7,6 +7,7 @@
 use hdrhistogram::Histogram;
 
 use crate::codec::{Outcome, Violation};
+use crate::gap_check::GapSample;
 
 /// Longest latency that is told apart, in nanoseconds; also the entry of requests whose answer can
 /// no longer come.
@@ -65,6 +66,8 @@ pub struct Measurement {
     pub cpu_ns: u64,
     /// Times that a generator's thread was descheduled inside the window against its will.
     pub involuntary_switches: u64,
+    /// Gaps between the requests of the window, as meant and as sent. Open loop only.
+    pub(crate) gaps: Option<GapSample>,
 }
 
 impl Measurement {
@@ -91,6 +94,7 @@ impl Measurement {
             ended_early: false,
             cpu_ns: 0,
             involuntary_switches: 0,
+            gaps: None,
         }
     }
 
@@ -124,6 +128,11 @@ impl Measurement {
         self.ended_early |= other.ended_early;
         self.cpu_ns += other.cpu_ns;
         self.involuntary_switches += other.involuntary_switches;
+        match (&mut self.gaps, &other.gaps) {
+            (Some(gaps), Some(others)) => gaps.merge(others),
+            (None, Some(others)) => self.gaps = Some(others.clone()),
+            (_, None) => {}
+        }
     }
 
     /// Counts a response: `latency_ns` where the request was intended inside the window,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::LoadConfig;
 use crate::error::LoadError;
+use crate::gap_check::ArrivalCheck;
 use crate::measurement::{Measurement, Ran};
 
 /// Share of GET misses above which a result is invalid although every key was stored: a miss is
@@ -57,7 +58,10 @@ impl Conditions {
             transport: transport.to_owned(),
             target: target.to_owned(),
             workload: config.workload.to_string(),
-            mode: config.mode.to_string(),
+            mode: match &config.pattern {
+                None => config.mode.to_string(),
+                Some(pattern) => format!("{} at the peak; {pattern}", config.mode),
+            },
             connections: config.connections,
             threads: 1,
             cores: Vec::new(),
@@ -113,8 +117,15 @@ pub struct LoadReport {
     pub backlog_peak: u64,
     /// Share of requests sent too late because the generator was busy.
     pub late_share: f64,
-    /// 99th percentile of how long after its intended time the generator turned to a request.
+    /// Median of how long after its intended time the generator turned to a request.
+    #[serde(default)]
+    pub lag_p50_us: f64,
+    /// 99th percentile of the same.
     pub lag_p99_us: f64,
+    /// Whether the requests left as the arrival process says; absent where the responses decide,
+    /// and where the window has too few requests to tell.
+    #[serde(default)]
+    pub arrivals: Option<ArrivalCheck>,
     /// Processor time of the generator per request, where the transport measures it.
     pub generator_cpu_us_per_request: Option<f64>,
     /// Times that a generator's thread was descheduled inside the window against its will.
@@ -129,12 +140,14 @@ impl LoadReport {
     /// The report of what `measured` counted under `config`.
     pub fn new(config: &LoadConfig, conditions: Conditions, measured: &Measurement) -> Self {
         let at = |quantile| measured.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
-        let invalid_reason = invalid_reason(config, measured);
+        let arrivals = arrival_check(config, measured);
+        let invalid_reason =
+            invalid_reason(config, measured).or_else(|| arrivals.as_ref().and_then(wrong_arrivals));
         let cpu = (measured.cpu_ns > 0 && measured.completed > 0)
             .then(|| measured.cpu_ns as f64 / 1e3 / measured.completed as f64);
         Self {
             conditions,
-            offered_rps: config.mode.offered_rps(),
+            offered_rps: config.offered_rps(),
             achieved_rps: measured.achieved_rps(),
             p50_us: at(0.5),
             p90_us: at(0.9),
@@ -151,7 +164,9 @@ impl LoadReport {
             connections_lost: measured.connections_lost,
             backlog_peak: measured.backlog_peak,
             late_share: share(measured.late, measured.requests),
+            lag_p50_us: measured.lag_ns.value_at_quantile(0.5) as f64 / 1e3,
             lag_p99_us: measured.lag_ns.value_at_quantile(0.99) as f64 / 1e3,
+            arrivals,
             generator_cpu_us_per_request: cpu,
             involuntary_switches: measured.involuntary_switches,
             valid: invalid_reason.is_none(),
@@ -250,6 +265,17 @@ impl LoadReport {
             "verified",
             format_args!("{} responses, {} with wrong bytes", self.verified, self.wrong_bytes),
         );
+        if self.offered_rps.is_some() {
+            let (p50, p99) = (self.lag_p50_us, self.lag_p99_us);
+            let late = self.late_share * 100.0;
+            table.row(
+                "lateness us",
+                format_args!("p50 {p50:.1}  p99 {p99:.1}, {late:.2} % of the requests too late"),
+            );
+        }
+        if let Some(check) = &self.arrivals {
+            table.row("arrivals", describe(check));
+        }
         if let Some(cpu) = self.generator_cpu_us_per_request {
             table.row("generator cpu", format_args!("{cpu:.2} us per request"));
         }
@@ -321,6 +347,42 @@ fn invalid_reason(config: &LoadConfig, m: &Measurement) -> Option<String> {
         ));
     }
     None
+}
+
+/// The check of the gaps. A send time is known up to the lateness that one request in a thousand
+/// exceeds, but never less well than a request may be late at all.
+fn arrival_check(config: &LoadConfig, m: &Measurement) -> Option<ArrivalCheck> {
+    let limit_ns = config.lag_limit_us as f64 * 1e3;
+    let resolution_ns = (m.lag_ns.value_at_quantile(0.999) as f64).min(limit_ns);
+    m.gaps.as_ref()?.check(resolution_ns)
+}
+
+/// Why the arrivals were not those that were asked for, and what to do.
+fn wrong_arrivals(check: &ArrivalCheck) -> Option<String> {
+    (!check.passed).then(|| {
+        format!(
+            "the requests did not leave as {} arrivals: distance {:.3} ({}), {:.3} is allowed; the \
+             generator was interrupted or too slow: pin it to cores of its own, give it more \
+             threads, or ask for less",
+            check.process, check.statistic, check.test, check.critical
+        )
+    })
+}
+
+/// The check in words.
+fn describe(check: &ArrivalCheck) -> String {
+    format!(
+        "{} {}: distance {:.4} of {:.4} allowed, {:.4} as meant ({} of {} gaps, known up to {:.2} \
+         of one)",
+        if check.passed { "are" } else { "are NOT" },
+        check.process,
+        check.statistic,
+        check.critical,
+        check.statistic_intended,
+        check.sampled,
+        check.gaps,
+        check.resolution_gaps
+    )
 }
 
 fn share(part: u64, whole: u64) -> f64 {

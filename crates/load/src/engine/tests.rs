@@ -4,6 +4,7 @@
 use super::*;
 use crate::codec::Violation;
 use crate::measurement::LATENCY_MAX_NS;
+use crate::pattern::PatternShape;
 use crate::report::{Conditions, LoadReport};
 use crate::sizes::SizeDistribution;
 use crate::test_peers::MiniCache;
@@ -392,4 +393,65 @@ fn calls_out_of_order_change_nothing() {
     };
     let workload = Arc::new(Workload::new(&churn.workload, 1).expect("valid"));
     assert_eq!(Engine::new(&churn, workload).expect_err("churn").key, "mode");
+}
+
+#[test]
+fn every_arrival_process_reaches_the_wire_as_it_was_asked_for() {
+    for arrivals in ["poisson", "deterministic", "uniform", "bursty:16", "facebook"] {
+        let mut config = open(50_000.0, 16);
+        let arrivals = arrivals.parse().expect("a process");
+        config.mode = Mode::Open { rps: 50_000.0, arrivals, depth: 64 };
+        config.measure_ms = 1_000;
+        let m = measure(&config, &mut Model::new(Service::Echo, 1_000));
+        let conditions = Conditions::new(&config, "model", "model", "none");
+        let report = LoadReport::new(&config, conditions, &m);
+        assert!(report.valid, "{arrivals}: {:?}", report.invalid_reason);
+        let check = report.arrivals.expect("50,000 gaps can be judged");
+        assert!(check.passed && check.resolution_gaps < 0.01, "{check:?}");
+        assert!(within(m.requests as f64, 50_000.0, 0.06), "{arrivals}: {}", m.requests);
+    }
+}
+
+/// The mutant: a report that was asked for one process and got another is not valid.
+#[test]
+fn a_generator_with_the_wrong_process_is_found_out() {
+    let config = open(50_000.0, 16);
+    let mut wrong = config.clone();
+    wrong.mode = Mode::Open { rps: 50_000.0, arrivals: ArrivalProcess::Uniform, depth: 4 };
+    let mut engine = engine(&wrong);
+    if let Loop::Open(open) = &mut engine.load {
+        open.watch = GapWatch::new(ArrivalProcess::Poisson, 50_000.0, 1);
+    }
+    let mut model = Model::new(Service::Echo, 1_000);
+    engine.start(0);
+    run_until(&mut engine, &mut model, Phase::Done);
+    let m = engine.finish(model.now_ns);
+    let report = LoadReport::new(&config, Conditions::new(&config, "model", "model", "none"), &m);
+    let reason = report.invalid_reason.expect("is not valid");
+    assert!(reason.contains("did not leave as poisson arrivals"), "{reason}");
+    assert!(reason.contains("pin it to cores of its own"), "{reason}");
+}
+
+#[test]
+fn a_pattern_is_offered_as_its_integral_says() {
+    for shape in ["slope", "step", "sine+noise"] {
+        let mut config = open(100_000.0, 16);
+        config.measure_ms = 1_000;
+        let shape = shape.parse().expect("a shape");
+        config.pattern = Some(Pattern { shape, low_rps: 5_000.0, period_ms: 1_000, seed: 3 });
+        let m = measure(&config, &mut Model::new(Service::Echo, 1_000));
+        let conditions = Conditions::new(&config, "model", "model", "none");
+        let report = LoadReport::new(&config, conditions, &m);
+        assert!(report.valid, "{shape}: {:?}", report.invalid_reason);
+        let offered = report.offered_rps.expect("an open loop");
+        assert!((offered - 52_500.0).abs() < 1_500.0, "{shape}: {offered}");
+        let off = (m.requests as f64 - offered).abs();
+        assert!(off < 4.0 * offered.sqrt(), "{shape}: {} of {offered}", m.requests);
+        assert!(report.arrivals.expect("enough gaps").passed);
+    }
+    let mut config = open(1.0, 1);
+    config.mode = Mode::closed(1);
+    let shape = PatternShape::Slope;
+    config.pattern = Some(Pattern { shape, low_rps: 1.0, period_ms: 1_000, seed: 3 });
+    assert_eq!(config.validate().expect_err("no rate to follow it").key, "pattern");
 }
