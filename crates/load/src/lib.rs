@@ -35,6 +35,7 @@ mod pattern;
 mod rendezvous;
 mod report;
 mod search;
+mod service_times;
 mod sizes;
 #[cfg(test)]
 mod test_peers;
@@ -57,6 +58,7 @@ pub use measurement::{LATENCY_MAX_NS, Measurement};
 pub use pattern::{Pattern, PatternShape};
 pub use report::{Conditions, LoadReport};
 pub use search::{Limit, Probe, SearchConfig, SearchResult, Verdict, judge, throughput_at_slo};
+pub use service_times::{SERVICE_US_MAX, ServiceTimes};
 pub use sizes::SizeDistribution;
 pub use workload::{
     KEY_BYTES_MAX, KEYS_MAX, Request, RequestKind, VALUE_BYTES_MAX, Workload, WorkloadConfig,
