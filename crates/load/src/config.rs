@@ -17,6 +17,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::ProbeConfig;
 use crate::arrival::ArrivalProcess;
 use crate::pattern::Pattern;
 use crate::workload::WorkloadConfig;
@@ -187,8 +188,17 @@ pub struct LoadConfig {
     /// How the rate of an open loop changes with time; the mode's rate is then the peak.
     #[serde(default)]
     pub pattern: Option<Pattern>,
-    /// Connections, over all threads.
+    /// Connections that carry the load, over all threads.
     pub connections: u32,
+    /// A latency agent beside the load, with connections of its own.
+    #[serde(default)]
+    pub probe: Option<ProbeConfig>,
+    /// Whether the window is also reported in intervals; a pattern always is.
+    #[serde(default)]
+    pub series: bool,
+    /// A file that the latencies are written to as an HdrHistogram log.
+    #[serde(default)]
+    pub hdr_log: Option<String>,
     /// Load without measuring, before the window, in milliseconds.
     pub warmup_ms: u64,
     /// The measured window, in milliseconds.
@@ -221,6 +231,9 @@ impl LoadConfig {
             mode: Mode::closed(1),
             pattern: None,
             connections: 1,
+            probe: None,
+            series: false,
+            hdr_log: None,
             warmup_ms: 100,
             measure_ms: 1_000,
             drain_ms: 1_000,
@@ -245,6 +258,16 @@ impl LoadConfig {
         Self { mode: Mode::closed(1), connections: 1, ..Self::new(workload) }
     }
 
+    /// Connections of the load and of the latency agent.
+    pub fn connections_in_all(&self) -> u32 {
+        self.connections.saturating_add(self.probe.map_or(0, |probe| probe.connections))
+    }
+
+    /// Whether the window is recorded in intervals.
+    pub const fn has_series(&self) -> bool {
+        self.series || self.pattern.is_some() || self.hdr_log.is_some()
+    }
+
     /// Checks every setting.
     ///
     /// # Errors
@@ -265,6 +288,13 @@ impl LoadConfig {
         if let (Some(pattern), None) = (&self.pattern, self.mode.offered_rps()) {
             return Err(ConfigError::new("pattern", pattern, "only in open loop (with a rate)"));
         }
+        if let Some(probe) = &self.probe {
+            if matches!(self.mode, Mode::Churn { .. }) {
+                let allowed = "only in open and closed loop";
+                return Err(ConfigError::new("probe", "on", allowed));
+            }
+            probe.validate()?;
+        }
         check_range("warmup_ms", self.warmup_ms, 0, PERIOD_MAX_MS)?;
         check_range("measure_ms", self.measure_ms, 1, PERIOD_MAX_MS)?;
         check_range("drain_ms", self.drain_ms, 0, PERIOD_MAX_MS)?;
@@ -276,7 +306,8 @@ impl LoadConfig {
     }
 
     /// The share of this load that thread `index` of `threads` carries: its connections, its part
-    /// of the rate, and a seed of its own. Poisson streams add up to a Poisson stream.
+    /// of the rate, and a seed of its own. Poisson streams add up to a Poisson stream; of the other
+    /// processes each thread has one. The latency agent is the first thread's.
     ///
     /// # Errors
     /// `threads` is zero or exceeds the connections.
@@ -294,6 +325,9 @@ impl LoadConfig {
         }
         if let Some(pattern) = &mut part.pattern {
             pattern.low_rps *= share;
+        }
+        if index > 0 {
+            part.probe = None;
         }
         Ok(part)
     }

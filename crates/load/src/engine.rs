@@ -17,12 +17,15 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::agent::Agent;
 use crate::arrival::{ArrivalProcess, Arrivals};
+use crate::codec::Outcome;
 use crate::config::{ConfigError, LoadConfig, Mode};
 use crate::connection::{Connection, Outstanding, Sender};
 use crate::gap_check::GapWatch;
-use crate::measurement::Measurement;
+use crate::measurement::{LATENCY_MAX_NS, Measurement};
 use crate::pattern::{Pattern, RateWalk};
+use crate::series::Series;
 use crate::workload::{Request, Workload};
 
 /// Most arrivals, or connections filled, in one poll: between two polls the transport looks at
@@ -126,6 +129,10 @@ pub struct Engine {
     verify_share: f64,
     verify_credit: f64,
     lag_limit_ns: u64,
+    /// The window in intervals, where that was asked for.
+    series: Option<Series>,
+    /// The latency agent, where there is one; its connections' numbers follow the load's.
+    agent: Option<Box<Agent>>,
     result: Measurement,
 }
 
@@ -169,6 +176,10 @@ impl Engine {
             verify_share: config.verify_share,
             verify_credit: 0.0,
             lag_limit_ns: config.lag_limit_us * 1_000,
+            series: config.has_series().then(|| Series::new(config.measure_ms)),
+            agent: config
+                .probe
+                .map(|probe| Box::new(Agent::new(&probe, config.connections, config.seed))),
             result: Measurement::new(config.measure_ms * 1_000_000),
         })
     }
@@ -178,13 +189,16 @@ impl Engine {
         self.phase
     }
 
-    /// Connections that are open.
+    /// Connections of the load that are open.
     pub fn open_connections(&self) -> usize {
         self.live.len()
     }
 
     /// Connection `connection` can be used from now on.
     pub fn on_opened(&mut self, connection: u32) {
+        if let Some(agent) = agent_of(&mut self.agent, connection) {
+            return agent.on_opened(connection);
+        }
         let Some(state) = self.connections.get_mut(connection as usize) else { return };
         if state.is_open() {
             return;
@@ -217,6 +231,12 @@ impl Engine {
         if let Loop::Open(open) = &mut self.load {
             open.start(at_ns, self.measure_from_ns);
         }
+        if let Some(series) = &mut self.series {
+            series.start(self.measure_from_ns);
+        }
+        if let Some(agent) = &mut self.agent {
+            agent.start(at_ns, self.measure_from_ns, self.measure_until_ns);
+        }
         self.idle.clear();
         self.idle.extend_from_slice(&self.live);
         self.phase = Phase::WarmingUp;
@@ -244,6 +264,15 @@ impl Engine {
         now_ns: u64,
         sender: &mut impl Sender,
     ) {
+        if let Some(agent) = agent_of(&mut self.agent, connection) {
+            if agent.on_received(connection, bytes, now_ns, &self.workload, &mut self.result) {
+                agent.poll(now_ns, &self.workload, sender);
+            } else {
+                self.on_closed(connection);
+                sender.abort(connection);
+            }
+            return;
+        }
         let Some(state) = self.connections.get_mut(connection as usize) else { return };
         let in_window = (self.measure_from_ns..self.measure_until_ns).contains(&now_ns);
         let mut rest = bytes;
@@ -254,7 +283,7 @@ impl Engine {
                     let (Some(outcome), Some(done)) = (progress.outcome, done) else { continue };
                     self.in_flight -= 1;
                     if self.phase == Phase::Preloading {
-                        let stored = outcome == crate::codec::Outcome::Complete;
+                        let stored = outcome == Outcome::Complete;
                         self.result.preload_failures += u64::from(!stored);
                         continue;
                     }
@@ -263,6 +292,10 @@ impl Engine {
                         .contains(&done.intended_ns)
                         .then(|| now_ns.saturating_sub(done.intended_ns));
                     self.result.on_response(outcome, done.verify, latency_ns, in_window);
+                    if let Some(series) = &mut self.series {
+                        let answered = outcome != Outcome::Error;
+                        series.on_response(done.intended_ns, latency_ns, answered, now_ns);
+                    }
                 }
                 Err(violation) => {
                     self.result.violation.get_or_insert(violation);
@@ -277,6 +310,9 @@ impl Engine {
 
     /// The transport has room for bytes of `connection` again.
     pub fn on_writable(&mut self, connection: u32, sender: &mut impl Sender) {
+        if let Some(agent) = agent_of(&mut self.agent, connection) {
+            return agent.on_writable(connection, sender);
+        }
         if let Some(state) = self.connections.get_mut(connection as usize) {
             state.flush(connection, sender);
         }
@@ -284,13 +320,18 @@ impl Engine {
 
     /// `connection` has ended. What was outstanding on it is lost.
     pub fn on_closed(&mut self, connection: u32) {
+        if let Some(agent) = agent_of(&mut self.agent, connection) {
+            let was_lost = agent.on_closed(connection) && self.phase != Phase::Done;
+            self.result.connections_lost += u64::from(was_lost);
+            return;
+        }
         let Some(state) = self.connections.get_mut(connection as usize) else { return };
         if !state.is_open() {
             return;
         }
         self.in_flight -= state.in_flight();
         let window = self.measure_from_ns..self.measure_until_ns;
-        let result = &mut self.result;
+        let (result, series) = (&mut self.result, &mut self.series);
         let preloading = self.phase == Phase::Preloading;
         state.close(|item| {
             if preloading {
@@ -300,6 +341,9 @@ impl Engine {
             result.lost += 1;
             if window.contains(&item.intended_ns) {
                 result.on_hopeless();
+                if let Some(series) = series {
+                    series.on_latency(item.intended_ns, LATENCY_MAX_NS);
+                }
             }
         });
         let place = self.place[connection as usize] as usize;
@@ -320,8 +364,14 @@ impl Engine {
         let window = self.measure_from_ns..self.measure_until_ns;
         let waiting = self.connections.iter().flat_map(Connection::outstanding);
         for item in waiting.chain(&self.backlog).filter(|i| window.contains(&i.intended_ns)) {
-            self.result.on_unanswered(now_ns.saturating_sub(item.intended_ns));
+            let waited_ns = now_ns.saturating_sub(item.intended_ns);
+            self.result.on_unanswered(waited_ns);
+            if let Some(series) = &mut self.series {
+                series.on_latency(item.intended_ns, waited_ns);
+            }
         }
+        self.result.series = self.series.take();
+        self.result.probe = self.agent.take().map(|agent| agent.finish(now_ns));
         // Nothing is sent any more: a closed loop stands for the one that is over.
         if let Loop::Open(open) = std::mem::replace(&mut self.load, Loop::Closed) {
             self.result.gaps = Some(open.watch.into_sample());
@@ -352,12 +402,18 @@ impl Engine {
             }
             Loop::Closed => u64::MAX,
         };
+        let mut probing = false;
+        let mut probe_ns = u64::MAX;
+        if let Some(agent) = &mut self.agent {
+            probe_ns = agent.poll(now_ns, &self.workload, sender);
+            probing = agent.is_waiting();
+        }
         let change_ns = match self.phase {
             Phase::WarmingUp => self.measure_from_ns,
             Phase::Measuring => self.measure_until_ns,
             _ => {
                 // Never while requests of the window are still to be dispatched, however late.
-                let quiet = self.in_flight == 0 && self.backlog.is_empty();
+                let quiet = self.in_flight == 0 && self.backlog.is_empty() && !probing;
                 if next_ns == u64::MAX && (quiet || now_ns >= self.drain_until_ns) {
                     self.phase = Phase::Done;
                     return u64::MAX;
@@ -365,7 +421,7 @@ impl Engine {
                 self.drain_until_ns
             }
         };
-        next_ns.min(change_ns)
+        next_ns.min(probe_ns).min(change_ns)
     }
 
     /// Sends, or puts into the backlog, the requests that are due; when the next one is. Arrivals
@@ -396,13 +452,16 @@ impl Engine {
             self.result.requests += 1;
             self.result.late += u64::from(lag_ns > self.lag_limit_ns);
             self.result.lag_ns.saturating_record(lag_ns.max(1));
+            if let Some(series) = &mut self.series {
+                series.on_request(intended_ns);
+            }
         }
         let random = u64::from(self.rng.next_u32());
         let chosen = ((random * self.live.len() as u64) >> 32) as usize;
         let item = self.draw(intended_ns);
         let Some(&connection) = self.live.get(chosen) else {
             // Every connection closed inside this batch: the next poll ends the run.
-            self.refuse(measured);
+            self.refuse(intended_ns);
             return;
         };
         if self.backlog.is_empty() && self.connections[connection as usize].has_room() {
@@ -415,15 +474,18 @@ impl Engine {
             self.result.backlog_peak = self.result.backlog_peak.max(waiting);
             self.fill(connection, now_ns, sender);
         } else {
-            self.refuse(measured);
+            self.refuse(intended_ns);
         }
     }
 
     /// Counts a request that cannot even wait.
-    fn refuse(&mut self, measured: bool) {
+    fn refuse(&mut self, intended_ns: u64) {
         self.result.dropped += 1;
-        if measured {
+        if intended_ns >= self.measure_from_ns {
             self.result.on_hopeless();
+            if let Some(series) = &mut self.series {
+                series.on_latency(intended_ns, LATENCY_MAX_NS);
+            }
         }
     }
 
@@ -476,11 +538,19 @@ impl Engine {
                 if now_ns < self.measure_until_ns =>
             {
                 self.result.requests += u64::from(now_ns >= self.measure_from_ns);
+                if let Some(series) = &mut self.series {
+                    series.on_request(now_ns);
+                }
                 Some(self.draw(now_ns))
             }
             _ => None,
         }
     }
+}
+
+/// The agent, where `connection` is one of its own.
+fn agent_of(agent: &mut Option<Box<Agent>>, connection: u32) -> Option<&mut Agent> {
+    agent.as_deref_mut().filter(|agent| agent.owns(connection))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@
 pub mod dataplane;
 pub mod kernel;
 
+mod agent;
 mod arrival;
 mod churn;
 mod codec;
@@ -30,11 +31,13 @@ mod connection;
 mod engine;
 mod error;
 mod gap_check;
+mod hdr_log;
 mod measurement;
 mod pattern;
 mod rendezvous;
 mod report;
 mod search;
+mod series;
 mod service_times;
 mod sizes;
 #[cfg(test)]
@@ -42,6 +45,7 @@ mod test_peers;
 mod usage;
 mod workload;
 
+pub use agent::{ProbeConfig, ProbeReport};
 pub use arrival::{ArrivalProcess, Arrivals, BURST_MAX};
 pub use churn::{ChurnEngine, Dialer};
 pub use codec::{Outcome, Progress, ResponseParser, Violation};
@@ -58,6 +62,7 @@ pub use measurement::{LATENCY_MAX_NS, Measurement};
 pub use pattern::{Pattern, PatternShape};
 pub use report::{Conditions, LoadReport};
 pub use search::{Limit, Probe, SearchConfig, SearchResult, Verdict, judge, throughput_at_slo};
+pub use series::SeriesPoint;
 pub use service_times::{SERVICE_US_MAX, ServiceTimes};
 pub use sizes::SizeDistribution;
 pub use workload::{

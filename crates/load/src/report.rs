@@ -3,13 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::ProbeReport;
 use crate::config::LoadConfig;
 use crate::error::LoadError;
 use crate::gap_check::ArrivalCheck;
+use crate::hdr_log;
 use crate::measurement::{Measurement, Ran};
+use crate::series::SeriesPoint;
 
 /// Share of GET misses above which a result is invalid although every key was stored: a miss is
 /// cheaper than the hit that was asked for.
@@ -130,6 +134,12 @@ pub struct LoadReport {
     pub generator_cpu_us_per_request: Option<f64>,
     /// Times that a generator's thread was descheduled inside the window against its will.
     pub involuntary_switches: u64,
+    /// What the latency agent measured, where there was one.
+    #[serde(default)]
+    pub probe: Option<ProbeReport>,
+    /// The window in intervals, where that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<SeriesPoint>,
     /// Whether the result may be used.
     pub valid: bool,
     /// Why not.
@@ -169,6 +179,8 @@ impl LoadReport {
             arrivals,
             generator_cpu_us_per_request: cpu,
             involuntary_switches: measured.involuntary_switches,
+            probe: config.probe.zip(measured.probe.as_ref()).map(|(c, m)| ProbeReport::new(&c, m)),
+            series: measured.series.as_ref().map_or_else(Vec::new, |series| series.points(config)),
             valid: invalid_reason.is_none(),
             invalid_reason,
         }
@@ -202,6 +214,14 @@ impl LoadReport {
         }
         if let Some(failure) = first_failure {
             conditions.more.insert("first failure".to_owned(), failure);
+        }
+        if let Some(path) = &config.hdr_log {
+            // The last thread has just ended: the window began at least its own length ago, and
+            // the drain is short beside it.
+            let began = SystemTime::now() - Duration::from_nanos(measured.window_ns);
+            let description = format!("{}, {}", conditions.workload, conditions.mode);
+            hdr_log::write_file(path, &description, began, &measured)
+                .map_err(|source| LoadError::HdrLog { path: path.clone(), source })?;
         }
         Ok(Self::new(config, conditions, &measured))
     }
@@ -254,6 +274,24 @@ impl LoadReport {
                 self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.max_us, self.mean_us
             ),
         );
+        if let Some(probe) = &self.probe {
+            table.row(
+                "probe us",
+                format_args!(
+                    "p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  max {:.1}  mean {:.1} ({} \
+                     requests on {} connections of its own, {} failed)",
+                    probe.p50_us,
+                    probe.p90_us,
+                    probe.p99_us,
+                    probe.p999_us,
+                    probe.max_us,
+                    probe.mean_us,
+                    probe.requests,
+                    probe.connections,
+                    probe.failed
+                ),
+            );
+        }
         table.row(
             "requests",
             format_args!(
@@ -282,6 +320,22 @@ impl LoadReport {
         match &self.invalid_reason {
             None => table.row("valid", "yes"),
             Some(reason) => table.row("valid", format_args!("NO: {reason}")),
+        }
+        if !self.series.is_empty() {
+            table.gap();
+        }
+        for point in &self.series {
+            let us = |latency: Option<f64>| latency.map_or("-".into(), |us| format!("{us:.1}"));
+            table.row(
+                &format!("at {} ms", point.at_ms),
+                format_args!(
+                    "offered {:.0}  achieved {:.0} /s  p50 {}  p99 {} us",
+                    point.offered_rps.unwrap_or(0.0),
+                    point.achieved_rps,
+                    us(point.p50_us),
+                    us(point.p99_us)
+                ),
+            );
         }
         table.text
     }
