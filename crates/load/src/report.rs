@@ -2,7 +2,6 @@
 //! whether it may be used.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,8 @@ use crate::gap_check::ArrivalCheck;
 use crate::hdr_log;
 use crate::measurement::{Measurement, Ran};
 use crate::series::SeriesPoint;
+
+mod table;
 
 /// Share of GET misses above which a result is invalid although every key was stored: a miss is
 /// cheaper than the hit that was asked for.
@@ -231,131 +232,6 @@ impl LoadReport {
         // Strings, numbers and maps with string keys always serialize.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
-
-    /// The report as aligned plain text.
-    pub fn to_table(&self) -> String {
-        let mut table = Table::default();
-        let c = &self.conditions;
-        table.row("target", format_args!("{} over {}", c.target, c.transport));
-        table.row("workload", &c.workload);
-        table.row("mode", &c.mode);
-        let cores = if c.cores.is_empty() {
-            String::from("not pinned")
-        } else {
-            format!("cores {:?}", c.cores)
-        };
-        table.row(
-            "generator",
-            format_args!(
-                "{} connections, {} threads, {cores}, {}",
-                c.connections, c.threads, c.wait
-            ),
-        );
-        table.row(
-            "window",
-            format_args!(
-                "{} ms after {} ms of warm-up, seed {}",
-                c.measure_ms, c.warmup_ms, c.seed
-            ),
-        );
-        table.row("machine", format_args!("{}, Linux {}", c.processor, c.kernel));
-        for (key, value) in &c.more {
-            table.row(key, value);
-        }
-        table.gap();
-        if let Some(offered) = self.offered_rps {
-            table.row("offered", format_args!("{offered:.0} /s"));
-        }
-        table.row("achieved", format_args!("{:.0} /s", self.achieved_rps));
-        table.row(
-            "latency us",
-            format_args!(
-                "p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  max {:.1}  mean {:.1}",
-                self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.max_us, self.mean_us
-            ),
-        );
-        if let Some(probe) = &self.probe {
-            table.row(
-                "probe us",
-                format_args!(
-                    "p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  max {:.1}  mean {:.1} ({} \
-                     requests on {} connections of its own, {} failed)",
-                    probe.p50_us,
-                    probe.p90_us,
-                    probe.p99_us,
-                    probe.p999_us,
-                    probe.max_us,
-                    probe.mean_us,
-                    probe.requests,
-                    probe.connections,
-                    probe.failed
-                ),
-            );
-        }
-        table.row(
-            "requests",
-            format_args!(
-                "{}, {} errors, {} misses, {} unanswered",
-                self.requests, self.errors, self.misses, self.unanswered
-            ),
-        );
-        table.row(
-            "verified",
-            format_args!("{} responses, {} with wrong bytes", self.verified, self.wrong_bytes),
-        );
-        if self.offered_rps.is_some() {
-            let (p50, p99) = (self.lag_p50_us, self.lag_p99_us);
-            let late = self.late_share * 100.0;
-            table.row(
-                "lateness us",
-                format_args!("p50 {p50:.1}  p99 {p99:.1}, {late:.2} % of the requests too late"),
-            );
-        }
-        if let Some(check) = &self.arrivals {
-            table.row("arrivals", describe(check));
-        }
-        if let Some(cpu) = self.generator_cpu_us_per_request {
-            table.row("generator cpu", format_args!("{cpu:.2} us per request"));
-        }
-        match &self.invalid_reason {
-            None => table.row("valid", "yes"),
-            Some(reason) => table.row("valid", format_args!("NO: {reason}")),
-        }
-        if !self.series.is_empty() {
-            table.gap();
-        }
-        for point in &self.series {
-            let us = |latency: Option<f64>| latency.map_or("-".into(), |us| format!("{us:.1}"));
-            table.row(
-                &format!("at {} ms", point.at_ms),
-                format_args!(
-                    "offered {:.0}  achieved {:.0} /s  p50 {}  p99 {} us",
-                    point.offered_rps.unwrap_or(0.0),
-                    point.achieved_rps,
-                    us(point.p50_us),
-                    us(point.p99_us)
-                ),
-            );
-        }
-        table.text
-    }
-}
-
-/// Lines of a label and a value, the values under each other.
-#[derive(Debug, Default)]
-struct Table {
-    text: String,
-}
-
-impl Table {
-    fn row(&mut self, label: &str, value: impl std::fmt::Display) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{label:<14} {value}");
-    }
-
-    fn gap(&mut self) {
-        self.text.push('\n');
-    }
 }
 
 /// Why a result must not be used; the most telling reason first.
@@ -421,22 +297,6 @@ fn wrong_arrivals(check: &ArrivalCheck) -> Option<String> {
             check.process, check.statistic, check.test, check.critical
         )
     })
-}
-
-/// The check in words.
-fn describe(check: &ArrivalCheck) -> String {
-    format!(
-        "{} {}: distance {:.4} of {:.4} allowed, {:.4} as meant ({} of {} gaps, known up to {:.2} \
-         of one)",
-        if check.passed { "are" } else { "are NOT" },
-        check.process,
-        check.statistic,
-        check.critical,
-        check.statistic_intended,
-        check.sampled,
-        check.gaps,
-        check.resolution_gaps
-    )
 }
 
 fn share(part: u64, whole: u64) -> f64 {
