@@ -218,6 +218,10 @@ pub struct LoadConfig {
     pub lag_limit_us: u64,
     /// The result is invalid when a greater share of requests than this was late, 0 to 1.
     pub lag_share_max: f64,
+    /// The check of the gaps between requests takes a send time to be off by the 99th percentile of
+    /// the lateness, and by this at most, in microseconds; by default by `lag_limit_us`.
+    #[serde(default)]
+    pub resolution_us: Option<u64>,
     /// Seed of arrivals, keys and choices: the same seed asks for the same requests.
     pub seed: u64,
 }
@@ -243,6 +247,7 @@ impl LoadConfig {
             verify_share: 1.0 / 16.0,
             lag_limit_us: 100,
             lag_share_max: 0.01,
+            resolution_us: None,
             seed: 1,
         }
     }
@@ -302,6 +307,7 @@ impl LoadConfig {
         check_range("preload_timeout_ms", self.preload_timeout_ms, 1, PERIOD_MAX_MS)?;
         check_range("verify_share", self.verify_share, 0.0, 1.0)?;
         check_range("lag_limit_us", self.lag_limit_us, 1, 1_000_000)?;
+        check_range("resolution_us", self.resolution_us.unwrap_or(0), 0, 1_000_000)?;
         check_range("lag_share_max", self.lag_share_max, 0.0, 1.0)
     }
 

@@ -4,10 +4,11 @@
 //! pattern: in operational time), which makes those of several threads and of any rate
 //! comparable. At the end the sample of *actual* send times is compared with the configured
 //! distribution by the test of Kolmogorov and Smirnov. The moment at which the generator turned to
-//! a request is only as fine as one round of its loop, so a gap is known up to a *resolution*, the
-//! lateness that one request in a thousand exceeds: the distance is measured to the nearest
-//! distribution that differs by no more than that. Both the distance without this allowance and
-//! that of the intended times are reported beside it.
+//! a request is only as fine as one round of its loop (a system call or two), so a gap is known up
+//! to a *resolution*, the lateness that one request in a hundred exceeds: the distance is measured
+//! to the nearest distribution that differs by no more than that. How late requests may be is
+//! judged apart; this finds what lateness does not explain. Both the distance without this
+//! allowance and that of the intended times are reported beside it.
 //!
 //! Equal gaps have no density to compare with: there the share of gaps that are off by more than a
 //! twentieth, or than the resolution, is the statistic, and one in a hundred may be.

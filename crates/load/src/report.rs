@@ -279,11 +279,11 @@ fn invalid_reason(config: &LoadConfig, m: &Measurement) -> Option<String> {
     None
 }
 
-/// The check of the gaps. A send time is known up to the lateness that one request in a thousand
-/// exceeds, but never less well than a request may be late at all.
+/// The check of the gaps. A send time is known up to the lateness that one request in a hundred
+/// exceeds, but never less well than the configuration allows.
 fn arrival_check(config: &LoadConfig, m: &Measurement) -> Option<ArrivalCheck> {
-    let limit_ns = config.lag_limit_us as f64 * 1e3;
-    let resolution_ns = (m.lag_ns.value_at_quantile(0.999) as f64).min(limit_ns);
+    let limit_ns = config.resolution_us.unwrap_or(config.lag_limit_us) as f64 * 1e3;
+    let resolution_ns = (m.lag_ns.value_at_quantile(0.99) as f64).min(limit_ns);
     m.gaps.as_ref()?.check(resolution_ns)
 }
 
@@ -292,8 +292,8 @@ fn wrong_arrivals(check: &ArrivalCheck) -> Option<String> {
     (!check.passed).then(|| {
         format!(
             "the requests did not leave as {} arrivals: distance {:.3} ({}), {:.3} is allowed; the \
-             generator was interrupted or too slow: pin it to cores of its own, give it more \
-             threads, or ask for less",
+             generator was interrupted or too slow: pin it to cores of its own, let it spin, give it \
+             more threads, or ask for less",
             check.process, check.statistic, check.test, check.critical
         )
     })

@@ -146,6 +146,14 @@ pub struct Args {
     /// How kernel sockets wait: spin or block.
     #[arg(long, default_value = "spin", value_name = "HOW")]
     pub wait: String,
+    /// A request that leaves more than this after its intended time is late, in microseconds; more
+    /// than 1 % of them make the result invalid.
+    #[arg(long, default_value_t = 100, value_name = "US")]
+    pub late_us: u64,
+    /// By how much the check of the gaps takes a send time to be off at most, in microseconds: the
+    /// smaller, the stricter. By default by the 99th percentile of the lateness.
+    #[arg(long, value_name = "US")]
+    pub resolution_us: Option<u64>,
     /// Seed of arrivals, keys and choices.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
@@ -238,6 +246,8 @@ fn load_config(args: &Args) -> anyhow::Result<LoadConfig> {
     config.measure_ms = (args.seconds * 1000.0).ceil() as u64;
     config.warmup_ms = args.warmup_ms;
     config.seed = args.seed;
+    config.lag_limit_us = args.late_us;
+    config.resolution_us = args.resolution_us;
     config.validate()?;
     Ok(config)
 }
@@ -360,7 +370,7 @@ mod tests {
         let load = config(
             "--workload spin:bimodal-1:10 --rate 5000 --arrivals bursty:4 --pattern sine+noise \
              --low 100 --period 2.5 --probe --probe-connections 8 --probe-rate 0 --series \
-             --hdr-log x.hlog --seed 9",
+             --hdr-log x.hlog --seed 9 --late-us 50 --resolution-us 3",
         )
         .expect("can be used");
         let arrivals = ArrivalProcess::Bursty { burst: 4 };
@@ -371,6 +381,7 @@ mod tests {
         assert_eq!(load.probe, Some(ProbeConfig { connections: 8, rps: 0.0 }));
         assert!(load.series);
         assert_eq!(load.hdr_log.as_deref(), Some("x.hlog"));
+        assert_eq!((load.lag_limit_us, load.resolution_us), (50, Some(3)));
         let plain = config("").expect("can be used");
         assert_eq!((plain.mode, plain.pattern, plain.probe), (Mode::closed(1), None, None));
     }

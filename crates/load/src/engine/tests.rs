@@ -414,6 +414,35 @@ fn every_arrival_process_reaches_the_wire_as_it_was_asked_for() {
     }
 }
 
+#[test]
+fn a_loop_with_long_rounds_is_seen_where_a_resolution_is_set() {
+    // The thread gets to it every 40 us, two mean gaps: too seldom to be late, but not Poisson.
+    let mut config = open(50_000.0, 64);
+    let mut engine = engine(&config);
+    let mut model = Model::new(Service::Echo, 10_000);
+    engine.start(0);
+    while engine.poll(model.now_ns, &mut model).phase != Phase::Done {
+        while model.answers.front().is_some_and(|(at_ns, ..)| *at_ns <= model.now_ns) {
+            let (_, connection, bytes) = model.answers.pop_front().expect("was there");
+            engine.on_received(connection, &bytes, model.now_ns, &mut model);
+        }
+        model.now_ns += 40_000;
+    }
+    let m = engine.finish(model.now_ns);
+    let report = |config: &LoadConfig| {
+        LoadReport::new(config, Conditions::new(config, "model", "model", "none"), &m)
+    };
+    let relaxed = report(&config);
+    assert!(relaxed.valid, "{:?}", relaxed.invalid_reason);
+    let check = relaxed.arrivals.expect("enough gaps");
+    assert!(within(check.resolution_gaps, 2.0, 0.02), "{check:?}");
+    assert!(check.statistic_strict > 0.3 && check.statistic_intended < check.critical);
+    assert!(within(relaxed.lag_p50_us, 20.0, 0.05) && within(relaxed.lag_p99_us, 39.6, 0.02));
+    config.resolution_us = Some(5);
+    let strict = report(&config);
+    assert!(strict.invalid_reason.expect("is not valid").contains("let it spin"));
+}
+
 /// The mutant: a report that was asked for one process and got another is not valid.
 #[test]
 fn a_generator_with_the_wrong_process_is_found_out() {
