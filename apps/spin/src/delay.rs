@@ -264,3 +264,6 @@ impl Service for DelayedSpin {
         self.due.front().map(|due| due.at)
     }
 }
+
+#[cfg(test)]
+mod tests;
