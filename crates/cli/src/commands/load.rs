@@ -10,7 +10,6 @@
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -90,11 +89,11 @@ pub struct Args {
     /// Gaps of the open loop: poisson, deterministic, uniform (0 to 2/rate), bursty:N (N requests
     /// back to back), or facebook (generalized Pareto).
     #[arg(long, default_value = "poisson", value_name = "NAME")]
-    pub arrivals: String,
+    pub arrivals: ArrivalProcess,
     /// Let the rate change with time, as in IX §5.4: slope, step or sine+noise. The report gets a
     /// line for every 100 ms.
     #[arg(long, value_name = "SHAPE", requires = "rate")]
-    pub pattern: Option<String>,
+    pub pattern: Option<PatternShape>,
     /// The pattern's lowest rate, in requests per second.
     #[arg(long, default_value_t = 0.0, value_name = "RPS", requires = "pattern")]
     pub low: f64,
@@ -106,7 +105,7 @@ pub struct Args {
     pub churn: Option<u32>,
     /// How churned connections end: fin or rst.
     #[arg(long, default_value = "fin", value_name = "HOW")]
-    pub close: String,
+    pub close: CloseMode,
     /// Measure latency on connections of its own beside the load, one request at a time (IX §5.1).
     #[arg(long, conflicts_with = "churn")]
     pub probe: bool,
@@ -145,7 +144,7 @@ pub struct Args {
     pub warmup_ms: u64,
     /// How kernel sockets wait: spin or block.
     #[arg(long, default_value = "spin", value_name = "HOW")]
-    pub wait: String,
+    pub wait: Wait,
     /// A request that leaves more than this after its intended time is late, in microseconds; more
     /// than 1 % of them make the result invalid.
     #[arg(long, default_value_t = 100, value_name = "US")]
@@ -179,7 +178,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Transport::Kernel => {
             let transport = KernelConfig {
                 target: args.target,
-                wait: Wait::from_str(&args.wait)?,
+                wait: args.wait,
                 threads: args.threads,
                 cores: args.cpus.clone(),
             };
@@ -215,23 +214,21 @@ fn load_config(args: &Args) -> anyhow::Result<LoadConfig> {
     config.mode = match (args.rate, args.churn) {
         (Some(rps), _) => Mode::Open {
             rps,
-            arrivals: ArrivalProcess::from_str(&args.arrivals)?,
+            arrivals: args.arrivals,
             depth: args.depth.unwrap_or(load::Mode::open(rps).depth()),
         },
-        (None, Some(requests)) => {
-            Mode::Churn { requests, close: CloseMode::from_str(&args.close)? }
-        }
+        (None, Some(requests)) => Mode::Churn { requests, close: args.close },
         (None, None) => Mode::closed(args.depth.unwrap_or(1)),
     };
     if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
         bail!("`--seconds` is {}; allowed: above 0, to 3600", args.seconds);
     }
-    if let Some(shape) = &args.pattern {
+    if let Some(shape) = args.pattern {
         if !(args.period > 0.0 && args.period <= 3600.0) {
             bail!("`--period` is {}; allowed: above 0, to 3600", args.period);
         }
         config.pattern = Some(Pattern {
-            shape: PatternShape::from_str(shape)?,
+            shape,
             low_rps: args.low,
             period_ms: (args.period * 1000.0).ceil() as u64,
             seed: args.seed,

@@ -590,7 +590,7 @@ fn the_series_adds_up_to_the_window() {
 }
 
 /// A generator that takes half a microsecond for every request and every response can do a million
-/// a second, which is what the engine does alone (the example `engine_cost`). At half of that,
+/// a second, less than the engine does alone (the example `engine_cost`). At half of that,
 /// against a service that takes known times on as many cores as it needs, it must measure those
 /// times. What it adds is the wait for its own work on other requests: about 1.6 times its cost of
 /// one, which must be small beside the times that are measured.
