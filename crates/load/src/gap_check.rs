@@ -10,6 +10,8 @@
 //! judged apart; this finds what lateness does not explain. Both the distance without this
 //! allowance and that of the intended times are reported beside it.
 //!
+//! Of bursts, the gaps between their beginnings are judged: within one, requests leave together.
+//!
 //! Equal gaps have no density to compare with: there the share of gaps that are off by more than a
 //! twentieth, or than the resolution, is the statistic, and one in a hundred may be.
 
