@@ -112,8 +112,8 @@ impl ResponseParser {
         while consumed < bytes.len() {
             let rest = &bytes[consumed..];
             let (taken, outcome) = match self.state {
-                State::Line if request.kind == RequestKind::Echo => {
-                    let total = workload.content(request).len() as u64;
+                State::Line if is_returned(request.kind) => {
+                    let total = workload.content_len(request) as u64;
                     self.state = State::Content { seen: 0, total };
                     (0, None)
                 }
@@ -213,7 +213,7 @@ impl ResponseParser {
         }
         self.hit = true;
         if verify {
-            let expected = workload.content(request).len() as u64;
+            let expected = workload.content_len(request) as u64;
             self.wrong |= flags != 0 || total != expected || !workload.is_key(request.key, key);
         }
         self.state = if total == 0 { State::ContentCr } else { State::Content { seen: 0, total } };
@@ -232,17 +232,15 @@ impl ResponseParser {
     ) -> (usize, Option<Outcome>) {
         let taken = bytes.len().min(usize::try_from(total - seen).unwrap_or(usize::MAX));
         if verify && !self.wrong {
-            let expected = workload.content(request);
             let from = usize::try_from(seen).unwrap_or(usize::MAX);
-            let part = expected.get(from..from.saturating_add(taken));
-            self.wrong = part != Some(&bytes[..taken]);
+            self.wrong = !workload.is_content(request, from, &bytes[..taken]);
         }
         let seen = seen + taken as u64;
         if seen < total {
             self.state = State::Content { seen, total };
             return (taken, None);
         }
-        if request.kind == RequestKind::Echo {
+        if is_returned(request.kind) {
             return (taken, Some(self.finish(Outcome::Complete)));
         }
         self.state = State::ContentCr;
@@ -266,6 +264,11 @@ impl ResponseParser {
         debug_assert!(self.line.is_empty(), "a line that was read is gone");
         if wrong { Outcome::WrongBytes } else { outcome }
     }
+}
+
+/// Whether the response is the request itself, without a line before it.
+const fn is_returned(kind: RequestKind) -> bool {
+    matches!(kind, RequestKind::Echo | RequestKind::Spin)
 }
 
 /// A decimal number without sign; `None` where it is none or too large.

@@ -17,7 +17,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::ProbeConfig;
 use crate::arrival::ArrivalProcess;
+use crate::pattern::Pattern;
 use crate::workload::WorkloadConfig;
 
 /// Most connections of one run (IX §5 goes to 250,000).
@@ -183,8 +185,20 @@ pub struct LoadConfig {
     pub workload: WorkloadConfig,
     /// When they are sent.
     pub mode: Mode,
-    /// Connections, over all threads.
+    /// How the rate of an open loop changes with time; the mode's rate is then the peak.
+    #[serde(default)]
+    pub pattern: Option<Pattern>,
+    /// Connections that carry the load, over all threads.
     pub connections: u32,
+    /// A latency agent beside the load, with connections of its own.
+    #[serde(default)]
+    pub probe: Option<ProbeConfig>,
+    /// Whether the window is also reported in intervals; a pattern always is.
+    #[serde(default)]
+    pub series: bool,
+    /// A file that the latencies are written to as an HdrHistogram log.
+    #[serde(default)]
+    pub hdr_log: Option<String>,
     /// Load without measuring, before the window, in milliseconds.
     pub warmup_ms: u64,
     /// The measured window, in milliseconds.
@@ -204,6 +218,10 @@ pub struct LoadConfig {
     pub lag_limit_us: u64,
     /// The result is invalid when a greater share of requests than this was late, 0 to 1.
     pub lag_share_max: f64,
+    /// The check of the gaps between requests takes a send time to be off by the 99th percentile of
+    /// the lateness, and by this at most, in microseconds; by default by `lag_limit_us`.
+    #[serde(default)]
+    pub resolution_us: Option<u64>,
     /// Seed of arrivals, keys and choices: the same seed asks for the same requests.
     pub seed: u64,
 }
@@ -215,7 +233,11 @@ impl LoadConfig {
         Self {
             workload,
             mode: Mode::closed(1),
+            pattern: None,
             connections: 1,
+            probe: None,
+            series: false,
+            hdr_log: None,
             warmup_ms: 100,
             measure_ms: 1_000,
             drain_ms: 1_000,
@@ -225,6 +247,7 @@ impl LoadConfig {
             verify_share: 1.0 / 16.0,
             lag_limit_us: 100,
             lag_share_max: 0.01,
+            resolution_us: None,
             seed: 1,
         }
     }
@@ -240,6 +263,16 @@ impl LoadConfig {
         Self { mode: Mode::closed(1), connections: 1, ..Self::new(workload) }
     }
 
+    /// Connections of the load and of the latency agent.
+    pub fn connections_in_all(&self) -> u32 {
+        self.connections.saturating_add(self.probe.map_or(0, |probe| probe.connections))
+    }
+
+    /// Whether the window is recorded in intervals.
+    pub const fn has_series(&self) -> bool {
+        self.series || self.pattern.is_some() || self.hdr_log.is_some()
+    }
+
     /// Checks every setting.
     ///
     /// # Errors
@@ -248,12 +281,24 @@ impl LoadConfig {
         self.workload.validate()?;
         check_range("connections", self.connections, 1, CONNECTIONS_MAX)?;
         match self.mode {
-            Mode::Open { rps, depth, .. } => {
+            Mode::Open { rps, depth, arrivals } => {
                 check_range("rate", rps, 1.0, RATE_MAX_RPS)?;
                 check_range("depth", depth, 1, DEPTH_MAX)?;
+                arrivals.validate()?;
+                self.pattern.map_or(Ok(()), |pattern| pattern.validate(rps))?;
             }
             Mode::Closed { depth } => check_range("depth", depth, 1, DEPTH_MAX)?,
             Mode::Churn { requests, .. } => check_range("requests", requests, 1, 1_000_000)?,
+        }
+        if let (Some(pattern), None) = (&self.pattern, self.mode.offered_rps()) {
+            return Err(ConfigError::new("pattern", pattern, "only in open loop (with a rate)"));
+        }
+        if let Some(probe) = &self.probe {
+            if matches!(self.mode, Mode::Churn { .. }) {
+                let allowed = "only in open and closed loop";
+                return Err(ConfigError::new("probe", "on", allowed));
+            }
+            probe.validate()?;
         }
         check_range("warmup_ms", self.warmup_ms, 0, PERIOD_MAX_MS)?;
         check_range("measure_ms", self.measure_ms, 1, PERIOD_MAX_MS)?;
@@ -262,11 +307,13 @@ impl LoadConfig {
         check_range("preload_timeout_ms", self.preload_timeout_ms, 1, PERIOD_MAX_MS)?;
         check_range("verify_share", self.verify_share, 0.0, 1.0)?;
         check_range("lag_limit_us", self.lag_limit_us, 1, 1_000_000)?;
+        check_range("resolution_us", self.resolution_us.unwrap_or(0), 0, 1_000_000)?;
         check_range("lag_share_max", self.lag_share_max, 0.0, 1.0)
     }
 
     /// The share of this load that thread `index` of `threads` carries: its connections, its part
-    /// of the rate, and a seed of its own. Poisson streams add up to a Poisson stream.
+    /// of the rate, and a seed of its own. Poisson streams add up to a Poisson stream; of the other
+    /// processes each thread has one. The latency agent is the first thread's.
     ///
     /// # Errors
     /// `threads` is zero or exceeds the connections.
@@ -278,10 +325,24 @@ impl LoadConfig {
         let mut part = self.clone();
         part.connections = connections;
         part.seed = self.seed.wrapping_add(u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let share = f64::from(connections) / f64::from(self.connections);
         if let Mode::Open { rps, .. } = &mut part.mode {
-            *rps *= f64::from(connections) / f64::from(self.connections);
+            *rps *= share;
+        }
+        if let Some(pattern) = &mut part.pattern {
+            pattern.low_rps *= share;
+        }
+        if index > 0 {
+            part.probe = None;
         }
         Ok(part)
+    }
+
+    /// The rate that is asked for, in requests per second: where it follows a pattern, its mean
+    /// over the window. `None` where the responses decide.
+    pub fn offered_rps(&self) -> Option<f64> {
+        let rps = self.mode.offered_rps()?;
+        Some(self.pattern.map_or(rps, |pattern| pattern.mean_rps(rps, self.measure_ms)))
     }
 }
 

@@ -17,10 +17,15 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::agent::Agent;
 use crate::arrival::{ArrivalProcess, Arrivals};
+use crate::codec::Outcome;
 use crate::config::{ConfigError, LoadConfig, Mode};
 use crate::connection::{Connection, Outstanding, Sender};
-use crate::measurement::Measurement;
+use crate::gap_check::GapWatch;
+use crate::measurement::{LATENCY_MAX_NS, Measurement};
+use crate::pattern::{Pattern, RateWalk};
+use crate::series::Series;
 use crate::workload::{Request, Workload};
 
 /// Most arrivals, or connections filled, in one poll: between two polls the transport looks at
@@ -62,8 +67,40 @@ pub struct Poll {
 /// Who decides when requests are sent.
 #[derive(Debug)]
 enum Loop {
-    Open { arrivals: Arrivals, process: ArrivalProcess, rps: f64 },
+    Open(Box<OpenLoop>),
     Closed,
+}
+
+/// The arrivals of an open loop, and the check that they leave as they should.
+#[derive(Debug)]
+struct OpenLoop {
+    arrivals: Arrivals,
+    process: ArrivalProcess,
+    rps: f64,
+    pattern: Option<Pattern>,
+    seed: u64,
+    watch: GapWatch,
+}
+
+impl OpenLoop {
+    fn new(process: ArrivalProcess, rps: f64, config: &LoadConfig) -> Self {
+        let (pattern, seed) = (config.pattern, config.seed);
+        let arrivals = Arrivals::new(process, rps, 0, seed);
+        Self { arrivals, process, rps, pattern, seed, watch: GapWatch::new(process, rps, seed) }
+    }
+
+    /// From `start_ns` on; the window, and with it a pattern, begins at `origin_ns`.
+    fn start(&mut self, start_ns: u64, origin_ns: u64) {
+        let (process, rps, seed) = (self.process, self.rps, self.seed);
+        self.arrivals = match self.pattern {
+            None => Arrivals::new(process, rps, start_ns, seed),
+            Some(pattern) => {
+                let walk = RateWalk::new(pattern, rps, origin_ns, origin_ns);
+                self.watch = GapWatch::following(process, walk, rps, seed);
+                Arrivals::following(pattern, process, rps, (start_ns, origin_ns), seed)
+            }
+        };
+    }
 }
 
 /// The generator of one thread. See the module's text for the order of calls.
@@ -80,7 +117,6 @@ pub struct Engine {
     backlog: VecDeque<Outstanding>,
     in_flight: usize,
     rng: Xoshiro256PlusPlus,
-    seed: u64,
     /// Bytes of the requests that go out together.
     scratch: Vec<u8>,
     phase: Phase,
@@ -93,6 +129,10 @@ pub struct Engine {
     verify_share: f64,
     verify_credit: f64,
     lag_limit_ns: u64,
+    /// The window in intervals, where that was asked for.
+    series: Option<Series>,
+    /// The latency agent, where there is one; its connections' numbers follow the load's.
+    agent: Option<Box<Agent>>,
     result: Measurement,
 }
 
@@ -105,7 +145,7 @@ impl Engine {
         config.validate()?;
         let load = match config.mode {
             Mode::Open { rps, arrivals: process, .. } => {
-                Loop::Open { arrivals: Arrivals::new(process, rps, 0, config.seed), process, rps }
+                Loop::Open(Box::new(OpenLoop::new(process, rps, config)))
             }
             Mode::Closed { .. } => Loop::Closed,
             Mode::Churn { .. } => {
@@ -113,7 +153,7 @@ impl Engine {
             }
         };
         let count = config.connections as usize;
-        let backlog = if matches!(load, Loop::Open { .. }) { BACKLOG_MAX } else { 0 };
+        let backlog = if matches!(load, Loop::Open(_)) { BACKLOG_MAX } else { 0 };
         Ok(Self {
             workload,
             load,
@@ -125,7 +165,6 @@ impl Engine {
             in_flight: 0,
             // Another stream than the arrivals', which has the seed itself.
             rng: Xoshiro256PlusPlus::seed_from_u64(config.seed ^ 0x5851_F42D_4C95_7F2D),
-            seed: config.seed,
             scratch: Vec::new(),
             phase: Phase::Idle,
             preload: 0..0,
@@ -137,6 +176,10 @@ impl Engine {
             verify_share: config.verify_share,
             verify_credit: 0.0,
             lag_limit_ns: config.lag_limit_us * 1_000,
+            series: config.has_series().then(|| Series::new(config.measure_ms)),
+            agent: config
+                .probe
+                .map(|probe| Box::new(Agent::new(&probe, config.connections, config.seed))),
             result: Measurement::new(config.measure_ms * 1_000_000),
         })
     }
@@ -146,13 +189,16 @@ impl Engine {
         self.phase
     }
 
-    /// Connections that are open.
+    /// Connections of the load that are open.
     pub fn open_connections(&self) -> usize {
         self.live.len()
     }
 
     /// Connection `connection` can be used from now on.
     pub fn on_opened(&mut self, connection: u32) {
+        if let Some(agent) = agent_of(&mut self.agent, connection) {
+            return agent.on_opened(connection);
+        }
         let Some(state) = self.connections.get_mut(connection as usize) else { return };
         if state.is_open() {
             return;
@@ -182,8 +228,14 @@ impl Engine {
         self.measure_from_ns = at_ns.saturating_add(self.warmup_ns);
         self.measure_until_ns = self.measure_from_ns.saturating_add(self.result.window_ns);
         self.drain_until_ns = self.measure_until_ns.saturating_add(self.drain_ns);
-        if let Loop::Open { arrivals, process, rps } = &mut self.load {
-            *arrivals = Arrivals::new(*process, *rps, at_ns, self.seed);
+        if let Loop::Open(open) = &mut self.load {
+            open.start(at_ns, self.measure_from_ns);
+        }
+        if let Some(series) = &mut self.series {
+            series.start(self.measure_from_ns);
+        }
+        if let Some(agent) = &mut self.agent {
+            agent.start(at_ns, self.measure_from_ns, self.measure_until_ns);
         }
         self.idle.clear();
         self.idle.extend_from_slice(&self.live);
@@ -212,6 +264,15 @@ impl Engine {
         now_ns: u64,
         sender: &mut impl Sender,
     ) {
+        if let Some(agent) = agent_of(&mut self.agent, connection) {
+            if agent.on_received(connection, bytes, now_ns, &self.workload, &mut self.result) {
+                agent.poll(now_ns, &self.workload, sender);
+            } else {
+                self.on_closed(connection);
+                sender.abort(connection);
+            }
+            return;
+        }
         let Some(state) = self.connections.get_mut(connection as usize) else { return };
         let in_window = (self.measure_from_ns..self.measure_until_ns).contains(&now_ns);
         let mut rest = bytes;
@@ -222,7 +283,7 @@ impl Engine {
                     let (Some(outcome), Some(done)) = (progress.outcome, done) else { continue };
                     self.in_flight -= 1;
                     if self.phase == Phase::Preloading {
-                        let stored = outcome == crate::codec::Outcome::Complete;
+                        let stored = outcome == Outcome::Complete;
                         self.result.preload_failures += u64::from(!stored);
                         continue;
                     }
@@ -231,6 +292,10 @@ impl Engine {
                         .contains(&done.intended_ns)
                         .then(|| now_ns.saturating_sub(done.intended_ns));
                     self.result.on_response(outcome, done.verify, latency_ns, in_window);
+                    if let Some(series) = &mut self.series {
+                        let answered = outcome != Outcome::Error;
+                        series.on_response(done.intended_ns, latency_ns, answered, now_ns);
+                    }
                 }
                 Err(violation) => {
                     self.result.violation.get_or_insert(violation);
@@ -245,6 +310,9 @@ impl Engine {
 
     /// The transport has room for bytes of `connection` again.
     pub fn on_writable(&mut self, connection: u32, sender: &mut impl Sender) {
+        if let Some(agent) = agent_of(&mut self.agent, connection) {
+            return agent.on_writable(connection, sender);
+        }
         if let Some(state) = self.connections.get_mut(connection as usize) {
             state.flush(connection, sender);
         }
@@ -252,13 +320,18 @@ impl Engine {
 
     /// `connection` has ended. What was outstanding on it is lost.
     pub fn on_closed(&mut self, connection: u32) {
+        if let Some(agent) = agent_of(&mut self.agent, connection) {
+            let was_lost = agent.on_closed(connection) && self.phase != Phase::Done;
+            self.result.connections_lost += u64::from(was_lost);
+            return;
+        }
         let Some(state) = self.connections.get_mut(connection as usize) else { return };
         if !state.is_open() {
             return;
         }
         self.in_flight -= state.in_flight();
         let window = self.measure_from_ns..self.measure_until_ns;
-        let result = &mut self.result;
+        let (result, series) = (&mut self.result, &mut self.series);
         let preloading = self.phase == Phase::Preloading;
         state.close(|item| {
             if preloading {
@@ -268,6 +341,9 @@ impl Engine {
             result.lost += 1;
             if window.contains(&item.intended_ns) {
                 result.on_hopeless();
+                if let Some(series) = series {
+                    series.on_latency(item.intended_ns, LATENCY_MAX_NS);
+                }
             }
         });
         let place = self.place[connection as usize] as usize;
@@ -288,7 +364,17 @@ impl Engine {
         let window = self.measure_from_ns..self.measure_until_ns;
         let waiting = self.connections.iter().flat_map(Connection::outstanding);
         for item in waiting.chain(&self.backlog).filter(|i| window.contains(&i.intended_ns)) {
-            self.result.on_unanswered(now_ns.saturating_sub(item.intended_ns));
+            let waited_ns = now_ns.saturating_sub(item.intended_ns);
+            self.result.on_unanswered(waited_ns);
+            if let Some(series) = &mut self.series {
+                series.on_latency(item.intended_ns, waited_ns);
+            }
+        }
+        self.result.series = self.series.take();
+        self.result.probe = self.agent.take().map(|agent| agent.finish(now_ns));
+        // Nothing is sent any more: a closed loop stands for the one that is over.
+        if let Loop::Open(open) = std::mem::replace(&mut self.load, Loop::Closed) {
+            self.result.gaps = Some(open.watch.into_sample());
         }
         std::mem::replace(&mut self.result, Measurement::new(0))
     }
@@ -309,19 +395,25 @@ impl Engine {
             self.phase = Phase::Draining;
         }
         let next_ns = match self.load {
-            Loop::Open { .. } => self.dispatch_arrivals(now_ns, sender),
+            Loop::Open(_) => self.dispatch_arrivals(now_ns, sender),
             Loop::Closed if now_ns < self.measure_until_ns => {
                 self.fill_idle(now_ns, sender);
                 if self.idle.is_empty() { u64::MAX } else { now_ns }
             }
             Loop::Closed => u64::MAX,
         };
+        let mut probing = false;
+        let mut probe_ns = u64::MAX;
+        if let Some(agent) = &mut self.agent {
+            probe_ns = agent.poll(now_ns, &self.workload, sender);
+            probing = agent.is_waiting();
+        }
         let change_ns = match self.phase {
             Phase::WarmingUp => self.measure_from_ns,
             Phase::Measuring => self.measure_until_ns,
             _ => {
                 // Never while requests of the window are still to be dispatched, however late.
-                let quiet = self.in_flight == 0 && self.backlog.is_empty();
+                let quiet = self.in_flight == 0 && self.backlog.is_empty() && !probing;
                 if next_ns == u64::MAX && (quiet || now_ns >= self.drain_until_ns) {
                     self.phase = Phase::Done;
                     return u64::MAX;
@@ -329,22 +421,25 @@ impl Engine {
                 self.drain_until_ns
             }
         };
-        next_ns.min(change_ns)
+        next_ns.min(probe_ns).min(change_ns)
     }
 
     /// Sends, or puts into the backlog, the requests that are due; when the next one is. Arrivals
     /// of the window are dispatched even where the window has ended meanwhile: they are owed.
     fn dispatch_arrivals(&mut self, now_ns: u64, sender: &mut impl Sender) -> u64 {
         for _ in 0..BATCH_MAX {
-            let Loop::Open { arrivals, .. } = &mut self.load else { return u64::MAX };
-            let intended_ns = arrivals.next_ns();
+            let Loop::Open(open) = &mut self.load else { return u64::MAX };
+            let intended_ns = open.arrivals.next_ns();
             if intended_ns >= self.measure_until_ns {
                 return u64::MAX;
             }
             if intended_ns > now_ns {
                 return intended_ns;
             }
-            arrivals.advance();
+            if open.arrivals.begins_group() && intended_ns >= self.measure_from_ns {
+                open.watch.on_send(intended_ns, now_ns);
+            }
+            open.arrivals.advance();
             self.dispatch(intended_ns, now_ns, sender);
         }
         now_ns
@@ -357,13 +452,16 @@ impl Engine {
             self.result.requests += 1;
             self.result.late += u64::from(lag_ns > self.lag_limit_ns);
             self.result.lag_ns.saturating_record(lag_ns.max(1));
+            if let Some(series) = &mut self.series {
+                series.on_request(intended_ns);
+            }
         }
         let random = u64::from(self.rng.next_u32());
         let chosen = ((random * self.live.len() as u64) >> 32) as usize;
         let item = self.draw(intended_ns);
         let Some(&connection) = self.live.get(chosen) else {
             // Every connection closed inside this batch: the next poll ends the run.
-            self.refuse(measured);
+            self.refuse(intended_ns);
             return;
         };
         if self.backlog.is_empty() && self.connections[connection as usize].has_room() {
@@ -376,15 +474,18 @@ impl Engine {
             self.result.backlog_peak = self.result.backlog_peak.max(waiting);
             self.fill(connection, now_ns, sender);
         } else {
-            self.refuse(measured);
+            self.refuse(intended_ns);
         }
     }
 
     /// Counts a request that cannot even wait.
-    fn refuse(&mut self, measured: bool) {
+    fn refuse(&mut self, intended_ns: u64) {
         self.result.dropped += 1;
-        if measured {
+        if intended_ns >= self.measure_from_ns {
             self.result.on_hopeless();
+            if let Some(series) = &mut self.series {
+                series.on_latency(intended_ns, LATENCY_MAX_NS);
+            }
         }
     }
 
@@ -432,16 +533,24 @@ impl Engine {
                 let key = self.preload.next()?;
                 Some(Outstanding { intended_ns: now_ns, request: Request::set(key), verify: false })
             }
-            (_, Loop::Open { .. }) => self.backlog.pop_front(),
+            (_, Loop::Open(_)) => self.backlog.pop_front(),
             (Phase::WarmingUp | Phase::Measuring, Loop::Closed)
                 if now_ns < self.measure_until_ns =>
             {
                 self.result.requests += u64::from(now_ns >= self.measure_from_ns);
+                if let Some(series) = &mut self.series {
+                    series.on_request(now_ns);
+                }
                 Some(self.draw(now_ns))
             }
             _ => None,
         }
     }
+}
+
+/// The agent, where `connection` is one of its own.
+fn agent_of(agent: &mut Option<Box<Agent>>, connection: u32) -> Option<&mut Agent> {
+    agent.as_deref_mut().filter(|agent| agent.owns(connection))
 }
 
 #[cfg(test)]

@@ -55,6 +55,14 @@ pub enum LoadError {
     /// All connections were closed while the keys were being stored.
     #[error("the service closed all connections while the keys were being stored")]
     PreloadClosed,
+    /// The log of the latencies could not be written.
+    #[error("could not write the HdrHistogram log '{path}': {source}; is the directory there?")]
+    HdrLog {
+        /// The file.
+        path: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
     /// Another thread of the run failed first.
     #[error("another thread of the generator failed")]
     OtherThread,

@@ -170,7 +170,13 @@ pub fn run(load: &LoadConfig, transport: &KernelConfig) -> Result<LoadReport, Lo
 /// # Errors
 /// As [`run`].
 pub fn pingpong(load: &LoadConfig, transport: &KernelConfig) -> Result<LoadReport, LoadError> {
-    let load = LoadConfig { mode: Mode::closed(1), connections: 1, ..load.clone() };
+    let load = LoadConfig {
+        mode: Mode::closed(1),
+        pattern: None,
+        probe: None,
+        connections: 1,
+        ..load.clone()
+    };
     run(&load, &KernelConfig { wait: Wait::Spin, ..transport.clone() })
 }
 

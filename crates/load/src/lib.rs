@@ -22,6 +22,7 @@
 pub mod dataplane;
 pub mod kernel;
 
+mod agent;
 mod arrival;
 mod churn;
 mod codec;
@@ -29,17 +30,23 @@ mod config;
 mod connection;
 mod engine;
 mod error;
+mod gap_check;
+mod hdr_log;
 mod measurement;
+mod pattern;
 mod rendezvous;
 mod report;
 mod search;
+mod series;
+mod service_times;
 mod sizes;
 #[cfg(test)]
 mod test_peers;
 mod usage;
 mod workload;
 
-pub use arrival::{ArrivalProcess, Arrivals};
+pub use agent::{ProbeConfig, ProbeReport};
+pub use arrival::{ArrivalProcess, Arrivals, BURST_MAX};
 pub use churn::{ChurnEngine, Dialer};
 pub use codec::{Outcome, Progress, ResponseParser, Violation};
 pub use config::{
@@ -49,10 +56,14 @@ pub use config::{
 pub use connection::Sender;
 pub use engine::{BACKLOG_MAX, Engine, Phase, Poll};
 pub use error::LoadError;
+pub use gap_check::ArrivalCheck;
 pub use kernel::{KernelConfig, Wait};
 pub use measurement::{LATENCY_MAX_NS, Measurement};
+pub use pattern::{Pattern, PatternShape};
 pub use report::{Conditions, LoadReport};
 pub use search::{Limit, Probe, SearchConfig, SearchResult, Verdict, judge, throughput_at_slo};
+pub use series::SeriesPoint;
+pub use service_times::{SERVICE_US_MAX, ServiceTimes};
 pub use sizes::SizeDistribution;
 pub use workload::{
     KEY_BYTES_MAX, KEYS_MAX, Request, RequestKind, VALUE_BYTES_MAX, Workload, WorkloadConfig,

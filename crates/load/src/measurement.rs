@@ -6,7 +6,10 @@
 
 use hdrhistogram::Histogram;
 
+use crate::agent::ProbeMeasured;
 use crate::codec::{Outcome, Violation};
+use crate::gap_check::GapSample;
+use crate::series::Series;
 
 /// Longest latency that is told apart, in nanoseconds; also the entry of requests whose answer can
 /// no longer come.
@@ -65,6 +68,12 @@ pub struct Measurement {
     pub cpu_ns: u64,
     /// Times that a generator's thread was descheduled inside the window against its will.
     pub involuntary_switches: u64,
+    /// Gaps between the requests of the window, as meant and as sent. Open loop only.
+    pub(crate) gaps: Option<GapSample>,
+    /// The window in intervals, where that was asked for.
+    pub(crate) series: Option<Series>,
+    /// What the latency agent measured, where there was one.
+    pub(crate) probe: Option<ProbeMeasured>,
 }
 
 impl Measurement {
@@ -91,6 +100,9 @@ impl Measurement {
             ended_early: false,
             cpu_ns: 0,
             involuntary_switches: 0,
+            gaps: None,
+            series: None,
+            probe: None,
         }
     }
 
@@ -124,6 +136,9 @@ impl Measurement {
         self.ended_early |= other.ended_early;
         self.cpu_ns += other.cpu_ns;
         self.involuntary_switches += other.involuntary_switches;
+        merge(&mut self.gaps, &other.gaps, GapSample::merge);
+        merge(&mut self.series, &other.series, Series::merge);
+        merge(&mut self.probe, &other.probe, ProbeMeasured::merge);
     }
 
     /// Counts a response: `latency_ns` where the request was intended inside the window,
@@ -161,6 +176,15 @@ impl Measurement {
     pub(crate) fn on_unanswered(&mut self, elapsed_ns: u64) {
         self.unanswered += 1;
         self.latency_ns.saturating_record(elapsed_ns.max(1));
+    }
+}
+
+/// Adds what another thread has of something that not all of them have.
+fn merge<T: Clone>(mine: &mut Option<T>, other: &Option<T>, add: fn(&mut T, &T)) {
+    match (mine, other) {
+        (Some(mine), Some(other)) => add(mine, other),
+        (mine @ None, Some(other)) => *mine = Some(other.clone()),
+        (_, None) => {}
     }
 }
 

@@ -2,13 +2,19 @@
 //! whether it may be used.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::ProbeReport;
 use crate::config::LoadConfig;
 use crate::error::LoadError;
+use crate::gap_check::ArrivalCheck;
+use crate::hdr_log;
 use crate::measurement::{Measurement, Ran};
+use crate::series::SeriesPoint;
+
+mod table;
 
 /// Share of GET misses above which a result is invalid although every key was stored: a miss is
 /// cheaper than the hit that was asked for.
@@ -57,7 +63,10 @@ impl Conditions {
             transport: transport.to_owned(),
             target: target.to_owned(),
             workload: config.workload.to_string(),
-            mode: config.mode.to_string(),
+            mode: match &config.pattern {
+                None => config.mode.to_string(),
+                Some(pattern) => format!("{} at the peak; {pattern}", config.mode),
+            },
             connections: config.connections,
             threads: 1,
             cores: Vec::new(),
@@ -113,12 +122,25 @@ pub struct LoadReport {
     pub backlog_peak: u64,
     /// Share of requests sent too late because the generator was busy.
     pub late_share: f64,
-    /// 99th percentile of how long after its intended time the generator turned to a request.
+    /// Median of how long after its intended time the generator turned to a request.
+    #[serde(default)]
+    pub lag_p50_us: f64,
+    /// 99th percentile of the same.
     pub lag_p99_us: f64,
+    /// Whether the requests left as the arrival process says; absent where the responses decide,
+    /// and where the window has too few requests to tell.
+    #[serde(default)]
+    pub arrivals: Option<ArrivalCheck>,
     /// Processor time of the generator per request, where the transport measures it.
     pub generator_cpu_us_per_request: Option<f64>,
     /// Times that a generator's thread was descheduled inside the window against its will.
     pub involuntary_switches: u64,
+    /// What the latency agent measured, where there was one.
+    #[serde(default)]
+    pub probe: Option<ProbeReport>,
+    /// The window in intervals, where that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<SeriesPoint>,
     /// Whether the result may be used.
     pub valid: bool,
     /// Why not.
@@ -129,12 +151,14 @@ impl LoadReport {
     /// The report of what `measured` counted under `config`.
     pub fn new(config: &LoadConfig, conditions: Conditions, measured: &Measurement) -> Self {
         let at = |quantile| measured.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
-        let invalid_reason = invalid_reason(config, measured);
+        let arrivals = arrival_check(config, measured);
+        let invalid_reason =
+            invalid_reason(config, measured).or_else(|| arrivals.as_ref().and_then(wrong_arrivals));
         let cpu = (measured.cpu_ns > 0 && measured.completed > 0)
             .then(|| measured.cpu_ns as f64 / 1e3 / measured.completed as f64);
         Self {
             conditions,
-            offered_rps: config.mode.offered_rps(),
+            offered_rps: config.offered_rps(),
             achieved_rps: measured.achieved_rps(),
             p50_us: at(0.5),
             p90_us: at(0.9),
@@ -151,9 +175,13 @@ impl LoadReport {
             connections_lost: measured.connections_lost,
             backlog_peak: measured.backlog_peak,
             late_share: share(measured.late, measured.requests),
+            lag_p50_us: measured.lag_ns.value_at_quantile(0.5) as f64 / 1e3,
             lag_p99_us: measured.lag_ns.value_at_quantile(0.99) as f64 / 1e3,
+            arrivals,
             generator_cpu_us_per_request: cpu,
             involuntary_switches: measured.involuntary_switches,
+            probe: config.probe.zip(measured.probe.as_ref()).map(|(c, m)| ProbeReport::new(&c, m)),
+            series: measured.series.as_ref().map_or_else(Vec::new, |series| series.points(config)),
             valid: invalid_reason.is_none(),
             invalid_reason,
         }
@@ -188,6 +216,14 @@ impl LoadReport {
         if let Some(failure) = first_failure {
             conditions.more.insert("first failure".to_owned(), failure);
         }
+        if let Some(path) = &config.hdr_log {
+            // The last thread has just ended: the window began at least its own length ago, and
+            // the drain is short beside it.
+            let began = SystemTime::now() - Duration::from_nanos(measured.window_ns);
+            let description = format!("{}, {}", conditions.workload, conditions.mode);
+            hdr_log::write_file(path, &description, began, &measured)
+                .map_err(|source| LoadError::HdrLog { path: path.clone(), source })?;
+        }
         Ok(Self::new(config, conditions, &measured))
     }
 
@@ -195,86 +231,6 @@ impl LoadReport {
     pub fn to_json(&self) -> String {
         // Strings, numbers and maps with string keys always serialize.
         serde_json::to_string_pretty(self).unwrap_or_default()
-    }
-
-    /// The report as aligned plain text.
-    pub fn to_table(&self) -> String {
-        let mut table = Table::default();
-        let c = &self.conditions;
-        table.row("target", format_args!("{} over {}", c.target, c.transport));
-        table.row("workload", &c.workload);
-        table.row("mode", &c.mode);
-        let cores = if c.cores.is_empty() {
-            String::from("not pinned")
-        } else {
-            format!("cores {:?}", c.cores)
-        };
-        table.row(
-            "generator",
-            format_args!(
-                "{} connections, {} threads, {cores}, {}",
-                c.connections, c.threads, c.wait
-            ),
-        );
-        table.row(
-            "window",
-            format_args!(
-                "{} ms after {} ms of warm-up, seed {}",
-                c.measure_ms, c.warmup_ms, c.seed
-            ),
-        );
-        table.row("machine", format_args!("{}, Linux {}", c.processor, c.kernel));
-        for (key, value) in &c.more {
-            table.row(key, value);
-        }
-        table.gap();
-        if let Some(offered) = self.offered_rps {
-            table.row("offered", format_args!("{offered:.0} /s"));
-        }
-        table.row("achieved", format_args!("{:.0} /s", self.achieved_rps));
-        table.row(
-            "latency us",
-            format_args!(
-                "p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  max {:.1}  mean {:.1}",
-                self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.max_us, self.mean_us
-            ),
-        );
-        table.row(
-            "requests",
-            format_args!(
-                "{}, {} errors, {} misses, {} unanswered",
-                self.requests, self.errors, self.misses, self.unanswered
-            ),
-        );
-        table.row(
-            "verified",
-            format_args!("{} responses, {} with wrong bytes", self.verified, self.wrong_bytes),
-        );
-        if let Some(cpu) = self.generator_cpu_us_per_request {
-            table.row("generator cpu", format_args!("{cpu:.2} us per request"));
-        }
-        match &self.invalid_reason {
-            None => table.row("valid", "yes"),
-            Some(reason) => table.row("valid", format_args!("NO: {reason}")),
-        }
-        table.text
-    }
-}
-
-/// Lines of a label and a value, the values under each other.
-#[derive(Debug, Default)]
-struct Table {
-    text: String,
-}
-
-impl Table {
-    fn row(&mut self, label: &str, value: impl std::fmt::Display) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{label:<14} {value}");
-    }
-
-    fn gap(&mut self) {
-        self.text.push('\n');
     }
 }
 
@@ -321,6 +277,26 @@ fn invalid_reason(config: &LoadConfig, m: &Measurement) -> Option<String> {
         ));
     }
     None
+}
+
+/// The check of the gaps. A send time is known up to the lateness that one request in a hundred
+/// exceeds, but never less well than the configuration allows.
+fn arrival_check(config: &LoadConfig, m: &Measurement) -> Option<ArrivalCheck> {
+    let limit_ns = config.resolution_us.unwrap_or(config.lag_limit_us) as f64 * 1e3;
+    let resolution_ns = (m.lag_ns.value_at_quantile(0.99) as f64).min(limit_ns);
+    m.gaps.as_ref()?.check(resolution_ns)
+}
+
+/// Why the arrivals were not those that were asked for, and what to do.
+fn wrong_arrivals(check: &ArrivalCheck) -> Option<String> {
+    (!check.passed).then(|| {
+        format!(
+            "the requests did not leave as {} arrivals: distance {:.3} ({}), {:.3} is allowed; the \
+             generator was interrupted or too slow: pin it to cores of its own, let it spin, give it \
+             more threads, or ask for less",
+            check.process, check.statistic, check.test, check.critical
+        )
+    })
 }
 
 fn share(part: u64, whole: u64) -> f64 {

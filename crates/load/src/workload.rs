@@ -20,7 +20,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, check_range};
+use crate::service_times::{ServiceTable, ServiceTimes};
 use crate::sizes::SizeDistribution;
+
+mod named;
 
 /// Longest key of the memcached protocol, in bytes.
 pub const KEY_BYTES_MAX: u32 = 250;
@@ -52,6 +55,11 @@ pub enum WorkloadConfig {
         /// Length of a message, in bytes.
         bytes: u32,
     },
+    /// Requests that carry their own service time, for the synthetic service (ZygOS §3).
+    Spin {
+        /// How the service times are distributed.
+        times: ServiceTimes,
+    },
 }
 
 impl WorkloadConfig {
@@ -63,6 +71,30 @@ impl WorkloadConfig {
             keys: 100_000,
             key_size: SizeDistribution::Fixed(19),
             value_size: SizeDistribution::Fixed(2),
+        }
+    }
+
+    /// Facebook's ETC pool with the key and value sizes that were published for it: generalized
+    /// extreme value keys, generalized Pareto values (Atikoglu et al., SIGMETRICS 2012, §5), 75 %
+    /// GETs. The publication gives values below 15 bytes as a table; here they follow the formula
+    /// as well. Keys have at least the six bytes that tell 100,000 of them apart.
+    pub const fn etc_facebook() -> Self {
+        Self::Memcached {
+            get_share: 0.75,
+            keys: 100_000,
+            key_size: SizeDistribution::Gev {
+                location: 30.798_4,
+                scale: 8.204_49,
+                shape: 0.078_688,
+                min: 6,
+                max: KEY_BYTES_MAX,
+            },
+            value_size: SizeDistribution::Pareto {
+                scale: 214.476,
+                shape: 0.348_238,
+                min: 1,
+                max: VALUE_BYTES_MAX,
+            },
         }
     }
 
@@ -82,22 +114,6 @@ impl WorkloadConfig {
         }
     }
 
-    /// The workload that a user names: `usr`, `etc`, or `echo:BYTES`.
-    ///
-    /// # Errors
-    /// Any other name.
-    pub fn named(name: &str) -> Result<Self, ConfigError> {
-        match name {
-            "usr" => Ok(Self::usr()),
-            "etc" => Ok(Self::etc()),
-            _ => name
-                .strip_prefix("echo:")
-                .and_then(|bytes| bytes.parse().ok())
-                .map(|bytes| Self::Echo { bytes })
-                .ok_or_else(|| ConfigError::new("workload", name, "usr, etc, echo:BYTES")),
-        }
-    }
-
     /// Checks every setting.
     ///
     /// # Errors
@@ -105,6 +121,7 @@ impl WorkloadConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         match self {
             Self::Echo { bytes } => check_range("bytes", *bytes, 1, VALUE_BYTES_MAX),
+            Self::Spin { times } => times.validate(),
             Self::Memcached { get_share, keys, key_size, value_size } => {
                 check_range("get_share", *get_share, 0.0, 1.0)?;
                 check_range("keys", *keys, 1, KEYS_MAX)?;
@@ -121,6 +138,7 @@ impl fmt::Display for WorkloadConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Echo { bytes } => write!(f, "echo of {bytes} B"),
+            Self::Spin { times } => write!(f, "spin, service times {times} us"),
             Self::Memcached { get_share, keys, key_size, value_size } => write!(
                 f,
                 "memcached, {:.1} % GET, {keys} keys of {key_size} B, values of {value_size} B",
@@ -139,6 +157,8 @@ pub enum RequestKind {
     Set,
     /// A message to be returned.
     Echo,
+    /// To be busy for a while, and to return the request.
+    Spin,
 }
 
 /// One request: everything that its bytes and its right response are derived from.
@@ -146,7 +166,8 @@ pub enum RequestKind {
 pub struct Request {
     /// What it asks for.
     pub kind: RequestKind,
-    /// Index of the key; for an echo, any number: it chooses the message.
+    /// Index of the key; for an echo, any number: it chooses the message; for a spin, the draw
+    /// that the service time follows from.
     pub key: u32,
 }
 
@@ -165,6 +186,11 @@ impl Request {
     pub const fn echo(key: u32) -> Self {
         Self { kind: RequestKind::Echo, key }
     }
+
+    /// A spin for the service time of the draw `key`.
+    pub const fn spin(key: u32) -> Self {
+        Self { kind: RequestKind::Spin, key }
+    }
 }
 
 /// Lengths of the keys and values.
@@ -179,11 +205,22 @@ enum Shapes {
 /// A checked [`WorkloadConfig`] with everything precomputed. Shared by the threads of a run.
 #[derive(Debug)]
 pub struct Workload {
-    /// `None` for echo.
-    memcached: Option<Memcached>,
-    echo_bytes: u32,
+    service: Asked,
+    /// What values and messages are cut from.
     pattern: Box<[u8]>,
 }
+
+/// What the service is asked, made ready.
+#[derive(Debug)]
+enum Asked {
+    Memcached(Memcached),
+    Echo { bytes: u32 },
+    Spin(ServiceTable),
+}
+
+/// Bytes of a request of the synthetic service, and of its response: the service time in
+/// nanoseconds and a number to tell requests apart, big endian.
+const SPIN_BYTES: usize = 16;
 
 #[derive(Debug)]
 struct Memcached {
@@ -198,39 +235,43 @@ impl Workload {
     /// byte, so that one may store what another reads.
     ///
     /// # Errors
-    /// A setting that cannot be used.
+    /// A setting that cannot be used, or a trace that cannot be read.
     pub fn new(config: &WorkloadConfig, seed: u64) -> Result<Self, ConfigError> {
         config.validate()?;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let (memcached, longest) = match config {
-            WorkloadConfig::Echo { bytes } => (None, *bytes),
+        let (service, longest) = match config {
+            WorkloadConfig::Echo { bytes } => (Asked::Echo { bytes: *bytes }, *bytes),
+            WorkloadConfig::Spin { times } => (Asked::Spin(ServiceTable::new(times)?), 0),
             WorkloadConfig::Memcached { get_share, keys, key_size, value_size } => {
                 let memcached = Memcached {
                     get_threshold: (get_share * (1u64 << 32) as f64) as u64,
                     keys: *keys,
                     shapes: draw_shapes(*keys, *key_size, *value_size, &mut rng),
                 };
-                (Some(memcached), value_size.max())
+                (Asked::Memcached(memcached), value_size.max())
             }
         };
         let mut pattern = vec![0; longest as usize + PATTERN_OFFSETS as usize].into_boxed_slice();
         rng.fill_bytes(&mut pattern);
-        let echo_bytes = if memcached.is_some() { 0 } else { longest };
-        Ok(Self { memcached, echo_bytes, pattern })
+        Ok(Self { service, pattern })
     }
 
-    /// Number of keys to store before the load: zero for echo.
+    /// Number of keys to store before the load: zero but for memcached.
     pub fn keys(&self) -> u32 {
-        self.memcached.as_ref().map_or(0, |m| m.keys)
+        match &self.service {
+            Asked::Memcached(memcached) => memcached.keys,
+            Asked::Echo { .. } | Asked::Spin(_) => 0,
+        }
     }
 
     /// Chooses the next request.
     pub fn draw(&self, rng: &mut Xoshiro256PlusPlus) -> Request {
         let random = rng.next_u64();
         let (high, low) = (random >> 32, random & 0xFFFF_FFFF);
-        match &self.memcached {
-            None => Request::echo(high as u32),
-            Some(memcached) => {
+        match &self.service {
+            Asked::Echo { .. } => Request::echo(high as u32),
+            Asked::Spin(_) => Request::spin(high as u32),
+            Asked::Memcached(memcached) => {
                 // Multiply and shift: even within 2^-32, without a division.
                 let key = ((high * u64::from(memcached.keys)) >> 32) as u32;
                 if low < memcached.get_threshold { Request::get(key) } else { Request::set(key) }
@@ -242,6 +283,7 @@ impl Workload {
     pub fn append(&self, request: Request, out: &mut Vec<u8>) {
         match request.kind {
             RequestKind::Echo => out.extend_from_slice(self.content(request)),
+            RequestKind::Spin => out.extend_from_slice(&self.spin_bytes(request)),
             RequestKind::Get => {
                 out.extend_from_slice(b"get ");
                 self.append_key(request.key, out);
@@ -260,14 +302,51 @@ impl Workload {
         }
     }
 
-    /// The bytes that travel for `request`: the key's value, or the message to be returned.
+    /// The bytes that travel for `request`: the key's value, or the message to be returned. None
+    /// for a spin, whose bytes are computed.
     pub fn content(&self, request: Request) -> &[u8] {
         let bytes = match request.kind {
-            RequestKind::Echo => self.echo_bytes,
-            RequestKind::Get | RequestKind::Set => self.shape(request.key).1,
+            RequestKind::Echo | RequestKind::Get | RequestKind::Set => self.content_len(request),
+            RequestKind::Spin => 0,
         };
         let start = (mix(request.key) % PATTERN_OFFSETS) as usize;
-        &self.pattern[start..start + bytes as usize]
+        &self.pattern[start..start + bytes]
+    }
+
+    /// Number of bytes of the value or message in the right response to `request`.
+    pub(crate) fn content_len(&self, request: Request) -> usize {
+        match (request.kind, &self.service) {
+            (RequestKind::Echo, Asked::Echo { bytes }) => *bytes as usize,
+            (RequestKind::Get | RequestKind::Set, _) => self.shape(request.key).1 as usize,
+            (RequestKind::Spin, _) => SPIN_BYTES,
+            (RequestKind::Echo, _) => 0,
+        }
+    }
+
+    /// Whether `part` is what stands in the right response's value or message from byte `from` on.
+    pub(crate) fn is_content(&self, request: Request, from: usize, part: &[u8]) -> bool {
+        let until = from.saturating_add(part.len());
+        match request.kind {
+            RequestKind::Spin => self.spin_bytes(request).get(from..until) == Some(part),
+            _ => self.content(request).get(from..until) == Some(part),
+        }
+    }
+
+    /// The service time that `request` asks for, in nanoseconds; zero where it is no spin.
+    pub fn service_ns(&self, request: Request) -> u64 {
+        match &self.service {
+            Asked::Spin(times) => times.at(request.key),
+            Asked::Memcached(_) | Asked::Echo { .. } => 0,
+        }
+    }
+
+    /// A spin and the response to it. The number that tells requests apart follows from the draw,
+    /// so that nothing is stored to check the response.
+    fn spin_bytes(&self, request: Request) -> [u8; SPIN_BYTES] {
+        let mut bytes = [0; SPIN_BYTES];
+        bytes[..8].copy_from_slice(&self.service_ns(request).to_be_bytes());
+        bytes[8..].copy_from_slice(&mix(request.key).to_be_bytes());
+        bytes
     }
 
     /// Whether `text` is the name of key `key`.
@@ -308,12 +387,12 @@ impl Workload {
 
     /// Length of the key and of its value, in bytes. Keys that do not exist have no length.
     fn shape(&self, key: u32) -> (u32, u32) {
-        match self.memcached.as_ref().map(|m| &m.shapes) {
-            Some(Shapes::Fixed { key_bytes, value_bytes }) => (*key_bytes, *value_bytes),
-            Some(Shapes::PerKey(shapes)) => {
+        let Asked::Memcached(memcached) = &self.service else { return (0, 0) };
+        match &memcached.shapes {
+            Shapes::Fixed { key_bytes, value_bytes } => (*key_bytes, *value_bytes),
+            Shapes::PerKey(shapes) => {
                 shapes.get(key as usize).map_or((0, 0), |(k, v)| (u32::from(*k), *v))
             }
-            None => (0, 0),
         }
     }
 }
@@ -367,120 +446,4 @@ fn append_decimal(number: u32, out: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::sync::OnceLock;
-
-    fn workload(config: &WorkloadConfig) -> Workload {
-        Workload::new(config, 9).expect("a valid workload")
-    }
-
-    fn bytes_of(workload: &Workload, request: Request) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        workload.append(request, &mut bytes);
-        bytes
-    }
-
-    #[test]
-    fn requests_are_those_of_the_memcached_protocol() {
-        let workload = workload(&WorkloadConfig::Memcached {
-            get_share: 0.5,
-            keys: 1_000,
-            key_size: SizeDistribution::Fixed(6),
-            value_size: SizeDistribution::Fixed(12),
-        });
-        assert_eq!(bytes_of(&workload, Request::get(0)), b"get k00000\r\n");
-        assert_eq!(bytes_of(&workload, Request::get(999)), b"get k00999\r\n");
-        let mut expected = b"set k00042 0 0 12\r\n".to_vec();
-        expected.extend_from_slice(workload.content(Request::get(42)));
-        expected.extend_from_slice(b"\r\n");
-        assert_eq!(bytes_of(&workload, Request::set(42)), expected);
-        assert_ne!(workload.content(Request::get(42)), workload.content(Request::get(43)));
-    }
-
-    #[test]
-    fn two_workloads_of_one_seed_agree_on_every_value() {
-        let (a, b) = (workload(&WorkloadConfig::etc()), workload(&WorkloadConfig::etc()));
-        for key in (0..a.keys()).step_by(997) {
-            assert_eq!(bytes_of(&a, Request::set(key)), bytes_of(&b, Request::set(key)));
-        }
-    }
-
-    #[test]
-    fn the_share_of_gets_and_the_spread_of_keys_are_as_asked() {
-        let config = WorkloadConfig::Memcached {
-            get_share: 0.75,
-            keys: 10,
-            key_size: SizeDistribution::Fixed(2),
-            value_size: SizeDistribution::Fixed(1),
-        };
-        let workload = workload(&config);
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
-        let mut gets = 0;
-        let mut per_key = [0u32; 10];
-        for _ in 0..100_000 {
-            let request = workload.draw(&mut rng);
-            gets += u32::from(request.kind == RequestKind::Get);
-            per_key[request.key as usize] += 1;
-        }
-        // Six standard deviations of a binomial.
-        assert!((i64::from(gets) - 75_000).abs() < 6 * 137, "{gets} GETs of 100,000");
-        assert!(per_key.iter().all(|&n| n.abs_diff(10_000) < 6 * 95), "{per_key:?}");
-    }
-
-    #[test]
-    fn shares_of_zero_and_one_mean_never_and_always() {
-        for (get_share, kind) in [(0.0, RequestKind::Set), (1.0, RequestKind::Get)] {
-            let workload = workload(&WorkloadConfig::Memcached {
-                get_share,
-                keys: 3,
-                key_size: SizeDistribution::Fixed(2),
-                value_size: SizeDistribution::Fixed(1),
-            });
-            let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
-            assert!((0..10_000).all(|_| workload.draw(&mut rng).kind == kind));
-        }
-    }
-
-    #[test]
-    fn keys_too_short_for_their_number_are_refused() {
-        let config = |keys, bytes| WorkloadConfig::Memcached {
-            get_share: 1.0,
-            keys,
-            key_size: SizeDistribution::Fixed(bytes),
-            value_size: SizeDistribution::Fixed(1),
-        };
-        config(10, 2).validate().expect("k0 to k9");
-        config(1, 2).validate().expect("k0");
-        assert_eq!(
-            config(11, 2).validate().expect_err("k10 has three").to_string(),
-            "`key_size` is `2`; allowed: sizes from 3 to 250 bytes"
-        );
-        assert!(WorkloadConfig::named("echo:").is_err());
-        assert_eq!(WorkloadConfig::named("echo:64"), Ok(WorkloadConfig::Echo { bytes: 64 }));
-    }
-
-    proptest! {
-        #[test]
-        fn a_key_is_recognized_and_no_other(a in 0u32..100_000, b in 0u32..100_000) {
-            // Drawing 100,000 lengths for every case would take most of the tests' time.
-            static ETC: OnceLock<Workload> = OnceLock::new();
-            let workload = ETC.get_or_init(|| workload(&WorkloadConfig::etc()));
-            let mut name = Vec::new();
-            workload.append_key(a, &mut name);
-            prop_assert!((20..=70).contains(&name.len()));
-            prop_assert_eq!(workload.is_key(b, &name), a == b);
-            prop_assert!(workload.is_key(a, &name));
-            name.push(b'0');
-            prop_assert!(!workload.is_key(a, &name));
-        }
-
-        #[test]
-        fn decimals_are_right(number: u32) {
-            let mut out = Vec::new();
-            append_decimal(number, &mut out);
-            prop_assert_eq!(out, number.to_string().into_bytes());
-        }
-    }
-}
+mod tests;

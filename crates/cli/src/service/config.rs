@@ -41,6 +41,8 @@ pub enum App {
     Echo,
     /// The memcached protocol.
     Kv,
+    /// Spins for as long as each request asks: ZygOS's synthetic service.
+    Spin,
 }
 
 /// `[service]`
@@ -59,6 +61,7 @@ impl ServiceConfig {
         self.port.unwrap_or(match self.app {
             App::Echo => 7,
             App::Kv => 11_211,
+            App::Spin => 7_070,
         })
     }
 }
@@ -284,6 +287,8 @@ mod tests {
         let config = RunConfig::parse("[service]\napp = \"kv\"\n").expect("is fine");
         assert_eq!(config.service.port(), 11_211);
         assert_eq!(config.network.lab, DEFAULT_PREFIX);
+        let config = RunConfig::parse("[service]\napp = \"spin\"\n").expect("is fine");
+        assert_eq!((config.service.app, config.service.port()), (App::Spin, 7_070));
     }
 
     #[test]

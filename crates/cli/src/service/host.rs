@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use echo::Echo;
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
+use spin::Spin;
 use tailplane::runtime::{self, CoreReport, RuntimeConfig};
-use tailplane::{ElasticConfig, IdlePolicy, Server, Service, StackConfig};
+use tailplane::{ElasticConfig, IdlePolicy, MonotonicClock, Server, Service, StackConfig};
 
 use super::config::{App, RunConfig, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
@@ -137,6 +138,10 @@ impl Host {
                 let store = store(config)?;
                 let origin = wall_time()?;
                 let make = |_| Server::new(KvProtocol::new(Arc::clone(&store), origin));
+                self.run(make, ready, stop).map(reports)
+            }
+            App::Spin => {
+                let make = |_| Server::new(Spin::new(MonotonicClock::new()));
                 self.run(make, ready, stop).map(reports)
             }
         }

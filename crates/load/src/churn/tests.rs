@@ -183,3 +183,21 @@ fn answers_that_were_not_asked_for_fail_the_cycle() {
     engine.on_failed(0, 30);
     assert_eq!(engine.result.connections_lost, 1);
 }
+
+/// IX §5.2 varies the round trips of a connection from 1 to 1,024.
+#[test]
+fn any_number_of_round_trips_from_one_to_1024() {
+    for (requests, close) in [1, 2, 8, 64, 512, 1_024]
+        .into_iter()
+        .flat_map(|n| [(n, CloseMode::Rst), (n, CloseMode::Fin)])
+    {
+        let mut model = Model { hop_ns: 1_000, ..Model::default() };
+        let m = measure(&config(requests, close, 4), &mut model);
+        let hops = u64::from(requests) + 1 + u64::from(close == CloseMode::Fin);
+        assert!(within(m.latency_ns.max() as f64, hops as f64 * 1e3, 0.01), "{requests} {close:?}");
+        // 4 connections at a time for 100 ms.
+        let expected = 4.0 * 1e8 / (hops as f64 * 1e3);
+        assert!(within(m.completed as f64, expected, 0.05), "{} of {expected}", m.completed);
+        assert_eq!((m.lost, m.wrong_bytes, m.unanswered), (0, 0, 0));
+    }
+}

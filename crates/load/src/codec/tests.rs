@@ -24,6 +24,11 @@ fn right_answer(workload: &Workload, request: Request) -> Vec<u8> {
     let content = workload.content(request);
     match request.kind {
         RequestKind::Echo => content.to_vec(),
+        RequestKind::Spin => {
+            let mut answer = Vec::new();
+            workload.append(request, &mut answer);
+            answer
+        }
         RequestKind::Set => b"STORED\r\n".to_vec(),
         RequestKind::Get => {
             let mut answer =
@@ -184,5 +189,26 @@ proptest! {
             prop_assert!(progress.consumed > 0 && progress.consumed <= rest.len());
             rest = &rest[progress.consumed..];
         }
+    }
+}
+
+#[test]
+fn spins_are_verified_at_every_split() {
+    let times = "exponential:10".parse().expect("service times");
+    let workload = Workload::new(&WorkloadConfig::Spin { times }, 3).expect("a valid workload");
+    let requests = [Request::spin(0), Request::spin(77), Request::spin(u32::MAX)];
+    let stream: Vec<u8> = requests.iter().flat_map(|r| right_answer(&workload, *r)).collect();
+    assert_eq!(stream.len(), 48);
+    for piece in 1..=48 {
+        let found = outcomes(&workload, &requests, stream.chunks(piece)).expect("keeps to it");
+        assert_eq!(found, [Outcome::Complete; 3], "in pieces of {piece}");
+    }
+    for place in 0..48 {
+        let mut wrong = stream.clone();
+        wrong[place] ^= 1;
+        let found = outcomes(&workload, &requests, wrong.chunks(5)).expect("keeps to it");
+        let mut expected = [Outcome::Complete; 3];
+        expected[place / 16] = Outcome::WrongBytes;
+        assert_eq!(found, expected, "byte {place}");
     }
 }

@@ -95,6 +95,8 @@ impl LoadService {
                 let config = LoadConfig {
                     mode: Mode::closed(PRELOAD_DEPTH),
                     connections: PRELOAD_CONNECTIONS,
+                    series: false,
+                    hdr_log: None,
                     ..load.clone()
                 };
                 let engine = Engine::new(&config, Arc::clone(&workload))?;
@@ -105,7 +107,7 @@ impl LoadService {
             }
             Mode::Open { .. } | Mode::Closed { .. } => {
                 let engine = Engine::new(&load, Arc::clone(&workload))?;
-                (Generator::Load(engine), load.connections)
+                (Generator::Load(engine), load.connections_in_all())
             }
         };
         let lines = Lines::new(target, load.connections.max(connections));

@@ -2,9 +2,12 @@
 //! compared with what they must be and not with what looks plausible.
 
 use super::*;
+use crate::agent::ProbeConfig;
 use crate::codec::Violation;
 use crate::measurement::LATENCY_MAX_NS;
+use crate::pattern::PatternShape;
 use crate::report::{Conditions, LoadReport};
+use crate::series::SeriesPoint;
 use crate::sizes::SizeDistribution;
 use crate::test_peers::MiniCache;
 use crate::workload::WorkloadConfig;
@@ -77,7 +80,7 @@ impl Sender for Model {
 fn engine(config: &LoadConfig) -> Engine {
     let workload = Workload::new(&config.workload, config.seed).expect("a valid workload");
     let mut engine = Engine::new(config, Arc::new(workload)).expect("a valid load");
-    (0..config.connections).for_each(|connection| engine.on_opened(connection));
+    (0..config.connections_in_all()).for_each(|connection| engine.on_opened(connection));
     engine
 }
 
@@ -392,4 +395,276 @@ fn calls_out_of_order_change_nothing() {
     };
     let workload = Arc::new(Workload::new(&churn.workload, 1).expect("valid"));
     assert_eq!(Engine::new(&churn, workload).expect_err("churn").key, "mode");
+}
+
+#[test]
+fn every_arrival_process_reaches_the_wire_as_it_was_asked_for() {
+    for arrivals in ["poisson", "deterministic", "uniform", "bursty:16", "facebook"] {
+        let mut config = open(50_000.0, 16);
+        let arrivals = arrivals.parse().expect("a process");
+        config.mode = Mode::Open { rps: 50_000.0, arrivals, depth: 64 };
+        config.measure_ms = 1_000;
+        let m = measure(&config, &mut Model::new(Service::Echo, 1_000));
+        let conditions = Conditions::new(&config, "model", "model", "none");
+        let report = LoadReport::new(&config, conditions, &m);
+        assert!(report.valid, "{arrivals}: {:?}", report.invalid_reason);
+        let check = report.arrivals.expect("50,000 gaps can be judged");
+        assert!(check.passed && check.resolution_gaps < 0.01, "{check:?}");
+        assert!(within(m.requests as f64, 50_000.0, 0.06), "{arrivals}: {}", m.requests);
+    }
+}
+
+#[test]
+fn a_loop_with_long_rounds_is_seen_where_a_resolution_is_set() {
+    // The thread gets to it every 40 us, two mean gaps: too seldom to be late, but not Poisson.
+    let mut config = open(50_000.0, 64);
+    let mut engine = engine(&config);
+    let mut model = Model::new(Service::Echo, 10_000);
+    engine.start(0);
+    while engine.poll(model.now_ns, &mut model).phase != Phase::Done {
+        while model.answers.front().is_some_and(|(at_ns, ..)| *at_ns <= model.now_ns) {
+            let (_, connection, bytes) = model.answers.pop_front().expect("was there");
+            engine.on_received(connection, &bytes, model.now_ns, &mut model);
+        }
+        model.now_ns += 40_000;
+    }
+    let m = engine.finish(model.now_ns);
+    let report = |config: &LoadConfig| {
+        LoadReport::new(config, Conditions::new(config, "model", "model", "none"), &m)
+    };
+    let relaxed = report(&config);
+    assert!(relaxed.valid, "{:?}", relaxed.invalid_reason);
+    let check = relaxed.arrivals.expect("enough gaps");
+    assert!(within(check.resolution_gaps, 2.0, 0.02), "{check:?}");
+    assert!(check.statistic_strict > 0.3 && check.statistic_intended < check.critical);
+    assert!(within(relaxed.lag_p50_us, 20.0, 0.05) && within(relaxed.lag_p99_us, 39.6, 0.02));
+    config.resolution_us = Some(5);
+    let strict = report(&config);
+    assert!(strict.invalid_reason.expect("is not valid").contains("let it spin"));
+}
+
+/// The mutant: a report that was asked for one process and got another is not valid.
+#[test]
+fn a_generator_with_the_wrong_process_is_found_out() {
+    let config = open(50_000.0, 16);
+    let mut wrong = config.clone();
+    wrong.mode = Mode::Open { rps: 50_000.0, arrivals: ArrivalProcess::Uniform, depth: 4 };
+    let mut engine = engine(&wrong);
+    if let Loop::Open(open) = &mut engine.load {
+        open.watch = GapWatch::new(ArrivalProcess::Poisson, 50_000.0, 1);
+    }
+    let mut model = Model::new(Service::Echo, 1_000);
+    engine.start(0);
+    run_until(&mut engine, &mut model, Phase::Done);
+    let m = engine.finish(model.now_ns);
+    let report = LoadReport::new(&config, Conditions::new(&config, "model", "model", "none"), &m);
+    let reason = report.invalid_reason.expect("is not valid");
+    assert!(reason.contains("did not leave as poisson arrivals"), "{reason}");
+    assert!(reason.contains("pin it to cores of its own"), "{reason}");
+}
+
+#[test]
+fn a_pattern_is_offered_as_its_integral_says() {
+    for shape in ["slope", "step", "sine+noise"] {
+        let mut config = open(100_000.0, 16);
+        config.measure_ms = 1_000;
+        let shape = shape.parse().expect("a shape");
+        config.pattern = Some(Pattern { shape, low_rps: 5_000.0, period_ms: 1_000, seed: 3 });
+        let m = measure(&config, &mut Model::new(Service::Echo, 1_000));
+        let conditions = Conditions::new(&config, "model", "model", "none");
+        let report = LoadReport::new(&config, conditions, &m);
+        assert!(report.valid, "{shape}: {:?}", report.invalid_reason);
+        let offered = report.offered_rps.expect("an open loop");
+        assert!((offered - 52_500.0).abs() < 1_500.0, "{shape}: {offered}");
+        let off = (m.requests as f64 - offered).abs();
+        assert!(off < 4.0 * offered.sqrt(), "{shape}: {} of {offered}", m.requests);
+        assert!(report.arrivals.expect("enough gaps").passed);
+    }
+    let mut config = open(1.0, 1);
+    config.mode = Mode::closed(1);
+    let shape = PatternShape::Slope;
+    config.pattern = Some(Pattern { shape, low_rps: 1.0, period_ms: 1_000, seed: 3 });
+    assert_eq!(config.validate().expect_err("no rate to follow it").key, "pattern");
+}
+
+#[test]
+fn the_agent_measures_apart_from_the_load_with_one_request_at_a_time() {
+    let mut config = open(10_000.0, 8);
+    config.probe = Some(ProbeConfig { connections: 4, rps: 2_000.0 });
+    let mut model = Model::new(Service::Echo, 30_000);
+    let m = measure(&config, &mut model);
+    let probe = m.probe.as_ref().expect("there was an agent");
+    // 400 in the window, give or take six standard deviations, less what waited for an answer.
+    assert!((280..=520).contains(&probe.requests), "{}", probe.requests);
+    assert_eq!((probe.latency_ns.len(), probe.failed), (probe.requests, 0));
+    assert!(within(probe.latency_ns.max() as f64, 30_000.0, 0.01));
+    assert_eq!(m.latency_ns.len(), m.requests, "the load's histogram has the load's requests");
+    let probes: Vec<_> = model.sent.iter().filter(|(_, connection, _)| *connection >= 8).collect();
+    assert!(probes.windows(2).all(|pair| {
+        let [(before_ns, a, _), (after_ns, b, _)] = pair else { return false };
+        // Never a second one before the answer; the connections take turns.
+        after_ns - before_ns >= 30_000 && *b == 8 + (a - 8 + 1) % 4
+    }));
+    assert!(model.sent.iter().any(|(_, connection, _)| *connection < 8));
+
+    let conditions = Conditions::new(&config, "model", "model", "none");
+    let report = LoadReport::new(&config, conditions, &m);
+    let found = report.probe.as_ref().expect("is reported");
+    assert!(within(found.p50_us, 30.0, 0.01) && found.connections == 4, "{found:?}");
+    assert!(report.to_table().contains("requests on 4 connections of its own, 0 failed"));
+    assert_eq!(serde_json::from_str::<LoadReport>(&report.to_json()).expect("reads"), report);
+}
+
+#[test]
+fn an_agent_without_a_rate_asks_as_soon_as_it_is_answered() {
+    let mut config = open(1_000.0, 1);
+    config.probe = Some(ProbeConfig { connections: 32, rps: 0.0 });
+    let m = measure(&config, &mut Model::new(Service::Echo, 10_000));
+    let probe = m.probe.expect("there was an agent");
+    // 200 ms of 10 us each.
+    assert!(within(probe.requests as f64, 20_000.0, 0.001), "{}", probe.requests);
+}
+
+#[test]
+fn what_the_agent_loses_is_counted() {
+    let mut config = open(1_000.0, 1);
+    config.warmup_ms = 0;
+    config.probe = Some(ProbeConfig { connections: 2, rps: 0.0 });
+    let mut engine = engine(&config);
+    engine.on_opened(1);
+    engine.on_opened(2);
+    let mut model = Model::new(Service::Echo, u64::MAX / 2);
+    engine.start(0);
+    engine.poll(0, &mut model);
+    assert_eq!(model.sent.iter().map(|(_, connection, _)| *connection).collect::<Vec<_>>(), [1]);
+    engine.on_closed(1);
+    engine.on_closed(1);
+    assert_eq!(engine.result.connections_lost, 1);
+    engine.poll(MS, &mut model);
+    assert_eq!(model.sent.last().map(|(_, connection, _)| *connection), Some(2));
+    engine.on_received(2, &[0; 64], 2 * MS, &mut model);
+    assert_eq!(engine.result.wrong_bytes, 1, "verified, and not what was sent");
+    engine.on_received(2, &[1; 200], 3 * MS, &mut model);
+    assert_eq!(model.aborted, [2], "more than was asked for");
+    engine.on_writable(2, &mut model);
+    // Without its connections the agent is silent, and the load goes on.
+    assert_eq!(engine.poll(4 * MS, &mut model).phase, Phase::Measuring);
+    let probe = engine.finish(5 * MS).probe.expect("there was an agent");
+    assert_eq!((probe.failed, probe.latency_ns.len()), (probe.requests, probe.requests));
+    let churn = Mode::Churn { requests: 1, close: crate::CloseMode::Rst };
+    let config = LoadConfig { mode: churn, ..config };
+    assert_eq!(config.validate().expect_err("no agent beside a churn").key, "probe");
+}
+
+#[test]
+fn the_series_adds_up_to_the_window() {
+    let mut config = open(50_000.0, 16);
+    config.measure_ms = 1_050;
+    let shape = PatternShape::Slope;
+    config.pattern = Some(Pattern { shape, low_rps: 5_000.0, period_ms: 1_000, seed: 3 });
+    // 40,000 a second at most: less than the peak, so that responses lag behind there.
+    let mut model = Model::new(Service::Echo, 10_000);
+    model.busy_ns = 25_000;
+    let m = measure(&config, &mut model);
+    let conditions = Conditions::new(&config, "model", "model", "none");
+    let report = LoadReport::new(&config, conditions, &m);
+    assert_eq!(report.series.len(), 11);
+    assert_eq!(report.series.iter().map(|p| p.requests).sum::<u64>(), m.requests);
+    let seconds = |at: &SeriesPoint| if at.at_ms < 1_000 { 0.1 } else { 0.05 };
+    let completed: f64 = report.series.iter().map(|p| p.achieved_rps * seconds(p)).sum();
+    assert!((completed - m.completed as f64).abs() < 0.5, "{completed} of {}", m.completed);
+    let offered: f64 = report.series.iter().filter_map(|p| Some(p.offered_rps? * seconds(p))).sum();
+    assert!(within(offered / 1.05, report.offered_rps.expect("open loop"), 1e-6));
+    for point in &report.series {
+        let expected = point.offered_rps.expect("open loop") * seconds(point);
+        let off = (point.requests as f64 - expected).abs();
+        assert!(off < 5.0 * expected.sqrt(), "{point:?}: {expected}");
+    }
+    let p99 = |index: usize| report.series[index].p99_us.expect("had requests");
+    assert!(p99(5) > 10.0 * p99(0), "the peak shows: {} and {}", p99(5), p99(0));
+    assert!(report.to_table().contains("at 500 ms"));
+    // Not every number survives JSON to its last bit.
+    let again = serde_json::from_str::<LoadReport>(&report.to_json()).expect("reads");
+    assert_eq!(again.series.len(), 11);
+    assert_eq!(again.series[5].p99_us, report.series[5].p99_us);
+}
+
+/// A generator that takes half a microsecond for every request and every response can do a million
+/// a second, less than the engine does alone (the example `engine_cost`). At half of that,
+/// against a service that takes known times on as many cores as it needs, it must measure those
+/// times. What it adds is the wait for its own work on other requests: about 1.6 times its cost of
+/// one, which must be small beside the times that are measured.
+#[test]
+fn at_half_its_capacity_the_generator_measures_the_known_distribution() {
+    const COST_NS: u64 = 500;
+    for (times, p50_us, p99_us) in [
+        ("exponential:100", 100.0 * 2f64.ln(), 100.0 * 100f64.ln()),
+        ("deterministic:100", 100.0, 100.0),
+        ("bimodal-1:200", 100.0, 1_100.0),
+    ] {
+        // One request on a connection, so that answers need not wait for those before them.
+        let mut config = open(500_000.0, 4_096);
+        let arrivals = ArrivalProcess::Poisson;
+        config.mode = Mode::Open { rps: 500_000.0, arrivals, depth: 1 };
+        config.workload = WorkloadConfig::named(&format!("spin:{times}")).expect("a workload");
+        let mut network = Parallel::default();
+        let mut engine = engine(&config);
+        engine.start(0);
+        let mut now_ns = 0;
+        loop {
+            let before = network.sent;
+            network.now_ns = now_ns;
+            let poll = engine.poll(now_ns, &mut network);
+            if poll.phase == Phase::Done {
+                break;
+            }
+            now_ns += (network.sent - before) * COST_NS;
+            let due = network.answers.first_key_value().map(|(key, _)| *key);
+            match due {
+                Some((at_ns, number)) if at_ns <= now_ns => {
+                    let (connection, frame) =
+                        network.answers.remove(&(at_ns, number)).expect("is there");
+                    network.now_ns = now_ns;
+                    engine.on_received(connection, &frame, now_ns, &mut network);
+                    now_ns += COST_NS;
+                }
+                _ if network.sent > before => {}
+                _ => {
+                    let answer_ns = due.map_or(u64::MAX, |(at_ns, _)| at_ns);
+                    now_ns = now_ns.max(poll.wake_ns.min(answer_ns));
+                }
+            }
+        }
+        let m = engine.finish(now_ns);
+        let report =
+            LoadReport::new(&config, Conditions::new(&config, "model", "model", "none"), &m);
+        assert!(report.valid, "{times}: {:?}", report.invalid_reason);
+        assert!(m.requests > 95_000 && m.wrong_bytes == 0 && m.verified >= m.requests);
+        assert!(within(report.p50_us, p50_us, 0.02), "{times}: p50 {}", report.p50_us);
+        assert!(within(report.p99_us, p99_us, 0.05), "{times}: p99 {}", report.p99_us);
+    }
+}
+
+/// The synthetic service on as many cores as it has requests: each answer comes after exactly the
+/// time that it asks for.
+#[derive(Default)]
+struct Parallel {
+    now_ns: u64,
+    sent: u64,
+    answers: std::collections::BTreeMap<(u64, u64), (u32, [u8; 16])>,
+}
+
+impl Sender for Parallel {
+    fn send(&mut self, connection: u32, bytes: &[u8]) -> usize {
+        let (frames, rest) = bytes.as_chunks::<16>();
+        assert!(rest.is_empty(), "whole requests");
+        for frame in frames {
+            let service_ns = spin::Frame::from_bytes(frame).service_ns;
+            self.sent += 1;
+            self.answers.insert((self.now_ns + service_ns, self.sent), (connection, *frame));
+        }
+        bytes.len()
+    }
+
+    fn abort(&mut self, _: u32) {}
 }

@@ -21,7 +21,8 @@ pub(super) fn run(part: &Part<'_>) -> Result<Ran, LoadError> {
     let load = &part.load;
     let limit = Duration::from_millis(load.connect_timeout_ms);
     let transport = part.transport;
-    let sockets = Sockets::connect(transport.target, load.connections, limit, transport.wait)?;
+    let count = load.connections_in_all();
+    let sockets = Sockets::connect(transport.target, count, limit, transport.wait)?;
     let engine = Engine::new(load, std::sync::Arc::clone(&part.workload))?;
     let mut driver = Driver::new(part, engine, sockets);
     if load.preload {
@@ -39,6 +40,7 @@ pub(super) fn preload_only(part: &Part<'_>, connections: u32) -> Result<(), Load
     let mut load = part.load.clone();
     load.mode = Mode::closed(16);
     load.connections = connections;
+    (load.probe, load.hdr_log, load.series) = (None, None, false);
     let limit = Duration::from_millis(load.connect_timeout_ms);
     let sockets = Sockets::connect(part.transport.target, connections, limit, part.transport.wait)?;
     let engine = Engine::new(&load, std::sync::Arc::clone(&part.workload))?;

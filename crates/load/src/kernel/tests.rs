@@ -196,3 +196,49 @@ fn what_cannot_be_done_is_said() {
     let error = run(&echo(Mode::closed(1), 1), &transport).expect_err("no such core");
     assert!(matches!(error, LoadError::Pin { core: 1_023, .. }), "{error}");
 }
+
+#[test]
+fn a_pattern_an_agent_and_a_log_on_two_threads() {
+    let server = EchoServer::start(|byte| byte);
+    let mut load = echo(Mode::open(4_000.0), 6);
+    load.measure_ms = 300;
+    let shape = crate::PatternShape::Step;
+    load.pattern = Some(crate::Pattern { shape, low_rps: 400.0, period_ms: 300, seed: 1 });
+    load.probe = Some(crate::ProbeConfig { connections: 3, rps: 500.0 });
+    let name = format!("tailplane-load-{}.hlog", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    load.hdr_log = Some(path.to_string_lossy().into_owned());
+    let transport = KernelConfig { threads: 2, ..blocking(server.address) };
+    let report = run(&load, &transport);
+    let log = std::fs::read_to_string(&path);
+    let _ = std::fs::remove_file(&path);
+    let (report, log) = (report.expect("runs"), log.expect("was written"));
+    assert_sound(&report);
+    let offered = report.offered_rps.expect("an open loop") * 0.3;
+    let off = (report.requests as f64 - offered).abs();
+    assert!(off < 6.0 * offered.sqrt(), "{} of {offered}", report.requests);
+    let probe = report.probe.expect("there was an agent");
+    assert!(probe.requests > 0 && probe.failed == 0 && probe.p50_us > 0.0, "{probe:?}");
+    assert_eq!(report.series.len(), 3);
+    assert_eq!(report.series.iter().map(|point| point.requests).sum::<u64>(), report.requests);
+    assert!(log.starts_with("#echo of 64 B"), "{log}");
+    assert_eq!(log.lines().filter(|line| line.starts_with("Tag=")).count(), 2, "{log}");
+
+    load.hdr_log = Some("no such directory/x".into());
+    load.measure_ms = 20;
+    let error = run(&load, &transport).expect_err("cannot be written").to_string();
+    assert!(error.contains("'no such directory/x'"), "{error}");
+}
+
+#[test]
+fn the_synthetic_workload_is_verified_over_sockets() {
+    // A service that only echoes answers rightly, too: it serves in no time.
+    let server = EchoServer::start(|byte| byte);
+    let times = "bimodal-2:50".parse().expect("service times");
+    let load = short(WorkloadConfig::Spin { times }, Mode::closed(4), 4);
+    let report = run(&load, &blocking(server.address)).expect("runs");
+    assert_sound(&report);
+    let server = EchoServer::start(|byte| byte ^ 1);
+    let report = run(&load, &blocking(server.address)).expect("runs");
+    assert!(report.wrong_bytes > 0 && !report.valid);
+}

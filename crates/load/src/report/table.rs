@@ -1,0 +1,161 @@
+//! The report for people: aligned plain text, conditions first.
+
+use std::fmt::Write as _;
+
+use super::{Conditions, LoadReport};
+use crate::gap_check::ArrivalCheck;
+use crate::series::SeriesPoint;
+
+impl LoadReport {
+    /// The report as aligned plain text.
+    pub fn to_table(&self) -> String {
+        let mut table = Table::default();
+        table.conditions(&self.conditions);
+        table.gap();
+        table.result(self);
+        table.generator(self);
+        match &self.invalid_reason {
+            None => table.row("valid", "yes"),
+            Some(reason) => table.row("valid", format_args!("NO: {reason}")),
+        }
+        table.series(&self.series);
+        table.text
+    }
+}
+
+/// Lines of a label and a value, the values under each other.
+#[derive(Debug, Default)]
+struct Table {
+    text: String,
+}
+
+impl Table {
+    fn row(&mut self, label: &str, value: impl std::fmt::Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{label:<14} {value}");
+    }
+
+    fn gap(&mut self) {
+        self.text.push('\n');
+    }
+
+    fn conditions(&mut self, c: &Conditions) {
+        self.row("target", format_args!("{} over {}", c.target, c.transport));
+        self.row("workload", &c.workload);
+        self.row("mode", &c.mode);
+        let cores = if c.cores.is_empty() {
+            String::from("not pinned")
+        } else {
+            format!("cores {:?}", c.cores)
+        };
+        self.row(
+            "generator",
+            format_args!(
+                "{} connections, {} threads, {cores}, {}",
+                c.connections, c.threads, c.wait
+            ),
+        );
+        self.row(
+            "window",
+            format_args!(
+                "{} ms after {} ms of warm-up, seed {}",
+                c.measure_ms, c.warmup_ms, c.seed
+            ),
+        );
+        self.row("machine", format_args!("{}, Linux {}", c.processor, c.kernel));
+        for (key, value) in &c.more {
+            self.row(key, value);
+        }
+    }
+
+    fn result(&mut self, report: &LoadReport) {
+        if let Some(offered) = report.offered_rps {
+            self.row("offered", format_args!("{offered:.0} /s"));
+        }
+        self.row("achieved", format_args!("{:.0} /s", report.achieved_rps));
+        let r = report;
+        let latency = quantiles([r.p50_us, r.p90_us, r.p99_us, r.p999_us, r.max_us, r.mean_us]);
+        self.row("latency us", latency);
+        if let Some(p) = &report.probe {
+            let latency = quantiles([p.p50_us, p.p90_us, p.p99_us, p.p999_us, p.max_us, p.mean_us]);
+            self.row(
+                "probe us",
+                format_args!(
+                    "{latency} ({} requests on {} connections of its own, {} failed)",
+                    p.requests, p.connections, p.failed
+                ),
+            );
+        }
+        self.row(
+            "requests",
+            format_args!(
+                "{}, {} errors, {} misses, {} unanswered",
+                report.requests, report.errors, report.misses, report.unanswered
+            ),
+        );
+        self.row(
+            "verified",
+            format_args!("{} responses, {} with wrong bytes", report.verified, report.wrong_bytes),
+        );
+    }
+
+    fn generator(&mut self, report: &LoadReport) {
+        if report.offered_rps.is_some() {
+            let (p50, p99) = (report.lag_p50_us, report.lag_p99_us);
+            let late = report.late_share * 100.0;
+            self.row(
+                "lateness us",
+                format_args!("p50 {p50:.1}  p99 {p99:.1}, {late:.2} % of the requests too late"),
+            );
+        }
+        if let Some(check) = &report.arrivals {
+            self.row("arrivals", describe(check));
+        }
+        if let Some(cpu) = report.generator_cpu_us_per_request {
+            self.row("generator cpu", format_args!("{cpu:.2} us per request"));
+        }
+    }
+
+    fn series(&mut self, series: &[SeriesPoint]) {
+        if !series.is_empty() {
+            self.gap();
+        }
+        for point in series {
+            let us = |latency: Option<f64>| latency.map_or("-".into(), |us| format!("{us:.1}"));
+            let offered =
+                point.offered_rps.map_or(String::new(), |rps| format!("offered {rps:.0}  "));
+            self.row(
+                &format!("at {} ms", point.at_ms),
+                format_args!(
+                    "{offered}achieved {:.0} /s  p50 {}  p99 {} us",
+                    point.achieved_rps,
+                    us(point.p50_us),
+                    us(point.p99_us)
+                ),
+            );
+        }
+    }
+}
+
+/// Latencies in one line.
+fn quantiles([p50, p90, p99, p999, max, mean]: [f64; 6]) -> String {
+    format!(
+        "p50 {p50:.1}  p90 {p90:.1}  p99 {p99:.1}  p99.9 {p999:.1}  max {max:.1}  mean {mean:.1}"
+    )
+}
+
+/// The check in words.
+fn describe(check: &ArrivalCheck) -> String {
+    format!(
+        "{} {}: distance {:.4} of {:.4} allowed, {:.4} as meant ({} of {} gaps, known up to {:.2} \
+         of one)",
+        if check.passed { "are" } else { "are NOT" },
+        check.process,
+        check.statistic,
+        check.critical,
+        check.statistic_intended,
+        check.sampled,
+        check.gaps,
+        check.resolution_gaps
+    )
+}
