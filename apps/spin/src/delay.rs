@@ -192,23 +192,29 @@ impl DelayedSpin {
         }
     }
 
+    /// An event tells the window; what was sent in this batch is not in it.
+    fn set_window(&mut self, number: u32, handle: Handle, window: u32) {
+        let batch = self.batch;
+        if let Some(slot) = self.slot(number, handle) {
+            let given = if slot.batch == batch { slot.given } else { 0 };
+            slot.window = window.saturating_sub(given);
+        }
+    }
+
     fn event(&mut self, now: Instant, event: Event<'_>, calls: &mut Calls<'_>) {
         match event {
             Event::Knock { handle, window, .. } => self.knock(handle, window, calls),
-            Event::Recv { handle, cookie, data } => {
+            Event::Recv { handle, cookie, data, window, .. } => {
                 let number = cookie.0 as u32;
+                self.set_window(number, handle, window);
                 self.receive(now, number, handle, data);
                 // It may have asked for too much, with nothing before it.
                 self.flush(number, calls);
             }
             Event::Sent { handle, cookie, window, .. } => {
-                let batch = self.batch;
                 let number = cookie.0 as u32;
-                if let Some(slot) = self.slot(number, handle) {
-                    let given = if slot.batch == batch { slot.given } else { 0 };
-                    slot.window = window.saturating_sub(given);
-                    self.flush(number, calls);
-                }
+                self.set_window(number, handle, window);
+                self.flush(number, calls);
             }
             Event::Eof { handle, cookie } => self.end(cookie.0 as u32, handle, calls),
             Event::Dead { handle, cookie, .. } => {

@@ -68,7 +68,8 @@ impl Host {
         let mut mbuf = self.pool.alloc().expect("a chunk");
         mbuf.append(bytes).expect("fits");
         let cookie = self.cookie.expect("was accepted");
-        self.events.push_recv(self.handle, cookie, mbuf).expect("room");
+        let window = self.window - self.unacked;
+        self.events.push_recv(self.handle, cookie, mbuf, 0, window).expect("room");
     }
 
     /// One batch, and the execution of its calls.
