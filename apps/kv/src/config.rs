@@ -62,6 +62,11 @@ pub enum ConfigError {
         /// The least that these shards and this item size need, in bytes.
         min: usize,
     },
+    /// The system has not so much address space to give.
+    NoMemory {
+        /// The memory limit that was asked for, in bytes.
+        found: usize,
+    },
     /// One shard's share of the memory is beyond what a chunk name can address.
     ShardTooLarge {
         /// The bytes of one shard.
@@ -84,6 +89,10 @@ impl std::fmt::Display for ConfigError {
                 f,
                 "a memory limit of {found} bytes does not hold two of the largest items in each \
                  shard; give at least {min} bytes, fewer shards or a smaller item size limit"
+            ),
+            Self::NoMemory { found } => write!(
+                f,
+                "the system did not give {found} bytes for the store; give a smaller memory limit"
             ),
             Self::ShardTooLarge { found, max } => write!(
                 f,

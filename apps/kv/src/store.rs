@@ -9,12 +9,14 @@ pub(crate) mod shard;
 pub(crate) mod slab;
 #[cfg(test)]
 mod tests;
+mod unsafe_memory;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use shard::{KeyHash, Shard};
 use siphasher::sip::SipHasher13;
+use unsafe_memory::Memory;
 
 use crate::stats::{ClassStats, Counters, StoreStats};
 use crate::{ConfigError, StoreConfig, WallTime};
@@ -36,6 +38,9 @@ pub struct Store {
     total_connections: AtomicU64,
 }
 
+/// What each shard carves from the store's memory: its buckets and its arena.
+const SLICES: usize = 2;
+
 impl Store {
     /// A store within `config`'s limits. `hash_key` must come from the operating system's random
     /// numbers and be kept secret: with it, a client could make all keys collide.
@@ -45,9 +50,13 @@ impl Store {
     pub fn new(config: StoreConfig, hash_key: [u64; 2]) -> Result<Self, ConfigError> {
         config.check()?;
         let bytes = config.memory_limit_bytes / config.shards;
+        let none = || ConfigError::NoMemory { found: config.memory_limit_bytes };
+        let mut memory =
+            Memory::new(config.memory_limit_bytes, SLICES * config.shards).map_err(|_| none())?;
         let shards = (0..config.shards)
-            .map(|_| Mutex::new(Shard::new(bytes, config.item_size_max_bytes)))
-            .collect();
+            .map(|_| Shard::new(&mut memory, bytes, config.item_size_max_bytes).map(Mutex::new))
+            .collect::<Option<_>>()
+            .ok_or_else(none)?;
         Ok(Self {
             shards,
             hasher: SipHasher13::new_with_keys(hash_key[0], hash_key[1]),

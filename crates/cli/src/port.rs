@@ -32,6 +32,8 @@ pub struct PortConfig {
     pub huge_pages: HugePages,
     /// Copy or zero-copy.
     pub mode: BindMode,
+    /// Chunks that are lent to the kernel at most; `None`: what the driver thinks right.
+    pub rx_buffers: Option<u32>,
 }
 
 /// See the module's comment.
@@ -67,7 +69,7 @@ impl Port {
         let lendable = (config.chunks as u32 / 2 / config.queues.max(1)).max(64);
         let mut queue = AfXdpConfig::new(&config.interface, 0);
         queue.mode = config.mode;
-        queue.rx_buffers = queue.rx_buffers.min(lendable);
+        queue.rx_buffers = config.rx_buffers.unwrap_or(queue.rx_buffers).min(lendable);
         let sockets = XdpSocket::open_queues(&queue, config.queues, &region)?;
         let mut program =
             XdpProgram::attach(&config.interface, &XdpFilter::address(config.address))?;

@@ -68,6 +68,8 @@ pub struct Measurement {
     pub cpu_ns: u64,
     /// Times that a generator's thread was descheduled inside the window against its will.
     pub involuntary_switches: u64,
+    /// Time in which the generator's threads were ready and did not run, within the window.
+    pub waited_ns: u64,
     /// Gaps between the requests of the window, as meant and as sent. Open loop only.
     pub(crate) gaps: Option<GapSample>,
     /// The window in intervals, where that was asked for.
@@ -100,6 +102,7 @@ impl Measurement {
             ended_early: false,
             cpu_ns: 0,
             involuntary_switches: 0,
+            waited_ns: 0,
             gaps: None,
             series: None,
             probe: None,
@@ -136,6 +139,7 @@ impl Measurement {
         self.ended_early |= other.ended_early;
         self.cpu_ns += other.cpu_ns;
         self.involuntary_switches += other.involuntary_switches;
+        self.waited_ns += other.waited_ns;
         merge(&mut self.gaps, &other.gaps, GapSample::merge);
         merge(&mut self.series, &other.series, Series::merge);
         merge(&mut self.probe, &other.probe, ProbeMeasured::merge);

@@ -135,6 +135,9 @@ pub struct LoadReport {
     pub generator_cpu_us_per_request: Option<f64>,
     /// Times that a generator's thread was descheduled inside the window against its will.
     pub involuntary_switches: u64,
+    /// Time in which the generator's threads were ready and did not run, in us, within the window.
+    #[serde(default)]
+    pub waited_us: f64,
     /// What the latency agent measured, where there was one.
     #[serde(default)]
     pub probe: Option<ProbeReport>,
@@ -180,6 +183,7 @@ impl LoadReport {
             arrivals,
             generator_cpu_us_per_request: cpu,
             involuntary_switches: measured.involuntary_switches,
+            waited_us: measured.waited_ns as f64 / 1e3,
             probe: config.probe.zip(measured.probe.as_ref()).map(|(c, m)| ProbeReport::new(&c, m)),
             series: measured.series.as_ref().map_or_else(Vec::new, |series| series.points(config)),
             valid: invalid_reason.is_none(),

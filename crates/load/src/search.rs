@@ -60,6 +60,10 @@ impl SearchConfig {
     }
 }
 
+/// Tries after which a load is given up where each of them answered far too few: a neighbour spoils a
+/// window, but not all of it and not every one.
+const HOPELESS_TRIES: u32 = 3;
+
 /// Why a load did or did not pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -208,13 +212,17 @@ impl<E, F: FnMut(f64) -> Result<LoadReport, E>> Search<'_, F> {
 
     /// Measures one load, again where it does not pass; `None` when no run is left.
     fn probe(&mut self, rps: f64) -> Result<Option<Verdict>, E> {
-        let mut last = None;
-        for _ in 0..=self.config.retries {
+        let (mut last, mut all_overloaded) = (None, true);
+        for tried in 0..=self.config.retries {
+            if tried >= HOPELESS_TRIES && all_overloaded {
+                break;
+            }
             if self.probes.len() >= self.config.max_runs as usize {
                 return Ok(last);
             }
             let report = (self.run)(rps)?;
             let verdict = judge(self.config, rps, &report);
+            all_overloaded &= report.achieved_rps < self.config.min_achieved * rps;
             self.probes.push(Probe {
                 offered_rps: rps,
                 achieved_rps: report.achieved_rps,
@@ -324,6 +332,20 @@ mod tests {
         })
         .expect("does not fail");
         assert!(found.throughput_at_slo_rps.expect("passes") > 400_000.0);
+    }
+
+    #[test]
+    fn a_hopeless_load_is_given_up_early_and_a_near_one_is_not() {
+        let config = SearchConfig { retries: 7, max_rps: 1e6, ..SearchConfig::default() };
+        let tries = |found: &SearchResult, rps: f64| {
+            found.probes.iter().filter(|probe| probe.offered_rps == rps).count()
+        };
+        // Of 640,000 a service of 600,000 answers less than 95 %: three tries say so.
+        let found = search(&config, 600_000.0, f64::INFINITY);
+        assert_eq!(tries(&found, 640_000.0), HOPELESS_TRIES as usize);
+        // Of one of 645,000 all are answered, too late.
+        let found = search(&config, 645_000.0, f64::INFINITY);
+        assert_eq!(tries(&found, 640_000.0), 8);
     }
 
     #[test]

@@ -146,6 +146,20 @@ impl Mbuf {
         }
     }
 
+    /// Starts loading the lines in which the frame's headers stand, which another core has written.
+    #[inline(always)]
+    pub fn prefetch_headers(&self) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: hints, which read nothing that the program can observe; both addresses lie in the
+        // chunk or right behind it, and a hint cannot fault.
+        unsafe {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let first = self.chunk.as_ptr().wrapping_add(self.head as usize);
+            _mm_prefetch::<_MM_HINT_T0>(first.cast_const().cast());
+            _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(64).cast_const().cast());
+        }
+    }
+
     /// The frame, to write.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {

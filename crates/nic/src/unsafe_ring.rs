@@ -199,6 +199,12 @@ impl<T: Copy, M: RingMemory<T>> Consumer<T, M> {
         available.min(want)
     }
 
+    /// Entries that are known to wait since the shared index was last read.
+    #[inline]
+    pub(crate) fn known(&self) -> u32 {
+        self.cached_producer.wrapping_sub(self.tail)
+    }
+
     /// Entries that wait. Reads the shared index.
     #[inline]
     pub(crate) fn backlog(&self) -> u32 {

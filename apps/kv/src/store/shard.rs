@@ -5,7 +5,8 @@
 use super::item::{self, FETCHED, Layout, NewItem, UNLINKED};
 use super::lru::List;
 use super::pending::Pending;
-use super::slab::{Chunk, Slab};
+use super::slab::{Chunk, PAGE_BYTES, Slab};
+use super::unsafe_memory::{Carved, Memory};
 use crate::stats::{ClassCounters, Counters};
 use crate::time::NEVER;
 
@@ -33,7 +34,7 @@ pub(crate) struct Shard {
     pub(super) slab: Slab,
     pub(super) lru: Vec<List>,
     pub(super) pending: Pending,
-    buckets: Box<[u32]>,
+    buckets: Carved<u32>,
     cas_last: u64,
     /// Items of an earlier epoch are flushed. Wraps after 256 flushes, see `flush_now`.
     epoch: u8,
@@ -44,25 +45,27 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// A shard that allocates at most `bytes`, all of it now.
-    pub(crate) fn new(bytes: usize, item_size_max: usize) -> Self {
+    /// A shard of at most `bytes`, all of it taken from `memory` now; `None` where that has less.
+    pub(crate) fn new(memory: &mut Memory, bytes: usize, item_size_max: usize) -> Option<Self> {
         let wanted = (bytes / BYTES_PER_BUCKET).max(2);
-        let buckets = 1usize << wanted.ilog2();
-        let pages = (bytes - buckets * size_of::<u32>()) / Slab::BYTES_PER_PAGE;
-        let slab = Slab::new(pages);
+        let count = 1usize << wanted.ilog2();
+        let mut buckets = memory.carve(count)?;
+        buckets.fill(Chunk::NIL.0);
+        let pages = (bytes - count * size_of::<u32>()) / Slab::BYTES_PER_PAGE;
+        let slab = Slab::new(memory.carve(pages * PAGE_BYTES)?);
         let classes = slab.classes().len();
-        Self {
+        Some(Self {
             slab,
             lru: vec![List::new(); classes],
             pending: Pending::default(),
-            buckets: vec![Chunk::NIL.0; buckets].into_boxed_slice(),
+            buckets,
             cas_last: 0,
             epoch: 0,
             flush_at: NO_FLUSH,
             item_size_max,
             counters: Counters::default(),
             class_counters: vec![ClassCounters::default(); classes],
-        }
+        })
     }
 
     /// Bytes allocated at start.

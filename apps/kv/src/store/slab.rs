@@ -4,6 +4,8 @@
 //! left; what to evict then is the shard's business. A page belongs to one class at a time and
 //! returns to the pool as soon as its last chunk is freed, so memory follows the sizes in use.
 
+use super::unsafe_memory::Carved;
+
 /// The unit in which memory moves between size classes.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
 /// The largest chunk; longer items are chains of chunks.
@@ -68,7 +70,7 @@ pub(crate) struct Class {
 /// The arena, its pages and its classes.
 #[derive(Debug)]
 pub(crate) struct Slab {
-    arena: Box<[u8]>,
+    arena: Carved<u8>,
     pages: Box<[Page]>,
     classes: Vec<Class>,
     free_pages: Vec<u32>,
@@ -80,9 +82,10 @@ impl Slab {
     /// Bytes that one page costs in all.
     pub(crate) const BYTES_PER_PAGE: usize = PAGE_BYTES + size_of::<Page>() + size_of::<u32>();
 
-    /// A slab of `pages` pages. The arena comes zeroed from the system, so that pages cost physical
-    /// memory only once they are used.
-    pub(crate) fn new(pages: usize) -> Self {
+    /// A slab of as many pages as `arena` holds. It comes zeroed from the system, so that pages cost
+    /// physical memory only once they are used.
+    pub(crate) fn new(arena: Carved<u8>) -> Self {
+        let pages = arena.len() / PAGE_BYTES;
         let mut classes = Vec::new();
         let mut class_of_units = vec![0u8; CHUNK_MAX_BYTES / UNIT_BYTES].into_boxed_slice();
         let mut bytes = CHUNK_MIN_BYTES;
@@ -118,7 +121,7 @@ impl Slab {
             class: NO_CLASS,
         };
         Self {
-            arena: vec![0u8; pages * PAGE_BYTES].into_boxed_slice(),
+            arena,
             pages: vec![empty; pages].into_boxed_slice(),
             classes,
             free_pages: (0..pages as u32).rev().collect(),
@@ -310,11 +313,17 @@ impl Slab {
 
 #[cfg(test)]
 mod tests {
+    use super::super::unsafe_memory::Memory;
     use super::*;
+
+    fn one_page() -> Slab {
+        let mut memory = Memory::new(PAGE_BYTES, 1).expect("memory");
+        Slab::new(memory.carve(PAGE_BYTES).expect("room"))
+    }
 
     #[test]
     fn classes_grow_to_the_largest_chunk_and_cover_every_size() {
-        let slab = Slab::new(1);
+        let slab = one_page();
         let sizes: Vec<u32> = slab.classes().iter().map(|class| class.chunk_bytes).collect();
         assert!(sizes.windows(2).all(|pair| pair[0] < pair[1]), "{sizes:?}");
         assert_eq!(*sizes.last().unwrap() as usize, CHUNK_MAX_BYTES);
@@ -328,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_page_returns_to_the_pool_and_serves_another_class() {
-        let mut slab = Slab::new(1);
+        let mut slab = one_page();
         let small = slab.class_for(80);
         let mut chunks = Vec::new();
         while let Some(chunk) = slab.try_alloc(small) {

@@ -6,13 +6,15 @@ use super::item::Kind;
 use super::operations::{Mode, StoreOutcome, StoreRequest};
 use super::pending::PENDING_IDLE_S;
 use super::shard::{KeyHash, Shard};
+use super::unsafe_memory::Memory;
 use crate::time::NEVER;
 
 const ITEM_MAX: usize = 200_000;
 const SMALL_SHARD_BYTES: usize = 1 << 20;
 
 fn shard() -> Shard {
-    Shard::new(SMALL_SHARD_BYTES, ITEM_MAX)
+    let mut memory = Memory::new(SMALL_SHARD_BYTES, 2).expect("memory");
+    Shard::new(&mut memory, SMALL_SHARD_BYTES, ITEM_MAX).expect("room")
 }
 
 /// Few hash values, so that buckets and tags collide often.

@@ -276,6 +276,7 @@ impl DataplaneClient {
             chunks: 16_384 * threads as usize,
             huge_pages: HugePages::Try,
             mode: nic::af_xdp::BindMode::Auto,
+            rx_buffers: None,
         };
         let begin = Instant::now();
         let port = loop {

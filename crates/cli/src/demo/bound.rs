@@ -35,6 +35,8 @@ fn port(lab: &Lab, server: bool) -> anyhow::Result<Port> {
         chunks: 16_384,
         huge_pages: HugePages::Try,
         mode: BindMode::Auto,
+        // As many as are under way, and as many again: what the caches hold, for the highest rate.
+        rx_buffers: Some(2 * WINDOW as u32),
     })
 }
 

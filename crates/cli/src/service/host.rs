@@ -81,6 +81,7 @@ impl Host {
             chunks: config.memory.chunks,
             huge_pages: config.memory.huge_pages.into(),
             mode: nic::af_xdp::BindMode::Auto,
+            rx_buffers: None,
         })?;
         let mut stack = StackConfig::new(address, prefix_bits, port.mac);
         stack.gateway = config.network.gateway;

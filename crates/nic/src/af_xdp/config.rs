@@ -34,8 +34,8 @@ pub struct AfXdpConfig {
     pub rx_ring_frames: u32,
     /// Entries of the transmit and of the completion ring: a power of two, 512 to 32,768.
     pub tx_ring_frames: u32,
-    /// Chunks that the kernel holds to receive into; at most `rx_ring_frames`. Fewer keep the
-    /// working set in the cache, more absorb longer bursts.
+    /// Chunks that the kernel holds to receive into when there are bursts; at most `rx_ring_frames`.
+    /// While it is quiet it holds fewer, so that the working set stays in the cache.
     pub rx_buffers: u32,
     /// Report received checksums as verified. Set it only where the device verifies and drops; on
     /// virtual interfaces a local sender leaves them half done.

@@ -15,6 +15,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use wire::EthernetRepr;
 
 use super::config::AfXdpError;
+use super::lending::Lending;
 use super::socket::XdpSocket;
 use super::unsafe_map::{Kind, MappedRing, map};
 use crate::unsafe_ring::{Consumer, Producer};
@@ -40,8 +41,9 @@ pub struct AfXdp {
     tx: Producer<XdpDesc, MappedRing<XdpDesc>>,
     completion: Consumer<u64, MappedRing<u64>>,
     socket: XdpSocket,
-    /// Chunks that the kernel holds for reception.
+    /// Chunks that the kernel holds for reception, and how many it should.
     lent: u32,
+    lending: Lending,
     /// Frames that were submitted and have not come back.
     in_flight: u32,
     stats: NicStats,
@@ -81,6 +83,7 @@ impl AfXdp {
         if entries != 0 {
             return Err(AfXdpError::RingsInUse { entries });
         }
+        let lending = Lending::new(socket.rx_buffers);
         Ok(Self {
             fill,
             rx,
@@ -88,6 +91,7 @@ impl AfXdp {
             completion,
             socket,
             lent: 0,
+            lending,
             in_flight: 0,
             stats: NicStats::default(),
             tx_error: None,
@@ -147,8 +151,9 @@ impl AfXdp {
     /// Tops the fill ring up, in bulk.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) {
-        let missing = self.socket.rx_buffers.saturating_sub(self.lent);
-        if missing < REFILL_BULK.min(self.socket.rx_buffers) {
+        let target = self.lending.target();
+        let missing = target.saturating_sub(self.lent);
+        if missing < REFILL_BULK.min(target) {
             return;
         }
         let room = self.fill.reserve(missing);
@@ -232,12 +237,13 @@ const _: () = {
 impl Nic for AfXdp {
     fn receive(
         &mut self,
-        _now: Instant,
+        now: Instant,
         pool: &mut Pool,
         out: &mut Vec<Mbuf>,
         limit: usize,
     ) -> usize {
         let ready = self.rx.peek(u32::try_from(limit).unwrap_or(u32::MAX));
+        self.lending.seen(self.rx.known(), now);
         let mut received = 0;
         for _ in 0..ready {
             let Some(desc) = self.rx.pop() else { break };
@@ -246,6 +252,8 @@ impl Nic for AfXdp {
                 Ok(mbuf) if whole => {
                     self.lent = self.lent.saturating_sub(1);
                     self.stats.rx_bytes += u64::from(desc.len);
+                    // By the time that the stack looks at the batch, it is here.
+                    mbuf.prefetch_headers();
                     out.push(mbuf);
                     received += 1;
                 }

@@ -28,6 +28,7 @@
 mod adopt;
 mod config;
 mod driver;
+mod lending;
 mod socket;
 mod unsafe_map;
 
