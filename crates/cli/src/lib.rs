@@ -16,4 +16,5 @@ pub mod ethtool_unsafe;
 pub mod huge_pages;
 pub mod lab;
 pub mod port;
+pub mod reproduce;
 pub mod service;

@@ -7,6 +7,7 @@ pub mod demo;
 pub mod doctor;
 pub mod lab;
 pub mod load;
+pub mod reproduce;
 pub mod run;
 pub mod sim;
 
@@ -34,6 +35,8 @@ pub enum Command {
     Load(load::Args),
     /// The main job, measured: our key-value service beside memcached on the kernel's stack.
     Demo(demo::Args),
+    /// The papers' figures and tables, measured on this machine.
+    Reproduce(reproduce::Args),
     /// Whole hosts on a virtual clock and a seeded lossy network: one seed replays one run.
     Sim(sim::Args),
     /// What this machine can and cannot do, and what each missing piece costs.
@@ -51,6 +54,7 @@ impl Cli {
             Command::Run(args) => run::run(args),
             Command::Load(args) => load::run(args),
             Command::Demo(args) => demo::run(args),
+            Command::Reproduce(args) => reproduce::run(args),
             Command::Sim(args) => sim::run_command(args),
             Command::Doctor(args) => doctor::run(args),
         }

@@ -46,6 +46,14 @@ fn port(lab: &Lab, server: bool) -> anyhow::Result<Port> {
 /// # Errors
 /// What could not be opened.
 pub fn reflector_rps(lab: &Lab, window: Duration) -> anyhow::Result<f64> {
+    reflector_rps_of(lab, window, FRAME_BYTES)
+}
+
+/// The same with frames of another size, in bytes without the check sequence.
+///
+/// # Errors
+/// What could not be opened.
+pub fn reflector_rps_of(lab: &Lab, window: Duration, frame_bytes: usize) -> anyhow::Result<f64> {
     let (mut server, mut client) = (port(lab, true)?, port(lab, false)?);
     let (server_mac, client_mac) = (server.mac, client.mac);
     let stop = AtomicBool::new(false);
@@ -74,7 +82,7 @@ pub fn reflector_rps(lab: &Lab, window: Duration) -> anyhow::Result<f64> {
                 target_mac: server_mac,
                 source: Endpoint::new(CLIENT_DATAPLANE_ADDRESS, 20_000),
                 target: Endpoint::new(DATAPLANE_ADDRESS, 9),
-                frame_bytes: FRAME_BYTES,
+                frame_bytes,
                 flows: 16,
                 window: WINDOW,
                 batch: 64,

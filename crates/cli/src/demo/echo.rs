@@ -36,7 +36,7 @@ pub fn measure(
         system(lab, "tailplane", Tailplane::echo_target(), churn_seconds, seed, progress)?;
     ours.stop()?;
     progress("64-byte echo: the kernel's stack, spinning server, kernel client");
-    let theirs = KernelEcho::start(lab)?;
+    let theirs = KernelEcho::start(lab, Wait::Spin)?;
     let kernel =
         system(lab, "linux-spinning", KernelEcho::target(), churn_seconds, seed, progress)?;
     drop(theirs);

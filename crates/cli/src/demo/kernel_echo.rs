@@ -1,6 +1,7 @@
-//! The honest latency peer: an echo server on the kernel's sockets that spins, one thread on the
-//! server's core.
+//! The kernel's echo server: one thread on the server's core, which spins (the honest latency peer) or
+//! blocks (as servers do, and as in IX's figures).
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::Context;
+use load::Wait;
+use rustix::event::epoll::{EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
 
 use super::measure::{SERVER_CPU, pin};
@@ -18,6 +21,8 @@ use crate::lab::{Lab, in_namespace};
 const PORT: u16 = 7;
 /// Readiness reports taken at a time.
 const BATCH: usize = 128;
+/// Longest that a blocking server sleeps without looking whether it is to end.
+const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// A running server; it ends when dropped.
 #[derive(Debug)]
@@ -31,7 +36,7 @@ impl KernelEcho {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn start(lab: &Lab) -> anyhow::Result<Self> {
+    pub fn start(lab: &Lab, wait: Wait) -> anyhow::Result<Self> {
         let listener = in_namespace(lab.dataplane(), || TcpListener::bind(Self::target()))?
             .context("binding the kernel's echo server")?;
         listener.set_nonblocking(true)?;
@@ -39,7 +44,11 @@ impl KernelEcho {
         let flag = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("kernel-echo".into()).spawn(move || {
             pin(SERVER_CPU)?;
-            Echo::new(listener)?.serve(&flag)
+            let timeout = match wait {
+                Wait::Spin => Timespec { tv_sec: 0, tv_nsec: 0 },
+                Wait::Block => NAP,
+            };
+            Echo::new(listener)?.serve(&flag, timeout)
         })?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -60,10 +69,16 @@ impl Drop for KernelEcho {
     }
 }
 
+/// A connection, and what its socket had no room for.
+struct Peer {
+    stream: TcpStream,
+    unsent: VecDeque<u8>,
+}
+
 struct Echo {
     poller: OwnedFd,
     listener: TcpListener,
-    streams: Vec<Option<TcpStream>>,
+    peers: Vec<Option<Peer>>,
     free: Vec<usize>,
     buffer: Vec<u8>,
 }
@@ -71,22 +86,20 @@ struct Echo {
 impl Echo {
     fn new(listener: TcpListener) -> anyhow::Result<Self> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let listening = epoll::EventData::new_u64(u64::MAX);
-        epoll::add(&poller, listener.as_fd(), listening, epoll::EventFlags::IN)?;
+        epoll::add(&poller, listener.as_fd(), EventData::new_u64(u64::MAX), EventFlags::IN)?;
         let buffer = vec![0; 64 << 10];
-        Ok(Self { poller, listener, streams: Vec::new(), free: Vec::new(), buffer })
+        Ok(Self { poller, listener, peers: Vec::new(), free: Vec::new(), buffer })
     }
 
-    fn serve(&mut self, stop: &AtomicBool) -> anyhow::Result<()> {
+    fn serve(&mut self, stop: &AtomicBool, timeout: Timespec) -> anyhow::Result<()> {
         let mut ready = Vec::with_capacity(BATCH);
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         while !stop.load(Ordering::Relaxed) {
             ready.clear();
-            epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut ready), Some(&now))?;
+            epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut ready), Some(&timeout))?;
             for event in &ready {
                 match event.data.u64() {
                     u64::MAX => self.accept()?,
-                    index => self.echo(index as usize),
+                    index => self.serve_one(index as usize)?,
                 }
             }
         }
@@ -98,27 +111,68 @@ impl Echo {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
             let index = self.free.pop().unwrap_or_else(|| {
-                self.streams.push(None);
-                self.streams.len() - 1
+                self.peers.push(None);
+                self.peers.len() - 1
             });
-            let data = epoll::EventData::new_u64(index as u64);
-            epoll::add(&self.poller, stream.as_fd(), data, epoll::EventFlags::IN)?;
-            self.streams[index] = Some(stream);
+            epoll::add(
+                &self.poller,
+                stream.as_fd(),
+                EventData::new_u64(index as u64),
+                EventFlags::IN,
+            )?;
+            self.peers[index] = Some(Peer { stream, unsent: VecDeque::new() });
         }
         Ok(())
     }
 
-    fn echo(&mut self, index: usize) {
-        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
-        let goes_on = match stream.read(&mut self.buffer) {
-            // The messages are small: the socket's buffer takes them whole.
-            Ok(count @ 1..) => stream.write_all(&self.buffer[..count]).is_ok(),
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
-            Ok(0) => false,
+    fn serve_one(&mut self, index: usize) -> anyhow::Result<()> {
+        let Some(Some(peer)) = self.peers.get_mut(index) else { return Ok(()) };
+        let waited = !peer.unsent.is_empty();
+        let goes_on = match waited {
+            true => flush(peer),
+            false => echo(peer, &mut self.buffer),
         };
         if !goes_on {
-            self.streams[index] = None;
+            self.peers[index] = None;
             self.free.push(index);
+            return Ok(());
+        }
+        let waits = !peer.unsent.is_empty();
+        if waits != waited {
+            // What the socket has no room for comes first: nothing is read meanwhile.
+            let interest = if waits { EventFlags::OUT } else { EventFlags::IN };
+            let data = EventData::new_u64(index as u64);
+            epoll::modify(&self.poller, peer.stream.as_fd(), data, interest)?;
+        }
+        Ok(())
+    }
+}
+
+/// Answers whether the connection goes on.
+fn echo(peer: &mut Peer, buffer: &mut [u8]) -> bool {
+    match peer.stream.read(buffer) {
+        Ok(0) => false,
+        Ok(count) => {
+            // Small messages go at once, without a copy.
+            let sent = match peer.stream.write(&buffer[..count]) {
+                Ok(sent) => sent,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+                Err(_) => return false,
+            };
+            peer.unsent.extend(&buffer[sent..count]);
+            true
+        }
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+fn flush(peer: &mut Peer) -> bool {
+    while !peer.unsent.is_empty() {
+        let (front, _) = peer.unsent.as_slices();
+        match peer.stream.write(front) {
+            Ok(sent) => drop(peer.unsent.drain(..sent)),
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
         }
     }
+    true
 }

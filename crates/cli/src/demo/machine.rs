@@ -141,7 +141,7 @@ pub fn conditions() -> BTreeMap<String, String> {
 }
 
 /// The commit of the tree that the command runs in, with `+` where it has changes.
-fn commit() -> String {
+pub fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

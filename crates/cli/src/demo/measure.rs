@@ -13,11 +13,11 @@ use load::{
 
 use super::bound::reflector_rps;
 use super::echo;
-use super::machine::{Usage, conditions};
+use super::machine::conditions;
 use super::report::{Bound, Demo, KernelClient, Point, Ratio, System};
 use super::softirq;
 use super::systems::{Memcached, REALTIME, Tailplane, steer_receive};
-use crate::commands::load::DataplaneClient;
+use super::window::{PAUSE, WINDOW_MAX_MS, window};
 use crate::huge_pages;
 use crate::lab::{Lab, LabConfig, in_namespace};
 
@@ -29,17 +29,11 @@ pub const CLIENT_CPU: usize = 1;
 pub const SLO_P99_US: f64 = 500.0;
 /// Connections of the load.
 const CONNECTIONS: u32 = 64;
-/// Further tries of a window that somebody else disturbed.
-const RETRIES: u32 = 2;
-/// Longest window: at real-time priority on all cores, the rest of the machine waits for it.
-const WINDOW_MAX_MS: u64 = 400;
 /// Window of the search: some ten thousand requests, and seldom one of the milliseconds in which a
 /// host takes a virtual processor away without saying so.
 const SEARCH_WINDOW_MS: u64 = 200;
 /// Windows at one rate, of which one must keep the objective.
 const SEARCH_TRIES: u32 = 8;
-/// Between two windows, for the rest of the machine.
-const PAUSE: Duration = Duration::from_millis(150);
 /// Packet memory of server and client together, in bytes, twice over.
 const MEMORY_BYTES: usize = 256 << 20;
 
@@ -226,28 +220,12 @@ impl Measuring<'_> {
 
     /// One window with the dataplane client; repeated where somebody else used the machine.
     fn window(&self, load: &LoadConfig, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
-        let mut tries = 0;
-        loop {
-            std::thread::sleep(PAUSE);
-            let mut client = DataplaneClient::open(self.lab, 1, &[CLIENT_CPU])?;
-            client.realtime = Some(REALTIME);
-            let before = Usage::now(&self.others);
-            let mut report = client.run(load, target)?;
-            let mut disturbance = before.disturbance_since(&self.others);
-            // The client's thread has ended, but has told.
-            disturbance.waited_s = disturbance.waited_s.max(report.waited_us / 1e6);
-            let quiet = disturbance.is_quiet();
-            if quiet || tries == RETRIES {
-                let mut windows = self.windows.get();
-                windows.measured += 1;
-                windows.disturbed += !quiet as u32;
-                self.windows.set(windows);
-                let others = disturbance.to_string();
-                report.conditions.more.insert("disturbance".into(), others);
-                return Ok(report);
-            }
-            tries += 1;
-        }
+        let (report, disturbance) = window(self.lab, &self.others, load, target)?;
+        let mut windows = self.windows.get();
+        windows.measured += 1;
+        windows.disturbed += !disturbance.is_quiet() as u32;
+        self.windows.set(windows);
+        Ok(report)
     }
 
     fn system(

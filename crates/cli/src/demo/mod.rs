@@ -4,14 +4,15 @@
 //! The client is our own dataplane at the far end, on the other core: a kernel client would be the
 //! bottleneck of both. What a kernel client sees is measured too, and said.
 
-mod bound;
+pub(crate) mod bound;
 mod echo;
 pub mod html;
-mod kernel_echo;
-mod machine;
+pub(crate) mod kernel_echo;
+pub(crate) mod machine;
 pub mod measure;
 pub mod report;
-mod softirq;
-mod systems;
+pub(crate) mod softirq;
+pub(crate) mod systems;
+pub(crate) mod window;
 
 pub use measure::{DemoConfig, run};

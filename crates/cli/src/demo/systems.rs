@@ -38,7 +38,7 @@ impl Tailplane {
     /// # Errors
     /// What could not be opened.
     pub fn start(lab: &Lab) -> anyhow::Result<Self> {
-        Self::start_with(lab, App::Kv, SPIN_US, REALTIME)
+        Self::start_with(lab, App::Kv, SPIN_US, REALTIME, None)
     }
 
     /// Starts a service that spins for ever, at ordinary priority: for windows of any length.
@@ -46,14 +46,29 @@ impl Tailplane {
     /// # Errors
     /// What could not be opened.
     pub fn start_spinning(lab: &Lab, app: App) -> anyhow::Result<Self> {
-        Self::start_with(lab, app, -1, 0)
+        Self::start_with(lab, app, -1, 0, None)
     }
 
-    fn start_with(lab: &Lab, app: App, spin_us: i64, realtime: u8) -> anyhow::Result<Self> {
+    /// As [`start`](Self::start), with another batch bound.
+    ///
+    /// # Errors
+    /// What could not be opened.
+    pub fn start_batched(lab: &Lab, batch: usize) -> anyhow::Result<Self> {
+        Self::start_with(lab, App::Kv, SPIN_US, REALTIME, Some(batch))
+    }
+
+    fn start_with(
+        lab: &Lab,
+        app: App,
+        spin_us: i64,
+        realtime: u8,
+        batch: Option<usize>,
+    ) -> anyhow::Result<Self> {
         let name = format!("{app:?}").to_lowercase();
         let mut config = RunConfig::parse(&format!("[service]\napp = \"{name}\"\n"))?;
         config.dataplane =
             DataplaneConfig { cpus: vec![SERVER_CPU], spin_us, realtime, ..config.dataplane };
+        config.dataplane.batch = batch.unwrap_or(config.dataplane.batch);
         let host = Host::open(&config, Some(lab))?;
         let driver = host.port.description.clone();
         let stop = Arc::new(AtomicBool::new(false));

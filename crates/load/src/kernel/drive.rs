@@ -112,8 +112,14 @@ impl<'a> Driver<'a> {
             return Ok((poll, now_ns));
         }
         if self.read_directly {
+            // Nobody tells of room for what the socket did not take: try.
+            for connection in std::mem::take(&mut self.sockets.blocked) {
+                self.sockets.on_writable(connection);
+                self.engine.on_writable(connection, &mut self.sockets);
+            }
             (0..self.sockets.len() as u32).for_each(|connection| self.receive(connection));
         } else {
+            self.sockets.blocked.clear();
             self.sockets.poller.wait(now_ns, poll.wake_ns, &mut self.ready)?;
             for at in 0..self.ready.len() {
                 let (token, flags) = self.ready[at];

@@ -31,6 +31,8 @@ pub(super) struct Sockets {
     pub poller: Poller,
     /// Connections whose last send failed; the driver reports them to the generator.
     pub broken: Vec<u32>,
+    /// Connections whose socket took less than was sent: a driver that asks no poller tries again.
+    pub blocked: Vec<u32>,
 }
 
 impl Sockets {
@@ -57,7 +59,7 @@ impl Sockets {
                 .map_err(LoadError::system("epoll_ctl"))?;
             streams.push(Some(stream));
         }
-        Ok(Self { streams, poller, broken: Vec::new() })
+        Ok(Self { streams, poller, broken: Vec::new(), blocked: Vec::new() })
     }
 
     /// Number of connections, open or not.
@@ -100,6 +102,7 @@ impl Sender for Sockets {
             Ok(taken) => {
                 if taken < bytes.len() {
                     self.watch(connection, EventFlags::IN | EventFlags::OUT);
+                    self.blocked.push(connection);
                 }
                 taken
             }

@@ -1,0 +1,109 @@
+//! `tailplane reproduce`: the papers' figures and tables, measured here.
+//!
+//! ```text
+//! tailplane reproduce list
+//! tailplane reproduce ix/fig4 --quick --json -
+//! tailplane reproduce all --html report.html
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use reproduce::{
+    Bar, Claims, FigureResult, Options, Report, Setup, conditions, html, select, table,
+};
+
+use crate::demo::machine;
+use crate::reproduce::{FIGURES, Testbed};
+
+/// Arguments of `tailplane reproduce`.
+///
+/// A figure runs what the paper ran, as far as this machine can, and fills the claims of claims.toml
+/// that are its own: the paper's figure, our goal, and what was measured here, never anything else.
+/// What cannot run here is reported as not run, with the reason.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A figure (`ix/fig4`), a paper (`ix`), `all`, or `list`.
+    #[arg(value_name = "FIGURE")]
+    pub figure: String,
+    /// Fewer and shorter measurements: for a look, not for a result.
+    #[arg(long)]
+    pub quick: bool,
+    /// Repeats of each measurement, of which the median and the spread are told.
+    #[arg(long, value_name = "N")]
+    pub repeats: Option<u32>,
+    /// Write the result as JSON; `-`: to standard output, and the tables to standard error.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with plots.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Seed of arrivals, keys and choices.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+}
+
+/// Runs `tailplane reproduce`.
+///
+/// # Errors
+/// An unknown figure, or a file that could not be written. What a figure could not measure is in its
+/// result.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let claims = Claims::builtin()?;
+    if args.figure == "list" {
+        print!("{}", table::list(FIGURES, &claims));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let figures = select(FIGURES, &args.figure)?;
+    let usual = if args.quick { Options::QUICK } else { Options::FULL };
+    let repeats = args.repeats.unwrap_or(usual.repeats);
+    if !(1..=100).contains(&repeats) {
+        bail!("`--repeats` is {repeats}; allowed: 1 to 100");
+    }
+    let options = Options { repeats, seed: args.seed, ..usual };
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let mut results: Vec<FigureResult> = Vec::new();
+    let mut testbed = Testbed::default();
+    for figure in figures {
+        let mut bar = Bar::default();
+        let mut setup = Setup::new(&claims, options, &mut bar);
+        setup.conditions =
+            conditions::collect(Path::new("/"), &machine::commit(), SystemTime::now());
+        let result = figure.reproduce(&mut testbed, &mut setup)?;
+        match to_stdout {
+            true => eprint!("{}", table::result(&result)),
+            false => print!("{}", table::result(&result)),
+        }
+        results.push(result);
+        // After each figure: what was measured is not lost when the next one is interrupted.
+        write(&args, &claims, &results)?;
+    }
+    if to_stdout {
+        println!("{}", json(&results));
+    }
+    let whole = results.iter().all(|result| result.partial.is_none());
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One figure's result alone, or a report of several.
+fn json(results: &[FigureResult]) -> String {
+    match results {
+        [one] => one.to_json(),
+        many => Report::new(many.to_vec()).to_json(),
+    }
+}
+
+fn write(args: &Args, claims: &Claims, results: &[FigureResult]) -> anyhow::Result<()> {
+    let save = |path: &Path, text: String| {
+        std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
+    };
+    if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
+        save(path, json(results) + "\n")?;
+    }
+    if let Some(path) = &args.html {
+        save(path, html::page("tailplane: the papers' figures, measured", results, Some(claims)))?;
+    }
+    Ok(())
+}

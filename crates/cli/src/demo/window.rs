@@ -1,0 +1,48 @@
+//! One window of load from our own dataplane at the client's end, at real-time priority.
+
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use load::{LoadConfig, LoadReport};
+
+use super::machine::{Disturbance, Usage};
+use super::measure::CLIENT_CPU;
+use super::systems::REALTIME;
+use crate::commands::load::DataplaneClient;
+use crate::lab::Lab;
+
+/// Longest window: at real-time priority on all cores, the rest of the machine waits for it.
+pub(crate) const WINDOW_MAX_MS: u64 = 400;
+/// Between two windows, for the rest of the machine.
+pub(crate) const PAUSE: Duration = Duration::from_millis(150);
+/// Further tries of a window that somebody else disturbed.
+const RETRIES: u32 = 2;
+
+/// Measures one window; again where somebody else used the machine, a few times. `others` are
+/// processes of ours whose time is not foreign. Answers what was done to the last one, too.
+///
+/// # Errors
+/// What the client could not do.
+pub(crate) fn window(
+    lab: &Lab,
+    others: &[u32],
+    load: &LoadConfig,
+    target: SocketAddrV4,
+) -> anyhow::Result<(LoadReport, Disturbance)> {
+    let mut tries = 0;
+    loop {
+        std::thread::sleep(PAUSE);
+        let mut client = DataplaneClient::open(lab, 1, &[CLIENT_CPU])?;
+        client.realtime = Some(REALTIME);
+        let before = Usage::now(others);
+        let mut report = client.run(load, target)?;
+        let mut disturbance = before.disturbance_since(others);
+        // The client's thread has ended, but has told.
+        disturbance.waited_s = disturbance.waited_s.max(report.waited_us / 1e6);
+        if disturbance.is_quiet() || tries == RETRIES {
+            report.conditions.more.insert("disturbance".into(), disturbance.to_string());
+            return Ok((report, disturbance));
+        }
+        tries += 1;
+    }
+}

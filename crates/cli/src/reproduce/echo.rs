@@ -1,0 +1,144 @@
+//! IX Figures 5b and 5c: echo by round trips per connection, and by message size.
+
+use load::{CloseMode, Mode};
+use reproduce::stats::ratio_of_medians;
+use reproduce::{Axis, Figure, Measured, Recorder, Takes};
+
+use super::Testbed;
+use super::testbed::{Client, FULL_FRAME_BYTES, Server, carry, echo_load, reflected, start};
+
+const VS_LINUX: &str = "ix.fig5b.messages_per_s_vs_linux";
+const LOCAL: &str = "ix.fig5b.messages_per_s_local_vs_loopback";
+const FRACTION: &str = "ix.fig5b.fraction_of_reflector";
+const GOODPUT: &str = "ix.fig5c.goodput_fraction_of_link_8KB";
+const SERVERS: [Server; 3] = [Server::Tailplane, Server::LinuxSpinning, Server::LinuxBlocking];
+/// Connections at a time.
+const CONNECTIONS: u32 = 64;
+
+/// Figure 5b.
+pub const FIG5B: Figure<Testbed> = Figure {
+    id: "ix/fig5b",
+    title: "Messages per second by round trips per connection",
+    section: "IX (TOCS'16) §5.2, Figure 5b",
+    what: "64-byte echo on 64 connections at a time; each is closed by reset after n round trips and \
+           opened again. One server core; the client is our own dataplane for every server, since a \
+           kernel client is the bottleneck. The bound is a bare AF_XDP reflector of 60-byte frames \
+           on the same pair.",
+    claims: &[VS_LINUX, LOCAL, FRACTION],
+    takes: Takes { quick_s: 30, full_s: 120 },
+    run: round_trips,
+};
+
+fn round_trips(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+    let options = recorder.options();
+    let lab = testbed.lab(recorder)?;
+    let trips: &[u32] = if options.quick { &[1, 32, 1024] } else { &[1, 2, 8, 32, 128, 512, 1024] };
+    recorder.plan((SERVERS.len() * trips.len() + 1) as u64);
+    let chart = recorder.chart(
+        "rate",
+        "64 B messages per second",
+        Axis::log("round trips per connection", ""),
+        Axis::linear("messages", "1/s"),
+    );
+    recorder.step("the bound: a bare reflector")?;
+    let bound = reflected(lab, 60, options.repeats)?;
+    let series = recorder.series(chart, "bare AF_XDP reflector");
+    for &count in trips {
+        recorder.point(series, count.into(), Measured::samples(&bound));
+    }
+    let mut at_most = Vec::new();
+    for server in SERVERS {
+        let series = recorder.series(chart, server.name());
+        let (_running, target) = start(lab, server)?;
+        for &requests in trips {
+            recorder.step(&format!("{}, n = {requests}", server.name()))?;
+            let mode = Mode::Churn { requests, close: CloseMode::Rst };
+            let load = echo_load(mode, CONNECTIONS, 64, options.seed, 400);
+            let mut rates = Vec::new();
+            for _ in 0..options.repeats {
+                // A cycle of a connection counts once, whatever it carries.
+                let report = carry(lab, Client::Dataplane, &load, target)?;
+                rates.push(report.achieved_rps * f64::from(requests));
+            }
+            recorder.point(series, requests.into(), Measured::samples(&rates));
+            if Some(&requests) == trips.last() {
+                at_most.push(rates);
+            }
+        }
+    }
+    let [ours, spinning, blocking] = at_most.as_slice() else { return Ok(()) };
+    let median = |rates: &[f64]| Measured::samples(rates).value().unwrap_or(0.0);
+    let (kernel, which) = match median(spinning) >= median(blocking) {
+        true => (spinning, "spinning"),
+        false => (blocking, "blocking"),
+    };
+    recorder.note(format!("The ratio to Linux is to its faster server, the {which} one."));
+    let ratio = ratio_of_medians(ours, kernel, options.seed);
+    recorder
+        .claim(VS_LINUX, ratio.map_or(Measured::default(), |ratio| Measured::interval(&ratio)))?;
+    let fraction = ratio_of_medians(ours, &bound, options.seed);
+    recorder.claim(
+        FRACTION,
+        fraction.map_or(Measured::default(), |ratio| Measured::interval(&ratio)),
+    )?;
+    recorder.claim_not_run(LOCAL, "the load generator has no shared-memory transport yet")?;
+    Ok(())
+}
+
+/// Figure 5c.
+pub const FIG5C: Figure<Testbed> = Figure {
+    id: "ix/fig5c",
+    title: "Goodput by message size",
+    section: "IX (TOCS'16) §5.2, Figure 5c",
+    what: "Echo of messages of each size on 64 connections, one outstanding on each. Goodput counts \
+           payload in one direction. The link's rate is what a bare AF_XDP reflector returns of \
+           1,514-byte frames on the same pair.",
+    claims: &[GOODPUT],
+    takes: Takes { quick_s: 30, full_s: 120 },
+    run: sizes,
+};
+
+fn sizes(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+    let options = recorder.options();
+    let lab = testbed.lab(recorder)?;
+    let sizes: &[u32] =
+        if options.quick { &[64, 1024, 8192] } else { &[64, 256, 1024, 2048, 4096, 8192] };
+    recorder.plan((SERVERS.len() * sizes.len() + 1) as u64);
+    let chart = recorder.chart(
+        "goodput",
+        "Goodput by message size",
+        Axis::log("message size", "bytes"),
+        Axis::linear("goodput", "Gb/s"),
+    );
+    let gbps = |rps: f64, bytes: f64| rps * bytes * 8.0 / 1e9;
+    recorder.step("the bound: a bare reflector of full frames")?;
+    let link: Vec<f64> = reflected(lab, FULL_FRAME_BYTES, options.repeats)?
+        .into_iter()
+        .map(|rps| gbps(rps, FULL_FRAME_BYTES as f64))
+        .collect();
+    let series = recorder.series(chart, "bare AF_XDP reflector, 1,514 B frames");
+    for &bytes in sizes {
+        recorder.point(series, bytes.into(), Measured::samples(&link));
+    }
+    for server in SERVERS {
+        let series = recorder.series(chart, server.name());
+        let (_running, target) = start(lab, server)?;
+        for &bytes in sizes {
+            recorder.step(&format!("{}, {bytes} B", server.name()))?;
+            let load = echo_load(Mode::closed(1), CONNECTIONS, bytes, options.seed, 400);
+            let mut rates = Vec::new();
+            for _ in 0..options.repeats {
+                let report = carry(lab, Client::Dataplane, &load, target)?;
+                rates.push(gbps(report.achieved_rps, bytes.into()));
+            }
+            recorder.point(series, bytes.into(), Measured::samples(&rates));
+            if server == Server::Tailplane && Some(&bytes) == sizes.last() {
+                let fraction = ratio_of_medians(&rates, &link, options.seed);
+                let measured =
+                    fraction.map_or(Measured::default(), |ratio| Measured::interval(&ratio));
+                recorder.claim(GOODPUT, measured)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! The papers' figures, measured on this machine: one small file each.
+//!
+//! To add one: write its file with a `Figure` constant (what is run, which claims it fills, and the
+//! function that runs it), and name it in [`FIGURES`]. What a figure needs of the machine it takes
+//! from the [`Testbed`].
+
+mod batching;
+mod connections;
+mod cores;
+mod echo;
+mod memcached;
+mod netpipe;
+mod testbed;
+
+use reproduce::Figure;
+
+pub use testbed::Testbed;
+
+/// All figures, in the papers' order.
+pub const FIGURES: &[Figure<Testbed>] = &[
+    netpipe::FIG4,
+    cores::FIG5A,
+    echo::FIG5B,
+    echo::FIG5C,
+    connections::FIG6,
+    memcached::FIG7,
+    memcached::TABLE3,
+    batching::FIG13,
+];
+
+#[cfg(test)]
+mod tests {
+    use reproduce::{Claims, figure};
+
+    use super::*;
+
+    #[test]
+    fn the_figures_and_their_claims_fit() {
+        let claims = Claims::builtin().expect("claims.toml is right");
+        assert_eq!(figure::faults(FIGURES, &claims), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,179 @@
+//! What figures are measured on: a lab on a veth pair, made when the first of them asks for it and
+//! shared by all.
+
+use std::net::{SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+use anyhow::Context;
+use load::{KernelConfig, LoadConfig, LoadReport, Mode, Wait, WorkloadConfig};
+use reproduce::Recorder;
+
+use super::memcached::Curves;
+use crate::demo::bound::reflector_rps_of;
+use crate::demo::kernel_echo::KernelEcho;
+use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
+use crate::demo::softirq;
+use crate::demo::systems::Tailplane;
+use crate::huge_pages;
+use crate::lab::{Lab, LabConfig, in_namespace};
+use crate::service::config::App;
+
+/// Packet memory of server and client together, in bytes, twice over.
+const MEMORY_BYTES: usize = 256 << 20;
+/// Bytes of a full Ethernet frame, without its check sequence.
+pub const FULL_FRAME_BYTES: usize = 1514;
+
+/// An echo server of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// Our echo service, which spins.
+    Tailplane,
+    /// The kernel's stack with a server that spins.
+    LinuxSpinning,
+    /// The kernel's stack with a server that blocks.
+    LinuxBlocking,
+}
+
+impl Server {
+    /// As it is called in plots.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tailplane => "tailplane",
+            Self::LinuxSpinning => "Linux, spinning",
+            Self::LinuxBlocking => "Linux, blocking",
+        }
+    }
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// Our own dataplane.
+    Dataplane,
+    /// The kernel's sockets, spinning or blocking.
+    Kernel(Wait),
+}
+
+/// A running echo server; it ends when dropped.
+pub enum Running {
+    /// Ours.
+    Tailplane(#[expect(dead_code, reason = "held for its Drop")] Tailplane),
+    /// The kernel's.
+    Kernel(#[expect(dead_code, reason = "held for its Drop")] KernelEcho),
+}
+
+/// See the module's comment.
+#[derive(Default)]
+pub struct Testbed {
+    open: Option<Open>,
+    /// Measured once, shown in two figures.
+    pub memcached: Option<Curves>,
+}
+
+struct Open {
+    lab: Lab,
+    /// Held, and given back when the testbed goes.
+    _loan: Option<huge_pages::HugePageLoan>,
+    _raised: Option<softirq::Raised>,
+}
+
+impl Testbed {
+    /// The lab, and its conditions for the figure's record.
+    ///
+    /// # Errors
+    /// It cannot be made: no privileges, say.
+    pub fn lab(&mut self, recorder: &mut Recorder<'_>) -> anyhow::Result<&Lab> {
+        if self.open.is_none() {
+            let (raised, loan) = (softirq::raise(), huge_pages::borrow(MEMORY_BYTES));
+            let lab = Lab::create(LabConfig::unique("figures")).context("cannot make a lab")?;
+            self.open = Some(Open { lab, _loan: loan, _raised: raised });
+        }
+        recorder.condition("wire", "veth pair, AF_XDP in copy mode at tailplane's ends");
+        recorder.condition("server core", SERVER_CPU);
+        recorder.condition("client core", CLIENT_CPU);
+        recorder.condition("scheduler", "run-to-completion");
+        recorder.condition("domain", "inline");
+        recorder.condition("kernel congestion control", "cubic");
+        match &self.open {
+            Some(open) => Ok(&open.lab),
+            None => anyhow::bail!("the lab was made just now"),
+        }
+    }
+}
+
+/// Starts an echo server on the server's core.
+///
+/// # Errors
+/// What it could not open.
+pub fn start(lab: &Lab, server: Server) -> anyhow::Result<(Running, SocketAddrV4)> {
+    Ok(match server {
+        Server::Tailplane => {
+            let service = Tailplane::start_spinning(lab, App::Echo)?;
+            (Running::Tailplane(service), Tailplane::echo_target())
+        }
+        Server::LinuxSpinning => {
+            (Running::Kernel(KernelEcho::start(lab, Wait::Spin)?), KernelEcho::target())
+        }
+        Server::LinuxBlocking => {
+            (Running::Kernel(KernelEcho::start(lab, Wait::Block)?), KernelEcho::target())
+        }
+    })
+}
+
+/// A load of echo messages of `bytes`.
+pub fn echo_load(
+    mode: Mode,
+    connections: u32,
+    bytes: u32,
+    seed: u64,
+    window_ms: u64,
+) -> LoadConfig {
+    LoadConfig {
+        mode,
+        connections,
+        warmup_ms: 50,
+        measure_ms: window_ms,
+        seed,
+        ..LoadConfig::new(WorkloadConfig::Echo { bytes })
+    }
+}
+
+/// Carries one load at ordinary priority.
+///
+/// # Errors
+/// What the client could not do.
+pub fn carry(
+    lab: &Lab,
+    client: Client,
+    load: &LoadConfig,
+    target: SocketAddrV4,
+) -> anyhow::Result<LoadReport> {
+    match client {
+        Client::Dataplane => {
+            let mut client = crate::commands::load::DataplaneClient::open(lab, 1, &[CLIENT_CPU])?;
+            client.run(load, target)
+        }
+        Client::Kernel(wait) => {
+            let transport = KernelConfig {
+                target: SocketAddr::V4(target),
+                wait,
+                threads: 1,
+                cores: vec![CLIENT_CPU],
+            };
+            Ok(in_namespace(lab.client(), || load::kernel::run(load, &transport))??)
+        }
+    }
+}
+
+/// Frames per second of `frame_bytes` that a bare reflector on the pair returns: samples.
+///
+/// # Errors
+/// What could not be opened.
+pub fn reflected(lab: &Lab, frame_bytes: usize, samples: u32) -> anyhow::Result<Vec<f64>> {
+    (0..samples.max(1))
+        .map(|_| {
+            std::thread::sleep(crate::demo::window::PAUSE);
+            reflector_rps_of(lab, Duration::from_millis(300), frame_bytes)
+        })
+        .collect()
+}
