@@ -1,7 +1,8 @@
 //! Step 2: from frames to segments.
 //!
-//! Two passes over the batch (IX §4.3, TAS): the first parses every frame and prefetches its
-//! connection, the second processes. Nothing in a frame is believed before it was checked.
+//! Three passes over the batch (IX §4.3, TAS), so that none waits for memory: the first parses every
+//! frame and prefetches the table entry of its connection, the second finds the connection and
+//! prefetches it, the third processes. Nothing in a frame is believed before it was checked.
 
 use mem::Mbuf;
 use wire::{
@@ -18,8 +19,8 @@ use crate::tcp::segment::{Segment, SynOptions};
 /// What the first pass found in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parsed {
-    /// A frame of the form that established connections send, whole, with its hash and the slot of its
-    /// connection, where there is one.
+    /// A frame of the form that established connections send, whole, with its hash and the slot that
+    /// is, most likely, its connection's.
     Established { hash: u32, slot: Option<u32> },
     /// Any other TCP segment for us; the mbuf is cut to its payload.
     Tcp { segment: Segment },
@@ -37,14 +38,10 @@ pub(crate) enum Parsed {
     Drop,
 }
 
-/// The usual frame, checked: its connection and its hash. Whatever is wrong with another one is for
+/// The usual frame, checked: its hash. Whatever is wrong with another one is for
 /// [`parse_any`] to find out and count.
 #[inline(always)]
-pub(crate) fn parse_established(
-    frame: &[u8],
-    verified: bool,
-    shared: &Shared,
-) -> Option<(FlowKey, u32)> {
+pub(crate) fn parse_established(frame: &[u8], verified: bool, shared: &Shared) -> Option<u32> {
     let view = EstablishedView::parse(frame)?;
     let headers = view.headers();
     if view.link_dst() != shared.config.mac
@@ -54,8 +51,7 @@ pub(crate) fn parse_established(
     {
         return None;
     }
-    let flow = headers.flow();
-    Some((flow, shared.hash_of(flow)))
+    Some(shared.hash_of(headers.flow()))
 }
 
 /// The segment in a frame that [`parse_established`] took.

@@ -18,7 +18,6 @@ use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::group::FlowGroup;
 use crate::tcp::{output, predicted, receive, segment, timers};
-use crate::unsafe_prefetch::prefetch;
 use crate::wheel::{TICK_SHIFT, tick_of};
 use crate::{arp, icmp, udp};
 
@@ -173,23 +172,29 @@ impl Stack {
         }
         let (shared, stats) = (&*self.shared, &mut self.stats);
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
-            let Some((flow, hash)) = parse_established(mbuf.bytes(), verified, shared) else {
+            let Some(hash) = parse_established(mbuf.bytes(), verified, shared) else {
                 *found = parse_any(mbuf, core, verified, shared, stats);
                 continue;
             };
-            let index = Shared::group_of(hash);
-            let home = shared.home_of(index);
+            let home = shared.home_of(Shared::group_of(hash));
             if home != core {
                 *found = Parsed::Elsewhere(home);
                 continue;
             }
-            let group = group_mut(&mut self.groups, index);
-            let slot = group.and_then(|group| {
-                let slot = group.lookup(hash, flow)?;
-                prefetch(&group.slots.hot(slot).snd_una);
-                Some(slot)
-            });
-            *found = Parsed::Established { hash, slot };
+            if let Some(group) = group_mut(&mut self.groups, Shared::group_of(hash)) {
+                group.table.prefetch(hash);
+            }
+            *found = Parsed::Established { hash, slot: None };
+        }
+        for found in &mut parsed[..fitting] {
+            if let Parsed::Established { hash, slot } = found
+                && let Some(group) = group_mut(&mut self.groups, Shared::group_of(*hash))
+            {
+                *slot = group.table.candidate(*hash);
+                if let Some(slot) = *slot {
+                    group.prefetch(slot);
+                }
+            }
         }
         with_context!(self, now, pool, events, |ctx, groups| {
             ctx.plenty = predicted::is_plenty(fitting, ctx);

@@ -53,7 +53,9 @@ fn round_trips(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Re
         for &requests in trips {
             recorder.step(&format!("{}, n = {requests}", server.name()))?;
             let mode = Mode::Churn { requests, close: CloseMode::Rst };
-            let load = echo_load(mode, CONNECTIONS, 64, options.seed, 400);
+            // What is counted is whole connections: long ones need a window that holds many.
+            let window_ms = if requests < 128 { 400 } else { 2_000 };
+            let load = echo_load(mode, CONNECTIONS, 64, options.seed, window_ms);
             let mut rates = Vec::new();
             for _ in 0..options.repeats {
                 // A cycle of a connection counts once, whatever it carries.

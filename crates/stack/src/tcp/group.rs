@@ -7,11 +7,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use domain::Handle;
-use hashbrown::HashTable;
 use wire::FlowKey;
 
 use super::conn::{Cold, Conn, Place, State};
+use super::table::FlowTable;
 use crate::context::Context;
+use crate::unsafe_prefetch::prefetch;
 use crate::wheel::{NONE, TimerLinks, TimerNodes, Wheel};
 
 /// Connections that are allocated together.
@@ -80,16 +81,10 @@ pub(crate) struct FlowGroup {
     pub index: u16,
     pub slots: Slots,
     /// Connections by the hash of their ends.
-    table: HashTable<u32>,
+    pub table: FlowTable,
     pub wheel: Wheel,
     /// Slots in TIME-WAIT, oldest first, with their generations; some may have ended since.
     pub time_wait: alloc::collections::VecDeque<(u32, u32)>,
-}
-
-/// The hash table wants entropy in the high bits; the RSS hash has spent its low ones.
-#[inline]
-fn table_hash(flow_hash: u32) -> u64 {
-    (flow_hash as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl FlowGroup {
@@ -97,7 +92,7 @@ impl FlowGroup {
         Self {
             index,
             slots: Slots::default(),
-            table: HashTable::new(),
+            table: FlowTable::new(),
             wheel: Wheel::new(tick),
             time_wait: alloc::collections::VecDeque::new(),
         }
@@ -108,8 +103,16 @@ impl FlowGroup {
     pub fn lookup(&self, hash: u32, flow: FlowKey) -> Option<u32> {
         let pages = &self.slots.pages;
         let of_flow =
-            |&slot: &u32| pages[slot as usize / PAGE].hot[slot as usize % PAGE].flow == flow;
-        self.table.find(table_hash(hash), of_flow).copied()
+            |slot: u32| pages[slot as usize / PAGE].hot[slot as usize % PAGE].flow == flow;
+        self.table.find(hash, of_flow)
+    }
+
+    /// Starts loading the connection in `slot`, both of its lines.
+    #[inline(always)]
+    pub fn prefetch(&mut self, slot: u32) {
+        let conn = self.slots.hot(slot);
+        prefetch(&conn.cookie);
+        prefetch(&conn.snd_una);
     }
 
     /// The connection that a handle names, if it is a living one of this group.
@@ -152,12 +155,7 @@ impl FlowGroup {
         ctx.census.connections += 1;
         let conn = self.slots.hot(slot);
         *conn = Conn { generation: conn.generation, flow, ..Conn::default() };
-        let shared = ctx.shared;
-        let pages = &self.slots.pages;
-        self.table.insert_unique(table_hash(hash), slot, |&other| {
-            let conn = &pages[other as usize / PAGE].hot[other as usize % PAGE];
-            table_hash(shared.hash_of(conn.flow))
-        });
+        self.table.insert(hash, slot);
         Some(slot)
     }
 
@@ -172,9 +170,7 @@ impl FlowGroup {
             ctx.census.time_wait -= 1;
         }
         let hash = ctx.shared.hash_of(conn.flow);
-        if let Ok(entry) = self.table.find_entry(table_hash(hash), |&other| other == slot) {
-            entry.remove();
-        }
+        self.table.remove(hash, slot);
         self.release_buffers(slot, ctx);
         let conn = self.slots.hot(slot);
         conn.state = State::Closed;
@@ -221,7 +217,7 @@ impl FlowGroup {
         let bytes = self.slots.pages.len() * size_of::<Page>()
             + self.slots.pages.capacity() * size_of::<usize>()
             + self.slots.free.capacity() * size_of::<u32>()
-            + self.table.allocation_size()
+            + self.table.bytes()
             + size_of::<Self>();
         (self.table.len(), bytes)
     }

@@ -1,6 +1,6 @@
 //! TCP (RFC 9293), one mechanism a file.
 //!
-//! `conn` is the state, `group` owns it. `segment` is the arrival of a segment and calls, in the
+//! `conn` is the state, `group` owns it and finds it through `table`. `segment` is the arrival of a segment and calls, in the
 //! order of RFC 9293 §3.10.7.4, `ack` (with `rtt` and `newreno`), `receive` (with `reassembly`) and
 //! `close`; `listen` and `connect` open; `output` sends; `timers` fires; `calls` executes the
 //! application's batched system calls. `predicted` is the short way through `segment`, `ack` and
@@ -21,4 +21,5 @@ pub(crate) mod reassembly;
 pub(crate) mod receive;
 pub(crate) mod rtt;
 pub(crate) mod segment;
+pub(crate) mod table;
 pub(crate) mod timers;

@@ -48,8 +48,8 @@ impl Segment {
     }
 }
 
-/// Delivers a frame of the form that established connections send. `slot` is where its connection was
-/// when the batch was looked up; it may have ended since.
+/// Delivers a frame of the form that established connections send. `slot` is, most likely, where its
+/// connection is.
 #[inline(always)]
 pub(crate) fn arrive_established(
     group: &mut FlowGroup,

@@ -23,6 +23,7 @@ mod close;
 mod handshake;
 mod isn;
 mod loss;
+mod predicted;
 mod properties;
 mod receive;
 mod send;

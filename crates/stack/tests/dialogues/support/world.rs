@@ -122,6 +122,12 @@ impl World {
         }
     }
 
+    /// From now on only so many events fit one batch.
+    pub fn shrink_events(&mut self, capacity: usize) {
+        assert!(self.events.is_empty(), "nothing waits");
+        self.events = EventArray::new(capacity);
+    }
+
     /// One segment arrives.
     pub fn hear(&mut self, seg: &Seg) {
         self.hear_frames(&[seg.frame()]);
