@@ -16,7 +16,7 @@ use crate::unsafe_prefetch::prefetch;
 const SMALLEST: usize = 8;
 const FREE: u64 = 0;
 
-/// See the module's comment. Open addressing, linear probing, at most three quarters full.
+/// See the module's comment. Open addressing, linear probing, at most seven eighths full.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
     /// Hash in the upper half; slot plus one in the lower. A power of two of them.
@@ -99,7 +99,7 @@ impl FlowTable {
 
     /// Enters a slot, which is not there yet.
     pub fn insert(&mut self, hash: u32, slot: u32) {
-        if (self.len + 1) * 4 > self.entries.len() * 3 {
+        if (self.len + 1) * 8 > self.entries.len() * 7 {
             let larger = free(self.entries.len() * 2);
             let old = core::mem::replace(&mut self.entries, larger);
             old.iter().filter(|&&entry| entry != FREE).for_each(|&entry| self.put(entry));
