@@ -15,8 +15,6 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
 /// Size and alignment of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 /// Slices begin at multiples of a cache line.
@@ -36,10 +34,68 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length; no slice is left, as each holds the mapping. A failure
-        // leaves it in place, which is harmless.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        // SAFETY: mapped with this length; no slice is left, as each holds the mapping.
+        unsafe { system::unmap(self.base, self.bytes) };
     }
+}
+
+/// The system calls.
+#[cfg(not(miri))]
+mod system {
+    use std::ptr::{NonNull, null_mut};
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    /// A new zeroed mapping.
+    pub(super) fn map(bytes: usize) -> std::io::Result<NonNull<u8>> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new private mapping at an address that the kernel chooses.
+        let base = unsafe { mmap_anonymous(null_mut(), bytes, protection, flags)? };
+        NonNull::new(base.cast()).ok_or_else(|| std::io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Returns a mapping. A failure leaves it in place, which is harmless.
+    ///
+    /// # Safety
+    /// From [`map`] with this length, and nobody uses it any more.
+    pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
+    }
+
+    /// Where the advice is not taken, pages are small.
+    ///
+    /// # Safety
+    /// The range lies in a mapping.
+    pub(super) unsafe fn ask_for_huge_pages(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise; the advice changes no contents.
+        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+    }
+}
+
+/// The allocator instead, as Miri knows no mappings.
+#[cfg(miri)]
+mod system {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::ptr::NonNull;
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 4096).expect("a size that was allocated")
+    }
+
+    pub(super) fn map(bytes: usize) -> std::io::Result<NonNull<u8>> {
+        // SAFETY: the size is not zero.
+        let base = unsafe { alloc_zeroed(layout(bytes)) };
+        NonNull::new(base).ok_or_else(|| std::io::ErrorKind::OutOfMemory.into())
+    }
+
+    pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(base.as_ptr(), layout(bytes)) };
+    }
+
+    pub(super) unsafe fn ask_for_huge_pages(_: NonNull<u8>, _: usize) {}
 }
 
 /// Types of which zeroed memory, and any bytes, are values.
@@ -68,18 +124,11 @@ impl Memory {
     pub(crate) fn new(bytes: usize, slices: usize) -> std::io::Result<Self> {
         let wanted = (bytes + slices * ALIGNMENT).next_multiple_of(HUGE_PAGE);
         let mapped = wanted + HUGE_PAGE;
-        // SAFETY: a new private mapping at an address that the kernel chooses.
-        let base = unsafe {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            mmap_anonymous(std::ptr::null_mut(), mapped, protection, flags)?
-        };
-        let base = NonNull::new(base.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let base = system::map(mapped)?;
         let mapping = Arc::new(Mapping { base, bytes: mapped });
         let next = base.as_ptr().align_offset(HUGE_PAGE);
-        // SAFETY: the range lies in the mapping, and the advice changes no contents. Where it is not
-        // taken, pages are small.
-        let _ = unsafe { madvise(base.as_ptr().add(next).cast(), wanted, Advice::LinuxHugepage) };
+        // SAFETY: the range lies in the mapping.
+        unsafe { system::ask_for_huge_pages(base.add(next), wanted) };
         Ok(Self { mapping, next, end: next + wanted })
     }
 
@@ -136,9 +185,11 @@ mod tests {
 
     #[test]
     fn slices_are_zeroed_apart_and_outlive_what_they_were_carved_from() {
+        // Miri takes a second for each ten thousand.
+        const BYTES: usize = if cfg!(miri) { 5_001 } else { 2_000_001 };
         let mut memory = Memory::new(3_000_000, 2).expect("memory");
         let mut words = memory.carve::<u32>(1000).expect("room");
-        let mut bytes = memory.carve::<u8>(2_000_001).expect("room");
+        let mut bytes = memory.carve::<u8>(BYTES).expect("room");
         assert!(words.iter().all(|&word| word == 0) && bytes.iter().all(|&byte| byte == 0));
         words.fill(u32::MAX);
         bytes.fill(7);
@@ -146,7 +197,7 @@ mod tests {
         assert!(bytes.iter().all(|&byte| byte == 7));
         drop(memory);
         drop(words);
-        assert_eq!(bytes[2_000_000], 7);
+        assert_eq!(bytes[BYTES - 1], 7);
         assert_eq!(bytes.as_ptr() as usize % ALIGNMENT, 0);
     }
 
