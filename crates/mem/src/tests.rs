@@ -84,6 +84,21 @@ fn a_segment_is_free_when_sent_and_acknowledged_in_either_order() {
 }
 
 #[test]
+fn a_frame_is_sent_and_kept_with_headers_that_stand_before_it() {
+    let mut pool = Pool::new(&Region::heap(2), 2);
+    let mut mbuf = pool.alloc().expect("a chunk");
+    mbuf.append(b"payload").expect("fits");
+    mbuf.front_mut::<6>().expect("headroom").copy_from_slice(b"header");
+    assert!(mbuf.front_mut::<2048>().is_none(), "more than the headroom");
+    let (retained, frame) = mbuf.transmit(TxMeta::default(), 6).expect("headroom");
+    assert_eq!((frame.bytes(), retained.payload()), (&b"headerpayload"[..], &b"payload"[..]));
+    assert!(retained.is_in_nic());
+    pool.complete(frame);
+    pool.release(retained);
+    assert_eq!(pool.available(), 2);
+}
+
+#[test]
 fn queues_keep_order_and_contents() {
     let mut pool = pool(8);
     let mut queue = MbufQueue::default();
