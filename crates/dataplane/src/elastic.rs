@@ -147,8 +147,8 @@ impl<N: Nic> ElasticThread<N> {
         // of the next one. They are settled once `recv_done` has been heard.
         let mut buffers = core::mem::take(&mut self.buffers);
         self.events.take_buffers(&mut buffers);
-        let (calls_of, pool, events) = (&mut self.calls, &mut self.pool, &mut self.events);
-        self.stack.execute(now, calls_of, &mut buffers, pool, events);
+        let (array, pool, events) = (&mut self.calls, &mut self.pool, &mut self.events);
+        self.stack.execute(now, array, &mut buffers, pool, events);
         self.buffers = buffers;
         // 5. Timers.
         self.stack.run_timers(now, &mut self.pool, &mut self.events);

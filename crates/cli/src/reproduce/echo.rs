@@ -1,11 +1,10 @@
 //! IX Figures 5b and 5c: echo by round trips per connection, and by message size.
 
 use load::{CloseMode, Mode};
-use reproduce::stats::ratio_of_medians;
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::Testbed;
-use super::testbed::{Client, FULL_FRAME_BYTES, Server, carry, echo_load, reflected, start};
+use super::testbed::{Client, FULL_FRAME_BYTES, Server, carry, echo_load, ratio, reflected, start};
 
 const VS_LINUX: &str = "ix.fig5b.messages_per_s_vs_linux";
 const LOCAL: &str = "ix.fig5b.messages_per_s_local_vs_loopback";
@@ -75,14 +74,8 @@ fn round_trips(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Re
         false => (blocking, "blocking"),
     };
     recorder.note(format!("The ratio to Linux is to its faster server, the {which} one."));
-    let ratio = ratio_of_medians(ours, kernel, options.seed);
-    recorder
-        .claim(VS_LINUX, ratio.map_or(Measured::default(), |ratio| Measured::interval(&ratio)))?;
-    let fraction = ratio_of_medians(ours, &bound, options.seed);
-    recorder.claim(
-        FRACTION,
-        fraction.map_or(Measured::default(), |ratio| Measured::interval(&ratio)),
-    )?;
+    recorder.claim(VS_LINUX, ratio(ours, kernel, options.seed))?;
+    recorder.claim(FRACTION, ratio(ours, &bound, options.seed))?;
     recorder.claim_not_run(LOCAL, "the load generator has no shared-memory transport yet")?;
     Ok(())
 }
@@ -135,10 +128,7 @@ fn sizes(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
             }
             recorder.point(series, bytes.into(), Measured::samples(&rates));
             if server == Server::Tailplane && Some(&bytes) == sizes.last() {
-                let fraction = ratio_of_medians(&rates, &link, options.seed);
-                let measured =
-                    fraction.map_or(Measured::default(), |ratio| Measured::interval(&ratio));
-                recorder.claim(GOODPUT, measured)?;
+                recorder.claim(GOODPUT, ratio(&rates, &link, options.seed))?;
             }
         }
     }

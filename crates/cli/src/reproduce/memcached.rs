@@ -5,6 +5,7 @@ use load::{LoadConfig, LoadReport, Mode, Probe, SearchConfig, Verdict, WorkloadC
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 
 use super::Testbed;
+use super::testbed::ratio;
 use crate::demo::measure::SLO_P99_US;
 use crate::demo::systems::{Memcached, Tailplane};
 use crate::demo::window::window;
@@ -248,9 +249,7 @@ fn table(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
     if let (Some(ours), Some(linux)) = (of("USR", "tailplane"), of("USR", "memcached-linux")) {
         let seed = recorder.options().seed;
         let (linux, ours) = (&linux.unloaded_p99_us, &ours.unloaded_p99_us);
-        let ratio = reproduce::stats::ratio_of_medians(linux, ours, seed);
-        let measured = ratio.map_or(Measured::default(), |ratio| Measured::interval(&ratio));
-        recorder.claim(UNLOADED, measured)?;
+        recorder.claim(UNLOADED, ratio(linux, ours, seed))?;
     }
     recorder.claim_not_run(CPU, "the runtime does not yet count the time that served requests")?;
     Ok(())

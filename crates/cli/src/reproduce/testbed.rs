@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use load::{KernelConfig, LoadConfig, LoadReport, Mode, Wait, WorkloadConfig};
-use reproduce::Recorder;
+use reproduce::stats::ratio_of_medians;
+use reproduce::{Measured, Recorder};
 
 use super::memcached::Curves;
 use crate::demo::bound::reflector_rps_of;
@@ -176,4 +177,10 @@ pub fn reflected(lab: &Lab, frame_bytes: usize, samples: u32) -> anyhow::Result<
             reflector_rps_of(lab, Duration::from_millis(300), frame_bytes)
         })
         .collect()
+}
+
+/// The ratio of two medians with its interval; missing where there is none.
+pub fn ratio(above: &[f64], below: &[f64], seed: u64) -> Measured {
+    ratio_of_medians(above, below, seed)
+        .map_or(Measured::default(), |ratio| Measured::interval(&ratio))
 }
