@@ -1,4 +1,4 @@
-//! An echo service: sends every byte back.
+//! An echo service: sends every byte back. And [`Sockperf`], which answers that tool's messages.
 //!
 //! ```
 //! use tailplane_echo::Echo;
@@ -7,6 +7,9 @@
 //! assert_eq!(service.connections(), 0);
 //! ```
 
+mod sockperf;
+
+pub use sockperf::{Framing, Sockperf};
 use tailplane::{Flow, Instant, Opened, Output, Protocol};
 
 /// Sends back what comes, over TCP and UDP.

@@ -1,24 +1,45 @@
 //! 64-byte echo under a client on kernel sockets: our service beside the kernel's own stack with a
 //! server that spins as ours does. Round-trip time, message rate at 32 and 1,000 connections, and
 //! connect-request-close.
+//!
+//! The two servers take turns, in rounds of short windows, and each round gives one ratio: what the
+//! machine's neighbours do in a minute then touches both alike.
 
 use std::net::{SocketAddr, SocketAddrV4};
 
 use load::{CloseMode, KernelConfig, LoadConfig, LoadReport, Mode, Wait};
 
 use super::kernel_echo::KernelEcho;
-use super::measure::{CLIENT_CPU, Progress};
-use super::report::{Echo, EchoSystem};
+use super::machine::Usage;
+use super::measure::{CLIENT_CPU, Progress, median_of};
+use super::report::{Echo, EchoRatio, EchoSystem};
+use super::sockperf;
 use super::systems::Tailplane;
 use crate::lab::{Lab, in_namespace};
 use crate::service::config::App;
 
 const BYTES: u32 = 64;
-/// Windows of which the median is told.
-const REPEATS: usize = 5;
-const WINDOW_MS: u64 = 400;
+/// Rounds of the two servers.
+const ROUNDS: usize = 9;
+const WINDOW_MS: u64 = 300;
+/// Further tries of a window that somebody else disturbed.
+const RETRIES: u32 = 2;
 /// Connections that are opened and closed at a time.
 const CHURN_SLOTS: u32 = 32;
+
+/// What one server did in one round.
+struct Round {
+    round_trip: LoadReport,
+    rps_32: f64,
+    rps_1000: f64,
+}
+
+/// Connect-request-close of one server.
+struct Churn {
+    rates: Vec<f64>,
+    errors: u64,
+    cycles: u64,
+}
 
 /// Measures both servers.
 ///
@@ -30,34 +51,117 @@ pub fn measure(
     seed: u64,
     progress: Progress<'_>,
 ) -> anyhow::Result<Echo> {
-    progress("64-byte echo: tailplane, kernel client");
-    let ours = Tailplane::start_spinning(lab, App::Echo)?;
-    let tailplane =
-        system(lab, "tailplane", Tailplane::echo_target(), churn_seconds, seed, progress)?;
-    ours.stop()?;
-    progress("64-byte echo: the kernel's stack, spinning server, kernel client");
-    let theirs = KernelEcho::start(lab, Wait::Spin)?;
-    let kernel =
-        system(lab, "linux-spinning", KernelEcho::target(), churn_seconds, seed, progress)?;
-    drop(theirs);
-    Ok(Echo { bytes: BYTES, systems: vec![tailplane, kernel] })
+    let client = Client { lab, seed };
+    let (mut ours, mut kernels) = (Vec::new(), Vec::new());
+    for round in 1..=ROUNDS {
+        progress(&format!(
+            "64-byte echo, kernel client, both servers in turn: {round} of {ROUNDS}"
+        ));
+        let service = Tailplane::start_spinning(lab, App::Echo)?;
+        ours.push(client.round(Tailplane::echo_target())?);
+        service.stop()?;
+        let service = KernelEcho::start(lab, Wait::Spin)?;
+        kernels.push(client.round(KernelEcho::target())?);
+        drop(service);
+    }
+    let sockperf = sockperf::measure(lab, progress)?;
+    let says = format!("connect, request, close for {churn_seconds} s");
+    progress(&format!("tailplane: {says}"));
+    let service = Tailplane::start_spinning(lab, App::Echo)?;
+    let our_churn = client.churn(Tailplane::echo_target(), churn_seconds)?;
+    service.stop()?;
+    progress(&format!("linux-spinning: {says}"));
+    let service = KernelEcho::start(lab, Wait::Spin)?;
+    let kernel_churn = client.churn(KernelEcho::target(), churn_seconds)?;
+    drop(service);
+
+    let ratio =
+        |key: fn(&Round) -> f64| median_of(ours.iter().zip(&kernels).map(|(o, k)| key(o) / key(k)));
+    let ratio = EchoRatio {
+        rounds: ROUNDS,
+        round_trip_p50: 1.0 / ratio(|round| round.round_trip.p50_us),
+        rps_32: ratio(|round| round.rps_32),
+        rps_1000: ratio(|round| round.rps_1000),
+    };
+    let systems = vec![
+        system("tailplane", &ours, our_churn, churn_seconds),
+        system("linux-spinning", &kernels, kernel_churn, churn_seconds),
+    ];
+    Ok(Echo { bytes: BYTES, systems, ratio, sockperf })
 }
 
-fn system(
-    lab: &Lab,
-    name: &str,
-    target: SocketAddrV4,
-    churn_seconds: f64,
+/// The medians of all rounds.
+fn system(name: &str, rounds: &[Round], churn: Churn, churn_seconds: f64) -> EchoSystem {
+    let median = |key: fn(&Round) -> f64| median_of(rounds.iter().map(key));
+    EchoSystem {
+        name: name.to_owned(),
+        round_trip_p50_us: median(|round| round.round_trip.p50_us),
+        round_trip_p99_us: median(|round| round.round_trip.p99_us),
+        rps_32: median(|round| round.rps_32),
+        rps_1000: median(|round| round.rps_1000),
+        churn_cycles_per_s: churn.rates,
+        churn_cycles: churn.cycles,
+        churn_errors: churn.errors,
+        churn_seconds,
+        churn_close: CloseMode::Rst.note().to_owned(),
+    }
+}
+
+/// The client's end.
+struct Client<'a> {
+    lab: &'a Lab,
     seed: u64,
-    progress: Progress<'_>,
-) -> anyhow::Result<EchoSystem> {
-    let run = |mode, connections, measure_ms| -> anyhow::Result<LoadReport> {
+}
+
+impl Client<'_> {
+    fn round(&self, target: SocketAddrV4) -> anyhow::Result<Round> {
+        Ok(Round {
+            round_trip: self.quiet(1, target)?,
+            rps_32: self.quiet(32, target)?.achieved_rps,
+            rps_1000: self.quiet(1_000, target)?.achieved_rps,
+        })
+    }
+
+    /// A window, again where somebody else used the machine, a few times.
+    fn quiet(&self, connections: u32, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
+        let mut tries = 0;
+        loop {
+            let before = Usage::now(&[]);
+            let report = self.run(Mode::closed(1), connections, WINDOW_MS, target)?;
+            if before.disturbance_since(&[]).is_quiet() || tries == RETRIES {
+                return Ok(report);
+            }
+            tries += 1;
+        }
+    }
+
+    /// In windows of a fifth each, so that a decay shows.
+    fn churn(&self, target: SocketAddrV4, seconds: f64) -> anyhow::Result<Churn> {
+        let mode = Mode::Churn { requests: 1, close: CloseMode::Rst };
+        let mut churn = Churn { rates: Vec::new(), errors: 0, cycles: 0 };
+        for _ in 0..5 {
+            let report =
+                self.run(mode, CHURN_SLOTS, (seconds * 200.0).max(100.0) as u64, target)?;
+            churn.rates.push(report.achieved_rps);
+            churn.errors += report.errors;
+            churn.cycles += report.requests;
+        }
+        Ok(churn)
+    }
+
+    fn run(
+        &self,
+        mode: Mode,
+        connections: u32,
+        measure_ms: u64,
+        target: SocketAddrV4,
+    ) -> anyhow::Result<LoadReport> {
         let load = LoadConfig {
             mode,
             connections,
             measure_ms,
             warmup_ms: 100,
-            seed,
+            seed: self.seed,
             ..LoadConfig::echo(BYTES)
         };
         let transport = KernelConfig {
@@ -66,40 +170,6 @@ fn system(
             threads: 1,
             cores: vec![CLIENT_CPU],
         };
-        Ok(in_namespace(lab.client(), || load::kernel::run(&load, &transport))??)
-    };
-    let median = |connections, key: fn(&LoadReport) -> f64| -> anyhow::Result<LoadReport> {
-        let mut reports = Vec::new();
-        for _ in 0..REPEATS {
-            reports.push(run(Mode::closed(1), connections, WINDOW_MS)?);
-        }
-        reports.sort_by(|a, b| key(a).total_cmp(&key(b)));
-        Ok(reports.swap_remove(REPEATS / 2))
-    };
-    let round_trip = median(1, |report| report.p50_us)?;
-    let few = median(32, |report| report.achieved_rps)?;
-    let many = median(1000, |report| report.achieved_rps)?;
-    progress(&format!("{name}: connect, request, close for {churn_seconds} s"));
-    let churn_mode = Mode::Churn { requests: 1, close: CloseMode::Rst };
-    // In windows of a fifth each, so that a decay shows.
-    let mut rates = Vec::new();
-    let (mut errors, mut cycles) = (0, 0);
-    for _ in 0..5 {
-        let report = run(churn_mode, CHURN_SLOTS, (churn_seconds * 200.0).max(100.0) as u64)?;
-        rates.push(report.achieved_rps);
-        errors += report.errors;
-        cycles += report.requests;
+        Ok(in_namespace(self.lab.client(), || load::kernel::run(&load, &transport))??)
     }
-    Ok(EchoSystem {
-        name: name.to_owned(),
-        round_trip_p50_us: round_trip.p50_us,
-        round_trip_p99_us: round_trip.p99_us,
-        rps_32: few.achieved_rps,
-        rps_1000: many.achieved_rps,
-        churn_cycles_per_s: rates,
-        churn_cycles: cycles,
-        churn_errors: errors,
-        churn_seconds,
-        churn_close: CloseMode::Rst.note().to_owned(),
-    })
 }

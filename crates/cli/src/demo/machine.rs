@@ -111,14 +111,14 @@ fn machine_s() -> Option<(f64, f64)> {
     Some((busy / TICKS_PER_S, fields.get(7).copied().unwrap_or(0.0) / TICKS_PER_S))
 }
 
-/// User and system time of a process, in seconds.
+/// User and system time of a process and of its children that have ended, in seconds.
 pub fn process_s(pid: &str) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may hold spaces; what follows its parenthesis does not.
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / TICKS_PER_S)
+    Some((ticks(11)? + ticks(12)? + ticks(13)? + ticks(14)?) / TICKS_PER_S)
 }
 
 /// What every result is stamped with.

@@ -11,6 +11,7 @@ pub(crate) mod kernel_echo;
 pub(crate) mod machine;
 pub mod measure;
 pub mod report;
+mod sockperf;
 pub(crate) mod softirq;
 pub(crate) mod systems;
 pub(crate) mod window;

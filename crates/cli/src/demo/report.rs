@@ -6,6 +6,8 @@ use comfy_table::{Table, presets};
 use load::LoadReport;
 use serde::Serialize;
 
+use super::sockperf::Sockperf;
+
 /// The whole result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Demo {
@@ -90,7 +92,7 @@ pub struct Ratio {
 /// The bare reflector.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Bound {
-    /// Frames per second, best of five windows.
+    /// Frames per second, best of all undisturbed windows before and after the service's search.
     pub reflector_rps: f64,
     /// Our throughput at the objective over that. Above 1 where requests share frames.
     pub fraction: f64,
@@ -120,8 +122,25 @@ pub struct KernelClient {
 pub struct Echo {
     /// Bytes of a message.
     pub bytes: u32,
-    /// Ours, then the kernel's with a spinning server.
+    /// Ours, then the kernel's with a spinning server: medians of all rounds.
     pub systems: Vec<EchoSystem>,
+    /// Above 1: ours is better.
+    pub ratio: EchoRatio,
+    /// The round trip by another tool, where it is installed.
+    pub sockperf: Option<Sockperf>,
+}
+
+/// Medians of the ratios of single rounds, in which both servers were measured in turn.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EchoRatio {
+    /// How many.
+    pub rounds: usize,
+    /// The kernel's round-trip time over ours.
+    pub round_trip_p50: f64,
+    /// Our message rate over the kernel's, 32 connections.
+    pub rps_32: f64,
+    /// The same with 1,000 connections.
+    pub rps_1000: f64,
 }
 
 /// One echo server.
@@ -200,6 +219,19 @@ impl Demo {
             "throughput at the objective: {:.2} x memcached; unloaded p99: {:.2} x better\n",
             self.ratio.throughput_at_slo, self.ratio.unloaded_p99
         );
+        let EchoRatio { rounds, round_trip_p50, rps_32, rps_1000 } = self.echo.ratio;
+        text += &format!(
+            "echo under a kernel client, medians of {rounds} paired rounds: round trip \
+             {round_trip_p50:.2} x better, {rps_32:.2} x the messages at 32 connections, \
+             {rps_1000:.2} x at 1,000\n"
+        );
+        if let Some(found) = self.echo.sockperf {
+            text += &format!(
+                "sockperf's round trip p50, medians of {} rounds: {:.2} us, its own server on the \
+                 kernel's stack {:.2} us: {:.2} x better\n",
+                found.rounds, found.tailplane_p50_us, found.linux_p50_us, found.ratio
+            );
+        }
         text += &format!(
             "a bare reflector returns {:.0} frames/s: the service reaches {:.2} of it\n",
             self.bound.reflector_rps, self.bound.fraction

@@ -43,6 +43,8 @@ pub enum App {
     Kv,
     /// Spins for as long as each request asks: ZygOS's synthetic service.
     Spin,
+    /// Answers sockperf's clients, over TCP and UDP.
+    Sockperf,
 }
 
 /// `[service]`
@@ -62,6 +64,7 @@ impl ServiceConfig {
             App::Echo => 7,
             App::Kv => 11_211,
             App::Spin => 7_070,
+            App::Sockperf => 11_111,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use echo::Echo;
+use echo::{Echo, Sockperf};
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use spin::Spin;
 use tailplane::runtime::{self, CoreReport, RuntimeConfig};
@@ -141,6 +141,7 @@ impl Host {
                 let make = |_| Server::new(KvProtocol::new(Arc::clone(&store), origin));
                 self.run(make, ready, stop).map(reports)
             }
+            App::Sockperf => self.run(|_| Server::new(Sockperf), ready, stop).map(reports),
             App::Spin => {
                 let make = |_| Server::new(Spin::new(MonotonicClock::new()));
                 self.run(make, ready, stop).map(reports)

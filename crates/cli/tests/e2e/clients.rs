@@ -71,6 +71,27 @@ fn netcat_gets_its_file_back_and_then_the_end() {
     assert_eq!((summary.accepted, summary.left), (vec![1], 0), "{}", summary.text);
 }
 
+#[test]
+fn sockperf_measures_and_misses_nothing() {
+    let Some(mut bed) = Testbed::with("sockperf", "sockperf") else { return };
+    if !is_installed("sockperf", "sockperf") {
+        return;
+    }
+    let ping_pong = ["ping-pong", "-i", "10.77.0.2", "-p", "11111", "-t", "1", "-m", "64"];
+    for transport in [&["--tcp"][..], &[]] {
+        let arguments = [&ping_pong[..], transport].concat();
+        let Some(finished) = bed.run(client("sockperf", &arguments)) else { return };
+        let text = &finished.assert_success().stdout;
+        assert!(
+            text.contains("dropped messages = 0; # duplicated messages = 0; # out-of-order")
+                && text.contains("percentile 50.000"),
+            "{transport:?}: {text}"
+        );
+    }
+    let summary = bed.stop();
+    assert_eq!((summary.accepted, summary.left), (vec![1], 0), "{}", summary.text);
+}
+
 /// Speaks the protocol by itself: what no library would send, and large values.
 const PYTHON_RAW: &str = r#"
 import socket

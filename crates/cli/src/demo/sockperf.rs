@@ -1,0 +1,142 @@
+//! The round trip of 64 bytes as sockperf sees it: a tool that nobody here wrote, in its non-blocking
+//! ping-pong mode, against our service and against its own server on the kernel's stack, in turn.
+
+use std::net::SocketAddrV4;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+
+use super::machine::Usage;
+use super::measure::{CLIENT_CPU, Progress, SERVER_CPU, median_of};
+use super::systems::Tailplane;
+use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_KERNEL_ADDRESS};
+use crate::lab::{Lab, spawn_in};
+use crate::service::config::App;
+
+const PORT: u16 = 11_111;
+const BYTES: u32 = 64;
+const ROUNDS: usize = 5;
+/// Further tries of a window that somebody else disturbed.
+const RETRIES: u32 = 2;
+/// What the server needs until it listens.
+const START: Duration = Duration::from_millis(300);
+
+/// What sockperf found: medians of all rounds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Sockperf {
+    /// Rounds, each with one window of a second for each server.
+    pub rounds: usize,
+    /// Median round trip of our service, in microseconds.
+    pub tailplane_p50_us: f64,
+    /// The same of sockperf's own server, on the kernel's stack.
+    pub linux_p50_us: f64,
+    /// Median of the single rounds' ratios: above 1 ours is better.
+    pub ratio: f64,
+}
+
+/// Measures; `None` where sockperf is not installed.
+///
+/// # Errors
+/// What could not be started, or an output that is not sockperf's.
+pub fn measure(lab: &Lab, progress: Progress<'_>) -> anyhow::Result<Option<Sockperf>> {
+    let installed = Command::new("sockperf").arg("--version").output().is_ok();
+    if !installed {
+        progress("sockperf is not installed (package sockperf): its round trip is not measured");
+        return Ok(None);
+    }
+    let (mut ours, mut kernels) = (Vec::new(), Vec::new());
+    for round in 1..=ROUNDS {
+        progress(&format!("sockperf's round trip, both servers in turn: {round} of {ROUNDS}"));
+        let service = Tailplane::start_spinning(lab, App::Sockperf)?;
+        ours.push(round_trip_p50_us(lab, &[], SocketAddrV4::new(DATAPLANE_ADDRESS, PORT))?);
+        service.stop()?;
+        let server = KernelServer::start(lab)?;
+        let target = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
+        kernels.push(round_trip_p50_us(lab, &[server.child.id()], target)?);
+    }
+    Ok(Some(Sockperf {
+        rounds: ROUNDS,
+        tailplane_p50_us: median_of(ours.iter().copied()),
+        linux_p50_us: median_of(kernels.iter().copied()),
+        ratio: median_of(kernels.iter().zip(&ours).map(|(kernel, ours)| kernel / ours)),
+    }))
+}
+
+/// sockperf's server, as our service: on its own core, and spinning.
+struct KernelServer {
+    child: Child,
+}
+
+impl KernelServer {
+    fn start(lab: &Lab) -> anyhow::Result<Self> {
+        let target = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
+        let mut command = sockperf(SERVER_CPU, "server", target);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = spawn_in(lab.dataplane(), command).context("cannot start sockperf's server")?;
+        let mut server = Self { child };
+        std::thread::sleep(START);
+        match server.child.try_wait()? {
+            Some(status) => bail!("sockperf's server ended at once ({status})"),
+            None => Ok(server),
+        }
+    }
+}
+
+impl Drop for KernelServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn sockperf(cpu: usize, mode: &str, target: SocketAddrV4) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu.to_string(), "sockperf", mode, "--tcp", "--nonblocked"]);
+    command.args(["-i", &target.ip().to_string(), "-p", &target.port().to_string()]);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// One window of a second; again where somebody else used the machine, a few times.
+fn round_trip_p50_us(lab: &Lab, others: &[u32], target: SocketAddrV4) -> anyhow::Result<f64> {
+    let mut tries = 0;
+    loop {
+        let mut command = sockperf(CLIENT_CPU, "ping-pong", target);
+        command.args(["-t", "1", "-m", &BYTES.to_string()]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let client = spawn_in(lab.client(), command).context("cannot start sockperf's client")?;
+        // The client's time is that of a child of ours that has ended.
+        let before = Usage::now(others);
+        let output = client.wait_with_output()?;
+        let quiet = before.disturbance_since(others).is_quiet();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let half = half_round_trip_p50_us(&text).with_context(|| {
+            format!("sockperf against {target} told no median: {}", text.trim())
+        })?;
+        if quiet || tries == RETRIES {
+            return Ok(2.0 * half);
+        }
+        tries += 1;
+    }
+}
+
+/// sockperf tells halves of round trips.
+fn half_round_trip_p50_us(text: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.contains("percentile 50.000"))?;
+    line.split_once('=')?.1.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::half_round_trip_p50_us;
+
+    #[test]
+    fn the_median_is_read_from_sockperfs_lines() {
+        let text = "sockperf: ---> percentile 75.000 =    4.974\n\
+                    sockperf: ---> percentile 50.000 =    4.222\n";
+        assert_eq!(half_round_trip_p50_us(text), Some(4.222));
+        assert_eq!(half_round_trip_p50_us("sockperf: No messages were received"), None);
+    }
+}
