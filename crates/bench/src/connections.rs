@@ -77,7 +77,7 @@ pub fn run(connections: usize, sample: usize) -> Result<Found, RigError> {
     rig.rest(REST);
     let sample = sample.min(connections);
     let busy_before = rig.server_busy();
-    rig.exchange(spread(connections, sample))?;
+    rig.exchange_counted(spread(connections, sample))?;
     let busy = rig.server_busy() - busy_before;
     let few = few_open(sample)?;
     Ok(Found {

@@ -150,18 +150,19 @@ impl<S: Service> Rig<S> {
     /// # Errors
     /// [`RigError`] where they do not all open.
     pub fn open_all(&mut self) -> Result<(), RigError> {
-        self.run_until("opening connections", |caller| caller.open() == caller.connections())
+        self.run_until("opening connections", false, |caller| caller.open() == caller.connections())
     }
 
     /// Runs both sides until `done`, one crossing of the wire each per round.
     fn run_until(
         &mut self,
         doing: &'static str,
+        measured: bool,
         done: impl Fn(&Caller) -> bool,
     ) -> Result<(), RigError> {
         let (mut stalled, mut last) = (0, (0, 0));
         while !done(&self.caller) {
-            self.round(false);
+            self.round(measured);
             let present = (self.caller.open(), self.caller.answered());
             stalled = if present == last { stalled + 1 } else { 0 };
             last = present;
@@ -220,13 +221,34 @@ impl<S: Service> Rig<S> {
     /// # Errors
     /// [`RigError`] where one is wrong or does not come.
     pub fn exchange(&mut self, connections: impl Iterator<Item = u32>) -> Result<(), RigError> {
+        self.exchange_through(false, connections)
+    }
+
+    /// As [`exchange`](Self::exchange), with the server's cycles counted.
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    pub fn exchange_counted(
+        &mut self,
+        connections: impl Iterator<Item = u32>,
+    ) -> Result<(), RigError> {
+        self.exchange_through(true, connections)
+    }
+
+    fn exchange_through(
+        &mut self,
+        measured: bool,
+        connections: impl Iterator<Item = u32>,
+    ) -> Result<(), RigError> {
         let before = self.caller.answered();
         let mut asked = 0;
         for index in connections {
             self.caller.ask(index);
             asked += 1;
         }
-        self.run_until("exchanging requests", |caller| caller.answered() - before >= asked)
+        self.run_until("exchanging requests", measured, |caller| {
+            caller.answered() - before >= asked
+        })
     }
 
     /// As [`exchange_all`](Self::exchange_all), in rounds, with the server's cycles counted: the

@@ -17,7 +17,7 @@ use crate::input::{Parsed, discard, parse_any, parse_established};
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{output, predicted, receive, segment, timers};
+use crate::tcp::{close, output, predicted, receive, segment, timers};
 use crate::wheel::{TICK_SHIFT, tick_of};
 use crate::{arp, icmp, udp};
 
@@ -248,10 +248,11 @@ impl Stack {
                 if ctx.out.due[index] <= tick
                     && let Some(group) = group_mut(groups, index as u16)
                 {
-                    while let Some(slot) = group.wheel.pop_expired(&mut group.slots, tick) {
+                    while let Some(slot) = group.pop_expired(tick) {
                         timers::fire(group, slot, ctx);
                     }
-                    ctx.out.due[index] = group.wheel.next_due();
+                    close::end_time_wait(group, ctx);
+                    ctx.out.due[index] = group.next_due();
                 }
                 ctx.out.min_due = ctx.out.min_due.min(ctx.out.due[index]);
             }

@@ -1,11 +1,19 @@
 //! A hierarchical timing wheel with a tick of 16 us (IX §4.2).
 //!
-//! Made for timers that are nearly always cancelled: setting one is a few instructions, and a
-//! connection whose deadline moved later leaves its entry where it is and is asked again when that
-//! fires. Entries are linked through the connections themselves, so the wheel allocates nothing.
+//! Made for timers that are nearly always cancelled, and for connections of which most are idle and in
+//! no cache: setting one is a few instructions, nothing is ever cancelled, and an entry's way down the
+//! levels never touches the connection that it is of. Entries stand in blocks of two cache lines, so
+//! whoever takes them out can ask for the connections of the next ones ahead of their use.
+//!
+//! A connection knows which entries it has ([`TimerEntries`]): one whose deadline moved later leaves its
+//! entry where it is and is asked again when that fires; one whose deadline moved nearer gets a second
+//! entry before the first. An entry that nobody knows of any more fires for nothing.
 //!
 //! Five levels of 64 slots; level `n` resolves `64^n` ticks. All of it spans almost five
 //! hours; later deadlines fire then and are set again.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use clock::Instant;
 
@@ -19,9 +27,12 @@ const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 /// Ticks ahead that the wheel can tell apart: a turn less one slot of the uppermost level, so that
 /// an entry never stands in the slot that the present is in, a turn away.
 const HORIZON: u64 = SPAN - SPAN / SLOTS as u64;
-/// No entry.
-pub(crate) const NONE: u32 = u32::MAX;
-const NOT_SET: u16 = u16::MAX;
+/// No block.
+const NONE: u32 = u32::MAX;
+/// Entries of a block.
+const BLOCK: usize = 15;
+/// Blocks that are allocated together, and never moved: growing copies nothing.
+const BLOCKS: usize = 16;
 
 /// A moment in ticks, rounded down.
 #[inline]
@@ -36,42 +47,70 @@ pub fn ticks(duration: core::time::Duration) -> u64 {
     nanos.div_ceil(1 << TICK_SHIFT).max(1)
 }
 
-/// A connection's entry in its flow group's wheel.
+/// What a connection knows of its entries: at most two, the earlier one first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimerEntries {
+    /// Low bits of the ticks at which they fire.
+    first: u32,
+    second: u32,
+    known: u8,
+}
+
+impl TimerEntries {
+    /// Whether an entry fires at this tick (its low bits) or before.
+    #[inline]
+    pub fn fires_by(&self, tick: u32) -> bool {
+        self.known > 0 && self.first.wrapping_sub(tick) as i32 <= 0
+    }
+
+    /// Notes an entry that was set, and that fires before all others. A third makes it forget the last.
+    #[inline]
+    pub fn note(&mut self, tick: u32) {
+        self.second = self.first;
+        self.first = tick;
+        self.known = (self.known + 1).min(2);
+    }
+
+    /// An entry fired at `tick`. Answers whether it is one that is known: it is not any more.
+    #[inline]
+    pub fn take(&mut self, tick: u32) -> bool {
+        match *self {
+            Self { known: 1.., first, .. } if first == tick => {
+                self.first = self.second;
+                self.known -= 1;
+                true
+            }
+            Self { known: 2, second, .. } if second == tick => {
+                self.known = 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Whose it is.
+    pub index: u32,
+    /// Low bits of the tick at which it fires.
+    pub tick: u32,
+}
+
+/// Entries of one slot, newest last; two cache lines.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct TimerLinks {
+#[repr(C, align(64))]
+struct Block {
+    /// The next block of the slot, or of the free ones.
     next: u32,
-    prev: u32,
-    /// Low bits of the tick at which the entry fires.
-    tick: u32,
-    slot: u16,
+    len: u32,
+    entries: [Entry; BLOCK],
 }
 
-impl Default for TimerLinks {
-    fn default() -> Self {
-        Self { next: NONE, prev: NONE, tick: 0, slot: NOT_SET }
-    }
-}
+const _: () = assert!(size_of::<Block>() == 128);
 
-impl TimerLinks {
-    /// Whether the wheel holds this entry.
-    #[inline]
-    pub fn is_set(&self) -> bool {
-        self.slot != NOT_SET
-    }
-
-    /// Low bits of the tick at which it fires; meaningful while it is set.
-    #[inline]
-    pub fn tick(&self) -> u32 {
-        self.tick
-    }
-}
-
-/// Where the entries live.
-pub trait TimerNodes {
-    /// The links of entry `index`.
-    fn links(&mut self, index: u32) -> &mut TimerLinks;
-}
+const EMPTY: Block = Block { next: NONE, len: 0, entries: [Entry { index: 0, tick: 0 }; BLOCK] };
 
 /// The wheel.
 #[derive(Debug)]
@@ -80,8 +119,13 @@ pub struct Wheel {
     elapsed: u64,
     /// Lower bound of the next tick at which something is to be done.
     next_due: u64,
+    /// The newest block of each slot. It is never empty; those behind it are full.
     heads: [[u32; SLOTS]; LEVELS],
     occupied: [u64; LEVELS],
+    #[expect(clippy::vec_box, reason = "growing must not move what is there")]
+    blocks: Vec<Box<[Block; BLOCKS]>>,
+    /// The first free block.
+    free: u32,
 }
 
 impl Wheel {
@@ -92,6 +136,8 @@ impl Wheel {
             next_due: u64::MAX,
             heads: [[NONE; SLOTS]; LEVELS],
             occupied: [0; LEVELS],
+            blocks: Vec::new(),
+            free: NONE,
         }
     }
 
@@ -101,54 +147,66 @@ impl Wheel {
         self.next_due
     }
 
-    /// Sets entry `index` to fire at `when` (at the next tick, where that is past). It must not be
-    /// set already.
-    pub fn insert(&mut self, nodes: &mut impl TimerNodes, index: u32, when: u64) {
+    /// Bytes of the blocks.
+    pub fn bytes(&self) -> usize {
+        self.blocks.len() * size_of::<[Block; BLOCKS]>()
+            + self.blocks.capacity() * size_of::<usize>()
+    }
+
+    #[inline]
+    fn block(&mut self, at: u32) -> &mut Block {
+        &mut self.blocks[at as usize / BLOCKS][at as usize % BLOCKS]
+    }
+
+    /// Has `index` fire at `when` (at the next tick, where that is past). Answers when that will be:
+    /// the low bits of the tick.
+    #[inline]
+    pub fn insert(&mut self, index: u32, when: u64) -> u32 {
         let when = when.clamp(self.elapsed + 1, self.elapsed + HORIZON);
         self.next_due = self.next_due.min(when);
-        self.link(nodes, index, when);
+        self.put(Entry { index, tick: when as u32 }, when);
+        when as u32
     }
 
-    fn link(&mut self, nodes: &mut impl TimerNodes, index: u32, when: u64) {
+    #[inline]
+    fn put(&mut self, entry: Entry, when: u64) {
         let level = level_of(self.elapsed, when);
         let slot = (when >> (SLOT_BITS * level as u32)) as usize % SLOTS;
-        let head = self.heads[level][slot];
-        *nodes.links(index) = TimerLinks {
-            next: head,
-            prev: NONE,
-            tick: when as u32,
-            slot: (level * SLOTS + slot) as u16,
-        };
-        if head != NONE {
-            nodes.links(head).prev = index;
+        let mut head = self.heads[level][slot];
+        if head == NONE || self.block(head).len as usize == BLOCK {
+            let fresh = self.take_block();
+            *self.block(fresh) = Block { next: head, ..EMPTY };
+            self.heads[level][slot] = fresh;
+            self.occupied[level] |= 1 << slot;
+            head = fresh;
         }
-        self.heads[level][slot] = index;
-        self.occupied[level] |= 1 << slot;
+        let block = self.block(head);
+        block.entries[block.len as usize % BLOCK] = entry;
+        block.len += 1;
     }
 
-    /// Removes entry `index`; no effect where it is not set.
-    pub fn remove(&mut self, nodes: &mut impl TimerNodes, index: u32) {
-        let links = *nodes.links(index);
-        if !links.is_set() {
-            return;
-        }
-        let (level, slot) = (links.slot as usize / SLOTS, links.slot as usize % SLOTS);
-        if links.next != NONE {
-            nodes.links(links.next).prev = links.prev;
-        }
-        if links.prev != NONE {
-            nodes.links(links.prev).next = links.next;
-        } else {
-            self.heads[level][slot] = links.next;
-            if links.next == NONE {
-                self.occupied[level] &= !(1 << slot);
+    /// A block that is free. Allocates now and then: when more timers are set than ever before.
+    fn take_block(&mut self) -> u32 {
+        if self.free == NONE {
+            let first = (self.blocks.len() * BLOCKS) as u32;
+            self.blocks.push(Box::new([EMPTY; BLOCKS]));
+            for at in first..first + BLOCKS as u32 {
+                self.give_back(at);
             }
         }
-        *nodes.links(index) = TimerLinks::default();
+        let at = self.free;
+        self.free = self.block(at).next;
+        at
+    }
+
+    fn give_back(&mut self, at: u32) {
+        self.block(at).next = self.free;
+        self.free = at;
     }
 
     /// Takes one entry that fires at or before tick `now`; `None` when there is no further one.
-    pub fn pop_expired(&mut self, nodes: &mut impl TimerNodes, now: u64) -> Option<u32> {
+    #[inline]
+    pub fn pop_expired(&mut self, now: u64) -> Option<Entry> {
         while let Some((level, slot, due)) = self.next_slot() {
             if due > now {
                 self.next_due = due;
@@ -156,29 +214,58 @@ impl Wheel {
                 return None;
             }
             self.elapsed = self.elapsed.max(due);
-            let index = self.heads[level][slot];
             if level == 0 {
-                self.remove(nodes, index);
-                return Some(index);
+                return Some(self.pop(slot));
             }
-            self.cascade(nodes, level, slot);
+            self.cascade(level, slot);
         }
         self.next_due = u64::MAX;
         self.elapsed = self.elapsed.max(now);
         None
     }
 
+    /// Takes the newest entry of a slot of the lowest level, which has one.
+    fn pop(&mut self, slot: usize) -> Entry {
+        let head = self.heads[0][slot];
+        let block = self.block(head);
+        block.len -= 1;
+        let (entry, next) = (block.entries[block.len as usize % BLOCK], block.next);
+        if block.len == 0 {
+            self.give_back(head);
+            self.heads[0][slot] = next;
+            if next == NONE {
+                self.occupied[0] &= !(1 << slot);
+            }
+        }
+        entry
+    }
+
+    /// The entries that [`pop_expired`](Self::pop_expired) takes next, the very next one last, as far
+    /// as they stand together: for their connections to be asked for ahead of their use.
+    #[inline]
+    pub fn upcoming(&self) -> &[Entry] {
+        let slot = self.elapsed as usize % SLOTS;
+        let head = self.heads[0][slot] as usize;
+        match self.blocks.get(head / BLOCKS).map(|blocks| &blocks[head % BLOCKS]) {
+            Some(block) => &block.entries[..block.len as usize % (BLOCK + 1)],
+            None => &[],
+        }
+    }
+
     /// Spreads a slot over the levels below it.
-    fn cascade(&mut self, nodes: &mut impl TimerNodes, level: usize, slot: usize) {
-        let mut index = core::mem::replace(&mut self.heads[level][slot], NONE);
+    fn cascade(&mut self, level: usize, slot: usize) {
+        let mut at = core::mem::replace(&mut self.heads[level][slot], NONE);
         self.occupied[level] &= !(1 << slot);
-        while index != NONE {
-            let links = *nodes.links(index);
-            // The full tick: the one nearest to `elapsed` that has these low bits.
-            let ahead = links.tick.wrapping_sub(self.elapsed as u32) as i32 as i64;
-            let when = self.elapsed.saturating_add_signed(ahead).max(self.elapsed);
-            self.link(nodes, index, when);
-            index = links.next;
+        while at != NONE {
+            let Block { next, len, entries } = *self.block(at);
+            self.give_back(at);
+            for entry in entries.into_iter().take(len as usize) {
+                // The full tick: the one nearest to `elapsed` that has these low bits.
+                let ahead = entry.tick.wrapping_sub(self.elapsed as u32) as i32 as i64;
+                let when = self.elapsed.saturating_add_signed(ahead).max(self.elapsed);
+                self.put(entry, when);
+            }
+            at = next;
         }
     }
 

@@ -219,19 +219,7 @@ impl Demo {
             "throughput at the objective: {:.2} x memcached; unloaded p99: {:.2} x better\n",
             self.ratio.throughput_at_slo, self.ratio.unloaded_p99
         );
-        let EchoRatio { rounds, round_trip_p50, rps_32, rps_1000 } = self.echo.ratio;
-        text += &format!(
-            "echo under a kernel client, medians of {rounds} paired rounds: round trip \
-             {round_trip_p50:.2} x better, {rps_32:.2} x the messages at 32 connections, \
-             {rps_1000:.2} x at 1,000\n"
-        );
-        if let Some(found) = self.echo.sockperf {
-            text += &format!(
-                "sockperf's round trip p50, medians of {} rounds: {:.2} us, its own server on the \
-                 kernel's stack {:.2} us: {:.2} x better\n",
-                found.rounds, found.tailplane_p50_us, found.linux_p50_us, found.ratio
-            );
-        }
+        text += &self.echo.to_text();
         text += &format!(
             "a bare reflector returns {:.0} frames/s: the service reaches {:.2} of it\n",
             self.bound.reflector_rps, self.bound.fraction
@@ -268,5 +256,25 @@ impl Demo {
             ]);
         }
         echo
+    }
+}
+
+impl Echo {
+    /// The ratios, for people.
+    fn to_text(&self) -> String {
+        let EchoRatio { rounds, round_trip_p50, rps_32, rps_1000 } = self.ratio;
+        let mut text = format!(
+            "echo under a kernel client, medians of {rounds} paired rounds: round trip \
+             {round_trip_p50:.2} x better, {rps_32:.2} x the messages at 32 connections, \
+             {rps_1000:.2} x at 1,000\n"
+        );
+        if let Some(found) = self.sockperf {
+            text += &format!(
+                "sockperf's round trip p50, medians of {} rounds: {:.2} us, its own server on the \
+                 kernel's stack {:.2} us: {:.2} x better\n",
+                found.rounds, found.tailplane_p50_us, found.linux_p50_us, found.ratio
+            );
+        }
+        text
     }
 }

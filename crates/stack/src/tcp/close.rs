@@ -4,7 +4,7 @@ use domain::{DeadReason, EventRecord};
 use wire::{Sum, TcpFlags};
 
 use super::conn::{Conn, Flags, State};
-use super::group::FlowGroup;
+use super::group::{FlowGroup, TimeWait};
 use super::segment::Segment;
 use super::{listen, output};
 use crate::context::Context;
@@ -127,10 +127,12 @@ fn enter_time_wait(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     conn.state = State::TimeWait;
     conn.flags.clear(Flags::OUT_OF_ORDER);
     conn.flags.clear(Flags::UNSENT.and(Flags::FIN_WANTED).and(Flags::PERSIST));
+    conn.flags.clear(Flags::RTX_ARMED);
     let generation = conn.generation;
     restart_time_wait(conn, ctx);
     ctx.census.time_wait += 1;
-    group.time_wait.push_back((slot, generation));
+    let due = ctx.tick + u64::from(ctx.shared.ticks.time_wait);
+    wait(group, TimeWait { slot, generation, due }, ctx);
     output::mark_pending(group, slot, ctx);
     limit_time_wait(group, ctx);
 }
@@ -161,10 +163,46 @@ pub(crate) fn is_untold(group: &mut FlowGroup, slot: u32) -> bool {
     group.slots.both(slot).1.dead_untold
 }
 
+/// Has a connection stand in the queue of those in TIME-WAIT: nearly always at its end.
+fn wait(group: &mut FlowGroup, entry: TimeWait, ctx: &mut Context<'_>) {
+    let at = match group.time_wait.back() {
+        Some(last) if last.due > entry.due => {
+            group.time_wait.partition_point(|other| other.due <= entry.due)
+        }
+        _ => group.time_wait.len(),
+    };
+    group.time_wait.insert(at, entry);
+    ctx.note_due(group.index, entry.due);
+}
+
+/// Ends the connections whose TIME-WAIT is over.
+pub(crate) fn end_time_wait(group: &mut FlowGroup, ctx: &mut Context<'_>) {
+    while let Some(&TimeWait { slot, generation, due }) = group.time_wait.front()
+        && due <= ctx.tick
+    {
+        group.time_wait.pop_front();
+        let conn = group.slots.hot(slot);
+        if conn.generation != generation || conn.state != State::TimeWait {
+            continue;
+        }
+        if is_untold(group, slot) {
+            restart_time_wait(group.slots.hot(slot), ctx);
+        }
+        // It may have begun anew meanwhile.
+        match group.slots.hot(slot).rtx_at.wrapping_sub(ctx.tick as u32) as i32 {
+            ..=0 => group.destroy(slot, ctx),
+            left => {
+                let due = ctx.tick + left.unsigned_abs() as u64;
+                wait(group, TimeWait { slot, generation, due }, ctx);
+            }
+        }
+    }
+}
+
 /// Ends the oldest of this group's TIME-WAIT connections where the core has too many.
 fn limit_time_wait(group: &mut FlowGroup, ctx: &mut Context<'_>) {
     // Entries of connections that ended by themselves are dropped on the way.
-    while let Some(&(slot, generation)) = group.time_wait.front() {
+    while let Some(&TimeWait { slot, generation, .. }) = group.time_wait.front() {
         let conn = group.slots.hot(slot);
         let current = conn.generation == generation && conn.state == State::TimeWait;
         let full = ctx.census.time_wait > ctx.shared.config.max_time_wait;
@@ -179,9 +217,9 @@ fn limit_time_wait(group: &mut FlowGroup, ctx: &mut Context<'_>) {
     }
 }
 
-pub(crate) fn restart_time_wait(conn: &mut Conn, ctx: &Context<'_>) {
+/// TIME-WAIT lasts the whole time from now on; the queue finds that out.
+fn restart_time_wait(conn: &mut Conn, ctx: &Context<'_>) {
     conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.time_wait);
-    conn.flags.set(Flags::RTX_ARMED);
 }
 
 /// A segment for a connection in TIME-WAIT.

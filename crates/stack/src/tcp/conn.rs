@@ -7,7 +7,7 @@ use mem::{MbufQueue, RetainedQueue};
 use wire::{FlowKey, SeqNumber};
 
 use super::reassembly::Reassembly;
-use crate::wheel::TimerLinks;
+use crate::wheel::TimerEntries;
 
 /// States of RFC 9293 §3.3.2. LISTEN is not among them: a listening port is no connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -168,7 +168,12 @@ pub struct Conn {
     pub ts_recent: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
     pub last_ack_sent: SeqNumber,
-    pub(crate) timer: TimerLinks,
+    /// Its entries in the timing wheel.
+    pub(crate) timer: TimerEntries,
+    /// Payload bytes of a full segment.
+    pub mss: u16,
+    /// Low bits of the tick at which the acknowledgment is due.
+    pub ack_at: u16,
 
     /// SND.UNA.
     pub snd_una: SeqNumber,
@@ -192,10 +197,6 @@ pub struct Conn {
     pub rttvar_4: u32,
     /// Low bits of the tick at which the retransmission timer fires.
     pub rtx_at: u32,
-    /// Payload bytes of a full segment.
-    pub mss: u16,
-    /// Low bits of the tick at which the acknowledgment is due.
-    pub ack_at: u16,
     /// Segments sent and not acknowledged, in sequence.
     pub(crate) sent: RetainedQueue,
 }
@@ -221,7 +222,7 @@ impl Default for Conn {
             rcv_used: 0,
             ts_recent: 0,
             last_ack_sent: SeqNumber(0),
-            timer: TimerLinks::default(),
+            timer: TimerEntries::default(),
             snd_una: SeqNumber(0),
             snd_nxt: SeqNumber(0),
             snd_end: SeqNumber(0),

@@ -4,6 +4,7 @@
 //! moves one value. To touch a connection one must hold the group.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use domain::Handle;
@@ -13,7 +14,7 @@ use super::conn::{Cold, Conn, Place, State};
 use super::table::FlowTable;
 use crate::context::Context;
 use crate::unsafe_prefetch::prefetch;
-use crate::wheel::{NONE, TimerLinks, TimerNodes, Wheel};
+use crate::wheel::{Entry, Wheel};
 
 /// Connections that are allocated together.
 const PAGE: usize = 64;
@@ -32,13 +33,6 @@ pub(crate) struct Slots {
     pages: Vec<Box<Page>>,
     /// Slots that are free, newest last.
     free: Vec<u32>,
-}
-
-impl TimerNodes for Slots {
-    #[inline]
-    fn links(&mut self, index: u32) -> &mut TimerLinks {
-        &mut self.hot(index).timer
-    }
 }
 
 impl Slots {
@@ -75,6 +69,18 @@ impl Slots {
     }
 }
 
+/// A connection that entered TIME-WAIT, or went on with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeWait {
+    pub slot: u32,
+    pub generation: u32,
+    /// The tick at which it ends.
+    pub due: u64,
+}
+
+/// Connections that are asked for ahead of the timer that fires.
+const AHEAD: usize = 6;
+
 /// See the module's comment.
 #[derive(Debug)]
 pub(crate) struct FlowGroup {
@@ -83,8 +89,9 @@ pub(crate) struct FlowGroup {
     /// Connections by the hash of their ends.
     pub table: FlowTable,
     pub wheel: Wheel,
-    /// Slots in TIME-WAIT, oldest first, with their generations; some may have ended since.
-    pub time_wait: alloc::collections::VecDeque<(u32, u32)>,
+    /// Connections in TIME-WAIT, the one that ends first before all others; some may have ended since,
+    /// or go on. They all wait equally long, so they need no wheel.
+    pub time_wait: VecDeque<TimeWait>,
 }
 
 impl FlowGroup {
@@ -94,7 +101,7 @@ impl FlowGroup {
             slots: Slots::default(),
             table: FlowTable::new(),
             wheel: Wheel::new(tick),
-            time_wait: alloc::collections::VecDeque::new(),
+            time_wait: VecDeque::new(),
         }
     }
 
@@ -161,7 +168,6 @@ impl FlowGroup {
 
     /// Frees a connection and all that it holds. Its handle is stale from now on.
     pub fn destroy(&mut self, slot: u32, ctx: &mut Context<'_>) {
-        self.wheel.remove(&mut self.slots, slot);
         let conn = self.slots.hot(slot);
         if conn.state == State::Closed {
             return;
@@ -202,14 +208,33 @@ impl FlowGroup {
     pub fn schedule(&mut self, slot: u32, ctx: &mut Context<'_>) {
         let conn = self.slots.hot(slot);
         let Some(deadline) = super::timers::deadline(conn, ctx.tick) else { return };
-        if conn.timer.is_set() {
-            if (conn.timer.tick().wrapping_sub(deadline as u32) as i32) <= 0 {
-                return;
-            }
-            self.wheel.remove(&mut self.slots, slot);
+        if conn.timer.fires_by(deadline as u32) {
+            return;
         }
-        self.wheel.insert(&mut self.slots, slot, deadline);
+        conn.timer.note(self.wheel.insert(slot, deadline));
         ctx.note_due(self.index, self.wheel.next_due());
+    }
+
+    /// The next connection whose timer fired by `tick`.
+    pub fn pop_expired(&mut self, tick: u64) -> Option<u32> {
+        loop {
+            let Entry { index: slot, tick: at } = self.wheel.pop_expired(tick)?;
+            if let Some(later) = self.wheel.upcoming().iter().rev().nth(AHEAD) {
+                let conn = self.slots.hot(later.index);
+                prefetch(&conn.cookie);
+                prefetch(&conn.snd_una);
+            }
+            // Of a slot that has another connection by now, at worst it is asked once too often.
+            if self.slots.hot(slot).timer.take(at) {
+                return Some(slot);
+            }
+        }
+    }
+
+    /// The next tick at which there is something to do here without a packet.
+    pub fn next_due(&self) -> u64 {
+        let time_wait = self.time_wait.front().map_or(u64::MAX, |first| first.due);
+        self.wheel.next_due().min(time_wait)
     }
 
     /// Connections that live here, and bytes of their state.
@@ -218,9 +243,9 @@ impl FlowGroup {
             + self.slots.pages.capacity() * size_of::<usize>()
             + self.slots.free.capacity() * size_of::<u32>()
             + self.table.bytes()
+            + self.wheel.bytes()
+            + self.time_wait.capacity() * size_of::<TimeWait>()
             + size_of::<Self>();
         (self.table.len(), bytes)
     }
 }
-
-const _: () = assert!(NONE > Handle::MAX_SLOTS);

@@ -586,7 +586,7 @@ pub(crate) fn is_settled(conn: &Conn, other: Flags) -> bool {
 /// Whether the wheel will ask at the retransmission timer's deadline, or before.
 #[inline]
 fn has_timer(conn: &Conn) -> bool {
-    conn.timer.is_set() && conn.timer.tick().wrapping_sub(conn.rtx_at) as i32 <= 0
+    conn.timer.fires_by(conn.rtx_at)
 }
 
 /// Step 6 for one connection: acknowledges what no reply took along, or sets the timer for it.

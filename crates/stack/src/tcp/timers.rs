@@ -1,5 +1,5 @@
 //! A connection's timers: retransmission (RFC 6298 §5), persist (RFC 9293 §3.8.6.1), delayed
-//! acknowledgment, TIME-WAIT and FIN-WAIT-2. All of them share one entry of the timing wheel.
+//! acknowledgment and FIN-WAIT-2, which share one entry of the timing wheel. TIME-WAIT has a queue.
 
 use domain::{ConnectError, DeadReason, EventRecord};
 use wire::TcpFlags;
@@ -44,10 +44,6 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         conn.flags.clear(Flags::RTX_ARMED);
         let (state, flags, idle) = (conn.state, conn.flags, conn.sent.is_empty());
         match state {
-            State::TimeWait if close::is_untold(group, slot) => {
-                close::restart_time_wait(group.slots.hot(slot), ctx);
-            }
-            State::TimeWait => return group.destroy(slot, ctx),
             State::FinWait2 => return abort(group, slot, DeadReason::TimedOut, ctx),
             _ if flags.has(Flags::FIN_WANTED) && idle => {
                 close::send_fin(group, slot, ctx);

@@ -1,75 +1,92 @@
 //! The wheel against a sorted list.
 
-use alloc::collections::BTreeSet;
-use alloc::vec;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
 use super::*;
 
-struct Nodes(Vec<TimerLinks>);
-
-impl TimerNodes for Nodes {
-    fn links(&mut self, index: u32) -> &mut TimerLinks {
-        &mut self.0[index as usize]
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Step {
     Set(u32, u64),
-    Remove(u32),
     Advance(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let delay = prop_oneof![0..70u64, 0..5000u64, 0..300_000u64, 0..SPAN * 2];
     let step = prop_oneof![
-        (0..32u32, delay.clone()).prop_map(|(index, delay)| Step::Set(index, delay)),
-        (0..32u32).prop_map(Step::Remove),
-        delay.prop_map(Step::Advance),
+        3 => (0..32u32, delay.clone()).prop_map(|(index, delay)| Step::Set(index, delay)),
+        1 => delay.prop_map(Step::Advance),
     ];
-    prop::collection::vec(step, 1..200)
+    prop::collection::vec(step, 1..300)
 }
 
 proptest! {
     #[test]
     fn fires_what_a_sorted_list_fires(start in 0..u64::from(u32::MAX) * 4, steps in steps()) {
         let mut wheel = Wheel::new(start);
-        let mut nodes = Nodes(vec![TimerLinks::default(); 32]);
-        let mut model: BTreeSet<(u64, u32)> = BTreeSet::new();
+        // In order of time; several entries may be alike.
+        let mut model: BTreeMap<(u64, u32), u32> = BTreeMap::new();
         let mut now = start;
         for step in steps {
             match step {
                 Step::Set(index, delay) => {
-                    wheel.remove(&mut nodes, index);
-                    model.retain(|&(_, other)| other != index);
-                    wheel.insert(&mut nodes, index, now + delay);
-                    model.insert(((now + delay).clamp(now + 1, now + HORIZON), index));
-                }
-                Step::Remove(index) => {
-                    wheel.remove(&mut nodes, index);
-                    model.retain(|&(_, other)| other != index);
+                    let when = (now + delay).clamp(now + 1, now + HORIZON);
+                    prop_assert_eq!(wheel.insert(index, now + delay), when as u32);
+                    *model.entry((when, index)).or_default() += 1;
                 }
                 Step::Advance(by) => {
                     now += by;
-                    if let Some(&(first, _)) = model.first() {
+                    if let Some((&(first, _), _)) = model.first_key_value() {
                         prop_assert!(wheel.next_due() <= first);
                     }
-                    let mut fired = BTreeSet::new();
                     let mut last = 0;
-                    while let Some(index) = wheel.pop_expired(&mut nodes, now) {
-                        let &(when, _) = model.iter().find(|entry| entry.1 == index)
-                            .expect("fired once, and only what is set");
+                    let mut announced = None;
+                    while let Some(entry) = wheel.pop_expired(now) {
+                        prop_assert!(announced.is_none_or(|announced| announced == entry));
+                        announced = wheel.upcoming().last().copied();
+                        let (&(when, index), _) = model
+                            .iter()
+                            .find(|((when, index), _)| *index == entry.index && *when as u32 == entry.tick)
+                            .expect("fired as often as set, at its tick");
                         prop_assert!(when <= now && when >= last, "in order and not early");
                         last = when;
-                        model.remove(&(when, index));
-                        fired.insert(index);
+                        match model.get_mut(&(when, index)) {
+                            Some(count) if *count > 1 => *count -= 1,
+                            _ => drop(model.remove(&(when, index))),
+                        }
                     }
-                    prop_assert!(model.first().is_none_or(|&(when, _)| when > now), "not late");
+                    let next = model.first_key_value();
+                    prop_assert!(next.is_none_or(|(&(when, _), _)| when > now), "not late");
                 }
             }
+        }
+    }
+
+    /// A connection that asks for ever other deadlines is asked at each, or before, and sets few entries.
+    #[test]
+    fn no_deadline_is_missed(delays in prop::collection::vec((0..20_000u64, 0..500u64), 1..300)) {
+        let mut wheel = Wheel::new(0);
+        let (mut entries, mut now) = (TimerEntries::default(), 0);
+        for (delay, pass) in delays {
+            // A new deadline, wherever it is; set as a connection does.
+            let mut deadline = Some(now + 1 + delay);
+            if !entries.fires_by((now + 1 + delay) as u32) {
+                entries.note(wheel.insert(0, now + 1 + delay));
+            }
+            now += pass;
+            while let Some(entry) = wheel.pop_expired(now) {
+                if !entries.take(entry.tick) {
+                    continue;
+                }
+                match deadline {
+                    Some(at) if at <= now => deadline = None,
+                    Some(at) if !entries.fires_by(at as u32) => entries.note(wheel.insert(0, at)),
+                    _ => {}
+                }
+            }
+            prop_assert!(deadline.is_none_or(|at| at > now), "missed");
         }
     }
 }
@@ -77,9 +94,44 @@ proptest! {
 #[test]
 fn an_empty_wheel_is_never_due() {
     let mut wheel = Wheel::new(7);
-    let mut nodes = Nodes(Vec::new());
     assert_eq!(wheel.next_due(), u64::MAX);
-    assert_eq!(wheel.pop_expired(&mut nodes, 1 << 40), None);
+    assert_eq!(wheel.pop_expired(1 << 40), None);
+    assert_eq!(wheel.upcoming(), []);
+}
+
+#[test]
+fn blocks_are_used_again() {
+    let mut wheel = Wheel::new(0);
+    let mut fired = 0;
+    let mut bytes = 0;
+    for round in 0..100u64 {
+        for index in 0..1_000 {
+            wheel.insert(index, round * 10_000 + 1 + index as u64 * 7);
+        }
+        while wheel.pop_expired((round + 1) * 10_000).is_some() {
+            fired += 1;
+        }
+        if round == 0 {
+            bytes = wheel.bytes();
+        }
+    }
+    assert_eq!(fired, 100_000);
+    assert!(wheel.bytes() <= 2 * bytes, "{} after {bytes}", wheel.bytes());
+}
+
+#[test]
+fn a_connection_knows_two_entries() {
+    let mut entries = TimerEntries::default();
+    assert!(!entries.fires_by(100) && !entries.take(100));
+    entries.note(300);
+    entries.note(200);
+    assert!(entries.fires_by(200) && !entries.fires_by(199));
+    entries.note(100);
+    // The one at 300 is forgotten.
+    assert!(!entries.take(300) && entries.take(100));
+    assert!(entries.fires_by(200) && entries.take(200) && !entries.take(200));
+    entries.note(u32::MAX);
+    assert!(entries.fires_by(3), "ticks wrap");
 }
 
 #[test]
