@@ -94,7 +94,7 @@ pub fn run(connections: usize, sample: usize) -> Result<Found, RigError> {
 
 /// `sample` different numbers below `connections`, in an order that no cache foresees: steps of a
 /// number prime to `connections`, near its golden section.
-fn spread(connections: usize, sample: usize) -> impl Iterator<Item = u32> {
+pub fn spread(connections: usize, sample: usize) -> impl Iterator<Item = u32> {
     let gcd = |mut a: usize, mut b: usize| {
         while b != 0 {
             (a, b) = (b, a % b);

@@ -32,12 +32,16 @@ mod pool;
 mod region;
 mod unsafe_chunk;
 mod unsafe_depot;
+mod unsafe_prefetch;
 mod unsafe_region;
+mod unsafe_table_box;
 
 pub use pool::{Pool, PoolStats, Want};
 pub use region::{HugePages, RegionError};
 pub use unsafe_chunk::{Mbuf, MbufQueue, NoRoom, Retained, RetainedQueue, TxFrame, TxMeta};
+pub use unsafe_prefetch::prefetch;
 pub use unsafe_region::Region;
+pub use unsafe_table_box::TableBox;
 
 /// Bytes of one chunk. AF_XDP's aligned mode wants a power of two from 2,048 to the page size.
 pub const CHUNK_SIZE: usize = 2048;

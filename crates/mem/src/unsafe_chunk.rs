@@ -537,6 +537,15 @@ impl RetainedQueue {
         self.head.is_none()
     }
 
+    /// Starts loading the bookkeeping of the oldest segment, which nobody has looked at since it was sent.
+    #[inline]
+    pub fn prefetch(&self) {
+        if let Some(chunk) = self.head {
+            // SAFETY: the claim is ours, as in `pop`.
+            crate::prefetch(unsafe { header(chunk).as_ref() });
+        }
+    }
+
     /// Appends a segment.
     #[inline]
     pub fn push(&mut self, segment: Retained) {

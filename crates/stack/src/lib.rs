@@ -28,7 +28,6 @@ mod stack;
 pub mod stats;
 pub mod tcp;
 mod udp;
-mod unsafe_prefetch;
 pub mod wheel;
 
 pub use config::StackConfig;

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
@@ -80,6 +80,23 @@ pub struct RuntimeConfig {
     pub realtime: Option<u8>,
     /// Free chunks that each pool keeps to itself.
     pub pool_keep: usize,
+    /// Where each elastic thread tells how busy it is; threads without an entry do not tell.
+    pub meters: Vec<Arc<Meter>>,
+}
+
+/// How busy an elastic thread is, for others to look at while it runs. On a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Meter {
+    busy_ns: AtomicU64,
+}
+
+impl Meter {
+    /// Time of the cycles that did something: polling that found nothing is not in it.
+    pub fn busy(&self) -> Duration {
+        // A number to look at: nothing else hangs on it.
+        Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))
+    }
 }
 
 /// What one elastic thread has done.
@@ -93,6 +110,8 @@ pub struct CoreReport {
     pub nic: NicStats,
     /// Times that the thread slept.
     pub sleeps: u64,
+    /// Time of the cycles that did something, in nanoseconds.
+    pub busy_ns: u64,
     /// Connections at the end, and bytes of their state.
     pub footprint: (usize, usize),
 }
@@ -220,7 +239,8 @@ where
                 if starting.fetch_sub(1, Ordering::AcqRel) == 1 {
                     ready();
                 }
-                Ok(drive(core, thread, service, config.idle, clock, bells, stop))
+                let meter = config.meters.get(core).cloned().unwrap_or_default();
+                Ok(drive(core, thread, service, (config.idle, clock), &meter, bells, stop))
             };
             let named = std::thread::Builder::new().name(format!("elastic-{core}"));
             match named.spawn_scoped(scope, body) {
@@ -302,16 +322,23 @@ fn drive<N: Nic, S: Service>(
     core: usize,
     mut thread: ElasticThread<N>,
     mut service: S,
-    policy: IdlePolicy,
-    clock: MonotonicClock,
+    (policy, clock): (IdlePolicy, MonotonicClock),
+    meter: &Meter,
     bells: &[Bell],
     stop: &AtomicBool,
 ) -> (CoreReport, S) {
     let mut idle = Idle::new(policy, clock.now());
-    let mut sleeps = 0;
+    let (mut sleeps, mut busy_ns) = (0, 0);
+    // When the cycle before this one began, where it did something.
+    let mut working_since = None;
     while !stop.load(Ordering::Relaxed) {
         let now = clock.now();
+        if let Some(since) = working_since {
+            busy_ns += now.since(since).as_nanos() as u64;
+            meter.busy_ns.store(busy_ns, Ordering::Relaxed);
+        }
         let progress = thread.run_cycle(now, &mut service);
+        working_since = progress.worked.then_some(now);
         let mut forwarded = thread.take_forwarded();
         while forwarded != 0 {
             let home = forwarded.trailing_zeros() as usize;
@@ -330,6 +357,7 @@ fn drive<N: Nic, S: Service>(
         stack: thread.stack().stats(),
         nic: thread.nic_stats(),
         sleeps,
+        busy_ns,
         footprint: thread.stack().footprint(),
     };
     (report, service)

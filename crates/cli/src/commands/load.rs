@@ -252,11 +252,13 @@ fn load_config(args: &Args) -> anyhow::Result<LoadConfig> {
 /// The load generator on our own dataplane, at the client's end of a lab.
 #[derive(Debug)]
 pub struct DataplaneClient {
-    port: Port,
+    pub(crate) port: Port,
     threads: u32,
     cpus: Vec<usize>,
     /// Real-time priority of its threads: only for windows well below a second.
     pub realtime: Option<u8>,
+    /// How long its threads look for packets before they sleep.
+    pub(crate) idle_spin: Duration,
 }
 
 /// How long the kernel may take to let go of a queue that was closed just before.
@@ -287,7 +289,9 @@ impl DataplaneClient {
                 other => break other?,
             }
         };
-        Ok(Self { port, threads, cpus: cpus.to_vec(), realtime: None })
+        let cpus = cpus.to_vec();
+        // Long enough not to sleep between requests, short enough to let go when all is done.
+        Ok(Self { port, threads, cpus, realtime: None, idle_spin: Duration::from_millis(2) })
     }
 
     /// Carries one load. A client can be used once: its queues end with their threads.
@@ -326,15 +330,20 @@ impl DataplaneClient {
         Ok(run.report(conditions)?)
     }
 
+    /// What a service of another kind runs with at this end, and its queues.
+    pub(crate) fn parts(&mut self) -> (RuntimeConfig, Vec<nic::af_xdp::AfXdp>) {
+        (self.runtime_config(CLIENT_DATAPLANE_ADDRESS), self.port.take_queues())
+    }
+
     fn runtime_config(&self, address: Ipv4Addr) -> RuntimeConfig {
         RuntimeConfig {
             stack: StackConfig::new(address, SUBNET_BITS, self.port.mac),
             elastic: ElasticConfig::default(),
-            // Long enough not to sleep between requests, short enough to let go when all is done.
-            idle: IdlePolicy { spin: Some(Duration::from_millis(2)), ..IdlePolicy::default() },
+            idle: IdlePolicy { spin: Some(self.idle_spin), ..IdlePolicy::default() },
             cpus: self.cpus.clone(),
             realtime: self.realtime,
             pool_keep: 4_096,
+            meters: Vec::new(),
         }
     }
 }

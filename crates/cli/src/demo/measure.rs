@@ -16,7 +16,7 @@ use super::echo;
 use super::machine::{Usage, conditions};
 use super::report::{Bound, Demo, KernelClient, Point, Ratio, System};
 use super::softirq;
-use super::systems::{Memcached, REALTIME, Tailplane, steer_receive};
+use super::systems::{MEMCACHED_CONDITION, Memcached, REALTIME, Tailplane, steer_receive};
 use super::window::{PAUSE, WINDOW_MAX_MS, window};
 use crate::huge_pages;
 use crate::lab::{Lab, LabConfig, in_namespace};
@@ -202,6 +202,7 @@ fn describe(all: &mut BTreeMap<String, String>, config: &DemoConfig, windows: Wi
     );
     let Windows { measured, disturbed } = windows;
     say("disturbed windows", format!("{disturbed} of {measured}"));
+    say("memcached", MEMCACHED_CONDITION.into());
     say("seed", config.seed.to_string());
     say("seconds per system", config.seconds.to_string());
     say("kernel congestion control", "cubic".into());

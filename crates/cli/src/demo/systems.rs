@@ -8,18 +8,26 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use tailplane::runtime::CoreReport;
+use tailplane::runtime::{CoreReport, Meter};
 
 use super::measure::SERVER_CPU;
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS};
 use crate::lab::{Lab, in_namespace, spawn_in};
-use crate::service::config::{App, DataplaneConfig, RunConfig};
+use crate::service::config::{App, RunConfig};
 use crate::service::host::Host;
 
 const PORT: u16 = 11_211;
+/// The first port of the service for many connections.
+const MANY_PORT: u16 = 2_000;
 /// Both servers and the client run before everything else on the machine, in windows well below
 /// the second after which the kernel throttles real-time threads.
 pub const REALTIME: u8 = 1;
+/// As IX tunes it (IX §5.1, §5.5): a hash table that need not grow, and a large backlog. One thread,
+/// pinned; transparent huge pages are off for a program that does not ask for them (`madvise`).
+const MEMCACHED_TUNING: [&str; 4] = ["-o", "hashpower=20", "-b", "8192"];
+/// That, for a result's conditions.
+pub const MEMCACHED_CONDITION: &str =
+    "one pinned thread, -c 16384 -m 64 -o hashpower=20 -b 8192, no transparent huge pages";
 /// Spinning without work, in microseconds, after which our service sleeps.
 const SPIN_US: i64 = 2_000;
 
@@ -30,6 +38,7 @@ pub struct Tailplane {
     thread: Option<JoinHandle<anyhow::Result<Vec<CoreReport>>>>,
     /// Driver and queue mode.
     pub driver: String,
+    meters: Vec<Arc<Meter>>,
 }
 
 impl Tailplane {
@@ -38,7 +47,10 @@ impl Tailplane {
     /// # Errors
     /// What could not be opened.
     pub fn start(lab: &Lab) -> anyhow::Result<Self> {
-        Self::start_with(lab, App::Kv, SPIN_US, REALTIME, None)
+        Self::start_with(lab, App::Kv, |config| {
+            config.dataplane.spin_us = SPIN_US;
+            config.dataplane.realtime = REALTIME;
+        })
     }
 
     /// Starts a service that spins for ever, at ordinary priority: for windows of any length.
@@ -46,7 +58,21 @@ impl Tailplane {
     /// # Errors
     /// What could not be opened.
     pub fn start_spinning(lab: &Lab, app: App) -> anyhow::Result<Self> {
-        Self::start_with(lab, app, -1, 0, None)
+        Self::start_with(lab, app, |config| config.dataplane.spin_us = -1)
+    }
+
+    /// As [`start_spinning`](Self::start_spinning), an echo service on `ports` ports, with memory for
+    /// many connections whose peers do not acknowledge at once.
+    ///
+    /// # Errors
+    /// What could not be opened.
+    pub fn start_for_many(lab: &Lab, ports: u16) -> anyhow::Result<Self> {
+        Self::start_with(lab, App::Echo, |config| {
+            config.dataplane.spin_us = -1;
+            config.service.port = Some(MANY_PORT);
+            config.service.ports = ports;
+            config.memory.chunks = 65_536;
+        })
     }
 
     /// As [`start`](Self::start), with another batch bound.
@@ -54,30 +80,37 @@ impl Tailplane {
     /// # Errors
     /// What could not be opened.
     pub fn start_batched(lab: &Lab, batch: usize) -> anyhow::Result<Self> {
-        Self::start_with(lab, App::Kv, SPIN_US, REALTIME, Some(batch))
+        Self::start_with(lab, App::Kv, |config| {
+            config.dataplane.spin_us = SPIN_US;
+            config.dataplane.realtime = REALTIME;
+            config.dataplane.batch = batch;
+        })
     }
 
     fn start_with(
         lab: &Lab,
         app: App,
-        spin_us: i64,
-        realtime: u8,
-        batch: Option<usize>,
+        settings: impl FnOnce(&mut RunConfig),
     ) -> anyhow::Result<Self> {
         let name = format!("{app:?}").to_lowercase();
         let mut config = RunConfig::parse(&format!("[service]\napp = \"{name}\"\n"))?;
-        config.dataplane =
-            DataplaneConfig { cpus: vec![SERVER_CPU], spin_us, realtime, ..config.dataplane };
-        config.dataplane.batch = batch.unwrap_or(config.dataplane.batch);
+        config.dataplane.cpus = vec![SERVER_CPU];
+        settings(&mut config);
         let host = Host::open(&config, Some(lab))?;
         let driver = host.port.description.clone();
+        let meters = host.runtime.meters.clone();
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("demo-server".into())
             .spawn(move || host.run_app(&config, || {}, &flag))
             .context("starting the service's thread")?;
-        Ok(Self { stop, thread: Some(thread), driver })
+        Ok(Self { stop, thread: Some(thread), driver, meters })
+    }
+
+    /// Processor time that served something so far: polling that found nothing is not in it.
+    pub fn busy(&self) -> Duration {
+        self.meters.iter().map(|meter| meter.busy()).sum()
     }
 
     /// Where the echo service listens.
@@ -88,6 +121,11 @@ impl Tailplane {
     /// Where it listens.
     pub fn target() -> SocketAddrV4 {
         SocketAddrV4::new(DATAPLANE_ADDRESS, PORT)
+    }
+
+    /// Where the service for many connections listens first.
+    pub fn many_target() -> SocketAddrV4 {
+        SocketAddrV4::new(DATAPLANE_ADDRESS, MANY_PORT)
     }
 
     /// Ends it.
@@ -138,6 +176,7 @@ impl Memcached {
         ]);
         command
             .args(["-t", "1", "-c", "16384", "-m", "64", "-U", "0", "-l", &address, "-p", &port]);
+        command.args(MEMCACHED_TUNING);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = spawn_in(lab.dataplane(), command)
             .context("cannot start memcached (is the package memcached installed?)")?;
@@ -167,6 +206,16 @@ impl Memcached {
     /// Where it listens.
     pub fn target() -> SocketAddrV4 {
         SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT)
+    }
+
+    /// Processor time of all its threads so far; `None` where the kernel does not tell.
+    pub fn busy(&self) -> Option<Duration> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        let ran = tasks.flatten().map(|task| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+        });
+        ran.sum()
     }
 
     /// The process.

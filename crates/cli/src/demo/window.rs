@@ -41,6 +41,9 @@ pub(crate) fn window(
         disturbance.waited_s = disturbance.waited_s.max(report.waited_us / 1e6);
         if disturbance.is_quiet() || tries == RETRIES {
             report.conditions.more.insert("disturbance".into(), disturbance.to_string());
+            if tries > 0 {
+                report.conditions.more.insert("repeated windows".into(), tries.to_string());
+            }
             return Ok((report, disturbance));
         }
         tries += 1;

@@ -10,6 +10,7 @@ mod cores;
 mod echo;
 mod memcached;
 mod netpipe;
+mod scaling;
 mod testbed;
 
 use reproduce::Figure;

@@ -55,6 +55,14 @@ pub struct ServiceConfig {
     pub app: App,
     /// The port; by default the app's usual one.
     pub port: Option<u16>,
+    /// How many ports it listens on, from that one on: a client has some ten thousand connections to
+    /// each at most.
+    #[serde(default = "one")]
+    pub ports: u16,
+}
+
+fn one() -> u16 {
+    1
 }
 
 impl ServiceConfig {
@@ -66,6 +74,12 @@ impl ServiceConfig {
             App::Spin => 7_070,
             App::Sockperf => 11_111,
         })
+    }
+
+    /// All of them.
+    pub fn all_ports(&self) -> impl Iterator<Item = u16> {
+        let first = self.port();
+        first..=first.saturating_add(self.ports - 1)
     }
 }
 
@@ -228,6 +242,7 @@ impl RunConfig {
 
     fn check(&self) -> anyhow::Result<()> {
         in_range("service.port", self.service.port(), 1, u16::MAX)?;
+        in_range("service.ports", self.service.ports, 1, u16::MAX - self.service.port() + 1)?;
         in_range("dataplane.threads", self.dataplane.threads, 1, 64)?;
         in_range("dataplane.batch", self.dataplane.batch, 1, 1024)?;
         in_range("dataplane.spin_us", self.dataplane.spin_us, -1, 10_000_000)?;
@@ -299,6 +314,10 @@ mod tests {
         let app = "[service]\napp = \"kv\"\n";
         for (text, parts) in [
             ("[service]\napp = \"kvv\"\n", ["kvv", "echo"]),
+            (
+                "[service]\napp = \"kv\"\nport = 65535\nports = 2\n",
+                ["`service.ports` is 2", "1 to 1"],
+            ),
             (&format!("{app}[dataplane]\nbatch = 0\n"), ["`dataplane.batch` is 0", "1 to 1024"]),
             (&format!("{app}[dataplane]\nbacth = 1\n"), ["bacth", "batch"]),
             (&format!("{app}[dataplane]\ncpus = [0, 1]\n"), ["names 2 processors", "none, or 1"]),

@@ -85,8 +85,8 @@ impl Host {
         })?;
         let mut stack = StackConfig::new(address, prefix_bits, port.mac);
         stack.gateway = config.network.gateway;
-        stack.tcp_listen = vec![config.service.port()];
-        stack.udp_bind = vec![config.service.port()];
+        stack.tcp_listen = config.service.all_ports().collect();
+        stack.udp_bind = config.service.all_ports().collect();
         stack.backlog = config.tcp.backlog;
         stack.max_connections = config.tcp.max_connections;
         stack.receive_window_bytes = config.tcp.receive_window_kb << 10;
@@ -100,6 +100,7 @@ impl Host {
             cpus: config.dataplane.cpus.clone(),
             realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
             pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
+            meters: (0..config.dataplane.threads).map(|_| Arc::default()).collect(),
         };
         Ok(Self { port, runtime })
     }

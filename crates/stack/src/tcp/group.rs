@@ -3,17 +3,16 @@
 //! It owns its connections, their buffers and its timers, so that moving a group to another core
 //! moves one value. To touch a connection one must hold the group.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use domain::Handle;
+use mem::{TableBox, prefetch};
 use wire::FlowKey;
 
 use super::conn::{Cold, Conn, Place, State};
 use super::table::FlowTable;
 use crate::context::Context;
-use crate::unsafe_prefetch::prefetch;
 use crate::wheel::{Entry, Wheel};
 
 /// Connections that are allocated together.
@@ -30,7 +29,7 @@ struct Page {
 /// Where connections live.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    pages: Vec<Box<Page>>,
+    pages: Vec<TableBox<Page>>,
     /// Slots that are free, newest last.
     free: Vec<u32>,
 }
@@ -44,7 +43,7 @@ impl Slots {
     /// The hot and the cold part.
     #[inline]
     pub fn both(&mut self, slot: u32) -> (&mut Conn, &mut Cold) {
-        let page = &mut self.pages[slot as usize / PAGE];
+        let page = &mut *self.pages[slot as usize / PAGE];
         (&mut page.hot[slot as usize % PAGE], &mut page.cold[slot as usize % PAGE])
     }
 
@@ -59,7 +58,7 @@ impl Slots {
             if first + PAGE as u32 > Handle::MAX_SLOTS {
                 return None;
             }
-            self.pages.push(Box::new(Page {
+            self.pages.push(TableBox::new(Page {
                 hot: core::array::from_fn(|_| Conn::default()),
                 cold: core::array::from_fn(|_| Cold::default()),
             }));
@@ -126,7 +125,7 @@ impl FlowGroup {
     #[inline]
     pub fn resolve(&mut self, handle: Handle) -> Option<(Place, &mut Conn, &mut Cold)> {
         let slot = handle.slot();
-        let page = self.slots.pages.get_mut(slot as usize / PAGE)?;
+        let page = &mut **self.slots.pages.get_mut(slot as usize / PAGE)?;
         let conn = &mut page.hot[slot as usize % PAGE];
         let alive = !matches!(conn.state, State::Closed | State::TimeWait);
         let place = Place { group: self.index, slot };

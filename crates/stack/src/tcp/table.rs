@@ -10,7 +10,7 @@
 
 use alloc::boxed::Box;
 
-use crate::unsafe_prefetch::prefetch;
+use mem::prefetch;
 
 /// Entries of the smallest table.
 const SMALLEST: usize = 8;

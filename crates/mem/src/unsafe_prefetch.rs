@@ -5,7 +5,7 @@
 
 /// Starts loading the cache line of `value`.
 #[inline(always)]
-pub(crate) fn prefetch<T>(value: &T) {
+pub fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint; it reads nothing that the program can observe, and the reference is valid.
     unsafe {
