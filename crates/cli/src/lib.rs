@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod ethtool_unsafe;
 pub mod huge_pages;
 pub mod lab;
+pub mod local_wire;
 pub mod port;
 pub mod reproduce;
 pub mod service;

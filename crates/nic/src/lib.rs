@@ -30,6 +30,8 @@ pub mod rss;
 #[cfg(feature = "std")]
 pub mod shm;
 #[cfg(feature = "std")]
+pub mod shm_offer;
+#[cfg(feature = "std")]
 pub mod tracer;
 #[cfg(feature = "std")]
 mod unsafe_ethtool;

@@ -14,7 +14,7 @@ use anyhow::Context;
 use tailplane::runtime::CoreReport;
 
 use crate::cleanup;
-use crate::service::config::RunConfig;
+use crate::service::config::{NetworkConfig, RunConfig};
 use crate::service::host::{Host, lab};
 
 /// Arguments of `tailplane run`.
@@ -59,9 +59,17 @@ fn announcement(config: &RunConfig, host: &Host) -> String {
         ..0 => "spins for ever".to_owned(),
         spin => format!("sleeps after {spin} us without work"),
     };
-    let try_it = match config.network.interface {
-        None => format!("  try it     tailplane lab exec -- ping -c 3 {}\n", stack.address),
-        Some(_) => String::new(),
+    let try_it = match &config.network {
+        NetworkConfig { interface: None, shm: None, .. } => {
+            format!("  try it     tailplane lab exec -- ping -c 3 {}\n", stack.address)
+        }
+        NetworkConfig { shm: Some(path), .. } => format!(
+            "  try it     tailplane load {}:{} --shm {}\n",
+            stack.address,
+            config.service.port(),
+            path.display()
+        ),
+        _ => String::new(),
     };
     format!(
         "{:?} at {}:{}\n  driver     {}\n  threads    {} ({idle}), B = {}\n  \
@@ -69,7 +77,7 @@ fn announcement(config: &RunConfig, host: &Host) -> String {
         config.service.app,
         stack.address,
         config.service.port(),
-        host.port.description,
+        host.driver,
         plane.threads,
         plane.batch,
     )

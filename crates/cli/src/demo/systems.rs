@@ -97,7 +97,7 @@ impl Tailplane {
         config.dataplane.cpus = vec![SERVER_CPU];
         settings(&mut config);
         let host = Host::open(&config, Some(lab))?;
-        let driver = host.port.description.clone();
+        let driver = host.driver.clone();
         let meters = host.runtime.meters.clone();
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);

@@ -95,11 +95,20 @@ pub struct NetworkConfig {
     pub address: Option<String>,
     /// The next hop beyond the prefix.
     pub gateway: Option<std::net::Ipv4Addr>,
+    /// Instead of lab and interface: a wire in shared memory, which another process of this machine
+    /// joins at the socket of this path (`tailplane load --shm PATH`).
+    pub shm: Option<std::path::PathBuf>,
 }
 
 impl Default for NetworkConfig {
     fn default() -> Self {
-        Self { lab: DEFAULT_PREFIX.to_owned(), interface: None, address: None, gateway: None }
+        Self {
+            lab: DEFAULT_PREFIX.to_owned(),
+            interface: None,
+            address: None,
+            gateway: None,
+            shm: None,
+        }
     }
 }
 
@@ -266,10 +275,17 @@ impl RunConfig {
         if !cpus.is_empty() && cpus.len() != threads {
             bail!("`dataplane.cpus` names {} processors; allowed: none, or {threads}", cpus.len());
         }
-        if self.network.interface.is_some() != self.network.address.is_some() {
+        let shm = self.network.shm.is_some();
+        if !shm && self.network.interface.is_some() != self.network.address.is_some() {
             bail!(
                 "`network.interface` and `network.address` go together: set both, or none to use the lab"
             );
+        }
+        if shm {
+            if self.network.interface.is_some() {
+                bail!("`network.shm` and `network.interface` are two wires: set one of them");
+            }
+            in_range("dataplane.threads", threads, 1, 1)?;
         }
         if let Some(address) = &self.network.address {
             parse_address(address)?;

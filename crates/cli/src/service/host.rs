@@ -14,15 +14,24 @@ use tailplane::{ElasticConfig, IdlePolicy, MonotonicClock, Server, Service, Stac
 use super::config::{App, RunConfig, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
+use crate::local_wire::LocalWire;
 use crate::port::{Port, PortConfig};
 
-/// A port and how its threads run; the service comes later.
+/// A wire and how its threads run; the service comes later.
 #[derive(Debug)]
 pub struct Host {
-    /// The port.
-    pub port: Port,
+    /// How frames travel, for conditions.
+    pub driver: String,
+    wire: Wire,
     /// The threads.
     pub runtime: RuntimeConfig,
+}
+
+/// Where frames come from.
+#[derive(Debug)]
+enum Wire {
+    Port(Port),
+    Local(LocalWire),
 }
 
 /// The lab that a configuration uses, made now if it was not up.
@@ -30,7 +39,7 @@ pub struct Host {
 /// # Errors
 /// What the lab could not do.
 pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
-    if config.network.interface.is_some() {
+    if config.network.interface.is_some() || config.network.shm.is_some() {
         return Ok(None);
     }
     let name = &config.network.lab;
@@ -60,30 +69,12 @@ impl Host {
     /// # Errors
     /// What could not be opened.
     pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
-        let (interface, namespace, address, prefix_bits) = match (&config.network, lab) {
-            (network, None) => {
-                let interface = network.interface.clone().context("neither lab nor interface")?;
-                let (address, bits) = parse_address(network.address.as_deref().unwrap_or(""))?;
-                (interface, None, address, bits)
-            }
-            (_, Some(lab)) => (
-                DATAPLANE_INTERFACE.to_owned(),
-                Some(lab.dataplane().clone()),
-                DATAPLANE_ADDRESS,
-                SUBNET_BITS,
-            ),
+        let (wire, address, prefix_bits) = wire(config, lab)?;
+        let (driver, mac) = match &wire {
+            Wire::Port(port) => (port.description.clone(), port.mac),
+            Wire::Local(local) => (local.description.clone(), local.mac),
         };
-        let port = Port::open(&PortConfig {
-            interface,
-            namespace,
-            address,
-            queues: config.dataplane.threads,
-            chunks: config.memory.chunks,
-            huge_pages: config.memory.huge_pages.into(),
-            mode: nic::af_xdp::BindMode::Auto,
-            rx_buffers: None,
-        })?;
-        let mut stack = StackConfig::new(address, prefix_bits, port.mac);
+        let mut stack = StackConfig::new(address, prefix_bits, mac);
         stack.gateway = config.network.gateway;
         stack.tcp_listen = config.service.all_ports().collect();
         stack.udp_bind = config.service.all_ports().collect();
@@ -102,7 +93,7 @@ impl Host {
             pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
             meters: (0..config.dataplane.threads).map(|_| Arc::default()).collect(),
         };
-        Ok(Self { port, runtime })
+        Ok(Self { driver, wire, runtime })
     }
 
     /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.
@@ -110,14 +101,22 @@ impl Host {
     /// # Errors
     /// What the runtime could not do.
     pub fn run<S: Service + Send>(
-        mut self,
+        self,
         make_service: impl Fn(usize) -> S + Sync,
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
-        let queues = self.port.take_queues();
-        let region = &self.port.region;
-        Ok(runtime::run_announced(&self.runtime, region, queues, make_service, ready, stop)?)
+        let (wire, config) = (self.wire, &self.runtime);
+        Ok(match wire {
+            Wire::Port(mut port) => {
+                let queues = port.take_queues();
+                runtime::run_announced(config, &port.region, queues, make_service, ready, stop)
+            }
+            Wire::Local(mut local) => {
+                let queues = local.take_queues();
+                runtime::run_announced(config, &local.region, queues, make_service, ready, stop)
+            }
+        }?)
     }
 
     /// Runs the built-in service that the configuration names until `stop` is set. Calls `ready`
@@ -149,6 +148,41 @@ impl Host {
             }
         }
     }
+}
+
+/// Opens what a configuration names, with the dataplane's address there and its prefix.
+fn wire(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<(Wire, tailplane::Ipv4Addr, u8)> {
+    let network = &config.network;
+    let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
+    if let Some(path) = &network.shm {
+        let (address, bits) = match &network.address {
+            Some(address) => parse_address(address)?,
+            None => (DATAPLANE_ADDRESS, SUBNET_BITS),
+        };
+        return Ok((Wire::Local(LocalWire::create(path, chunks, huge_pages)?), address, bits));
+    }
+    let (interface, namespace, address, prefix_bits) = match lab {
+        None => {
+            let interface = network.interface.clone().context("neither lab nor interface")?;
+            let (address, bits) = parse_address(network.address.as_deref().unwrap_or(""))?;
+            (interface, None, address, bits)
+        }
+        Some(lab) => {
+            let namespace = Some(lab.dataplane().clone());
+            (DATAPLANE_INTERFACE.to_owned(), namespace, DATAPLANE_ADDRESS, SUBNET_BITS)
+        }
+    };
+    let port = Port::open(&PortConfig {
+        interface,
+        namespace,
+        address,
+        queues: config.dataplane.threads,
+        chunks,
+        huge_pages,
+        mode: nic::af_xdp::BindMode::Auto,
+        rx_buffers: None,
+    })?;
+    Ok((Wire::Port(port), address, prefix_bits))
 }
 
 /// An empty store with a hash key from the operating system.
