@@ -14,6 +14,7 @@ pub mod conditions;
 pub mod figure;
 pub mod html;
 mod label;
+pub mod markdown;
 pub mod measured;
 pub mod number;
 pub mod plot;

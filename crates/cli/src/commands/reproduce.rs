@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use reproduce::{
-    Bar, Claims, FigureResult, Options, Report, Setup, conditions, html, select, table,
+    Bar, Claims, FigureResult, Options, Report, Setup, conditions, html, markdown, select, table,
 };
 
 use crate::demo::machine;
@@ -40,6 +40,10 @@ pub struct Args {
     /// Write a page with plots.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write the claims as a table into this document, between the two lines that mark its place
+    /// (README.md has them).
+    #[arg(long, value_name = "FILE")]
+    pub into: Option<PathBuf>,
     /// Seed of arrivals, keys and choices.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
@@ -79,6 +83,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         results.push(result);
         // After each figure: what was measured is not lost when the next one is interrupted.
         write(&args, &claims, &results)?;
+    }
+    if let Some(path) = &args.into {
+        let document = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read '{}'", path.display()))?;
+        let document = markdown::into_document(&document, &markdown::claims(&results))
+            .map_err(|fault| anyhow!("'{}' has no place for the table; {fault}", path.display()))?;
+        std::fs::write(path, document)
+            .with_context(|| format!("cannot write '{}'", path.display()))?;
     }
     if to_stdout {
         println!("{}", json(&results));
