@@ -21,6 +21,7 @@
 
 pub mod dataplane;
 pub mod kernel;
+pub mod remote;
 
 mod agent;
 mod arrival;

@@ -12,6 +12,7 @@ use crate::error::LoadError;
 use crate::gap_check::ArrivalCheck;
 use crate::hdr_log;
 use crate::measurement::{Measurement, Ran};
+use crate::remote::AgentReport;
 use crate::series::SeriesPoint;
 
 mod table;
@@ -148,6 +149,23 @@ pub struct LoadReport {
     pub valid: bool,
     /// Why not.
     pub invalid_reason: Option<String>,
+    /// Whether a part of the run is missing here, as where an agent was lost.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub partial: bool,
+    /// What is missing, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial_reason: Option<String>,
+    /// By how much the agents' starts may differ at most, as far as their clocks tell; absent where
+    /// one process measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_skew_bound_us: Option<f64>,
+    /// The agents that carried the load; empty where this process did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentReport>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl LoadReport {
@@ -188,6 +206,10 @@ impl LoadReport {
             series: measured.series.as_ref().map_or_else(Vec::new, |series| series.points(config)),
             valid: invalid_reason.is_none(),
             invalid_reason,
+            partial: false,
+            partial_reason: None,
+            start_skew_bound_us: None,
+            agents: Vec::new(),
         }
     }
 
@@ -197,37 +219,11 @@ impl LoadReport {
         mut conditions: Conditions,
         outcomes: Vec<Result<Ran, LoadError>>,
     ) -> Result<Self, LoadError> {
-        let mut measured = Measurement::new(config.measure_ms * 1_000_000);
-        let mut first_failure = None;
-        let mut error = None;
-        for outcome in outcomes {
-            match outcome {
-                Ok(ran) => {
-                    measured.merge(&ran.measured);
-                    first_failure = first_failure.or(ran.first_failure);
-                }
-                Err(new) => {
-                    // Threads that only gave up because of another one hide the reason.
-                    if matches!(error, None | Some(LoadError::OtherThread)) {
-                        error = Some(new);
-                    }
-                }
-            }
-        }
-        if let Some(error) = error {
-            return Err(error);
-        }
+        let Ran { measured, first_failure } = Ran::of_threads(config, outcomes)?;
         if let Some(failure) = first_failure {
             conditions.more.insert("first failure".to_owned(), failure);
         }
-        if let Some(path) = &config.hdr_log {
-            // The last thread has just ended: the window began at least its own length ago, and
-            // the drain is short beside it.
-            let began = SystemTime::now() - Duration::from_nanos(measured.window_ns);
-            let description = format!("{}, {}", conditions.workload, conditions.mode);
-            hdr_log::write_file(path, &description, began, &measured)
-                .map_err(|source| LoadError::HdrLog { path: path.clone(), source })?;
-        }
+        write_log(config, &conditions, &measured)?;
         Ok(Self::new(config, conditions, &measured))
     }
 
@@ -236,6 +232,21 @@ impl LoadReport {
         // Strings, numbers and maps with string keys always serialize.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
+}
+
+/// Writes the log of the latencies, where `config` asks for one.
+pub(crate) fn write_log(
+    config: &LoadConfig,
+    conditions: &Conditions,
+    measured: &Measurement,
+) -> Result<(), LoadError> {
+    let Some(path) = &config.hdr_log else { return Ok(()) };
+    // The last thread has just ended: the window began at least its own length ago, and the drain
+    // is short beside it.
+    let began = SystemTime::now() - Duration::from_nanos(measured.window_ns);
+    let description = format!("{}, {}", conditions.workload, conditions.mode);
+    hdr_log::write_file(path, &description, began, measured)
+        .map_err(|source| LoadError::HdrLog { path: path.clone(), source })
 }
 
 /// Why a result must not be used; the most telling reason first.
@@ -308,13 +319,13 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 /// The kernel's release, or `unknown` where it cannot be read.
-fn kernel_release() -> String {
+pub(crate) fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| String::from("unknown"), |text| text.trim().to_owned())
 }
 
 /// The first processor's name, or `unknown` where it cannot be read.
-fn processor_name() -> String {
+pub(crate) fn processor_name() -> String {
     std::fs::read_to_string("/proc/cpuinfo")
         .ok()
         .and_then(|text| {
