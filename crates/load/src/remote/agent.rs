@@ -72,12 +72,16 @@ pub fn serve(config: &AgentConfig, notes: &mut dyn FnMut(&str)) -> Result<(), Re
     })
     .map_err(|error| lost(config, error.to_string()))?;
     let agent = Agent { config, link, events, sender, origin: Instant::now() };
+    let mut next_task = None;
     loop {
+        if let Some(task) = next_task.take() {
+            let task: Box<Task> = task;
+            notes(&format!("agent {name}: {}, {}", task.load.workload, task.load.mode));
+            next_task = agent.carry_out(&task)?;
+            continue;
+        }
         match agent.next(None) {
-            Some(Event::Told(ToAgent::Task(task))) => {
-                notes(&format!("agent {name}: {}, {}", task.load.workload, task.load.mode));
-                agent.carry_out(&task)?;
-            }
+            Some(Event::Told(ToAgent::Task(task))) => next_task = Some(task),
             Some(Event::Told(ToAgent::End { reason: None })) => return Ok(()),
             Some(Event::Told(ToAgent::End { reason: Some(reason) })) => {
                 return Err(agent.ended(reason));
@@ -166,11 +170,14 @@ impl Agent<'_> {
     }
 
     /// Carries out `task`. What goes wrong with it is told to the coordinator; an error here ends the
-    /// agent.
-    fn carry_out(&self, task: &Task) -> Result<(), RemoteError> {
+    /// agent. Where the task was given up, the next one may have come already.
+    fn carry_out(&self, task: &Task) -> Result<Option<Box<Task>>, RemoteError> {
         match self.prepare(task) {
             Ok(prepared) => self.run(task, &prepared),
-            Err(error) => self.say(task, Said::Failed { error: error.to_string() }),
+            Err(error) => {
+                self.say(task, Said::Failed { error: error.to_string() })?;
+                Ok(None)
+            }
         }
     }
 
@@ -193,7 +200,7 @@ impl Agent<'_> {
         Ok(Prepared { place, share, transport, workload })
     }
 
-    fn run(&self, task: &Task, prepared: &Prepared) -> Result<(), RemoteError> {
+    fn run(&self, task: &Task, prepared: &Prepared) -> Result<Option<Box<Task>>, RemoteError> {
         let Prepared { place, share, transport, workload } = prepared;
         let rendezvous = Rendezvous::held(transport.threads);
         std::thread::scope(|scope| {
@@ -215,10 +222,15 @@ impl Agent<'_> {
     }
 
     /// Does what the coordinator says while the threads of the load are at work.
-    fn follow(&self, task: &Task, rendezvous: &Rendezvous) -> Result<(), RemoteError> {
+    fn follow(
+        &self,
+        task: &Task,
+        rendezvous: &Rendezvous,
+    ) -> Result<Option<Box<Task>>, RemoteError> {
         let (mut is_ready, mut aborted, mut told_late_ns) = (false, false, 0);
+        let mut next_task = None;
         loop {
-            if !is_ready && rendezvous.all_there() {
+            if !is_ready && !aborted && rendezvous.all_there() {
                 is_ready = true;
                 self.say(task, Said::Ready)?;
             }
@@ -241,14 +253,19 @@ impl Agent<'_> {
                     let reason = reason.unwrap_or_else(|| "it gave no reason".to_owned());
                     return Err(self.ended(reason));
                 }
+                // The threads of the one that was given up are still on their way out.
+                Some(Event::Told(ToAgent::Task(task))) if aborted && next_task.is_none() => {
+                    next_task = Some(task);
+                }
                 Some(Event::Told(ToAgent::Task(_))) => {
                     return Err(lost(self.config, "it gave a task while one was running".into()));
                 }
                 Some(Event::Gone(error)) => return Err(lost(self.config, error.to_string())),
                 // Nobody waits for the outcome of what was given up.
-                Some(Event::Over(_)) if aborted => return Ok(()),
+                Some(Event::Over(_)) if aborted => return Ok(next_task),
                 Some(Event::Over(outcome)) => {
-                    return self.say(task, self.outcome(*outcome, told_late_ns));
+                    self.say(task, self.outcome(*outcome, told_late_ns))?;
+                    return Ok(None);
                 }
             }
         }
