@@ -3,16 +3,76 @@
 //!
 //! The load doubles until the objective is missed, then the gap is halved until it is small.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, RATE_MAX_RPS, check_range};
 use crate::report::LoadReport;
 
+/// The share of requests that an objective is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Percentile {
+    /// Half of them.
+    #[serde(rename = "50")]
+    P50,
+    /// 90 %.
+    #[serde(rename = "90")]
+    P90,
+    /// 99 %: the papers' objective (IX §5.5, ZygOS §3.2).
+    #[default]
+    #[serde(rename = "99")]
+    P99,
+    /// 99.9 %.
+    #[serde(rename = "99.9")]
+    P999,
+}
+
+impl Percentile {
+    /// That percentile of the latency in `report`, in microseconds.
+    pub const fn of(self, report: &LoadReport) -> f64 {
+        match self {
+            Self::P50 => report.p50_us,
+            Self::P90 => report.p90_us,
+            Self::P99 => report.p99_us,
+            Self::P999 => report.p999_us,
+        }
+    }
+}
+
+impl fmt::Display for Percentile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::P50 => "50",
+            Self::P90 => "90",
+            Self::P99 => "99",
+            Self::P999 => "99.9",
+        })
+    }
+}
+
+impl FromStr for Percentile {
+    type Err = ConfigError;
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        match text {
+            "50" => Ok(Self::P50),
+            "90" => Ok(Self::P90),
+            "99" => Ok(Self::P99),
+            "99.9" => Ok(Self::P999),
+            _ => Err(ConfigError::new("percentile", text, "50, 90, 99, 99.9")),
+        }
+    }
+}
+
 /// How to search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchConfig {
-    /// The objective: the 99th percentile must not exceed this, in microseconds.
+    /// The objective: the percentile must not exceed this, in microseconds.
     pub slo_p99_us: f64,
+    /// Which percentile; the 99th unless told otherwise.
+    #[serde(default)]
+    pub percentile: Percentile,
     /// The first load that is tried, in requests per second.
     pub start_rps: f64,
     /// The highest load that is tried, in requests per second.
@@ -34,6 +94,7 @@ impl Default for SearchConfig {
     fn default() -> Self {
         Self {
             slo_p99_us: 500.0,
+            percentile: Percentile::P99,
             start_rps: 10_000.0,
             max_rps: 10_000_000.0,
             precision: 0.02,
@@ -70,7 +131,7 @@ const HOPELESS_TRIES: u32 = 3;
 pub enum Verdict {
     /// Within the objective.
     Pass,
-    /// The 99th percentile is above the objective.
+    /// The objective's percentile is above it.
     TooSlow,
     /// Too few requests were answered, or some with errors.
     TooFew,
@@ -125,7 +186,7 @@ pub fn judge(config: &SearchConfig, offered_rps: f64, report: &LoadReport) -> Ve
         Verdict::Invalid
     } else if report.errors > 0 || report.achieved_rps < offered_rps * config.min_achieved {
         Verdict::TooFew
-    } else if report.p99_us > config.slo_p99_us {
+    } else if config.percentile.of(report) > config.slo_p99_us {
         Verdict::TooSlow
     } else {
         Verdict::Pass
@@ -318,6 +379,22 @@ mod tests {
         let found = search(&SearchConfig { max_runs: 3, ..config }, 1e6, 1e9);
         assert_eq!((found.probes.len(), found.limit), (3, Limit::MaxRuns));
         assert_eq!(found.throughput_at_slo_rps, Some(40_000.0));
+    }
+
+    #[test]
+    fn the_objective_may_be_of_another_percentile() {
+        let mut report = model(1e6, 1e9, 1_000.0);
+        (report.p50_us, report.p99_us, report.p999_us) = (10.0, 100.0, 1_000.0);
+        for (percentile, expected) in [
+            (Percentile::P50, Verdict::Pass),
+            (Percentile::P99, Verdict::Pass),
+            (Percentile::P999, Verdict::TooSlow),
+        ] {
+            let config = SearchConfig { percentile, ..SearchConfig::default() };
+            assert_eq!(judge(&config, 1_000.0, &report), expected, "{percentile}");
+            assert_eq!(percentile.to_string().parse(), Ok(percentile));
+        }
+        assert!("98".parse::<Percentile>().is_err());
     }
 
     #[test]

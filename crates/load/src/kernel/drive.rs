@@ -80,7 +80,12 @@ impl<'a> Driver<'a> {
                 Phase::Preloading => {
                     return Err(LoadError::PreloadTimeout { keys: keys as u32, limit_ms });
                 }
-                _ => return Err(LoadError::PreloadClosed),
+                _ => {
+                    let violation = self.engine.finish(now_ns).violation;
+                    return Err(violation.map_or(LoadError::PreloadClosed, |violation| {
+                        LoadError::PreloadProtocol { violation }
+                    }));
+                }
             }
             if self.part.is_stopped() {
                 return Err(LoadError::OtherThread);
