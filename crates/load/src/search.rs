@@ -8,25 +8,47 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, RATE_MAX_RPS, check_range};
+use crate::config::{ConfigError, RATE_MAX_RPS, check_range, parse_number};
 use crate::report::LoadReport;
+
+/// The percentiles that a report has.
+const PERCENTILES: &str = "50, 90, 99, 99.9";
 
 /// The share of requests that an objective is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
 pub enum Percentile {
     /// Half of them.
-    #[serde(rename = "50")]
     P50,
     /// 90 %.
-    #[serde(rename = "90")]
     P90,
     /// 99 %: the papers' objective (IX §5.5, ZygOS §3.2).
     #[default]
-    #[serde(rename = "99")]
     P99,
     /// 99.9 %.
-    #[serde(rename = "99.9")]
     P999,
+}
+
+impl From<Percentile> for f64 {
+    /// In percent.
+    fn from(percentile: Percentile) -> Self {
+        match percentile {
+            Percentile::P50 => 50.0,
+            Percentile::P90 => 90.0,
+            Percentile::P99 => 99.0,
+            Percentile::P999 => 99.9,
+        }
+    }
+}
+
+impl TryFrom<f64> for Percentile {
+    type Error = ConfigError;
+
+    fn try_from(percent: f64) -> Result<Self, ConfigError> {
+        let all = [Self::P50, Self::P90, Self::P99, Self::P999];
+        let found = all.into_iter().find(|percentile| f64::from(*percentile) == percent);
+        found.ok_or_else(|| ConfigError::new("percentile", percent, PERCENTILES))
+    }
 }
 
 impl Percentile {
@@ -43,25 +65,16 @@ impl Percentile {
 
 impl fmt::Display for Percentile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::P50 => "50",
-            Self::P90 => "90",
-            Self::P99 => "99",
-            Self::P999 => "99.9",
-        })
+        f64::from(*self).fmt(f)
     }
 }
 
 impl FromStr for Percentile {
     type Err = ConfigError;
+
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        match text {
-            "50" => Ok(Self::P50),
-            "90" => Ok(Self::P90),
-            "99" => Ok(Self::P99),
-            "99.9" => Ok(Self::P999),
-            _ => Err(ConfigError::new("percentile", text, "50, 90, 99, 99.9")),
-        }
+        let percent: f64 = parse_number("percentile", text, text, PERCENTILES)?;
+        Self::try_from(percent)
     }
 }
 
@@ -393,6 +406,8 @@ mod tests {
             let config = SearchConfig { percentile, ..SearchConfig::default() };
             assert_eq!(judge(&config, 1_000.0, &report), expected, "{percentile}");
             assert_eq!(percentile.to_string().parse(), Ok(percentile));
+            let json = serde_json::to_string(&percentile).expect("a number");
+            assert_eq!(serde_json::from_str::<Percentile>(&json).expect("a number"), percentile);
         }
         assert!("98".parse::<Percentile>().is_err());
     }

@@ -395,9 +395,15 @@ fn nobody_there_is_an_error_on_both_sides() {
         wait: Duration::from_millis(100),
         secret: None,
     };
-    let coordinator = Coordinator::bind(config).expect("a loopback port");
+    let coordinator = Coordinator::bind(config.clone()).expect("a loopback port");
     let address = coordinator.address();
     assert_eq!(coordinator.warning(), None);
+    let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    for (secret, warned) in [(None, true), (Some(secret()), false)] {
+        let open = Coordinator::bind(CoordinatorConfig { listen, secret, ..config.clone() });
+        let warning = open.expect("a port").warning();
+        assert_eq!(warning.is_some_and(|text| text.contains("--secret-file")), warned);
+    }
     let error = coordinator.gather(&mut |_| {}).expect_err("nobody comes").to_string();
     assert!(
         error.contains("0 of 1 agents came") && error.contains("load-agent 127.0.0.1"),

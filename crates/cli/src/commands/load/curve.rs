@@ -116,6 +116,7 @@ impl Plan {
             start_rps: args.slo_start,
             max_rps: args.slo_max,
             precision: args.slo_precision,
+            retries: args.slo_retries,
             ..SearchConfig::default()
         };
         if objective.is_some() {
@@ -511,6 +512,12 @@ impl Curve {
                     format!("{:.0} to {:.0} /s at {:.1} %, {note}", c.low, c.high, c.level * 100.0),
                 ),
             }
+        }
+        let invalid = self.points.iter().filter(|point| !point.valid).count();
+        if let (1.., Some(point)) = (invalid, self.points.iter().find(|point| !point.valid)) {
+            let reason = point.invalid_reason.as_deref().unwrap_or_default();
+            let of = self.points.len();
+            line("windows", format!("{invalid} of {of} were invalid, the first: {reason}"));
         }
         match &self.invalid_reason {
             None => line("valid", "yes".to_owned()),

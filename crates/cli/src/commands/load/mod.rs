@@ -76,7 +76,7 @@ IS THE RESULT VALID?
 HOW MUCH LOAD WITHIN AN OBJECTIVE?
   --slo-us 500 finds the highest load whose 99th percentile stays within 500 us: it doubles the
   load until it does not, then halves the gap. A load that misses is tried once more before it is
-  believed. The whole is repeated (--repeats); the median is told with the least and the greatest
+  believed (--slo-retries). The whole is repeated (--repeats); the median is told with the least and the greatest
   and, from six repeats on, a 95 % interval of order statistics, which takes no distribution for
   granted. --sweep 10000:100000:10 measures ten loads between two instead. All points are in the
   JSON (`points`); --svg draws them.
@@ -212,6 +212,10 @@ pub struct Args {
     /// share of the load.
     #[arg(long, default_value_t = 0.02, value_name = "SHARE", requires = "slo_us")]
     pub slo_precision: f64,
+    /// How often a load that misses the objective is tried again before it is believed: neighbours on
+    /// the machine can spoil a window, but not improve it.
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "slo_us")]
+    pub slo_retries: u32,
     /// Measure latency at STEPS loads from LOW to HIGH requests per second.
     #[arg(long, value_name = "LOW:HIGH:STEPS", conflicts_with_all = ["rate", "churn", "hdr_log"])]
     pub sweep: Option<Sweep>,

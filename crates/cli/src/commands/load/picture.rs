@@ -12,6 +12,8 @@ use reproduce::{Axis, Chart, Mark, MarkOf, Role, Series};
 
 use super::curve::{Curve, Point};
 
+/// What stands above; the workload, which may be long, stands among the conditions.
+const TITLE_TEXT: &str = "Latency over throughput";
 /// Letters of the conditions in one line.
 const LINE_LETTERS: usize = 104;
 /// Height of a line.
@@ -30,7 +32,7 @@ pub(super) fn svg(curve: &Curve) -> String {
         series(curve, "p99.9", |point| point.p999_us),
     ];
     let drawn = plot::svg(&chart, &series.each_ref(), "load");
-    frame(&drawn, &chart.title, &conditions(curve))
+    frame(&drawn, TITLE_TEXT, &conditions(curve))
 }
 
 /// The plot with a visible title and conditions above.
@@ -78,7 +80,7 @@ fn chart(curve: &Curve) -> Chart {
     let workload = curve.conditions.as_ref().map_or("", |c| &c.workload);
     Chart {
         name: "load".to_owned(),
-        title: format!("Latency over throughput: {workload}"),
+        title: format!("{TITLE_TEXT}: {workload}"),
         x: Axis::linear("throughput", "requests/s"),
         y: Axis::log("latency", "us"),
         marks,
@@ -129,8 +131,9 @@ fn conditions(curve: &Curve) -> String {
     let Some(c) = &curve.conditions else { return String::new() };
     let repeats = curve.points.iter().map(|point| point.repeat).max().unwrap_or(0);
     let mut text = format!(
-        "{} over {}; {} connections, {} threads, {}; windows of {} ms after {} ms; {repeats} repeats, \
+        "{}; {} over {}; {} connections, {} threads, {}; windows of {} ms after {} ms; {repeats} repeats, \
          seed {}; {}, Linux {}; tailplane {}",
+        c.workload,
         c.target,
         c.transport,
         c.connections,
