@@ -219,6 +219,28 @@ fn a_killed_agent_leaves_a_partial_report_and_status_1() {
     assert_eq!(survivor.ended().0, Some(0));
 }
 
+/// Its connection stays open, but its machine might as well be gone.
+#[test]
+fn an_agent_that_falls_silent_is_lost_too() {
+    let target = service(echo);
+    let more = ["--rate", "1000", "--connections", "4", "--seconds", "2"];
+    let coordinator = Coordinator::start(target, "2", &more);
+    let survivor = agent(&coordinator.address, &["--name", "survivor"]);
+    let mut victim = agent(&coordinator.address, &["--name", "victim"]);
+    let mut said = BufReader::new(victim.0.stderr.take().expect("is a pipe"));
+    until(&mut said, "echo of 64 B");
+    std::thread::sleep(Duration::from_millis(1_000));
+    let stop = rustix::process::Signal::STOP;
+    rustix::process::kill_process(rustix::process::Pid::from_child(&victim.0), stop)
+        .expect("is a child");
+    let output = coordinator.output();
+    let report = json(&output);
+    fails_saying(&output, &["agent victim: lost: nothing was heard in time"]);
+    assert_eq!(report["partial"], true);
+    assert!(report["requests"].as_u64().is_some_and(|requests| requests > 0), "{report}");
+    assert_eq!(survivor.ended().0, Some(0));
+}
+
 #[test]
 fn a_killed_coordinator_ends_its_agents_with_an_error() {
     let target = service(echo);

@@ -88,6 +88,12 @@ pub enum LoadError {
 }
 
 impl LoadError {
+    /// All connections ended while the keys were being stored: because of what the target answered,
+    /// or by its own doing.
+    pub(crate) fn preload_ended(violation: Option<Violation>) -> Self {
+        violation.map_or(Self::PreloadClosed, |violation| Self::PreloadProtocol { violation })
+    }
+
     /// Wraps the failure of the system call `call`.
     pub(crate) fn system(call: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         move |errno| Self::System { call, source: errno.into() }

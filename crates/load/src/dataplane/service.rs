@@ -372,7 +372,13 @@ impl LoadService {
                 let (keys, limit_ms) = (self.workload.keys(), self.load.preload_timeout_ms);
                 self.end(Err(LoadError::PreloadTimeout { keys, limit_ms }));
             }
-            _ => self.end(Err(LoadError::PreloadClosed)),
+            _ => {
+                let violation = match &mut self.generator {
+                    Generator::Load(engine) => engine.finish(now.as_nanos()).violation,
+                    Generator::Churn(_) => None,
+                };
+                self.end(Err(LoadError::preload_ended(violation)));
+            }
         }
         Some(now)
     }

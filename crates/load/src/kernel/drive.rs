@@ -82,9 +82,7 @@ impl<'a> Driver<'a> {
                 }
                 _ => {
                     let violation = self.engine.finish(now_ns).violation;
-                    return Err(violation.map_or(LoadError::PreloadClosed, |violation| {
-                        LoadError::PreloadProtocol { violation }
-                    }));
+                    return Err(LoadError::preload_ended(violation));
                 }
             }
             if self.part.is_stopped() {
