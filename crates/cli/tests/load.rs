@@ -392,6 +392,22 @@ fn a_target_that_is_not_there_is_said_with_what_to_do() {
 }
 
 #[test]
+fn agents_are_told_why_a_run_has_ended() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
+    let nobody = listener.local_addr().expect("bound");
+    drop(listener);
+    for more in [&["--rate", "100"][..], &["--sweep", "100:200:2"]] {
+        let coordinator = Coordinator::start(nobody, "1", more);
+        let agent = agent(&coordinator.address, &["--name", "north"]);
+        let parts = ["agent north: could not open connection 0 of 1", "does a service listen"];
+        fails_saying(&coordinator.output(), &parts);
+        let (status, said) = agent.ended();
+        assert_eq!(status, Some(1));
+        assert!(said.contains("ended the run") && said.contains("does a service listen"), "{said}");
+    }
+}
+
+#[test]
 fn a_target_that_accepts_nobody_times_out() {
     // A listener whose queue is full: the kernel drops what comes beyond.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");

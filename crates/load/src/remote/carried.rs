@@ -20,6 +20,8 @@ const COUNT_MAX: u64 = 1 << 48;
 /// Bytes of the V2 header: cookie, length of the payload, and from [`BOUNDS_FROM`] on the bounds.
 const HEADER_BYTES: usize = 40;
 const BOUNDS_FROM: usize = 8;
+/// Longest number in the payload, in bytes.
+const VARINT_BYTES_MAX: usize = 9;
 
 /// Why something that was carried cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,9 +56,15 @@ impl Carrier {
         if !fits {
             return Err(Unusable(format!("`{name}` is no histogram with our bounds")));
         }
-        Deserializer::new()
+        // A run of 2^63 zeros is more than the library can negate; no count that is allowed has nine
+        // such bytes in a row either.
+        if bytes.windows(VARINT_BYTES_MAX).any(|window| window.iter().all(|byte| *byte == 0xFF)) {
+            return Err(Unusable(format!("`{name}` has counts beyond {COUNT_MAX}")));
+        }
+        let histogram: Histogram<C> = Deserializer::new()
             .deserialize(&mut &bytes[..])
-            .map_err(|error| Unusable(format!("`{name}`: {error:?}")))
+            .map_err(|error| Unusable(format!("`{name}`: {error:?}")))?;
+        checked(name, histogram.len()).map(|_| histogram)
     }
 }
 
@@ -248,6 +256,8 @@ fn unpack_series(intervals: &[CarriedInterval], config: &LoadConfig) -> Result<S
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::codec::Outcome;
     use crate::measurement::LATENCY_MAX_NS;
@@ -323,5 +333,46 @@ mod tests {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
         assert_eq!((from_hex("0"), from_hex("0g"), from_hex("äa")), (None, None, None));
+    }
+
+    #[test]
+    fn histograms_that_would_overflow_are_refused() {
+        let like = latency_histogram();
+        let with_payload = |payload: &[u8]| {
+            let mut bytes = serialized(&like)[..HEADER_BYTES].to_vec();
+            bytes[4..8].copy_from_slice(&(payload.len() as u32).to_be_bytes());
+            bytes.extend_from_slice(payload);
+            Carrier(to_hex(&bytes)).unpack(&like, "h")
+        };
+        assert_eq!(with_payload(&[2, 4]).expect("counts of 1 and 2").len(), 3);
+        // The most zeros, a count of 2^62, more buckets than there are.
+        for payload in [
+            &[0xFF; 9][..],
+            &[0xFF; 30],
+            &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80],
+            &[0xFD, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F, 2],
+            &[0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 2],
+        ] {
+            assert!(with_payload(payload).is_err(), "{payload:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_payload_is_a_histogram_or_an_error(
+            payload in prop::collection::vec(prop_oneof![any::<u8>(), Just(0xFF), Just(0x80)], 0..64),
+        ) {
+            let like = latency_histogram();
+            let mut bytes = serialized(&like)[..HEADER_BYTES].to_vec();
+            bytes[4..8].copy_from_slice(&(payload.len() as u32).to_be_bytes());
+            bytes.extend_from_slice(&payload);
+            if let Ok(histogram) = Carrier(to_hex(&bytes)).unpack(&like, "h") {
+                let mut sum = latency_histogram();
+                sum += &histogram;
+                sum += &histogram;
+                prop_assert!(sum.value_at_quantile(0.99) <= sum.max());
+                prop_assert!(histogram.len() <= COUNT_MAX);
+            }
+        }
     }
 }

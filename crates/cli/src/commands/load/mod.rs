@@ -253,18 +253,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let plan = curve::Plan::of(&args)?;
     let mut carrier = Carrier::open(&args)?;
     if let Some(plan) = plan {
-        let curve = curve::measure(&plan, &config, &mut carrier)?;
-        carrier.close(curve.failed());
-        return curve.show(&args);
+        let curve = curve::measure(&plan, &config, &mut carrier);
+        carrier.close(match &curve {
+            Ok(curve) => curve.failed(),
+            Err(error) => Some(format!("{error:#}")),
+        });
+        return curve?.show(&args);
     }
-    let report = match carrier.window(&config) {
-        Ok(report) => report,
-        Err(error) => {
-            carrier.close(Some(format!("{error:#}")));
-            return Err(error);
-        }
-    };
-    carrier.close(None);
+    let report = carrier.window(&config);
+    carrier.close(report.as_ref().err().map(|error| format!("{error:#}")));
+    let report = report?;
     match args.json {
         true => println!("{}", report.to_json()),
         false => println!("{}", report.to_table()),
