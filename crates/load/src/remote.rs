@@ -26,13 +26,13 @@
 //! An agent is [`serve`]: a plain process, as like to the others as any launcher can start them. It
 //! dials the coordinator, so that only the coordinator needs an address that is known.
 //!
-//! What travels: frames of a length and JSON ([`frame`]), bounded, with deadlines. Handshake
-//! ([`handshake`]): the coordinator's challenge, the agent's answer, the coordinator's verdict; with a
+//! What travels: frames of a length and JSON (`frame`), bounded, with deadlines. Handshake
+//! (`handshake`): the coordinator's challenge, the agent's answer, the coordinator's verdict; with a
 //! secret, both prove that they have it before anything else is said. The frames after that are
 //! neither encrypted nor signed: a secret keeps strangers out, not somebody on the path.
 //!
-//! A run: job, ready (connected, keys stored), clock readings ([`clock`]), a common moment to start
-//! at, results ([`carried`]). Each share is `rate/N` and `connections/N`, the rate in proportion to
+//! A run: job, ready (connected, keys stored), clock readings (`clock`), a common moment to start
+//! at, results (`carried`). Each share is `rate/N` and `connections/N`, the rate in proportion to
 //! the connections where these do not divide evenly. All agents draw from seeds of their own, but
 //! agree on the keys and their values; the keys are stored by all of them together. A latency agent
 //! (`probe`) is the first one's.

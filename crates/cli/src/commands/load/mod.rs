@@ -11,8 +11,8 @@
 //! tailplane load 10.77.0.2:11211 --rate 1e6 --agents 4 --listen 0.0.0.0:7700   many machines
 //! ```
 //!
-//! [`carrier`] carries one window, over whatever it is; [`curve`] makes many windows into a search or
-//! a sweep; [`picture`] draws them; [`dataplane`] is our own client.
+//! `carrier` carries one window, over whatever it is; `curve` makes many windows into a search or
+//! a sweep; `picture` draws them; `dataplane` is our own client.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
