@@ -13,6 +13,8 @@
 //! # Ok::<(), tailplane_load::ConfigError>(())
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use crate::workload::{Request, RequestKind, Workload};
 
 /// Longest response line that is accepted, in bytes: `VALUE`, a key of 250 bytes, and numbers.
@@ -43,7 +45,8 @@ pub struct Progress {
 }
 
 /// Bytes that are no response of the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum Violation {
     /// A line that is too long.
     #[error("a response line is longer than {LINE_BYTES_MAX} bytes")]

@@ -211,6 +211,10 @@ pub struct LoadConfig {
     pub preload: bool,
     /// Longest time that storing the keys may take, in milliseconds.
     pub preload_timeout_ms: u64,
+    /// Whether an earlier run has stored every key: they are not stored again, and misses count as
+    /// if they had been stored now.
+    #[serde(default)]
+    pub keys_stored: bool,
     /// Share of responses whose bytes are compared with what they must be, 0 to 1.
     pub verify_share: f64,
     /// A request sent more than this after its intended time, because the generator was busy, is
@@ -244,6 +248,7 @@ impl LoadConfig {
             connect_timeout_ms: 10_000,
             preload: true,
             preload_timeout_ms: 60_000,
+            keys_stored: false,
             verify_share: 1.0 / 16.0,
             lag_limit_us: 100,
             lag_share_max: 0.01,
@@ -266,6 +271,11 @@ impl LoadConfig {
     /// Connections of the load and of the latency agent.
     pub fn connections_in_all(&self) -> u32 {
         self.connections.saturating_add(self.probe.map_or(0, |probe| probe.connections))
+    }
+
+    /// Whether keys are stored before the load.
+    pub(crate) const fn preloads(&self) -> bool {
+        self.preload && !self.keys_stored
     }
 
     /// Whether the window is recorded in intervals.
@@ -336,6 +346,22 @@ impl LoadConfig {
             part.probe = None;
         }
         Ok(part)
+    }
+
+    /// The share of this load that generator `index` of `generators` carries, on machines of their
+    /// own: as [`Self::split`], with a seed from which no other generator's threads draw.
+    ///
+    /// # Errors
+    /// `generators` is zero or exceeds the connections.
+    pub(crate) fn share(&self, index: u32, generators: u32) -> Result<Self, ConfigError> {
+        check_range("agents", generators, 1, self.connections)?;
+        let mut share = self.split(index, generators)?;
+        // Another odd number than `split` has: the sums of the two do not meet.
+        share.seed = self.seed.wrapping_add(u64::from(index).wrapping_mul(0xD1B5_4A32_D192_ED03));
+        // The report of the whole is made, and its log written, where the shares come together.
+        share.series = self.has_series();
+        share.hdr_log = None;
+        Ok(share)
     }
 
     /// The rate that is asked for, in requests per second: where it follows a pattern, its mean
@@ -413,5 +439,29 @@ mod tests {
         config.mode = Mode::open(1_000.0);
         let text = serde_json::to_string(&config).expect("serializes");
         assert_eq!(serde_json::from_str::<LoadConfig>(&text).expect("parses"), config);
+    }
+
+    #[test]
+    fn no_two_threads_of_any_agent_draw_from_the_same_seed() {
+        let mut load = LoadConfig::echo(64);
+        load.mode = Mode::open(6_400.0);
+        load.connections = 64;
+        let mut seeds = Vec::new();
+        let (mut connections, mut rps) = (0, 0.0);
+        for agent in 0..8 {
+            let share = load.share(agent, 8).expect("divides");
+            for thread in 0..4 {
+                let part = share.split(thread, 4).expect("divides");
+                seeds.push(part.seed);
+                connections += part.connections;
+                rps += part.mode.offered_rps().expect("open loop");
+            }
+        }
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert_eq!((seeds.len(), connections), (32, 64));
+        assert!((rps - 6_400.0).abs() < 1e-6);
+        // One agent draws what a run without agents draws.
+        assert_eq!(load.share(0, 1).expect("divides"), load);
     }
 }

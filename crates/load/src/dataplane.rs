@@ -111,7 +111,7 @@ impl LoadRun {
     /// thread that does not run.
     pub fn limit_ms(&self) -> u64 {
         let load = &self.load;
-        let preload_ms = if load.preload { load.preload_timeout_ms } else { 0 };
+        let preload_ms = if load.preloads() { load.preload_timeout_ms } else { 0 };
         let connect_ms = load.connect_timeout_ms.saturating_mul(2);
         connect_ms + preload_ms + load.warmup_ms + load.measure_ms + load.drain_ms + 1_000
     }

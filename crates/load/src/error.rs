@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::codec::Violation;
 use crate::config::ConfigError;
 
 /// Why a run has no report. What the service does wrong *during* the load is counted in the
@@ -53,8 +54,20 @@ pub enum LoadError {
         limit_ms: u64,
     },
     /// All connections were closed while the keys were being stored.
-    #[error("the service closed all connections while the keys were being stored")]
+    #[error(
+        "the service closed all connections while the keys were being stored; did it end, or does \
+         it not speak memcached's text protocol? (`workload`)"
+    )]
     PreloadClosed,
+    /// An answer to the storing of a key was none.
+    #[error(
+        "storing the keys: {violation}; the target does not speak memcached's text protocol: choose \
+         the `workload` that it serves"
+    )]
+    PreloadProtocol {
+        /// What came instead.
+        violation: Violation,
+    },
     /// The log of the latencies could not be written.
     #[error("could not write the HdrHistogram log '{path}': {source}; is the directory there?")]
     HdrLog {
@@ -75,6 +88,12 @@ pub enum LoadError {
 }
 
 impl LoadError {
+    /// All connections ended while the keys were being stored: because of what the target answered,
+    /// or by its own doing.
+    pub(crate) fn preload_ended(violation: Option<Violation>) -> Self {
+        violation.map_or(Self::PreloadClosed, |violation| Self::PreloadProtocol { violation })
+    }
+
     /// Wraps the failure of the system call `call`.
     pub(crate) fn system(call: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         move |errno| Self::System { call, source: errno.into() }

@@ -145,6 +145,20 @@ impl GapSample {
         }
     }
 
+    /// What another machine needs to have this sample: the mean gap in nanoseconds, how many gaps
+    /// there were, and those that are kept.
+    pub fn parts(&self) -> (f64, u64, &[(f32, f32)]) {
+        (self.mean_gap_ns, self.seen, &self.gaps)
+    }
+
+    /// The sample of `process` that [`Self::parts`] tells of.
+    pub fn of_parts(
+        process: ArrivalProcess,
+        (mean_gap_ns, seen, gaps): (f64, u64, Vec<(f32, f32)>),
+    ) -> Self {
+        Self { gaps, seen, ..Self::new(process, mean_gap_ns, 0) }
+    }
+
     /// Adds another thread's sample: in mean gaps, its gaps follow the same distribution.
     pub fn merge(&mut self, other: &Self) {
         self.gaps.extend_from_slice(&other.gaps);

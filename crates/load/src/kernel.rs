@@ -107,11 +107,19 @@ struct Part<'a> {
     transport: &'a KernelConfig,
     workload: Arc<Workload>,
     index: u32,
+    /// Which of the shares of the keys this thread stores, of how many.
+    keys_share: (u64, u64),
     origin: Instant,
     rendezvous: &'a Rendezvous,
 }
 
 impl Part<'_> {
+    /// Whether the run is to end at once, because another thread has failed or it was told to.
+    /// Asked in every round: a plain load of a cache line that nobody writes before it is over.
+    fn is_stopped(&self) -> bool {
+        self.rendezvous.has_failed()
+    }
+
     /// Nanoseconds since the origin that all threads share.
     fn now_ns(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -130,23 +138,51 @@ pub fn run(load: &LoadConfig, transport: &KernelConfig) -> Result<LoadReport, Lo
     transport.validate(load)?;
     let workload = Arc::new(Workload::new(&load.workload, load.seed)?);
     let rendezvous = Rendezvous::new(transport.threads);
-    let origin = Instant::now();
-    let mut parts = Vec::with_capacity(transport.threads as usize);
-    for index in 0..transport.threads {
-        let load_part = load.split(index, transport.threads)?;
-        let workload = Arc::clone(&workload);
-        let part = Part {
-            load: load_part,
+    let place = Place { index: 0, of: 1 };
+    let outcomes = run_parts(load, transport, &workload, place, (Instant::now(), &rendezvous))?;
+    report(load, transport, outcomes)
+}
+
+/// Which of the generators of a run this one is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// Its number.
+    pub index: u32,
+    /// How many there are; all have as many threads.
+    pub of: u32,
+}
+
+/// Carries `load`, which is the share of the generator at `place`: what each thread brought back.
+/// The threads' times count from the `origin`, and they start when the rendezvous lets them.
+///
+/// # Errors
+/// A setting that cannot be used.
+pub(crate) fn run_parts(
+    load: &LoadConfig,
+    transport: &KernelConfig,
+    workload: &Arc<Workload>,
+    place: Place,
+    (origin, rendezvous): (Instant, &Rendezvous),
+) -> Result<Vec<Result<Ran, LoadError>>, LoadError> {
+    let threads = transport.threads;
+    let mut parts = Vec::with_capacity(threads as usize);
+    for index in 0..threads {
+        let keys_share = (
+            u64::from(place.index) * u64::from(threads) + u64::from(index),
+            u64::from(place.of) * u64::from(threads),
+        );
+        parts.push(Part {
+            load: load.split(index, threads)?,
             whole: load,
             transport,
-            workload,
+            workload: Arc::clone(workload),
             index,
+            keys_share,
             origin,
-            rendezvous: &rendezvous,
-        };
-        parts.push(part);
+            rendezvous,
+        });
     }
-    let outcomes: Vec<Result<Ran, LoadError>> = std::thread::scope(|scope| {
+    Ok(std::thread::scope(|scope| {
         let threads: Vec<_> = parts
             .into_iter()
             .map(|part| {
@@ -160,8 +196,7 @@ pub fn run(load: &LoadConfig, transport: &KernelConfig) -> Result<LoadReport, Lo
             })
             .collect();
         threads.into_iter().map(|t| t.join().unwrap_or(Err(LoadError::OtherThread))).collect()
-    });
-    report(load, transport, outcomes)
+    }))
 }
 
 /// Measures the round-trip time of `load`'s requests: one connection, one request at a time, and a

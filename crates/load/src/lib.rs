@@ -21,11 +21,13 @@
 
 pub mod dataplane;
 pub mod kernel;
+pub mod remote;
 
 mod agent;
 mod arrival;
 mod churn;
 mod codec;
+mod confidence;
 mod config;
 mod connection;
 mod engine;
@@ -49,6 +51,7 @@ pub use agent::{ProbeConfig, ProbeReport};
 pub use arrival::{ArrivalProcess, Arrivals, BURST_MAX};
 pub use churn::{ChurnEngine, Dialer};
 pub use codec::{Outcome, Progress, ResponseParser, Violation};
+pub use confidence::{MedianInterval, REPEATS_FOR_95, median_interval};
 pub use config::{
     CONNECTIONS_MAX, CloseMode, ConfigError, DEPTH_MAX, LoadConfig, Mode, OPEN_DEPTH_DEFAULT,
     PERIOD_MAX_MS, RATE_MAX_RPS,
@@ -60,8 +63,10 @@ pub use gap_check::ArrivalCheck;
 pub use kernel::{KernelConfig, Wait};
 pub use measurement::{LATENCY_MAX_NS, Measurement};
 pub use pattern::{Pattern, PatternShape};
-pub use report::{Conditions, LoadReport};
-pub use search::{Limit, Probe, SearchConfig, SearchResult, Verdict, judge, throughput_at_slo};
+pub use report::{Conditions, Fault, LoadReport};
+pub use search::{
+    Limit, Percentile, Probe, SearchConfig, SearchResult, Verdict, judge, throughput_at_slo,
+};
 pub use series::SeriesPoint;
 pub use service_times::{SERVICE_US_MAX, ServiceTimes};
 pub use sizes::SizeDistribution;

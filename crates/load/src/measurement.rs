@@ -8,6 +8,8 @@ use hdrhistogram::Histogram;
 
 use crate::agent::ProbeMeasured;
 use crate::codec::{Outcome, Violation};
+use crate::config::LoadConfig;
+use crate::error::LoadError;
 use crate::gap_check::GapSample;
 use crate::series::Series;
 
@@ -199,6 +201,33 @@ pub(crate) struct Ran {
     pub measured: Measurement,
     /// The first failure of a connection, in words.
     pub first_failure: Option<String>,
+}
+
+impl Ran {
+    /// What all threads of a run of `config` brought back, as one; the error of the thread that
+    /// failed first, if one did.
+    pub fn of_threads(
+        config: &LoadConfig,
+        outcomes: Vec<Result<Self, LoadError>>,
+    ) -> Result<Self, LoadError> {
+        let mut all =
+            Self { measured: Measurement::new(config.measure_ms * 1_000_000), first_failure: None };
+        let mut error = None;
+        for outcome in outcomes {
+            match outcome {
+                Ok(ran) => {
+                    all.measured.merge(&ran.measured);
+                    all.first_failure = all.first_failure.or(ran.first_failure);
+                }
+                // Threads that only gave up because of another one hide the reason.
+                Err(new) if matches!(error, None | Some(LoadError::OtherThread)) => {
+                    error = Some(new);
+                }
+                Err(_) => {}
+            }
+        }
+        error.map_or(Ok(all), Err)
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,10 @@
 //!
 //! A barrier would do if no thread could fail before it; here one that fails frees the others. A
 //! thread that may not wait (a service on an elastic thread) arrives, and looks now and then.
+//!
+//! A *held* meeting does not start by itself: somebody outside sees that all are there
+//! ([`Rendezvous::all_there`]) and says when it starts ([`Rendezvous::open_at`]), as where several
+//! machines start together.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_micros(100);
 pub(crate) struct Rendezvous {
     missing: AtomicU32,
     failed: AtomicBool,
+    /// The last one to arrive does not say when the start is.
+    held: bool,
     /// The moment of the start; zero while somebody is missing.
     start_ns: AtomicU64,
 }
@@ -27,8 +33,25 @@ impl Rendezvous {
         Self {
             missing: AtomicU32::new(threads),
             failed: AtomicBool::new(false),
+            held: false,
             start_ns: AtomicU64::new(0),
         }
+    }
+
+    /// For `threads` threads, which wait for [`Self::open_at`] when all are there.
+    pub fn held(threads: u32) -> Self {
+        Self { held: true, ..Self::new(threads) }
+    }
+
+    /// Whether every thread has arrived.
+    pub fn all_there(&self) -> bool {
+        self.missing.load(Ordering::Acquire) == 0
+    }
+
+    /// Lets those who wait start at `start_ns`, which may have passed.
+    pub fn open_at(&self, start_ns: u64) {
+        // Zero means that the start is not known yet.
+        self.start_ns.store(start_ns.max(1), Ordering::Release);
     }
 
     /// Tells the others that the start will not come.
@@ -43,7 +66,7 @@ impl Rendezvous {
 
     /// Says that this thread is there, at `now_ns`. Called once by each thread.
     pub fn arrive(&self, now_ns: u64) {
-        if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 && !self.held {
             self.start_ns.store(now_ns.saturating_add(LEAD_NS), Ordering::Release);
         }
     }
@@ -81,6 +104,20 @@ mod tests {
             }
             assert_eq!(meeting.meet(70), Some(70 + LEAD_NS));
             assert_eq!(first.join().expect("meets"), Some(70 + LEAD_NS));
+        });
+    }
+
+    #[test]
+    fn a_held_meeting_waits_to_be_opened() {
+        let meeting = Rendezvous::held(1);
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| meeting.meet(5));
+            while !meeting.all_there() {
+                std::thread::yield_now();
+            }
+            assert_eq!(meeting.start_ns(), None);
+            meeting.open_at(90);
+            assert_eq!(first.join().expect("meets"), Some(90));
         });
     }
 

@@ -12,6 +12,7 @@ use crate::error::LoadError;
 use crate::gap_check::ArrivalCheck;
 use crate::hdr_log;
 use crate::measurement::{Measurement, Ran};
+use crate::remote::AgentReport;
 use crate::series::SeriesPoint;
 
 mod table;
@@ -148,6 +149,27 @@ pub struct LoadReport {
     pub valid: bool,
     /// Why not.
     pub invalid_reason: Option<String>,
+    /// What the target did that no other load would change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    /// Whether a part of the run is missing here, as where an agent was lost or the target closed
+    /// all connections.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub partial: bool,
+    /// What is missing, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial_reason: Option<String>,
+    /// By how much the agents' starts may differ at most, as far as their clocks tell; absent where
+    /// one process measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_skew_bound_us: Option<f64>,
+    /// The agents that carried the load; empty where this process did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentReport>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl LoadReport {
@@ -157,6 +179,8 @@ impl LoadReport {
         let arrivals = arrival_check(config, measured);
         let invalid_reason =
             invalid_reason(config, measured).or_else(|| arrivals.as_ref().and_then(wrong_arrivals));
+        let ended_early = (measured.ended_early && measured.completed > 0)
+            .then(|| Fault::Closed.describe(measured));
         let cpu = (measured.cpu_ns > 0 && measured.completed > 0)
             .then(|| measured.cpu_ns as f64 / 1e3 / measured.completed as f64);
         Self {
@@ -188,6 +212,11 @@ impl LoadReport {
             series: measured.series.as_ref().map_or_else(Vec::new, |series| series.points(config)),
             valid: invalid_reason.is_none(),
             invalid_reason,
+            fault: Fault::of(measured),
+            partial: ended_early.is_some(),
+            partial_reason: ended_early,
+            start_skew_bound_us: None,
+            agents: Vec::new(),
         }
     }
 
@@ -197,37 +226,11 @@ impl LoadReport {
         mut conditions: Conditions,
         outcomes: Vec<Result<Ran, LoadError>>,
     ) -> Result<Self, LoadError> {
-        let mut measured = Measurement::new(config.measure_ms * 1_000_000);
-        let mut first_failure = None;
-        let mut error = None;
-        for outcome in outcomes {
-            match outcome {
-                Ok(ran) => {
-                    measured.merge(&ran.measured);
-                    first_failure = first_failure.or(ran.first_failure);
-                }
-                Err(new) => {
-                    // Threads that only gave up because of another one hide the reason.
-                    if matches!(error, None | Some(LoadError::OtherThread)) {
-                        error = Some(new);
-                    }
-                }
-            }
-        }
-        if let Some(error) = error {
-            return Err(error);
-        }
+        let Ran { measured, first_failure } = Ran::of_threads(config, outcomes)?;
         if let Some(failure) = first_failure {
             conditions.more.insert("first failure".to_owned(), failure);
         }
-        if let Some(path) = &config.hdr_log {
-            // The last thread has just ended: the window began at least its own length ago, and
-            // the drain is short beside it.
-            let began = SystemTime::now() - Duration::from_nanos(measured.window_ns);
-            let description = format!("{}, {}", conditions.workload, conditions.mode);
-            hdr_log::write_file(path, &description, began, &measured)
-                .map_err(|source| LoadError::HdrLog { path: path.clone(), source })?;
-        }
+        write_log(config, &conditions, &measured)?;
         Ok(Self::new(config, conditions, &measured))
     }
 
@@ -238,29 +241,85 @@ impl LoadReport {
     }
 }
 
+/// Writes the log of the latencies, where `config` asks for one.
+pub(crate) fn write_log(
+    config: &LoadConfig,
+    conditions: &Conditions,
+    measured: &Measurement,
+) -> Result<(), LoadError> {
+    let Some(path) = &config.hdr_log else { return Ok(()) };
+    // The last thread has just ended: the window began at least its own length ago, and the drain
+    // is short beside it.
+    let began = SystemTime::now() - Duration::from_nanos(measured.window_ns);
+    let description = format!("{}, {}", conditions.workload, conditions.mode);
+    hdr_log::write_file(path, &description, began, measured)
+        .map_err(|source| LoadError::HdrLog { path: path.clone(), source })
+}
+
+/// What the target does that no other load would change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// A response was none of the workload's protocol.
+    Protocol,
+    /// It closed all connections before the end.
+    Closed,
+    /// Responses had other bytes than they must have.
+    WrongBytes,
+    /// Keys could not be stored.
+    NotStored,
+    /// It answered nothing inside the window.
+    Silent,
+}
+
+impl Fault {
+    /// The most telling one of what was counted.
+    fn of(m: &Measurement) -> Option<Self> {
+        let faults = [
+            (m.violation.is_some(), Self::Protocol),
+            (m.ended_early, Self::Closed),
+            (m.wrong_bytes > 0, Self::WrongBytes),
+            (m.preload_failures > 0, Self::NotStored),
+            (m.completed == 0, Self::Silent),
+        ];
+        faults.into_iter().find_map(|(found, fault)| found.then_some(fault))
+    }
+
+    /// What was found, and what to do.
+    fn describe(self, m: &Measurement) -> String {
+        match self {
+            Self::Protocol => format!(
+                "a response broke the protocol: {}; does the target speak the workload's protocol?",
+                m.violation.map(|violation| violation.to_string()).unwrap_or_default()
+            ),
+            Self::Closed => format!(
+                "all connections were closed by the peer ({}) before the end; did the service end, \
+                 or does it not speak the workload's protocol?",
+                m.connections_lost
+            ),
+            Self::WrongBytes => format!(
+                "{} of {} verified responses had wrong bytes; does the target serve this workload, \
+                 and nobody else change its keys?",
+                m.wrong_bytes, m.verified
+            ),
+            Self::NotStored => format!(
+                "{} keys could not be stored before the load; is the service's memory large enough \
+                 for all keys?",
+                m.preload_failures
+            ),
+            Self::Silent => format!(
+                "nothing was answered inside the window ({} errors); is the service alive, and does \
+                 it speak the workload's protocol?",
+                m.errors + m.lost + m.dropped
+            ),
+        }
+    }
+}
+
 /// Why a result must not be used; the most telling reason first.
 fn invalid_reason(config: &LoadConfig, m: &Measurement) -> Option<String> {
-    let lost = m.connections_lost;
-    if let Some(violation) = m.violation {
-        return Some(format!("a response broke the protocol: {violation}"));
-    }
-    if m.ended_early {
-        return Some(format!("all connections were closed by the peer ({lost}) before the end"));
-    }
-    if m.wrong_bytes > 0 {
-        let (wrong, verified) = (m.wrong_bytes, m.verified);
-        return Some(format!("{wrong} of {verified} verified responses had wrong bytes"));
-    }
-    if m.preload_failures > 0 {
-        let failures = m.preload_failures;
-        return Some(format!(
-            "{failures} keys could not be stored before the load; is the service's memory large \
-             enough for all keys?"
-        ));
-    }
-    if m.completed == 0 {
-        let errors = m.errors + m.lost + m.dropped;
-        return Some(format!("nothing was answered inside the window ({errors} errors)"));
+    if let Some(fault) = Fault::of(m) {
+        return Some(fault.describe(m));
     }
     let late_share = share(m.late, m.requests);
     if late_share > config.lag_share_max {
@@ -308,13 +367,13 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 /// The kernel's release, or `unknown` where it cannot be read.
-fn kernel_release() -> String {
+pub(crate) fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| String::from("unknown"), |text| text.trim().to_owned())
 }
 
 /// The first processor's name, or `unknown` where it cannot be read.
-fn processor_name() -> String {
+pub(crate) fn processor_name() -> String {
     std::fs::read_to_string("/proc/cpuinfo")
         .ok()
         .and_then(|text| {

@@ -3,16 +3,89 @@
 //!
 //! The load doubles until the objective is missed, then the gap is halved until it is small.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, RATE_MAX_RPS, check_range};
+use crate::config::{ConfigError, RATE_MAX_RPS, check_range, parse_number};
 use crate::report::LoadReport;
+
+/// The percentiles that a report has.
+const PERCENTILES: &str = "50, 90, 99, 99.9";
+
+/// The share of requests that an objective is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub enum Percentile {
+    /// Half of them.
+    P50,
+    /// 90 %.
+    P90,
+    /// 99 %: the papers' objective (IX §5.5, ZygOS §3.2).
+    #[default]
+    P99,
+    /// 99.9 %.
+    P999,
+}
+
+impl From<Percentile> for f64 {
+    /// In percent.
+    fn from(percentile: Percentile) -> Self {
+        match percentile {
+            Percentile::P50 => 50.0,
+            Percentile::P90 => 90.0,
+            Percentile::P99 => 99.0,
+            Percentile::P999 => 99.9,
+        }
+    }
+}
+
+impl TryFrom<f64> for Percentile {
+    type Error = ConfigError;
+
+    fn try_from(percent: f64) -> Result<Self, ConfigError> {
+        let all = [Self::P50, Self::P90, Self::P99, Self::P999];
+        let found = all.into_iter().find(|percentile| f64::from(*percentile) == percent);
+        found.ok_or_else(|| ConfigError::new("percentile", percent, PERCENTILES))
+    }
+}
+
+impl Percentile {
+    /// That percentile of the latency in `report`, in microseconds.
+    pub const fn of(self, report: &LoadReport) -> f64 {
+        match self {
+            Self::P50 => report.p50_us,
+            Self::P90 => report.p90_us,
+            Self::P99 => report.p99_us,
+            Self::P999 => report.p999_us,
+        }
+    }
+}
+
+impl fmt::Display for Percentile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f64::from(*self).fmt(f)
+    }
+}
+
+impl FromStr for Percentile {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let percent: f64 = parse_number("percentile", text, text, PERCENTILES)?;
+        Self::try_from(percent)
+    }
+}
 
 /// How to search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchConfig {
-    /// The objective: the 99th percentile must not exceed this, in microseconds.
+    /// The objective: the percentile must not exceed this, in microseconds.
     pub slo_p99_us: f64,
+    /// Which percentile; the 99th unless told otherwise.
+    #[serde(default)]
+    pub percentile: Percentile,
     /// The first load that is tried, in requests per second.
     pub start_rps: f64,
     /// The highest load that is tried, in requests per second.
@@ -34,6 +107,7 @@ impl Default for SearchConfig {
     fn default() -> Self {
         Self {
             slo_p99_us: 500.0,
+            percentile: Percentile::P99,
             start_rps: 10_000.0,
             max_rps: 10_000_000.0,
             precision: 0.02,
@@ -70,7 +144,7 @@ const HOPELESS_TRIES: u32 = 3;
 pub enum Verdict {
     /// Within the objective.
     Pass,
-    /// The 99th percentile is above the objective.
+    /// The objective's percentile is above it.
     TooSlow,
     /// Too few requests were answered, or some with errors.
     TooFew,
@@ -125,7 +199,7 @@ pub fn judge(config: &SearchConfig, offered_rps: f64, report: &LoadReport) -> Ve
         Verdict::Invalid
     } else if report.errors > 0 || report.achieved_rps < offered_rps * config.min_achieved {
         Verdict::TooFew
-    } else if report.p99_us > config.slo_p99_us {
+    } else if config.percentile.of(report) > config.slo_p99_us {
         Verdict::TooSlow
     } else {
         Verdict::Pass
@@ -318,6 +392,24 @@ mod tests {
         let found = search(&SearchConfig { max_runs: 3, ..config }, 1e6, 1e9);
         assert_eq!((found.probes.len(), found.limit), (3, Limit::MaxRuns));
         assert_eq!(found.throughput_at_slo_rps, Some(40_000.0));
+    }
+
+    #[test]
+    fn the_objective_may_be_of_another_percentile() {
+        let mut report = model(1e6, 1e9, 1_000.0);
+        (report.p50_us, report.p99_us, report.p999_us) = (10.0, 100.0, 1_000.0);
+        for (percentile, expected) in [
+            (Percentile::P50, Verdict::Pass),
+            (Percentile::P99, Verdict::Pass),
+            (Percentile::P999, Verdict::TooSlow),
+        ] {
+            let config = SearchConfig { percentile, ..SearchConfig::default() };
+            assert_eq!(judge(&config, 1_000.0, &report), expected, "{percentile}");
+            assert_eq!(percentile.to_string().parse(), Ok(percentile));
+            let json = serde_json::to_string(&percentile).expect("a number");
+            assert_eq!(serde_json::from_str::<Percentile>(&json).expect("a number"), percentile);
+        }
+        assert!("98".parse::<Percentile>().is_err());
     }
 
     #[test]

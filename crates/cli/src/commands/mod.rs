@@ -7,6 +7,7 @@ pub mod demo;
 pub mod doctor;
 pub mod lab;
 pub mod load;
+pub mod load_agent;
 pub mod reproduce;
 pub mod run;
 pub mod sim;
@@ -32,7 +33,9 @@ pub enum Command {
     /// Run a service on the dataplane, as a configuration file describes it.
     Run(run::Args),
     /// Load a server and measure its latency.
-    Load(load::Args),
+    Load(Box<load::Args>),
+    /// Generate a share of a load, as a coordinator (`load --agents`) says.
+    LoadAgent(load_agent::Args),
     /// The main job, measured: our key-value service beside memcached on the kernel's stack.
     Demo(demo::Args),
     /// The papers' figures and tables, measured on this machine.
@@ -52,7 +55,8 @@ impl Cli {
         match self.command {
             Command::Lab(args) => lab::run(args),
             Command::Run(args) => run::run(args),
-            Command::Load(args) => load::run(args),
+            Command::Load(args) => load::run(*args),
+            Command::LoadAgent(args) => load_agent::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Reproduce(args) => reproduce::run(args),
             Command::Sim(args) => sim::run_command(args),

@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use load::Wait;
 use rustix::event::epoll::{EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
@@ -37,9 +37,20 @@ impl KernelEcho {
     /// # Errors
     /// What the kernel refused.
     pub fn start(lab: &Lab, wait: Wait) -> anyhow::Result<Self> {
-        let listener = in_namespace(lab.dataplane(), || TcpListener::bind(Self::target()))?
-            .context("binding the kernel's echo server")?;
+        in_namespace(lab.dataplane(), || Self::start_at(Self::target(), wait))?
+            .map(|(server, _)| server)
+    }
+
+    /// Starts it in the caller's namespace. Answers where it listens, too.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn start_at(target: SocketAddrV4, wait: Wait) -> anyhow::Result<(Self, SocketAddrV4)> {
+        let listener = TcpListener::bind(target).context("binding the kernel's echo server")?;
         listener.set_nonblocking(true)?;
+        let SocketAddr::V4(target) = listener.local_addr()? else {
+            bail!("the kernel's echo server was bound to an IPv4 address and is at another");
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("kernel-echo".into()).spawn(move || {
@@ -50,7 +61,7 @@ impl KernelEcho {
             };
             Echo::new(listener)?.serve(&flag, timeout)
         })?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok((Self { stop, thread: Some(thread) }, target))
     }
 
     /// Where it listens.

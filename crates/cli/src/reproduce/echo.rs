@@ -1,9 +1,10 @@
 //! IX Figures 5b and 5c: echo by round trips per connection, and by message size.
 
-use load::{CloseMode, Mode};
+use load::{CloseMode, LoadConfig, Mode, Wait};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::Testbed;
+use super::local::{LoopbackEcho, ShmEcho};
 use super::testbed::{Client, FULL_FRAME_BYTES, Server, carry, echo_load, ratio, reflected, start};
 
 const VS_LINUX: &str = "ix.fig5b.messages_per_s_vs_linux";
@@ -22,9 +23,10 @@ pub const FIG5B: Figure<Testbed> = Figure {
     what: "64-byte echo on 64 connections at a time; each is closed by reset after n round trips and \
            opened again. One server core; the client is our own dataplane for every server, since a \
            kernel client is the bottleneck. The bound is a bare AF_XDP reflector of 60-byte frames \
-           on the same pair.",
+           on the same pair. The local comparison is between two processes of this machine: our \
+           dataplanes joined by shared memory, the kernel's loopback with kernel sockets at both ends.",
     claims: &[VS_LINUX, LOCAL, FRACTION],
-    takes: Takes { quick_s: 30, full_s: 120 },
+    takes: Takes { quick_s: 60, full_s: 240 },
     run: round_trips,
 };
 
@@ -32,7 +34,7 @@ fn round_trips(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Re
     let options = recorder.options();
     let lab = testbed.lab(recorder)?;
     let trips: &[u32] = if options.quick { &[1, 32, 1024] } else { &[1, 2, 8, 32, 128, 512, 1024] };
-    recorder.plan((SERVERS.len() * trips.len() + 1) as u64);
+    recorder.plan((2 * SERVERS.len() * trips.len() + 1) as u64);
     let chart = recorder.chart(
         "rate",
         "64 B messages per second",
@@ -51,10 +53,8 @@ fn round_trips(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Re
         let (_running, target) = start(lab, server)?;
         for &requests in trips {
             recorder.step(&format!("{}, n = {requests}", server.name()))?;
-            let mode = Mode::Churn { requests, close: CloseMode::Rst };
-            // What is counted is whole connections: long ones need a window that holds many.
-            let window_ms = if requests < 128 { 400 } else { 2_000 };
-            let load = echo_load(mode, CONNECTIONS, 64, options.seed, window_ms);
+            let load =
+                echo_load(churn(requests), CONNECTIONS, 64, options.seed, window_ms(requests));
             let mut rates = Vec::new();
             for _ in 0..options.repeats {
                 // A cycle of a connection counts once, whatever it carries.
@@ -68,16 +68,75 @@ fn round_trips(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Re
         }
     }
     let [ours, spinning, blocking] = at_most.as_slice() else { return Ok(()) };
-    let median = |rates: &[f64]| Measured::samples(rates).value().unwrap_or(0.0);
-    let (kernel, which) = match median(spinning) >= median(blocking) {
-        true => (spinning, "spinning"),
-        false => (blocking, "blocking"),
-    };
+    let (kernel, which) = faster(spinning, blocking);
     recorder.note(format!("The ratio to Linux is to its faster server, the {which} one."));
     recorder.claim(VS_LINUX, ratio(ours, kernel, options.seed))?;
     recorder.claim(FRACTION, ratio(ours, &bound, options.seed))?;
-    recorder.claim_not_run(LOCAL, "the load generator has no shared-memory transport yet")?;
+    local(recorder, trips)
+}
+
+/// The same between two processes, without a NIC.
+fn local(recorder: &mut Recorder<'_>, trips: &[u32]) -> anyhow::Result<()> {
+    let options = recorder.options();
+    let chart = recorder.chart(
+        "local",
+        "64 B messages per second between two processes of one machine",
+        Axis::log("round trips per connection", ""),
+        Axis::linear("messages", "1/s"),
+    );
+    let mut at_most: Vec<Vec<f64>> = Vec::new();
+    let carried = |load: &LoadConfig, server: &Local| match server {
+        Local::Shm(server) => server.carry(load),
+        Local::Loopback(server) => server.carry(load),
+    };
+    for name in ["tailplane, shared memory", "Linux loopback, spinning", "Linux loopback, blocking"]
+    {
+        let server = match name {
+            "tailplane, shared memory" => Local::Shm(ShmEcho::start()?),
+            "Linux loopback, spinning" => Local::Loopback(LoopbackEcho::start(Wait::Spin)?),
+            _ => Local::Loopback(LoopbackEcho::start(Wait::Block)?),
+        };
+        let series = recorder.series(chart, name);
+        for &requests in trips {
+            recorder.step(&format!("{name}, n = {requests}"))?;
+            let load =
+                echo_load(churn(requests), CONNECTIONS, 64, options.seed, window_ms(requests));
+            let rates = (0..options.repeats)
+                .map(|_| Ok(carried(&load, &server)?.achieved_rps * f64::from(requests)))
+                .collect::<anyhow::Result<Vec<f64>>>()?;
+            recorder.point(series, requests.into(), Measured::samples(&rates));
+            if Some(&requests) == trips.last() {
+                at_most.push(rates);
+            }
+        }
+    }
+    let [ours, spinning, blocking] = at_most.as_slice() else { return Ok(()) };
+    recorder.claim(LOCAL, ratio(ours, faster(spinning, blocking).0, options.seed))?;
     Ok(())
+}
+
+/// A server of the local comparison.
+enum Local {
+    Shm(ShmEcho),
+    Loopback(LoopbackEcho),
+}
+
+fn churn(requests: u32) -> Mode {
+    Mode::Churn { requests, close: CloseMode::Rst }
+}
+
+/// What is counted is whole connections: long ones need a window that holds many.
+fn window_ms(requests: u32) -> u64 {
+    if requests < 128 { 400 } else { 2_000 }
+}
+
+/// The kernel's faster server, and which it is.
+fn faster<'a>(spinning: &'a [f64], blocking: &'a [f64]) -> (&'a [f64], &'static str) {
+    let median = |rates: &[f64]| Measured::samples(rates).value().unwrap_or(0.0);
+    match median(spinning) >= median(blocking) {
+        true => (spinning, "spinning"),
+        false => (blocking, "blocking"),
+    }
 }
 
 /// Figure 5c.

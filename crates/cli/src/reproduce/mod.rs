@@ -8,6 +8,7 @@ mod batching;
 mod connections;
 mod cores;
 mod echo;
+mod local;
 mod memcached;
 mod netpipe;
 mod scaling;

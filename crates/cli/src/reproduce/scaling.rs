@@ -5,8 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use tailplane::runtime;
+use anyhow::bail;
 use tailplane::{Calls, Endpoint, Events, Service};
 use tailplane_bench::Caller;
 use tailplane_bench::connections::spread;
@@ -23,6 +22,8 @@ const IN_FLIGHT: usize = 256;
 /// How long the handshakes' timers take to have fired.
 const REST: Duration = Duration::from_millis(1_500);
 const WINDOW: Duration = Duration::from_millis(400);
+/// Longest that all of it may take.
+const LIMIT: Duration = Duration::from_secs(900);
 /// Further tries of a window that somebody else disturbed.
 const RETRIES: u32 = 2;
 /// Opening connections per second, at the least, before it is given up.
@@ -89,20 +90,21 @@ pub fn rates(
     let mut caller = Caller::new(connections, IN_FLIGHT, servers, PER_PORT);
     caller.set_request(&[b'e'; 64], &[b'e'; 64]);
     let order: Vec<u32> = spread(connections, connections).collect();
-    let asking = std::sync::Mutex::new(Some(Asking { caller, order, next: 0, told: &told }));
-    let (config, queues) = client.parts();
-    let region = &client.port.region;
+    let asking = Asking { caller, order, next: 0, told: &told };
+    let over = AtomicBool::new(false);
+    let (told, over) = (&told, &over);
     std::thread::scope(|scope| {
-        let plane = scope.spawn(|| {
-            let make = |_| asking.lock().ok().and_then(|mut asking| asking.take());
-            let make = |core| make(core).expect("one thread asks for its service once");
-            runtime::run(&config, region, queues, make, &told.stop)
+        let plane = scope.spawn(move || {
+            let served = client.serve(vec![asking], LIMIT, || told.stop.load(Ordering::Relaxed));
+            over.store(true, Ordering::Relaxed);
+            served
         });
-        let measured = measure(&told, connections, windows, progress, || plane.is_finished());
+        let measured =
+            measure(told, connections, windows, progress, || over.load(Ordering::Relaxed));
         told.stop.store(true, Ordering::Relaxed);
         match plane.join() {
-            Ok(ran) => ran.map(|_| ()).context("the client's dataplane failed")?,
-            Err(_) => bail!("the client's dataplane panicked"),
+            Ok(served) => served?,
+            Err(_) => bail!("the client's thread panicked"),
         }
         measured
     })

@@ -88,7 +88,7 @@ impl LoadService {
     ) -> Result<Self, ConfigError> {
         let phase_shift_ns = load.phase_shift_ns(part.0);
         let load = load.split(part.0, part.1)?;
-        let preloads = load.preload && workload.keys() > 0;
+        let preloads = load.preloads() && workload.keys() > 0;
         let (generator, connections) = match load.mode {
             // Connections that come and go cannot store the keys: a small generator does.
             Mode::Churn { .. } if preloads => {
@@ -344,7 +344,7 @@ impl LoadService {
         let keys = u64::from(self.workload.keys());
         let bound = |index: u64| (keys * index / threads) as u32;
         match &mut self.generator {
-            Generator::Load(engine) if self.load.preload && keys > 0 => {
+            Generator::Load(engine) if self.load.preloads() && keys > 0 => {
                 engine.begin_preload(bound(index)..bound(index + 1));
                 let deadline = now + Duration::from_millis(self.load.preload_timeout_ms);
                 self.stage = Some(Stage::Preloading { deadline });
@@ -372,7 +372,13 @@ impl LoadService {
                 let (keys, limit_ms) = (self.workload.keys(), self.load.preload_timeout_ms);
                 self.end(Err(LoadError::PreloadTimeout { keys, limit_ms }));
             }
-            _ => self.end(Err(LoadError::PreloadClosed)),
+            _ => {
+                let violation = match &mut self.generator {
+                    Generator::Load(engine) => engine.finish(now.as_nanos()).violation,
+                    Generator::Churn(_) => None,
+                };
+                self.end(Err(LoadError::preload_ended(violation)));
+            }
         }
         Some(now)
     }

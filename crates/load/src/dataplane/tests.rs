@@ -287,6 +287,14 @@ fn a_closed_loop_of_requests_to_a_cache_that_is_filled_first() {
 }
 
 #[test]
+fn a_service_that_does_not_speak_the_keys_protocol_is_named_as_such() {
+    // An echo answers the storing of a key with the very same bytes.
+    let error = run(&config(cached(), Mode::closed(4), 10), &mut Host::new(None));
+    let error = error.expect_err("is no cache").to_string();
+    assert!(error.contains("does not speak memcached's text protocol"), "{error}");
+}
+
+#[test]
 fn tiny_windows_arrays_and_pieces_lose_nothing() {
     for (window, calls, piece) in [(10, 256, 1_448), (64 << 10, 3, 100), (50, 2, 1), (7, 5, 3)] {
         for mode in [Mode::closed(3), Mode::open(3_000.0)] {

@@ -28,7 +28,7 @@ const PRELOAD_CONNECTIONS: u32 = 4;
 /// Stores the keys, waits for the other threads, and runs the load.
 pub(super) fn run(part: &Part<'_>) -> Result<Ran, LoadError> {
     let load = &part.load;
-    if load.preload && part.workload.keys() > 0 {
+    if load.preloads() && part.workload.keys() > 0 {
         preload_only(part, PRELOAD_CONNECTIONS)?;
     }
     let mut dialer = KernelDialer {
@@ -51,6 +51,9 @@ pub(super) fn run(part: &Part<'_>) -> Result<Ran, LoadError> {
             let mut measured = engine.finish(now_ns);
             usage.add_to(&mut measured, part.transport.wait == Wait::Spin);
             return Ok(Ran { measured, first_failure: dialer.first_failure.take() });
+        }
+        if part.is_stopped() {
+            return Err(LoadError::OtherThread);
         }
         dialer.poller.wait(now_ns, poll.wake_ns, &mut ready)?;
         for &(token, flags) in &ready {

@@ -25,7 +25,7 @@ pub(super) fn run(part: &Part<'_>) -> Result<Ran, LoadError> {
     let sockets = Sockets::connect(transport.target, count, limit, transport.wait)?;
     let engine = Engine::new(load, std::sync::Arc::clone(&part.workload))?;
     let mut driver = Driver::new(part, engine, sockets);
-    if load.preload {
+    if load.preloads() {
         driver.preload()?;
     }
     let start_ns = part.rendezvous.meet(part.now_ns()).ok_or(LoadError::OtherThread)?;
@@ -67,9 +67,8 @@ impl<'a> Driver<'a> {
     /// Stores this thread's share of the keys.
     fn preload(&mut self) -> Result<(), LoadError> {
         let keys = u64::from(self.part.workload.keys());
-        let threads = u64::from(self.part.transport.threads);
-        let bound = |index: u64| (keys * index / threads) as u32;
-        let index = u64::from(self.part.index);
+        let (index, shares) = self.part.keys_share;
+        let bound = |index: u64| (keys * index / shares) as u32;
         self.engine.begin_preload(bound(index)..bound(index + 1));
         let limit_ms = self.part.load.preload_timeout_ms;
         let deadline_ns = self.part.now_ns().saturating_add(limit_ms * 1_000_000);
@@ -81,9 +80,12 @@ impl<'a> Driver<'a> {
                 Phase::Preloading => {
                     return Err(LoadError::PreloadTimeout { keys: keys as u32, limit_ms });
                 }
-                _ => return Err(LoadError::PreloadClosed),
+                _ => {
+                    let violation = self.engine.finish(now_ns).violation;
+                    return Err(LoadError::preload_ended(violation));
+                }
             }
-            if self.part.rendezvous.has_failed() {
+            if self.part.is_stopped() {
                 return Err(LoadError::OtherThread);
             }
         }
@@ -99,6 +101,9 @@ impl<'a> Driver<'a> {
                 let mut measured = self.engine.finish(now_ns);
                 usage.add_to(&mut measured, self.part.transport.wait == Wait::Spin);
                 return Ok(measured);
+            }
+            if self.part.is_stopped() {
+                return Err(LoadError::OtherThread);
             }
         }
     }

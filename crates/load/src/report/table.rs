@@ -18,6 +18,10 @@ impl LoadReport {
             None => table.row("valid", "yes"),
             Some(reason) => table.row("valid", format_args!("NO: {reason}")),
         }
+        if let Some(reason) = &self.partial_reason {
+            table.row("partial", reason);
+        }
+        table.agents(self);
         table.series(&self.series);
         table.text
     }
@@ -113,6 +117,30 @@ impl Table {
         }
         if let Some(cpu) = report.generator_cpu_us_per_request {
             self.row("generator cpu", format_args!("{cpu:.2} us per request"));
+        }
+    }
+
+    /// One line for each agent.
+    fn agents(&mut self, report: &LoadReport) {
+        if report.agents.is_empty() {
+            return;
+        }
+        if let Some(bound_us) = report.start_skew_bound_us {
+            let count = report.agents.len();
+            self.row("agents", format_args!("{count}, started within {bound_us:.1} us"));
+        }
+        for agent in &report.agents {
+            let state = match (&agent.invalid_reason, agent.lost) {
+                (Some(reason), true) => reason.clone(),
+                (reason, _) => {
+                    let valid = if reason.is_none() { "valid" } else { "NOT valid" };
+                    format!(
+                        "{} connections, achieved {:.0} /s, p99 {:.1} us, lateness p99 {:.1} us, {valid}",
+                        agent.connections, agent.achieved_rps, agent.p99_us, agent.lag_p99_us
+                    )
+                }
+            };
+            self.row(&format!("  {}", agent.name), format_args!("on {}: {state}", agent.host));
         }
     }
 

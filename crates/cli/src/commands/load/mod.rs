@@ -4,36 +4,46 @@
 //! tailplane load 10.77.0.2:11211 --workload usr --rate 100000 --connections 64
 //! tailplane load 10.77.0.2:7 --workload echo:64 --connections 32          closed loop
 //! tailplane load 10.77.0.2:11211 --transport dataplane --lab tailplane    our own client
+//! tailplane load 10.77.0.2:7 --workload echo:64 --shm /run/echo.sock      the same, without a NIC
 //! tailplane load 10.77.0.2:7070 --workload spin:exponential:10 --rate 50000 --probe
 //! tailplane load 10.77.0.2:11211 --rate 100000 --pattern step --low 1000 --period 24 --seconds 24
+//! tailplane load 10.77.0.2:11211 --slo-us 500 --repeats 6 --svg slo.svg    highest load in time
+//! tailplane load 10.77.0.2:11211 --sweep 10000:200000:10 --svg curve.svg   latency over load
+//! tailplane load 10.77.0.2:11211 --rate 1e6 --agents 4 --listen 0.0.0.0:7700   many machines
 //! ```
+//!
+//! `carrier` carries one window, over whatever it is; `curve` makes many windows into a search or
+//! a sweep; `picture` draws them; `dataplane` is our own client.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::ValueEnum;
 use load::{
-    ArrivalProcess, CloseMode, KernelConfig, LoadConfig, LoadReport, Mode, Pattern, PatternShape,
-    ProbeConfig, Wait, WorkloadConfig, dataplane,
+    ArrivalProcess, CloseMode, LoadConfig, Mode, Pattern, PatternShape, Percentile, ProbeConfig,
+    Wait, WorkloadConfig,
 };
-use mem::HugePages;
-use tailplane::runtime::{self, RuntimeConfig};
-use tailplane::{ElasticConfig, Endpoint, IdlePolicy, Ipv4Addr, StackConfig};
 
-use crate::lab::constants::{CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, SUBNET_BITS};
-use crate::lab::{Lab, in_namespace};
-use crate::port::{Port, PortConfig};
+mod carrier;
+mod curve;
+mod dataplane;
+mod picture;
+#[cfg(test)]
+mod tests;
+
+pub use dataplane::DataplaneClient;
+
+use carrier::Carrier;
+use curve::Sweep;
 
 /// What carries the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
     /// TCP sockets of the kernel.
     Kernel,
-    /// Our own dataplane, at the client's end of a lab.
+    /// Our own dataplane, at the client's end of a lab (`--lab`) or of shared memory (`--shm`).
     Dataplane,
 }
 
@@ -64,10 +74,31 @@ IS THE RESULT VALID?
   (a Kolmogorov-Smirnov test), or where responses were wrong. The reason says what to do. In JSON:
   `valid`, `invalid_reason`, `late_share`, `lag_p50_us`, `lag_p99_us`, `arrivals`.
 
+HOW MUCH LOAD WITHIN AN OBJECTIVE?
+  --slo-us 500 finds the highest load whose 99th percentile stays within 500 us: it doubles the
+  load until it does not, then halves the gap. A load that misses is tried once more before it is
+  believed (--slo-retries). The whole is repeated (--repeats); the median is told with the least and the greatest
+  and, from six repeats on, a 95 % interval of order statistics, which takes no distribution for
+  granted. --sweep 10000:100000:10 measures ten loads between two instead. All points are in the
+  JSON (`points`); --svg draws them.
+
+SEVERAL MACHINES
+  With --agents N --listen ADDRESS:PORT this process sends nothing itself: it waits for N agents
+  (`tailplane load-agent ADDRESS:PORT`, started by whatever launcher), gives each rate/N and
+  connections/N, starts all at one moment, and adds up their histograms. The JSON gets `agents`
+  and `start_skew_bound_us`. An agent that is lost in mid-run leaves a result of the others, with
+  `partial` true. Without --secret-file anybody who reaches the port can take part.
+
+EXIT STATUS
+  0: valid. 1: invalid, partial, the objective never met, or nothing measured; the reason is on
+  standard error. 2: the arguments cannot be used.
+
 EXAMPLES
   tailplane load 10.77.0.2:11211 --rate 100000 --connections 64 --probe
   tailplane load 10.77.0.2:7070 --workload spin:bimodal-1:10 --rate 40000 --connections 32
   tailplane load 10.77.0.2:7 --workload echo:64 --churn 1 --close rst --connections 16
+  tailplane load 10.77.0.2:11211 --slo-us 500 --repeats 6 --connections 64 --svg slo.svg
+  tailplane load 10.77.0.2:11211 --sweep 10000:200000:10 --connections 64 --svg curve.svg
   tailplane load 10.77.0.2:11211 --rate 100000 --pattern sine+noise --low 5000 --period 60 \\
       --seconds 60 --hdr-log day.hlog";
 
@@ -159,9 +190,60 @@ pub struct Args {
     /// What carries the requests.
     #[arg(long, value_enum, default_value_t = Transport::Kernel)]
     pub transport: Transport,
-    /// Run at the client's end of this lab (needed by the dataplane transport).
+    /// Run at the client's end of this lab.
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
+    /// Our own dataplane at the far end of a wire in shared memory: the socket that a service of this
+    /// machine offers it at (`network.shm` of its configuration).
+    #[arg(long, value_name = "PATH", conflicts_with = "agents")]
+    pub shm: Option<PathBuf>,
+    /// Give up connecting after this many milliseconds.
+    #[arg(long, default_value_t = 10_000, value_name = "MS")]
+    pub connect_ms: u64,
+    /// Find the highest load whose latency stays within this many microseconds; with --sweep: say
+    /// which of its loads do.
+    #[arg(long, value_name = "US", conflicts_with_all = ["rate", "churn", "hdr_log"])]
+    pub slo_us: Option<f64>,
+    /// The share of requests that must be within the objective, in percent: 50, 90, 99 or 99.9.
+    #[arg(long, default_value_t = Percentile::P99, value_name = "PERCENT", requires = "slo_us")]
+    pub slo_percentile: Percentile,
+    /// The first load that a search tries, in requests per second.
+    #[arg(long, default_value_t = 10_000.0, value_name = "RPS", requires = "slo_us")]
+    pub slo_start: f64,
+    /// The highest load that a search tries, in requests per second.
+    #[arg(long, default_value_t = 10_000_000.0, value_name = "RPS", requires = "slo_us")]
+    pub slo_max: f64,
+    /// A search ends when the gap between a load that passes and one that does not is below this
+    /// share of the load.
+    #[arg(long, default_value_t = 0.02, value_name = "SHARE", requires = "slo_us")]
+    pub slo_precision: f64,
+    /// How often a load that misses the objective is tried again before it is believed: neighbours on
+    /// the machine can spoil a window, but not improve it.
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "slo_us")]
+    pub slo_retries: u32,
+    /// Measure latency at STEPS loads from LOW to HIGH requests per second.
+    #[arg(long, value_name = "LOW:HIGH:STEPS", conflicts_with_all = ["rate", "churn", "hdr_log"])]
+    pub sweep: Option<Sweep>,
+    /// How often a search (by default 3 times) or each load of a sweep (once) is repeated, each time
+    /// with another seed.
+    #[arg(long, value_name = "N")]
+    pub repeats: Option<u32>,
+    /// Draw p50, p99 and p99.9 over throughput into a file, for a search or a sweep.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Let this many agents generate the load instead of this process.
+    #[arg(long, value_name = "N", requires = "listen", conflicts_with_all = ["lab", "cpus"])]
+    pub agents: Option<u32>,
+    /// Where the agents find this process: ADDRESS:PORT.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "agents")]
+    pub listen: Option<SocketAddr>,
+    /// How long to wait for the agents, in seconds.
+    #[arg(long, default_value_t = 60, value_name = "S", requires = "agents")]
+    pub wait_s: u64,
+    /// A file with a secret that the agents must have, too (at least 16 bytes). Without it whoever
+    /// reaches the port can take part.
+    #[arg(long, value_name = "FILE", requires = "agents")]
+    pub secret_file: Option<PathBuf>,
     /// Print the report as JSON.
     #[arg(long)]
     pub json: bool,
@@ -173,45 +255,38 @@ pub struct Args {
 /// Settings that cannot be used, or what the transport could not do.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = load_config(&args)?;
-    let lab = args.lab.as_deref().map(Lab::attach).transpose()?;
-    let report = match args.transport {
-        Transport::Kernel => {
-            let transport = KernelConfig {
-                target: args.target,
-                wait: args.wait,
-                threads: args.threads,
-                cores: args.cpus.clone(),
-            };
-            match &lab {
-                Some(lab) => {
-                    in_namespace(lab.client(), || load::kernel::run(&config, &transport))??
-                }
-                None => load::kernel::run(&config, &transport)?,
-            }
-        }
-        Transport::Dataplane => {
-            let Some(lab) = &lab else {
-                bail!(
-                    "the dataplane transport needs `--lab NAME`: it takes the client's end of a lab"
-                )
-            };
-            let SocketAddr::V4(target) = args.target else {
-                bail!("TARGET is '{}'; allowed for the dataplane: an IPv4 address", args.target)
-            };
-            let mut client = DataplaneClient::open(lab, args.threads, &args.cpus)?;
-            client.run(&config, target)?
-        }
-    };
+    let plan = curve::Plan::of(&args)?;
+    let mut carrier = Carrier::open(&args)?;
+    if let Some(plan) = plan {
+        let curve = curve::measure(&plan, &config, &mut carrier);
+        carrier.close(match &curve {
+            Ok(curve) => curve.failed(),
+            Err(error) => Some(format!("{error:#}")),
+        });
+        return curve?.show(&args);
+    }
+    let report = carrier.window(&config);
+    carrier.close(report.as_ref().err().map(|error| format!("{error:#}")));
+    let report = report?;
     match args.json {
         true => println!("{}", report.to_json()),
         false => println!("{}", report.to_table()),
     }
-    Ok(if report.valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    match &report.invalid_reason {
+        None => Ok(ExitCode::SUCCESS),
+        Some(reason) => {
+            let what = if report.partial { "partial and invalid" } else { "invalid" };
+            eprintln!("tailplane: the result is {what}: {reason}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
 }
 
 fn load_config(args: &Args) -> anyhow::Result<LoadConfig> {
     let mut config = LoadConfig::new(WorkloadConfig::named(&args.workload)?);
-    config.mode = match (args.rate, args.churn) {
+    // Searches and sweeps begin with their first load.
+    let first_rps = args.sweep.map(|sweep| sweep.low_rps).or(args.slo_us.map(|_| args.slo_start));
+    config.mode = match (args.rate.or(first_rps), args.churn) {
         (Some(rps), _) => Mode::Open {
             rps,
             arrivals: args.arrivals,
@@ -234,6 +309,7 @@ fn load_config(args: &Args) -> anyhow::Result<LoadConfig> {
             seed: args.seed,
         });
     }
+    config.connect_timeout_ms = args.connect_ms;
     config.probe = args
         .probe
         .then_some(ProbeConfig { connections: args.probe_connections, rps: args.probe_rate });
@@ -247,167 +323,4 @@ fn load_config(args: &Args) -> anyhow::Result<LoadConfig> {
     config.resolution_us = args.resolution_us;
     config.validate()?;
     Ok(config)
-}
-
-/// The load generator on our own dataplane, at the client's end of a lab.
-#[derive(Debug)]
-pub struct DataplaneClient {
-    pub(crate) port: Port,
-    threads: u32,
-    cpus: Vec<usize>,
-    /// Real-time priority of its threads: only for windows well below a second.
-    pub realtime: Option<u8>,
-    /// How long its threads look for packets before they sleep.
-    pub(crate) idle_spin: Duration,
-}
-
-/// How long the kernel may take to let go of a queue that was closed just before.
-const BUSY_WAIT: Duration = Duration::from_secs(2);
-
-impl DataplaneClient {
-    /// Opens the client's end.
-    ///
-    /// # Errors
-    /// What could not be opened.
-    pub fn open(lab: &Lab, threads: u32, cpus: &[usize]) -> anyhow::Result<Self> {
-        let config = PortConfig {
-            interface: CLIENT_INTERFACE.to_owned(),
-            namespace: Some(lab.client().clone()),
-            address: CLIENT_DATAPLANE_ADDRESS,
-            queues: threads,
-            chunks: 16_384 * threads as usize,
-            huge_pages: HugePages::Try,
-            mode: nic::af_xdp::BindMode::Auto,
-            rx_buffers: None,
-        };
-        let begin = Instant::now();
-        let port = loop {
-            match Port::open(&config) {
-                Err(error) if is_busy(&error) && begin.elapsed() < BUSY_WAIT => {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                other => break other?,
-            }
-        };
-        let cpus = cpus.to_vec();
-        // Long enough not to sleep between requests, short enough to let go when all is done.
-        Ok(Self { port, threads, cpus, realtime: None, idle_spin: Duration::from_millis(2) })
-    }
-
-    /// Carries one load. A client can be used once: its queues end with their threads.
-    ///
-    /// # Errors
-    /// Settings that cannot be used, or a server that does not answer.
-    pub fn run(&mut self, config: &LoadConfig, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
-        let target = Endpoint::new(*target.ip(), target.port());
-        let (services, run) = dataplane::services(config, target, self.threads)?;
-        let queues = self.port.take_queues();
-        let runtime_config = self.runtime_config(CLIENT_DATAPLANE_ADDRESS);
-        let services: Vec<_> =
-            services.into_iter().map(|service| Mutex::new(Some(service))).collect();
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let plane = scope.spawn(|| {
-                let make = |core: usize| {
-                    let mut place = services[core].lock().unwrap_or_else(|bad| bad.into_inner());
-                    place.take().expect("each thread asks for its service once")
-                };
-                runtime::run(&runtime_config, &self.port.region, queues, make, &stop)
-            });
-            let deadline = Instant::now() + Duration::from_millis(run.limit_ms());
-            while !run.is_over() && !plane.is_finished() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            stop.store(true, Ordering::Relaxed);
-            match plane.join() {
-                Ok(result) => result.map(|_| ()).context("the client's dataplane failed"),
-                Err(_) => Err(anyhow::anyhow!("the client's dataplane panicked")),
-            }
-        })?;
-        let mut conditions = run.conditions("tailplane over af_xdp", target);
-        conditions.cores.clone_from(&self.cpus);
-        conditions.more.insert("client driver".into(), self.port.description.clone());
-        Ok(run.report(conditions)?)
-    }
-
-    /// What a service of another kind runs with at this end, and its queues.
-    pub(crate) fn parts(&mut self) -> (RuntimeConfig, Vec<nic::af_xdp::AfXdp>) {
-        (self.runtime_config(CLIENT_DATAPLANE_ADDRESS), self.port.take_queues())
-    }
-
-    fn runtime_config(&self, address: Ipv4Addr) -> RuntimeConfig {
-        RuntimeConfig {
-            stack: StackConfig::new(address, SUBNET_BITS, self.port.mac),
-            elastic: ElasticConfig::default(),
-            idle: IdlePolicy { spin: Some(self.idle_spin), ..IdlePolicy::default() },
-            cpus: self.cpus.clone(),
-            realtime: self.realtime,
-            pool_keep: 4_096,
-            meters: Vec::new(),
-        }
-    }
-}
-
-/// Whether a queue could not be opened because a closed socket still holds it.
-fn is_busy(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        matches!(cause.downcast_ref(), Some(nic::af_xdp::AfXdpError::QueueBusy { .. }))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Command {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn config(line: &str) -> Result<LoadConfig, String> {
-        let words = ["load", "10.0.0.2:7"].into_iter().chain(line.split_whitespace());
-        let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
-        load_config(&command.args).map_err(|error| format!("{error:#}"))
-    }
-
-    #[test]
-    fn every_option_reaches_the_load() {
-        let load = config(
-            "--workload spin:bimodal-1:10 --rate 5000 --arrivals bursty:4 --pattern sine+noise \
-             --low 100 --period 2.5 --probe --probe-connections 8 --probe-rate 0 --series \
-             --hdr-log x.hlog --seed 9 --late-us 50 --resolution-us 3",
-        )
-        .expect("can be used");
-        let arrivals = ArrivalProcess::Bursty { burst: 4 };
-        assert_eq!(load.mode, Mode::Open { rps: 5_000.0, arrivals, depth: 4 });
-        let shape = PatternShape::SineNoise;
-        let pattern = Pattern { shape, low_rps: 100.0, period_ms: 2_500, seed: 9 };
-        assert_eq!(load.pattern, Some(pattern));
-        assert_eq!(load.probe, Some(ProbeConfig { connections: 8, rps: 0.0 }));
-        assert!(load.series);
-        assert_eq!(load.hdr_log.as_deref(), Some("x.hlog"));
-        assert_eq!((load.lag_limit_us, load.resolution_us), (50, Some(3)));
-        let plain = config("").expect("can be used");
-        assert_eq!((plain.mode, plain.pattern, plain.probe), (Mode::closed(1), None, None));
-    }
-
-    #[test]
-    fn options_that_need_another_say_so() {
-        for (line, part) in [
-            ("--pattern step", "--rate"),
-            ("--rate 10 --low 5", "--pattern"),
-            ("--probe-rate 5", "--probe"),
-            ("--probe --churn 1", "--churn"),
-            ("--rate 10 --pattern saw", "`pattern` is `saw`; allowed: slope, step, sine+noise"),
-            ("--rate 10 --pattern step --low 11", "`low` is `11`; allowed: 0 to 10"),
-            ("--rate 10 --pattern step --period 0", "`--period` is 0"),
-            ("--rate 10 --arrivals normal", "bursty:N"),
-            ("--workload spin:exponential", "exponential:MEAN_US"),
-        ] {
-            let error = config(line).expect_err(line);
-            assert!(error.contains(part), "{line}: {error}");
-        }
-    }
 }

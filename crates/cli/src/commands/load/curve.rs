@@ -1,0 +1,578 @@
+//! Many windows: the search for the highest load within an objective, and the sweep over loads.
+//!
+//! Whatever ends them early, the points that were measured are kept, and the result says that it is
+//! partial and why. A window in which the target did what no other load would change (closed all
+//! connections, answered rubbish) ends them, too.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::{Context, anyhow, bail};
+use load::{
+    Conditions, ConfigError, Limit, LoadConfig, LoadReport, MedianInterval, Mode, Percentile,
+    REPEATS_FOR_95, SearchConfig, Verdict, judge, median_interval, throughput_at_slo,
+};
+use reproduce::stats::Summary;
+use serde::Serialize;
+
+use super::carrier::Carrier;
+use super::{Args, picture};
+
+/// Most loads of a sweep, and most repeats.
+const STEPS_MAX: u32 = 1_000;
+const REPEATS_MAX: u32 = 100;
+/// Repeats of a search unless told otherwise.
+const REPEATS_SEARCH: u32 = 3;
+/// The chance with which the interval encloses the median.
+const LEVEL: f64 = 0.95;
+/// How the interval is made, for the result.
+const METHOD: &str = "order statistics of the repeats (sign test), distribution-free";
+
+/// The loads of a sweep. Written `LOW:HIGH:STEPS`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sweep {
+    /// The lowest, in requests per second.
+    pub low_rps: f64,
+    /// The highest.
+    pub high_rps: f64,
+    /// How many, both ends among them.
+    pub steps: u32,
+}
+
+impl FromStr for Sweep {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let allowed = || {
+            let allowed = "LOW:HIGH:STEPS, such as 10000:100000:10: loads of at least 1 request/s, \
+                           HIGH above LOW, 2 to 1000 steps";
+            ConfigError::new("sweep", text, allowed)
+        };
+        let [low, high, steps] = text.split(':').collect::<Vec<_>>()[..] else {
+            return Err(allowed());
+        };
+        let number = |text: &str| text.parse::<f64>().ok().filter(|rps| rps.is_finite());
+        let (Some(low_rps), Some(high_rps)) = (number(low), number(high)) else {
+            return Err(allowed());
+        };
+        let steps = steps.parse().map_err(|_| allowed())?;
+        let fits = low_rps >= 1.0 && high_rps > low_rps && (2..=STEPS_MAX).contains(&steps);
+        if fits { Ok(Self { low_rps, high_rps, steps }) } else { Err(allowed()) }
+    }
+}
+
+impl Sweep {
+    /// The loads, in requests per second, equally far apart.
+    fn loads(self) -> impl Iterator<Item = f64> {
+        let step_rps = (self.high_rps - self.low_rps) / f64::from(self.steps - 1);
+        (0..self.steps).map(move |step| self.low_rps + f64::from(step) * step_rps)
+    }
+}
+
+/// What is asked of the latency.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Objective {
+    /// The percentile must not exceed this.
+    pub us: f64,
+    /// Which percentile.
+    pub percentile: Percentile,
+}
+
+/// Which windows are to be measured.
+#[derive(Debug)]
+pub(super) struct Plan {
+    objective: Option<Objective>,
+    /// Loads to sweep; without them, a search.
+    sweep: Option<Sweep>,
+    search: SearchConfig,
+    repeats: u32,
+}
+
+impl Plan {
+    /// The plan that the arguments ask for; `None` for one window.
+    ///
+    /// # Errors
+    /// Arguments that do not fit together.
+    pub fn of(args: &Args) -> anyhow::Result<Option<Self>> {
+        if args.slo_us.is_none() && args.sweep.is_none() {
+            for (given, name) in [(args.svg.is_some(), "svg"), (args.repeats.is_some(), "repeats")]
+            {
+                if given {
+                    bail!("`--{name}` needs `--slo-us` or `--sweep`: one window has no curve");
+                }
+            }
+            return Ok(None);
+        }
+        let usual = if args.sweep.is_some() { 1 } else { REPEATS_SEARCH };
+        let repeats = args.repeats.unwrap_or(usual);
+        if !(1..=REPEATS_MAX).contains(&repeats) {
+            bail!("`--repeats` is {repeats}; allowed: 1 to {REPEATS_MAX}");
+        }
+        let objective = args.slo_us.map(|us| Objective { us, percentile: args.slo_percentile });
+        let search = SearchConfig {
+            slo_p99_us: args.slo_us.unwrap_or(f64::MAX),
+            percentile: args.slo_percentile,
+            start_rps: args.slo_start,
+            max_rps: args.slo_max,
+            precision: args.slo_precision,
+            retries: args.slo_retries,
+            ..SearchConfig::default()
+        };
+        if objective.is_some() {
+            search.validate()?;
+        }
+        Ok(Some(Self { objective, sweep: args.sweep, search, repeats }))
+    }
+}
+
+/// One window.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Point {
+    /// In which repeat, from 1 on.
+    pub repeat: u32,
+    /// The load that was offered, in requests per second.
+    pub offered_rps: f64,
+    /// The load that was answered.
+    pub achieved_rps: f64,
+    /// Percentiles of the latency, in microseconds.
+    pub p50_us: f64,
+    /// 90th.
+    pub p90_us: f64,
+    /// 99th.
+    pub p99_us: f64,
+    /// 99.9th.
+    pub p999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+    /// Requests of the window.
+    pub requests: u64,
+    /// Errors of the run.
+    pub errors: u64,
+    /// Share of the requests that were sent too late.
+    pub late_share: f64,
+    /// How it was judged against the objective, where there is one.
+    pub verdict: Option<Verdict>,
+    /// Whether it may be used.
+    pub valid: bool,
+    /// Why not.
+    pub invalid_reason: Option<String>,
+}
+
+/// One search.
+#[derive(Clone, Debug, Serialize)]
+struct Repeat {
+    /// From 1 on.
+    repeat: u32,
+    /// The highest load that was answered within the objective; `None` where none was.
+    throughput_at_slo_rps: Option<f64>,
+    /// The load that was offered then.
+    offered_rps: Option<f64>,
+    /// Why there is no higher one.
+    limit: Limit,
+    /// Windows that it took.
+    windows: usize,
+}
+
+/// The least and the greatest of the repeats.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Spread {
+    min: f64,
+    max: f64,
+}
+
+/// What a search or a sweep found.
+#[derive(Debug, Serialize)]
+pub(super) struct Curve {
+    /// `search` or `sweep`.
+    kind: &'static str,
+    /// Under which all of this was measured; the rate is that of the first window.
+    pub conditions: Option<Conditions>,
+    /// What is asked of the latency.
+    pub slo: Option<Objective>,
+    /// The median of the repeats' highest loads within the objective.
+    pub throughput_at_slo_rps: Option<f64>,
+    /// Their least and greatest.
+    spread: Option<Spread>,
+    /// What encloses the median of all repeats that could have been made.
+    confidence: Option<MedianInterval>,
+    /// How that was made, or why it was not.
+    confidence_note: Option<String>,
+    /// Each search.
+    repeats: Vec<Repeat>,
+    /// Every window, in the order of measurement.
+    pub points: Vec<Point>,
+    /// The whole report of the highest load within the objective.
+    best: Option<LoadReport>,
+    /// Whether it may be used.
+    valid: bool,
+    /// Why not.
+    invalid_reason: Option<String>,
+    /// Whether it ended before its end.
+    partial: bool,
+    /// Why.
+    partial_reason: Option<String>,
+}
+
+/// What ended a search or a sweep.
+struct Failed(anyhow::Error);
+
+impl From<ConfigError> for Failed {
+    fn from(error: ConfigError) -> Self {
+        Self(error.into())
+    }
+}
+
+/// Measures what `plan` says of the load `config`, in open loop.
+///
+/// # Errors
+/// What went wrong before anything was measured; later it is in the result.
+pub(super) fn measure(
+    plan: &Plan,
+    config: &LoadConfig,
+    carrier: &mut Carrier,
+) -> anyhow::Result<Curve> {
+    let mut measuring = Measuring {
+        plan,
+        config,
+        carrier,
+        repeat: 0,
+        keys_stored: false,
+        points: Vec::new(),
+        conditions: None,
+    };
+    let (mut repeats, mut bests) = (Vec::new(), Vec::new());
+    let mut outcome = Ok(());
+    for _ in 0..plan.repeats {
+        measuring.next_repeat();
+        outcome = match plan.sweep {
+            Some(sweep) => sweep.loads().try_for_each(|rps| measuring.window(rps).map(drop)),
+            None => measuring.search(&mut repeats, &mut bests),
+        };
+        if outcome.is_err() {
+            break;
+        }
+    }
+    end_progress();
+    let Measuring { points, conditions, .. } = measuring;
+    let failure = match outcome {
+        Err(Failed(error)) if points.is_empty() => return Err(error),
+        Err(Failed(error)) => Some(format!("{error:#}")),
+        Ok(()) => None,
+    };
+    let mut curve = Curve {
+        kind: if plan.sweep.is_some() { "sweep" } else { "search" },
+        conditions,
+        slo: plan.objective,
+        throughput_at_slo_rps: None,
+        spread: None,
+        confidence: None,
+        confidence_note: None,
+        repeats,
+        points,
+        best: None,
+        valid: true,
+        invalid_reason: None,
+        partial: failure.is_some(),
+        partial_reason: failure,
+    };
+    match plan.sweep {
+        Some(_) => curve.judge_sweep(),
+        None => curve.summarize(bests),
+    }
+    Ok(curve)
+}
+
+/// Measures windows and keeps their points.
+struct Measuring<'a> {
+    plan: &'a Plan,
+    config: &'a LoadConfig,
+    carrier: &'a mut Carrier,
+    repeat: u32,
+    keys_stored: bool,
+    points: Vec<Point>,
+    conditions: Option<Conditions>,
+}
+
+impl Measuring<'_> {
+    /// Another seed, and with it other keys, which must be stored.
+    fn next_repeat(&mut self) {
+        self.repeat += 1;
+        self.keys_stored = false;
+    }
+
+    fn window(&mut self, rps: f64) -> Result<LoadReport, Failed> {
+        let mut load = self.config.clone();
+        if let Mode::Open { rps: offered_rps, .. } = &mut load.mode {
+            *offered_rps = rps;
+        }
+        load.seed = self.config.seed.wrapping_add(u64::from(self.repeat - 1));
+        load.keys_stored = self.keys_stored;
+        let report = self.carrier.window(&load).map_err(Failed)?;
+        self.keys_stored = true;
+        self.conditions.get_or_insert_with(|| report.conditions.clone());
+        let point = self.point(rps, &report);
+        progress(&point, self.plan.repeats);
+        self.points.push(point);
+        if report.fault.is_some() || report.partial {
+            let reason = report.partial_reason.or(report.invalid_reason).unwrap_or_default();
+            return Err(Failed(anyhow!("at {rps:.0} requests/s: {reason}")));
+        }
+        Ok(report)
+    }
+
+    fn point(&self, rps: f64, report: &LoadReport) -> Point {
+        Point {
+            repeat: self.repeat,
+            offered_rps: rps,
+            achieved_rps: report.achieved_rps,
+            p50_us: report.p50_us,
+            p90_us: report.p90_us,
+            p99_us: report.p99_us,
+            p999_us: report.p999_us,
+            max_us: report.max_us,
+            requests: report.requests,
+            errors: report.errors,
+            late_share: report.late_share,
+            verdict: self.plan.objective.map(|_| judge(&self.plan.search, rps, report)),
+            valid: report.valid,
+            invalid_reason: report.invalid_reason.clone(),
+        }
+    }
+
+    fn search(
+        &mut self,
+        repeats: &mut Vec<Repeat>,
+        bests: &mut Vec<LoadReport>,
+    ) -> Result<(), Failed> {
+        let search = &self.plan.search;
+        let found = throughput_at_slo(search, |rps| self.window(rps))?;
+        repeats.push(Repeat {
+            repeat: self.repeat,
+            throughput_at_slo_rps: found.best.as_ref().map(|best| best.achieved_rps),
+            offered_rps: found.throughput_at_slo_rps,
+            limit: found.limit,
+            windows: found.probes.len(),
+        });
+        bests.extend(found.best);
+        Ok(())
+    }
+}
+
+impl Curve {
+    /// Why the agents, where there are any, must not think that all went well.
+    pub fn failed(&self) -> Option<String> {
+        self.partial_reason.clone()
+    }
+
+    /// Median, spread and interval of the searches.
+    fn summarize(&mut self, mut bests: Vec<LoadReport>) {
+        let rates: Vec<f64> =
+            self.repeats.iter().filter_map(|repeat| repeat.throughput_at_slo_rps).collect();
+        if let Some(summary) = Summary::of(&rates) {
+            self.throughput_at_slo_rps = Some(summary.median);
+            self.spread = Some(Spread { min: summary.min, max: summary.max });
+        }
+        self.confidence = median_interval(&rates, LEVEL);
+        self.confidence_note = Some(match self.confidence {
+            Some(_) => METHOD.to_owned(),
+            None => format!(
+                "none: {} repeats were measured, a {:.0} % interval needs {REPEATS_FOR_95} \
+                 (`--repeats`)",
+                rates.len(),
+                LEVEL * 100.0
+            ),
+        });
+        bests.sort_by(|a, b| a.achieved_rps.total_cmp(&b.achieved_rps));
+        self.best = bests.into_iter().next_back();
+        let missed = self.repeats.iter().filter(|repeat| repeat.offered_rps.is_none()).count();
+        if missed > 0 {
+            let of = self.repeats.len();
+            self.invalid(format!("in {missed} of {of} repeats {}", self.never_met()));
+        }
+        if let Some(reason) = self.partial_reason.clone() {
+            self.invalid(reason);
+        }
+    }
+
+    /// What was found at the lowest load, where none is within the objective.
+    fn never_met(&self) -> String {
+        let lowest = self
+            .points
+            .iter()
+            .filter(|point| point.verdict != Some(Verdict::Pass))
+            .min_by(|a, b| a.offered_rps.total_cmp(&b.offered_rps));
+        let (Some(point), Some(slo)) = (lowest, self.slo) else { return String::new() };
+        let found = match slo.percentile {
+            Percentile::P50 => point.p50_us,
+            Percentile::P90 => point.p90_us,
+            Percentile::P99 => point.p99_us,
+            Percentile::P999 => point.p999_us,
+        };
+        let (rps, us, percentile) = (point.offered_rps, slo.us, slo.percentile);
+        let mut text = format!(
+            "the objective was met at no load: at the lowest that was tried, {rps:.0} requests/s, p{percentile} \
+             was {found:.1} us, the objective is {us} us"
+        );
+        match &point.invalid_reason {
+            Some(reason) => text += &format!(" ({reason})"),
+            None => text += "; raise `--slo-us`, or see with `--sweep` what the service does",
+        }
+        text
+    }
+
+    /// Every load must have a window that may be used.
+    fn judge_sweep(&mut self) {
+        let mut loads: Vec<f64> = self.points.iter().map(|point| point.offered_rps).collect();
+        loads.sort_by(f64::total_cmp);
+        loads.dedup();
+        let bad = |rps: &&f64| {
+            self.points.iter().filter(|p| p.offered_rps == **rps).all(|point| !point.valid)
+        };
+        let count = loads.iter().filter(bad).count();
+        let reason = self.points.iter().find_map(|point| point.invalid_reason.clone());
+        if let Some(reason) = self.partial_reason.clone() {
+            self.invalid(reason);
+        } else if let (1.., Some(reason)) = (count, reason) {
+            let of = loads.len();
+            self.invalid(format!(
+                "{count} of {of} loads have no valid window, the first: {reason}"
+            ));
+        }
+    }
+
+    fn invalid(&mut self, reason: String) {
+        self.valid = false;
+        self.invalid_reason.get_or_insert(reason);
+    }
+
+    /// Prints it and draws it, as the arguments say.
+    ///
+    /// # Errors
+    /// A picture that could not be written.
+    pub fn show(&self, args: &Args) -> anyhow::Result<ExitCode> {
+        match args.json {
+            // Strings, numbers and lists of them always serialize.
+            true => println!("{}", serde_json::to_string_pretty(self).unwrap_or_default()),
+            false => print!("{}", self.to_table()),
+        }
+        if let Some(path) = &args.svg {
+            std::fs::write(path, picture::svg(self))
+                .with_context(|| format!("cannot write the plot '{}'", path.display()))?;
+        }
+        let Some(reason) = &self.invalid_reason else { return Ok(ExitCode::SUCCESS) };
+        let what = if self.partial { "partial" } else { "invalid" };
+        eprintln!("tailplane: the result is {what}: {reason}");
+        Ok(ExitCode::FAILURE)
+    }
+
+    fn to_table(&self) -> String {
+        let mut text = String::new();
+        let mut line = |label: &str, value: String| text += &format!("{label:<14} {value}\n");
+        if let Some(c) = &self.conditions {
+            line("target", format!("{} over {}", c.target, c.transport));
+            line("workload", c.workload.clone());
+            line("generator", format!("{} connections, {} threads", c.connections, c.threads));
+            line("window", format!("{} ms after {} ms of warm-up", c.measure_ms, c.warmup_ms));
+            line("machine", format!("{}, Linux {}", c.processor, c.kernel));
+        }
+        if let Some(slo) = self.slo {
+            line("objective", format!("p{} within {} us", slo.percentile, slo.us));
+        }
+        text += &format!(
+            "\n{:>6} {:>12} {:>12} {:>10} {:>10} {:>10}  {}\n",
+            "repeat", "offered /s", "achieved /s", "p50 us", "p99 us", "p99.9 us", "verdict"
+        );
+        for p in &self.points {
+            text += &format!(
+                "{:>6} {:>12.0} {:>12.0} {:>10.1} {:>10.1} {:>10.1}  {}\n",
+                p.repeat,
+                p.offered_rps,
+                p.achieved_rps,
+                p.p50_us,
+                p.p99_us,
+                p.p999_us,
+                verdict(p)
+            );
+        }
+        text.push('\n');
+        let mut line = |label: &str, value: String| text += &format!("{label:<14} {value}\n");
+        if let (Some(median), Some(spread)) = (self.throughput_at_slo_rps, self.spread) {
+            let of = self.repeats.len();
+            let (min, max) = (spread.min, spread.max);
+            let what = format!("{median:.0} /s, median of {of} repeats from {min:.0} to {max:.0}");
+            line("within it", what);
+            let limits: Vec<String> = self.repeats.iter().map(|r| limit(r.limit).into()).collect();
+            line("limit", limits.join("; "));
+            let note = self.confidence_note.clone().unwrap_or_default();
+            match self.confidence {
+                None => line("confidence", note),
+                Some(c) => line(
+                    "confidence",
+                    format!("{:.0} to {:.0} /s at {:.1} %, {note}", c.low, c.high, c.level * 100.0),
+                ),
+            }
+        }
+        let invalid = self.points.iter().filter(|point| !point.valid).count();
+        if let (1.., Some(point)) = (invalid, self.points.iter().find(|point| !point.valid)) {
+            let reason = point.invalid_reason.as_deref().unwrap_or_default();
+            let of = self.points.len();
+            line("windows", format!("{invalid} of {of} were invalid, the first: {reason}"));
+        }
+        match &self.invalid_reason {
+            None => line("valid", "yes".to_owned()),
+            Some(reason) => line("valid", format!("NO: {reason}")),
+        }
+        if let Some(reason) = &self.partial_reason {
+            line("partial", reason.clone());
+        }
+        text
+    }
+}
+
+const fn limit(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Service => "the service",
+        Limit::Generator => "the generator: the service may carry more",
+        Limit::MaxRate => "--slo-max: the service may carry more",
+        Limit::MaxRuns => "the number of windows: the service may carry more",
+    }
+}
+
+/// How a point was judged, in words.
+fn verdict(point: &Point) -> &'static str {
+    match point.verdict {
+        Some(Verdict::Pass) => "within",
+        Some(Verdict::TooSlow) => "too slow",
+        Some(Verdict::TooFew) => "too few answers",
+        None if point.valid => "valid",
+        Some(Verdict::Invalid) | None => "invalid",
+    }
+}
+
+/// A line for each point on standard error: on a terminal always the same one.
+fn progress(point: &Point, repeats: u32) {
+    let line = format!(
+        "tailplane: repeat {} of {repeats}: {:.0} requests/s offered, {:.0} answered, p50 {:.1} p99 \
+         {:.1} p99.9 {:.1} us: {}",
+        point.repeat,
+        point.offered_rps,
+        point.achieved_rps,
+        point.p50_us,
+        point.p99_us,
+        point.p999_us,
+        verdict(point)
+    );
+    let mut out = std::io::stderr();
+    // Where standard error is gone there is nobody to tell.
+    let _ = match out.is_terminal() {
+        true => write!(out, "\r\x1b[2K{line}").and_then(|()| out.flush()),
+        false => writeln!(out, "{line}"),
+    };
+}
+
+fn end_progress() {
+    if std::io::stderr().is_terminal() {
+        eprintln!();
+    }
+}

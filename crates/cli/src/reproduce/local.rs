@@ -1,0 +1,115 @@
+//! Echo between two processes of one machine: our dataplanes joined by shared memory, beside the
+//! kernel's loopback.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use load::{KernelConfig, LoadConfig, LoadReport, Wait};
+
+use crate::commands::load::DataplaneClient;
+use crate::demo::kernel_echo::KernelEcho;
+use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
+use crate::demo::systems::Tailplane;
+
+/// How long a service may take to offer its wire.
+const START: Duration = Duration::from_secs(10);
+
+/// Our echo service in a process of its own, at one end of a wire in shared memory.
+pub struct ShmEcho {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl ShmEcho {
+    /// Starts it on the server's core.
+    ///
+    /// # Errors
+    /// It could not be started, or offers no wire.
+    pub fn start() -> anyhow::Result<Self> {
+        let directory =
+            std::env::temp_dir().join(format!("tailplane-figures-{}", std::process::id()));
+        std::fs::create_dir_all(&directory)?;
+        let (config, socket) = (directory.join("echo.toml"), directory.join("wire"));
+        let text = format!(
+            "[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[dataplane]\ncpus = [{SERVER_CPU}]\n\
+             spin_us = -1\n",
+            socket.display()
+        );
+        std::fs::write(&config, text)?;
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut command = Command::new(program);
+        command.arg("run").arg(&config).args(["--seconds", "600"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().context("starting the service's process")?;
+        let mut started = Self { child, directory };
+        let deadline = Instant::now() + START;
+        while !started.socket().exists() {
+            if let Some(status) = started.child.try_wait()? {
+                bail!("the service's process ended at once ({status})");
+            }
+            if Instant::now() > deadline {
+                bail!("the service offers no wire after {START:?}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(started)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.join("wire")
+    }
+
+    /// Carries one load from a client at the other end.
+    ///
+    /// # Errors
+    /// What the client could not do.
+    pub fn carry(&self, load: &LoadConfig) -> anyhow::Result<LoadReport> {
+        let mut client = DataplaneClient::join(&self.socket(), &[CLIENT_CPU])?;
+        client.run(load, Tailplane::echo_target())
+    }
+}
+
+impl Drop for ShmEcho {
+    fn drop(&mut self) {
+        // It may have ended by itself; its directory goes in any case.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The kernel's echo server and a client on the kernel's sockets, over its loopback interface.
+pub struct LoopbackEcho {
+    _server: KernelEcho,
+    target: SocketAddrV4,
+    wait: Wait,
+}
+
+impl LoopbackEcho {
+    /// Starts the server on its core. Both ends wait in the same way.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn start(wait: Wait) -> anyhow::Result<Self> {
+        let (server, target) =
+            KernelEcho::start_at(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), wait)?;
+        Ok(Self { _server: server, target, wait })
+    }
+
+    /// Carries one load from the client's core.
+    ///
+    /// # Errors
+    /// What the client could not do.
+    pub fn carry(&self, load: &LoadConfig) -> anyhow::Result<LoadReport> {
+        let transport = KernelConfig {
+            target: SocketAddr::V4(self.target),
+            wait: self.wait,
+            threads: 1,
+            cores: vec![CLIENT_CPU],
+        };
+        Ok(load::kernel::run(load, &transport)?)
+    }
+}

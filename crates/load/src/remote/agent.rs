@@ -1,0 +1,295 @@
+//! An agent: dials the coordinator, carries out what it is told, and sends what it measured.
+//!
+//! It needs to know nothing but the coordinator's address, so that a launcher starts all of them
+//! alike.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use super::carried::Carried;
+use super::error::RemoteError;
+use super::frame::FrameError;
+use super::handshake::{Secret, host_name, present};
+use super::link::Link;
+use super::message::{Done, Said, Task, ToAgent, ToCoordinator};
+use crate::error::LoadError;
+use crate::kernel::{KernelConfig, Place, run_parts};
+use crate::measurement::Ran;
+use crate::rendezvous::Rendezvous;
+use crate::report::{kernel_release, processor_name};
+use crate::workload::Workload;
+
+/// How long one try to connect may take.
+const TRY_MAX: Duration = Duration::from_secs(3);
+/// How long to wait before the next try.
+const TRY_EVERY: Duration = Duration::from_millis(200);
+/// How often to look whether all threads are ready; only before the load.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// How an agent is to run.
+#[derive(Debug, Clone)]
+pub struct AgentConfig {
+    /// The coordinator, `HOST:PORT`; a name is looked up anew for each try.
+    pub coordinator: String,
+    /// What the agent is called in reports; by default as its machine.
+    pub name: Option<String>,
+    /// The core of each thread; empty leaves them where the kernel puts them.
+    pub cores: Vec<usize>,
+    /// How long to wait for the coordinator to be there.
+    pub wait: Duration,
+    /// What the coordinator must have, too.
+    pub secret: Option<Secret>,
+}
+
+/// What an agent waits for.
+enum Event {
+    /// The coordinator said something.
+    Told(ToAgent),
+    /// The coordinator is gone.
+    Gone(FrameError),
+    /// The threads of the load have ended.
+    Over(Box<Result<Ran, LoadError>>),
+}
+
+/// Serves one coordinator until it says that there is nothing more to do. `notes` takes a line for
+/// whoever watches.
+///
+/// # Errors
+/// No coordinator, one that refuses this agent, one that is lost: the load is stopped at once.
+pub fn serve(config: &AgentConfig, notes: &mut dyn FnMut(&str)) -> Result<(), RemoteError> {
+    let stream = dial(config, notes)?;
+    let host = host_name();
+    let name = config.name.as_deref().unwrap_or(&host);
+    present(&stream, (name, &host), config.secret.as_ref(), &config.coordinator)?;
+    notes(&format!("agent {name} serves the coordinator at {}", config.coordinator));
+    let (sender, events) = mpsc::channel();
+    let told = sender.clone();
+    let link = Link::new(stream, move |_, read| {
+        let event = read.map_or_else(Event::Gone, Event::Told);
+        told.send(event).is_ok()
+    })
+    .map_err(|error| lost(config, error.to_string()))?;
+    let agent = Agent { config, link, events, sender, origin: Instant::now() };
+    let mut next_task = None;
+    loop {
+        if let Some(task) = next_task.take() {
+            let task: Box<Task> = task;
+            notes(&format!("agent {name}: {}, {}", task.load.workload, task.load.mode));
+            next_task = agent.carry_out(&task)?;
+            continue;
+        }
+        match agent.next(None) {
+            Some(Event::Told(ToAgent::Task(task))) => next_task = Some(task),
+            Some(Event::Told(ToAgent::End { reason: None })) => return Ok(()),
+            Some(Event::Told(ToAgent::End { reason: Some(reason) })) => {
+                return Err(agent.ended(reason));
+            }
+            Some(Event::Gone(error)) => return Err(lost(config, error.to_string())),
+            // What belongs to a task that is over.
+            Some(Event::Told(_) | Event::Over(_)) | None => {}
+        }
+    }
+}
+
+/// Connects, and tries again while nobody is there.
+fn dial(config: &AgentConfig, notes: &mut dyn FnMut(&str)) -> Result<TcpStream, RemoteError> {
+    let deadline = Instant::now() + config.wait;
+    let mut said = false;
+    loop {
+        let reason = match try_dial(&config.coordinator) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() + TRY_EVERY >= deadline {
+            return Err(RemoteError::NoCoordinator {
+                coordinator: config.coordinator.clone(),
+                wait_s: config.wait.as_secs(),
+                reason,
+            });
+        }
+        if !said {
+            notes(&format!(
+                "no coordinator at {} yet ({reason}); trying for {} s",
+                config.coordinator,
+                config.wait.as_secs()
+            ));
+            said = true;
+        }
+        std::thread::sleep(TRY_EVERY);
+    }
+}
+
+fn try_dial(coordinator: &str) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::other("the name has no address");
+    for address in coordinator.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, TRY_MAX) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn lost(config: &AgentConfig, reason: String) -> RemoteError {
+    RemoteError::CoordinatorLost { coordinator: config.coordinator.clone(), reason }
+}
+
+struct Agent<'a> {
+    config: &'a AgentConfig,
+    link: Link,
+    events: Receiver<Event>,
+    sender: Sender<Event>,
+    /// Where the agent's clock begins.
+    origin: Instant,
+}
+
+impl Agent<'_> {
+    /// Nanoseconds of the agent's clock.
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The next event; `None` where there was none within `limit`.
+    fn next(&self, limit: Option<Duration>) -> Option<Event> {
+        match limit {
+            // The agent holds a sender itself: the channel never closes.
+            None => self.events.recv().ok(),
+            Some(limit) => self.events.recv_timeout(limit).ok(),
+        }
+    }
+
+    fn say(&self, task: &Task, what: Said) -> Result<(), RemoteError> {
+        let message = ToCoordinator { job: task.job, what };
+        self.link.send(&message).map_err(|error| lost(self.config, error.to_string()))
+    }
+
+    fn ended(&self, reason: String) -> RemoteError {
+        RemoteError::Ended { coordinator: self.config.coordinator.clone(), reason }
+    }
+
+    /// Carries out `task`. What goes wrong with it is told to the coordinator; an error here ends the
+    /// agent. Where the task was given up, the next one may have come already.
+    fn carry_out(&self, task: &Task) -> Result<Option<Box<Task>>, RemoteError> {
+        match self.prepare(task) {
+            Ok(prepared) => self.run(task, &prepared),
+            Err(error) => {
+                self.say(task, Said::Failed { error: error.to_string() })?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn prepare(&self, task: &Task) -> Result<Prepared, LoadError> {
+        task.load.validate()?;
+        let place = Place { index: task.index, of: task.agents };
+        let allowed = place.of.saturating_sub(1);
+        crate::config::check_range("agent's index", place.index, 0, allowed)?;
+        let share = task.load.share(place.index, place.of)?;
+        share.validate()?;
+        let transport = KernelConfig {
+            target: task.target,
+            wait: task.wait,
+            threads: task.threads,
+            cores: self.config.cores.clone(),
+        };
+        transport.validate(&share)?;
+        // All agents agree on the keys and their values: the seed is the whole load's.
+        let workload = Arc::new(Workload::new(&task.load.workload, task.load.seed)?);
+        Ok(Prepared { place, share, transport, workload })
+    }
+
+    fn run(&self, task: &Task, prepared: &Prepared) -> Result<Option<Box<Task>>, RemoteError> {
+        let Prepared { place, share, transport, workload } = prepared;
+        let rendezvous = Rendezvous::held(transport.threads);
+        std::thread::scope(|scope| {
+            let (sender, origin, rendezvous) = (self.sender.clone(), self.origin, &rendezvous);
+            scope.spawn(move || {
+                let timing = (origin, rendezvous);
+                let outcome = run_parts(share, transport, workload, *place, timing)
+                    .and_then(|outcomes| Ran::of_threads(share, outcomes));
+                // The receiver is the agent's, which outlives the scope.
+                let _ = sender.send(Event::Over(Box::new(outcome)));
+            });
+            let followed = self.follow(task, rendezvous);
+            if followed.is_err() {
+                // Ends the threads of the load, for which the scope waits.
+                rendezvous.fail();
+            }
+            followed
+        })
+    }
+
+    /// Does what the coordinator says while the threads of the load are at work.
+    fn follow(
+        &self,
+        task: &Task,
+        rendezvous: &Rendezvous,
+    ) -> Result<Option<Box<Task>>, RemoteError> {
+        let (mut is_ready, mut aborted, mut told_late_ns) = (false, false, 0);
+        let mut next_task = None;
+        loop {
+            if !is_ready && !aborted && rendezvous.all_there() {
+                is_ready = true;
+                self.say(task, Said::Ready)?;
+            }
+            match self.next((!is_ready).then_some(LOOK_EVERY)) {
+                None => {}
+                Some(Event::Told(ToAgent::Ping)) => {
+                    self.say(task, Said::Pong { now_ns: self.now_ns() })?;
+                }
+                Some(Event::Told(ToAgent::Start { at_ns })) => {
+                    told_late_ns = self.now_ns().saturating_sub(at_ns);
+                    // Equal gaps of several agents interleave.
+                    let shift_ns = task.load.phase_shift_ns(task.index);
+                    rendezvous.open_at(at_ns.saturating_add(shift_ns));
+                }
+                Some(Event::Told(ToAgent::Abort)) => {
+                    aborted = true;
+                    rendezvous.fail();
+                }
+                Some(Event::Told(ToAgent::End { reason })) => {
+                    let reason = reason.unwrap_or_else(|| "it gave no reason".to_owned());
+                    return Err(self.ended(reason));
+                }
+                // The threads of the one that was given up are still on their way out.
+                Some(Event::Told(ToAgent::Task(task))) if aborted && next_task.is_none() => {
+                    next_task = Some(task);
+                }
+                Some(Event::Told(ToAgent::Task(_))) => {
+                    return Err(lost(self.config, "it gave a task while one was running".into()));
+                }
+                Some(Event::Gone(error)) => return Err(lost(self.config, error.to_string())),
+                // Nobody waits for the outcome of what was given up.
+                Some(Event::Over(_)) if aborted => return Ok(next_task),
+                Some(Event::Over(outcome)) => {
+                    self.say(task, self.outcome(*outcome, told_late_ns))?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn outcome(&self, outcome: Result<Ran, LoadError>, told_late_ns: u64) -> Said {
+        match outcome {
+            Err(error) => Said::Failed { error: error.to_string() },
+            Ok(ran) => Said::Done(Box::new(Done {
+                measured: Carried::of(&ran.measured),
+                first_failure: ran.first_failure,
+                told_late_ns,
+                kernel: kernel_release(),
+                processor: processor_name(),
+                cores: self.config.cores.clone(),
+            })),
+        }
+    }
+}
+
+/// A task that can be carried out.
+struct Prepared {
+    place: Place,
+    share: crate::config::LoadConfig,
+    transport: KernelConfig,
+    workload: Arc<Workload>,
+}
