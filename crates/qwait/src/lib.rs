@@ -1,0 +1,58 @@
+//! HyperPlane's notification as a software library.
+#![cfg_attr(not(any(feature = "std", loom, test)), no_std)]
+
+extern crate alloc;
+#[cfg(all(not(feature = "std"), any(loom, test)))]
+extern crate std;
+
+mod bitmap;
+mod exclusive;
+mod idle;
+pub mod model;
+mod policy;
+mod set;
+mod shared;
+#[cfg(all(feature = "std", not(loom)))]
+mod sleepers;
+mod sync;
+mod unsafe_doorbell;
+#[cfg(any(test, all(not(feature = "std"), not(loom))))]
+mod unsafe_spin_lock;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+pub use bitmap::FLAT_MAX;
+pub use exclusive::ExclusiveSet;
+pub use idle::{Sleeper, SpinSleeper};
+pub use policy::ServicePolicy;
+pub use set::{Config, Control, MAX_CONSUMERS, MAX_QUEUES, Producer, QueueId, SetError};
+pub use shared::{SharedConsumer, SharedSet};
+#[cfg(all(feature = "std", not(loom)))]
+pub use sleepers::{EventSleeper, FutexSleeper};
+pub use unsafe_doorbell::{Doorbell, DoorbellRef, MAX_COUNT};
+
+#[cfg(all(feature = "std", not(loom)))]
+impl ExclusiveSet {
+    /// An empty set whose consumer sleeps on a futex. All memory is allocated here.
+    ///
+    /// # Errors
+    /// [`SetError::BadCapacity`].
+    pub fn new(config: Config) -> Result<Self, SetError> {
+        Self::with_sleeper(config, alloc::sync::Arc::new(FutexSleeper::default()))
+    }
+}
+
+#[cfg(all(feature = "std", not(loom)))]
+impl SharedSet {
+    /// One more consumer, which sleeps on a futex.
+    ///
+    /// # Errors
+    /// [`SetError::TooManyConsumers`].
+    pub fn consumer(&self) -> Result<SharedConsumer, SetError> {
+        self.consumer_with(alloc::sync::Arc::new(FutexSleeper::default()))
+    }
+}
