@@ -20,10 +20,10 @@ mod unsafe_doorbell;
 mod unsafe_spin_lock;
 mod wait;
 
-#[cfg(test)]
-mod tests;
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(test)]
+mod tests;
 
 pub use bitmap::FLAT_MAX;
 pub use exclusive::ExclusiveSet;

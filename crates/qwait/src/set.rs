@@ -201,9 +201,8 @@ impl Core {
 
     /// The doorbell that is registered at present, with its generation.
     pub(crate) fn lookup(&self, queue: QueueId) -> (u32, Option<DoorbellRef>) {
-        self.registry.with(|registry| {
-            (self.generation(queue), registry.doorbells[queue.index()].clone())
-        })
+        self.registry
+            .with(|registry| (self.generation(queue), registry.doorbells[queue.index()].clone()))
     }
 
     #[inline]

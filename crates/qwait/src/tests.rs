@@ -189,17 +189,20 @@ fn agrees(form: Form, capacity: u32, policy: ServicePolicy, two_level: bool, ste
 
 fn history() -> impl Strategy<Value = (u32, ServicePolicy, bool, Vec<Step>)> {
     use ServicePolicy::{RoundRobin, StrictPriority, WeightedRoundRobin};
-    let policies = prop::sample::select(Vec::from([RoundRobin, WeightedRoundRobin, StrictPriority]));
-    (prop::sample::select(Vec::from([1, 3, 64, 65, 130, 200])), policies, any::<bool>()).prop_flat_map(
-        |(capacity, policy, two_level)| {
+    let policies =
+        prop::sample::select(Vec::from([RoundRobin, WeightedRoundRobin, StrictPriority]));
+    (prop::sample::select(Vec::from([1, 3, 64, 65, 130, 200])), policies, any::<bool>())
+        .prop_flat_map(|(capacity, policy, two_level)| {
             let steps = prop::collection::vec(step(capacity), 1..200);
             (Just(capacity), Just(policy), Just(two_level), steps)
-        },
-    )
+        })
 }
 
 fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }) }
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 })
+    }
 }
 
 proptest! {

@@ -33,7 +33,10 @@ impl<T> SpinLock<T> {
     }
 
     pub(crate) fn with<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
-        while self.held.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
+        while self
+            .held
+            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
         {
             core::hint::spin_loop();
         }

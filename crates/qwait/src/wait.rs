@@ -105,9 +105,8 @@ macro_rules! waiting {
             pub fn qwait_timeout(&mut self, timeout: core::time::Duration) -> Option<QueueId> {
                 // A timeout beyond what a clock can show is none.
                 let deadline = std::time::Instant::now().checked_add(timeout);
-                let left = || {
-                    deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()))
-                };
+                let left =
+                    || deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()));
                 wait(self, left, || left().is_some_and(|left| left.is_zero()))
             }
 
