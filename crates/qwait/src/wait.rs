@@ -1,84 +1,84 @@
-//! Blocking `qwait`, and its two halves for those who wait on more than one thing.
-//!
-//! The same text for both forms of the set, so both go through one private trait.
+//! Blocking `qwait`, and its two halves for those who wait on more than one thing: written once, for
+//! every form of the set.
 
-use alloc::sync::Arc;
+use core::time::Duration;
 
 use crate::exclusive::ExclusiveSet;
 use crate::idle::Sleeper;
-use crate::set::{Core, QueueId};
+use crate::partition::{SetQueue, StealingConsumer};
+use crate::set::QueueId;
 use crate::shared::SharedConsumer;
 
 /// What waiting needs of a consumer.
-trait Waits {
-    fn look(&mut self) -> Option<QueueId>;
-    fn idle(&self) -> (&Core, &Arc<dyn Sleeper>, u64, u32);
-    fn picked(&mut self);
+pub(crate) trait Waits {
+    type Found;
+    fn look(&mut self) -> Option<Self::Found>;
+    fn sleeper(&self) -> &dyn Sleeper;
+    fn spin_looks(&self) -> u32;
+    fn announce(&mut self) -> bool;
+    fn withdraw(&mut self);
 }
 
 impl Waits for ExclusiveSet {
+    type Found = QueueId;
     fn look(&mut self) -> Option<QueueId> {
         self.try_qwait()
     }
-    fn idle(&self) -> (&Core, &Arc<dyn Sleeper>, u64, u32) {
-        (&self.core, &self.sleeper, self.bit, self.spin_looks)
+    fn sleeper(&self) -> &dyn Sleeper {
+        &*self.sleeper
     }
-    /// There is nobody to pass a wake-up to.
-    fn picked(&mut self) {}
+    fn spin_looks(&self) -> u32 {
+        self.spin_looks
+    }
+    fn announce(&mut self) -> bool {
+        // Who picked us does not matter: there is nobody to pass a wake-up to.
+        self.core.arm(self.bit, &mut false)
+    }
+    fn withdraw(&mut self) {
+        self.core.disarm(self.bit);
+    }
 }
 
 impl Waits for SharedConsumer {
+    type Found = QueueId;
     fn look(&mut self) -> Option<QueueId> {
         self.try_qwait()
     }
-    fn idle(&self) -> (&Core, &Arc<dyn Sleeper>, u64, u32) {
-        (&self.core, &self.sleeper, self.bit, self.spin_looks)
+    fn sleeper(&self) -> &dyn Sleeper {
+        &*self.sleeper
     }
-    fn picked(&mut self) {
-        self.baton = true;
+    fn spin_looks(&self) -> u32 {
+        self.spin_looks
     }
-}
-
-fn arm(consumer: &mut impl Waits) -> bool {
-    let mut picked = false;
-    let (core, _, bit, _) = consumer.idle();
-    let may_sleep = core.arm(bit, &mut picked);
-    if picked {
-        consumer.picked();
+    fn announce(&mut self) -> bool {
+        self.core.arm(self.bit, &mut self.baton)
     }
-    may_sleep
-}
-
-fn disarm(consumer: &mut impl Waits) {
-    let (core, _, bit, _) = consumer.idle();
-    if core.disarm(bit) {
-        consumer.picked();
+    fn withdraw(&mut self) {
+        self.baton |= self.core.disarm(self.bit);
     }
 }
 
-/// Looks, then sleeps, until `give_up` says so after a sleep; `timeout` is asked before each sleep.
-fn wait(
-    consumer: &mut impl Waits,
-    mut timeout: impl FnMut() -> Option<core::time::Duration>,
-    mut give_up: impl FnMut() -> bool,
-) -> Option<QueueId> {
-    let spin_looks = consumer.idle().3;
-    for _ in 0..spin_looks {
-        if let Some(queue) = consumer.look() {
-            return Some(queue);
+/// Looks, then sleeps. `timeout` is asked before each sleep, and `give_up` after it.
+fn wait<W: Waits>(
+    consumer: &mut W,
+    timeout: impl Fn() -> Option<Duration>,
+    give_up: impl Fn() -> bool,
+) -> Option<W::Found> {
+    for _ in 0..consumer.spin_looks() {
+        if let Some(found) = consumer.look() {
+            return Some(found);
         }
         core::hint::spin_loop();
     }
     loop {
         // Before the announcement, so that a wake-up after it changes what is compared.
-        let token = consumer.idle().1.token();
-        if arm(consumer) {
-            let timeout = timeout();
-            consumer.idle().1.sleep(token, timeout);
-            disarm(consumer);
+        let token = consumer.sleeper().token();
+        if consumer.announce() {
+            consumer.sleeper().sleep(token, timeout());
+            consumer.withdraw();
         }
-        if let Some(queue) = consumer.look() {
-            return Some(queue);
+        if let Some(found) = consumer.look() {
+            return Some(found);
         }
         if give_up() {
             return None;
@@ -87,26 +87,25 @@ fn wait(
 }
 
 macro_rules! waiting {
-    ($consumer:ty) => {
+    ($consumer:ty, $found:ty) => {
         impl $consumer {
             /// `QWAIT`: as `try_qwait`, but waits until a queue is ready: looks as often as the set
             /// was configured for, then sleeps.
-            pub fn qwait(&mut self) -> QueueId {
+            pub fn qwait(&mut self) -> $found {
                 loop {
-                    if let Some(queue) = wait(self, || None, || false) {
-                        return queue;
+                    if let Some(found) = wait(self, || None, || false) {
+                        return found;
                     }
                 }
             }
 
-            /// As [`qwait`](Self::qwait), but gives up once `timeout` has passed. Looking does not
-            /// count against it.
+            /// As [`qwait`](Self::qwait), but gives up once `timeout` has passed.
             #[cfg(feature = "std")]
-            pub fn qwait_timeout(&mut self, timeout: core::time::Duration) -> Option<QueueId> {
+            pub fn qwait_timeout(&mut self, timeout: Duration) -> Option<$found> {
+                use std::time::Instant;
                 // A timeout beyond what a clock can show is none.
-                let deadline = std::time::Instant::now().checked_add(timeout);
-                let left =
-                    || deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()));
+                let deadline = Instant::now().checked_add(timeout);
+                let left = || deadline.map(|end| end.saturating_duration_since(Instant::now()));
                 wait(self, left, || left().is_some_and(|left| left.is_zero()))
             }
 
@@ -119,16 +118,18 @@ macro_rules! waiting {
             /// all.
             #[must_use = "where it is false there is work, and nobody will wake this consumer"]
             pub fn arm(&mut self) -> bool {
-                arm(self)
+                self.announce()
             }
 
-            /// Takes the announcement back, after [`arm`](Self::arm) answered true.
+            /// Takes the announcement back, after [`arm`](Self::arm) answered true. Look for work
+            /// after this.
             pub fn disarm(&mut self) {
-                disarm(self);
+                self.withdraw();
             }
         }
     };
 }
 
-waiting!(ExclusiveSet);
-waiting!(SharedConsumer);
+waiting!(ExclusiveSet, QueueId);
+waiting!(SharedConsumer, QueueId);
+waiting!(StealingConsumer, SetQueue);
