@@ -33,6 +33,7 @@ struct Words {
 
 impl Words {
     fn new(len: usize) -> Self {
+        debug_assert!(len > 0);
         let block = || Block(core::array::from_fn(|_| AtomicU64::new(0)));
         Self { blocks: (0..len.div_ceil(BLOCK_WORDS)).map(|_| block()).collect(), len }
     }
@@ -40,6 +41,28 @@ impl Words {
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
         &self.blocks[index / BLOCK_WORDS].0[index % BLOCK_WORDS]
+    }
+
+    /// Which words of the first block are not zero, a bit each. All are read, without a branch: where
+    /// the next ready queue is cannot be predicted, and a mispredicted branch costs more than the
+    /// loads, which hit two lines.
+    #[inline]
+    fn non_zero(&self) -> u32 {
+        let block = &self.blocks[0].0;
+        let bits = block
+            .iter()
+            .enumerate()
+            .map(|(index, word)| u32::from(word.load(Ordering::Acquire) != 0) << index);
+        bits.fold(0, |all, bit| all | bit)
+    }
+
+    /// Whether a word of the first block is not zero.
+    #[inline]
+    fn any_in_first(&self) -> bool {
+        if self.len == 1 {
+            return self.blocks[0].0[0].load(Ordering::Relaxed) != 0;
+        }
+        self.blocks[0].0.iter().fold(0, |all, word| all | word.load(Ordering::Relaxed)) != 0
     }
 }
 
@@ -151,10 +174,18 @@ impl Bitmap {
         if start & from_bit(from) != 0 {
             return answer(first, start & from_bit(from));
         }
-        for index in (first + 1..self.ready.len).chain(0..first) {
-            let word = load(index);
-            if word != 0 {
-                return answer(index, word);
+        if self.ready.len > 1 {
+            let later = self.ready.non_zero() & !(1 << first);
+            for mut candidates in [later & (!0 << first), later & !(!0 << first)] {
+                while candidates != 0 {
+                    let index = candidates.trailing_zeros() as usize;
+                    let word = load(index);
+                    if word != 0 {
+                        return answer(index, word);
+                    }
+                    // Only disabled queues, or another consumer was faster.
+                    candidates &= candidates - 1;
+                }
             }
         }
         if start != 0 { answer(first, start) } else { None }
@@ -225,8 +256,8 @@ impl Bitmap {
     /// Two lines are read, whatever the number of queues.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        let words = self.summary.as_ref().unwrap_or(&self.ready);
-        (0..words.len).any(|index| words.word(index).load(Ordering::Relaxed) != 0)
+        // Either is one block: a flat bitmap's words, or the summary of the largest one.
+        self.summary.as_ref().unwrap_or(&self.ready).any_in_first()
     }
 }
 

@@ -17,6 +17,8 @@ mod shared;
 mod sleepers;
 mod sync;
 mod unsafe_doorbell;
+#[cfg(all(feature = "std", not(loom)))]
+mod unsafe_monitor;
 #[cfg(any(test, all(not(feature = "std"), not(loom))))]
 mod unsafe_spin_lock;
 mod wait;
@@ -36,6 +38,8 @@ pub use shared::{SharedConsumer, SharedSet};
 #[cfg(all(feature = "std", not(loom)))]
 pub use sleepers::{EventSleeper, FutexSleeper};
 pub use unsafe_doorbell::{Doorbell, DoorbellRef, MAX_COUNT};
+#[cfg(all(feature = "std", not(loom)))]
+pub use unsafe_monitor::{MonitorAbsent, MonitorSleeper, MonitorSupport, monitor_support};
 
 #[cfg(all(feature = "std", not(loom)))]
 impl ExclusiveSet {
