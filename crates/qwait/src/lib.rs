@@ -16,9 +16,15 @@ mod shared;
 #[cfg(all(feature = "std", not(loom)))]
 mod sleepers;
 mod sync;
+#[cfg(all(feature = "std", not(loom)))]
+mod tenant;
+#[cfg(any(feature = "std", loom))]
+mod tenant_words;
 mod unsafe_doorbell;
 #[cfg(all(feature = "std", not(loom)))]
 mod unsafe_monitor;
+#[cfg(all(feature = "std", not(loom)))]
+mod unsafe_region;
 #[cfg(any(test, all(not(feature = "std"), not(loom))))]
 mod unsafe_spin_lock;
 mod wait;
@@ -37,9 +43,13 @@ pub use set::{Config, Control, MAX_CONSUMERS, MAX_QUEUES, Producer, QueueId, Set
 pub use shared::{SharedConsumer, SharedSet};
 #[cfg(all(feature = "std", not(loom)))]
 pub use sleepers::{EventSleeper, FutexSleeper};
+#[cfg(all(feature = "std", not(loom)))]
+pub use tenant::{TENANT_QUEUES_MAX, TENANTS_MAX, Tenant, TenantError, TenantOffer, TenantSet};
 pub use unsafe_doorbell::{Doorbell, DoorbellRef, MAX_COUNT};
 #[cfg(all(feature = "std", not(loom)))]
 pub use unsafe_monitor::{MonitorAbsent, MonitorSleeper, MonitorSupport, monitor_support};
+#[cfg(all(feature = "std", not(loom)))]
+pub use unsafe_region::{Region, RegionError};
 
 #[cfg(all(feature = "std", not(loom)))]
 impl ExclusiveSet {
