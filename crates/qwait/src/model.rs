@@ -213,7 +213,9 @@ impl Queues {
     /// `QWAIT-REMOVE`. False where it was not there. A ready bit that is set stays, and is taken
     /// away when a selection meets it.
     pub fn remove(&mut self, queue: u32) -> bool {
-        self.owned.get_mut(queue as usize).map(|owned| *owned = false);
+        if let Some(owned) = self.owned.get_mut(queue as usize) {
+            *owned = false;
+        }
         self.added.get_mut(queue as usize).is_some_and(|added| core::mem::replace(added, false))
     }
 

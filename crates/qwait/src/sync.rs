@@ -4,9 +4,9 @@
 //! runs. `mutated(Mutant::X)` is a constant `false` in every other build.
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Mistakes that the models must catch; see `loom_tests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +58,9 @@ pub(crate) fn mutate(mutant: Option<Mutant>) {
 /// there, and only there, a fence stands in for them.
 #[inline(always)]
 pub(crate) fn idle_fence() {
-    if mutated(Mutant::MissingIdleFence) {
-        return;
+    if cfg!(loom) && !mutated(Mutant::MissingIdleFence) {
+        fence(Ordering::SeqCst);
     }
-    #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// A mutex for adding, removing and waking; never taken while a queue is merely served.

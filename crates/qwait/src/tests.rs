@@ -2,8 +2,10 @@
 
 #![cfg(not(loom))]
 
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use proptest::prelude::*;
 
@@ -217,4 +219,210 @@ proptest! {
     fn the_shared_form_agrees_with_the_model((capacity, policy, two_level, steps) in history()) {
         agrees(Form::Shared, capacity, policy, two_level, &steps);
     }
+}
+
+/// An exclusive set that never sleeps, with all its queues added and settled.
+fn exclusive(capacity: u32, policy: ServicePolicy) -> (ExclusiveSet, Vec<Producer>) {
+    let sleeper = Arc::new(SpinSleeper);
+    let mut set = ExclusiveSet::with_sleeper(config(capacity, policy), sleeper).expect("made");
+    let add = |queue| set.add(id(queue), DoorbellRef::new()).expect("added");
+    let producers = (0..capacity).map(add).collect();
+    while let Some(queue) = set.try_qwait() {
+        assert_eq!(set.verify(queue), 0);
+    }
+    (set, producers)
+}
+
+#[test]
+fn sizes_and_numbers_out_of_range_are_refused_in_words() {
+    let make = |capacity| {
+        let config = config(capacity, ServicePolicy::RoundRobin);
+        ExclusiveSet::with_sleeper(config, Arc::new(SpinSleeper)).map(drop)
+    };
+    for capacity in [0, MAX_QUEUES + 1, u32::MAX] {
+        assert_eq!(make(capacity), Err(SetError::BadCapacity { capacity }));
+    }
+    let (mut set, _producers) = exclusive(3, ServicePolicy::RoundRobin);
+    let beyond = SetError::OutOfRange { queue: id(3), capacity: 3 };
+    assert_eq!(set.add(id(3), DoorbellRef::new()).map(drop), Err(beyond));
+    assert_eq!((set.remove(id(3)), set.disable(id(3))), (Err(beyond), Err(beyond)));
+    assert_eq!(set.control().set_weight(id(3), 1), Err(beyond));
+    let zero = SetError::ZeroWeight { queue: id(0) };
+    assert_eq!(set.control().set_weight(id(0), 0), Err(zero));
+    let again = SetError::AlreadyAdded { queue: id(0) };
+    assert_eq!(set.add(id(0), DoorbellRef::new()).map(drop), Err(again));
+    assert_eq!(set.remove(id(0)), Ok(()));
+    assert_eq!(set.remove(id(0)), Err(SetError::NotAdded { queue: id(0) }));
+    for queue in [id(0), id(3), id(u32::MAX)] {
+        let nothing = (set.verify(queue), set.reconsider(queue, 1), set.reconsider_all(queue));
+        assert_eq!(nothing, (0, 0, 0), "queue {queue}");
+    }
+    assert!(!set.control().is_disabled(id(u32::MAX)));
+    let text = beyond.to_string();
+    assert!(text.contains("queue 3 of a set of 3"), "{text}");
+}
+
+#[test]
+fn a_set_has_a_bound_on_its_consumers_and_takes_new_ones_for_old() {
+    let set = SharedSet::new(config(2, ServicePolicy::RoundRobin)).expect("made");
+    let join = || set.consumer_with(Arc::new(SpinSleeper));
+    let mut consumers: Vec<_> = (0..MAX_CONSUMERS).map(|_| join().expect("a place")).collect();
+    assert_eq!(join().map(drop).map_err(|error| error.to_string().contains("64")), Err(true));
+    consumers.remove(17);
+    assert!(join().is_ok());
+}
+
+/// Largest number of selections of others before a queue that is ready all the time gets its own.
+fn longest_wait(capacity: u32, policy: ServicePolicy, weights: &[u32]) -> u32 {
+    let (mut set, producers) = exclusive(capacity, policy);
+    for (queue, &weight) in weights.iter().enumerate() {
+        set.control().set_weight(id(queue as u32), weight).expect("in range");
+    }
+    assert!(producers.iter().all(|producer| producer.ring_many(60_000)));
+    let mut since = Vec::from_iter((0..capacity).map(|_| 0));
+    let mut longest = 0;
+    for _ in 0..capacity * 40 {
+        let queue = set.try_qwait().expect("all are ready");
+        since.iter_mut().for_each(|waited| *waited += 1);
+        longest = longest.max(core::mem::take(&mut since[queue.get() as usize]) - 1);
+        set.reconsider(queue, 1);
+    }
+    longest
+}
+
+#[test]
+fn the_bounds_on_fairness_hold_and_are_tight() {
+    assert_eq!(longest_wait(7, ServicePolicy::RoundRobin, &[]), 6);
+    let weights = [1, 5, 2, 1];
+    // The queue of weight 1 waits for all others' weights: 5 + 2 + 1.
+    assert_eq!(longest_wait(4, ServicePolicy::WeightedRoundRobin, &weights), 8);
+}
+
+#[test]
+fn strict_priority_serves_the_lowest_number() {
+    let (mut set, producers) = exclusive(70, ServicePolicy::StrictPriority);
+    for queue in [69, 3, 64] {
+        producers[queue].ring();
+    }
+    let mut order = Vec::new();
+    while let Some(queue) = set.try_qwait() {
+        order.push(queue.get());
+        set.reconsider(queue, 1);
+        if queue == id(3) && order.len() == 1 {
+            producers[1].ring();
+        }
+    }
+    assert_eq!(order, [3, 1, 64, 69]);
+}
+
+#[test]
+fn a_doorbell_stops_at_its_limit() {
+    let doorbell = DoorbellRef::new();
+    let rings = if cfg!(miri) { 2 } else { (MAX_COUNT >> 15) + 3 };
+    for _ in 0..rings {
+        doorbell.ring(1 << 15);
+    }
+    let expected = if cfg!(miri) { 2 << 15 } else { MAX_COUNT };
+    assert_eq!(doorbell.count(), expected);
+    assert!(doorbell.own(), "the owner's bit was not run over");
+    assert!(!doorbell.own(), "it has an owner");
+    doorbell.ring(u16::MAX);
+    assert!(!doorbell.own(), "it still has");
+    assert_eq!(doorbell.release(u32::MAX), 0);
+}
+
+#[test]
+fn a_queue_that_counts_for_itself_is_armed_before_it_is_emptied() {
+    let (mut set, producers) = exclusive(2, ServicePolicy::RoundRobin);
+    producers[1].ring_many(5);
+    assert_eq!(set.try_qwait(), Some(id(1)));
+    assert_eq!(set.reconsider_all(id(1)), 5);
+    assert_eq!(set.try_qwait(), None);
+    assert!(producers[1].ring(), "the next ring is an edge");
+    assert_eq!(set.try_qwait(), Some(id(1)));
+}
+
+#[test]
+fn reconsidering_more_than_was_rung_for_counts_as_all_of_it() {
+    let (mut set, producers) = exclusive(1, ServicePolicy::RoundRobin);
+    producers[0].ring_many(2);
+    assert_eq!(set.reconsider(id(0), u32::MAX), 0);
+    assert!(!producers[0].ring_many(0) && producers[0].ring());
+    assert_eq!(set.verify(id(0)), 1, "nothing wrapped");
+}
+
+#[test]
+fn only_the_owner_reconsiders_and_a_dropped_consumer_gives_back() {
+    let set = SharedSet::new(config(2, ServicePolicy::RoundRobin)).expect("made");
+    let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+    let join = || set.consumer_with(Arc::new(SpinSleeper)).expect("joins");
+    let (mut one, mut two) = (join(), join());
+    producer.ring_many(3);
+    assert_eq!((one.try_qwait(), two.try_qwait()), (Some(id(0)), None));
+    assert!(one.owns(id(0)) && !two.owns(id(0)));
+    assert_eq!((two.verify(id(0)), two.reconsider(id(0), 1)), (0, 0), "not its own");
+    assert_eq!(one.verify(id(0)), 3);
+    drop(one);
+    assert_eq!(two.try_qwait(), Some(id(0)), "given back with its work");
+    assert_eq!(two.reconsider(id(0), 1), 2);
+}
+
+/// A queue is removed and its number reused while its owner still serves the old one.
+#[test]
+fn a_number_reused_during_a_visit_gives_nobody_the_wrong_queue() {
+    let set = SharedSet::new(config(2, ServicePolicy::RoundRobin)).expect("made");
+    let old = set.add(id(0), DoorbellRef::new()).expect("added");
+    let join = || set.consumer_with(Arc::new(SpinSleeper)).expect("joins");
+    let (mut one, mut two) = (join(), join());
+    old.ring_many(2);
+    assert_eq!(one.try_qwait(), Some(id(0)));
+    set.remove(id(0)).expect("there");
+    let new = set.add(id(0), DoorbellRef::new()).expect("free again");
+    new.ring();
+    // The owner of the old one cannot take the new one too; its activation is not lost.
+    assert_eq!(one.try_qwait(), None);
+    assert_eq!(one.verify(id(0)), 2, "the old one's count");
+    assert_eq!(one.reconsider(id(0), 1), 1);
+    assert_eq!(two.try_qwait(), Some(id(0)));
+    assert_eq!(two.verify(id(0)), 1, "the new one's count");
+    assert_eq!(one.try_qwait(), None, "the old one's rest activates nothing");
+    assert_eq!(two.reconsider(id(0), 1), 0);
+    assert!(!old.ring(), "a late producer");
+    assert_eq!((one.try_qwait(), two.try_qwait()), (None, None));
+}
+
+#[test]
+fn the_hint_is_never_empty_while_something_is_ready() {
+    for capacity in [1, 64, 1000, 5000] {
+        let (mut set, producers) = exclusive(capacity, ServicePolicy::RoundRobin);
+        assert_eq!(set.try_qwait(), None);
+        assert!(set.is_empty_hint(), "{capacity}");
+        producers[capacity as usize - 1].ring();
+        assert!(!set.is_empty_hint(), "{capacity}");
+        assert_eq!(set.try_qwait(), Some(id(capacity - 1)));
+        set.reconsider(id(capacity - 1), 1);
+        assert_eq!(set.try_qwait(), None);
+        assert!(set.is_empty_hint(), "{capacity}");
+    }
+}
+
+#[test]
+fn the_largest_set_finds_each_of_its_queues() {
+    let capacity = if cfg!(miri) { 1100 } else { MAX_QUEUES };
+    let (mut set, producers) = exclusive(capacity, ServicePolicy::RoundRobin);
+    for queue in (0..capacity).rev().step_by(997) {
+        assert!(producers[queue as usize].ring());
+        assert_eq!(set.try_qwait(), Some(id(queue)));
+        assert_eq!((set.reconsider(id(queue), 1), set.try_qwait()), (0, None));
+    }
+}
+
+#[test]
+fn a_timed_wait_ends_with_and_without_work() {
+    let (mut set, producers) = exclusive(2, ServicePolicy::RoundRobin);
+    let timeout = Duration::from_millis(1);
+    assert_eq!(set.qwait_timeout(timeout), None);
+    producers[1].ring();
+    assert_eq!(set.qwait_timeout(timeout), Some(id(1)));
+    assert_eq!(set.qwait_timeout(Duration::MAX), Some(id(1)), "not reconsidered: still ready");
 }
