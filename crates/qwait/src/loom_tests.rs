@@ -6,6 +6,8 @@
 //! Models are kept to two or three threads and one or two queues: what goes wrong in a protocol of
 //! bits goes wrong between two parties on one word.
 
+#![expect(clippy::arc_with_non_send_sync, reason = "models run on one thread")]
+
 use alloc::sync::Arc;
 use core::time::Duration;
 

@@ -52,6 +52,7 @@ impl Rig {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn ringing_without_work_costs_a_visit_a_round_until_the_count_is_taken() {
     let mut rig = rig();
     rig.liar.ring(0).expect("its queue");
@@ -67,6 +68,7 @@ fn ringing_without_work_costs_a_visit_a_round_until_the_count_is_taken() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn ready_bits_without_a_ring_are_verified_away() {
     let mut rig = rig();
     rig.ready_word().store(0b11, Ordering::Relaxed);
@@ -82,6 +84,7 @@ fn ready_bits_without_a_ring_are_verified_away() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn work_without_a_ring_waits_and_nobody_else_does() {
     let mut rig = rig();
     rig.doorbell(0).store(1, Ordering::Relaxed);
@@ -90,6 +93,7 @@ fn work_without_a_ring_waits_and_nobody_else_does() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn a_tenant_that_clears_its_own_words_loses_its_own_items_only() {
     let mut rig = rig();
     rig.liar.ring(0).expect("its queue");
@@ -111,6 +115,7 @@ fn a_tenant_that_clears_its_own_words_loses_its_own_items_only() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn absurd_counts_are_cut_to_the_capacity_and_counted() {
     let mut rig = rig();
     rig.doorbell(1).store(u32::MAX, Ordering::Relaxed);
@@ -122,6 +127,7 @@ fn absurd_counts_are_cut_to_the_capacity_and_counted() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn bits_and_numbers_of_queues_that_it_has_not_reach_nobody() {
     let mut rig = rig();
     rig.ready_word().store(!0b11, Ordering::Relaxed);
@@ -146,6 +152,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn a_sleeper_is_woken_by_whoever_is_honest() {
     let mut rig = rig();
     assert!(rig.set.arm());
@@ -166,6 +173,7 @@ fn a_sleeper_is_woken_by_whoever_is_honest() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn needless_wake_ups_end_a_sleep_early_and_no_more() {
     let mut rig = rig();
     rustix::io::write(&rig.liar.wake, &7u64.to_ne_bytes()).expect("its own descriptor");
@@ -182,6 +190,7 @@ fn needless_wake_ups_end_a_sleep_early_and_no_more() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn a_sleeping_set_is_woken_from_another_thread() {
     let Rig { mut set, honest, .. } = rig();
     std::thread::scope(|scope| {
@@ -201,6 +210,7 @@ fn a_sleeping_set_is_woken_from_another_thread() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn tenants_come_and_go() {
     let mut rig = rig();
     rig.liar.ring(0).expect("its queue");
@@ -225,6 +235,7 @@ fn tenants_come_and_go() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn masks_and_weights_are_kept_by_the_trusted_side() {
     let mut set = TenantSet::new(1, ServicePolicy::WeightedRoundRobin).expect("made");
     let (_, offer) = set.connect(2, 8).expect("connected");
