@@ -195,7 +195,7 @@ fn history() -> impl Strategy<Value = (u32, ServicePolicy, bool, Vec<Step>)> {
         prop::sample::select(Vec::from([RoundRobin, WeightedRoundRobin, StrictPriority]));
     (prop::sample::select(Vec::from([1, 3, 64, 65, 130, 200])), policies, any::<bool>())
         .prop_flat_map(|(capacity, policy, two_level)| {
-            let steps = prop::collection::vec(step(capacity), 1..200);
+            let steps = prop::collection::vec(step(capacity), 1..if cfg!(miri) { 40 } else { 200 });
             (Just(capacity), Just(policy), Just(two_level), steps)
         })
 }
@@ -203,7 +203,7 @@ fn history() -> impl Strategy<Value = (u32, ServicePolicy, bool, Vec<Step>)> {
 fn cases() -> ProptestConfig {
     ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 })
+        ..ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 400 })
     }
 }
 
@@ -393,7 +393,8 @@ fn a_number_reused_during_a_visit_gives_nobody_the_wrong_queue() {
 
 #[test]
 fn the_hint_is_never_empty_while_something_is_ready() {
-    for capacity in [1, 64, 1000, 5000] {
+    let large = if cfg!(miri) { [70, 130] } else { [1000, 5000] };
+    for capacity in [1, 64].into_iter().chain(large) {
         let (mut set, producers) = exclusive(capacity, ServicePolicy::RoundRobin);
         assert_eq!(set.try_qwait(), None);
         assert!(set.is_empty_hint(), "{capacity}");
@@ -408,7 +409,7 @@ fn the_hint_is_never_empty_while_something_is_ready() {
 
 #[test]
 fn the_largest_set_finds_each_of_its_queues() {
-    let capacity = if cfg!(miri) { 1100 } else { MAX_QUEUES };
+    let capacity = if cfg!(miri) { FLAT_MAX + 1 } else { MAX_QUEUES };
     let (mut set, producers) = exclusive(capacity, ServicePolicy::RoundRobin);
     for queue in (0..capacity).rev().step_by(997) {
         assert!(producers[queue as usize].ring());

@@ -381,7 +381,9 @@ impl Spec {
                 let new = states.len() as u32;
                 let number = *index.entry(after).or_insert(new);
                 if number == new {
-                    (states.push(after), from.push(at as u32), into.push(Vec::new()));
+                    states.push(after);
+                    from.push(at as u32);
+                    into.push(Vec::new());
                 }
                 into[number as usize].push(at as u32);
             }
