@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use qwait::{
-    Config, DoorbellRef, ExclusiveSet, MAX_QUEUES, Producer, QueueId, ServicePolicy,
+    Config, DoorbellRef, ExclusiveSet, MAX_QUEUES, Producer, QueueId, Region, ServicePolicy,
     SharedConsumer, SharedSet, monitor_support,
 };
 
@@ -132,6 +132,24 @@ fn shared_costs(queues: u32) {
     );
 }
 
+/// What the ready set saves: one look at every doorbell, as a spinning data plane does.
+fn spin_costs(queues: u32) {
+    let packed: Vec<_> = (0..queues).map(|_| DoorbellRef::new()).collect();
+    let region = Region::create(queues as usize * 4096).expect("memory");
+    let paged = region.doorbells(0, 4096, queues as usize).expect("they fit");
+    for (name, doorbells) in [("packed", packed), ("one a page", paged)] {
+        // Large sweeps need no repetition to be measured.
+        let every = (queues / 64).max(1);
+        let (median, fastest) = measure(|round| {
+            if round % every == 0 {
+                black_box(doorbells.iter().filter(|doorbell| doorbell.count() > 0).count());
+            }
+        });
+        let name = format!("for comparison: a sweep over the doorbells, {name}");
+        print(&name, queues, (median * f64::from(every), fastest * f64::from(every)));
+    }
+}
+
 fn first_line_with(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(key)).unwrap_or("unknown");
@@ -154,5 +172,6 @@ fn main() {
     for queues in SIZES {
         exclusive_costs(queues);
         shared_costs(queues);
+        spin_costs(queues);
     }
 }
