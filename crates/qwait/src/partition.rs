@@ -171,7 +171,7 @@ impl Waits for StealingConsumer {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, feature = "std", not(loom)))]
 mod tests {
     use super::*;
     use crate::{DoorbellRef, SpinSleeper};

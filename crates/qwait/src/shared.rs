@@ -70,7 +70,9 @@ impl SharedSet {
         })
     }
 
-    /// `QWAIT-ADD`, on any thread: watches a doorbell under this number.
+    /// `QWAIT-ADD`, on any thread: watches a doorbell under this number. A doorbell belongs to one
+    /// queue: it may come back under the same number at any time, but under another one only when no
+    /// consumer owns it, since the owner's last act is to activate the number that it knows.
     ///
     /// # Errors
     /// [`SetError::OutOfRange`], [`SetError::AlreadyAdded`].

@@ -1,6 +1,6 @@
 //! Single-threaded tests: both forms against the reference model, and the operations one by one.
 
-#![cfg(not(loom))]
+#![cfg(all(feature = "std", not(loom)))]
 
 use alloc::string::ToString;
 use alloc::sync::Arc;

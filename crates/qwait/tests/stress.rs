@@ -3,7 +3,7 @@
 //!
 //! The long one: `cargo test --release -p tailplane-qwait --test stress -- --ignored`
 
-#![cfg(not(loom))]
+#![cfg(all(feature = "std", not(loom)))]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use qwait::{
     Config, DoorbellRef, ExclusiveSet, FutexSleeper, Producer, QueueId, ReadySets, ServicePolicy,
-    SetQueue, SharedConsumer, SharedSet, StealingConsumer,
+    SetQueue, SharedConsumer, SharedSet, Sleeper, StealingConsumer,
 };
 
 const SLOTS: u32 = 8;
@@ -219,11 +219,35 @@ fn stealing() {
     shared_stress(&all, [join(0), join(1)], 3, scaled(8_000));
 }
 
+/// A futex that counts the sleeps that it was asked for.
+#[derive(Debug, Default)]
+struct Counting {
+    futex: FutexSleeper,
+    sleeps: AtomicU32,
+    wakes: AtomicU32,
+}
+
+impl Sleeper for Counting {
+    fn token(&self) -> u32 {
+        self.futex.token()
+    }
+    fn sleep(&self, token: u32, timeout: Option<Duration>) {
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
+        self.futex.sleep(token, timeout);
+    }
+    fn wake(&self) {
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        self.futex.wake();
+    }
+}
+
 /// Two threads ring for each other and sleep in turn: each round is two sleeps, two wake-ups and the
 /// races between them. A lost one is a timeout.
 fn ping_pong(rounds: u32) {
-    let mut near = ExclusiveSet::new(config(1, 0)).expect("made");
-    let mut far = ExclusiveSet::new(config(1, 0)).expect("made");
+    let sleepers = [(); 2].map(|()| Arc::new(Counting::default()));
+    let [mut near, mut far] = sleepers
+        .clone()
+        .map(|sleeper| ExclusiveSet::with_sleeper(config(1, 0), sleeper).expect("made"));
     let to_near = near.add(QueueId::new(0), DoorbellRef::new()).expect("added");
     let to_far = far.add(QueueId::new(0), DoorbellRef::new()).expect("added");
     let take = |set: &mut ExclusiveSet, round: u32| {
@@ -250,6 +274,12 @@ fn ping_pong(rounds: u32) {
             assert_eq!(take(&mut near, round), 0);
         }
     });
+    let sum = |count: fn(&Counting) -> &AtomicU32| -> u32 {
+        sleepers.iter().map(|sleeper| count(sleeper).load(Ordering::Relaxed)).sum()
+    };
+    let counts = [sum(|sleeper| &sleeper.sleeps), sum(|sleeper| &sleeper.wakes)];
+    println!("{rounds} rounds: {} sleeps, {} wake-ups", counts[0], counts[1]);
+    assert!(counts[0] > rounds / 100, "they slept too seldom to show anything: {counts:?}");
 }
 
 #[test]
@@ -260,7 +290,7 @@ fn sleeping_and_waking_races() {
 #[test]
 #[ignore = "a million sleeps: tens of seconds"]
 fn a_million_sleeping_and_waking_races() {
-    ping_pong(500_000);
+    ping_pong(650_000);
 }
 
 /// Queues come and go, and are disabled and enabled, while they are rung.
