@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use qwait::{
     Config, DoorbellRef, ExclusiveSet, FutexSleeper, Producer, QueueId, ReadySets, ServicePolicy,
-    SetQueue, SharedConsumer, SharedSet, Sleeper, StealingConsumer,
+    SetQueue, SharedConsumer, SharedSet, Sleeper, StealingConsumer, Tenant, TenantSet,
 };
 
 const SLOTS: u32 = 8;
@@ -335,4 +335,42 @@ fn queues_that_change_under_load_lose_nothing() {
         }
     });
     assert_eq!(seen.load(Ordering::Relaxed), total);
+}
+
+/// Honest tenants, each on a thread, against the trusted side, which sleeps at once: all that they
+/// ring for is counted, once.
+#[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
+fn tenants_lose_nothing() {
+    const QUEUES: u32 = 3;
+    let rounds = 10_000;
+    let mut set = TenantSet::new(8, ServicePolicy::RoundRobin).expect("made");
+    let tenants = [(); 2].map(|()| {
+        let (_, offer) = set.connect(QUEUES, rounds).expect("connected");
+        Tenant::join(offer).expect("joined")
+    });
+    let start = Instant::now();
+    let mut seen = [[0; QUEUES as usize]; 2];
+    thread::scope(|scope| {
+        for tenant in tenants {
+            scope.spawn(move || {
+                for round in 0..rounds * QUEUES {
+                    tenant.ring(round % QUEUES).expect("its own queue");
+                    if round % 16 == 0 {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        while seen.as_flattened().iter().any(|&seen| seen < rounds) {
+            assert!(start.elapsed() < LIMIT, "stuck: a ring or a wake-up was lost: {seen:?}");
+            let Some(queue) = set.qwait_timeout(Duration::from_secs(20)) else { continue };
+            let count = set.verify(queue);
+            set.reconsider(queue, count);
+            let (slot, index) = set.locate(queue).expect("its number came from the set");
+            seen[slot as usize][index as usize] += count;
+        }
+    });
+    assert_eq!(seen, [[rounds; QUEUES as usize]; 2]);
+    assert_eq!((set.lies(0), set.lies(1), set.try_qwait()), (0, 0, None));
 }
