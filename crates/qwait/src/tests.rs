@@ -119,7 +119,7 @@ fn step(capacity: u32) -> impl Strategy<Value = Step> {
         2 => (queue.clone(), 0..4u32).prop_map(|(queue, items)| Step::Reconsider(queue, items)),
         2 => queue.clone().prop_map(Step::Verify),
         2 => (queue.clone(), any::<bool>()).prop_map(|(queue, masked)| Step::Mask(queue, masked)),
-        1 => (queue, 1..4u32).prop_map(|(queue, weight)| Step::Weight(queue, weight)),
+        3 => (queue, 1..5u32).prop_map(|(queue, weight)| Step::Weight(queue, weight)),
     ]
 }
 
@@ -129,7 +129,9 @@ fn agrees(form: Form, capacity: u32, policy: ServicePolicy, two_level: bool, ste
     let mut subject = Subject::new(form, capacity, policy, two_level);
     let mut model = Queues::new(capacity, policy, form);
     let mut producers: Vec<Option<Producer>> = (0..capacity).map(|_| None).collect();
-    for step in steps {
+    // All queues are there at first, so that even short histories serve some.
+    let adds: Vec<Step> = (0..capacity).map(Step::Add).collect();
+    for step in adds.iter().chain(steps) {
         match *step {
             Step::Add(queue) => {
                 let added = subject.add(id(queue));
@@ -193,11 +195,13 @@ fn history() -> impl Strategy<Value = (u32, ServicePolicy, bool, Vec<Step>)> {
     use ServicePolicy::{RoundRobin, StrictPriority, WeightedRoundRobin};
     let policies =
         prop::sample::select(Vec::from([RoundRobin, WeightedRoundRobin, StrictPriority]));
-    (prop::sample::select(Vec::from([1, 3, 64, 65, 130, 200])), policies, any::<bool>())
-        .prop_flat_map(|(capacity, policy, two_level)| {
+    let sizes: &[u32] = if cfg!(miri) { &[1, 3, 65] } else { &[1, 2, 3, 5, 64, 65, 130, 200] };
+    (prop::sample::select(sizes.to_vec()), policies, any::<bool>()).prop_flat_map(
+        |(capacity, policy, two_level)| {
             let steps = prop::collection::vec(step(capacity), 1..if cfg!(miri) { 40 } else { 200 });
             (Just(capacity), Just(policy), Just(two_level), steps)
-        })
+        },
+    )
 }
 
 fn cases() -> ProptestConfig {
