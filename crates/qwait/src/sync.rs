@@ -63,7 +63,9 @@ pub(crate) fn idle_fence() {
     }
 }
 
-/// A mutex for adding, removing and waking; never taken while a queue is merely served.
+/// A mutex for adding, removing and waking; never taken while a queue is merely served. It is held
+/// for a few instructions. With `std` it blocks rather than spins, so that a real-time thread does
+/// not spin for ever on one that it has preempted.
 #[derive(Debug)]
 pub(crate) struct Lock<T>(Inner<T>);
 

@@ -34,6 +34,7 @@
 //! | writes or reads its eventfd without need | a spurious wake-up; or it swallows its own | a wake-up costs processor time, bounded by one fold each |
 //! | truncates the memory | refused: the size is sealed | nothing |
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -196,6 +197,15 @@ impl Connected {
     }
 }
 
+/// What the kernel told last; a type only because the kernel's record cannot be printed.
+struct Events(Vec<epoll::Event>);
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|event| event.data.u64())).finish()
+    }
+}
+
 /// The trusted side: an exclusive set over the queues of tenants. See the module's comment for what
 /// they can and cannot do.
 ///
@@ -213,6 +223,8 @@ pub struct TenantSet {
     /// Whose word the next visit folds.
     next_fold: usize,
     epoll: OwnedFd,
+    /// Room for an event of each tenant, allocated once.
+    events: Events,
 }
 
 impl TenantSet {
@@ -233,6 +245,7 @@ impl TenantSet {
             arbiter: Arbiter::new(policy, queues, 0),
             next_fold: 0,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create1"))?,
+            events: Events(Vec::with_capacity(tenants as usize)),
         })
     }
 
@@ -422,11 +435,11 @@ impl TenantSet {
     /// Makes the descriptor unreadable again. Look for work after this, or arm. Bounded: one read for
     /// each tenant that rang aloud.
     pub fn clear(&mut self) {
-        let mut events = Vec::with_capacity(self.tenants.len());
+        self.events.0.clear();
         // Nothing there is what is wanted; so is an interruption, as the next sleep then ends at once.
-        let spare = rustix::buffer::spare_capacity(&mut events);
+        let spare = rustix::buffer::spare_capacity(&mut self.events.0);
         let _ = epoll::wait(&self.epoll, spare, Some(&Timespec::default()));
-        for event in events {
+        for event in &self.events.0 {
             let slot = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
             if let Some(Some(tenant)) = self.tenants.get(slot) {
                 let _ = rustix::io::read(&tenant.wake, &mut [0; 8]);
@@ -441,10 +454,10 @@ impl TenantSet {
             return Some(queue);
         }
         if self.arm() {
-            let mut event = Vec::with_capacity(1);
+            self.events.0.clear();
             // What a timespec cannot hold is longer than any machine runs.
             let timeout = Timespec::try_from(timeout).ok();
-            let spare = rustix::buffer::spare_capacity(&mut event);
+            let spare = rustix::buffer::spare_capacity(&mut self.events.0);
             let _ = epoll::wait(&self.epoll, spare, timeout.as_ref());
             self.disarm();
             self.clear();
