@@ -1,0 +1,179 @@
+//! The exclusive form: one consumer. The cheapest, and the one for a queue per core.
+//!
+//! A queue's ready bit stays set while it has work, and is cleared at the visit that drains it: under
+//! load producers and consumer then touch the ready word hardly at all.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::idle::Sleeper;
+use crate::policy::Arbiter;
+use crate::set::{Config, Control, Core, Producer, QueueId, SetError};
+use crate::sync::{Mutant, mutated};
+use crate::unsafe_doorbell::DoorbellRef;
+
+/// A set of queues with one consumer, which is whoever holds this.
+#[derive(Debug)]
+pub struct ExclusiveSet {
+    pub(crate) core: Arc<Core>,
+    arbiter: Arbiter,
+    /// By queue; ours alone, so that a visit takes no lock and checks no generation.
+    doorbells: Vec<Option<DoorbellRef>>,
+    pub(crate) sleeper: Arc<dyn Sleeper>,
+    pub(crate) bit: u64,
+    pub(crate) spin_looks: u32,
+}
+
+impl ExclusiveSet {
+    /// An empty set whose consumer sleeps by `sleeper`. All memory is allocated here.
+    ///
+    /// # Errors
+    /// [`SetError::BadCapacity`].
+    pub fn with_sleeper(config: Config, sleeper: Arc<dyn Sleeper>) -> Result<Self, SetError> {
+        Self::over(Core::new(config.capacity)?, config, sleeper)
+    }
+
+    pub(crate) fn over(
+        core: Arc<Core>,
+        config: Config,
+        sleeper: Arc<dyn Sleeper>,
+    ) -> Result<Self, SetError> {
+        let bit = core.join(&sleeper)?;
+        Ok(Self {
+            arbiter: Arbiter::new(config.policy, core.capacity(), 0),
+            doorbells: (0..core.capacity()).map(|_| None).collect(),
+            spin_looks: config.spin_looks,
+            core,
+            sleeper,
+            bit,
+        })
+    }
+
+    /// `QWAIT-ADD`: watches a doorbell under this number. The producer is for whoever enqueues. The
+    /// queue is activated once; if its doorbell says zero, `verify` answers so.
+    ///
+    /// # Errors
+    /// [`SetError::OutOfRange`], [`SetError::AlreadyAdded`].
+    pub fn add(&mut self, queue: QueueId, doorbell: DoorbellRef) -> Result<Producer, SetError> {
+        self.core.add(queue, &doorbell)?;
+        self.doorbells[queue.index()] = Some(doorbell.clone());
+        Ok(Producer::new(&self.core, queue, doorbell))
+    }
+
+    /// `QWAIT-REMOVE`: the queue is not returned any more, and its number is free. Producers that are
+    /// left can still ring, to no effect; work in the queue stays where it is.
+    ///
+    /// # Errors
+    /// [`SetError::OutOfRange`], [`SetError::NotAdded`].
+    pub fn remove(&mut self, queue: QueueId) -> Result<(), SetError> {
+        self.core.remove(queue)?;
+        self.doorbells[queue.index()] = None;
+        Ok(())
+    }
+
+    /// `QWAIT` that does not block: the queue to be served next, or `None` where none is ready.
+    ///
+    /// Never allocates and makes no system call. Where nothing is ready it reads two cache lines,
+    /// three where a queue is disabled. Returns a queue again while it is ready: it is left to
+    /// [`verify`](Self::verify) and [`reconsider`](Self::reconsider) to end that.
+    #[inline]
+    pub fn try_qwait(&mut self) -> Option<QueueId> {
+        loop {
+            let queue = self.core.next(self.arbiter.start())?;
+            if self.doorbells[queue as usize].is_none() {
+                // Left over from a queue that was removed. Each turn takes such a bit away.
+                self.core.ready.clear(queue);
+                continue;
+            }
+            self.arbiter.grant(queue, || self.core.weight(queue));
+            return Some(QueueId::new(queue));
+        }
+    }
+
+    /// `QWAIT-VERIFY`: how many items the queue has. Zero: the wake-up was spurious, the queue is
+    /// armed, and there is nothing to do. Take at most so many.
+    #[inline]
+    pub fn verify(&mut self, queue: QueueId) -> u32 {
+        let Some(doorbell) = doorbell(&self.doorbells, queue) else { return 0 };
+        let count = doorbell.count();
+        if count > 0 { count } else { drained(&self.core, queue, doorbell) }
+    }
+
+    /// `QWAIT-RECONSIDER` after `items` were dequeued, one or a batch; how many are left. The queue
+    /// is armed if none are, and else stays ready. Before or after processing, as there is only one
+    /// consumer.
+    ///
+    /// More than the doorbell said counts as all of it.
+    #[inline]
+    pub fn reconsider(&mut self, queue: QueueId, items: u32) -> u32 {
+        let Some(doorbell) = doorbell(&self.doorbells, queue) else { return 0 };
+        let left = doorbell.take(items);
+        if left > 0 { left } else { drained(&self.core, queue, doorbell) }
+    }
+
+    /// For queues that count for themselves: the doorbell goes to zero whatever it said, and the
+    /// queue is armed. Call it *before* emptying the queue: what is enqueued later rings again. How
+    /// many items had been rung for.
+    pub fn reconsider_all(&mut self, queue: QueueId) -> u32 {
+        let Some(doorbell) = doorbell(&self.doorbells, queue) else { return 0 };
+        let count = doorbell.count();
+        if doorbell.take(count) == 0 {
+            drained(&self.core, queue, doorbell);
+        }
+        count
+    }
+
+    /// [`Control::disable`].
+    ///
+    /// # Errors
+    /// [`SetError::OutOfRange`].
+    pub fn disable(&self, queue: QueueId) -> Result<(), SetError> {
+        self.control().disable(queue)
+    }
+
+    /// [`Control::enable`].
+    ///
+    /// # Errors
+    /// [`SetError::OutOfRange`].
+    pub fn enable(&self, queue: QueueId) -> Result<(), SetError> {
+        self.control().enable(queue)
+    }
+
+    /// A handle on masks and weights for other threads.
+    pub fn control(&self) -> Control {
+        Control::new(&self.core)
+    }
+
+    /// True where nothing was ready a moment ago. May be false without need (a queue is ready but
+    /// disabled), never true for long while something is ready. Two cache lines.
+    #[inline]
+    pub fn is_empty_hint(&self) -> bool {
+        !self.core.ready.hint()
+    }
+}
+
+impl Drop for ExclusiveSet {
+    fn drop(&mut self) {
+        self.core.leave(self.bit);
+    }
+}
+
+#[inline]
+fn doorbell(doorbells: &[Option<DoorbellRef>], queue: QueueId) -> Option<&DoorbellRef> {
+    doorbells.get(queue.index())?.as_ref()
+}
+
+/// The doorbell said zero: clears the bit, and sets it again if the doorbell was rung meanwhile. What
+/// the doorbell then says. The proof stands on the crate's front page.
+#[inline]
+fn drained(core: &Core, queue: QueueId, doorbell: &DoorbellRef) -> u32 {
+    core.ready.clear(queue.get());
+    if mutated(Mutant::MissingRecheck) {
+        return 0;
+    }
+    let count = doorbell.count();
+    if count > 0 {
+        core.ready.set(queue.get());
+    }
+    count
+}

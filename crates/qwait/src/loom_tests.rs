@@ -1,0 +1,426 @@
+//! Models of every protocol, over all interleavings and all reorderings that loom knows, on the code
+//! that runs; and the seeded mistakes, each of which a model must catch.
+//!
+//! `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p tailplane-qwait --lib loom --release`
+//!
+//! Models are kept to two or three threads and one or two queues: what goes wrong in a protocol of
+//! bits goes wrong between two parties on one word.
+
+#![expect(clippy::arc_with_non_send_sync, reason = "models run on one thread")]
+
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use loom::cell::UnsafeCell;
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+use crate::bitmap::Bitmap;
+use crate::set::Core;
+use crate::sync::{Mutant, mutate};
+use crate::*;
+
+const CONFIG: Config = Config { capacity: 2, policy: ServicePolicy::RoundRobin, spin_looks: 0 };
+
+fn id(number: u32) -> QueueId {
+    QueueId::new(number)
+}
+
+/// Sleeps for ever unless woken: a lost wake-up is then a deadlock, which loom reports.
+#[derive(Debug)]
+struct ModelSleeper(Mutex<u32>, Condvar);
+
+impl ModelSleeper {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(0), Condvar::new()))
+    }
+}
+
+impl Sleeper for ModelSleeper {
+    fn token(&self) -> u32 {
+        *self.0.lock().expect("not poisoned")
+    }
+
+    fn sleep(&self, token: u32, _: Option<Duration>) {
+        let mut now = self.0.lock().expect("not poisoned");
+        while *now == token {
+            now = self.1.wait(now).expect("not poisoned");
+        }
+    }
+
+    fn wake(&self) {
+        *self.0.lock().expect("not poisoned") += 1;
+        self.1.notify_one();
+    }
+}
+
+fn core(two_level: bool) -> Arc<Core> {
+    let make = if two_level { Bitmap::two_level } else { Bitmap::flat };
+    Core::with_bitmap(CONFIG.capacity, make(CONFIG.capacity))
+}
+
+fn exclusive(two_level: bool) -> ExclusiveSet {
+    ExclusiveSet::over(core(two_level), CONFIG, ModelSleeper::new()).expect("joins")
+}
+
+fn shared() -> SharedSet {
+    SharedSet::over(core(false), CONFIG)
+}
+
+/// Takes the activation that comes with adding.
+fn settle(set: &mut ExclusiveSet) {
+    while let Some(queue) = set.try_qwait() {
+        assert_eq!(set.verify(queue), 0, "nothing was rung for yet");
+    }
+}
+
+/// Something that only one thread at a time may touch, each after the last: loom reports it if not.
+/// The pointer is not followed, the access is what counts.
+#[derive(Debug)]
+struct Touched(UnsafeCell<()>);
+
+impl Touched {
+    fn new() -> Self {
+        Self(UnsafeCell::new(()))
+    }
+
+    fn touch(&self) {
+        self.0.with_mut(|_| ());
+    }
+}
+
+/// Visits one queue if one is ready, and takes all that is there, `items` at most.
+fn visit(set: &mut ExclusiveSet, payload: &[Touched], seen: &mut [u32], items: u32) -> bool {
+    let Some(queue) = set.try_qwait() else { return false };
+    let count = set.verify(queue).min(items);
+    if count > 0 {
+        payload[queue.get() as usize].touch();
+        seen[queue.get() as usize] += count;
+        set.reconsider(queue, count);
+    }
+    true
+}
+
+/// One queue, one producer that rings as soon as there is room for one item, and a consumer that
+/// drains, so that bits are cleared while others set them. In the end everything was seen.
+fn drain_against_ring(two_level: bool) {
+    loom::model(move || {
+        let mut set = exclusive(two_level);
+        let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+        settle(&mut set);
+        let payload = Arc::new([Touched::new()]);
+        let mut seen = [0];
+        producer.ring();
+        let other = Arc::clone(&payload);
+        let thread = thread::spawn(move || {
+            // There is room for one item: the second waits for the first to be taken.
+            if producer.count() == 0 {
+                other[0].touch();
+                producer.ring();
+                return 2;
+            }
+            producer.ring();
+            2
+        });
+        visit(&mut set, &payload[..], &mut seen, 1);
+        visit(&mut set, &payload[..], &mut seen, 1);
+        let rung = thread.join().expect("the producer finished");
+        while visit(&mut set, &payload[..], &mut seen, 1) {}
+        assert_eq!(seen, [rung], "work is left that nobody notices");
+    });
+}
+
+/// Two queues with a producer each, in one word.
+fn two_queues_in_a_word(two_level: bool) {
+    loom::model(move || {
+        let mut set = exclusive(two_level);
+        let zero = set.add(id(0), DoorbellRef::new()).expect("added");
+        let one = set.add(id(1), DoorbellRef::new()).expect("added");
+        settle(&mut set);
+        let payload = Arc::new([Touched::new(), Touched::new()]);
+        let mut seen = [0, 0];
+        zero.ring();
+        let other = Arc::clone(&payload);
+        let thread = thread::spawn(move || {
+            other[1].touch();
+            one.ring();
+        });
+        // The second finds nothing, or the other queue, and tidies the summary.
+        visit(&mut set, &payload[..], &mut seen, 2);
+        visit(&mut set, &payload[..], &mut seen, 2);
+        thread.join().expect("the producer finished");
+        while visit(&mut set, &payload[..], &mut seen, 2) {}
+        assert_eq!(seen, [1, 1], "work is left that nobody notices");
+    });
+}
+
+#[test]
+fn the_exclusive_form_loses_nothing() {
+    drain_against_ring(false);
+    two_queues_in_a_word(false);
+}
+
+#[test]
+fn the_two_level_form_loses_nothing() {
+    drain_against_ring(true);
+    two_queues_in_a_word(true);
+}
+
+#[test]
+#[should_panic(expected = "nobody notices")]
+fn a_producer_that_skips_its_write_is_caught() {
+    mutate(Some(Mutant::RelaxedSkip));
+    drain_against_ring(false);
+}
+
+#[test]
+#[should_panic(expected = "nobody notices")]
+fn a_bit_cleared_by_a_store_is_caught() {
+    mutate(Some(Mutant::ClearByStore));
+    two_queues_in_a_word(false);
+}
+
+#[test]
+#[should_panic(expected = "nobody notices")]
+fn a_missing_look_after_the_clear_is_caught() {
+    mutate(Some(Mutant::MissingRecheck));
+    drain_against_ring(false);
+}
+
+#[test]
+#[should_panic(expected = "nobody notices")]
+fn a_summary_cleared_without_another_look_at_the_leaf_is_caught() {
+    mutate(Some(Mutant::MissingLeafRecheck));
+    two_queues_in_a_word(true);
+}
+
+/// One visit of a shared consumer: touches what only the owner may.
+fn shared_visit(consumer: &mut SharedConsumer, payload: &[Touched]) -> u32 {
+    let Some(queue) = consumer.try_qwait() else { return 0 };
+    assert!(consumer.verify(queue) > 0, "a claimed queue has work");
+    payload[queue.get() as usize].touch();
+    consumer.reconsider(queue, 1);
+    1
+}
+
+/// Two consumers and a producer on one queue: one owner at a time, each after the last, and nothing
+/// is left. `stray` sets the ready bit once too often, as a late producer of a removed queue does.
+fn two_consumers(stray: bool) {
+    loom::model(move || {
+        let set = shared();
+        let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+        let mut one = set.consumer_with(Arc::new(SpinSleeper)).expect("joins");
+        let mut two = set.consumer_with(Arc::new(SpinSleeper)).expect("joins");
+        assert_eq!(one.try_qwait(), None);
+        let payload = Arc::new([Touched::new()]);
+        let other = Arc::clone(&payload);
+        producer.ring();
+        let thread = thread::spawn(move || shared_visit(&mut two, &other[..]));
+        if stray {
+            set.core.activate(id(0));
+        } else {
+            producer.ring();
+        }
+        let mut seen = shared_visit(&mut one, &payload[..]);
+        seen += thread.join().expect("the other finished");
+        while one.try_qwait().is_some() {
+            seen += one.verify(id(0));
+            let left = one.reconsider(id(0), 9);
+            assert_eq!(left, 0);
+        }
+        assert_eq!(seen, if stray { 1 } else { 2 }, "each item exactly once");
+    });
+}
+
+#[test]
+fn a_shared_queue_has_one_owner_at_a_time() {
+    two_consumers(false);
+}
+
+#[test]
+fn a_stray_activation_gives_no_second_owner() {
+    two_consumers(true);
+}
+
+#[test]
+#[should_panic]
+fn without_the_owners_bit_a_stray_activation_is_caught() {
+    mutate(Some(Mutant::MissingOwner));
+    two_consumers(true);
+}
+
+/// A consumer that sleeps until work comes, which comes from another thread.
+fn sleep_against_ring(two_level: bool) {
+    loom::model(move || {
+        let mut set = exclusive(two_level);
+        let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+        settle(&mut set);
+        let thread = thread::spawn(move || producer.ring());
+        assert_eq!(set.qwait(), id(0));
+        assert!(set.verify(id(0)) == 1 && set.reconsider(id(0), 1) == 0);
+        assert!(thread.join().expect("the producer finished"), "it made the queue ready");
+    });
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    sleep_against_ring(false);
+    sleep_against_ring(true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_missing_fence_before_sleep_is_caught() {
+    mutate(Some(Mutant::MissingIdleFence));
+    sleep_against_ring(false);
+}
+
+/// Two sleeping consumers, two items in two queues, one producer: both get up.
+#[test]
+fn every_sleeper_that_is_needed_gets_up() {
+    loom::model(|| {
+        let set = shared();
+        let zero = set.add(id(0), DoorbellRef::new()).expect("added");
+        let one = set.add(id(1), DoorbellRef::new()).expect("added");
+        let mut first = set.consumer_with(ModelSleeper::new()).expect("joins");
+        let mut second = set.consumer_with(ModelSleeper::new()).expect("joins");
+        assert_eq!(first.try_qwait(), None);
+        let thread = thread::spawn(move || {
+            let queue = second.qwait();
+            second.reconsider(queue, 1);
+            queue
+        });
+        zero.ring();
+        one.ring();
+        let queue = first.qwait();
+        first.reconsider(queue, 1);
+        let other = thread.join().expect("the second finished");
+        assert_ne!(queue, other, "each item exactly once");
+    });
+}
+
+/// One queue, and what its owner leaves is for the consumer that sleeps.
+#[test]
+fn a_reactivation_wakes_a_sleeper() {
+    loom::model(|| {
+        let set = shared();
+        let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+        let mut first = set.consumer_with(ModelSleeper::new()).expect("joins");
+        let mut second = set.consumer_with(ModelSleeper::new()).expect("joins");
+        producer.ring_many(2);
+        assert_eq!(first.try_qwait(), Some(id(0)));
+        let thread = thread::spawn(move || {
+            let queue = second.qwait();
+            second.reconsider(queue, 1)
+        });
+        // The first goes away to process its item; the second must find the other one.
+        assert_eq!(first.reconsider(id(0), 1), 1);
+        assert_eq!(thread.join().expect("the second finished"), 0);
+    });
+}
+
+/// A queue is removed and added again, with the same doorbell, while its producer rings.
+#[test]
+fn a_ring_during_remove_and_add_is_noticed() {
+    loom::model(|| {
+        let mut set = exclusive(false);
+        let doorbell = DoorbellRef::new();
+        let producer = set.add(id(0), doorbell.clone()).expect("added");
+        settle(&mut set);
+        let thread = thread::spawn(move || producer.ring());
+        set.remove(id(0)).expect("removed");
+        assert_eq!(set.try_qwait(), None, "removed queues are not returned");
+        set.add(id(0), doorbell).expect("added anew");
+        thread.join().expect("the producer finished");
+        let mut seen = 0;
+        while let Some(queue) = set.try_qwait() {
+            seen += set.verify(queue);
+            set.reconsider(queue, 1);
+        }
+        assert_eq!(seen, 1);
+    });
+}
+
+/// The same in the shared form, where another consumer may meet the queue at any time.
+#[test]
+fn a_ring_during_a_shared_remove_and_add_is_noticed() {
+    loom::model(|| {
+        let set = shared();
+        let doorbell = DoorbellRef::new();
+        let producer = set.add(id(0), doorbell.clone()).expect("added");
+        let mut one = set.consumer_with(Arc::new(SpinSleeper)).expect("joins");
+        let mut two = set.consumer_with(Arc::new(SpinSleeper)).expect("joins");
+        set.remove(id(0)).expect("removed");
+        let ringer = thread::spawn(move || producer.ring());
+        let visitor = thread::spawn(move || {
+            two.try_qwait().map_or(0, |queue| {
+                two.reconsider(queue, 1);
+                1
+            })
+        });
+        set.add(id(0), doorbell).expect("added anew");
+        ringer.join().expect("the producer finished");
+        let mut seen = visitor.join().expect("the visitor finished");
+        while let Some(queue) = one.try_qwait() {
+            seen += 1;
+            one.reconsider(queue, 1);
+        }
+        assert_eq!(seen, 1, "the item is found once");
+    });
+}
+
+/// A queue is rung and enabled at once while the consumer falls asleep over it.
+#[test]
+fn enabling_wakes_a_consumer_that_sleeps_over_ready_work() {
+    loom::model(|| {
+        let mut set = exclusive(false);
+        let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+        settle(&mut set);
+        let control = set.control();
+        control.disable(id(0)).expect("disabled");
+        let ringer = thread::spawn(move || producer.ring());
+        let timer = thread::spawn(move || control.enable(id(0)));
+        assert_eq!(set.qwait(), id(0));
+        ringer.join().expect("the producer finished");
+        timer.join().expect("the timer finished").expect("enabled");
+    });
+}
+
+#[test]
+fn a_disabled_queue_is_not_returned_however_it_is_rung() {
+    loom::model(|| {
+        let mut set = exclusive(false);
+        let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+        settle(&mut set);
+        let ringer = thread::spawn(move || producer.ring());
+        set.disable(id(0)).expect("disabled");
+        assert_eq!(set.try_qwait(), None);
+        ringer.join().expect("the producer finished");
+        assert_eq!(set.try_qwait(), None);
+        set.enable(id(0)).expect("enabled");
+        assert_eq!(set.try_qwait(), Some(id(0)));
+    });
+}
+
+/// A consumer that sleeps on two sets is woken by either; work comes to both.
+#[test]
+fn a_stealing_consumer_is_woken_from_any_set() {
+    loom::model(|| {
+        let sets = ReadySets::new(2, CONFIG).expect("made");
+        let add = |set| {
+            let set: &SharedSet = sets.get(set).expect("two");
+            set.add(id(0), DoorbellRef::new()).expect("added")
+        };
+        let (home, remote) = (add(0), add(1));
+        let mut consumer = sets.consumer(0, ModelSleeper::new()).expect("joins");
+        assert_eq!(consumer.try_qwait(), None);
+        let near = thread::spawn(move || home.ring());
+        let far = thread::spawn(move || remote.ring());
+        let first = consumer.qwait();
+        assert_eq!(consumer.reconsider(first, 1), 0);
+        let second = consumer.qwait();
+        assert_eq!(consumer.reconsider(second, 1), 0);
+        assert_ne!(first.set, second.set, "each once");
+        assert!(near.join().expect("finished") && far.join().expect("finished"));
+    });
+}

@@ -1,0 +1,430 @@
+//! What every form of the set shares: its numbers, errors, the state between producers and
+//! consumers, and the two handles that other threads hold: [`Producer`] and [`Control`].
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::bitmap::Bitmap;
+use crate::idle::Sleeper;
+use crate::policy::ServicePolicy;
+use crate::sync::{AtomicU64, Lock, Ordering, idle_fence};
+use crate::unsafe_doorbell::{DoorbellRef, Rung};
+
+/// Most queues of one set.
+pub const MAX_QUEUES: u32 = 65_536;
+/// Most consumers of one set.
+pub const MAX_CONSUMERS: u32 = 64;
+
+/// A queue's number (the paper's QID): below the set's capacity, else it names no queue.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct QueueId(u32);
+
+impl QueueId {
+    /// The queue of this number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl From<u32> for QueueId {
+    fn from(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+impl fmt::Display for QueueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// How a set is made (the paper's `QWAIT_init`).
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How many queues there can be, 1 to 65,536. Memory is allocated for all of them at once.
+    pub capacity: u32,
+    /// Which ready queue is served first.
+    pub policy: ServicePolicy,
+    /// How often a blocking `qwait` looks before it sleeps, in looks. With 1,000 queues a look takes
+    /// some 10 ns.
+    pub spin_looks: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { capacity: 64, policy: ServicePolicy::RoundRobin, spin_looks: 2_000 }
+    }
+}
+
+/// Why an operation on a set was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetError {
+    /// The set's size is senseless.
+    #[error("a set of {capacity} queues: allowed are 1 to {MAX_QUEUES}; use several sets for more")]
+    BadCapacity {
+        /// What was asked for.
+        capacity: u32,
+    },
+    /// The number is beyond the set.
+    #[error("queue {queue} of a set of {capacity}: numbers begin at 0; make the set larger")]
+    OutOfRange {
+        /// Which queue.
+        queue: QueueId,
+        /// How many the set can hold.
+        capacity: u32,
+    },
+    /// There is such a queue already.
+    #[error("queue {queue} was added before: remove it first, or take another number")]
+    AlreadyAdded {
+        /// Which queue.
+        queue: QueueId,
+    },
+    /// There is no such queue.
+    #[error("queue {queue} is not in the set: add it first")]
+    NotAdded {
+        /// Which queue.
+        queue: QueueId,
+    },
+    /// The set has as many consumers as it can have.
+    #[error("a set has at most {MAX_CONSUMERS} consumers: drop one, or use several sets")]
+    TooManyConsumers,
+    /// A weight of zero.
+    #[error("queue {queue} cannot have weight 0: disable it, or remove it")]
+    ZeroWeight {
+        /// Which queue.
+        queue: QueueId,
+    },
+}
+
+/// What the control path changes under a lock.
+#[derive(Debug)]
+struct Registry {
+    doorbells: Vec<Option<DoorbellRef>>,
+    /// By consumer.
+    sleepers: Vec<Option<Arc<dyn Sleeper>>>,
+}
+
+/// A word with two lines to itself.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Alone(AtomicU64);
+
+/// The state between producers and consumers.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) ready: Bitmap,
+    /// By queue: weight in the low half, and in the high half a generation that counts additions and
+    /// removals. One load gives a consumer both.
+    slots: Box<[AtomicU64]>,
+    /// One bit for each consumer that sleeps, or is about to. Written only by who goes to sleep, gets
+    /// up, or wakes somebody: producers otherwise share it unchanged, so that their load costs
+    /// nothing while nobody sleeps.
+    sleepers: Alone,
+    registry: Lock<Registry>,
+    capacity: u32,
+}
+
+impl Core {
+    pub(crate) fn new(capacity: u32) -> Result<Arc<Self>, SetError> {
+        if capacity == 0 || capacity > MAX_QUEUES {
+            return Err(SetError::BadCapacity { capacity });
+        }
+        Ok(Self::with_bitmap(capacity, Bitmap::new(capacity)))
+    }
+
+    pub(crate) fn with_bitmap(capacity: u32, ready: Bitmap) -> Arc<Self> {
+        let doorbells = (0..capacity).map(|_| None).collect();
+        Arc::new(Self {
+            ready,
+            slots: (0..capacity).map(|_| AtomicU64::new(1)).collect(),
+            sleepers: Alone(AtomicU64::new(0)),
+            registry: Lock::new(Registry { doorbells, sleepers: Vec::new() }),
+            capacity,
+        })
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    pub(crate) fn check(&self, queue: QueueId) -> Result<(), SetError> {
+        if queue.0 < self.capacity {
+            Ok(())
+        } else {
+            Err(SetError::OutOfRange { queue, capacity: self.capacity })
+        }
+    }
+
+    // ---- queues -------------------------------------------------------------------------------
+
+    /// Publishes a queue's doorbell and activates the queue once: work that came before is noticed,
+    /// and where there is none the first visit finds that out.
+    pub(crate) fn add(&self, queue: QueueId, doorbell: &DoorbellRef) -> Result<(), SetError> {
+        self.check(queue)?;
+        self.registry.with(|registry| {
+            let place = &mut registry.doorbells[queue.index()];
+            if place.is_some() {
+                return Err(SetError::AlreadyAdded { queue });
+            }
+            *place = Some(doorbell.clone());
+            // A new queue does not inherit the old one's weight.
+            let generation = self.generation(queue).wrapping_add(1);
+            self.slots[queue.index()].store(u64::from(generation) << 32 | 1, Ordering::Release);
+            Ok(())
+        })?;
+        self.activate(queue);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, queue: QueueId) -> Result<(), SetError> {
+        self.check(queue)?;
+        self.registry.with(|registry| {
+            if registry.doorbells[queue.index()].take().is_none() {
+                return Err(SetError::NotAdded { queue });
+            }
+            self.slots[queue.index()].fetch_add(1 << 32, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    /// The doorbell that is registered at present, with its generation.
+    pub(crate) fn lookup(&self, queue: QueueId) -> (u32, Option<DoorbellRef>) {
+        self.registry
+            .with(|registry| (self.generation(queue), registry.doorbells[queue.index()].clone()))
+    }
+
+    #[inline]
+    pub(crate) fn generation(&self, queue: QueueId) -> u32 {
+        (self.slots[queue.index()].load(Ordering::Acquire) >> 32) as u32
+    }
+
+    #[inline]
+    pub(crate) fn weight(&self, queue: u32) -> u32 {
+        self.slots[queue as usize].load(Ordering::Relaxed) as u32
+    }
+
+    fn set_weight(&self, queue: QueueId, weight: u32) -> Result<(), SetError> {
+        self.check(queue)?;
+        if weight == 0 {
+            return Err(SetError::ZeroWeight { queue });
+        }
+        // Under the lock, since additions and removals change the other half.
+        self.registry.with(|_| {
+            let generation = u64::from(self.generation(queue)) << 32;
+            self.slots[queue.index()].store(generation | u64::from(weight), Ordering::Release);
+        });
+        Ok(())
+    }
+
+    fn set_enabled(&self, queue: QueueId, enabled: bool) -> Result<(), SetError> {
+        self.check(queue)?;
+        self.ready.set_mask(queue.0, !enabled);
+        if enabled {
+            // Work may have waited behind the mask while a consumer fell asleep.
+            self.wake_one();
+        }
+        Ok(())
+    }
+
+    // ---- notification -------------------------------------------------------------------------
+
+    /// Sets the ready bit and sees to it that somebody is awake.
+    #[inline]
+    pub(crate) fn activate(&self, queue: QueueId) {
+        self.ready.set(queue.0);
+        self.wake_one();
+    }
+
+    /// Wakes one consumer if one sleeps. One load if none does.
+    #[inline]
+    pub(crate) fn wake_one(&self) {
+        idle_fence();
+        // Sequentially consistent for the idle handshake, as was the change that comes before.
+        let sleepers = self.sleepers.0.load(Ordering::SeqCst);
+        if sleepers != 0 {
+            self.wake_one_of(sleepers);
+        }
+    }
+
+    /// The lowest number first: the others can sleep deeper. Each turn takes one bit off the word
+    /// that was seen, so there are at most as many turns as consumers.
+    #[cold]
+    fn wake_one_of(&self, mut seen: u64) {
+        while seen != 0 {
+            let bit = seen & seen.wrapping_neg();
+            // Whoever clears the bit is the one that wakes: nobody is woken twice.
+            let before = self.sleepers.0.fetch_and(!bit, Ordering::AcqRel);
+            if before & bit != 0 {
+                let number = bit.trailing_zeros() as usize;
+                let sleeper =
+                    self.registry.with(|registry| registry.sleepers.get(number).cloned().flatten());
+                if let Some(sleeper) = sleeper {
+                    sleeper.wake();
+                    return;
+                }
+            }
+            seen = before & !bit;
+        }
+    }
+
+    /// The next queue by its ready and mask bits.
+    #[inline]
+    pub(crate) fn next(&self, from: u32) -> Option<u32> {
+        let mut resurfaced = false;
+        let next = self.ready.next(from, &mut resurfaced);
+        if resurfaced {
+            self.wake_one();
+        }
+        next
+    }
+
+    // ---- consumers ----------------------------------------------------------------------------
+
+    /// Registers a consumer; its bit in the sleepers' word.
+    pub(crate) fn join(&self, sleeper: &Arc<dyn Sleeper>) -> Result<u64, SetError> {
+        self.registry.with(|registry| {
+            let free = registry.sleepers.iter().position(Option::is_none);
+            let number = free.unwrap_or(registry.sleepers.len());
+            if number >= MAX_CONSUMERS as usize {
+                return Err(SetError::TooManyConsumers);
+            }
+            if number == registry.sleepers.len() {
+                registry.sleepers.push(None);
+            }
+            registry.sleepers[number] = Some(Arc::clone(sleeper));
+            Ok(1 << number)
+        })
+    }
+
+    /// A consumer is gone. If somebody had just woken it, the wake-up goes on to another.
+    pub(crate) fn leave(&self, bit: u64) {
+        let picked = self.disarm(bit);
+        self.registry.with(|registry| {
+            if let Some(place) = registry.sleepers.get_mut(bit.trailing_zeros() as usize) {
+                *place = None;
+            }
+        });
+        if picked && self.ready.any() {
+            self.wake_one();
+        }
+    }
+
+    /// Announces that a consumer is about to sleep. False: there is work, and the announcement was
+    /// taken back; `picked` is then set if a waker had seen it.
+    pub(crate) fn arm(&self, bit: u64, picked: &mut bool) -> bool {
+        self.sleepers.0.fetch_or(bit, Ordering::SeqCst);
+        idle_fence();
+        let work = self.ready.any();
+        if work {
+            *picked |= self.disarm(bit);
+        }
+        !work
+    }
+
+    /// Takes the announcement back. True where a waker had picked this consumer.
+    pub(crate) fn disarm(&self, bit: u64) -> bool {
+        self.sleepers.0.fetch_and(!bit, Ordering::AcqRel) & bit == 0
+    }
+}
+
+/// The producer's side of one queue. Clone it for several producers of one queue.
+#[derive(Clone, Debug)]
+pub struct Producer {
+    core: Arc<Core>,
+    queue: QueueId,
+    doorbell: DoorbellRef,
+}
+
+impl Producer {
+    pub(crate) fn new(core: &Arc<Core>, queue: QueueId, doorbell: DoorbellRef) -> Self {
+        Self { core: Arc::clone(core), queue, doorbell }
+    }
+
+    /// Says that one item was enqueued. Call it after the item is in the queue. True where that made
+    /// the queue ready, so that a consumer that slept was woken.
+    ///
+    /// One read-modify-write if the queue had work before; one more (two in sets of more than 1,024
+    /// queues) and one load if not.
+    #[inline]
+    pub fn ring(&self) -> bool {
+        self.ring_many(1)
+    }
+
+    /// As [`ring`](Self::ring), for several items at once. False for none.
+    #[inline]
+    pub fn ring_many(&self, items: u16) -> bool {
+        if items == 0 || self.doorbell.ring(items) == Rung::More {
+            return false;
+        }
+        self.core.activate(self.queue);
+        true
+    }
+
+    /// Items that were rung for and not reconsidered: the queue's length, where every item is rung
+    /// for. Use it to see whether there is room (it acquires what the consumer released).
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.doorbell.count()
+    }
+
+    /// Which queue.
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+}
+
+/// Masks and weights, for any thread: timers that enable a queue again, a control plane.
+#[derive(Clone, Debug)]
+pub struct Control {
+    core: Arc<Core>,
+}
+
+impl Control {
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
+        Self { core: Arc::clone(core) }
+    }
+
+    /// `QWAIT-DISABLE`: after this returns, no `qwait` that begins later on this thread returns the
+    /// queue, even if it has work. A consumer that was just given it finishes its visit.
+    ///
+    /// # Errors
+    /// [`SetError::OutOfRange`].
+    pub fn disable(&self, queue: QueueId) -> Result<(), SetError> {
+        self.core.set_enabled(queue, false)
+    }
+
+    /// `QWAIT-ENABLE`. Wakes a consumer that sleeps, as the queue may have work.
+    ///
+    /// # Errors
+    /// [`SetError::OutOfRange`].
+    pub fn enable(&self, queue: QueueId) -> Result<(), SetError> {
+        self.core.set_enabled(queue, true)
+    }
+
+    /// Whether the queue is disabled. False for a number beyond the set.
+    pub fn is_disabled(&self, queue: QueueId) -> bool {
+        queue.0 < self.core.capacity && self.core.ready.is_masked(queue.0)
+    }
+
+    /// How many times in a row the queue is selected under
+    /// [`WeightedRoundRobin`](ServicePolicy::WeightedRoundRobin). Takes effect when its turn next
+    /// begins. 1 after it was added.
+    ///
+    /// # Errors
+    /// [`SetError::OutOfRange`], [`SetError::ZeroWeight`].
+    pub fn set_weight(&self, queue: QueueId, weight: u32) -> Result<(), SetError> {
+        self.core.set_weight(queue, weight)
+    }
+}

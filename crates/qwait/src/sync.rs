@@ -1,0 +1,95 @@
+//! Atomics, or the model checker's; a mutex for the control path; and the seeded mistakes.
+//!
+//! Under `cfg(loom)` every atomic of this crate is loom's, so that what is checked is the code that
+//! runs. `mutated(Mutant::X)` is a constant `false` in every other build.
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Mistakes that the models must catch; see `loom_tests`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// A producer saves the read-modify-write where a relaxed load saw the ready bit set.
+    RelaxedSkip,
+    /// The consumer clears the ready bit by a load and a store.
+    ClearByStore,
+    /// The consumer does not look at the doorbell again after it cleared the bit.
+    MissingRecheck,
+    /// No fence between "my bit is set" and "does somebody sleep", nor on the other side.
+    MissingIdleFence,
+    /// A shared consumer goes by the ready bit alone, without taking the doorbell.
+    MissingOwner,
+    /// The summary is cleared without looking at the leaf again.
+    MissingLeafRecheck,
+}
+
+/// Whether the model at hand makes this mistake.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn mutated(_: Mutant) -> bool {
+    false
+}
+
+#[cfg(loom)]
+std::thread_local! {
+    // A model's threads all run on the thread of its test.
+    static MUTANT: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
+}
+
+#[cfg(loom)]
+pub(crate) fn mutated(mutant: Mutant) -> bool {
+    MUTANT.with(|cell| cell.get() == Some(mutant))
+}
+
+/// Makes the models of this test make a mistake.
+#[cfg(loom)]
+pub(crate) fn mutate(mutant: Option<Mutant>) {
+    MUTANT.with(|cell| cell.set(mutant));
+}
+
+/// The fence of the idle handshake.
+///
+/// The handshake is store buffering on two words, a ready word and the sleepers' word. Both sides
+/// write one and read the other *with sequentially consistent accesses*, which forbids that both
+/// miss (and costs nothing on x86-64: the writes are locked instructions anyway, the reads plain
+/// ones). Loom knows sequentially consistent fences but takes such accesses for acquire/release, so
+/// there, and only there, a fence stands in for them.
+#[inline(always)]
+pub(crate) fn idle_fence() {
+    if cfg!(loom) && !mutated(Mutant::MissingIdleFence) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// A mutex for adding, removing and waking; never taken while a queue is merely served. It is held
+/// for a few instructions. With `std` it blocks rather than spins, so that a real-time thread does
+/// not spin for ever on one that it has preempted.
+#[derive(Debug)]
+pub(crate) struct Lock<T>(Inner<T>);
+
+#[cfg(loom)]
+type Inner<T> = loom::sync::Mutex<T>;
+#[cfg(all(feature = "std", not(loom)))]
+type Inner<T> = std::sync::Mutex<T>;
+#[cfg(all(not(feature = "std"), not(loom)))]
+type Inner<T> = crate::unsafe_spin_lock::SpinLock<T>;
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Inner::new(value))
+    }
+
+    /// Runs `change` alone. `change` must not panic, nor take this lock again.
+    pub(crate) fn with<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        #[cfg(any(feature = "std", loom))]
+        {
+            // Nothing that runs in here panics, so a poisoned value is as good as any.
+            let mut guard = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            change(&mut guard)
+        }
+        #[cfg(all(not(feature = "std"), not(loom)))]
+        self.0.with(change)
+    }
+}

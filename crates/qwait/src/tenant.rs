@@ -1,0 +1,478 @@
+//! Queues of tenants that are not trusted: each has memory of its own, and can hurt only itself.
+//!
+//! ```
+//! use qwait::{QueueId, ServicePolicy, Tenant, TenantOffer, TenantSet};
+//! # fn main() -> Result<(), qwait::TenantError> {
+//! let mut set = TenantSet::new(16, ServicePolicy::RoundRobin)?;
+//! // Two queues of at most 32 items. The offer's descriptors travel to the tenant's process.
+//! let (slot, offer) = set.connect(2, 32)?;
+//! let tenant = Tenant::join(offer)?;
+//! tenant.ring(1)?;
+//! let queue = set.try_qwait().expect("rung");
+//! assert_eq!(set.locate(queue), Some((slot, 1)));
+//! assert_eq!(set.verify(queue), 1);
+//! assert_eq!(set.reconsider(queue, 1), 0);
+//! # Ok(()) }
+//! ```
+//!
+//! A ready bitmap that tenants write would let one clear another's bit. So each has a ready word in
+//! its own memory, which the trusted side *folds* into private words; this is the price of doing in
+//! software what HyperPlane's monitoring set does by watching (a tenant there writes nothing but its
+//! doorbell). A fold is one load for each tenant, not for each queue: one tenant's a visit, and all of
+//! them when there is nothing else to do.
+//!
+//! | A tenant that … | gets | and the others |
+//! | --- | --- | --- |
+//! | rings without work | `verify` answers a count that its queue does not bear out: one visit a round, until the caller takes the count ([`TenantSet::reconsider_all`]) | wait for at most that visit |
+//! | sets ready bits without ringing | `verify` answers 0 and the bit is gone: one visit a fold | the same |
+//! | enqueues without ringing | its item waits for its next ring | nothing |
+//! | clears its ready word or doorbell | its items wait for its next ring | nothing: the words are its own |
+//! | writes an absurd count | the queue's capacity, as `verify` never answers more; counted as a lie | nothing |
+//! | sets bits of queues that it has not | nothing: they are masked off | nothing |
+//! | names a queue beyond its own | an error in its own process; there is no such word to write | nothing |
+//! | clears its idle word | its own ring does not wake the trusted side | nothing: theirs do |
+//! | writes or reads its eventfd without need | a spurious wake-up; or it swallows its own | a wake-up costs processor time, bounded by one fold each |
+//! | truncates the memory | refused: the size is sealed | nothing |
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+
+use crate::policy::{Arbiter, ServicePolicy};
+use crate::set::QueueId;
+use crate::tenant_words as words;
+use crate::unsafe_region::{Region, RegionError};
+
+/// Most queues of one tenant: the bits of its ready word.
+pub const TENANT_QUEUES_MAX: u32 = 64;
+/// Most tenants of one set.
+pub const TENANTS_MAX: u32 = 1024;
+
+/// Where the words lie in a tenant's memory, in bytes. Lines that different sides write are apart.
+const READY: usize = 0;
+const IDLE: usize = 128;
+const DOORBELLS: usize = 256;
+const STRIDE: usize = 128;
+
+/// Why a tenant or a set of tenants was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum TenantError {
+    /// The set's size is senseless.
+    #[error("a set of {tenants} tenants: allowed are 1 to {TENANTS_MAX}")]
+    BadTenants {
+        /// What was asked for.
+        tenants: u32,
+    },
+    /// The tenant's queues are senseless.
+    #[error(
+        "{queues} queues of {capacity} items for one tenant: allowed are 1 to {TENANT_QUEUES_MAX} \
+         queues of at least one item; connect twice for more"
+    )]
+    BadQueues {
+        /// How many queues.
+        queues: u32,
+        /// Of how many items.
+        capacity: u32,
+    },
+    /// All places are taken.
+    #[error("the set is full: disconnect a tenant, or make the set larger")]
+    Full,
+    /// The tenant has no such queue.
+    #[error("queue {queue} of a tenant with {queues}: numbers begin at 0")]
+    NoSuchQueue {
+        /// Which.
+        queue: u32,
+        /// How many there are.
+        queues: u32,
+    },
+    /// The shared memory could not be made or joined.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The operating system refused.
+    #[error("{tried} failed: {source}")]
+    Os {
+        /// What was tried.
+        tried: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+fn os(tried: &'static str) -> impl FnOnce(rustix::io::Errno) -> TenantError {
+    move |errno| TenantError::Os { tried, source: errno.into() }
+}
+
+/// What a tenant needs: two descriptors, which can travel over a Unix socket, and a number.
+#[derive(Debug)]
+pub struct TenantOffer {
+    /// The memory file with its ready word and doorbells.
+    pub memory: OwnedFd,
+    /// Its eventfd, by which it wakes the trusted side. No other tenant has it.
+    pub wake: OwnedFd,
+    /// How many queues it has.
+    pub queues: u32,
+}
+
+/// The tenant's side.
+#[derive(Debug)]
+pub struct Tenant {
+    region: Arc<Region>,
+    wake: OwnedFd,
+    queues: u32,
+}
+
+impl Tenant {
+    /// Maps what the trusted side offered.
+    ///
+    /// # Errors
+    /// [`TenantError::Region`] where the memory is not usable or too small for its queues.
+    pub fn join(offer: TenantOffer) -> Result<Self, TenantError> {
+        let TenantOffer { memory, wake, queues } = offer;
+        let region = Region::join(memory)?;
+        // Asked for once, so that ringing cannot fail by it.
+        region.doorbells(DOORBELLS, STRIDE, queues as usize)?;
+        Ok(Self { region, wake, queues })
+    }
+
+    /// Says that one item was enqueued. True where that made the queue ready.
+    ///
+    /// # Errors
+    /// [`TenantError::NoSuchQueue`].
+    #[inline]
+    pub fn ring(&self, queue: u32) -> Result<bool, TenantError> {
+        let no_such = || TenantError::NoSuchQueue { queue, queues: self.queues };
+        let (ready, idle) = (self.region.word64(READY), self.region.word32(IDLE));
+        let doorbell = (queue < self.queues)
+            .then(|| self.region.word32(DOORBELLS + STRIDE * queue as usize))
+            .flatten();
+        let (Some(doorbell), Some(ready), Some(idle)) = (doorbell, ready, idle) else {
+            return Err(no_such());
+        };
+        if !words::ring(doorbell, ready, 1 << queue) {
+            return Ok(false);
+        }
+        if words::must_wake(idle) {
+            // Full means readable, which is what is wanted.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+        Ok(true)
+    }
+}
+
+/// What the trusted side knows of a tenant. Nothing in here was written by it.
+#[derive(Debug)]
+struct Connected {
+    region: Arc<Region>,
+    wake: OwnedFd,
+    /// One bit for each of its queues.
+    valid: u64,
+    capacity: u32,
+    lies: u64,
+}
+
+impl Connected {
+    fn ready(&self) -> Option<&AtomicU64> {
+        self.region.word64(READY)
+    }
+
+    fn idle(&self) -> Option<&AtomicU32> {
+        self.region.word32(IDLE)
+    }
+
+    #[inline]
+    fn doorbell(&self, index: u32) -> Option<&AtomicU32> {
+        (self.valid >> index & 1 == 1)
+            .then(|| self.region.word32(DOORBELLS + STRIDE * index as usize))
+            .flatten()
+    }
+
+    #[inline]
+    fn fold(&self) -> u64 {
+        self.ready().map_or(0, |ready| words::fold(ready, self.valid))
+    }
+}
+
+/// What the kernel told last; a type only because the kernel's record cannot be printed.
+struct Events(Vec<epoll::Event>);
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|event| event.data.u64())).finish()
+    }
+}
+
+/// The trusted side: an exclusive set over the queues of tenants. See the module's comment for what
+/// they can and cannot do.
+///
+/// A tenant has a slot, and its queue `i` the number `64 * slot + i`. Fairness is by queue and has the
+/// bound of [`ServicePolicy`] over all queues of the set, plus one fold: a ring is noticed within as
+/// many visits as the set has slots.
+#[derive(Debug)]
+pub struct TenantSet {
+    tenants: Vec<Option<Connected>>,
+    /// Folded and not yet drained, one word a slot. Nobody else sees them.
+    ready: Vec<u64>,
+    mask: Vec<u64>,
+    weights: Vec<u32>,
+    arbiter: Arbiter,
+    /// Whose word the next visit folds.
+    next_fold: usize,
+    epoll: OwnedFd,
+    /// Room for an event of each tenant, allocated once.
+    events: Events,
+}
+
+impl TenantSet {
+    /// A set with room for so many tenants.
+    ///
+    /// # Errors
+    /// [`TenantError::BadTenants`], [`TenantError::Os`].
+    pub fn new(tenants: u32, policy: ServicePolicy) -> Result<Self, TenantError> {
+        if tenants == 0 || tenants > TENANTS_MAX {
+            return Err(TenantError::BadTenants { tenants });
+        }
+        let queues = tenants * TENANT_QUEUES_MAX;
+        Ok(Self {
+            tenants: (0..tenants).map(|_| None).collect(),
+            ready: vec![0; tenants as usize],
+            mask: vec![0; tenants as usize],
+            weights: vec![1; queues as usize],
+            arbiter: Arbiter::new(policy, queues, 0),
+            next_fold: 0,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create1"))?,
+            events: Events(Vec::with_capacity(tenants as usize)),
+        })
+    }
+
+    /// `QWAIT-ADD` for a new tenant: makes its memory and eventfd. Its slot, and what to pass to it.
+    /// `capacity` is the most items that one of its queues can hold.
+    ///
+    /// # Errors
+    /// [`TenantError`], all but `NoSuchQueue`.
+    pub fn connect(
+        &mut self,
+        queues: u32,
+        capacity: u32,
+    ) -> Result<(u32, TenantOffer), TenantError> {
+        if queues == 0 || queues > TENANT_QUEUES_MAX || capacity == 0 {
+            return Err(TenantError::BadQueues { queues, capacity });
+        }
+        let slot = self.tenants.iter().position(Option::is_none).ok_or(TenantError::Full)?;
+        let region = Region::create(DOORBELLS + STRIDE * queues as usize)?;
+        let wake =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("eventfd"))?;
+        let duplicate = |fd: io::Result<OwnedFd>| {
+            fd.map_err(|source| TenantError::Os { tried: "duplicating a descriptor", source })
+        };
+        let offer = TenantOffer {
+            memory: duplicate(region.descriptor())?,
+            wake: duplicate(wake.try_clone())?,
+            queues,
+        };
+        let data = epoll::EventData::new_u64(slot as u64);
+        epoll::add(&self.epoll, &wake, data, epoll::EventFlags::IN).map_err(os("epoll_ctl"))?;
+        let valid = !0 >> (TENANT_QUEUES_MAX - queues);
+        self.tenants[slot] = Some(Connected { region, wake, valid, capacity, lies: 0 });
+        (self.ready[slot], self.mask[slot]) = (0, 0);
+        self.weights[slot * 64..][..64].fill(1);
+        Ok((slot as u32, offer))
+    }
+
+    /// `QWAIT-REMOVE` for all queues of a tenant. It keeps its memory, which is no longer looked at.
+    pub fn disconnect(&mut self, slot: u32) {
+        let Some(place) = self.tenants.get_mut(slot as usize) else { return };
+        if let Some(gone) = place.take() {
+            // It was added, so it can be removed.
+            let _ = epoll::delete(&self.epoll, &gone.wake);
+            self.ready[slot as usize] = 0;
+        }
+    }
+
+    /// The slot of a queue's tenant and the tenant's number for it, if there is such a queue.
+    pub fn locate(&self, queue: QueueId) -> Option<(u32, u32)> {
+        let (slot, index) = (queue.get() / 64, queue.get() % 64);
+        let tenant = self.tenants.get(slot as usize)?.as_ref()?;
+        (tenant.valid >> index & 1 == 1).then_some((slot, index))
+    }
+
+    /// How often a tenant's doorbells said something impossible.
+    pub fn lies(&self, slot: u32) -> u64 {
+        let tenant = self.tenants.get(slot as usize).and_then(Option::as_ref);
+        tenant.map_or(0, |tenant| tenant.lies)
+    }
+
+    fn fold(&mut self, slot: usize) {
+        if let Some(tenant) = &self.tenants[slot] {
+            self.ready[slot] |= tenant.fold();
+        }
+    }
+
+    fn fold_all(&mut self) {
+        (0..self.tenants.len()).for_each(|slot| self.fold(slot));
+    }
+
+    /// The first ready and enabled queue at or after the cursor.
+    fn next(&self) -> Option<u32> {
+        let from = self.arbiter.start();
+        let (first, upper) = ((from / 64) as usize, !0 << (from % 64));
+        let enabled = |slot: usize| self.ready[slot] & !self.mask[slot];
+        let answer =
+            |slot: usize, word: u64| (word != 0).then(|| slot as u32 * 64 + word.trailing_zeros());
+        answer(first, enabled(first) & upper)
+            .or_else(|| {
+                let round = (first + 1..self.ready.len()).chain(0..first);
+                round.into_iter().find_map(|slot| answer(slot, enabled(slot)))
+            })
+            .or_else(|| answer(first, enabled(first) & !upper))
+    }
+
+    /// `QWAIT` that does not block: the queue to be served next. Folds one tenant's word, or all of
+    /// them where nothing else is ready.
+    pub fn try_qwait(&mut self) -> Option<QueueId> {
+        self.fold(self.next_fold);
+        self.next_fold = (self.next_fold + 1) % self.tenants.len();
+        let queue = match self.next() {
+            Some(queue) => queue,
+            None => {
+                self.fold_all();
+                self.next()?
+            }
+        };
+        self.arbiter.grant(queue, || self.weights[queue as usize]);
+        Some(QueueId::new(queue))
+    }
+
+    /// `QWAIT-VERIFY`: how many items the tenant claims, at most the queue's capacity. It is a claim:
+    /// the queue itself may hold less. Zero: armed.
+    pub fn verify(&mut self, queue: QueueId) -> u32 {
+        let Some((slot, index)) = self.locate(queue) else { return 0 };
+        let Some(tenant) = self.tenants[slot as usize].as_mut() else { return 0 };
+        let count = tenant.doorbell(index).map_or(0, |doorbell| doorbell.load(Ordering::Acquire));
+        tenant.lies += u64::from(count > tenant.capacity);
+        let count = count.min(tenant.capacity);
+        if count == 0 {
+            self.ready[slot as usize] &= !(1 << index);
+        }
+        count
+    }
+
+    /// `QWAIT-RECONSIDER` after `items` were dequeued: how many the tenant claims are left.
+    pub fn reconsider(&mut self, queue: QueueId, items: u32) -> u32 {
+        let Some((slot, index)) = self.locate(queue) else { return 0 };
+        let Some(tenant) = self.tenants[slot as usize].as_mut() else { return 0 };
+        let capacity = tenant.capacity;
+        let taken = tenant.doorbell(index).map(|doorbell| words::take(doorbell, items, capacity));
+        let Some(words::Taken { left, lied }) = taken else { return 0 };
+        tenant.lies += u64::from(lied);
+        if left == 0 {
+            self.ready[slot as usize] &= !(1 << index);
+        }
+        left
+    }
+
+    /// Takes the whole count, whatever it says, and arms the queue: for a queue that turned out to be
+    /// empty under a count. Look into the queue once more *after* this: what is enqueued later rings.
+    pub fn reconsider_all(&mut self, queue: QueueId) {
+        let Some((slot, index)) = self.locate(queue) else { return };
+        let tenant = self.tenants[slot as usize].as_ref();
+        if let Some(doorbell) = tenant.and_then(|tenant| tenant.doorbell(index)) {
+            doorbell.swap(0, Ordering::AcqRel);
+        }
+        self.ready[slot as usize] &= !(1 << index);
+    }
+
+    fn set_mask(&mut self, queue: QueueId, masked: bool) {
+        if let Some((slot, index)) = self.locate(queue) {
+            let word = &mut self.mask[slot as usize];
+            *word = if masked { *word | 1 << index } else { *word & !(1 << index) };
+        }
+    }
+
+    /// `QWAIT-DISABLE`. Nothing happens where there is no such queue.
+    pub fn disable(&mut self, queue: QueueId) {
+        self.set_mask(queue, true);
+    }
+
+    /// `QWAIT-ENABLE`. Nothing happens where there is no such queue.
+    pub fn enable(&mut self, queue: QueueId) {
+        self.set_mask(queue, false);
+    }
+
+    /// How many times in a row a queue is selected under weighted round robin; zero counts as one.
+    pub fn set_weight(&mut self, queue: QueueId, weight: u32) {
+        if let Some(place) = self.weights.get_mut(queue.index()) {
+            *place = weight.max(1);
+        }
+    }
+
+    /// The first half of going to sleep: tells every tenant to ring aloud, then looks once more.
+    /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
+    #[must_use = "where it is false there is work, and nobody will wake this consumer"]
+    pub fn arm(&mut self) -> bool {
+        self.tenants.iter().flatten().filter_map(Connected::idle).for_each(words::announce);
+        self.fold_all();
+        let work = self.next().is_some();
+        if work {
+            self.disarm();
+        }
+        !work
+    }
+
+    /// The second half: tenants need not ring aloud any more.
+    pub fn disarm(&mut self) {
+        for tenant in self.tenants.iter().flatten() {
+            if let Some(idle) = tenant.idle() {
+                idle.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Makes the descriptor unreadable again. Look for work after this, or arm. Bounded: one read for
+    /// each tenant that rang aloud.
+    pub fn clear(&mut self) {
+        self.events.0.clear();
+        // Nothing there is what is wanted; so is an interruption, as the next sleep then ends at once.
+        let spare = rustix::buffer::spare_capacity(&mut self.events.0);
+        let _ = epoll::wait(&self.epoll, spare, Some(&Timespec::default()));
+        for event in &self.events.0 {
+            let slot = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
+            if let Some(Some(tenant)) = self.tenants.get(slot) {
+                let _ = rustix::io::read(&tenant.wake, &mut [0; 8]);
+            }
+        }
+    }
+
+    /// `QWAIT`: waits until a queue is ready, or `timeout` has passed. Tenants can wake it without
+    /// need, so it may also give up early.
+    pub fn qwait_timeout(&mut self, timeout: Duration) -> Option<QueueId> {
+        if let Some(queue) = self.try_qwait() {
+            return Some(queue);
+        }
+        if self.arm() {
+            self.events.0.clear();
+            // What a timespec cannot hold is longer than any machine runs.
+            let timeout = Timespec::try_from(timeout).ok();
+            let spare = rustix::buffer::spare_capacity(&mut self.events.0);
+            let _ = epoll::wait(&self.epoll, spare, timeout.as_ref());
+            self.disarm();
+            self.clear();
+        }
+        self.try_qwait()
+    }
+}
+
+impl AsFd for TenantSet {
+    /// Readable when a tenant rang while this side was armed: for somebody else's poll loop.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+#[cfg(test)]
+#[path = "tenant_tests.rs"]
+mod tests;
