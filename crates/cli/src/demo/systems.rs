@@ -61,14 +61,15 @@ impl Tailplane {
         Self::start_with(lab, app, |config| config.dataplane.spin_us = -1)
     }
 
-    /// As [`start_spinning`](Self::start_spinning), an echo service on `ports` ports, with memory for
-    /// many connections whose peers do not acknowledge at once.
+    /// As [`start`](Self::start), an echo service on `ports` ports, with memory for many connections
+    /// whose peers do not acknowledge at once.
     ///
     /// # Errors
     /// What could not be opened.
     pub fn start_for_many(lab: &Lab, ports: u16) -> anyhow::Result<Self> {
         Self::start_with(lab, App::Echo, |config| {
-            config.dataplane.spin_us = -1;
+            config.dataplane.spin_us = SPIN_US;
+            config.dataplane.realtime = REALTIME;
             config.service.port = Some(MANY_PORT);
             config.service.ports = ports;
             config.memory.chunks = 65_536;

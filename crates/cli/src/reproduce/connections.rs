@@ -68,7 +68,7 @@ fn on_the_pair(
         let server = Tailplane::start_for_many(lab, count.div_ceil(PER_PORT) as u16)?;
         let target = Tailplane::many_target();
         let windows = options.repeats.max(3);
-        let rates = scaling::rates(lab, (*target.ip(), target.port()), count, windows, &mut |_| ())
+        let rates = scaling::rates(lab, (*target.ip(), target.port()), count, windows)
             .with_context(|| format!("{count} connections"))?;
         server.stop()?;
         recorder.point(series, count as f64, Measured::samples(&rates));

@@ -1,18 +1,23 @@
 //! Messages per second over many open connections, on real packets: the client opens all of them from
 //! its own dataplane, then sends on each in turn, in an order that no cache foresees.
+//!
+//! Both ends run at real-time priority, so in windows well below a second: whoever started one cannot
+//! run until it is over. Hence the client itself keeps the time of a window, and then sleeps.
 
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::bail;
-use tailplane::{Calls, Endpoint, Events, Service};
+use tailplane::{Calls, Endpoint, Events, Instant, Service};
 use tailplane_bench::Caller;
 use tailplane_bench::connections::spread;
 
 use crate::commands::load::DataplaneClient;
 use crate::demo::machine::Usage;
 use crate::demo::measure::CLIENT_CPU;
+use crate::demo::systems::REALTIME;
+use crate::demo::window::PAUSE;
 use crate::lab::Lab;
 
 /// Connections to one port of the server: fewer than the client has ephemeral ports.
@@ -21,52 +26,97 @@ pub const PER_PORT: usize = 50_000;
 const IN_FLIGHT: usize = 256;
 /// How long the handshakes' timers take to have fired.
 const REST: Duration = Duration::from_millis(1_500);
+/// One window, and the part of it in which messages are not counted yet.
 const WINDOW: Duration = Duration::from_millis(400);
+const WARM_UP: Duration = Duration::from_millis(100);
+/// Further tries of a window that somebody else disturbed.
+const RETRIES: u32 = 3;
+/// How often a client without a window looks for the next.
+const LOOK: Duration = Duration::from_millis(2);
 /// Longest that all of it may take.
 const LIMIT: Duration = Duration::from_secs(900);
-/// Further tries of a window that somebody else disturbed.
-const RETRIES: u32 = 2;
-/// Opening connections per second, at the least, before it is given up.
-const OPENING_RATE: f64 = 2_000.0;
+/// Windows in a row without a further connection, before opening them is given up.
+const STALLED: u32 = 20;
 
 /// What the threads tell each other.
 #[derive(Default)]
 struct Told {
-    open: AtomicU64,
+    /// Windows that were asked for, and those that are over.
+    wanted: AtomicU32,
+    over: AtomicU32,
+    /// Of the last window: nanoseconds and answers that count.
+    window_ns: AtomicU64,
     answered: AtomicU64,
+    open: AtomicU64,
     failures: AtomicU64,
-    asking: AtomicBool,
     stop: AtomicBool,
+    ended: AtomicBool,
 }
 
-/// The client: opens, then asks and asks.
+/// The client: in a window it opens what is not open, then asks and asks.
 struct Asking<'a> {
     caller: Caller,
     order: Vec<u32>,
     next: usize,
+    /// When the present window began, when counting did, and with how many answers.
+    window: Option<(Instant, Option<(Instant, u64)>)>,
+    now: Instant,
     told: &'a Told,
 }
 
+impl Asking<'_> {
+    fn is_open(&self) -> bool {
+        self.caller.open() == self.caller.connections()
+    }
+
+    /// Begins and ends windows. Relaxed but where a window is handed over: see `over`.
+    fn keep_time(&mut self, now: Instant) {
+        let told = self.told;
+        let Some((begun, counting)) = &mut self.window else {
+            if told.wanted.load(Ordering::Acquire) != told.over.load(Ordering::Relaxed) {
+                self.window = Some((now, None));
+                self.caller.pause(false);
+            }
+            return;
+        };
+        if counting.is_none() && now.since(*begun) >= WARM_UP {
+            *counting = Some((now, self.caller.answered()));
+        }
+        let opening = self.order.is_empty();
+        let ends = now.since(*begun) >= WINDOW;
+        let (since, before) = counting.unwrap_or((now, self.caller.answered()));
+        if ends || opening && self.is_open() {
+            told.window_ns.store(now.since(since).as_nanos() as u64, Ordering::Relaxed);
+            told.answered.store(self.caller.answered() - before, Ordering::Relaxed);
+            told.open.store(self.caller.open() as u64, Ordering::Relaxed);
+            told.failures.store(self.caller.failures(), Ordering::Relaxed);
+            self.window = None;
+            self.caller.pause(true);
+            if opening && self.is_open() {
+                let connections = self.caller.connections();
+                self.order = spread(connections, connections).collect();
+            }
+            // What was stored above is seen by whoever sees this.
+            told.over.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
 impl Service for Asking<'_> {
-    fn on_batch(&mut self, now: tailplane::Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        if self.told.asking.load(Ordering::Relaxed) {
+    fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        self.now = now;
+        self.keep_time(now);
+        if self.window.is_some() && !self.order.is_empty() {
             while self.caller.waiting() < IN_FLIGHT {
                 self.caller.ask(self.order[self.next]);
                 self.next = (self.next + 1) % self.order.len();
             }
         }
         self.caller.on_batch(now, events, calls);
-        // Counters to look at: nothing else hangs on them.
-        self.told.open.store(self.caller.open() as u64, Ordering::Relaxed);
-        self.told.answered.store(self.caller.answered(), Ordering::Relaxed);
-        self.told.failures.store(self.caller.failures(), Ordering::Relaxed);
     }
 
-    fn wake_at(&self) -> Option<tailplane::Instant> {
-        match self.told.asking.load(Ordering::Relaxed) {
-            true => Some(tailplane::Instant::ZERO),
-            false => self.caller.wake_at(),
-        }
+    fn wake_at(&self) -> Option<Instant> {
+        Some(if self.window.is_some() { Instant::ZERO } else { self.now + LOOK })
     }
 }
 
@@ -80,27 +130,31 @@ pub fn rates(
     (address, port): (Ipv4Addr, u16),
     connections: usize,
     windows: u32,
-    progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<f64>> {
     let mut client = DataplaneClient::open(lab, 1, &[CLIENT_CPU])?;
-    client.idle_spin = Duration::from_millis(200);
+    client.realtime = Some(REALTIME);
     let ports = connections.div_ceil(PER_PORT) as u16;
     let servers = (port..port + ports).map(|port| Endpoint::new(address, port)).collect();
     let told = Told::default();
     let mut caller = Caller::new(connections, IN_FLIGHT, servers, PER_PORT);
     caller.set_request(&[b'e'; 64], &[b'e'; 64]);
-    let order: Vec<u32> = spread(connections, connections).collect();
-    let asking = Asking { caller, order, next: 0, told: &told };
-    let over = AtomicBool::new(false);
-    let (told, over) = (&told, &over);
+    caller.pause(true);
+    let asking = Asking {
+        caller,
+        order: Vec::new(),
+        next: 0,
+        window: None,
+        now: Instant::ZERO,
+        told: &told,
+    };
     std::thread::scope(|scope| {
+        let told = &told;
         let plane = scope.spawn(move || {
             let served = client.serve(vec![asking], LIMIT, || told.stop.load(Ordering::Relaxed));
-            over.store(true, Ordering::Relaxed);
+            told.ended.store(true, Ordering::Relaxed);
             served
         });
-        let measured =
-            measure(told, connections, windows, progress, || over.load(Ordering::Relaxed));
+        let measured = measure(told, connections, windows);
         told.stop.store(true, Ordering::Relaxed);
         match plane.join() {
             Ok(served) => served?,
@@ -110,53 +164,49 @@ pub fn rates(
     })
 }
 
-fn measure(
-    told: &Told,
-    connections: usize,
-    windows: u32,
-    progress: &mut dyn FnMut(&str),
-    over: impl Fn() -> bool,
-) -> anyhow::Result<Vec<f64>> {
-    let check = |doing: &str| match told.failures.load(Ordering::Relaxed) {
-        _ if over() => bail!("the client's dataplane ended while {doing}"),
-        0 => Ok(()),
-        failures => bail!("{failures} connections or messages failed while {doing}"),
-    };
-    let begun = Instant::now();
-    let limit = Duration::from_secs_f64(5.0 + connections as f64 / OPENING_RATE);
-    let mut last_told = begun;
-    loop {
-        check("opening connections")?;
-        let open = told.open.load(Ordering::Relaxed);
-        if open == connections as u64 {
-            break;
+impl Told {
+    /// Has one window run.
+    fn window(&self, doing: &str) -> anyhow::Result<()> {
+        std::thread::sleep(PAUSE);
+        let wanted = self.wanted.fetch_add(1, Ordering::Release) + 1;
+        while self.over.load(Ordering::Acquire) != wanted {
+            if self.ended.load(Ordering::Relaxed) {
+                bail!("the client's dataplane ended while {doing}");
+            }
+            std::thread::sleep(LOOK);
         }
-        if begun.elapsed() > limit {
-            bail!("only {open} of {connections} connections were open after {limit:?}");
+        match self.failures.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            failures => bail!("{failures} connections or messages failed while {doing}"),
         }
-        if last_told.elapsed() > Duration::from_secs(2) {
-            last_told = Instant::now();
-            progress(&format!("{open} of {connections} connections open"));
+    }
+}
+
+fn measure(told: &Told, connections: usize, windows: u32) -> anyhow::Result<Vec<f64>> {
+    let (mut open, mut stalled) = (0, 0);
+    while open < connections as u64 {
+        told.window("opening connections")?;
+        let now_open = told.open.load(Ordering::Relaxed);
+        stalled = if now_open > open { 0 } else { stalled + 1 };
+        if stalled > STALLED {
+            bail!("no more than {open} of {connections} connections opened");
         }
-        std::thread::sleep(Duration::from_millis(5));
+        open = now_open;
     }
     std::thread::sleep(REST);
-    told.asking.store(true, Ordering::Relaxed);
-    std::thread::sleep(WINDOW);
-    let mut rates = Vec::new();
-    let mut tries = 0;
+    // The first fills caches and windows.
+    told.window("exchanging messages")?;
+    let (mut rates, mut tries) = (Vec::new(), 0);
     while (rates.len() as u32) < windows {
         let usage = Usage::now(&[]);
-        let (begun, before) = (Instant::now(), told.answered.load(Ordering::Relaxed));
-        std::thread::sleep(WINDOW);
-        let answered = told.answered.load(Ordering::Relaxed) - before;
-        let rate = answered as f64 / begun.elapsed().as_secs_f64();
-        check("exchanging messages")?;
+        told.window("exchanging messages")?;
+        let quiet = usage.disturbance_since(&[]).is_quiet();
+        let answered = told.answered.load(Ordering::Relaxed);
         if answered == 0 {
-            bail!("no message was answered in {WINDOW:?} with {connections} connections open");
+            bail!("no message was answered with {connections} connections open");
         }
-        if usage.disturbance_since(&[]).is_quiet() || tries == RETRIES {
-            rates.push(rate);
+        if quiet || tries == RETRIES {
+            rates.push(answered as f64 * 1e9 / told.window_ns.load(Ordering::Relaxed) as f64);
             tries = 0;
         } else {
             tries += 1;
