@@ -96,6 +96,11 @@ impl Caller {
         self.failures
     }
 
+    /// Requests that are sent and not answered.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
     /// Requests that are not sent yet.
     pub fn waiting(&self) -> usize {
         self.queue.len()

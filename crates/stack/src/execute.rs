@@ -70,7 +70,7 @@ pub(crate) fn run(
                 // the way, with the connection at hand.
                 if let Some((Some(of), _)) = batch.buffers.as_slice().first()
                     && *of == handle
-                    && receive::is_settled(conn)
+                    && receive::is_settled(conn, ctx)
                     && let Some((_, mbuf)) = batch.buffers.next()
                 {
                     ctx.pool.free(mbuf);

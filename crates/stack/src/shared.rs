@@ -38,6 +38,8 @@ pub(crate) struct Ticks {
     /// In the units of round-trip times, as it is compared before it is doubled.
     pub rto_min: u32,
     pub rto_max: u32,
+    /// How much later than a retransmission timer its wheel may ask: a quarter of the shortest.
+    pub rto_slack: u32,
 }
 
 impl Ticks {
@@ -50,6 +52,7 @@ impl Ticks {
             fin_wait: span(config.fin_wait),
             rto_min: (config.rto_min.as_nanos() >> UNIT_SHIFT).min(1 << 28) as u32,
             rto_max: span(config.rto_max),
+            rto_slack: span(config.rto_min) / 4,
         }
     }
 }

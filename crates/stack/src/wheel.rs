@@ -1,16 +1,19 @@
 //! A hierarchical timing wheel with a tick of 16 us (IX §4.2).
 //!
 //! Made for timers that are nearly always cancelled, and for connections of which most are idle and in
-//! no cache: setting one is a few instructions, nothing is ever cancelled, and an entry's way down the
-//! levels never touches the connection that it is of. Entries stand in blocks of two cache lines, so
-//! whoever takes them out can ask for the connections of the next ones ahead of their use.
+//! no cache. Setting one is a few instructions; nothing is ever cancelled; and an entry stays where it
+//! was put until it fires, which is the only moment at which anybody looks at its connection. Entries
+//! stand in blocks of two cache lines, so whoever takes them out can ask for the connections of the next
+//! ones ahead of their use.
+//!
+//! Nine levels of 64 slots; a slot of level `n` is `8^n` ticks. An entry goes into the lowest level that
+//! reaches its deadline and fires at the end of its slot: never early, and late by an eighth of the time
+//! it waits at most (exactly where that is below a millisecond; a retransmission timer of 200 ms up to
+//! 8 ms). No entry moves down a level, as nobody needs a long time-out to the tick.
 //!
 //! A connection knows which entries it has ([`TimerEntries`]): one whose deadline moved later leaves its
 //! entry where it is and is asked again when that fires; one whose deadline moved nearer gets a second
 //! entry before the first. An entry that nobody knows of any more fires for nothing.
-//!
-//! Five levels of 64 slots; level `n` resolves `64^n` ticks. All of it spans almost five
-//! hours; later deadlines fire then and are set again.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,14 +22,15 @@ use clock::Instant;
 
 /// log2 of the tick in nanoseconds: 16.4 us.
 pub const TICK_SHIFT: u32 = 14;
-const LEVELS: usize = 5;
+const LEVELS: usize = 9;
 const SLOTS: usize = 64;
-const SLOT_BITS: u32 = 6;
-/// Ticks of one turn of the uppermost level.
-const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
-/// Ticks ahead that the wheel can tell apart: a turn less one slot of the uppermost level, so that
-/// an entry never stands in the slot that the present is in, a turn away.
-const HORIZON: u64 = SPAN - SPAN / SLOTS as u64;
+/// log2 of how much longer a slot is than one of the level below.
+const LEVEL_SHIFT: u32 = 3;
+/// Slots ahead that a level uses: the present one and the one before it are not among them, as they may
+/// still be firing.
+const AHEAD: u64 = SLOTS as u64 - 2;
+/// Ticks ahead that the wheel reaches.
+const HORIZON: u64 = AHEAD << (LEVEL_SHIFT * (LEVELS as u32 - 1));
 /// No block.
 const NONE: u32 = u32::MAX;
 /// Entries of a block.
@@ -57,10 +61,16 @@ pub struct TimerEntries {
 }
 
 impl TimerEntries {
-    /// Whether an entry fires at this tick (its low bits) or before.
+    /// Whether an entry fires by `deadline` (low bits of a tick), or at most `late` ticks after it.
+    #[inline(always)]
+    pub fn covers(&self, deadline: u32, late: u32) -> bool {
+        self.known > 0 && self.first.wrapping_sub(deadline) as i32 <= late as i32
+    }
+
+    /// As [`covers`](Self::covers), where a quarter of the time from `now` to the deadline is not too late.
     #[inline]
-    pub fn fires_by(&self, tick: u32) -> bool {
-        self.known > 0 && self.first.wrapping_sub(tick) as i32 <= 0
+    pub fn covers_about(&self, deadline: u32, now: u32) -> bool {
+        self.covers(deadline, (deadline.wrapping_sub(now) as i32).max(0) as u32 >> 2)
     }
 
     /// Notes an entry that was set, and that fires before all others. A third makes it forget the last.
@@ -126,6 +136,8 @@ pub struct Wheel {
     blocks: Vec<Box<[Block; BLOCKS]>>,
     /// The first free block.
     free: u32,
+    /// Level and slot of the entry that was taken last.
+    firing: (u8, u8),
 }
 
 impl Wheel {
@@ -138,6 +150,7 @@ impl Wheel {
             occupied: [0; LEVELS],
             blocks: Vec::new(),
             free: NONE,
+            firing: (0, 0),
         }
     }
 
@@ -158,20 +171,23 @@ impl Wheel {
         &mut self.blocks[at as usize / BLOCKS][at as usize % BLOCKS]
     }
 
-    /// Has `index` fire at `when` (at the next tick, where that is past). Answers when that will be:
-    /// the low bits of the tick.
+    /// Has `index` fire at `when` (at the next tick, where that is past), or not long after. Answers when
+    /// that will be: the low bits of the tick.
     #[inline]
     pub fn insert(&mut self, index: u32, when: u64) -> u32 {
-        let when = when.clamp(self.elapsed + 1, self.elapsed + HORIZON);
-        self.next_due = self.next_due.min(when);
-        self.put(Entry { index, tick: when as u32 }, when);
-        when as u32
+        let when = when.clamp(self.elapsed + 1, self.elapsed + HORIZON - 1);
+        let level = level_of(when - self.elapsed);
+        let shift = LEVEL_SHIFT * level as u32;
+        // The end of the slot: where it begins, rounded up.
+        let place = when.div_ceil(1 << shift);
+        let fires = place << shift;
+        self.next_due = self.next_due.min(fires);
+        self.put(Entry { index, tick: fires as u32 }, level, place as usize % SLOTS);
+        fires as u32
     }
 
     #[inline]
-    fn put(&mut self, entry: Entry, when: u64) {
-        let level = level_of(self.elapsed, when);
-        let slot = (when >> (SLOT_BITS * level as u32)) as usize % SLOTS;
+    fn put(&mut self, entry: Entry, level: usize, slot: usize) {
         let mut head = self.heads[level][slot];
         if head == NONE || self.block(head).len as usize == BLOCK {
             let fresh = self.take_block();
@@ -207,95 +223,76 @@ impl Wheel {
     /// Takes one entry that fires at or before tick `now`; `None` when there is no further one.
     #[inline]
     pub fn pop_expired(&mut self, now: u64) -> Option<Entry> {
-        while let Some((level, slot, due)) = self.next_slot() {
-            if due > now {
-                self.next_due = due;
+        match self.next_slot() {
+            Some((level, slot, due)) if due <= now => {
+                self.elapsed = self.elapsed.max(due);
+                Some(self.pop(level, slot))
+            }
+            next => {
+                self.next_due = next.map_or(u64::MAX, |(.., due)| due);
                 self.elapsed = self.elapsed.max(now);
-                return None;
+                None
             }
-            self.elapsed = self.elapsed.max(due);
-            if level == 0 {
-                return Some(self.pop(slot));
-            }
-            self.cascade(level, slot);
         }
-        self.next_due = u64::MAX;
-        self.elapsed = self.elapsed.max(now);
-        None
     }
 
-    /// Takes the newest entry of a slot of the lowest level, which has one.
-    fn pop(&mut self, slot: usize) -> Entry {
-        let head = self.heads[0][slot];
+    /// Takes the newest entry of a slot, which has one.
+    fn pop(&mut self, level: usize, slot: usize) -> Entry {
+        let head = self.heads[level][slot];
+        self.firing = (level as u8, slot as u8);
         let block = self.block(head);
         block.len -= 1;
         let (entry, next) = (block.entries[block.len as usize % BLOCK], block.next);
         if block.len == 0 {
             self.give_back(head);
-            self.heads[0][slot] = next;
+            self.heads[level][slot] = next;
             if next == NONE {
-                self.occupied[0] &= !(1 << slot);
+                self.occupied[level] &= !(1 << slot);
             }
         }
         entry
     }
 
-    /// The entries that [`pop_expired`](Self::pop_expired) takes next, the very next one last, as far
+    /// Entries that [`pop_expired`](Self::pop_expired) takes next, the very next one last, as far
     /// as they stand together: for their connections to be asked for ahead of their use.
     #[inline]
     pub fn upcoming(&self) -> &[Entry] {
-        let slot = self.elapsed as usize % SLOTS;
-        let head = self.heads[0][slot] as usize;
+        let (level, slot) = (self.firing.0 as usize % LEVELS, self.firing.1 as usize % SLOTS);
+        let head = self.heads[level][slot] as usize;
         match self.blocks.get(head / BLOCKS).map(|blocks| &blocks[head % BLOCKS]) {
             Some(block) => &block.entries[..block.len as usize % (BLOCK + 1)],
             None => &[],
         }
     }
 
-    /// Spreads a slot over the levels below it.
-    fn cascade(&mut self, level: usize, slot: usize) {
-        let mut at = core::mem::replace(&mut self.heads[level][slot], NONE);
-        self.occupied[level] &= !(1 << slot);
-        while at != NONE {
-            let Block { next, len, entries } = *self.block(at);
-            self.give_back(at);
-            for entry in entries.into_iter().take(len as usize) {
-                // The full tick: the one nearest to `elapsed` that has these low bits.
-                let ahead = entry.tick.wrapping_sub(self.elapsed as u32) as i32 as i64;
-                let when = self.elapsed.saturating_add_signed(ahead).max(self.elapsed);
-                self.put(entry, when);
-            }
-            at = next;
-        }
-    }
-
-    /// The next occupied slot in time: level, slot, and the tick at which it begins.
+    /// The next occupied slot in time: level, slot, and the tick at which it fires.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
         let mut best: Option<(usize, usize, u64)> = None;
         for level in 0..LEVELS {
             if self.occupied[level] == 0 {
                 continue;
             }
-            let shift = SLOT_BITS * level as u32;
-            let position = (self.elapsed >> shift) as u32 % SLOTS as u32;
-            let ahead = self.occupied[level].rotate_right(position).trailing_zeros();
-            let slot = (position + ahead) as usize % SLOTS;
-            let due = ((self.elapsed >> shift) + ahead as u64) << shift;
-            let due = due.max(self.elapsed);
+            let shift = LEVEL_SHIFT * level as u32;
+            let position = self.elapsed >> shift;
+            let ahead = self.occupied[level].rotate_right(position as u32 % SLOTS as u32);
+            let place = position + u64::from(ahead.trailing_zeros());
+            let due = (place << shift).max(self.elapsed);
             if best.is_none_or(|(.., earliest)| due < earliest) {
-                best = Some((level, slot, due));
+                best = Some((level, place as usize % SLOTS, due));
             }
         }
         best
     }
 }
 
-/// The level on which the slots of both ticks differ.
+/// The lowest level that reaches so many ticks ahead.
 #[inline]
-fn level_of(elapsed: u64, when: u64) -> usize {
-    let differing = (elapsed ^ when) | (SLOTS as u64 - 1);
-    let level = (63 - differing.leading_zeros()) / SLOT_BITS;
-    (level as usize).min(LEVELS - 1)
+fn level_of(ahead: u64) -> usize {
+    let mut level = 0;
+    while level + 1 < LEVELS && ahead >= AHEAD << (LEVEL_SHIFT * level as u32) {
+        level += 1;
+    }
+    level
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ use crate::lab::Lab;
 
 /// Connections to one port of the server: fewer than the client has ephemeral ports.
 pub const PER_PORT: usize = 50_000;
-/// Unanswered messages at a time.
-const IN_FLIGHT: usize = 256;
+/// Messages that are sent together, the next when all are answered.
+const BURST: usize = 512;
 /// How long the handshakes' timers take to have fired.
 const REST: Duration = Duration::from_millis(1_500);
 /// One window, and the part of it in which messages are not counted yet.
@@ -44,9 +44,10 @@ struct Told {
     /// Windows that were asked for, and those that are over.
     wanted: AtomicU32,
     over: AtomicU32,
-    /// Of the last window: nanoseconds and answers that count.
+    /// Of the last window: nanoseconds and answers that count, and all answers with those of the warm-up.
     window_ns: AtomicU64,
     answered: AtomicU64,
+    answered_all: AtomicU64,
     open: AtomicU64,
     failures: AtomicU64,
     stop: AtomicBool,
@@ -58,10 +59,18 @@ struct Asking<'a> {
     caller: Caller,
     order: Vec<u32>,
     next: usize,
-    /// When the present window began, when counting did, and with how many answers.
-    window: Option<(Instant, Option<(Instant, u64)>)>,
+    window: Option<Window>,
+    /// Answers before the present window.
+    answered_before: u64,
     now: Instant,
     told: &'a Told,
+}
+
+/// A window that goes on.
+struct Window {
+    begun: Instant,
+    /// When counting began, and with how many answers.
+    counting: Option<(Instant, u64)>,
 }
 
 impl Asking<'_> {
@@ -72,9 +81,10 @@ impl Asking<'_> {
     /// Begins and ends windows. Relaxed but where a window is handed over: see `over`.
     fn keep_time(&mut self, now: Instant) {
         let told = self.told;
-        let Some((begun, counting)) = &mut self.window else {
+        let Some(Window { begun, counting }) = &mut self.window else {
             if told.wanted.load(Ordering::Acquire) != told.over.load(Ordering::Relaxed) {
-                self.window = Some((now, None));
+                self.window = Some(Window { begun: now, counting: None });
+                self.answered_before = self.caller.answered();
                 self.caller.pause(false);
             }
             return;
@@ -88,6 +98,8 @@ impl Asking<'_> {
         if ends || opening && self.is_open() {
             told.window_ns.store(now.since(since).as_nanos() as u64, Ordering::Relaxed);
             told.answered.store(self.caller.answered() - before, Ordering::Relaxed);
+            let all = self.caller.answered() - self.answered_before;
+            told.answered_all.store(all, Ordering::Relaxed);
             told.open.store(self.caller.open() as u64, Ordering::Relaxed);
             told.failures.store(self.caller.failures(), Ordering::Relaxed);
             self.window = None;
@@ -107,7 +119,10 @@ impl Service for Asking<'_> {
         self.now = now;
         self.keep_time(now);
         if self.window.is_some() && !self.order.is_empty() {
-            while self.caller.waiting() < IN_FLIGHT {
+            // In bursts: one core sends more slowly than it is answered, so that a steady stream would
+            // find the server idle now and then, and its batches small.
+            let answered = self.caller.in_flight() + self.caller.waiting() == 0;
+            for _ in 0..if answered { BURST } else { 0 } {
                 self.caller.ask(self.order[self.next]);
                 self.next = (self.next + 1) % self.order.len();
             }
@@ -120,8 +135,18 @@ impl Service for Asking<'_> {
     }
 }
 
+/// What one window found, in messages per second.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// End to end.
+    pub rate: f64,
+    /// Of the server's processor time that served something.
+    pub capacity: f64,
+}
+
 /// Messages per second in each of `windows` windows, over `connections` connections to an echo service
-/// at `address`, which listens on a port for every [`PER_PORT`] of them from `port` on.
+/// at `address`, which listens on a port for every [`PER_PORT`] of them from `port` on. `busy`: the
+/// processor time that the server has served with so far.
 ///
 /// # Errors
 /// What could not be opened; connections that fail.
@@ -130,13 +155,14 @@ pub fn rates(
     (address, port): (Ipv4Addr, u16),
     connections: usize,
     windows: u32,
-) -> anyhow::Result<Vec<f64>> {
+    busy: impl Fn() -> Duration,
+) -> anyhow::Result<Vec<Found>> {
     let mut client = DataplaneClient::open(lab, 1, &[CLIENT_CPU])?;
     client.realtime = Some(REALTIME);
     let ports = connections.div_ceil(PER_PORT) as u16;
     let servers = (port..port + ports).map(|port| Endpoint::new(address, port)).collect();
     let told = Told::default();
-    let mut caller = Caller::new(connections, IN_FLIGHT, servers, PER_PORT);
+    let mut caller = Caller::new(connections, BURST, servers, PER_PORT);
     caller.set_request(&[b'e'; 64], &[b'e'; 64]);
     caller.pause(true);
     let asking = Asking {
@@ -144,6 +170,7 @@ pub fn rates(
         order: Vec::new(),
         next: 0,
         window: None,
+        answered_before: 0,
         now: Instant::ZERO,
         told: &told,
     };
@@ -154,7 +181,7 @@ pub fn rates(
             told.ended.store(true, Ordering::Relaxed);
             served
         });
-        let measured = measure(told, connections, windows);
+        let measured = measure(told, connections, windows, busy);
         told.stop.store(true, Ordering::Relaxed);
         match plane.join() {
             Ok(served) => served?,
@@ -182,7 +209,12 @@ impl Told {
     }
 }
 
-fn measure(told: &Told, connections: usize, windows: u32) -> anyhow::Result<Vec<f64>> {
+fn measure(
+    told: &Told,
+    connections: usize,
+    windows: u32,
+    busy: impl Fn() -> Duration,
+) -> anyhow::Result<Vec<Found>> {
     let (mut open, mut stalled) = (0, 0);
     while open < connections as u64 {
         told.window("opening connections")?;
@@ -198,7 +230,7 @@ fn measure(told: &Told, connections: usize, windows: u32) -> anyhow::Result<Vec<
     told.window("exchanging messages")?;
     let (mut rates, mut tries) = (Vec::new(), 0);
     while (rates.len() as u32) < windows {
-        let usage = Usage::now(&[]);
+        let (usage, busy_before) = (Usage::now(&[]), busy());
         told.window("exchanging messages")?;
         let quiet = usage.disturbance_since(&[]).is_quiet();
         let answered = told.answered.load(Ordering::Relaxed);
@@ -206,7 +238,11 @@ fn measure(told: &Told, connections: usize, windows: u32) -> anyhow::Result<Vec<
             bail!("no message was answered with {connections} connections open");
         }
         if quiet || tries == RETRIES {
-            rates.push(answered as f64 * 1e9 / told.window_ns.load(Ordering::Relaxed) as f64);
+            let all = told.answered_all.load(Ordering::Relaxed) as f64;
+            rates.push(Found {
+                rate: answered as f64 * 1e9 / told.window_ns.load(Ordering::Relaxed) as f64,
+                capacity: all / (busy() - busy_before).as_secs_f64(),
+            });
             tries = 0;
         } else {
             tries += 1;

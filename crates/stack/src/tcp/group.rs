@@ -207,7 +207,7 @@ impl FlowGroup {
     pub fn schedule(&mut self, slot: u32, ctx: &mut Context<'_>) {
         let conn = self.slots.hot(slot);
         let Some(deadline) = super::timers::deadline(conn, ctx.tick) else { return };
-        if conn.timer.fires_by(deadline as u32) {
+        if conn.timer.covers_about(deadline as u32, ctx.tick as u32) {
             return;
         }
         conn.timer.note(self.wheel.insert(slot, deadline));

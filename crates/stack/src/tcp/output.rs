@@ -286,7 +286,7 @@ pub(crate) fn send_at_once(
     ctx.stats.tcp_bytes_out += len as u64;
     if !conn.flags.has(Flags::RTX_ARMED) {
         arm_retransmission(conn, ctx);
-        if !has_timer(conn) {
+        if !has_timer(conn, ctx) {
             note_pending(conn, place, ctx);
         }
     }
@@ -579,21 +579,22 @@ const UNSETTLED: Flags =
 /// Whether step 6 has nothing to do, as nearly always: a reply took the acknowledgment along, and the
 /// timer is set. `other`: flags for which the caller looks too.
 #[inline]
-pub(crate) fn is_settled(conn: &Conn, other: Flags) -> bool {
-    conn.flags.are(Flags::RTX_ARMED, Flags::RTX_ARMED.and(UNSETTLED).and(other)) && has_timer(conn)
+pub(crate) fn is_settled(conn: &Conn, other: Flags, ctx: &Context<'_>) -> bool {
+    conn.flags.are(Flags::RTX_ARMED, Flags::RTX_ARMED.and(UNSETTLED).and(other))
+        && has_timer(conn, ctx)
 }
 
-/// Whether the wheel will ask at the retransmission timer's deadline, or before.
+/// Whether the wheel will ask about when the retransmission timer is due, or before.
 #[inline]
-fn has_timer(conn: &Conn) -> bool {
-    conn.timer.fires_by(conn.rtx_at)
+fn has_timer(conn: &Conn, ctx: &Context<'_>) -> bool {
+    conn.timer.covers(conn.rtx_at, ctx.shared.ticks.rto_slack)
 }
 
 /// Step 6 for one connection: acknowledges what no reply took along, or sets the timer for it.
 pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
     conn.flags.clear(Flags::PENDING);
-    if is_settled(conn, Flags::default()) {
+    if is_settled(conn, Flags::default(), ctx) {
         return;
     }
     if conn.state == State::Closed {

@@ -245,8 +245,8 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// Whether, as nearly always, the application has given all back that it had, and a reply took the
 /// acknowledgment along: a buffer of the connection is free.
 #[inline(always)]
-pub(crate) fn is_settled(conn: &Conn) -> bool {
-    conn.rcv_used == 0 && output::is_settled(conn, Flags::HELD)
+pub(crate) fn is_settled(conn: &Conn, ctx: &Context<'_>) -> bool {
+    conn.rcv_used == 0 && output::is_settled(conn, Flags::HELD, ctx)
 }
 
 /// The application has seen the batch that `mbuf` was part of: the buffer is free if its bytes were
@@ -259,7 +259,7 @@ pub(crate) fn settle(
     mbuf: Mbuf,
     ctx: &mut Context<'_>,
 ) {
-    if is_settled(conn) {
+    if is_settled(conn, ctx) {
         return ctx.pool.free(mbuf);
     }
     // What no reply took along is for step 6. Header prediction has left the question to us.

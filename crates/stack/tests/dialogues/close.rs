@@ -170,7 +170,7 @@ fn fin_wait_2_ends() {
     world.frames_out();
     world.pass(ms(59_000));
     world.silent();
-    world.pass(ms(1_100));
+    world.pass(ms(10_000));
     world.expect(&peer, &["R. 2 ack 1"]);
     assert_eq!(world.told(), [Told::Dead { cookie: 5, reason: DeadReason::TimedOut }]);
 }

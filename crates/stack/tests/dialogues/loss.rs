@@ -1,10 +1,8 @@
 //! Loss: time-outs by RFC 6298, fast retransmission and recovery by RFC 5681, 6582 and 3042.
 
-use core::time::Duration;
-
 use domain::DeadReason;
 
-use crate::support::{Open, Peer, Seg, Told, World, ms};
+use crate::support::{Open, Peer, Seg, Told, World, ms, near};
 
 const MSS: u32 = 1_460;
 
@@ -17,12 +15,6 @@ fn full(range: core::ops::Range<u32>) -> Vec<String> {
 fn expect(world: &mut World, peer: &Peer, expected: &[String]) {
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
     world.expect(peer, &expected);
-}
-
-#[track_caller]
-fn near(waited: Duration, millis: u64) {
-    // Ticks of 16 us, rounded down at one end.
-    assert!(waited + ms(1) > ms(millis) && waited < ms(millis + 2), "{waited:?} for {millis} ms");
 }
 
 #[test]

@@ -29,6 +29,15 @@ pub const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
+/// A time-out of so many milliseconds has passed: no earlier, and no later than the wheel's slots are
+/// long, an eighth of it.
+#[track_caller]
+pub fn near(waited: Duration, millis: u64) {
+    // Ticks of 16 us, rounded down at one end.
+    let latest = ms(millis) + ms(millis) / 7 + ms(2);
+    assert!(waited + ms(1) > ms(millis) && waited < latest, "{waited:?} for {millis} ms");
+}
+
 /// Bytes `from..from + len` of the stream that both ends send.
 pub fn pattern(from: usize, len: usize) -> Vec<u8> {
     (from..from + len).map(|offset| (offset % 251) as u8).collect()
