@@ -83,6 +83,19 @@ pub(crate) fn run(
     settle(groups, &mut batch.buffers, ctx);
 }
 
+/// Asks for the connections of a batch's calls: those that the application speaks to by itself are in no
+/// cache where there are many.
+#[inline(never)]
+pub(crate) fn prefetch(groups: &mut Groups, records: &[CallRecord]) {
+    for record in records {
+        if let CallRecord::Sendv { handle, .. } = *record
+            && let Some(group) = group_mut(groups, handle.group())
+        {
+            group.prefetch_if_there(handle.slot());
+        }
+    }
+}
+
 /// Settles the buffers that are left: after all calls, as one of the last may have given back what the
 /// first event brought.
 fn settle(

@@ -247,6 +247,9 @@ impl Stack {
         events: &mut EventArray,
     ) {
         let (records, mut payloads) = array.take();
+        if self.census.connections > CACHED {
+            execute::prefetch(&mut self.groups, &records);
+        }
         let (core, ports) = (self.core, &mut self.port_counter);
         with_context!(self, now, pool, events, |ctx, groups| {
             let mut batch = Batch { payloads: payloads.drain(..), buffers: buffers.drain(..) };

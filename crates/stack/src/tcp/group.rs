@@ -121,6 +121,14 @@ impl FlowGroup {
         prefetch(&conn.snd_una);
     }
 
+    /// The same for a slot that somebody else names, who may be wrong.
+    #[inline]
+    pub fn prefetch_if_there(&mut self, slot: u32) {
+        if slot < self.slots.capacity() {
+            self.prefetch(slot);
+        }
+    }
+
     /// The connection that a handle names, if it is a living one of this group.
     #[inline]
     pub fn resolve(&mut self, handle: Handle) -> Option<(Place, &mut Conn, &mut Cold)> {
