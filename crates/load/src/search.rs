@@ -98,6 +98,10 @@ pub struct SearchConfig {
     /// Further tries of a load that did not pass, before it is believed: neighbours on the host
     /// can spoil a window, but not improve it.
     pub retries: u32,
+    /// How often the lowest load that did not pass is tried once more at the end, when a neighbour's bad
+    /// spell may be over: where it passes then, the search goes on above it.
+    #[serde(default)]
+    pub ascents: u32,
     /// Most runs altogether.
     pub max_runs: u32,
 }
@@ -113,6 +117,7 @@ impl Default for SearchConfig {
             precision: 0.02,
             min_achieved: 0.95,
             retries: 1,
+            ascents: 0,
             max_runs: 60,
         }
     }
@@ -130,6 +135,7 @@ impl SearchConfig {
         check_range("precision", self.precision, 0.001, 1.0)?;
         check_range("min_achieved", self.min_achieved, 0.0, 1.0)?;
         check_range("retries", self.retries, 0, 100)?;
+        check_range("ascents", self.ascents, 0, 10)?;
         check_range("max_runs", self.max_runs, 1, 10_000)
     }
 }
@@ -223,6 +229,20 @@ pub fn throughput_at_slo<E: From<ConfigError>>(
     Ok(SearchResult { throughput_at_slo_rps, best: best.map(|(_, r)| r), limit, probes })
 }
 
+/// Where the answer lies: `low_rps` passes, `high_rps` did not.
+#[derive(Clone, Copy)]
+struct Gap {
+    low_rps: f64,
+    high_rps: f64,
+    failure: Verdict,
+}
+
+enum Bounds {
+    Gap(Gap),
+    /// There is nothing more to find.
+    End(Limit),
+}
+
 struct Search<'a, F> {
     config: &'a SearchConfig,
     run: F,
@@ -232,56 +252,76 @@ struct Search<'a, F> {
 
 impl<E, F: FnMut(f64) -> Result<LoadReport, E>> Search<'_, F> {
     fn search(&mut self) -> Result<Limit, E> {
-        let max_rps = self.config.max_rps;
-        let (mut low_rps, mut high_rps) = (self.config.start_rps, self.config.start_rps);
-        let Some(first) = self.probe(low_rps)? else { return Ok(Limit::MaxRuns) };
-        let mut failure = first;
-        if first == Verdict::Pass {
-            // Geometric, up to the first load that does not pass.
-            loop {
-                if low_rps >= max_rps {
-                    return Ok(Limit::MaxRate);
-                }
-                high_rps = (low_rps * 2.0).min(max_rps);
-                match self.probe(high_rps)? {
-                    None => return Ok(Limit::MaxRuns),
-                    Some(Verdict::Pass) => low_rps = high_rps,
-                    Some(other) => {
-                        failure = other;
-                        break;
-                    }
-                }
+        let start_rps = self.config.start_rps;
+        let Some(first) = self.probe(start_rps)? else { return Ok(Limit::MaxRuns) };
+        let mut between = match first {
+            Verdict::Pass => self.up(start_rps, 1.0)?,
+            failure => self.down(start_rps, failure)?,
+        };
+        let mut ascents = self.config.ascents;
+        loop {
+            let gap = match between {
+                Bounds::Gap(gap) => self.halve(gap)?,
+                Bounds::End(limit) => return Ok(limit),
+            };
+            let Bounds::Gap(gap) = gap else { return Ok(Limit::MaxRuns) };
+            if ascents == 0 {
+                return Ok(limit_of(gap.failure));
             }
-        } else {
-            // Geometric, down to the first load that passes.
-            loop {
-                low_rps = high_rps / 2.0;
-                if low_rps < (self.config.start_rps / 1e3).max(1.0) {
-                    return Ok(limit_of(failure));
-                }
-                match self.probe(low_rps)? {
-                    None => return Ok(Limit::MaxRuns),
-                    Some(Verdict::Pass) => break,
-                    Some(other) => {
-                        failure = other;
-                        high_rps = low_rps;
-                    }
-                }
-            }
-        }
-        // Binary: `low_rps` passes, `high_rps` does not.
-        while high_rps - low_rps > self.config.precision * low_rps {
-            let middle_rps = (low_rps + high_rps) / 2.0;
-            match self.probe(middle_rps)? {
+            ascents -= 1;
+            between = match self.probe(gap.high_rps)? {
                 None => return Ok(Limit::MaxRuns),
-                Some(Verdict::Pass) => low_rps = middle_rps,
-                Some(other) => {
-                    failure = other;
-                    high_rps = middle_rps;
-                }
+                // What is above is near, unless the spell was very bad.
+                Some(Verdict::Pass) => self.up(gap.high_rps, 2.0 * self.config.precision)?,
+                Some(failure) => return Ok(limit_of(failure)),
+            };
+        }
+    }
+
+    /// Raises the load from one that passes, by the share `step` and then by twice that and so on, but no
+    /// further than to its double at a time, up to the first that does not.
+    fn up(&mut self, mut low_rps: f64, mut step: f64) -> Result<Bounds, E> {
+        let max_rps = self.config.max_rps;
+        loop {
+            if low_rps >= max_rps {
+                return Ok(Bounds::End(Limit::MaxRate));
+            }
+            let high_rps = (low_rps * (1.0 + step.min(1.0))).min(max_rps);
+            step *= 2.0;
+            match self.probe(high_rps)? {
+                None => return Ok(Bounds::End(Limit::MaxRuns)),
+                Some(Verdict::Pass) => low_rps = high_rps,
+                Some(failure) => return Ok(Bounds::Gap(Gap { low_rps, high_rps, failure })),
             }
         }
-        Ok(limit_of(failure))
+    }
+
+    /// Halves the load from one that does not pass, down to the first that does.
+    fn down(&mut self, mut high_rps: f64, mut failure: Verdict) -> Result<Bounds, E> {
+        loop {
+            let low_rps = high_rps / 2.0;
+            if low_rps < (self.config.start_rps / 1e3).max(1.0) {
+                return Ok(Bounds::End(limit_of(failure)));
+            }
+            match self.probe(low_rps)? {
+                None => return Ok(Bounds::End(Limit::MaxRuns)),
+                Some(Verdict::Pass) => return Ok(Bounds::Gap(Gap { low_rps, high_rps, failure })),
+                Some(other) => (failure, high_rps) = (other, low_rps),
+            }
+        }
+    }
+
+    /// Halves the gap until it is small.
+    fn halve(&mut self, mut gap: Gap) -> Result<Bounds, E> {
+        while gap.high_rps - gap.low_rps > self.config.precision * gap.low_rps {
+            let middle_rps = (gap.low_rps + gap.high_rps) / 2.0;
+            match self.probe(middle_rps)? {
+                None => return Ok(Bounds::End(Limit::MaxRuns)),
+                Some(Verdict::Pass) => gap.low_rps = middle_rps,
+                Some(failure) => gap = Gap { high_rps: middle_rps, failure, ..gap },
+            }
+        }
+        Ok(Bounds::Gap(gap))
     }
 
     /// Measures one load, again where it does not pass; `None` when no run is left.
@@ -424,6 +464,24 @@ mod tests {
         })
         .expect("does not fail");
         assert!(found.throughput_at_slo_rps.expect("passes") > 400_000.0);
+    }
+
+    #[test]
+    fn a_bad_spell_at_the_start_is_outlived() {
+        let found_after = |ascents| {
+            let config = SearchConfig { slo_p99_us: 100.0, ascents, ..SearchConfig::default() };
+            let mut runs = 0;
+            let found = throughput_at_slo(&config, |rps| {
+                runs += 1;
+                let spoiled = if runs <= 2 { 20_000.0 } else { 1e6 };
+                Ok::<_, ConfigError>(model(spoiled, f64::INFINITY, rps))
+            });
+            found.expect("valid settings").throughput_at_slo_rps.expect("a load passes")
+        };
+        // The first load is given up, and it bounds the search from then on.
+        assert!(found_after(0) < 10_000.0);
+        let closed_form = 1e6 - 100.0f64.ln() / 100e-6;
+        assert!((found_after(1) / closed_form - 1.0).abs() < 0.03, "{}", found_after(1));
     }
 
     #[test]

@@ -274,7 +274,8 @@ impl Measuring<'_> {
             start_rps: 50_000.0,
             precision: 0.03,
             retries: SEARCH_TRIES - 1,
-            max_runs: 120,
+            ascents: 2,
+            max_runs: 160,
             ..SearchConfig::default()
         };
         let mut points = Vec::new();

@@ -17,6 +17,10 @@ pub(crate) const WINDOW_MAX_MS: u64 = 400;
 pub(crate) const PAUSE: Duration = Duration::from_millis(150);
 /// Further tries of a window that somebody else disturbed.
 const RETRIES: u32 = 2;
+/// Further tries of a window from which the host took processor time: it comes in spells.
+const STOLEN_RETRIES: u32 = 6;
+/// More than [`PAUSE`], for such a spell to pass.
+const SPELL: Duration = Duration::from_millis(300);
 
 /// Measures one window; again where somebody else used the machine, a few times. `others` are
 /// processes of ours whose time is not foreign. Answers what was done to the last one, too.
@@ -39,7 +43,9 @@ pub(crate) fn window(
         let mut disturbance = before.disturbance_since(others);
         // The client's thread has ended, but has told.
         disturbance.waited_s = disturbance.waited_s.max(report.waited_us / 1e6);
-        if disturbance.is_quiet() || tries == RETRIES {
+        let stolen = disturbance.stolen_s > 0.0;
+        let limit = if stolen { STOLEN_RETRIES } else { RETRIES };
+        if disturbance.is_quiet() || tries >= limit {
             report.conditions.more.insert("disturbance".into(), disturbance.to_string());
             if tries > 0 {
                 report.conditions.more.insert("repeated windows".into(), tries.to_string());
@@ -47,5 +53,8 @@ pub(crate) fn window(
             return Ok((report, disturbance));
         }
         tries += 1;
+        if stolen {
+            std::thread::sleep(SPELL);
+        }
     }
 }

@@ -104,7 +104,8 @@ pub fn search(
         start_rps: 50_000.0,
         precision: if options.quick { 0.06 } else { 0.03 },
         retries: if options.quick { 4 } else { 7 },
-        max_runs: 100,
+        ascents: 2,
+        max_runs: 140,
         ..SearchConfig::default()
     };
     let found = throughput_at_slo(&config, |rps| -> Result<LoadReport, Failed> {
