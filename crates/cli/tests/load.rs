@@ -474,3 +474,66 @@ fn options_that_do_not_fit_say_so() {
         assert!(!output.status.success() && said.contains(part), "{arguments:?}: {said}");
     }
 }
+
+/// A service in a process of its own, at one end of a wire in shared memory; killed when dropped.
+struct ShmService {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl ShmService {
+    fn start() -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("tailplane-load-shm-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a temporary directory");
+        let text = format!(
+            "[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[memory]\nchunks = 2048\n",
+            directory.join("wire").display()
+        );
+        let config = directory.join("echo.toml");
+        std::fs::write(&config, text).expect("a writable directory");
+        let config = config.display().to_string();
+        let child = tailplane(&["run", &config, "--seconds", "60"]).spawn().expect("starts");
+        let service = Self { child, directory };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !service.wire().exists() {
+            assert!(Instant::now() < deadline, "the service offers no wire");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        service
+    }
+
+    fn wire(&self) -> PathBuf {
+        self.directory.join("wire")
+    }
+}
+
+impl Drop for ShmService {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[test]
+fn two_processes_are_joined_by_shared_memory() {
+    let service = ShmService::start();
+    let wire = service.wire().display().to_string();
+    let target = SocketAddr::from((Ipv4Addr::new(10, 77, 0, 2), 7));
+    // One client after the other: the wire is free again when one has gone.
+    for _ in 0..2 {
+        let output = load(target, &["--shm", &wire, "--connections", "8", "--json"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{text}{error}");
+        let report: Value = serde_json::from_str(&text).expect("JSON");
+        assert!(report["requests"].as_u64().is_some_and(|requests| requests > 0), "{text}");
+        assert_eq!((&report["errors"], &report["wrong_bytes"]), (&0.into(), &0.into()), "{text}");
+    }
+    drop(service);
+    let output = load(target, &["--shm", &wire]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("no wire is offered"), "{error}");
+}
