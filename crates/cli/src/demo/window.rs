@@ -35,21 +35,11 @@ pub(crate) fn window(
 ) -> anyhow::Result<(LoadReport, Disturbance)> {
     let mut tries = 0;
     loop {
-        std::thread::sleep(PAUSE);
-        let mut client = DataplaneClient::open(lab, 1, &[CLIENT_CPU])?;
-        client.realtime = Some(REALTIME);
-        let before = Usage::now(others);
-        let mut report = client.run(load, target)?;
-        let mut disturbance = before.disturbance_since(others);
-        // The client's thread has ended, but has told.
-        disturbance.waited_s = disturbance.waited_s.max(report.waited_us / 1e6);
+        let (mut report, disturbance) = window_once(lab, others, load, target)?;
         let stolen = disturbance.stolen_s > 0.0;
         let limit = if stolen { STOLEN_RETRIES } else { RETRIES };
         if disturbance.is_quiet() || tries >= limit {
             report.conditions.more.insert("disturbance".into(), disturbance.to_string());
-            if tries > 0 {
-                report.conditions.more.insert("repeated windows".into(), tries.to_string());
-            }
             return Ok((report, disturbance));
         }
         tries += 1;
@@ -57,4 +47,25 @@ pub(crate) fn window(
             std::thread::sleep(SPELL);
         }
     }
+}
+
+/// Measures one window once, whoever disturbed it.
+///
+/// # Errors
+/// As [`window`].
+pub(crate) fn window_once(
+    lab: &Lab,
+    others: &[u32],
+    load: &LoadConfig,
+    target: SocketAddrV4,
+) -> anyhow::Result<(LoadReport, Disturbance)> {
+    std::thread::sleep(PAUSE);
+    let mut client = DataplaneClient::open(lab, 1, &[CLIENT_CPU])?;
+    client.realtime = Some(REALTIME);
+    let before = Usage::now(others);
+    let report = client.run(load, target)?;
+    let mut disturbance = before.disturbance_since(others);
+    // The client's thread has ended, but has told.
+    disturbance.waited_s = disturbance.waited_s.max(report.waited_us / 1e6);
+    Ok((report, disturbance))
 }
