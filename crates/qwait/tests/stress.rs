@@ -288,8 +288,8 @@ fn sleeping_and_waking_races() {
 }
 
 #[test]
-#[ignore = "a million sleeps: tens of seconds"]
-fn a_million_sleeping_and_waking_races() {
+#[ignore = "650,000 rounds, in most of which somebody sleeps: tens of seconds"]
+fn sleeping_and_waking_races_at_length() {
     ping_pong(650_000);
 }
 

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use load::{CloseMode, KernelConfig, LoadConfig, LoadReport, Mode, Wait};
 
 use super::kernel_echo::KernelEcho;
-use super::machine::Usage;
+use super::machine::until_quiet;
 use super::measure::{CLIENT_CPU, Progress, median_of};
 use super::report::{Echo, EchoRatio, EchoSystem};
 use super::sockperf;
@@ -22,8 +22,6 @@ const BYTES: u32 = 64;
 /// Rounds of the two servers.
 const ROUNDS: usize = 9;
 const WINDOW_MS: u64 = 300;
-/// Further tries of a window that somebody else disturbed.
-const RETRIES: u32 = 2;
 /// Connections that are opened and closed at a time.
 const CHURN_SLOTS: u32 = 32;
 
@@ -124,15 +122,7 @@ impl Client<'_> {
 
     /// A window, again where somebody else used the machine, a few times.
     fn quiet(&self, connections: u32, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
-        let mut tries = 0;
-        loop {
-            let before = Usage::now(&[]);
-            let report = self.run(Mode::closed(1), connections, WINDOW_MS, target)?;
-            if before.disturbance_since(&[]).is_quiet() || tries == RETRIES {
-                return Ok(report);
-            }
-            tries += 1;
-        }
+        until_quiet(&[], || self.run(Mode::closed(1), connections, WINDOW_MS, target))
     }
 
     /// In windows of a fifth each, so that a decay shows.

@@ -90,6 +90,29 @@ impl Usage {
     }
 }
 
+/// Further tries of a measurement that somebody else disturbed.
+const RETRIES: u32 = 2;
+
+/// Measures, again where somebody else used the machine, a few times; the last try stands. `others` are
+/// processes of ours whose time is not foreign.
+///
+/// # Errors
+/// Those of the measurement.
+pub fn until_quiet<T>(
+    others: &[u32],
+    mut measure: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut tries = 0;
+    loop {
+        let before = Usage::now(others);
+        let measured = measure()?;
+        if before.disturbance_since(others).is_quiet() || tries == RETRIES {
+            return Ok(measured);
+        }
+        tries += 1;
+    }
+}
+
 /// How long each thread of a process ran, and was ready without running, in seconds.
 fn threads_s(pid: &str) -> Vec<(String, (f64, f64))> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::Serialize;
 
-use super::machine::Usage;
+use super::machine::until_quiet;
 use super::measure::{CLIENT_CPU, Progress, SERVER_CPU, median_of};
 use super::systems::Tailplane;
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_KERNEL_ADDRESS};
@@ -18,8 +18,6 @@ use crate::service::config::App;
 const PORT: u16 = 11_111;
 const BYTES: u32 = 64;
 const ROUNDS: usize = 5;
-/// Further tries of a window that somebody else disturbed.
-const RETRIES: u32 = 2;
 /// What the server needs until it listens.
 const START: Duration = Duration::from_millis(300);
 
@@ -101,25 +99,19 @@ fn sockperf(cpu: usize, mode: &str, target: SocketAddrV4) -> Command {
 
 /// One window of a second; again where somebody else used the machine, a few times.
 fn round_trip_p50_us(lab: &Lab, others: &[u32], target: SocketAddrV4) -> anyhow::Result<f64> {
-    let mut tries = 0;
-    loop {
+    // The client's time is that of a child of ours that has ended.
+    until_quiet(others, || {
         let mut command = sockperf(CLIENT_CPU, "ping-pong", target);
         command.args(["-t", "1", "-m", &BYTES.to_string()]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let client = spawn_in(lab.client(), command).context("cannot start sockperf's client")?;
-        // The client's time is that of a child of ours that has ended.
-        let before = Usage::now(others);
         let output = client.wait_with_output()?;
-        let quiet = before.disturbance_since(others).is_quiet();
         let text = String::from_utf8_lossy(&output.stdout);
         let half = half_round_trip_p50_us(&text).with_context(|| {
             format!("sockperf against {target} told no median: {}", text.trim())
         })?;
-        if quiet || tries == RETRIES {
-            return Ok(2.0 * half);
-        }
-        tries += 1;
-    }
+        Ok(2.0 * half)
+    })
 }
 
 /// sockperf tells halves of round trips.

@@ -327,8 +327,7 @@ impl Fleet {
             match self.next(deadline) {
                 Heard::Said(at, _, Said::Ready) => ready[at] = true,
                 Heard::Said(at, _, Said::Failed { error }) => {
-                    let name = self.members[at].about.name.clone();
-                    return Err(RemoteError::AgentFailed { name, error: bounded(error) });
+                    return Err(self.failed(at, error));
                 }
                 Heard::Said(..) => {}
                 Heard::Lost(at, reason) => return Err(self.lost(at, reason)),
@@ -340,6 +339,12 @@ impl Fleet {
             }
         }
         Ok(())
+    }
+
+    /// What an agent said that it failed with.
+    fn failed(&self, at: usize, error: String) -> RemoteError {
+        let name = self.members[at].about.name.clone();
+        RemoteError::AgentFailed { name, error: bounded(error) }
     }
 
     /// Asks every agent for its clock.
@@ -360,8 +365,7 @@ impl Fleet {
                             break;
                         }
                         Heard::Said(at, _, Said::Failed { error }) => {
-                            let name = self.members[at].about.name.clone();
-                            return Err(RemoteError::AgentFailed { name, error: bounded(error) });
+                            return Err(self.failed(at, error));
                         }
                         Heard::Said(..) => {}
                         Heard::Lost(at, reason) => return Err(self.lost(at, reason)),
