@@ -33,6 +33,10 @@ impl Default for ElasticConfig {
 pub struct Progress {
     /// Whether there was anything to do: packets, events, calls, timers, frames.
     pub worked: bool,
+    /// Whether some of it is left, so that the next cycle should begin at once.
+    pub pending: bool,
+    /// Packets that were taken in step 1.
+    pub received: usize,
     /// The next moment at which there will be, without a packet: a timer, or the service's wish.
     pub next_deadline: Option<Instant>,
 }
@@ -73,6 +77,8 @@ pub struct ElasticThread<N: Nic> {
     forwarded: u128,
     config: ElasticConfig,
     stats: CycleStats,
+    /// Packets that the present cycle has taken.
+    received: usize,
 }
 
 impl<N: Nic> ElasticThread<N> {
@@ -103,6 +109,7 @@ impl<N: Nic> ElasticThread<N> {
             forwarded: 0,
             config: ElasticConfig { batch, ..config },
             stats: CycleStats::default(),
+            received: 0,
         }
     }
 
@@ -113,7 +120,8 @@ impl<N: Nic> ElasticThread<N> {
         let room = self.config.batch - self.rx.len().min(self.config.batch);
         let forwarded = self.ports.receive(&mut self.rx, room);
         let received = self.nic.receive(now, &mut self.pool, &mut self.rx, room - forwarded);
-        self.stats.packets += (forwarded + received) as u64;
+        self.received = forwarded + received;
+        self.stats.packets += self.received as u64;
         // 2. Protocol processing: packets become events.
         self.stack.deliver(now, &mut self.pool, &mut self.events);
         if !self.rx.is_empty() {
@@ -156,12 +164,11 @@ impl<N: Nic> ElasticThread<N> {
         self.stack.flush(now, &mut self.pool, &mut self.events);
         let sent = self.nic.transmit(now, &mut self.pool, self.stack.frames());
         let reclaimed = self.nic.reclaim(&mut self.pool);
-        let worked = had_events
-            || calls + sent + reclaimed > 0
-            || !self.rx.is_empty()
+        let pending = !self.rx.is_empty()
             || !self.events.is_empty()
             || self.stack.has_work()
             || self.ports.has_work();
+        let worked = pending || had_events || calls + sent + reclaimed > 0;
         match worked {
             true => self.stats.busy_cycles += 1,
             false => self.stats.idle_cycles += 1,
@@ -170,7 +177,7 @@ impl<N: Nic> ElasticThread<N> {
             (Some(timer), Some(device)) => Some(timer.min(device)),
             (timer, device) => timer.or(device),
         };
-        Progress { worked, next_deadline }
+        Progress { worked, pending, received: self.received, next_deadline }
     }
 
     /// The whole cycle with an application that is linked in: a crossing is a function call.

@@ -18,10 +18,12 @@ extern crate alloc;
 mod elastic;
 mod forward;
 mod idle;
+mod moderation;
 
 pub use elastic::{CycleStats, ElasticConfig, ElasticThread, Progress};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
+pub use moderation::{Moderation, ModerationPolicy};
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,10 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
-use dataplane::{CycleStats, ElasticConfig, ElasticThread, Idle, IdlePolicy, forwarding_mesh};
+use dataplane::{
+    CycleStats, ElasticConfig, ElasticThread, Idle, IdlePolicy, Moderation, ModerationPolicy,
+    forwarding_mesh,
+};
 use domain::Service;
 use mem::{Pool, Region};
 use nic::{Armed, Nic, NicStats};
@@ -73,6 +76,8 @@ pub struct RuntimeConfig {
     pub elastic: ElasticConfig,
     /// When to stop spinning.
     pub idle: IdlePolicy,
+    /// Whether to wait for several packets where they come often.
+    pub moderation: ModerationPolicy,
     /// The processor of each elastic thread; threads without an entry are not pinned.
     pub cpus: Vec<usize>,
     /// Real-time priority of the threads (`SCHED_FIFO`, 1 to 99). Only with an idle policy that
@@ -240,7 +245,7 @@ where
                     ready();
                 }
                 let meter = config.meters.get(core).cloned().unwrap_or_default();
-                Ok(drive(core, thread, service, (config.idle, clock), &meter, bells, stop))
+                Ok(drive(core, thread, service, (config, clock), &meter, bells, stop))
             };
             let named = std::thread::Builder::new().name(format!("elastic-{core}"));
             match named.spawn_scoped(scope, body) {
@@ -322,12 +327,13 @@ fn drive<N: Nic, S: Service>(
     core: usize,
     mut thread: ElasticThread<N>,
     mut service: S,
-    (policy, clock): (IdlePolicy, MonotonicClock),
+    (config, clock): (&RuntimeConfig, MonotonicClock),
     meter: &Meter,
     bells: &[Bell],
     stop: &AtomicBool,
 ) -> (CoreReport, S) {
-    let mut idle = Idle::new(policy, clock.now());
+    let mut idle = Idle::new(config.idle, clock.now());
+    let mut moderation = Moderation::new(config.moderation, clock.now());
     let (mut sleeps, mut busy_ns) = (0, 0);
     // When the cycle before this one began, where it did something.
     let mut working_since = None;
@@ -347,6 +353,18 @@ fn drive<N: Nic, S: Service>(
                 bell.ring();
             }
         }
+        let not_before = moderation.after_cycle(now, progress.received);
+        if let Some(until) = not_before
+            && !progress.pending
+        {
+            // What follows is no work.
+            if let Some(since) = working_since.take() {
+                busy_ns += clock.now().since(since).as_nanos() as u64;
+                meter.busy_ns.store(busy_ns, Ordering::Relaxed);
+            }
+            let until = progress.next_deadline.map_or(until, |deadline| deadline.min(until));
+            leave_alone(clock, until);
+        }
         let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
         if let Some(span) = rest {
             sleeps += sleep(&mut thread, &bells[core], span, stop) as u64;
@@ -361,6 +379,14 @@ fn drive<N: Nic, S: Service>(
         footprint: thread.stack().footprint(),
     };
     (report, service)
+}
+
+/// Spins without a look at anything but the clock: it is tens of microseconds, and going to sleep and
+/// waking up costs about as much.
+fn leave_alone(clock: MonotonicClock, until: clock::Instant) {
+    while clock.now() < until {
+        std::hint::spin_loop();
+    }
 }
 
 /// Arms every source, looks once more, and blocks. Answers whether it slept.

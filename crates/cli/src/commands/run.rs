@@ -87,11 +87,12 @@ fn summarize(reports: &[CoreReport]) {
     for (core, report) in reports.iter().enumerate() {
         let (connections, _) = report.footprint;
         println!(
-            "thread {core}: {} packets in, {} out, {} cycles with work, {} sleeps, {} connections \
-             accepted, {connections} left",
+            "thread {core}: {} packets in, {} out, {} cycles with work ({:.1} ms), {} sleeps, {} \
+             connections accepted, {connections} left",
             report.nic.rx_frames,
             report.nic.tx_frames,
             report.cycle.busy_cycles,
+            report.busy_ns as f64 / 1e6,
             report.sleeps,
             report.stack.tcp_accepted,
         );

@@ -12,9 +12,10 @@ use load::{CloseMode, KernelConfig, LoadConfig, LoadReport, Mode, Wait};
 use super::kernel_echo::KernelEcho;
 use super::machine::until_quiet;
 use super::measure::{CLIENT_CPU, Progress, median_of};
-use super::report::{Echo, EchoRatio, EchoSystem};
+use super::report::{Churn, Echo, EchoRatio, EchoSystem};
 use super::sockperf;
 use super::systems::Tailplane;
+use crate::commands::load::DataplaneClient;
 use crate::lab::{Lab, in_namespace};
 use crate::service::config::App;
 
@@ -32,12 +33,8 @@ struct Round {
     rps_1000: f64,
 }
 
-/// Connect-request-close of one server.
-struct Churn {
-    rates: Vec<f64>,
-    errors: u64,
-    cycles: u64,
-}
+/// Windows of connect-request-close in a row, so that a decay shows.
+const CHURN_WINDOWS: u32 = 5;
 
 /// Measures both servers.
 ///
@@ -67,6 +64,11 @@ pub fn measure(
     progress(&format!("tailplane: {says}"));
     let service = Tailplane::start_spinning(lab, App::Echo)?;
     let our_churn = client.churn(Tailplane::echo_target(), churn_seconds)?;
+    progress(&format!("tailplane: {says}, our own client"));
+    let own_client_churn = churn(churn_seconds, |load| {
+        DataplaneClient::open(lab, 1, &[CLIENT_CPU])?
+            .run(&client.load(load), Tailplane::echo_target())
+    })?;
     service.stop()?;
     progress(&format!("linux-spinning: {says}"));
     let service = KernelEcho::start(lab, Wait::Spin)?;
@@ -82,14 +84,14 @@ pub fn measure(
         rps_1000: ratio(|round| round.rps_1000),
     };
     let systems = vec![
-        system("tailplane", &ours, our_churn, churn_seconds),
-        system("linux-spinning", &kernels, kernel_churn, churn_seconds),
+        system("tailplane", &ours, our_churn),
+        system("linux-spinning", &kernels, kernel_churn),
     ];
-    Ok(Echo { bytes: BYTES, systems, ratio, sockperf })
+    Ok(Echo { bytes: BYTES, systems, ratio, sockperf, own_client_churn })
 }
 
 /// The medians of all rounds.
-fn system(name: &str, rounds: &[Round], churn: Churn, churn_seconds: f64) -> EchoSystem {
+fn system(name: &str, rounds: &[Round], churn: Churn) -> EchoSystem {
     let median = |key: fn(&Round) -> f64| median_of(rounds.iter().map(key));
     EchoSystem {
         name: name.to_owned(),
@@ -97,12 +99,40 @@ fn system(name: &str, rounds: &[Round], churn: Churn, churn_seconds: f64) -> Ech
         round_trip_p99_us: median(|round| round.round_trip.p99_us),
         rps_32: median(|round| round.rps_32),
         rps_1000: median(|round| round.rps_1000),
-        churn_cycles_per_s: churn.rates,
-        churn_cycles: churn.cycles,
-        churn_errors: churn.errors,
-        churn_seconds,
-        churn_close: CloseMode::Rst.note().to_owned(),
+        churn,
     }
+}
+
+/// Connect-request-close, in windows that `run` measures.
+fn churn(
+    seconds: f64,
+    mut run: impl FnMut(Windowed) -> anyhow::Result<LoadReport>,
+) -> anyhow::Result<Churn> {
+    let mode = Mode::Churn { requests: 1, close: CloseMode::Rst };
+    let window_s = seconds / f64::from(CHURN_WINDOWS);
+    let measure_ms = ((window_s * 1e3) as u64).max(100);
+    let mut churn = Churn {
+        cycles_per_s: Vec::new(),
+        cycles: 0,
+        errors: 0,
+        seconds,
+        close: CloseMode::Rst.note().to_owned(),
+    };
+    for _ in 0..CHURN_WINDOWS {
+        let report = run(Windowed { mode, connections: CHURN_SLOTS, measure_ms })?;
+        churn.cycles_per_s.push(report.achieved_rps);
+        churn.errors += report.errors;
+        churn.cycles += report.requests;
+    }
+    Ok(churn)
+}
+
+/// What a window measures.
+#[derive(Clone, Copy)]
+struct Windowed {
+    mode: Mode,
+    connections: u32,
+    measure_ms: u64,
 }
 
 /// The client's end.
@@ -122,38 +152,29 @@ impl Client<'_> {
 
     /// A window, again where somebody else used the machine, a few times.
     fn quiet(&self, connections: u32, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
-        until_quiet(&[], || self.run(Mode::closed(1), connections, WINDOW_MS, target))
+        let window = Windowed { mode: Mode::closed(1), connections, measure_ms: WINDOW_MS };
+        until_quiet(&[], || self.run(window, target))
     }
 
-    /// In windows of a fifth each, so that a decay shows.
     fn churn(&self, target: SocketAddrV4, seconds: f64) -> anyhow::Result<Churn> {
-        let mode = Mode::Churn { requests: 1, close: CloseMode::Rst };
-        let mut churn = Churn { rates: Vec::new(), errors: 0, cycles: 0 };
-        for _ in 0..5 {
-            let report =
-                self.run(mode, CHURN_SLOTS, (seconds * 200.0).max(100.0) as u64, target)?;
-            churn.rates.push(report.achieved_rps);
-            churn.errors += report.errors;
-            churn.cycles += report.requests;
-        }
-        Ok(churn)
+        churn(seconds, |window| self.run(window, target))
     }
 
-    fn run(
-        &self,
-        mode: Mode,
-        connections: u32,
-        measure_ms: u64,
-        target: SocketAddrV4,
-    ) -> anyhow::Result<LoadReport> {
-        let load = LoadConfig {
+    fn load(&self, window: Windowed) -> LoadConfig {
+        let Windowed { mode, connections, measure_ms } = window;
+        let seed = self.seed;
+        LoadConfig {
             mode,
             connections,
             measure_ms,
             warmup_ms: 100,
-            seed: self.seed,
+            seed,
             ..LoadConfig::echo(BYTES)
-        };
+        }
+    }
+
+    fn run(&self, window: Windowed, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
+        let load = self.load(window);
         let transport = KernelConfig {
             target: SocketAddr::V4(target),
             wait: Wait::Spin,

@@ -46,8 +46,7 @@ pub fn page(demo: &Demo) -> anyhow::Result<String> {
     }
     let mut echo = String::new();
     for system in &demo.echo.systems {
-        let churn = &system.churn_cycles_per_s;
-        let slowest = churn.iter().copied().fold(f64::INFINITY, f64::min);
+        let slowest = system.churn.cycles_per_s.iter().copied().fold(f64::INFINITY, f64::min);
         write!(
             echo,
             "<tr><th>{}</th><td>{:.1}</td><td>{:.1}</td><td>{:.0}</td><td>{:.0}</td><td>{:.0}</td><td>{}</td></tr>",
@@ -57,7 +56,7 @@ pub fn page(demo: &Demo) -> anyhow::Result<String> {
             system.rps_32,
             system.rps_1000,
             slowest,
-            system.churn_errors
+            system.churn.errors
         )?;
     }
     let mut conditions = String::new();

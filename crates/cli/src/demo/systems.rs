@@ -76,6 +76,18 @@ impl Tailplane {
         })
     }
 
+    /// As [`start`](Self::start), with receive moderation.
+    ///
+    /// # Errors
+    /// What could not be opened.
+    pub fn start_moderated(lab: &Lab, moderation_us: u64) -> anyhow::Result<Self> {
+        Self::start_with(lab, App::Kv, |config| {
+            config.dataplane.spin_us = SPIN_US;
+            config.dataplane.realtime = REALTIME;
+            config.dataplane.moderation_us = moderation_us;
+        })
+    }
+
     /// As [`start`](Self::start), with another batch bound.
     ///
     /// # Errors

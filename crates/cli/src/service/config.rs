@@ -124,13 +124,16 @@ pub struct DataplaneConfig {
     pub batch: usize,
     /// Microseconds without work after which a thread sleeps; negative: it spins for ever.
     pub spin_us: i64,
+    /// Longest time, in microseconds, for which a thread waits for several packets where they come
+    /// often; 0: it never does.
+    pub moderation_us: u64,
     /// Real-time priority of the threads, 1 to 99; 0: none. Not together with endless spinning.
     pub realtime: u8,
 }
 
 impl Default for DataplaneConfig {
     fn default() -> Self {
-        Self { threads: 1, cpus: Vec::new(), batch: 64, spin_us: 50, realtime: 0 }
+        Self { threads: 1, cpus: Vec::new(), batch: 64, spin_us: 50, moderation_us: 0, realtime: 0 }
     }
 }
 
@@ -255,6 +258,7 @@ impl RunConfig {
         in_range("dataplane.threads", self.dataplane.threads, 1, 64)?;
         in_range("dataplane.batch", self.dataplane.batch, 1, 1024)?;
         in_range("dataplane.spin_us", self.dataplane.spin_us, -1, 10_000_000)?;
+        in_range("dataplane.moderation_us", self.dataplane.moderation_us, 0, 1_000)?;
         in_range("dataplane.realtime", self.dataplane.realtime, 0, 99)?;
         if self.dataplane.realtime > 0 && self.dataplane.spin_us < 0 {
             bail!(

@@ -9,7 +9,9 @@ use echo::{Echo, Sockperf};
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use spin::Spin;
 use tailplane::runtime::{self, CoreReport, RuntimeConfig};
-use tailplane::{ElasticConfig, IdlePolicy, MonotonicClock, Server, Service, StackConfig};
+use tailplane::{
+    ElasticConfig, IdlePolicy, ModerationPolicy, MonotonicClock, Server, Service, StackConfig,
+};
 
 use super::config::{App, RunConfig, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
@@ -88,6 +90,9 @@ impl Host {
             stack,
             elastic: ElasticConfig { batch: config.dataplane.batch, ..ElasticConfig::default() },
             idle: IdlePolicy { spin, ..IdlePolicy::default() },
+            moderation: ModerationPolicy {
+                longest: Duration::from_micros(config.dataplane.moderation_us),
+            },
             cpus: config.dataplane.cpus.clone(),
             realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
             pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,

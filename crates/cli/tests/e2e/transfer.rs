@@ -25,7 +25,18 @@ fn megabytes_go_both_ways_and_each_byte_and_checksum_is_right() {
 
 #[test]
 fn transfers_at_the_same_time_do_not_mix() {
-    let Some(mut bed) = Testbed::with("transfers", "echo") else { return };
+    eight_transfers("transfers", "");
+}
+
+/// The longest moderation, under which waits are as long as a transfer's round trips.
+#[test]
+fn moderation_holds_up_no_transfer() {
+    eight_transfers("moderated", "moderation_us = 1000\n");
+}
+
+fn eight_transfers(tag: &str, settings: &str) {
+    let Some(mut bed) = Testbed::new(tag, 1) else { return };
+    bed.serve("echo", 1, settings);
     let streams: Vec<_> =
         (0..8).map(|_| bed.at_client(|| connect(ECHO)).expect("a connection")).collect();
     std::thread::scope(|scope| {

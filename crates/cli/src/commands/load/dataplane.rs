@@ -11,7 +11,9 @@ use load::{LoadConfig, LoadReport, dataplane};
 use mem::{HugePages, Region};
 use nic::Nic;
 use tailplane::runtime::{self, RuntimeConfig};
-use tailplane::{ElasticConfig, Endpoint, IdlePolicy, MacAddr, Service, StackConfig};
+use tailplane::{
+    ElasticConfig, Endpoint, IdlePolicy, MacAddr, ModerationPolicy, Service, StackConfig,
+};
 
 use crate::lab::Lab;
 use crate::lab::constants::{CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, SUBNET_BITS};
@@ -135,6 +137,8 @@ impl DataplaneClient {
             stack: StackConfig::new(CLIENT_DATAPLANE_ADDRESS, SUBNET_BITS, self.wire.mac()),
             elastic: ElasticConfig::default(),
             idle: IdlePolicy { spin: Some(self.idle_spin), ..IdlePolicy::default() },
+            // The generator measures: it never waits.
+            moderation: ModerationPolicy::default(),
             cpus: self.cpus.clone(),
             realtime: self.realtime,
             pool_keep: 4_096,
