@@ -11,8 +11,13 @@
 //! ```
 #![cfg_attr(not(feature = "std"), no_std)]
 
+extern crate alloc;
+
+mod due;
+
 use core::ops::{Add, AddAssign, Sub};
 pub use core::time::Duration;
+pub use due::DueQueue;
 
 /// A moment, in nanoseconds since an origin that the clock chooses (boot, or the start of a
 /// simulation). Totally ordered; arithmetic saturates, so that no peer-supplied delay overflows it.

@@ -15,12 +15,11 @@
 //! are delivered by the caller's clock: [`Nic::next_event`] tells when the next is due, and
 //! `receive` and `transmit` (also with no frames) carry out what is.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use clock::Instant;
+use clock::{DueQueue, Instant};
 use mem::{Mbuf, Pool, TxFrame};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -93,37 +92,11 @@ pub struct FaultStats {
     pub overflowed: u64,
 }
 
-/// A frame that is held, ordered by when it is due, then by when it came.
-#[derive(Debug)]
-struct Held {
-    due: Instant,
-    order: u64,
-    frame: Mbuf,
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        (self.due, self.order) == (other.due, other.order)
-    }
-}
-impl Eq for Held {}
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Held {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.order).cmp(&(other.due, other.order))
-    }
-}
-
 /// One direction.
 #[derive(Debug)]
 struct Lane {
     faults: Faults,
-    held: BinaryHeap<Reverse<Held>>,
-    next_order: u64,
+    held: DueQueue<Mbuf>,
     stats: FaultStats,
 }
 
@@ -150,8 +123,8 @@ impl Lane {
                 return Err(BadProbability { fault, value });
             }
         }
-        let held = BinaryHeap::with_capacity(1024);
-        Ok(Self { faults, held, next_order: 0, stats: FaultStats::default() })
+        let held = DueQueue::with_capacity(1024);
+        Ok(Self { faults, held, stats: FaultStats::default() })
     }
 
     /// Draws what happens to a frame. All draws are made whatever they give, so that changing one
@@ -187,11 +160,6 @@ impl Lane {
         }
     }
 
-    fn hold(&mut self, due: Instant, frame: Mbuf) {
-        self.held.push(Reverse(Held { due, order: self.next_order, frame }));
-        self.next_order += 1;
-    }
-
     /// Copies `bytes` to be delivered at `due`.
     fn hold_copy(&mut self, due: Instant, bytes: &[u8], flip: Option<u64>, pool: &mut Pool) {
         if self.held.len() >= MAX_HELD {
@@ -208,18 +176,7 @@ impl Lane {
             return;
         }
         corrupt(mbuf.bytes_mut(), flip);
-        self.hold(due, mbuf);
-    }
-
-    fn pop_due(&mut self, now: Instant) -> Option<Mbuf> {
-        if self.held.peek().is_some_and(|Reverse(held)| held.due <= now) {
-            return self.held.pop().map(|Reverse(held)| held.frame);
-        }
-        None
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        self.held.peek().map(|Reverse(held)| held.due)
+        self.held.push(due, mbuf);
     }
 }
 
@@ -297,7 +254,7 @@ impl<N: Nic> FaultNic<N> {
     /// Loses all that is held and answers the driver.
     pub fn into_inner(mut self, pool: &mut Pool) -> N {
         for lane in [&mut self.receive, &mut self.transmit] {
-            lane.held.drain().for_each(|Reverse(held)| pool.free(held.frame));
+            lane.held.drain().for_each(|mbuf| pool.free(mbuf));
         }
         self.outgoing.drain(..).for_each(|frame| pool.complete(frame));
         self.inner
@@ -325,19 +282,22 @@ impl<N: Nic> Nic for FaultNic<N> {
             if let Some(due) = fate.again {
                 lane.hold_copy(due, mbuf.bytes(), None, pool);
             }
-            if fate.due <= now && delivered < limit && lane.next_due().is_none_or(|due| due > now) {
+            if fate.due <= now
+                && delivered < limit
+                && lane.held.next_due().is_none_or(|due| due > now)
+            {
                 // Nothing that is due is before it.
                 out.push(mbuf);
                 delivered += 1;
             } else if lane.held.len() < MAX_HELD {
-                lane.hold(fate.due, mbuf);
+                lane.held.push(fate.due, mbuf);
             } else {
                 lane.stats.overflowed += 1;
                 pool.free(mbuf);
             }
         }
         while delivered < limit
-            && let Some(mbuf) = lane.pop_due(now)
+            && let Some(mbuf) = lane.held.pop_due(now)
         {
             out.push(mbuf);
             delivered += 1;
@@ -353,7 +313,7 @@ impl<N: Nic> Nic for FaultNic<N> {
             let untouched = fate.flip.is_none() && fate.again.is_none() && fate.due <= now;
             if fate.lost {
                 pool.complete(frame);
-            } else if untouched && lane.next_due().is_none_or(|due| due > now) {
+            } else if untouched && lane.held.next_due().is_none_or(|due| due > now) {
                 // Nothing happens to it, and nothing due is before it: no copy.
                 self.outgoing.push_back(frame);
             } else {
@@ -363,12 +323,12 @@ impl<N: Nic> Nic for FaultNic<N> {
                 }
                 pool.complete(frame);
                 // Keeps the order of frames that are due at once.
-                while let Some(mbuf) = lane.pop_due(now) {
+                while let Some(mbuf) = lane.held.pop_due(now) {
                     self.outgoing.push_back(mbuf.into_tx());
                 }
             }
         }
-        while let Some(mbuf) = lane.pop_due(now) {
+        while let Some(mbuf) = lane.held.pop_due(now) {
             self.outgoing.push_back(mbuf.into_tx());
         }
         self.inner.transmit(now, pool, &mut self.outgoing);
@@ -395,7 +355,8 @@ impl<N: Nic> Nic for FaultNic<N> {
     }
 
     fn next_event(&self) -> Option<Instant> {
-        let own = [self.receive.next_due(), self.transmit.next_due(), self.inner.next_event()];
+        let own =
+            [self.receive.held.next_due(), self.transmit.held.next_due(), self.inner.next_event()];
         own.into_iter().flatten().min()
     }
 

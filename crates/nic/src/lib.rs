@@ -32,6 +32,7 @@ pub mod shm;
 #[cfg(feature = "std")]
 pub mod shm_offer;
 #[cfg(feature = "std")]
+pub mod tap;
 pub mod tracer;
 #[cfg(feature = "std")]
 mod unsafe_ethtool;

@@ -17,17 +17,16 @@
 //! not be read beyond a torn record anyway), and frames that it misses are counted. Give it a
 //! buffered writer.
 
-use std::collections::VecDeque;
 use std::io::Write;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use clock::Instant;
-use mem::{CHUNK_SIZE, Mbuf, Pool, TxFrame};
+use mem::CHUNK_SIZE;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
 
-use crate::{Armed, Capabilities, Nic, NicStats};
+use crate::Nic;
+use crate::tap::{Direction, Tap, Tapped};
 
 /// The capture's header could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -46,23 +45,18 @@ pub struct PcapStats {
 }
 
 /// A driver with a capture before it.
-pub struct PcapNic<N, W: Write> {
-    inner: N,
-    capture: Capture<W>,
-    /// Frames at the front of the caller's queue that are captured, but that the inner driver had no
-    /// room for: the caller offers them again, first and in order.
-    captured_ahead: usize,
-}
+pub type PcapNic<N, W> = Tapped<N, Capture<W>>;
 
-struct Capture<W: Write> {
+/// What writes the capture.
+pub struct Capture<W: Write> {
     /// None once a write has failed.
     writer: Option<PcapWriter<W>>,
     epoch: Duration,
     stats: PcapStats,
 }
 
-impl<W: Write> Capture<W> {
-    fn write(&mut self, now: Instant, frame: &[u8]) {
+impl<W: Write> Tap for Capture<W> {
+    fn see(&mut self, now: Instant, _: Direction, frame: &[u8]) {
         let Some(writer) = &mut self.writer else {
             self.stats.lost += 1;
             return;
@@ -97,69 +91,18 @@ impl<N: Nic, W: Write> PcapNic<N, W> {
         let writer = PcapWriter::with_header(writer, header)
             .map_err(|error| PcapStartError { reason: error.to_string() })?;
         let capture = Capture { writer: Some(writer), epoch, stats: PcapStats::default() };
-        Ok(Self { inner, capture, captured_ahead: 0 })
+        Ok(Self::with_tap(inner, capture))
     }
 
     /// What was captured.
     pub fn pcap_stats(&self) -> PcapStats {
-        self.capture.stats
+        self.tap().stats
     }
 
     /// The driver, and the writer (not flushed) unless it failed.
     pub fn into_parts(self) -> (N, Option<W>) {
-        (self.inner, self.capture.writer.map(PcapWriter::into_writer))
-    }
-}
-
-impl<N: Nic, W: Write> Nic for PcapNic<N, W> {
-    fn receive(
-        &mut self,
-        now: Instant,
-        pool: &mut Pool,
-        out: &mut Vec<Mbuf>,
-        limit: usize,
-    ) -> usize {
-        let count = self.inner.receive(now, pool, out, limit);
-        let first = out.len() - count.min(out.len());
-        for mbuf in &out[first..] {
-            self.capture.write(now, mbuf.bytes());
-        }
-        count
-    }
-
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
-        // Captured before they go, as their bytes are the driver's afterwards.
-        for frame in frames.iter().skip(self.captured_ahead) {
-            self.capture.write(now, frame.bytes());
-        }
-        let taken = self.inner.transmit(now, pool, frames);
-        self.captured_ahead = frames.len();
-        taken
-    }
-
-    fn reclaim(&mut self, pool: &mut Pool) -> usize {
-        self.inner.reclaim(pool)
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-    fn stats(&self) -> NicStats {
-        self.inner.stats()
-    }
-    fn rx_backlog(&self) -> usize {
-        self.inner.rx_backlog()
-    }
-    fn next_event(&self) -> Option<Instant> {
-        self.inner.next_event()
-    }
-    fn arm(&mut self) -> Armed {
-        self.inner.arm()
-    }
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
+        let (inner, capture) = self.dissolve();
+        (inner, capture.writer.map(PcapWriter::into_writer))
     }
 }
 
@@ -167,8 +110,9 @@ impl<N: Nic, W: Write> Nic for PcapNic<N, W> {
 mod tests {
     use super::*;
     use crate::loopback::{LoopbackConfig, WhenFull, pair};
-    use mem::Region;
+    use mem::{Pool, Region, TxFrame};
     use pcap_file::pcap::PcapReader;
+    use std::collections::VecDeque;
 
     fn frames(pool: &mut Pool, tags: std::ops::Range<u8>) -> VecDeque<TxFrame> {
         tags.map(|tag| {

@@ -7,94 +7,46 @@
 //!
 //! Where nobody listens at trace level, it costs one comparison per burst.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::BorrowedFd;
 
 use clock::Instant;
-use mem::{Mbuf, Pool, TxFrame};
 use wire::{
     ArpOperation, ArpRepr, EtherType, EthernetView, Ipv4View, Protocol, TcpFlags, TcpView, UdpView,
 };
 
-use crate::{Armed, Capabilities, Nic, NicStats};
+use crate::Nic;
+use crate::tap::{Direction, Tap, Tapped};
 
 /// A driver with a tracer before it.
+pub type TracerNic<N> = Tapped<N, Tracer>;
+
+/// What writes the lines.
 #[derive(Debug)]
-pub struct TracerNic<N> {
-    inner: N,
-    /// Frames at the front of the caller's queue that have their line already; see `PcapNic`.
-    traced_ahead: usize,
+pub struct Tracer(());
+
+impl Tap for Tracer {
+    fn is_listening(&self) -> bool {
+        tracing::enabled!(tracing::Level::TRACE)
+    }
+
+    fn see(&mut self, now: Instant, direction: Direction, frame: &[u8]) {
+        let way = match direction {
+            Direction::Received => "rx",
+            Direction::Sent => "tx",
+        };
+        tracing::trace!(at_ns = now.as_nanos(), "{way} {}", Summary(frame));
+    }
 }
 
 impl<N: Nic> TracerNic<N> {
     /// Traces what passes `inner`.
     pub fn new(inner: N) -> Self {
-        Self { inner, traced_ahead: 0 }
+        Self::with_tap(inner, Tracer(()))
     }
 
     /// The driver.
     pub fn into_inner(self) -> N {
-        self.inner
-    }
-}
-
-fn is_listened_to() -> bool {
-    tracing::enabled!(tracing::Level::TRACE)
-}
-
-impl<N: Nic> Nic for TracerNic<N> {
-    fn receive(
-        &mut self,
-        now: Instant,
-        pool: &mut Pool,
-        out: &mut Vec<Mbuf>,
-        limit: usize,
-    ) -> usize {
-        let count = self.inner.receive(now, pool, out, limit);
-        if count > 0 && is_listened_to() {
-            let first = out.len() - count.min(out.len());
-            for mbuf in &out[first..] {
-                tracing::trace!(at_ns = now.as_nanos(), "rx {}", Summary(mbuf.bytes()));
-            }
-        }
-        count
-    }
-
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
-        if !frames.is_empty() && is_listened_to() {
-            for frame in frames.iter().skip(self.traced_ahead) {
-                tracing::trace!(at_ns = now.as_nanos(), "tx {}", Summary(frame.bytes()));
-            }
-        }
-        let taken = self.inner.transmit(now, pool, frames);
-        self.traced_ahead = frames.len();
-        taken
-    }
-
-    fn reclaim(&mut self, pool: &mut Pool) -> usize {
-        self.inner.reclaim(pool)
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-    fn stats(&self) -> NicStats {
-        self.inner.stats()
-    }
-    fn rx_backlog(&self) -> usize {
-        self.inner.rx_backlog()
-    }
-    fn next_event(&self) -> Option<Instant> {
-        self.inner.next_event()
-    }
-    fn arm(&mut self) -> Armed {
-        self.inner.arm()
-    }
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
+        self.dissolve().0
     }
 }
 
@@ -194,7 +146,7 @@ impl fmt::Display for Flags {
 mod tests {
     use super::*;
     use crate::loopback::{LoopbackConfig, pair};
-    use mem::Region;
+    use mem::{Pool, Region};
     use std::sync::{Arc, Mutex};
     use tracing::field::{Field, Visit};
 

@@ -15,11 +15,10 @@
 //! ```
 
 use std::cell::RefCell;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use clock::{Duration, Instant};
+use clock::{DueQueue, Duration, Instant};
 use wire::MacAddr;
 
 use crate::dice::{Dice, Digest};
@@ -108,27 +107,8 @@ pub struct NetworkStats {
 /// A frame on its way.
 #[derive(Debug)]
 struct Flight {
-    due: Instant,
-    order: u64,
     to: usize,
     frame: Vec<u8>,
-}
-
-impl PartialEq for Flight {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-impl Eq for Flight {}
-impl PartialOrd for Flight {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Flight {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.order).cmp(&(other.due, other.order))
-    }
 }
 
 /// Where a host is plugged in.
@@ -150,8 +130,7 @@ pub struct Network {
     seed: u64,
     faults: Faults,
     ports: Vec<Port>,
-    flights: BinaryHeap<Reverse<Flight>>,
-    next_order: u64,
+    flights: DueQueue<Flight>,
     stats: NetworkStats,
     digest: Digest,
     capture: Option<Capture>,
@@ -167,8 +146,7 @@ impl Network {
             seed,
             faults,
             ports: Vec::new(),
-            flights: BinaryHeap::new(),
-            next_order: 0,
+            flights: DueQueue::default(),
             stats: NetworkStats::default(),
             digest: Digest::default(),
             capture: None,
@@ -268,28 +246,20 @@ impl Network {
         self.stats.reordered += u64::from(reorder);
         let held = if reorder { held } else { Duration::ZERO };
         if duplicate {
-            self.fly(now + delays[1], to, copy.clone());
+            self.flights.push(now + delays[1], Flight { to, frame: copy.clone() });
         }
-        self.fly(now + delays[0] + held, to, copy);
-    }
-
-    fn fly(&mut self, due: Instant, to: usize, frame: Vec<u8>) {
-        let order = self.next_order;
-        self.next_order += 1;
-        self.flights.push(Reverse(Flight { due, order, to, frame }));
+        self.flights.push(now + delays[0] + held, Flight { to, frame: copy });
     }
 
     /// When the next frame arrives.
     pub fn next_due(&self) -> Option<Instant> {
-        self.flights.peek().map(|Reverse(flight)| flight.due)
+        self.flights.next_due()
     }
 
     /// Puts all frames that have arrived into their receivers' queues, and calls `wake` with the port
     /// and the queue of each.
     pub fn deliver(&mut self, now: Instant, mut wake: impl FnMut(usize, usize)) {
-        while self.next_due().is_some_and(|due| due <= now)
-            && let Some(Reverse(flight)) = self.flights.pop()
-        {
+        while let Some(flight) = self.flights.pop_due(now) {
             let port = &mut self.ports[flight.to];
             let queue = match port.spread {
                 Spread::OneQueue => 0,

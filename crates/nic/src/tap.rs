@@ -1,0 +1,110 @@
+//! Middleware that looks at every frame of both directions, once, and changes none: what captures and
+//! tracers have in common.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use clock::Instant;
+use mem::{Mbuf, Pool, TxFrame};
+
+use crate::{Armed, Capabilities, Nic, NicStats};
+
+/// Which way a frame goes, as its host sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// It was received.
+    Received,
+    /// It is about to be sent.
+    Sent,
+}
+
+/// What looks at frames.
+pub trait Tap {
+    /// Whether it wants to see anything just now: asked once for each burst.
+    fn is_listening(&self) -> bool {
+        true
+    }
+
+    /// Sees a frame, from its Ethernet header on.
+    fn see(&mut self, now: Instant, direction: Direction, frame: &[u8]);
+}
+
+/// A driver with a tap before it.
+#[derive(Debug)]
+pub struct Tapped<N, T> {
+    inner: N,
+    tap: T,
+    /// Frames at the front of the caller's queue that were seen, but that the inner driver had no room
+    /// for: the caller offers them again, first and in order.
+    seen_ahead: usize,
+}
+
+impl<N: Nic, T: Tap> Tapped<N, T> {
+    pub(crate) fn with_tap(inner: N, tap: T) -> Self {
+        Self { inner, tap, seen_ahead: 0 }
+    }
+
+    pub(crate) fn tap(&self) -> &T {
+        &self.tap
+    }
+
+    pub(crate) fn dissolve(self) -> (N, T) {
+        (self.inner, self.tap)
+    }
+}
+
+impl<N: Nic, T: Tap> Nic for Tapped<N, T> {
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize {
+        let count = self.inner.receive(now, pool, out, limit);
+        if count > 0 && self.tap.is_listening() {
+            let first = out.len() - count.min(out.len());
+            for mbuf in &out[first..] {
+                self.tap.see(now, Direction::Received, mbuf.bytes());
+            }
+        }
+        count
+    }
+
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+        if !frames.is_empty() && self.tap.is_listening() {
+            // Seen before they go, as their bytes are the driver's afterwards.
+            for frame in frames.iter().skip(self.seen_ahead) {
+                self.tap.see(now, Direction::Sent, frame.bytes());
+            }
+        }
+        let taken = self.inner.transmit(now, pool, frames);
+        self.seen_ahead = frames.len();
+        taken
+    }
+
+    fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        self.inner.reclaim(pool)
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn stats(&self) -> NicStats {
+        self.inner.stats()
+    }
+    fn rx_backlog(&self) -> usize {
+        self.inner.rx_backlog()
+    }
+    fn next_event(&self) -> Option<Instant> {
+        self.inner.next_event()
+    }
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+}
