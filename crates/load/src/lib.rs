@@ -65,7 +65,8 @@ pub use measurement::{LATENCY_MAX_NS, Measurement};
 pub use pattern::{Pattern, PatternShape};
 pub use report::{Conditions, Fault, LoadReport};
 pub use search::{
-    Limit, Percentile, Probe, SearchConfig, SearchResult, Verdict, judge, throughput_at_slo,
+    Limit, Percentile, Probe, SearchConfig, SearchResult, Verdict, best_windows, judge,
+    throughput_at_slo,
 };
 pub use series::SeriesPoint;
 pub use service_times::{SERVICE_US_MAX, ServiceTimes};

@@ -353,6 +353,25 @@ impl<E, F: FnMut(f64) -> Result<LoadReport, E>> Search<'_, F> {
     }
 }
 
+/// For each load that was offered the window with the lowest latency, by load: what a machine's
+/// neighbours did to the rest is no part of a server's curve. `of` tells a window's load and latency.
+pub fn best_windows<'a, T>(
+    windows: impl IntoIterator<Item = &'a T>,
+    of: impl Fn(&T) -> (f64, f64),
+) -> Vec<&'a T> {
+    let mut best: Vec<&T> = Vec::new();
+    for window in windows {
+        let (load, latency) = of(window);
+        match best.iter_mut().find(|other| of(other).0 == load) {
+            Some(other) if of(other).1 <= latency => {}
+            Some(other) => *other = window,
+            None => best.push(window),
+        }
+    }
+    best.sort_by(|a, b| of(a).0.total_cmp(&of(b).0));
+    best
+}
+
 fn limit_of(verdict: Verdict) -> Limit {
     if verdict == Verdict::Invalid { Limit::Generator } else { Limit::Service }
 }
@@ -450,6 +469,13 @@ mod tests {
             assert_eq!(serde_json::from_str::<Percentile>(&json).expect("a number"), percentile);
         }
         assert!("98".parse::<Percentile>().is_err());
+    }
+
+    #[test]
+    fn of_each_load_the_best_window_is_shown() {
+        let windows = [(200, 9), (100, 3), (200, 5), (200, 7)];
+        let best = best_windows(&windows, |&(load, p99)| (f64::from(load), f64::from(p99)));
+        assert_eq!(best, [&(100, 3), &(200, 5)]);
     }
 
     #[test]

@@ -4,10 +4,11 @@
 use std::fmt::Write;
 
 use anyhow::{Context, anyhow};
+use load::best_windows;
 use plotters::prelude::*;
 
 use super::measure::SLO_P99_US;
-use super::report::{Demo, Point, System};
+use super::report::{Demo, System};
 
 const COLORS: [RGBColor; 3] =
     [RGBColor(0, 130, 200), RGBColor(220, 90, 30), RGBColor(150, 150, 60)];
@@ -93,20 +94,6 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// For each load that was offered the valid window with the lowest p99: what others did to the rest
-/// is no part of a server's curve.
-fn best_windows(points: &[Point]) -> Vec<&Point> {
-    let mut best: Vec<&Point> = Vec::new();
-    for point in points.iter().filter(|point| point.valid) {
-        match best.iter_mut().find(|other| other.offered_rps == point.offered_rps) {
-            Some(other) if other.p99_us <= point.p99_us => {}
-            Some(other) => *other = point,
-            None => best.push(point),
-        }
-    }
-    best
-}
-
 fn plot(demo: &Demo) -> anyhow::Result<String> {
     let mut svg = String::new();
     let systems: Vec<&System> = demo.systems.iter().chain(&demo.variants).collect();
@@ -143,7 +130,8 @@ fn plot(demo: &Demo) -> anyhow::Result<String> {
             .label("objective")
             .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], RGBColor(120, 120, 120)));
         for (system, color) in systems.iter().zip(COLORS) {
-            let points: Vec<(f64, f64)> = best_windows(&system.points)
+            let valid = system.points.iter().filter(|point| point.valid);
+            let points: Vec<(f64, f64)> = best_windows(valid, |p| (p.offered_rps, p.p99_us))
                 .into_iter()
                 .map(|point| (point.achieved_rps / 1000.0, point.p99_us.clamp(1.0, 100_000.0)))
                 .collect();

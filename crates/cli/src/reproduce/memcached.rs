@@ -1,6 +1,6 @@
 //! IX Figure 7 and Table 3: memcached's two workloads, ours beside the distribution's memcached.
 
-use load::{ConfigError, throughput_at_slo};
+use load::{ConfigError, best_windows, throughput_at_slo};
 use load::{LoadConfig, LoadReport, Mode, Probe, SearchConfig, Verdict, WorkloadConfig};
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 
@@ -241,28 +241,15 @@ fn curves(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<
         recorder.mark(chart, Mark::horizontal(MarkOf::Objective, SLO_P99_US, "500 us"));
         for curve in testbed.memcached.iter().flatten().filter(|of| of.workload == workload) {
             let series = recorder.series(chart, curve.server);
-            for (rps, p99_us) in best_windows(&curve.probes) {
-                recorder.point(series, rps, Measured::single(p99_us));
+            let valid = curve.probes.iter().filter(|probe| probe.verdict != Verdict::Invalid);
+            for best in best_windows(valid, |probe| (probe.offered_rps, probe.p99_us)) {
+                recorder.point(series, best.achieved_rps, Measured::single(best.p99_us));
             }
         }
     }
     recorder
         .note("Each point is the best window at its load: a host's neighbours only add latency.");
     Ok(())
-}
-
-/// For each load that was offered the window with the lowest p99, by load.
-fn best_windows(probes: &[Probe]) -> Vec<(f64, f64)> {
-    let mut best: Vec<&Probe> = Vec::new();
-    for probe in probes.iter().filter(|probe| probe.verdict != Verdict::Invalid) {
-        match best.iter_mut().find(|other| other.offered_rps == probe.offered_rps) {
-            Some(other) if other.p99_us <= probe.p99_us => {}
-            Some(other) => *other = probe,
-            None => best.push(probe),
-        }
-    }
-    best.sort_by(|a, b| a.offered_rps.total_cmp(&b.offered_rps));
-    best.into_iter().map(|probe| (probe.achieved_rps, probe.p99_us)).collect()
 }
 
 fn table(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
@@ -322,26 +309,4 @@ fn table(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
         _ => recorder.claim_not_run(CPU, "no undisturbed window at 80,000 requests/s")?,
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_each_load_the_best_valid_window_is_shown() {
-        let probe = |offered_rps, p99_us, verdict| Probe {
-            offered_rps,
-            achieved_rps: offered_rps,
-            p99_us,
-            verdict,
-        };
-        let probes = [
-            probe(200.0, 9.0, Verdict::TooSlow),
-            probe(100.0, 3.0, Verdict::Pass),
-            probe(200.0, 5.0, Verdict::Pass),
-            probe(200.0, 1.0, Verdict::Invalid),
-        ];
-        assert_eq!(best_windows(&probes), [(100.0, 3.0), (200.0, 5.0)]);
-    }
 }
