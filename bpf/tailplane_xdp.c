@@ -9,6 +9,9 @@
 // TCP and UDP packets to one of the ports are the dataplane's; ARP, ICMP and fragments stay with
 // the kernel, which owns the address then.
 //
+// An IPv6 address that ends tunnels is shared likewise: GRE to it, right after the IPv6 header, is the
+// dataplane's; neighbour discovery and all else stay with the kernel.
+//
 // Understands untagged Ethernet II. Loaded by crates/nic/src/xdp_program.rs, which sets the
 // constants below before loading. Rebuilt as crates/nic/src/xdp_program.rs says.
 
@@ -16,11 +19,13 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #define MAX_ADDRESSES 8
 #define MAX_PORTS 16
+#define MAX_TUNNELS 8
 #define MAX_QUEUES 256
 
 // Set at load time; in network byte order. The verifier sees them as constants and drops the code
@@ -29,6 +34,8 @@ const volatile __u32 address_count = 0;
 const volatile __u32 addresses[MAX_ADDRESSES] = {};
 const volatile __u32 port_count = 0;
 const volatile __u16 ports[MAX_PORTS] = {};
+const volatile __u32 tunnel_count = 0;
+const volatile __u64 tunnels[MAX_TUNNELS][2] = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -117,6 +124,21 @@ static __always_inline int is_own_ipv4(void *data, void *end)
 	return is_own_port(transport[1]);
 }
 
+static __always_inline int is_own_ipv6(void *data, void *end)
+{
+	struct ipv6hdr *ip = data;
+	__u64 to[2];
+
+	if ((void *)(ip + 1) > end || ip->nexthdr != IPPROTO_GRE)
+		return 0;
+	__builtin_memcpy(to, &ip->daddr, sizeof(to));
+#pragma unroll
+	for (int i = 0; i < MAX_TUNNELS; i++)
+		if (i < tunnel_count && tunnels[i][0] == to[0] && tunnels[i][1] == to[1])
+			return 1;
+	return 0;
+}
+
 SEC("xdp")
 int tailplane_xdp(struct xdp_md *context)
 {
@@ -131,6 +153,8 @@ int tailplane_xdp(struct xdp_md *context)
 			own = is_own_ipv4(ethernet + 1, end);
 		else if (ethernet->h_proto == bpf_htons(ETH_P_ARP))
 			own = is_own_arp(ethernet + 1, end);
+		else if (ethernet->h_proto == bpf_htons(ETH_P_IPV6))
+			own = is_own_ipv6(ethernet + 1, end);
 	}
 	// A queue without a socket passes to the kernel: the last argument is the answer then.
 	if (own)

@@ -24,6 +24,7 @@
 //!
 //! All of aya stands in this file: its interface changes with each minor release.
 
+use std::net::Ipv6Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use aya::maps::{MapData, PerCpuArray, XskMap};
@@ -43,26 +44,36 @@ const COUNTERS: &str = "counters";
 pub const MAX_ADDRESSES: usize = 8;
 /// Ports that a filter can have.
 pub const MAX_PORTS: usize = 16;
+/// Tunnel ends that a filter can have.
+pub const MAX_TUNNELS: usize = 8;
 
 /// Which frames the dataplane takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XdpFilter {
-    /// The dataplane's own IPv4 addresses; 1 to 8.
+    /// The dataplane's own IPv4 addresses, at most 8. Without any, there are tunnels.
     pub addresses: Vec<Ipv4Addr>,
     /// TCP and UDP ports to which it is restricted; none: everything to the addresses, ARP
     /// included. At most 16.
     pub ports: Vec<u16>,
+    /// IPv6 addresses at which tunnels end, at most 8: GRE to them is the dataplane's. The kernel keeps
+    /// the rest of their traffic, and so resolves and answers for them.
+    pub tunnels: Vec<Ipv6Addr>,
 }
 
 impl XdpFilter {
     /// Everything to one address.
     pub fn address(address: Ipv4Addr) -> Self {
-        Self { addresses: vec![address], ports: Vec::new() }
+        Self { addresses: vec![address], ..Self::default() }
     }
 
     /// Only TCP and UDP to `ports` of one address, which stays the kernel's otherwise.
     pub fn ports(address: Ipv4Addr, ports: &[u16]) -> Self {
-        Self { addresses: vec![address], ports: ports.to_vec() }
+        Self { addresses: vec![address], ports: ports.to_vec(), ..Self::default() }
+    }
+
+    /// Only GRE to one IPv6 address.
+    pub fn tunnel(address: Ipv6Addr) -> Self {
+        Self { tunnels: vec![address], ..Self::default() }
     }
 }
 
@@ -110,16 +121,18 @@ pub struct XdpCounters {
 /// Why the program could not be attached or used.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpProgramError {
-    /// The filter has no address, or too many addresses or ports.
+    /// The filter has no address and no tunnel, or too many addresses, ports or tunnels.
     #[error(
-        "an XDP filter has 1 to {MAX_ADDRESSES} addresses and at most {MAX_PORTS} ports; this has \
-         {addresses} and {ports}"
+        "an XDP filter has at least one address or tunnel, and at most {MAX_ADDRESSES} addresses, \
+         {MAX_PORTS} ports and {MAX_TUNNELS} tunnels; this has {addresses}, {ports} and {tunnels}"
     )]
     BadFilter {
         /// Addresses in the filter.
         addresses: usize,
         /// Ports in the filter.
         ports: usize,
+        /// Tunnels in the filter.
+        tunnels: usize,
     },
     /// There is no such interface here.
     #[error("interface `{interface}` was not found in this network namespace: {source}")]
@@ -298,10 +311,17 @@ impl XdpProgram {
 }
 
 fn load(filter: &XdpFilter) -> Result<Ebpf, XdpProgramError> {
-    let (address_count, port_count) = (filter.addresses.len(), filter.ports.len());
-    if address_count == 0 || address_count > MAX_ADDRESSES || port_count > MAX_PORTS {
-        return Err(XdpProgramError::BadFilter { addresses: address_count, ports: port_count });
+    let [addresses, ports, tunnels] =
+        [filter.addresses.len(), filter.ports.len(), filter.tunnels.len()];
+    if addresses + tunnels == 0
+        || addresses > MAX_ADDRESSES
+        || ports > MAX_PORTS
+        || tunnels > MAX_TUNNELS
+    {
+        return Err(XdpProgramError::BadFilter { addresses, ports, tunnels });
     }
+    let [address_count, port_count, tunnel_count] =
+        [addresses, ports, tunnels].map(|count| count as u32);
     // The program compares with what lies in the packet: network byte order.
     let mut addresses = [0u32; MAX_ADDRESSES];
     for (to, from) in addresses.iter_mut().zip(&filter.addresses) {
@@ -311,11 +331,17 @@ fn load(filter: &XdpFilter) -> Result<Ebpf, XdpProgramError> {
     for (to, from) in ports.iter_mut().zip(&filter.ports) {
         *to = from.to_be();
     }
+    let mut tunnels = [0u128; MAX_TUNNELS];
+    for (to, from) in tunnels.iter_mut().zip(&filter.tunnels) {
+        *to = u128::from_ne_bytes(from.octets());
+    }
     EbpfLoader::new()
-        .override_global("address_count", &(address_count as u32), true)
+        .override_global("address_count", &address_count, true)
         .override_global("addresses", &addresses, true)
-        .override_global("port_count", &(port_count as u32), true)
+        .override_global("port_count", &port_count, true)
         .override_global("ports", &ports, true)
+        .override_global("tunnel_count", &tunnel_count, true)
+        .override_global("tunnels", &tunnels, true)
         .load(OBJECT)
         .map_err(|error| XdpProgramError::Load { reason: chain(&error) })
 }
@@ -336,9 +362,10 @@ mod tests {
     #[test]
     fn filters_have_bounds() {
         let none = XdpFilter::default();
-        let many = XdpFilter { addresses: vec![Ipv4Addr::LOCALHOST; 9], ports: Vec::new() };
+        let many = XdpFilter { addresses: vec![Ipv4Addr::LOCALHOST; 9], ..XdpFilter::default() };
+        let tunnels = XdpFilter { tunnels: vec![Ipv6Addr::LOCALHOST; 9], ..XdpFilter::default() };
         let ports = XdpFilter::ports(Ipv4Addr::LOCALHOST, &[1; 17]);
-        for filter in [none, many, ports] {
+        for filter in [none, many, ports, tunnels] {
             assert!(matches!(load(&filter), Err(XdpProgramError::BadFilter { .. })), "{filter:?}");
         }
     }

@@ -4,7 +4,8 @@
 mod rig;
 
 use std::io::{IoSlice, IoSliceMut};
-use std::net::UdpSocket;
+use std::net::{SocketAddrV6, UdpSocket};
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant as WallClock};
 
 use clock::Instant;
 use mem::{HugePages, Mbuf, Pool, Region};
-use rig::{FAR, KERNEL, NEAR, OWN, PEER, QUEUES, Rig, skip_reason};
+use rig::{FAR, KERNEL, NEAR, OWN, PEER, QUEUES, Rig, TUNNEL_ENDS, skip_reason};
+use rustix::net::{AddressFamily, SendFlags, SocketType};
 use tailplane_nic::af_xdp::{AdoptedQueue, AfXdp, AfXdpConfig, AfXdpError, BindMode, XdpSocket};
 use tailplane_nic::reflector::Reflector;
 use tailplane_nic::rss::{EthtoolRss, RssError};
@@ -307,7 +309,7 @@ fn a_passed_socket_is_adopted_and_driven() {
 }
 
 fn pass_descriptor(stream: &UnixStream, fd: std::os::fd::BorrowedFd<'_>) {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds = [fd];
@@ -390,6 +392,54 @@ fn with_ports_the_rest_of_the_address_stays_with_the_kernel() {
     assert_eq!(program.counters().expect("counters").redirected, 2);
     program.unregister(0).expect("it was registered");
     assert!(program.unregister(256).is_err(), "beyond the map");
+    for nic in nics {
+        assert_eq!(nic.close(&mut pool).lost, 0);
+    }
+}
+
+#[test]
+fn of_a_tunnel_s_address_gre_is_ours_and_the_rest_the_kernel_s() {
+    if skip_reason().is_some() {
+        return;
+    }
+    let rig = Rig::new();
+    rig.enter_near();
+    let region = region(4096);
+    let sockets = XdpSocket::open_queues(&small(0), QUEUES, &region).expect("two queues");
+    let [end, other] = TUNNEL_ENDS;
+    let mut program = XdpProgram::attach(NEAR, &XdpFilter::tunnel(end)).expect("a program");
+    let mut pool = Pool::new(&region, 2048);
+    let mut nics = Vec::new();
+    for socket in sockets {
+        program.register(socket.queue(), socket.fd()).expect("registered");
+        let mut nic = AfXdp::new(socket).expect("a driver");
+        nic.receive(Instant::ZERO, &mut pool, &mut Vec::new(), 0);
+        nics.push(nic);
+    }
+    // Neighbour discovery and ICMPv6 are the kernel's.
+    assert!(rig.peer_runs(&format!("ping -6 -c 1 -W 2 {end}")));
+    assert!(rig.peer_runs(&format!("ping -6 -c 1 -W 2 {other}")));
+    on_peer(&rig, || {
+        let gre = rustix::net::Protocol::from_raw(NonZeroU32::new(47).expect("not zero"));
+        let raw = rustix::net::socket(AddressFamily::INET6, SocketType::RAW, Some(gre));
+        let raw = raw.expect("a raw socket");
+        for (to, text) in [(other, b"not for us"), (end, b"for us, it"), (end, b"and this 1")] {
+            let to = SocketAddrV6::new(to, 0, 0, 0);
+            rustix::net::sendto(&raw, text, SendFlags::empty(), &to).expect("sent");
+        }
+    });
+    let mut out = Vec::new();
+    poll_until(|| {
+        for nic in &mut nics {
+            nic.receive(Instant::ZERO, &mut pool, &mut out, 64);
+        }
+        out.len() >= 2
+    });
+    // Ethernet and IPv6 headers, then what was sent.
+    let payloads: Vec<&[u8]> = out.iter().map(|mbuf| &mbuf.bytes()[14 + 40..]).collect();
+    assert_eq!(payloads, [b"for us, it", b"and this 1"]);
+    out.drain(..).for_each(|mbuf| pool.free(mbuf));
+    assert_eq!(program.counters().expect("counters").redirected, 2);
     for nic in nics {
         assert_eq!(nic.close(&mut pool).lost, 0);
     }

@@ -1,7 +1,7 @@
 //! Two network namespaces joined by a veth pair, removed when dropped (also on panic).
 
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,6 +15,9 @@ pub const OWN: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 pub const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 /// The peer's address.
 pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// IPv6 addresses of the kernel on the dataplane's side.
+pub const TUNNEL_ENDS: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 3), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 4)];
 /// The interface's name on the dataplane's side.
 pub const NEAR: &str = "near0";
 /// The interface's name on the peer's side.
@@ -75,6 +78,9 @@ impl Rig {
             ),
             format!("ip -n {near} addr add {KERNEL}/24 dev {NEAR}"),
             format!("ip -n {far} addr add {PEER}/24 dev {FAR}"),
+            format!("ip -n {near} addr add {}/64 dev {NEAR} nodad", TUNNEL_ENDS[0]),
+            format!("ip -n {near} addr add {}/64 dev {NEAR} nodad", TUNNEL_ENDS[1]),
+            format!("ip -n {far} addr add fd77::1/64 dev {FAR} nodad"),
             format!("ip -n {near} link set {NEAR} up"),
             format!("ip -n {far} link set {FAR} up"),
             // The pair hands over half-made checksums and super-frames otherwise.
