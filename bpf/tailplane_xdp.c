@@ -13,7 +13,7 @@
 // dataplane's; neighbour discovery and all else stay with the kernel.
 //
 // Understands untagged Ethernet II. Loaded by crates/nic/src/xdp_program.rs, which sets the
-// constants below before loading. Rebuilt as crates/nic/src/xdp_program.rs says.
+// constants below before loading. Rebuilt by scripts/bpf.sh.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

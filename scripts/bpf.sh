@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds every bpf/*.bpf.c and compares the object with the committed bpf/*.bpf.o.
+# Rebuilds every bpf/*.c and compares the object with the committed bpf/*.o.
 #
 #   scripts/bpf.sh            compare; status 1 where they differ
 #   scripts/bpf.sh --write    replace the committed objects
@@ -26,7 +26,7 @@ multiarch=/usr/include/$(uname -m)-linux-gnu
 status=0
 found=no
 shopt -s nullglob
-for source in bpf/*.bpf.c; do
+for source in bpf/*.c; do
     found=yes
     committed=${source%.c}.o
     built=$out/$(basename "$committed")
@@ -46,7 +46,7 @@ for source in bpf/*.bpf.c; do
     fi
 done
 if [ "$found" = no ]; then
-    echo "bpf: no bpf/*.bpf.c found" >&2
+    echo "bpf: no bpf/*.c found" >&2
     status=1
 fi
 exit "$status"

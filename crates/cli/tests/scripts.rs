@@ -140,3 +140,22 @@ fn an_unknown_tier_is_refused() {
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("no tier 'everything'"));
 }
+
+/// The object that is loaded into kernels is what its source says. Another compiler may well build another one.
+#[test]
+fn the_committed_bpf_objects_are_what_their_sources_build_to() {
+    let version = Command::new("clang").arg("--version").output();
+    let version = version.map_or_else(|_| String::new(), |told| text(&told.stdout));
+    if !version.contains("clang version 14.") {
+        eprintln!("skipped: clang 14 is not installed (scripts/setup.sh bpf)");
+        return;
+    }
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let output = Command::new("bash").arg("scripts/bpf.sh").current_dir(root).output();
+    let output = output.expect("bash is installed");
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -14,13 +14,8 @@
 //! to the kernel. With ports, the address is shared with the kernel, which then keeps ARP, ICMP and
 //! fragments: the dataplane needs static neighbours then, or the kernel's.
 //!
-//! The object in `bpf/` is built from the source beside it, reproducibly, from the repository's
-//! root, by clang 14:
-//!
-//! ```text
-//! clang -g -O2 -Wall -target bpf -ffile-prefix-map=$PWD=. -I/usr/include/$(uname -m)-linux-gnu \
-//!     -c bpf/tailplane_xdp.c -o bpf/tailplane_xdp.o && llvm-strip -g bpf/tailplane_xdp.o
-//! ```
+//! The object in `bpf/` is built from the source beside it, reproducibly, by clang 14: `scripts/bpf.sh`
+//! compares, `scripts/bpf.sh --write` replaces it.
 //!
 //! All of aya stands in this file: its interface changes with each minor release.
 
