@@ -14,7 +14,7 @@ use services::{
     EncapsulationConfig, Encryption, Kernel, Raid, ReedSolomon, RequestHeader, Service, Steering,
     SteeringConfig,
 };
-use wire::{Endpoint, Ipv4Repr, Protocol, Sum, UdpRepr};
+use wire::{Ipv4Repr, Protocol, Sum, UdpRepr};
 
 const WINDOWS: usize = 31;
 const WINDOW: Duration = Duration::from_millis(10);

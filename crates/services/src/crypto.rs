@@ -58,7 +58,8 @@ impl Encryption {
         Self { messages, vectors, next: 0 }
     }
 
-    /// Whether this processor's AES instructions are used, which the `aes` crate decides by the same question.
+    /// Whether this processor's AES instructions are used: the `aes` crate decides by the same question, unless it was
+    /// built with `--cfg aes_backend="soft"`.
     pub fn is_accelerated() -> bool {
         #[cfg(target_arch = "x86_64")]
         return std::arch::is_x86_feature_detected!("aes");

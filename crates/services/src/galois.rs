@@ -2,7 +2,7 @@
 //!
 //! [`Element`] is one number of the field. [`Kernel`] multiplies whole blocks: with AVX2 where the processor has it, 32
 //! bytes at once by two look-ups in a table of 16 (Plank, Greenan, Miller, "Screaming Fast Galois Field Arithmetic
-//! Using Intel SIMD Instructions", FAST 2013), else byte by byte with the same tables.
+//! Using Intel SIMD Instructions", FAST 2013), else by the sum over each byte's bits.
 
 use crate::unsafe_galois::{Avx2, add_product_portable, dot_portable, pq_portable};
 
@@ -97,6 +97,11 @@ impl Products {
             low: core::array::from_fn(|i| factor.mul(Element(i as u8 & 15)).0),
             high: core::array::from_fn(|i| factor.mul(Element((i as u8 & 15) << 4)).0),
         }
+    }
+
+    /// The products with 1, 2, 4 ... 128.
+    pub(crate) fn of_powers(&self) -> [u8; 8] {
+        core::array::from_fn(|bit| self.times(1 << bit))
     }
 
     /// The product with one byte.

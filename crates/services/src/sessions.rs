@@ -205,6 +205,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
         fn it_is_a_map_that_forgets_what_is_idle(
             steps in prop::collection::vec((1u128..40, any::<u16>(), 0u64..3, any::<bool>()), 1..300),
@@ -214,7 +219,7 @@ mod tests {
             let mut model: HashMap<u128, (u16, Instant)> = HashMap::new();
             let mut now = Instant::from_millis(1);
             for (key, backend, pause, insert) in steps {
-                now = now + Duration::from_millis(pause);
+                now += Duration::from_millis(pause);
                 if insert {
                     let inserted = sessions.insert(key, hash_of(key), assignment(backend), now);
                     prop_assert!(inserted.recorded && !inserted.evicted);

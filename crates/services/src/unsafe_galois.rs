@@ -296,8 +296,12 @@ unsafe fn pq_column<const VECTORS: usize>(
 
 /// See [`Kernel::add_product`](crate::Kernel).
 pub(crate) fn add_product_portable(products: &Products, source: &[u8], out: &mut [u8]) {
+    let powers = products.of_powers();
     for (out, &byte) in out.iter_mut().zip(source) {
-        *out ^= products.times(byte);
+        // A sum over the byte's bits instead of a look-up: the compiler makes vector code of it.
+        let bits = powers.iter().enumerate();
+        *out ^=
+            bits.fold(0, |sum, (bit, power)| sum ^ if byte & (1 << bit) != 0 { *power } else { 0 });
     }
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use services::{
     DispatchConfig, Dispatcher, FLAG_KEYED, FLAG_ONE_WAY, Layer, NotOutstanding, Refused,
-    RequestHeader, Service,
+    RequestHeader,
 };
 
 use crate::packets::serve;
@@ -154,7 +154,8 @@ fn what_is_wrong_is_named() {
 
 #[test]
 fn what_cannot_be_set_up_is_said() {
-    let changes: [(fn(&mut DispatchConfig), &str); 8] = [
+    type Change = fn(&mut DispatchConfig);
+    let changes: [(Change, &str); 8] = [
         (|config| config.workers = 0, "workers 0"),
         (|config| config.workers = 65, "workers 65"),
         (|config| config.bound = 0, "a bound of 0"),

@@ -43,21 +43,34 @@ fn program(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A case as the program reads it.
-fn case(kind: u8, data: usize, parity: usize, bytes: &[u8]) -> Vec<u8> {
-    let head = [u32::from(kind), data as u32, parity as u32, (bytes.len() / data) as u32];
-    [&head.map(u32::to_ne_bytes).concat(), bytes].concat()
+/// A request to one of our services, and the same for the program.
+struct Case {
+    service: Box<dyn Service>,
+    kind: u8,
+    data: usize,
+    parity: usize,
+    request: Vec<u8>,
+    what: String,
+}
+
+impl Case {
+    /// As the program reads it.
+    fn input(&self) -> Vec<u8> {
+        let length = self.request.len() / self.data;
+        let head = [u32::from(self.kind), self.data as u32, self.parity as u32, length as u32];
+        [&head.map(u32::to_ne_bytes).concat(), &self.request[..]].concat()
+    }
 }
 
 /// Runs all cases in one process and compares with our replies.
-fn compare(name: &str, cases: &mut [(Box<dyn Service>, Vec<u8>, Vec<u8>, String)]) {
+fn compare(name: &str, cases: Vec<Case>) {
     let Some(program) = program(name) else { return };
-    let input: Vec<u8> = cases.iter().flat_map(|(_, _, case, _)| case.clone()).collect();
+    let input: Vec<u8> = cases.iter().flat_map(Case::input).collect();
     let theirs = run_with_input(&mut Command::new(&program), &input);
     std::fs::remove_file(&program).expect("compiled above");
     let mut rest = &theirs[..];
-    for (service, request, _, what) in cases {
-        let ours = serve(&mut **service, request).expect("encoded");
+    for Case { mut service, request, what, .. } in cases {
+        let ours = serve(&mut *service, &request).expect("encoded");
         let (parity, after) = rest.split_at_checked(ours.len()).expect("an answer to each case");
         assert!(ours == parity, "{what}: the parity differs from ISA-L's");
         rest = after;
@@ -76,13 +89,13 @@ fn isal_makes_the_same_reed_solomon_parity() {
             for kernel in [Kernel::portable(), Kernel::detect()] {
                 let request = noise(data * length, (data * length) as u64);
                 let code = ReedSolomon::with_kernel(data, parity, kernel).expect("a shape");
-                let case = case(b'R', data, parity, &request);
                 let what = format!("{data} + {parity} of {length} bytes, {}", kernel.name());
-                cases.push((Box::new(code) as Box<dyn Service>, request, case, what));
+                let service = Box::new(code);
+                cases.push(Case { service, kind: b'R', data, parity, request, what });
             }
         }
     }
-    compare("reed-solomon", &mut cases);
+    compare("reed-solomon", cases);
 }
 
 #[test]
@@ -95,11 +108,11 @@ fn isal_makes_the_same_p_and_q() {
             for kernel in [Kernel::portable(), Kernel::detect()] {
                 let request = noise(disks * length, (disks * length) as u64);
                 let raid = Raid::with_kernel(disks, kernel).expect("a number");
-                let case = case(b'P', disks, 2, &request);
                 let what = format!("{disks} disks, {length} bytes, {}", kernel.name());
-                cases.push((Box::new(raid) as Box<dyn Service>, request, case, what));
+                let service = Box::new(raid);
+                cases.push(Case { service, kind: b'P', data: disks, parity: 2, request, what });
             }
         }
     }
-    compare("p-and-q", &mut cases);
+    compare("p-and-q", cases);
 }
