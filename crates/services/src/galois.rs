@@ -187,6 +187,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a hundred thousand products, none of them unsafe")]
     fn products_are_those_of_the_definition() {
         for a in 0..=255 {
             let table = Products::of(Element(a));

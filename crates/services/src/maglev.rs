@@ -125,6 +125,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "long, and nothing of it unsafe")]
     fn shares_are_nearly_equal_and_few_entries_move() {
         let mut maglev = Maglev::new(64);
         maglev.rebuild(&mut candidates(0..64), &KEY);

@@ -86,9 +86,9 @@ fn fastest(service: &mut dyn Service, request: &[u8]) -> f64 {
 }
 
 /// The crate decides by itself whether it uses the processor's instructions; that it does shows in its speed alone.
-/// Decryption is measured, because its blocks do not wait for each other: there the instructions make most of a
-/// difference (docs/services.md has the figures).
-const ACCELERATED_BYTES_PER_NS: f64 = 0.5;
+/// Measured: 0.03 bytes a nanosecond without them, because the constant-time code computes four blocks to use one; with
+/// them 0.27 in a build for tests on a busy machine, and 0.7 in one for use.
+const ACCELERATED_BYTES_PER_NS: f64 = 0.08;
 
 #[test]
 #[cfg_attr(miri, ignore = "a measurement")]
@@ -103,5 +103,5 @@ fn the_processors_instructions_are_used() {
     let there = fastest(&mut encryption, &message);
     let back = fastest(&mut Decryption::new(&[1; 32]), &sealed);
     println!("AES-256-CBC, 4,096 bytes: encryption {there:.2}, decryption {back:.2} bytes/ns");
-    assert!(back > ACCELERATED_BYTES_PER_NS, "{back:.3} bytes/ns: that is software's speed");
+    assert!(there > ACCELERATED_BYTES_PER_NS, "{there:.3} bytes/ns: that is software's speed");
 }
