@@ -20,7 +20,7 @@ const IPV4_CHECKSUM: usize = 10;
 pub struct DecapsulationConfig {
     /// This end's address: only packets to it are taken.
     pub local: Ipv6Addr,
-    /// The other end's address: only packets from it are taken (RFC 7676 §6 on spoofing).
+    /// The other end's address: only packets from it are taken. Anybody can forge it: GRE protects from nothing.
     pub remote: Ipv6Addr,
     /// The key that every packet must carry; `None`: it must carry none (RFC 2890 §2.1).
     pub key: Option<u32>,

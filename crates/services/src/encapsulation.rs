@@ -27,9 +27,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A packet above the tunnel's MTU is refused, not fragmented (RFC 7676 §5.1 has the entry drop it, and tell the sender
-//! where it may not be fragmented); no tunnel encapsulation limit option is sent (RFC 2473 §5.1 leaves that to the
-//! operator; where tunnels may nest in a loop, the hop limit ends it).
+//! A packet above the tunnel's MTU is refused, not fragmented: the caller tells its sender. No tunnel encapsulation limit
+//! option is sent (RFC 2473 §4.1.1): an entry takes IPv4 alone, so never its own packets.
 
 use std::net::Ipv6Addr;
 
@@ -59,7 +58,7 @@ pub struct EncapsulationConfig {
     pub key: Option<u32>,
     /// Whether packets are numbered, from zero (RFC 2890 §2.2).
     pub sequence: bool,
-    /// Whether the GRE checksum is sent (RFC 2784 §2.4). It covers the packet: costs a pass over it.
+    /// Whether the GRE checksum is sent (RFC 2784 §2.5). It covers the packet: costs a pass over it.
     pub checksum: bool,
     /// What happens to the differentiated services codepoint.
     pub dscp: DscpModel,
@@ -69,7 +68,7 @@ pub struct EncapsulationConfig {
     pub flow_label: u32,
     /// Most bytes of an outer packet, its header included: the path's MTU, 1,280 to 65,575.
     pub mtu: usize,
-    /// Whether this node forwards the packets, and so takes one from their time to live (RFC 2473 §3.1).
+    /// Whether this node forwards the packets, and so takes one from their time to live (RFC 2473).
     pub forwarding: bool,
 }
 
