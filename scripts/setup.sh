@@ -11,7 +11,8 @@ set -euo pipefail
 
 build=(gcc libc6-dev make)
 bpf=(clang llvm libbpf-dev)
-tests=("${build[@]}" iproute2 ethtool tcpdump memcached netcat-openbsd iputils-ping python3)
+tests=("${build[@]}" iproute2 ethtool tcpdump memcached netcat-openbsd iputils-ping python3
+    openssl tshark libisal-dev)
 demo=("${build[@]}" iproute2 memcached)
 # Used where they are; a distribution release without them is no reason to stop.
 bpf_optional=(bpftool)
