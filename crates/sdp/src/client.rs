@@ -117,7 +117,8 @@ impl Tenant {
         }
     }
 
-    fn over(
+    /// Maps what the plane passed.
+    pub(crate) fn over(
         socket: OwnedFd,
         accepted: join::Accepted,
         geometry: Geometry,
@@ -203,6 +204,11 @@ impl Tenant {
         let room = &mut self.buffer[..self.geometry.shape().slot_bytes as usize];
         let (len, refused) = self.pairs.get_mut(queue as usize)?.poll(&self.memory, room)?;
         Some(Reply { bytes: &self.buffer[..len], refused })
+    }
+
+    /// Whether a queue has a reply.
+    pub fn is_ready(&self, queue: u32) -> bool {
+        self.pairs.get(queue as usize).is_some_and(|pair| pair.is_ready(&self.memory))
     }
 
     /// A queue that has a reply, if one has; each in turn.
