@@ -439,6 +439,12 @@ impl Control {
         let mut cores = self.cores.iter().filter(concerned);
         let told = cores.all(|core| core.tell(Mail::Attach(Arc::clone(&link))));
         let (sets, ready_bits) = (link.geometry.sets(), self.new_tenants.ready_bits);
+        // Listed before it knows: who joined finds itself in a report.
+        let listed = Listed { pid: peer.pid, uid: peer.uid, link: Arc::downgrade(&link) };
+        self.board(|board| {
+            board.joins.joined += 1;
+            board.tenants.insert(id, listed);
+        });
         let sent = told
             && link.memory.descriptor().is_ok_and(|memory| {
                 let accepted = Accepted { id, sets, ready_bits };
@@ -447,16 +453,10 @@ impl Control {
         if !told {
             join::send_refused(socket.as_fd(), "the cores are busy, try again");
         }
-        let listed = Listed { pid: peer.pid, uid: peer.uid, link: Arc::downgrade(&link) };
         self.joined.insert(id, Joined { socket, link, uid: peer.uid });
         if !sent {
-            self.board(|board| board.joins.refused += 1);
-            return self.leave(id);
+            self.leave(id);
         }
-        self.board(|board| {
-            board.joins.joined += 1;
-            board.tenants.insert(id, listed);
-        });
     }
 
     fn within_limits(&self, uid: u32, more: Usage) -> Result<(), String> {
@@ -554,10 +554,8 @@ impl Control {
             }
             let counts = gone.link.counts();
             self.board(|board| {
-                // One that was never listed (its answer could not be sent) has served nothing.
-                if board.tenants.remove(&id).is_some() {
-                    board.joins.left += 1;
-                }
+                board.tenants.remove(&id);
+                board.joins.left += 1;
                 board.gone += counts;
             });
             false

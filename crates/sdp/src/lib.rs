@@ -53,6 +53,11 @@ mod queue_pair;
 mod spin;
 mod unsafe_memory;
 
+#[cfg(test)]
+mod containment_tests;
+#[cfg(test)]
+mod processes_tests;
+
 pub use bucket::RateLimit;
 pub use client::{Reply, Tenant, TenantError};
 pub use control::{JoinCounts, Limits};
