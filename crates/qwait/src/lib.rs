@@ -96,7 +96,7 @@
 //!
 //! *Masks.* Enabling clears the mask bit, then looks for sleepers: the same handshake.
 //!
-//! This is checked, on this code, by loom with six seeded mistakes that it must catch
+//! This is checked, on this code, by loom with nine seeded mistakes that it must catch
 //! (`loom_tests`); over all states of the specification `spec/qwait/ReadySet.tla`
 //! (`tests/spec.rs`); against [`model`] by random histories; and by threads with numbered items
 //! (`tests/stress.rs`).
