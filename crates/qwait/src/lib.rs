@@ -37,6 +37,7 @@
 //! | several cores that serve the same queues | [`SharedSet`] with a [`SharedConsumer`] each: a queue has one owner at a time |
 //! | a set per core or memory node, whose cores help each other out | [`ReadySets`] with a `StealingConsumer` each |
 //! | queues of processes that you do not trust | `TenantSet` |
+//! | the same, served by several cores | `SharedTenantSet` with a `SharedTenantConsumer` each |
 //! | a simulation or a proof | [`model`], the bit vectors that all of the above are tested against |
 //!
 //! All speak the paper's language: `add`, `remove`, `qwait`, `try_qwait`, `verify`, `reconsider`,
@@ -95,7 +96,7 @@
 //!
 //! *Masks.* Enabling clears the mask bit, then looks for sleepers: the same handshake.
 //!
-//! This is checked, on this code, by loom with six seeded mistakes that it must catch
+//! This is checked, on this code, by loom with nine seeded mistakes that it must catch
 //! (`loom_tests`); over all states of the specification `spec/qwait/ReadySet.tla`
 //! (`tests/spec.rs`); against [`model`] by random histories; and by threads with numbered items
 //! (`tests/stress.rs`).
@@ -137,6 +138,12 @@ mod sync;
 #[cfg(all(feature = "std", not(loom)))]
 mod tenant;
 #[cfg(any(feature = "std", loom))]
+mod tenant_claims;
+#[cfg(all(feature = "std", not(loom)))]
+mod tenant_place;
+#[cfg(all(feature = "std", not(loom)))]
+mod tenant_shared;
+#[cfg(any(feature = "std", loom))]
 mod tenant_words;
 mod unsafe_doorbell;
 #[cfg(all(feature = "std", not(loom)))]
@@ -163,6 +170,10 @@ pub use shared::{SharedConsumer, SharedSet};
 pub use sleepers::{EventSleeper, FutexSleeper};
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant::{TENANT_QUEUES_MAX, TENANTS_MAX, Tenant, TenantError, TenantOffer, TenantSet};
+#[cfg(all(feature = "std", not(loom)))]
+pub use tenant_place::TenantPlace;
+#[cfg(all(feature = "std", not(loom)))]
+pub use tenant_shared::{SharedTenantConsumer, SharedTenantSet};
 pub use unsafe_doorbell::{Doorbell, DoorbellRef, MAX_COUNT};
 #[cfg(all(feature = "std", not(loom)))]
 pub use unsafe_monitor::{MonitorAbsent, MonitorSleeper, MonitorSupport, monitor_support};

@@ -23,6 +23,13 @@ pub(crate) enum Mutant {
     MissingOwner,
     /// The summary is cleared without looking at the leaf again.
     MissingLeafRecheck,
+    /// A queue of a tenant is claimed by a load and a store.
+    ClaimByStore,
+    /// The claimant of a tenant's queue clears the ready bit when it ends its visit, not before it
+    /// looks at the doorbell.
+    ClearAfterLook,
+    /// A tenant's ready word is emptied by a load and a store.
+    FoldByStore,
 }
 
 /// Whether the model at hand makes this mistake.

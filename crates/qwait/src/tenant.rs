@@ -34,17 +34,16 @@
 //! | writes or reads its eventfd without need | a spurious wake-up; or it swallows its own | a wake-up costs processor time, bounded by one fold each |
 //! | truncates the memory | refused: the size is sealed | nothing |
 
-use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::policy::{Arbiter, ServicePolicy};
 use crate::set::QueueId;
+use crate::tenant_place::{Connected, TenantPlace};
 use crate::tenant_words as words;
 use crate::unsafe_region::{Region, RegionError};
 
@@ -103,7 +102,7 @@ pub enum TenantError {
     },
 }
 
-fn os(tried: &'static str) -> impl FnOnce(rustix::io::Errno) -> TenantError {
+pub(crate) fn os(tried: &'static str) -> impl FnOnce(rustix::io::Errno) -> TenantError {
     move |errno| TenantError::Os { tried, source: errno.into() }
 }
 
@@ -112,7 +111,8 @@ fn os(tried: &'static str) -> impl FnOnce(rustix::io::Errno) -> TenantError {
 pub struct TenantOffer {
     /// The memory file with its ready word and doorbells.
     pub memory: OwnedFd,
-    /// Its eventfd, by which it wakes the trusted side. No other tenant has it.
+    /// Its eventfd, by which it wakes the trusted side. No other tenant has it, and the trusted side
+    /// never reads or writes it.
     pub wake: OwnedFd,
     /// How many queues it has.
     pub queues: u32,
@@ -121,9 +121,8 @@ pub struct TenantOffer {
 /// The tenant's side.
 #[derive(Debug)]
 pub struct Tenant {
-    region: Arc<Region>,
+    place: TenantPlace,
     wake: OwnedFd,
-    queues: u32,
 }
 
 impl Tenant {
@@ -134,9 +133,26 @@ impl Tenant {
     pub fn join(offer: TenantOffer) -> Result<Self, TenantError> {
         let TenantOffer { memory, wake, queues } = offer;
         let region = Region::join(memory)?;
+        let place = TenantPlace {
+            region,
+            ready: READY,
+            idle: IDLE,
+            doorbells: DOORBELLS,
+            stride: STRIDE,
+            queues,
+        };
+        Self::over(place, wake)
+    }
+
+    /// A tenant whose words the trusted side laid out itself: the counterpart of
+    /// [`TenantSet::connect_over`] and of [`SharedTenantConsumer::attach`](crate::SharedTenantConsumer).
+    ///
+    /// # Errors
+    /// [`TenantError::BadQueues`], [`TenantError::Region`] where the words do not fit.
+    pub fn over(place: TenantPlace, wake: OwnedFd) -> Result<Self, TenantError> {
         // Asked for once, so that ringing cannot fail by it.
-        region.doorbells(DOORBELLS, STRIDE, queues as usize)?;
-        Ok(Self { region, wake, queues })
+        place.check(1)?;
+        Ok(Self { place, wake })
     }
 
     /// Says that one item was enqueued. True where that made the queue ready.
@@ -145,12 +161,10 @@ impl Tenant {
     /// [`TenantError::NoSuchQueue`].
     #[inline]
     pub fn ring(&self, queue: u32) -> Result<bool, TenantError> {
-        let no_such = || TenantError::NoSuchQueue { queue, queues: self.queues };
-        let (ready, idle) = (self.region.word64(READY), self.region.word32(IDLE));
-        let doorbell = (queue < self.queues)
-            .then(|| self.region.word32(DOORBELLS + STRIDE * queue as usize))
-            .flatten();
-        let (Some(doorbell), Some(ready), Some(idle)) = (doorbell, ready, idle) else {
+        let no_such = || TenantError::NoSuchQueue { queue, queues: self.place.queues };
+        let (ready, idle) = (self.place.ready(), self.place.idle());
+        let (Some(doorbell), Some(ready), Some(idle)) = (self.place.doorbell(queue), ready, idle)
+        else {
             return Err(no_such());
         };
         if !words::ring(doorbell, ready, 1 << queue) {
@@ -164,47 +178,24 @@ impl Tenant {
     }
 }
 
-/// What the trusted side knows of a tenant. Nothing in here was written by it.
-#[derive(Debug)]
-struct Connected {
-    region: Arc<Region>,
-    wake: OwnedFd,
-    /// One bit for each of its queues.
-    valid: u64,
-    capacity: u32,
-    lies: u64,
-}
-
-impl Connected {
-    fn ready(&self) -> Option<&AtomicU64> {
-        self.region.word64(READY)
-    }
-
-    fn idle(&self) -> Option<&AtomicU32> {
-        self.region.word32(IDLE)
-    }
-
-    #[inline]
-    fn doorbell(&self, index: u32) -> Option<&AtomicU32> {
-        (self.valid >> index & 1 == 1)
-            .then(|| self.region.word32(DOORBELLS + STRIDE * index as usize))
-            .flatten()
-    }
-
-    #[inline]
-    fn fold(&self) -> u64 {
-        self.ready().map_or(0, |ready| words::fold(ready, self.valid))
+/// Waits on an epoll until something is readable, and takes what it tells: at most so many times
+/// [`EVENTS`] that nothing of `tenants` tenants is left. The records are on the stack, as they cannot
+/// be sent between threads and nobody reads them: a wake-up only makes the consumer look.
+pub(crate) fn await_events(epoll: &OwnedFd, timeout: Option<Timespec>, tenants: usize) {
+    let mut timeout = timeout;
+    for _ in 0..=tenants / EVENTS {
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+        // Nothing there is fine; so is an interruption, as the next sleep then ends at once.
+        let Ok((events, _)) = epoll::wait(epoll, &mut events[..], timeout.as_ref()) else { return };
+        if events.len() < EVENTS {
+            return;
+        }
+        timeout = Some(Timespec::default());
     }
 }
 
-/// What the kernel told last; a type only because the kernel's record cannot be printed.
-struct Events(Vec<epoll::Event>);
-
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|event| event.data.u64())).finish()
-    }
-}
+/// Events taken at a time.
+const EVENTS: usize = 64;
 
 /// The trusted side: an exclusive set over the queues of tenants. See the module's comment for what
 /// they can and cannot do.
@@ -222,9 +213,9 @@ pub struct TenantSet {
     arbiter: Arbiter,
     /// Whose word the next visit folds.
     next_fold: usize,
+    /// Slots from here on are free: no search goes there.
+    high: usize,
     epoll: OwnedFd,
-    /// Room for an event of each tenant, allocated once.
-    events: Events,
 }
 
 impl TenantSet {
@@ -244,8 +235,8 @@ impl TenantSet {
             weights: vec![1; queues as usize],
             arbiter: Arbiter::new(policy, queues, 0),
             next_fold: 0,
+            high: 0,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create1"))?,
-            events: Events(Vec::with_capacity(tenants as usize)),
         })
     }
 
@@ -262,7 +253,7 @@ impl TenantSet {
         if queues == 0 || queues > TENANT_QUEUES_MAX || capacity == 0 {
             return Err(TenantError::BadQueues { queues, capacity });
         }
-        let slot = self.tenants.iter().position(Option::is_none).ok_or(TenantError::Full)?;
+        let slot = self.free_slot()?;
         let region = Region::create(DOORBELLS + STRIDE * queues as usize)?;
         let wake =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("eventfd"))?;
@@ -274,13 +265,51 @@ impl TenantSet {
             wake: duplicate(wake.try_clone())?,
             queues,
         };
-        let data = epoll::EventData::new_u64(slot as u64);
-        epoll::add(&self.epoll, &wake, data, epoll::EventFlags::IN).map_err(os("epoll_ctl"))?;
-        let valid = !0 >> (TENANT_QUEUES_MAX - queues);
-        self.tenants[slot] = Some(Connected { region, wake, valid, capacity, lies: 0 });
-        (self.ready[slot], self.mask[slot]) = (0, 0);
-        self.weights[slot * 64..][..64].fill(1);
-        Ok((slot as u32, offer))
+        let place = TenantPlace {
+            region,
+            ready: READY,
+            idle: IDLE,
+            doorbells: DOORBELLS,
+            stride: STRIDE,
+            queues,
+        };
+        self.connect_over(slot, place, capacity, wake)?;
+        Ok((slot, offer))
+    }
+
+    fn free_slot(&self) -> Result<u32, TenantError> {
+        let slot = self.tenants.iter().position(Option::is_none).ok_or(TenantError::Full)?;
+        Ok(slot as u32)
+    }
+
+    /// As [`connect`](Self::connect), for a slot that the caller chooses and words that lie where the
+    /// caller says. `wake` is the trusted side's copy of the tenant's eventfd; it is never read, so
+    /// that a tenant which makes it blocking stalls nobody.
+    ///
+    /// # Errors
+    /// [`TenantError::Full`] where the slot is taken or there is no such; `BadQueues`, `Region`, `Os`.
+    pub fn connect_over(
+        &mut self,
+        slot: u32,
+        place: TenantPlace,
+        capacity: u32,
+        wake: OwnedFd,
+    ) -> Result<(), TenantError> {
+        let index = slot as usize;
+        if self.tenants.get(index).is_none_or(Option::is_some) {
+            return Err(TenantError::Full);
+        }
+        let connected = Connected::new(place, capacity, wake)?;
+        // Edge-triggered: a wake-up needs no read to be over. A tenant can clear the non-blocking flag
+        // of its eventfd, which is the same file as ours, and a read of it could then block for ever.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(u64::from(slot));
+        epoll::add(&self.epoll, &connected.wake, data, flags).map_err(os("epoll_ctl"))?;
+        self.tenants[index] = Some(connected);
+        (self.ready[index], self.mask[index]) = (0, 0);
+        self.weights[index * 64..][..64].fill(1);
+        self.high = self.high.max(index + 1);
+        Ok(())
     }
 
     /// `QWAIT-REMOVE` for all queues of a tenant. It keeps its memory, which is no longer looked at.
@@ -290,6 +319,7 @@ impl TenantSet {
             // It was added, so it can be removed.
             let _ = epoll::delete(&self.epoll, &gone.wake);
             self.ready[slot as usize] = 0;
+            self.high = self.tenants.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         }
     }
 
@@ -297,7 +327,7 @@ impl TenantSet {
     pub fn locate(&self, queue: QueueId) -> Option<(u32, u32)> {
         let (slot, index) = (queue.get() / 64, queue.get() % 64);
         let tenant = self.tenants.get(slot as usize)?.as_ref()?;
-        (tenant.valid >> index & 1 == 1).then_some((slot, index))
+        tenant.has(index).then_some((slot, index))
     }
 
     /// How often a tenant's doorbells said something impossible.
@@ -313,7 +343,7 @@ impl TenantSet {
     }
 
     fn fold_all(&mut self) {
-        (0..self.tenants.len()).for_each(|slot| self.fold(slot));
+        (0..self.high).for_each(|slot| self.fold(slot));
     }
 
     /// The first ready and enabled queue at or after the cursor.
@@ -325,7 +355,8 @@ impl TenantSet {
             |slot: usize, word: u64| (word != 0).then(|| slot as u32 * 64 + word.trailing_zeros());
         answer(first, enabled(first) & upper)
             .or_else(|| {
-                let round = (first + 1..self.ready.len()).chain(0..first);
+                // Beyond `high` nothing is ready; the cursor may still stand there.
+                let round = (first + 1..self.high).chain(0..first.min(self.high));
                 round.into_iter().find_map(|slot| answer(slot, enabled(slot)))
             })
             .or_else(|| answer(first, enabled(first) & !upper))
@@ -334,8 +365,9 @@ impl TenantSet {
     /// `QWAIT` that does not block: the queue to be served next. Folds one tenant's word, or all of
     /// them where nothing else is ready.
     pub fn try_qwait(&mut self) -> Option<QueueId> {
+        // A tenant may have gone since: the slot is still inside, and empty.
         self.fold(self.next_fold);
-        self.next_fold = (self.next_fold + 1) % self.tenants.len();
+        self.next_fold = if self.next_fold + 1 < self.high { self.next_fold + 1 } else { 0 };
         let queue = match self.next() {
             Some(queue) => queue,
             None => {
@@ -352,9 +384,7 @@ impl TenantSet {
     pub fn verify(&mut self, queue: QueueId) -> u32 {
         let Some((slot, index)) = self.locate(queue) else { return 0 };
         let Some(tenant) = self.tenants[slot as usize].as_mut() else { return 0 };
-        let count = tenant.doorbell(index).map_or(0, |doorbell| doorbell.load(Ordering::Acquire));
-        tenant.lies += u64::from(count > tenant.capacity);
-        let count = count.min(tenant.capacity);
+        let count = tenant.claimed(index);
         if count == 0 {
             self.ready[slot as usize] &= !(1 << index);
         }
@@ -365,10 +395,7 @@ impl TenantSet {
     pub fn reconsider(&mut self, queue: QueueId, items: u32) -> u32 {
         let Some((slot, index)) = self.locate(queue) else { return 0 };
         let Some(tenant) = self.tenants[slot as usize].as_mut() else { return 0 };
-        let capacity = tenant.capacity;
-        let taken = tenant.doorbell(index).map(|doorbell| words::take(doorbell, items, capacity));
-        let Some(words::Taken { left, lied }) = taken else { return 0 };
-        tenant.lies += u64::from(lied);
+        let left = tenant.take(index, items);
         if left == 0 {
             self.ready[slot as usize] &= !(1 << index);
         }
@@ -379,9 +406,8 @@ impl TenantSet {
     /// empty under a count. Look into the queue once more *after* this: what is enqueued later rings.
     pub fn reconsider_all(&mut self, queue: QueueId) {
         let Some((slot, index)) = self.locate(queue) else { return };
-        let tenant = self.tenants[slot as usize].as_ref();
-        if let Some(doorbell) = tenant.and_then(|tenant| tenant.doorbell(index)) {
-            doorbell.swap(0, Ordering::AcqRel);
+        if let Some(tenant) = &self.tenants[slot as usize] {
+            tenant.take_all(index);
         }
         self.ready[slot as usize] &= !(1 << index);
     }
@@ -414,7 +440,7 @@ impl TenantSet {
     /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
     #[must_use = "where it is false there is work, and nobody will wake this consumer"]
     pub fn arm(&mut self) -> bool {
-        self.tenants.iter().flatten().filter_map(Connected::idle).for_each(words::announce);
+        self.tenants[..self.high].iter().flatten().for_each(Connected::announce);
         self.fold_all();
         let work = self.next().is_some();
         if work {
@@ -425,26 +451,20 @@ impl TenantSet {
 
     /// The second half: tenants need not ring aloud any more.
     pub fn disarm(&mut self) {
-        for tenant in self.tenants.iter().flatten() {
-            if let Some(idle) = tenant.idle() {
-                idle.store(0, Ordering::Relaxed);
-            }
-        }
+        self.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
     }
 
-    /// Makes the descriptor unreadable again. Look for work after this, or arm. Bounded: one read for
-    /// each tenant that rang aloud.
+    /// Makes the descriptor unreadable again. Look for work after this, or arm. One system call,
+    /// however many tenants rang aloud; no tenant's descriptor is read.
     pub fn clear(&mut self) {
-        self.events.0.clear();
-        // Nothing there is what is wanted; so is an interruption, as the next sleep then ends at once.
-        let spare = rustix::buffer::spare_capacity(&mut self.events.0);
-        let _ = epoll::wait(&self.epoll, spare, Some(&Timespec::default()));
-        for event in &self.events.0 {
-            let slot = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
-            if let Some(Some(tenant)) = self.tenants.get(slot) {
-                let _ = rustix::io::read(&tenant.wake, &mut [0; 8]);
-            }
-        }
+        self.sleep(Duration::ZERO);
+    }
+
+    /// Between [`arm`](Self::arm) and [`disarm`](Self::disarm): waits until a tenant rings aloud, or
+    /// `timeout` has passed; may return early.
+    pub fn sleep(&mut self, timeout: Duration) {
+        // What a timespec cannot hold is longer than any machine runs.
+        await_events(&self.epoll, Timespec::try_from(timeout).ok(), self.high);
     }
 
     /// `QWAIT`: waits until a queue is ready, or `timeout` has passed. Tenants can wake it without
@@ -454,11 +474,7 @@ impl TenantSet {
             return Some(queue);
         }
         if self.arm() {
-            self.events.0.clear();
-            // What a timespec cannot hold is longer than any machine runs.
-            let timeout = Timespec::try_from(timeout).ok();
-            let spare = rustix::buffer::spare_capacity(&mut self.events.0);
-            let _ = epoll::wait(&self.epoll, spare, timeout.as_ref());
+            self.sleep(timeout);
             self.disarm();
             self.clear();
         }

@@ -1,6 +1,7 @@
 //! One test for each line of the table: what a lying tenant can do, and to whom.
 
 use super::*;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Two tenants of two queues: the first lies, the second is honest.
@@ -28,11 +29,11 @@ const HONEST: u32 = 64;
 
 impl Rig {
     fn ready_word(&self) -> &AtomicU64 {
-        self.liar.region.word64(READY).expect("inside")
+        self.liar.place.region.word64(READY).expect("inside")
     }
 
     fn doorbell(&self, queue: usize) -> &AtomicU32 {
-        self.liar.region.word32(DOORBELLS + STRIDE * queue).expect("inside")
+        self.liar.place.region.word32(DOORBELLS + STRIDE * queue).expect("inside")
     }
 
     /// Rings for the honest tenant and counts the visits until its item is found: others get at most
@@ -156,7 +157,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
 fn a_sleeper_is_woken_by_whoever_is_honest() {
     let mut rig = rig();
     assert!(rig.set.arm());
-    rig.liar.region.word32(IDLE).expect("inside").store(0, Ordering::Relaxed);
+    rig.liar.place.region.word32(IDLE).expect("inside").store(0, Ordering::Relaxed);
     rig.liar.ring(0).expect("its queue");
     assert!(!is_readable(rig.set.as_fd()), "its own wake-up is lost");
     rig.honest.ring(0).expect("its queue");

@@ -9,7 +9,7 @@
 //! The private bit is nobody else's, so the lazy clear needs no second look here: whatever a tenant
 //! rings after the doorbell went to zero is an edge, and sets its own word, which is folded later.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, idle_fence};
+use crate::sync::{AtomicU32, AtomicU64, Mutant, Ordering, idle_fence, mutated};
 
 /// The tenant's ring. True where the queue became ready.
 #[inline]
@@ -35,6 +35,11 @@ pub(crate) fn must_wake(idle: &AtomicU32) -> bool {
 pub(crate) fn fold(ready: &AtomicU64, valid: u64) -> u64 {
     if ready.load(Ordering::SeqCst) == 0 {
         return 0;
+    }
+    if mutated(Mutant::FoldByStore) {
+        let taken = ready.load(Ordering::Acquire);
+        ready.store(0, Ordering::Release);
+        return taken & valid;
     }
     ready.swap(0, Ordering::AcqRel) & valid
 }

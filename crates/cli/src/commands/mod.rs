@@ -10,6 +10,7 @@ pub mod load;
 pub mod load_agent;
 pub mod reproduce;
 pub mod run;
+pub mod sdp;
 pub mod sim;
 
 use std::process::ExitCode;
@@ -42,6 +43,8 @@ pub enum Command {
     Reproduce(reproduce::Args),
     /// Whole hosts on a virtual clock and a seeded lossy network: one seed replays one run.
     Sim(sim::Args),
+    /// The many-tenant software data plane: serve queue pairs of untrusted processes, or be one.
+    Sdp(sdp::Args),
     /// What this machine can and cannot do, and what each missing piece costs.
     Doctor(doctor::Args),
 }
@@ -60,6 +63,7 @@ impl Cli {
             Command::Demo(args) => demo::run(args),
             Command::Reproduce(args) => reproduce::run(args),
             Command::Sim(args) => sim::run_command(args),
+            Command::Sdp(args) => sdp::run(args),
             Command::Doctor(args) => doctor::run(args),
         }
     }

@@ -1,0 +1,383 @@
+//! Queues of untrusted tenants, served by several consumers: each queue by one of them at a time.
+//!
+//! ```
+//! use qwait::{QueueId, Region, SharedTenantSet, Tenant, TenantPlace};
+//! use std::os::fd::OwnedFd;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let set = SharedTenantSet::new(16)?;
+//! let (mut one, mut two) = (set.consumer()?, set.consumer()?);
+//! // Memory and eventfd of a tenant with two queues of at most 32 items; see `Tenant::over`.
+//! let region = Region::create(4096)?;
+//! let place = TenantPlace { region, ready: 0, idle: 128, doorbells: 256, stride: 128, queues: 2 };
+//! let wake: OwnedFd = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
+//! one.attach(3, place.clone(), 32, wake.try_clone()?)?;
+//! two.attach(3, place.clone(), 32, wake.try_clone()?)?;
+//! let tenant = Tenant::over(place, wake)?;
+//! tenant.ring(1)?;
+//! let queue = one.try_qwait().expect("rung");
+//! assert_eq!(queue, QueueId::new(64 * 3 + 1));
+//! assert_eq!(two.try_qwait(), None); // One owner at a time.
+//! assert_eq!((one.verify(queue), one.reconsider(queue, 1)), (1, 0));
+//! # Ok(()) }
+//! ```
+//!
+//! The table of [`TenantSet`](crate::TenantSet)'s module holds here, too: a tenant writes nothing but
+//! its own ready word and doorbells. Ownership stands in words that it cannot reach; the protocol, its
+//! proof and its models are in `tenant_claims`.
+//!
+//! *Sleep.* A consumer that goes to sleep asks every tenant to ring aloud, then looks once more. A
+//! tenant rings aloud once and wakes one sleeper at least; whoever is awake looks for the others' work,
+//! and wakes one more where it finds more than it takes. So an idle word need be right only while all
+//! consumers sleep.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+
+use crate::set::{MAX_CONSUMERS, QueueId};
+use crate::tenant::{TENANTS_MAX, TenantError, await_events, os};
+use crate::tenant_claims::Claims;
+use crate::tenant_place::{Connected, TenantPlace};
+
+/// What the consumers of a set share. No tenant can reach any of it.
+#[derive(Debug)]
+struct Shared {
+    /// By slot.
+    claims: Box<[Claims]>,
+    /// One bit for each consumer that sleeps or is about to.
+    sleepers: AtomicU64,
+    /// By consumer: ends its sleep.
+    wakes: Box<[OwnedFd]>,
+    /// Consumers that were made.
+    made: AtomicU64,
+}
+
+/// A set of tenants' queues with several consumers. Clones are the same set.
+#[derive(Clone, Debug)]
+pub struct SharedTenantSet {
+    shared: Arc<Shared>,
+}
+
+impl SharedTenantSet {
+    /// A set with room for so many tenants, in slots.
+    ///
+    /// # Errors
+    /// [`TenantError::BadTenants`], [`TenantError::Os`].
+    pub fn new(tenants: u32) -> Result<Self, TenantError> {
+        if tenants == 0 || tenants > TENANTS_MAX {
+            return Err(TenantError::BadTenants { tenants });
+        }
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = |_| eventfd(0, flags).map_err(os("eventfd"));
+        Ok(Self {
+            shared: Arc::new(Shared {
+                claims: (0..tenants).map(|_| Claims::default()).collect(),
+                sleepers: AtomicU64::new(0),
+                wakes: (0..CONSUMERS_MAX).map(wake).collect::<Result<_, _>>()?,
+                made: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// One more consumer.
+    ///
+    /// # Errors
+    /// [`TenantError::Full`] where there are too many, [`TenantError::Os`].
+    pub fn consumer(&self) -> Result<SharedTenantConsumer, TenantError> {
+        let number = self.shared.made.fetch_add(1, Ordering::Relaxed);
+        let wake = self.shared.wakes.get(number as usize).ok_or(TenantError::Full)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create1"))?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, wake, epoll::EventData::new_u64(0), flags).map_err(os("epoll_ctl"))?;
+        let tenants = self.shared.claims.len();
+        Ok(SharedTenantConsumer {
+            shared: Arc::clone(&self.shared),
+            number: number as u32,
+            tenants: (0..tenants).map(|_| None).collect(),
+            owned: vec![0; tenants],
+            // Consumers begin their rounds apart.
+            cursor: (number as usize * tenants / CONSUMERS_MAX * 64) as u32,
+            next_fold: 0,
+            high: 0,
+            epoll,
+        })
+    }
+
+    /// Makes a slot as new, for the next tenant. Call it when every consumer has detached the last
+    /// one, and before the first attaches the next.
+    pub fn reset(&self, slot: u32) {
+        if let Some(claims) = self.shared.claims.get(slot as usize) {
+            claims.reset();
+        }
+    }
+}
+
+/// Most consumers of a set: those that a machine's cores make up, and a bound on descriptors.
+const CONSUMERS_MAX: usize = 8;
+const _: () = assert!(CONSUMERS_MAX <= MAX_CONSUMERS as usize);
+
+/// One consumer of a [`SharedTenantSet`]. Queue `i` of the tenant in a slot has the number
+/// `64 * slot + i`. Selection is round robin, each consumer with a cursor of its own.
+#[derive(Debug)]
+pub struct SharedTenantConsumer {
+    shared: Arc<Shared>,
+    number: u32,
+    /// What this consumer looks at; the others have their own.
+    tenants: Vec<Option<Connected>>,
+    /// By slot: the queues that this consumer owns.
+    owned: Vec<u64>,
+    cursor: u32,
+    next_fold: usize,
+    high: usize,
+    epoll: OwnedFd,
+}
+
+impl SharedTenantConsumer {
+    /// Begins to look at a tenant. Every consumer of the set attaches it, in the same slot, each with
+    /// a copy of the tenant's eventfd, which is never read.
+    ///
+    /// # Errors
+    /// [`TenantError::Full`] where this consumer has a tenant in that slot, or there is no such slot;
+    /// `BadQueues`, `Region`, `Os`.
+    pub fn attach(
+        &mut self,
+        slot: u32,
+        place: TenantPlace,
+        capacity: u32,
+        wake: OwnedFd,
+    ) -> Result<(), TenantError> {
+        let index = slot as usize;
+        if self.tenants.get(index).is_none_or(Option::is_some) {
+            return Err(TenantError::Full);
+        }
+        let connected = Connected::new(place, capacity, wake)?;
+        // Edge-triggered, so that nothing is read that a tenant could make block. (`EPOLLEXCLUSIVE`
+        // would spare the other sleepers; but it goes by who is in the call at that moment.)
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(u64::from(slot) + 1);
+        epoll::add(&self.epoll, &connected.wake, data, flags).map_err(os("epoll_ctl"))?;
+        self.tenants[index] = Some(connected);
+        self.high = self.high.max(index + 1);
+        Ok(())
+    }
+
+    /// Stops looking at a tenant. A queue of it that this consumer owns is given back.
+    pub fn detach(&mut self, slot: u32) {
+        let Some(place) = self.tenants.get_mut(slot as usize) else { return };
+        if let Some(gone) = place.take() {
+            // It was added, so it can be removed.
+            let _ = epoll::delete(&self.epoll, &gone.wake);
+            let mut mine = std::mem::take(&mut self.owned[slot as usize]);
+            while mine != 0 {
+                let bit = mine & mine.wrapping_neg();
+                self.shared.claims[slot as usize].finish(bit, true);
+                mine &= !bit;
+            }
+            self.high = self.tenants.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        }
+    }
+
+    #[inline]
+    fn fold(&self, slot: usize) {
+        if let Some(tenant) = &self.tenants[slot] {
+            self.shared.claims[slot].add(tenant.fold());
+        }
+    }
+
+    fn fold_all(&self) {
+        (0..self.high).for_each(|slot| self.fold(slot));
+    }
+
+    #[inline]
+    fn candidates(&self, slot: usize) -> u64 {
+        // A slot that this consumer has not attached may be another's already.
+        let Some(tenant) = &self.tenants[slot] else { return 0 };
+        self.shared.claims[slot].candidates() & tenant.valid
+    }
+
+    /// The first candidate at or after the cursor.
+    fn next(&self) -> Option<u32> {
+        let (first, upper) = ((self.cursor / 64) as usize, !0 << (self.cursor % 64));
+        let answer =
+            |slot: usize, word: u64| (word != 0).then(|| slot as u32 * 64 + word.trailing_zeros());
+        let start = if first < self.high { self.candidates(first) } else { 0 };
+        answer(first, start & upper)
+            .or_else(|| {
+                let round = (first + 1..self.high).chain(0..first.min(self.high));
+                round.into_iter().find_map(|slot| answer(slot, self.candidates(slot)))
+            })
+            .or_else(|| answer(first, start & !upper))
+    }
+
+    /// The next candidate that becomes this consumer's. Each turn that fails, another consumer took
+    /// one; there are at most as many turns as queues, however the tenants change their words.
+    fn claim_next(&mut self) -> Option<u32> {
+        for _ in 0..self.high.max(1) * 64 {
+            let queue = self.next()?;
+            let (slot, bit) = ((queue / 64) as usize, 1 << (queue % 64));
+            let next = queue + 1;
+            self.cursor = if next as usize == self.tenants.len() * 64 { 0 } else { next };
+            if self.shared.claims[slot].claim(bit) {
+                self.owned[slot] |= bit;
+                return Some(queue);
+            }
+        }
+        None
+    }
+
+    /// `QWAIT` that does not block: the queue to be served next, which is this consumer's until it
+    /// calls [`reconsider`](Self::reconsider) or [`reconsider_all`](Self::reconsider_all). Folds one
+    /// tenant's word, or all of them where nothing else is ready.
+    #[inline]
+    pub fn try_qwait(&mut self) -> Option<QueueId> {
+        if self.high > 0 {
+            self.fold(self.next_fold.min(self.high - 1));
+            self.next_fold = if self.next_fold + 1 < self.high { self.next_fold + 1 } else { 0 };
+        }
+        let queue = match self.claim_next() {
+            Some(queue) => queue,
+            None => {
+                self.fold_all();
+                self.claim_next()?
+            }
+        };
+        // Read only while all are awake: the line stays in every cache.
+        if self.shared.sleepers.load(Ordering::Relaxed) != 0 && self.next().is_some() {
+            self.wake_one();
+        }
+        Some(QueueId::new(queue))
+    }
+
+    #[cold]
+    fn wake_one(&self) {
+        let sleepers = self.shared.sleepers.load(Ordering::Relaxed);
+        let bit = sleepers & sleepers.wrapping_neg();
+        // Whoever clears the bit is the one that wakes.
+        if bit != 0 && self.shared.sleepers.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+            let wake = &self.shared.wakes[bit.trailing_zeros() as usize];
+            // Ours alone and non-blocking; full means readable, which is what is wanted.
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The slot and bit of a queue that this consumer owns.
+    #[inline]
+    fn mine(&self, queue: QueueId) -> Option<(usize, u32)> {
+        let (slot, index) = ((queue.get() / 64) as usize, queue.get() % 64);
+        (self.owned.get(slot)? >> index & 1 == 1).then_some((slot, index))
+    }
+
+    /// `QWAIT-VERIFY`: how many items the tenant claims that a queue of this consumer has, at most the
+    /// queue's capacity. Zero: end the visit with `reconsider(queue, 0)`.
+    #[inline]
+    pub fn verify(&mut self, queue: QueueId) -> u32 {
+        let Some((slot, index)) = self.mine(queue) else { return 0 };
+        self.tenants[slot].as_mut().map_or(0, |tenant| tenant.claimed(index))
+    }
+
+    /// `QWAIT-RECONSIDER` after `items` were dequeued: ends the ownership. How many items the tenant
+    /// claims are left.
+    #[inline]
+    pub fn reconsider(&mut self, queue: QueueId, items: u32) -> u32 {
+        let Some((slot, index)) = self.mine(queue) else { return 0 };
+        let left = self.tenants[slot].as_mut().map_or(0, |tenant| tenant.take(index, items));
+        self.finish(slot, index, left > 0);
+        left
+    }
+
+    /// Takes the whole count, whatever it says, and ends the ownership: for a queue that turned out to
+    /// be empty under a count. What is enqueued later rings again.
+    pub fn reconsider_all(&mut self, queue: QueueId) {
+        let Some((slot, index)) = self.mine(queue) else { return };
+        if let Some(tenant) = &self.tenants[slot] {
+            tenant.take_all(index);
+        }
+        self.finish(slot, index, false);
+    }
+
+    #[inline]
+    fn finish(&mut self, slot: usize, index: u32, left: bool) {
+        self.owned[slot] &= !(1 << index);
+        let ready = self.shared.claims[slot].finish(1 << index, left);
+        if ready && self.shared.sleepers.load(Ordering::Relaxed) != 0 {
+            // This consumer may go on elsewhere for long.
+            self.wake_one();
+        }
+    }
+
+    fn set_mask(&self, queue: QueueId, masked: bool) {
+        if let Some(claims) = self.shared.claims.get((queue.get() / 64) as usize) {
+            claims.set_mask(1 << (queue.get() % 64), masked);
+        }
+    }
+
+    /// `QWAIT-DISABLE`, for all consumers. One that owns the queue finishes its visit.
+    pub fn disable(&self, queue: QueueId) {
+        self.set_mask(queue, true);
+    }
+
+    /// `QWAIT-ENABLE`. This consumer is awake, and looks.
+    pub fn enable(&self, queue: QueueId) {
+        self.set_mask(queue, false);
+    }
+
+    /// How often the doorbells of the tenant in this slot said something impossible to this consumer.
+    pub fn lies(&self, slot: u32) -> u64 {
+        let tenant = self.tenants.get(slot as usize).and_then(Option::as_ref);
+        tenant.map_or(0, |tenant| tenant.lies)
+    }
+
+    /// The first half of going to sleep: tells every tenant to ring aloud, then looks once more.
+    /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
+    #[must_use = "where it is false there is work, and nobody will wake this consumer"]
+    pub fn arm(&mut self) -> bool {
+        self.shared.sleepers.fetch_or(1 << self.number, Ordering::AcqRel);
+        self.tenants[..self.high].iter().flatten().for_each(Connected::announce);
+        self.fold_all();
+        let work = self.next().is_some();
+        if work {
+            self.disarm();
+        }
+        !work
+    }
+
+    /// The second half: this consumer is awake.
+    pub fn disarm(&mut self) {
+        self.shared.sleepers.fetch_and(!(1 << self.number), Ordering::AcqRel);
+        self.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+    }
+
+    /// Makes the descriptor unreadable again. Look for work after this, or arm.
+    pub fn clear(&mut self) {
+        self.sleep(Duration::ZERO);
+    }
+
+    /// Between [`arm`](Self::arm) and [`disarm`](Self::disarm): waits until somebody rings aloud, or
+    /// `timeout` has passed; may return early.
+    pub fn sleep(&mut self, timeout: Duration) {
+        // What a timespec cannot hold is longer than any machine runs.
+        await_events(&self.epoll, Timespec::try_from(timeout).ok(), self.high + 1);
+    }
+}
+
+impl Drop for SharedTenantConsumer {
+    /// Gives back what it owns, and does not count as asleep.
+    fn drop(&mut self) {
+        (0..self.tenants.len() as u32).for_each(|slot| self.detach(slot));
+        self.shared.sleepers.fetch_and(!(1 << self.number), Ordering::AcqRel);
+    }
+}
+
+impl AsFd for SharedTenantConsumer {
+    /// Readable when a tenant rang, or another consumer had too much, while this one was armed.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+#[cfg(test)]
+#[path = "tenant_shared_tests.rs"]
+mod tests;

@@ -1,0 +1,210 @@
+//! Joining: what goes over the Unix socket (`SOCK_SEQPACKET`: a message is read whole or not at all).
+//!
+//! ```text
+//! tenant   ask      magic, version | queues, depth, slot bytes, doorbell layout
+//! plane    answer   magic, version | accepted | id, sets, flags       + memory, an eventfd per set
+//!                   magic, version | refused  | why, in words
+//! plane    1 byte   at any time after: completions are there (asked for by the word `waiting`)
+//! either   hang-up  the tenant is gone: its queues are removed and its memory freed
+//! ```
+//!
+//! A tenant sends nothing after its ask; one that does is disconnected. Descriptors that come with an
+//! ask are never received.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use crate::geometry::{DoorbellLayout, SETS_MAX, Shape};
+
+/// What both sides speak: a name and a version.
+const MAGIC: [u8; 8] = *b"tpsdp\0\0\x01";
+/// Bytes of an ask.
+const ASK_BYTES: usize = 32;
+/// Bytes of an answer before its words.
+const ANSWER_BYTES: usize = 32;
+/// Most bytes of a refusal's reason.
+const REASON_BYTES: usize = 256;
+/// Memory, and an eventfd for each set.
+const DESCRIPTORS_MAX: usize = 1 + SETS_MAX as usize;
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+/// An ask as it travels.
+pub(crate) fn ask(shape: Shape) -> [u8; ASK_BYTES] {
+    let mut bytes = [0; ASK_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    let layout = u32::from(shape.doorbells == DoorbellLayout::Paged);
+    let words = [shape.queues, shape.depth, shape.slot_bytes, layout];
+    for (place, word) in bytes[8..24].chunks_exact_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// What came, where it is an ask; the shape is not checked. Else what is wrong with it.
+pub(crate) fn parse_ask(bytes: &[u8]) -> Result<Shape, String> {
+    if bytes.len() != ASK_BYTES {
+        return Err(format!("a message of {} bytes: an ask has {ASK_BYTES}", bytes.len()));
+    }
+    if bytes[..7] != MAGIC[..7] {
+        return Err("this is no ask of a data plane's tenant".into());
+    }
+    if bytes[7] != MAGIC[7] {
+        return Err(format!("version {}: this plane speaks {}", bytes[7], MAGIC[7]));
+    }
+    let doorbells = match word(bytes, 20) {
+        0 => DoorbellLayout::Packed,
+        1 => DoorbellLayout::Paged,
+        other => return Err(format!("doorbell layout {other}: 0 is packed, 1 a page each")),
+    };
+    if bytes[24..] != [0; 8] {
+        return Err("the last 8 bytes of an ask must be zero".into());
+    }
+    Ok(Shape {
+        queues: word(bytes, 8),
+        depth: word(bytes, 12),
+        slot_bytes: word(bytes, 16),
+        doorbells,
+    })
+}
+
+/// Receives an ask. `None`: nothing there yet. An empty message is a hang-up.
+pub(crate) fn receive_ask<'a>(
+    socket: BorrowedFd<'_>,
+    buffer: &'a mut [u8; ASK_BYTES + 1],
+) -> Result<Option<&'a [u8]>, Errno> {
+    // Without room for descriptors: the kernel closes any that came.
+    match rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+        Ok((_, len)) => Ok(Some(&buffer[..len.min(ASK_BYTES + 1)])),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Room for an ask and one byte more, which shows that a message was too long.
+pub(crate) const ASK_BUFFER: [u8; ASK_BYTES + 1] = [0; ASK_BYTES + 1];
+
+/// What an accepted tenant is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    pub(crate) id: u64,
+    /// Over how many sets its queues are dealt out.
+    pub(crate) sets: u32,
+    /// Whether it is to set ready bits; a plane that spins does not look at them.
+    pub(crate) ready_bits: bool,
+}
+
+/// Accepts: the answer and the descriptors, or nothing at all.
+pub(crate) fn send_accepted(
+    socket: BorrowedFd<'_>,
+    accepted: Accepted,
+    memory: BorrowedFd<'_>,
+    wakes: &[OwnedFd],
+) -> Result<(), Errno> {
+    let mut bytes = [0; ANSWER_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8] = 1;
+    bytes[12..16].copy_from_slice(&accepted.sets.to_le_bytes());
+    bytes[16..24].copy_from_slice(&accepted.id.to_le_bytes());
+    bytes[24] = u8::from(accepted.ready_bits);
+    let mut descriptors = vec![memory];
+    descriptors.extend(wakes.iter().map(AsFd::as_fd));
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(Errno::MSGSIZE);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags).map(|_| ())
+}
+
+/// Refuses, and says why; as far as the socket takes it.
+pub(crate) fn send_refused(socket: BorrowedFd<'_>, why: &str) {
+    let mut bytes = [0; ANSWER_BYTES + REASON_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    let len = why.len().min(REASON_BYTES);
+    bytes[ANSWER_BYTES..ANSWER_BYTES + len].copy_from_slice(&why.as_bytes()[..len]);
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = rustix::net::send(socket, &bytes[..ANSWER_BYTES + len], flags);
+}
+
+/// What the plane answered.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// With the memory, and an eventfd for each set.
+    Accepted(Accepted, OwnedFd, Vec<OwnedFd>),
+    /// Why not.
+    Refused(String),
+    /// Nothing that a plane answers.
+    Nonsense,
+}
+
+/// Receives the answer; blocks as long as the socket's time-out says.
+pub(crate) fn receive_answer(socket: BorrowedFd<'_>) -> Result<Answer, Errno> {
+    let mut bytes = [0; ANSWER_BYTES + REASON_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(more) = message {
+            descriptors.extend(more);
+        }
+    }
+    if received.bytes == 0 {
+        return Err(Errno::CONNRESET);
+    }
+    if received.bytes < ANSWER_BYTES || bytes[..8] != MAGIC {
+        return Ok(Answer::Nonsense);
+    }
+    if bytes[8] == 0 {
+        let why = String::from_utf8_lossy(&bytes[ANSWER_BYTES..received.bytes]);
+        return Ok(Answer::Refused(why.into_owned()));
+    }
+    let (id, sets) =
+        (u64::from(word(&bytes, 20)) << 32 | u64::from(word(&bytes, 16)), word(&bytes, 12));
+    let whole = (1..=SETS_MAX).contains(&sets) && descriptors.len() == 1 + sets as usize;
+    if !whole {
+        return Ok(Answer::Nonsense);
+    }
+    let memory = descriptors.remove(0);
+    Ok(Answer::Accepted(Accepted { id, sets, ready_bits: bytes[24] == 1 }, memory, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ask_is_read_as_it_was_written() {
+        let shape = Shape { queues: 7, doorbells: DoorbellLayout::Paged, ..Shape::default() };
+        assert_eq!(parse_ask(&ask(shape)), Ok(shape));
+    }
+
+    #[test]
+    fn what_is_no_ask_is_refused_with_a_reason() {
+        let good = ask(Shape::default());
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good;
+            bytes[at] = byte;
+            parse_ask(&bytes).expect_err("not an ask")
+        };
+        assert!(with(0, b'x').contains("no ask"));
+        assert!(with(7, 9).contains("version 9"));
+        assert!(with(20, 2).contains("layout 2"));
+        assert!(with(31, 1).contains("zero"));
+        assert!(parse_ask(&good[..31]).expect_err("short").contains("31 bytes"));
+        assert!(parse_ask(&[0; 33]).expect_err("long").contains("33 bytes"));
+        assert!(parse_ask(&[]).is_err());
+    }
+}

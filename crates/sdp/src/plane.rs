@@ -1,0 +1,426 @@
+//! The whole plane: started with a socket, a number of cores and a service; looked at and changed
+//! while it runs.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use clock::MonotonicClock;
+use qwait::{SharedTenantSet, TENANTS_MAX};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::bucket::RateLimit;
+use crate::control::{Board, Control, CoreHandle, JoinCounts, Limits, NewTenants, SetSlots};
+use crate::core::{Core, CoreConfig, Letterbox};
+use crate::counters::Counts;
+use crate::geometry::SETS_MAX;
+use crate::handler::Handler;
+use crate::link::Link;
+use crate::notify::{Notifier, Notify};
+
+/// Most data-plane cores.
+pub const CORES_MAX: u32 = 4;
+/// Largest weight.
+pub const WEIGHT_MAX: u32 = 64;
+/// Most requests of a visit.
+const BATCH_MAX: u32 = 64;
+/// Letters that a core's letterbox holds.
+const LETTERS: usize = 1024;
+const _: () = assert!(CORES_MAX <= SETS_MAX);
+
+/// Which cores serve which queues (HyperPlane §II-B).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Arrangement {
+    /// Every core has queues of its own: those of a tenant are dealt out over the cores.
+    #[default]
+    ScaleOut,
+    /// Cores share the queues of their group; one queue is served by one core at a time.
+    ScaleUp {
+        /// Cores of a group; the number of cores is a multiple of it.
+        cores_per_group: u32,
+    },
+}
+
+/// How a plane is made.
+#[derive(Clone, Debug)]
+pub struct PlaneConfig {
+    /// Where tenants join. A socket that nobody listens on any more is replaced.
+    pub socket: PathBuf,
+    /// The socket's permissions; `0o600` by default: the plane's own user.
+    pub socket_mode: u32,
+    /// Data-plane cores: 1 to 4.
+    pub cores: u32,
+    /// The processors of the cores, in order; none: not pinned.
+    pub cpus: Vec<usize>,
+    /// Which cores serve which queues.
+    pub arrangement: Arrangement,
+    /// How a core learns of work.
+    pub notify: Notify,
+    /// Requests of a visit, times the queue's weight: 1 to 64.
+    pub batch: u32,
+    /// Empty looks before a core sleeps; spinning cores never do.
+    pub spin_looks: u32,
+    /// What tenants may have.
+    pub limits: Limits,
+    /// The rate limit of a tenant when it joins.
+    pub rate_limit: RateLimit,
+    /// The weight of a tenant's queues when it joins: 1 to 64.
+    pub weight: u32,
+}
+
+impl PlaneConfig {
+    /// One core, ready set, a batch of 8.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+            socket_mode: 0o600,
+            cores: 1,
+            cpus: Vec::new(),
+            arrangement: Arrangement::ScaleOut,
+            notify: Notify::Qwait,
+            batch: 8,
+            spin_looks: 2_000,
+            limits: Limits::default(),
+            rate_limit: RateLimit::NONE,
+            weight: 1,
+        }
+    }
+}
+
+/// Why a plane could not be started or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaneError {
+    /// A value that is not allowed.
+    #[error("`{key}` is {found}; allowed: {allowed}")]
+    Config {
+        /// Which.
+        key: &'static str,
+        /// What it is.
+        found: String,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// Somebody serves there already.
+    #[error("{0} is in use: another plane listens there; stop it, or take another path")]
+    InUse(PathBuf),
+    /// Something else is there.
+    #[error("{0} is there, and is no socket: take another path")]
+    NoSocket(PathBuf),
+    /// There is no such tenant.
+    #[error("tenant {0} is not there: it has left, or never joined")]
+    NoSuchTenant(u64),
+    /// The operating system refused.
+    #[error("{tried} failed: {source}")]
+    Os {
+        /// What was tried.
+        tried: String,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The ready set could not be made.
+    #[error(transparent)]
+    Set(#[from] qwait::TenantError),
+}
+
+fn os(tried: &str) -> impl FnOnce(rustix::io::Errno) -> PlaneError {
+    let tried = tried.to_owned();
+    move |errno| PlaneError::Os { tried, source: errno.into() }
+}
+
+/// What a tenant was counted, and who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantReport {
+    /// Its number; never used again.
+    pub id: u64,
+    /// Its process when it joined, as the kernel said.
+    pub pid: i32,
+    /// Its user, as the kernel said.
+    pub uid: u32,
+    /// Its queue pairs.
+    pub queues: u32,
+    /// What was counted.
+    pub counts: Counts,
+}
+
+/// A look at a plane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlaneReport {
+    /// By core.
+    pub cores: Vec<Counts>,
+    /// Tenants that are there, by number.
+    pub tenants: Vec<TenantReport>,
+    /// What tenants that are gone had been counted.
+    pub gone: Counts,
+    /// What became of connections.
+    pub joins: JoinCounts,
+}
+
+impl PlaneReport {
+    /// What all cores counted.
+    pub fn total(&self) -> Counts {
+        self.cores.iter().fold(Counts::default(), |mut sum, counts| {
+            sum += *counts;
+            sum
+        })
+    }
+}
+
+/// A plane that serves. Dropping it stops it.
+#[derive(Debug)]
+pub struct Plane {
+    socket: PathBuf,
+    letterboxes: Vec<Arc<Letterbox>>,
+    control_wake: Arc<OwnedFd>,
+    board: Arc<Mutex<Board>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Cores of a set, and how many sets.
+fn groups(config: &PlaneConfig) -> Result<(u32, u32), PlaneError> {
+    let wrong = |key, found: u32, allowed| {
+        Err(PlaneError::Config { key, found: found.to_string(), allowed })
+    };
+    if !(1..=CORES_MAX).contains(&config.cores) {
+        return wrong("cores", config.cores, "1 to 4");
+    }
+    if !(1..=BATCH_MAX).contains(&config.batch) {
+        return wrong("batch", config.batch, "1 to 64");
+    }
+    check_weight(config.weight)?;
+    if !config.cpus.is_empty() && config.cpus.len() != config.cores as usize {
+        return wrong("cpus", config.cpus.len() as u32, "none, or as many as cores");
+    }
+    match config.arrangement {
+        Arrangement::ScaleOut => Ok((1, config.cores)),
+        Arrangement::ScaleUp { cores_per_group: each }
+            if each > 0 && config.cores.is_multiple_of(each) =>
+        {
+            Ok((each, config.cores / each))
+        }
+        Arrangement::ScaleUp { cores_per_group } => {
+            wrong("cores_per_group", cores_per_group, "a divisor of the number of cores")
+        }
+    }
+}
+
+fn check_weight(weight: u32) -> Result<(), PlaneError> {
+    if (1..=WEIGHT_MAX).contains(&weight) {
+        return Ok(());
+    }
+    let found = weight.to_string();
+    Err(PlaneError::Config { key: "weight", found, allowed: "1 to 64" })
+}
+
+impl Plane {
+    /// Starts the cores and the control thread. `handler` makes each core's service, by the core's
+    /// number.
+    ///
+    /// # Errors
+    /// [`PlaneError`]: a configuration that is not allowed, a socket that cannot be had, threads that
+    /// cannot be started or pinned.
+    pub fn start(
+        config: PlaneConfig,
+        mut handler: impl FnMut(usize) -> Box<dyn Handler>,
+    ) -> Result<Self, PlaneError> {
+        let (per_set, sets) = groups(&config)?;
+        let listener = listen(&config.socket, config.socket_mode)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let control_wake = Arc::new(eventfd(0, flags).map_err(os("eventfd"))?);
+        let mut plane = Self {
+            socket: config.socket.clone(),
+            letterboxes: Vec::new(),
+            control_wake: Arc::clone(&control_wake),
+            board: Arc::default(),
+            threads: Vec::new(),
+        };
+        let (mut handles, mut slots) = (Vec::new(), Vec::new());
+        // From here on, dropping `plane` ends what was started.
+        for set in 0..sets {
+            let shared = (per_set > 1).then(|| SharedTenantSet::new(TENANTS_MAX)).transpose()?;
+            for member in 0..per_set {
+                let number = (set * per_set + member) as usize;
+                let notifier = Notifier::new(config.notify, TENANTS_MAX, shared.as_ref())?;
+                let core =
+                    CoreConfig { number, set, batch: config.batch, spin_looks: config.spin_looks };
+                let cpu = config.cpus.get(number).copied();
+                handles.push(plane.start_core(core, notifier, handler(number), cpu)?);
+            }
+            slots.push(SetSlots::new(shared));
+        }
+        let new_tenants = NewTenants {
+            limit: config.rate_limit,
+            weight: config.weight,
+            ready_bits: config.notify == Notify::Qwait,
+        };
+        let parts = (handles, slots);
+        let board = Arc::clone(&plane.board);
+        let control =
+            Control::new(listener, control_wake, config.limits, new_tenants, parts, board)
+                .map_err(os("making the control thread's epoll"))?;
+        plane.spawn("sdp-control", move || control.run())?;
+        Ok(plane)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), PlaneError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+        let started = |source| PlaneError::Os { tried: format!("starting thread {name}"), source };
+        self.threads.push(thread.map_err(started)?);
+        Ok(())
+    }
+
+    fn start_core(
+        &mut self,
+        config: CoreConfig,
+        notifier: Notifier,
+        handler: Box<dyn Handler>,
+        cpu: Option<usize>,
+    ) -> Result<CoreHandle, PlaneError> {
+        let letterbox = Letterbox::new()
+            .map_err(|source| PlaneError::Os { tried: "making a core's eventfd".into(), source })?;
+        let letterbox = Arc::new(letterbox);
+        let (mail, letters) = sync_channel(LETTERS);
+        let mut core =
+            Core::new(config, TENANTS_MAX, notifier, handler, letters, Arc::clone(&letterbox));
+        self.letterboxes.push(Arc::clone(&letterbox));
+        let (pinned, pin_result) = sync_channel(1);
+        self.spawn(&format!("sdp-core-{}", config.number), move || {
+            let done = cpu.map_or(Ok(()), pin);
+            let failed = done.is_err();
+            let _ = pinned.send(done);
+            if !failed {
+                core.run(&MonotonicClock::new());
+            }
+        })?;
+        // The thread answers at once, or is gone with its end of the channel.
+        let pinned = pin_result.recv().unwrap_or(Err(rustix::io::Errno::SRCH));
+        pinned.map_err(os(&format!("pinning core {} to processor {cpu:?}", config.number)))?;
+        Ok(CoreHandle { set: config.set, mail, letterbox })
+    }
+
+    /// What was counted so far. Cores are not disturbed.
+    pub fn report(&self) -> PlaneReport {
+        let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let tenants = board.tenants.iter().filter_map(|(&id, listed)| {
+            let link = listed.link.upgrade()?;
+            let queues = link.geometry.shape().queues;
+            Some(TenantReport {
+                id,
+                pid: listed.pid,
+                uid: listed.uid,
+                queues,
+                counts: link.counts(),
+            })
+        });
+        PlaneReport {
+            cores: self.letterboxes.iter().map(|letterbox| letterbox.counters.read()).collect(),
+            tenants: tenants.collect(),
+            gone: board.gone,
+            joins: board.joins,
+        }
+    }
+
+    fn link(&self, tenant: u64) -> Result<Arc<Link>, PlaneError> {
+        let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed = board.tenants.get(&tenant).map(|listed| &listed.link);
+        listed.and_then(Weak::upgrade).ok_or(PlaneError::NoSuchTenant(tenant))
+    }
+
+    /// Changes a tenant's rate limit; cores see it at its next request.
+    ///
+    /// # Errors
+    /// [`PlaneError::NoSuchTenant`].
+    pub fn set_rate_limit(&self, tenant: u64, limit: RateLimit) -> Result<(), PlaneError> {
+        self.link(tenant)?.limiter.set(limit);
+        Ok(())
+    }
+
+    /// Changes the weight of a tenant's queue, or of all of them (`None`): how many batches it gets
+    /// for one of a queue of weight 1, while both have work.
+    ///
+    /// # Errors
+    /// [`PlaneError::NoSuchTenant`], [`PlaneError::Config`] for a weight or a queue that is not.
+    pub fn set_weight(
+        &self,
+        tenant: u64,
+        queue: Option<u32>,
+        weight: u32,
+    ) -> Result<(), PlaneError> {
+        check_weight(weight)?;
+        let link = self.link(tenant)?;
+        let Some(queue) = queue else {
+            link.queues.iter().for_each(|pair| pair.set_weight(weight));
+            return Ok(());
+        };
+        let wrong = || PlaneError::Config {
+            key: "queue",
+            found: queue.to_string(),
+            allowed: "a queue that the tenant has",
+        };
+        link.queues.get(queue as usize).ok_or_else(wrong)?.set_weight(weight);
+        Ok(())
+    }
+
+    /// Ends the plane: tenants see the connection hang up.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.control_wake, &1u64.to_ne_bytes());
+        for letterbox in &self.letterboxes {
+            letterbox.stop.store(true, Ordering::Release);
+            letterbox.ring();
+        }
+        for thread in self.threads.drain(..) {
+            // A service that panicked has ended its core; the others ended as they were told.
+            let _ = thread.join();
+        }
+        // Ours, as long as nobody else took the path.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), rustix::io::Errno> {
+    let mut set = rustix::thread::CpuSet::new();
+    if cpu >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(rustix::io::Errno::INVAL);
+    }
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+fn listen(path: &Path, mode: u32) -> Result<OwnedFd, PlaneError> {
+    let tried = |what: &str| format!("{what} {}", path.display());
+    let address = SocketAddrUnix::new(path).map_err(os(&tried("taking as a socket's path")))?;
+    let socket = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    };
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            return Err(PlaneError::NoSocket(path.into()));
+        }
+        let probe = socket().map_err(os("making a socket"))?;
+        // Refused by a socket that nobody listens on; whatever else it says, somebody may.
+        if rustix::net::connect(&probe, &address) != Err(rustix::io::Errno::CONNREFUSED) {
+            return Err(PlaneError::InUse(path.into()));
+        }
+        let removed = |source| PlaneError::Os { tried: tried("removing the old socket"), source };
+        std::fs::remove_file(path).map_err(removed)?;
+    }
+    let listener = socket().map_err(os("making a socket"))?;
+    rustix::net::bind(&listener, &address).map_err(os(&tried("binding")))?;
+    let permissions = std::fs::Permissions::from_mode(mode);
+    let changed = |source| PlaneError::Os { tried: tried("changing permissions of"), source };
+    std::fs::set_permissions(path, permissions).map_err(changed)?;
+    rustix::net::listen(&listener, 128).map_err(os(&tried("listening at")))?;
+    Ok(listener)
+}

@@ -1,0 +1,186 @@
+//! A tenant's memory, mapped: words by offset, bytes copied in and out.
+//!
+//! ```text
+//! let near = Memory::create(len)?;             // the plane: sealed at its size
+//! let far = Memory::join(near.descriptor()?)?; // the tenant
+//! near.word(at)?.load(Acquire); near.copy_out(at, &mut private);
+//! ```
+//!
+//! This module holds `unsafe` because the other process may write to that memory at any time: no
+//! reference into it is ever made but to atomic words, bytes are only copied, and the file's size is
+//! sealed, so that nobody can make our accesses fault by shrinking it. (Its owner can punch holes into
+//! it: they read as zeroes, which is one more thing that a tenant may write.)
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Memory that two processes map.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: it is an address range; words in it are reached through atomics, bytes by copying.
+unsafe impl Send for Memory {}
+// SAFETY: as above; that copies may race with the other process's writes is the point of this module.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Makes zeroed memory of so many bytes, sealed at its size, and maps it with all its pages: the
+    /// first touch of a page is paid for here and not on a serving core.
+    pub(crate) fn create(len: usize) -> io::Result<Arc<Self>> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("tailplane-sdp", flags)?;
+        ftruncate(&file, len as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::map(file, len, MapFlags::POPULATE)
+    }
+
+    /// Maps memory that the other side made; it must have exactly this size.
+    pub(crate) fn join(file: OwnedFd, len: usize) -> io::Result<Arc<Self>> {
+        let sealed = fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
+        if !sealed || fstat(&file)?.st_size != len as i64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Self::map(file, len, MapFlags::empty())
+    }
+
+    fn map(file: OwnedFd, len: usize, how: MapFlags) -> io::Result<Arc<Self>> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | how;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &file, 0)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Arc::new(Self { base, len, file }))
+    }
+
+    /// A duplicate of the descriptor, to be passed on.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.file.as_fd().try_clone_to_owned()
+    }
+
+    /// The address of `size` bytes.
+    #[inline]
+    fn at(&self, offset: usize, size: usize, align: usize) -> Option<NonNull<u8>> {
+        let fits = offset.checked_add(size).is_some_and(|end| end <= self.len);
+        // SAFETY: inside the mapping.
+        (fits && offset.is_multiple_of(align)).then(|| unsafe { self.base.add(offset) })
+    }
+
+    /// A word of 32 bits; `None` where it is outside or not aligned.
+    #[inline]
+    pub(crate) fn word(&self, offset: usize) -> Option<&AtomicU32> {
+        // SAFETY: inside the mapping, which is page-aligned and lives as long as `self`; aligned; any
+        // bits are a valid atomic, and everybody accesses it as one.
+        self.at(offset, 4, 4).map(|place| unsafe { place.cast::<AtomicU32>().as_ref() })
+    }
+
+    /// A word of 64 bits; `None` where it is outside or not aligned.
+    #[inline]
+    pub(crate) fn word64(&self, offset: usize) -> Option<&AtomicU64> {
+        // SAFETY: as for `word`.
+        self.at(offset, 8, 8).map(|place| unsafe { place.cast::<AtomicU64>().as_ref() })
+    }
+
+    /// Copies bytes into private memory. False, and nothing is copied, where they lie outside.
+    #[inline]
+    #[must_use]
+    pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) -> bool {
+        let Some(from) = self.at(offset, to.len(), 1) else { return false };
+        // SAFETY: `from` has that many bytes inside the mapping; `to` is ours and elsewhere. The other
+        // process may write meanwhile: then these are some bytes or others, and any are valid.
+        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *to).cast(), to.len()) };
+        true
+    }
+
+    /// Copies private bytes into the memory. False, and nothing is copied, where that is outside.
+    #[inline]
+    #[must_use]
+    pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) -> bool {
+        let Some(to) = self.at(offset, from.len(), 1) else { return false };
+        // SAFETY: as for `copy_out`; nobody on this side reads there meanwhile but by copying.
+        unsafe { to.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
+        true
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, to which nothing refers any more: whoever keeps an address in it
+        // (`Doorbell`) keeps an `Arc` of it. A failure leaves the mapping, which is harmless.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// One word of a tenant's memory by its address: what a spinning core reads for each queue in turn,
+/// with no more between than the load.
+#[derive(Debug)]
+pub(crate) struct Doorbell {
+    word: NonNull<AtomicU32>,
+    _memory: Arc<Memory>,
+}
+
+// SAFETY: a shared reference to an atomic word, and what keeps it mapped.
+unsafe impl Send for Doorbell {}
+// SAFETY: as above.
+unsafe impl Sync for Doorbell {}
+
+impl Doorbell {
+    /// The word at an offset; `None` where it is outside or not aligned.
+    pub(crate) fn new(memory: &Arc<Memory>, offset: usize) -> Option<Self> {
+        let word = NonNull::from(memory.word(offset)?);
+        Some(Self { word, _memory: Arc::clone(memory) })
+    }
+}
+
+impl std::ops::Deref for Doorbell {
+    type Target = AtomicU32;
+    #[inline]
+    fn deref(&self) -> &AtomicU32 {
+        // SAFETY: it was a reference into the mapping, which the `Arc` keeps.
+        unsafe { self.word.as_ref() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a memory file")]
+    fn both_sides_see_the_same_and_nothing_outside() {
+        let near = Memory::create(8192).expect("made");
+        let far = Memory::join(near.descriptor().expect("duplicated"), 8192).expect("joined");
+        assert!(near.copy_in(4090, b"across"));
+        let mut read = [0; 6];
+        assert!(far.copy_out(4090, &mut read) && &read == b"across");
+        let doorbell = Doorbell::new(&near, 128).expect("inside");
+        drop(near);
+        far.word(128).expect("inside").store(7, Ordering::Release);
+        assert_eq!(doorbell.load(Ordering::Acquire), 7);
+        assert!(!far.copy_out(8187, &mut read) && !far.copy_in(usize::MAX, b"x"));
+        assert!(far.word(8192).is_none() && far.word(2).is_none() && far.word64(4).is_none());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a memory file")]
+    fn what_is_not_sealed_or_has_another_size_is_refused() {
+        let near = Memory::create(4096).expect("made");
+        assert!(Memory::join(near.descriptor().expect("duplicated"), 8192).is_err());
+        let loose = memfd_create("loose", MemfdFlags::ALLOW_SEALING).expect("made");
+        ftruncate(&loose, 4096).expect("sized");
+        assert!(Memory::join(loose, 4096).is_err());
+    }
+}
