@@ -13,7 +13,7 @@
 //! on virtual time. No lock is taken and nothing is allocated, but when mail is there.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::counters::{Counters, Counts};
 use crate::geometry::SLOT_BYTES_MAX;
-use crate::handler::{Handler, TenantQueue};
+use crate::handler::{Handler, Outcome, TenantQueue};
 use crate::link::Link;
 use crate::notify::{Notifier, Visit};
 use crate::queue_pair::{Look, Room};
@@ -123,6 +123,12 @@ pub(crate) struct Core {
     attached: Vec<Option<Attached>>,
     /// Each deferred queue once: it is disabled until its timer ends.
     timers: BinaryHeap<Reverse<Timer>>,
+    /// Each queue whose head the service serves later, with its slot and bit: it is disabled until the
+    /// service names it.
+    parked: HashMap<TenantQueue, (u32, u32)>,
+    /// Whether the service works by itself, and the queues that it named last.
+    works_by_itself: bool,
+    named: Vec<TenantQueue>,
     turns: u32,
     stopped: bool,
     /// A request and a reply in private memory.
@@ -143,6 +149,9 @@ impl Core {
         Self {
             config,
             notifier,
+            works_by_itself: handler.works_by_itself(),
+            named: Vec::new(),
+            parked: HashMap::new(),
             handler,
             mail,
             letterbox,
@@ -180,11 +189,34 @@ impl Core {
         if !self.timers.is_empty() && self.turns.is_multiple_of(TIMER_TURNS) {
             self.run_timers(clock.now());
         }
+        let worked = self.works_by_itself && self.work(clock.now());
         if let Some(visit) = self.notifier.next() {
             self.visit(visit, clock);
             return true;
         }
-        !self.timers.is_empty() && self.run_timers(clock.now())
+        !self.timers.is_empty() && self.run_timers(clock.now()) || worked
+    }
+
+    /// Has the service work, and enables the queues that it names.
+    fn work(&mut self, now: Instant) -> bool {
+        let mut named = std::mem::take(&mut self.named);
+        let worked = self.handler.work(now, &mut named);
+        for queue in named.drain(..) {
+            let Some((slot, bit)) = self.parked.remove(&queue) else { continue };
+            self.enable(slot, bit, queue.tenant);
+        }
+        self.named = named;
+        worked
+    }
+
+    /// Enables a queue of a tenant, if that is still there. True where it is.
+    fn enable(&mut self, slot: u32, bit: u32, tenant: u64) -> bool {
+        let place = self.attached.get(slot as usize).and_then(Option::as_ref);
+        let place = place.filter(|place| place.link.id == tenant);
+        if let Some(Attached { link, word }) = place {
+            self.notifier.set_enabled(link, *word, (slot, bit), true);
+        }
+        place.is_some()
     }
 
     #[cold]
@@ -222,6 +254,8 @@ impl Core {
             }
         }
         self.timers.retain(|Reverse(timer)| timer.tenant != tenant);
+        self.parked.retain(|queue, _| queue.tenant != tenant);
+        self.handler.gone(tenant);
     }
 
     /// Enables the queues whose time has come. True where there was one.
@@ -236,11 +270,7 @@ impl Core {
                 break;
             }
             self.timers.pop();
-            let place = self.attached.get(slot as usize).and_then(Option::as_ref);
-            if let Some(Attached { link, word }) = place.filter(|place| place.link.id == tenant) {
-                self.notifier.set_enabled(link, *word, (slot, bit), true);
-                any = true;
-            }
+            any |= self.enable(slot, bit, tenant);
         }
         any
     }
@@ -264,7 +294,7 @@ impl Core {
         let quantum = visit.count.min(self.config.batch.saturating_mul(pair.weight().max(1)));
         let limited = link.limiter.is_limited();
         let mut counts = Counts { visits: 1, ..Counts::default() };
-        let (mut taken, mut empty, mut back) = (0, false, None);
+        let (mut taken, mut empty, mut back, mut later) = (0, false, None, false);
         while taken < quantum {
             let look = pair.look(&link.memory);
             if look == Look::Nothing {
@@ -288,8 +318,8 @@ impl Core {
                     break;
                 }
             }
-            taken += 1;
             if look == Look::TooLong {
+                taken += 1;
                 pair.complete(&link.memory, None);
                 (counts.lies, counts.refused) = (counts.lies + 1, counts.refused + 1);
                 continue;
@@ -297,18 +327,28 @@ impl Core {
             let request = pair.take(&link.memory, len, &mut self.request);
             // A tenant's slot holds the reply, too.
             let reply = &mut self.reply[..link.geometry.shape().slot_bytes as usize];
-            let bytes = self.handler.handle(from, request, reply).min(reply.len());
+            let Outcome::Reply(bytes) = self.handler.handle(from, request, reply) else {
+                later = true;
+                break;
+            };
+            taken += 1;
+            let bytes = bytes.min(reply.len());
             pair.complete(&link.memory, Some(&reply[..bytes]));
             counts.served += 1;
             counts.bytes_in += u64::from(len);
             counts.bytes_out += bytes as u64;
         }
-        counts.spurious = u64::from(taken == 0 && back.is_none());
-        if let Some(due) = back {
+        counts.spurious = u64::from(taken == 0 && back.is_none() && !later);
+        if back.is_some() || later {
             // Disabled before it is given back, so that no other core takes it in between.
             self.notifier.set_enabled(link, word, (visit.slot, visit.bit), false);
-            let Visit { slot, bit, .. } = visit;
+        }
+        let Visit { slot, bit, .. } = visit;
+        if let Some(due) = back {
             self.timers.push(Reverse(Timer { due, slot, bit, tenant: link.id }));
+        }
+        if later {
+            self.parked.insert(from, (slot, bit));
         }
         self.notifier.finish(visit, taken, empty);
         if taken > 0 {
@@ -321,25 +361,31 @@ impl Core {
     /// Sleeps until a tenant rings, mail comes, or a timer is due.
     #[cold]
     fn sleep(&mut self, clock: &impl Clock) {
-        if !self.notifier.arm() {
+        let by_itself = self.works_by_itself;
+        if by_itself && self.handler.wait_fd().is_none() || !self.notifier.arm() {
             std::hint::spin_loop();
             return;
         }
         // Mail that came before the last look; mail that comes now makes the descriptor readable.
-        if !self.letterbox.flag.load(Ordering::SeqCst) {
+        let idle = !by_itself || self.handler.arm();
+        if idle && !self.letterbox.flag.load(Ordering::SeqCst) {
             let due = self.timers.peek().map(|Reverse(timer)| timer.due.since(clock.now()));
             let timeout = due.unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
             let timeout = Timespec::try_from(timeout).ok();
             if let Some(work) = self.notifier.descriptor() {
                 let wake = self.letterbox.wake.as_fd();
+                let device = self.handler.wait_fd().unwrap_or(wake);
                 let mut fds =
-                    [PollFd::new(&work, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
+                    [work, wake, device].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
                 // An interruption ends a sleep early, which is allowed.
                 let _ = poll(&mut fds, timeout.as_ref());
             }
             self.letterbox.counters.add(&Counts { sleeps: 1, ..Counts::default() });
         }
         self.notifier.disarm();
+        if by_itself {
+            self.handler.disarm();
+        }
         // Control's, non-blocking and shared with nobody else; empty is what is wanted.
         let _ = rustix::io::read(&self.letterbox.wake, &mut [0; 8]);
     }

@@ -66,7 +66,7 @@ pub use geometry::{
     DEPTH_MAX, DEPTH_MIN, DoorbellLayout, Geometry, QUEUES_MAX, SETS_MAX, SLOT_BYTES_MAX,
     SLOT_BYTES_MIN, Shape, ShapeError,
 };
-pub use handler::{Echo, Handler, TenantQueue, Work, handler};
+pub use handler::{Echo, Handler, Outcome, TenantQueue, Work, handler};
 pub use notify::Notify;
 pub use plane::{
     Arrangement, CORES_MAX, Plane, PlaneConfig, PlaneError, PlaneReport, TenantReport, WEIGHT_MAX,

@@ -171,6 +171,9 @@ impl PlaneReport {
     }
 }
 
+/// Makes the service of a core.
+type MakeHandler = dyn Fn(usize) -> Box<dyn Handler> + Send + Sync;
+
 /// A plane that serves. Dropping it stops it.
 #[derive(Debug)]
 pub struct Plane {
@@ -219,15 +222,16 @@ fn check_weight(weight: u32) -> Result<(), PlaneError> {
 
 impl Plane {
     /// Starts the cores and the control thread. `handler` makes each core's service, by the core's
-    /// number.
+    /// number, on the core's thread: memory that it allocates is near, and it need not move.
     ///
     /// # Errors
     /// [`PlaneError`]: a configuration that is not allowed, a socket that cannot be had, threads that
     /// cannot be started or pinned.
     pub fn start(
         config: PlaneConfig,
-        mut handler: impl FnMut(usize) -> Box<dyn Handler>,
+        handler: impl Fn(usize) -> Box<dyn Handler> + Send + Sync + 'static,
     ) -> Result<Self, PlaneError> {
+        let handler: Arc<MakeHandler> = Arc::new(handler);
         let (per_set, sets) = groups(&config)?;
         let listener = listen(&config.socket, config.socket_mode)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -249,7 +253,7 @@ impl Plane {
                 let core =
                     CoreConfig { number, set, batch: config.batch, spin_looks: config.spin_looks };
                 let cpu = config.cpus.get(number).copied();
-                handles.push(plane.start_core(core, notifier, handler(number), cpu)?);
+                handles.push(plane.start_core(core, notifier, Arc::clone(&handler), cpu)?);
             }
             slots.push(SetSlots::new(shared));
         }
@@ -278,22 +282,24 @@ impl Plane {
         &mut self,
         config: CoreConfig,
         notifier: Notifier,
-        handler: Box<dyn Handler>,
+        handler: Arc<MakeHandler>,
         cpu: Option<usize>,
     ) -> Result<CoreHandle, PlaneError> {
         let letterbox = Letterbox::new()
             .map_err(|source| PlaneError::Os { tried: "making a core's eventfd".into(), source })?;
         let letterbox = Arc::new(letterbox);
         let (mail, letters) = sync_channel(LETTERS);
-        let mut core =
-            Core::new(config, TENANTS_MAX, notifier, handler, letters, Arc::clone(&letterbox));
         self.letterboxes.push(Arc::clone(&letterbox));
+        let box_of_core = Arc::clone(&letterbox);
         let (pinned, pin_result) = sync_channel(1);
         self.spawn(&format!("sdp-core-{}", config.number), move || {
             let done = cpu.map_or(Ok(()), pin);
             let failed = done.is_err();
             let _ = pinned.send(done);
             if !failed {
+                let service = handler(config.number);
+                let mut core =
+                    Core::new(config, TENANTS_MAX, notifier, service, letters, box_of_core);
                 core.run(&MonotonicClock::new());
             }
         })?;
