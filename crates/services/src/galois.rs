@@ -12,7 +12,7 @@ pub(crate) const REDUCTION: u8 = 0x1d;
 pub(crate) const ORDER: usize = 255;
 
 /// Powers of 2, twice over so that a sum of two logarithms needs no reduction.
-const EXP: [u8; 2 * ORDER] = {
+static EXP: [u8; 2 * ORDER] = {
     let mut table = [0; 2 * ORDER];
     let (mut i, mut power) = (0, 1u8);
     while i < table.len() {
@@ -24,7 +24,7 @@ const EXP: [u8; 2 * ORDER] = {
 };
 
 /// Logarithms to the base 2; that of zero has no meaning.
-const LOG: [u8; 256] = {
+static LOG: [u8; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
     while i < ORDER {
