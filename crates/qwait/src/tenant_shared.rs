@@ -346,8 +346,12 @@ impl SharedTenantConsumer {
 
     /// The second half: this consumer is awake.
     pub fn disarm(&mut self) {
-        self.shared.sleepers.fetch_and(!(1 << self.number), Ordering::AcqRel);
-        self.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+        let me = 1 << self.number;
+        let others = self.shared.sleepers.fetch_and(!me, Ordering::AcqRel) & !me;
+        // While another sleeps, the next ring is to wake it: this one may be busy for long.
+        if others == 0 {
+            self.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+        }
     }
 
     /// Makes the descriptor unreadable again. Look for work after this, or arm.

@@ -136,6 +136,37 @@ fn words_outside_the_memory_are_refused() {
     }
 }
 
+/// One consumer is busy, the other asleep: a ring wakes the sleeper.
+#[test]
+#[cfg_attr(miri, ignore = "makes memory files and eventfds")]
+fn a_ring_wakes_a_sleeper_beside_a_busy_consumer() {
+    let mut rig = rig();
+    let [busy, asleep] = &mut rig.consumers[..] else { panic!("two") };
+    let is_readable = |consumer: &SharedTenantConsumer| {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let mut fds = [PollFd::new(consumer, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).expect("polls") == 1
+    };
+    assert!(busy.arm() && asleep.arm(), "nothing to do");
+    rig.tenants[0].ring(0).expect("its queue");
+    busy.disarm();
+    assert_eq!(busy.try_qwait(), Some(id(0)));
+    asleep.clear();
+    assert!(!is_readable(asleep), "it was woken, and sleeps again");
+    assert!(asleep.arm(), "what is owned is no work");
+    rig.tenants[1].ring(1).expect("its queue");
+    assert!(is_readable(asleep));
+    asleep.disarm();
+    assert_eq!(asleep.try_qwait(), Some(id(65)));
+    // What a busy one leaves behind wakes the other, too.
+    asleep.reconsider(id(65), 1);
+    asleep.clear();
+    assert!(asleep.arm());
+    rig.tenants[0].ring(0).expect("its queue");
+    assert_eq!(busy.reconsider(id(0), 1), 1);
+    assert!(is_readable(asleep));
+}
+
 /// Three threads, two of them consumers that sleep, and numbered items of four queues.
 #[test]
 #[cfg_attr(miri, ignore = "makes memory files and eventfds")]
