@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hdrhistogram::Histogram;
 use sdp::{
-    Arrangement, Counts, DoorbellLayout, Notify, Plane, PlaneConfig, PlaneReport, RateLimit, Shape,
-    SubmitError, Tenant, handler,
+    Arrangement, Counts, DoorbellLayout, Handler, Notify, Outcome, Plane, PlaneConfig, PlaneReport,
+    RateLimit, Shape, SubmitError, Tenant, TenantQueue, handler,
 };
 use serde::Serialize;
 
@@ -78,7 +78,8 @@ pub struct ServeArgs {
     /// How a core learns of work: `qwait`, `spin` or `spin-dpdk`.
     #[arg(long, default_value = "qwait", value_name = "HOW")]
     pub notify: Notify,
-    /// What is served: `echo`, or `work:NS`, which is busy for NS nanoseconds, then echoes.
+    /// What is served: `echo`; `work:NS`, which is busy for NS nanoseconds, then echoes; `encryption`
+    /// (AES-256-CBC); `raid:DISKS` (P + Q); `reed-solomon:DATA+PARITY`.
     #[arg(long, default_value = "echo", value_name = "NAME")]
     pub service: String,
     /// Requests of one visit to a queue of weight 1, 1 to 64.
@@ -129,6 +130,9 @@ pub struct TenantArgs {
     /// End after so many seconds.
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub seconds: u64,
+    /// Replies may hold anything: for services that do not echo.
+    #[arg(long)]
+    pub any_reply: bool,
     /// Sleep until replies come instead of looking for them all the time.
     #[arg(long)]
     pub wait: bool,
@@ -172,11 +176,47 @@ fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
 }
 
+// ---- services --------------------------------------------------------------------------------
+
+/// A service of HyperPlane's six, for tenants. A request that it refuses has an empty reply.
+struct Served<S>(S);
+
+impl<S: services::Service> Handler for Served<S> {
+    fn handle(&mut self, _: TenantQueue, request: &[u8], reply: &mut [u8]) -> Outcome {
+        Outcome::Reply(self.0.serve(request, reply).unwrap_or(0))
+    }
+}
+
+/// A service by its name.
+fn service(name: &str) -> Option<Box<dyn Handler>> {
+    if let Some(disks) = name.strip_prefix("raid:") {
+        return Some(Box::new(Served(services::Raid::new(disks.parse().ok()?).ok()?)));
+    }
+    if let Some(shape) = name.strip_prefix("reed-solomon:") {
+        let (data, parity) = shape.split_once('+')?;
+        let code = services::ReedSolomon::new(data.parse().ok()?, parity.parse().ok()?);
+        return Some(Box::new(Served(code.ok()?)));
+    }
+    if name == "encryption" {
+        // Keys of this run, which nobody can decrypt with: what is tried here is the service's cost.
+        let mut keys = [[0; services::KEY_LEN]; 2];
+        for key in &mut keys {
+            rustix::rand::getrandom(key, rustix::rand::GetRandomFlags::empty()).ok()?;
+        }
+        return Some(Box::new(Served(services::Encryption::new(&keys[0], &keys[1]))));
+    }
+    handler(name)
+}
+
 // ---- the plane --------------------------------------------------------------------------------
 
 fn serve(args: &ServeArgs, stop: &AtomicBool) -> anyhow::Result<()> {
-    if handler(&args.service).is_none() {
-        bail!("`--service {}`: there are `echo` and `work:NS`", args.service);
+    if service(&args.service).is_none() {
+        bail!(
+            "`--service {}`: there are `echo`, `work:NS`, `encryption`, `raid:DISKS` and \
+             `reed-solomon:DATA+PARITY`",
+            args.service
+        );
     }
     let mode = u32::from_str_radix(&args.mode, 8).ok().filter(|&mode| mode <= 0o777);
     let socket_mode =
@@ -196,9 +236,10 @@ fn serve(args: &ServeArgs, stop: &AtomicBool) -> anyhow::Result<()> {
         },
         ..PlaneConfig::new(&args.socket)
     };
+    let name = args.service.clone();
     // The name was found above, and the registry does not change.
-    let service = |_| handler(&args.service).unwrap_or_else(|| Box::new(sdp::Echo));
-    let plane = Plane::start(config, service)?;
+    let plane =
+        Plane::start(config, move |_core| service(&name).unwrap_or_else(|| Box::new(sdp::Echo)))?;
     let idle = match args.notify {
         Notify::Qwait => format!("sleeps after {} empty looks", args.spin_looks),
         _ => "spins for ever".to_owned(),
@@ -458,7 +499,8 @@ impl Load<'_> {
             while let Some(reply) = self.tenant.poll(queue) {
                 let expected = self.due[queue as usize].pop_front();
                 let (due, number) = expected.context("a reply that nobody asked for")?;
-                if reply.refused || !reply.bytes.starts_with(&number.to_le_bytes()) {
+                let wrong = !self.args.any_reply && !reply.bytes.starts_with(&number.to_le_bytes());
+                if reply.refused || wrong {
                     bail!("queue {queue}: the reply to request {number} is not what was sent");
                 }
                 self.replies += 1;
@@ -505,6 +547,26 @@ mod tests {
     }
 
     #[test]
+    fn services_are_found_by_name() {
+        let mut reply = [0; 256];
+        let from = TenantQueue { tenant: 1, queue: 0 };
+        for (name, request, expected) in [
+            ("echo", 64, 64),
+            ("encryption", 64, 16 + 64 + 16),
+            ("raid:4", 64, 32),
+            ("raid:4", 63, 0),
+            ("reed-solomon:4+2", 64, 32),
+        ] {
+            let mut service = service(name).expect("known");
+            let outcome = service.handle(from, &[7; 256][..request], &mut reply);
+            assert_eq!(outcome, Outcome::Reply(expected), "{name} {request}");
+        }
+        for unknown in ["raid", "raid:x", "raid:0", "reed-solomon:4", "aes", ""] {
+            assert!(service(unknown).is_none(), "{unknown}");
+        }
+    }
+
+    #[test]
     fn a_tenant_is_served_and_its_replies_are_checked() {
         let socket = std::env::temp_dir().join(format!("tailplane-cli-sdp-{}", std::process::id()));
         let plane =
@@ -519,6 +581,7 @@ mod tests {
             rate,
             count: Some(500),
             seconds: 60,
+            any_reply: false,
             wait,
             json: None,
         };

@@ -14,6 +14,7 @@ mod churn;
 mod clients;
 mod conformance;
 mod connections;
+mod gateway;
 mod harness;
 mod run_cli;
 mod transfer;
