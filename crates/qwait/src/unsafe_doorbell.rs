@@ -60,6 +60,22 @@ impl Doorbell {
         self.word.load(Ordering::Acquire) & !OWNED
     }
 
+    /// Counts items up, for a consumer that looks at the doorbell itself and has no set: a spinning data
+    /// plane, or another kind of ready set. True on the edge from empty to non-empty.
+    ///
+    /// Of a doorbell in a set this would activate nothing: there, ring by the
+    /// [`Producer`](crate::Producer).
+    #[inline]
+    pub fn ring_polled(&self, items: u16) -> bool {
+        items > 0 && self.ring(items) == Rung::Edge
+    }
+
+    /// Takes up to `items` off, by the one consumer that looks at the doorbell itself; how many are left.
+    #[inline]
+    pub fn take_polled(&self, items: u32) -> u32 {
+        self.take(items)
+    }
+
     /// Adds items. Release: the items are written before. Acquire: the edge continues the release
     /// sequence by which the last owner passed the queue's consumer side on.
     #[inline]
