@@ -6,13 +6,12 @@
 
 use std::time::Duration;
 
+use notify::contest::{Plan, in_turn};
 use notify::window::pin;
-use notify::{Bench, Chain, Disturbance, Layout, Nothing, Shape, Side, Strategy, Traffic, set_up};
+use notify::{Bench, Chain, Layout, Nothing, Shape, Side, Strategy, Traffic, set_up};
 
-const WINDOWS: usize = 9;
-const TRIES: usize = 40;
-const LENGTH: Duration = Duration::from_millis(20);
-const PAUSE: Duration = Duration::from_millis(25);
+const PLAN: Plan = Plan { windows: 9, tries: 40, pause: Duration::from_millis(20) };
+const LENGTH: Duration = Duration::from_millis(15);
 
 fn place(side: Side) -> Result<(), String> {
     pin(if side == Side::Consumer { 0 } else { 1 })
@@ -21,21 +20,6 @@ fn place(side: Side) -> Result<(), String> {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn windows<T>(mut window: impl FnMut() -> (T, Disturbance)) -> Vec<T> {
-    let mut kept = Vec::new();
-    for _ in 0..TRIES {
-        std::thread::sleep(PAUSE);
-        let (found, disturbance) = window();
-        if disturbance.is_quiet() {
-            kept.push(found);
-        }
-        if kept.len() == WINDOWS {
-            break;
-        }
-    }
-    kept
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,31 +33,40 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (Shape::FullyBalanced, 1_000, Layout::Paged),
         (Shape::SingleQueue, 1_000, Layout::Paged),
     ] {
-        for strategy in strategies {
-            let mut row =
-                format!("{} {queues:>5} {layout:?} {:<20}", shape.short(), strategy.name());
-            let ends = set_up(strategy, queues, layout)?;
-            let mut bench = Bench::new(ends, Traffic::new(shape, queues, 1), queues);
-            let mut idle = 0.0f64;
-            for work_ns in [100.0, 400.0, 1_000.0] {
-                let mut work = Chain::of(work_ns, step_ns);
-                let found = windows(|| {
-                    let found = bench.backlog(&place, LENGTH, &mut work).expect("ran");
-                    idle = idle.max(found.idle_looks_per_item);
-                    (found.ns_per_item, found.disturbance)
-                });
-                row += &format!(" {:>8.1}", median(found));
+        let bench = |strategy: &Strategy| {
+            let ends = set_up(*strategy, queues, layout)?;
+            Ok(Bench::new(ends, Traffic::new(shape, queues, 1), queues))
+        };
+        let mut benches =
+            strategies.iter().map(bench).collect::<Result<Vec<_>, notify::SetUpError>>()?;
+        let mut rows: Vec<String> =
+            strategies.iter().map(|of| format!("{:<22}", of.name())).collect();
+        for work_ns in [100.0, 400.0, 1_000.0] {
+            let mut work = Chain::of(work_ns, step_ns);
+            let found = in_turn(&mut benches, PLAN, |bench| {
+                let found = bench.backlog(&place, LENGTH, &mut work)?;
+                Ok((found, found.disturbance))
+            })?;
+            for (row, kept) in rows.iter_mut().zip(found) {
+                let time = median(kept.values(|found| found.ns_per_item));
+                let idle = median(kept.values(|found| found.idle_looks_per_item));
+                *row += &format!(" {time:>8.1} ({idle:>4.2})");
             }
-            let found = windows(|| {
-                let found = bench.light(&place, 2 * LENGTH, 20_000.0, &mut Nothing).expect("ran");
-                let times = [found.mean_ns(), found.quantile_ns(0.5), found.quantile_ns(0.99)];
-                (times, found.disturbance)
-            });
+        }
+        let found = in_turn(&mut benches, PLAN, |bench| {
+            let found = bench.light(&place, 2 * LENGTH, 20_000.0, &mut Nothing)?;
+            let times = [found.mean_ns(), found.quantile_ns(0.5), found.quantile_ns(0.99)];
+            Ok((times, found.disturbance))
+        })?;
+        println!(
+            "{} {queues} {layout:?}: ns an item (idle looks) by work; latency mean, p50, p99",
+            shape.short()
+        );
+        for (row, kept) in rows.iter_mut().zip(found) {
             for index in 0..3 {
-                row +=
-                    &format!(" {:>7.0}", median(found.iter().map(|times| times[index]).collect()));
+                *row += &format!(" {:>7.0}", median(kept.values(|times| times[index])));
             }
-            println!("{row}  ({} quiet; idle looks {idle:.3})", found.len());
+            println!("  {row}  {} quiet, {} not", kept.found.len(), kept.discarded);
         }
     }
     Ok(())

@@ -22,8 +22,11 @@
 //!   that sleeps. [`window`] runs the threads and tells what disturbed them.
 //! - [`expected_rate`], [`poll_cost`]: what spinning must cost, by arithmetic.
 //!
-//! Nothing here repeats, judges or prints: that is the figures' business.
+//! - [`contest`]: windows of several contenders in turn, the disturbed ones again.
+//!
+//! Nothing here judges or prints: that is the figures' business.
 
+pub mod contest;
 pub mod expect;
 mod finder;
 pub mod idle;
