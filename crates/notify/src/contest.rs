@@ -30,6 +30,11 @@ pub struct Kept<T> {
 }
 
 impl<T> Kept<T> {
+    /// Windows that nobody disturbed.
+    pub fn quiet(&self) -> usize {
+        if self.disturbed.is_none() { self.found.len() } else { 0 }
+    }
+
     /// One number of each window.
     pub fn values(&self, of: impl FnMut(&T) -> f64) -> Vec<f64> {
         self.found.iter().map(of).collect()
@@ -102,6 +107,7 @@ mod tests {
         assert_eq!((kept[1].found.len(), kept[1].discarded, kept[1].disturbed), (2, 2, None));
         assert_eq!((kept[2].found.len(), kept[2].discarded), (5, 5));
         assert_eq!(kept[2].disturbed, Some(loud), "never silently");
+        assert_eq!((kept[0].quiet(), kept[2].quiet()), (2, 0));
     }
 
     #[test]

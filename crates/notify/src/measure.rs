@@ -270,7 +270,8 @@ fn arrive(
             let before_ns = std::mem::replace(&mut now_ns, clock.now_ns());
             stall_ns = stall_ns.max(now_ns - before_ns);
         }
-        // The clock is read anew: what lies between is not the queue's latency.
+        // The producer's own memory of the queue is fetched before: it is not what is measured.
+        pusher.ready_for(queue);
         pusher.push(queue, clock.now_ns());
         at_ns += traffic.gap_ns(gap_ns);
     }

@@ -204,6 +204,13 @@ impl Pusher {
         }
     }
 
+    /// Fetches what the producer itself knows of a queue, and finds out whether there is room: what a
+    /// sender does before it has something to send.
+    #[inline]
+    pub fn ready_for(&mut self, queue: u32) -> bool {
+        self.room(queue, 1) > 0
+    }
+
     /// Enqueues one item; false where the queue is full.
     #[inline]
     pub fn push(&mut self, queue: u32, sent_ns: u64) -> bool {

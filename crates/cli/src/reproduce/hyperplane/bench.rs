@@ -167,12 +167,12 @@ impl Cells {
 
 /// The median of windows with its 95 % interval, marked where all of them were disturbed.
 pub fn measured<T>(kept: &Kept<T>, seed: u64, of: impl FnMut(&T) -> f64) -> Measured {
-    // Over one constant: what is left is the interval of the median itself.
-    let median = ratio_of_medians(&kept.values(of), &[1.0], seed);
+    // Over a constant: what is left is the interval of the median itself.
+    let median = ratio_of_medians(&kept.values(of), &vec![1.0; kept.found.len()], seed);
     let measured = median.map_or(Measured::default(), |median| Measured::interval(&median));
     let measured = match kept.discarded {
         0 => measured,
-        discarded => measured.note(format!("{discarded} disturbed windows were repeated")),
+        loud => measured.note(format!("{loud} of {} windows were disturbed", loud + kept.quiet())),
     };
     marked(measured, &[kept.disturbed])
 }
