@@ -68,6 +68,9 @@
 //! read-modify-write is what makes test-and-arm atomic, as the paper demands of `VERIFY` and
 //! `RECONSIDER`.
 //!
+//! An exclusive set of up to [`DIRECT_MAX`] queues has no ready bits: A2 is only the look for sleepers,
+//! `try_qwait` looks at the doorbells from the cursor on, and B2 and B3 fall away.
+//!
 //! # Why nothing is lost
 //!
 //! *Exclusive.* A wake-up is lost if B3 reads zero though A1 happened, and the bit ends clear. A2
@@ -93,9 +96,12 @@
 //! token read before the announcement closes the window between the look and the sleep. Each edge
 //! wakes one sleeper; one that was woken by a set and finds work elsewhere passes the wake-up on.
 //!
+//! *Without ready bits* the doorbell stands in for the ready word: the ring's read-modify-write is the
+//! producer's write of the handshake, and the consumer's look is at all doorbells.
+//!
 //! *Masks.* Enabling clears the mask bit, then looks for sleepers: the same handshake.
 //!
-//! This is checked, on this code, by loom with six seeded mistakes that it must catch
+//! This is checked, on this code, by loom with seven seeded mistakes that it must catch
 //! (`loom_tests`); over all states of the specification `spec/qwait/ReadySet.tla`
 //! (`tests/spec.rs`); against [`model`] by random histories; and by threads with numbered items
 //! (`tests/stress.rs`).
@@ -157,7 +163,9 @@ pub use exclusive::ExclusiveSet;
 pub use idle::{Sleeper, SpinSleeper};
 pub use partition::{ReadySets, SetQueue, StealingConsumer};
 pub use policy::ServicePolicy;
-pub use set::{Config, Control, MAX_CONSUMERS, MAX_QUEUES, Producer, QueueId, SetError};
+pub use set::{
+    Config, Control, DIRECT_MAX, MAX_CONSUMERS, MAX_QUEUES, Producer, QueueId, SetError,
+};
 pub use shared::{SharedConsumer, SharedSet};
 #[cfg(all(feature = "std", not(loom)))]
 pub use sleepers::{EventSleeper, FutexSleeper};

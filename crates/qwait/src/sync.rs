@@ -23,6 +23,8 @@ pub(crate) enum Mutant {
     MissingOwner,
     /// The summary is cleared without looking at the leaf again.
     MissingLeafRecheck,
+    /// A set without ready bits falls asleep without a look at its doorbells.
+    MissingDirectLook,
 }
 
 /// Whether the model at hand makes this mistake.
