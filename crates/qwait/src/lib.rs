@@ -111,7 +111,8 @@
 //! `cargo run --release -p tailplane-qwait --example costs` prints it for the machine at hand. A
 //! ring on a queue that has work is one read-modify-write. An edge is one more (two above 1,024
 //! queues) and one load. A look that finds nothing reads two lines. Nothing allocates or calls
-//! the operating system but adding, removing, sleeping, and waking one who sleeps.
+//! the operating system but adding, removing, sleeping, and waking one who sleeps. Whoever polls
+//! doorbells without a set uses [`Doorbell::ring_polled`] and [`Doorbell::take_polled`].
 //!
 //! # Where it differs from the hardware
 //!
