@@ -274,12 +274,7 @@ fn pairs(bench: &Cells, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         for (division, kept) in Division::ALL.iter().zip(&found) {
             let series = recorder.series(chart, division.name());
             let value = measured(kept, seed, p99);
-            let refused: u64 = kept.found.iter().map(|found| found.refused).sum();
-            let value = match refused {
-                0 => value,
-                _ => value.note(format!("{refused} arrivals were not served: more than it can do")),
-            };
-            recorder.point(series, load, value);
+            recorder.point(series, load, overloaded(kept, value));
         }
         if load == JUDGED {
             let gain = ratio((&found[1], p99), (&found[2], p99), seed);
@@ -289,6 +284,19 @@ fn pairs(bench: &Cells, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Share of the arrivals that may be left when a window ends: those of its last moments.
+const LEFT_MAX: f64 = 0.005;
+
+fn overloaded(kept: &Kept<PairFound>, p99: Measured) -> Measured {
+    let count = |of: fn(&PairFound) -> u64| kept.found.iter().map(of).sum::<u64>() as f64;
+    let left = count(|found| found.refused);
+    let share = left / (left + count(|found| found.latency.sorted_ns.len() as u64)).max(1.0);
+    match share > LEFT_MAX {
+        true => p99.note(format!("{:.1} % of the arrivals were not served", share * 100.0)),
+        false => p99,
+    }
 }
 
 #[cfg(test)]
@@ -309,5 +317,22 @@ mod tests {
         let first: Vec<String> = cells[..3].iter().map(|cell| cell.name()).collect();
         assert_eq!(first[0], "SQ 1000, doorbells 4 KiB apart, work of 400 ns");
         assert!(first[2].contains("light load"), "{first:?}");
+    }
+
+    #[test]
+    fn an_overload_is_told_and_the_last_moments_are_none() {
+        let window = |refused| PairFound {
+            latency: notify::Latency {
+                sorted_ns: vec![1; 1_000],
+                disturbance: notify::Disturbance::default(),
+            },
+            refused,
+        };
+        let told = |refused| {
+            let kept = Kept { found: vec![window(refused); 2], discarded: 0, disturbed: None };
+            overloaded(&kept, Measured::single(1.0))
+        };
+        assert_eq!(told(3), Measured::single(1.0));
+        assert_eq!(told(100), Measured::single(1.0).note("9.1 % of the arrivals were not served"));
     }
 }
