@@ -7,8 +7,8 @@
 //! consumer makes it visible at once. An item's time runs from when it was due until it was served, so a
 //! late release is in it. What releasing costs, both forms pay.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use qwait::{Config, ServicePolicy, SharedSet};
@@ -174,17 +174,18 @@ impl Pair {
         let mut arrivals = arrivals.into_iter();
         let next = arrivals.next();
         let rest = Rest { pusher: &mut self.pusher, arrivals, next, refused: 0 };
-        // Nothing is due before both have begun: the clock starts with the later of the two.
         let release = Release {
             due_ns: AtomicU64::new(next.map_or(u64::MAX, |(due_ns, _)| due_ns)),
             rest: Mutex::new(rest),
         };
-        let (clock, queues) = (Stopwatch::start(), self.queues);
+        // Started by whoever comes first once both have begun: threads may take long to get a processor.
+        let (clock, queues) = (OnceLock::new(), self.queues);
         let [one, two] = &mut self.finders;
         let [first_work, second_work] = works;
         // Ends when all that was due must be out, whatever that needs, but not for ever.
         let end_ns = START_NS + length_ns;
         let serve = |finder: &mut dyn Finder, work: &mut dyn Work| {
+            let clock = *clock.get_or_init(Stopwatch::start);
             let served = serve(finder, work, &release, clock, end_ns, (queues, expected));
             let stall_ns = served.stall_ns;
             (served, stall_ns)
@@ -231,8 +232,8 @@ impl Pair {
     }
 }
 
-/// The first arrival comes after this: threads need some time to take their places.
-const START_NS: u64 = 5_000_000;
+/// No arrival before this: what a thread needs at first.
+const START_NS: u64 = 500_000;
 /// Arrivals end so early in a window.
 const LAST_SHARE: f64 = 0.98;
 
