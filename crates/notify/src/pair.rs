@@ -234,6 +234,9 @@ impl Pair {
 
 /// No arrival before this: what a thread needs at first.
 const START_NS: u64 = 500_000;
+/// Turns between two looks for stalls: idle ones are short, and so many busy ones after them must not be
+/// taken for a stall.
+const LOT_MAX: u32 = 16;
 /// Arrivals end so early in a window.
 const LAST_SHARE: f64 = 0.98;
 
@@ -256,7 +259,7 @@ fn serve(
     let mut served = Served { latencies: Vec::with_capacity(expected), wrong: 0, stall_ns: 0 };
     let mut lots = Lots::begin(clock);
     loop {
-        for _ in 0..lots.size().min(64) {
+        for _ in 0..lots.size().min(LOT_MAX) {
             release.release(clock.now_ns());
             let Some(item) = finder.take() else { continue };
             // The other consumer may have taken those between; never one that comes before.
