@@ -130,6 +130,13 @@ impl Bitmap {
         word.fetch_and(!bit_of(queue), Ordering::AcqRel) & bit_of(queue) != 0
     }
 
+    /// Whether a queue's ready bit is set. For whoever alone sets it, and for the idle handshake.
+    #[inline]
+    pub(crate) fn is_set(&self, queue: u32) -> bool {
+        let word = self.ready.word((queue / 64) as usize);
+        word.load(Ordering::SeqCst) & bit_of(queue) != 0
+    }
+
     /// Sets or clears a queue's mask bit.
     pub(crate) fn set_mask(&self, queue: u32, masked: bool) {
         let word = self.mask.word((queue / 64) as usize);
@@ -141,8 +148,10 @@ impl Bitmap {
     }
 
     /// Whether a queue's mask bit is set.
+    #[inline]
     pub(crate) fn is_masked(&self, queue: u32) -> bool {
-        self.mask.word((queue / 64) as usize).load(Ordering::Relaxed) & bit_of(queue) != 0
+        // Sequentially consistent for the idle handshake of a set without ready bits.
+        self.mask.word((queue / 64) as usize).load(Ordering::SeqCst) & bit_of(queue) != 0
     }
 
     /// Ready and enabled bits of a leaf. The masks' line is read only where a bit is set.

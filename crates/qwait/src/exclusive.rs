@@ -2,6 +2,9 @@
 //!
 //! A queue's ready bit stays set while it has work, and is cleared at the visit that drains it: under
 //! load producers and consumer then touch the ready word hardly at all.
+//!
+//! With up to [`DIRECT_MAX`](crate::DIRECT_MAX) queues there are no bits: "ready" is what the doorbells
+//! say. A notification then moves one line instead of two, as a spinning loop's does.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -30,7 +33,7 @@ impl ExclusiveSet {
     /// # Errors
     /// [`SetError::BadCapacity`].
     pub fn with_sleeper(config: Config, sleeper: Arc<dyn Sleeper>) -> Result<Self, SetError> {
-        Self::over(Core::new(config.capacity)?, config, sleeper)
+        Self::over(Core::new_exclusive(config.capacity)?, config, sleeper)
     }
 
     pub(crate) fn over(
@@ -79,7 +82,10 @@ impl ExclusiveSet {
     #[inline]
     pub fn try_qwait(&mut self) -> Option<QueueId> {
         loop {
-            let queue = self.core.next(self.arbiter.start())?;
+            let from = self.arbiter.start();
+            let next =
+                if self.core.is_direct() { self.next_direct(from) } else { self.core.next(from) };
+            let queue = next?;
             if self.doorbells[queue as usize].is_none() {
                 // Left over from a queue that was removed. Each turn takes such a bit away.
                 self.core.ready.clear(queue);
@@ -88,6 +94,35 @@ impl ExclusiveSet {
             self.arbiter.grant(queue, || self.core.weight(queue));
             return Some(QueueId::new(queue));
         }
+    }
+
+    /// The next queue by its doorbell, or by the activation that came with adding it.
+    #[inline]
+    fn next_direct(&self, from: u32) -> Option<u32> {
+        let is_ready = |queue: &u32| {
+            let rung =
+                self.doorbells[*queue as usize].as_ref().is_some_and(|bell| bell.count() > 0);
+            (rung || self.core.ready.is_set(*queue)) && !self.core.ready.is_masked(*queue)
+        };
+        (from..self.core.capacity()).chain(0..from).find(is_ready)
+    }
+
+    /// Announces that the consumer is about to sleep; false where there is work.
+    pub(crate) fn announce_sleep(&self) -> bool {
+        // Who picked us does not matter: there is nobody to pass a wake-up to.
+        if !self.core.is_direct() {
+            return self.core.arm(self.bit, &mut false);
+        }
+        self.core.arm_unless(self.bit, &mut false, || {
+            if mutated(Mutant::MissingDirectLook) {
+                return self.core.ready.any();
+            }
+            let rung =
+                |bell: &Option<DoorbellRef>| bell.as_ref().is_some_and(|bell| bell.is_rung());
+            (0..).zip(&self.doorbells).any(|(queue, bell)| {
+                (rung(bell) || self.core.ready.is_set(queue)) && !self.core.ready.is_masked(queue)
+            })
+        })
     }
 
     /// `QWAIT-VERIFY`: how many items the queue has. Zero: the wake-up was spurious, the queue is
@@ -148,6 +183,9 @@ impl ExclusiveSet {
     /// disabled), never true for long while something is ready. Two cache lines.
     #[inline]
     pub fn is_empty_hint(&self) -> bool {
+        if self.core.is_direct() && self.doorbells.iter().flatten().any(|bell| bell.count() > 0) {
+            return false;
+        }
         !self.core.ready.hint()
     }
 }
@@ -167,6 +205,13 @@ fn doorbell(doorbells: &[Option<DoorbellRef>], queue: QueueId) -> Option<&Doorbe
 /// the doorbell then says. The proof stands on the crate's front page.
 #[inline]
 fn drained(core: &Core, queue: QueueId, doorbell: &DoorbellRef) -> u32 {
+    if core.is_direct() {
+        // Producers do not write the bit, so that there is no race to be lost here.
+        if core.ready.is_set(queue.get()) {
+            core.ready.clear(queue.get());
+        }
+        return doorbell.count();
+    }
     core.ready.clear(queue.get());
     if mutated(Mutant::MissingRecheck) {
         return 0;

@@ -69,6 +69,9 @@
 //! read-modify-write is what makes test-and-arm atomic, as the paper demands of `VERIFY` and
 //! `RECONSIDER`.
 //!
+//! An exclusive set of up to [`DIRECT_MAX`] queues has no ready bits: A2 is only the look for sleepers,
+//! `try_qwait` looks at the doorbells from the cursor on, and B2 and B3 fall away.
+//!
 //! # Why nothing is lost
 //!
 //! *Exclusive.* A wake-up is lost if B3 reads zero though A1 happened, and the bit ends clear. A2
@@ -94,9 +97,12 @@
 //! token read before the announcement closes the window between the look and the sleep. Each edge
 //! wakes one sleeper; one that was woken by a set and finds work elsewhere passes the wake-up on.
 //!
+//! *Without ready bits* the doorbell stands in for the ready word: the ring's read-modify-write is the
+//! producer's write of the handshake, and the consumer's look is at all doorbells.
+//!
 //! *Masks.* Enabling clears the mask bit, then looks for sleepers: the same handshake.
 //!
-//! This is checked, on this code, by loom with nine seeded mistakes that it must catch
+//! This is checked, on this code, by loom with ten seeded mistakes that it must catch
 //! (`loom_tests`); over all states of the specification `spec/qwait/ReadySet.tla`
 //! (`tests/spec.rs`); against [`model`] by random histories; and by threads with numbered items
 //! (`tests/stress.rs`).
@@ -106,7 +112,8 @@
 //! `cargo run --release -p tailplane-qwait --example costs` prints it for the machine at hand. A
 //! ring on a queue that has work is one read-modify-write. An edge is one more (two above 1,024
 //! queues) and one load. A look that finds nothing reads two lines. Nothing allocates or calls
-//! the operating system but adding, removing, sleeping, and waking one who sleeps.
+//! the operating system but adding, removing, sleeping, and waking one who sleeps. Whoever polls
+//! doorbells without a set uses [`Doorbell::ring_polled`] and [`Doorbell::take_polled`].
 //!
 //! # Where it differs from the hardware
 //!
@@ -164,7 +171,9 @@ pub use exclusive::ExclusiveSet;
 pub use idle::{Sleeper, SpinSleeper};
 pub use partition::{ReadySets, SetQueue, StealingConsumer};
 pub use policy::ServicePolicy;
-pub use set::{Config, Control, MAX_CONSUMERS, MAX_QUEUES, Producer, QueueId, SetError};
+pub use set::{
+    Config, Control, DIRECT_MAX, MAX_CONSUMERS, MAX_QUEUES, Producer, QueueId, SetError,
+};
 pub use shared::{SharedConsumer, SharedSet};
 #[cfg(all(feature = "std", not(loom)))]
 pub use sleepers::{EventSleeper, FutexSleeper};

@@ -54,17 +54,29 @@ impl Sleeper for ModelSleeper {
     }
 }
 
-fn core(two_level: bool) -> Arc<Core> {
-    let make = if two_level { Bitmap::two_level } else { Bitmap::flat };
-    Core::with_bitmap(CONFIG.capacity, make(CONFIG.capacity))
+/// Where a set keeps what is ready.
+#[derive(Clone, Copy)]
+enum Bits {
+    Flat,
+    TwoLevel,
+    /// In the doorbells alone.
+    None,
 }
 
-fn exclusive(two_level: bool) -> ExclusiveSet {
-    ExclusiveSet::over(core(two_level), CONFIG, ModelSleeper::new()).expect("joins")
+fn core(bits: Bits) -> Arc<Core> {
+    match bits {
+        Bits::Flat => Core::with_bitmap(CONFIG.capacity, Bitmap::flat(CONFIG.capacity)),
+        Bits::TwoLevel => Core::with_bitmap(CONFIG.capacity, Bitmap::two_level(CONFIG.capacity)),
+        Bits::None => Core::direct(CONFIG.capacity),
+    }
+}
+
+fn exclusive(bits: Bits) -> ExclusiveSet {
+    ExclusiveSet::over(core(bits), CONFIG, ModelSleeper::new()).expect("joins")
 }
 
 fn shared() -> SharedSet {
-    SharedSet::over(core(false), CONFIG)
+    SharedSet::over(core(Bits::Flat), CONFIG)
 }
 
 /// Takes the activation that comes with adding.
@@ -103,9 +115,9 @@ fn visit(set: &mut ExclusiveSet, payload: &[Touched], seen: &mut [u32], items: u
 
 /// One queue, one producer that rings as soon as there is room for one item, and a consumer that
 /// drains, so that bits are cleared while others set them. In the end everything was seen.
-fn drain_against_ring(two_level: bool) {
+fn drain_against_ring(bits: Bits) {
     loom::model(move || {
-        let mut set = exclusive(two_level);
+        let mut set = exclusive(bits);
         let producer = set.add(id(0), DoorbellRef::new()).expect("added");
         settle(&mut set);
         let payload = Arc::new([Touched::new()]);
@@ -131,9 +143,9 @@ fn drain_against_ring(two_level: bool) {
 }
 
 /// Two queues with a producer each, in one word.
-fn two_queues_in_a_word(two_level: bool) {
+fn two_queues_in_a_word(bits: Bits) {
     loom::model(move || {
-        let mut set = exclusive(two_level);
+        let mut set = exclusive(bits);
         let zero = set.add(id(0), DoorbellRef::new()).expect("added");
         let one = set.add(id(1), DoorbellRef::new()).expect("added");
         settle(&mut set);
@@ -156,42 +168,48 @@ fn two_queues_in_a_word(two_level: bool) {
 
 #[test]
 fn the_exclusive_form_loses_nothing() {
-    drain_against_ring(false);
-    two_queues_in_a_word(false);
+    drain_against_ring(Bits::Flat);
+    two_queues_in_a_word(Bits::Flat);
 }
 
 #[test]
 fn the_two_level_form_loses_nothing() {
-    drain_against_ring(true);
-    two_queues_in_a_word(true);
+    drain_against_ring(Bits::TwoLevel);
+    two_queues_in_a_word(Bits::TwoLevel);
+}
+
+#[test]
+fn the_form_without_bits_loses_nothing() {
+    drain_against_ring(Bits::None);
+    two_queues_in_a_word(Bits::None);
 }
 
 #[test]
 #[should_panic(expected = "nobody notices")]
 fn a_producer_that_skips_its_write_is_caught() {
     mutate(Some(Mutant::RelaxedSkip));
-    drain_against_ring(false);
+    drain_against_ring(Bits::Flat);
 }
 
 #[test]
 #[should_panic(expected = "nobody notices")]
 fn a_bit_cleared_by_a_store_is_caught() {
     mutate(Some(Mutant::ClearByStore));
-    two_queues_in_a_word(false);
+    two_queues_in_a_word(Bits::Flat);
 }
 
 #[test]
 #[should_panic(expected = "nobody notices")]
 fn a_missing_look_after_the_clear_is_caught() {
     mutate(Some(Mutant::MissingRecheck));
-    drain_against_ring(false);
+    drain_against_ring(Bits::Flat);
 }
 
 #[test]
 #[should_panic(expected = "nobody notices")]
 fn a_summary_cleared_without_another_look_at_the_leaf_is_caught() {
     mutate(Some(Mutant::MissingLeafRecheck));
-    two_queues_in_a_word(true);
+    two_queues_in_a_word(Bits::TwoLevel);
 }
 
 /// One visit of a shared consumer: touches what only the owner may.
@@ -250,9 +268,9 @@ fn without_the_owners_bit_a_stray_activation_is_caught() {
 }
 
 /// A consumer that sleeps until work comes, which comes from another thread.
-fn sleep_against_ring(two_level: bool) {
+fn sleep_against_ring(bits: Bits) {
     loom::model(move || {
-        let mut set = exclusive(two_level);
+        let mut set = exclusive(bits);
         let producer = set.add(id(0), DoorbellRef::new()).expect("added");
         settle(&mut set);
         let thread = thread::spawn(move || producer.ring());
@@ -264,15 +282,48 @@ fn sleep_against_ring(two_level: bool) {
 
 #[test]
 fn no_wake_up_is_lost() {
-    sleep_against_ring(false);
-    sleep_against_ring(true);
+    sleep_against_ring(Bits::Flat);
+    sleep_against_ring(Bits::TwoLevel);
+    sleep_against_ring(Bits::None);
+}
+
+/// A queue was rung before its consumer first looks: it must not fall asleep over it.
+fn sleep_over_a_rung_queue(bits: Bits) {
+    loom::model(move || {
+        let mut set = exclusive(bits);
+        let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+        settle(&mut set);
+        producer.ring();
+        assert!(!set.arm(), "it falls asleep over work that nobody notices");
+        assert_eq!(set.try_qwait(), Some(id(0)));
+    });
+}
+
+#[test]
+fn nobody_falls_asleep_over_a_rung_queue() {
+    sleep_over_a_rung_queue(Bits::Flat);
+    sleep_over_a_rung_queue(Bits::None);
+}
+
+#[test]
+#[should_panic(expected = "nobody notices")]
+fn a_missing_look_at_the_doorbells_before_sleep_is_caught() {
+    mutate(Some(Mutant::MissingDirectLook));
+    sleep_over_a_rung_queue(Bits::None);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_missing_fence_before_sleep_without_bits_is_caught() {
+    mutate(Some(Mutant::MissingIdleFence));
+    sleep_against_ring(Bits::None);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_missing_fence_before_sleep_is_caught() {
     mutate(Some(Mutant::MissingIdleFence));
-    sleep_against_ring(false);
+    sleep_against_ring(Bits::Flat);
 }
 
 /// Two sleeping consumers, two items in two queues, one producer: both get up.
@@ -322,8 +373,13 @@ fn a_reactivation_wakes_a_sleeper() {
 /// A queue is removed and added again, with the same doorbell, while its producer rings.
 #[test]
 fn a_ring_during_remove_and_add_is_noticed() {
-    loom::model(|| {
-        let mut set = exclusive(false);
+    ring_during_remove_and_add(Bits::Flat);
+    ring_during_remove_and_add(Bits::None);
+}
+
+fn ring_during_remove_and_add(bits: Bits) {
+    loom::model(move || {
+        let mut set = exclusive(bits);
         let doorbell = DoorbellRef::new();
         let producer = set.add(id(0), doorbell.clone()).expect("added");
         settle(&mut set);
@@ -372,8 +428,13 @@ fn a_ring_during_a_shared_remove_and_add_is_noticed() {
 /// A queue is rung and enabled at once while the consumer falls asleep over it.
 #[test]
 fn enabling_wakes_a_consumer_that_sleeps_over_ready_work() {
-    loom::model(|| {
-        let mut set = exclusive(false);
+    enabling_wakes(Bits::Flat);
+    enabling_wakes(Bits::None);
+}
+
+fn enabling_wakes(bits: Bits) {
+    loom::model(move || {
+        let mut set = exclusive(bits);
         let producer = set.add(id(0), DoorbellRef::new()).expect("added");
         settle(&mut set);
         let control = set.control();
@@ -388,8 +449,13 @@ fn enabling_wakes_a_consumer_that_sleeps_over_ready_work() {
 
 #[test]
 fn a_disabled_queue_is_not_returned_however_it_is_rung() {
-    loom::model(|| {
-        let mut set = exclusive(false);
+    disabled_is_not_returned(Bits::Flat);
+    disabled_is_not_returned(Bits::None);
+}
+
+fn disabled_is_not_returned(bits: Bits) {
+    loom::model(move || {
+        let mut set = exclusive(bits);
         let producer = set.add(id(0), DoorbellRef::new()).expect("added");
         settle(&mut set);
         let ringer = thread::spawn(move || producer.ring());

@@ -30,6 +30,8 @@ pub(crate) enum Mutant {
     ClearAfterLook,
     /// A tenant's ready word is emptied by a load and a store.
     FoldByStore,
+    /// A set without ready bits falls asleep without a look at its doorbells.
+    MissingDirectLook,
 }
 
 /// Whether the model at hand makes this mistake.

@@ -60,11 +60,34 @@ impl Doorbell {
         self.word.load(Ordering::Acquire) & !OWNED
     }
 
+    /// Whether there are any, with the load of the idle handshake.
+    #[inline]
+    pub(crate) fn is_rung(&self) -> bool {
+        self.word.load(Ordering::SeqCst) & !OWNED != 0
+    }
+
+    /// Counts items up, for a consumer that looks at the doorbell itself and has no set: a spinning data
+    /// plane, or another kind of ready set. True on the edge from empty to non-empty.
+    ///
+    /// Of a doorbell in a set this would activate nothing: there, ring by the
+    /// [`Producer`](crate::Producer).
+    #[inline]
+    pub fn ring_polled(&self, items: u16) -> bool {
+        items > 0 && self.ring(items) == Rung::Edge
+    }
+
+    /// Takes up to `items` off, by the one consumer that looks at the doorbell itself; how many are left.
+    #[inline]
+    pub fn take_polled(&self, items: u32) -> u32 {
+        self.take(items)
+    }
+
     /// Adds items. Release: the items are written before. Acquire: the edge continues the release
-    /// sequence by which the last owner passed the queue's consumer side on.
+    /// sequence by which the last owner passed the queue's consumer side on. Sequentially consistent for
+    /// the idle handshake of a set without ready bits: see `sync::idle_fence`.
     #[inline]
     pub(crate) fn ring(&self, items: u16) -> Rung {
-        let before = self.word.fetch_add(u32::from(items), Ordering::AcqRel) & !OWNED;
+        let before = self.word.fetch_add(u32::from(items), Ordering::SeqCst) & !OWNED;
         // One comparison for the two rare cases, zero and far too many.
         if before.wrapping_sub(1) < MAX_COUNT - 1 {
             return Rung::More;

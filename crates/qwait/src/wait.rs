@@ -31,8 +31,7 @@ impl Waits for ExclusiveSet {
         self.spin_looks
     }
     fn announce(&mut self) -> bool {
-        // Who picked us does not matter: there is nobody to pass a wake-up to.
-        self.core.arm(self.bit, &mut false)
+        self.announce_sleep()
     }
     fn withdraw(&mut self) {
         self.core.disarm(self.bit);

@@ -125,6 +125,17 @@ fn exclusive_flat_sleeping_at_once() {
     exclusive_stress(64, 6, scaled(3_000), 0);
 }
 
+/// So few that the set has no ready bits.
+#[test]
+fn exclusive_without_bits_busy() {
+    exclusive_stress(qwait::DIRECT_MAX, 6, scaled(20_000), 1_000);
+}
+
+#[test]
+fn exclusive_without_bits_sleeping_at_once() {
+    exclusive_stress(qwait::DIRECT_MAX, 6, scaled(3_000), 0);
+}
+
 #[test]
 fn exclusive_two_level() {
     exclusive_stress(if cfg!(miri) { 1_200 } else { 8_192 }, 8, scaled(10_000), 100);

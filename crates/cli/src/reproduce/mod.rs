@@ -8,6 +8,7 @@ mod batching;
 mod connections;
 mod cores;
 mod echo;
+mod hyperplane;
 mod local;
 mod memcached;
 mod netpipe;
@@ -28,6 +29,8 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     memcached::FIG7,
     memcached::TABLE3,
     batching::FIG13,
+    hyperplane::FIG3,
+    hyperplane::SOFTWARE,
 ];
 
 #[cfg(test)]

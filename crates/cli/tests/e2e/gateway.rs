@@ -42,6 +42,10 @@ fn packet(src: Ipv4Addr, dst: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
 }
 
 fn add_address(namespace: &str, address: Ipv6Addr, interface: &str) {
+    // A lab's namespaces have no IPv6 of their own.
+    let enable = format!("net.ipv6.conf.{interface}.disable_ipv6=0");
+    let sysctl = ["netns", "exec", namespace, "sysctl", "-q", "-w", &enable];
+    assert!(Command::new("ip").args(sysctl).status().expect("ip is installed").success());
     let address = format!("{address}/64");
     let arguments = ["-n", namespace, "addr", "add", &address, "dev", interface, "nodad"];
     assert!(Command::new("ip").args(arguments).status().expect("ip is installed").success());

@@ -1,0 +1,350 @@
+//! What the cells found, put together: what a poll costs, the ratios beside it, the claims, and the
+//! targets that this project set itself for the software ready set.
+
+use std::collections::HashMap;
+
+use notify::contest::Kept;
+use notify::{Latency, Layout, PollCost, Shape, Strategy, Throughput, poll_cost};
+use reproduce::stats::{Interval, median, ratio_of_medians};
+use reproduce::{Axis, Mark, MarkOf, Measured, Recorder};
+
+use super::bench::{Queues, ratio};
+use super::task::{LONG, MIDDLE, SHORT, TASKS, Task};
+
+/// The claims, by what they ask for.
+pub const SQ_GAIN: &str = "qwait.real.sq_throughput_gain_1000";
+/// See [`SQ_GAIN`].
+pub const P99_GAIN: &str = "qwait.real.light_load_p99_gain_1000";
+/// See [`SQ_GAIN`].
+pub const SINGLE_COST: &str = "qwait.real.single_queue_cost";
+
+/// All that was measured, by cell; each with the strategies in the order of [`Strategy::ALL`].
+#[derive(Default)]
+pub struct Findings {
+    /// Backlog, by queues and task.
+    pub backlog: HashMap<(Queues, &'static str), Vec<Kept<Throughput>>>,
+    /// Light load.
+    pub light: HashMap<Queues, Vec<Kept<Latency>>>,
+}
+
+const TIME: fn(&Throughput) -> f64 = |found| found.ns_per_item;
+const MEAN: fn(&Latency) -> f64 = Latency::mean_ns;
+const P99: fn(&Latency) -> f64 = |found| found.quantile_ns(0.99);
+
+/// Those that are compared with spinning.
+const COMPARED: [Strategy; 3] = [Strategy::Exclusive, Strategy::Shared, Strategy::Linear];
+
+fn index(strategy: Strategy) -> usize {
+    Strategy::ALL.iter().position(|&of| of == strategy).unwrap_or(0)
+}
+
+impl Findings {
+    fn time(&self, queues: Queues, task: Task, strategy: Strategy) -> Option<&Kept<Throughput>> {
+        // With one queue all shapes are one.
+        let fully = Queues { shape: Shape::FullyBalanced, ..queues };
+        let known = self.backlog.get(&(queues, task.slug));
+        let known = known.or_else(|| match queues.count {
+            1 => self.backlog.get(&(fully, task.slug)),
+            _ => None,
+        });
+        known?.get(index(strategy))
+    }
+
+    fn latency(&self, queues: Queues, strategy: Strategy) -> Option<&Kept<Latency>> {
+        self.light.get(&queues)?.get(index(strategy))
+    }
+
+    /// What a poll costs: fitted over the cells with one busy queue, at 400 ns of work.
+    pub fn poll(&self, layout: Layout, strategy: Strategy) -> Option<PollCost> {
+        let mut counts: Vec<u32> = (self.backlog.keys())
+            .filter(|(queues, _)| queues.layout == layout)
+            .map(|(queues, _)| queues.count)
+            .collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let point = |count| {
+            let queues = Queues { count, shape: Shape::SingleQueue, layout };
+            let kept = self.time(queues, MIDDLE, strategy)?;
+            let polls = median(&kept.values(|found| found.polls_per_item))?;
+            Some((polls, median(&kept.values(TIME))?))
+        };
+        let points: Vec<(f64, f64)> = counts.into_iter().filter_map(point).collect();
+        poll_cost(&points)
+    }
+
+    fn poll_words(&self, layout: Layout) -> String {
+        self.poll(layout, Strategy::Spin).map_or_else(
+            || "what a poll of the spinning loop costs was not measured".to_owned(),
+            |fit| format!("a poll of the spinning loop costs {:.2} ns", fit.poll_ns),
+        )
+    }
+
+    /// How many times more a strategy gets done than spinning does.
+    fn gain(&self, queues: Queues, task: Task, strategy: Strategy, seed: u64) -> Option<Measured> {
+        let spin = self.time(queues, task, Strategy::Spin)?;
+        let other = self.time(queues, task, strategy)?;
+        Some(ratio((spin, TIME), (other, TIME), seed).note(self.poll_words(queues.layout)))
+    }
+
+    fn latency_gain(
+        &self,
+        queues: Queues,
+        strategy: Strategy,
+        of: fn(&Latency) -> f64,
+        seed: u64,
+    ) -> Option<Measured> {
+        let spin = self.latency(queues, Strategy::Spin)?;
+        let other = self.latency(queues, strategy)?;
+        Some(ratio((spin, of), (other, of), seed).note(self.poll_words(queues.layout)))
+    }
+
+    /// Draws the ratios, fills the claims and says which targets were met.
+    ///
+    /// # Errors
+    /// A claim that the figure does not name.
+    pub fn show(&self, recorder: &mut Recorder<'_>, counts: &[u32]) -> anyhow::Result<()> {
+        self.polls(recorder);
+        for layout in Layout::ALL {
+            for task in TASKS {
+                self.gains(recorder, layout, task, counts);
+            }
+            self.latency_gains(recorder, layout, counts);
+        }
+        self.targets(recorder);
+        self.claims(recorder)
+    }
+
+    fn polls(&self, recorder: &mut Recorder<'_>) {
+        let axis = Axis::linear("one poll", "ns");
+        let chart = recorder.chart("poll", "What a poll costs", Axis::category("loop"), axis);
+        for layout in Layout::ALL {
+            let series = recorder.series(chart, layout.name());
+            for strategy in [Strategy::Spin, Strategy::Burst] {
+                if let Some(fit) = self.poll(layout, strategy) {
+                    let words = format!("beside {:.0} ns for an item itself", fit.service_ns);
+                    let cost = Measured::single(fit.poll_ns).note(words);
+                    recorder.category(series, strategy.name(), cost);
+                }
+            }
+        }
+    }
+
+    fn gains(&self, recorder: &mut Recorder<'_>, layout: Layout, task: Task, counts: &[u32]) {
+        let seed = recorder.options().seed;
+        let name = format!("gain-{}-{}", stride(layout), task.slug);
+        let title = format!("Throughput over spinning: work of {}, {}", task.name, layout.name());
+        let y = Axis::log("items/s over spinning's", "");
+        let chart = recorder.chart(&name, &title, Axis::log("queues", ""), y);
+        for shape in Shape::ALL {
+            for strategy in COMPARED {
+                for &count in counts {
+                    let queues = Queues { count, shape, layout };
+                    let Some(gain) = self.gain(queues, task, strategy, seed) else { continue };
+                    let words = format!("{}, {}", shape.short(), strategy.name());
+                    let series = recorder.series(chart, &words);
+                    recorder.point(series, count.into(), gain);
+                }
+            }
+        }
+    }
+
+    fn latency_gains(&self, recorder: &mut Recorder<'_>, layout: Layout, counts: &[u32]) {
+        let seed = recorder.options().seed;
+        let name = format!("latency-gain-{}", stride(layout));
+        let title = format!("Light-load latency of spinning over QWAIT's: {}", layout.name());
+        let y = Axis::log("spinning's latency over QWAIT's", "");
+        let chart = recorder.chart(&name, &title, Axis::log("queues", ""), y);
+        for shape in Shape::ALL {
+            for (words, of) in [("mean", MEAN), ("p99", P99)] {
+                for &count in counts {
+                    let queues = Queues { count, shape, layout };
+                    let gain = self.latency_gain(queues, Strategy::Exclusive, of, seed);
+                    let Some(gain) = gain else { continue };
+                    let series = recorder.series(chart, &format!("{}, {words}", shape.short()));
+                    recorder.point(series, count.into(), gain);
+                }
+            }
+        }
+        recorder.mark(chart, Mark::horizontal(MarkOf::Goal, 1.0, "no difference"));
+    }
+
+    fn claims(&self, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+        let seed = recorder.options().seed;
+        let absent = "its cell was not measured";
+        let busy = |count, shape, layout| Queues { count, shape, layout };
+        let queues = busy(1_000, Shape::SingleQueue, Layout::Paged);
+        let gain = self.gain(queues, MIDDLE, Strategy::Exclusive, seed).map(|gain| {
+            let words = format!(
+                "400 ns of work, {}; {}",
+                Layout::Paged.name(),
+                self.poll_words(Layout::Paged)
+            );
+            gain.note(words)
+        });
+        recorder.claim(SQ_GAIN, gain.unwrap_or_else(|| Measured::missing(absent)))?;
+        let queues = busy(1_000, Shape::FullyBalanced, Layout::Paged);
+        let gain = self.latency_gain(queues, Strategy::Exclusive, P99, seed).map(|gain| {
+            let words = format!(
+                "arrivals over all queues, {}; {}",
+                Layout::Paged.name(),
+                self.poll_words(Layout::Paged)
+            );
+            gain.note(words)
+        });
+        recorder.claim(P99_GAIN, gain.unwrap_or_else(|| Measured::missing(absent)))?;
+        let cost = self.single_cost(LONG, seed).map(|cost| cost.note("1 us of work"));
+        recorder.claim(SINGLE_COST, cost.unwrap_or_else(|| Measured::missing(absent)))?;
+        Ok(())
+    }
+
+    /// The share of its throughput that one always busy queue loses by the exclusive set.
+    fn single_cost(&self, task: Task, seed: u64) -> Option<Measured> {
+        let queues = Queues { count: 1, shape: Shape::FullyBalanced, layout: Layout::Packed };
+        let spin = self.time(queues, task, Strategy::Spin)?;
+        let set = self.time(queues, task, Strategy::Exclusive)?;
+        let kept = ratio_of_medians(&spin.values(TIME), &set.values(TIME), seed)?;
+        let lost = Interval {
+            value: 1.0 - kept.value,
+            low: 1.0 - kept.high,
+            high: 1.0 - kept.low,
+            n: kept.n,
+        };
+        let disturbed = spin.disturbed.or(set.disturbed);
+        let lost = Measured::interval(&lost);
+        Some(match disturbed {
+            Some(disturbance) => lost.disturbed(format!("no window was quiet: {disturbance}")),
+            None => lost,
+        })
+    }
+
+    /// One note for each target.
+    fn targets(&self, recorder: &mut Recorder<'_>) {
+        let seed = recorder.options().seed;
+        let at = |count, shape, layout| Queues { count, shape, layout };
+        let gain = |queues, task| self.gain(queues, task, Strategy::Exclusive, seed);
+        let sq = at(1_000, Shape::SingleQueue, Layout::Paged);
+        let fb = |layout| at(1_000, Shape::FullyBalanced, layout);
+        let mut note = |what: &str, found: Option<Measured>, bound: f64, at_least: bool| {
+            recorder.note(judged(what, found, bound, at_least));
+        };
+        note(
+            "SQ, 1,000 queues, a page each, 400 ns of work: over spinning",
+            gain(sq, MIDDLE),
+            3.0,
+            true,
+        );
+        note(
+            "SQ, 1,000 queues, a page each, 1 us of work: over spinning",
+            gain(sq, LONG),
+            2.5,
+            true,
+        );
+        let p99 = self.latency_gain(fb(Layout::Paged), Strategy::Exclusive, P99, seed);
+        note("light-load p99, 1,000 queues, a page each: spinning over QWAIT", p99, 4.0, true);
+        for task in [MIDDLE, LONG] {
+            let what = format!("one busy queue, {} of work: throughput lost", task.name);
+            note(&what, self.single_cost(task, seed), 0.04, false);
+        }
+        for layout in Layout::ALL {
+            for (task, bound) in [(SHORT, 0.97), (LONG, 0.99)] {
+                let what = format!(
+                    "FB, 1,000 queues, {}, {} of work: over spinning",
+                    layout.name(),
+                    task.name
+                );
+                note(&what, gain(fb(layout), task), bound, true);
+            }
+            let few = at(64, Shape::FullyBalanced, layout);
+            let many = self.latency(fb(layout), Strategy::Exclusive);
+            let flat = many
+                .zip(self.latency(few, Strategy::Exclusive))
+                .map(|(many, few)| ratio((many, MEAN), (few, MEAN), seed));
+            let what =
+                format!("QWAIT's mean latency at 1,000 queues over that at 64, {}", layout.name());
+            note(&what, flat, 1.3, false);
+            let list = self.time(fb(layout), MIDDLE, Strategy::Linear);
+            let linear = list
+                .zip(self.time(fb(layout), MIDDLE, Strategy::Exclusive))
+                .map(|(list, set)| ratio((set, TIME), (list, TIME), seed));
+            let what = format!(
+                "the paper's linear list over the ready bits, FB, 1,000 queues, 400 ns, {} (Figure 13: \
+                 down to 0.50)",
+                layout.name()
+            );
+            note(&what, linear, 0.95, false);
+        }
+    }
+}
+
+/// A target in one sentence: what was found and whether it is enough.
+pub fn judged(what: &str, found: Option<Measured>, bound: f64, at_least: bool) -> String {
+    let (words, met): (&str, fn(f64, f64) -> bool) = match at_least {
+        true => ("at least", |found, bound| found >= bound),
+        false => ("at most", |found, bound| found <= bound),
+    };
+    match found.as_ref().map(|found| (found.value(), found.is_valid())) {
+        Some((Some(value), true)) => {
+            let verdict = if met(value, bound) { "met" } else { "not met" };
+            format!("{what}: {value:.3} ({words} {bound}: {verdict})")
+        }
+        Some((Some(value), false)) => {
+            format!("{what}: {value:.3}, disturbed ({words} {bound}: not judged)")
+        }
+        _ => format!("{what}: not measured ({words} {bound})"),
+    }
+}
+
+/// Bytes from doorbell to doorbell, for names.
+pub fn stride(layout: Layout) -> usize {
+    layout.stride()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use notify::Disturbance;
+
+    fn throughput(ns_per_item: f64, polls_per_item: f64) -> Kept<Throughput> {
+        let found = Throughput {
+            ns_per_item,
+            items: 1,
+            polls_per_item,
+            idle_looks_per_item: 0.0,
+            disturbance: Disturbance::default(),
+        };
+        Kept { found: vec![found; 3], discarded: 0, disturbed: None }
+    }
+
+    fn cell(findings: &mut Findings, count: u32, shape: Shape, spin: f64, polls: f64, set: f64) {
+        let queues = Queues { count, shape, layout: Layout::Paged };
+        let kept = [(spin, polls), (spin, polls), (set, 0.0), (set, 0.0), (set, 0.0)];
+        let kept = kept.map(|(time, polls)| throughput(time, polls)).to_vec();
+        findings.backlog.insert((queues, MIDDLE.slug), kept);
+    }
+
+    #[test]
+    fn a_poll_is_what_one_queue_more_costs() {
+        let mut findings = Findings::default();
+        assert_eq!(findings.poll(Layout::Paged, Strategy::Spin), None);
+        assert!(findings.poll_words(Layout::Paged).contains("not measured"));
+        cell(&mut findings, 1, Shape::FullyBalanced, 410.0, 1.0, 420.0);
+        cell(&mut findings, 1_000, Shape::SingleQueue, 2_408.0, 1_000.0, 430.0);
+        let fit = findings.poll(Layout::Paged, Strategy::Spin).expect("two places");
+        assert!((fit.poll_ns - 2.0).abs() < 1e-9, "{fit:?}");
+        assert_eq!(findings.poll(Layout::Packed, Strategy::Spin), None);
+        let queues = Queues { count: 1_000, shape: Shape::SingleQueue, layout: Layout::Paged };
+        let gain = findings.gain(queues, MIDDLE, Strategy::Exclusive, 1).expect("measured");
+        assert_eq!(gain.value(), Some(5.6));
+        assert!(findings.gain(queues, LONG, Strategy::Exclusive, 1).is_none());
+    }
+
+    #[test]
+    fn targets_are_judged_both_ways_and_only_where_they_count() {
+        let found = |value| Some(Measured::single(value));
+        assert_eq!(judged("a", found(3.5), 3.0, true), "a: 3.500 (at least 3: met)");
+        assert_eq!(judged("a", found(0.05), 0.04, false), "a: 0.050 (at most 0.04: not met)");
+        let loud = found(3.5).map(|found| found.disturbed("a neighbour"));
+        assert!(judged("a", loud, 3.0, true).ends_with("not judged)"));
+        assert!(judged("a", None, 3.0, true).contains("not measured"));
+    }
+}

@@ -1,0 +1,333 @@
+//! The two experiments between a producer and a consumer: throughput in a closed loop with backlog
+//! (Figures 3a and 8), and latency at light load (Figures 3b, 3c and 9).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::finder::{Ends, Finder};
+use crate::queue::Pusher;
+use crate::shape::Traffic;
+use crate::window::{Disturbance, Lots, Place, Stopwatch, WINDOW_MAX, WindowError, together};
+use crate::work::{Item, Work};
+
+/// Share of a window before anything is counted: caches and branch predictors.
+const WARM_UP: f64 = 0.1;
+/// The last arrival comes so long before the end of a window, in nanoseconds: a sweep over 1,000 cold
+/// pages takes a tenth of it.
+const LAST_NS: u64 = 500_000;
+
+/// What a window of backlog found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throughput {
+    /// Nanoseconds for each item.
+    pub ns_per_item: f64,
+    /// Items that count.
+    pub items: u64,
+    /// Looks at queues for each item, where queues are polled.
+    pub polls_per_item: f64,
+    /// Looks that found nothing at all, for each item: above zero, the producer was what limited it.
+    pub idle_looks_per_item: f64,
+    /// What disturbed it.
+    pub disturbance: Disturbance,
+}
+
+/// What a window of single arrivals found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latency {
+    /// From before each item was enqueued until it was dequeued, in nanoseconds, in order of size.
+    pub sorted_ns: Vec<u64>,
+    /// What disturbed it.
+    pub disturbance: Disturbance,
+}
+
+impl Latency {
+    /// The latency that the share `share` does not exceed; 0 where nothing arrived.
+    pub fn quantile_ns(&self, share: f64) -> f64 {
+        let last = self.sorted_ns.len().saturating_sub(1);
+        let at = (share.clamp(0.0, 1.0) * last as f64).round() as usize;
+        self.sorted_ns.get(at).map_or(0.0, |&ns| ns as f64)
+    }
+
+    /// The mean; 0 where nothing arrived.
+    pub fn mean_ns(&self) -> f64 {
+        let count = self.sorted_ns.len().max(1);
+        self.sorted_ns.iter().map(|&ns| ns as f64).sum::<f64>() / count as f64
+    }
+}
+
+/// Queues, what fills them, and the numbers that come next: a consumer that gets another has lost an
+/// item or has taken one twice.
+pub struct Bench {
+    ends: Ends,
+    traffic: Traffic,
+    next: Vec<u32>,
+    latencies: Vec<u64>,
+}
+
+/// Arrivals that one window can take down.
+const ARRIVALS_MAX: usize = 1 << 20;
+
+impl Bench {
+    /// Of `queues` queues, empty at first.
+    pub fn new(ends: Ends, traffic: Traffic, queues: u32) -> Self {
+        Self { ends, traffic, next: vec![0; queues as usize], latencies: Vec::new() }
+    }
+
+    /// Keeps the queues filled for `length` and counts what the consumer gets done.
+    ///
+    /// # Errors
+    /// A thread could not take its place; items were lost.
+    pub fn backlog(
+        &mut self,
+        place: Place<'_>,
+        length: Duration,
+        work: &mut dyn Work,
+    ) -> Result<Throughput, WindowError> {
+        let length_ns = length.min(WINDOW_MAX).as_nanos() as u64;
+        let clock = Stopwatch::start();
+        let Self { ends: Ends { pusher, finder }, traffic, next, .. } = self;
+        traffic.prime(pusher);
+        // The producer goes on until the consumer has stopped: its end must not show.
+        let over = AtomicBool::new(false);
+        let (counted, (), disturbance) = together(
+            place,
+            || {
+                let consumer = Consumer { finder: &mut **finder, work, next, latencies: None };
+                let counted = consumer.run(clock, length_ns);
+                over.store(true, Ordering::Relaxed);
+                (counted, counted.stall_ns)
+            },
+            || ((), keep_filled(pusher, traffic, clock, &over)),
+        )?;
+        let Counted { begin, end, .. } = counted.in_order()?;
+        let items = end.items - begin.items;
+        let each = |count: u64| count as f64 / items.max(1) as f64;
+        Ok(Throughput {
+            ns_per_item: each(end.at_ns - begin.at_ns),
+            items,
+            polls_per_item: each(end.polls - begin.polls),
+            idle_looks_per_item: each(end.idle - begin.idle),
+            disturbance,
+        })
+    }
+
+    /// Single arrivals of a Poisson process for `length`, `gap_ns` apart on average.
+    ///
+    /// # Errors
+    /// As [`backlog`](Self::backlog).
+    pub fn light(
+        &mut self,
+        place: Place<'_>,
+        length: Duration,
+        gap_ns: f64,
+        work: &mut dyn Work,
+    ) -> Result<Latency, WindowError> {
+        let length_ns = length.min(WINDOW_MAX).as_nanos() as u64;
+        self.drain()?;
+        let Self { ends: Ends { pusher, finder }, traffic, next, latencies } = self;
+        latencies.clear();
+        // Room for all, so that taking one down never allocates: Poisson counts hardly vary by so much.
+        let expected = length_ns as f64 / gap_ns.max(1.0);
+        latencies.reserve(((expected * 1.5) as usize + 1_000).min(ARRIVALS_MAX));
+        let clock = Stopwatch::start();
+        let (counted, (), disturbance) = together(
+            place,
+            || {
+                let latencies = Some(&mut *latencies);
+                let consumer = Consumer { finder: &mut **finder, work, next, latencies };
+                let counted = consumer.run(clock, length_ns);
+                (counted, counted.stall_ns)
+            },
+            || ((), arrive(pusher, traffic, clock, length_ns, gap_ns)),
+        )?;
+        counted.in_order()?;
+        let mut sorted_ns = latencies.clone();
+        sorted_ns.sort_unstable();
+        Ok(Latency { sorted_ns, disturbance })
+    }
+
+    /// Takes what is left in the queues.
+    fn drain(&mut self) -> Result<(), WindowError> {
+        let mut wrong = 0;
+        while let Some(item) = self.ends.finder.take() {
+            self.ends.finder.settle(item.queue);
+            wrong += u64::from(!follows(&mut self.next, &item));
+        }
+        if wrong == 0 { Ok(()) } else { Err(WindowError::WrongItems(wrong)) }
+    }
+}
+
+/// Whether an item is the one that its queue should give next.
+#[inline]
+fn follows(next: &mut [u32], item: &Item) -> bool {
+    let expected = &mut next[item.queue as usize];
+    let right = *expected == item.number;
+    *expected = item.number.wrapping_add(1);
+    right
+}
+
+/// What a consumer had done at a moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    items: u64,
+    idle: u64,
+    polls: u64,
+    at_ns: u64,
+}
+
+/// What a consumer did in a window.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    begin: Count,
+    end: Count,
+    wrong: u64,
+    stall_ns: u64,
+}
+
+impl Counted {
+    fn in_order(self) -> Result<Self, WindowError> {
+        if self.wrong == 0 { Ok(self) } else { Err(WindowError::WrongItems(self.wrong)) }
+    }
+}
+
+/// A consumer for one window.
+struct Consumer<'a> {
+    finder: &'a mut dyn Finder,
+    work: &'a mut dyn Work,
+    next: &'a mut [u32],
+    /// Where latencies go, if those are asked for.
+    latencies: Option<&'a mut Vec<u64>>,
+}
+
+impl Consumer<'_> {
+    /// Serves until `length_ns` have been counted.
+    fn run(mut self, clock: Stopwatch, length_ns: u64) -> Counted {
+        let from_ns = clock.now_ns() + (length_ns as f64 * WARM_UP) as u64;
+        let (mut count, mut begin, mut wrong) = (Count::default(), None, 0);
+        let mut lots = Lots::begin(clock);
+        loop {
+            for _ in 0..lots.size() {
+                let Some(item) = self.finder.take() else {
+                    count.idle += 1;
+                    continue;
+                };
+                if let Some(latencies) = &mut self.latencies
+                    && latencies.len() < latencies.capacity()
+                {
+                    latencies.push(clock.now_ns().saturating_sub(item.sent_ns));
+                }
+                self.finder.settle(item.queue);
+                wrong += u64::from(!follows(self.next, &item));
+                self.work.serve(&item);
+                count.items += 1;
+            }
+            let at_ns = lots.done(begin.is_some());
+            if at_ns < from_ns {
+                continue;
+            }
+            let now = Count { polls: self.finder.polls(), at_ns, ..count };
+            let begin = *begin.get_or_insert(now);
+            if at_ns >= begin.at_ns + length_ns {
+                return Counted { begin, end: now, wrong, stall_ns: lots.stall_ns() };
+            }
+        }
+    }
+}
+
+/// Keeps queues filled until it is over; the longest stall.
+fn keep_filled(
+    pusher: &mut Pusher,
+    traffic: &mut Traffic,
+    clock: Stopwatch,
+    over: &AtomicBool,
+) -> u64 {
+    let mut lots = Lots::begin(clock);
+    while !over.load(Ordering::Relaxed) {
+        for _ in 0..lots.size().min(256) {
+            traffic.step(pusher);
+        }
+        lots.done(true);
+    }
+    lots.stall_ns()
+}
+
+/// Sends one item at a time, until shortly before the consumer's end; the longest stall.
+fn arrive(
+    pusher: &mut Pusher,
+    traffic: &mut Traffic,
+    clock: Stopwatch,
+    length_ns: u64,
+    gap_ns: f64,
+) -> u64 {
+    let mut now_ns = clock.now_ns();
+    let from_ns = now_ns;
+    let end_ns = from_ns + length_ns.saturating_sub(LAST_NS);
+    let mut at_ns = from_ns as f64 + length_ns as f64 * WARM_UP;
+    let mut stall_ns = 0;
+    while at_ns < end_ns as f64 {
+        let queue = traffic.draw();
+        while (now_ns as f64) < at_ns {
+            let before_ns = std::mem::replace(&mut now_ns, clock.now_ns());
+            stall_ns = stall_ns.max(now_ns - before_ns);
+        }
+        // The producer's own memory of the queue is fetched before: it is not what is measured.
+        pusher.ready_for(queue);
+        pusher.push(queue, clock.now_ns());
+        at_ns += traffic.gap_ns(gap_ns);
+    }
+    stall_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finder::{Strategy, set_up};
+    use crate::queue::Layout;
+    use crate::shape::Shape;
+    use crate::window::Side;
+    use crate::work::{Chain, Nothing};
+
+    const TRIES: u32 = 100;
+
+    fn anywhere(_: Side) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn bench(strategy: Strategy, shape: Shape, queues: u32) -> Bench {
+        let ends = set_up(strategy, queues, Layout::Packed).expect("made");
+        Bench::new(ends, Traffic::new(shape, queues, 1), queues)
+    }
+
+    // Two threads on whatever processors there are: nothing is said of times here, only that every
+    // item came out exactly once (which `backlog` and `light` check), and that they did come.
+
+    #[test]
+    fn backlog_and_light_load_lose_nothing() {
+        let length = Duration::from_millis(10);
+        for strategy in Strategy::ALL {
+            for shape in Shape::ALL {
+                let mut bench = bench(strategy, shape, 130);
+                // A thread that gets no processor for a whole window has seen nothing: once more.
+                let backlog = (0..TRIES)
+                    .map(|_| bench.backlog(&anywhere, length, &mut Chain::new(50)).expect("ran"));
+                let found = backlog.into_iter().find(|found| found.items > 0);
+                assert!(found.is_some(), "{strategy:?} {shape:?}");
+                let light = (0..TRIES)
+                    .map(|_| bench.light(&anywhere, length, 20_000.0, &mut Nothing).expect("ran"));
+                let found = light.into_iter().find(|found| !found.sorted_ns.is_empty());
+                let found = found.expect("something arrived in one of them");
+                assert!(found.sorted_ns.is_sorted());
+                assert!(found.quantile_ns(0.5) <= found.quantile_ns(0.99));
+                assert!(found.mean_ns() > 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_number_is_told() {
+        let mut bench = bench(Strategy::Spin, Shape::FullyBalanced, 2);
+        bench.next[1] = 3;
+        let found = bench.backlog(&anywhere, Duration::from_millis(1), &mut Nothing);
+        assert_eq!(found.map(drop), Err(WindowError::WrongItems(1)));
+    }
+}
