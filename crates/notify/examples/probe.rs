@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use notify::contest::{Plan, in_turn};
-use notify::window::pin;
+use notify::window::{STALL_MAX_NS, pin};
 use notify::{Bench, Chain, Layout, Nothing, Shape, Side, Strategy, Traffic, set_up};
 
-const PLAN: Plan = Plan { windows: 9, tries: 40, pause: Duration::from_millis(20) };
+const PLAN: Plan =
+    Plan { windows: 9, tries: 40, pause: Duration::from_millis(20), stall_max_ns: STALL_MAX_NS };
 const LENGTH: Duration = Duration::from_millis(15);
 
 fn place(side: Side) -> Result<(), String> {

@@ -16,6 +16,8 @@ pub struct Plan {
     pub tries: usize,
     /// Before each window: the rest of the machine gets its turn.
     pub pause: Duration,
+    /// A window with a longer stall than this is disturbed, in nanoseconds.
+    pub stall_max_ns: u64,
 }
 
 /// What one contender's windows found.
@@ -63,7 +65,7 @@ pub fn in_turn<C, T>(
             }
             thread::sleep(plan.pause);
             let (found, disturbance) = window(contender)?;
-            match disturbance.is_quiet() {
+            match disturbance.is_quiet(plan.stall_max_ns) {
                 true => taken.quiet.push(found),
                 false => taken.loud.push((found, disturbance)),
             }
@@ -83,7 +85,7 @@ pub fn in_turn<C, T>(
 mod tests {
     use super::*;
 
-    const PLAN: Plan = Plan { windows: 2, tries: 5, pause: Duration::ZERO };
+    const PLAN: Plan = Plan { windows: 2, tries: 5, pause: Duration::ZERO, stall_max_ns: 0 };
 
     #[test]
     fn disturbed_windows_are_repeated_and_after_a_bound_told() {

@@ -28,6 +28,8 @@ const MEMCACHED_TUNING: [&str; 4] = ["-o", "hashpower=20", "-b", "8192"];
 /// That, for a result's conditions.
 pub const MEMCACHED_CONDITION: &str =
     "one pinned thread, -c 16384 -m 64 -o hashpower=20 -b 8192, no transparent huge pages";
+/// Receive moderation where a figure asks for it, in microseconds: a tenth of the objective.
+pub const MODERATION_US: u64 = 50;
 /// Spinning without work, in microseconds, after which our service sleeps.
 const SPIN_US: i64 = 2_000;
 
@@ -61,8 +63,8 @@ impl Tailplane {
         Self::start_with(lab, app, |config| config.dataplane.spin_us = -1)
     }
 
-    /// As [`start`](Self::start), an echo service on `ports` ports, with memory for many connections
-    /// whose peers do not acknowledge at once.
+    /// As [`start_moderated`](Self::start_moderated), an echo service on `ports` ports, with memory for
+    /// many connections whose peers do not acknowledge at once.
     ///
     /// # Errors
     /// What could not be opened.
@@ -70,6 +72,7 @@ impl Tailplane {
         Self::start_with(lab, App::Echo, |config| {
             config.dataplane.spin_us = SPIN_US;
             config.dataplane.realtime = REALTIME;
+            config.dataplane.moderation_us = MODERATION_US;
             config.service.port = Some(MANY_PORT);
             config.service.ports = ports;
             config.memory.chunks = 65_536;
@@ -80,11 +83,11 @@ impl Tailplane {
     ///
     /// # Errors
     /// What could not be opened.
-    pub fn start_moderated(lab: &Lab, moderation_us: u64) -> anyhow::Result<Self> {
+    pub fn start_moderated(lab: &Lab) -> anyhow::Result<Self> {
         Self::start_with(lab, App::Kv, |config| {
             config.dataplane.spin_us = SPIN_US;
             config.dataplane.realtime = REALTIME;
-            config.dataplane.moderation_us = moderation_us;
+            config.dataplane.moderation_us = MODERATION_US;
         })
     }
 

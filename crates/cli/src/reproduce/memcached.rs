@@ -8,7 +8,7 @@ use super::Testbed;
 use super::testbed::ratio;
 use crate::demo::machine::Disturbance;
 use crate::demo::measure::SLO_P99_US;
-use crate::demo::systems::{MEMCACHED_CONDITION, Memcached, Tailplane};
+use crate::demo::systems::{MEMCACHED_CONDITION, MODERATION_US, Memcached, Tailplane};
 use crate::demo::window::{window, window_once};
 use crate::lab::Lab;
 
@@ -63,11 +63,8 @@ pub type Curves = Vec<Curve>;
 /// The load at which the servers' processor time is compared, in requests per second.
 const CPU_RPS: f64 = 80_000.0;
 
-/// Our server's receive moderation, in microseconds: a tenth of the objective.
-const MODERATION_US: u64 = 50;
-
 /// Windows for each sample that is wanted, before the rest is given up.
-const CPU_TRIES: u32 = 4;
+const CPU_TRIES: u32 = 8;
 
 /// Carries a search's error.
 struct Failed(anyhow::Error);
@@ -155,7 +152,7 @@ fn measure(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result
     }
     let mut curves = Curves::new();
     for (workload, name) in [(WorkloadConfig::usr(), "USR"), (WorkloadConfig::etc(), "ETC")] {
-        let server = Tailplane::start_moderated(lab, MODERATION_US)?;
+        let server = Tailplane::start_moderated(lab)?;
         recorder.condition("driver", server.driver.clone());
         let target = Tailplane::target();
         let mut ours = curve(lab, &[], (&workload, name), ("tailplane", target), recorder)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use notify::contest::{Kept, Plan, in_turn};
-use notify::window::pin;
+use notify::window::{STALL_MAX_NS, pin};
 use notify::{Bench, Chain, Latency, Layout, Shape, Side, Strategy, Throughput, Traffic, set_up};
 use reproduce::stats::ratio_of_medians;
 use reproduce::{Measured, Options, Recorder, not_run};
@@ -16,6 +16,11 @@ use crate::demo::systems::REALTIME;
 
 /// Mean gap between two arrivals at light load: half a percent of it is work of 100 ns.
 pub const LIGHT_GAP_NS: f64 = 20_000.0;
+/// Stall that a window of latencies may have: it delays one arrival or two, and a hundredth of them is
+/// what is looked at.
+const LIGHT_STALL_MAX_NS: u64 = 30_000;
+/// Tries for each of its windows, as fewer are so quiet.
+const LIGHT_TRIES: usize = 10;
 
 /// Queues, shape and layout of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,12 +64,17 @@ impl Cells {
         let options = recorder.options();
         let millis = Duration::from_millis;
         let (windows, throughput, latency, pause) =
-            if options.quick { (5, 8, 25, 8) } else { (2 * options.repeats as usize, 20, 45, 15) };
+            if options.quick { (5, 8, 15, 6) } else { (2 * options.repeats as usize, 20, 45, 15) };
         let step_ns = Chain::step_ns();
         let cells = Self {
             options,
             step_ns,
-            plan: Plan { windows: windows.max(3), tries: 3 * windows.max(3), pause: millis(pause) },
+            plan: Plan {
+                windows: windows.max(3),
+                tries: 3 * windows.max(3),
+                pause: millis(pause),
+                stall_max_ns: STALL_MAX_NS,
+            },
             throughput_window: millis(throughput),
             latency_window: millis(latency),
             ordinary: AtomicBool::new(false),
@@ -76,9 +86,12 @@ impl Cells {
         recorder.condition(
             "windows",
             format!(
-                "{} quiet ones of {throughput} ms (latency: {latency} ms) for each value, of {} tries at \
-                 most; contenders in turn",
-                cells.plan.windows, cells.plan.tries
+                "{} quiet ones of {throughput} ms (latency: {latency} ms, without a stall over {} us) for \
+                 each value, of {} tries (latency: {}) at most; contenders in turn",
+                cells.plan.windows,
+                LIGHT_STALL_MAX_NS / 1_000,
+                cells.plan.tries,
+                LIGHT_TRIES * cells.plan.windows
             ),
         );
         Ok(cells)
@@ -156,7 +169,12 @@ impl Cells {
     ) -> anyhow::Result<Vec<Kept<Latency>>> {
         let mut work = (task.make)(self.step_ns);
         let place = |side| self.place(side);
-        in_turn(&mut self.benches(strategies, queues)?, self.plan, |bench| {
+        let plan = Plan {
+            tries: LIGHT_TRIES * self.plan.windows,
+            stall_max_ns: LIGHT_STALL_MAX_NS,
+            ..self.plan
+        };
+        in_turn(&mut self.benches(strategies, queues)?, plan, |bench| {
             let found = bench.light(&place, self.latency_window, gap_ns, &mut *work)?;
             let disturbance = found.disturbance;
             Ok((found, disturbance))
