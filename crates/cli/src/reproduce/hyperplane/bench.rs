@@ -16,9 +16,9 @@ use crate::demo::systems::REALTIME;
 
 /// Mean gap between two arrivals at light load: half a percent of it is work of 100 ns.
 pub const LIGHT_GAP_NS: f64 = 20_000.0;
-/// Stall that a window of latencies may have: it delays one arrival or two, and a hundredth of them is
-/// what is looked at.
-const LIGHT_STALL_MAX_NS: u64 = 30_000;
+/// Stall that a window of latencies may have: it delays some five arrivals, less than the hundredth that
+/// is looked at.
+const LIGHT_STALL_MAX_NS: u64 = 100_000;
 /// Tries for each of its windows, as fewer are so quiet.
 const LIGHT_TRIES: usize = 10;
 
