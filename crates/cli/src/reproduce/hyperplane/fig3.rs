@@ -5,7 +5,7 @@ use notify::{Latency, Layout, Shape, Strategy};
 use reproduce::{Axis, ChartId, Figure, Measured, Recorder, Takes};
 
 use super::bench::{Cells, Queues, measured};
-use super::task::ENCAPSULATION;
+use super::services::ENCAPSULATION;
 use crate::reproduce::Testbed;
 
 /// See the module's comment.

@@ -9,6 +9,7 @@ use reproduce::stats::{Interval, median, ratio_of_medians};
 use reproduce::{Axis, Mark, MarkOf, Measured, Recorder};
 
 use super::bench::{Queues, ratio};
+use super::services::SERVICES;
 use super::task::{LONG, MIDDLE, SHORT, TASKS, Task};
 
 /// The claims, by what they ask for.
@@ -110,6 +111,7 @@ impl Findings {
             }
             self.latency_gains(recorder, layout, counts);
         }
+        self.services(recorder);
         self.targets(recorder);
         self.claims(recorder)
     }
@@ -143,6 +145,23 @@ impl Findings {
                     let words = format!("{}, {}", shape.short(), strategy.name());
                     let series = recorder.series(chart, &words);
                     recorder.point(series, count.into(), gain);
+                }
+            }
+        }
+    }
+
+    /// What the ready set gains with the paper's services as work.
+    fn services(&self, recorder: &mut Recorder<'_>) {
+        let seed = recorder.options().seed;
+        let title = "Throughput over spinning: the six services, 1,000 queues, a page each";
+        let y = Axis::log("items/s over spinning's", "");
+        let chart = recorder.chart("services", title, Axis::category("service"), y);
+        for shape in [Shape::SingleQueue, Shape::FullyBalanced] {
+            let queues = Queues { count: 1_000, shape, layout: Layout::Paged };
+            let series = recorder.series(chart, shape.short());
+            for task in SERVICES {
+                if let Some(gain) = self.gain(queues, task, Strategy::Exclusive, seed) {
+                    recorder.category(series, task.name, gain);
                 }
             }
         }

@@ -4,6 +4,7 @@
 mod bench;
 mod fig3;
 mod findings;
+mod services;
 mod software;
 mod task;
 

@@ -11,6 +11,7 @@ use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::bench::{Cells, LIGHT_GAP_NS, Queues, measured, ratio};
 use super::findings::{Findings, P99_GAIN, SINGLE_COST, SQ_GAIN, judged, stride};
+use super::services::SERVICES;
 use super::task::{LONG, MIDDLE, SHORT, Task};
 use crate::reproduce::Testbed;
 
@@ -25,7 +26,7 @@ pub const SOFTWARE: Figure<Testbed> = Figure {
            Contenders: a tight loop over doorbells; a loop with the costs of a poll-mode driver \
            (indirect call, burst of one, the queue's own line and its descriptor); QWAIT exclusive and \
            shared; and a list of ready queues that is searched from end to end, the paper's software \
-           ready set. Two consumers, by turns with a set each and with one together, on a schedule of \
+           ready set. Work of 100 ns, 400 ns and 1 us, and the six services of the paper (§V-A). Two consumers, by turns with a set each and with one together, on a schedule of \
            arrivals that whichever of them looks next releases. A consumer that sleeps.",
     claims: &[SQ_GAIN, P99_GAIN, SINGLE_COST],
     takes: Takes { quick_s: 170, full_s: 900 },
@@ -87,6 +88,10 @@ fn cells() -> Vec<Cell> {
         Cell::Light(at(1_000, fb, packed)),
         Cell::Light(at(64, fb, packed)),
     ];
+    for task in SERVICES {
+        cells.push(Cell::Backlog(at(1_000, sq, paged), task));
+        cells.push(Cell::Backlog(at(1_000, fb, paged), task));
+    }
     for layout in [paged, packed] {
         // By weight: what a quick run leaves out is the short work.
         for task in [MIDDLE, LONG, SHORT] {
@@ -311,8 +316,8 @@ mod tests {
             assert!(!cells[..index].iter().any(|&other| other.is(cell)), "{}", cell.name());
         }
         let backlog = cells.iter().filter(|cell| matches!(cell, Cell::Backlog(..))).count();
-        // FB at five numbers, PC and SQ at four, NC at two, by layouts and tasks.
-        assert_eq!(backlog, 15 * Layout::ALL.len() * TASKS.len());
+        // FB at five numbers, PC and SQ at four, NC at two, by layouts and tasks; each service twice.
+        assert_eq!(backlog, 15 * Layout::ALL.len() * TASKS.len() + 2 * SERVICES.len());
         assert_eq!(cells.len() - backlog, 15 * Layout::ALL.len());
         let first: Vec<String> = cells[..3].iter().map(|cell| cell.name()).collect();
         assert_eq!(first[0], "SQ 1000, doorbells 4 KiB apart, work of 400 ns");

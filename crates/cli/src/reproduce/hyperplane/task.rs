@@ -1,9 +1,4 @@
-//! What is done with an item: the tasks of the figures.
-//!
-//! A service of the paper's evaluation (§V-A: encapsulation, encryption, steering, erasure coding, RAID,
-//! dispatching) is one more [`Task`]: `make` answers a [`Work`] that holds the service and requests for
-//! it, and serves the next of them for each item. Name it in [`TASKS`], and in [`ENCAPSULATION`] the one
-//! that Figure 3 asks for.
+//! What is done with an item: the tasks of the figures. The paper's services are in `services`.
 
 use notify::{Chain, Work};
 
@@ -28,8 +23,5 @@ pub const MIDDLE: Task =
 pub const LONG: Task =
     Task { name: "1 us", slug: "1000", make: |step_ns| Box::new(Chain::of(1_000.0, step_ns)) };
 
-/// All tasks of the comparison.
+/// Work of a given length.
 pub const TASKS: [Task; 3] = [SHORT, MIDDLE, LONG];
-
-/// What Figure 3a does with a packet: a stand-in as long as a small encapsulation.
-pub const ENCAPSULATION: Task = SHORT;
