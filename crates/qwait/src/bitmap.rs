@@ -130,15 +130,6 @@ impl Bitmap {
         word.fetch_and(!bit_of(queue), Ordering::AcqRel) & bit_of(queue) != 0
     }
 
-    /// The ready queue after one in the same word: a guess at who will be next, for a hint.
-    #[inline]
-    pub(crate) fn following(&self, queue: u32) -> Option<u32> {
-        let word = self.ready.word((queue / 64) as usize).load(Ordering::Relaxed);
-        // Without the queue's own bit and those below it.
-        let later = word & (from_bit(queue) << 1);
-        (later != 0).then(|| queue - queue % 64 + later.trailing_zeros())
-    }
-
     /// Whether a queue's ready bit is set. For whoever alone sets it, and for the idle handshake.
     #[inline]
     pub(crate) fn is_set(&self, queue: u32) -> bool {

@@ -92,20 +92,7 @@ impl ExclusiveSet {
                 continue;
             }
             self.arbiter.grant(queue, || self.core.weight(queue));
-            self.prefetch_after(queue);
             return Some(QueueId::new(queue));
-        }
-    }
-
-    /// While this queue is served, the next one's doorbell can come from the core that rang it: where many
-    /// queues have work, that is what a visit would wait for.
-    #[inline]
-    fn prefetch_after(&self, queue: u32) {
-        if !self.core.is_direct()
-            && let Some(next) = self.core.ready.following(queue)
-            && let Some(doorbell) = &self.doorbells[next as usize]
-        {
-            doorbell.prefetch();
         }
     }
 

@@ -194,19 +194,6 @@ impl DoorbellRef {
     }
 }
 
-impl DoorbellRef {
-    /// Has the processor fetch the doorbell's line for writing, without waiting for it.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-        // SAFETY: a hint; it reads nothing that the program can observe, wherever the pointer leads.
-        unsafe {
-            use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_ET0>(self.doorbell.as_ptr().cast_const().cast());
-        }
-    }
-}
-
 impl Deref for DoorbellRef {
     type Target = Doorbell;
     #[inline]
