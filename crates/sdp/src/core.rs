@@ -112,6 +112,17 @@ struct Timer {
     tenant: u64,
 }
 
+/// Whether a queue is set aside after a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aside {
+    /// No.
+    No,
+    /// Until then: it is over its rate, or has no room.
+    Until(Instant),
+    /// Until the service names it.
+    UntilNamed,
+}
+
 /// One core.
 pub(crate) struct Core {
     config: CoreConfig,
@@ -276,6 +287,7 @@ impl Core {
     }
 
     /// Serves a queue: at most a batch times its weight.
+    // long: one visit from the first look to the counting, of which each step needs the ones before.
     #[inline]
     fn visit(&mut self, visit: Visit, clock: &impl Clock) {
         let place = self.attached.get(visit.slot as usize).and_then(Option::as_ref);
@@ -294,7 +306,7 @@ impl Core {
         let quantum = visit.count.min(self.config.batch.saturating_mul(pair.weight().max(1)));
         let limited = link.limiter.is_limited();
         let mut counts = Counts { visits: 1, ..Counts::default() };
-        let (mut taken, mut empty, mut back, mut later) = (0, false, None, false);
+        let (mut taken, mut empty, mut aside) = (0, false, Aside::No);
         while taken < quantum {
             let look = pair.look(&link.memory);
             if look == Look::Nothing {
@@ -306,7 +318,7 @@ impl Core {
             if room != Room::Free {
                 counts.lies += u64::from(room == Room::Lied);
                 counts.no_room += 1;
-                back = Some(clock.now() + ROOM_RETRY);
+                aside = Aside::Until(clock.now() + ROOM_RETRY);
                 break;
             }
             let len = if let Look::Request(len) = look { len } else { 0 };
@@ -314,7 +326,8 @@ impl Core {
                 let now = clock.now();
                 if let Err(later) = link.limiter.take(now, u64::from(len)) {
                     counts.deferred += 1;
-                    back = Some(later.max(now + RATE_RETRY_MIN).min(now + RATE_RETRY_MAX));
+                    let due = later.max(now + RATE_RETRY_MIN).min(now + RATE_RETRY_MAX);
+                    aside = Aside::Until(due);
                     break;
                 }
             }
@@ -328,7 +341,7 @@ impl Core {
             // A tenant's slot holds the reply, too.
             let reply = &mut self.reply[..link.geometry.shape().slot_bytes as usize];
             let Outcome::Reply(bytes) = self.handler.handle(from, request, reply) else {
-                later = true;
+                aside = Aside::UntilNamed;
                 break;
             };
             taken += 1;
@@ -338,17 +351,18 @@ impl Core {
             counts.bytes_in += u64::from(len);
             counts.bytes_out += bytes as u64;
         }
-        counts.spurious = u64::from(taken == 0 && back.is_none() && !later);
-        if back.is_some() || later {
+        counts.spurious = u64::from(taken == 0 && aside == Aside::No);
+        if aside != Aside::No {
             // Disabled before it is given back, so that no other core takes it in between.
             self.notifier.set_enabled(link, word, (visit.slot, visit.bit), false);
         }
         let Visit { slot, bit, .. } = visit;
-        if let Some(due) = back {
-            self.timers.push(Reverse(Timer { due, slot, bit, tenant: link.id }));
-        }
-        if later {
-            self.parked.insert(from, (slot, bit));
+        match aside {
+            Aside::No => {}
+            Aside::Until(due) => {
+                self.timers.push(Reverse(Timer { due, slot, bit, tenant: link.id }))
+            }
+            Aside::UntilNamed => _ = self.parked.insert(from, (slot, bit)),
         }
         self.notifier.finish(visit, taken, empty);
         if taken > 0 {

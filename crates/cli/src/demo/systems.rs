@@ -2,8 +2,8 @@
 
 use std::net::SocketAddrV4;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ pub const MEMCACHED_CONDITION: &str =
     "one pinned thread, -c 16384 -m 64 -o hashpower=20 -b 8192, no transparent huge pages";
 /// Receive moderation where a figure asks for it, in microseconds: a tenth of the objective.
 pub const MODERATION_US: u64 = 50;
+/// Longest that a service takes to begin.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Spinning without work, in microseconds, after which our service sleeps.
 const SPIN_US: i64 = 2_000;
 
@@ -117,11 +119,24 @@ impl Tailplane {
         let meters = host.runtime.meters.clone();
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
+        let (serves, told) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("demo-server".into())
-            .spawn(move || host.run_app(&config, || {}, &flag))
+            .spawn(move || {
+                // Nobody listens any more where it took too long.
+                let ready = || _ = serves.try_send(());
+                host.run_app(&config, ready, &flag)
+            })
             .context("starting the service's thread")?;
-        Ok(Self { stop, thread: Some(thread), driver, meters })
+        let started = Self { stop, thread: Some(thread), driver, meters };
+        // What comes before it serves is lost, and a client's next try is a second later.
+        match told.recv_timeout(PATIENCE) {
+            Ok(()) => Ok(started),
+            Err(_) => {
+                started.stop()?;
+                bail!("the {name} service did not serve within {} s", PATIENCE.as_secs())
+            }
+        }
     }
 
     /// Processor time that served something so far: polling that found nothing is not in it.
