@@ -299,9 +299,9 @@ fn sleeping_and_waking_races() {
 }
 
 #[test]
-#[ignore = "650,000 rounds, in most of which somebody sleeps: tens of seconds"]
+#[ignore = "a million rounds, in most of which somebody sleeps: a minute or so"]
 fn sleeping_and_waking_races_at_length() {
-    ping_pong(650_000);
+    ping_pong(1_000_000);
 }
 
 /// Queues come and go, and are disabled and enabled, while they are rung.
