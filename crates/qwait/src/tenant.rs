@@ -300,11 +300,7 @@ impl TenantSet {
             return Err(TenantError::Full);
         }
         let connected = Connected::new(place, capacity, wake)?;
-        // Edge-triggered: a wake-up needs no read to be over. A tenant can clear the non-blocking flag
-        // of its eventfd, which is the same file as ours, and a read of it could then block for ever.
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        let data = epoll::EventData::new_u64(u64::from(slot));
-        epoll::add(&self.epoll, &connected.wake, data, flags).map_err(os("epoll_ctl"))?;
+        connected.watch(&self.epoll, u64::from(slot))?;
         self.tenants[index] = Some(connected);
         (self.ready[index], self.mask[index]) = (0, 0);
         self.weights[index * 64..][..64].fill(1);

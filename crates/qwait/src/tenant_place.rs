@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::tenant::{TENANT_QUEUES_MAX, TenantError};
+use rustix::event::epoll;
+
+use crate::tenant::{TENANT_QUEUES_MAX, TenantError, os};
 use crate::tenant_words as words;
 use crate::unsafe_region::{Region, RegionError};
 
@@ -94,6 +96,16 @@ impl Connected {
         place.check(capacity)?;
         let valid = !0 >> (TENANT_QUEUES_MAX - place.queues);
         Ok(Self { place, wake, valid, capacity, lies: 0 })
+    }
+
+    /// Has an epoll (`by`) tell of the tenant's eventfd, under this number.
+    ///
+    /// Edge-triggered: a wake-up needs no read to be over. A tenant can clear the non-blocking flag of its
+    /// eventfd, which is the same file as ours, and a read of it could then block for ever.
+    pub(crate) fn watch(&self, by: &OwnedFd, number: u64) -> Result<(), TenantError> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(number);
+        epoll::add(by, &self.wake, data, flags).map_err(os("epoll_ctl"))
     }
 
     #[inline]

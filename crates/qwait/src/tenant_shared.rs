@@ -154,11 +154,9 @@ impl SharedTenantConsumer {
             return Err(TenantError::Full);
         }
         let connected = Connected::new(place, capacity, wake)?;
-        // Edge-triggered, so that nothing is read that a tenant could make block. (`EPOLLEXCLUSIVE`
-        // would spare the other sleepers; but it goes by who is in the call at that moment.)
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        let data = epoll::EventData::new_u64(u64::from(slot) + 1);
-        epoll::add(&self.epoll, &connected.wake, data, flags).map_err(os("epoll_ctl"))?;
+        // (`EPOLLEXCLUSIVE` would spare the other sleepers; but it goes by who is in the call at that
+        // moment.)
+        connected.watch(&self.epoll, u64::from(slot) + 1)?;
         self.tenants[index] = Some(connected);
         self.high = self.high.max(index + 1);
         Ok(())

@@ -47,6 +47,29 @@ fn poll_until(mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Drivers of these queues, which take what the program gives them.
+fn drivers(sockets: Vec<XdpSocket>, program: &mut XdpProgram, pool: &mut Pool) -> Vec<AfXdp> {
+    let drive = |socket: XdpSocket| {
+        program.register(socket.queue(), socket.fd()).expect("registered");
+        let mut nic = AfXdp::new(socket).expect("a driver");
+        nic.receive(Instant::ZERO, pool, &mut Vec::new(), 0);
+        nic
+    };
+    sockets.into_iter().map(drive).collect()
+}
+
+/// Polls all of them until `frames` have come.
+fn receive_all(nics: &mut [AfXdp], pool: &mut Pool, frames: usize) -> Vec<Mbuf> {
+    let mut out = Vec::new();
+    poll_until(|| {
+        for nic in &mut *nics {
+            nic.receive(Instant::ZERO, pool, &mut out, 64);
+        }
+        out.len() >= frames
+    });
+    out
+}
+
 /// A driver on queue 0 with the program attached, in the calling thread's namespace.
 fn driver(config: &AfXdpConfig, region: &Arc<Region>) -> (AfXdp, XdpProgram) {
     let socket = XdpSocket::open(config, region).expect("a socket");
@@ -347,13 +370,7 @@ fn with_ports_the_rest_of_the_address_stays_with_the_kernel() {
         XdpProgram::attach_with(NEAR, &filter, AttachPolicy::Generic).expect("a program");
     assert_eq!(program.mode(), AttachMode::Generic);
     let mut pool = Pool::new(&region, 2048);
-    let mut nics = Vec::new();
-    for socket in sockets {
-        program.register(socket.queue(), socket.fd()).expect("registered");
-        let mut nic = AfXdp::new(socket).expect("a driver");
-        nic.receive(Instant::ZERO, &mut pool, &mut Vec::new(), 0);
-        nics.push(nic);
-    }
+    let mut nics = drivers(sockets, &mut program, &mut pool);
     // A port that is not ours, on the same address, is the kernel's: it answers, as does its ICMP.
     let kernel = UdpSocket::bind((KERNEL, 9)).expect("a socket");
     kernel.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -370,13 +387,7 @@ fn with_ports_the_rest_of_the_address_stays_with_the_kernel() {
     let mut buffer = [0; 16];
     assert_eq!(kernel.recv(&mut buffer).expect("passed to the kernel"), 4);
     assert_eq!(&buffer[..4], b"nine");
-    let mut out = Vec::new();
-    poll_until(|| {
-        for nic in &mut nics {
-            nic.receive(Instant::ZERO, &mut pool, &mut out, 64);
-        }
-        out.len() >= 2
-    });
+    let mut out = receive_all(&mut nics, &mut pool, 2);
     let payloads: Vec<Vec<u8>> = out
         .iter()
         .map(|mbuf| {
@@ -409,13 +420,7 @@ fn of_a_tunnel_s_address_gre_is_ours_and_the_rest_the_kernel_s() {
     let [end, other] = TUNNEL_ENDS;
     let mut program = XdpProgram::attach(NEAR, &XdpFilter::tunnel(end)).expect("a program");
     let mut pool = Pool::new(&region, 2048);
-    let mut nics = Vec::new();
-    for socket in sockets {
-        program.register(socket.queue(), socket.fd()).expect("registered");
-        let mut nic = AfXdp::new(socket).expect("a driver");
-        nic.receive(Instant::ZERO, &mut pool, &mut Vec::new(), 0);
-        nics.push(nic);
-    }
+    let mut nics = drivers(sockets, &mut program, &mut pool);
     // Neighbour discovery and ICMPv6 are the kernel's.
     assert!(rig.peer_runs(&format!("ping -6 -c 1 -W 2 {end}")));
     assert!(rig.peer_runs(&format!("ping -6 -c 1 -W 2 {other}")));
@@ -428,13 +433,7 @@ fn of_a_tunnel_s_address_gre_is_ours_and_the_rest_the_kernel_s() {
             rustix::net::sendto(&raw, text, SendFlags::empty(), &to).expect("sent");
         }
     });
-    let mut out = Vec::new();
-    poll_until(|| {
-        for nic in &mut nics {
-            nic.receive(Instant::ZERO, &mut pool, &mut out, 64);
-        }
-        out.len() >= 2
-    });
+    let mut out = receive_all(&mut nics, &mut pool, 2);
     // Ethernet and IPv6 headers, then what was sent.
     let payloads: Vec<&[u8]> = out.iter().map(|mbuf| &mbuf.bytes()[14 + 40..]).collect();
     assert_eq!(payloads, [b"for us, it", b"and this 1"]);
