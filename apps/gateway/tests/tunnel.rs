@@ -17,7 +17,7 @@ use services::{
 use tailplane_gateway::{
     ClientError, Counters, Gateway, GatewayConfig, GatewayTenant, Links, Refusal,
 };
-use wire::{EtherType, EthernetRepr, EthernetView, Ipv4Repr, Ipv4View, Protocol, UdpRepr, UdpView};
+use wire::{Endpoint, EtherType, EthernetRepr, EthernetView, Ipv4View, UdpView, emit_udp_packet};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOCAL: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
@@ -32,22 +32,9 @@ fn tenant_address(number: u8) -> Ipv4Addr {
 
 /// A UDP packet.
 fn packet(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> Vec<u8> {
-    let udp_len = 8 + payload.len();
-    let mut bytes = vec![0; 20 + udp_len];
-    let ip = Ipv4Repr {
-        src: from.0,
-        dst: to.0,
-        protocol: Protocol::Udp,
-        ttl: 64,
-        ident: 0,
-        dscp_ecn: 0,
-        dont_fragment: true,
-        payload_len: udp_len,
-    };
-    ip.emit(&mut bytes);
-    bytes[28..].copy_from_slice(payload);
-    let udp = UdpRepr { src_port: from.1, dst_port: to.1, payload_len: payload.len() };
-    udp.emit(&mut bytes[20..28], from.0, to.0, wire::Sum::of(payload));
+    let mut bytes = vec![0; 28 + payload.len()];
+    let [from, to] = [from, to].map(|(addr, port)| Endpoint::new(addr, port));
+    emit_udp_packet(&mut bytes, from, to, payload);
     bytes
 }
 

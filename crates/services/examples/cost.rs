@@ -14,7 +14,7 @@ use services::{
     EncapsulationConfig, Encryption, Kernel, Raid, ReedSolomon, RequestHeader, Service, Steering,
     SteeringConfig,
 };
-use wire::{Ipv4Repr, Protocol, Sum, UdpRepr};
+use wire::{Endpoint, emit_udp_packet};
 
 const WINDOWS: usize = 31;
 const WINDOW: Duration = Duration::from_millis(10);
@@ -59,23 +59,9 @@ fn cost(name: &str, service: &mut dyn Service, request: &[u8]) {
 }
 
 fn datagram(port: u16, dst: Ipv4Addr, length: usize) -> Vec<u8> {
-    let src = Ipv4Addr::new(10, 0, 0, 1);
-    let payload = vec![0x5a; length - 28];
+    let from = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), port);
     let mut packet = vec![0; length];
-    let ip = Ipv4Repr {
-        src,
-        dst,
-        protocol: Protocol::Udp,
-        ttl: 64,
-        ident: 0,
-        dscp_ecn: 0,
-        dont_fragment: true,
-        payload_len: length - 20,
-    };
-    ip.emit(&mut packet);
-    let udp = UdpRepr { src_port: port, dst_port: 53, payload_len: payload.len() };
-    udp.emit(&mut packet[20..], src, dst, Sum::of(&payload));
-    packet[28..].copy_from_slice(&payload);
+    emit_udp_packet(&mut packet, from, Endpoint::new(dst, 53), &vec![0x5a; length - 28]);
     packet
 }
 

@@ -61,7 +61,7 @@ pub use ipv4::{Ipv4Repr, Ipv4View, Protocol, pseudo_header_sum};
 pub use tcp::{SeqNumber, TcpFlags, TcpRepr, TcpView};
 pub use tcp_options::{SackBlocks, TcpOptions, Timestamp};
 pub use toeplitz::{MICROSOFT_KEY, Toeplitz, toeplitz_reference};
-pub use udp::{UdpRepr, UdpView};
+pub use udp::{UdpRepr, UdpView, emit_udp_packet};
 
 /// Why bytes from the network were not accepted. The packet is to be dropped and counted under this name.
 #[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
 
-use crate::{Ipv4Addr, Protocol, Sum, WireError, pseudo_header_sum};
+use crate::{Endpoint, Ipv4Addr, Ipv4Repr, Protocol, Sum, WireError, pseudo_header_sum};
 
 /// The header as it lies in the datagram.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -129,4 +129,29 @@ impl UdpRepr {
         };
         out[..Self::HEADER_LEN].copy_from_slice(raw.as_bytes());
     }
+}
+
+/// Writes a whole IPv4 packet around a datagram: time to live 64, not to be fragmented, all checksums
+/// right. For tools and tests, which have no buffer with headroom. Answers its length in bytes.
+///
+/// # Panics
+/// When `out` has fewer bytes than the payload and 28.
+pub fn emit_udp_packet(out: &mut [u8], from: Endpoint, to: Endpoint, payload: &[u8]) -> usize {
+    let datagram_len = UdpRepr::HEADER_LEN + payload.len();
+    let ip = Ipv4Repr {
+        src: from.addr,
+        dst: to.addr,
+        protocol: Protocol::Udp,
+        ttl: 64,
+        ident: 0,
+        dscp_ecn: 0,
+        dont_fragment: true,
+        payload_len: datagram_len,
+    };
+    ip.emit(out);
+    let (udp, rest) = out[Ipv4Repr::HEADER_LEN..].split_at_mut(UdpRepr::HEADER_LEN);
+    rest[..payload.len()].copy_from_slice(payload);
+    let repr = UdpRepr { src_port: from.port, dst_port: to.port, payload_len: payload.len() };
+    repr.emit(udp, from.addr, to.addr, Sum::of(payload));
+    Ipv4Repr::HEADER_LEN + datagram_len
 }

@@ -7,7 +7,7 @@ use services::{
     DispatchConfig, Dispatcher, Encapsulation, EncapsulationConfig, Encryption, KEY_LEN, Raid,
     ReedSolomon, RequestHeader, Service, Steering, SteeringConfig,
 };
-use wire::{Ipv4Repr, Protocol, Sum, UdpRepr};
+use wire::{Endpoint, emit_udp_packet};
 
 use super::task::Task;
 
@@ -129,22 +129,9 @@ impl Work for Dispatching {
 /// Datagrams of different senders.
 fn packets(dst: Ipv4Addr) -> Vec<Vec<u8>> {
     let packet = |number: usize| {
-        let (src, payload) = (Ipv4Addr::new(10, 0, 9, number as u8), [0x5a; PACKET - 28]);
+        let from = Endpoint::new(Ipv4Addr::new(10, 0, 9, number as u8), 53);
         let mut bytes = vec![0; PACKET];
-        let ip = Ipv4Repr {
-            src,
-            dst,
-            protocol: Protocol::Udp,
-            ttl: 64,
-            ident: 0,
-            dscp_ecn: 0,
-            dont_fragment: true,
-            payload_len: PACKET - 20,
-        };
-        ip.emit(&mut bytes);
-        let udp = UdpRepr { src_port: 53, dst_port: 53, payload_len: payload.len() };
-        udp.emit(&mut bytes[20..28], src, dst, Sum::of(&payload));
-        bytes[28..].copy_from_slice(&payload);
+        emit_udp_packet(&mut bytes, from, Endpoint::new(dst, 53), &[0x5a; PACKET - 28]);
         bytes
     };
     (0..REQUESTS).map(packet).collect()
