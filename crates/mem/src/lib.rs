@@ -1,7 +1,8 @@
 //! Packet memory: mbufs and per-core pools over one region of huge pages (IX §4.2).
 //!
-//! A [`Region`] is one contiguous mapping, cut into chunks of [`CHUNK_SIZE`] bytes, each of which
-//! carries its own bookkeeping in its first cache line. Every elastic thread has a [`Pool`]: a
+//! A [`Region`] is one contiguous mapping, cut into blocks of 2 MB and those into chunks of
+//! [`CHUNK_SIZE`] bytes. A block's first chunk says who holds each of the others; a chunk's first cache
+//! line is for what the stack remembers of a segment that it sent. Every elastic thread has a [`Pool`]: a
 //! last-in first-out list of free chunks, a few instructions to allocate and to free, no atomics.
 //! Pools of one region trade batches of chunks through a depot, so that frames which travel to
 //! another core do not drain the one they came from.
@@ -45,6 +46,8 @@ pub use unsafe_table_box::TableBox;
 
 /// Bytes of one chunk. AF_XDP's aligned mode wants a power of two from 2,048 to the page size.
 pub const CHUNK_SIZE: usize = 2048;
+/// Bytes of one block, and the alignment of regions: a huge page.
+pub(crate) const BLOCK_SIZE: usize = 2 << 20;
 /// Bytes at the start of a chunk that hold its bookkeeping: one cache line. AF_XDP is told so
 /// (`headroom` of the UMEM) and never writes there.
 pub const CHUNK_HEADER: usize = 64;

@@ -159,11 +159,17 @@ impl Pool {
             self.stats.foreign += 1;
             return;
         }
-        ChunkState::set(chunk, ChunkState::FREE);
         self.free.push(chunk);
         if self.free.len() >= self.high_water + BATCH {
             self.spill();
         }
+    }
+
+    /// As [`put`](Self::put), for a chunk that the NIC had, or that was retained.
+    #[inline(always)]
+    fn put_back(&mut self, chunk: NonNull<u8>) {
+        ChunkState::set(chunk, ChunkState::OURS);
+        self.put(chunk);
     }
 
     #[cold]
@@ -219,6 +225,7 @@ impl Pool {
         if head < crate::CHUNK_HEADER || head + len > crate::CHUNK_SIZE {
             return Err(BadAddress(address));
         }
+        ChunkState::set(chunk, ChunkState::OURS);
         let mut mbuf = Mbuf::adopt(chunk);
         mbuf.set_window(head, len);
         Ok(mbuf)
@@ -244,7 +251,7 @@ impl Pool {
     pub fn complete_address(&mut self, address: u64) -> Result<(), BadAddress> {
         let chunk = self.region.chunk_at(address).ok_or(BadAddress(address))?;
         match ChunkState::get(chunk) {
-            ChunkState::TX => self.put(chunk),
+            ChunkState::TX => self.put_back(chunk),
             ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
             _ => return Err(BadAddress(address)),
         }
@@ -258,7 +265,7 @@ impl Pool {
         frame.forget_in_nic();
         match ChunkState::get(chunk) {
             ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
-            _ => self.put(chunk),
+            _ => self.put_back(chunk),
         }
     }
 
@@ -268,7 +275,7 @@ impl Pool {
         let chunk = retained.into_chunk();
         match ChunkState::get(chunk) {
             ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::TX),
-            _ => self.put(chunk),
+            _ => self.put_back(chunk),
         }
     }
 }

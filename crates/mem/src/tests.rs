@@ -199,10 +199,37 @@ fn cores_share_a_region_without_loss() {
 #[cfg(all(feature = "std", not(miri)))]
 #[test]
 fn a_mapped_region_has_a_file_and_whole_pages() {
-    let region = Region::map(3, HugePages::No).expect("normal pages");
-    assert_eq!(region.chunks(), 4);
+    let region = Region::map(4, HugePages::No).expect("normal pages");
+    // Three pages of two chunks each, one of which is the block's own.
+    assert_eq!((region.chunks(), region.len_bytes()), (5, 3 * 4096));
+    assert_eq!(region.base().as_ptr() as usize % crate::BLOCK_SIZE, 0);
     assert!(region.memfd().is_some() && !region.is_huge());
     assert!(Region::map(0, HugePages::No).is_err());
+}
+
+#[test]
+fn the_head_of_a_block_is_nobodys_chunk() {
+    let region = Region::heap(1500);
+    let mut pool = Pool::new(&region, 1500);
+    assert_eq!((pool.available(), region.len_bytes() / crate::CHUNK_SIZE), (1500, 1502));
+    for head in [0, crate::BLOCK_SIZE] {
+        for address in [head, head + 1023, head + crate::CHUNK_SIZE - 1] {
+            let address = address as u64;
+            assert_eq!(pool.take_back(address, 0).expect_err("not lent"), BadAddress(address));
+            assert_eq!(pool.complete_address(address), Err(BadAddress(address)));
+        }
+    }
+    // All are lent, each with a state of its own: taken back in another order, each just once.
+    let all: Vec<_> = std::iter::from_fn(|| pool.alloc().ok()).collect();
+    let lent: Vec<u64> =
+        all.into_iter().map(|mbuf| pool.lend(mbuf).expect("of this region")).collect();
+    assert_eq!((lent.len(), pool.available()), (1500, 0));
+    for &address in lent.iter().rev() {
+        let mbuf = pool.take_back(address + crate::RX_HEADROOM as u64, 60).expect("it was lent");
+        assert!(pool.take_back(address + crate::RX_HEADROOM as u64, 60).is_err());
+        pool.free(mbuf);
+    }
+    assert_eq!(pool.available(), 1500);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::slice;
 
-use crate::{CHUNK_HEADER, CHUNK_SIZE, TX_HEADROOM};
+use crate::{BLOCK_SIZE, CHUNK_HEADER, CHUNK_SIZE, TX_HEADROOM};
 
 /// What the stack remembers of a segment that waits for its acknowledgment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,6 @@ struct Header {
     /// Where the payload starts and how long it is: what `Retained` can see.
     payload_head: u16,
     payload_len: u16,
-    state: u8,
 }
 
 const _: () = assert!(size_of::<Header>() <= CHUNK_HEADER);
@@ -48,11 +47,14 @@ fn header(chunk: NonNull<u8>) -> NonNull<Header> {
     chunk.cast()
 }
 
-/// Who holds a chunk, kept in the chunk so that what a device returns can be checked.
+/// Who holds a chunk, so that what a device returns can be checked: a byte for each chunk of a block, at the
+/// block's head. There 64 chunks share a cache line. In the chunks themselves the states would be 2 KiB
+/// apart, for which a cache has few places, and one that was looked up in vain for each packet.
 pub(crate) struct ChunkState;
 
 impl ChunkState {
-    pub(crate) const FREE: u8 = 0;
+    /// Neither with the NIC nor retained: in a pool or the depot, or in an mbuf.
+    pub(crate) const OURS: u8 = 0;
     /// With the NIC, to receive into.
     pub(crate) const LENT: u8 = 1;
     /// With the NIC, being sent.
@@ -61,19 +63,25 @@ impl ChunkState {
     pub(crate) const RETAINED: u8 = 3;
     /// Both.
     pub(crate) const TX_RETAINED: u8 = 4;
-    /// In an mbuf.
-    pub(crate) const MBUF: u8 = 5;
+
+    /// The byte of a chunk. Regions begin at a multiple of a block's size.
+    #[inline(always)]
+    fn of(chunk: NonNull<u8>) -> *mut u8 {
+        let within = chunk.as_ptr() as usize % BLOCK_SIZE;
+        chunk.as_ptr().wrapping_sub(within - within / CHUNK_SIZE)
+    }
 
     #[inline]
     pub(crate) fn get(chunk: NonNull<u8>) -> u8 {
-        // SAFETY: chunks start with a header, zeroed at first; every bit pattern of a byte is one.
-        unsafe { (*header(chunk).as_ptr()).state }
+        // SAFETY: the head of the chunk's block lies in its region, holds nothing but states, and was
+        // zeroed at first; each state is touched by whoever holds the chunk, and by nobody else.
+        unsafe { *Self::of(chunk) }
     }
 
     #[inline]
     pub(crate) fn set(chunk: NonNull<u8>, state: u8) {
-        // SAFETY: as above; the caller holds the chunk.
-        unsafe { (*header(chunk).as_ptr()).state = state }
+        // SAFETY: as above.
+        unsafe { *Self::of(chunk) = state }
     }
 }
 
@@ -114,7 +122,6 @@ unsafe impl Send for crate::Pool {}
 impl Mbuf {
     #[inline]
     pub(crate) fn adopt(chunk: NonNull<u8>) -> Self {
-        ChunkState::set(chunk, ChunkState::MBUF);
         Self { chunk, head: TX_HEADROOM as u16, len: 0, tag: 0 }
     }
 

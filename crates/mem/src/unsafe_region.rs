@@ -10,8 +10,17 @@ use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
-use crate::CHUNK_SIZE;
+use crate::{BLOCK_SIZE, CHUNK_SIZE};
 use crate::unsafe_depot::Depot;
+
+/// Chunks of a block, the first of which holds the states of all.
+const BLOCK_CHUNKS: usize = BLOCK_SIZE / CHUNK_SIZE;
+const _: () = assert!(BLOCK_CHUNKS <= CHUNK_SIZE);
+
+/// Bytes in which so many chunks fit, the blocks' first ones not counted.
+fn bytes_for(chunks: usize) -> usize {
+    (chunks + chunks.div_ceil(BLOCK_CHUNKS - 1)) * CHUNK_SIZE
+}
 
 /// How the memory was obtained, and so how it is returned.
 #[derive(Debug)]
@@ -28,6 +37,7 @@ enum Backing {
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
+    bytes: usize,
     chunks: u32,
     huge: bool,
     backing: Backing,
@@ -43,23 +53,26 @@ unsafe impl Sync for Region {}
 impl Region {
     /// A region on the heap, for tests and simulations. At least one chunk is made.
     pub fn heap(chunks: u32) -> Arc<Self> {
-        let chunks = chunks.max(1);
-        let layout = Layout::from_size_align(chunks as usize * CHUNK_SIZE, 4096)
+        let bytes = bytes_for(chunks.max(1) as usize);
+        let layout = Layout::from_size_align(bytes, BLOCK_SIZE)
             .expect("2,048 bytes times a u32 fit an address space of 64 bits");
         // SAFETY: the layout's size is not zero.
         let pointer = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(pointer) else { handle_alloc_error(layout) };
-        Self::with_backing(base, chunks, false, Backing::Heap(layout))
+        Self::with_backing(base, bytes, false, Backing::Heap(layout))
     }
 
-    fn with_backing(base: NonNull<u8>, chunks: u32, huge: bool, backing: Backing) -> Arc<Self> {
+    /// `bytes`: whole chunks, from a multiple of a block's size on, all zero.
+    fn with_backing(base: NonNull<u8>, bytes: usize, huge: bool, backing: Backing) -> Arc<Self> {
+        let all = bytes / CHUNK_SIZE;
+        let chunks = (all - all.div_ceil(BLOCK_CHUNKS)) as u32;
         let depot = Depot::new(chunks);
-        for index in (0..chunks).rev() {
-            // SAFETY: the offset lies inside the allocation of `chunks` chunks.
-            let chunk = unsafe { base.add(index as usize * CHUNK_SIZE) };
+        for index in (0..all).rev().filter(|index| index % BLOCK_CHUNKS != 0) {
+            // SAFETY: the offset lies inside the allocation.
+            let chunk = unsafe { base.add(index * CHUNK_SIZE) };
             depot.with(|free| free.push(chunk));
         }
-        Arc::new(Self { base, chunks, huge, backing, depot })
+        Arc::new(Self { base, bytes, chunks, huge, backing, depot })
     }
 
     /// Maps a region of at least `chunks` chunks (rounded up to whole pages) on a memory file, so
@@ -70,17 +83,15 @@ impl Region {
     #[cfg(feature = "std")]
     pub fn map(chunks: usize, pages: crate::HugePages) -> Result<Arc<Self>, crate::RegionError> {
         use crate::{HugePages, RegionError};
-        const HUGE_PAGE: usize = 2 << 20;
         if chunks == 0 || u32::try_from(chunks).is_err() {
             return Err(RegionError::BadSize { chunks });
         }
         if pages != HugePages::No {
-            let bytes = (chunks * CHUNK_SIZE).next_multiple_of(HUGE_PAGE);
+            let bytes = bytes_for(chunks).next_multiple_of(BLOCK_SIZE);
             match map_memfd(bytes, true) {
                 Ok((base, memfd)) => {
-                    let chunks = (bytes / CHUNK_SIZE) as u32;
                     let backing = Backing::Mapped { bytes, memfd };
-                    return Ok(Self::with_backing(base, chunks, true, backing));
+                    return Ok(Self::with_backing(base, bytes, true, backing));
                 }
                 Err(source) if pages == HugePages::Require => {
                     return Err(RegionError::Map { bytes, huge: true, source });
@@ -93,14 +104,13 @@ impl Region {
                 ),
             }
         }
-        let bytes = (chunks * CHUNK_SIZE).next_multiple_of(4096);
+        let bytes = bytes_for(chunks).next_multiple_of(4096);
         let (base, memfd) = map_memfd(bytes, false).map_err(|source| RegionError::Map {
             bytes,
             huge: false,
             source,
         })?;
-        let chunks = (bytes / CHUNK_SIZE) as u32;
-        Ok(Self::with_backing(base, chunks, false, Backing::Mapped { bytes, memfd }))
+        Ok(Self::with_backing(base, bytes, false, Backing::Mapped { bytes, memfd }))
     }
 
     /// Address of the first byte: what is registered as a UMEM.
@@ -110,10 +120,10 @@ impl Region {
 
     /// Bytes of the whole region.
     pub fn len_bytes(&self) -> usize {
-        self.chunks as usize * CHUNK_SIZE
+        self.bytes
     }
 
-    /// Chunks in the region.
+    /// Chunks in the region, those not counted that hold the blocks' own bookkeeping.
     pub fn chunks(&self) -> u32 {
         self.chunks
     }
@@ -161,7 +171,7 @@ fn map_memfd(
     huge: bool,
 ) -> Result<(NonNull<u8>, std::os::fd::OwnedFd), std::io::Error> {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
     let mut flags = MemfdFlags::CLOEXEC;
     if huge {
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
@@ -169,16 +179,32 @@ fn map_memfd(
     let memfd = memfd_create("tailplane-packets", flags)?;
     ftruncate(&memfd, bytes as u64)?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses, of a file that only we hold.
+    let flags = MapFlags::SHARED | MapFlags::POPULATE;
+    // Addresses enough to find an aligned beginning among them.
+    let reserved = bytes + BLOCK_SIZE;
+    let none = core::ptr::null_mut();
+    // SAFETY: a new mapping at an address that the kernel chooses, which nothing can access.
+    let start = unsafe {
+        mmap_anonymous(none, reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
+    };
+    let before = start.addr().next_multiple_of(BLOCK_SIZE) - start.addr();
+    let after = BLOCK_SIZE - before;
+    // SAFETY: `before` and `bytes` lie within what was just reserved, and nothing else is there: the part
+    // that is mapped is a file that only we hold. What is not mapped is given back; where that fails it
+    // remains reserved, which is harmless.
     let base = unsafe {
-        mmap(
-            core::ptr::null_mut(),
-            bytes,
-            protection,
-            MapFlags::SHARED | MapFlags::POPULATE,
-            &memfd,
-            0,
-        )?
+        let base = start.byte_add(before);
+        let mapped = mmap(base, bytes, protection, flags | MapFlags::FIXED, &memfd, 0);
+        if let Err(errno) = mapped {
+            let _ = munmap(start, reserved);
+            return Err(errno.into());
+        }
+        for (start, len) in [(start, before), (base.byte_add(bytes), after)] {
+            if len > 0 {
+                let _ = munmap(start, len);
+            }
+        }
+        base
     };
     let base = NonNull::new(base.cast()).ok_or(std::io::ErrorKind::InvalidInput)?;
     Ok((base, memfd))

@@ -16,6 +16,7 @@ use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
+use crate::wheel::Wheel;
 
 /// Bytes of an Ethernet and an IPv4 header without options.
 pub(crate) const LINK_AND_IP: usize = EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN;
@@ -62,10 +63,13 @@ pub(crate) struct Outbox {
     /// Events that the array had no room for. Bounded by what causes events: one batch of calls and
     /// one of timers.
     pub late_events: VecDeque<EventRecord>,
-    /// For each flow group a tick before which none of its timers fires.
-    pub due: Vec<u64>,
-    /// Earliest entry of `due`.
-    pub min_due: u64,
+    /// When connections next want to be looked at. One for all flow groups: whose deadlines are near each
+    /// other stand near each other, where a wheel for each would have its lines in no cache.
+    pub wheel: Wheel,
+    /// For each flow group a tick before which no TIME-WAIT of its connections ends.
+    pub time_wait_due: Vec<u64>,
+    /// The earliest of them.
+    pub min_time_wait_due: u64,
     pub unresolved: Unresolved,
     /// Replies to stray packets that may still be sent in the current second.
     pub stray_budget: u32,
@@ -77,7 +81,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub fn new(max_frames: usize) -> Self {
+    pub fn new(max_frames: usize, tick: u64) -> Self {
         let (nobody, never) = (MacAddr([0; 6]), Instant::from_nanos(u64::MAX));
         Self {
             frames: VecDeque::with_capacity(max_frames),
@@ -86,8 +90,9 @@ impl Outbox {
             looked_at: Vec::with_capacity(1024),
             undelivered: VecDeque::new(),
             late_events: VecDeque::new(),
-            due: alloc::vec![u64::MAX; FLOW_GROUPS],
-            min_due: u64::MAX,
+            wheel: Wheel::new(tick),
+            time_wait_due: alloc::vec![u64::MAX; FLOW_GROUPS],
+            min_time_wait_due: u64::MAX,
             unresolved: Unresolved::default(),
             stray_budget: 0,
             stray_second: u64::MAX,
@@ -139,12 +144,12 @@ impl Context<'_> {
         self.out.frames.len() < self.out.max_frames
     }
 
-    /// Notes that a timer of `group` fires at `tick` or later.
+    /// Notes that a TIME-WAIT of `group` ends at `tick`.
     #[inline]
-    pub fn note_due(&mut self, group: u16, tick: u64) {
-        let due = &mut self.out.due[group as usize % FLOW_GROUPS];
+    pub fn note_time_wait(&mut self, group: u16, tick: u64) {
+        let due = &mut self.out.time_wait_due[group as usize % FLOW_GROUPS];
         *due = tick.min(*due);
-        self.out.min_due = self.out.min_due.min(tick);
+        self.out.min_time_wait_due = self.out.min_time_wait_due.min(tick);
     }
 
     /// Whether one more reply to a stray packet is allowed in this second.

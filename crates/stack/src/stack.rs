@@ -16,9 +16,10 @@ use crate::execute::{self, Batch, Groups, group_mut};
 use crate::input::{Parsed, discard, parse_any, parse_established};
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
+use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
 use crate::tcp::{close, output, predicted, receive, segment, timers};
-use crate::wheel::{TICK_SHIFT, tick_of};
+use crate::wheel::{Entry, TICK_SHIFT, tick_of};
 use crate::{arp, icmp, udp};
 
 /// Events that one packet may cause: input stops short of a full event array by this much.
@@ -26,6 +27,8 @@ const EVENTS_PER_PACKET: usize = 8;
 
 /// Connections beyond which what a batch needs is asked for ahead: what fewer have is in the caches.
 const CACHED: u32 = 4_096;
+/// Connections that are asked for ahead of the timer that fires.
+const AHEAD: usize = 6;
 
 /// See the module's comment.
 pub struct Stack {
@@ -71,7 +74,7 @@ impl Stack {
     pub fn new(shared: Arc<Shared>, core: u8, now: Instant, max_frames: usize) -> Self {
         let group = |index| {
             let here = shared.home_of(index as u16) == core;
-            here.then(|| Box::new(FlowGroup::new(index as u16, tick_of(now))))
+            here.then(|| Box::new(FlowGroup::new(index as u16)))
         };
         let groups = Box::new(core::array::from_fn(group));
         let verified = shared.config.rx_checksums_verified;
@@ -79,7 +82,7 @@ impl Stack {
             core,
             shared,
             groups,
-            out: Outbox::new(max_frames.max(1)),
+            out: Outbox::new(max_frames.max(1), tick_of(now)),
             census: Census::default(),
             stats: StackStats::default(),
             parsed: Vec::with_capacity(256),
@@ -108,7 +111,7 @@ impl Stack {
         let groups = self.groups.iter().flatten();
         groups
             .map(|group| group.footprint())
-            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+            .fold((0, self.out.wheel.bytes()), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Frames for the NIC, in order: step 6 takes them from the front.
@@ -127,8 +130,8 @@ impl Stack {
 
     /// No timer fires before this moment.
     pub fn next_timer(&self) -> Option<Instant> {
-        let timer = (self.out.min_due != u64::MAX)
-            .then(|| Instant::from_nanos(self.out.min_due << TICK_SHIFT));
+        let due = self.out.wheel.next_due().min(self.out.min_time_wait_due);
+        let timer = (due != u64::MAX).then(|| Instant::from_nanos(due << TICK_SHIFT));
         timer.into_iter().chain(self.out.unresolved.next_look()).min()
     }
 
@@ -261,24 +264,12 @@ impl Stack {
     /// Step 5: runs the timers that are due.
     pub fn run_timers(&mut self, now: Instant, pool: &mut Pool, events: &mut EventArray) {
         let tick = tick_of(now);
-        if tick < self.out.min_due {
-            return;
+        if tick >= self.out.wheel.next_due() {
+            with_context!(self, now, pool, events, |ctx, groups| fire_expired(groups, ctx));
         }
-        with_context!(self, now, pool, events, |ctx, groups| {
-            ctx.out.min_due = u64::MAX;
-            for index in 0..FLOW_GROUPS {
-                if ctx.out.due[index] <= tick
-                    && let Some(group) = group_mut(groups, index as u16)
-                {
-                    while let Some(slot) = group.pop_expired(tick) {
-                        timers::fire(group, slot, ctx);
-                    }
-                    close::end_time_wait(group, ctx);
-                    ctx.out.due[index] = group.next_due();
-                }
-                ctx.out.min_due = ctx.out.min_due.min(ctx.out.due[index]);
-            }
-        });
+        if tick >= self.out.min_time_wait_due {
+            with_context!(self, now, pool, events, |ctx, groups| end_time_waits(groups, ctx));
+        }
     }
 
     /// Begin of step 6: acknowledgments that no reply took along, timers of all connections that
@@ -298,6 +289,38 @@ impl Stack {
             }
             ctx.out.looked_at = pending;
         });
+    }
+}
+
+/// Asks every connection whose entry in the wheel fired.
+fn fire_expired(groups: &mut Groups, ctx: &mut Context<'_>) {
+    while let Some(Entry { index, tick: at }) = ctx.out.wheel.pop_expired(ctx.tick) {
+        if let Some(later) = ctx.out.wheel.upcoming().iter().rev().nth(AHEAD) {
+            let Place { group, slot } = Place::of_word(later.index);
+            if let Some(group) = group_mut(groups, group) {
+                group.prefetch_if_there(slot);
+            }
+        }
+        let Place { group, slot } = Place::of_word(index);
+        // Of a slot that has another connection by now, at worst it is asked once too often.
+        if let Some(group) = group_mut(groups, group)
+            && group.slots.hot(slot).timer.take(at)
+        {
+            timers::fire(group, slot, ctx);
+        }
+    }
+}
+
+fn end_time_waits(groups: &mut Groups, ctx: &mut Context<'_>) {
+    ctx.out.min_time_wait_due = u64::MAX;
+    for index in 0..FLOW_GROUPS {
+        if ctx.out.time_wait_due[index] <= ctx.tick
+            && let Some(group) = group_mut(groups, index as u16)
+        {
+            close::end_time_wait(group, ctx);
+            ctx.out.time_wait_due[index] = group.time_wait_due();
+        }
+        ctx.out.min_time_wait_due = ctx.out.min_time_wait_due.min(ctx.out.time_wait_due[index]);
     }
 }
 

@@ -37,7 +37,7 @@ const SEARCH_TRIES: u32 = 8;
 /// Windows of the reflector before the service's search, and again after it.
 const REFLECTOR_WINDOWS: u32 = 5;
 /// Packet memory of server and client together, in bytes, twice over.
-const MEMORY_BYTES: usize = 256 << 20;
+const MEMORY_BYTES: usize = 264 << 20;
 
 /// What to measure for how long.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use crate::lab::{Lab, LabConfig, in_namespace};
 use crate::service::config::App;
 
 /// Packet memory of server and client together, in bytes, twice over.
-const MEMORY_BYTES: usize = 256 << 20;
+const MEMORY_BYTES: usize = 264 << 20;
 /// Bytes of a full Ethernet frame, without its check sequence.
 pub const FULL_FRAME_BYTES: usize = 1514;
 

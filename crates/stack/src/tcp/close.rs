@@ -172,7 +172,7 @@ fn wait(group: &mut FlowGroup, entry: TimeWait, ctx: &mut Context<'_>) {
         _ => group.time_wait.len(),
     };
     group.time_wait.insert(at, entry);
-    ctx.note_due(group.index, entry.due);
+    ctx.note_time_wait(group.index, entry.due);
 }
 
 /// Ends the connections whose TIME-WAIT is over.

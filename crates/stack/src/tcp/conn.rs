@@ -7,6 +7,7 @@ use mem::{MbufQueue, RetainedQueue};
 use wire::{FlowKey, SeqNumber};
 
 use super::reassembly::Reassembly;
+use crate::shared::FLOW_GROUPS;
 use crate::wheel::TimerEntries;
 
 /// States of RFC 9293 §3.3.2. LISTEN is not among them: a listening port is no connection.
@@ -132,6 +133,22 @@ pub struct Place {
     /// Its slot there.
     pub slot: u32,
 }
+
+impl Place {
+    /// Both in a word, for the timing wheel.
+    #[inline]
+    pub const fn to_word(self) -> u32 {
+        (self.group as u32 * Handle::MAX_SLOTS) | self.slot
+    }
+
+    /// What [`to_word`](Self::to_word) made.
+    #[inline]
+    pub const fn of_word(word: u32) -> Self {
+        Self { group: (word / Handle::MAX_SLOTS) as u16, slot: word % Handle::MAX_SLOTS }
+    }
+}
+
+const _: () = assert!(FLOW_GROUPS as u64 * Handle::MAX_SLOTS as u64 <= 1 << 32);
 
 /// What every segment of an established connection touches: two cache lines (asserted below).
 /// The first names the connection and receives, the second sends.

@@ -1,7 +1,8 @@
 //! A flow group: one entry of the RSS indirection table, and all that belongs to it (IX §4.4).
 //!
-//! It owns its connections, their buffers and its timers, so that moving a group to another core
-//! moves one value. To touch a connection one must hold the group.
+//! It owns its connections, their buffers and their deadlines, so that moving a group to another core
+//! moves one value. To touch a connection one must hold the group. The core's timing wheel only knows
+//! when to ask which connection.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -13,7 +14,6 @@ use wire::FlowKey;
 use super::conn::{Cold, Conn, Place, State};
 use super::table::FlowTable;
 use crate::context::Context;
-use crate::wheel::{Entry, Wheel};
 
 /// Connections that are allocated together.
 const PAGE: usize = 64;
@@ -77,9 +77,6 @@ pub(crate) struct TimeWait {
     pub due: u64,
 }
 
-/// Connections that are asked for ahead of the timer that fires.
-const AHEAD: usize = 6;
-
 /// See the module's comment.
 #[derive(Debug)]
 pub(crate) struct FlowGroup {
@@ -87,19 +84,17 @@ pub(crate) struct FlowGroup {
     pub slots: Slots,
     /// Connections by the hash of their ends.
     pub table: FlowTable,
-    pub wheel: Wheel,
     /// Connections in TIME-WAIT, the one that ends first before all others; some may have ended since,
     /// or go on. They all wait equally long, so they need no wheel.
     pub time_wait: VecDeque<TimeWait>,
 }
 
 impl FlowGroup {
-    pub fn new(index: u16, tick: u64) -> Self {
+    pub fn new(index: u16) -> Self {
         Self {
             index,
             slots: Slots::default(),
             table: FlowTable::new(),
-            wheel: Wheel::new(tick),
             time_wait: VecDeque::new(),
         }
     }
@@ -218,30 +213,13 @@ impl FlowGroup {
         if conn.timer.covers_about(deadline as u32, ctx.tick as u32) {
             return;
         }
-        conn.timer.note(self.wheel.insert(slot, deadline));
-        ctx.note_due(self.index, self.wheel.next_due());
+        let place = Place { group: self.index, slot };
+        conn.timer.note(ctx.out.wheel.insert(place.to_word(), deadline));
     }
 
-    /// The next connection whose timer fired by `tick`.
-    pub fn pop_expired(&mut self, tick: u64) -> Option<u32> {
-        loop {
-            let Entry { index: slot, tick: at } = self.wheel.pop_expired(tick)?;
-            if let Some(later) = self.wheel.upcoming().iter().rev().nth(AHEAD) {
-                let conn = self.slots.hot(later.index);
-                prefetch(&conn.cookie);
-                prefetch(&conn.snd_una);
-            }
-            // Of a slot that has another connection by now, at worst it is asked once too often.
-            if self.slots.hot(slot).timer.take(at) {
-                return Some(slot);
-            }
-        }
-    }
-
-    /// The next tick at which there is something to do here without a packet.
-    pub fn next_due(&self) -> u64 {
-        let time_wait = self.time_wait.front().map_or(u64::MAX, |first| first.due);
-        self.wheel.next_due().min(time_wait)
+    /// The next tick at which a TIME-WAIT ends.
+    pub fn time_wait_due(&self) -> u64 {
+        self.time_wait.front().map_or(u64::MAX, |first| first.due)
     }
 
     /// Connections that live here, and bytes of their state.
@@ -250,7 +228,6 @@ impl FlowGroup {
             + self.slots.pages.capacity() * size_of::<usize>()
             + self.slots.free.capacity() * size_of::<u32>()
             + self.table.bytes()
-            + self.wheel.bytes()
             + self.time_wait.capacity() * size_of::<TimeWait>()
             + size_of::<Self>();
         (self.table.len(), bytes)

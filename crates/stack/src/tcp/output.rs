@@ -26,8 +26,16 @@ fn receive_window(conn: &Conn, shared: &Shared) -> u32 {
 /// Bytes that may be received now, whatever was announced.
 #[inline]
 fn receive_room(conn: &Conn, cold: &Cold, shared: &Shared) -> u32 {
-    let undelivered = if conn.flags.has(Flags::UNDELIVERED) { cold.undelivered_bytes } else { 0 };
+    let undelivered = if conn.flags.has(Flags::UNDELIVERED) { undelivered_bytes(cold) } else { 0 };
     receive_window(conn, shared).saturating_sub(conn.rcv_used + undelivered)
+}
+
+/// A function of its own: the compiler would load the number for every reply and then choose, which
+/// with many connections waits for memory.
+#[cold]
+#[inline(never)]
+fn undelivered_bytes(cold: &Cold) -> u32 {
+    core::hint::black_box(cold).undelivered_bytes
 }
 
 /// Moves the announced edge as far as there is room for, unless that were a silly window
@@ -582,6 +590,17 @@ const UNSETTLED: Flags =
 pub(crate) fn is_settled(conn: &Conn, other: Flags, ctx: &Context<'_>) -> bool {
     conn.flags.are(Flags::RTX_ARMED, Flags::RTX_ARMED.and(UNSETTLED).and(other))
         && has_timer(conn, ctx)
+}
+
+/// Whether step 6 has nothing to do for a connection that nothing was sent on since it was last looked
+/// at: an acknowledgment came, and either all is acknowledged and the window open, or the timer is set.
+#[inline]
+pub(crate) fn is_at_rest(conn: &Conn, ctx: &Context<'_>) -> bool {
+    conn.flags.are(Flags::default(), UNSETTLED)
+        && match conn.flags.has(Flags::RTX_ARMED) {
+            true => has_timer(conn, ctx),
+            false => conn.flight() == 0 && conn.credit() > 0,
+        }
 }
 
 /// Whether the wheel will ask about when the retransmission timer is due, or before.

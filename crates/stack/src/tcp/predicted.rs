@@ -113,5 +113,8 @@ fn take(
     if bytes > 0 || grew {
         ctx.event(ack::sent(place, conn, bytes));
     }
-    output::note_pending(conn, place, ctx);
+    // With many connections this one is out of the nearest cache again when step 6 comes.
+    if !output::is_at_rest(conn, ctx) {
+        output::note_pending(conn, place, ctx);
+    }
 }

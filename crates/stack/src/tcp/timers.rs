@@ -38,6 +38,12 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         conn.flags.clear(Flags::ACK_ARMED);
         conn.flags.set(Flags::ACK_NOW);
     }
+    if !conn.flags.has(Flags::RTX_ARMED) && !ack_due {
+        // As nearly always: all was acknowledged since. What else is armed has an entry of its own.
+        if !conn.flags.has(Flags::ACK_ARMED) {
+            return;
+        }
+    }
     let rtx_due =
         conn.flags.has(Flags::RTX_ARMED) && conn.rtx_at.wrapping_sub(ctx.tick as u32) as i32 <= 0;
     if rtx_due {
