@@ -1,0 +1,280 @@
+//! The home core's side: which of its connections have a turn under way, and what came for them meanwhile.
+//!
+//! A connection is *idle* (nothing here), or it is *held*: its turn stands in a ready queue, or some core
+//! has it. What comes for a held connection gathers in its next turn, which is handed out when the present
+//! one has ended. So a connection has one turn at most, and its events are seen in order.
+//!
+//! All of this is the home core's alone, and of whoever runs its network layer in its stead: no atomics.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::hash::{BuildHasherDefault, Hasher};
+
+use hashbrown::HashMap;
+
+use crate::sync::{Mutant, mutated};
+
+/// What one connection has for the application, and what the application asks for in answer. It is moved
+/// from core to core, and used again for another connection.
+pub trait Turn {
+    /// Whose it is. Numbers of different connections of one home core differ.
+    fn connection(&self) -> u64;
+
+    /// Makes it the turn of this connection, with nothing in it.
+    fn begin(&mut self, connection: u64);
+}
+
+/// Spreads connections' numbers, which are no secret and not chosen by anybody outside.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        // The table takes the upper bits for one purpose and the lower ones for another.
+        let product = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ (product >> 32);
+    }
+}
+
+/// A connection that is held, or about to be.
+#[derive(Debug)]
+struct Held<T> {
+    /// A turn of it is under way.
+    out: bool,
+    /// What came meanwhile.
+    next: Option<Box<T>>,
+}
+
+/// The home core's connections that are not idle; see the module's comment.
+#[derive(Debug)]
+pub struct Home<T> {
+    held: HashMap<u64, Held<T>, BuildHasherDefault<Spread>>,
+    /// Connections that have a turn to be handed out, in the order in which that came to be.
+    due: Vec<u64>,
+    /// Turns that ended, kept for their memory.
+    spare: Vec<Box<T>>,
+    make: fn() -> T,
+}
+
+/// Turns that are kept for their memory.
+const SPARE_MAX: usize = 1_024;
+
+impl<T: Turn> Home<T> {
+    /// A home core none of whose connections has anything; `make` makes turns when there are none to be
+    /// used again.
+    pub fn new(make: fn() -> T) -> Self {
+        Self { held: HashMap::default(), due: Vec::new(), spare: Vec::new(), make }
+    }
+
+    /// Whether all connections are idle.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Connections that are not idle.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether all connections are idle. (As [`is_idle`](Self::is_idle), by the usual name.)
+    pub fn is_empty(&self) -> bool {
+        self.is_idle()
+    }
+
+    /// Something came for a connection: `add` puts it into the turn that it belongs to.
+    pub fn arrive(&mut self, connection: u64, add: impl FnOnce(&mut T)) {
+        let Self { held, due, spare, make } = self;
+        let entry = held.entry(connection).or_insert_with(|| Held { out: false, next: None });
+        if entry.next.is_none() && (!entry.out || mutated(Mutant::TurnWhileHeld)) {
+            due.push(connection);
+        }
+        add(entry.next.get_or_insert_with(|| fresh(spare, *make, connection)));
+    }
+
+    /// Hands out every turn that is due, oldest first. What `hand_out` does not take stays due.
+    pub fn hand_out(&mut self, mut hand_out: impl FnMut(Box<T>) -> Result<(), Box<T>>) {
+        let mut handed = 0;
+        for &connection in &self.due {
+            let Some(entry) = self.held.get_mut(&connection) else {
+                handed += 1;
+                continue;
+            };
+            let Some(turn) = entry.next.take() else {
+                handed += 1;
+                continue;
+            };
+            // Before it is out of our hands: whoever ends it may be faster than we are.
+            entry.out = true;
+            if let Err(turn) = hand_out(turn) {
+                (entry.out, entry.next) = (false, Some(turn));
+                break;
+            }
+            handed += 1;
+        }
+        self.due.drain(..handed);
+    }
+
+    /// Whether turns wait to be handed out.
+    #[inline]
+    pub fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// A turn has ended, and all that the application asked for in it was done. If more came meanwhile, the
+    /// connection's next turn is due; else it is idle.
+    pub fn finish(&mut self, turn: Box<T>) {
+        self.release(turn.connection());
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(turn);
+        }
+    }
+
+    /// Holds a connection that is idle, for a turn that is not made of a [`Turn`]: what comes for it
+    /// gathers until it is [`release`](Self::release)d. No effect where it is held.
+    pub fn hold(&mut self, connection: u64) {
+        self.held.entry(connection).or_insert(Held { out: true, next: None });
+    }
+
+    /// Ends what [`hold`](Self::hold) began.
+    pub fn release(&mut self, connection: u64) {
+        let Some(entry) = self.held.get_mut(&connection) else { return };
+        if entry.next.is_none() {
+            self.held.remove(&connection);
+        } else {
+            entry.out = false;
+            if !mutated(Mutant::TurnWhileHeld) {
+                self.due.push(connection);
+            }
+        }
+    }
+}
+
+fn fresh<T: Turn>(spare: &mut Vec<Box<T>>, make: fn() -> T, connection: u64) -> Box<T> {
+    let mut turn = spare.pop().unwrap_or_else(|| Box::new(make()));
+    turn.begin(connection);
+    turn
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use alloc::collections::{BTreeMap, VecDeque};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Numbers {
+        connection: u64,
+        numbers: Vec<u32>,
+    }
+
+    impl Turn for Numbers {
+        fn connection(&self) -> u64 {
+            self.connection
+        }
+        fn begin(&mut self, connection: u64) {
+            self.connection = connection;
+            self.numbers.clear();
+        }
+    }
+
+    /// What happens: something comes for a connection, turns are handed out as far as there is room, the
+    /// n-th turn under way ends.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Arrive(u64),
+        HandOut(usize),
+        Finish(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..5u64).prop_map(Step::Arrive),
+            (0..4usize).prop_map(Step::HandOut),
+            (0..6usize).prop_map(Step::Finish),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_comes_is_seen_once_in_order_by_one_at_a_time(
+            steps in prop::collection::vec(step(), 0..200),
+        ) {
+            let mut home = Home::new(Numbers::default);
+            let mut under_way: VecDeque<Box<Numbers>> = VecDeque::new();
+            let (mut came, mut seen) = (BTreeMap::<u64, u32>::new(), BTreeMap::<u64, u32>::new());
+            let mut see = |turn: &Numbers| {
+                for &number in &turn.numbers {
+                    let next = seen.entry(turn.connection).or_default();
+                    assert_eq!(number, *next, "connection {}", turn.connection);
+                    *next += 1;
+                }
+            };
+            for step in steps {
+                match step {
+                    Step::Arrive(connection) => {
+                        let number = came.entry(connection).or_default();
+                        home.arrive(connection, |turn| turn.numbers.push(*number));
+                        *number += 1;
+                    }
+                    Step::HandOut(mut room) => home.hand_out(|turn| {
+                        if room == 0 {
+                            return Err(turn);
+                        }
+                        room -= 1;
+                        let connection = turn.connection;
+                        assert!(under_way.iter().all(|other| other.connection != connection));
+                        under_way.push_back(turn);
+                        Ok(())
+                    }),
+                    Step::Finish(which) => {
+                        if let Some(turn) = under_way.remove(which) {
+                            see(&turn);
+                            home.finish(turn);
+                        }
+                    }
+                }
+            }
+            while home.has_due() || !under_way.is_empty() {
+                home.hand_out(|turn| {
+                    under_way.push_back(turn);
+                    Ok(())
+                });
+                if let Some(turn) = under_way.pop_front() {
+                    see(&turn);
+                    home.finish(turn);
+                }
+            }
+            prop_assert_eq!(came, seen);
+            prop_assert!(home.is_idle());
+        }
+    }
+
+    #[test]
+    fn what_comes_for_a_held_connection_waits_until_it_is_released() {
+        let mut home = Home::new(Numbers::default);
+        home.hold(7);
+        home.arrive(7, |turn| turn.numbers.push(1));
+        home.hand_out(|_| panic!("it is held"));
+        home.release(7);
+        let mut taken = Vec::new();
+        home.hand_out(|turn| {
+            taken.push(turn);
+            Ok(())
+        });
+        let turn = taken.pop().expect("it is due");
+        assert_eq!((turn.connection, &turn.numbers[..], home.len()), (7, &[1][..], 1));
+        home.finish(turn);
+        assert!(home.is_idle());
+    }
+}

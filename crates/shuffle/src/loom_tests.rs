@@ -1,0 +1,292 @@
+//! The protocol under the model checker, and the mistakes that it must find.
+//!
+//! Run by `scripts/loom.sh`. A connection's state is a cell of the checker's: two cores that have it at a
+//! time, or one after the other without an order between them, are an error by themselves.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+use super::*;
+use crate::sync::{Mutant, mutate, mutated};
+
+/// Checks `body` as it is, and that with each of `mutants` it fails.
+fn check(mutants: &[Mutant], body: fn()) {
+    mutate(None);
+    loom::model(body);
+    for &mutant in mutants {
+        mutate(Some(mutant));
+        let found = catch_unwind(AssertUnwindSafe(|| loom::model(body)));
+        mutate(None);
+        assert!(found.is_err(), "{mutant:?} was not found");
+    }
+}
+
+/// A turn with the numbers of the events in it.
+#[derive(Debug, Default)]
+struct Numbers {
+    connection: u64,
+    numbers: Vec<usize>,
+}
+
+impl Turn for Numbers {
+    fn connection(&self) -> u64 {
+        self.connection
+    }
+    fn begin(&mut self, connection: u64) {
+        self.connection = connection;
+        self.numbers.clear();
+    }
+}
+
+/// A connection: what the application has seen of it, and what was executed for it at home.
+struct Connection {
+    seen: UnsafeCell<usize>,
+    executed: UnsafeCell<usize>,
+}
+
+// SAFETY: the cells are the checker's, which finds every access that is not ordered.
+#[allow(unsafe_code)]
+unsafe impl Sync for Connection {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Send for Connection {}
+
+#[allow(unsafe_code)]
+impl Connection {
+    fn new() -> Self {
+        Self { seen: UnsafeCell::new(0), executed: UnsafeCell::new(0) }
+    }
+
+    /// The application runs a turn.
+    fn run(&self, turn: &Numbers) {
+        // SAFETY: the checker tells where it is not.
+        let before = self.executed.with(|executed| unsafe { *executed });
+        self.seen.with_mut(|seen| {
+            // SAFETY: as above.
+            let seen = unsafe { &mut *seen };
+            assert_eq!(before, *seen, "a reply was still to be sent");
+            for &number in &turn.numbers {
+                assert_eq!(number, *seen, "out of order");
+                *seen += 1;
+            }
+        });
+    }
+
+    /// The home core executes what the application asked for.
+    fn execute(&self, turn: &Numbers) {
+        // SAFETY: as above.
+        self.executed.with_mut(|executed| unsafe { *executed += turn.numbers.len() });
+    }
+}
+
+struct World {
+    lanes: Lanes<Numbers>,
+    home: TryLock<Home<Numbers>>,
+    connection: Connection,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            lanes: Lanes::new(2, 2),
+            home: TryLock::new(Home::new(Numbers::default)),
+            connection: Connection::new(),
+        })
+    }
+
+    fn arrive(&self, home: &mut Home<Numbers>, number: usize) {
+        home.arrive(0, |turn| turn.numbers.push(number));
+        self.hand_out(home);
+    }
+
+    fn hand_out(&self, home: &mut Home<Numbers>) {
+        home.hand_out(|turn| self.lanes.publish(0, turn));
+        self.lanes.announce(0);
+    }
+
+    fn come_home(&self, home: &mut Home<Numbers>, turn: Box<Numbers>) {
+        if mutated(Mutant::ReleaseBeforeCalls) {
+            let numbers = Numbers { connection: 0, numbers: turn.numbers.clone() };
+            home.finish(turn);
+            self.hand_out(home);
+            self.connection.execute(&numbers);
+            return;
+        }
+        self.connection.execute(&turn);
+        home.finish(turn);
+        self.hand_out(home);
+    }
+
+    /// What a core does as the home core, once.
+    fn home_cycle(&self) -> bool {
+        let Some(mut home) = self.home.try_lock() else { return false };
+        while let Some(turn) = self.lanes.came_back(0) {
+            self.come_home(&mut home, turn);
+        }
+        let idle = home.is_idle();
+        drop(home);
+        if let Some(turn) = self.lanes.take(0) {
+            self.connection.run(&turn);
+            loop {
+                if let Some(mut home) = self.home.try_lock() {
+                    self.come_home(&mut home, turn);
+                    return home.is_idle();
+                }
+                thread::yield_now();
+            }
+        }
+        idle
+    }
+
+    fn steal_once(&self) {
+        if let Some(turn) = self.lanes.steal(1, 0) {
+            self.connection.run(&turn);
+            assert!(self.lanes.send_home(0, turn).is_ok(), "a turn of each connection has room");
+        }
+    }
+}
+
+#[test]
+fn a_connection_is_seen_in_order_whoever_takes_its_turns() {
+    check(&[Mutant::TurnWhileHeld, Mutant::ReleaseBeforeCalls, Mutant::RelaxedHandOver], || {
+        let world = World::new();
+        let thief = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                world.steal_once();
+                world.steal_once();
+            })
+        };
+        for number in 0..2 {
+            loop {
+                if let Some(mut home) = world.home.try_lock() {
+                    world.arrive(&mut home, number);
+                    break;
+                }
+                thread::yield_now();
+            }
+        }
+        while !world.home_cycle() {
+            thread::yield_now();
+        }
+        thief.join().expect("no panic");
+        // SAFETY: the other thread has ended.
+        #[allow(unsafe_code)]
+        let seen = world.connection.seen.with(|seen| unsafe { *seen });
+        assert_eq!(seen, 2, "lost");
+    });
+}
+
+#[test]
+fn another_core_may_run_the_network_layer_in_its_homes_stead() {
+    check(&[Mutant::RelaxedUnlock, Mutant::TurnWhileHeld], || {
+        let world = World::new();
+        if let Some(mut home) = world.home.try_lock() {
+            world.arrive(&mut home, 0);
+        }
+        let borrower = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                if let Some(mut home) = world.home.try_lock() {
+                    // A packet comes while the home core is in the application.
+                    world.arrive(&mut home, 1);
+                    drop(home);
+                    world.steal_once();
+                    return true;
+                }
+                false
+            })
+        };
+        let mut idle = world.home_cycle();
+        let came = borrower.join().expect("no panic");
+        while !idle || world.lanes.has_come_back(0) || world.lanes.ready_len(0) > 0 {
+            idle = world.home_cycle();
+        }
+        // SAFETY: the other thread has ended.
+        #[allow(unsafe_code)]
+        let seen = world.connection.seen.with(|seen| unsafe { *seen });
+        assert_eq!(seen, 1 + usize::from(came));
+    });
+}
+
+#[test]
+fn a_ring_gives_each_value_to_one() {
+    check(&[Mutant::TakeWithoutClaim, Mutant::RelaxedHandOver], || {
+        let ring = Arc::new(Ring::new(2));
+        let takers: Vec<_> = (0..2)
+            .map(|_| {
+                let ring = Arc::clone(&ring);
+                thread::spawn(move || ring.pop())
+            })
+            .collect();
+        for value in 0..2 {
+            assert_eq!(ring.push(value), Ok(()));
+        }
+        let mut taken: Vec<usize> =
+            takers.into_iter().filter_map(|taker| taker.join().expect("no panic")).collect();
+        taken.extend(core::iter::from_fn(|| ring.pop()));
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1]);
+    });
+}
+
+#[test]
+fn two_that_fill_a_ring_do_not_hinder_each_other() {
+    check(&[Mutant::RelaxedHandOver], || {
+        let ring = Arc::new(Ring::new(2));
+        let other = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.push(1usize).is_ok())
+        };
+        assert_eq!(ring.push(0), Ok(()));
+        let first = ring.pop();
+        assert!(other.join().expect("no panic"), "there is room for two");
+        let mut taken: Vec<usize> =
+            first.into_iter().chain(core::iter::from_fn(|| ring.pop())).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1]);
+    });
+}
+
+#[test]
+fn no_core_falls_idle_over_a_turn_that_is_ready() {
+    check(&[Mutant::MissingIdleFence], || {
+        let lanes = Arc::new(Lanes::<Numbers>::new(2, 2));
+        let idler = {
+            let lanes = Arc::clone(&lanes);
+            thread::spawn(move || lanes.declare_idle(1))
+        };
+        lanes.publish(0, Box::default()).expect("room");
+        let woken = lanes.announce(0) == Some(1);
+        let asleep = idler.join().expect("no panic");
+        assert!(!asleep || woken, "asleep, and nobody knows");
+    });
+}
+
+#[test]
+fn a_bit_that_a_thief_clears_is_set_again_where_something_came() {
+    check(&[Mutant::MissingLaneRecheck, Mutant::MissingIdleFence], || {
+        let lanes = Arc::new(Lanes::<Numbers>::new(2, 2));
+        // The home core took back what it had published: the bit is left over.
+        lanes.publish(0, Box::default()).expect("room");
+        lanes.announce(0);
+        assert!(lanes.take(0).is_some());
+        let taken = Arc::new(AtomicBool::new(false));
+        let thief = {
+            let (lanes, taken) = (Arc::clone(&lanes), Arc::clone(&taken));
+            thread::spawn(move || {
+                taken.store(lanes.steal(1, 0).is_some(), Ordering::Relaxed);
+            })
+        };
+        lanes.publish(0, Box::default()).expect("room");
+        lanes.announce(0);
+        thief.join().expect("no panic");
+        assert!(taken.load(Ordering::Relaxed) || lanes.steal(1, 0).is_some(), "overlooked");
+    });
+}
