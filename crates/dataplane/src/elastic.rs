@@ -4,12 +4,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use clock::Instant;
-use domain::{CallArray, Calls, EventArray, Events, Handle, Service};
-use mem::{Mbuf, Pool};
+use domain::{CallArray, Calls, Events, Service};
+use mem::Pool;
 use nic::Nic;
 use stack::{Shared, Stack};
 
 use crate::forward::ForwardPorts;
+use crate::net_layer::{Buffers, NetLayer};
 
 /// Settings of one elastic thread.
 #[derive(Clone, Copy, Debug)]
@@ -60,25 +61,13 @@ pub struct CycleStats {
     pub forward_drops: u64,
 }
 
-/// One elastic thread: a NIC queue pair, a pool, the stack with its flow groups, and the arrays
-/// shared with the application.
+/// One elastic thread that runs to completion: its network layer, and the arrays shared with the
+/// application.
 pub struct ElasticThread<N: Nic> {
-    nic: N,
-    pool: Pool,
-    stack: Stack,
-    events: EventArray,
+    net: NetLayer<N>,
     calls: CallArray,
-    /// Packets received and not yet carried through the stack.
-    rx: Vec<Mbuf>,
     /// Buffers of the batch that the application has just seen; kept for its memory.
-    buffers: Vec<(Option<Handle>, Mbuf)>,
-    ports: ForwardPorts,
-    /// Cores to which packets were forwarded since somebody asked, one bit each.
-    forwarded: u128,
-    config: ElasticConfig,
-    stats: CycleStats,
-    /// Packets that the present cycle has taken.
-    received: usize,
+    buffers: Buffers,
 }
 
 impl<N: Nic> ElasticThread<N> {
@@ -93,91 +82,40 @@ impl<N: Nic> ElasticThread<N> {
         config: ElasticConfig,
         now: Instant,
     ) -> Self {
-        let batch = config.batch.max(1);
-        // Room for the events of a full batch and for the failures of a full array of calls.
-        let events = EventArray::new(8 * batch + config.calls + 32);
         let segment_bytes = shared.config.mss() as usize - 12;
+        let batch = config.batch.max(1);
         Self {
-            nic,
-            pool,
-            stack: Stack::new(shared, core, now, config.tx_frames),
-            events,
+            net: NetLayer::new(core, shared, nic, pool, ports, config, now),
             calls: CallArray::new(config.calls.max(1), segment_bytes),
-            rx: Vec::with_capacity(batch),
             buffers: Vec::with_capacity(8 * batch + config.calls + 32),
-            ports,
-            forwarded: 0,
-            config: ElasticConfig { batch, ..config },
-            stats: CycleStats::default(),
-            received: 0,
         }
     }
 
     /// Steps 1 and 2. Answers whether there are events for the application.
     pub fn begin(&mut self, now: Instant) -> bool {
-        // 1. Poll: what other cores forwarded was received earlier, so it comes first. Never wait
-        // to fill the batch, never exceed it.
-        let room = self.config.batch - self.rx.len().min(self.config.batch);
-        let forwarded = self.ports.receive(&mut self.rx, room);
-        let received = self.nic.receive(now, &mut self.pool, &mut self.rx, room - forwarded);
-        self.received = forwarded + received;
-        self.stats.packets += self.received as u64;
-        // 2. Protocol processing: packets become events.
-        self.stack.deliver(now, &mut self.pool, &mut self.events);
-        if !self.rx.is_empty() {
-            let (ports, stats, forwarded) = (&mut self.ports, &mut self.stats, &mut self.forwarded);
-            let forward = |home: u8, mbuf, pool: &mut Pool| {
-                *forwarded |= 1u128.checked_shl(home as u32).unwrap_or(0);
-                if let Err(mbuf) = ports.send(home, mbuf) {
-                    stats.forward_drops += 1;
-                    pool.free(mbuf);
-                }
-            };
-            self.stack.input(now, &mut self.rx, &mut self.pool, &mut self.events, forward);
-        }
-        !self.events.is_empty()
+        self.net.receive(now);
+        !self.net.events.is_empty()
     }
 
     /// Step 3: what the application consumes, and what it fills.
     pub fn crossing(&mut self) -> (Events<'_>, Calls<'_>) {
-        self.stats.crossings += 1;
-        self.stats.events += self.events.len() as u64;
-        (self.events.view(&self.stack), Calls::new(&mut self.calls, &mut self.pool))
+        let net = &mut self.net;
+        net.stats.crossings += 1;
+        net.stats.events += net.events.len() as u64;
+        (net.events.view(&net.stack), Calls::new(&mut self.calls, &mut net.pool))
     }
 
     /// Steps 4 to 6, once the application has finished with the batch (or was not run, because
     /// there was nothing for it).
     pub fn finish(&mut self, now: Instant) -> Progress {
-        let had_events = !self.events.is_empty();
+        let net = &mut self.net;
+        let had_events = !net.events.is_empty();
         let calls = self.calls.len();
-        self.stats.calls += calls as u64;
-        // 4. Batched system calls. The buffers of the batch are taken first: calls may cause events
-        // of the next one. They are settled once `recv_done` has been heard.
-        let mut buffers = core::mem::take(&mut self.buffers);
-        self.events.take_buffers(&mut buffers);
-        let (array, pool, events) = (&mut self.calls, &mut self.pool, &mut self.events);
-        self.stack.execute(now, array, &mut buffers, pool, events);
-        self.buffers = buffers;
-        // 5. Timers.
-        self.stack.run_timers(now, &mut self.pool, &mut self.events);
-        // 6. Transmit: what must still be acknowledged, then all frames; reclaim in its own pass.
-        self.stack.flush(now, &mut self.pool, &mut self.events);
-        let sent = self.nic.transmit(now, &mut self.pool, self.stack.frames());
-        let reclaimed = self.nic.reclaim(&mut self.pool);
-        let pending = !self.rx.is_empty()
-            || !self.events.is_empty()
-            || self.stack.has_work()
-            || self.ports.has_work();
-        let worked = pending || had_events || calls + sent + reclaimed > 0;
-        match worked {
-            true => self.stats.busy_cycles += 1,
-            false => self.stats.idle_cycles += 1,
-        }
-        let next_deadline = match (self.stack.next_timer(), self.nic.next_event()) {
-            (Some(timer), Some(device)) => Some(timer.min(device)),
-            (timer, device) => timer.or(device),
-        };
-        Progress { worked, pending, received: self.received, next_deadline }
+        net.stats.calls += calls as u64;
+        // The buffers of the batch are taken first: calls may cause events of the next one.
+        net.events.take_buffers(&mut self.buffers);
+        net.execute(now, &mut self.calls, &mut self.buffers);
+        net.finish(now, had_events || calls > 0)
     }
 
     /// The whole cycle with an application that is linked in: a crossing is a function call.
@@ -197,36 +135,36 @@ impl<N: Nic> ElasticThread<N> {
 
     /// The NIC's queue pair, to arm and disarm it for sleep.
     pub fn nic(&mut self) -> &mut N {
-        &mut self.nic
+        &mut self.net.nic
     }
 
     /// The stack, to look at.
     pub fn stack(&self) -> &Stack {
-        &self.stack
+        &self.net.stack
     }
 
     /// The pool, to look at.
     pub fn pool(&self) -> &Pool {
-        &self.pool
+        &self.net.pool
     }
 
     /// Whether packets wait that another core forwarded.
     pub fn has_forwarded(&self) -> bool {
-        self.ports.has_work()
+        self.net.ports.has_work()
     }
 
     /// Cores to which packets were forwarded since the last call, one bit each: they may sleep.
     pub fn take_forwarded(&mut self) -> u128 {
-        core::mem::take(&mut self.forwarded)
+        core::mem::take(&mut self.net.forwarded)
     }
 
     /// Counters of the cycle.
     pub fn stats(&self) -> CycleStats {
-        self.stats
+        self.net.stats
     }
 
     /// Counters of the queue pair.
     pub fn nic_stats(&self) -> nic::NicStats {
-        self.nic.stats()
+        self.net.nic.stats()
     }
 }

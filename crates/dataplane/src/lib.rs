@@ -19,6 +19,7 @@ mod elastic;
 mod forward;
 mod idle;
 mod moderation;
+mod net_layer;
 
 pub use elastic::{CycleStats, ElasticConfig, ElasticThread, Progress};
 pub use forward::{ForwardPorts, forwarding_mesh};
