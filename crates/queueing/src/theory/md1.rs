@@ -52,7 +52,7 @@ impl Md1 {
         let expected = self.load * u;
         let mut chance = (-expected).exp();
         let mut share = 0.0;
-        for arrivals in 0..k {
+        for arrivals in 0..k.min(ARRIVALS_MAX) {
             share += chance * self.length_share(k - arrivals);
             chance *= expected / (arrivals + 1) as f64;
         }
