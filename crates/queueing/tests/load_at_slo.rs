@@ -10,8 +10,8 @@
 use std::sync::OnceLock;
 
 use queueing::{
-    Discipline, LOAD_MAX, Law, MeanInterval, Model, Replications, Run, Service, max_load_at_slo,
-    simulate, theory,
+    Discipline, Law, MeanInterval, Model, Replications, Run, Service, max_load_at_slo, simulate,
+    theory,
 };
 
 const SERVERS: u32 = 16;
@@ -21,12 +21,40 @@ const BOUND: f64 = 10.0;
 
 /// Loads in percent, found once by another program with two million requests (one million under
 /// PS) and the median of three seeds; by law, then by model in the order of [`Model::zygos`].
+///
+/// But for the last: runs of that length never meet the long queues of bimodal-2 that all share, and
+/// kept the bound up to the limit of the search, 99.9. [`heavy_tail_shared`] has what they miss.
 const TABLE: [[f64; 4]; 4] = [
     [77.4, 98.6, 63.3, 97.0],
     [54.0, 96.8, 41.1, 93.8],
     [30.7, 94.5, 20.7, 88.8],
-    [1.8, 63.8, 80.6, 99.9],
+    [1.8, 63.8, 80.6, 98.5],
 ];
+
+/// The load, in percent, at which short requests of bimodal-2 that share with k others take longer
+/// than ten once in a hundred times, from the length of the queue alone.
+///
+/// That does not depend on the law: P[N >= k] = C ρ^(k - n) for k >= n, as in M/M/n. A short
+/// request takes half of k / n while k hardly changes, so that it is late from k = 20 n on; of the
+/// hundredth that may be late, a tenth are the long ones.
+fn heavy_tail_shared() -> f64 {
+    let late = |load: f64| {
+        let chance = theory::erlang_c(SERVERS, load);
+        chance * load.powi(2 * BOUND as i32 * SERVERS as i32 - SERVERS as i32)
+    };
+    let (mut low, mut high) = (0.5, 1.0 - 1e-9);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if late(middle) > 0.009 { high = middle } else { low = middle }
+    }
+    100.0 * low
+}
+
+#[test]
+fn the_tables_last_value_is_what_the_length_of_the_queue_says() {
+    let load = heavy_tail_shared();
+    assert!((load - TABLE[3][3]).abs() < 0.1, "{load}");
+}
 
 fn load_at_slo(model: &Model, law: Law, runs: &Replications) -> MeanInterval {
     let found = max_load_at_slo(model, &Service::unit(law), SHARE, BOUND, runs);
@@ -65,12 +93,13 @@ fn the_loads_are_those_of_the_table_in_short() {
     compare(&LIGHT.map(|law| (law, 1.5, 0.0)), &runs, 80_000);
 }
 
-/// 0.3 points: a third of a percent is what the paper's own numbers are off.
+/// 0.6 points: the values of the table itself, each of three runs, scatter by up to 0.3 (one standard
+/// deviation), most where the load is high.
 #[test]
 #[ignore = "minutes: 20 million requests at each load"]
 fn the_loads_are_those_of_the_table() {
     let runs = Replications { count: 4, ..Replications::new().of_jobs(5_000_000) };
-    compare(&LIGHT.map(|law| (law, 0.3, 0.0)), &runs, 2_000_000);
+    compare(&LIGHT.map(|law| (law, 0.6, 0.0)), &runs, 4_000_000);
 }
 
 /// A thousandth of its requests makes half of the load: with 100 million there are 100,000 of them.
@@ -156,11 +185,4 @@ fn the_order_of_arrival_is_better_than_sharing_but_for_the_heavy_tail() {
     for (law, _, [apart, ..]) in figure_2() {
         assert!(*law != Law::Bimodal2 || *apart > 100.0, "{apart}");
     }
-}
-
-#[test]
-fn short_requests_that_share_keep_their_bound_up_to_the_limit_of_the_search() {
-    let runs = Replications { count: 2, ..Replications::new().of_jobs(400_000) };
-    let found = load_at_slo(&Model::zygos(SERVERS)[3], Law::Bimodal2, &runs);
-    assert_eq!(found.mean, 100.0 * LOAD_MAX);
 }

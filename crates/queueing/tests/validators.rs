@@ -177,6 +177,18 @@ fn the_queue_of_one_that_shares_is_geometric_whatever_the_law() {
     }
 }
 
+/// Sharing by many is insensitive as well: as many are present as in M/M/n, whatever the law.
+#[test]
+fn as_many_share_as_wait_at_mmn_whatever_the_law() {
+    let (shared, load) = (model(Queues::Centralized, Discipline::ProcessorSharing), 0.9);
+    let waiting = f64::from(SERVERS) * load * theory::mmn_mean_wait(SERVERS, load);
+    let present = f64::from(SERVERS) * load + waiting;
+    for law in [Law::Deterministic, Law::Exponential, Law::Bimodal1] {
+        let found = estimated(&shared, law, load, 400_000, Tally::mean_present);
+        agrees(law.name(), &found, present, 0.05);
+    }
+}
+
 /// What each arrival finds before it, of one server that serves in order.
 struct Found {
     leaving: std::collections::VecDeque<f64>,
