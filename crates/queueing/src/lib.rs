@@ -18,7 +18,7 @@
 //! # Ok::<(), queueing::RunError>(())
 //! ```
 //!
-//! A run is a function of its settings and its seed; one core simulates 20 to 40 million requests a
+//! A run is a function of its settings and its seed; one core simulates 15 to 60 million requests a
 //! second under FCFS. All models and loads of a seed see the same requests, so that differences
 //! between them are not noise. [`Replications`] of different seeds say how far a result can be
 //! trusted; the closed forms of [`theory`] are what the simulations are tested against.
