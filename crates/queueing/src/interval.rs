@@ -56,7 +56,7 @@ impl MeanInterval {
     }
 }
 
-/// P[T <= t] of Student's distribution with `freedom` degrees, by the finite sums over the angle
+/// P(T ≤ t) of Student's distribution with `freedom` degrees, by the finite sums over the angle
 /// atan(t / sqrt(freedom)) (Abramowitz and Stegun 26.7.3 and 26.7.4).
 fn student_cdf(t: f64, freedom: u32) -> f64 {
     let angle = (t / f64::from(freedom).sqrt()).atan();

@@ -24,13 +24,13 @@ pub struct Mode {
 /// A distribution of service times with the mean one (ZygOS §2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Law {
-    /// P[X = 1] = 1.
+    /// P(X = 1) = 1.
     Deterministic,
-    /// P[X > x] = e^-x.
+    /// P(X > x) = e^-x.
     Exponential,
-    /// P[X = 0.5] = 0.9, P[X = 5.5] = 0.1.
+    /// P(X = 0.5) = 0.9, P(X = 5.5) = 0.1.
     Bimodal1,
-    /// P[X = 0.5] = 0.999, P[X = 500.5] = 0.001.
+    /// P(X = 0.5) = 0.999, P(X = 500.5) = 0.001.
     Bimodal2,
 }
 
@@ -65,7 +65,7 @@ impl Law {
         Some([Mode { share, multiple: short }, Mode { share: 1.0 - share, multiple: long }])
     }
 
-    /// E[X^power].
+    /// E(X^power).
     pub fn moment(self, power: u32) -> f64 {
         match self.modes() {
             None => (1..=power).map(f64::from).product(),
@@ -75,12 +75,12 @@ impl Law {
         }
     }
 
-    /// The squared coefficient of variation, Var[X] / E[X]²: 0, 1, 2.25 and 249.75.
+    /// The squared coefficient of variation, Var(X) / E(X)²: 0, 1, 2.25 and 249.75.
     pub fn scv(self) -> f64 {
         self.moment(2) - 1.0
     }
 
-    /// The least x with P[X <= x] >= `share`: the tail latency where nothing ever waits.
+    /// The least x with P(X ≤ x) >= `share`: the tail latency where nothing ever waits.
     pub fn quantile(self, share: f64) -> f64 {
         match self.modes() {
             None => -(1.0 - share).ln(),

@@ -32,7 +32,7 @@ pub const PRESENT_MAX: usize = 1 << 22;
 pub struct Run {
     /// How long requests take.
     pub service: Service,
-    /// The share of the servers' time that arrivals ask for, overhead included: λ E[S] / n.
+    /// The share of the servers' time that arrivals ask for, overhead included: λ E(S) / n.
     pub load: f64,
     /// Requests of the window, as a mean: it is as long as it takes so many to arrive.
     pub jobs: u64,

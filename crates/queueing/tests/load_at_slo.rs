@@ -34,7 +34,7 @@ const TABLE: [[f64; 4]; 4] = [
 /// The load, in percent, at which short requests of bimodal-2 that share with k others take longer
 /// than ten once in a hundred times, from the length of the queue alone.
 ///
-/// That does not depend on the law: P[N >= k] = C ρ^(k - n) for k >= n, as in M/M/n. A short
+/// That does not depend on the law: P(N >= k) = C ρ^(k - n) for k >= n, as in M/M/n. A short
 /// request takes half of k / n while k hardly changes, so that it is late from k = 20 n on; of the
 /// hundredth that may be late, a tenth are the long ones.
 fn heavy_tail_shared() -> f64 {

@@ -2,7 +2,7 @@
 
 use super::mmn_mean_wait;
 
-/// M/G/1/FCFS: the mean time before service begins, ρ E[S²] / (2 (1 - ρ) E[S]) (Pollaczek and
+/// M/G/1/FCFS: the mean time before service begins, ρ E(S²) / (2 (1 - ρ) E(S)) (Pollaczek and
 /// Khinchine), with `second_moment` for a mean of one ([`crate::Law::moment`]).
 pub fn mg1_mean_wait(load: f64, second_moment: f64) -> f64 {
     load * second_moment / (2.0 * (1.0 - load))

@@ -2,7 +2,7 @@
 
 use super::falls_to;
 
-/// M/M/1: P[T > x] = e^(-(1 - ρ) x). The sojourn time is exponential.
+/// M/M/1: P(T > x) = e^(-(1 - ρ) x). The sojourn time is exponential.
 pub fn mm1_sojourn_tail(load: f64, x: f64) -> f64 {
     (-(1.0 - load) * x).exp()
 }
@@ -18,7 +18,7 @@ pub fn mm1_max_load(share: f64, bound: f64) -> f64 {
     (1.0 + (1.0 - share).ln() / bound).max(0.0)
 }
 
-/// M/M/1, and M/G/1/PS with any law: P[N = `present`] = (1 - ρ) ρ^present.
+/// M/M/1, and M/G/1/PS with any law: P(N = `present`) = (1 - ρ) ρ^present.
 pub fn geometric_share(load: f64, present: u32) -> f64 {
     (1.0 - load) * load.powi(present as i32)
 }
@@ -36,7 +36,7 @@ pub fn erlang_c(servers: u32, load: f64) -> f64 {
     blocked / (1.0 - load * (1.0 - blocked))
 }
 
-/// M/M/n: P[W > x] = C e^(-n (1 - ρ) x), the time before service begins.
+/// M/M/n: P(W > x) = C e^(-n (1 - ρ) x), the time before service begins.
 pub fn mmn_wait_tail(servers: u32, load: f64, x: f64) -> f64 {
     erlang_c(servers, load) * (-f64::from(servers) * (1.0 - load) * x).exp()
 }
@@ -46,7 +46,7 @@ pub fn mmn_mean_wait(servers: u32, load: f64) -> f64 {
     erlang_c(servers, load) / (f64::from(servers) * (1.0 - load))
 }
 
-/// M/M/n: P[T > x] = e^-x + C / (1 - θ) (e^(-θ x) - e^-x) with θ = n (1 - ρ), and its limit
+/// M/M/n: P(T > x) = e^-x + C / (1 - θ) (e^(-θ x) - e^-x) with θ = n (1 - ρ), and its limit
 /// (1 + C x) e^-x at θ = 1.
 pub fn mmn_sojourn_tail(servers: u32, load: f64, x: f64) -> f64 {
     let theta = f64::from(servers) * (1.0 - load);

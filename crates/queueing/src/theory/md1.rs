@@ -14,7 +14,7 @@
 #[derive(Debug, Clone)]
 pub struct Md1 {
     load: f64,
-    /// P[N <= index].
+    /// P(N ≤ index).
     at_most: Vec<f64>,
 }
 
@@ -34,9 +34,9 @@ impl Md1 {
         Self { load, at_most: lengths(load) }
     }
 
-    /// P[W <= x], the chance that service begins within `x`.
+    /// P(W ≤ x), the chance that service begins within `x`.
     ///
-    /// For x = k - u with u in (0, 1]: the sum over j < k of P[N <= k - j], times the chance of j
+    /// For x = k - u with u in (0, 1]: the sum over j < k of P(N ≤ k - j), times the chance of j
     /// arrivals during u. For who comes at t begins by t + x when all of those have left who were
     /// there at t - u or came since, and k services fit between. They have if they are k at most,
     /// unless all k came since: the server has then been idle.
@@ -69,16 +69,16 @@ impl Md1 {
         if share <= 1.0 - self.load { 1.0 } else { 1.0 + self.wait_quantile(share) }
     }
 
-    /// P[N <= `length`], requests present, the one in service among them.
+    /// P(N ≤ `length`), requests present, the one in service among them.
     pub fn length_share(&self, length: usize) -> f64 {
         self.at_most.get(length).copied().unwrap_or(1.0)
     }
 }
 
-/// P[N <= n] for n from zero until it is one.
+/// P(N ≤ n) for n from zero until it is one.
 ///
 /// As often as the number left behind by a departure goes up past n it comes down past it:
-/// P[N = n + 1] a(0) = P[N = 0] A(n) + the sum over i from 1 to n of P[N = i] A(n + 1 - i), where a(m)
+/// P(N = n + 1) a(0) = P(N = 0) A(n) + the sum over i from 1 to n of P(N = i) A(n + 1 - i), where a(m)
 /// is the chance of m arrivals during a service and A(m) that of more.
 fn lengths(load: f64) -> Vec<f64> {
     // The tails A(m) from their far end, so that small ones keep their digits.
