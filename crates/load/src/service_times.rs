@@ -1,5 +1,8 @@
 //! Service times that the requests of the synthetic service ask for (ZygOS §2.3 and §3).
 //!
+//! The laws themselves are [`queueing::Law`], so that a service asks for the very times that theory
+//! reckons with.
+//!
 //! ```
 //! use tailplane_load::ServiceTimes;
 //! let times: ServiceTimes = "bimodal-1:10".parse()?;
@@ -10,6 +13,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use queueing::Law;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, check_range, parse_number};
@@ -54,20 +58,31 @@ pub enum ServiceTimes {
 }
 
 impl ServiceTimes {
+    /// The law and its mean S in microseconds; none of a trace.
+    pub fn law(&self) -> Option<(Law, f64)> {
+        self.source().ok()
+    }
+
+    /// The law and its mean, or else the trace's file.
+    fn source(&self) -> Result<(Law, f64), &str> {
+        match self {
+            Self::Deterministic { mean_us } => Ok((Law::Deterministic, *mean_us)),
+            Self::Exponential { mean_us } => Ok((Law::Exponential, *mean_us)),
+            Self::Bimodal1 { mean_us } => Ok((Law::Bimodal1, *mean_us)),
+            Self::Bimodal2 { mean_us } => Ok((Law::Bimodal2, *mean_us)),
+            Self::Trace { file } => Err(file),
+        }
+    }
+
     /// Checks every setting; a trace is read by [`crate::Workload::new`].
     ///
     /// # Errors
     /// A mean that is not positive, or with which a time could exceed [`SERVICE_US_MAX`].
     pub fn validate(&self) -> Result<(), ConfigError> {
+        let Some((law, mean_us)) = self.law() else { return Ok(()) };
         // The greatest time in means; for the exponential, the one of the last of 2^32 draws.
-        let (mean_us, greatest) = match self {
-            Self::Deterministic { mean_us } => (mean_us, 1.0),
-            Self::Exponential { mean_us } => (mean_us, 23.0),
-            Self::Bimodal1 { mean_us } => (mean_us, 5.5),
-            Self::Bimodal2 { mean_us } => (mean_us, 500.5),
-            Self::Trace { .. } => return Ok(()),
-        };
-        check_range("service time", *mean_us, 0.001, (SERVICE_US_MAX / greatest).floor())
+        let greatest = law.modes().map_or(23.0, |[_, long]| long.multiple);
+        check_range("service time", mean_us, 0.001, (SERVICE_US_MAX / greatest).floor())
     }
 }
 
@@ -136,22 +151,23 @@ impl ServiceTable {
     /// A file that cannot be read, or a line of it that is no service time, with its number.
     pub fn new(times: &ServiceTimes) -> Result<Self, ConfigError> {
         times.validate()?;
-        let two_modes = |share: f64, short_us: f64, long_us: f64| Self::TwoModes {
-            below: (share * 2f64.powi(32)).round() as u32,
-            short_ns: nanos(short_us),
-            long_ns: nanos(long_us),
-        };
-        Ok(match times {
-            ServiceTimes::Deterministic { mean_us } => Self::Fixed(nanos(*mean_us)),
-            ServiceTimes::Exponential { mean_us } => Self::Exponential(mean_us * 1e3),
-            ServiceTimes::Bimodal1 { mean_us } => two_modes(0.9, mean_us / 2.0, mean_us * 5.5),
-            ServiceTimes::Bimodal2 { mean_us } => two_modes(0.999, mean_us / 2.0, mean_us * 500.5),
-            ServiceTimes::Trace { file } => {
+        let (law, mean_us) = match times.source() {
+            Ok(law) => law,
+            Err(file) => {
                 let text = std::fs::read_to_string(file).map_err(|error| {
                     ConfigError::new("trace", format_args!("{file}: {error}"), "a text file")
                 })?;
-                Self::Trace(read_trace(file, &text)?)
+                return Ok(Self::Trace(read_trace(file, &text)?));
             }
+        };
+        Ok(match law.modes() {
+            None => Self::Exponential(mean_us * 1e3),
+            Some([only, _]) if only.share == 1.0 => Self::Fixed(nanos(mean_us * only.multiple)),
+            Some([short, long]) => Self::TwoModes {
+                below: (short.share * 2f64.powi(32)).round() as u32,
+                short_ns: nanos(mean_us * short.multiple),
+                long_ns: nanos(mean_us * long.multiple),
+            },
         })
     }
 

@@ -14,6 +14,7 @@ mod memcached;
 mod netpipe;
 mod scaling;
 mod testbed;
+mod zygos;
 
 use reproduce::Figure;
 
@@ -29,6 +30,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     memcached::FIG7,
     memcached::TABLE3,
     batching::FIG13,
+    zygos::FIG2,
     hyperplane::FIG3,
     hyperplane::SOFTWARE,
 ];

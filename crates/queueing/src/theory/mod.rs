@@ -1,0 +1,44 @@
+//! Closed forms: what the simulations are tested against, and what is drawn beside measurements.
+//!
+//! The mean service time is one in all of them, and `load` is the share of the servers' time that
+//! arrivals ask for, between zero and one, both exclusive; outside of it the results are no numbers
+//! or infinite, never a panic.
+//!
+//! ```
+//! use queueing::theory;
+//! // ZygOS §3.1: p99 of at most ten service times, 16 cores, exponential.
+//! assert!((theory::mm1_max_load(0.99, 10.0) - 0.5395).abs() < 1e-4);
+//! assert!((theory::mmn_max_load(16, 0.99, 10.0) - 0.9677).abs() < 1e-4);
+//! ```
+
+mod general;
+mod markov;
+mod md1;
+
+pub use general::{
+    lee_longton_mean_wait, mg1_mean_wait, mg1_ps_mean_sojourn, mg1_ps_mean_sojourn_of_size,
+};
+pub use markov::{
+    erlang_c, geometric_share, mm1_max_load, mm1_sojourn_quantile, mm1_sojourn_tail, mmn_max_load,
+    mmn_mean_wait, mmn_sojourn_quantile, mmn_sojourn_tail, mmn_wait_tail,
+};
+pub use md1::Md1;
+
+/// The least x from zero on with `tail(x) <= goal`, for a `tail` that falls to zero; infinite where
+/// it does not fall that far.
+fn falls_to(goal: f64, tail: impl Fn(f64) -> f64) -> f64 {
+    let mut high = 1.0;
+    while tail(high) > goal {
+        high *= 2.0;
+        if high > 1e15 {
+            return f64::INFINITY;
+        }
+    }
+    let mut low = 0.0;
+    // Until the ends are neighbours, or nearly.
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        if tail(middle) > goal { low = middle } else { high = middle }
+    }
+    high
+}
