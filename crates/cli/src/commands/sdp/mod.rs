@@ -50,6 +50,7 @@ key. In a lab nothing need be said. Both ends of a tunnel, in four terminals:
 
 EXAMPLES
   tailplane sdp serve --socket /tmp/sdp.sock --service work:1000
+  tailplane sdp serve --socket /tmp/sdp.sock --mode 666 --class 0:0,1000:3    root's tenants go first
   tailplane sdp serve --socket /tmp/sdp.sock --cores 2 --arrangement scale-up:2 --cpus 0,1
   tailplane sdp tenant --socket /tmp/sdp.sock --queues 200 --active 1 --doorbells paged --rate 10000
   tailplane sdp tenant --socket /tmp/sdp.sock --count 100000 --json -";

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use ::gateway::GatewayStats;
 use anyhow::{Context, bail};
-use sdp::{Arrangement, Counts, Notify, Plane, PlaneConfig, PlaneError, PlaneReport, RateLimit};
+use sdp::{
+    Arrangement, ClassPolicy, Counts, Notify, Plane, PlaneConfig, PlaneError, PlaneReport,
+    RateLimit,
+};
 
 use super::gateway::{self, Held, Prepared};
 use super::gateway_config::{GatewayFile, LabEnd};
@@ -57,6 +60,16 @@ pub struct ServeArgs {
     /// Most requests a second of each tenant; 0: no limit.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub tenant_rate: u64,
+    /// Classes of users, comma separated: their tenants' queues go before those of all higher numbers,
+    /// strictly; 0 is first, 7 last.
+    #[arg(long, value_delimiter = ',', value_name = "UID:CLASS,…")]
+    pub class: Vec<String>,
+    /// The class of all other users' tenants.
+    #[arg(long, default_value_t = sdp::CLASS_LOWEST, value_name = "CLASS")]
+    pub others_class: u8,
+    /// Let tenants choose a class that is not above their user's.
+    #[arg(long)]
+    pub class_wishes: bool,
     /// End after this many seconds instead of at Ctrl-C.
     #[arg(long, value_name = "N")]
     pub seconds: Option<u64>,
@@ -156,6 +169,26 @@ impl Served {
     }
 }
 
+fn classes(args: &ServeArgs) -> anyhow::Result<ClassPolicy> {
+    let mut policy = ClassPolicy::default();
+    for text in &args.class {
+        let parsed = text.split_once(':').and_then(|(uid, class)| {
+            let class = class.parse().ok().filter(|class| *class < sdp::CLASSES)?;
+            Some((uid.parse().ok()?, class))
+        });
+        let Some((uid, class)) = parsed else {
+            bail!(
+                "`--class {text}`: a user's number and a class of 0 to {}, as in 1000:0",
+                sdp::CLASS_LOWEST
+            );
+        };
+        if policy.users.insert(uid, class).is_some() {
+            bail!("`--class` names user {uid} twice");
+        }
+    }
+    Ok(ClassPolicy { others: args.others_class, wishes: args.class_wishes, ..policy })
+}
+
 fn plane_config(args: &ServeArgs) -> anyhow::Result<PlaneConfig> {
     let mode = u32::from_str_radix(&args.mode, 8).ok().filter(|&mode| mode <= 0o777);
     let socket_mode =
@@ -173,6 +206,7 @@ fn plane_config(args: &ServeArgs) -> anyhow::Result<PlaneConfig> {
             burst_requests: (args.tenant_rate / 1_000).max(1),
             ..RateLimit::NONE
         },
+        classes: classes(args)?,
         ..PlaneConfig::new(&args.socket)
     })
 }
@@ -232,11 +266,12 @@ fn plane_text(report: &PlaneReport) -> String {
     }
     for tenant in &report.tenants {
         text += &format!(
-            "tenant {} (process {}, user {}, {} queues): {}\n",
+            "tenant {} (process {}, user {}, {} queues, class {}): {}\n",
             tenant.id,
             tenant.pid,
             tenant.uid,
             tenant.queues,
+            tenant.class,
             counted(&tenant.counts)
         );
     }
@@ -260,6 +295,7 @@ fn plane_json(
     let tenants = report.tenants.iter().map(|tenant| {
         serde_json::json!({
             "id": tenant.id, "pid": tenant.pid, "uid": tenant.uid, "queues": tenant.queues,
+            "class": tenant.class,
             "counts": counts(&tenant.counts),
         })
     });
@@ -281,6 +317,31 @@ fn plane_json(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parsed(arguments: &[&str]) -> anyhow::Result<ClassPolicy> {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: ServeArgs,
+        }
+        let start = ["serve", "--socket", "x"];
+        let command = <Command as clap::Parser>::try_parse_from(start.iter().chain(arguments))?;
+        classes(&command.args)
+    }
+
+    #[test]
+    fn classes_are_read_by_user() {
+        let policy = parsed(&["--class", "1000:0,1001:2", "--others-class", "5"]).expect("fine");
+        assert_eq!(policy.users.into_iter().collect::<Vec<_>>(), [(1000, 0), (1001, 2)]);
+        assert_eq!((policy.others, policy.wishes), (5, false));
+        assert_eq!(parsed(&[]).ok(), Some(ClassPolicy::default()));
+        for (wrong, said) in
+            [("1000", "1000:0"), ("x:1", "x:1"), ("1:8", "0 to 7"), ("1:0,1:1", "twice")]
+        {
+            let error = format!("{:#}", parsed(&["--class", wrong]).expect_err("is refused"));
+            assert!(error.contains(said), "{error}");
+        }
+    }
 
     #[test]
     fn arrangements_are_read_by_name() {

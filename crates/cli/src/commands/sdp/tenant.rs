@@ -25,6 +25,9 @@ pub struct TenantArgs {
     /// Queues that are used, the first ones; the others stay empty. All by default.
     #[arg(long, value_name = "N")]
     pub active: Option<u32>,
+    /// The class that it wishes: 0 is served first. The plane may refuse (`serve --class-wishes`).
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<u8>,
     /// Entries of each ring: a power of two, 32 to 1,024.
     #[arg(long, default_value_t = 64, value_name = "N")]
     pub depth: u32,
@@ -109,7 +112,10 @@ pub fn tenant(args: &TenantArgs, stop: &AtomicBool) -> anyhow::Result<()> {
     let slot_bytes = args.bytes.next_multiple_of(8).max(sdp::SLOT_BYTES_MIN);
     let shape = Shape { queues: args.queues, depth: args.depth, slot_bytes, doorbells };
     let mut load = Load {
-        tenant: Tenant::join(&args.socket, shape)?,
+        tenant: match args.class {
+            None => Tenant::join(&args.socket, shape)?,
+            Some(class) => Tenant::join_in_class(&args.socket, shape, class)?,
+        },
         active,
         due: (0..active).map(|_| VecDeque::with_capacity(args.depth as usize)).collect(),
         request: vec![0; args.bytes as usize],
@@ -280,6 +286,7 @@ mod tests {
             socket: socket.clone(),
             queues: 70,
             active: Some(9),
+            class: None,
             depth: 32,
             bytes: 100,
             doorbells: "paged".into(),
@@ -302,5 +309,8 @@ mod tests {
         assert_eq!(plane.report().total().lies, 0);
         let wrong = TenantArgs { active: Some(71), ..args(0, true) };
         assert!(tenant(&wrong, &stop).is_err());
+        let vain = TenantArgs { class: Some(0), ..args(0, true) };
+        let refused = tenant(&vain, &stop).expect_err("nobody said that it may choose");
+        assert!(refused.to_string().contains("class 0 was asked for"), "{refused}");
     }
 }
