@@ -43,7 +43,8 @@ pub enum Arrangement {
     ScaleOut,
     /// Cores share the queues of their group; one queue is served by one core at a time.
     ScaleUp {
-        /// Cores of a group; the number of cores is a multiple of it.
+        /// Cores of a group; the number of cores is a multiple of it. One: what sharing costs a core is
+        /// paid, with nobody to share with.
         cores_per_group: u32,
     },
 }
@@ -255,7 +256,8 @@ impl Plane {
         let (mut handles, mut slots) = (Vec::new(), Vec::new());
         // From here on, dropping `plane` ends what was started.
         for set in 0..sets {
-            let shared = (per_set > 1).then(|| SharedTenantSet::new(TENANTS_MAX)).transpose()?;
+            let shares = matches!(config.arrangement, Arrangement::ScaleUp { .. });
+            let shared = shares.then(|| SharedTenantSet::new(TENANTS_MAX)).transpose()?;
             for member in 0..per_set {
                 let number = (set * per_set + member) as usize;
                 let notifier = Notifier::new(config.notify, TENANTS_MAX, shared.as_ref())?;

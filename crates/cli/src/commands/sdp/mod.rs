@@ -7,6 +7,8 @@
 //! tailplane sdp packets --socket /tmp/gw.sock --address 10.8.2.1  one that sends or echoes packets
 //! ```
 
+pub mod bench;
+pub mod bench_tenant;
 mod gateway;
 mod gateway_config;
 pub mod packets;
@@ -22,6 +24,8 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use serde::Serialize;
 
+use self::bench::BenchArgs;
+use self::bench_tenant::BenchTenantArgs;
 use self::packets::PacketArgs;
 use self::serve::ServeArgs;
 use self::tenant::TenantArgs;
@@ -53,7 +57,8 @@ EXAMPLES
   tailplane sdp serve --socket /tmp/sdp.sock --mode 666 --class 0:0,1000:3    root's tenants go first
   tailplane sdp serve --socket /tmp/sdp.sock --cores 2 --arrangement scale-up:2 --cpus 0,1
   tailplane sdp tenant --socket /tmp/sdp.sock --queues 200 --active 1 --doorbells paged --rate 10000
-  tailplane sdp tenant --socket /tmp/sdp.sock --count 100000 --json -";
+  tailplane sdp tenant --socket /tmp/sdp.sock --count 100000 --json -
+  tailplane sdp bench --queues 1,100,1000 --shape FB,SQ --json bench.json";
 
 /// Arguments of `tailplane sdp`.
 #[derive(Debug, clap::Args)]
@@ -73,6 +78,11 @@ pub enum Action {
     Tenant(TenantArgs),
     /// Be a tenant of a gateway: packets through its tunnel.
     Packets(PacketArgs),
+    /// Measure the plane's throughput: strategies, arrangements, queues, traffic shapes.
+    Bench(BenchArgs),
+    /// A window of a bench's tenant.
+    #[command(hide = true)]
+    BenchTenant(BenchTenantArgs),
 }
 
 /// Runs `tailplane sdp`.
@@ -87,6 +97,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Serve(args) => serve::serve(&args, &stop),
         Action::Tenant(args) => tenant::tenant(&args, &stop),
         Action::Packets(args) => packets::packets(&args, &stop),
+        Action::Bench(args) => bench::bench(&args, &stop),
+        Action::BenchTenant(args) => bench_tenant::bench_tenant(&args),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -78,7 +78,11 @@ pub struct ServeArgs {
     pub json: Option<PathBuf>,
 }
 
-fn arrangement(name: &str) -> anyhow::Result<Arrangement> {
+/// Reads `scale-out` or `scale-up:N`.
+///
+/// # Errors
+/// What there is.
+pub fn arrangement(name: &str) -> anyhow::Result<Arrangement> {
     if name == "scale-out" {
         return Ok(Arrangement::ScaleOut);
     }
