@@ -5,7 +5,8 @@
 (* Every action has the name that it has in crates/qwait/tests/spec.rs, which    *)
 (* visits all states of small instances with `cargo test`. Here Shared chooses   *)
 (* the form: TRUE for several consumers with owners, FALSE for one with lazily    *)
-(* cleared bits.                                                                 *)
+(* cleared bits; and with Direct that one has no bits but those of activation:   *)
+(* a queue is ready where its doorbell says so (sets of up to 8 queues).         *)
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS Queues,      \* numbered from 1
@@ -14,9 +15,12 @@ CONSTANTS Queues,      \* numbered from 1
           Items,       \* how many items each producer enqueues
           Strays,      \* ready bits that a late producer of a removed queue sets
           Masked,      \* queues that are disabled at first
-          Shared
+          Shared,
+          Direct
 
-ASSUME /\ Items \in Nat /\ Strays \in Nat /\ Shared \in BOOLEAN
+ASSUME /\ Items \in Nat /\ Strays \in Nat /\ Shared \in BOOLEAN /\ Direct \in BOOLEAN
+       /\ ~(Shared /\ Direct)
+       /\ Queues = 1..Cardinality(Queues)
        /\ Queues \subseteq Nat /\ Consumers \subseteq Nat /\ Masked \subseteq Queues
        /\ ~Shared => Cardinality(Consumers) = 1
 
@@ -40,14 +44,15 @@ vars == <<count, ready, masked, owner, sleepers, changed, baton, pp, cp, items, 
           served>>
 
 At(place) == <<place, None>>
-AnyReady == ready \ masked # {}
+Ready(q) == (q \in ready \/ (Direct /\ count[q] > 0)) /\ q \notin masked
+AnyReady == \E q \in Queues : Ready(q)
 Sum(f) == LET RECURSIVE Over(_)
               Over(S) == IF S = {} THEN 0
                          ELSE LET x == CHOOSE x \in S : TRUE IN f[x] + Over(S \ {x})
           IN Over(DOMAIN f)
 
 Init == /\ count = [q \in Queues |-> 0]
-        /\ ready = {}
+        /\ ready = IF Direct THEN Queues ELSE {}    \* adding activates
         /\ masked = Masked
         /\ owner = [q \in Queues |-> None]
         /\ sleepers = {} /\ changed = {} /\ baton = {}
@@ -71,7 +76,9 @@ Ring(p, q) ==
     /\ pp[p] = At("Idle") /\ items[p] > 0
     /\ items' = [items EXCEPT ![p] = @ - 1]
     /\ count' = [count EXCEPT ![q] = @ + 1]
-    /\ pp' = [pp EXCEPT ![p] = IF count[q] = 0 THEN <<"Set", q>> ELSE @]
+    /\ pp' = [pp EXCEPT ![p] = CASE count[q] > 0 -> @
+                                 [] Direct -> At("Wake")
+                                 [] OTHER -> <<"Set", q>>]
     /\ UNCHANGED <<ready, masked, owner, sleepers, changed, baton, cp, strays, timer, served>>
 
 Set(p) ==
@@ -89,7 +96,7 @@ Wake(p) ==
 Stray(q) ==
     /\ strays > 0
     /\ strays' = strays - 1
-    /\ ready' = ready \cup {q}
+    /\ ready' = IF Direct THEN ready ELSE ready \cup {q}
     /\ WakeOne
     /\ UNCHANGED <<count, masked, owner, baton, pp, cp, items, timer, served>>
 
@@ -114,7 +121,7 @@ EnableWake(q) ==
 Go(c, place) == cp' = [cp EXCEPT ![c] = place]
 
 Look(c, q) ==
-    /\ cp[c] = At("Look") /\ q \in ready \ masked
+    /\ cp[c] = At("Look") /\ Ready(q)
     /\ Go(c, <<"Verify", q>>)
     /\ ready' = IF Shared THEN ready \ {q} ELSE ready
     /\ UNCHANGED <<count, masked, owner, sleepers, changed, baton, pp, items, strays, timer, served>>
@@ -186,7 +193,7 @@ Process(c) ==
 Clear(c) ==
     /\ cp[c][1] = "Clear"
     /\ ready' = ready \ {cp[c][2]}
-    /\ Go(c, <<"Recheck", cp[c][2]>>)
+    /\ Go(c, IF Direct THEN At("Look") ELSE <<"Recheck", cp[c][2]>>)
     /\ UNCHANGED <<count, masked, owner, sleepers, changed, baton, pp, items, strays, timer, served>>
 
 Recheck(c) ==
@@ -202,8 +209,17 @@ Announce(c) ==
     /\ UNCHANGED <<count, ready, masked, owner, changed, baton, pp, items, strays, timer, served>>
 
 Rescan(c) ==
-    /\ cp[c] = At("Rescan")
+    /\ cp[c] = At("Rescan") /\ ~Direct
     /\ Go(c, IF AnyReady THEN At("Withdraw") ELSE At("Asleep"))
+    /\ UNCHANGED <<count, ready, masked, owner, sleepers, changed, baton, pp, items, strays, timer,
+                   served>>
+
+(* Without bits the look before sleep is one load for each doorbell, in order. *)
+RescanOne(c) ==
+    LET q == cp[c][2] + 1 IN
+    /\ cp[c][1] = "Rescan" /\ Direct
+    /\ Go(c, IF Ready(q) THEN At("Withdraw")
+             ELSE IF q = Cardinality(Queues) THEN At("Asleep") ELSE <<"Rescan", q>>)
     /\ UNCHANGED <<count, ready, masked, owner, sleepers, changed, baton, pp, items, strays, timer,
                    served>>
 
@@ -228,7 +244,7 @@ ConsumerStep(c) ==
     \/ \E q \in Queues : Look(c, q)
     \/ LookFindsNothing(c) \/ Verify(c) \/ Confirm(c) \/ PassBaton(c) \/ Serve(c) \/ Reactivate(c)
     \/ ReactivateWake(c) \/ Process(c) \/ Clear(c) \/ Recheck(c) \/ Announce(c) \/ Rescan(c)
-    \/ WakeUp(c) \/ Withdraw(c)
+    \/ RescanOne(c) \/ WakeUp(c) \/ Withdraw(c)
 
 TimerStep == \E q \in Queues : Enable(q) \/ EnableWake(q)
 

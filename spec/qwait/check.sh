@@ -10,7 +10,7 @@ if [ -z "${TLA2TOOLS:-}" ] || ! command -v java >/dev/null; then
     echo "spec/qwait: skipped: set TLA2TOOLS to the path of tla2tools.jar, and have java" >&2
     exit 0
 fi
-for form in Exclusive Shared; do
+for form in Exclusive Direct Shared; do
     echo "spec/qwait: $form"
     java -XX:+UseParallelGC -cp "$TLA2TOOLS" tlc2.TLC -workers auto -config "$form.cfg" ReadySet.tla
 done

@@ -92,7 +92,11 @@ impl GatewayTenant {
             return Err(ClientError::NoAnswer);
         }
         let reply = self.tenant.poll(SENDING).ok_or(ClientError::NoAnswer)?;
-        Ok(parse_reply(reply.bytes).map(|_| ())?)
+        match parse_reply(reply.bytes)? {
+            [] => Ok(()),
+            // As an echo says it.
+            _ => Err(Refusal::BadRequest.into()),
+        }
     }
 
     fn submit(&mut self, queue: u32, request: Request<'_>) -> Result<(), ClientError> {

@@ -46,6 +46,41 @@ pub struct GatewayConfig {
     pub tenants: (Ipv4Addr, u8),
     /// The address whose sessions are steered to tenants that serve it, with the key of the hash.
     pub steering: Option<SteeringConfig>,
+    /// Addresses of tenants that may serve the virtual address, as a prefix: whoever serves it gets its
+    /// packets and may send from it.
+    pub servers: (Ipv4Addr, u8),
+}
+
+/// The services that a gateway is made of.
+struct Parts {
+    entry: Encapsulation,
+    exit: Decapsulation,
+    steering: Option<Steering>,
+}
+
+impl GatewayConfig {
+    /// Whether a gateway can be so.
+    ///
+    /// # Errors
+    /// [`GatewayError`].
+    pub fn check(&self) -> Result<(), GatewayError> {
+        self.parts().map(|_| ())
+    }
+
+    fn parts(&self) -> Result<Parts, GatewayError> {
+        for (whose, (_, bits)) in [("tenants", self.tenants), ("servers", self.servers)] {
+            if bits > 32 {
+                return Err(GatewayError::Prefix { whose, bits });
+            }
+        }
+        let EncapsulationConfig { local, remote, key, sequence, dscp, .. } = self.tunnel;
+        let exit = DecapsulationConfig { local, remote, key, sequence, dscp };
+        Ok(Parts {
+            entry: Encapsulation::new(self.tunnel)?,
+            exit: Decapsulation::new(exit)?,
+            steering: self.steering.map(Steering::new).transpose()?,
+        })
+    }
 }
 
 /// A gateway that cannot be.
@@ -57,9 +92,11 @@ pub enum GatewayError {
     /// The steering's.
     #[error(transparent)]
     Steering(#[from] SteeringError),
-    /// The tenants' prefix.
-    #[error("the tenants' prefix has {bits} bits: 0 to 32 are possible")]
+    /// The tenants' prefix, or that of those who may serve.
+    #[error("a prefix of {bits} bits for {whose}: 0 to 32 are possible")]
     Prefix {
+        /// Whose.
+        whose: &'static str,
         /// What it has.
         bits: u8,
     },
@@ -98,9 +135,22 @@ macro_rules! counters {
                 GatewayStats { $($name: self.$name.load(Ordering::Relaxed)),* }
             }
         }
+
+        impl GatewayStats {
+            /// Names and values, for who prints them.
+            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
     };
 }
 counters!(sent, turned_round, refused, delivered, steered, foreign, unclaimed, overflowed);
+
+/// Whether a prefix has an address.
+fn contains((prefix, bits): (Ipv4Addr, u8), address: Ipv4Addr) -> bool {
+    let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+    (address.to_bits() ^ prefix.to_bits()) & mask == 0
+}
 
 /// One more; only the gateway writes, so that no exchange is needed.
 fn count(counter: &AtomicU64) {
@@ -127,25 +177,26 @@ pub struct Gateway<N> {
 }
 
 impl<N: Nic> Gateway<N> {
-    /// A gateway on a queue of a device, with its packet memory.
+    /// A gateway on a queue of a device, with its packet memory. `counters` stay readable when a plane has
+    /// taken the gateway.
     ///
     /// # Errors
     /// [`GatewayError`].
-    pub fn new(config: GatewayConfig, nic: N, pool: Pool) -> Result<Self, GatewayError> {
-        let (_, bits) = config.tenants;
-        if bits > 32 {
-            return Err(GatewayError::Prefix { bits });
-        }
-        let EncapsulationConfig { local, remote, key, sequence, dscp, .. } = config.tunnel;
-        let exit = DecapsulationConfig { local, remote, key, sequence, dscp };
+    pub fn new(
+        config: GatewayConfig,
+        nic: N,
+        pool: Pool,
+        counters: Arc<Counters>,
+    ) -> Result<Self, GatewayError> {
+        let Parts { entry, exit, steering } = config.parts()?;
         let buffer = || vec![0; PACKET_MAX].into_boxed_slice();
         Ok(Self {
             nic,
             pool,
             config,
-            entry: Encapsulation::new(config.tunnel)?,
-            exit: Decapsulation::new(exit)?,
-            steering: config.steering.map(Steering::new).transpose()?,
+            entry,
+            exit,
+            steering,
             mailboxes: Mailboxes::default(),
             ready: Vec::new(),
             received: Vec::with_capacity(BATCH),
@@ -153,13 +204,8 @@ impl<N: Nic> Gateway<N> {
             frame: buffer(),
             inner: buffer(),
             steered: buffer(),
-            counters: Arc::default(),
+            counters,
         })
-    }
-
-    /// The counters, which stay readable when the plane has taken the gateway.
-    pub fn counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.counters)
     }
 
     fn virtual_address(&self) -> Option<Ipv4Addr> {
@@ -167,11 +213,12 @@ impl<N: Nic> Gateway<N> {
     }
 
     fn attach(&mut self, tenant: u64, address: Ipv4Addr, serves: bool) -> Result<(), Refusal> {
-        let (prefix, bits) = self.config.tenants;
-        let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-        let in_range = (address.to_bits() ^ prefix.to_bits()) & mask == 0;
+        let in_range = contains(self.config.tenants, address);
         if !in_range || Some(address) == self.virtual_address() {
             return Err(Refusal::NotGiven);
+        }
+        if serves && !contains(self.config.servers, address) {
+            return Err(Refusal::NotServer);
         }
         if self.mailboxes.tenant(tenant).is_some() {
             return Err(Refusal::HasOne);

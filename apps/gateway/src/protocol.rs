@@ -104,10 +104,13 @@ pub enum Refusal {
     /// As many tenants serve the virtual address as may.
     #[error("no more tenants can serve the virtual address, or there is none")]
     NoPlace = 9,
+    /// Its address is not one that may serve the virtual address.
+    #[error("the address is not one that may serve the virtual address")]
+    NotServer = 10,
 }
 
 impl Refusal {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::BadRequest,
         Self::NotGiven,
         Self::Taken,
@@ -117,6 +120,7 @@ impl Refusal {
         Self::Packet,
         Self::Busy,
         Self::NoPlace,
+        Self::NotServer,
     ];
 
     /// Writes the refusal and as much of its words as there is room for. Answers its size in bytes.

@@ -75,24 +75,25 @@ impl Testbed {
             links,
             tenants: (tenant_address(0), 16),
             steering: Some(SteeringConfig::new(VIRTUAL, [3; 16])),
+            // 10.8.0.0 to 10.8.0.127.
+            servers: (tenant_address(0), 25),
         };
         let socket = std::env::temp_dir().join(format!("gateway-{tag}-{}", std::process::id()));
         let plane = PlaneConfig { spin_looks: 50, ..PlaneConfig::new(&socket) };
         let near = Mutex::new(Some(near));
-        let (told, counters) = std::sync::mpsc::sync_channel(1);
+        let counters = Arc::<Counters>::default();
+        let theirs = Arc::clone(&counters);
         let plane = Plane::start(plane, move |_core| {
             let near = near.lock().expect("nobody panicked").take().expect("one core");
-            let gateway = Gateway::new(config, near, Pool::new(&Region::heap(512), 512));
-            let gateway = gateway.expect("a gateway");
-            told.send(gateway.counters()).expect("the test waits");
-            Box::new(gateway)
+            let pool = Pool::new(&Region::heap(512), 512);
+            Box::new(Gateway::new(config, near, pool, Arc::clone(&theirs)).expect("a gateway"))
         })
         .expect("a plane");
         let exit = DecapsulationConfig { key: Some(7), ..DecapsulationConfig::new(REMOTE, LOCAL) };
         Self {
             plane,
             socket,
-            counters: counters.recv().expect("the core began"),
+            counters,
             wire,
             pool: Pool::new(&Region::heap(512), 512),
             entry: Encapsulation::new(tunnel(REMOTE, LOCAL)).expect("an entry"),
@@ -251,6 +252,9 @@ fn a_tenant_has_its_own_address_and_no_other() {
     ] {
         assert_eq!(refusal(bed.try_tenant(address, true)), expected, "{address}");
     }
+    // It may have that address, but not serve; and it may try again.
+    assert_eq!(refusal(bed.try_tenant(tenant_address(200), true)), Refusal::NotServer);
+    bed.try_tenant(tenant_address(200), false).expect("the address is free");
     let mut broken = packet((tenant_address(1), 1), (OUTSIDE, 1), b"x");
     broken[10] ^= 1;
     for (bytes, expected) in [
@@ -272,7 +276,7 @@ fn a_tenant_has_its_own_address_and_no_other() {
     assert_eq!(read(&next(&mut one)).2, b"after all that");
     let stats = bed.counters.read();
     assert_eq!((stats.foreign, stats.unclaimed, stats.turned_round, stats.sent), (1, 1, 1, 0));
-    assert_eq!(stats.refused, 7);
+    assert_eq!(stats.refused, 8);
 }
 
 #[test]

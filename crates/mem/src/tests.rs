@@ -163,9 +163,14 @@ fn chunks_of_another_region_are_refused() {
     let mut theirs = pool(2);
     let mbuf = theirs.alloc().expect("a chunk");
     let mbuf = ours.lend(mbuf).expect_err("not ours to lend");
+    let chunk = mbuf.chunk();
     ours.free(mbuf);
     assert_eq!(ours.stats().foreign, 1);
     assert_eq!(ours.available(), 2);
+    assert_eq!(theirs.available(), 1, "nor did it go home by itself");
+    // A region stays as long as a chunk of it is out. This one is nobody's any more: home it goes.
+    theirs.free(crate::Mbuf::adopt(chunk));
+    assert_eq!(theirs.available(), 2);
 }
 
 #[cfg(feature = "std")]

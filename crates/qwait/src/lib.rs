@@ -149,6 +149,8 @@ mod tenant_claims;
 #[cfg(all(feature = "std", not(loom)))]
 mod tenant_place;
 #[cfg(all(feature = "std", not(loom)))]
+mod tenant_rounds;
+#[cfg(all(feature = "std", not(loom)))]
 mod tenant_shared;
 #[cfg(any(feature = "std", loom))]
 mod tenant_words;
@@ -181,6 +183,8 @@ pub use sleepers::{EventSleeper, FutexSleeper};
 pub use tenant::{TENANT_QUEUES_MAX, TENANTS_MAX, Tenant, TenantError, TenantOffer, TenantSet};
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant_place::TenantPlace;
+#[cfg(all(feature = "std", not(loom)))]
+pub use tenant_rounds::{TENANT_CLASS_LOWEST, TENANT_CLASSES};
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant_shared::{SharedTenantConsumer, SharedTenantSet};
 pub use unsafe_doorbell::{Doorbell, DoorbellRef, MAX_COUNT};

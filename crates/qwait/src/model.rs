@@ -12,12 +12,15 @@
 //!
 //! [`ReadySet`] is the hardware's ready set (HyperPlane §IV-B, Figure 6): ready bits, mask bits, the
 //! current priority, and the weight register. [`Queues`] adds the doorbells and the operations of
-//! Algorithm 1 in their two forms. Both are deliberately naive, search bit by bit, and share no code
+//! Algorithm 1 in their two forms; [`TenantQueues`] is the set over tenants, with their classes. All are deliberately naive, search bit by bit, and share no code
 //! with the library that is tested against them.
+
+mod tenants;
 
 use alloc::vec;
 use alloc::vec::Vec;
 
+pub use self::tenants::TenantQueues;
 use crate::{MAX_QUEUES, ServicePolicy};
 
 /// Ready bits, mask bits and an arbiter: `select` is the `QWAIT` of the hardware.

@@ -32,7 +32,14 @@
 //! | names a queue beyond its own | an error in its own process; there is no such word to write | nothing |
 //! | clears its idle word | its own ring does not wake the trusted side | nothing: theirs do |
 //! | writes or reads its eventfd without need | a spurious wake-up; or it swallows its own | a wake-up costs processor time, bounded by one fold each |
+//! | writes whatever it likes | its class as before: that is nowhere in its memory | nothing |
 //! | truncates the memory | refused: the size is sealed | nothing |
+//!
+//! *Classes.* A tenant has a class, 0 to 7, which the trusted side sets ([`TenantSet::set_class`]): a queue
+//! is selected only while no queue of a lower number's class is ready (strict priority, HyperPlane §IV-B,
+//! over tenants). Among the queues of one class the set's [`ServicePolicy`] holds. A tenant that always has
+//! work starves the classes below its own, lies included: what it gets is for whoever raises it to weigh;
+//! `disable` and rate limits take its queues out of the way.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -41,9 +48,10 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-use crate::policy::{Arbiter, ServicePolicy};
+use crate::policy::ServicePolicy;
 use crate::set::QueueId;
 use crate::tenant_place::{Connected, TenantPlace};
+use crate::tenant_rounds::{Rounds, TENANT_CLASS_LOWEST, TENANT_CLASSES, Words};
 use crate::tenant_words as words;
 use crate::unsafe_region::{Region, RegionError};
 
@@ -81,6 +89,18 @@ pub enum TenantError {
     /// All places are taken.
     #[error("the set is full: disconnect a tenant, or make the set larger")]
     Full,
+    /// There is no such class.
+    #[error("class {class}: allowed are 0, which is served first, to {TENANT_CLASS_LOWEST}")]
+    BadClass {
+        /// What was asked for.
+        class: u8,
+    },
+    /// There is no tenant in the slot.
+    #[error("slot {slot} has no tenant")]
+    NoTenant {
+        /// Which.
+        slot: u32,
+    },
     /// The tenant has no such queue.
     #[error("queue {queue} of a tenant with {queues}: numbers begin at 0")]
     NoSuchQueue {
@@ -197,23 +217,47 @@ pub(crate) fn await_events(epoll: &OwnedFd, timeout: Option<Timespec>, tenants: 
 /// Events taken at a time.
 const EVENTS: usize = 64;
 
-/// The trusted side: an exclusive set over the queues of tenants. See the module's comment for what
-/// they can and cannot do.
-///
-/// A tenant has a slot, and its queue `i` the number `64 * slot + i`. Fairness is by queue and has the
-/// bound of [`ServicePolicy`] over all queues of the set, plus one fold: a ring is noticed within as
-/// many visits as the set has slots.
+/// What the search looks at.
 #[derive(Debug)]
-pub struct TenantSet {
+struct Folded {
     tenants: Vec<Option<Connected>>,
     /// Folded and not yet drained, one word a slot. Nobody else sees them.
     ready: Vec<u64>,
     mask: Vec<u64>,
     weights: Vec<u32>,
-    arbiter: Arbiter,
-    /// Whose word the next visit folds.
-    next_fold: usize,
-    /// Slots from here on are free: no search goes there.
+}
+
+impl Words for Folded {
+    #[inline]
+    fn fold(&mut self, slot: u32) {
+        let slot = slot as usize;
+        if let Some(tenant) = &self.tenants[slot] {
+            self.ready[slot] |= tenant.fold();
+        }
+    }
+
+    #[inline]
+    fn candidates(&self, slot: u32) -> u64 {
+        self.ready[slot as usize] & !self.mask[slot as usize]
+    }
+
+    #[inline]
+    fn weight(&self, queue: u32) -> u32 {
+        self.weights[queue as usize]
+    }
+}
+
+/// The trusted side: an exclusive set over the queues of tenants. See the module's comment for what
+/// they can and cannot do.
+///
+/// A tenant has a slot, and its queue `i` the number `64 * slot + i`. Fairness is by queue and has the
+/// bound of [`ServicePolicy`] over all queues of the tenant's class, plus one fold: while higher classes
+/// have no work, a ring is noticed within as many visits as the class has tenants.
+#[derive(Debug)]
+pub struct TenantSet {
+    words: Folded,
+    rounds: Rounds,
+    /// Slots from here on are free.
     high: usize,
     epoll: OwnedFd,
 }
@@ -229,12 +273,13 @@ impl TenantSet {
         }
         let queues = tenants * TENANT_QUEUES_MAX;
         Ok(Self {
-            tenants: (0..tenants).map(|_| None).collect(),
-            ready: vec![0; tenants as usize],
-            mask: vec![0; tenants as usize],
-            weights: vec![1; queues as usize],
-            arbiter: Arbiter::new(policy, queues, 0),
-            next_fold: 0,
+            words: Folded {
+                tenants: (0..tenants).map(|_| None).collect(),
+                ready: vec![0; tenants as usize],
+                mask: vec![0; tenants as usize],
+                weights: vec![1; queues as usize],
+            },
+            rounds: Rounds::new(policy, tenants, 0),
             high: 0,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create1"))?,
         })
@@ -278,13 +323,13 @@ impl TenantSet {
     }
 
     fn free_slot(&self) -> Result<u32, TenantError> {
-        let slot = self.tenants.iter().position(Option::is_none).ok_or(TenantError::Full)?;
+        let slot = self.words.tenants.iter().position(Option::is_none).ok_or(TenantError::Full)?;
         Ok(slot as u32)
     }
 
     /// As [`connect`](Self::connect), for a slot that the caller chooses and words that lie where the
     /// caller says. `wake` is the trusted side's copy of the tenant's eventfd; it is never read, so
-    /// that a tenant which makes it blocking stalls nobody.
+    /// that a tenant which makes it blocking stalls nobody. The tenant begins in the lowest class.
     ///
     /// # Errors
     /// [`TenantError::Full`] where the slot is taken or there is no such; `BadQueues`, `Region`, `Os`.
@@ -296,93 +341,84 @@ impl TenantSet {
         wake: OwnedFd,
     ) -> Result<(), TenantError> {
         let index = slot as usize;
-        if self.tenants.get(index).is_none_or(Option::is_some) {
+        if self.words.tenants.get(index).is_none_or(Option::is_some) {
             return Err(TenantError::Full);
         }
         let connected = Connected::new(place, capacity, wake)?;
         connected.watch(&self.epoll, u64::from(slot))?;
-        self.tenants[index] = Some(connected);
-        (self.ready[index], self.mask[index]) = (0, 0);
-        self.weights[index * 64..][..64].fill(1);
+        let words = &mut self.words;
+        words.tenants[index] = Some(connected);
+        (words.ready[index], words.mask[index]) = (0, 0);
+        words.weights[index * 64..][..64].fill(1);
+        self.rounds.insert(slot);
         self.high = self.high.max(index + 1);
         Ok(())
     }
 
     /// `QWAIT-REMOVE` for all queues of a tenant. It keeps its memory, which is no longer looked at.
     pub fn disconnect(&mut self, slot: u32) {
-        let Some(place) = self.tenants.get_mut(slot as usize) else { return };
-        if let Some(gone) = place.take() {
-            // It was added, so it can be removed.
-            let _ = epoll::delete(&self.epoll, &gone.wake);
-            self.ready[slot as usize] = 0;
-            self.high = self.tenants.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        let tenants = &mut self.words.tenants;
+        let Some(gone) = tenants.get_mut(slot as usize).and_then(Option::take) else { return };
+        // It was added, so it can be removed.
+        let _ = epoll::delete(&self.epoll, &gone.wake);
+        self.high = tenants.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.words.ready[slot as usize] = 0;
+        self.rounds.remove(slot);
+    }
+
+    fn tenant(&self, slot: u32) -> Option<&Connected> {
+        self.words.tenants.get(slot as usize)?.as_ref()
+    }
+
+    /// Sets a tenant's class: its queues are served only while no queue of a class with a lower number is
+    /// ready. It begins in [`TENANT_CLASS_LOWEST`].
+    ///
+    /// # Errors
+    /// [`TenantError::BadClass`], [`TenantError::NoTenant`].
+    pub fn set_class(&mut self, slot: u32, class: u8) -> Result<(), TenantError> {
+        if class >= TENANT_CLASSES {
+            return Err(TenantError::BadClass { class });
         }
+        self.class(slot).ok_or(TenantError::NoTenant { slot })?;
+        self.rounds.set_class(slot, class);
+        Ok(())
+    }
+
+    /// A tenant's class; `None` where the slot has no tenant.
+    pub fn class(&self, slot: u32) -> Option<u8> {
+        self.tenant(slot).map(|_| self.rounds.class(slot))
     }
 
     /// The slot of a queue's tenant and the tenant's number for it, if there is such a queue.
     pub fn locate(&self, queue: QueueId) -> Option<(u32, u32)> {
         let (slot, index) = (queue.get() / 64, queue.get() % 64);
-        let tenant = self.tenants.get(slot as usize)?.as_ref()?;
-        tenant.has(index).then_some((slot, index))
+        self.tenant(slot)?.has(index).then_some((slot, index))
     }
 
     /// How often a tenant's doorbells said something impossible.
     pub fn lies(&self, slot: u32) -> u64 {
-        let tenant = self.tenants.get(slot as usize).and_then(Option::as_ref);
-        tenant.map_or(0, |tenant| tenant.lies)
-    }
-
-    fn fold(&mut self, slot: usize) {
-        if let Some(tenant) = &self.tenants[slot] {
-            self.ready[slot] |= tenant.fold();
-        }
+        self.tenant(slot).map_or(0, |tenant| tenant.lies)
     }
 
     fn fold_all(&mut self) {
-        (0..self.high).for_each(|slot| self.fold(slot));
+        (0..self.high as u32).for_each(|slot| self.words.fold(slot));
     }
 
-    /// The first ready and enabled queue at or after the cursor.
-    fn next(&self) -> Option<u32> {
-        let from = self.arbiter.start();
-        let (first, upper) = ((from / 64) as usize, !0 << (from % 64));
-        let enabled = |slot: usize| self.ready[slot] & !self.mask[slot];
-        let answer =
-            |slot: usize, word: u64| (word != 0).then(|| slot as u32 * 64 + word.trailing_zeros());
-        answer(first, enabled(first) & upper)
-            .or_else(|| {
-                // Beyond `high` nothing is ready; the cursor may still stand there.
-                let round = (first + 1..self.high).chain(0..first.min(self.high));
-                round.into_iter().find_map(|slot| answer(slot, enabled(slot)))
-            })
-            .or_else(|| answer(first, enabled(first) & !upper))
-    }
-
-    /// `QWAIT` that does not block: the queue to be served next. Folds one tenant's word, or all of
-    /// them where nothing else is ready.
+    /// `QWAIT` that does not block: the queue to be served next. For each class from the first on, folds
+    /// one tenant's word, or all of them where nothing of that class is ready, before it goes to the next.
+    #[inline]
     pub fn try_qwait(&mut self) -> Option<QueueId> {
-        // A tenant may have gone since: the slot is still inside, and empty.
-        self.fold(self.next_fold);
-        self.next_fold = if self.next_fold + 1 < self.high { self.next_fold + 1 } else { 0 };
-        let queue = match self.next() {
-            Some(queue) => queue,
-            None => {
-                self.fold_all();
-                self.next()?
-            }
-        };
-        self.arbiter.grant(queue, || self.weights[queue as usize]);
-        Some(QueueId::new(queue))
+        self.rounds.select(&mut self.words).map(QueueId::new)
     }
 
     /// `QWAIT-VERIFY`: how many items the tenant claims, at most the queue's capacity. It is a claim:
     /// the queue itself may hold less. Zero: armed.
     pub fn verify(&mut self, queue: QueueId) -> u32 {
         let Some((slot, index)) = self.locate(queue) else { return 0 };
-        let Some(tenant) = self.tenants[slot as usize].as_mut() else { return 0 };
+        let Some(tenant) = self.words.tenants[slot as usize].as_mut() else { return 0 };
         let count = tenant.claimed(index);
         if count == 0 {
-            self.ready[slot as usize] &= !(1 << index);
+            self.words.ready[slot as usize] &= !(1 << index);
         }
         count
     }
@@ -390,10 +426,10 @@ impl TenantSet {
     /// `QWAIT-RECONSIDER` after `items` were dequeued: how many the tenant claims are left.
     pub fn reconsider(&mut self, queue: QueueId, items: u32) -> u32 {
         let Some((slot, index)) = self.locate(queue) else { return 0 };
-        let Some(tenant) = self.tenants[slot as usize].as_mut() else { return 0 };
+        let Some(tenant) = self.words.tenants[slot as usize].as_mut() else { return 0 };
         let left = tenant.take(index, items);
         if left == 0 {
-            self.ready[slot as usize] &= !(1 << index);
+            self.words.ready[slot as usize] &= !(1 << index);
         }
         left
     }
@@ -402,15 +438,15 @@ impl TenantSet {
     /// empty under a count. Look into the queue once more *after* this: what is enqueued later rings.
     pub fn reconsider_all(&mut self, queue: QueueId) {
         let Some((slot, index)) = self.locate(queue) else { return };
-        if let Some(tenant) = &self.tenants[slot as usize] {
+        if let Some(tenant) = &self.words.tenants[slot as usize] {
             tenant.take_all(index);
         }
-        self.ready[slot as usize] &= !(1 << index);
+        self.words.ready[slot as usize] &= !(1 << index);
     }
 
     fn set_mask(&mut self, queue: QueueId, masked: bool) {
         if let Some((slot, index)) = self.locate(queue) {
-            let word = &mut self.mask[slot as usize];
+            let word = &mut self.words.mask[slot as usize];
             *word = if masked { *word | 1 << index } else { *word & !(1 << index) };
         }
     }
@@ -427,7 +463,7 @@ impl TenantSet {
 
     /// How many times in a row a queue is selected under weighted round robin; zero counts as one.
     pub fn set_weight(&mut self, queue: QueueId, weight: u32) {
-        if let Some(place) = self.weights.get_mut(queue.index()) {
+        if let Some(place) = self.words.weights.get_mut(queue.index()) {
             *place = weight.max(1);
         }
     }
@@ -436,9 +472,9 @@ impl TenantSet {
     /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
     #[must_use = "where it is false there is work, and nobody will wake this consumer"]
     pub fn arm(&mut self) -> bool {
-        self.tenants[..self.high].iter().flatten().for_each(Connected::announce);
+        self.words.tenants[..self.high].iter().flatten().for_each(Connected::announce);
         self.fold_all();
-        let work = self.next().is_some();
+        let work = self.rounds.any(&self.words);
         if work {
             self.disarm();
         }
@@ -447,7 +483,7 @@ impl TenantSet {
 
     /// The second half: tenants need not ring aloud any more.
     pub fn disarm(&mut self) {
-        self.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+        self.words.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
     }
 
     /// Makes the descriptor unreadable again. Look for work after this, or arm. One system call,

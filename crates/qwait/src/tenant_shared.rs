@@ -37,10 +37,12 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
+use crate::policy::ServicePolicy;
 use crate::set::{MAX_CONSUMERS, QueueId};
 use crate::tenant::{TENANTS_MAX, TenantError, await_events, os};
 use crate::tenant_claims::Claims;
 use crate::tenant_place::{Connected, TenantPlace};
+use crate::tenant_rounds::{Rounds, TENANT_CLASSES, Words};
 
 /// What the consumers of a set share. No tenant can reach any of it.
 #[derive(Debug)]
@@ -93,14 +95,16 @@ impl SharedTenantSet {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, wake, epoll::EventData::new_u64(0), flags).map_err(os("epoll_ctl"))?;
         let tenants = self.shared.claims.len();
+        // Consumers begin their rounds apart.
+        let start = (number as usize * tenants / CONSUMERS_MAX * 64) as u32;
         Ok(SharedTenantConsumer {
-            shared: Arc::clone(&self.shared),
+            words: Looks {
+                shared: Arc::clone(&self.shared),
+                tenants: (0..tenants).map(|_| None).collect(),
+                owned: vec![0; tenants],
+            },
             number: number as u32,
-            tenants: (0..tenants).map(|_| None).collect(),
-            owned: vec![0; tenants],
-            // Consumers begin their rounds apart.
-            cursor: (number as usize * tenants / CONSUMERS_MAX * 64) as u32,
-            next_fold: 0,
+            rounds: Rounds::new(ServicePolicy::RoundRobin, tenants as u32, start),
             high: 0,
             epoll,
         })
@@ -119,18 +123,49 @@ impl SharedTenantSet {
 const CONSUMERS_MAX: usize = 8;
 const _: () = assert!(CONSUMERS_MAX <= MAX_CONSUMERS as usize);
 
-/// One consumer of a [`SharedTenantSet`]. Queue `i` of the tenant in a slot has the number
-/// `64 * slot + i`. Selection is round robin, each consumer with a cursor of its own.
+/// What one consumer looks at, and what it owns.
 #[derive(Debug)]
-pub struct SharedTenantConsumer {
+struct Looks {
     shared: Arc<Shared>,
-    number: u32,
-    /// What this consumer looks at; the others have their own.
+    /// The others have their own.
     tenants: Vec<Option<Connected>>,
     /// By slot: the queues that this consumer owns.
     owned: Vec<u64>,
-    cursor: u32,
-    next_fold: usize,
+}
+
+impl Words for Looks {
+    #[inline]
+    fn fold(&mut self, slot: u32) {
+        if let Some(tenant) = &self.tenants[slot as usize] {
+            self.shared.claims[slot as usize].add(tenant.fold());
+        }
+    }
+
+    #[inline]
+    fn candidates(&self, slot: u32) -> u64 {
+        // A slot that this consumer has not attached may be another's already.
+        let Some(tenant) = &self.tenants[slot as usize] else { return 0 };
+        self.shared.claims[slot as usize].candidates() & tenant.valid
+    }
+
+    #[inline]
+    fn take(&mut self, queue: u32) -> bool {
+        let (slot, bit) = ((queue / 64) as usize, 1 << (queue % 64));
+        let is_ours = self.shared.claims[slot].claim(bit);
+        self.owned[slot] |= if is_ours { bit } else { 0 };
+        is_ours
+    }
+}
+
+/// One consumer of a [`SharedTenantSet`]. Queue `i` of the tenant in a slot has the number
+/// `64 * slot + i`. Classes are served in strict priority, as in a [`TenantSet`](crate::TenantSet), and the
+/// queues of a class in round robin, by each consumer with a cursor of its own. A consumer that has begun
+/// a visit finishes it, whatever becomes ready meanwhile.
+#[derive(Debug)]
+pub struct SharedTenantConsumer {
+    words: Looks,
+    number: u32,
+    rounds: Rounds,
     high: usize,
     epoll: OwnedFd,
 }
@@ -150,100 +185,69 @@ impl SharedTenantConsumer {
         wake: OwnedFd,
     ) -> Result<(), TenantError> {
         let index = slot as usize;
-        if self.tenants.get(index).is_none_or(Option::is_some) {
+        if self.words.tenants.get(index).is_none_or(Option::is_some) {
             return Err(TenantError::Full);
         }
         let connected = Connected::new(place, capacity, wake)?;
         // (`EPOLLEXCLUSIVE` would spare the other sleepers; but it goes by who is in the call at that
         // moment.)
         connected.watch(&self.epoll, u64::from(slot) + 1)?;
-        self.tenants[index] = Some(connected);
+        self.words.tenants[index] = Some(connected);
+        self.rounds.insert(slot);
         self.high = self.high.max(index + 1);
         Ok(())
     }
 
     /// Stops looking at a tenant. A queue of it that this consumer owns is given back.
     pub fn detach(&mut self, slot: u32) {
-        let Some(place) = self.tenants.get_mut(slot as usize) else { return };
-        if let Some(gone) = place.take() {
-            // It was added, so it can be removed.
-            let _ = epoll::delete(&self.epoll, &gone.wake);
-            let mut mine = std::mem::take(&mut self.owned[slot as usize]);
-            while mine != 0 {
-                let bit = mine & mine.wrapping_neg();
-                self.shared.claims[slot as usize].finish(bit, true);
-                mine &= !bit;
-            }
-            self.high = self.tenants.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        let tenants = &mut self.words.tenants;
+        let Some(gone) = tenants.get_mut(slot as usize).and_then(Option::take) else { return };
+        // It was added, so it can be removed.
+        let _ = epoll::delete(&self.epoll, &gone.wake);
+        self.high = tenants.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.rounds.remove(slot);
+        let mut mine = std::mem::take(&mut self.words.owned[slot as usize]);
+        while mine != 0 {
+            let bit = mine & mine.wrapping_neg();
+            self.words.shared.claims[slot as usize].finish(bit, true);
+            mine &= !bit;
         }
     }
 
-    #[inline]
-    fn fold(&self, slot: usize) {
-        if let Some(tenant) = &self.tenants[slot] {
-            self.shared.claims[slot].add(tenant.fold());
+    fn fold_all(&mut self) {
+        (0..self.high as u32).for_each(|slot| self.words.fold(slot));
+    }
+
+    /// Sets a tenant's class for this consumer: each is told, as each searches for itself. A tenant begins
+    /// in [`TENANT_CLASS_LOWEST`](crate::TENANT_CLASS_LOWEST).
+    ///
+    /// # Errors
+    /// [`TenantError::BadClass`], [`TenantError::NoTenant`].
+    pub fn set_class(&mut self, slot: u32, class: u8) -> Result<(), TenantError> {
+        if class >= TENANT_CLASSES {
+            return Err(TenantError::BadClass { class });
         }
+        self.class(slot).ok_or(TenantError::NoTenant { slot })?;
+        self.rounds.set_class(slot, class);
+        Ok(())
     }
 
-    fn fold_all(&self) {
-        (0..self.high).for_each(|slot| self.fold(slot));
-    }
-
-    #[inline]
-    fn candidates(&self, slot: usize) -> u64 {
-        // A slot that this consumer has not attached may be another's already.
-        let Some(tenant) = &self.tenants[slot] else { return 0 };
-        self.shared.claims[slot].candidates() & tenant.valid
-    }
-
-    /// The first candidate at or after the cursor.
-    fn next(&self) -> Option<u32> {
-        let (first, upper) = ((self.cursor / 64) as usize, !0 << (self.cursor % 64));
-        let answer =
-            |slot: usize, word: u64| (word != 0).then(|| slot as u32 * 64 + word.trailing_zeros());
-        let start = if first < self.high { self.candidates(first) } else { 0 };
-        answer(first, start & upper)
-            .or_else(|| {
-                let round = (first + 1..self.high).chain(0..first.min(self.high));
-                round.into_iter().find_map(|slot| answer(slot, self.candidates(slot)))
-            })
-            .or_else(|| answer(first, start & !upper))
-    }
-
-    /// The next candidate that becomes this consumer's. Each turn that fails, another consumer took
-    /// one; there are at most as many turns as queues, however the tenants change their words.
-    fn claim_next(&mut self) -> Option<u32> {
-        for _ in 0..self.high.max(1) * 64 {
-            let queue = self.next()?;
-            let (slot, bit) = ((queue / 64) as usize, 1 << (queue % 64));
-            let next = queue + 1;
-            self.cursor = if next as usize == self.tenants.len() * 64 { 0 } else { next };
-            if self.shared.claims[slot].claim(bit) {
-                self.owned[slot] |= bit;
-                return Some(queue);
-            }
-        }
-        None
+    /// A tenant's class; `None` where this consumer has no tenant in the slot.
+    pub fn class(&self, slot: u32) -> Option<u8> {
+        let tenant = self.words.tenants.get(slot as usize)?.as_ref();
+        tenant.map(|_| self.rounds.class(slot))
     }
 
     /// `QWAIT` that does not block: the queue to be served next, which is this consumer's until it
-    /// calls [`reconsider`](Self::reconsider) or [`reconsider_all`](Self::reconsider_all). Folds one
-    /// tenant's word, or all of them where nothing else is ready.
+    /// calls [`reconsider`](Self::reconsider) or [`reconsider_all`](Self::reconsider_all). For each class
+    /// from the first on, folds one tenant's word, or all of them where nothing of that class is ready,
+    /// before it goes to the next.
     #[inline]
     pub fn try_qwait(&mut self) -> Option<QueueId> {
-        if self.high > 0 {
-            self.fold(self.next_fold.min(self.high - 1));
-            self.next_fold = if self.next_fold + 1 < self.high { self.next_fold + 1 } else { 0 };
-        }
-        let queue = match self.claim_next() {
-            Some(queue) => queue,
-            None => {
-                self.fold_all();
-                self.claim_next()?
-            }
-        };
+        let queue = self.rounds.select(&mut self.words)?;
         // Read only while all are awake: the line stays in every cache.
-        if self.shared.sleepers.load(Ordering::Relaxed) != 0 && self.next().is_some() {
+        let sleepers = &self.words.shared.sleepers;
+        if sleepers.load(Ordering::Relaxed) != 0 && self.rounds.any(&self.words) {
             self.wake_one();
         }
         Some(QueueId::new(queue))
@@ -251,11 +255,11 @@ impl SharedTenantConsumer {
 
     #[cold]
     fn wake_one(&self) {
-        let sleepers = self.shared.sleepers.load(Ordering::Relaxed);
+        let sleepers = self.words.shared.sleepers.load(Ordering::Relaxed);
         let bit = sleepers & sleepers.wrapping_neg();
         // Whoever clears the bit is the one that wakes.
-        if bit != 0 && self.shared.sleepers.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
-            let wake = &self.shared.wakes[bit.trailing_zeros() as usize];
+        if bit != 0 && self.words.shared.sleepers.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+            let wake = &self.words.shared.wakes[bit.trailing_zeros() as usize];
             // Ours alone and non-blocking; full means readable, which is what is wanted.
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
@@ -265,7 +269,7 @@ impl SharedTenantConsumer {
     #[inline]
     fn mine(&self, queue: QueueId) -> Option<(usize, u32)> {
         let (slot, index) = ((queue.get() / 64) as usize, queue.get() % 64);
-        (self.owned.get(slot)? >> index & 1 == 1).then_some((slot, index))
+        (self.words.owned.get(slot)? >> index & 1 == 1).then_some((slot, index))
     }
 
     /// `QWAIT-VERIFY`: how many items the tenant claims that a queue of this consumer has, at most the
@@ -273,7 +277,7 @@ impl SharedTenantConsumer {
     #[inline]
     pub fn verify(&mut self, queue: QueueId) -> u32 {
         let Some((slot, index)) = self.mine(queue) else { return 0 };
-        self.tenants[slot].as_mut().map_or(0, |tenant| tenant.claimed(index))
+        self.words.tenants[slot].as_mut().map_or(0, |tenant| tenant.claimed(index))
     }
 
     /// `QWAIT-RECONSIDER` after `items` were dequeued: ends the ownership. How many items the tenant
@@ -281,7 +285,7 @@ impl SharedTenantConsumer {
     #[inline]
     pub fn reconsider(&mut self, queue: QueueId, items: u32) -> u32 {
         let Some((slot, index)) = self.mine(queue) else { return 0 };
-        let left = self.tenants[slot].as_mut().map_or(0, |tenant| tenant.take(index, items));
+        let left = self.words.tenants[slot].as_mut().map_or(0, |tenant| tenant.take(index, items));
         self.finish(slot, index, left > 0);
         left
     }
@@ -290,7 +294,7 @@ impl SharedTenantConsumer {
     /// be empty under a count. What is enqueued later rings again.
     pub fn reconsider_all(&mut self, queue: QueueId) {
         let Some((slot, index)) = self.mine(queue) else { return };
-        if let Some(tenant) = &self.tenants[slot] {
+        if let Some(tenant) = &self.words.tenants[slot] {
             tenant.take_all(index);
         }
         self.finish(slot, index, false);
@@ -298,16 +302,16 @@ impl SharedTenantConsumer {
 
     #[inline]
     fn finish(&mut self, slot: usize, index: u32, left: bool) {
-        self.owned[slot] &= !(1 << index);
-        let ready = self.shared.claims[slot].finish(1 << index, left);
-        if ready && self.shared.sleepers.load(Ordering::Relaxed) != 0 {
+        self.words.owned[slot] &= !(1 << index);
+        let ready = self.words.shared.claims[slot].finish(1 << index, left);
+        if ready && self.words.shared.sleepers.load(Ordering::Relaxed) != 0 {
             // This consumer may go on elsewhere for long.
             self.wake_one();
         }
     }
 
     fn set_mask(&self, queue: QueueId, masked: bool) {
-        if let Some(claims) = self.shared.claims.get((queue.get() / 64) as usize) {
+        if let Some(claims) = self.words.shared.claims.get((queue.get() / 64) as usize) {
             claims.set_mask(1 << (queue.get() % 64), masked);
         }
     }
@@ -324,7 +328,7 @@ impl SharedTenantConsumer {
 
     /// How often the doorbells of the tenant in this slot said something impossible to this consumer.
     pub fn lies(&self, slot: u32) -> u64 {
-        let tenant = self.tenants.get(slot as usize).and_then(Option::as_ref);
+        let tenant = self.words.tenants.get(slot as usize).and_then(Option::as_ref);
         tenant.map_or(0, |tenant| tenant.lies)
     }
 
@@ -332,10 +336,10 @@ impl SharedTenantConsumer {
     /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
     #[must_use = "where it is false there is work, and nobody will wake this consumer"]
     pub fn arm(&mut self) -> bool {
-        self.shared.sleepers.fetch_or(1 << self.number, Ordering::AcqRel);
-        self.tenants[..self.high].iter().flatten().for_each(Connected::announce);
+        self.words.shared.sleepers.fetch_or(1 << self.number, Ordering::AcqRel);
+        self.words.tenants[..self.high].iter().flatten().for_each(Connected::announce);
         self.fold_all();
-        let work = self.next().is_some();
+        let work = self.rounds.any(&self.words);
         if work {
             self.disarm();
         }
@@ -345,10 +349,10 @@ impl SharedTenantConsumer {
     /// The second half: this consumer is awake.
     pub fn disarm(&mut self) {
         let me = 1 << self.number;
-        let others = self.shared.sleepers.fetch_and(!me, Ordering::AcqRel) & !me;
+        let others = self.words.shared.sleepers.fetch_and(!me, Ordering::AcqRel) & !me;
         // While another sleeps, the next ring is to wake it: this one may be busy for long.
         if others == 0 {
-            self.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+            self.words.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
         }
     }
 
@@ -368,8 +372,8 @@ impl SharedTenantConsumer {
 impl Drop for SharedTenantConsumer {
     /// Gives back what it owns, and does not count as asleep.
     fn drop(&mut self) {
-        (0..self.tenants.len() as u32).for_each(|slot| self.detach(slot));
-        self.shared.sleepers.fetch_and(!(1 << self.number), Ordering::AcqRel);
+        (0..self.words.tenants.len() as u32).for_each(|slot| self.detach(slot));
+        self.words.shared.sleepers.fetch_and(!(1 << self.number), Ordering::AcqRel);
     }
 }
 

@@ -15,6 +15,9 @@ const QUEUES: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Exclusive,
+    /// Exclusive, without ready bits: "ready" is what the doorbells say. The bit of a queue is left only
+    /// for the activation that comes with adding it, and only the consumer clears it.
+    Direct,
     Shared,
 }
 
@@ -26,8 +29,10 @@ enum Flaw {
     NoRecheck,
     /// A consumer sleeps without a look after its announcement.
     NoRescan,
-    /// A producer looks for sleepers before it sets the bit.
+    /// A producer looks for sleepers before it sets the bit; without bits, before it rings.
     WakeBeforeSet,
+    /// Without ready bits, the look before sleep is at the bits alone.
+    NoDirectLook,
     /// Enabling a queue wakes nobody.
     EnableWakesNobody,
     /// The token is read after the look, so that a wake-up in between is forgotten.
@@ -48,6 +53,8 @@ enum Producer {
     Wake,
     /// Only with `WakeBeforeSet`.
     WakeThenSet(u8),
+    /// The same without bits: the wake-up is done.
+    WokenThenRing(u8),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +77,8 @@ enum Consumer {
     Process,
     /// Found nothing; the token is read.
     Announce,
-    Rescan,
+    /// From which queue on; where there are bits, all in one look.
+    Rescan(u8),
     Withdraw,
     Asleep,
 }
@@ -112,7 +120,8 @@ impl Spec {
     fn initial(&self) -> State {
         State {
             count: [0; QUEUES],
-            ready: [false; QUEUES],
+            // Adding activates.
+            ready: [self.form == Form::Direct; QUEUES],
             masked: [self.timer, false],
             owner: [None; QUEUES],
             sleepers: 0,
@@ -144,8 +153,13 @@ impl Spec {
         }
     }
 
-    fn any_ready(state: &State) -> bool {
-        (0..QUEUES).any(|queue| state.ready[queue] && !state.masked[queue])
+    fn is_ready(&self, state: &State, queue: usize) -> bool {
+        let rung = self.form == Form::Direct && state.count[queue] > 0;
+        (state.ready[queue] || rung) && !state.masked[queue]
+    }
+
+    fn any_ready(&self, state: &State) -> bool {
+        (0..QUEUES).any(|queue| self.is_ready(state, queue))
     }
 
     /// All states that one step of a producer leads to.
@@ -157,12 +171,22 @@ impl Spec {
         };
         match state.producers[producer] {
             Producer::Idle if state.items[producer] > 0 => {
+                let direct = self.form == Form::Direct;
                 for queue in 0..QUEUES {
+                    if direct && self.has(Flaw::WakeBeforeSet) {
+                        step(&|after| {
+                            Self::wake_one(after);
+                            after.producers[producer] = Producer::WokenThenRing(queue as u8);
+                        });
+                        continue;
+                    }
                     step(&|after| {
                         after.items[producer] -= 1;
                         after.count[queue] += 1;
                         let edge = after.count[queue] == 1;
-                        if edge && self.has(Flaw::WakeBeforeSet) {
+                        if edge && direct {
+                            after.producers[producer] = Producer::Wake;
+                        } else if edge && self.has(Flaw::WakeBeforeSet) {
                             after.producers[producer] = Producer::WakeThenSet(queue as u8);
                         } else if edge {
                             after.producers[producer] = Producer::Set(queue as u8);
@@ -180,6 +204,11 @@ impl Spec {
                 Self::wake_one(after);
                 after.producers[producer] = Producer::Idle;
             }),
+            Producer::WokenThenRing(queue) => step(&|after| {
+                after.items[producer] -= 1;
+                after.count[queue as usize] += 1;
+                after.producers[producer] = Producer::Idle;
+            }),
             Producer::WakeThenSet(queue) => step(&|after| {
                 Self::wake_one(after);
                 after.producers[producer] = Producer::Set(queue);
@@ -192,7 +221,7 @@ impl Spec {
         if state.strays > 0 {
             let mut after = *state;
             after.strays -= 1;
-            after.ready[0] = true;
+            after.ready[0] |= self.form != Form::Direct;
             Self::wake_one(&mut after);
             next.push(after);
         }
@@ -212,7 +241,7 @@ impl Spec {
     fn consumer_steps(&self, state: &State, consumer: usize, next: &mut Vec<State>) {
         use Consumer::*;
         let bit = 1u8 << consumer;
-        let shared = self.form == Form::Shared;
+        let (shared, direct) = (self.form == Form::Shared, self.form == Form::Direct);
         let mut step = |to: Consumer, change: &dyn Fn(&mut State)| {
             let mut after = *state;
             after.consumers[consumer] = to;
@@ -223,11 +252,11 @@ impl Spec {
         match state.consumers[consumer] {
             Look => {
                 for queue in 0..QUEUES as u8 {
-                    if state.ready[at(queue)] && !state.masked[at(queue)] {
+                    if self.is_ready(state, at(queue)) {
                         step(Verify(queue), &|after| after.ready[at(queue)] &= !shared);
                     }
                 }
-                if !Self::any_ready(state) {
+                if !self.any_ready(state) {
                     step(Announce, &|after| {
                         after.baton[consumer] = false;
                         after.token_changed[consumer] = false;
@@ -280,24 +309,41 @@ impl Spec {
             ReactivateWake => step(Process, &Self::wake_one),
             Process => step(Look, &|_| ()),
             PassBaton(queue) => step(Serve(queue), &|after| {
-                if after.baton[consumer] && Self::any_ready(after) {
+                if after.baton[consumer] && self.any_ready(after) {
                     Self::wake_one(after);
                 }
                 after.baton[consumer] = false;
             }),
             Clear(queue) => {
-                let then = if self.has(Flaw::NoRecheck) { Look } else { Recheck(queue) };
+                // Without bits of producers there is no race to be lost.
+                let done = direct || self.has(Flaw::NoRecheck);
+                let then = if done { Look } else { Recheck(queue) };
                 step(then, &|after| after.ready[at(queue)] = false);
             }
             Recheck(queue) => step(Look, &|after| {
                 after.ready[at(queue)] |= after.count[at(queue)] > 0;
             }),
             Announce => {
-                let then = if self.has(Flaw::NoRescan) { Asleep } else { Rescan };
+                let then = if self.has(Flaw::NoRescan) { Asleep } else { Rescan(0) };
                 step(then, &|after| after.sleepers |= bit);
             }
-            Rescan if Self::any_ready(state) => step(Withdraw, &|_| ()),
-            Rescan => step(Asleep, &|after| {
+            Rescan(queue) if direct => {
+                let blind = self.has(Flaw::NoDirectLook);
+                let seen = if blind {
+                    state.ready[at(queue)] && !state.masked[at(queue)]
+                } else {
+                    self.is_ready(state, at(queue))
+                };
+                let then = match at(queue) + 1 {
+                    _ if seen => Withdraw,
+                    QUEUES => Asleep,
+                    next => Rescan(next as u8),
+                };
+                let forgets = then == Asleep && self.has(Flaw::TokenTooLate);
+                step(then, &|after| after.token_changed[consumer] &= !forgets);
+            }
+            Rescan(_) if self.any_ready(state) => step(Withdraw, &|_| ()),
+            Rescan(_) => step(Asleep, &|after| {
                 if self.has(Flaw::TokenTooLate) {
                     after.token_changed[consumer] = false;
                 }
@@ -342,7 +388,7 @@ impl Spec {
             state.consumers[consumer] == Consumer::Asleep && !state.token_changed[consumer]
         };
         let some_sleep = (0..self.consumers).any(asleep);
-        if !some_sleep || !Self::any_ready(state) {
+        if !some_sleep || !self.any_ready(state) {
             return true;
         }
         // A consumer may work on an item for long, before it reconsiders or after.
@@ -425,6 +471,7 @@ const EXCLUSIVE: Spec = Spec {
     strays: 0,
     timer: false,
 };
+const DIRECT: Spec = Spec { form: Form::Direct, ..EXCLUSIVE };
 const SHARED: Spec = Spec {
     form: Form::Shared,
     flaw: Flaw::None,
@@ -449,6 +496,23 @@ fn is_found(spec: Spec, flaw: Flaw, what: &str) {
 fn the_exclusive_form_holds() {
     holds(EXCLUSIVE);
     holds(Spec { timer: true, strays: 1, ..EXCLUSIVE });
+}
+
+#[test]
+fn the_form_without_ready_bits_holds() {
+    holds(DIRECT);
+    holds(Spec { timer: true, strays: 1, ..DIRECT });
+}
+
+#[test]
+fn flaws_of_the_form_without_ready_bits_are_found() {
+    let asleep = "a queue is ready, a consumer sleeps";
+    for flaw in [Flaw::NoDirectLook, Flaw::NoRescan, Flaw::WakeBeforeSet, Flaw::TokenTooLate] {
+        is_found(DIRECT, flaw, asleep);
+    }
+    is_found(Spec { timer: true, ..DIRECT }, Flaw::EnableWakesNobody, asleep);
+    // What the bits need and the doorbells do not: the second look after the clear.
+    holds(Spec { flaw: Flaw::NoRecheck, ..DIRECT });
 }
 
 #[test]

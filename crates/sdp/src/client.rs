@@ -92,8 +92,25 @@ impl Tenant {
     /// # Errors
     /// [`TenantError`]: nobody there, refused (with the reason), or no memory to be had.
     pub fn join(path: impl AsRef<Path>, shape: Shape) -> Result<Self, TenantError> {
-        let socket = connect(path.as_ref())?;
-        rustix::net::send(&socket, &join::ask(shape), SendFlags::NOSIGNAL)
+        Self::ask(path.as_ref(), join::Ask { shape, class: None })
+    }
+
+    /// As [`join`](Self::join), in a class below the one that its user has: 0 is served first. The plane
+    /// refuses where it lets nobody choose ([`ClassPolicy`](crate::ClassPolicy)).
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn join_in_class(
+        path: impl AsRef<Path>,
+        shape: Shape,
+        class: u8,
+    ) -> Result<Self, TenantError> {
+        Self::ask(path.as_ref(), join::Ask { shape, class: Some(class) })
+    }
+
+    fn ask(path: &Path, ask: join::Ask) -> Result<Self, TenantError> {
+        let (socket, shape) = (connect(path)?, ask.shape);
+        rustix::net::send(&socket, &join::ask(ask), SendFlags::NOSIGNAL)
             .map_err(os("asking the plane"))?;
         let timeout = Timespec::try_from(ANSWER_TIMEOUT).ok();
         let ready = poll(&mut [PollFd::new(&socket, PollFlags::IN)], timeout.as_ref())

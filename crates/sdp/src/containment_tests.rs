@@ -81,6 +81,46 @@ fn cores_that_share_queues_keep_their_order() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "maps memory files")]
+fn a_tenant_has_its_users_class_and_no_better_one() {
+    let own = rustix::process::getuid().as_raw();
+    let join = |socket: &Path, class: Option<u8>| match class {
+        None => Tenant::join(socket, Shape::default()),
+        Some(class) => Tenant::join_in_class(socket, Shape::default(), class),
+    };
+    for wishes in [false, true] {
+        let (plane, socket) = plane("classes", |config| {
+            let by_uid = ClassPolicy::by_uid([(own, 3), (own.wrapping_add(1), 0)]);
+            config.classes = ClassPolicy { wishes, ..by_uid };
+        });
+        let class = |tenant: &Tenant| {
+            let tenants = plane.report().tenants;
+            tenants.iter().find(|listed| listed.id == tenant.id()).map(|listed| listed.class)
+        };
+        let tenant = join(&socket, None).expect("joined");
+        assert_eq!(class(&tenant), Some(3));
+        assert_eq!(join(&socket, Some(3)).map(|tenant| class(&tenant)).ok(), Some(Some(3)));
+        assert_eq!(
+            join(&socket, Some(6)).ok().and_then(|tenant| class(&tenant)),
+            wishes.then_some(6)
+        );
+        for above in [0, 2, 8, u8::MAX] {
+            let refused = join(&socket, Some(above)).expect_err("it may not");
+            assert!(refused.to_string().contains(&format!("class {above}")), "{refused}");
+        }
+        // The plane's owner may, at any time.
+        plane.set_class(tenant.id(), 0).expect("it is there");
+        assert_eq!(class(&tenant), Some(0));
+        assert!(matches!(plane.set_class(tenant.id(), 8), Err(PlaneError::Config { .. })));
+        assert!(matches!(plane.set_class(999, 0), Err(PlaneError::NoSuchTenant(999))));
+    }
+    let classes = ClassPolicy::by_uid([(own, 9)]);
+    let config = PlaneConfig { classes, ..PlaneConfig::new(socket_path("class9")) };
+    let refused = Plane::start(config, |_| Box::new(Echo)).expect_err("there is no such class");
+    assert!(refused.to_string().contains("`classes` is 9"), "{refused}");
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "starts processes")]
 fn liars_hurt_nobody_else() {
     for (notify, cores, each) in [
@@ -222,7 +262,7 @@ fn joiners_that_misbehave_stall_nobody() {
         let end = connect(&socket);
         let _ = rustix::net::send(&end, &vec![0xa5; length], SendFlags::NOSIGNAL);
     }
-    let ask = join::ask(Shape::default());
+    let ask = join::ask(join::Ask { shape: Shape::default(), class: None });
     let piecemeal = connect(&socket);
     rustix::net::send(&piecemeal, &ask[..16], SendFlags::NOSIGNAL).expect("sent");
     let answer = join::receive_answer(piecemeal.as_fd()).expect("answered");
@@ -297,7 +337,8 @@ fn descriptors_that_are_shared_cannot_be_made_to_block_a_core() {
     let (plane, socket) = plane("descriptors", |config| config.spin_looks = 10);
     let end = connect(&socket);
     let shape = Shape::default();
-    rustix::net::send(&end, &join::ask(shape), SendFlags::NOSIGNAL).expect("sent");
+    rustix::net::send(&end, &join::ask(join::Ask { shape, class: None }), SendFlags::NOSIGNAL)
+        .expect("sent");
     let Answer::Accepted(accepted, memory, wakes) =
         join::receive_answer(end.as_fd()).expect("answered")
     else {

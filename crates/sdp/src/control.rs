@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU8;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -16,10 +17,11 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::bucket::{Limiter, RateLimit};
+use crate::class::ClassPolicy;
 use crate::core::{Letterbox, Mail};
 use crate::counters::{Counters, Counts};
-use crate::geometry::{Geometry, Shape};
-use crate::join::{self, Accepted};
+use crate::geometry::Geometry;
+use crate::join::{self, Accepted, Ask};
 use crate::link::Link;
 use crate::queue_pair::PlanePair;
 use crate::unsafe_memory::Memory;
@@ -231,10 +233,11 @@ struct Leaving {
 }
 
 /// What a new tenant gets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NewTenants {
     pub(crate) limit: RateLimit,
     pub(crate) weight: u32,
+    pub(crate) classes: ClassPolicy,
     pub(crate) ready_bits: bool,
 }
 
@@ -396,7 +399,7 @@ impl Control {
         if said.is_empty() {
             return self.board(|board| board.joins.dropped += 1);
         }
-        let answer = join::parse_ask(said).and_then(|shape| self.admit(id, &socket, shape));
+        let answer = join::parse_ask(said).and_then(|ask| self.admit(id, &socket, ask));
         match answer {
             Ok((link, peer)) => self.welcome(id, socket, link, peer),
             Err(why) => {
@@ -413,17 +416,18 @@ impl Control {
         &mut self,
         id: u64,
         socket: &OwnedFd,
-        shape: Shape,
+        Ask { shape, class }: Ask,
     ) -> Result<(Arc<Link>, Peer), String> {
         let peer = rustix::net::sockopt::socket_peercred(socket)
             .map_err(|error| format!("who is asking cannot be told: {error}"))?;
         let peer = Peer { pid: peer.pid.as_raw_nonzero().get(), uid: peer.uid.as_raw() };
         let geometry =
             shape.check_over(self.sets.len() as u32).map_err(|error| error.to_string())?;
+        let class = self.new_tenants.classes.admit(peer.uid, class)?;
         let more = Usage::of(&geometry);
         self.within_limits(peer.uid, more)?;
         let slots = self.take_slots(&geometry)?;
-        let link = self.make(id, geometry, socket, slots.clone()).map_err(|error| {
+        let link = self.make(id, (geometry, class), socket, slots.clone()).map_err(|error| {
             self.free_slots(&geometry, &slots);
             format!("the plane has no room: {error}")
         })?;
@@ -495,7 +499,7 @@ impl Control {
     fn make(
         &self,
         id: u64,
-        geometry: Geometry,
+        (geometry, class): (Geometry, u8),
         socket: &OwnedFd,
         slots: Vec<u32>,
     ) -> std::io::Result<Link> {
@@ -518,6 +522,7 @@ impl Control {
             slots,
             socket: socket.try_clone()?,
             limiter,
+            class: AtomicU8::new(class),
             counters: (0..self.cores.len()).map(|_| Counters::default()).collect(),
         })
     }

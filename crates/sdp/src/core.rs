@@ -58,6 +58,8 @@ pub(crate) enum Mail {
 pub(crate) struct Letterbox {
     /// Mail is there: one load a turn, of a line that seldom changes.
     pub(crate) flag: AtomicBool,
+    /// A tenant's class has changed; looked at with the mail.
+    pub(crate) classes_changed: AtomicBool,
     /// The core is to end; looked at with the mail.
     pub(crate) stop: AtomicBool,
     /// Ends the core's sleep.
@@ -70,6 +72,7 @@ impl Letterbox {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self {
             flag: AtomicBool::new(false),
+            classes_changed: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             wake: eventfd(0, flags)?,
             counters: Counters::default(),
@@ -240,7 +243,19 @@ impl Core {
                 Mail::Detach(tenant) => self.detach(tenant),
             }
         }
+        if self.letterbox.classes_changed.swap(false, Ordering::AcqRel) {
+            self.classify();
+        }
         self.stopped = self.letterbox.stop.load(Ordering::Acquire);
+    }
+
+    /// Goes by the classes that all tenants have now.
+    fn classify(&mut self) {
+        for (slot, place) in self.attached.iter().enumerate() {
+            if let Some(Attached { link, .. }) = place {
+                self.notifier.set_class(slot as u32, link.class.load(Ordering::Relaxed));
+            }
+        }
     }
 
     fn attach(&mut self, link: &Arc<Link>) {
@@ -252,6 +267,7 @@ impl Core {
             // core, which its counters show; nobody else is touched.
             if self.notifier.attach(link, word, slot).is_ok() {
                 *place = Some(Attached { link: Arc::clone(link), word });
+                self.notifier.set_class(slot, link.class.load(Ordering::Relaxed));
                 self.timers.reserve(mine.queues as usize);
             }
         }

@@ -1,6 +1,7 @@
 //! A core turned by hand, on virtual time: what each strategy serves, weights, rate limits, and what a
 //! liar costs the others.
 
+use std::sync::atomic::AtomicU8;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use clock::VirtualClock;
@@ -8,6 +9,7 @@ use qwait::{Region, SharedTenantSet};
 
 use super::*;
 use crate::bucket::{Limiter, RateLimit};
+use crate::class::CLASS_LOWEST;
 use crate::client::Tenant;
 use crate::geometry::Shape;
 use crate::handler::Echo;
@@ -76,6 +78,7 @@ impl Rig {
             slots: (self.next_slot..self.next_slot + words).collect(),
             socket: near.into(),
             limiter: Limiter::default(),
+            class: AtomicU8::new(CLASS_LOWEST),
             counters: (0..2).map(|_| Counters::default()).collect(),
         });
         self.next_slot += words;
@@ -109,6 +112,15 @@ impl Rig {
 
     fn counts(&self, tenant: usize) -> Counts {
         self.links[tenant].counts()
+    }
+
+    /// As `Plane::set_class` does it.
+    fn set_class(&mut self, tenant: usize, class: u8) {
+        self.links[tenant].class.store(class, Ordering::Relaxed);
+        for (core, _) in &self.cores {
+            core.letterbox.classes_changed.store(true, Ordering::Release);
+            core.letterbox.ring();
+        }
     }
 }
 
@@ -184,6 +196,53 @@ fn queues_are_served_by_weight() {
         let ratio = f64::from(served[1]) / f64::from(served[0]);
         // Two cores of a group can be at both queues at once: then a turn of each is one of each.
         assert!((2.9..=3.1).contains(&ratio), "{form:?}: {served:?}");
+    }
+}
+
+/// The last tenant's requests first, whenever they come; then by class; and a class changes at once.
+#[test]
+#[cfg_attr(miri, ignore = "maps memory files")]
+fn classes_are_served_in_strict_priority() {
+    for form in FORMS {
+        let mut rig = rig(form);
+        let mut tenants = [rig.connect(2), rig.connect(2), rig.connect(2)];
+        rig.set_class(1, 3);
+        rig.set_class(2, 1);
+        // What each turn, of each core, served of each tenant.
+        let turn = |rig: &mut Rig, core: usize| -> [u64; 3] {
+            let before = [0, 1, 2].map(|tenant| rig.counts(tenant).served);
+            let Rig { cores, clock, .. } = rig;
+            cores[core].0.turn(clock);
+            let after = [0, 1, 2].map(|tenant| rig.counts(tenant).served);
+            [0, 1, 2].map(|tenant| after[tenant] - before[tenant])
+        };
+        let cores = rig.cores.len();
+        for round in 0..200_usize {
+            for tenant in &mut tenants[..2] {
+                (0..2).for_each(|queue| while tenant.submit(queue, b"greedy").is_ok() {});
+            }
+            let first = round % 3 == 0;
+            if first {
+                tenants[2].submit(round as u32 % 2, b"urgent").expect("it is always served");
+            }
+            let [lowest, middle, highest] = turn(&mut rig, round % cores);
+            assert_eq!(highest, u64::from(first), "{form:?}: seen in the next visit");
+            assert_eq!(middle > 0, !first, "{form:?}");
+            assert_eq!(lowest, 0, "{form:?}: starved, as the policy says");
+            for tenant in &mut tenants {
+                (0..2).for_each(|queue| while tenant.poll(queue).is_some() {});
+            }
+        }
+        rig.set_class(0, 0);
+        let served = turn(&mut rig, 0);
+        assert!(served[0] > 0 && served[1] == 0, "{form:?}: {served:?}");
+        // One over its rate gives way: nothing is lost to those below.
+        let slow = RateLimit { requests_per_s: 1, burst_requests: 1, ..RateLimit::NONE };
+        rig.links[0].limiter.set(slow);
+        (0..4).for_each(|_| _ = rig.turn());
+        let before = rig.counts(1).served;
+        (0..2).for_each(|_| _ = rig.turn());
+        assert!(rig.counts(1).served > before, "{form:?}");
     }
 }
 

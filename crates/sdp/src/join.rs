@@ -1,7 +1,7 @@
 //! Joining: what goes over the Unix socket (`SOCK_SEQPACKET`: a message is read whole or not at all).
 //!
 //! ```text
-//! tenant   ask      magic, version | queues, depth, slot bytes, doorbell layout
+//! tenant   ask      magic, version | queues, depth, slot bytes, doorbell layout, class + 1 or 0
 //! plane    answer   magic, version | accepted | id, sets, flags       + memory, an eventfd per set
 //!                   magic, version | refused  | why, in words
 //! plane    1 byte   at any time after: completions are there (asked for by the word `waiting`)
@@ -38,20 +38,29 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
+/// What a tenant asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) shape: Shape,
+    /// The class that it wishes; the plane's policy decides.
+    pub(crate) class: Option<u8>,
+}
+
 /// An ask as it travels.
-pub(crate) fn ask(shape: Shape) -> [u8; ASK_BYTES] {
+pub(crate) fn ask(Ask { shape, class }: Ask) -> [u8; ASK_BYTES] {
     let mut bytes = [0; ASK_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     let layout = u32::from(shape.doorbells == DoorbellLayout::Paged);
-    let words = [shape.queues, shape.depth, shape.slot_bytes, layout];
-    for (place, word) in bytes[8..24].chunks_exact_mut(4).zip(words) {
+    let class = class.map_or(0, |class| u32::from(class) + 1);
+    let words = [shape.queues, shape.depth, shape.slot_bytes, layout, class];
+    for (place, word) in bytes[8..28].chunks_exact_mut(4).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
     }
     bytes
 }
 
-/// What came, where it is an ask; the shape is not checked. Else what is wrong with it.
-pub(crate) fn parse_ask(bytes: &[u8]) -> Result<Shape, String> {
+/// What came, where it is an ask; neither shape nor class is checked. Else what is wrong with it.
+pub(crate) fn parse_ask(bytes: &[u8]) -> Result<Ask, String> {
     if bytes.len() != ASK_BYTES {
         return Err(format!("a message of {} bytes: an ask has {ASK_BYTES}", bytes.len()));
     }
@@ -66,15 +75,18 @@ pub(crate) fn parse_ask(bytes: &[u8]) -> Result<Shape, String> {
         1 => DoorbellLayout::Paged,
         other => return Err(format!("doorbell layout {other}: 0 is packed, 1 a page each")),
     };
-    if bytes[24..] != [0; 8] {
-        return Err("the last 8 bytes of an ask must be zero".into());
+    let class = match word(bytes, 24) {
+        0 => None,
+        wish => {
+            let wish = u8::try_from(wish - 1);
+            Some(wish.map_err(|_| format!("class {}: there is none", word(bytes, 24) - 1))?)
+        }
+    };
+    if bytes[28..] != [0; 4] {
+        return Err("the last 4 bytes of an ask must be zero".into());
     }
-    Ok(Shape {
-        queues: word(bytes, 8),
-        depth: word(bytes, 12),
-        slot_bytes: word(bytes, 16),
-        doorbells,
-    })
+    let (queues, depth, slot_bytes) = (word(bytes, 8), word(bytes, 12), word(bytes, 16));
+    Ok(Ask { shape: Shape { queues, depth, slot_bytes, doorbells }, class })
 }
 
 /// Receives an ask. `None`: nothing there yet. An empty message is a hang-up.
@@ -188,12 +200,15 @@ mod tests {
     #[test]
     fn an_ask_is_read_as_it_was_written() {
         let shape = Shape { queues: 7, doorbells: DoorbellLayout::Paged, ..Shape::default() };
-        assert_eq!(parse_ask(&ask(shape)), Ok(shape));
+        for class in [None, Some(0), Some(7), Some(255)] {
+            let whole = Ask { shape, class };
+            assert_eq!(parse_ask(&ask(whole)), Ok(whole));
+        }
     }
 
     #[test]
     fn what_is_no_ask_is_refused_with_a_reason() {
-        let good = ask(Shape::default());
+        let good = ask(Ask { shape: Shape::default(), class: None });
         let with = |at: usize, byte: u8| {
             let mut bytes = good;
             bytes[at] = byte;
@@ -203,6 +218,7 @@ mod tests {
         assert!(with(7, 9).contains("version 9"));
         assert!(with(20, 2).contains("layout 2"));
         assert!(with(31, 1).contains("zero"));
+        assert!(with(26, 1).contains("class 65535"));
         assert!(parse_ask(&good[..31]).expect_err("short").contains("31 bytes"));
         assert!(parse_ask(&[0; 33]).expect_err("long").contains("33 bytes"));
         assert!(parse_ask(&[]).is_err());

@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use qwait::{Region, TenantPlace};
 use rustix::net::SendFlags;
@@ -32,6 +32,8 @@ pub(crate) struct Link {
     /// not block, whatever the tenant does to its end; an eventfd's write could be made to.
     pub(crate) socket: OwnedFd,
     pub(crate) limiter: Limiter,
+    /// Below [`CLASSES`](crate::CLASSES). Cores read it when they attach the tenant and when they are told.
+    pub(crate) class: AtomicU8,
     /// By core.
     pub(crate) counters: Box<[Counters]>,
 }

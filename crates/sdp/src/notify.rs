@@ -102,7 +102,7 @@ impl Notifier {
             }
             Self::Spin(spinner) => {
                 // One round: then the core looks at its mail and timers.
-                let spun = spinner.next(spinner.len())?;
+                let spun = spinner.next()?;
                 let Spun { slot, bit, count, .. } = spun;
                 return Some(Visit { slot, bit, count, spun: Some(spun) });
             }
@@ -174,6 +174,15 @@ impl Notifier {
                 spinner.attach(link, word, slot);
                 Ok(())
             }
+        }
+    }
+
+    /// The class of the tenant in a slot that is attached. A class is checked before it comes here.
+    pub(crate) fn set_class(&mut self, slot: u32, class: u8) {
+        match self {
+            Self::Exclusive(set) => _ = set.set_class(slot, class),
+            Self::Shared(set) => _ = set.set_class(slot, class),
+            Self::Spin(spinner) => spinner.set_class(slot, class),
         }
     }
 

@@ -16,6 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::bucket::RateLimit;
+use crate::class::{CLASSES, ClassPolicy};
 use crate::control::{Board, Control, CoreHandle, JoinCounts, Limits, NewTenants, SetSlots};
 use crate::core::{Core, CoreConfig, Letterbox};
 use crate::counters::Counts;
@@ -42,7 +43,8 @@ pub enum Arrangement {
     ScaleOut,
     /// Cores share the queues of their group; one queue is served by one core at a time.
     ScaleUp {
-        /// Cores of a group; the number of cores is a multiple of it.
+        /// Cores of a group; the number of cores is a multiple of it. One: what sharing costs a core is
+        /// paid, with nobody to share with.
         cores_per_group: u32,
     },
 }
@@ -72,6 +74,8 @@ pub struct PlaneConfig {
     pub rate_limit: RateLimit,
     /// The weight of a tenant's queues when it joins: 1 to 64.
     pub weight: u32,
+    /// Which tenants go before which, strictly; weights count among those of one class.
+    pub classes: ClassPolicy,
 }
 
 impl PlaneConfig {
@@ -89,6 +93,7 @@ impl PlaneConfig {
             limits: Limits::default(),
             rate_limit: RateLimit::NONE,
             weight: 1,
+            classes: ClassPolicy::default(),
         }
     }
 }
@@ -144,6 +149,8 @@ pub struct TenantReport {
     pub uid: u32,
     /// Its queue pairs.
     pub queues: u32,
+    /// Its class.
+    pub class: u8,
     /// What was counted.
     pub counts: Counts,
 }
@@ -196,6 +203,9 @@ fn groups(config: &PlaneConfig) -> Result<(u32, u32), PlaneError> {
         return wrong("batch", config.batch, "1 to 64");
     }
     check_weight(config.weight)?;
+    if let Some(class) = config.classes.wrong() {
+        return wrong("classes", class.into(), "0, which is served first, to 7");
+    }
     if !config.cpus.is_empty() && config.cpus.len() != config.cores as usize {
         return wrong("cpus", config.cpus.len() as u32, "none, or as many as cores");
     }
@@ -246,7 +256,8 @@ impl Plane {
         let (mut handles, mut slots) = (Vec::new(), Vec::new());
         // From here on, dropping `plane` ends what was started.
         for set in 0..sets {
-            let shared = (per_set > 1).then(|| SharedTenantSet::new(TENANTS_MAX)).transpose()?;
+            let shares = matches!(config.arrangement, Arrangement::ScaleUp { .. });
+            let shared = shares.then(|| SharedTenantSet::new(TENANTS_MAX)).transpose()?;
             for member in 0..per_set {
                 let number = (set * per_set + member) as usize;
                 let notifier = Notifier::new(config.notify, TENANTS_MAX, shared.as_ref())?;
@@ -260,6 +271,7 @@ impl Plane {
         let new_tenants = NewTenants {
             limit: config.rate_limit,
             weight: config.weight,
+            classes: config.classes,
             ready_bits: config.notify == Notify::Qwait,
         };
         let parts = (handles, slots);
@@ -320,6 +332,7 @@ impl Plane {
                 pid: listed.pid,
                 uid: listed.uid,
                 queues,
+                class: link.class.load(Ordering::Relaxed),
                 counts: link.counts(),
             })
         });
@@ -369,6 +382,25 @@ impl Plane {
             allowed: "a queue that the tenant has",
         };
         link.queues.get(queue as usize).ok_or_else(wrong)?.set_weight(weight);
+        Ok(())
+    }
+
+    /// Changes a tenant's class; cores go by it from their next turn on. For the plane's owner: it may
+    /// raise a tenant above what [`ClassPolicy`] gives.
+    ///
+    /// # Errors
+    /// [`PlaneError::NoSuchTenant`], [`PlaneError::Config`] for a class that there is not.
+    pub fn set_class(&self, tenant: u64, class: u8) -> Result<(), PlaneError> {
+        if class >= CLASSES {
+            let found = class.to_string();
+            return Err(PlaneError::Config { key: "class", found, allowed: "0 to 7" });
+        }
+        self.link(tenant)?.class.store(class, Ordering::Relaxed);
+        for letterbox in &self.letterboxes {
+            // Release: who sees this sees the class.
+            letterbox.classes_changed.store(true, Ordering::Release);
+            letterbox.ring();
+        }
         Ok(())
     }
 

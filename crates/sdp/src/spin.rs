@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::class::{CLASS_LOWEST, CLASSES};
 use crate::link::Link;
 use crate::queue_pair::{Look, PlanePair};
 use crate::unsafe_memory::Doorbell;
@@ -66,16 +67,51 @@ pub(crate) struct Spun {
     pub(crate) bit: u32,
     /// Items by the doorbell, at most a burst's for a driver's poll.
     pub(crate) count: u32,
+    class: usize,
     entry: usize,
 }
 
-/// The table of a spinning core.
-#[derive(Debug)]
-pub(crate) struct Spinner {
+/// The queues of a class.
+#[derive(Debug, Default)]
+struct Table {
     /// Dense: this is all that a look at an empty queue reads but the doorbell itself.
     doorbells: Vec<Doorbell>,
     entries: Vec<Entry>,
     cursor: usize,
+}
+
+impl Table {
+    #[inline]
+    fn advance(&mut self) -> usize {
+        let index = self.cursor;
+        self.cursor = if index + 1 < self.doorbells.len() { index + 1 } else { 0 };
+        index
+    }
+
+    /// Takes out the queues of a slot. The round goes on where it was.
+    fn take_out(&mut self, slot: u32) -> Vec<(Doorbell, Entry)> {
+        let (mut out, mut cursor) = (Vec::new(), self.cursor);
+        let all = self.doorbells.drain(..).zip(self.entries.drain(..));
+        let mut kept = (Vec::new(), Vec::new());
+        for (index, (doorbell, entry)) in all.enumerate() {
+            if entry.slot == slot {
+                cursor -= usize::from(index < self.cursor);
+                out.push((doorbell, entry));
+            } else {
+                kept.0.push(doorbell);
+                kept.1.push(entry);
+            }
+        }
+        (self.doorbells, self.entries) = kept;
+        self.cursor = if cursor < self.entries.len() { cursor } else { 0 };
+        out
+    }
+}
+
+/// What a spinning core looks at: a table for each class, the highest first.
+#[derive(Debug)]
+pub(crate) struct Spinner {
+    tables: [Table; CLASSES as usize],
     shared: bool,
     dpdk: bool,
     burst: Box<[Descriptor; BURST]>,
@@ -84,18 +120,12 @@ pub(crate) struct Spinner {
 impl Spinner {
     /// `shared`: other cores have the same queues.
     pub(crate) fn new(shared: bool, dpdk: bool) -> Self {
-        Self {
-            doorbells: Vec::new(),
-            entries: Vec::new(),
-            cursor: 0,
-            shared,
-            dpdk,
-            burst: Box::new([0; BURST]),
-        }
+        Self { tables: Default::default(), shared, dpdk, burst: Box::new([0; BURST]) }
     }
 
-    /// Adds the queues of a tenant's ready word. `core`: the cores begin their rounds apart.
+    /// Adds the queues of a tenant's ready word, in the lowest class.
     pub(crate) fn attach(&mut self, link: &Arc<Link>, word: u32, slot: u32) {
+        let table = &mut self.tables[usize::from(CLASS_LOWEST)];
         let queues = link.geometry.word(word).map_or(0, |word| word.queues);
         for bit in 0..queues {
             let queue = link.geometry.queue_at(word, bit);
@@ -103,57 +133,52 @@ impl Spinner {
             let place = || Doorbell::new(&link.memory, at);
             let (Some(dense), Some(doorbell)) = (place(), place()) else { continue };
             let link = Arc::clone(link);
-            self.doorbells.push(dense);
-            self.entries.push(Entry { link, queue, slot, bit, doorbell, rx_burst });
+            table.doorbells.push(dense);
+            table.entries.push(Entry { link, queue, slot, bit, doorbell, rx_burst });
+        }
+    }
+
+    /// Moves the queues of a slot to a class.
+    pub(crate) fn set_class(&mut self, slot: u32, class: u8) {
+        let out: Vec<_> = self.tables.iter_mut().flat_map(|table| table.take_out(slot)).collect();
+        let Some(table) = self.tables.get_mut(usize::from(class)) else { return };
+        for (doorbell, entry) in out {
+            table.doorbells.push(doorbell);
+            table.entries.push(entry);
         }
     }
 
     /// Forgets the queues of a slot.
     pub(crate) fn detach(&mut self, slot: u32) {
-        let gone = |entry: &Entry| entry.slot == slot;
-        let mut index = 0;
-        self.doorbells.retain(|_| {
-            index += 1;
-            !gone(&self.entries[index - 1])
-        });
-        self.entries.retain(|entry| !gone(entry));
-        self.cursor = 0;
+        self.tables.iter_mut().for_each(|table| _ = table.take_out(slot));
     }
 
-    /// Queues in the table.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Looks at `looks` queues at most, beginning after the last one: the first that has work and is
-    /// nobody else's.
+    /// Looks at every queue of a class once at most, beginning after the last one, and goes on to the next
+    /// class where none has work: the first that has and is nobody else's.
     #[inline]
-    pub(crate) fn next(&mut self, looks: usize) -> Option<Spun> {
-        if self.dpdk { self.next_dpdk(looks) } else { self.next_plain(looks) }
+    pub(crate) fn next(&mut self) -> Option<Spun> {
+        (0..self.tables.len()).find_map(|class| {
+            if self.dpdk { self.next_dpdk(class) } else { self.next_plain(class) }
+        })
     }
 
     #[inline]
-    fn advance(&mut self) -> usize {
-        let index = self.cursor;
-        self.cursor = if index + 1 < self.doorbells.len() { index + 1 } else { 0 };
-        index
-    }
-
-    fn next_plain(&mut self, looks: usize) -> Option<Spun> {
-        for _ in 0..looks.min(self.doorbells.len()) {
-            let index = self.advance();
-            if self.doorbells[index].load(Ordering::Acquire) == 0 {
+    fn next_plain(&mut self, class: usize) -> Option<Spun> {
+        let table = &mut self.tables[class];
+        for _ in 0..table.doorbells.len() {
+            let index = table.advance();
+            if table.doorbells[index].load(Ordering::Acquire) == 0 {
                 continue;
             }
-            let entry = &self.entries[index];
+            let entry = &table.entries[index];
             let pair = entry.pair();
             if pair.is_aside() || self.shared && !pair.try_lock() {
                 continue;
             }
             // Again, under the lock: another core may have served it meanwhile.
-            let count = self.doorbells[index].load(Ordering::Acquire);
+            let count = table.doorbells[index].load(Ordering::Acquire);
             if count > 0 {
-                return Some(Spun { slot: entry.slot, bit: entry.bit, count, entry: index });
+                return Some(Spun { slot: entry.slot, bit: entry.bit, count, class, entry: index });
             }
             if self.shared {
                 pair.unlock();
@@ -162,10 +187,11 @@ impl Spinner {
         None
     }
 
-    fn next_dpdk(&mut self, looks: usize) -> Option<Spun> {
-        for _ in 0..looks.min(self.entries.len()) {
-            let index = self.advance();
-            let entry = &self.entries[index];
+    fn next_dpdk(&mut self, class: usize) -> Option<Spun> {
+        let table = &mut self.tables[class];
+        for _ in 0..table.entries.len() {
+            let index = table.advance();
+            let entry = &table.entries[index];
             let pair = entry.pair();
             if pair.is_aside() || self.shared && !pair.try_lock() {
                 continue;
@@ -174,7 +200,7 @@ impl Spinner {
             // The burst's contents count as read, as an application would.
             std::hint::black_box(&self.burst);
             if count > 0 {
-                return Some(Spun { slot: entry.slot, bit: entry.bit, count, entry: index });
+                return Some(Spun { slot: entry.slot, bit: entry.bit, count, class, entry: index });
             }
             if self.shared {
                 pair.unlock();
@@ -185,7 +211,7 @@ impl Spinner {
 
     /// Ends a visit: takes `items` off the doorbell, or all that it says.
     pub(crate) fn finish(&mut self, spun: Spun, items: u32, all: bool) {
-        let Some(entry) = self.entries.get(spun.entry) else { return };
+        let Some(entry) = self.tables[spun.class].entries.get(spun.entry) else { return };
         if all {
             entry.doorbell.swap(0, Ordering::AcqRel);
         } else if items > 0 {

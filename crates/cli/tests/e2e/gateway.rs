@@ -69,16 +69,16 @@ fn plane(lab: &Lab, socket: &std::path::Path) -> (Plane, XdpProgram, Arc<Counter
         links: Links { local: MacAddr(DATAPLANE_MAC), remote: MacAddr(CLIENT_MAC) },
         tenants: (TENANT, 24),
         steering: None,
+        servers: (TENANT, 24),
     };
     let parts = Mutex::new(Some((nic, pool)));
-    let (told, counters) = std::sync::mpsc::sync_channel(1);
+    let counters = Arc::<Counters>::default();
+    let theirs = Arc::clone(&counters);
     let plane = Plane::start(PlaneConfig::new(socket), move |_core| {
         let (nic, pool) = parts.lock().expect("nobody panicked").take().expect("one core");
-        let gateway = Gateway::new(config, nic, pool).expect("a gateway");
-        told.send(gateway.counters()).expect("the test waits");
-        Box::new(gateway)
+        Box::new(Gateway::new(config, nic, pool, Arc::clone(&theirs)).expect("a gateway"))
     });
-    (plane.expect("a plane"), program, counters.recv().expect("the core began"))
+    (plane.expect("a plane"), program, counters)
 }
 
 /// The other end: the kernel does the IPv6, the test the GRE.

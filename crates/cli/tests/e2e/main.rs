@@ -17,5 +17,6 @@ mod connections;
 mod gateway;
 mod harness;
 mod run_cli;
+mod sdp_gateway;
 mod transfer;
 mod udp;
