@@ -168,3 +168,62 @@ impl<N: Nic> ElasticThread<N> {
         self.net.nic.stats()
     }
 }
+
+/// What drives an elastic thread sees of it, whatever its scheduler.
+///
+/// ```text
+/// begin      steps 1 and 2, and the choice of what is next; false: nothing for the application
+/// crossing   step 3: what the application consumes, and what it fills
+/// finish     steps 4 to 6
+/// ```
+///
+/// Between `begin` and `finish` time passes while the application runs: each has a `now` of its own.
+pub trait Elastic {
+    /// Steps 1 and 2. Answers whether there is something for the application.
+    fn begin(&mut self, now: Instant) -> bool;
+
+    /// Step 3.
+    fn crossing(&mut self) -> (Events<'_>, Calls<'_>);
+
+    /// Steps 4 to 6; also where the application was not run.
+    fn finish(&mut self, now: Instant) -> Progress;
+
+    /// Cores for which something was left since the last call, one bit each: they may sleep.
+    fn take_wakes(&mut self) -> u128;
+
+    /// Counters of the cycle.
+    fn stats(&self) -> CycleStats;
+
+    /// The whole cycle with an application that is linked in: a crossing is a function call.
+    fn run_cycle(&mut self, now: Instant, service: &mut impl Service) -> Progress {
+        let has_events = self.begin(now);
+        if has_events || service.wake_at().is_some_and(|at| at <= now) {
+            let (events, mut calls) = self.crossing();
+            service.on_batch(now, events, &mut calls);
+        }
+        let mut progress = self.finish(now);
+        if let Some(wish) = service.wake_at() {
+            progress.next_deadline =
+                Some(progress.next_deadline.map_or(wish, |other| other.min(wish)));
+        }
+        progress
+    }
+}
+
+impl<N: Nic> Elastic for ElasticThread<N> {
+    fn begin(&mut self, now: Instant) -> bool {
+        ElasticThread::begin(self, now)
+    }
+    fn crossing(&mut self) -> (Events<'_>, Calls<'_>) {
+        ElasticThread::crossing(self)
+    }
+    fn finish(&mut self, now: Instant) -> Progress {
+        ElasticThread::finish(self, now)
+    }
+    fn take_wakes(&mut self) -> u128 {
+        self.take_forwarded()
+    }
+    fn stats(&self) -> CycleStats {
+        ElasticThread::stats(self)
+    }
+}

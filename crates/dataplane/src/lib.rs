@@ -21,7 +21,7 @@ mod idle;
 mod moderation;
 mod net_layer;
 
-pub use elastic::{CycleStats, ElasticConfig, ElasticThread, Progress};
+pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Progress};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
 pub use moderation::{Moderation, ModerationPolicy};

@@ -90,6 +90,17 @@ impl CallArray {
         }
     }
 
+    /// As [`new`](Self::new), for the calls of one connection: its memory grows with them.
+    pub fn growing(capacity: usize, segment_bytes: usize) -> Self {
+        Self {
+            records: Vec::new(),
+            payloads: Vec::new(),
+            capacity,
+            segment_bytes: segment_bytes.clamp(1, BUFFER_BYTES),
+            open: None,
+        }
+    }
+
     /// Calls present.
     pub fn len(&self) -> usize {
         self.records.len()

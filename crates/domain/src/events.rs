@@ -162,14 +162,51 @@ pub enum EventRecord {
 
 const _: () = assert!(size_of::<EventRecord>() <= 32);
 
+impl EventRecord {
+    /// Where its bytes stand, if it has any.
+    pub fn buffer(&self) -> Option<BufferRef> {
+        match *self {
+            Self::Recv { buffer, .. } | Self::Datagram { buffer, .. } => Some(buffer),
+            _ => None,
+        }
+    }
+
+    /// The same, with its bytes, if it has any, in another place.
+    fn with_buffer(mut self, place: BufferRef) -> Self {
+        if let Self::Recv { buffer, .. } | Self::Datagram { buffer, .. } = &mut self {
+            *buffer = place;
+        }
+        self
+    }
+
+    /// The connection that it is about, where there is one.
+    pub fn connection(&self) -> Option<Handle> {
+        match *self {
+            Self::Knock { handle, .. }
+            | Self::Connected { handle, .. }
+            | Self::Recv { handle, .. }
+            | Self::Sent { handle, .. }
+            | Self::Eof { handle, .. }
+            | Self::Dead { handle, .. }
+            | Self::Failed { handle, .. } => Some(handle),
+            Self::ConnectFailed { .. } | Self::Datagram { .. } => None,
+        }
+    }
+}
+
+/// A frame trimmed to its payload, with the connection that received it (`None`: UDP).
+pub type Received = (Option<Handle>, Mbuf);
+
 /// The dataplane's side of the event array: records, and the buffers that they refer to.
 ///
 /// Bounded: whoever fills it asks for room first and keeps what does not fit for the next batch.
 #[derive(Debug)]
 pub struct EventArray {
     records: Vec<EventRecord>,
-    /// Frames trimmed to their payload, with the connection that received them (`None`: UDP).
-    buffers: Vec<(Option<Handle>, Mbuf)>,
+    /// What the records refer to, in their order.
+    buffers: Vec<Received>,
+    /// The index of the first of them: those before it went with the records that were split off.
+    base: u16,
     capacity: usize,
 }
 
@@ -180,8 +217,14 @@ impl EventArray {
         Self {
             records: Vec::with_capacity(capacity),
             buffers: Vec::with_capacity(capacity),
+            base: 0,
             capacity,
         }
+    }
+
+    /// An array that holds the events of one connection at a time: its memory grows with them.
+    pub const fn growing() -> Self {
+        Self { records: Vec::new(), buffers: Vec::new(), base: 0, capacity: u16::MAX as usize }
     }
 
     /// Records that still fit.
@@ -232,7 +275,7 @@ impl EventArray {
         if self.records.len() == self.capacity {
             return Err(mbuf);
         }
-        let buffer = BufferRef { index: self.buffers.len() as u16 };
+        let buffer = BufferRef { index: self.base.wrapping_add(self.buffers.len() as u16) };
         self.buffers.push((Some(handle), mbuf));
         self.records.push(EventRecord::Recv { handle, cookie, buffer, acked, window });
         Ok(())
@@ -252,7 +295,7 @@ impl EventArray {
         if self.records.len() == self.capacity {
             return Err(mbuf);
         }
-        let buffer = BufferRef { index: self.buffers.len() as u16 };
+        let buffer = BufferRef { index: self.base.wrapping_add(self.buffers.len() as u16) };
         self.buffers.push((None, mbuf));
         self.records.push(EventRecord::Datagram { local_port, peer, buffer });
         Ok(())
@@ -260,17 +303,99 @@ impl EventArray {
 
     /// Empties the array once the application has consumed it: the buffers, each with the
     /// connection that it belongs to, go back to whoever accounts for them.
-    pub fn drain(&mut self) -> impl Iterator<Item = (Option<Handle>, Mbuf)> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = Received> + '_ {
         self.records.clear();
+        self.base = 0;
         self.buffers.drain(..)
     }
 
     /// As [`drain`](Self::drain), without moving the buffers one by one: `buffers`, which is empty,
     /// changes places with the array's own.
-    pub fn take_buffers(&mut self, buffers: &mut Vec<(Option<Handle>, Mbuf)>) {
+    pub fn take_buffers(&mut self, buffers: &mut Vec<Received>) {
         debug_assert!(buffers.is_empty(), "buffers that nobody settled");
         self.records.clear();
+        self.base = 0;
         core::mem::swap(&mut self.buffers, buffers);
+    }
+
+    /// Moves the first `count` records, with their buffers, to the end of `into`, as far as that has
+    /// room. Answers how many were moved.
+    pub fn split_front(&mut self, count: usize, into: &mut Self) -> usize {
+        let count = count.min(self.len()).min(into.room());
+        if count == self.len() && into.is_empty() {
+            core::mem::swap(&mut self.records, &mut into.records);
+            core::mem::swap(&mut self.buffers, &mut into.buffers);
+            into.base = core::mem::take(&mut self.base);
+            return count;
+        }
+        self.move_front(count, |record, buffer| {
+            // There is room for it.
+            let _ = into.append(record, buffer);
+        });
+        count
+    }
+
+    /// Hands out all records in order, each with its buffer if it has one, and leaves the array empty.
+    pub fn hand_out(&mut self, take: impl FnMut(EventRecord, Option<Received>)) {
+        self.move_front(self.len(), take);
+    }
+
+    fn move_front(&mut self, count: usize, mut take: impl FnMut(EventRecord, Option<Received>)) {
+        let with_buffers =
+            self.records[..count].iter().filter(|record| record.buffer().is_some()).count();
+        let mut buffers = self.buffers.drain(..with_buffers);
+        for record in self.records.drain(..count) {
+            let buffer = if record.buffer().is_some() { buffers.next() } else { None };
+            take(record, buffer);
+        }
+        drop(buffers);
+        let moved = self.base.wrapping_add(with_buffers as u16);
+        self.base = if self.records.is_empty() { 0 } else { moved };
+    }
+
+    /// Appends a record that another array handed out, with its buffer. An acknowledgment right after
+    /// another one of the same connection is added to it, so that however many come there is room.
+    ///
+    /// # Errors
+    /// The buffer comes back where the array is full.
+    pub fn append(
+        &mut self,
+        record: EventRecord,
+        buffer: Option<Received>,
+    ) -> Result<(), Option<Received>> {
+        if let EventRecord::Sent { handle, bytes, window, .. } = record
+            && let Some(EventRecord::Sent { handle: last, bytes: before, window: old, .. }) =
+                self.records.last_mut()
+            && *last == handle
+        {
+            *before = before.saturating_add(bytes);
+            *old = window;
+            return Ok(());
+        }
+        if self.records.len() == self.capacity {
+            return Err(buffer);
+        }
+        let index = self.base.wrapping_add(self.buffers.len() as u16);
+        self.records.push(record.with_buffer(BufferRef { index }));
+        self.buffers.extend(buffer);
+        Ok(())
+    }
+
+    /// Calls `window` with each connection that an event tells a window of, and writes what it answers
+    /// there: what may be sent has changed since the event was made.
+    pub fn renew_windows(&mut self, mut window: impl FnMut(Handle) -> u32) {
+        for record in &mut self.records {
+            if let EventRecord::Recv { handle, window: told, .. }
+            | EventRecord::Sent { handle, window: told, .. } = record
+            {
+                *told = window(*handle);
+            }
+        }
+    }
+
+    /// The records, to look at.
+    pub fn records(&self) -> &[EventRecord] {
+        &self.records
     }
 
     /// What the application gets to see. `held` answers for buffers of earlier batches.
@@ -355,6 +480,7 @@ impl EventArray {
 
     #[inline]
     fn bytes(&self, buffer: BufferRef) -> &[u8] {
-        self.buffers.get(buffer.index as usize).map_or(&[], |(_, mbuf)| mbuf.bytes())
+        let index = buffer.index.wrapping_sub(self.base);
+        self.buffers.get(index as usize).map_or(&[], |(_, mbuf)| mbuf.bytes())
     }
 }

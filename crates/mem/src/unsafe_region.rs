@@ -10,8 +10,8 @@ use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
-use crate::{BLOCK_SIZE, CHUNK_SIZE};
 use crate::unsafe_depot::Depot;
+use crate::{BLOCK_SIZE, CHUNK_SIZE};
 
 /// Chunks of a block, the first of which holds the states of all.
 const BLOCK_CHUNKS: usize = BLOCK_SIZE / CHUNK_SIZE;

@@ -114,6 +114,11 @@ impl Stack {
             .fold((0, self.out.wheel.bytes()), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
+    /// Bytes that may be sent on a connection now; none where the handle is stale.
+    pub fn window(&mut self, handle: Handle) -> u32 {
+        execute::resolve(&mut self.groups, handle).map_or(0, |(_, conn, _)| conn.credit())
+    }
+
     /// Frames for the NIC, in order: step 6 takes them from the front.
     pub fn frames(&mut self) -> &mut VecDeque<TxFrame> {
         &mut self.out.frames

@@ -91,12 +91,7 @@ pub(crate) struct FlowGroup {
 
 impl FlowGroup {
     pub fn new(index: u16) -> Self {
-        Self {
-            index,
-            slots: Slots::default(),
-            table: FlowTable::new(),
-            time_wait: VecDeque::new(),
-        }
+        Self { index, slots: Slots::default(), table: FlowTable::new(), time_wait: VecDeque::new() }
     }
 
     /// The connection with these ends.
