@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use clock::Instant;
 use domain::{CallArray, Calls, Events, Service};
 use mem::Pool;
-use nic::Nic;
-use stack::{Shared, Stack};
+use nic::{Nic, NicStats};
+use stack::{Shared, Stack, StackStats};
 
 use crate::forward::ForwardPorts;
 use crate::net_layer::{Buffers, NetLayer};
@@ -30,7 +30,7 @@ impl Default for ElasticConfig {
 }
 
 /// What a cycle did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Whether there was anything to do: packets, events, calls, timers, frames.
     pub worked: bool,
@@ -59,6 +59,12 @@ pub struct CycleStats {
     pub calls: u64,
     /// Packets of another core's flow groups, dropped because the ring towards it was full.
     pub forward_drops: u64,
+    /// Turns of connections that were made, for any core to take.
+    pub turns: u64,
+    /// Turns of other cores' connections that were run here.
+    pub stolen: u64,
+    /// Times that another core's network layer was run here, while that core was in the application.
+    pub borrowed: u64,
 }
 
 /// One elastic thread that runs to completion: its network layer, and the arrays shared with the
@@ -179,6 +185,9 @@ impl<N: Nic> ElasticThread<N> {
 ///
 /// Between `begin` and `finish` time passes while the application runs: each has a `now` of its own.
 pub trait Elastic {
+    /// The driver of its queue pair.
+    type Nic: Nic;
+
     /// Steps 1 and 2. Answers whether there is something for the application.
     fn begin(&mut self, now: Instant) -> bool;
 
@@ -193,6 +202,22 @@ pub trait Elastic {
 
     /// Counters of the cycle.
     fn stats(&self) -> CycleStats;
+
+    /// Counters of the stack.
+    fn stack_stats(&self) -> StackStats;
+
+    /// Counters of the queue pair.
+    fn nic_stats(&self) -> NicStats;
+
+    /// Connections that live here, and bytes of their state.
+    fn footprint(&self) -> (usize, usize);
+
+    /// Whether nothing waits, but for what the device has. Declares so where others look for it: they
+    /// then wake this core when something comes.
+    fn is_quiet(&mut self) -> bool;
+
+    /// Runs `body` on the queue pair, which nobody else touches meanwhile: to arm it, sleep, disarm it.
+    fn with_nic<R>(&mut self, body: impl FnOnce(&mut Self::Nic) -> R) -> R;
 
     /// The whole cycle with an application that is linked in: a crossing is a function call.
     fn run_cycle(&mut self, now: Instant, service: &mut impl Service) -> Progress {
@@ -211,6 +236,7 @@ pub trait Elastic {
 }
 
 impl<N: Nic> Elastic for ElasticThread<N> {
+    type Nic = N;
     fn begin(&mut self, now: Instant) -> bool {
         ElasticThread::begin(self, now)
     }
@@ -225,5 +251,20 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     }
     fn stats(&self) -> CycleStats {
         ElasticThread::stats(self)
+    }
+    fn stack_stats(&self) -> StackStats {
+        self.net.stack.stats()
+    }
+    fn nic_stats(&self) -> NicStats {
+        ElasticThread::nic_stats(self)
+    }
+    fn footprint(&self) -> (usize, usize) {
+        self.net.stack.footprint()
+    }
+    fn is_quiet(&mut self) -> bool {
+        !self.has_forwarded()
+    }
+    fn with_nic<R>(&mut self, body: impl FnOnce(&mut N) -> R) -> R {
+        body(self.nic())
     }
 }

@@ -15,12 +15,16 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
+mod conserving;
 mod elastic;
 mod forward;
+mod home_layer;
 mod idle;
 mod moderation;
 mod net_layer;
+mod turn;
 
+pub use conserving::{ConservingConfig, ConservingThread, Floor, Parts};
 pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Progress};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};

@@ -142,7 +142,7 @@ pub enum Event<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BufferRef {
     /// Index into the batch's buffers.
-    pub index: u16,
+    pub index: u32,
 }
 
 /// One event condition as a record of fixed size.
@@ -206,7 +206,7 @@ pub struct EventArray {
     /// What the records refer to, in their order.
     buffers: Vec<Received>,
     /// The index of the first of them: those before it went with the records that were split off.
-    base: u16,
+    base: u32,
     capacity: usize,
 }
 
@@ -222,9 +222,9 @@ impl EventArray {
         }
     }
 
-    /// An array that holds the events of one connection at a time: its memory grows with them.
+    /// An array without a bound, whose memory grows: for events that flow control bounds.
     pub const fn growing() -> Self {
-        Self { records: Vec::new(), buffers: Vec::new(), base: 0, capacity: u16::MAX as usize }
+        Self { records: Vec::new(), buffers: Vec::new(), base: 0, capacity: usize::MAX }
     }
 
     /// Records that still fit.
@@ -275,7 +275,7 @@ impl EventArray {
         if self.records.len() == self.capacity {
             return Err(mbuf);
         }
-        let buffer = BufferRef { index: self.base.wrapping_add(self.buffers.len() as u16) };
+        let buffer = BufferRef { index: self.base.wrapping_add(self.buffers.len() as u32) };
         self.buffers.push((Some(handle), mbuf));
         self.records.push(EventRecord::Recv { handle, cookie, buffer, acked, window });
         Ok(())
@@ -295,7 +295,7 @@ impl EventArray {
         if self.records.len() == self.capacity {
             return Err(mbuf);
         }
-        let buffer = BufferRef { index: self.base.wrapping_add(self.buffers.len() as u16) };
+        let buffer = BufferRef { index: self.base.wrapping_add(self.buffers.len() as u32) };
         self.buffers.push((None, mbuf));
         self.records.push(EventRecord::Datagram { local_port, peer, buffer });
         Ok(())
@@ -349,7 +349,7 @@ impl EventArray {
             take(record, buffer);
         }
         drop(buffers);
-        let moved = self.base.wrapping_add(with_buffers as u16);
+        let moved = self.base.wrapping_add(with_buffers as u32);
         self.base = if self.records.is_empty() { 0 } else { moved };
     }
 
@@ -375,7 +375,7 @@ impl EventArray {
         if self.records.len() == self.capacity {
             return Err(buffer);
         }
-        let index = self.base.wrapping_add(self.buffers.len() as u16);
+        let index = self.base.wrapping_add(self.buffers.len() as u32);
         self.records.push(record.with_buffer(BufferRef { index }));
         self.buffers.extend(buffer);
         Ok(())

@@ -54,14 +54,13 @@ struct Held<T> {
 }
 
 /// The home core's connections that are not idle; see the module's comment.
-#[derive(Debug)]
 pub struct Home<T> {
     held: HashMap<u64, Held<T>, BuildHasherDefault<Spread>>,
     /// Connections that have a turn to be handed out, in the order in which that came to be.
     due: Vec<u64>,
     /// Turns that ended, kept for their memory.
     spare: Vec<Box<T>>,
-    make: fn() -> T,
+    make: Box<dyn Fn() -> T + Send>,
 }
 
 /// Turns that are kept for their memory.
@@ -70,7 +69,8 @@ const SPARE_MAX: usize = 1_024;
 impl<T: Turn> Home<T> {
     /// A home core none of whose connections has anything; `make` makes turns when there are none to be
     /// used again.
-    pub fn new(make: fn() -> T) -> Self {
+    pub fn new(make: impl Fn() -> T + Send + 'static) -> Self {
+        let make = Box::new(make);
         Self { held: HashMap::default(), due: Vec::new(), spare: Vec::new(), make }
     }
 
@@ -97,7 +97,7 @@ impl<T: Turn> Home<T> {
         if entry.next.is_none() && (!entry.out || mutated(Mutant::TurnWhileHeld)) {
             due.push(connection);
         }
-        add(entry.next.get_or_insert_with(|| fresh(spare, *make, connection)));
+        add(entry.next.get_or_insert_with(|| fresh(spare, make, connection)));
     }
 
     /// Hands out every turn that is due, oldest first. What `hand_out` does not take stays due.
@@ -158,7 +158,16 @@ impl<T: Turn> Home<T> {
     }
 }
 
-fn fresh<T: Turn>(spare: &mut Vec<Box<T>>, make: fn() -> T, connection: u64) -> Box<T> {
+impl<T> core::fmt::Debug for Home<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Home")
+            .field("held", &self.held.len())
+            .field("due", &self.due.len())
+            .finish()
+    }
+}
+
+fn fresh<T: Turn>(spare: &mut Vec<Box<T>>, make: &dyn Fn() -> T, connection: u64) -> Box<T> {
     let mut turn = spare.pop().unwrap_or_else(|| Box::new(make()));
     turn.begin(connection);
     turn

@@ -170,13 +170,19 @@ impl<T> Lanes<T> {
         !self.lane(home).back.is_empty()
     }
 
-    /// Says that `core` found nothing to do. Answers whether that still holds: there is nothing in its own
-    /// queues, and nothing that it could steal.
-    pub fn declare_idle(&self, core: usize) -> bool {
+    /// Says that `core` found nothing to do, and goes on looking.
+    #[inline]
+    pub fn mark_idle(&self, core: usize) {
         let bit = 1 << core;
         if self.idle.0.load(Ordering::Relaxed) & bit == 0 {
             self.idle.0.fetch_or(bit, Ordering::AcqRel);
         }
+    }
+
+    /// Says that `core` found nothing to do, and is about to sleep. Answers whether it may: there is nothing
+    /// in its own queues, and nothing that it could steal.
+    pub fn declare_idle(&self, core: usize) -> bool {
+        self.mark_idle(core);
         // Pairs with the fence of `announce`.
         idle_fence();
         let own = self.lane(core);

@@ -1,0 +1,385 @@
+//! The work-conserving elastic thread (ZygOS §4): no core idles while a request waits anywhere.
+//!
+//! A core runs its network layer; where nobody waits for work it takes events straight from there, as many
+//! as a short crossing takes, and is then no different from one that runs to completion. Where some other
+//! core has nothing to do, every event becomes part of its connection's turn, for any core to take, and a
+//! crossing is one turn long.
+//!
+//! A core that has nothing of its own to do takes a turn of another; where there is none, it *borrows*: it
+//! runs the network layer of a core that is in the application, so that packets which came meanwhile become
+//! turns, and replies of stolen turns leave. A network layer is therefore behind a lock, which is held for
+//! steps of the network layer only, never while the application runs; it is tried, and who does not get it
+//! does something else.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use clock::{Duration, Instant};
+use domain::{CallArray, Calls, EventArray, Events, Handle, Held};
+use mem::Pool;
+use nic::{Nic, NicStats};
+use shuffle::{Guard, Lanes, TryLock};
+use stack::{Shared, StackStats};
+
+use crate::elastic::{CycleStats, Elastic, ElasticConfig, Progress};
+use crate::forward::ForwardPorts;
+use crate::home_layer::{HomeLayer, Turns};
+use crate::net_layer::NetLayer;
+use crate::turn::ConnectionTurn;
+
+/// How a work-conserving dataplane shares its work.
+#[derive(Clone, Copy, Debug)]
+pub struct ConservingConfig {
+    /// How long a crossing may last by expectation, where no core waits for work: the longest that one which
+    /// becomes idle meanwhile waits for a part of it, and time enough for short requests to share a crossing's
+    /// costs.
+    pub crossing: Duration,
+    /// How long a core must have been in the application before another runs its network layer.
+    pub borrow_after: Duration,
+    /// Turns that may stand in each queue.
+    pub turns: usize,
+    /// Free chunks that each thread keeps for what its application sends.
+    pub pool_keep: usize,
+}
+
+impl Default for ConservingConfig {
+    fn default() -> Self {
+        Self {
+            crossing: Duration::from_micros(10),
+            borrow_after: Duration::from_micros(2),
+            turns: 4_096,
+            pool_keep: 512,
+        }
+    }
+}
+
+/// One core's part of what is shared.
+struct Side<N: Nic> {
+    layer: TryLock<HomeLayer<N>>,
+    /// When the core went into the application, in nanoseconds; 0: it is not there.
+    away_since: AtomicU64,
+}
+
+impl<N: Nic> Side<N> {
+    /// The network layer. Whoever has it is in a step of it, which is short.
+    fn layer(&self) -> Guard<'_, HomeLayer<N>> {
+        loop {
+            if let Some(layer) = self.layer.try_lock() {
+                return layer;
+            }
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// What the elastic threads of a work-conserving dataplane share.
+pub struct Floor<N: Nic> {
+    lanes: Lanes<ConnectionTurn>,
+    sides: Box<[Side<N>]>,
+    config: ConservingConfig,
+}
+
+/// What an elastic thread is made of.
+pub struct Parts<N: Nic> {
+    /// Its queue pair.
+    pub nic: N,
+    /// The network layer's packet memory.
+    pub pool: Pool,
+    /// Its ends of the forwarding rings.
+    pub ports: ForwardPorts,
+}
+
+impl<N: Nic> Floor<N> {
+    /// The threads of the dataplane that `shared` describes, one for each of `parts`; at most
+    /// [`shuffle::MAX_CORES`], further parts are left out.
+    pub fn threads(
+        shared: &Arc<Shared>,
+        parts: Vec<Parts<N>>,
+        elastic: ElasticConfig,
+        config: ConservingConfig,
+        now: Instant,
+    ) -> Vec<ConservingThread<N>> {
+        let segment_bytes = shared.config.mss() as usize - 12;
+        let mut own = Vec::new();
+        let side = |(core, parts): (usize, Parts<N>)| {
+            let Parts { nic, pool, ports } = parts;
+            own.push(Pool::new(pool.region(), config.pool_keep));
+            let core = core as u8;
+            let net = NetLayer::new(core, Arc::clone(shared), nic, pool, ports, elastic, now);
+            let layer = TryLock::new(HomeLayer::new(net, core, segment_bytes, now));
+            Side { layer, away_since: AtomicU64::new(0) }
+        };
+        let sides: Box<[_]> =
+            parts.into_iter().take(shuffle::MAX_CORES).enumerate().map(side).collect();
+        let lanes = Lanes::new(sides.len(), config.turns);
+        let floor = Arc::new(Self { lanes, sides, config });
+        let thread = |(core, pool)| ConservingThread {
+            floor: Arc::clone(&floor),
+            core,
+            pool,
+            events: EventArray::growing(),
+            calls: CallArray::new(elastic.calls.max(1), segment_bytes),
+            turns: Vec::new(),
+            kept: 0,
+            stolen: None,
+            outbox: None,
+            began: now,
+            event_ns: FIRST_EVENT_NS,
+            random: 0x9e37_79b9 ^ core as u32,
+            wakes: 0,
+            stats: CycleStats::default(),
+        };
+        own.into_iter().enumerate().map(thread).collect()
+    }
+}
+
+/// What an event is taken to cost before any was seen: long, so that few enter the first crossing.
+const FIRST_EVENT_NS: u64 = 10_000;
+
+/// One elastic thread of a work-conserving dataplane. See the module's comment.
+pub struct ConservingThread<N: Nic> {
+    floor: Arc<Floor<N>>,
+    core: usize,
+    /// Memory for what the application sends: the network layer's may be in another core's hands.
+    pool: Pool,
+    /// The crossing at home: events, calls, the turns that the events came from, and how many buffers those
+    /// had.
+    events: EventArray,
+    calls: CallArray,
+    turns: Turns,
+    kept: usize,
+    /// Another core's turn.
+    stolen: Option<Box<ConnectionTurn>>,
+    /// One that its home has no room for yet: nothing else is stolen before it is there.
+    outbox: Option<Box<ConnectionTurn>>,
+    /// When the present crossing began.
+    began: Instant,
+    /// What an event costs in the application, roughly.
+    event_ns: u64,
+    random: u32,
+    wakes: u128,
+    stats: CycleStats,
+}
+
+/// A turn brings all bytes that there are: see `Service::runs_anywhere`.
+struct NothingHeld;
+
+impl Held for NothingHeld {
+    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
+}
+
+impl<N: Nic> ConservingThread<N> {
+    fn side(&self) -> &Side<N> {
+        &self.floor.sides[self.core]
+    }
+
+    fn layer(&self) -> Guard<'_, HomeLayer<N>> {
+        self.side().layer()
+    }
+
+    /// Events that a crossing of the configured length holds.
+    fn crossing_len(&self) -> usize {
+        let fits = self.floor.config.crossing.as_nanos() as u64 / self.event_ns.max(1);
+        (fits as usize).max(1)
+    }
+
+    /// Runs the own network layer, and takes what is next of the own. Answers whether there is something.
+    fn work_at_home(&mut self, now: Instant) -> bool {
+        let (floor, core) = (Arc::clone(&self.floor), self.core);
+        let somebody_waits = floor.lanes.somebody_idle(core).is_some();
+        let limit = if somebody_waits { 1 } else { self.crossing_len() };
+        // Where another core runs it just now, its turns are there to be taken all the same.
+        if let Some(mut layer) = floor.sides[core].layer.try_lock() {
+            let now = layer.at(now);
+            layer.receive(now, &floor.lanes);
+            if layer.home.is_idle() {
+                layer.take_directly(limit, &mut self.events);
+                if !somebody_waits {
+                    return !self.events.is_empty();
+                }
+            }
+            if layer.hand_out(&floor.lanes) > 0
+                && let Some(idle) = floor.lanes.announce(core)
+            {
+                self.wakes |= 1 << idle;
+            }
+        }
+        // As many turns as one crossing has time for, and one at least.
+        while self.events.len() < limit
+            && let Some(mut turn) = floor.lanes.take(core)
+        {
+            turn.events.hand_out(|record, buffer| {
+                self.kept += usize::from(buffer.is_some());
+                let appended = self.events.append(record, buffer);
+                debug_assert!(appended.is_ok(), "it has no bound");
+            });
+            self.turns.push(turn);
+        }
+        !self.events.is_empty()
+    }
+
+    /// Takes a turn of another core; if there is none, looks after the network layer of one that is in the
+    /// application.
+    fn work_elsewhere(&mut self, now: Instant) -> bool {
+        if !self.bring_home() {
+            return false;
+        }
+        self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let random = self.random >> 16;
+        self.stolen = self.floor.lanes.steal(self.core, random);
+        if self.stolen.is_none() && self.borrow(now, random) {
+            self.stolen = self.floor.lanes.steal(self.core, random);
+        }
+        self.stats.stolen += u64::from(self.stolen.is_some());
+        self.stolen.is_some()
+    }
+
+    /// Runs the network layer of a core that is away. Answers whether one was.
+    fn borrow(&mut self, now: Instant, random: u32) -> bool {
+        let (floor, cores) = (Arc::clone(&self.floor), self.floor.sides.len());
+        for offset in 0..cores {
+            let victim = (random as usize + offset) % cores;
+            let side = &floor.sides[victim];
+            // A hint: nothing hangs on it but whether it is worth a look.
+            let since = side.away_since.load(Ordering::Relaxed);
+            let away = Duration::from_nanos(now.as_nanos().saturating_sub(since));
+            if victim == self.core || since == 0 || away < floor.config.borrow_after {
+                continue;
+            }
+            let Some(mut layer) = side.layer.try_lock() else { continue };
+            let now = layer.at(now);
+            if now.since(layer.borrowed_at) < floor.config.borrow_after {
+                continue;
+            }
+            layer.borrowed_at = now;
+            layer.receive(now, &floor.lanes);
+            if layer.hand_out(&floor.lanes) > 0
+                && let Some(idle) = floor.lanes.announce(victim)
+            {
+                self.wakes |= 1 << idle;
+            }
+            layer.finish(now, false);
+            self.stats.borrowed += 1;
+            return true;
+        }
+        false
+    }
+
+    /// Sends the turn in the outbox home. Answers whether the outbox is empty.
+    fn bring_home(&mut self) -> bool {
+        let Some(turn) = self.outbox.take() else { return true };
+        let home = turn.home as usize;
+        match self.floor.lanes.send_home(home, turn) {
+            Ok(()) => {
+                // It may sleep: rung for in any case, as its bell asks whether it does.
+                self.wakes |= 1 << home;
+                true
+            }
+            Err(turn) => {
+                self.outbox = Some(turn);
+                false
+            }
+        }
+    }
+}
+
+impl<N: Nic> Elastic for ConservingThread<N> {
+    type Nic = N;
+
+    fn begin(&mut self, now: Instant) -> bool {
+        self.bring_home();
+        let found = self.work_at_home(now) || self.work_elsewhere(now);
+        if found {
+            self.floor.lanes.declare_busy(self.core);
+            self.began = now;
+            self.side().away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+        }
+        found
+    }
+
+    fn crossing(&mut self) -> (Events<'_>, Calls<'_>) {
+        let Self { stolen, events, calls, pool, stats, .. } = self;
+        let (events, calls) = match stolen {
+            Some(turn) => (&turn.events, &mut turn.calls),
+            None => (&*events, calls),
+        };
+        stats.crossings += 1;
+        stats.events += events.len() as u64;
+        (events.view(&NothingHeld), Calls::new(calls, pool))
+    }
+
+    fn finish(&mut self, now: Instant) -> Progress {
+        let events = self.stolen.as_ref().map_or(self.events.len(), |turn| turn.events.len());
+        if events > 0 {
+            let spent = now.since(self.began).as_nanos() as u64 / events as u64;
+            self.event_ns = (7 * self.event_ns + spent) / 8;
+        }
+        if let Some(turn) = self.stolen.take() {
+            self.outbox = Some(turn);
+            self.bring_home();
+        }
+        let floor = Arc::clone(&self.floor);
+        let worked = events > 0 || !self.calls.is_empty();
+        let mut layer = floor.sides[self.core].layer();
+        self.side().away_since.store(0, Ordering::Relaxed);
+        let now = layer.at(now);
+        let Self { events, calls, turns, kept, .. } = self;
+        layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
+        let mut progress = layer.finish(now, worked);
+        drop(layer);
+        progress.pending |= self.outbox.is_some();
+        if !progress.worked {
+            floor.lanes.mark_idle(self.core);
+        }
+        progress
+    }
+
+    fn take_wakes(&mut self) -> u128 {
+        let forwarded = core::mem::take(&mut self.layer().net.forwarded);
+        core::mem::take(&mut self.wakes) | forwarded
+    }
+
+    fn stats(&self) -> CycleStats {
+        let net = self.layer().net.stats;
+        let own = self.stats;
+        CycleStats {
+            crossings: own.crossings,
+            events: own.events,
+            stolen: own.stolen,
+            borrowed: own.borrowed,
+            ..net
+        }
+    }
+
+    fn stack_stats(&self) -> StackStats {
+        self.layer().net.stack.stats()
+    }
+
+    fn nic_stats(&self) -> NicStats {
+        self.layer().net.nic.stats()
+    }
+
+    fn footprint(&self) -> (usize, usize) {
+        self.layer().net.stack.footprint()
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        !self.layer().net.ports.has_work() && self.floor.lanes.declare_idle(self.core)
+    }
+
+    fn with_nic<R>(&mut self, body: impl FnOnce(&mut N) -> R) -> R {
+        body(&mut self.layer().net.nic)
+    }
+}
+
+impl<N: Nic> core::fmt::Debug for ConservingThread<N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ConservingThread")
+            .field("core", &self.core)
+            .field("lanes", &self.floor.lanes)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}

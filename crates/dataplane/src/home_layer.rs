@@ -1,0 +1,164 @@
+//! A network layer together with the turns of its connections: what a core that runs it, at home or in its
+//! home's stead, does before and after the application.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use clock::Instant;
+use domain::{CallArray, EventArray, Handle};
+use nic::Nic;
+use shuffle::{Home, Lanes};
+
+use crate::elastic::Progress;
+use crate::net_layer::{Buffers, NetLayer};
+use crate::turn::{ConnectionTurn, number_of};
+
+/// Turns in somebody's hands.
+pub(crate) type Turns = Vec<Box<ConnectionTurn>>;
+
+/// See the module's comment.
+pub(crate) struct HomeLayer<N: Nic> {
+    pub net: NetLayer<N>,
+    core: usize,
+    pub home: Home<ConnectionTurn>,
+    /// Connections whose events the home core took straight from the array: they are held in name only,
+    /// until somebody else hands out turns meanwhile.
+    direct: Vec<Handle>,
+    direct_held: bool,
+    /// The array's first events are older than calls that were executed since.
+    aged: bool,
+    /// Kept for its memory.
+    buffers: Buffers,
+    /// The latest moment that the layer has seen: cores read the clock before they come in here.
+    now: Instant,
+    /// When another core last ran it.
+    pub borrowed_at: Instant,
+}
+
+impl<N: Nic> HomeLayer<N> {
+    pub fn new(net: NetLayer<N>, core: u8, segment_bytes: usize, now: Instant) -> Self {
+        Self {
+            net,
+            core: core as usize,
+            home: Home::new(move || ConnectionTurn::new(core, segment_bytes)),
+            direct: Vec::new(),
+            direct_held: false,
+            aged: false,
+            buffers: Vec::new(),
+            now,
+            borrowed_at: now,
+        }
+    }
+
+    /// Time does not go back in here.
+    pub fn at(&mut self, now: Instant) -> Instant {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// Steps 1 and 2, and step 4 for what other cores have run.
+    pub fn receive(&mut self, now: Instant, lanes: &Lanes<ConnectionTurn>) {
+        while let Some(turn) = lanes.came_back(self.core) {
+            self.end(now, turn);
+        }
+        self.net.receive(now);
+    }
+
+    /// Executes what the application asked for in a turn, and releases its connection.
+    pub fn end(&mut self, now: Instant, mut turn: Box<ConnectionTurn>) {
+        turn.events.take_buffers(&mut self.buffers);
+        for _ in &self.buffers {
+            self.net.pool.unkeep();
+        }
+        self.net.stats.calls += turn.calls.len() as u64;
+        self.net.execute(now, &mut turn.calls, &mut self.buffers);
+        self.aged = true;
+        self.home.finish(turn);
+    }
+
+    /// Executes what the application asked for in a crossing at home, whose events came straight from the
+    /// array or from `turns`. `kept`: buffers of the latter.
+    pub fn end_crossing(
+        &mut self,
+        now: Instant,
+        events: &mut EventArray,
+        calls: &mut CallArray,
+        turns: &mut Turns,
+        kept: usize,
+    ) {
+        events.take_buffers(&mut self.buffers);
+        for _ in 0..kept {
+            self.net.pool.unkeep();
+        }
+        self.net.stats.calls += calls.len() as u64;
+        self.aged |= !calls.is_empty();
+        self.net.execute(now, calls, &mut self.buffers);
+        turns.drain(..).for_each(|turn| self.home.finish(turn));
+        if core::mem::take(&mut self.direct_held) {
+            for handle in self.direct.drain(..) {
+                self.home.release(number_of(Some(handle)));
+            }
+        }
+        self.direct.clear();
+    }
+
+    /// Moves up to `count` events straight to the home core's own array, without making turns of them.
+    /// Only where no turn is under way.
+    pub fn take_directly(&mut self, count: usize, into: &mut EventArray) {
+        debug_assert!(self.home.is_idle() && self.direct.is_empty());
+        self.net.events.split_front(count, into);
+        if self.aged {
+            let stack = &mut self.net.stack;
+            into.renew_windows(|handle| stack.window(handle));
+            self.aged = !self.net.events.is_empty();
+        }
+        // Without its copies: an entry too many does no harm.
+        self.direct.extend(into.records().iter().filter_map(|record| record.connection()));
+    }
+
+    /// Makes turns of all events, and hands out those that are due. Answers how many.
+    pub fn hand_out(&mut self, lanes: &Lanes<ConnectionTurn>) -> u64 {
+        if !self.net.events.is_empty() {
+            self.distribute();
+        }
+        let before = self.net.stats.turns;
+        if !self.home.has_due() {
+            return 0;
+        }
+        let Self { net, home, core, .. } = self;
+        home.hand_out(|mut turn| {
+            // It may have waited for the turn before it.
+            turn.events.renew_windows(|handle| net.stack.window(handle));
+            net.stats.turns += 1;
+            match turn.any_core {
+                true => lanes.publish(*core, turn),
+                false => lanes.publish_own(*core, turn),
+            }
+        });
+        self.net.stats.turns - before
+    }
+
+    fn distribute(&mut self) {
+        if !self.direct.is_empty() && !core::mem::replace(&mut self.direct_held, true) {
+            for &handle in &self.direct {
+                self.home.hold(number_of(Some(handle)));
+            }
+        }
+        let Self { net: NetLayer { events, pool, .. }, home, .. } = self;
+        events.hand_out(|record, buffer| {
+            // It is kept until the turn ends, which counts against what reception may keep.
+            if buffer.is_some() {
+                pool.keep();
+            }
+            home.arrive(number_of(record.connection()), |turn| turn.add(record, buffer));
+        });
+        self.aged = false;
+    }
+
+    /// Steps 5 and 6.
+    pub fn finish(&mut self, now: Instant, worked: bool) -> Progress {
+        let mut progress = self.net.finish(now, worked);
+        progress.pending |= self.home.has_due();
+        progress
+    }
+}

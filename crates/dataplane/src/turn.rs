@@ -1,0 +1,66 @@
+//! What one connection has for the application, on its way from core to core.
+
+use domain::{CallArray, EventArray, EventRecord, Handle, Received};
+
+/// Calls that the application can issue in one turn.
+const CALLS: usize = 1_024;
+/// The turn of what belongs to no connection: datagrams, and connections that could not be opened.
+const NOBODY: u64 = u64::MAX;
+
+/// The number under which a connection's turns go.
+pub(crate) fn number_of(connection: Option<Handle>) -> u64 {
+    connection.map_or(NOBODY, Handle::to_bits)
+}
+
+/// All that came for a connection since its last turn, and the calls that the application issued in
+/// answer.
+#[derive(Debug)]
+pub(crate) struct ConnectionTurn {
+    connection: u64,
+    /// The core at which the connection lives.
+    pub home: u8,
+    /// Whether any core may run it: not where a connection begins or ends, as its state in the application
+    /// is made and dropped at home.
+    pub any_core: bool,
+    pub events: EventArray,
+    pub calls: CallArray,
+}
+
+impl ConnectionTurn {
+    /// A turn of nobody, at core `home`; buffers to send hold `segment_bytes`.
+    pub fn new(home: u8, segment_bytes: usize) -> Self {
+        let calls = CallArray::growing(CALLS, segment_bytes);
+        Self { connection: NOBODY, home, any_core: true, events: EventArray::growing(), calls }
+    }
+
+    /// Something came for the connection.
+    pub fn add(&mut self, record: EventRecord, buffer: Option<Received>) {
+        self.any_core &= runs_anywhere(&record);
+        let appended = self.events.append(record, buffer);
+        debug_assert!(appended.is_ok(), "it has no bound");
+    }
+}
+
+fn runs_anywhere(record: &EventRecord) -> bool {
+    match record {
+        EventRecord::Recv { .. } | EventRecord::Sent { .. } | EventRecord::Eof { .. } => true,
+        EventRecord::Knock { .. }
+        | EventRecord::Connected { .. }
+        | EventRecord::ConnectFailed { .. }
+        | EventRecord::Dead { .. }
+        | EventRecord::Datagram { .. }
+        | EventRecord::Failed { .. } => false,
+    }
+}
+
+impl shuffle::Turn for ConnectionTurn {
+    fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    fn begin(&mut self, connection: u64) {
+        debug_assert!(self.events.is_empty() && self.calls.is_empty(), "a turn that was not ended");
+        self.connection = connection;
+        self.any_core = true;
+    }
+}
