@@ -21,7 +21,7 @@ use domain::{CallArray, Calls, EventArray, Events, Handle, Held};
 use mem::Pool;
 use nic::{Nic, NicStats};
 use shuffle::{Guard, Lanes, TryLock};
-use stack::{Shared, StackStats};
+use stack::{Shared, Stack};
 
 use crate::elastic::{CycleStats, Elastic, ElasticConfig, Progress};
 use crate::forward::ForwardPorts;
@@ -353,16 +353,17 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         }
     }
 
-    fn stack_stats(&self) -> StackStats {
-        self.layer().net.stack.stats()
-    }
-
     fn nic_stats(&self) -> NicStats {
         self.layer().net.nic.stats()
     }
 
-    fn footprint(&self) -> (usize, usize) {
-        self.layer().net.stack.footprint()
+    fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R {
+        let layer = self.layer();
+        body(&layer.net.stack, &layer.net.pool)
+    }
+
+    fn free_chunks(&self) -> usize {
+        self.pool.free_len() + self.layer().net.pool.free_len()
     }
 
     fn is_quiet(&mut self) -> bool {

@@ -7,7 +7,7 @@ use clock::Instant;
 use domain::{CallArray, Calls, Events, Service};
 use mem::Pool;
 use nic::{Nic, NicStats};
-use stack::{Shared, Stack, StackStats};
+use stack::{Shared, Stack};
 
 use crate::forward::ForwardPorts;
 use crate::net_layer::{Buffers, NetLayer};
@@ -203,14 +203,14 @@ pub trait Elastic {
     /// Counters of the cycle.
     fn stats(&self) -> CycleStats;
 
-    /// Counters of the stack.
-    fn stack_stats(&self) -> StackStats;
-
     /// Counters of the queue pair.
     fn nic_stats(&self) -> NicStats;
 
-    /// Connections that live here, and bytes of their state.
-    fn footprint(&self) -> (usize, usize);
+    /// Shows the stack and the network layer's packet memory.
+    fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R;
+
+    /// Chunks that are free in all pools of this thread, the depot not counted.
+    fn free_chunks(&self) -> usize;
 
     /// Whether nothing waits, but for what the device has. Declares so where others look for it: they
     /// then wake this core when something comes.
@@ -219,14 +219,22 @@ pub trait Elastic {
     /// Runs `body` on the queue pair, which nobody else touches meanwhile: to arm it, sleep, disarm it.
     fn with_nic<R>(&mut self, body: impl FnOnce(&mut Self::Nic) -> R) -> R;
 
-    /// The whole cycle with an application that is linked in: a crossing is a function call.
-    fn run_cycle(&mut self, now: Instant, service: &mut impl Service) -> Progress {
+    /// The whole cycle with an application that is linked in: a crossing is a function call. `later`
+    /// answers the time after it, where the scheduler wants to know.
+    fn cycle(
+        &mut self,
+        now: Instant,
+        later: impl FnOnce() -> Instant,
+        service: &mut impl Service,
+    ) -> Progress {
         let has_events = self.begin(now);
+        let mut after = now;
         if has_events || service.wake_at().is_some_and(|at| at <= now) {
             let (events, mut calls) = self.crossing();
             service.on_batch(now, events, &mut calls);
+            after = later();
         }
-        let mut progress = self.finish(now);
+        let mut progress = self.finish(after);
         if let Some(wish) = service.wake_at() {
             progress.next_deadline =
                 Some(progress.next_deadline.map_or(wish, |other| other.min(wish)));
@@ -237,6 +245,15 @@ pub trait Elastic {
 
 impl<N: Nic> Elastic for ElasticThread<N> {
     type Nic = N;
+    fn cycle(
+        &mut self,
+        now: Instant,
+        _later: impl FnOnce() -> Instant,
+        service: &mut impl Service,
+    ) -> Progress {
+        // One look at the clock for a cycle.
+        self.run_cycle(now, service)
+    }
     fn begin(&mut self, now: Instant) -> bool {
         ElasticThread::begin(self, now)
     }
@@ -252,14 +269,14 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     fn stats(&self) -> CycleStats {
         ElasticThread::stats(self)
     }
-    fn stack_stats(&self) -> StackStats {
-        self.net.stack.stats()
-    }
     fn nic_stats(&self) -> NicStats {
         ElasticThread::nic_stats(self)
     }
-    fn footprint(&self) -> (usize, usize) {
-        self.net.stack.footprint()
+    fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R {
+        body(&self.net.stack, &self.net.pool)
+    }
+    fn free_chunks(&self) -> usize {
+        self.net.pool.free_len()
     }
     fn is_quiet(&mut self) -> bool {
         !self.has_forwarded()

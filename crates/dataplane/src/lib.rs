@@ -23,12 +23,14 @@ mod idle;
 mod moderation;
 mod net_layer;
 mod turn;
+mod unsafe_send;
 
 pub use conserving::{ConservingConfig, ConservingThread, Floor, Parts};
 pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Progress};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
 pub use moderation::{Moderation, ModerationPolicy};
+pub use shuffle::MAX_CORES;
 
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,13 @@
 use std::sync::Arc;
 
 use clock::{Duration, Instant};
-use dataplane::{ElasticConfig, ElasticThread, forwarding_mesh};
+use dataplane::{
+    ConservingConfig, ConservingThread, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor,
+    Parts, Progress, forwarding_mesh,
+};
 use mem::{Pool, Region};
-use stack::{Secrets, Shared, StackConfig};
+use nic::NicStats;
+use stack::{Secrets, Shared, Stack, StackConfig};
 use tailplane::Service;
 use wire::MacAddr;
 
@@ -19,6 +23,8 @@ use crate::port::{SimNic, SimNicConfig};
 
 /// Doublings of the pause of a core that has work and cannot do it.
 const MAX_STALL_SHIFT: u32 = 6;
+/// Longest time after which a core without work looks whether another needs help.
+const LOOK_AROUND: Duration = Duration::from_micros(5);
 
 /// What a host is made of.
 #[derive(Clone, Debug)]
@@ -33,6 +39,8 @@ pub struct HostConfig {
     pub forward_ring: usize,
     /// Limits of an elastic thread.
     pub elastic: ElasticConfig,
+    /// How cores share their work; `None`: they run to completion.
+    pub conserving: Option<ConservingConfig>,
     /// Frames with a queue's device at a time, and how long they stay there.
     pub nic: SimNicConfig,
     /// The stack.
@@ -41,10 +49,46 @@ pub struct HostConfig {
     pub cycle: (Duration, Duration),
 }
 
+/// An elastic thread, by its scheduler.
+enum Thread {
+    Completing(Box<ElasticThread<SimNic>>),
+    Conserving(Box<ConservingThread<SimNic>>),
+}
+
+/// Calls the same of whichever it is.
+macro_rules! of_thread {
+    ($self:expr, $thread:ident => $body:expr) => {
+        match $self {
+            Thread::Completing($thread) => $body,
+            Thread::Conserving($thread) => $body,
+        }
+    };
+}
+
+impl Thread {
+    fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R {
+        of_thread!(self, thread => thread.inspect(body))
+    }
+    fn stats(&self) -> CycleStats {
+        of_thread!(self, thread => Elastic::stats(&**thread))
+    }
+    fn nic_stats(&self) -> NicStats {
+        of_thread!(self, thread => Elastic::nic_stats(&**thread))
+    }
+    fn free_chunks(&self) -> usize {
+        of_thread!(self, thread => thread.free_chunks())
+    }
+    fn take_wakes(&mut self) -> u128 {
+        of_thread!(self, thread => thread.take_wakes())
+    }
+}
+
 /// A virtual core.
 struct Core {
-    thread: ElasticThread<SimNic>,
+    thread: Thread,
     service: Box<dyn Service>,
+    /// It is in the application: when that ends, and whether the application's part is done.
+    away: Option<Away>,
     /// When it next looks for work.
     next_poll: Instant,
     /// Until when the last cycle keeps it busy.
@@ -54,12 +98,23 @@ struct Core {
     dice: Dice,
 }
 
+/// A core that is in the application, while others go on: until `busy_until`.
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    /// The application did its work when the core went there, not when it comes back.
+    done: bool,
+}
+
 /// See the module's comment.
 pub struct Host {
     cores: Vec<Core>,
     region: Arc<Region>,
     config: HostConfig,
     port: usize,
+}
+
+fn service_wants(service: &dyn Service, now: Instant) -> bool {
+    service.wake_at().is_some_and(|at| at <= now)
 }
 
 /// Secrets of a simulated stack. This is the only place where they come from a seed: a simulation
@@ -93,24 +148,36 @@ impl Host {
         let mac: MacAddr = config.stack.mac;
         let port = network.borrow_mut().attach(mac, config.cores as usize, spread);
         let meshes = forwarding_mesh(config.cores as usize, config.forward_ring);
-        let cores = meshes.into_iter().enumerate().map(|(core, ports)| {
-            let stream = number << 8 | core as u64;
-            let device = Dice::new(seed, "device", stream);
+        let (elastic, start) = (config.elastic, Instant::ZERO);
+        let parts = meshes.into_iter().enumerate().map(|(core, ports)| {
+            let device = Dice::new(seed, "device", number << 8 | core as u64);
             let nic = SimNic::new(network.clone(), port, core, config.nic, device);
-            let pool = Pool::new(&region, config.pool_keep);
-            let shared = Arc::clone(&shared);
-            let (core, start) = (core as u8, Instant::ZERO);
-            let thread = ElasticThread::new(core, shared, nic, pool, ports, config.elastic, start);
-            Core {
-                thread,
-                service: service(core),
-                next_poll: start,
-                busy_until: start,
-                stalled: 0,
-                dice: Dice::new(seed, "core", stream),
-            }
+            Parts { nic, pool: Pool::new(&region, config.pool_keep), ports }
         });
-        let cores = cores.collect();
+        let threads: Vec<Thread> = match config.conserving {
+            None => {
+                let thread = |(core, Parts { nic, pool, ports })| {
+                    let (core, shared) = (core as u8, Arc::clone(&shared));
+                    let thread = ElasticThread::new(core, shared, nic, pool, ports, elastic, start);
+                    Thread::Completing(Box::new(thread))
+                };
+                parts.enumerate().map(thread).collect()
+            }
+            Some(conserving) => {
+                let threads = Floor::threads(&shared, parts.collect(), elastic, conserving, start);
+                threads.into_iter().map(|thread| Thread::Conserving(Box::new(thread))).collect()
+            }
+        };
+        let core = |(core, thread)| Core {
+            thread,
+            service: service(core as u8),
+            away: None,
+            next_poll: start,
+            busy_until: start,
+            stalled: 0,
+            dice: Dice::new(seed, "core", number << 8 | core as u64),
+        };
+        let cores = threads.into_iter().enumerate().map(core).collect();
         Self { cores, region, config, port }
     }
 
@@ -133,16 +200,23 @@ impl Host {
 
     /// Runs one cycle of each core that has something to do at `now`.
     pub fn run(&mut self, now: Instant) {
-        let mut forwarded = 0;
+        let mut woken = 0;
         for core in &mut self.cores {
             if core.next_poll <= now {
                 core.run(now, self.config.cycle);
-                forwarded |= core.thread.take_forwarded();
+                woken |= core.thread.take_wakes();
             }
         }
         for queue in 0..self.cores.len() {
-            if forwarded >> queue & 1 != 0 {
+            if woken >> queue & 1 != 0 {
                 self.wake(queue, now);
+            }
+        }
+        if self.cores.iter().any(|core| core.away.is_some()) {
+            // A core without work looks around while another is in the application.
+            for core in self.cores.iter_mut().filter(|core| core.away.is_none()) {
+                let soon = core.dice.duration(Duration::from_nanos(200), LOOK_AROUND);
+                core.next_poll = core.next_poll.min(core.busy_until.max(now + soon));
             }
         }
     }
@@ -165,24 +239,25 @@ impl Host {
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for (number, core) in self.cores.iter().enumerate() {
-            let (stack, pool) = (core.thread.stack(), core.thread.pool());
-            let entries = stack.stats();
-            let counters: Vec<String> = entries
-                .entries()
-                .filter(|(_, value)| *value > 0)
-                .map(|(name, value)| format!("{name} {value}"))
-                .collect();
-            text.push_str(&format!(
-                "\n  {} core {number}: {} connections, {} of {} chunks free, exhausted {}, next poll \
-                 {} us; {}",
-                self.config.stack.address,
-                stack.connections(),
-                pool.available(),
-                self.config.chunks,
-                pool.stats().exhausted,
-                core.next_poll.as_micros(),
-                counters.join(", ")
-            ));
+            text.push_str(&core.thread.inspect(|stack, pool| {
+                let entries = stack.stats();
+                let counters: Vec<String> = entries
+                    .entries()
+                    .filter(|(_, value)| *value > 0)
+                    .map(|(name, value)| format!("{name} {value}"))
+                    .collect();
+                format!(
+                    "\n  {} core {number}: {} connections, {} of {} chunks free, exhausted {}, next \
+                     poll {} us; {}",
+                    self.config.stack.address,
+                    stack.connections(),
+                    pool.available(),
+                    self.config.chunks,
+                    pool.stats().exhausted,
+                    core.next_poll.as_micros(),
+                    counters.join(", ")
+                )
+            }));
         }
         text
     }
@@ -190,7 +265,7 @@ impl Host {
     /// Counters of all cores' stacks, added up.
     pub fn stack_total(&self, name: &str) -> u64 {
         let of = |core: &Core| -> u64 {
-            let entries = core.thread.stack().stats();
+            let entries = core.thread.inspect(|stack, _| stack.stats());
             entries.entries().filter(|(entry, _)| *entry == name).map(|(_, value)| value).sum()
         };
         self.cores.iter().map(of).sum()
@@ -198,7 +273,8 @@ impl Host {
 
     /// Allocations that found no chunk, on all cores.
     pub fn exhausted(&self) -> u64 {
-        self.cores.iter().map(|core| core.thread.pool().stats().exhausted).sum()
+        let of = |core: &Core| core.thread.inspect(|_, pool| pool.stats().exhausted);
+        self.cores.iter().map(of).sum()
     }
 
     /// What does not add up, now that all connections have ended and nothing is on its way.
@@ -209,24 +285,11 @@ impl Host {
         let name = self.config.stack.address;
         let mut available = 0;
         for (number, core) in self.cores.iter().enumerate() {
-            let thread = &core.thread;
-            let (pool, nic) = (thread.pool(), thread.nic_stats());
+            core.audit().map_err(|what| format!("{name} core {number} {what}"))?;
             // The depot is common to all pools: count it once.
-            available += if number == 0 { pool.available() } else { pool.free_len() };
-            if pool.kept() > 0 {
-                return Err(format!("{name} core {number} counts {} kept buffers", pool.kept()));
-            }
-            if pool.stats().foreign > 0 {
-                return Err(format!("{name} core {number} got chunks of another region"));
-            }
-            if nic.tx_dropped > 0 {
-                return Err(format!("{name} core {number} made frames that are too long: {nic:?}"));
-            }
-            if thread.stack().connections() > 0 {
-                return Err(format!(
-                    "{name} core {number}: connections are left: {:?}",
-                    thread.stack()
-                ));
+            available += core.thread.free_chunks();
+            if number == 0 {
+                available += self.region.depot_len();
             }
         }
         let total = |value: &dyn Fn(&Core) -> u64| self.cores.iter().map(value).sum::<u64>();
@@ -252,16 +315,42 @@ impl Host {
 }
 
 impl Core {
+    /// What does not add up here.
+    fn audit(&self) -> Result<(), String> {
+        let nic = self.thread.nic_stats();
+        if nic.tx_dropped > 0 {
+            return Err(format!("made frames that are too long: {nic:?}"));
+        }
+        self.thread.inspect(|stack, pool| {
+            if pool.kept() > 0 {
+                return Err(format!("counts {} kept buffers", pool.kept()));
+            }
+            if pool.stats().foreign > 0 {
+                return Err("got chunks of another region".to_owned());
+            }
+            match stack.connections() {
+                0 => Ok(()),
+                _ => Err(format!("has connections left: {stack:?}")),
+            }
+        })
+    }
+
     fn run(&mut self, now: Instant, cycle: (Duration, Duration)) {
         let before = self.done();
-        let progress = self.thread.run_cycle(now, &mut self.service);
-        let got_on = self.done() != before;
         let took = self.dice.duration(cycle.0, cycle.1);
+        let progress = match &mut self.thread {
+            Thread::Completing(thread) => thread.run_cycle(now, &mut self.service),
+            Thread::Conserving(_) => match self.run_conserving(now, took) {
+                Some(progress) => progress,
+                None => return,
+            },
+        };
+        let got_on = self.done() != before;
         self.busy_until = now + took;
         self.stalled = if got_on { 0 } else { (self.stalled + 1).min(MAX_STALL_SHIFT) };
         let waits = progress.worked
-            || self.thread.nic().rx_waits()
-            || self.thread.has_forwarded()
+            || progress.pending
+            || self.device_waits()
             || progress.next_deadline.is_some_and(|due| due <= now);
         self.next_poll = if waits {
             // Work that cannot be done now (no memory, a full ring) is tried less and less often.
@@ -269,6 +358,43 @@ impl Core {
         } else {
             progress.next_deadline.unwrap_or(Instant::FAR_FUTURE).max(self.busy_until)
         };
+    }
+
+    /// A cycle in two parts, between which other cores run; `None` after the first.
+    fn run_conserving(&mut self, now: Instant, took: Duration) -> Option<Progress> {
+        let Thread::Conserving(thread) = &mut self.thread else { return None };
+        match self.away.take() {
+            None => {
+                let found = thread.begin(now);
+                if found || service_wants(&*self.service, now) {
+                    let done = self.dice.chance(0.5);
+                    if done {
+                        let (events, mut calls) = thread.crossing();
+                        self.service.on_batch(now, events, &mut calls);
+                    }
+                    let until = now + took;
+                    self.away = Some(Away { done });
+                    (self.busy_until, self.next_poll) = (until, until);
+                    return None;
+                }
+            }
+            Some(Away { done }) => {
+                if !done {
+                    let (events, mut calls) = thread.crossing();
+                    self.service.on_batch(now, events, &mut calls);
+                }
+            }
+        }
+        let mut progress = thread.finish(now);
+        if let Some(wish) = self.service.wake_at() {
+            progress.next_deadline =
+                Some(progress.next_deadline.map_or(wish, |other| other.min(wish)));
+        }
+        Some(progress)
+    }
+
+    fn device_waits(&mut self) -> bool {
+        of_thread!(&mut self.thread, thread => thread.with_nic(|nic| nic.rx_waits()))
     }
 
     /// Changes whenever a cycle got something done.

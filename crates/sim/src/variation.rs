@@ -77,6 +77,7 @@ fn plain_host(number: u8) -> HostConfig {
         pool_keep: 1024,
         forward_ring: 1024,
         elastic: ElasticConfig::default(),
+        conserving: None,
         nic: SimNicConfig {
             max_frame_bytes: stack.mtu_bytes as usize + 14,
             ring_frames: 1024,
@@ -110,6 +111,7 @@ fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
         pool_keep: (chunks as usize / cores as usize).min(1024),
         forward_ring: if dice.chance(0.2) { dice.spread(2, 64) } else { 1024 } as usize,
         elastic: elastic(dice),
+        conserving: None,
         nic,
         stack,
         cycle: (Duration::from_nanos(300), Duration::from_micros(slowest)),

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
 use dataplane::{
-    CycleStats, ElasticConfig, ElasticThread, Idle, IdlePolicy, Moderation, ModerationPolicy,
-    forwarding_mesh,
+    ConservingConfig, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor, Idle, IdlePolicy,
+    MAX_CORES, Moderation, ModerationPolicy, Parts, forwarding_mesh,
 };
 use domain::Service;
 use mem::{Pool, Region};
@@ -57,6 +57,23 @@ pub enum RuntimeError {
         /// What there is.
         allowed: String,
     },
+    /// More elastic threads than a scheduler can look after.
+    #[error(
+        "{found} elastic threads are more than a work-conserving dataplane has: {max}; run two, or          run to completion"
+    )]
+    TooManyCores {
+        /// Threads asked for.
+        found: usize,
+        /// Most threads.
+        max: usize,
+    },
+    /// A service that keeps its connections' state to each thread.
+    #[error(
+        "a work-conserving scheduler runs a connection on any core, and this service keeps the state of \
+         its connections in each thread's value of it; use one that runs anywhere \
+         (`Service::runs_anywhere`), or run to completion"
+    )]
+    KeepsToItsCore,
     /// A thread panicked: a bug of the service or of ours.
     #[error("elastic thread {core} panicked: {message}")]
     Panicked {
@@ -67,6 +84,16 @@ pub enum RuntimeError {
     },
 }
 
+/// Which core runs the application for a connection (DESIGN: one configuration word).
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Scheduler {
+    /// The connection's home core, all that came at once (IX).
+    #[default]
+    RunToCompletion,
+    /// Any core that has nothing else to do (ZygOS). The service must run anywhere.
+    WorkConserving(ConservingConfig),
+}
+
 /// How a dataplane runs.
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {
@@ -74,6 +101,8 @@ pub struct RuntimeConfig {
     pub stack: StackConfig,
     /// The cycle's settings.
     pub elastic: ElasticConfig,
+    /// Who runs the application.
+    pub scheduler: Scheduler,
     /// When to stop spinning.
     pub idle: IdlePolicy,
     /// Whether to wait for several packets where they come often.
@@ -215,49 +244,150 @@ where
     let bells: Vec<Bell> = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
     let ports = forwarding_mesh(cores, FORWARD_RING);
     let clock = MonotonicClock::new();
-    let starting = AtomicUsize::new(cores);
-    std::thread::scope(|scope| {
-        let mut handles = Vec::new();
-        for (core, (nic, ports)) in nics.into_iter().zip(ports).enumerate() {
-            let (shared, bells, make_service) = (Arc::clone(&shared), &bells, &make_service);
-            let (starting, ready) = (&starting, &ready);
-            let body = move || -> Result<(CoreReport, S), RuntimeError> {
-                let _others = EndsWithThis(stop);
-                pin(core, config.cpus.get(core).copied())?;
-                if let Some(priority) = config.realtime {
-                    set_realtime(priority)?;
+    let stage = Stage { config, clock, bells: &bells, stop, starting: AtomicUsize::new(cores) };
+    let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
+    let parts = nics.into_iter().zip(ports).map(part);
+    let (elastic, now) = (config.elastic, clock.now());
+    match config.scheduler {
+        Scheduler::RunToCompletion => {
+            let thread = |(core, Parts { nic, pool, ports })| {
+                let shared = Arc::clone(&shared);
+                // Made where it runs: its parts cannot be moved.
+                move || {
+                    ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
                 }
-                let pool = Pool::new(region, config.pool_keep);
-                let mut thread = ElasticThread::new(
-                    core as u8,
-                    shared,
-                    nic,
-                    pool,
-                    ports,
-                    config.elastic,
-                    clock.now(),
-                );
-                let mut service = make_service(core);
-                // The first cycle lends the NIC its receive buffers: before, it drops what comes.
-                thread.run_cycle(clock.now(), &mut service);
-                // The last thread knows by this that the others are as far.
-                if starting.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    ready();
-                }
-                let meter = config.meters.get(core).cloned().unwrap_or_default();
-                Ok(drive(core, thread, service, (config, clock), &meter, bells, stop))
             };
-            let named = std::thread::Builder::new().name(format!("elastic-{core}"));
-            match named.spawn_scoped(scope, body) {
-                Ok(handle) => handles.push(handle),
-                Err(source) => {
-                    stop.store(true, Ordering::Relaxed);
-                    return Err(system("starting an elastic thread", source));
+            stage.run(parts.enumerate().map(thread).collect(), &make_service, &ready)
+        }
+        Scheduler::WorkConserving(_) if cores > MAX_CORES => {
+            Err(RuntimeError::TooManyCores { found: cores, max: MAX_CORES })
+        }
+        Scheduler::WorkConserving(conserving) => {
+            let threads = Floor::threads(&shared, parts.collect(), elastic, conserving, now);
+            let threads = threads.into_iter().map(|thread| move || thread);
+            stage.run(threads.collect(), &make_service, &ready)
+        }
+    }
+}
+
+/// What all threads of a run have in common.
+struct Stage<'a> {
+    config: &'a RuntimeConfig,
+    clock: MonotonicClock,
+    bells: &'a [Bell],
+    stop: &'a AtomicBool,
+    /// Threads that do not receive yet.
+    starting: AtomicUsize,
+}
+
+impl Stage<'_> {
+    fn run<T, S>(
+        &self,
+        threads: Vec<impl FnOnce() -> T + Send>,
+        make_service: &(impl Fn(usize) -> S + Sync),
+        ready: &(impl Fn() + Sync),
+    ) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+    where
+        T: Elastic,
+        S: Service + Send,
+    {
+        std::thread::scope(|scope| {
+            let mut handles = Vec::new();
+            for (core, make) in threads.into_iter().enumerate() {
+                let body = move || self.one(core, make, make_service, ready);
+                let named = std::thread::Builder::new().name(format!("elastic-{core}"));
+                match named.spawn_scoped(scope, body) {
+                    Ok(handle) => handles.push(handle),
+                    Err(source) => {
+                        self.stop.store(true, Ordering::Relaxed);
+                        return Err(system("starting an elastic thread", source));
+                    }
                 }
             }
+            join_all(handles)
+        })
+    }
+
+    fn one<T: Elastic, S: Service>(
+        &self,
+        core: usize,
+        make: impl FnOnce() -> T,
+        make_service: &impl Fn(usize) -> S,
+        ready: &impl Fn(),
+    ) -> Result<(CoreReport, S), RuntimeError> {
+        let _others = EndsWithThis(self.stop);
+        pin(core, self.config.cpus.get(core).copied())?;
+        if let Some(priority) = self.config.realtime {
+            set_realtime(priority)?;
         }
-        join_all(handles)
-    })
+        let mut thread = make();
+        let mut service = make_service(core);
+        // The first cycle lends the NIC its receive buffers: before, it drops what comes.
+        thread.cycle(self.clock.now(), || self.clock.now(), &mut service);
+        // The last thread knows by this that the others are as far.
+        if self.starting.fetch_sub(1, Ordering::AcqRel) == 1 {
+            ready();
+        }
+        let meter = self.config.meters.get(core).cloned().unwrap_or_default();
+        Ok(self.drive(core, thread, service, &meter))
+    }
+
+    fn drive<T: Elastic, S: Service>(
+        &self,
+        core: usize,
+        mut thread: T,
+        mut service: S,
+        meter: &Meter,
+    ) -> (CoreReport, S) {
+        let Self { config, clock, bells, stop, .. } = *self;
+        let mut idle = Idle::new(config.idle, clock.now());
+        let mut moderation = Moderation::new(config.moderation, clock.now());
+        let (mut sleeps, mut busy_ns) = (0, 0);
+        // When the cycle before this one began, where it did something.
+        let mut working_since = None;
+        while !stop.load(Ordering::Relaxed) {
+            let now = clock.now();
+            if let Some(since) = working_since {
+                busy_ns += now.since(since).as_nanos() as u64;
+                meter.busy_ns.store(busy_ns, Ordering::Relaxed);
+            }
+            let progress = thread.cycle(now, || clock.now(), &mut service);
+            working_since = progress.worked.then_some(now);
+            let mut wakes = thread.take_wakes();
+            while wakes != 0 {
+                let other = wakes.trailing_zeros() as usize;
+                wakes &= wakes - 1;
+                if let Some(bell) = bells.get(other) {
+                    bell.ring();
+                }
+            }
+            let not_before = moderation.after_cycle(now, progress.received);
+            if let Some(until) = not_before
+                && !progress.pending
+            {
+                // What follows is no work.
+                if let Some(since) = working_since.take() {
+                    busy_ns += clock.now().since(since).as_nanos() as u64;
+                    meter.busy_ns.store(busy_ns, Ordering::Relaxed);
+                }
+                let until = progress.next_deadline.map_or(until, |deadline| deadline.min(until));
+                leave_alone(clock, until);
+            }
+            let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
+            if let Some(span) = rest {
+                sleeps += sleep(&mut thread, &bells[core], span, stop) as u64;
+            }
+        }
+        let report = CoreReport {
+            cycle: thread.stats(),
+            stack: thread.inspect(|stack, _| stack.stats()),
+            nic: thread.nic_stats(),
+            sleeps,
+            busy_ns,
+            footprint: thread.inspect(|stack, _| stack.footprint()),
+        };
+        (report, service)
+    }
 }
 
 /// Waits for all elastic threads; the first failure is the one that is told.
@@ -323,64 +453,6 @@ fn pin(core: usize, cpu: Option<usize>) -> Result<(), RuntimeError> {
         .map_err(|errno| system("pinning an elastic thread to its processor", errno))
 }
 
-fn drive<N: Nic, S: Service>(
-    core: usize,
-    mut thread: ElasticThread<N>,
-    mut service: S,
-    (config, clock): (&RuntimeConfig, MonotonicClock),
-    meter: &Meter,
-    bells: &[Bell],
-    stop: &AtomicBool,
-) -> (CoreReport, S) {
-    let mut idle = Idle::new(config.idle, clock.now());
-    let mut moderation = Moderation::new(config.moderation, clock.now());
-    let (mut sleeps, mut busy_ns) = (0, 0);
-    // When the cycle before this one began, where it did something.
-    let mut working_since = None;
-    while !stop.load(Ordering::Relaxed) {
-        let now = clock.now();
-        if let Some(since) = working_since {
-            busy_ns += now.since(since).as_nanos() as u64;
-            meter.busy_ns.store(busy_ns, Ordering::Relaxed);
-        }
-        let progress = thread.run_cycle(now, &mut service);
-        working_since = progress.worked.then_some(now);
-        let mut forwarded = thread.take_forwarded();
-        while forwarded != 0 {
-            let home = forwarded.trailing_zeros() as usize;
-            forwarded &= forwarded - 1;
-            if let Some(bell) = bells.get(home) {
-                bell.ring();
-            }
-        }
-        let not_before = moderation.after_cycle(now, progress.received);
-        if let Some(until) = not_before
-            && !progress.pending
-        {
-            // What follows is no work.
-            if let Some(since) = working_since.take() {
-                busy_ns += clock.now().since(since).as_nanos() as u64;
-                meter.busy_ns.store(busy_ns, Ordering::Relaxed);
-            }
-            let until = progress.next_deadline.map_or(until, |deadline| deadline.min(until));
-            leave_alone(clock, until);
-        }
-        let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
-        if let Some(span) = rest {
-            sleeps += sleep(&mut thread, &bells[core], span, stop) as u64;
-        }
-    }
-    let report = CoreReport {
-        cycle: thread.stats(),
-        stack: thread.stack().stats(),
-        nic: thread.nic_stats(),
-        sleeps,
-        busy_ns,
-        footprint: thread.stack().footprint(),
-    };
-    (report, service)
-}
-
 /// Spins without a look at anything but the clock: it is tens of microseconds, and going to sleep and
 /// waking up costs about as much.
 fn leave_alone(clock: MonotonicClock, until: clock::Instant) {
@@ -390,27 +462,26 @@ fn leave_alone(clock: MonotonicClock, until: clock::Instant) {
 }
 
 /// Arms every source, looks once more, and blocks. Answers whether it slept.
-fn sleep<N: Nic>(
-    thread: &mut ElasticThread<N>,
-    bell: &Bell,
-    span: Duration,
-    stop: &AtomicBool,
-) -> bool {
+fn sleep<T: Elastic>(thread: &mut T, bell: &Bell, span: Duration, stop: &AtomicBool) -> bool {
     bell.asleep.store(true, Ordering::Relaxed);
     // The flag is seen before we look for work; see `Bell::ring`.
     fence(Ordering::SeqCst);
-    let quiet = !thread.has_forwarded()
-        && !stop.load(Ordering::Relaxed)
-        && thread.nic().arm() == Armed::Quiet;
-    if quiet {
-        block(thread.nic().wait_fd(), bell.event.as_fd(), span);
+    let mut slept = false;
+    if thread.is_quiet() && !stop.load(Ordering::Relaxed) {
+        slept = thread.with_nic(|nic| {
+            let quiet = nic.arm() == Armed::Quiet;
+            if quiet {
+                block(nic.wait_fd(), bell.event.as_fd(), span);
+            }
+            nic.disarm();
+            quiet
+        });
     }
-    thread.nic().disarm();
     bell.asleep.store(false, Ordering::Relaxed);
     let mut count = [0u8; 8];
     // Nothing to read: nobody rang.
     let _ = rustix::io::read(&bell.event, &mut count);
-    quiet
+    slept
 }
 
 fn block(device: Option<BorrowedFd<'_>>, bell: BorrowedFd<'_>, span: Duration) {

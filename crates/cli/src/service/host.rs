@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use echo::{Echo, Sockperf};
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use spin::Spin;
-use tailplane::runtime::{self, CoreReport, RuntimeConfig};
+use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
     ElasticConfig, IdlePolicy, ModerationPolicy, MonotonicClock, Server, Service, StackConfig,
 };
@@ -89,6 +89,7 @@ impl Host {
         let runtime = RuntimeConfig {
             stack,
             elastic: ElasticConfig { batch: config.dataplane.batch, ..ElasticConfig::default() },
+            scheduler: Scheduler::RunToCompletion,
             idle: IdlePolicy { spin, ..IdlePolicy::default() },
             moderation: ModerationPolicy {
                 longest: Duration::from_micros(config.dataplane.moderation_us),

@@ -10,7 +10,7 @@ use anyhow::Context;
 use load::{LoadConfig, LoadReport, dataplane};
 use mem::{HugePages, Region};
 use nic::Nic;
-use tailplane::runtime::{self, RuntimeConfig};
+use tailplane::runtime::{self, RuntimeConfig, Scheduler};
 use tailplane::{
     ElasticConfig, Endpoint, IdlePolicy, MacAddr, ModerationPolicy, Service, StackConfig,
 };
@@ -136,6 +136,7 @@ impl DataplaneClient {
         let config = RuntimeConfig {
             stack: StackConfig::new(CLIENT_DATAPLANE_ADDRESS, SUBNET_BITS, self.wire.mac()),
             elastic: ElasticConfig::default(),
+            scheduler: Scheduler::RunToCompletion,
             idle: IdlePolicy { spin: Some(self.idle_spin), ..IdlePolicy::default() },
             // The generator measures: it never waits.
             moderation: ModerationPolicy::default(),
