@@ -20,7 +20,7 @@ use crate::host::{Host, HostConfig};
 use crate::network::{Capture, Faults, Network, NetworkStats, SharedNetwork};
 use crate::scenario::{self, Load, PORT, Scenario};
 use crate::variation::{Variation, addresses};
-use crate::watch::{SharedLedger, Watched};
+use crate::watch::{Living, SharedLedger, Watched};
 
 /// Virtual time within which all connections must have ended: slow runs have tiny windows behind
 /// retransmission time-outs of a second and more.
@@ -161,9 +161,11 @@ impl Simulation {
         let ledger: SharedLedger = Rc::default();
         let mut service = scenario::server(config.scenario, seed)
             .map_err(|error| format!("cannot set the server up: {error}"))?;
+        let living = Living::default();
         let server = Host::new(seed, 0, variation.server.clone(), &network, |core| {
-            let name = format!("server core {core}");
-            Box::new(Watched::new(service(), name, Rc::clone(&ledger), Rc::clone(&network)))
+            let (name, living) = (format!("server core {core}"), Rc::clone(&living));
+            let (ledger, network) = (Rc::clone(&ledger), Rc::clone(&network));
+            Box::new(Watched::new(service(), name, ledger, network, living))
         });
         let mut sim = Self { network, ledger, hosts: vec![server], now: Instant::ZERO, steps: 0 };
         for (index, host) in variation.clients.iter().enumerate() {
@@ -181,6 +183,7 @@ impl Simulation {
         variation: &Variation,
     ) {
         let (network, ledger) = (Rc::clone(&self.network), Rc::clone(&self.ledger));
+        let living = Living::default();
         let make = |core: u8| -> Box<dyn Service> {
             let client = number << 8 | core as u64;
             let mut dice = Dice::new(seed, "client", client);
@@ -202,7 +205,8 @@ impl Simulation {
             };
             let service = Client::new(config, scripts, Rc::clone(&ledger), dice);
             let name = format!("client {number} core {core}");
-            Box::new(Watched::new(service, name, Rc::clone(&ledger), Rc::clone(&network)))
+            let living = Rc::clone(&living);
+            Box::new(Watched::new(service, name, Rc::clone(&ledger), Rc::clone(&network), living))
         };
         self.hosts.push(Host::new(seed, number, host.clone(), &network, make));
     }

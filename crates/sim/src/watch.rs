@@ -48,8 +48,13 @@ impl Ledger {
 /// The ledger as all services of a run share it.
 pub type SharedLedger = Rc<RefCell<Ledger>>;
 
+/// The connections of a host, as all its services see them: any of them may be handed any connection's
+/// events, where the scheduler is work-conserving.
+pub type Living = Rc<RefCell<HashMap<Handle, Seen>>>;
+
+/// What a connection's events have told so far.
 #[derive(Debug)]
-struct Seen {
+pub struct Seen {
     /// `None` until the first event that carries it.
     cookie: Option<Cookie>,
     eof: bool,
@@ -61,29 +66,39 @@ pub struct Watched<S> {
     name: String,
     ledger: SharedLedger,
     network: SharedNetwork,
-    living: HashMap<Handle, Seen>,
+    living: Living,
 }
 
 impl<S: Service> Watched<S> {
-    /// Watches `service`; `name` says whose it is.
-    pub fn new(service: S, name: String, ledger: SharedLedger, network: SharedNetwork) -> Self {
-        Self { service, name, ledger, network, living: HashMap::new() }
+    /// Watches `service`; `name` says whose it is, `living` is common to its host.
+    pub fn new(
+        service: S,
+        name: String,
+        ledger: SharedLedger,
+        network: SharedNetwork,
+        living: Living,
+    ) -> Self {
+        Self { service, name, ledger, network, living }
     }
 
     fn begin(&mut self, handle: Handle, cookie: Option<Cookie>) -> Result<(), String> {
         self.ledger.borrow_mut().begun += 1;
-        match self.living.insert(handle, Seen { cookie, eof: false }) {
+        match self.living.borrow_mut().insert(handle, Seen { cookie, eof: false }) {
             None => Ok(()),
             Some(_) => Err(format!("{handle} began twice")),
         }
     }
 
-    fn of(&mut self, handle: Handle, cookie: Cookie) -> Result<&mut Seen, String> {
-        let seen = self.living.get_mut(&handle).ok_or(format!("{handle} does not live"))?;
-        match *seen.cookie.get_or_insert(cookie) == cookie {
-            true => Ok(seen),
-            false => Err(format!("{handle} has cookie {:?}, not {cookie:?}", seen.cookie)),
+    /// Something was told of a connection; `end`: that it has ended. Answers whether it had before.
+    fn of(&mut self, handle: Handle, cookie: Cookie, end: bool) -> Result<bool, String> {
+        let mut living = self.living.borrow_mut();
+        let seen = living.get_mut(&handle).ok_or(format!("{handle} does not live"))?;
+        if *seen.cookie.get_or_insert(cookie) != cookie {
+            return Err(format!("{handle} has cookie {:?}, not {cookie:?}", seen.cookie));
         }
+        let before = seen.eof;
+        seen.eof |= end;
+        Ok(before)
     }
 
     fn check(&mut self, event: &Event<'_>) -> Result<(), String> {
@@ -95,19 +110,22 @@ impl<S: Service> Watched<S> {
             Event::Connected { .. } => Ok(()),
             Event::Recv { handle, cookie, data, .. } => {
                 self.ledger.borrow_mut().bytes += data.len() as u64;
-                let seen = self.of(handle, cookie)?;
-                if seen.eof { Err("bytes after the end".to_owned()) } else { Ok(()) }
-            }
-            Event::Sent { handle, cookie, .. } => self.of(handle, cookie).map(|_| ()),
-            Event::Eof { handle, cookie } => {
-                let seen = self.of(handle, cookie)?;
-                match std::mem::replace(&mut seen.eof, true) {
-                    true => Err("a second end".to_owned()),
+                match self.of(handle, cookie, false)? {
+                    true => Err("bytes after the end".to_owned()),
                     false => Ok(()),
                 }
             }
+            Event::Sent { handle, cookie, .. } => self.of(handle, cookie, false).map(|_| ()),
+            Event::Eof { handle, cookie } => match self.of(handle, cookie, true)? {
+                true => Err("a second end".to_owned()),
+                false => Ok(()),
+            },
             Event::Dead { handle, cookie, reason } => {
-                let seen = self.living.remove(&handle).ok_or(format!("{handle} died twice"))?;
+                let seen = self
+                    .living
+                    .borrow_mut()
+                    .remove(&handle)
+                    .ok_or(format!("{handle} died twice"))?;
                 self.ledger.borrow_mut().ended += 1;
                 if seen.cookie.is_some_and(|expected| expected != cookie) {
                     return Err(format!("{handle} died with cookie {cookie:?}"));
