@@ -24,6 +24,7 @@ pub mod instructions;
 pub mod profile;
 mod raw_echo;
 mod rig;
+pub mod two_cores;
 
 pub use caller::Caller;
 pub use raw_echo::RawEcho;

@@ -60,6 +60,8 @@ struct Side<N: Nic> {
     layer: TryLock<HomeLayer<N>>,
     /// When the core went into the application, in nanoseconds; 0: it is not there.
     away_since: AtomicU64,
+    /// When its network layer is next worth a look by others, in nanoseconds.
+    borrow_not_before: AtomicU64,
 }
 
 impl<N: Nic> Side<N> {
@@ -109,7 +111,7 @@ impl<N: Nic> Floor<N> {
             let core = core as u8;
             let net = NetLayer::new(core, Arc::clone(shared), nic, pool, ports, elastic, now);
             let layer = TryLock::new(HomeLayer::new(net, core, segment_bytes, now));
-            Side { layer, away_since: AtomicU64::new(0) }
+            Side { layer, away_since: AtomicU64::new(0), borrow_not_before: AtomicU64::new(0) }
         };
         let sides: Box<[_]> =
             parts.into_iter().take(shuffle::MAX_CORES).enumerate().map(side).collect();
@@ -127,6 +129,7 @@ impl<N: Nic> Floor<N> {
             outbox: None,
             began: now,
             event_ns: FIRST_EVENT_NS,
+            borrow_pause: config.borrow_after,
             random: 0x9e37_79b9 ^ core as u32,
             wakes: 0,
             stats: CycleStats::default(),
@@ -137,6 +140,9 @@ impl<N: Nic> Floor<N> {
 
 /// What an event is taken to cost before any was seen: long, so that few enter the first crossing.
 const FIRST_EVENT_NS: u64 = 10_000;
+
+/// Longest time for which a network layer that had nothing is left alone.
+const BORROW_PAUSE_MAX: Duration = Duration::from_micros(20);
 
 /// One elastic thread of a work-conserving dataplane. See the module's comment.
 pub struct ConservingThread<N: Nic> {
@@ -158,6 +164,8 @@ pub struct ConservingThread<N: Nic> {
     began: Instant,
     /// What an event costs in the application, roughly.
     event_ns: u64,
+    /// How long a core's network layer is left alone after a look.
+    borrow_pause: Duration,
     random: u32,
     wakes: u128,
     stats: CycleStats,
@@ -248,13 +256,17 @@ impl<N: Nic> ConservingThread<N> {
             if victim == self.core || since == 0 || away < floor.config.borrow_after {
                 continue;
             }
-            let Some(mut layer) = side.layer.try_lock() else { continue };
-            let now = layer.at(now);
-            if now.since(layer.borrowed_at) < floor.config.borrow_after {
+            if now.as_nanos() < side.borrow_not_before.load(Ordering::Relaxed) {
                 continue;
             }
-            layer.borrowed_at = now;
-            layer.receive(now, &floor.lanes);
+            let Some(mut layer) = side.layer.try_lock() else { continue };
+            let now = layer.at(now);
+            let worth_it = layer.receive(now, &floor.lanes);
+            // Where nothing waits, others look less and less often: each look takes cache lines from home.
+            let pause = if worth_it { floor.config.borrow_after } else { 2 * self.borrow_pause };
+            self.borrow_pause = pause.clamp(floor.config.borrow_after, BORROW_PAUSE_MAX);
+            let next = now + self.borrow_pause;
+            side.borrow_not_before.store(next.as_nanos(), Ordering::Relaxed);
             if layer.hand_out(&floor.lanes) > 0
                 && let Some(idle) = floor.lanes.announce(victim)
             {
@@ -294,6 +306,8 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         if found {
             self.floor.lanes.declare_busy(self.core);
             self.began = now;
+            // What is taken from it comes back to network layers.
+            self.pool.top_up();
             self.side().away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
         }
         found

@@ -31,8 +31,6 @@ pub(crate) struct HomeLayer<N: Nic> {
     buffers: Buffers,
     /// The latest moment that the layer has seen: cores read the clock before they come in here.
     now: Instant,
-    /// When another core last ran it.
-    pub borrowed_at: Instant,
 }
 
 impl<N: Nic> HomeLayer<N> {
@@ -46,7 +44,6 @@ impl<N: Nic> HomeLayer<N> {
             aged: false,
             buffers: Vec::new(),
             now,
-            borrowed_at: now,
         }
     }
 
@@ -56,12 +53,15 @@ impl<N: Nic> HomeLayer<N> {
         self.now
     }
 
-    /// Steps 1 and 2, and step 4 for what other cores have run.
-    pub fn receive(&mut self, now: Instant, lanes: &Lanes<ConnectionTurn>) {
+    /// Steps 1 and 2, and step 4 for what other cores have run. Answers whether there was anything.
+    pub fn receive(&mut self, now: Instant, lanes: &Lanes<ConnectionTurn>) -> bool {
+        let mut returned = false;
         while let Some(turn) = lanes.came_back(self.core) {
             self.end(now, turn);
+            returned = true;
         }
         self.net.receive(now);
+        returned || self.net.received > 0 || !self.net.events.is_empty()
     }
 
     /// Executes what the application asked for in a turn, and releases its connection.

@@ -84,6 +84,25 @@ impl Pool {
         }
     }
 
+    /// Fills up from the depot, where a quarter of what this pool keeps is missing: for a pool from which
+    /// chunks are taken and to which none come back.
+    #[inline]
+    pub fn top_up(&mut self) {
+        if self.free.len() < self.high_water / 4 * 3 {
+            self.top_up_from_depot();
+        }
+    }
+
+    #[cold]
+    fn top_up_from_depot(&mut self) {
+        let missing = self.high_water - self.free.len();
+        let free = &mut self.free;
+        self.region.depot.try_with(|depot| {
+            let keep_from = depot.len().saturating_sub(missing);
+            free.extend(depot.drain(keep_from..));
+        });
+    }
+
     #[cold]
     fn alloc_from_depot(&mut self) -> Result<Mbuf, Exhausted> {
         let free = &mut self.free;

@@ -238,6 +238,23 @@ fn the_head_of_a_block_is_nobodys_chunk() {
 }
 
 #[test]
+fn a_pool_that_only_gives_is_topped_up() {
+    let region = Region::heap(2_000);
+    let mut pool = Pool::new(&region, 400);
+    let mut taken: Vec<_> = (0..100).map(|_| pool.alloc().expect("kept")).collect();
+    pool.top_up();
+    assert_eq!(pool.free_len(), 300, "three quarters are enough");
+    taken.push(pool.alloc().expect("kept"));
+    pool.top_up();
+    assert_eq!((pool.free_len(), pool.available()), (400, 1_899));
+    taken.extend(std::iter::from_fn(|| pool.alloc().ok()));
+    pool.top_up();
+    assert_eq!((pool.free_len(), taken.len()), (0, 2_000));
+    taken.into_iter().for_each(|mbuf| pool.free(mbuf));
+    assert_eq!(pool.available(), 2_000);
+}
+
+#[test]
 fn sending_and_receiving_leave_each_other_memory() {
     use crate::Want;
     let mut pool = Pool::new(&Region::heap(80), 80);

@@ -1,0 +1,333 @@
+//! A dataplane of two elastic threads on two processors, and a client on a third thread, joined by shared
+//! memory: what a scheduler does with real threads.
+//!
+//! Requests carry a connection's number, their number on it, and a service time. The service spins for that
+//! time, checks that it sees the requests of a connection in order, and returns them. It keeps nothing of a
+//! connection but its next number, which stands in a place without a lock: a scheduler that let two cores
+//! have a connection, or lost the order between them, would be found out.
+//!
+//! There are two processors and three threads. The client sleeps between bursts and runs before the elastic
+//! threads on the second processor, which thereby loses a tenth or so of its time.
+
+mod client;
+mod service;
+mod split;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use clock::{Clock, Duration, MonotonicClock};
+use dataplane::{
+    ConservingConfig, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor, ForwardPorts,
+    Parts, forwarding_mesh,
+};
+use mem::{Pool, Region};
+use nic::shm::{ShmConfig, ShmError, ShmNic};
+use rustix::thread::CpuSet;
+use serde::Serialize;
+use stack::{Secrets, Shared, StackConfig};
+use wire::{Endpoint, Ipv4Addr, MacAddr};
+
+use client::Client;
+use service::Spinning;
+use split::Split;
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+const MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
+const PORT: u16 = 2000;
+/// Longest time for which threads run before all ordinary ones.
+const RUN_MAX: Duration = Duration::from_millis(800);
+/// Longest time that opening connections may take.
+const OPEN_MAX: Duration = Duration::from_secs(20);
+
+/// Who runs the application.
+#[derive(Clone, Copy, Debug)]
+pub enum Scheduler {
+    /// The home core.
+    RunToCompletion,
+    /// Any core.
+    WorkConserving(ConservingConfig),
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug)]
+pub enum Arrivals {
+    /// As fast as they are answered: so many are outstanding on each connection, until so many were answered.
+    Closed {
+        /// Outstanding on a connection.
+        depth: u32,
+        /// In all.
+        total: u64,
+    },
+    /// At moments that do not depend on answers, exponentially apart.
+    Open {
+        /// Requests per second.
+        rate: f64,
+        /// For how long.
+        span: Duration,
+        /// On a connection at a time; further ones wait at the client, and their time counts.
+        depth: u32,
+    },
+}
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Who runs the application.
+    pub scheduler: Scheduler,
+    /// Connections.
+    pub connections: u32,
+    /// Whether all of them are at home at the first core, and none at the second.
+    pub one_sided: bool,
+    /// How requests come.
+    pub arrivals: Arrivals,
+    /// The mean of service times, which are exponentially distributed, in nanoseconds; 0: none.
+    pub service_ns: f64,
+    /// Whether the threads run before all ordinary ones while requests are answered. Only for short runs.
+    pub realtime: bool,
+    /// Random numbers.
+    pub seed: u64,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Found {
+    /// Requests answered.
+    pub answered: u64,
+    /// Requests that were due and not answered in time.
+    pub left: u64,
+    /// Seconds in which they were.
+    pub seconds: f64,
+    /// Median, and 99th percentile, of the time from when a request was due to its answer, in microseconds.
+    pub p50_us: f64,
+    /// As above.
+    pub p99_us: f64,
+    /// Requests that either side saw out of order, or that were answered with something else.
+    pub out_of_order: u64,
+    /// Calls that were refused or failed.
+    pub failures: u64,
+    /// Turns that were made, stolen, and network layers that were run for another core, over both cores.
+    pub turns: u64,
+    /// As above.
+    pub stolen: u64,
+    /// As above.
+    pub borrowed: u64,
+}
+
+/// Why a run gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum TwoCoresError {
+    /// The shared memory.
+    #[error("cannot join client and server: {0}")]
+    Memory(#[from] ShmError),
+    /// There must be two.
+    #[error("this needs processors 0 and 1, and may not run on both: {0}")]
+    Processors(std::io::Error),
+    /// Privileges, mostly.
+    #[error("cannot run before other threads: {0}")]
+    Priority(String),
+    /// The client gave up.
+    #[error("{open} of {wanted} connections opened within {} s", OPEN_MAX.as_secs())]
+    Connections {
+        /// Connections that stand.
+        open: u32,
+        /// That were asked for.
+        wanted: u32,
+    },
+    /// A thread panicked, which is a bug.
+    #[error("a thread of the run panicked")]
+    Panicked,
+}
+
+/// What the threads tell each other.
+#[derive(Default)]
+struct Told {
+    /// Threads that stand ready to be measured.
+    ready: AtomicUsize,
+    stop: AtomicBool,
+}
+
+/// What both services see of the connections: the next request of each, and what went wrong.
+#[derive(Debug)]
+struct Seen {
+    next: Vec<AtomicU64>,
+    out_of_order: AtomicU64,
+    failures: AtomicU64,
+}
+
+fn shared(address: Ipv4Addr, mac: MacAddr, cores: u8, seed: u64) -> Arc<Shared> {
+    let mut config = StackConfig::new(address, 24, mac);
+    config.tcp_listen = vec![PORT];
+    config.rx_checksums_verified = true;
+    let byte = |place: u8| place.wrapping_mul(31).wrapping_add(seed as u8);
+    let secrets = Secrets {
+        rss_key: wire::MICROSOFT_KEY,
+        isn_key: [byte(1); 16],
+        port_key: [byte(2); 16],
+        offset: seed as u32,
+    };
+    Arc::new(Shared::new(config, &secrets, cores))
+}
+
+/// Runs it.
+///
+/// # Errors
+/// [`TwoCoresError`].
+pub fn run(config: &Config) -> Result<Found, TwoCoresError> {
+    let server = shared(SERVER, MACS[0], if config.one_sided { 1 } else { 2 }, config.seed);
+    let region = Region::heap(16_384);
+    let wires = ShmConfig { slots: 4_096, ..ShmConfig::default() };
+    let (mut ends, mut parts) = (Vec::new(), Vec::new());
+    for ports in forwarding_mesh(2, 1_024) {
+        let (near, far) = ShmNic::pair(&wires, &wires.far())?;
+        ends.push(far);
+        parts.push(Parts { nic: near, pool: Pool::new(&region, 4_096), ports });
+    }
+    let (elastic, now) = (ElasticConfig::default(), MonotonicClock::new().now());
+    match config.scheduler {
+        Scheduler::RunToCompletion => {
+            let thread = |(core, Parts { nic, pool, ports })| {
+                let shared = Arc::clone(&server);
+                move || ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, now)
+            };
+            serve(config, &server, ends, parts.into_iter().enumerate().map(thread).collect())
+        }
+        Scheduler::WorkConserving(conserving) => {
+            let threads = Floor::threads(&server, parts, elastic, conserving, now);
+            let threads = threads.into_iter().map(|thread| move || thread).collect();
+            serve(config, &server, ends, threads)
+        }
+    }
+}
+
+fn serve<T: Elastic>(
+    config: &Config,
+    server: &Arc<Shared>,
+    ends: Vec<ShmNic>,
+    threads: Vec<impl FnOnce() -> T + Send>,
+) -> Result<Found, TwoCoresError> {
+    let seen = Seen {
+        next: (0..config.connections).map(|_| AtomicU64::new(0)).collect(),
+        out_of_order: AtomicU64::new(0),
+        failures: AtomicU64::new(0),
+    };
+    let told = Told::default();
+    let (seen, told) = (&seen, &told);
+    let (mut found, stats) = std::thread::scope(|scope| {
+        let mut handles = Vec::new();
+        for (core, make) in threads.into_iter().enumerate() {
+            handles.push(scope.spawn(move || {
+                let _stop = StopsAll(told);
+                pin(core)?;
+                elastic_thread(make(), Spinning::new(seen), config, told)
+            }));
+        }
+        let asked = scope.spawn(move || {
+            let _stop = StopsAll(told);
+            pin(1)?;
+            ask(config, Split::new(Arc::clone(server), ends), told)
+        });
+        let found = asked.join().map_err(|_| TwoCoresError::Panicked)?;
+        told.stop.store(true, Ordering::Relaxed);
+        let mut stats = Vec::new();
+        for handle in handles {
+            stats.push(handle.join().map_err(|_| TwoCoresError::Panicked)??);
+        }
+        Ok::<_, TwoCoresError>((found?, stats))
+    })?;
+    let total = |of: fn(&CycleStats) -> u64| stats.iter().map(of).sum();
+    found.turns = total(|stats| stats.turns);
+    found.stolen = total(|stats| stats.stolen);
+    found.borrowed = total(|stats| stats.borrowed);
+    found.out_of_order += seen.out_of_order.load(Ordering::Relaxed);
+    found.failures += seen.failures.load(Ordering::Relaxed);
+    Ok(found)
+}
+
+/// Ends the others when one ends, also by an error or a panic.
+struct StopsAll<'a>(&'a Told);
+
+impl Drop for StopsAll<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), TwoCoresError> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|errno| TwoCoresError::Processors(errno.into()))
+}
+
+fn first(priority: u8) -> Result<(), TwoCoresError> {
+    tailplane::runtime::set_realtime(priority)
+        .map_err(|error| TwoCoresError::Priority(error.to_string()))
+}
+
+fn elastic_thread<T: Elastic>(
+    mut thread: T,
+    mut service: Spinning<'_>,
+    config: &Config,
+    told: &Told,
+) -> Result<CycleStats, TwoCoresError> {
+    let clock = MonotonicClock::new();
+    let mut raised = false;
+    while !told.stop.load(Ordering::Relaxed) {
+        if config.realtime && !raised && told.ready.load(Ordering::Relaxed) > 0 {
+            first(1)?;
+            raised = true;
+        }
+        let progress = thread.cycle(clock.now(), || clock.now(), &mut service);
+        // Both spin all the time, so nobody is asleep.
+        thread.take_wakes();
+        if !progress.worked && !raised {
+            // The client may want to run here.
+            std::thread::yield_now();
+        }
+    }
+    Ok(thread.stats())
+}
+
+/// The client's thread.
+fn ask(config: &Config, nic: Split, told: &Told) -> Result<Found, TwoCoresError> {
+    let clock = MonotonicClock::new();
+    let region = Region::heap(16_384);
+    let (pool, now) = (Pool::new(&region, 16_384), clock.now());
+    let shared = shared(CLIENT, MACS[1], 1, config.seed ^ 1);
+    let ports = ForwardPorts::default();
+    let mut thread = ElasticThread::new(0, shared, nic, pool, ports, ElasticConfig::default(), now);
+    let mut client = Client::new(config, Endpoint::new(SERVER, PORT));
+    let began = clock.now();
+    while client.open() < config.connections {
+        let now = clock.now();
+        if now.since(began) > OPEN_MAX || told.stop.load(Ordering::Relaxed) {
+            return Err(TwoCoresError::Connections {
+                open: client.open(),
+                wanted: config.connections,
+            });
+        }
+        thread.run_cycle(now, &mut client);
+        std::thread::yield_now();
+    }
+    told.ready.store(1, Ordering::Relaxed);
+    if config.realtime {
+        first(2)?;
+    }
+    let began = clock.now();
+    client.begin(began);
+    while !client.is_over() && !told.stop.load(Ordering::Relaxed) {
+        let now = clock.now();
+        if config.realtime && now.since(began) > RUN_MAX {
+            break;
+        }
+        let progress = thread.run_cycle(now, &mut client);
+        if let Some(pause) = client.pause(clock.now(), progress.worked) {
+            std::thread::sleep(pause);
+        } else if !progress.worked {
+            std::thread::yield_now();
+        }
+    }
+    Ok(client.found(clock.now().since(began)))
+}

@@ -1,0 +1,80 @@
+//! Two queue pairs as the client sees them: one wire that brings each frame to the core where its flow is at
+//! home, as a NIC with programmable RSS does.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use clock::Instant;
+use mem::{Mbuf, Pool, TxFrame};
+use nic::shm::ShmNic;
+use nic::{Capabilities, Nic, NicStats};
+use stack::Shared;
+use wire::{EtherType, EthernetView, Ipv4View, Protocol, TcpView};
+
+/// See the module's comment.
+pub struct Split {
+    server: Arc<Shared>,
+    ends: Vec<(ShmNic, VecDeque<TxFrame>)>,
+}
+
+impl Split {
+    /// The client's ends of the wires to the cores of the dataplane that `server` describes.
+    pub fn new(server: Arc<Shared>, ends: Vec<ShmNic>) -> Self {
+        Self { server, ends: ends.into_iter().map(|end| (end, VecDeque::new())).collect() }
+    }
+
+    /// The core at which the frame's flow is at home; the first for what is no flow.
+    fn home_of(&self, frame: &[u8]) -> usize {
+        let flow = || {
+            let link = EthernetView::parse(frame).ok()?;
+            let ip = (link.ethertype() == EtherType::Ipv4)
+                .then(|| Ipv4View::parse(link.payload()).ok())
+                .flatten()?;
+            let tcp = (ip.protocol() == Protocol::Tcp)
+                .then(|| TcpView::parse(ip.payload()).ok())
+                .flatten()?;
+            Some(self.server.flow_hash(ip.src(), tcp.src_port(), tcp.dst_port()))
+        };
+        flow().map_or(0, |hash| self.server.home_of(Shared::group_of(hash)) as usize)
+    }
+}
+
+impl Nic for Split {
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize {
+        let mut received = 0;
+        for (end, _) in &mut self.ends {
+            received += end.receive(now, pool, out, limit - received);
+        }
+        received
+    }
+
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+        let taken = frames.len();
+        while let Some(frame) = frames.pop_front() {
+            let home = self.home_of(frame.bytes()).min(self.ends.len() - 1);
+            self.ends[home].1.push_back(frame);
+        }
+        for (end, waiting) in &mut self.ends {
+            end.transmit(now, pool, waiting);
+        }
+        taken
+    }
+
+    fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        self.ends.iter_mut().map(|(end, _)| end.reclaim(pool)).sum()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.ends[0].0.capabilities()
+    }
+
+    fn stats(&self) -> NicStats {
+        self.ends[0].0.stats()
+    }
+}
