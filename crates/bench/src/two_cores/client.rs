@@ -98,11 +98,13 @@ impl Client {
     }
 
     /// How long to sleep, where a sleep is better than another look.
-    pub fn pause(&self, now: Instant, _worked: bool) -> Option<Duration> {
+    pub fn pause(&self, now: Instant) -> Option<Duration> {
         match self.config.arrivals {
             Arrivals::Closed { .. } => None,
             Arrivals::Open { .. } => {
-                let wait = self.next_due.min(now + NAP).since(now);
+                // Without a pause at the end, it would keep the last answers' processor to itself.
+                let due = if self.next_due < self.ends { self.next_due } else { now + NAP };
+                let wait = due.min(now + NAP).since(now);
                 (wait > Duration::from_micros(5)).then_some(wait)
             }
         }

@@ -323,7 +323,7 @@ fn ask(config: &Config, nic: Split, told: &Told) -> Result<Found, TwoCoresError>
             break;
         }
         let progress = thread.run_cycle(now, &mut client);
-        if let Some(pause) = client.pause(clock.now(), progress.worked) {
+        if let Some(pause) = client.pause(clock.now()) {
             std::thread::sleep(pause);
         } else if !progress.worked {
             std::thread::yield_now();
