@@ -39,6 +39,7 @@ fn they_do_so_where_everything_is_shared() {
     let eager = ConservingConfig {
         crossing: Duration::ZERO,
         borrow_after: Duration::ZERO,
+        idle_after: Duration::ZERO,
         turns: 2,
         ..ConservingConfig::default()
     };

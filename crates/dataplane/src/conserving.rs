@@ -36,6 +36,9 @@ pub struct ConservingConfig {
     /// becomes idle meanwhile waits for a part of it, and time enough for short requests to share a crossing's
     /// costs.
     pub crossing: Duration,
+    /// How long a core must have had nothing to do before others make turns for it to take: about what
+    /// handing one over costs, so that a gap between two packets does not change how everybody works.
+    pub idle_after: Duration,
     /// How long a core must have been in the application before another runs its network layer.
     pub borrow_after: Duration,
     /// Turns that may stand in each queue.
@@ -48,6 +51,7 @@ impl Default for ConservingConfig {
     fn default() -> Self {
         Self {
             crossing: Duration::from_micros(10),
+            idle_after: Duration::from_micros(2),
             borrow_after: Duration::from_micros(2),
             turns: 4_096,
             pool_keep: 512,
@@ -128,6 +132,7 @@ impl<N: Nic> Floor<N> {
             stolen: None,
             outbox: None,
             began: now,
+            worked_at: now,
             event_ns: FIRST_EVENT_NS,
             borrow_pause: config.borrow_after,
             random: 0x9e37_79b9 ^ core as u32,
@@ -162,6 +167,8 @@ pub struct ConservingThread<N: Nic> {
     outbox: Option<Box<ConnectionTurn>>,
     /// When the present crossing began.
     began: Instant,
+    /// The last cycle that found something.
+    worked_at: Instant,
     /// What an event costs in the application, roughly.
     event_ns: u64,
     /// How long a core's network layer is left alone after a look.
@@ -344,7 +351,9 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         let mut progress = layer.finish(now, worked);
         drop(layer);
         progress.pending |= self.outbox.is_some();
-        if !progress.worked {
+        if progress.worked {
+            self.worked_at = now;
+        } else if now.since(self.worked_at) >= floor.config.idle_after {
             floor.lanes.mark_idle(self.core);
         }
         progress
