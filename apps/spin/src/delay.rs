@@ -236,9 +236,12 @@ impl DelayedSpin {
                     self.flush(number, calls);
                 }
             }
-            // It does not connect; it has no datagrams; its other calls fail only on connections
-            // that died.
-            Event::Connected { .. } | Event::Datagram { .. } | Event::Failed { .. } => {}
+            // It does not connect; it has no datagrams; it asks for time instead of for a connection again;
+            // its other calls fail only on connections that died.
+            Event::Connected { .. }
+            | Event::Datagram { .. }
+            | Event::Again { .. }
+            | Event::Failed { .. } => {}
         }
     }
 }

@@ -24,7 +24,9 @@ pub use busy::Spin;
 pub use delay::DelayedSpin;
 pub use frame::{Assembler, FRAME_BYTES, Frame, SERVICE_NS_MAX};
 
-use tailplane::{Calls, Clock, Events, Instant, Server, Service};
+use std::sync::Arc;
+
+use tailplane::{Calls, Clock, Events, Instant, Server, Service, SharedServer, SharedSlots};
 
 /// How a request's service time passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub enum SpinMode {
 pub enum SpinService<C: Clock> {
     /// Spins.
     Busy(Server<Spin<C>>),
+    /// Spins, and so does any other core for its connections.
+    Shared(SharedServer<Spin<C>>),
     /// Holds the responses back.
     Delay(DelayedSpin),
 }
@@ -54,10 +58,20 @@ impl<C: Clock> SpinService<C> {
         }
     }
 
-    /// Connections that are open.
+    /// The service of elastic thread `core` in [`SpinMode::Busy`], whose connections any core may serve:
+    /// while one spins, an idle one runs the turns that wait (ZygOS §3).
+    ///
+    /// # Panics
+    /// As [`Server::shared`].
+    pub fn shared(core: usize, clock: C, slots: &Arc<SharedSlots<Assembler>>) -> Self {
+        Self::Shared(Server::shared(core, Spin::new(clock), Arc::clone(slots)))
+    }
+
+    /// Connections that are open, of those that were accepted here.
     pub fn connections(&self) -> usize {
         match self {
             Self::Busy(server) => server.connections(),
+            Self::Shared(server) => server.connections(),
             Self::Delay(service) => service.connections(),
         }
     }
@@ -67,6 +81,7 @@ impl<C: Clock> Service for SpinService<C> {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         match self {
             Self::Busy(server) => server.on_batch(now, events, calls),
+            Self::Shared(server) => server.on_batch(now, events, calls),
             Self::Delay(service) => service.on_batch(now, events, calls),
         }
     }
@@ -74,7 +89,16 @@ impl<C: Clock> Service for SpinService<C> {
     fn wake_at(&self) -> Option<Instant> {
         match self {
             Self::Busy(server) => server.wake_at(),
+            Self::Shared(server) => server.wake_at(),
             Self::Delay(service) => service.wake_at(),
+        }
+    }
+
+    fn runs_anywhere(&self) -> bool {
+        match self {
+            Self::Busy(server) => server.runs_anywhere(),
+            Self::Shared(server) => server.runs_anywhere(),
+            Self::Delay(service) => service.runs_anywhere(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The service end to end between two dataplanes joined in memory, in both modes: requests
+//! The service end to end between two dataplanes joined in memory, in all forms: requests
 //! pipelined and cut anywhere, served in order, each for as long as it asks.
 
 use std::cell::Cell;
@@ -10,6 +10,7 @@ use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use mem::{Pool, Region};
 use nic::loopback::{LoopbackConfig, LoopbackNic, pair};
 use stack::{Secrets, Shared, StackConfig};
+use tailplane::SharedSlots;
 use tailplane_spin::{FRAME_BYTES, Frame, SERVICE_NS_MAX, SpinMode, SpinService};
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
@@ -125,11 +126,20 @@ impl Service for Client {
     }
 }
 
+/// The service in one of its forms.
+type Form = for<'a> fn(&'a Ticking) -> SpinService<&'a Ticking>;
+
+const BUSY: Form = |clock| SpinService::new(SpinMode::Busy, clock);
+const DELAY: Form = |clock| SpinService::new(SpinMode::Delay, clock);
+/// As core 1 of two, whose connections the other one could serve too.
+const SHARED: Form = |clock| SpinService::shared(1, clock, &Arc::new(SharedSlots::new(2, 64)));
+const FORMS: [(&str, Form); 3] = [("busy", BUSY), ("delay", DELAY), ("shared", SHARED)];
+
 /// Runs until the client's connection has ended: the connections that the service still has.
-fn run(mode: SpinMode, ticking: &Ticking, client: &mut Client) -> usize {
+fn run(form: Form, ticking: &Ticking, client: &mut Client) -> usize {
     let (a, b) = pair(LoopbackConfig::default());
     let (mut server, mut far) = (thread(SERVER, 1, a), thread(CLIENT, 2, b));
-    let mut service = SpinService::new(mode, ticking);
+    let mut service = form(ticking);
     let mut clock = VirtualClock::default();
     for _ in 0..1_000_000 {
         far.run_cycle(clock.now(), client);
@@ -156,12 +166,12 @@ fn requests(times_us: &[u64]) -> Vec<Frame> {
 fn pipelined_requests_in_pieces_come_back_in_order() {
     let times_us: Vec<u64> = (0..200).map(|n| (n * 7) % 23).collect();
     let frames = requests(&times_us);
-    for mode in [SpinMode::Busy, SpinMode::Delay] {
+    for (name, form) in FORMS {
         // Whole, several at once, and cut in every way.
         for piece in [FRAME_BYTES, 5 * FRAME_BYTES, 1, 7, 37, 1_200] {
             let mut client = Client::new(&frames, piece);
-            let left = run(mode, &Ticking::default(), &mut client);
-            assert_eq!(client.frames(), frames, "{mode:?} in pieces of {piece}");
+            let left = run(form, &Ticking::default(), &mut client);
+            assert_eq!(client.frames(), frames, "{name} in pieces of {piece}");
             assert_eq!(left, 0);
         }
     }
@@ -171,7 +181,7 @@ fn pipelined_requests_in_pieces_come_back_in_order() {
 fn spinning_takes_the_time_that_was_asked_for() {
     let ticking = Ticking::default();
     let mut client = Client::new(&requests(&[0, 100, 50, 1]), FRAME_BYTES);
-    run(SpinMode::Busy, &ticking, &mut client);
+    run(BUSY, &ticking, &mut client);
     let spun_us = ticking.now_ns.get() / 1_000;
     // Each request looks once before, and its last look may be a microsecond late.
     assert!((151..=151 + 8).contains(&spun_us), "{spun_us} us");
@@ -182,7 +192,7 @@ fn delayed_answers_are_those_of_one_core() {
     // All sent at once: each waits for those before it.
     let times_us = [100u64, 300, 20, 500];
     let mut client = Client::new(&requests(&times_us), 4 * FRAME_BYTES);
-    run(SpinMode::Delay, &Ticking::default(), &mut client);
+    run(DELAY, &Ticking::default(), &mut client);
     let begin = client.first_sent.expect("was sent");
     let mut sum_us = 0;
     for (answered, us) in client.answered.iter().zip(times_us) {
@@ -196,15 +206,21 @@ fn delayed_answers_are_those_of_one_core() {
 
 #[test]
 fn a_request_that_asks_for_too_much_ends_its_connection() {
-    for mode in [SpinMode::Busy, SpinMode::Delay] {
+    for (name, form) in FORMS {
         let mut frames = requests(&[3, 4, 0, 5]);
         frames[2].service_ns = SERVICE_NS_MAX + 1;
         let mut client = Client::new(&frames, 4 * FRAME_BYTES);
-        let left = run(mode, &Ticking::default(), &mut client);
-        assert!(client.eof, "{mode:?}: the service closes");
-        assert_eq!(client.frames(), frames[..2], "{mode:?}: what came before is answered");
+        let left = run(form, &Ticking::default(), &mut client);
+        assert!(client.eof, "{name}: the service closes");
+        assert_eq!(client.frames(), frames[..2], "{name}: what came before is answered");
         assert_eq!(left, 0);
     }
+}
+
+#[test]
+fn only_the_shared_form_runs_anywhere() {
+    let ticking = Ticking::default();
+    assert_eq!(FORMS.map(|(_, form)| form(&ticking).runs_anywhere()), [false, false, true]);
 }
 
 #[test]

@@ -209,6 +209,8 @@ impl<N: Nic> ConservingThread<N> {
         if let Some(mut layer) = floor.sides[core].layer.try_lock() {
             let now = layer.at(now);
             layer.receive(now, &floor.lanes);
+            // What is taken from the one comes back to the other.
+            self.pool.top_up(&mut layer.net.pool);
             if layer.home.is_idle() {
                 layer.take_directly(limit, &mut self.events);
                 if !somebody_waits {
@@ -313,8 +315,6 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         if found {
             self.floor.lanes.declare_busy(self.core);
             self.began = now;
-            // What is taken from it comes back to network layers.
-            self.pool.top_up();
             self.side().away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
         }
         found

@@ -43,7 +43,10 @@ impl ConnectionTurn {
 
 fn runs_anywhere(record: &EventRecord) -> bool {
     match record {
-        EventRecord::Recv { .. } | EventRecord::Sent { .. } | EventRecord::Eof { .. } => true,
+        EventRecord::Recv { .. }
+        | EventRecord::Sent { .. }
+        | EventRecord::Again { .. }
+        | EventRecord::Eof { .. } => true,
         EventRecord::Knock { .. }
         | EventRecord::Connected { .. }
         | EventRecord::ConnectFailed { .. }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use mem::{Mbuf, Pool, Want};
 use wire::{Endpoint, Sum, copy_and_sum};
 
-use crate::{Cookie, Handle};
+use crate::{Cookie, EventArray, Handle};
 
 /// Which call, for error events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,7 @@ pub enum CallRecord {
     RecvDone { handle: Handle, bytes: u32 },
     Close { handle: Handle },
     Abort { handle: Handle },
+    Again { handle: Handle },
     UdpSendv { local_port: u16, peer: Endpoint, staged: Staged },
 }
 
@@ -127,6 +128,7 @@ impl CallArray {
         self.payloads = payloads;
     }
 
+    #[inline]
     fn push(&mut self, record: CallRecord) -> Result<(), Full> {
         if self.records.len() >= self.capacity {
             return Err(Full);
@@ -214,7 +216,8 @@ impl<'a> Calls<'a> {
 
     /// Calls that still fit.
     pub fn room(&self) -> usize {
-        self.array.capacity - self.array.records.len()
+        // Less than nothing where `again` was recorded beyond the capacity.
+        self.array.capacity.saturating_sub(self.array.records.len())
     }
 
     /// Opens a connection to `peer`. `Event::Connected` with this cookie tells the outcome.
@@ -314,6 +317,24 @@ impl<'a> Calls<'a> {
     pub fn abort(&mut self, handle: Handle) -> Result<(), Full> {
         self.array.open = None;
         self.array.push(CallRecord::Abort { handle })
+    }
+
+    /// Asks for the connection to be told of again in a later batch, although nothing came for it:
+    /// something was left undone for want of room in this batch, or of packet memory.
+    /// [`Event::Again`](crate::Event::Again) tells of it; of one that knocked and was neither accepted
+    /// nor closed, `Event::Knock` once more. However often it is asked for, there is one such event in a
+    /// batch; none where the connection has ended.
+    ///
+    /// This cannot be refused: what asks for it has no other way to go on. Asked for at most once for each
+    /// event of a batch, it always has room, beyond the array's capacity, since a batch has no more than
+    /// [`EventArray::MAX_RECORDS`] events. What is asked for beyond that is not recorded.
+    #[cold]
+    pub fn again(&mut self, handle: Handle) {
+        let record = CallRecord::Again { handle };
+        let most = self.array.capacity.saturating_add(EventArray::MAX_RECORDS);
+        if self.array.records.last() != Some(&record) && self.array.records.len() < most {
+            self.array.records.push(record);
+        }
     }
 
     /// Sends one datagram.

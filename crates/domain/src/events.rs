@@ -107,6 +107,15 @@ pub enum Event<'a> {
         /// As passed to `accept` or `connect`.
         cookie: Cookie,
     },
+    /// Nothing came, but [`Calls::again`](crate::Calls::again) asked to be told of the connection.
+    Again {
+        /// The connection.
+        handle: Handle,
+        /// As passed to `accept` or `connect`.
+        cookie: Cookie,
+        /// Bytes that may be sent now, as of the event: see [`Recv`](Self::Recv).
+        window: u32,
+    },
     /// The connection ended; its handle is stale from now on.
     Dead {
         /// The connection.
@@ -155,6 +164,7 @@ pub enum EventRecord {
     Recv { handle: Handle, cookie: Cookie, buffer: BufferRef, acked: u32, window: u32 },
     Sent { handle: Handle, cookie: Cookie, bytes: u32, window: u32 },
     Eof { handle: Handle, cookie: Cookie },
+    Again { handle: Handle, cookie: Cookie, window: u32 },
     Dead { handle: Handle, cookie: Cookie, reason: DeadReason },
     Datagram { local_port: u16, peer: Endpoint, buffer: BufferRef },
     Failed { call: CallKind, handle: Handle, cookie: Cookie, error: CallError },
@@ -187,6 +197,7 @@ impl EventRecord {
             | Self::Recv { handle, .. }
             | Self::Sent { handle, .. }
             | Self::Eof { handle, .. }
+            | Self::Again { handle, .. }
             | Self::Dead { handle, .. }
             | Self::Failed { handle, .. } => Some(handle),
             Self::ConnectFailed { .. } | Self::Datagram { .. } => None,
@@ -211,9 +222,12 @@ pub struct EventArray {
 }
 
 impl EventArray {
-    /// An array with room for `capacity` records (at most 65,535).
+    /// Records that an array holds at most.
+    pub const MAX_RECORDS: usize = u16::MAX as usize;
+
+    /// An array with room for `capacity` records, at most [`MAX_RECORDS`](Self::MAX_RECORDS).
     pub fn new(capacity: usize) -> Self {
-        let capacity = capacity.min(u16::MAX as usize);
+        let capacity = capacity.min(Self::MAX_RECORDS);
         Self {
             records: Vec::with_capacity(capacity),
             buffers: Vec::with_capacity(capacity),
@@ -386,7 +400,8 @@ impl EventArray {
     pub fn renew_windows(&mut self, mut window: impl FnMut(Handle) -> u32) {
         for record in &mut self.records {
             if let EventRecord::Recv { handle, window: told, .. }
-            | EventRecord::Sent { handle, window: told, .. } = record
+            | EventRecord::Sent { handle, window: told, .. }
+            | EventRecord::Again { handle, window: told, .. } = record
             {
                 *told = window(*handle);
             }
@@ -430,7 +445,8 @@ impl<'a> Events<'a> {
     }
 
     /// Visits the bytes that were received on a connection in *earlier* batches and not returned
-    /// with `recv_done`, oldest first.
+    /// with `recv_done`, oldest first. They stand at the connection's home: a service whose turns
+    /// [any core runs](crate::Service::runs_anywhere) is shown nothing, and keeps a copy instead.
     pub fn held(&self, handle: Handle, mut visit: impl FnMut(&[u8])) {
         self.held.held(handle, &mut visit);
     }
@@ -468,6 +484,9 @@ impl EventArray {
                 Event::Sent { handle, cookie, bytes, window }
             }
             EventRecord::Eof { handle, cookie } => Event::Eof { handle, cookie },
+            EventRecord::Again { handle, cookie, window } => {
+                Event::Again { handle, cookie, window }
+            }
             EventRecord::Dead { handle, cookie, reason } => Event::Dead { handle, cookie, reason },
             EventRecord::Datagram { local_port, peer, buffer } => {
                 Event::Datagram { local_port, peer, data: self.bytes(buffer) }

@@ -27,6 +27,11 @@ use clock::Instant;
 ///
 /// One value serves one elastic thread and is never entered from another. It must not block: the
 /// network stack of its core waits for it.
+///
+/// # Which value is told of a connection
+///
+/// The one of the connection's home core, always, unless the service [runs
+/// anywhere](Self::runs_anywhere).
 pub trait Service {
     /// Consumes one batch of events and issues calls. `now` is the moment at which the batch was
     /// received.
@@ -37,6 +42,27 @@ pub trait Service {
     fn wake_at(&self) -> Option<Instant> {
         None
     }
+
+    /// Whether a connection's events may be handed to another core's value of this service, so that a
+    /// scheduler that is work-conserving can let an idle core run them (ZygOS §4.4). All values of a
+    /// dataplane answer the same, and always the same.
+    ///
+    /// A service that answers `true` finds the state of a connection by its cookie from any of its values,
+    /// and needs no lock for it. It is promised:
+    /// - *turns*: all that there is for one connection is handed to one value at a time, and to the next
+    ///   one only after the calls that it answered with were executed; what one value wrote for the
+    ///   connection, the next one sees;
+    /// - *the connection's home* alone is told of `Knock`, `Connected`, `Dead`, `Failed` and `Datagram`; so
+    ///   what begins and ends a connection's state is run by one core's value;
+    /// - *calls* on the turn's own connection are executed at its home, in order. On other connections,
+    ///   and without one, a turn that another core runs issues none;
+    /// - a *window* in an event is that at the moment of the hand-over.
+    ///
+    /// Not promised: [`Events::held`], and that [`wake_at`](Self::wake_at) is asked on another core than
+    /// the value's own.
+    fn runs_anywhere(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Service + ?Sized> Service for alloc::boxed::Box<S> {
@@ -45,6 +71,9 @@ impl<S: Service + ?Sized> Service for alloc::boxed::Box<S> {
     }
     fn wake_at(&self) -> Option<Instant> {
         (**self).wake_at()
+    }
+    fn runs_anywhere(&self) -> bool {
+        (**self).runs_anywhere()
     }
 }
 

@@ -119,6 +119,37 @@ fn the_arrays_are_bounded() {
 }
 
 #[test]
+fn asking_again_has_room_beyond_the_capacity_and_ends_somewhere() {
+    let (mut pool, mut array) = (pool(), CallArray::new(1, 100));
+    let mut calls = Calls::new(&mut array, &mut pool);
+    let handle = |number: u32| Handle::new(0, number, 0);
+    for number in 0..3 {
+        calls.again(handle(number));
+        calls.again(handle(number));
+    }
+    assert_eq!((calls.room(), calls.close(handle(0))), (0, Err(Full)));
+    assert_eq!(calls.sendv(handle(0), &[b"x"]), Err(Full));
+    for number in 0..2 * EventArray::MAX_RECORDS as u32 {
+        calls.again(handle(number));
+    }
+    let (records, payloads) = array.take();
+    assert_eq!((records.len(), payloads.len()), (1 + EventArray::MAX_RECORDS, 0));
+    let first: Vec<_> = (0..3).map(|number| CallRecord::Again { handle: handle(number) }).collect();
+    assert_eq!(records[..3], first);
+}
+
+#[test]
+fn asking_again_between_two_sends_does_not_part_them() {
+    let (mut pool, mut array) = (pool(), CallArray::new(8, 1448));
+    let (a, b) = (Handle::new(0, 1, 0), Handle::new(0, 2, 0));
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(a, &[b"one "]).expect("room");
+    calls.again(b);
+    calls.sendv(a, &[b"two"]).expect("room");
+    assert_eq!(drain(&mut array, &mut pool), [b"one two"]);
+}
+
+#[test]
 fn events_show_the_received_bytes_in_place() {
     let mut pool = pool();
     let mut events = EventArray::new(4);
@@ -126,17 +157,21 @@ fn events_show_the_received_bytes_in_place() {
     let mut mbuf = pool.alloc().expect("a chunk");
     mbuf.append(b"hello").expect("fits");
     let address = mbuf.bytes().as_ptr();
-    events.push_recv(handle, cookie, mbuf, 3, 9).expect("room");
+    events.push_recv(handle, cookie, mbuf, 3, 0).expect("room");
     let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
     let mut mbuf = pool.alloc().expect("a chunk");
     mbuf.append(b"datagram").expect("fits");
     events.push_datagram(53, peer, mbuf).expect("room");
+    events.push(EventRecord::Again { handle, cookie, window: 1 }).expect("room");
+    assert_eq!(events.records()[2].connection(), Some(handle));
+    events.renew_windows(|of| if of == handle { 9 } else { 0 });
     let seen: Vec<Event<'_>> = events.view(&NothingHeld).iter().collect();
     assert_eq!(
         seen,
         [
             Event::Recv { handle, cookie, data: b"hello", acked: 3, window: 9 },
             Event::Datagram { local_port: 53, peer, data: b"datagram" },
+            Event::Again { handle, cookie, window: 9 },
         ]
     );
     let Event::Recv { data, .. } = seen[0] else { panic!("the first event is a Recv") };

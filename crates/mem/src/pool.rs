@@ -84,23 +84,29 @@ impl Pool {
         }
     }
 
-    /// Fills up from the depot, where a quarter of what this pool keeps is missing: for a pool from which
-    /// chunks are taken and to which none come back.
+    /// Fills up from the depot, where a quarter of what this pool keeps is missing, and with up to half of
+    /// what `other` has, where the depot has nothing: for a pool from which chunks are taken, and to which
+    /// none come back, as they come back to the other one.
     #[inline]
-    pub fn top_up(&mut self) {
+    pub fn top_up(&mut self, other: &mut Self) {
         if self.free.len() < self.high_water / 4 * 3 {
-            self.top_up_from_depot();
+            self.top_up_from(other);
         }
     }
 
     #[cold]
-    fn top_up_from_depot(&mut self) {
+    fn top_up_from(&mut self, other: &mut Self) {
         let missing = self.high_water - self.free.len();
         let free = &mut self.free;
         self.region.depot.try_with(|depot| {
             let keep_from = depot.len().saturating_sub(missing);
             free.extend(depot.drain(keep_from..));
         });
+        if self.free.len() < self.high_water / 4 * 3 && Arc::ptr_eq(&self.region, &other.region) {
+            let missing = self.high_water - self.free.len();
+            let keep_from = other.free.len() - missing.min(other.free.len() / 2);
+            self.free.extend(other.free.drain(keep_from..));
+        }
     }
 
     #[cold]

@@ -240,18 +240,25 @@ fn the_head_of_a_block_is_nobodys_chunk() {
 #[test]
 fn a_pool_that_only_gives_is_topped_up() {
     let region = Region::heap(2_000);
-    let mut pool = Pool::new(&region, 400);
+    let (mut pool, mut other) = (Pool::new(&region, 400), Pool::new(&region, 1_000));
     let mut taken: Vec<_> = (0..100).map(|_| pool.alloc().expect("kept")).collect();
-    pool.top_up();
+    pool.top_up(&mut other);
     assert_eq!(pool.free_len(), 300, "three quarters are enough");
     taken.push(pool.alloc().expect("kept"));
-    pool.top_up();
-    assert_eq!((pool.free_len(), pool.available()), (400, 1_899));
+    pool.top_up(&mut other);
+    assert_eq!((pool.free_len(), other.free_len()), (400, 1_000), "from the depot");
     taken.extend(std::iter::from_fn(|| pool.alloc().ok()));
-    pool.top_up();
-    assert_eq!((pool.free_len(), taken.len()), (0, 2_000));
+    pool.top_up(&mut other);
+    assert_eq!((pool.free_len(), other.free_len(), taken.len()), (400, 600, 1_000));
+    taken.extend(std::iter::from_fn(|| pool.alloc().ok()));
+    pool.top_up(&mut other);
+    assert_eq!((pool.free_len(), other.free_len()), (300, 300), "half of what there is");
+    let foreign = Region::heap(500);
+    taken.extend(std::iter::from_fn(|| pool.alloc().ok()));
+    pool.top_up(&mut Pool::new(&foreign, 500));
+    assert_eq!(pool.free_len(), 0, "not from another region");
     taken.into_iter().for_each(|mbuf| pool.free(mbuf));
-    assert_eq!(pool.available(), 2_000);
+    assert_eq!(pool.available() + other.free_len(), 2_000);
 }
 
 #[test]

@@ -212,7 +212,10 @@ impl<F: FnMut() -> Option<Box<dyn Script>>> Client<F> {
                 }
             }
             // The watcher has noted it.
-            Event::Failed { .. } | Event::Knock { .. } | Event::Datagram { .. } => {}
+            Event::Failed { .. }
+            | Event::Knock { .. }
+            | Event::Datagram { .. }
+            | Event::Again { .. } => {}
         }
     }
 

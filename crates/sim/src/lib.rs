@@ -30,3 +30,4 @@ pub mod watch;
 pub use network::Faults;
 pub use runner::{Outcome, RunStats, ScenarioConfig, replay_command, run, run_many};
 pub use scenario::Scenario;
+pub use variation::SchedulerChoice;

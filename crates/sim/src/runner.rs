@@ -19,7 +19,7 @@ use crate::dice::Dice;
 use crate::host::{Host, HostConfig};
 use crate::network::{Capture, Faults, Network, NetworkStats, SharedNetwork};
 use crate::scenario::{self, Load, PORT, Scenario};
-use crate::variation::{Variation, addresses};
+use crate::variation::{SchedulerChoice, Variation, addresses};
 use crate::watch::{Living, SharedLedger, Watched};
 
 /// Virtual time within which all connections must have ended: slow runs have tiny windows behind
@@ -39,6 +39,8 @@ pub struct ScenarioConfig {
     pub faults: Faults,
     /// Whether seeds vary sizes, cores and limits; else all hosts are ordinary.
     pub vary: bool,
+    /// Who runs the server's application.
+    pub scheduler: SchedulerChoice,
     /// Keep the frames that the server sends and receives.
     pub capture: bool,
 }
@@ -46,7 +48,13 @@ pub struct ScenarioConfig {
 impl ScenarioConfig {
     /// A workload with the usual faults, varied.
     pub fn new(scenario: Scenario) -> Self {
-        Self { scenario, faults: Faults::default(), vary: true, capture: false }
+        Self {
+            scenario,
+            faults: Faults::default(),
+            vary: true,
+            scheduler: SchedulerChoice::BySeed,
+            capture: false,
+        }
     }
 }
 
@@ -153,19 +161,21 @@ pub fn run_many(
 
 impl Simulation {
     fn new(seed: u64, config: &ScenarioConfig) -> Result<Self, String> {
-        let variation = if config.vary { Variation::draw(seed) } else { Variation::ordinary() };
+        let mut variation = if config.vary { Variation::draw(seed) } else { Variation::ordinary() };
+        variation.schedule(seed, config.scheduler);
         let network = Network::new(seed, config.faults);
         if config.capture {
             network.borrow_mut().capture();
         }
         let ledger: SharedLedger = Rc::default();
-        let mut service = scenario::server(config.scenario, seed)
+        let shared = variation.server.conserving.map(|_| variation.server.cores);
+        let mut service = scenario::server(config.scenario, seed, shared)
             .map_err(|error| format!("cannot set the server up: {error}"))?;
         let living = Living::default();
         let server = Host::new(seed, 0, variation.server.clone(), &network, |core| {
             let (name, living) = (format!("server core {core}"), Rc::clone(&living));
             let (ledger, network) = (Rc::clone(&ledger), Rc::clone(&network));
-            Box::new(Watched::new(service(), name, ledger, network, living))
+            Box::new(Watched::new(service(core), name, ledger, network, living))
         });
         let mut sim = Self { network, ledger, hosts: vec![server], now: Instant::ZERO, steps: 0 };
         for (index, host) in variation.clients.iter().enumerate() {

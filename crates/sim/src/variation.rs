@@ -2,7 +2,7 @@
 //! rings or batches, slow applications, many cores.
 
 use clock::Duration;
-use dataplane::ElasticConfig;
+use dataplane::{ConservingConfig, ElasticConfig};
 use stack::StackConfig;
 use wire::{Ipv4Addr, MacAddr};
 
@@ -10,6 +10,18 @@ use crate::dice::Dice;
 use crate::host::HostConfig;
 use crate::port::SimNicConfig;
 use crate::scenario::PORT;
+
+/// Who runs the server's application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SchedulerChoice {
+    /// Some runs have the one, some the other.
+    #[default]
+    BySeed,
+    /// The connection's home core.
+    RunToCompletion,
+    /// Any core.
+    WorkConserving,
+}
 
 /// How one run is set up.
 #[derive(Clone, Debug)]
@@ -126,7 +138,38 @@ fn press(host: &mut HostConfig) {
     host.elastic.calls = 12;
 }
 
+/// How a work-conserving server shares its work: mostly in the usual way, sometimes at once, or late, or
+/// with hardly any room in its queues.
+fn conserving(dice: &mut Dice) -> ConservingConfig {
+    let usual = ConservingConfig { pool_keep: 128, ..ConservingConfig::default() };
+    let mut span = |usual: Duration, most: u64| match dice.chance(0.3) {
+        true => Duration::from_nanos(dice.between(0, most)),
+        false => usual,
+    };
+    let crossing = span(usual.crossing, 30_000);
+    let idle_after = span(usual.idle_after, 10_000);
+    let borrow_after = span(usual.borrow_after, 10_000);
+    let turns = if dice.chance(0.3) { dice.spread(2, 64) as usize } else { usual.turns };
+    ConservingConfig { crossing, idle_after, borrow_after, turns, ..usual }
+}
+
 impl Variation {
+    /// Chooses the server's scheduler. Drawn apart, so that what else a seed means does not depend on it.
+    pub fn schedule(&mut self, seed: u64, choice: SchedulerChoice) {
+        let mut dice = Dice::new(seed, "scheduler", 0);
+        let share = match choice {
+            SchedulerChoice::RunToCompletion => return,
+            SchedulerChoice::WorkConserving => 1.0,
+            SchedulerChoice::BySeed if self.server.cores > 1 => 0.6,
+            SchedulerChoice::BySeed => 0.1,
+        };
+        if dice.chance(share) {
+            self.server.conserving = Some(conserving(&mut dice));
+            // Each core has a further pool.
+            self.server.chunks += 192 * u32::from(self.server.cores);
+        }
+    }
+
     /// The variation of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut dice = Dice::new(seed, "variation", 0);
@@ -174,8 +217,9 @@ impl Variation {
     pub fn summary(&self) -> String {
         let of = |host: &HostConfig| {
             format!(
-                "cores {} chunks {} window {} mtu {} batch {} calls {} tx {} ring {} fwd {}",
+                "cores {}{} chunks {} window {} mtu {} batch {} calls {} tx {} ring {} fwd {}",
                 host.cores,
+                if host.conserving.is_some() { " work-conserving" } else { "" },
                 host.chunks,
                 host.stack.receive_window_bytes,
                 host.stack.mtu_bytes,

@@ -135,6 +135,7 @@ impl<S: Service> Watched<S> {
                     false => Ok(()),
                 }
             }
+            Event::Again { handle, cookie, .. } => self.of(handle, cookie, false).map(|_| ()),
             Event::Datagram { .. } => Ok(()),
             Event::Failed { .. } => Err("a call failed".to_owned()),
         }
@@ -155,6 +156,7 @@ fn fingerprint(event: &Event<'_>) -> u64 {
         }
         Event::Eof { handle, .. } => handle.to_bits() ^ 5,
         Event::Dead { handle, reason, .. } => handle.to_bits() ^ (reason as u64) << 8 ^ 6,
+        Event::Again { handle, window, .. } => handle.to_bits() ^ (window as u64) << 32 ^ 9,
         Event::Datagram { data, .. } => data.len() as u64 ^ 7 << 60,
         Event::Failed { handle, .. } => handle.to_bits() ^ 8,
     }

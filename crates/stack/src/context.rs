@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use clock::{Duration, Instant};
-use domain::{EventArray, EventRecord};
+use domain::{EventArray, EventRecord, Handle};
 use mem::{Mbuf, Pool, TxFrame};
 use wire::{
     ArpOperation, ArpRepr, EstablishedTemplate, EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr,
@@ -63,6 +63,8 @@ pub(crate) struct Outbox {
     /// Events that the array had no room for. Bounded by what causes events: one batch of calls and
     /// one of timers.
     pub late_events: VecDeque<EventRecord>,
+    /// Connections that the application asked to be told of again, each once.
+    pub again: VecDeque<Handle>,
     /// When connections next want to be looked at. One for all flow groups: whose deadlines are near each
     /// other stand near each other, where a wheel for each would have its lines in no cache.
     pub wheel: Wheel,
@@ -90,6 +92,7 @@ impl Outbox {
             looked_at: Vec::with_capacity(1024),
             undelivered: VecDeque::new(),
             late_events: VecDeque::new(),
+            again: VecDeque::new(),
             wheel: Wheel::new(tick),
             time_wait_due: alloc::vec![u64::MAX; FLOW_GROUPS],
             min_time_wait_due: u64::MAX,

@@ -12,7 +12,7 @@ use crate::shared::{FLOW_GROUPS, Shared};
 use crate::tcp::conn::{Cold, Conn, Place};
 use crate::tcp::group::FlowGroup;
 use crate::tcp::{calls, connect, receive};
-use crate::udp;
+use crate::{again, udp};
 
 /// The flow groups of a core, by number; `None`: at home elsewhere.
 pub(crate) type Groups = [Option<Box<FlowGroup>>; FLOW_GROUPS];
@@ -163,6 +163,7 @@ fn one(
         },
         // Of a connection that is gone these too are the usual race: `Dead` was told, or is in the
         // same batch.
+        CallRecord::Again { handle } => again::note(groups, handle, ctx),
         CallRecord::Close { handle } => {
             if let Some((group, slot)) = place_of(groups, handle) {
                 calls::close(group, slot, ctx);

@@ -16,6 +16,7 @@
 #![no_std]
 extern crate alloc;
 
+mod again;
 mod arp;
 pub mod config;
 mod context;

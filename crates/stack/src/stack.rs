@@ -20,7 +20,7 @@ use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
 use crate::tcp::{close, output, predicted, receive, segment, timers};
 use crate::wheel::{Entry, TICK_SHIFT, tick_of};
-use crate::{arp, icmp, udp};
+use crate::{again, arp, icmp, udp};
 
 /// Events that one packet may cause: input stops short of a full event array by this much.
 const EVENTS_PER_PACKET: usize = 8;
@@ -124,12 +124,13 @@ impl Stack {
         &mut self.out.frames
     }
 
-    /// Whether something waits that needs no packet and no timer: connections to be looked at, or
-    /// events that did not fit.
+    /// Whether something waits that needs no packet and no timer: connections to be looked at or to be
+    /// told of again, or events that did not fit.
     pub fn has_work(&self) -> bool {
         !self.out.pending.is_empty()
             || !self.out.undelivered.is_empty()
             || !self.out.late_events.is_empty()
+            || !self.out.again.is_empty()
             || !self.out.frames.is_empty()
     }
 
@@ -140,9 +141,11 @@ impl Stack {
         timer.into_iter().chain(self.out.unresolved.next_look()).min()
     }
 
-    /// Begin of step 2: events that did not fit the last batch.
+    /// Begin of step 2: events that did not fit the last batch, and connections that the application
+    /// asked to be told of again.
     pub fn deliver(&mut self, now: Instant, pool: &mut Pool, events: &mut EventArray) {
-        if self.out.late_events.is_empty() && self.out.undelivered.is_empty() {
+        let Outbox { late_events, undelivered, again, .. } = &self.out;
+        if late_events.is_empty() && undelivered.is_empty() && again.is_empty() {
             return;
         }
         with_context!(self, now, pool, events, |ctx, groups| {
@@ -152,6 +155,7 @@ impl Stack {
                     return;
                 }
             }
+            again::tell(groups, ctx);
             for _ in 0..ctx.out.undelivered.len() {
                 let Some(place) = ctx.out.undelivered.pop_front() else { return };
                 if let Some(group) = group_mut(groups, place.group) {

@@ -89,6 +89,9 @@ pub use domain::{
     CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, Events, Full, Handle,
     Service,
 };
-pub use server::{Flow, Opened, Output, Protocol, Server, ServerStats};
+pub use server::{
+    CoreSlots, Flow, Opened, Output, OwnSlots, Protocol, Server, ServerStats, SharedServer,
+    SharedSlots,
+};
 pub use stack::StackConfig;
 pub use wire::{Endpoint, Ipv4Addr, MacAddr};

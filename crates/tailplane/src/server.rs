@@ -5,15 +5,24 @@
 //! window. While much is kept, received bytes are not given back, so that a peer that does not read
 //! cannot make the server buffer without bound: its own window closes.
 
-use std::collections::VecDeque;
+mod sending;
+mod shared_slots;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
 
 use clock::Instant;
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
-use mem::TableBox;
 use wire::Endpoint;
 
-/// Bytes kept for a connection beyond which it receives no more.
-const KEPT_LIMIT: usize = 256 << 10;
+pub use sending::Output;
+use sending::Sending;
+use slots::{CACHED, Slot, Slots};
+
+pub use shared_slots::{CoreSlots, SharedSlots};
+pub use slots::OwnSlots;
 
 /// Whether a connection goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,9 +44,11 @@ pub struct Opened {
     pub peer: Endpoint,
 }
 
-/// What a server does with its connections. One value serves one elastic thread.
+/// What a server does with its connections. One value serves one elastic thread: what it holds itself is
+/// that thread's.
 pub trait Protocol {
-    /// State of one connection.
+    /// State of one connection. Where servers [share their connections](Server::shared), each call may be
+    /// by another thread's value, one after the other.
     type Connection;
 
     /// A peer connects; `None` rejects it.
@@ -74,7 +85,7 @@ pub trait Protocol {
 pub struct ServerStats {
     /// Connections accepted.
     pub accepted: u64,
-    /// Connections rejected by the protocol.
+    /// Connections rejected: by the protocol, or because there are as many as shared slots hold.
     pub rejected: u64,
     /// Connections that ended.
     pub ended: u64,
@@ -82,197 +93,54 @@ pub struct ServerStats {
     pub kept_bytes: u64,
     /// Connections aborted because the dataplane could not take what it had promised to.
     pub broken: u64,
+    /// Events that were dropped because another core had their connection's slot in hand. Only a scheduler
+    /// that breaks its promise ([`Service::runs_anywhere`]) makes it anything but zero.
+    pub out_of_turn: u64,
 }
 
-/// One connection's sending side. Small: with a protocol's state of a few words it stands in one cache
-/// line (asserted below).
-#[derive(Debug)]
-struct Sending {
-    handle: Handle,
-    /// Bytes that the dataplane takes now.
-    window: u32,
-    /// Bytes given to it in batch number `batch` (its low bits): a `sent` event of that batch does not
-    /// know them.
-    given: u32,
-    batch: u32,
-    /// Received bytes that were not given back yet: at most a receive window.
-    unreturned: u32,
-    /// `None`: nothing was ever kept.
-    #[expect(
-        clippy::box_collection,
-        reason = "it is nearly always absent, and a word is less than four"
-    )]
-    kept: Option<Box<VecDeque<u8>>>,
-    closing: bool,
-    /// Stands in the list of connections to be tried again.
-    queued: bool,
-}
-
-impl Sending {
-    /// Bytes that are kept.
-    #[inline]
-    fn kept_len(&self) -> usize {
-        self.kept.as_ref().map_or(0, |kept| kept.len())
-    }
-
-    fn give(&mut self, batch: u32, bytes: usize) {
-        if self.batch != batch {
-            (self.batch, self.given) = (batch, 0);
-        }
-        self.given += bytes as u32;
-        self.window -= bytes as u32;
-    }
-
-    fn set_window(&mut self, batch: u32, window: u32) {
-        let given = if self.batch == batch { self.given } else { 0 };
-        self.window = window.saturating_sub(given);
-    }
-
-    /// Sends what is kept, gives back what was received, closes: as far as the batch has room.
-    /// Answers whether to try again in the next batch.
-    #[inline]
-    fn flush(&mut self, batch: u32, calls: &mut Calls<'_>) -> bool {
-        // Nearly always there is nothing but received bytes to give back.
-        if self.kept_len() > 0 || self.closing {
-            return self.flush_kept(batch, calls);
-        }
-        let received = core::mem::take(&mut self.unreturned);
-        if received > 0 && calls.recv_done(self.handle, received as usize).is_err() {
-            self.unreturned = received;
-            return true;
-        }
-        false
-    }
-
-    #[cold]
-    fn flush_kept(&mut self, batch: u32, calls: &mut Calls<'_>) -> bool {
-        // First what frees memory, then what needs it.
-        if self.unreturned > 0 && self.kept_len() < KEPT_LIMIT {
-            if calls.recv_done(self.handle, self.unreturned as usize).is_err() {
-                return true;
-            }
-            self.unreturned = 0;
-        }
-        while self.window > 0
-            && let Some(kept) = self.kept.as_mut().filter(|kept| !kept.is_empty())
-        {
-            let (front, _) = kept.as_slices();
-            let count = front.len().min(self.window as usize);
-            if calls.sendv(self.handle, &[&front[..count]]).is_err() {
-                return true;
-            }
-            kept.drain(..count);
-            self.give(batch, count);
-        }
-        // What the sends made room for can be returned with the next event.
-        if self.closing && self.kept_len() == 0 {
-            if calls.close(self.handle).is_err() {
-                return true;
-            }
-            self.closing = false;
-        }
-        false
-    }
-}
-
-/// Where a protocol puts its replies.
-#[derive(Debug)]
-pub struct Output<'a, 'b> {
-    sending: &'a mut Sending,
-    calls: &'a mut Calls<'b>,
-    batch: u32,
-    kept_bytes: &'a mut u64,
-}
-
-impl Output<'_, '_> {
-    /// Appends bytes to the stream. They are copied before this returns: once, into the frame,
-    /// while the window has room.
-    #[inline]
-    pub fn put(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        if self.sending.kept_len() == 0 && !rest.is_empty() {
-            let now = &rest[..rest.len().min(self.sending.window as usize)];
-            if !now.is_empty() && self.calls.sendv(self.sending.handle, &[now]).is_ok() {
-                self.sending.give(self.batch, now.len());
-                rest = &rest[now.len()..];
-            }
-        }
-        if !rest.is_empty() {
-            *self.kept_bytes += rest.len() as u64;
-            self.sending.kept.get_or_insert_default().extend(rest);
-        }
-    }
-}
-
-#[repr(align(64))]
-struct Slot<C> {
-    sending: Sending,
-    /// Ended for the protocol, but not yet for the dataplane, where `None`.
-    connection: Option<C>,
-}
-
-const _: () = assert!(size_of::<Option<Slot<u64>>>() == 64);
-
-/// Slots that are allocated together.
-const PAGE: usize = 64;
-/// Slots beyond which a batch's are asked for before the first of them is used: fewer are in the caches.
-const CACHED: usize = 4_096;
-
-/// Connections, by cookie. They never move.
-struct Slots<C> {
-    pages: Vec<TableBox<[Option<Slot<C>>; PAGE]>>,
-    free: Vec<u32>,
-}
-
-impl<C> Slots<C> {
-    #[inline]
-    fn get_mut(&mut self, index: usize) -> Option<&mut Option<Slot<C>>> {
-        Some(&mut self.pages.get_mut(index / PAGE)?[index % PAGE])
-    }
-
-    /// A slot that is free. Allocates a page now and then: when a connection opens.
-    fn take(&mut self) -> u32 {
-        if self.free.is_empty() {
-            let first = (self.pages.len() * PAGE) as u32;
-            self.pages.push(TableBox::new(std::array::from_fn(|_| None)));
-            self.free.extend((first..first + PAGE as u32).rev());
-        }
-        self.free.pop().unwrap_or_default()
-    }
-
-    fn capacity(&self) -> usize {
-        self.pages.len() * PAGE
-    }
-}
-
-/// A [`Service`] that runs a [`Protocol`].
-pub struct Server<P: Protocol> {
+/// A [`Service`] that runs a [`Protocol`], with its connections in `S`.
+pub struct Server<P: Protocol, S: Slots<P::Connection> = OwnSlots<<P as Protocol>::Connection>> {
     protocol: P,
-    slots: Slots<P::Connection>,
-    /// Connections for which the batch had no room.
-    again: VecDeque<u32>,
-    /// Connections that knocked when the batch had no room to accept them.
-    knocks: VecDeque<(Handle, Opened, u32)>,
-    batch: u32,
+    slots: S,
+    /// The number of the batch at hand: see [`Slots::first_batch`].
+    batch: u64,
     stats: ServerStats,
 }
 
+/// A [`Server`] whose connections any core may serve.
+pub type SharedServer<P> = Server<P, CoreSlots<<P as Protocol>::Connection>>;
+
 impl<P: Protocol> Server<P> {
-    /// A server of `protocol`, without connections.
+    /// A server of `protocol`, without connections. It serves those of its own elastic thread.
     pub fn new(protocol: P) -> Self {
-        Self {
-            protocol,
-            slots: Slots { pages: Vec::new(), free: Vec::new() },
-            again: VecDeque::new(),
-            knocks: VecDeque::new(),
-            batch: 0,
-            stats: ServerStats::default(),
-        }
+        Self::with_slots(protocol, OwnSlots::new())
+    }
+}
+
+impl<P: Protocol> SharedServer<P>
+where
+    P::Connection: Send,
+{
+    /// The server of `protocol` for elastic thread `core`, without connections, whose connections the
+    /// servers of all threads can serve: each thread's is made with the same `slots`. Under a scheduler that
+    /// is work-conserving an idle core runs the turns of a busy one with it.
+    ///
+    /// # Panics
+    /// Where `slots` are for fewer cores, or `core`'s part of them has a server already.
+    pub fn shared(core: usize, protocol: P, slots: Arc<SharedSlots<P::Connection>>) -> Self {
+        Self::with_slots(protocol, CoreSlots::new(core, slots))
+    }
+}
+
+impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
+    fn with_slots(protocol: P, slots: S) -> Self {
+        let batch = slots.first_batch();
+        Self { protocol, slots, batch, stats: ServerStats::default() }
     }
 
     /// Counters.
     pub fn stats(&self) -> ServerStats {
-        self.stats
+        ServerStats { out_of_turn: self.slots.out_of_turn(), ..self.stats }
     }
 
     /// The protocol.
@@ -280,9 +148,9 @@ impl<P: Protocol> Server<P> {
         &self.protocol
     }
 
-    /// Connections that are open.
+    /// Connections that are open, of those that were accepted here.
     pub fn connections(&self) -> usize {
-        self.slots.capacity() - self.slots.free.len()
+        self.slots.taken()
     }
 
     fn knock(
@@ -294,35 +162,43 @@ impl<P: Protocol> Server<P> {
         calls: &mut Calls<'_>,
     ) {
         if calls.room() == 0 {
-            self.knocks.push_back((handle, opened, window));
-            return;
+            // It knocks once more.
+            return calls.again(handle);
         }
+        let opened = self.open(now, handle, opened, window);
+        // There is room: it was just asked for.
+        let _ = match opened {
+            Some(cookie) => {
+                self.stats.accepted += 1;
+                calls.accept(handle, cookie)
+            }
+            None => {
+                self.stats.rejected += 1;
+                calls.close(handle)
+            }
+        };
+    }
+
+    /// The cookie of a new connection; `None` where it is rejected.
+    fn open(
+        &mut self,
+        now: Instant,
+        handle: Handle,
+        opened: Opened,
+        window: u32,
+    ) -> Option<Cookie> {
+        let cookie = self.slots.take()?;
         let Some(connection) = self.protocol.open(now, opened) else {
-            self.stats.rejected += 1;
-            // There is room: it was just asked for.
-            let _ = calls.close(handle);
-            return;
+            self.slots.release(cookie);
+            return None;
         };
-        let sending = Sending {
-            handle,
-            window,
-            given: 0,
-            batch: self.batch,
-            unreturned: 0,
-            kept: None,
-            closing: false,
-            queued: false,
-        };
-        let index = self.slots.take();
-        if calls.accept(handle, Cookie(index as u64)).is_err() {
-            self.slots.free.push(index);
+        let sending = Sending::new(handle, window, self.batch);
+        let Some(mut place) = self.slots.get(cookie) else {
             self.protocol.closed(connection);
-            return;
-        }
-        self.stats.accepted += 1;
-        if let Some(place) = self.slots.get_mut(index as usize) {
-            *place = Some(Slot { sending, connection: Some(connection) });
-        }
+            return None;
+        };
+        *place = Some(Slot { sending, connection: Some(connection) });
+        Some(cookie)
     }
 
     /// Runs `body` on a connection for which (`received`) bytes came, with the window, then sends and gives back what
@@ -336,8 +212,9 @@ impl<P: Protocol> Server<P> {
         calls: &mut Calls<'_>,
         body: impl FnOnce(&mut P, &mut P::Connection, &mut Output<'_, '_>) -> Flow,
     ) {
-        let Self { protocol, slots, stats, again, batch, .. } = self;
-        let Some(Some(slot)) = slots.get_mut(cookie.0 as usize) else { return };
+        let Self { protocol, slots, stats, batch } = self;
+        let Some(mut place) = slots.get(cookie) else { return };
+        let Some(slot) = &mut *place else { return };
         if slot.sending.handle != handle {
             return;
         }
@@ -369,50 +246,46 @@ impl<P: Protocol> Server<P> {
                 if let Some(connection) = slot.connection.take() {
                     protocol.closed(connection);
                 }
-                slot.sending.kept = None;
+                slot.sending.forget();
                 // Where the batch is full, an orderly close is tried again.
                 slot.sending.closing = calls.abort(handle).is_err();
             }
         }
-        if slot.sending.flush(*batch, calls) && !slot.sending.queued {
-            slot.sending.queued = true;
-            again.push_back(cookie.0 as u32);
-        }
+        slot.sending.flush(*batch, calls);
     }
 
     /// Asks for the slots of a batch: a message of one connection out of many finds it in no cache.
     #[inline(never)]
     fn prefetch(&mut self, events: Events<'_>) {
         for event in events.iter() {
-            if let Event::Recv { cookie, .. } | Event::Sent { cookie, .. } = event
-                && let Some(slot) = self.slots.get_mut(cookie.0 as usize)
-            {
-                mem::prefetch(slot);
+            if let Event::Recv { cookie, .. } | Event::Sent { cookie, .. } = event {
+                self.slots.prefetch(cookie);
             }
         }
     }
 
-    fn retry(&mut self, calls: &mut Calls<'_>) {
-        for _ in 0..self.again.len() {
-            let Some(index) = self.again.pop_front() else { return };
-            let Some(Some(slot)) = self.slots.get_mut(index as usize) else { continue };
-            slot.sending.queued = slot.sending.flush(self.batch, calls);
-            if slot.sending.queued {
-                self.again.push_back(index);
-            }
+    /// The window is told, by itself: sends what it has room for, and what else waits.
+    #[inline]
+    fn go_on(&mut self, cookie: Cookie, handle: Handle, window: u32, calls: &mut Calls<'_>) {
+        let Some(mut place) = self.slots.get(cookie) else { return };
+        let Some(slot) = &mut *place else { return };
+        if slot.sending.handle == handle {
+            slot.sending.set_window(self.batch, window);
+            slot.sending.flush(self.batch, calls);
         }
     }
 
     fn dead(&mut self, cookie: Cookie, handle: Handle) {
-        self.knocks.retain(|(knocked, ..)| *knocked != handle);
-        let Some(place) = self.slots.get_mut(cookie.0 as usize) else { return };
+        let Some(mut place) = self.slots.get(cookie) else { return };
         if place.as_ref().is_none_or(|slot| slot.sending.handle != handle) {
             return;
         }
-        if let Some(connection) = place.take().and_then(|slot| slot.connection) {
+        let slot = place.take();
+        drop(place);
+        if let Some(connection) = slot.and_then(|slot| slot.connection) {
             self.protocol.closed(connection);
         }
-        self.slots.free.push(cookie.0 as u32);
+        self.slots.release(cookie);
         self.stats.ended += 1;
     }
 
@@ -427,16 +300,9 @@ impl<P: Protocol> Server<P> {
                     |protocol, connection, output| protocol.receive(now, connection, data, output),
                 );
             }
-            Event::Sent { handle, cookie, window, .. } => {
-                let batch = self.batch;
-                if let Some(Some(slot)) = self.slots.get_mut(cookie.0 as usize)
-                    && slot.sending.handle == handle
-                {
-                    slot.sending.set_window(batch, window);
-                    if slot.sending.kept_len() > 0 || slot.sending.unreturned > 0 {
-                        self.with(cookie, handle, None, calls, |_, _, _| Flow::Continue);
-                    }
-                }
+            Event::Sent { handle, cookie, window, .. }
+            | Event::Again { handle, cookie, window } => {
+                self.go_on(cookie, handle, window, calls);
             }
             Event::Knock { handle, local_port, peer, window } => {
                 self.knock(now, handle, Opened { local_port, peer }, window, calls);
@@ -464,7 +330,7 @@ impl<P: Protocol> Server<P> {
     }
 }
 
-impl<P: Protocol> Service for Server<P> {
+impl<P: Protocol, S: Slots<P::Connection>> Service for Server<P, S> {
     // Not inlined: within the dataplane's cycle its loop would have no registers.
     #[inline(never)]
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
@@ -472,25 +338,18 @@ impl<P: Protocol> Service for Server<P> {
         if self.slots.capacity() > CACHED {
             self.prefetch(events);
         }
-        if !self.again.is_empty() {
-            self.retry(calls);
-        }
-        for _ in 0..self.knocks.len().min(calls.room()) {
-            let Some((handle, opened, window)) = self.knocks.pop_front() else { break };
-            self.knock(now, handle, opened, window, calls);
-        }
         for event in events.iter() {
             self.event(now, event, calls);
         }
     }
 
-    fn wake_at(&self) -> Option<Instant> {
-        (!self.again.is_empty() || !self.knocks.is_empty()).then_some(Instant::ZERO)
+    fn runs_anywhere(&self) -> bool {
+        S::SHARED
     }
 }
 
-impl<P: Protocol> core::fmt::Debug for Server<P> {
+impl<P: Protocol, S: Slots<P::Connection>> core::fmt::Debug for Server<P, S> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Server").field("stats", &self.stats).finish_non_exhaustive()
+        f.debug_struct("Server").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }

@@ -251,6 +251,7 @@ impl Service for Client {
                 Event::Knock { .. }
                 | Event::Sent { .. }
                 | Event::Eof { .. }
+                | Event::Again { .. }
                 | Event::Datagram { .. } => {}
             }
         }

@@ -76,6 +76,7 @@ impl Service for Spinning<'_> {
                 Event::Sent { .. }
                 | Event::Dead { .. }
                 | Event::Connected { .. }
+                | Event::Again { .. }
                 | Event::Datagram { .. } => Ok(()),
             };
             if done.is_err() {

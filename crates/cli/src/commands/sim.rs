@@ -20,7 +20,9 @@ use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use sim::{Faults, Outcome, RunStats, Scenario, ScenarioConfig, replay_command, run_many};
+use sim::{
+    Faults, Outcome, RunStats, Scenario, ScenarioConfig, SchedulerChoice, replay_command, run_many,
+};
 
 /// Runs where neither `--seed` nor `--seeds` says how many.
 const DEFAULT_SEEDS: u64 = 200;
@@ -40,6 +42,27 @@ pub enum Workload {
     Kv,
     /// Each of them.
     All,
+}
+
+/// Schedulers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum SchedulerArg {
+    /// Some seeds have the one, some the other.
+    BySeed,
+    /// The connection's home core, all that came at once (IX).
+    RunToCompletion,
+    /// Any core that has nothing else to do (ZygOS).
+    WorkConserving,
+}
+
+impl From<SchedulerArg> for SchedulerChoice {
+    fn from(arg: SchedulerArg) -> Self {
+        match arg {
+            SchedulerArg::BySeed => Self::BySeed,
+            SchedulerArg::RunToCompletion => Self::RunToCompletion,
+            SchedulerArg::WorkConserving => Self::WorkConserving,
+        }
+    }
 }
 
 /// Arguments of `tailplane sim`.
@@ -69,6 +92,9 @@ pub struct Args {
     /// Ordinary hosts only: no tiny windows, segments, pools or rings, one core each.
     #[arg(long)]
     pub plain: bool,
+    /// Who runs the server's application: by seed, or the same in all runs.
+    #[arg(long, value_enum, default_value_t = SchedulerArg::BySeed)]
+    pub scheduler: SchedulerArg,
     /// Threads to run seeds on.
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub threads: usize,
@@ -121,7 +147,13 @@ impl Args {
             ..usual
         };
         let capture = self.pcap.is_some();
-        ScenarioConfig { faults, vary: !self.plain, capture, ..ScenarioConfig::new(scenario) }
+        ScenarioConfig {
+            faults,
+            vary: !self.plain,
+            scheduler: self.scheduler.into(),
+            capture,
+            ..ScenarioConfig::new(scenario)
+        }
     }
 
     /// The command that replays a run, with all options that change it.

@@ -169,9 +169,10 @@ impl LoadService {
                 self.lines.outbox(calls).abort(number);
                 self.lose(number, now_ns);
             }
-            // Nobody is expected to connect to a load generator, or to send it datagrams.
+            // Nobody is expected to connect to a load generator, or to send it datagrams; and it does not
+            // ask to be run again.
             Event::Knock { handle, .. } => self.lines.outbox(calls).refuse(handle),
-            Event::Datagram { .. } => {}
+            Event::Datagram { .. } | Event::Again { .. } => {}
         }
     }
 

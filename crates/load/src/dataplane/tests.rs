@@ -148,6 +148,7 @@ impl Host {
         let mut staged = payloads.drain(..);
         for record in records.drain(..) {
             match record {
+                CallRecord::Again { .. } => unreachable!("the generator does not ask for it"),
                 CallRecord::Connect { cookie, .. } => {
                     self.connects += 1;
                     let handle = Handle::new(1, self.next_slot, 3);

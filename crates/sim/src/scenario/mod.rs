@@ -14,7 +14,7 @@ mod visit;
 use std::sync::Arc;
 
 use kv::{ConfigError, KvProtocol, Store, StoreConfig, WallTime};
-use tailplane::Service;
+use tailplane::{Protocol, Server, Service, SharedSlots};
 
 use crate::client::Script;
 use crate::dice::{Dice, mix};
@@ -111,26 +111,46 @@ pub fn script(scenario: Scenario, seed: u64, client: u64, number: u64) -> Box<dy
     }
 }
 
-/// Makes the server's service of each core.
+/// Makes the service of a core.
+pub type MakeService = Box<dyn FnMut(u8) -> Box<dyn Service>>;
+
+/// Makes the server's service of each core; `shared`: connections stand in one table for so many cores.
 ///
 /// # Errors
 /// The store's limits make no sense.
 pub fn server(
     scenario: Scenario,
     seed: u64,
-) -> Result<Box<dyn FnMut() -> Box<dyn Service>>, ConfigError> {
-    use tailplane::Server;
+    shared: Option<u8>,
+) -> Result<MakeService, ConfigError> {
     Ok(match scenario {
-        Scenario::Bulk => Box::new(|| Box::new(Server::new(transfer::Exchange))),
-        Scenario::Echo => Box::new(|| Box::new(Server::new(echo::Echo))),
-        Scenario::Churn => Box::new(|| Box::new(Server::new(visit::Host))),
+        Scenario::Bulk => serving(shared, || transfer::Exchange),
+        Scenario::Echo => serving(shared, || echo::Echo),
+        Scenario::Churn => serving(shared, || visit::Host),
         Scenario::Kv => {
             let config = StoreConfig { shards: 1, ..StoreConfig::default() };
             let store = Arc::new(Store::new(config, [mix(seed), mix(!seed)])?);
-            Box::new(move || {
-                let started = WallTime::from_unix_s(1_800_000_000);
-                Box::new(Server::new(KvProtocol::new(Arc::clone(&store), started)))
-            })
+            let started = WallTime::from_unix_s(1_800_000_000);
+            serving(shared, move || KvProtocol::new(Arc::clone(&store), started))
         }
     })
+}
+
+/// Connections of one core at a time: more than any scenario has.
+const MAX_CONNECTIONS: usize = 10_000;
+
+fn serving<P>(shared: Option<u8>, make: impl Fn() -> P + 'static) -> MakeService
+where
+    P: Protocol + 'static,
+    P::Connection: Send,
+{
+    match shared {
+        None => Box::new(move |_| Box::new(Server::new(make()))),
+        Some(cores) => {
+            let slots = Arc::new(SharedSlots::new(cores as usize, MAX_CONNECTIONS));
+            Box::new(move |core| {
+                Box::new(Server::shared(core as usize, make(), Arc::clone(&slots)))
+            })
+        }
+    }
 }

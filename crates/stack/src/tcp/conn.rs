@@ -278,6 +278,8 @@ pub struct Cold {
     /// The connection has ended in order, and the application is told behind what it has not been
     /// told before.
     pub dead_untold: bool,
+    /// The application asked to be told of it again: it stands in the list of those (`calls::again`).
+    pub again: bool,
     /// Buffers that the application has and has not given back, oldest first.
     pub(crate) held: MbufQueue,
     /// In-order bytes that the application has not been told of.

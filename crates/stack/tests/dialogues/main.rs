@@ -16,6 +16,7 @@
 // Under the name that all other crates know it by.
 extern crate tailplane_stack as stack;
 
+mod again;
 mod arp_icmp_udp;
 mod attacks;
 mod chaos;

@@ -33,6 +33,7 @@ pub enum Told {
     Recv { cookie: u64, data: Vec<u8> },
     Sent { cookie: u64, bytes: u32, window: u32 },
     Eof { cookie: u64 },
+    Again { cookie: u64, window: u32 },
     Dead { cookie: u64, reason: DeadReason },
     Datagram { port: u16, peer: Endpoint, data: Vec<u8> },
     Failed { call: CallKind, error: CallError },
@@ -266,6 +267,7 @@ impl World {
                     Told::Sent { cookie: cookie.0, bytes, window }
                 }
                 Event::Eof { cookie, .. } => Told::Eof { cookie: cookie.0 },
+                Event::Again { cookie, window, .. } => Told::Again { cookie: cookie.0, window },
                 Event::Dead { cookie, reason, .. } => Told::Dead { cookie: cookie.0, reason },
                 Event::Datagram { local_port, peer, data } => {
                     Told::Datagram { port: local_port, peer, data: data.to_vec() }
