@@ -254,7 +254,8 @@ fn a_batch_of_one_core_is_none_of_another() {
     let (mut pool, [mut one, mut other]) = (pool(64), servers(100));
     let mut turn = Turn::new(1, 1);
     turn.knock(5).on(&mut one, &mut pool);
-    // The second batch of the one and the first of the other, the third and the second, ...
+    Turn::new(2, 1).on(&mut other, &mut pool);
+    // The second batch of the one and that of the other, both their third, ...
     for window in [10, 20, 30] {
         turn.window = window;
         turn.recv(&mut pool, &[1; 10]).on(&mut one, &mut pool);
@@ -373,6 +374,27 @@ impl Service for Same<'_> {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         self.0.borrow_mut().on_batch(now, events, calls);
     }
+}
+
+#[test]
+fn what_is_kept_goes_out_as_the_packet_memory_allows() {
+    let (mut pool, [mut home, mut thief]) = (pool(8), servers(100));
+    let mut turn = Turn::new(1, 1);
+    turn.knock(5).on(&mut home, &mut pool).opens(0).on(&mut home, &mut pool);
+    for _ in 0..20 {
+        turn.recv(&mut pool, &[7; 1_500]).on(&mut thief, &mut pool);
+    }
+    assert_eq!((turn.sent.len(), turn.again), (0, false), "it is the window that it waits for");
+    // All memory is never enough for all of it.
+    turn.opens(WIDE).on(&mut home, &mut pool);
+    for rounds in 1.. {
+        assert!(turn.again && rounds < 30, "{} bytes went out", turn.sent.len());
+        turn.again().on(&mut thief, &mut pool);
+        if turn.sent.len() == turn.received.len() {
+            break;
+        }
+    }
+    turn.check_all_sent();
 }
 
 #[test]
