@@ -399,6 +399,18 @@ fn what_is_kept_goes_out_as_the_packet_memory_allows() {
 }
 
 #[test]
+fn received_bytes_are_given_back_once_the_batch_has_room() {
+    let (mut pool, [mut home, mut thief]) = (pool(8), servers(100));
+    let mut turn = Turn::new(1, 1);
+    turn.knock(5).on(&mut home, &mut pool);
+    turn.calls = CallArray::growing(1, 1_448);
+    turn.recv(&mut pool, &[7; 100]).on(&mut home, &mut pool);
+    assert_eq!((turn.sent.len(), turn.unreturned, turn.again), (100, 100, true));
+    turn.again().on(&mut thief, &mut pool).check_all_sent();
+    assert!(!turn.again);
+}
+
+#[test]
 fn one_that_knocks_at_a_full_batch_knocks_again() {
     let (mut pool, [mut home, _]) = (pool(8), servers(100));
     let mut turn = Turn::new(1, 1);
