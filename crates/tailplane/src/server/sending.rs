@@ -6,6 +6,10 @@ use domain::{Calls, Full, Handle};
 
 /// Bytes kept for a connection beyond which it receives no more.
 pub(super) const KEPT_LIMIT: usize = 256 << 10;
+/// Bytes of what is kept that are handed over in one call. A call is taken as a whole or not at all: one
+/// that asks for more packet memory than there is would be refused for ever, and calls that follow one
+/// another share a record and its segments.
+const PIECE: usize = 1 << 10;
 
 /// See the module's comment. Small: with a protocol's state of a few words it stands in one cache line
 /// (asserted where slots are).
@@ -89,7 +93,7 @@ impl Sending {
             && let Some(kept) = self.kept.as_mut().filter(|kept| !kept.is_empty())
         {
             let (front, _) = kept.as_slices();
-            let count = front.len().min(self.window as usize);
+            let count = front.len().min(self.window as usize).min(PIECE);
             calls.sendv(self.handle, &[&front[..count]])?;
             kept.drain(..count);
             self.give(batch, count);
