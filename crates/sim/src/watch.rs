@@ -101,8 +101,15 @@ impl<S: Service> Watched<S> {
         Ok(before)
     }
 
+    /// Whether the connection has knocked and was not answered.
+    fn knocked(&self, handle: Handle) -> bool {
+        self.living.borrow().get(&handle).is_some_and(|seen| seen.cookie.is_none())
+    }
+
     fn check(&mut self, event: &Event<'_>) -> Result<(), String> {
         match *event {
+            // It knocks again where the service had no room to answer and asked for that.
+            Event::Knock { handle, .. } if self.knocked(handle) => Ok(()),
             Event::Knock { handle, .. } => self.begin(handle, None),
             Event::Connected { outcome: Ok((handle, _)), cookie } => {
                 self.begin(handle, Some(cookie))
@@ -182,5 +189,9 @@ impl<S: Service> Service for Watched<S> {
 
     fn wake_at(&self) -> Option<Instant> {
         self.service.wake_at()
+    }
+
+    fn runs_anywhere(&self) -> bool {
+        self.service.runs_anywhere()
     }
 }

@@ -322,6 +322,10 @@ impl Stage<'_> {
         }
         let mut thread = make();
         let mut service = make_service(core);
+        if matches!(self.config.scheduler, Scheduler::WorkConserving(_)) && !service.runs_anywhere()
+        {
+            return Err(RuntimeError::KeepsToItsCore);
+        }
         // The first cycle lends the NIC its receive buffers: before, it drops what comes.
         thread.cycle(self.clock.now(), || self.clock.now(), &mut service);
         // The last thread knows by this that the others are as far.

@@ -73,13 +73,14 @@ fn announcement(config: &RunConfig, host: &Host) -> String {
     };
     format!(
         "{:?} at {}:{}\n  driver     {}\n  threads    {} ({idle}), B = {}\n  \
-         scheduler  run-to-completion, domain inline\n{try_it}",
+         scheduler  {}, domain inline\n{try_it}",
         config.service.app,
         stack.address,
         config.service.port(),
         host.driver,
         plane.threads,
         plane.batch,
+        plane.scheduler.as_str(),
     )
 }
 

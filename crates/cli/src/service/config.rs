@@ -112,6 +112,26 @@ impl Default for NetworkConfig {
     }
 }
 
+/// `dataplane.scheduler`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SchedulerName {
+    /// The connection's home core, all that came at once (IX): best for short requests that are alike.
+    RunToCompletion,
+    /// Any core that has nothing else to do (ZygOS): best for requests of different lengths.
+    WorkConserving,
+}
+
+impl SchedulerName {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RunToCompletion => "run-to-completion",
+            Self::WorkConserving => "work-conserving",
+        }
+    }
+}
+
 /// `[dataplane]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -120,6 +140,8 @@ pub struct DataplaneConfig {
     pub threads: u32,
     /// The processor of each; none: not pinned.
     pub cpus: Vec<usize>,
+    /// Which core runs the application for a connection.
+    pub scheduler: SchedulerName,
     /// B: packets of one cycle at most.
     pub batch: usize,
     /// Microseconds without work after which a thread sleeps; negative: it spins for ever.
@@ -133,7 +155,15 @@ pub struct DataplaneConfig {
 
 impl Default for DataplaneConfig {
     fn default() -> Self {
-        Self { threads: 1, cpus: Vec::new(), batch: 64, spin_us: 50, moderation_us: 0, realtime: 0 }
+        Self {
+            threads: 1,
+            cpus: Vec::new(),
+            scheduler: SchedulerName::RunToCompletion,
+            batch: 64,
+            spin_us: 50,
+            moderation_us: 0,
+            realtime: 0,
+        }
     }
 }
 

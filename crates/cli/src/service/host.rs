@@ -10,10 +10,11 @@ use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use spin::Spin;
 use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
-    ElasticConfig, IdlePolicy, ModerationPolicy, MonotonicClock, Server, Service, StackConfig,
+    ElasticConfig, IdlePolicy, ModerationPolicy, MonotonicClock, Protocol, Server, Service,
+    SharedSlots, StackConfig,
 };
 
-use super::config::{App, RunConfig, parse_address};
+use super::config::{App, RunConfig, SchedulerName, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
@@ -89,7 +90,10 @@ impl Host {
         let runtime = RuntimeConfig {
             stack,
             elastic: ElasticConfig { batch: config.dataplane.batch, ..ElasticConfig::default() },
-            scheduler: Scheduler::RunToCompletion,
+            scheduler: match config.dataplane.scheduler {
+                SchedulerName::RunToCompletion => Scheduler::RunToCompletion,
+                SchedulerName::WorkConserving => Scheduler::WorkConserving(Default::default()),
+            },
             idle: IdlePolicy { spin, ..IdlePolicy::default() },
             moderation: ModerationPolicy {
                 longest: Duration::from_micros(config.dataplane.moderation_us),
@@ -136,20 +140,45 @@ impl Host {
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<CoreReport>> {
-        fn reports<S>(ran: Vec<(CoreReport, S)>) -> Vec<CoreReport> {
-            ran.into_iter().map(|(report, _)| report).collect()
-        }
         match config.service.app {
-            App::Echo => self.run(|_| Server::new(Echo), ready, stop).map(reports),
+            App::Echo => self.run_protocol(config, || Echo, ready, stop),
             App::Kv => {
                 let store = store(config)?;
                 let origin = wall_time()?;
-                let make = |_| Server::new(KvProtocol::new(Arc::clone(&store), origin));
-                self.run(make, ready, stop).map(reports)
+                let make = || KvProtocol::new(Arc::clone(&store), origin);
+                self.run_protocol(config, make, ready, stop)
             }
-            App::Sockperf => self.run(|_| Server::new(Sockperf), ready, stop).map(reports),
+            App::Sockperf => self.run_protocol(config, || Sockperf, ready, stop),
             App::Spin => {
-                let make = |_| Server::new(Spin::new(MonotonicClock::new()));
+                self.run_protocol(config, || Spin::new(MonotonicClock::new()), ready, stop)
+            }
+        }
+    }
+
+    /// Runs a server of a protocol on each thread, its connections where the scheduler wants them.
+    fn run_protocol<P>(
+        self,
+        config: &RunConfig,
+        make: impl Fn() -> P + Sync,
+        ready: impl Fn() + Sync,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Vec<CoreReport>>
+    where
+        P: Protocol + Send,
+        P::Connection: Send,
+    {
+        fn reports<S>(ran: Vec<(CoreReport, S)>) -> Vec<CoreReport> {
+            ran.into_iter().map(|(report, _)| report).collect()
+        }
+        match config.dataplane.scheduler {
+            SchedulerName::RunToCompletion => {
+                self.run(|_| Server::new(make()), ready, stop).map(reports)
+            }
+            SchedulerName::WorkConserving => {
+                let most = config.tcp.max_connections as usize;
+                let threads = config.dataplane.threads as usize;
+                let slots = Arc::new(SharedSlots::new(threads, most));
+                let make = |core| Server::shared(core, make(), Arc::clone(&slots));
                 self.run(make, ready, stop).map(reports)
             }
         }
