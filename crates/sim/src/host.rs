@@ -23,6 +23,8 @@ use crate::port::{SimNic, SimNicConfig};
 
 /// Doublings of the pause of a core that has work and cannot do it.
 const MAX_STALL_SHIFT: u32 = 6;
+/// Longest time without work after which a core says that it is idle.
+const SETTLES: Duration = Duration::from_micros(10);
 /// Longest time after which a core without work looks whether another needs help.
 const LOOK_AROUND: Duration = Duration::from_micros(5);
 
@@ -95,6 +97,8 @@ struct Core {
     busy_until: Instant,
     /// Cycles in a row that had work and got nothing done.
     stalled: u32,
+    /// It found nothing to do, and has looked again since.
+    settled: bool,
     dice: Dice,
 }
 
@@ -175,6 +179,7 @@ impl Host {
             next_poll: start,
             busy_until: start,
             stalled: 0,
+            settled: false,
             dice: Dice::new(seed, "core", number << 8 | core as u64),
         };
         let cores = threads.into_iter().enumerate().map(core).collect();
@@ -271,6 +276,12 @@ impl Host {
         self.cores.iter().map(of).sum()
     }
 
+    /// Turns that were run on another core than their home, and network layers that were.
+    pub fn shared_work(&self) -> (u64, u64) {
+        let stats = self.cores.iter().map(|core| core.thread.stats());
+        stats.fold((0, 0), |sum, one| (sum.0 + one.stolen, sum.1 + one.borrowed))
+    }
+
     /// Allocations that found no chunk, on all cores.
     pub fn exhausted(&self) -> u64 {
         let of = |core: &Core| core.thread.inspect(|_, pool| pool.stats().exhausted);
@@ -358,6 +369,12 @@ impl Core {
         } else {
             progress.next_deadline.unwrap_or(Instant::FAR_FUTURE).max(self.busy_until)
         };
+        // A core that spins finds out after a while that it is idle, and says so.
+        let settles = !waits && !self.settled && matches!(self.thread, Thread::Conserving(_));
+        self.settled = !waits;
+        if settles {
+            self.next_poll = self.next_poll.min(now + took + SETTLES);
+        }
     }
 
     /// A cycle in two parts, between which other cores run; `None` after the first.

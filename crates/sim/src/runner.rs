@@ -77,6 +77,10 @@ pub struct RunStats {
     pub timeouts: u64,
     /// Packets forwarded between cores.
     pub forwarded: u64,
+    /// Turns of connections that were run on another core than their home.
+    pub stolen: u64,
+    /// Times that a core ran the network layer of another.
+    pub borrowed: u64,
     /// Allocations that found no memory.
     pub exhausted: u64,
     /// The network's counters.
@@ -325,6 +329,8 @@ impl Simulation {
             retransmissions: total("tcp_retransmissions"),
             timeouts: total("tcp_timeouts"),
             forwarded: total("forwarded"),
+            stolen: self.hosts.iter().map(|host| host.shared_work().0).sum(),
+            borrowed: self.hosts.iter().map(|host| host.shared_work().1).sum(),
             exhausted: self.hosts.iter().map(Host::exhausted).sum(),
             network: network.stats(),
         };

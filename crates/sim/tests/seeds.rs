@@ -41,6 +41,23 @@ fn kv() {
     assert!(all_pass(&ScenarioConfig::new(Scenario::Kv), 0) > 0);
 }
 
+/// Each under the scheduler in which any core runs any connection.
+#[test]
+fn work_is_shared_and_order_kept() {
+    let (mut stolen, mut borrowed) = (0, 0);
+    for scenario in Scenario::ALL {
+        let scheduler = SchedulerChoice::WorkConserving;
+        let config = ScenarioConfig { scheduler, ..ScenarioConfig::new(scenario) };
+        let outcomes = run_many(500, SEEDS, &config, 2, |_, _| {});
+        for (seed, outcome) in outcomes {
+            assert_eq!(outcome.failure, None, "{}", replay_command(seed, scenario));
+            stolen += outcome.stats.stolen;
+            borrowed += outcome.stats.borrowed;
+        }
+    }
+    assert!(stolen > 50 && borrowed > 500, "{stolen} stolen, {borrowed} borrowed");
+}
+
 #[test]
 fn one_seed_replays_everything_and_another_does_not() {
     for scenario in Scenario::ALL {
