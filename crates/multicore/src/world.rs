@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use clock::{DueQueue, Instant};
 use dataplane::{Elastic, ElasticConfig, ElasticThread, ForwardPorts, forwarding_mesh};
-use mem::{Pool, Region};
+use mem::{HugePages, Pool, Region};
 use queueing::{Tail, Window, replication_seed};
 use stack::{Secrets, Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr, MICROSOFT_KEY, MacAddr};
@@ -32,9 +32,10 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 2);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 const PORT: u16 = 5_000;
-/// Packet memory of a core beside what its connections may hold, and of each connection at either end.
-const CHUNKS_CORE: usize = 2_048;
-const CHUNKS_CONNECTION: usize = 8;
+/// Packet memory of a core beside what its connections hold. A connection holds what it has sent and has no
+/// acknowledgment for: as many as may be unanswered, but rarely more than so many.
+const CHUNKS_CORE: usize = 512;
+const CHUNKS_CONNECTION_MAX: usize = 6;
 /// Packets of another core's flow groups that may wait for it.
 const FORWARD_PACKETS: usize = 1_024;
 /// Steps at one and the same moment after which the clock is taken to stand still.
@@ -95,6 +96,11 @@ pub fn simulate<S: Scheduler>(
     Ok(outcome)
 }
 
+/// Packet memory. Mapped, most of it is never touched; the heap's would be filled with zeros at each run.
+fn region(chunks: usize) -> Arc<Region> {
+    Region::map(chunks, HugePages::No).unwrap_or_else(|_| Region::heap(chunks as u32))
+}
+
 fn secrets(seed: u64) -> Secrets {
     // The hash's key is the published one, whose spread over flow groups is known.
     let bytes = |index: u32| {
@@ -127,15 +133,15 @@ impl<T: Elastic> World<T> {
         let mut config = stack_config(SERVER, SERVER_MAC, setup);
         config.tcp_listen = vec![PORT];
         let shared = Arc::new(Shared::new(config, &secrets, cores as u8));
-        // All connections may be at home on one core.
-        let chunks = CHUNKS_CORE + CHUNKS_CONNECTION.max(2 * setup.pipeline) * setup.connections;
-        let keep = 2 * (CHUNKS_CORE + chunks / cores);
-        let region = Region::heap((cores * keep + chunks) as u32);
+        // Half of a pool is for what was sent. What a core has too little of, it finds in the depot.
+        let held = CHUNKS_CONNECTION_MAX.min(setup.pipeline + 1) * setup.connections;
+        let keep = 2 * (CHUNKS_CORE + held / cores);
+        let memory = region(cores * keep + held / 4);
         let part = |(core, ports): (usize, ForwardPorts)| Parts {
             core: core as u8,
             shared: Arc::clone(&shared),
             nic: cable.port(core, SERVER_MAC),
-            pool: Pool::new(&region, keep),
+            pool: Pool::new(&memory, keep),
             ports,
             config: setup.elastic(),
             now,
@@ -146,12 +152,16 @@ impl<T: Elastic> World<T> {
             let (scheduler, made) = (scheduler.name(), threads.len());
             return Err(WorldError::Threads { scheduler, made, cores });
         }
+        let host_pool = {
+            let keep = 2 * (CHUNKS_CORE + held);
+            Pool::new(&region(keep + 64), keep)
+        };
         let host_config = stack_config(CLIENT, CLIENT_MAC, setup);
         let host = ElasticThread::new(
             0,
             Arc::new(Shared::new(host_config, &secrets, 1)),
             cable.port(cores, CLIENT_MAC),
-            Pool::new(&Region::heap(2 * chunks as u32), 2 * chunks),
+            host_pool,
             ForwardPorts::default(),
             ElasticConfig::default(),
             now,

@@ -20,13 +20,13 @@ fn outcomes(setup: &Setup, load: f64, requests: u64, count: u32) -> Vec<Outcome>
 
 fn interval(outcomes: &[Outcome], value: impl Fn(&Outcome) -> f64) -> MeanInterval {
     let values: Vec<f64> = outcomes.iter().map(value).collect();
-    MeanInterval::of(&values, 0.999).expect("several finite values")
+    MeanInterval::of(&values, 0.99).expect("several finite values")
 }
 
 #[test]
 fn without_costs_it_is_m_m_1() {
     for load in [0.3, 0.7] {
-        let outcomes = outcomes(&ideal(4, Law::Exponential), load, 60_000, 5);
+        let outcomes = outcomes(&ideal(4, Law::Exponential), load, 60_000, 10);
         let found = interval(&outcomes, |outcome| outcome.latency_us(0.99) / 10.0);
         let expected = theory::mm1_sojourn_quantile(load, 0.99);
         assert!(found.holds(expected), "p99 at {load}: {found:?}, theory {expected}");
@@ -41,7 +41,7 @@ fn without_costs_it_is_m_m_1() {
 
 #[test]
 fn without_costs_it_is_m_d_1() {
-    let outcomes = outcomes(&ideal(2, Law::Deterministic), 0.6, 60_000, 5);
+    let outcomes = outcomes(&ideal(2, Law::Deterministic), 0.6, 60_000, 10);
     let found = interval(&outcomes, |outcome| outcome.latency_us(0.99) / 10.0);
     let expected = theory::Md1::new(0.6).sojourn_quantile(0.99);
     assert!(found.holds(expected), "{found:?}, theory {expected}");
@@ -51,10 +51,10 @@ fn without_costs_it_is_m_d_1() {
 #[test]
 fn without_costs_it_is_the_simulated_model_for_two_modes() {
     let (cores, load) = (4, 0.5);
-    let found = interval(&outcomes(&ideal(cores, Law::Bimodal1), load, 60_000, 5), |outcome| {
+    let found = interval(&outcomes(&ideal(cores, Law::Bimodal1), load, 60_000, 10), |outcome| {
         outcome.latency_us(0.99) / 10.0
     });
-    let runs = Replications { level: 0.999, ..Replications::new().of_jobs(300_000) };
+    let runs = Replications { level: 0.99, ..Replications::new().of_jobs(300_000) };
     let service = Service::unit(Law::Bimodal1);
     let model = Model::zygos(cores as u32)[0];
     let theory = estimate(&model, &service, load, &runs, |tally| tally.sojourn.quantile(0.99))
@@ -69,7 +69,7 @@ fn a_batch_holds_its_first_replies_back() {
     let one = ideal(4, Law::Exponential);
     let many = Setup { batch: 64, ..one.clone() };
     let p99 = |setup: &Setup| {
-        let runs = outcomes(setup, 0.7, 60_000, 4);
+        let runs = outcomes(setup, 0.7, 60_000, 8);
         interval(&runs, |outcome| outcome.latency_us(0.99))
     };
     let (one, many) = (p99(&one), p99(&many));
@@ -84,5 +84,6 @@ fn hashing_leaves_some_cores_more_connections() {
     let homes = outcomes(&hashed, 0.1, 100, 1)[0].homes.clone();
     assert_eq!(homes.iter().sum::<usize>(), 400);
     assert!(homes.iter().max() > homes.iter().min(), "{homes:?}");
-    assert!(p99(&hashed) > 1.2 * p99(&even));
+    let (hashed, even) = (p99(&hashed), p99(&even));
+    assert!(hashed > 1.2 * even, "{hashed} {even} us");
 }
