@@ -26,6 +26,7 @@
 
 mod app;
 mod cable;
+pub mod calibrate;
 mod client;
 mod core;
 mod costs;
