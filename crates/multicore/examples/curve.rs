@@ -4,7 +4,7 @@
 //! cargo run --release -p tailplane-multicore --example curve -- [COSTS] [LAW] [MEAN_US] [B] [REQUESTS]
 //! ```
 //!
-//! `COSTS` is `zero`, `measured`, `af-xdp-copy`, `sandy-bridge-dune` or a file that `tailplane calibrate -o`
+//! `COSTS` is `zero`, `sandy-bridge-dune` or a file that `tailplane calibrate -o`
 //! wrote.
 
 use multicore::{Costs, RunToCompletion, Scheduler, Search, Setup, max_load_at_slo, sweep};

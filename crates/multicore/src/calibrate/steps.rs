@@ -36,6 +36,7 @@ const BATCHES: [usize; 6] = [1, 4, 8, 16, 32, 64];
 const CONNECTIONS: usize = 64;
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 30, 0, 1), Ipv4Addr::new(10, 30, 0, 2)];
 const PORT: u16 = 5_000;
+/// Packet memory of one end: a block of 2 MB, so that little has to be cleared before each window.
 const CHUNKS: usize = 1_023;
 /// Of a window, the part in which connections are opened, caches warm and the other thread comes to pace.
 const WARM_UP: f64 = 0.25;
