@@ -30,8 +30,8 @@ pub enum WorldError {
     },
     /// Virtual time does not move on, or nothing more will happen: something waits for ever.
     #[error(
-        "{doing}: nothing moved after {steps} steps at {now_ns} ns of virtual time, with {open} \
-         requests unanswered; run the same seed to see it again"
+        "{doing}: given up after {steps} steps at {now_ns} ns of virtual time, with {open} requests \
+         unanswered; run the same seed to see it again"
     )]
     Stalled {
         /// What was going on.

@@ -48,6 +48,8 @@ pub(crate) struct World<T: Elastic> {
     setup: Setup,
     threads: Vec<T>,
     cores: Vec<Core>,
+    /// When each core takes its next step, side by side: all of them are looked at in every step.
+    times: Vec<Instant>,
     looks: Looks,
     noticing: Noticing,
     shared: Arc<Shared>,
@@ -177,6 +179,7 @@ impl<T: Elastic> World<T> {
         Ok(Self {
             threads,
             cores: vec![Core::new(now); cores],
+            times: vec![now; cores],
             looks: scheduler.looks(),
             noticing: Noticing {
                 poll_ns: setup.costs.cycle,
@@ -225,8 +228,12 @@ impl<T: Elastic> World<T> {
         let open_max = OPEN_PER_CORE * self.setup.cores as u64;
         let mut given_up = false;
         // Arrivals go on until all who came in the window have their answers.
+        let patience = after(self.now, self.window.end - self.now.as_nanos() as f64) + PATIENCE;
         while !self.is_over() {
             self.step("serving requests")?;
+            if self.now > patience {
+                return Err(self.stalled("waiting for the last answers"));
+            }
             if self.client.open_requests > open_max || self.client.found.above > late_max {
                 given_up = true;
                 break;
@@ -280,26 +287,30 @@ impl<T: Elastic> World<T> {
         let arrival = self.to_server.next_due().unwrap_or(far);
         let answer = self.to_client.next_due().unwrap_or(far);
         let host = self.client.next_due().unwrap_or(far).min(self.host_timer.unwrap_or(far));
-        let first = self.cores.iter().enumerate().min_by_key(|(_, core)| core.at);
-        let (index, core) = first.map_or((0, far), |(index, core)| (index, core.at));
+        let core = self.times.iter().copied().min().unwrap_or(far);
         let next = arrival.min(answer).min(host).min(core);
         debug_assert!(next >= self.now, "time goes on");
         self.steps += 1;
         self.still = if next > self.now { 0 } else { self.still + 1 };
         if next == far || self.still > STILL_STEPS {
-            let (steps, now_ns) = (self.steps, self.now.as_nanos());
-            let open = self.client.open_requests;
-            return Err(WorldError::Stalled { doing, steps, now_ns, open });
+            return Err(self.stalled(doing));
         }
         self.now = next;
         if arrival == next {
             self.arrive();
         } else if answer == next || host == next {
             self.run_client();
-        } else {
+        } else if let Some(index) = self.times.iter().position(|at| *at == next) {
             self.run_core(index);
+            self.times[index] = self.cores[index].at;
         }
         Ok(())
+    }
+
+    #[cold]
+    fn stalled(&self, doing: &'static str) -> WorldError {
+        let (steps, now_ns) = (self.steps, self.now.as_nanos());
+        WorldError::Stalled { doing, steps, now_ns, open: self.client.open_requests }
     }
 
     /// Frames reach the server's queues.
@@ -307,16 +318,21 @@ impl<T: Elastic> World<T> {
         while let Some((queue, frame)) = self.to_server.pop_due(self.now) {
             self.cable.lock().deliver(queue, frame);
             match self.looks {
-                Looks::AtItsOwn => self.cores[queue].rouse(self.now, &self.noticing),
+                Looks::AtItsOwn => self.rouse(queue, self.now),
                 Looks::Everywhere => self.rouse_all(self.now),
             }
         }
     }
 
-    fn rouse_all(&mut self, at: Instant) {
-        for core in &mut self.cores {
-            core.rouse(at, &self.noticing);
+    fn rouse(&mut self, core: usize, at: Instant) {
+        if let Some(roused) = self.cores.get_mut(core) {
+            roused.rouse(at, &self.noticing);
+            self.times[core] = roused.at;
         }
+    }
+
+    fn rouse_all(&mut self, at: Instant) {
+        (0..self.cores.len()).for_each(|core| self.rouse(core, at));
     }
 
     /// The client's host takes what has come and sends what is due, in no time.
@@ -487,12 +503,12 @@ impl<T: Elastic> World<T> {
         while wakes != 0 {
             let core = wakes.trailing_zeros() as usize;
             wakes &= wakes - 1;
-            if let Some(core) = self.cores.get_mut(core) {
-                core.rouse(at, &self.noticing);
-            }
+            self.rouse(core, at);
         }
     }
 }
 
+/// How long the last answers of a window may take: several of TCP's retransmission time-outs.
+const PATIENCE: clock::Duration = clock::Duration::from_secs(2);
 /// How soon the client's host looks at its timers again: a tick of the timing wheel.
 const HOST_TICK: clock::Duration = clock::Duration::from_micros(16);

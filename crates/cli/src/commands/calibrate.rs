@@ -105,7 +105,7 @@ fn as_json(calibration: &Calibration, realtime: bool) -> serde_json::Value {
 
 fn table(calibration: &Calibration) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(["measured", "median ns", "least", "greatest", "windows"]);
     for found in &calibration.found {
         let mark = if found.disturbed { " disturbed" } else { "" };
