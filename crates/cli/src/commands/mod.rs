@@ -3,6 +3,7 @@
 //! To add `tailplane NAME`: write `NAME.rs` with `struct Args` (clap) and
 //! `fn run(args: Args) -> anyhow::Result<ExitCode>`, then name it in [`Command`] and [`Cli::run`].
 
+pub mod calibrate;
 pub mod demo;
 pub mod doctor;
 pub mod lab;
@@ -43,6 +44,8 @@ pub enum Command {
     Reproduce(reproduce::Args),
     /// Whole hosts on a virtual clock and a seeded lossy network: one seed replays one run.
     Sim(sim::Args),
+    /// The cost model of this machine, for simulations of more cores than it has.
+    Calibrate(calibrate::Args),
     /// The many-tenant software data plane: serve queue pairs of untrusted processes, or be one.
     Sdp(sdp::Args),
     /// What this machine can and cannot do, and what each missing piece costs.
@@ -63,6 +66,7 @@ impl Cli {
             Command::Demo(args) => demo::run(args),
             Command::Reproduce(args) => reproduce::run(args),
             Command::Sim(args) => sim::run_command(args),
+            Command::Calibrate(args) => calibrate::run(args),
             Command::Sdp(args) => sdp::run(args),
             Command::Doctor(args) => doctor::run(args),
         }

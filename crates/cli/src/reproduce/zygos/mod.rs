@@ -1,5 +1,15 @@
-//! ZygOS: its theory, computed here by crate `queueing`.
+//! ZygOS: its theory, computed by crate `queueing`, and its evaluation on sixteen virtual cores, simulated
+//! by crate `multicore`.
 
 mod fig2;
+mod fig6;
+mod fig7;
+mod fig8;
+mod fig9;
+mod systems;
 
 pub use fig2::FIG2;
+pub use fig6::FIG6;
+pub use fig7::FIG7;
+pub use fig8::FIG8;
+pub use fig9::FIG9;

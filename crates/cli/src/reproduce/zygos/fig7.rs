@@ -1,0 +1,158 @@
+//! ZygOS Figure 7: the highest load that keeps 10 S at the 99th percentile, over the mean service time S.
+
+use multicore::{Costs, Search};
+use queueing::{Law, MeanInterval, Replications};
+use reproduce::{Axis, ChartId, Figure, Measured, Recorder, Role, Takes};
+
+use super::systems::{
+    self, BOUND, CORES, LAWS, NO_STEALING, SHARE, System, WORK_CONSERVING, cost_models, max_of,
+    measured,
+};
+use crate::reproduce::Testbed;
+
+const CLAIM: &str = "zygos.fig7.task_us_for_90pct_exp";
+/// The share of M/G/16/FCFS that the claim asks for.
+const EFFICIENT: f64 = 0.9;
+
+/// See the module's comment.
+pub const FIG7: Figure<Testbed> = Figure {
+    id: "zygos/fig7",
+    title: "Load at p99 <= 10 S over S",
+    section: "ZygOS (SOSP'17) §3.4 and §6.1, Figures 3 and 7",
+    what: "For each mean service time the highest load at which 99 % of the requests take no longer than \
+           ten of it, by bisection with the same requests at every load; simulated as for Figure 6, under \
+           the same cost models. Behind it the same of theory without overhead and of the models of Linux.",
+    claims: &[CLAIM],
+    takes: Takes { quick_s: 240, full_s: 3_000 },
+    run,
+};
+
+fn means_us(quick: bool) -> &'static [f64] {
+    if quick {
+        &[2.0, 5.0, 10.0, 25.0, 50.0]
+    } else {
+        &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0]
+    }
+}
+
+fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+    let models = cost_models(recorder)?;
+    let options = recorder.options();
+    recorder.plan((LAWS.len() * (models.len() + 1)) as u64);
+    let search = Search {
+        requests: if options.quick { 20_000 } else { 100_000 },
+        step: if options.quick { 0.02 } else { 0.005 },
+        count: options.repeats.max(2),
+        seed: options.seed,
+        ..Search::zygos()
+    };
+    let y = Axis::linear("load at p99 <= 10 S", "").range(0.0, 1.0);
+    for law in LAWS {
+        let x = Axis::linear("S", "us").range(0.0, 50.0);
+        let title = format!("Highest load with p99 <= 10 S, {}", law.name());
+        let chart = recorder.chart(law.name(), &title, x, y.clone());
+        for costs in &models {
+            recorder.step(&format!("{title}, {}", costs.name))?;
+            for system in systems::systems() {
+                curve(recorder, chart, &system, law, costs, &search)?;
+            }
+        }
+        recorder.step(&format!("{title}, theory"))?;
+        behind(recorder, chart, law, &models[0])?;
+    }
+    claim(recorder, &models[0], &search)
+}
+
+fn curve(
+    recorder: &mut Recorder<'_>,
+    chart: ChartId,
+    system: &System,
+    law: Law,
+    costs: &Costs,
+    search: &Search,
+) -> anyhow::Result<()> {
+    let series = recorder.series(chart, &format!("{}, {}", system.name, costs.name));
+    for &mean_us in means_us(recorder.options().quick) {
+        let found = system.search(&system.setup(costs, law, mean_us), search)?;
+        recorder.point(series, mean_us, measured(&found, 0.0));
+    }
+    Ok(())
+}
+
+fn behind(
+    recorder: &mut Recorder<'_>,
+    chart: ChartId,
+    law: Law,
+    costs: &Costs,
+) -> anyhow::Result<()> {
+    let options = recorder.options();
+    let runs = Replications { count: 2, seed: options.seed, ..Replications::new() };
+    let runs = runs.of_jobs(if options.quick { 50_000 } else { 300_000 });
+    let means = means_us(options.quick);
+    let names = systems::theory(law, 1.0).map(|(name, _)| name);
+    let linux = systems::linux(costs, law, 1.0).map(|(name, _)| name);
+    for (index, name) in names.into_iter().chain(linux).enumerate() {
+        let series = recorder.series_as(chart, &name, Role::Theory);
+        for &mean_us in means {
+            let curves = systems::theory(law, mean_us)
+                .into_iter()
+                .chain(systems::linux(costs, law, mean_us))
+                .nth(index);
+            let found = curves.map(|(_, curve)| max_of(&curve, &runs)).transpose()?;
+            let found =
+                found.map_or_else(|| Measured::missing("no model"), |load| measured(&load, 0.0));
+            recorder.point(series, mean_us, found);
+        }
+    }
+    Ok(())
+}
+
+/// The smallest S that reaches the share, between two measured ones by a straight line.
+fn claim(recorder: &mut Recorder<'_>, costs: &Costs, search: &Search) -> anyhow::Result<()> {
+    let Some(system) = WORK_CONSERVING else {
+        recorder.claim_not_run(CLAIM, NO_STEALING)?;
+        return Ok(());
+    };
+    let wanted = EFFICIENT * queueing::theory::mmn_max_load(CORES as u32, SHARE, BOUND);
+    let mut loads = Vec::new();
+    for &mean_us in means_us(recorder.options().quick) {
+        let setup = system.setup(costs, Law::Exponential, mean_us);
+        loads.push((mean_us, system.search(&setup, search)?));
+    }
+    let crossing = |of: fn(&MeanInterval) -> f64| {
+        reached(
+            &loads.iter().map(|(mean_us, load)| (*mean_us, of(load))).collect::<Vec<_>>(),
+            wanted,
+        )
+    };
+    let found = match crossing(|load| load.mean) {
+        Some(mean_us) => Measured::single(mean_us),
+        None => Measured::missing("no S up to 50 us reaches it"),
+    };
+    recorder.claim(CLAIM, found)?;
+    Ok(())
+}
+
+/// The least x at which the line through `points` is at `wanted` or above from then on.
+fn reached(points: &[(f64, f64)], wanted: f64) -> Option<f64> {
+    let first = points.iter().rposition(|(_, y)| *y < wanted).map_or(0, |below| below + 1);
+    let &(x, y) = points.get(first)?;
+    let Some(&(x0, y0)) = first.checked_sub(1).and_then(|below| points.get(below)) else {
+        return Some(x);
+    };
+    Some(x0 + (x - x0) * (wanted - y0) / (y - y0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_crossing_is_between_the_last_below_and_the_first_above() {
+        let points = [(1.0, 0.2), (2.0, 0.9), (4.0, 0.6), (8.0, 1.0)];
+        assert_eq!(reached(&points, 0.8), Some(6.0));
+        assert_eq!(reached(&points, 0.1), Some(1.0));
+        assert_eq!(reached(&points, 1.1), None);
+        assert_eq!(reached(&[], 0.5), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! ZygOS Figure 8: the share of events that are executed away from their home core, over load.
+
+use multicore::Run;
+use queueing::Law;
+use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
+
+use super::systems::{NO_STEALING, WORK_CONSERVING, cost_models, systems};
+use crate::reproduce::Testbed;
+
+const CLAIM: &str = "zygos.fig8.peak_steal_rate_without_kicks";
+const MEAN_US: f64 = 25.0;
+
+/// See the module's comment.
+pub const FIG8: Figure<Testbed> = Figure {
+    id: "zygos/fig8",
+    title: "Share of events executed by a remote core",
+    section: "ZygOS (SOSP'17) §6.1, Figure 8",
+    what: "Exponential service times with a mean of 25 us, simulated as for Figure 6. Each event that the \
+           application gets on another core than its connection's home counts as stolen, whatever the \
+           scheduler calls it. Run to completion steals nothing.",
+    claims: &[CLAIM],
+    takes: Takes { quick_s: 30, full_s: 300 },
+    run,
+};
+
+fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+    let models = cost_models(recorder)?;
+    recorder.plan(models.len() as u64);
+    let options = recorder.options();
+    let (step, requests) = if options.quick { (10, 20_000) } else { (4, 200_000) };
+    let (x, y) =
+        (Axis::linear("load", "").range(0.0, 1.0), Axis::linear("stolen", "").range(0.0, 1.0));
+    let chart = recorder.chart("steals", "Share of events executed away from home", x, y);
+    recorder.mark(chart, Mark::horizontal(MarkOf::Paper, 0.33, "without interrupts: 33 %"));
+    let mut peak: Option<f64> = None;
+    for (index, costs) in models.iter().enumerate() {
+        recorder.step(&format!("stealing, {}", costs.name))?;
+        for system in systems() {
+            let series = recorder.series(chart, &format!("{}, {}", system.name, costs.name));
+            let setup = system.setup(costs, Law::Exponential, MEAN_US);
+            for load in (step..100).step_by(step).map(|load| load as f64 / 100.0) {
+                let run = Run { seed: options.seed, ..Run::new(load, requests) };
+                let outcome = system.run(&setup, &run)?;
+                recorder.point(series, load, Measured::single(outcome.steal_rate()));
+                let ours = WORK_CONSERVING.is_some_and(|ours| ours.name == system.name);
+                if index == 0 && ours {
+                    peak = Some(peak.unwrap_or(0.0).max(outcome.steal_rate()));
+                }
+                if outcome.given_up {
+                    break;
+                }
+            }
+        }
+    }
+    match peak {
+        Some(share) => recorder.claim(CLAIM, Measured::single(share))?,
+        None => recorder.claim_not_run(CLAIM, NO_STEALING)?,
+    }
+    Ok(())
+}

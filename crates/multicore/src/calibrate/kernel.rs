@@ -1,0 +1,162 @@
+//! A server on the kernel's own stack: `epoll_wait` for one event (ZygOS §3.3), `read`, `write`, over the
+//! loopback interface.
+//!
+//! There, receiving is done by whoever sends: the server's `write` pays for the client's reception, the
+//! client's for the server's. As the two directions carry the same, the server's thread pays what it would
+//! pay for itself.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use notify::contest::in_turn;
+use notify::window::{Place, Stopwatch, together};
+use rustix::event::epoll;
+
+use super::{CalibrateError, Effort, Found, fit};
+
+/// See the module's comment. All in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kernel {
+    /// A request, all of it.
+    pub request_ns: f64,
+    /// What a pool of connections that all threads poll adds to it: taking the socket's lock and arming it
+    /// again, without the lines that move.
+    pub rearm_ns: f64,
+}
+
+const CONNECTIONS: usize = 32;
+/// A request, and a reply.
+const BYTES: usize = 64;
+/// Requests between two looks at the clock.
+const LOT: usize = 16;
+
+/// How the server waits for events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pool {
+    /// Its own, level-triggered.
+    Own,
+    /// As if shared: one thread gets an event and arms the connection again when it is served.
+    Shared,
+}
+
+/// Measures both.
+pub(super) fn measure(
+    effort: Effort,
+    place: Place<'_>,
+    found: &mut Vec<Found>,
+) -> Result<Kernel, CalibrateError> {
+    let os = |tried| move |source| CalibrateError::Os { tried, source };
+    let listener =
+        TcpListener::bind("127.0.0.1:0").map_err(os("listening on the loopback interface"))?;
+    let address = listener.local_addr().map_err(os("listening on the loopback interface"))?;
+    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    for _ in 0..CONNECTIONS {
+        let client = TcpStream::connect(address).map_err(os("connecting on loopback"))?;
+        let (server, _) = listener.accept().map_err(os("accepting on loopback"))?;
+        for stream in [&client, &server] {
+            stream.set_nodelay(true).map_err(os("setting TCP_NODELAY"))?;
+            stream.set_nonblocking(true).map_err(os("making a socket non-blocking"))?;
+        }
+        clients.push(client);
+        servers.push(Mutex::new(server));
+    }
+    let mut asked = vec![false; CONNECTIONS];
+    let mut all = [Pool::Own, Pool::Shared];
+    let kept = in_turn(&mut all, effort.plan(), |pool| {
+        window(*pool, effort.window, place, &mut clients, &mut asked, &servers)
+    })?;
+    let mut of = |index: usize, name: &'static str| -> Result<f64, CalibrateError> {
+        let one = Found::of(name, name, &kept[index])?;
+        let median_ns = one.median_ns;
+        found.push(one);
+        Ok(median_ns)
+    };
+    let own = of(0, "a request on the kernel's stack, own connections")?;
+    let shared = of(1, "a request on the kernel's stack, a pool of connections")?;
+    Ok(Kernel { request_ns: own, rearm_ns: (shared - own).max(0.0) })
+}
+
+/// Serves as fast as requests come, all connections busy; nanoseconds a request.
+fn window(
+    pool: Pool,
+    window: Duration,
+    place: Place<'_>,
+    clients: &mut [TcpStream],
+    asked: &mut [bool],
+    servers: &[Mutex<TcpStream>],
+) -> Result<(f64, notify::Disturbance), notify::WindowError> {
+    let over = AtomicBool::new(false);
+    let consumer = || {
+        let result = serve(pool, window, servers).unwrap_or((f64::NAN, 0));
+        over.store(true, Ordering::Release);
+        result
+    };
+    let other = || {
+        let mut reply = [0u8; BYTES];
+        while !over.load(Ordering::Acquire) {
+            for (client, asked) in clients.iter_mut().zip(asked.iter_mut()) {
+                // A socket that has nothing yet says so; one that broke gives the server nothing to do.
+                if *asked && !matches!(client.read(&mut reply), Ok(BYTES)) {
+                    continue;
+                }
+                *asked = client.write(&[1; BYTES]).is_ok();
+            }
+        }
+        ((), 0)
+    };
+    together(place, consumer, other).map(|(ns, (), disturbance)| (ns, disturbance))
+}
+
+fn serve(
+    pool: Pool,
+    window: Duration,
+    servers: &[Mutex<TcpStream>],
+) -> rustix::io::Result<(f64, u64)> {
+    let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let flags = match pool {
+        Pool::Own => epoll::EventFlags::IN,
+        Pool::Shared => epoll::EventFlags::IN | epoll::EventFlags::ONESHOT,
+    };
+    let lock =
+        |index: usize| servers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for index in 0..servers.len() {
+        epoll::add(&poller, &*lock(index), epoll::EventData::new_u64(index as u64), flags)?;
+    }
+    let clock = Stopwatch::start();
+    let (mut samples, mut stall_ns) = (Vec::new(), 0);
+    let mut before = clock.now_ns();
+    let mut bytes = [0u8; BYTES];
+    let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    while before < window.as_nanos() as u64 {
+        let (mut served, mut empty) = (0, 0);
+        while served < LOT {
+            let mut events = [epoll::Event { flags, data: epoll::EventData::new_u64(0) }];
+            if epoll::wait(&poller, &mut events, Some(&zero))? == 0 {
+                empty += 1;
+                if empty > 100_000 {
+                    return Ok((f64::NAN, 0));
+                }
+                continue;
+            }
+            let index = events[0].data.u64() as usize;
+            let mut stream = lock(index);
+            if matches!(stream.read(&mut bytes), Ok(BYTES)) && stream.write(&bytes).is_ok() {
+                served += 1;
+            }
+            if pool == Pool::Shared {
+                epoll::modify(&poller, &*stream, epoll::EventData::new_u64(index as u64), flags)?;
+            }
+        }
+        let now = clock.now_ns();
+        stall_ns = stall_ns.max(now - before);
+        // A lot in which the server waited for the client says nothing of the server.
+        if empty == 0 {
+            samples.push((now - before) as f64 / LOT as f64);
+        }
+        before = now;
+    }
+    Ok((fit::median(&mut samples).unwrap_or(f64::NAN), stall_ns))
+}

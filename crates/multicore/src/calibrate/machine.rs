@@ -1,0 +1,225 @@
+//! What the machine's own operations take: a cache line between two cores, an exchange, a wake-up, a
+//! signal.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use notify::contest::in_turn;
+use notify::window::{Place, Stopwatch, together};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{CalibrateError, Effort, Found, fit, unsafe_signal};
+
+/// See the module's comment. All in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Machine {
+    pub cache_line_ns: f64,
+    pub atomic_ns: f64,
+    pub kick_ns: f64,
+    pub wake_ns: f64,
+}
+
+/// On a cache line of its own, and away from what the prefetcher would bring along.
+#[repr(align(128))]
+struct Alone<T>(T);
+
+/// Turns between two looks at the clock.
+const LOT: u64 = 64;
+/// Before a sleeper is woken: time to fall asleep.
+const FALL_ASLEEP: Duration = Duration::from_micros(60);
+/// A wake-up that takes longer was not waited for.
+const LATE: Duration = Duration::from_millis(5);
+
+#[derive(Clone, Copy)]
+enum Which {
+    Line,
+    Exchange,
+    Wake,
+    Kick,
+}
+
+/// Measures all four, in turn.
+pub(super) fn measure(
+    effort: Effort,
+    place: Place<'_>,
+    found: &mut Vec<Found>,
+) -> Result<Machine, CalibrateError> {
+    unsafe_signal::install()
+        .map_err(|source| CalibrateError::Os { tried: "installing a signal handler", source })?;
+    let sleepers = eventfd(0, EventfdFlags::empty())
+        .map_err(|error| CalibrateError::Os { tried: "making an eventfd", source: error.into() })?;
+    let mut all = [Which::Line, Which::Exchange, Which::Wake, Which::Kick];
+    let kept = in_turn(&mut all, effort.plan(), |which| match which {
+        Which::Line => ping_pong(effort.window, place),
+        Which::Exchange => exchange(effort.window, place),
+        Which::Wake => wake(effort.window, place, &sleepers),
+        Which::Kick => kick(effort.window, place),
+    })?;
+    let mut of = |index: usize, name: &'static str| -> Result<f64, CalibrateError> {
+        let one = Found::of(name, name, &kept[index])?;
+        let median_ns = one.median_ns;
+        found.push(one);
+        Ok(median_ns)
+    };
+    Ok(Machine {
+        cache_line_ns: of(0, "a cache line, one way")?,
+        atomic_ns: of(1, "an atomic exchange, uncontended")?,
+        wake_ns: of(2, "an eventfd wake-up")?,
+        kick_ns: of(3, "a signal to a thread that spins")?,
+    })
+}
+
+type Window = Result<(f64, notify::Disturbance), notify::WindowError>;
+
+/// Half of a round trip of one line, written by both in turn.
+fn ping_pong(window: Duration, place: Place<'_>) -> Window {
+    let line = Alone(AtomicU64::new(0));
+    let over = AtomicBool::new(false);
+    let consumer = || {
+        let clock = Stopwatch::start();
+        let (mut turn, mut samples, mut stall_ns) = (0u64, Vec::new(), 0);
+        let mut before = clock.now_ns();
+        while before < window.as_nanos() as u64 {
+            for _ in 0..LOT {
+                line.0.store(turn + 1, Ordering::Release);
+                while line.0.load(Ordering::Acquire) != turn + 2 && !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                turn += 2;
+            }
+            let now = clock.now_ns();
+            stall_ns = stall_ns.max(now - before);
+            samples.push((now - before) as f64 / (2 * LOT) as f64);
+            before = now;
+        }
+        over.store(true, Ordering::Release);
+        (fit::median(&mut samples).unwrap_or(f64::NAN), stall_ns)
+    };
+    let other = || {
+        while !over.load(Ordering::Relaxed) {
+            let turn = line.0.load(Ordering::Acquire);
+            if turn % 2 == 1 {
+                line.0.store(turn + 1, Ordering::Release);
+            }
+            std::hint::spin_loop();
+        }
+        ((), 0)
+    };
+    together(place, consumer, other).map(|(ns, (), disturbance)| (ns, disturbance))
+}
+
+/// An exchange on a line that nobody else looks at.
+fn exchange(window: Duration, place: Place<'_>) -> Window {
+    let consumer = || {
+        let line = Alone(AtomicU64::new(0));
+        let clock = Stopwatch::start();
+        let (mut samples, mut stall_ns) = (Vec::new(), 0);
+        let mut before = clock.now_ns();
+        while before < window.as_nanos() as u64 / 4 {
+            for turn in 0..16 * LOT {
+                std::hint::black_box(line.0.swap(turn, Ordering::AcqRel));
+            }
+            let now = clock.now_ns();
+            stall_ns = stall_ns.max(now - before);
+            samples.push((now - before) as f64 / (16 * LOT) as f64);
+            before = now;
+        }
+        (fit::median(&mut samples).unwrap_or(f64::NAN), stall_ns)
+    };
+    together(place, consumer, || ((), 0)).map(|(ns, (), disturbance)| (ns, disturbance))
+}
+
+/// From the `write` that wakes a thread to its first instruction.
+fn wake(window: Duration, place: Place<'_>, bell: &rustix::fd::OwnedFd) -> Window {
+    let (rung_ns, woken_ns) = (Alone(AtomicI64::new(0)), Alone(AtomicI64::new(-1)));
+    let over = AtomicBool::new(false);
+    let clock = Stopwatch::start();
+    let ring = || {
+        rung_ns.0.store(clock.now_ns() as i64, Ordering::Release);
+        // An eventfd of a process that has it open takes eight bytes; were it refused, nobody would wake,
+        // and the window would have no sample.
+        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    };
+    let consumer = || {
+        let mut samples = Vec::new();
+        let end = clock.now_ns() + window.as_nanos() as u64;
+        while clock.now_ns() < end {
+            spin_for(clock, FALL_ASLEEP);
+            woken_ns.0.store(-1, Ordering::Relaxed);
+            ring();
+            let rung = rung_ns.0.load(Ordering::Relaxed);
+            while woken_ns.0.load(Ordering::Acquire) < 0
+                && clock.now_ns() as i64 - rung < LATE.as_nanos() as i64
+            {
+                std::hint::spin_loop();
+            }
+            let woken = woken_ns.0.load(Ordering::Acquire);
+            if woken >= rung {
+                samples.push((woken - rung) as f64);
+            }
+        }
+        over.store(true, Ordering::Release);
+        ring();
+        (fit::median(&mut samples).unwrap_or(f64::NAN), 0)
+    };
+    let other = || {
+        let mut word = [0u8; 8];
+        loop {
+            let read = rustix::io::read(bell, &mut word);
+            woken_ns.0.store(clock.now_ns() as i64, Ordering::Release);
+            if over.load(Ordering::Acquire) || read.is_err() {
+                return ((), 0);
+            }
+        }
+    };
+    together(place, consumer, other).map(|(ns, (), disturbance)| (ns, disturbance))
+}
+
+/// From sending a signal to its handler having run.
+fn kick(window: Duration, place: Place<'_>) -> Window {
+    let target = Alone(std::sync::OnceLock::new());
+    let kicked_ns = Alone(AtomicI64::new(-1));
+    let over = AtomicBool::new(false);
+    let clock = Stopwatch::start();
+    let consumer = || {
+        let mut samples = Vec::new();
+        let end = clock.now_ns() + window.as_nanos() as u64;
+        while clock.now_ns() < end {
+            spin_for(clock, FALL_ASLEEP / 4);
+            let Some(thread) = target.0.get() else { continue };
+            kicked_ns.0.store(-1, Ordering::Release);
+            let sent = clock.now_ns() as i64;
+            unsafe_signal::Target::kick(*thread);
+            while kicked_ns.0.load(Ordering::Acquire) < 0
+                && clock.now_ns() as i64 - sent < LATE.as_nanos() as i64
+            {
+                std::hint::spin_loop();
+            }
+            let kicked = kicked_ns.0.load(Ordering::Acquire);
+            if kicked >= sent {
+                samples.push((kicked - sent) as f64);
+            }
+        }
+        over.store(true, Ordering::Release);
+        (fit::median(&mut samples).unwrap_or(f64::NAN), 0)
+    };
+    let other = || {
+        let _ = unsafe_signal::take();
+        let _ = target.0.set(unsafe_signal::this_thread());
+        while !over.load(Ordering::Relaxed) {
+            if unsafe_signal::take() {
+                kicked_ns.0.store(clock.now_ns() as i64, Ordering::Release);
+            }
+            std::hint::spin_loop();
+        }
+        ((), 0)
+    };
+    together(place, consumer, other).map(|(ns, (), disturbance)| (ns, disturbance))
+}
+
+fn spin_for(clock: Stopwatch, time: Duration) {
+    let end = clock.now_ns() + time.as_nanos() as u64;
+    while clock.now_ns() < end {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,198 @@
+//! One virtual core: where it is in its cycle, and what its time went to.
+
+use clock::{Duration, Instant};
+
+/// Where the time of a core went, in nanoseconds. What is missing to the whole is waiting: an idle core
+/// that polls.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Budget {
+    /// Steps 1, 2 and 4 to 6: receiving, protocol processing, calls, sending.
+    pub network_ns: f64,
+    /// Crossing to the application and its handling of events.
+    pub crossing_ns: f64,
+    /// The requests' own service times.
+    pub application_ns: f64,
+    /// Work taken from other cores, and network layers run for them.
+    pub steal_ns: f64,
+}
+
+impl Budget {
+    /// All but waiting.
+    pub fn busy_ns(&self) -> f64 {
+        self.network_ns + self.crossing_ns + self.application_ns + self.steal_ns
+    }
+
+    /// Adds another core's.
+    pub fn add(&mut self, other: &Self) {
+        self.network_ns += other.network_ns;
+        self.crossing_ns += other.crossing_ns;
+        self.application_ns += other.application_ns;
+        self.steal_ns += other.steal_ns;
+    }
+}
+
+/// What a core did, counted by the world and not by the scheduler.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Cycles that did something.
+    pub cycles: u64,
+    /// Frames taken from the core's own queue.
+    pub packets: u64,
+    /// Frames taken from other cores' queues: their network layer was run here.
+    pub packets_abroad: u64,
+    /// Crossings to the application.
+    pub crossings: u64,
+    /// Requests served.
+    pub requests: u64,
+    /// Events handed to the application.
+    pub events: u64,
+    /// Those of connections that are at home on another core.
+    pub events_abroad: u64,
+    /// Connections whose events these were, one for each crossing that it took part in.
+    pub steals: u64,
+    /// Batched system calls issued.
+    pub calls: u64,
+    /// Frames sent.
+    pub frames: u64,
+}
+
+impl Counts {
+    /// Adds another core's.
+    pub fn add(&mut self, other: &Self) {
+        self.cycles += other.cycles;
+        self.packets += other.packets;
+        self.packets_abroad += other.packets_abroad;
+        self.crossings += other.crossings;
+        self.requests += other.requests;
+        self.events += other.events;
+        self.events_abroad += other.events_abroad;
+        self.steals += other.steals;
+        self.calls += other.calls;
+        self.frames += other.frames;
+    }
+}
+
+/// What a core does next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Next {
+    /// Steps 1 and 2, and what follows.
+    Begin,
+    /// Steps 4 to 6 of the cycle whose application issued so many calls.
+    Finish { calls: u64 },
+    /// It polls, at `since` and every so often after it, and nothing it looks at has changed.
+    Idle { since: Instant },
+}
+
+/// How soon an idle core looks again at a timer that should have fired: a tick of the timing wheel.
+const TIMER_AGAIN: Duration = Duration::from_micros(16);
+
+/// See the module's comment.
+#[derive(Debug, Clone)]
+pub(crate) struct Core {
+    pub next: Next,
+    /// When; the far future for an idle core that no timer will rouse.
+    pub at: Instant,
+    pub budget: Budget,
+    pub counts: Counts,
+}
+
+/// How an idle core notices that something has changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Noticing {
+    /// Time from one poll to the next, in nanoseconds.
+    pub poll_ns: f64,
+    /// An idle core sleeps after so much time, if it does.
+    pub sleep_after_ns: Option<f64>,
+    /// What being woken then takes.
+    pub wake_ns: f64,
+}
+
+impl Core {
+    /// A core that is about to poll for the first time.
+    pub fn new(now: Instant) -> Self {
+        let (budget, counts) = (Budget::default(), Counts::default());
+        Self { next: Next::Begin, at: now, budget, counts }
+    }
+
+    /// The core has found nothing at `now`. What its timers say, `deadline`, it will notice itself.
+    pub fn rest(&mut self, now: Instant, deadline: Option<Instant>, noticing: &Noticing) {
+        self.next = Next::Idle { since: now };
+        self.at = Instant::FAR_FUTURE;
+        if let Some(deadline) = deadline {
+            // One that this very cycle should have seen is looked at again in a while, not for ever.
+            let deadline = if deadline > now { deadline } else { now + TIMER_AGAIN };
+            self.rouse(deadline, noticing);
+        }
+    }
+
+    /// Something that an idle core looks at changes at `at`: it notices with its first poll from then on.
+    /// The polls that it would have made meanwhile would have found nothing, and are left out; their
+    /// phase is kept.
+    pub fn rouse(&mut self, at: Instant, noticing: &Noticing) {
+        let Next::Idle { since } = self.next else { return };
+        let idle_ns = at.since(since).as_nanos() as f64;
+        let noticed_ns = match noticing.sleep_after_ns {
+            Some(sleep_ns) if idle_ns > sleep_ns => idle_ns + noticing.wake_ns,
+            // The poll at `since` is over: the next one is the first that can see it.
+            _ if noticing.poll_ns > 0.0 => {
+                (idle_ns / noticing.poll_ns).ceil().max(1.0) * noticing.poll_ns
+            }
+            _ => idle_ns,
+        };
+        // Up, never down: a poll before the change would not see it.
+        let noticed = since + Duration::from_nanos(noticed_ns.ceil() as u64);
+        if noticed < self.at {
+            self.at = noticed;
+        }
+    }
+}
+
+/// The moment `ns` nanoseconds after `at`, to the nearest one.
+pub(crate) fn after(at: Instant, ns: f64) -> Instant {
+    at + Duration::from_nanos(ns.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLL: Noticing = Noticing { poll_ns: 100.0, sleep_after_ns: None, wake_ns: 0.0 };
+    const AT: fn(u64) -> Instant = Instant::from_nanos;
+
+    #[test]
+    fn an_idle_core_notices_at_its_next_poll_and_keeps_its_phase() {
+        let mut core = Core::new(AT(0));
+        core.rest(AT(1_030), None, &POLL);
+        assert_eq!(core.at, Instant::FAR_FUTURE);
+        core.rouse(AT(1_431), &POLL);
+        assert_eq!(core.at, AT(1_530));
+        core.rouse(AT(1_600), &POLL);
+        assert_eq!(core.at, AT(1_530), "what comes later does not delay it");
+        core.rouse(AT(1_430), &POLL);
+        assert_eq!(core.at, AT(1_430), "the poll sees what comes at its very moment");
+        core.rest(AT(1_030), Some(AT(1_031)), &POLL);
+        assert_eq!(core.at, AT(1_130), "a timer is seen by the next poll");
+        core.rest(AT(1_030), None, &Noticing { poll_ns: 0.0, ..POLL });
+        core.rouse(AT(1_033), &Noticing { poll_ns: 0.0, ..POLL });
+        assert_eq!(core.at, AT(1_033));
+    }
+
+    #[test]
+    fn a_core_that_sleeps_has_to_be_woken() {
+        let noticing = Noticing { sleep_after_ns: Some(500.0), wake_ns: 7_000.0, ..POLL };
+        let mut core = Core::new(AT(0));
+        core.rest(AT(0), None, &noticing);
+        core.rouse(AT(450), &noticing);
+        assert_eq!(core.at, AT(500));
+        core.rest(AT(0), None, &noticing);
+        core.rouse(AT(501), &noticing);
+        assert_eq!(core.at, AT(7_501));
+    }
+
+    #[test]
+    fn only_an_idle_core_is_roused() {
+        let mut core = Core::new(AT(50));
+        core.rouse(AT(10), &POLL);
+        assert_eq!((core.at, core.next), (AT(50), Next::Begin));
+    }
+}

@@ -1,0 +1,49 @@
+//! N virtual cores that run the real elastic threads and the real stack, on a virtual clock.
+//!
+//! What a core does is what `dataplane` and `stack` do, packet by packet; how long it takes is what a cost
+//! model says ([`Costs`]), measured on the machine at hand (`tailplane calibrate`) or taken from the papers.
+//! So a server of sixteen cores can be watched on a machine of two, and one seed replays one run.
+//!
+//! ```
+//! use multicore::{Costs, Run, RunToCompletion, Setup, simulate};
+//! use queueing::Law;
+//! let costs = Costs::sandy_bridge_dune();
+//! let setup = Setup { cores: 4, connections: 200, ..Setup::zygos(costs, Law::Exponential, 10.0) };
+//! let outcome = simulate(&RunToCompletion, &setup, &Run::new(0.3, 10_000))?;
+//! // What a request cost is what the cost model says of one that has a cycle for itself.
+//! assert!((outcome.overhead_ns() - setup.costs.per_request(1.0)).abs() < 500.0);
+//! # Ok::<(), multicore::WorldError>(())
+//! ```
+//!
+//! - [`Scheduler`]: what the cores run; [`RunToCompletion`] is IX. Any implementor of
+//!   `dataplane::Elastic` fits.
+//! - [`Setup`] and [`Run`]: the server, its clients, one load. [`simulate`] answers an [`Outcome`].
+//! - [`sweep`] and [`max_load_at_slo`]: the curves and the metric of ZygOS §3.1.
+//! - [`linux`]: what a service on the kernel's own stack would reach, as queueing models with its costs.
+//!
+//! Not simulated: caches (a line that moves has a price, its absence has none), the memory bandwidth that
+//! cores share, hyperthreads, loss on the wire, and the interruption of an application by a kick.
+
+mod app;
+mod cable;
+pub mod calibrate;
+mod client;
+mod core;
+mod costs;
+mod error;
+pub mod linux;
+mod outcome;
+mod scheduler;
+mod setup;
+mod sweep;
+mod world;
+
+pub use cable::VirtualNic;
+pub use core::{Budget, Counts};
+pub use costs::{COST_NS_MAX, Costs, CostsError, LinuxCosts};
+pub use error::WorldError;
+pub use outcome::Outcome;
+pub use scheduler::{Looks, Parts, RunToCompletion, Scheduler};
+pub use setup::{CONNECTIONS_MAX, CORES_MAX, Objective, Run, Setup};
+pub use sweep::{Point, Search, max_load_at_slo, sweep};
+pub use world::simulate;

@@ -1,0 +1,80 @@
+//! Which elastic threads the cores run.
+//!
+//! The simulator drives anything that implements [`Elastic`]. A scheduler says how its threads are made
+//! from the parts of each core, and what an idle one of them looks at.
+
+use std::sync::Arc;
+
+use clock::Instant;
+use dataplane::{Elastic, ElasticConfig, ElasticThread, ForwardPorts};
+use mem::Pool;
+use stack::Shared;
+
+use crate::cable::VirtualNic;
+
+/// What one core's elastic thread is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The core's number.
+    pub core: u8,
+    /// What all of them share.
+    pub shared: Arc<Shared>,
+    /// The core's queue pair.
+    pub nic: VirtualNic,
+    /// The core's packet memory; all pools are of one region.
+    pub pool: Pool,
+    /// The core's ends of the forwarding rings.
+    pub ports: ForwardPorts,
+    /// Settings, the batch bound among them.
+    pub config: ElasticConfig,
+    /// The beginning of the simulation.
+    pub now: Instant,
+}
+
+/// What an idle core looks at each time that it polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looks {
+    /// At its own queue, mailbox and timers only.
+    AtItsOwn,
+    /// At what other cores have, too: their ready connections, their receive queues.
+    Everywhere,
+}
+
+/// A way of making elastic threads. See the module's comment.
+pub trait Scheduler {
+    /// One elastic thread.
+    type Thread: Elastic;
+
+    /// As conditions print it.
+    fn name(&self) -> &'static str;
+
+    /// What its idle cores look at.
+    fn looks(&self) -> Looks;
+
+    /// The threads of all cores, in order.
+    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread>;
+}
+
+/// IX: each core serves what its own queue brings, nothing crosses cores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunToCompletion;
+
+impl Scheduler for RunToCompletion {
+    type Thread = ElasticThread<VirtualNic>;
+
+    fn name(&self) -> &'static str {
+        "run-to-completion"
+    }
+
+    fn looks(&self) -> Looks {
+        Looks::AtItsOwn
+    }
+
+    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread> {
+        let thread = |parts: Parts| {
+            let Parts { core, shared, nic, pool, ports, config, now } = parts;
+            ElasticThread::new(core, shared, nic, pool, ports, config, now)
+        };
+        parts.into_iter().map(thread).collect()
+    }
+}

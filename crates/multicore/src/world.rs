@@ -1,0 +1,514 @@
+//! The simulation: N cores, a client and a wire on one virtual clock.
+//!
+//! What happens next is the earliest of: a frame arrives at the server, a frame arrives at the client, a
+//! request comes due, a core takes its next step. At one moment they happen in that order.
+//!
+//! A core's cycle is two steps of the simulation. At its beginning the real elastic thread runs steps 1 to
+//! 3 (`begin`, and the application); what that costs passes, and the requests' service times; then the
+//! thread runs steps 4 to 6 (`finish`), what that costs passes, and the frames are on the wire. Whatever a
+//! step changes that other cores can see, they see from the step's own moment on, and idle ones that look
+//! for it are roused at the step's end.
+
+use std::sync::Arc;
+
+use clock::{DueQueue, Instant};
+use dataplane::{Elastic, ElasticConfig, ElasticThread, ForwardPorts, forwarding_mesh};
+use mem::{HugePages, Pool, Region};
+use queueing::{Tail, Window, replication_seed};
+use stack::{Secrets, Shared, StackConfig};
+use wire::{Endpoint, Ipv4Addr, MICROSOFT_KEY, MacAddr};
+
+use crate::app::SpinApp;
+use crate::cable::{Frame, Moved, SharedCable, VirtualNic, steer};
+use crate::client::{Arrivals, Client};
+use crate::core::{Budget, Core, Counts, Next, Noticing, after};
+use crate::error::WorldError;
+use crate::outcome::Outcome;
+use crate::scheduler::{Looks, Parts, Scheduler};
+use crate::setup::{Run, Setup};
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 1);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 2);
+const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+const PORT: u16 = 5_000;
+/// Packet memory of a core beside what its connections hold. A connection holds what it has sent and has no
+/// acknowledgment for: as many as may be unanswered, but rarely more than so many.
+const CHUNKS_CORE: usize = 512;
+const CHUNKS_CONNECTION_MAX: usize = 6;
+/// Packets of another core's flow groups that may wait for it.
+const FORWARD_PACKETS: usize = 1_024;
+/// Steps at one and the same moment after which the clock is taken to stand still.
+const STILL_STEPS: u64 = 1 << 20;
+/// Unanswered requests for each core from which on a run is overloaded: they only grow.
+const OPEN_PER_CORE: u64 = 20_000;
+
+/// A simulated server with its clients, all connections open.
+pub(crate) struct World<T: Elastic> {
+    setup: Setup,
+    threads: Vec<T>,
+    cores: Vec<Core>,
+    /// When each core takes its next step, side by side: all of them are looked at in every step.
+    times: Vec<Instant>,
+    looks: Looks,
+    noticing: Noticing,
+    shared: Arc<Shared>,
+    app: SpinApp,
+    host: ElasticThread<VirtualNic>,
+    client: Client,
+    /// When the client's host has something to do by itself: a timer.
+    host_timer: Option<Instant>,
+    cable: SharedCable,
+    /// On their way, each with the queue that it will arrive at.
+    to_server: DueQueue<(usize, Frame)>,
+    to_client: DueQueue<Frame>,
+    now: Instant,
+    window: Window,
+    steps: u64,
+    /// Steps since the clock moved.
+    still: u64,
+}
+
+/// Runs `setup` under `scheduler` at one load.
+///
+/// ```
+/// use multicore::{Costs, Run, RunToCompletion, Setup, simulate};
+/// use queueing::Law;
+/// let setup = Setup { cores: 2, connections: 64, ..Setup::zygos(Costs::zero(), Law::Exponential, 10.0) };
+/// let outcome = simulate(&RunToCompletion, &setup, &Run::new(0.5, 5_000))?;
+/// assert_eq!(outcome.due, outcome.latency_ns.count());
+/// assert!(outcome.latency_us(0.99) > 46.0);
+/// # Ok::<(), multicore::WorldError>(())
+/// ```
+///
+/// # Errors
+/// A setting out of its range; a promise broken by what was simulated ([`WorldError::Broken`]).
+pub fn simulate<S: Scheduler>(
+    scheduler: &S,
+    setup: &Setup,
+    run: &Run,
+) -> Result<Outcome, WorldError> {
+    setup.validate()?;
+    run.validate()?;
+    let began = std::time::Instant::now();
+    let mut world = World::new(scheduler, setup, run)?;
+    world.open()?;
+    let mut outcome = world.measure(run)?;
+    outcome.took = began.elapsed();
+    Ok(outcome)
+}
+
+/// Packet memory. Mapped, most of it is never touched; the heap's would be filled with zeros at each run.
+fn region(chunks: usize) -> Arc<Region> {
+    Region::map(chunks, HugePages::No).unwrap_or_else(|_| Region::heap(chunks as u32))
+}
+
+fn secrets(seed: u64) -> Secrets {
+    // The hash's key is the published one, whose spread over flow groups is known.
+    let bytes = |index: u32| {
+        let halves = [replication_seed(seed, index), replication_seed(seed, index + 1)];
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&halves[0].to_be_bytes());
+        key[8..].copy_from_slice(&halves[1].to_be_bytes());
+        key
+    };
+    Secrets { rss_key: MICROSOFT_KEY, isn_key: bytes(0), port_key: bytes(2), offset: seed as u32 }
+}
+
+fn stack_config(address: Ipv4Addr, mac: MacAddr, setup: &Setup) -> StackConfig {
+    let mut config = StackConfig::new(address, 24, mac);
+    config.max_connections = setup.connections as u32 + 16;
+    // Nothing damages a frame here.
+    config.rx_checksums_verified = true;
+    config
+}
+
+impl<T: Elastic> World<T> {
+    fn new<S: Scheduler<Thread = T>>(
+        scheduler: &S,
+        setup: &Setup,
+        run: &Run,
+    ) -> Result<Self, WorldError> {
+        let (cores, now) = (setup.cores, Instant::ZERO);
+        let secrets = secrets(run.seed);
+        let cable = SharedCable::new(cores);
+        let mut config = stack_config(SERVER, SERVER_MAC, setup);
+        config.tcp_listen = vec![PORT];
+        let shared = Arc::new(Shared::new(config, &secrets, cores as u8));
+        // Half of a pool is for what was sent. What a core has too little of, it finds in the depot.
+        let held = CHUNKS_CONNECTION_MAX.min(setup.pipeline + 1) * setup.connections;
+        let keep = 2 * (CHUNKS_CORE + held / cores);
+        let memory = region(cores * keep + held / 4);
+        let part = |(core, ports): (usize, ForwardPorts)| Parts {
+            core: core as u8,
+            shared: Arc::clone(&shared),
+            nic: cable.port(core, SERVER_MAC),
+            pool: Pool::new(&memory, keep),
+            ports,
+            config: setup.elastic(),
+            now,
+        };
+        let mesh = forwarding_mesh(cores, FORWARD_PACKETS);
+        let threads = scheduler.threads(mesh.into_iter().enumerate().map(part).collect());
+        if threads.len() != cores {
+            let (scheduler, made) = (scheduler.name(), threads.len());
+            return Err(WorldError::Threads { scheduler, made, cores });
+        }
+        let host_pool = {
+            let keep = 2 * (CHUNKS_CORE + held);
+            Pool::new(&region(keep + 64), keep)
+        };
+        let host_config = stack_config(CLIENT, CLIENT_MAC, setup);
+        let host = ElasticThread::new(
+            0,
+            Arc::new(Shared::new(host_config, &secrets, 1)),
+            cable.port(cores, CLIENT_MAC),
+            host_pool,
+            ForwardPorts::default(),
+            ElasticConfig::default(),
+            now,
+        );
+        let arrivals = Arrivals {
+            seed: replication_seed(run.seed, 4),
+            law: setup.law,
+            mean_ns: setup.mean_us * 1e3,
+            gap_ns: 1e9 / setup.rate(run.load),
+            balanced: setup.balanced,
+            pipeline: setup.pipeline,
+        };
+        Ok(Self {
+            threads,
+            cores: vec![Core::new(now); cores],
+            times: vec![now; cores],
+            looks: scheduler.looks(),
+            noticing: Noticing {
+                poll_ns: setup.costs.cycle,
+                sleep_after_ns: setup.sleep_after_ns.map(|ns| ns as f64),
+                wake_ns: setup.costs.wake,
+            },
+            shared,
+            app: SpinApp::default(),
+            host,
+            client: Client::new(arrivals, setup.connections, cores, Endpoint::new(SERVER, PORT)),
+            host_timer: Some(now),
+            cable,
+            to_server: DueQueue::with_capacity(1 << 12),
+            to_client: DueQueue::with_capacity(1 << 12),
+            now,
+            window: Window { start: f64::MAX, end: f64::MAX },
+            steps: 0,
+            still: 0,
+            setup: setup.clone(),
+        })
+    }
+
+    /// Until all connections are open.
+    fn open(&mut self) -> Result<(), WorldError> {
+        while !self.client.is_open() {
+            self.step("opening connections")?;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// The run itself.
+    fn measure(&mut self, run: &Run) -> Result<Outcome, WorldError> {
+        let gap_ns = 1e9 / self.setup.rate(run.load);
+        let start = self.now.as_nanos() as f64 + run.warmup as f64 * gap_ns;
+        self.window = Window { start, end: start + run.requests as f64 * gap_ns };
+        let bound_ns = run.objective.map_or(f64::MAX, |objective| objective.bound_us * 1e3);
+        self.client.start(self.now, self.window, bound_ns);
+        // Requests that may be late before the objective is missed for certain.
+        let late_max = match run.objective {
+            Some(objective) if objective.give_up => {
+                ((1.0 - objective.share) * run.requests as f64 * 1.05) as u64 + 100
+            }
+            _ => u64::MAX,
+        };
+        let open_max = OPEN_PER_CORE * self.setup.cores as u64;
+        let mut given_up = false;
+        // Arrivals go on until all who came in the window have their answers.
+        let patience = after(self.now, self.window.end - self.now.as_nanos() as f64) + PATIENCE;
+        while !self.is_over() {
+            self.step("serving requests")?;
+            if self.now > patience {
+                return Err(self.stalled("waiting for the last answers"));
+            }
+            if self.client.open_requests > open_max || self.client.found.above > late_max {
+                given_up = true;
+                break;
+            }
+        }
+        self.check()?;
+        Ok(self.outcome(run, given_up))
+    }
+
+    fn is_over(&self) -> bool {
+        self.now.as_nanos() as f64 >= self.window.end
+            && self.client.found.answered >= self.client.found.due
+    }
+
+    /// What was promised: nothing lost, nothing twice, each connection in its order.
+    fn check(&self) -> Result<(), WorldError> {
+        let found = &self.client.found;
+        let failures = found.failures + self.app.failures;
+        let dropped = self.cable.lock().dropped();
+        if found.wrong + failures + dropped > 0 {
+            return Err(WorldError::Broken { wrong: found.wrong, failures, dropped });
+        }
+        Ok(())
+    }
+
+    fn outcome(&mut self, run: &Run, given_up: bool) -> Outcome {
+        let found = std::mem::take(&mut self.client.found);
+        let latency_ns: Tail = found.latency;
+        let ended = (self.now.as_nanos() as f64).min(self.window.end);
+        Outcome {
+            load: run.load,
+            above: found.above as f64 / found.answered.max(1) as f64,
+            given_up,
+            due: found.due,
+            completed: found.completed,
+            window_ns: (ended - self.window.start).max(1.0),
+            service_ns: found.service_ns / found.due.max(1) as f64,
+            budgets: self.cores.iter().map(|core| core.budget).collect(),
+            counts: self.cores.iter().map(|core| core.counts).collect(),
+            homes: self.client.homes().collect(),
+            steps: self.steps,
+            took: std::time::Duration::ZERO,
+            answered: found.all,
+            latency_ns,
+        }
+    }
+
+    /// The next thing that happens.
+    fn step(&mut self, doing: &'static str) -> Result<(), WorldError> {
+        let far = Instant::FAR_FUTURE;
+        let arrival = self.to_server.next_due().unwrap_or(far);
+        let answer = self.to_client.next_due().unwrap_or(far);
+        let host = self.client.next_due().unwrap_or(far).min(self.host_timer.unwrap_or(far));
+        let core = self.times.iter().copied().min().unwrap_or(far);
+        let next = arrival.min(answer).min(host).min(core);
+        debug_assert!(next >= self.now, "time goes on");
+        self.steps += 1;
+        self.still = if next > self.now { 0 } else { self.still + 1 };
+        if next == far || self.still > STILL_STEPS {
+            return Err(self.stalled(doing));
+        }
+        self.now = next;
+        if arrival == next {
+            self.arrive();
+        } else if answer == next || host == next {
+            self.run_client();
+        } else if let Some(index) = self.times.iter().position(|at| *at == next) {
+            self.run_core(index);
+            self.times[index] = self.cores[index].at;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn stalled(&self, doing: &'static str) -> WorldError {
+        let (steps, now_ns) = (self.steps, self.now.as_nanos());
+        WorldError::Stalled { doing, steps, now_ns, open: self.client.open_requests }
+    }
+
+    /// Frames reach the server's queues.
+    fn arrive(&mut self) {
+        while let Some((queue, frame)) = self.to_server.pop_due(self.now) {
+            self.cable.lock().deliver(queue, frame);
+            match self.looks {
+                Looks::AtItsOwn => self.rouse(queue, self.now),
+                Looks::Everywhere => self.rouse_all(self.now),
+            }
+        }
+    }
+
+    fn rouse(&mut self, core: usize, at: Instant) {
+        if let Some(roused) = self.cores.get_mut(core) {
+            roused.rouse(at, &self.noticing);
+            self.times[core] = roused.at;
+        }
+    }
+
+    fn rouse_all(&mut self, at: Instant) {
+        (0..self.cores.len()).for_each(|core| self.rouse(core, at));
+    }
+
+    /// The client's host takes what has come and sends what is due, in no time.
+    fn run_client(&mut self) {
+        let queue = self.cores.len();
+        {
+            let mut cable = self.cable.lock();
+            while let Some(frame) = self.to_client.pop_due(self.now) {
+                cable.deliver(queue, frame);
+            }
+            cable.begin(queue);
+        }
+        loop {
+            let progress = self.host.run_cycle(self.now, &mut self.client);
+            if !progress.pending && progress.received == 0 {
+                // The client's own wish is asked for apart.
+                let wish = self.client.next_due();
+                self.host_timer = progress.next_deadline.filter(|at| Some(*at) != wish);
+                break;
+            }
+        }
+        self.host_timer = self.host_timer.map(|at| at.max(self.now + HOST_TICK));
+        let arrives = after(self.now, self.setup.wire_ns as f64);
+        let mut cable = self.cable.lock();
+        for frame in cable.sent.drain(..) {
+            let queue = steer(&self.shared, &frame);
+            self.to_server.push(arrives, (queue, frame));
+        }
+    }
+
+    fn run_core(&mut self, index: usize) {
+        match self.cores[index].next {
+            Next::Begin | Next::Idle { .. } => self.begin(index),
+            Next::Finish { calls } => self.finish(index, calls),
+        }
+    }
+
+    /// Steps 1 to 3 of a core's cycle, and all six where there is nothing to do.
+    fn begin(&mut self, index: usize) {
+        let now = self.now;
+        self.cable.lock().begin(index);
+        let has_events = self.threads[index].begin(now);
+        let moved = self.moved();
+        let mut spent = self.received(&moved);
+        let mut counts = Counts {
+            packets: moved.taken,
+            packets_abroad: moved.taken_abroad,
+            ..Counts::default()
+        };
+        let mut calls_issued = 0;
+        if has_events {
+            let costs = &self.setup.costs;
+            let (events, mut calls) = self.threads[index].crossing();
+            let room = calls.room();
+            let batch = self.app.serve(index as u8, &self.shared, events, &mut calls);
+            calls_issued = (room - calls.room()) as u64;
+            spent.crossing_ns += costs.crossing + batch.events as f64 * costs.event;
+            spent.application_ns += batch.service_ns as f64;
+            spent.steal_ns += costs.steal(batch.stolen);
+            counts.crossings = 1;
+            counts.requests = batch.requests;
+            counts.events = batch.events;
+            counts.events_abroad = batch.events_abroad;
+            counts.steals = batch.stolen;
+            counts.calls = calls_issued;
+        } else if moved == Moved::default() {
+            self.look_around(index);
+            return;
+        }
+        counts.cycles = 1;
+        counts.frames = moved.sent;
+        spent.network_ns += self.setup.costs.cycle;
+        self.spend(index, &spent, &counts);
+        let end = after(now, spent.busy_ns());
+        self.left_behind(index, moved.sent, end);
+        self.cores[index].next = Next::Finish { calls: calls_issued };
+        self.cores[index].at = end;
+    }
+
+    /// A poll that found nothing: the rest of the cycle is its timers.
+    fn look_around(&mut self, index: usize) {
+        let now = self.now;
+        let progress = self.threads[index].finish(now);
+        let moved = self.moved();
+        if !progress.worked && !progress.pending {
+            let wakes = self.threads[index].take_wakes();
+            self.wake(wakes, now);
+            self.cores[index].rest(now, progress.next_deadline, &self.noticing);
+            return;
+        }
+        let spent =
+            Budget { network_ns: self.setup.costs.cycle + self.sent(&moved), ..Budget::default() };
+        let counts = Counts { cycles: 1, frames: moved.sent, ..Counts::default() };
+        self.spend(index, &spent, &counts);
+        let end = after(now, spent.busy_ns());
+        self.left_behind(index, moved.sent, end);
+        self.cores[index].next = Next::Begin;
+        self.cores[index].at = end;
+    }
+
+    /// Steps 4 to 6.
+    fn finish(&mut self, index: usize, calls: u64) {
+        let now = self.now;
+        self.cable.lock().begin(index);
+        self.threads[index].finish(now);
+        let moved = self.moved();
+        let mut spent = self.received(&moved);
+        spent.network_ns += calls as f64 * self.setup.costs.call + self.sent(&moved);
+        let counts = Counts {
+            packets: moved.taken,
+            packets_abroad: moved.taken_abroad,
+            frames: moved.sent,
+            ..Counts::default()
+        };
+        self.spend(index, &spent, &counts);
+        let end = after(now, spent.busy_ns());
+        self.left_behind(index, moved.sent, end);
+        self.cores[index].next = Next::Begin;
+        self.cores[index].at = end;
+    }
+
+    fn moved(&self) -> Moved {
+        self.cable.lock().moved
+    }
+
+    /// What steps 1 and 2 cost for the frames taken.
+    fn received(&self, moved: &Moved) -> Budget {
+        let costs = &self.setup.costs;
+        let frames = (moved.taken + moved.taken_abroad) as f64;
+        Budget {
+            network_ns: frames * (costs.receive + costs.segment),
+            steal_ns: costs.borrow(moved.taken_abroad + moved.sent_abroad),
+            ..Budget::default()
+        }
+    }
+
+    /// What step 6 costs.
+    fn sent(&self, moved: &Moved) -> f64 {
+        let costs = &self.setup.costs;
+        if moved.sent == 0 { 0.0 } else { costs.doorbell + moved.sent as f64 * costs.transmit }
+    }
+
+    /// Counts a step that begins now, if it does so in the window.
+    fn spend(&mut self, index: usize, spent: &Budget, counts: &Counts) {
+        if self.window.holds(self.now.as_nanos() as f64) {
+            self.cores[index].budget.add(spent);
+            self.cores[index].counts.add(counts);
+        }
+    }
+
+    /// What a step leaves at its end: frames on the wire, other cores to be told.
+    fn left_behind(&mut self, index: usize, frames: u64, end: Instant) {
+        if frames > 0 {
+            let arrives = after(end, self.setup.wire_ns as f64);
+            let mut cable = self.cable.lock();
+            for frame in cable.sent.drain(..) {
+                self.to_client.push(arrives, frame);
+            }
+        }
+        let wakes = self.threads[index].take_wakes();
+        self.wake(wakes, end);
+        if self.looks == Looks::Everywhere {
+            self.rouse_all(end);
+        }
+    }
+
+    fn wake(&mut self, mut wakes: u128, at: Instant) {
+        while wakes != 0 {
+            let core = wakes.trailing_zeros() as usize;
+            wakes &= wakes - 1;
+            self.rouse(core, at);
+        }
+    }
+}
+
+/// How long the last answers of a window may take: several of TCP's retransmission time-outs.
+const PATIENCE: clock::Duration = clock::Duration::from_secs(2);
+/// How soon the client's host looks at its timers again: a tick of the timing wheel.
+const HOST_TICK: clock::Duration = clock::Duration::from_micros(16);
