@@ -202,39 +202,40 @@ impl<N: Nic> ConservingThread<N> {
 
     /// Runs the own network layer, and takes what is next of the own. Answers whether there is something.
     fn work_at_home(&mut self, now: Instant) -> bool {
-        let (floor, core) = (Arc::clone(&self.floor), self.core);
-        let somebody_waits = floor.lanes.somebody_idle(core).is_some();
+        let somebody_waits = self.floor.lanes.somebody_idle(self.core).is_some();
         let limit = if somebody_waits { 1 } else { self.crossing_len() };
+        let Self { floor, core, pool, events, turns, kept, wakes, .. } = self;
+        let core = *core;
         // Where another core runs it just now, its turns are there to be taken all the same.
         if let Some(mut layer) = floor.sides[core].layer.try_lock() {
             let now = layer.at(now);
             layer.receive(now, &floor.lanes);
             // What is taken from the one comes back to the other.
-            self.pool.top_up(&mut layer.net.pool);
+            pool.top_up(&mut layer.net.pool);
             if layer.home.is_idle() {
-                layer.take_directly(limit, &mut self.events);
+                layer.take_directly(limit, events);
                 if !somebody_waits {
-                    return !self.events.is_empty();
+                    return !events.is_empty();
                 }
             }
             if layer.hand_out(&floor.lanes) > 0
                 && let Some(idle) = floor.lanes.announce(core)
             {
-                self.wakes |= 1 << idle;
+                *wakes |= 1 << idle;
             }
         }
         // As many turns as one crossing has time for, and one at least.
-        while self.events.len() < limit
+        while events.len() < limit
             && let Some(mut turn) = floor.lanes.take(core)
         {
             turn.events.hand_out(|record, buffer| {
-                self.kept += usize::from(buffer.is_some());
-                let appended = self.events.append(record, buffer);
+                *kept += usize::from(buffer.is_some());
+                let appended = events.append(record, buffer);
                 debug_assert!(appended.is_ok(), "it has no bound");
             });
-            self.turns.push(turn);
+            turns.push(turn);
         }
-        !self.events.is_empty()
+        !events.is_empty()
     }
 
     /// Takes a turn of another core; if there is none, looks after the network layer of one that is in the
@@ -255,14 +256,15 @@ impl<N: Nic> ConservingThread<N> {
 
     /// Runs the network layer of a core that is away. Answers whether one was.
     fn borrow(&mut self, now: Instant, random: u32) -> bool {
-        let (floor, cores) = (Arc::clone(&self.floor), self.floor.sides.len());
+        let Self { floor, core, borrow_pause, wakes, stats, .. } = self;
+        let cores = floor.sides.len();
         for offset in 0..cores {
             let victim = (random as usize + offset) % cores;
             let side = &floor.sides[victim];
             // A hint: nothing hangs on it but whether it is worth a look.
             let since = side.away_since.load(Ordering::Relaxed);
             let away = Duration::from_nanos(now.as_nanos().saturating_sub(since));
-            if victim == self.core || since == 0 || away < floor.config.borrow_after {
+            if victim == *core || since == 0 || away < floor.config.borrow_after {
                 continue;
             }
             if now.as_nanos() < side.borrow_not_before.load(Ordering::Relaxed) {
@@ -272,17 +274,17 @@ impl<N: Nic> ConservingThread<N> {
             let now = layer.at(now);
             let worth_it = layer.receive(now, &floor.lanes);
             // Where nothing waits, others look less and less often: each look takes cache lines from home.
-            let pause = if worth_it { floor.config.borrow_after } else { 2 * self.borrow_pause };
-            self.borrow_pause = pause.clamp(floor.config.borrow_after, BORROW_PAUSE_MAX);
-            let next = now + self.borrow_pause;
+            let pause = if worth_it { floor.config.borrow_after } else { 2 * *borrow_pause };
+            *borrow_pause = pause.clamp(floor.config.borrow_after, BORROW_PAUSE_MAX);
+            let next = now + *borrow_pause;
             side.borrow_not_before.store(next.as_nanos(), Ordering::Relaxed);
             if layer.hand_out(&floor.lanes) > 0
                 && let Some(idle) = floor.lanes.announce(victim)
             {
-                self.wakes |= 1 << idle;
+                *wakes |= 1 << idle;
             }
             layer.finish(now, false);
-            self.stats.borrowed += 1;
+            stats.borrowed += 1;
             return true;
         }
         false
@@ -341,20 +343,20 @@ impl<N: Nic> Elastic for ConservingThread<N> {
             self.outbox = Some(turn);
             self.bring_home();
         }
-        let floor = Arc::clone(&self.floor);
         let worked = events > 0 || !self.calls.is_empty();
-        let mut layer = floor.sides[self.core].layer();
-        self.side().away_since.store(0, Ordering::Relaxed);
+        let Self { floor, core, events, calls, turns, kept, .. } = self;
+        let side = &floor.sides[*core];
+        let mut layer = side.layer();
+        side.away_since.store(0, Ordering::Relaxed);
         let now = layer.at(now);
-        let Self { events, calls, turns, kept, .. } = self;
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
         let mut progress = layer.finish(now, worked);
         drop(layer);
         progress.pending |= self.outbox.is_some();
         if progress.worked {
             self.worked_at = now;
-        } else if now.since(self.worked_at) >= floor.config.idle_after {
-            floor.lanes.mark_idle(self.core);
+        } else if now.since(self.worked_at) >= self.floor.config.idle_after {
+            self.floor.lanes.mark_idle(self.core);
         }
         progress
     }

@@ -124,6 +124,7 @@ fn stack_config(address: Ipv4Addr, mac: MacAddr, setup: &Setup) -> StackConfig {
 }
 
 impl<T: Elastic> World<T> {
+    // long: makes one part after another, each in a line or a few.
     fn new<S: Scheduler<Thread = T>>(
         scheduler: &S,
         setup: &Setup,

@@ -48,7 +48,7 @@ pub use lanes::{Lanes, MAX_CORES};
 pub use unsafe_ring::Ring;
 pub use unsafe_try_lock::{Guard, TryLock};
 
-#[cfg(all(test, loom))]
-mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, loom))]
+mod unsafe_loom_tests;

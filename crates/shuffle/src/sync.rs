@@ -8,7 +8,7 @@ pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Mistakes that the models must catch; see `loom_tests`.
+/// Mistakes that the models must catch; see `unsafe_loom_tests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// A connection whose turn somebody has gets a second one.

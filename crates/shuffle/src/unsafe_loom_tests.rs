@@ -1,7 +1,9 @@
 //! The protocol under the model checker, and the mistakes that it must find.
 //!
 //! Run by `scripts/loom.sh`. A connection's state is a cell of the checker's: two cores that have it at a
-//! time, or one after the other without an order between them, are an error by themselves.
+//! time, or one after the other without an order between them, are an error by themselves. `unsafe` because
+//! such a cell gives out pointers.
+#![allow(unsafe_code)]
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -51,13 +53,10 @@ struct Connection {
 }
 
 // SAFETY: the cells are the checker's, which finds every access that is not ordered.
-#[allow(unsafe_code)]
 unsafe impl Sync for Connection {}
 // SAFETY: as above.
-#[allow(unsafe_code)]
 unsafe impl Send for Connection {}
 
-#[allow(unsafe_code)]
 impl Connection {
     fn new() -> Self {
         Self { seen: UnsafeCell::new(0), executed: UnsafeCell::new(0) }
@@ -177,7 +176,6 @@ fn a_connection_is_seen_in_order_whoever_takes_its_turns() {
         }
         thief.join().expect("no panic");
         // SAFETY: the other thread has ended.
-        #[allow(unsafe_code)]
         let seen = world.connection.seen.with(|seen| unsafe { *seen });
         assert_eq!(seen, 2, "lost");
     });
@@ -209,7 +207,6 @@ fn another_core_may_run_the_network_layer_in_its_homes_stead() {
             idle = world.home_cycle();
         }
         // SAFETY: the other thread has ended.
-        #[allow(unsafe_code)]
         let seen = world.connection.seen.with(|seen| unsafe { *seen });
         assert_eq!(seen, 1 + usize::from(came));
     });
