@@ -58,6 +58,8 @@ pub(crate) struct World<T: Elastic> {
     client: Client,
     /// When the client's host has something to do by itself: a timer.
     host_timer: Option<Instant>,
+    /// The server's and the client's.
+    memory: [Arc<Region>; 2],
     cable: SharedCable,
     /// On their way, each with the queue that it will arrive at.
     to_server: DueQueue<(usize, Frame)>,
@@ -93,7 +95,15 @@ pub fn simulate<S: Scheduler>(
     let began = std::time::Instant::now();
     let mut world = World::new(scheduler, setup, run)?;
     world.open()?;
-    let mut outcome = world.measure(run)?;
+    let outcome = world.measure(run);
+    world.close();
+    let memory = world.memory.clone();
+    drop(world);
+    let mut outcome = outcome?;
+    debug_assert!(
+        memory.iter().all(|region| region.depot_len() == region.chunks() as usize),
+        "packet memory is lost to the process: {memory:?}"
+    );
     outcome.took = began.elapsed();
     Ok(outcome)
 }
@@ -155,9 +165,10 @@ impl<T: Elastic> World<T> {
             let (scheduler, made) = (scheduler.name(), threads.len());
             return Err(WorldError::Threads { scheduler, made, cores });
         }
-        let host_pool = {
+        let (host_pool, host_memory) = {
             let keep = 2 * (CHUNKS_CORE + held);
-            Pool::new(&region(keep + 64), keep)
+            let memory = region(keep + 64);
+            (Pool::new(&memory, keep), memory)
         };
         let host_config = stack_config(CLIENT, CLIENT_MAC, setup);
         let host = ElasticThread::new(
@@ -192,6 +203,7 @@ impl<T: Elastic> World<T> {
             host,
             client: Client::new(arrivals, setup.connections, cores, Endpoint::new(SERVER, PORT)),
             host_timer: Some(now),
+            memory: [memory, host_memory],
             cable,
             to_server: DueQueue::with_capacity(1 << 12),
             to_client: DueQueue::with_capacity(1 << 12),
@@ -242,6 +254,23 @@ impl<T: Elastic> World<T> {
         }
         self.check()?;
         Ok(self.outcome(run, given_up))
+    }
+
+    /// Ends all connections: packet memory goes back to the system only when every chunk has come back.
+    fn close(&mut self) {
+        self.client.leave();
+        self.host_timer = Some(self.now);
+        let patience = self.now + PATIENCE;
+        let connections = |thread: &T| thread.inspect(|stack, _| stack.connections());
+        while self.now < patience
+            && (self.threads.iter().any(|thread| connections(thread) > 0)
+                || self.host.stack().connections() > 0)
+        {
+            // What goes wrong here concerns nobody's result.
+            if self.step("closing connections").is_err() {
+                return;
+            }
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -348,7 +377,7 @@ impl<T: Elastic> World<T> {
         }
         loop {
             let progress = self.host.run_cycle(self.now, &mut self.client);
-            if !progress.pending && progress.received == 0 {
+            if !progress.pending && progress.received == 0 && !self.client.is_leaving() {
                 // The client's own wish is asked for apart.
                 let wish = self.client.next_due();
                 self.host_timer = progress.next_deadline.filter(|at| Some(*at) != wish);
