@@ -285,8 +285,11 @@ fn bounce(
     let mut mbufs = Vec::with_capacity(64);
     let mut frames = std::collections::VecDeque::with_capacity(64);
     let mut stall_ns = 0;
-    let (size, end) = timed
-        .map_or((1, u64::MAX), |(size, window)| (size, clock.now_ns() + window.as_nanos() as u64));
+    let start = clock.now_ns();
+    let (size, warm, end) = timed.map_or((1, u64::MAX, u64::MAX), |(size, window)| {
+        let window_ns = window.as_nanos() as u64;
+        (size, start + (window_ns as f64 * WARM_UP) as u64, start + window_ns)
+    });
     while !over.load(Ordering::Relaxed) && clock.now_ns() < end {
         if nic.rx_backlog() < size {
             std::hint::spin_loop();
