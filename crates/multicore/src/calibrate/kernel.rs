@@ -30,8 +30,8 @@ pub(super) struct Kernel {
 const CONNECTIONS: usize = 32;
 /// A request, and a reply.
 const BYTES: usize = 64;
-/// Requests between two looks at the clock.
-const LOT: usize = 16;
+/// Requests between two looks at the clock: so few that an undisturbed lot is no stall.
+const LOT: usize = 4;
 
 /// How the server waits for events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -148,8 +148,7 @@ pub fn calibrate(effort: Effort, place: Place<'_>) -> Result<Calibration, Calibr
     let machine = machine::measure(effort, place, &mut found)?;
     let steps = steps::measure(effort, place, &mut found)?;
     let kernel = kernel::measure(effort, place, &mut found)?;
-    let lines = STEAL_LINES;
-    // One array of a server's socket, its lock and its epoll item: what moves with a socket.
+    // What moves with a socket: its own lines, its lock's, its epoll item's.
     let floating = kernel.rearm_ns + SOCKET_LINES * machine.cache_line_ns;
     let costs = Costs {
         name: "measured".to_owned(),
@@ -164,7 +163,7 @@ pub fn calibrate(effort: Effort, place: Place<'_>) -> Result<Calibration, Calibr
         doorbell: steps.doorbell_ns,
         cache_line: machine.cache_line_ns,
         atomic: machine.atomic_ns,
-        steal_lines: lines,
+        steal_lines: STEAL_LINES,
         borrow_lines: BORROW_LINES,
         packet_lines: PACKET_LINES,
         kick: machine.kick_ns,
@@ -176,12 +175,12 @@ pub fn calibrate(effort: Effort, place: Place<'_>) -> Result<Calibration, Calibr
 
 /// Lines that a steal moves: the ready set's word and the connection's state in it; the record of its event
 /// and 64 bytes of payload; its calls and the reply's payload, back home; the home's doorbell.
-pub(crate) const STEAL_LINES: f64 = 8.0;
+const STEAL_LINES: f64 = 8.0;
 /// Lines that running another core's network layer moves: its lock, the ring's two indices, the pool's top.
-pub(crate) const BORROW_LINES: f64 = 4.0;
+const BORROW_LINES: f64 = 4.0;
 /// Lines of each packet there: two of the connection, one of the event.
-pub(crate) const PACKET_LINES: f64 = 3.0;
-/// Lines of a socket of the kernel that another thread had last.
+const PACKET_LINES: f64 = 3.0;
+/// Lines of a socket of the kernel that another thread had last: reckoned, too.
 const SOCKET_LINES: f64 = 8.0;
 
 /// To a tenth of a nanosecond: no clock here tells more.
