@@ -19,6 +19,6 @@ pub const FIG5A: Figure<Testbed> = Figure {
 fn run(_: &mut Testbed, _: &mut Recorder<'_>) -> anyhow::Result<()> {
     not_run(
         "needs a core for each elastic thread and as many for the clients, or the multi-core \
-         simulator with a calibrated cost model, which is not built yet",
+         simulator, which does not run this figure yet",
     )
 }
