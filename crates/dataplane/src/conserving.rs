@@ -141,6 +141,15 @@ impl<N: Nic> Floor<N> {
         };
         own.into_iter().enumerate().map(thread).collect()
     }
+
+    /// Makes turns of what the layer of core `home` has, and tells the others. Answers who is to be woken, one
+    /// bit each.
+    fn hand_out(&self, layer: &mut HomeLayer<N>, home: usize) -> u128 {
+        if layer.hand_out(&self.lanes) == 0 {
+            return 0;
+        }
+        self.lanes.announce(home).map_or(0, |idle| 1 << idle)
+    }
 }
 
 /// What an event is taken to cost before any was seen: long, so that few enter the first crossing.
@@ -218,11 +227,7 @@ impl<N: Nic> ConservingThread<N> {
                     return !events.is_empty();
                 }
             }
-            if layer.hand_out(&floor.lanes) > 0
-                && let Some(idle) = floor.lanes.announce(core)
-            {
-                *wakes |= 1 << idle;
-            }
+            *wakes |= floor.hand_out(&mut layer, core);
         }
         // As many turns as one crossing has time for, and one at least.
         while events.len() < limit
@@ -278,11 +283,7 @@ impl<N: Nic> ConservingThread<N> {
             *borrow_pause = pause.clamp(floor.config.borrow_after, BORROW_PAUSE_MAX);
             let next = now + *borrow_pause;
             side.borrow_not_before.store(next.as_nanos(), Ordering::Relaxed);
-            if layer.hand_out(&floor.lanes) > 0
-                && let Some(idle) = floor.lanes.announce(victim)
-            {
-                *wakes |= 1 << idle;
-            }
+            *wakes |= floor.hand_out(&mut layer, victim);
             layer.finish(now, false);
             stats.borrowed += 1;
             return true;
@@ -344,13 +345,14 @@ impl<N: Nic> Elastic for ConservingThread<N> {
             self.bring_home();
         }
         let worked = events > 0 || !self.calls.is_empty();
-        let Self { floor, core, events, calls, turns, kept, .. } = self;
+        let Self { floor, core, events, calls, turns, kept, wakes, .. } = self;
         let side = &floor.sides[*core];
         let mut layer = side.layer();
         side.away_since.store(0, Ordering::Relaxed);
         let now = layer.at(now);
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
         let mut progress = layer.finish(now, worked);
+        *wakes |= core::mem::take(&mut layer.net.forwarded);
         drop(layer);
         progress.pending |= self.outbox.is_some();
         if progress.worked {
@@ -362,8 +364,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
     }
 
     fn take_wakes(&mut self) -> u128 {
-        let forwarded = core::mem::take(&mut self.layer().net.forwarded);
-        core::mem::take(&mut self.wakes) | forwarded
+        core::mem::take(&mut self.wakes)
     }
 
     fn stats(&self) -> CycleStats {

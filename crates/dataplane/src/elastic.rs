@@ -126,17 +126,7 @@ impl<N: Nic> ElasticThread<N> {
 
     /// The whole cycle with an application that is linked in: a crossing is a function call.
     pub fn run_cycle(&mut self, now: Instant, service: &mut impl Service) -> Progress {
-        let has_events = self.begin(now);
-        if has_events || service.wake_at().is_some_and(|at| at <= now) {
-            let (events, mut calls) = self.crossing();
-            service.on_batch(now, events, &mut calls);
-        }
-        let mut progress = self.finish(now);
-        if let Some(wish) = service.wake_at() {
-            progress.next_deadline =
-                Some(progress.next_deadline.map_or(wish, |other| other.min(wish)));
-        }
-        progress
+        cycle(self, now, || now, service)
     }
 
     /// The NIC's queue pair, to arm and disarm it for sleep.
@@ -227,20 +217,29 @@ pub trait Elastic {
         later: impl FnOnce() -> Instant,
         service: &mut impl Service,
     ) -> Progress {
-        let has_events = self.begin(now);
-        let mut after = now;
-        if has_events || service.wake_at().is_some_and(|at| at <= now) {
-            let (events, mut calls) = self.crossing();
-            service.on_batch(now, events, &mut calls);
-            after = later();
-        }
-        let mut progress = self.finish(after);
-        if let Some(wish) = service.wake_at() {
-            progress.next_deadline =
-                Some(progress.next_deadline.map_or(wish, |other| other.min(wish)));
-        }
-        progress
+        cycle(self, now, later, service)
     }
+}
+
+#[inline]
+fn cycle<T: Elastic + ?Sized>(
+    thread: &mut T,
+    now: Instant,
+    later: impl FnOnce() -> Instant,
+    service: &mut impl Service,
+) -> Progress {
+    let has_events = thread.begin(now);
+    let mut after = now;
+    if has_events || service.wake_at().is_some_and(|at| at <= now) {
+        let (events, mut calls) = thread.crossing();
+        service.on_batch(now, events, &mut calls);
+        after = later();
+    }
+    let mut progress = thread.finish(after);
+    if let Some(wish) = service.wake_at() {
+        progress.next_deadline = Some(progress.next_deadline.map_or(wish, |other| other.min(wish)));
+    }
+    progress
 }
 
 impl<N: Nic> Elastic for ElasticThread<N> {

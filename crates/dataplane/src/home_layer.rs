@@ -66,14 +66,26 @@ impl<N: Nic> HomeLayer<N> {
 
     /// Executes what the application asked for in a turn, and releases its connection.
     pub fn end(&mut self, now: Instant, mut turn: Box<ConnectionTurn>) {
-        turn.events.take_buffers(&mut self.buffers);
-        for _ in &self.buffers {
+        let ConnectionTurn { events, calls, .. } = &mut *turn;
+        self.execute(now, events, calls, usize::MAX);
+        self.home.finish(turn);
+    }
+
+    /// Step 4 for events that the application has seen; at most `kept` of their buffers came with turns.
+    fn execute(
+        &mut self,
+        now: Instant,
+        events: &mut EventArray,
+        calls: &mut CallArray,
+        kept: usize,
+    ) {
+        events.take_buffers(&mut self.buffers);
+        for _ in self.buffers.iter().take(kept) {
             self.net.pool.unkeep();
         }
-        self.net.stats.calls += turn.calls.len() as u64;
-        self.net.execute(now, &mut turn.calls, &mut self.buffers);
-        self.aged = true;
-        self.home.finish(turn);
+        self.net.stats.calls += calls.len() as u64;
+        self.aged |= !calls.is_empty();
+        self.net.execute(now, calls, &mut self.buffers);
     }
 
     /// Executes what the application asked for in a crossing at home, whose events came straight from the
@@ -86,13 +98,7 @@ impl<N: Nic> HomeLayer<N> {
         turns: &mut Turns,
         kept: usize,
     ) {
-        events.take_buffers(&mut self.buffers);
-        for _ in 0..kept {
-            self.net.pool.unkeep();
-        }
-        self.net.stats.calls += calls.len() as u64;
-        self.aged |= !calls.is_empty();
-        self.net.execute(now, calls, &mut self.buffers);
+        self.execute(now, events, calls, kept);
         turns.drain(..).for_each(|turn| self.home.finish(turn));
         if core::mem::take(&mut self.direct_held) {
             for handle in self.direct.drain(..) {
