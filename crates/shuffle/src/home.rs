@@ -80,16 +80,6 @@ impl<T: Turn> Home<T> {
         self.held.is_empty()
     }
 
-    /// Connections that are not idle.
-    pub fn len(&self) -> usize {
-        self.held.len()
-    }
-
-    /// Whether all connections are idle. (As [`is_idle`](Self::is_idle), by the usual name.)
-    pub fn is_empty(&self) -> bool {
-        self.is_idle()
-    }
-
     /// Something came for a connection: `add` puts it into the turn that it belongs to.
     pub fn arrive(&mut self, connection: u64, add: impl FnOnce(&mut T)) {
         let Self { held, due, spare, make } = self;
@@ -282,7 +272,7 @@ mod tests {
             Ok(())
         });
         let turn = taken.pop().expect("it is due");
-        assert_eq!((turn.connection, &turn.numbers[..], home.len()), (7, &[1][..], 1));
+        assert_eq!((turn.connection, &turn.numbers[..], home.is_idle()), (7, &[1][..], false));
         home.finish(turn);
         assert!(home.is_idle());
     }
