@@ -143,9 +143,12 @@ impl<N: Nic> Floor<N> {
     }
 
     /// Makes turns of what the layer of core `home` has, and tells the others. Answers who is to be woken, one
-    /// bit each.
-    fn hand_out(&self, layer: &mut HomeLayer<N>, home: usize) -> u128 {
-        if layer.hand_out(&self.lanes) == 0 {
+    /// bit each. Counted for the core that did it, as what it did in the layer before.
+    fn hand_out(&self, layer: &mut HomeLayer<N>, home: usize, stats: &mut CycleStats) -> u128 {
+        stats.calls += layer.take_executed();
+        let made = layer.hand_out(&self.lanes);
+        stats.turns += made;
+        if made == 0 {
             return 0;
         }
         self.lanes.announce(home).map_or(0, |idle| 1 << idle)
@@ -213,7 +216,7 @@ impl<N: Nic> ConservingThread<N> {
     fn work_at_home(&mut self, now: Instant) -> bool {
         let somebody_waits = self.floor.lanes.somebody_idle(self.core).is_some();
         let limit = if somebody_waits { 1 } else { self.crossing_len() };
-        let Self { floor, core, pool, events, turns, kept, wakes, .. } = self;
+        let Self { floor, core, pool, events, turns, kept, wakes, stats, .. } = self;
         let core = *core;
         // Where another core runs it just now, its turns are there to be taken all the same.
         if let Some(mut layer) = floor.sides[core].layer.try_lock() {
@@ -223,11 +226,12 @@ impl<N: Nic> ConservingThread<N> {
             pool.top_up(&mut layer.net.pool);
             if layer.home.is_idle() {
                 layer.take_directly(limit, events);
+                stats.calls += layer.take_executed();
                 if !somebody_waits {
                     return !events.is_empty();
                 }
             }
-            *wakes |= floor.hand_out(&mut layer, core);
+            *wakes |= floor.hand_out(&mut layer, core, stats);
         }
         // As many turns as one crossing has time for, and one at least.
         while events.len() < limit
@@ -283,7 +287,7 @@ impl<N: Nic> ConservingThread<N> {
             *borrow_pause = pause.clamp(floor.config.borrow_after, BORROW_PAUSE_MAX);
             let next = now + *borrow_pause;
             side.borrow_not_before.store(next.as_nanos(), Ordering::Relaxed);
-            *wakes |= floor.hand_out(&mut layer, victim);
+            *wakes |= floor.hand_out(&mut layer, victim, stats);
             layer.finish(now, false);
             stats.borrowed += 1;
             return true;
@@ -345,12 +349,13 @@ impl<N: Nic> Elastic for ConservingThread<N> {
             self.bring_home();
         }
         let worked = events > 0 || !self.calls.is_empty();
-        let Self { floor, core, events, calls, turns, kept, wakes, .. } = self;
+        let Self { floor, core, events, calls, turns, kept, wakes, stats, .. } = self;
         let side = &floor.sides[*core];
         let mut layer = side.layer();
         side.away_since.store(0, Ordering::Relaxed);
         let now = layer.at(now);
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
+        stats.calls += layer.take_executed();
         let mut progress = layer.finish(now, worked);
         *wakes |= core::mem::take(&mut layer.net.forwarded);
         drop(layer);
@@ -363,6 +368,19 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         progress
     }
 
+    fn looks_again(&self) -> Option<Instant> {
+        let Floor { lanes, sides, config, .. } = &*self.floor;
+        let marked = lanes.is_marked_idle(self.core);
+        let mark = (!marked).then(|| self.worked_at + config.idle_after);
+        let away = |(core, side): (usize, &Side<N>)| {
+            let since = side.away_since.load(Ordering::Relaxed);
+            let from = Instant::from_nanos(side.borrow_not_before.load(Ordering::Relaxed));
+            let away = Instant::from_nanos(since) + config.borrow_after;
+            (core != self.core && since != 0).then(|| away.max(from))
+        };
+        sides.iter().enumerate().filter_map(away).chain(mark).min()
+    }
+
     fn take_wakes(&mut self) -> u128 {
         core::mem::take(&mut self.wakes)
     }
@@ -373,6 +391,8 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         CycleStats {
             crossings: own.crossings,
             events: own.events,
+            calls: own.calls,
+            turns: own.turns,
             stolen: own.stolen,
             borrowed: own.borrowed,
             ..net

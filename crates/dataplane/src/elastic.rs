@@ -55,11 +55,11 @@ pub struct CycleStats {
     pub crossings: u64,
     /// Events handed to it.
     pub events: u64,
-    /// Calls that it issued.
+    /// Calls executed here, in whoever's network layer.
     pub calls: u64,
     /// Packets of another core's flow groups, dropped because the ring towards it was full.
     pub forward_drops: u64,
-    /// Turns of connections that were made, for any core to take.
+    /// Turns of connections that were made here, in whoever's network layer.
     pub turns: u64,
     /// Turns of other cores' connections that were run here.
     pub stolen: u64,
@@ -186,6 +186,13 @@ pub trait Elastic {
 
     /// Steps 4 to 6; also where the application was not run.
     fn finish(&mut self, now: Instant) -> Progress;
+
+    /// After a cycle that found nothing: from when on the same cycle would do something though nothing came,
+    /// since it has then waited long enough. A thread that polls finds out by itself; a simulation, which
+    /// leaves out polls that find nothing, has to ask.
+    fn looks_again(&self) -> Option<Instant> {
+        None
+    }
 
     /// Cores for which something was left since the last call, one bit each: they may sleep.
     fn take_wakes(&mut self) -> u128;

@@ -33,6 +33,8 @@ pub(crate) struct Moved {
     pub sent: u64,
     /// Those of them that went through another core's queue.
     pub sent_abroad: u64,
+    /// The other core whose queue it was, the last one of them.
+    pub abroad: Option<usize>,
 }
 
 /// All queues. The last one is the client's.
@@ -146,6 +148,7 @@ impl Nic for VirtualNic {
             cable.moved.taken += received as u64;
         } else {
             cable.moved.taken_abroad += received as u64;
+            cable.moved.abroad = Some(self.queue);
         }
         received
     }
@@ -170,7 +173,10 @@ impl Nic for VirtualNic {
                 self.stats.tx_bytes += copy.len() as u64;
                 cable.sent.push(copy);
                 cable.moved.sent += 1;
-                cable.moved.sent_abroad += u64::from(self.queue != cable.acting);
+                if self.queue != cable.acting {
+                    cable.moved.sent_abroad += 1;
+                    cable.moved.abroad = Some(self.queue);
+                }
             } else {
                 self.stats.tx_dropped += 1;
             }

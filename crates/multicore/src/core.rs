@@ -1,6 +1,7 @@
 //! One virtual core: where it is in its cycle, and what its time went to.
 
 use clock::{Duration, Instant};
+use dataplane::CycleStats;
 
 /// Where the time of a core went, in nanoseconds. What is missing to the whole is waiting: an idle core
 /// that polls.
@@ -12,14 +13,21 @@ pub struct Budget {
     pub crossing_ns: f64,
     /// The requests' own service times.
     pub application_ns: f64,
-    /// Work taken from other cores, and network layers run for them.
+    /// Work taken from other cores: the lines that move with it.
     pub steal_ns: f64,
+    /// Other cores' network layers run here: the lines that move with them, not what the packets cost.
+    pub borrow_ns: f64,
+    /// Turns made of events, for any core to take.
+    pub turn_ns: f64,
+    /// Waiting for the own network layer while another core ran it.
+    pub waiting_ns: f64,
 }
 
 impl Budget {
     /// All but waiting.
     pub fn busy_ns(&self) -> f64 {
-        self.network_ns + self.crossing_ns + self.application_ns + self.steal_ns
+        let sharing_ns = self.steal_ns + self.borrow_ns + self.turn_ns + self.waiting_ns;
+        self.network_ns + self.crossing_ns + self.application_ns + sharing_ns
     }
 
     /// Adds another core's.
@@ -28,6 +36,9 @@ impl Budget {
         self.crossing_ns += other.crossing_ns;
         self.application_ns += other.application_ns;
         self.steal_ns += other.steal_ns;
+        self.borrow_ns += other.borrow_ns;
+        self.turn_ns += other.turn_ns;
+        self.waiting_ns += other.waiting_ns;
     }
 }
 
@@ -50,8 +61,12 @@ pub struct Counts {
     pub events_abroad: u64,
     /// Connections whose events these were, one for each crossing that it took part in.
     pub steals: u64,
-    /// Batched system calls issued.
+    /// Batched system calls executed.
     pub calls: u64,
+    /// Turns made.
+    pub turns: u64,
+    /// Times that another core's network layer was run here.
+    pub borrows: u64,
     /// Frames sent.
     pub frames: u64,
 }
@@ -68,6 +83,8 @@ impl Counts {
         self.events_abroad += other.events_abroad;
         self.steals += other.steals;
         self.calls += other.calls;
+        self.turns += other.turns;
+        self.borrows += other.borrows;
         self.frames += other.frames;
     }
 }
@@ -75,10 +92,12 @@ impl Counts {
 /// What a core does next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Next {
-    /// Steps 1 and 2, and what follows.
+    /// Steps 1 and 2.
     Begin,
-    /// Steps 4 to 6 of the cycle whose application issued so many calls.
-    Finish { calls: u64 },
+    /// Step 3.
+    Serve,
+    /// Steps 4 to 6.
+    Finish,
     /// It polls, at `since` and every so often after it, and nothing it looks at has changed.
     Idle { since: Instant },
 }
@@ -94,6 +113,10 @@ pub(crate) struct Core {
     pub at: Instant,
     pub budget: Budget,
     pub counts: Counts,
+    /// What its thread had counted when it was last asked.
+    pub seen: CycleStats,
+    /// Until when another core has its network layer.
+    pub lent_until: Instant,
 }
 
 /// How an idle core notices that something has changed.
@@ -111,7 +134,8 @@ impl Core {
     /// A core that is about to poll for the first time.
     pub fn new(now: Instant) -> Self {
         let (budget, counts) = (Budget::default(), Counts::default());
-        Self { next: Next::Begin, at: now, budget, counts }
+        let seen = CycleStats::default();
+        Self { next: Next::Begin, at: now, budget, counts, seen, lent_until: now }
     }
 
     /// The core has found nothing at `now`. What its timers say, `deadline`, it will notice itself.

@@ -55,6 +55,8 @@ pub struct Costs {
     /// Lines that move when one connection's events run on another core than their home, there and back:
     /// its place in the ready set, its state, its events and their payload, its calls.
     pub steal_lines: f64,
+    /// Making a turn of a connection's events, handing it out and taking it, on one core.
+    pub turn: f64,
     /// Lines that move when a core runs another core's network layer, beside those of the packets.
     pub borrow_lines: f64,
     /// Lines of a packet and its connection that move when another core than the home one handles it.
@@ -115,6 +117,7 @@ impl Costs {
             doorbell: 0.0,
             cache_line: 0.0,
             atomic: 0.0,
+            turn: 0.0,
             steal_lines: 0.0,
             borrow_lines: 0.0,
             packet_lines: 0.0,
@@ -134,7 +137,7 @@ impl Costs {
     /// Not given, and therefore assumed: how the 1,667 ns of a message are spread over the steps (here as
     /// two parts for protocol processing and one each for receiving, the event, both calls together, and
     /// sending); what a steal, a borrowed network layer and an exit-less interrupt take (ZygOS §5
-    /// describes them without figures: lines at 50 ns each, and 1 us); a wake-up of a thread of the
+    /// describes them without figures: lines at 50 ns each, 150 ns for a turn of the shuffle layer, and 1 us); a wake-up of a thread of the
     /// kernel. ZygOS's Linux rates are not in its text either: 5 us a request is one that reaches 90 % of
     /// partitioned-FCFS at about 120 us (§3.4).
     pub fn sandy_bridge_dune() -> Self {
@@ -154,6 +157,7 @@ impl Costs {
             doorbell: 983.0,
             cache_line: 50.0,
             atomic: 10.0,
+            turn: 150.0,
             steal_lines: 8.0,
             borrow_lines: 4.0,
             packet_lines: 3.0,
@@ -189,7 +193,7 @@ impl Costs {
     }
 
     /// The name, for every cost that is a number; for checks and tables.
-    pub fn entries(&self) -> [(&'static str, f64); 18] {
+    pub fn entries(&self) -> [(&'static str, f64); 19] {
         [
             ("cycle", self.cycle),
             ("receive", self.receive),
@@ -201,6 +205,7 @@ impl Costs {
             ("doorbell", self.doorbell),
             ("cache_line", self.cache_line),
             ("atomic", self.atomic),
+            ("turn", self.turn),
             ("steal_lines", self.steal_lines),
             ("borrow_lines", self.borrow_lines),
             ("packet_lines", self.packet_lines),
@@ -258,13 +263,10 @@ impl Costs {
         connections as f64 * (self.atomic + self.steal_lines * self.cache_line)
     }
 
-    /// What it costs to handle `packets` packets for another core.
-    pub(crate) fn borrow(&self, packets: u64) -> f64 {
-        if packets == 0 {
-            return 0.0;
-        }
-        let lines = self.borrow_lines + packets as f64 * self.packet_lines;
-        self.atomic + lines * self.cache_line
+    /// What it costs to run other cores' network layers `times` times, `packets` packets in all.
+    pub(crate) fn borrow(&self, times: u64, packets: u64) -> f64 {
+        let lines = times as f64 * self.borrow_lines + packets as f64 * self.packet_lines;
+        times as f64 * self.atomic + lines * self.cache_line
     }
 }
 

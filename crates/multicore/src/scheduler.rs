@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use clock::Instant;
-use dataplane::{Elastic, ElasticConfig, ElasticThread, ForwardPorts};
+use dataplane::{
+    ConservingConfig, ConservingThread, Elastic, ElasticConfig, ElasticThread, Floor, ForwardPorts,
+    Parts as FloorParts,
+};
 use mem::Pool;
 use stack::Shared;
 
@@ -36,7 +39,8 @@ pub struct Parts {
 pub enum Looks {
     /// At its own queue, mailbox and timers only.
     AtItsOwn,
-    /// At what other cores have, too: their ready connections, their receive queues.
+    /// At what other cores have made of theirs, too; at their receive queues from time to time, as
+    /// [`Elastic::looks_again`] says.
     Everywhere,
 }
 
@@ -76,5 +80,35 @@ impl Scheduler for RunToCompletion {
             ElasticThread::new(core, shared, nic, pool, ports, config, now)
         };
         parts.into_iter().map(thread).collect()
+    }
+}
+
+/// ZygOS, with IX's batches where nobody waits: no core idles while a request waits anywhere.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WorkConserving {
+    /// How the cores share their work.
+    pub config: ConservingConfig,
+}
+
+impl Scheduler for WorkConserving {
+    type Thread = ConservingThread<VirtualNic>;
+
+    fn name(&self) -> &'static str {
+        "work-conserving"
+    }
+
+    fn looks(&self) -> Looks {
+        Looks::Everywhere
+    }
+
+    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread> {
+        let Some(Parts { shared, config, now, .. }) = parts.first() else { return Vec::new() };
+        let (shared, elastic, now) = (Arc::clone(shared), *config, *now);
+        let part = |parts: Parts| {
+            let Parts { nic, pool, ports, .. } = parts;
+            FloorParts { nic, pool, ports }
+        };
+        let parts = parts.into_iter().map(part).collect();
+        Floor::threads(&shared, parts, elastic, self.config, now)
     }
 }

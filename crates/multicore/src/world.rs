@@ -3,11 +3,12 @@
 //! What happens next is the earliest of: a frame arrives at the server, a frame arrives at the client, a
 //! request comes due, a core takes its next step. At one moment they happen in that order.
 //!
-//! A core's cycle is two steps of the simulation. At its beginning the real elastic thread runs steps 1 to
-//! 3 (`begin`, and the application); what that costs passes, and the requests' service times; then the
-//! thread runs steps 4 to 6 (`finish`), what that costs passes, and the frames are on the wire. Whatever a
-//! step changes that other cores can see, they see from the step's own moment on, and idle ones that look
-//! for it are roused at the step's end.
+//! A core's cycle is three steps of the simulation: the real elastic thread runs steps 1 and 2 (`begin`), and
+//! what that costs passes; the application runs, and what it costs passes, with the requests' service times;
+//! the thread runs steps 4 to 6 (`finish`), what that costs passes, and the frames are on the wire. Whatever
+//! a step changes that other cores can see, they see from the step's own moment on, and idle ones that look
+//! for it are roused at the step's end. Who runs another core's network layer has it until the step's end:
+//! its home waits.
 
 use std::sync::Arc;
 
@@ -149,7 +150,8 @@ impl<T: Elastic> World<T> {
         // Half of a pool is for what was sent. What a core has too little of, it finds in the depot.
         let held = CHUNKS_CONNECTION_MAX.min(setup.pipeline + 1) * setup.connections;
         let keep = 2 * (CHUNKS_CORE + held / cores);
-        let memory = region(cores * keep + held / 4);
+        // A scheduler may keep a second pool for each core, as large as the first one's fixed part.
+        let memory = region(cores * (keep + CHUNKS_CORE) + held / 4);
         let part = |(core, ports): (usize, ForwardPorts)| Parts {
             core: core as u8,
             shared: Arc::clone(&shared),
@@ -347,10 +349,7 @@ impl<T: Elastic> World<T> {
     fn arrive(&mut self) {
         while let Some((queue, frame)) = self.to_server.pop_due(self.now) {
             self.cable.lock().deliver(queue, frame);
-            match self.looks {
-                Looks::AtItsOwn => self.rouse(queue, self.now),
-                Looks::Everywhere => self.rouse_all(self.now),
-            }
+            self.rouse(queue, self.now);
         }
     }
 
@@ -394,109 +393,122 @@ impl<T: Elastic> World<T> {
     }
 
     fn run_core(&mut self, index: usize) {
+        let lent_until = self.cores[index].lent_until;
         match self.cores[index].next {
+            // Who comes home waits for who is in its network layer.
+            Next::Begin | Next::Finish if lent_until > self.now => {
+                let waiting_ns = lent_until.since(self.now).as_nanos() as f64;
+                let spent = Budget { waiting_ns, ..Budget::default() };
+                self.spend(index, &spent, &Counts::default());
+                self.cores[index].at = lent_until;
+            }
             Next::Begin | Next::Idle { .. } => self.begin(index),
-            Next::Finish { calls } => self.finish(index, calls),
+            Next::Serve => self.serve(index),
+            Next::Finish => self.finish(index),
         }
     }
 
-    /// Steps 1 to 3 of a core's cycle, and all six where there is nothing to do.
+    /// Steps 1 and 2 of a core's cycle, and all six where there is nothing to do.
     fn begin(&mut self, index: usize) {
-        let now = self.now;
         self.cable.lock().begin(index);
-        let has_events = self.threads[index].begin(now);
-        let moved = self.moved();
-        let mut spent = self.received(&moved);
-        let mut counts = Counts {
-            packets: moved.taken,
-            packets_abroad: moved.taken_abroad,
-            ..Counts::default()
-        };
-        let mut calls_issued = 0;
-        if has_events {
-            let costs = &self.setup.costs;
-            let (events, mut calls) = self.threads[index].crossing();
-            let room = calls.room();
-            let batch = self.app.serve(index as u8, &self.shared, events, &mut calls);
-            calls_issued = (room - calls.room()) as u64;
-            spent.crossing_ns += costs.crossing + batch.events as f64 * costs.event;
-            spent.application_ns += batch.service_ns as f64;
-            spent.steal_ns += costs.steal(batch.stolen);
-            counts.crossings = 1;
-            counts.requests = batch.requests;
-            counts.events = batch.events;
-            counts.events_abroad = batch.events_abroad;
-            counts.steals = batch.stolen;
-            counts.calls = calls_issued;
-        } else if moved == Moved::default() {
+        let has_events = self.threads[index].begin(self.now);
+        let (mut spent, mut counts) = self.network(index);
+        if !has_events && spent.busy_ns() == 0.0 && counts == Counts::default() {
             self.look_around(index);
             return;
         }
         counts.cycles = 1;
-        counts.frames = moved.sent;
         spent.network_ns += self.setup.costs.cycle;
-        self.spend(index, &spent, &counts);
-        let end = after(now, spent.busy_ns());
-        self.left_behind(index, moved.sent, end);
-        self.cores[index].next = Next::Finish { calls: calls_issued };
-        self.cores[index].at = end;
+        let next = if has_events { Next::Serve } else { Next::Finish };
+        self.end_step(index, next, &spent, &counts);
+    }
+
+    /// Step 3.
+    fn serve(&mut self, index: usize) {
+        let (events, mut calls) = self.threads[index].crossing();
+        let batch = self.app.serve(index as u8, &self.shared, events, &mut calls);
+        let costs = &self.setup.costs;
+        let spent = Budget {
+            crossing_ns: costs.crossing + batch.events as f64 * costs.event,
+            application_ns: batch.service_ns as f64,
+            steal_ns: costs.steal(batch.stolen),
+            ..Budget::default()
+        };
+        let counts = Counts {
+            crossings: 1,
+            requests: batch.requests,
+            events: batch.events,
+            events_abroad: batch.events_abroad,
+            steals: batch.stolen,
+            ..Counts::default()
+        };
+        self.end_step(index, Next::Finish, &spent, &counts);
     }
 
     /// A poll that found nothing: the rest of the cycle is its timers.
     fn look_around(&mut self, index: usize) {
         let now = self.now;
         let progress = self.threads[index].finish(now);
-        let moved = self.moved();
+        let (mut spent, mut counts) = self.network(index);
         if !progress.worked && !progress.pending {
             let wakes = self.threads[index].take_wakes();
             self.wake(wakes, now);
-            self.cores[index].rest(now, progress.next_deadline, &self.noticing);
+            let core = &mut self.cores[index];
+            core.rest(now, progress.next_deadline, &self.noticing);
+            if let Some(again) = self.threads[index].looks_again() {
+                core.rouse(again.max(now), &self.noticing);
+            }
             return;
         }
-        let spent =
-            Budget { network_ns: self.setup.costs.cycle + self.sent(&moved), ..Budget::default() };
-        let counts = Counts { cycles: 1, frames: moved.sent, ..Counts::default() };
-        self.spend(index, &spent, &counts);
-        let end = after(now, spent.busy_ns());
-        self.left_behind(index, moved.sent, end);
-        self.cores[index].next = Next::Begin;
-        self.cores[index].at = end;
+        counts.cycles = 1;
+        spent.network_ns += self.setup.costs.cycle;
+        self.end_step(index, Next::Begin, &spent, &counts);
     }
 
     /// Steps 4 to 6.
-    fn finish(&mut self, index: usize, calls: u64) {
-        let now = self.now;
+    fn finish(&mut self, index: usize) {
         self.cable.lock().begin(index);
-        self.threads[index].finish(now);
-        let moved = self.moved();
-        let mut spent = self.received(&moved);
-        spent.network_ns += calls as f64 * self.setup.costs.call + self.sent(&moved);
+        self.threads[index].finish(self.now);
+        let (spent, counts) = self.network(index);
+        self.end_step(index, Next::Begin, &spent, &counts);
+    }
+
+    /// What a step took that has just run in network layers, its own and others'.
+    fn network(&mut self, index: usize) -> (Budget, Counts) {
+        let moved = std::mem::take(&mut self.cable.lock().moved);
+        let stats = self.threads[index].stats();
+        let seen = std::mem::replace(&mut self.cores[index].seen, stats);
         let counts = Counts {
             packets: moved.taken,
             packets_abroad: moved.taken_abroad,
+            calls: stats.calls - seen.calls,
+            turns: stats.turns - seen.turns,
+            borrows: stats.borrowed - seen.borrowed,
             frames: moved.sent,
             ..Counts::default()
         };
-        self.spend(index, &spent, &counts);
-        let end = after(now, spent.busy_ns());
-        self.left_behind(index, moved.sent, end);
-        self.cores[index].next = Next::Begin;
-        self.cores[index].at = end;
-    }
-
-    fn moved(&self) -> Moved {
-        self.cable.lock().moved
-    }
-
-    /// What steps 1 and 2 cost for the frames taken.
-    fn received(&self, moved: &Moved) -> Budget {
         let costs = &self.setup.costs;
-        let frames = (moved.taken + moved.taken_abroad) as f64;
-        Budget {
-            network_ns: frames * (costs.receive + costs.segment),
-            steal_ns: costs.borrow(moved.taken_abroad + moved.sent_abroad),
+        let received = (moved.taken + moved.taken_abroad) as f64 * (costs.receive + costs.segment);
+        let abroad = moved.taken_abroad + moved.sent_abroad;
+        let spent = Budget {
+            network_ns: received + counts.calls as f64 * costs.call + self.sent(&moved),
+            borrow_ns: costs.borrow(counts.borrows, abroad),
+            turn_ns: counts.turns as f64 * costs.turn,
             ..Budget::default()
+        };
+        if let Some(core) = moved.abroad.and_then(|core| self.cores.get_mut(core)) {
+            core.lent_until = core.lent_until.max(after(self.now, spent.busy_ns()));
         }
+        (spent, counts)
+    }
+
+    /// A step that has begun now lasts as long as what it spent; then comes `next`.
+    fn end_step(&mut self, index: usize, next: Next, spent: &Budget, counts: &Counts) {
+        self.spend(index, spent, counts);
+        let end = after(self.now, spent.busy_ns());
+        self.left_behind(index, end);
+        self.cores[index].next = next;
+        self.cores[index].at = end;
     }
 
     /// What step 6 costs.
@@ -514,8 +526,8 @@ impl<T: Elastic> World<T> {
     }
 
     /// What a step leaves at its end: frames on the wire, other cores to be told.
-    fn left_behind(&mut self, index: usize, frames: u64, end: Instant) {
-        if frames > 0 {
+    fn left_behind(&mut self, index: usize, end: Instant) {
+        {
             let arrives = after(end, self.setup.wire_ns as f64);
             let mut cable = self.cable.lock();
             for frame in cable.sent.drain(..) {

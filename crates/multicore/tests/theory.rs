@@ -1,7 +1,10 @@
 //! Where nothing costs anything, N elastic threads that run to completion are N queues in the order of
-//! arrival: the simulator against the closed forms and the queueing models (ZygOS §2.3).
+//! arrival, and N that are work-conserving are one queue with N servers: the simulator against the closed
+//! forms and the queueing models (ZygOS §2.3).
 
-use multicore::{Costs, Outcome, Run, RunToCompletion, Setup, simulate};
+use clock::Duration;
+use dataplane::ConservingConfig;
+use multicore::{Costs, Outcome, Run, RunToCompletion, Scheduler, Setup, WorkConserving, simulate};
 use queueing::{Law, MeanInterval, Model, Replications, Service, estimate, theory};
 
 /// Requests spread evenly over the cores, as the models have it, and connections that never hold one back.
@@ -11,9 +14,19 @@ fn ideal(cores: usize, law: Law) -> Setup {
 }
 
 fn outcomes(setup: &Setup, load: f64, requests: u64, count: u32) -> Vec<Outcome> {
+    outcomes_of(&RunToCompletion, setup, load, requests, count)
+}
+
+fn outcomes_of<S: Scheduler>(
+    scheduler: &S,
+    setup: &Setup,
+    load: f64,
+    requests: u64,
+    count: u32,
+) -> Vec<Outcome> {
     let one = |index| {
         let run = Run { seed: queueing::replication_seed(7, index), ..Run::new(load, requests) };
-        simulate(&RunToCompletion, setup, &run).expect("a valid run")
+        simulate(scheduler, setup, &run).expect("a valid run")
     };
     (0..count).map(one).collect()
 }
@@ -86,5 +99,28 @@ fn without_balance_a_core_gets_what_its_connections_ask_for() {
         let share = counts.requests as f64 / 60_000.0;
         let expected = *homes as f64 / 400.0;
         assert!((share / expected - 1.0).abs() < 0.1, "{share} {expected}");
+    }
+}
+
+/// Nobody waits before looking after others.
+fn eager() -> WorkConserving {
+    let config = ConservingConfig {
+        crossing: Duration::ZERO,
+        idle_after: Duration::ZERO,
+        borrow_after: Duration::ZERO,
+        ..ConservingConfig::default()
+    };
+    WorkConserving { config }
+}
+
+#[test]
+fn without_costs_work_conserving_is_one_queue_with_many_servers() {
+    for (cores, load) in [(4, 0.7), (16, 0.9)] {
+        let setup = ideal(cores, Law::Exponential);
+        let outcomes = outcomes_of(&eager(), &setup, load, 60_000, 10);
+        let found = interval(&outcomes, |outcome| outcome.latency_us(0.99) / 10.0);
+        let expected = theory::mmn_sojourn_quantile(cores as u32, load, 0.99);
+        println!("{cores} cores at {load}: {found:?}, theory {expected}");
+        assert!((found.mean / expected - 1.0).abs() < 0.05, "{found:?}, theory {expected}");
     }
 }

@@ -179,6 +179,11 @@ impl<T> Lanes<T> {
         }
     }
 
+    /// Whether `core` is taken to have nothing to do.
+    pub fn is_marked_idle(&self, core: usize) -> bool {
+        self.idle.0.load(Ordering::Relaxed) & (1 << core) != 0
+    }
+
     /// Says that `core` found nothing to do, and is about to sleep. Answers whether it may: there is nothing
     /// in its own queues, and nothing that it could steal.
     pub fn declare_idle(&self, core: usize) -> bool {

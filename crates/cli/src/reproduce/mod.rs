@@ -31,10 +31,12 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     memcached::TABLE3,
     batching::FIG13,
     zygos::FIG2,
+    zygos::FIG3,
     zygos::FIG6,
     zygos::FIG7,
     zygos::FIG8,
     zygos::FIG9,
+    zygos::FIG11,
     hyperplane::FIG3,
     hyperplane::SOFTWARE,
 ];

@@ -163,6 +163,7 @@ pub fn calibrate(effort: Effort, place: Place<'_>) -> Result<Calibration, Calibr
         doorbell: steps.doorbell_ns,
         cache_line: machine.cache_line_ns,
         atomic: machine.atomic_ns,
+        turn: TURN_ATOMICS * machine.atomic_ns,
         steal_lines: STEAL_LINES,
         borrow_lines: BORROW_LINES,
         packet_lines: PACKET_LINES,
@@ -173,6 +174,8 @@ pub fn calibrate(effort: Effort, place: Place<'_>) -> Result<Calibration, Calibr
     Ok(Calibration { costs: rounded(costs), found })
 }
 
+/// Atomic operations of a turn: in and out of a queue, the words that say who has work and who has none.
+const TURN_ATOMICS: f64 = 6.0;
 /// Lines that a steal moves: the ready set's word and the connection's state in it; the record of its event
 /// and 64 bytes of payload; its calls and the reply's payload, back home; the home's doorbell.
 const STEAL_LINES: f64 = 8.0;
@@ -201,6 +204,7 @@ fn rounded(mut costs: Costs) -> Costs {
         &mut costs.doorbell,
         &mut costs.cache_line,
         &mut costs.atomic,
+        &mut costs.turn,
         &mut costs.kick,
         &mut costs.wake,
     ] {

@@ -1,13 +1,11 @@
 //! ZygOS Figure 7: the highest load that keeps 10 S at the 99th percentile, over the mean service time S.
 
 use multicore::{Costs, Search};
-use queueing::{Law, MeanInterval, Replications};
-use reproduce::{Axis, ChartId, Figure, Measured, Recorder, Role, Takes};
+use queueing::{Law, MeanInterval};
+use reproduce::{Figure, Measured, Recorder, Takes};
 
-use super::systems::{
-    self, BOUND, CORES, LAWS, NO_STEALING, SHARE, System, WORK_CONSERVING, cost_models, max_of,
-    measured,
-};
+use super::max_load;
+use super::systems::{BOUND, CORES, SHARE, SYSTEMS, WORK_CONSERVING, cost_models};
 use crate::reproduce::Testbed;
 
 const CLAIM: &str = "zygos.fig7.task_us_for_90pct_exp";
@@ -38,7 +36,7 @@ fn means_us(quick: bool) -> &'static [f64] {
 fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let models = cost_models(recorder)?;
     let options = recorder.options();
-    recorder.plan((LAWS.len() * (models.len() + 1)) as u64);
+    recorder.plan(max_load::steps(&models));
     let search = Search {
         requests: if options.quick { 20_000 } else { 100_000 },
         step: if options.quick { 0.02 } else { 0.005 },
@@ -46,78 +44,17 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         seed: options.seed,
         ..Search::zygos()
     };
-    let y = Axis::linear("load at p99 <= 10 S", "").range(0.0, 1.0);
-    for law in LAWS {
-        let x = Axis::linear("S", "us").range(0.0, 50.0);
-        let title = format!("Highest load with p99 <= 10 S, {}", law.name());
-        let chart = recorder.chart(law.name(), &title, x, y.clone());
-        for costs in &models {
-            recorder.step(&format!("{title}, {}", costs.name))?;
-            for system in systems::systems() {
-                curve(recorder, chart, &system, law, costs, &search)?;
-            }
-        }
-        recorder.step(&format!("{title}, theory"))?;
-        behind(recorder, chart, law, &models[0])?;
-    }
+    max_load::charts(recorder, &models, &SYSTEMS, means_us(options.quick), &search)?;
     claim(recorder, &models[0], &search)
-}
-
-fn curve(
-    recorder: &mut Recorder<'_>,
-    chart: ChartId,
-    system: &System,
-    law: Law,
-    costs: &Costs,
-    search: &Search,
-) -> anyhow::Result<()> {
-    let series = recorder.series(chart, &format!("{}, {}", system.name, costs.name));
-    for &mean_us in means_us(recorder.options().quick) {
-        let found = system.search(&system.setup(costs, law, mean_us), search)?;
-        recorder.point(series, mean_us, measured(&found, 0.0));
-    }
-    Ok(())
-}
-
-fn behind(
-    recorder: &mut Recorder<'_>,
-    chart: ChartId,
-    law: Law,
-    costs: &Costs,
-) -> anyhow::Result<()> {
-    let options = recorder.options();
-    let runs = Replications { count: 2, seed: options.seed, ..Replications::new() };
-    let runs = runs.of_jobs(if options.quick { 50_000 } else { 300_000 });
-    let means = means_us(options.quick);
-    let names = systems::theory(law, 1.0).map(|(name, _)| name);
-    let linux = systems::linux(costs, law, 1.0).map(|(name, _)| name);
-    for (index, name) in names.into_iter().chain(linux).enumerate() {
-        let series = recorder.series_as(chart, &name, Role::Theory);
-        for &mean_us in means {
-            let curves = systems::theory(law, mean_us)
-                .into_iter()
-                .chain(systems::linux(costs, law, mean_us))
-                .nth(index);
-            let found = curves.map(|(_, curve)| max_of(&curve, &runs)).transpose()?;
-            let found =
-                found.map_or_else(|| Measured::missing("no model"), |load| measured(&load, 0.0));
-            recorder.point(series, mean_us, found);
-        }
-    }
-    Ok(())
 }
 
 /// The smallest S that reaches the share, between two measured ones by a straight line.
 fn claim(recorder: &mut Recorder<'_>, costs: &Costs, search: &Search) -> anyhow::Result<()> {
-    let Some(system) = WORK_CONSERVING else {
-        recorder.claim_not_run(CLAIM, NO_STEALING)?;
-        return Ok(());
-    };
     let wanted = EFFICIENT * queueing::theory::mmn_max_load(CORES as u32, SHARE, BOUND);
     let mut loads = Vec::new();
     for &mean_us in means_us(recorder.options().quick) {
-        let setup = system.setup(costs, Law::Exponential, mean_us);
-        loads.push((mean_us, system.search(&setup, search)?));
+        let setup = WORK_CONSERVING.setup(costs, Law::Exponential, mean_us);
+        loads.push((mean_us, WORK_CONSERVING.search(&setup, search)?));
     }
     let crossing = |of: fn(&MeanInterval) -> f64| {
         reached(

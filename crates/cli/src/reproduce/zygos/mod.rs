@@ -1,15 +1,20 @@
 //! ZygOS: its theory, computed by crate `queueing`, and its evaluation on sixteen virtual cores, simulated
 //! by crate `multicore`.
 
+mod fig11;
 mod fig2;
+mod fig3;
 mod fig6;
 mod fig7;
 mod fig8;
 mod fig9;
+mod max_load;
 mod systems;
 
 pub use fig2::FIG2;
+pub use fig3::FIG3;
 pub use fig6::FIG6;
 pub use fig7::FIG7;
 pub use fig8::FIG8;
 pub use fig9::FIG9;
+pub use fig11::FIG11;

@@ -1,11 +1,11 @@
 //! What the figures of ZygOS §6 compare: systems simulated on sixteen virtual cores, under three cost
 //! models, with the theory and Linux's models behind them.
 //!
-//! To add a scheduler: name it in [`WORK_CONSERVING`], or as one more of [`SYSTEMS`].
+//! To add a scheduler: name it in [`SYSTEMS`].
 
 use multicore::{
-    Costs, LinuxCosts, Outcome, Run, RunToCompletion, Scheduler, Search, Setup, WorldError, linux,
-    max_load_at_slo, simulate,
+    Costs, LinuxCosts, Outcome, Run, RunToCompletion, Scheduler, Search, Setup, WorkConserving,
+    WorldError, linux, max_load_at_slo, simulate,
 };
 use queueing::{Law, MeanInterval, Model, Replications, TailCurve, max_load_at_slo as theory_max};
 use reproduce::stats::Interval;
@@ -21,8 +21,6 @@ pub const BOUND: f64 = 10.0;
 pub const CORES: usize = 16;
 /// The laws of ZygOS Figures 3, 6 and 7.
 pub const LAWS: [Law; 3] = [Law::Deterministic, Law::Exponential, Law::Bimodal1];
-/// Why a claim about stealing has no value.
-pub const NO_STEALING: &str = "needs the work-conserving scheduler";
 
 /// A scheduler with its settings, as one curve of a figure.
 #[derive(Clone, Copy)]
@@ -66,15 +64,11 @@ impl System {
 pub const RTC: System = System::of::<RunToCompletion>("run-to-completion, B = 1", 1);
 /// IX as it ships.
 pub const RTC_64: System = System::of::<RunToCompletion>("run-to-completion, B = 64", 64);
-/// ZygOS; none while there is no such scheduler.
-pub const WORK_CONSERVING: Option<System> = None;
+/// ZygOS, with IX's batches where nobody waits.
+pub const WORK_CONSERVING: System = System::of::<WorkConserving>("work-conserving, B = 64", 64);
 
-/// The systems of figures 6 to 8, and ZygOS where there is one.
-pub fn systems() -> impl Iterator<Item = System> {
-    SYSTEMS.iter().copied().chain(WORK_CONSERVING)
-}
-
-const SYSTEMS: &[System] = &[RTC];
+/// The systems of figures 6 to 8.
+pub const SYSTEMS: [System; 2] = [RTC, WORK_CONSERVING];
 
 /// The three cost models, the one that fills claims first: this machine's, the same with AF_XDP in copy
 /// mode, and the papers' machine.
