@@ -29,6 +29,19 @@ use crate::home_layer::{HomeLayer, Turns};
 use crate::net_layer::NetLayer;
 use crate::turn::ConnectionTurn;
 
+/// What becomes of a network layer whose core is in the application, and cannot run it (ZygOS §4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhileAway {
+    /// It waits until the core comes back.
+    Wait,
+    /// A core that has nothing to do, or a turn to bring home, runs it in its stead.
+    #[default]
+    Borrow,
+    /// Such a core has the application interrupted ([`Elastic::take_kicks`]), so that its own core runs it.
+    /// A kick is a hint: one that is lost costs latency.
+    Kick,
+}
+
 /// How a work-conserving dataplane shares its work.
 #[derive(Clone, Copy, Debug)]
 pub struct ConservingConfig {
@@ -39,8 +52,13 @@ pub struct ConservingConfig {
     /// How long a core must have had nothing to do before others make turns for it to take: about what
     /// handing one over costs, so that a gap between two packets does not change how everybody works.
     pub idle_after: Duration,
-    /// How long a core must have been in the application before another runs its network layer.
+    /// What becomes of a network layer whose core is in the application.
+    pub while_away: WhileAway,
+    /// How long a core must have been in the application before another sees to its network layer.
     pub borrow_after: Duration,
+    /// The longest time for which a network layer that had nothing is left alone: each look takes cache lines
+    /// from its home. The shortest from one kick to the next.
+    pub borrow_pause: Duration,
     /// Turns that may stand in each queue.
     pub turns: usize,
     /// Free chunks that each thread keeps for what its application sends.
@@ -52,7 +70,9 @@ impl Default for ConservingConfig {
         Self {
             crossing: Duration::from_micros(10),
             idle_after: Duration::from_micros(2),
+            while_away: WhileAway::default(),
             borrow_after: Duration::from_micros(2),
+            borrow_pause: Duration::from_micros(20),
             turns: 4_096,
             pool_keep: 512,
         }
@@ -69,6 +89,11 @@ struct Side<N: Nic> {
 }
 
 impl<N: Nic> Side<N> {
+    /// Whether packets wait in the receive ring.
+    fn is_worth_a_kick(&self) -> bool {
+        self.layer.try_lock().is_some_and(|layer| layer.net.nic.rx_backlog() > 0)
+    }
+
     /// The network layer. Whoever has it is in a step of it, which is short.
     fn layer(&self) -> Guard<'_, HomeLayer<N>> {
         loop {
@@ -137,9 +162,25 @@ impl<N: Nic> Floor<N> {
             borrow_pause: config.borrow_after,
             random: 0x9e37_79b9 ^ core as u32,
             wakes: 0,
+            kicks: 0,
             stats: CycleStats::default(),
         };
         own.into_iter().enumerate().map(thread).collect()
+    }
+
+    /// Runs the network layer of core `core` on that core, while its application is interrupted, if nobody else
+    /// does. Answers who is to be woken, one bit each.
+    fn kicked(&self, now: Instant, core: usize) -> u128 {
+        let Some(mut layer) = self.sides[core].layer.try_lock() else { return 0 };
+        let now = layer.at(now);
+        layer.receive(now, &self.lanes);
+        // The thread that is interrupted has its own counters in its hands.
+        let mut stats = layer.kicked;
+        let wakes = self.hand_out(&mut layer, core, &mut stats);
+        stats.kicked += 1;
+        layer.kicked = stats;
+        layer.finish(now, false);
+        wakes
     }
 
     /// Makes turns of what the layer of core `home` has, and tells the others. Answers who is to be woken, one
@@ -157,9 +198,6 @@ impl<N: Nic> Floor<N> {
 
 /// What an event is taken to cost before any was seen: long, so that few enter the first crossing.
 const FIRST_EVENT_NS: u64 = 10_000;
-
-/// Longest time for which a network layer that had nothing is left alone.
-const BORROW_PAUSE_MAX: Duration = Duration::from_micros(20);
 
 /// One elastic thread of a work-conserving dataplane. See the module's comment.
 pub struct ConservingThread<N: Nic> {
@@ -187,6 +225,7 @@ pub struct ConservingThread<N: Nic> {
     borrow_pause: Duration,
     random: u32,
     wakes: u128,
+    kicks: u128,
     stats: CycleStats,
 }
 
@@ -250,7 +289,7 @@ impl<N: Nic> ConservingThread<N> {
     /// Takes a turn of another core; if there is none, looks after the network layer of one that is in the
     /// application.
     fn work_elsewhere(&mut self, now: Instant) -> bool {
-        if !self.bring_home() {
+        if !self.bring_home(now) {
             return false;
         }
         self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -265,44 +304,91 @@ impl<N: Nic> ConservingThread<N> {
 
     /// Runs the network layer of a core that is away. Answers whether one was.
     fn borrow(&mut self, now: Instant, random: u32) -> bool {
-        let Self { floor, core, borrow_pause, wakes, stats, .. } = self;
-        let cores = floor.sides.len();
+        let cores = self.floor.sides.len();
         for offset in 0..cores {
             let victim = (random as usize + offset) % cores;
-            let side = &floor.sides[victim];
+            let side = &self.floor.sides[victim];
             // A hint: nothing hangs on it but whether it is worth a look.
             let since = side.away_since.load(Ordering::Relaxed);
             let away = Duration::from_nanos(now.as_nanos().saturating_sub(since));
-            if victim == *core || since == 0 || away < floor.config.borrow_after {
+            if victim == self.core || since == 0 || away < self.floor.config.borrow_after {
                 continue;
             }
             if now.as_nanos() < side.borrow_not_before.load(Ordering::Relaxed) {
                 continue;
             }
-            let Some(mut layer) = side.layer.try_lock() else { continue };
-            let now = layer.at(now);
-            let worth_it = layer.receive(now, &floor.lanes);
-            // Where nothing waits, others look less and less often: each look takes cache lines from home.
-            let pause = if worth_it { floor.config.borrow_after } else { 2 * *borrow_pause };
-            *borrow_pause = pause.clamp(floor.config.borrow_after, BORROW_PAUSE_MAX);
-            let next = now + *borrow_pause;
+            match self.floor.config.while_away {
+                WhileAway::Wait => return false,
+                WhileAway::Kick => {
+                    if self.floor.sides[victim].is_worth_a_kick()
+                        || self.floor.lanes.has_come_back(victim)
+                    {
+                        self.kick(now, victim);
+                    }
+                    continue;
+                }
+                WhileAway::Borrow => {}
+            }
+            let Some(worth_it) = self.tend(now, victim) else { continue };
+            // Where nothing waits, others look less and less often.
+            let ConservingConfig { borrow_after: least, borrow_pause: most, .. } =
+                self.floor.config;
+            let pause = if worth_it { least } else { 2 * self.borrow_pause };
+            self.borrow_pause = pause.clamp(least, most.max(least));
+            let next = now + self.borrow_pause;
+            let side = &self.floor.sides[victim];
             side.borrow_not_before.store(next.as_nanos(), Ordering::Relaxed);
-            *wakes |= floor.hand_out(&mut layer, victim, stats);
-            layer.finish(now, false);
-            stats.borrowed += 1;
             return true;
         }
         false
     }
 
-    /// Sends the turn in the outbox home. Answers whether the outbox is empty.
-    fn bring_home(&mut self) -> bool {
+    /// Has core `home` interrupted, unless it was a moment ago.
+    fn kick(&mut self, now: Instant, home: usize) {
+        let Side { borrow_not_before: not_before, .. } = &self.floor.sides[home];
+        if now.as_nanos() >= not_before.load(Ordering::Relaxed) {
+            let next = now + self.floor.config.borrow_pause;
+            not_before.store(next.as_nanos(), Ordering::Relaxed);
+            self.kicks |= 1 << home;
+            self.stats.kicks += 1;
+        }
+    }
+
+    /// Runs the network layer of core `home`, which is in the application, in its stead: with the turn in the
+    /// outbox, if it is from there. Answers whether there was anything; `None`: somebody has the layer.
+    fn tend(&mut self, now: Instant, home: usize) -> Option<bool> {
+        let Self { floor, outbox, wakes, stats, .. } = self;
+        let mut layer = floor.sides[home].layer.try_lock()?;
+        let now = layer.at(now);
+        let brought = outbox.take_if(|turn| turn.home as usize == home);
+        let mut worth_it = brought.is_some();
+        if let Some(turn) = brought {
+            layer.end(now, turn);
+        }
+        worth_it |= layer.receive(now, &floor.lanes);
+        *wakes |= floor.hand_out(&mut layer, home, stats);
+        layer.finish(now, false);
+        stats.borrowed += 1;
+        Some(worth_it)
+    }
+
+    /// Ends the turn in the outbox: here, where its home is in the application and could not do so soon; else
+    /// it is sent home. Answers whether the outbox is empty.
+    fn bring_home(&mut self, now: Instant) -> bool {
+        let Some(home) = self.outbox.as_ref().map(|turn| turn.home as usize) else { return true };
+        // A hint, as in `borrow`.
+        let is_away = self.floor.sides[home].away_since.load(Ordering::Relaxed) != 0;
+        if is_away && self.floor.config.while_away == WhileAway::Borrow {
+            self.tend(now, home);
+        }
         let Some(turn) = self.outbox.take() else { return true };
-        let home = turn.home as usize;
         match self.floor.lanes.send_home(home, turn) {
             Ok(()) => {
                 // It may sleep: rung for in any case, as its bell asks whether it does.
                 self.wakes |= 1 << home;
+                if is_away && self.floor.config.while_away == WhileAway::Kick {
+                    self.kick(now, home);
+                }
                 true
             }
             Err(turn) => {
@@ -311,13 +397,40 @@ impl<N: Nic> ConservingThread<N> {
             }
         }
     }
+
+    /// What runs the network layer of this thread's core when the thread is kicked; the thread itself is in
+    /// the application then.
+    pub fn tender(&self) -> Tender<N> {
+        Tender { floor: Arc::clone(&self.floor), core: self.core }
+    }
+}
+
+/// The part of an elastic thread that a kick runs. It belongs on the same core, where it interrupts the
+/// application: in a thread of higher real-time priority, for one.
+pub struct Tender<N: Nic> {
+    floor: Arc<Floor<N>>,
+    core: usize,
+}
+
+impl<N: Nic> Tender<N> {
+    /// Runs the network layer, if nobody does. Answers the cores for which something was left, one bit each:
+    /// they may sleep.
+    pub fn tend(&self, now: Instant) -> u128 {
+        self.floor.kicked(now, self.core)
+    }
+}
+
+impl<N: Nic> core::fmt::Debug for Tender<N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Tender").field("core", &self.core).finish_non_exhaustive()
+    }
 }
 
 impl<N: Nic> Elastic for ConservingThread<N> {
     type Nic = N;
 
     fn begin(&mut self, now: Instant) -> bool {
-        self.bring_home();
+        self.bring_home(now);
         let found = self.work_at_home(now) || self.work_elsewhere(now);
         if found {
             self.floor.lanes.declare_busy(self.core);
@@ -346,7 +459,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         }
         if let Some(turn) = self.stolen.take() {
             self.outbox = Some(turn);
-            self.bring_home();
+            self.bring_home(now);
         }
         let worked = events > 0 || !self.calls.is_empty();
         let Self { floor, core, events, calls, turns, kept, wakes, stats, .. } = self;
@@ -372,6 +485,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         let Floor { lanes, sides, config, .. } = &*self.floor;
         let marked = lanes.is_marked_idle(self.core);
         let mark = (!marked).then(|| self.worked_at + config.idle_after);
+        let sides = if config.while_away == WhileAway::Wait { &[] } else { &**sides };
         let away = |(core, side): (usize, &Side<N>)| {
             let since = side.away_since.load(Ordering::Relaxed);
             let from = Instant::from_nanos(side.borrow_not_before.load(Ordering::Relaxed));
@@ -385,16 +499,29 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         core::mem::take(&mut self.wakes)
     }
 
+    fn take_kicks(&mut self) -> u128 {
+        core::mem::take(&mut self.kicks)
+    }
+
+    fn kicked(&mut self, now: Instant) {
+        self.wakes |= self.floor.kicked(now, self.core);
+    }
+
     fn stats(&self) -> CycleStats {
-        let net = self.layer().net.stats;
+        let (net, kicked) = {
+            let layer = self.layer();
+            (layer.net.stats, layer.kicked)
+        };
         let own = self.stats;
         CycleStats {
             crossings: own.crossings,
             events: own.events,
-            calls: own.calls,
-            turns: own.turns,
+            calls: own.calls + kicked.calls,
+            turns: own.turns + kicked.turns,
             stolen: own.stolen,
             borrowed: own.borrowed,
+            kicks: own.kicks,
+            kicked: kicked.kicked,
             ..net
         }
     }

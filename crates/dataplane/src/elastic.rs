@@ -65,6 +65,10 @@ pub struct CycleStats {
     pub stolen: u64,
     /// Times that another core's network layer was run here, while that core was in the application.
     pub borrowed: u64,
+    /// Kicks sent to other cores.
+    pub kicks: u64,
+    /// Times that a kick ran this core's network layer.
+    pub kicked: u64,
 }
 
 /// One elastic thread that runs to completion: its network layer, and the arrays shared with the
@@ -196,6 +200,17 @@ pub trait Elastic {
 
     /// Cores for which something was left since the last call, one bit each: they may sleep.
     fn take_wakes(&mut self) -> u128;
+
+    /// Cores whose application is to be interrupted, one bit each, so that their network layer runs
+    /// ([`kicked`](Self::kicked)). Hints: one that is lost costs latency, never more.
+    fn take_kicks(&mut self) -> u128 {
+        0
+    }
+
+    /// What a kick does, while the application is interrupted: runs the network layer. Any number of times
+    /// between [`crossing`](Self::crossing) and [`finish`](Self::finish), and at any other time, when it may do
+    /// nothing.
+    fn kicked(&mut self, _now: Instant) {}
 
     /// Counters of the cycle.
     fn stats(&self) -> CycleStats;

@@ -9,7 +9,7 @@ use domain::{CallArray, EventArray, Handle};
 use nic::Nic;
 use shuffle::{Home, Lanes};
 
-use crate::elastic::Progress;
+use crate::elastic::{CycleStats, Progress};
 use crate::net_layer::{Buffers, NetLayer};
 use crate::turn::{ConnectionTurn, number_of};
 
@@ -29,6 +29,8 @@ pub(crate) struct HomeLayer<N: Nic> {
     aged: bool,
     /// Kept for its memory.
     buffers: Buffers,
+    /// What was done here by kicks.
+    pub kicked: CycleStats,
     /// Calls executed since whoever runs the layer has counted them.
     executed: u64,
     /// The latest moment that the layer has seen: cores read the clock before they come in here.
@@ -45,6 +47,7 @@ impl<N: Nic> HomeLayer<N> {
             direct_held: false,
             aged: false,
             buffers: Vec::new(),
+            kicked: CycleStats::default(),
             executed: 0,
             now,
         }

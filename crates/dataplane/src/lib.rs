@@ -25,7 +25,7 @@ mod net_layer;
 mod turn;
 mod unsafe_send;
 
-pub use conserving::{ConservingConfig, ConservingThread, Floor, Parts};
+pub use conserving::{ConservingConfig, ConservingThread, Floor, Parts, Tender, WhileAway};
 pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Progress};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};

@@ -19,6 +19,8 @@ pub struct Budget {
     pub borrow_ns: f64,
     /// Turns made of events, for any core to take.
     pub turn_ns: f64,
+    /// Being interrupted by kicks: what that takes beside the network layer that is then run.
+    pub kick_ns: f64,
     /// Waiting for the own network layer while another core ran it.
     pub waiting_ns: f64,
 }
@@ -26,7 +28,8 @@ pub struct Budget {
 impl Budget {
     /// All but waiting.
     pub fn busy_ns(&self) -> f64 {
-        let sharing_ns = self.steal_ns + self.borrow_ns + self.turn_ns + self.waiting_ns;
+        let sharing_ns =
+            self.steal_ns + self.borrow_ns + self.kick_ns + self.turn_ns + self.waiting_ns;
         self.network_ns + self.crossing_ns + self.application_ns + sharing_ns
     }
 
@@ -37,6 +40,7 @@ impl Budget {
         self.application_ns += other.application_ns;
         self.steal_ns += other.steal_ns;
         self.borrow_ns += other.borrow_ns;
+        self.kick_ns += other.kick_ns;
         self.turn_ns += other.turn_ns;
         self.waiting_ns += other.waiting_ns;
     }
@@ -67,6 +71,8 @@ pub struct Counts {
     pub turns: u64,
     /// Times that another core's network layer was run here.
     pub borrows: u64,
+    /// Times that a kick ran the own one.
+    pub kicks: u64,
     /// Frames sent.
     pub frames: u64,
 }
@@ -85,6 +91,7 @@ impl Counts {
         self.calls += other.calls;
         self.turns += other.turns;
         self.borrows += other.borrows;
+        self.kicks += other.kicks;
         self.frames += other.frames;
     }
 }

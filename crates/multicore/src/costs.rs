@@ -63,6 +63,8 @@ pub struct Costs {
     pub packet_lines: f64,
     /// A signal to a thread on another core, from sending it to its handler running.
     pub kick: f64,
+    /// What that takes of the thread that is interrupted, until it goes on.
+    pub interrupt: f64,
     /// A sleeping thread, from being woken to its first instruction.
     pub wake: f64,
     /// What a request costs a thread of a service on the kernel's own stack.
@@ -122,6 +124,7 @@ impl Costs {
             borrow_lines: 0.0,
             packet_lines: 0.0,
             kick: 0.0,
+            interrupt: 0.0,
             wake: 0.0,
             linux: LinuxCosts { request: 0.0, floating: 0.0, wake: 0.0 },
         }
@@ -137,7 +140,7 @@ impl Costs {
     /// Not given, and therefore assumed: how the 1,667 ns of a message are spread over the steps (here as
     /// two parts for protocol processing and one each for receiving, the event, both calls together, and
     /// sending); what a steal, a borrowed network layer and an exit-less interrupt take (ZygOS §5
-    /// describes them without figures: lines at 50 ns each, 150 ns for a turn of the shuffle layer, and 1 us); a wake-up of a thread of the
+    /// describes them without figures: lines at 50 ns each, 150 ns for a turn of the shuffle layer, 1 us for an interrupt to arrive and half of one to be served); a wake-up of a thread of the
     /// kernel. ZygOS's Linux rates are not in its text either: 5 us a request is one that reaches 90 % of
     /// partitioned-FCFS at about 120 us (§3.4).
     pub fn sandy_bridge_dune() -> Self {
@@ -162,6 +165,7 @@ impl Costs {
             borrow_lines: 4.0,
             packet_lines: 3.0,
             kick: 1_000.0,
+            interrupt: 500.0,
             wake: 5_000.0,
             linux: LinuxCosts { request: 5_000.0, floating: 1_500.0, wake: 3_000.0 },
         }
@@ -193,7 +197,7 @@ impl Costs {
     }
 
     /// The name, for every cost that is a number; for checks and tables.
-    pub fn entries(&self) -> [(&'static str, f64); 19] {
+    pub fn entries(&self) -> [(&'static str, f64); 20] {
         [
             ("cycle", self.cycle),
             ("receive", self.receive),
@@ -210,6 +214,7 @@ impl Costs {
             ("borrow_lines", self.borrow_lines),
             ("packet_lines", self.packet_lines),
             ("kick", self.kick),
+            ("interrupt", self.interrupt),
             ("wake", self.wake),
             ("linux.request", self.linux.request),
             ("linux.floating", self.linux.floating),

@@ -65,6 +65,8 @@ pub(crate) struct World<T: Elastic> {
     /// On their way, each with the queue that it will arrive at.
     to_server: DueQueue<(usize, Frame)>,
     to_client: DueQueue<Frame>,
+    /// Kicks on their way, each with the core that it will interrupt.
+    kicks: DueQueue<usize>,
     now: Instant,
     window: Window,
     steps: u64,
@@ -209,6 +211,7 @@ impl<T: Elastic> World<T> {
             cable,
             to_server: DueQueue::with_capacity(1 << 12),
             to_client: DueQueue::with_capacity(1 << 12),
+            kicks: DueQueue::with_capacity(cores),
             now,
             window: Window { start: f64::MAX, end: f64::MAX },
             steps: 0,
@@ -320,7 +323,8 @@ impl<T: Elastic> World<T> {
         let answer = self.to_client.next_due().unwrap_or(far);
         let host = self.client.next_due().unwrap_or(far).min(self.host_timer.unwrap_or(far));
         let core = self.times.iter().copied().min().unwrap_or(far);
-        let next = arrival.min(answer).min(host).min(core);
+        let kick = self.kicks.next_due().unwrap_or(far);
+        let next = arrival.min(answer).min(host).min(kick).min(core);
         debug_assert!(next >= self.now, "time goes on");
         self.steps += 1;
         self.still = if next > self.now { 0 } else { self.still + 1 };
@@ -332,6 +336,11 @@ impl<T: Elastic> World<T> {
             self.arrive();
         } else if answer == next || host == next {
             self.run_client();
+        } else if kick == next {
+            while let Some(index) = self.kicks.pop_due(next) {
+                self.interrupt(index);
+                self.times[index] = self.cores[index].at;
+            }
         } else if let Some(index) = self.times.iter().position(|at| *at == next) {
             self.run_core(index);
             self.times[index] = self.cores[index].at;
@@ -451,8 +460,7 @@ impl<T: Elastic> World<T> {
         let progress = self.threads[index].finish(now);
         let (mut spent, mut counts) = self.network(index);
         if !progress.worked && !progress.pending {
-            let wakes = self.threads[index].take_wakes();
-            self.wake(wakes, now);
+            self.tell(index, now);
             let core = &mut self.cores[index];
             core.rest(now, progress.next_deadline, &self.noticing);
             if let Some(again) = self.threads[index].looks_again() {
@@ -484,6 +492,7 @@ impl<T: Elastic> World<T> {
             calls: stats.calls - seen.calls,
             turns: stats.turns - seen.turns,
             borrows: stats.borrowed - seen.borrowed,
+            kicks: stats.kicked - seen.kicked,
             frames: moved.sent,
             ..Counts::default()
         };
@@ -500,6 +509,23 @@ impl<T: Elastic> World<T> {
             core.lent_until = core.lent_until.max(after(self.now, spent.busy_ns()));
         }
         (spent, counts)
+    }
+
+    /// A kick: the application on core `index` is interrupted, its network layer run, and what that takes is
+    /// added to what the application takes. A core that is not in the application, or whose network layer
+    /// another core has, goes on.
+    fn interrupt(&mut self, index: usize) {
+        let Core { next, lent_until, .. } = self.cores[index];
+        if next != Next::Finish || lent_until > self.now {
+            return;
+        }
+        self.cable.lock().begin(index);
+        self.threads[index].kicked(self.now);
+        let (mut spent, counts) = self.network(index);
+        spent.kick_ns = self.setup.costs.interrupt;
+        self.spend(index, &spent, &counts);
+        self.left_behind(index, after(self.now, spent.busy_ns()));
+        self.cores[index].at = after(self.cores[index].at, spent.busy_ns());
     }
 
     /// A step that has begun now lasts as long as what it spent; then comes `next`.
@@ -534,11 +560,21 @@ impl<T: Elastic> World<T> {
                 self.to_client.push(arrives, frame);
             }
         }
-        let wakes = self.threads[index].take_wakes();
-        self.wake(wakes, end);
+        self.tell(index, end);
         if self.looks == Looks::Everywhere {
             self.rouse_all(end);
         }
+    }
+
+    /// Sends the kicks and wake-ups that a step asked for.
+    fn tell(&mut self, index: usize, at: Instant) {
+        let mut kicks = self.threads[index].take_kicks();
+        while kicks != 0 {
+            self.kicks.push(after(at, self.setup.costs.kick), kicks.trailing_zeros() as usize);
+            kicks &= kicks - 1;
+        }
+        let wakes = self.threads[index].take_wakes();
+        self.wake(wakes, at);
     }
 
     fn wake(&mut self, mut wakes: u128, at: Instant) {

@@ -16,6 +16,7 @@ pub(super) struct Machine {
     pub cache_line_ns: f64,
     pub atomic_ns: f64,
     pub kick_ns: f64,
+    pub interrupt_ns: f64,
     pub wake_ns: f64,
 }
 
@@ -36,9 +37,10 @@ enum Which {
     Exchange,
     Wake,
     Kick,
+    Interrupt,
 }
 
-/// Measures all four, in turn.
+/// Measures all of them, in turn.
 pub(super) fn measure(
     effort: Effort,
     place: Place<'_>,
@@ -48,12 +50,13 @@ pub(super) fn measure(
         .map_err(|source| CalibrateError::Os { tried: "installing a signal handler", source })?;
     let sleepers = eventfd(0, EventfdFlags::empty())
         .map_err(|error| CalibrateError::Os { tried: "making an eventfd", source: error.into() })?;
-    let mut all = [Which::Line, Which::Exchange, Which::Wake, Which::Kick];
+    let mut all = [Which::Line, Which::Exchange, Which::Wake, Which::Kick, Which::Interrupt];
     let kept = in_turn(&mut all, effort.plan(), |which| match which {
         Which::Line => ping_pong(effort.window, place),
         Which::Exchange => exchange(effort.window, place),
         Which::Wake => wake(effort.window, place, &sleepers),
-        Which::Kick => kick(effort.window, place),
+        Which::Kick => kick(effort.window, place, false),
+        Which::Interrupt => kick(effort.window, place, true),
     })?;
     let mut of = |index: usize, name: &'static str| -> Result<f64, CalibrateError> {
         let one = Found::of(name, name, &kept[index])?;
@@ -66,6 +69,7 @@ pub(super) fn measure(
         atomic_ns: of(1, "an atomic exchange, uncontended")?,
         wake_ns: of(2, "an eventfd wake-up")?,
         kick_ns: of(3, "a signal to a thread that spins")?,
+        interrupt_ns: of(4, "what a signal takes of the thread that it interrupts")?,
     })
 }
 
@@ -175,10 +179,12 @@ fn wake(window: Duration, place: Place<'_>, bell: &rustix::fd::OwnedFd) -> Windo
     together(place, consumer, other).map(|(ns, (), disturbance)| (ns, disturbance))
 }
 
-/// From sending a signal to its handler having run.
-fn kick(window: Duration, place: Place<'_>) -> Window {
+/// From sending a signal to its handler having run or, `of_target`, how long the thread that was interrupted
+/// did nothing else.
+fn kick(window: Duration, place: Place<'_>, of_target: bool) -> Window {
     let target = Alone(std::sync::OnceLock::new());
     let kicked_ns = Alone(AtomicI64::new(-1));
+    let gap_ns = Alone(AtomicI64::new(0));
     let over = AtomicBool::new(false);
     let clock = Stopwatch::start();
     let consumer = || {
@@ -197,7 +203,8 @@ fn kick(window: Duration, place: Place<'_>) -> Window {
             }
             let kicked = kicked_ns.0.load(Ordering::Acquire);
             if kicked >= sent {
-                samples.push((kicked - sent) as f64);
+                let gap = gap_ns.0.load(Ordering::Relaxed);
+                samples.push(if of_target { gap } else { kicked - sent } as f64);
             }
         }
         over.store(true, Ordering::Release);
@@ -206,11 +213,16 @@ fn kick(window: Duration, place: Place<'_>) -> Window {
     let other = || {
         let _ = unsafe_signal::take();
         let _ = target.0.set(unsafe_signal::this_thread());
+        let mut before = clock.now_ns();
         while !over.load(Ordering::Relaxed) {
+            let now = clock.now_ns();
             if unsafe_signal::take() {
-                kicked_ns.0.store(clock.now_ns() as i64, Ordering::Release);
+                // Wherever in this turn of the loop it came.
+                let after = clock.now_ns();
+                gap_ns.0.store(after as i64 - before as i64, Ordering::Relaxed);
+                kicked_ns.0.store(after as i64, Ordering::Release);
             }
-            std::hint::spin_loop();
+            before = now;
         }
         ((), 0)
     };

@@ -168,6 +168,7 @@ pub fn calibrate(effort: Effort, place: Place<'_>) -> Result<Calibration, Calibr
         borrow_lines: BORROW_LINES,
         packet_lines: PACKET_LINES,
         kick: machine.kick_ns,
+        interrupt: machine.interrupt_ns,
         wake: machine.wake_ns,
         linux: LinuxCosts { request: kernel.request_ns, floating, wake: machine.wake_ns },
     };
@@ -206,6 +207,7 @@ fn rounded(mut costs: Costs) -> Costs {
         &mut costs.atomic,
         &mut costs.turn,
         &mut costs.kick,
+        &mut costs.interrupt,
         &mut costs.wake,
     ] {
         tenth(ns);
