@@ -5,10 +5,11 @@
 
 use tailplane::{Clock, Duration, Flow, Instant, Opened, Output, Protocol};
 
-use crate::frame::{Assembler, FRAME_BYTES, Frame};
+use crate::frame::{FRAME_BYTES, Frame};
+use crate::pending::Pending;
 
-/// Spins for as long as each request asks, then returns it. Over TCP; and over UDP, where a
-/// datagram is one request.
+/// Spins for as long as each request asks, then returns it; where the dataplane asks for room for others, a
+/// part at a time. Over TCP; and over UDP, where a datagram is one request.
 #[derive(Clone, Debug)]
 pub struct Spin<C> {
     clock: C,
@@ -20,44 +21,98 @@ impl<C: Clock> Spin<C> {
         Self { clock }
     }
 
-    fn spin(&self, time: Duration) {
-        let until = self.clock.now() + time;
-        while self.clock.now() < until {
+    /// Spins for `time`, or until `end` if that is sooner. Answers how much is left.
+    fn spin(&self, time: Duration, end: Option<Instant>) -> Duration {
+        let begun = self.clock.now();
+        let until = begun + time;
+        let stop = end.map_or(until, |end| until.min(end));
+        loop {
+            let now = self.clock.now();
+            if now >= stop {
+                return until.since(now);
+            }
             core::hint::spin_loop();
+        }
+    }
+
+    /// Serves one request, or a part of it.
+    fn serve(&self, request: &Frame, left_ns: u64, output: &mut Output<'_, '_>) -> u64 {
+        let left = self.spin(Duration::from_nanos(left_ns), output.yield_at());
+        if left == Duration::ZERO {
+            output.put(&request.to_bytes());
+        }
+        left.as_nanos() as u64
+    }
+}
+
+/// The state of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct Connection {
+    pending: Pending,
+    /// The peer will send no more: to be closed once all is done.
+    ended: bool,
+    /// It asked for more time than a request gets.
+    refused: bool,
+}
+
+impl Connection {
+    fn flow(&self) -> Flow {
+        match self.pending.is_late() {
+            _ if self.refused => Flow::Close,
+            true => Flow::Yield,
+            false if self.ended => Flow::Close,
+            false => Flow::Continue,
         }
     }
 }
 
 impl<C: Clock> Protocol for Spin<C> {
-    type Connection = Assembler;
+    type Connection = Connection;
 
-    fn open(&mut self, _: Instant, _: Opened) -> Option<Assembler> {
-        Some(Assembler::default())
+    fn open(&mut self, _: Instant, _: Opened) -> Option<Connection> {
+        Some(Connection::default())
     }
 
     #[inline]
     fn receive(
         &mut self,
         _: Instant,
-        connection: &mut Assembler,
+        connection: &mut Connection,
         data: &[u8],
         output: &mut Output<'_, '_>,
     ) -> Flow {
-        let mut rest = data;
-        while let Some((frame, behind)) = connection.next(rest) {
-            rest = behind;
-            let Some(time) = frame.service() else { return Flow::Close };
-            self.spin(time);
-            output.put(&frame.to_bytes());
-        }
-        Flow::Continue
+        let Connection { pending, refused, .. } = connection;
+        pending.receive(data, &mut |request, left_ns| {
+            *refused |= request.service().is_none();
+            if *refused { 0 } else { self.serve(request, left_ns, output) }
+        });
+        connection.flow()
+    }
+
+    fn resume(
+        &mut self,
+        _: Instant,
+        connection: &mut Connection,
+        output: &mut Output<'_, '_>,
+    ) -> Flow {
+        let Connection { pending, refused, .. } = connection;
+        pending.resume(&mut |request, left_ns| {
+            *refused |= request.service().is_none();
+            if *refused { 0 } else { self.serve(request, left_ns, output) }
+        });
+        connection.flow()
+    }
+
+    fn end(&mut self, _: Instant, connection: &mut Connection, _: &mut Output<'_, '_>) -> Flow {
+        connection.ended = true;
+        connection.flow()
     }
 
     fn datagram(&mut self, _: Instant, data: &[u8], reply: &mut dyn FnMut(&[u8])) {
         // Whatever is no request has no answer: UDP promises none.
         let Ok(bytes) = <&[u8; FRAME_BYTES]>::try_from(data) else { return };
         if let Some(time) = Frame::from_bytes(bytes).service() {
-            self.spin(time);
+            self.spin(time, None);
             reply(data);
         }
     }

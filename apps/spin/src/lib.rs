@@ -19,10 +19,12 @@
 mod busy;
 mod delay;
 mod frame;
+mod pending;
 
-pub use busy::Spin;
+pub use busy::{Connection, Spin};
 pub use delay::DelayedSpin;
 pub use frame::{Assembler, FRAME_BYTES, Frame, SERVICE_NS_MAX};
+pub use pending::Pending;
 
 use std::sync::Arc;
 
@@ -63,7 +65,7 @@ impl<C: Clock> SpinService<C> {
     ///
     /// # Panics
     /// As [`Server::shared`].
-    pub fn shared(core: usize, clock: C, slots: &Arc<SharedSlots<Assembler>>) -> Self {
+    pub fn shared(core: usize, clock: C, slots: &Arc<SharedSlots<Connection>>) -> Self {
         Self::Shared(Server::shared(core, Spin::new(clock), Arc::clone(slots)))
     }
 

@@ -59,6 +59,9 @@ pub struct ConservingConfig {
     /// The longest time for which a network layer that had nothing is left alone: each look takes cache lines
     /// from its home. The shortest from one kick to the next.
     pub borrow_pause: Duration,
+    /// How long the application should stay with one crossing, where it can put off the rest
+    /// ([`Calls::yield_at`]): so that short requests do not wait for long ones. None: as long as it takes.
+    pub quantum: Option<Duration>,
     /// Turns that may stand in each queue.
     pub turns: usize,
     /// Free chunks that each thread keeps for what its application sends.
@@ -73,6 +76,7 @@ impl Default for ConservingConfig {
             while_away: WhileAway::default(),
             borrow_after: Duration::from_micros(2),
             borrow_pause: Duration::from_micros(20),
+            quantum: None,
             turns: 4_096,
             pool_keep: 512,
         }
@@ -441,14 +445,15 @@ impl<N: Nic> Elastic for ConservingThread<N> {
     }
 
     fn crossing(&mut self) -> (Events<'_>, Calls<'_>) {
-        let Self { stolen, events, calls, pool, stats, .. } = self;
+        let Self { floor, began, stolen, events, calls, pool, stats, .. } = self;
         let (events, calls) = match stolen {
             Some(turn) => (&turn.events, &mut turn.calls),
             None => (&*events, calls),
         };
         stats.crossings += 1;
         stats.events += events.len() as u64;
-        (events.view(&NothingHeld), Calls::new(calls, pool))
+        let yield_at = floor.config.quantum.map(|quantum| *began + quantum);
+        (events.view(&NothingHeld), Calls::new(calls, pool).until(yield_at))
     }
 
     fn finish(&mut self, now: Instant) -> Progress {

@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 
+use clock::Instant;
 use mem::{Mbuf, Pool, Want};
 use wire::{Endpoint, Sum, copy_and_sum};
 
@@ -206,12 +207,30 @@ impl CallArray {
 pub struct Calls<'a> {
     array: &'a mut CallArray,
     pool: &'a mut Pool,
+    yield_at: Option<Instant>,
 }
 
 impl<'a> Calls<'a> {
     /// The array as the application sees it; payloads are taken from `pool`.
     pub fn new(array: &'a mut CallArray, pool: &'a mut Pool) -> Self {
-        Self { array, pool }
+        Self { array, pool, yield_at: None }
+    }
+
+    /// The same, with a moment by which the application does well to be done: see [`yield_at`](Self::yield_at).
+    #[must_use]
+    pub fn until(mut self, yield_at: Option<Instant>) -> Self {
+        self.yield_at = yield_at;
+        self
+    }
+
+    /// Where long requests make room for short ones: the moment from which on the application, at its next
+    /// safe point, should keep what is left of the request for later, ask for its connection
+    /// [again](Self::again), and return. `None`: there is no such moment.
+    ///
+    /// It is a wish. An application that never looks at it keeps its core for as long as it takes.
+    #[inline]
+    pub fn yield_at(&self) -> Option<Instant> {
+        self.yield_at
     }
 
     /// Calls that still fit.
@@ -320,7 +339,8 @@ impl<'a> Calls<'a> {
     }
 
     /// Asks for the connection to be told of again in a later batch, although nothing came for it:
-    /// something was left undone for want of room in this batch, or of packet memory.
+    /// something was left undone for want of room in this batch, or of packet memory, or since it took too
+    /// long ([`yield_at`](Self::yield_at)).
     /// [`Event::Again`](crate::Event::Again) tells of it; of one that knocked and was neither accepted
     /// nor closed, `Event::Knock` once more. However often it is asked for, there is one such event in a
     /// batch; none where the connection has ended.

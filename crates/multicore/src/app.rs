@@ -5,8 +5,9 @@
 //! since under a scheduler that steals a connection's requests may be served anywhere; a cookie is the
 //! place of the connection's state.
 
+use clock::Instant;
 use domain::{CallKind, Calls, Cookie, Event, Events, Handle};
-use spin::{Assembler, Frame};
+use spin::{Frame, Pending};
 use stack::Shared;
 
 /// Set in a request's sequence number: it asks where its connection is at home, and takes no time.
@@ -29,7 +30,7 @@ pub(crate) struct Batch {
 /// See the module's comment.
 #[derive(Debug, Default)]
 pub(crate) struct SpinApp {
-    connections: Vec<Assembler>,
+    connections: Vec<Pending>,
     /// Calls that did not fit, or failed: zero in a valid run.
     pub failures: u64,
 }
@@ -38,6 +39,7 @@ impl SpinApp {
     /// Serves a batch on `core`.
     pub fn serve(
         &mut self,
+        now: Instant,
         core: u8,
         shared: &Shared,
         events: Events<'_>,
@@ -55,11 +57,14 @@ impl SpinApp {
             }
             let done = match event {
                 Event::Knock { handle, .. } => {
-                    self.connections.push(Assembler::default());
+                    self.connections.push(Pending::default());
                     calls.accept(handle, Cookie(self.connections.len() as u64 - 1)).is_ok()
                 }
                 Event::Recv { handle, cookie, data, .. } => {
-                    self.receive(shared, handle, cookie, data, calls, &mut batch)
+                    self.work(now, shared, handle, cookie, Some(data), calls, &mut batch)
+                }
+                Event::Again { handle, cookie, .. } => {
+                    self.work(now, shared, handle, cookie, None, calls, &mut batch)
                 }
                 // The client never closes; replies are acknowledged without further consequence.
                 Event::Sent { .. } => true,
@@ -70,31 +75,47 @@ impl SpinApp {
         batch
     }
 
-    fn receive(
+    /// Serves what `data` completes or, without it, what was put off.
+    fn work(
         &mut self,
+        now: Instant,
         shared: &Shared,
         handle: Handle,
         cookie: Cookie,
-        data: &[u8],
+        data: Option<&[u8]>,
         calls: &mut Calls<'_>,
         batch: &mut Batch,
     ) -> bool {
-        let Some(assembler) = self.connections.get_mut(cookie.0 as usize) else { return false };
-        let mut rest = data;
+        let Some(pending) = self.connections.get_mut(cookie.0 as usize) else { return false };
+        let quantum_ns = calls.yield_at().map(|at| at.since(now).as_nanos() as u64);
         let mut done = true;
-        while let Some((frame, behind)) = assembler.next(rest) {
-            rest = behind;
-            let mut reply = frame;
-            if frame.sequence & ASK_HOME != 0 {
-                reply = Frame { service_ns: shared.home_of(handle.group()).into(), ..frame };
+        let mut serve = |request: &Frame, left_ns: u64| {
+            let mut reply = *request;
+            if request.sequence & ASK_HOME != 0 {
+                reply.service_ns = shared.home_of(handle.group()).into();
             } else {
-                batch.service_ns += frame.service_ns;
+                // The batch has come to its end as it is, or comes there with a part of this request.
+                let room_ns =
+                    quantum_ns.map_or(u64::MAX, |all| all.saturating_sub(batch.service_ns));
+                let part_ns = left_ns.min(room_ns);
+                batch.service_ns += part_ns;
+                if part_ns < left_ns {
+                    return left_ns - part_ns;
+                }
                 batch.requests += 1;
             }
             // Replies of 16 bytes, a few outstanding: the window has room for them.
             done &= calls.sendv(handle, &[&reply.to_bytes()]).is_ok();
+            0
+        };
+        let all = match data {
+            Some(data) => pending.receive(data, &mut serve),
+            None => pending.resume(&mut serve),
+        };
+        if !all {
+            calls.again(handle);
         }
-        done && calls.recv_done(handle, data.len()).is_ok()
+        done && data.is_none_or(|data| calls.recv_done(handle, data.len()).is_ok())
     }
 }
 
@@ -104,6 +125,7 @@ fn connection(event: &Event<'_>) -> Option<Handle> {
         Event::Knock { handle, .. }
         | Event::Recv { handle, .. }
         | Event::Sent { handle, .. }
+        | Event::Again { handle, .. }
         | Event::Eof { handle, .. }
         | Event::Dead { handle, .. } => Some(handle),
         Event::Failed { call, handle, .. } if call != CallKind::Connect => Some(handle),

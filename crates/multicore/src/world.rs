@@ -435,7 +435,7 @@ impl<T: Elastic> World<T> {
     /// Step 3.
     fn serve(&mut self, index: usize) {
         let (events, mut calls) = self.threads[index].crossing();
-        let batch = self.app.serve(index as u8, &self.shared, events, &mut calls);
+        let batch = self.app.serve(self.now, index as u8, &self.shared, events, &mut calls);
         let costs = &self.setup.costs;
         let spent = Budget {
             crossing_ns: costs.crossing + batch.events as f64 * costs.event,

@@ -29,6 +29,8 @@ pub use slots::OwnSlots;
 pub enum Flow {
     /// It does.
     Continue,
+    /// It does, but what came for it is not done: once others had their turn, [`Protocol::resume`] is called.
+    Yield,
     /// It is closed once all that was put has been sent.
     Close,
     /// It is reset at once.
@@ -62,6 +64,17 @@ pub trait Protocol {
         data: &[u8],
         output: &mut Output<'_, '_>,
     ) -> Flow;
+
+    /// Goes on with what was put off by [`Flow::Yield`]. More bytes may have come meanwhile
+    /// ([`receive`](Self::receive)): what they ask for is to be served after it.
+    fn resume(
+        &mut self,
+        _now: Instant,
+        _connection: &mut Self::Connection,
+        _output: &mut Output<'_, '_>,
+    ) -> Flow {
+        Flow::Continue
+    }
 
     /// The peer will send no more. By default the connection is closed.
     fn end(
@@ -236,6 +249,11 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
         };
         match flow {
             Flow::Continue => {}
+            Flow::Yield => {
+                if !core::mem::replace(&mut slot.sending.yielded, true) {
+                    calls.again(handle);
+                }
+            }
             Flow::Close => {
                 slot.sending.closing = true;
                 if let Some(connection) = slot.connection.take() {
@@ -264,15 +282,24 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
         }
     }
 
-    /// The window is told, by itself: sends what it has room for, and what else waits.
+    /// The window is told, by itself: sends what it has room for, and what else waits. Answers whether the
+    /// connection has put something off.
     #[inline]
-    fn go_on(&mut self, cookie: Cookie, handle: Handle, window: u32, calls: &mut Calls<'_>) {
-        let Some(mut place) = self.slots.get(cookie) else { return };
-        let Some(slot) = &mut *place else { return };
-        if slot.sending.handle == handle {
-            slot.sending.set_window(self.batch, window);
-            slot.sending.flush(self.batch, calls);
+    fn go_on(
+        &mut self,
+        cookie: Cookie,
+        handle: Handle,
+        window: u32,
+        calls: &mut Calls<'_>,
+    ) -> bool {
+        let Some(mut place) = self.slots.get(cookie) else { return false };
+        let Some(slot) = &mut *place else { return false };
+        if slot.sending.handle != handle {
+            return false;
         }
+        slot.sending.set_window(self.batch, window);
+        slot.sending.flush(self.batch, calls);
+        slot.sending.yielded
     }
 
     fn dead(&mut self, cookie: Cookie, handle: Handle) {
@@ -300,9 +327,16 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
                     |protocol, connection, output| protocol.receive(now, connection, data, output),
                 );
             }
-            Event::Sent { handle, cookie, window, .. }
-            | Event::Again { handle, cookie, window } => {
+            Event::Sent { handle, cookie, window, .. } => {
                 self.go_on(cookie, handle, window, calls);
+            }
+            Event::Again { handle, cookie, window } => {
+                if self.go_on(cookie, handle, window, calls) {
+                    self.with(cookie, handle, None, calls, |protocol, connection, output| {
+                        output.sending.yielded = false;
+                        protocol.resume(now, connection, output)
+                    });
+                }
             }
             Event::Knock { handle, local_port, peer, window } => {
                 self.knock(now, handle, Opened { local_port, peer }, window, calls);

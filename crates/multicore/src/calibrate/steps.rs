@@ -155,7 +155,7 @@ fn cycle(
     let received = clock.now_ns();
     if has_events {
         let (events, mut calls) = server.crossing();
-        app.serve(0, shared, events, &mut calls);
+        app.serve(at, 0, shared, events, &mut calls);
     }
     let served = clock.now_ns();
     server.finish(at);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use clock::Instant;
 use domain::{Calls, Full, Handle};
 
 /// Bytes kept for a connection beyond which it receives no more.
@@ -31,12 +32,23 @@ pub struct Sending {
     kept: Option<Box<VecDeque<u8>>>,
     /// To be closed once nothing is kept.
     pub(super) closing: bool,
+    /// Something was put off, and the connection asked for again.
+    pub(super) yielded: bool,
 }
 
 impl Sending {
     /// Of a connection that knocked, in batch number `batch`.
     pub(super) fn new(handle: Handle, window: u32, batch: u64) -> Self {
-        Self { handle, window, given: 0, batch, unreturned: 0, kept: None, closing: false }
+        Self {
+            handle,
+            window,
+            given: 0,
+            batch,
+            unreturned: 0,
+            kept: None,
+            closing: false,
+            yielded: false,
+        }
     }
 
     /// Bytes that are kept.
@@ -69,7 +81,7 @@ impl Sending {
     #[inline]
     pub(super) fn flush(&mut self, batch: u64, calls: &mut Calls<'_>) {
         // Nearly always there is nothing but received bytes to give back.
-        if self.kept_len() > 0 || self.closing {
+        if self.kept_len() > 0 || self.closing || self.yielded {
             if self.flush_kept(batch, calls).is_err() {
                 calls.again(self.handle);
             }
@@ -85,7 +97,8 @@ impl Sending {
     #[cold]
     fn flush_kept(&mut self, batch: u64, calls: &mut Calls<'_>) -> Result<(), Full> {
         // First what frees memory, then what needs it.
-        if self.unreturned > 0 && self.kept_len() < KEPT_LIMIT {
+        // Not while a request is put off: those behind it wait in the service, a window of them at most.
+        if self.unreturned > 0 && self.kept_len() < KEPT_LIMIT && !self.yielded {
             calls.recv_done(self.handle, self.unreturned as usize)?;
             self.unreturned = 0;
         }
@@ -117,6 +130,13 @@ pub struct Output<'a, 'b> {
 }
 
 impl Output<'_, '_> {
+    /// From when on a long request should be put off at its next safe point ([`Flow::Yield`](super::Flow)); as
+    /// [`Calls::yield_at`].
+    #[inline]
+    pub fn yield_at(&self) -> Option<Instant> {
+        self.calls.yield_at()
+    }
+
     /// Appends bytes to the stream. They are copied before this returns: once, into the frame,
     /// while the window has room.
     #[inline]
