@@ -27,6 +27,8 @@ const MAX_STALL_SHIFT: u32 = 6;
 const SETTLES: Duration = Duration::from_micros(10);
 /// Longest time after which a core without work looks whether another needs help.
 const LOOK_AROUND: Duration = Duration::from_micros(5);
+/// Longest time that a kick takes to arrive.
+const KICK_TAKES: Duration = Duration::from_micros(30);
 
 /// What a host is made of.
 #[derive(Clone, Debug)]
@@ -83,6 +85,12 @@ impl Thread {
     fn take_wakes(&mut self) -> u128 {
         of_thread!(self, thread => thread.take_wakes())
     }
+    fn take_kicks(&mut self) -> u128 {
+        of_thread!(self, thread => thread.take_kicks())
+    }
+    fn kicked(&mut self, now: Instant) {
+        of_thread!(self, thread => Elastic::kicked(&mut **thread, now));
+    }
 }
 
 /// A virtual core.
@@ -99,6 +107,8 @@ struct Core {
     stalled: u32,
     /// It found nothing to do, and has looked again since.
     settled: bool,
+    /// A kick is on its way to it: when it arrives.
+    kicked_at: Instant,
     dice: Dice,
 }
 
@@ -180,6 +190,7 @@ impl Host {
             busy_until: start,
             stalled: 0,
             settled: false,
+            kicked_at: Instant::FAR_FUTURE,
             dice: Dice::new(seed, "core", number << 8 | core as u64),
         };
         let cores = threads.into_iter().enumerate().map(core).collect();
@@ -193,7 +204,8 @@ impl Host {
 
     /// When a core of this host next has something to do.
     pub fn next_poll(&self) -> Instant {
-        self.cores.iter().map(|core| core.next_poll).min().unwrap_or(Instant::FAR_FUTURE)
+        let next = |core: &Core| core.next_poll.min(core.kicked_at);
+        self.cores.iter().map(next).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// A frame came to `queue`, or a packet was forwarded to that core.
@@ -205,11 +217,26 @@ impl Host {
 
     /// Runs one cycle of each core that has something to do at `now`.
     pub fn run(&mut self, now: Instant) {
-        let mut woken = 0;
+        let (mut woken, mut kicks) = (0, 0);
         for core in &mut self.cores {
+            if core.kicked_at <= now {
+                core.kicked_at = Instant::FAR_FUTURE;
+                // Wherever it is in its cycle.
+                core.thread.kicked(now);
+                woken |= core.thread.take_wakes();
+            }
             if core.next_poll <= now {
                 core.run(now, self.config.cycle);
                 woken |= core.thread.take_wakes();
+                kicks |= core.thread.take_kicks();
+            }
+        }
+        for (number, core) in self.cores.iter_mut().enumerate() {
+            // A hint, which may be lost; and one that nobody needs does no harm.
+            let asked = kicks >> number & 1 != 0 && core.dice.chance(0.9);
+            if asked || core.away.is_some() && core.dice.chance(0.02) {
+                let takes = core.dice.duration(Duration::ZERO, KICK_TAKES);
+                core.kicked_at = core.kicked_at.min(now + takes);
             }
         }
         for queue in 0..self.cores.len() {
@@ -276,10 +303,13 @@ impl Host {
         self.cores.iter().map(of).sum()
     }
 
-    /// Turns that were run on another core than their home, and network layers that were.
-    pub fn shared_work(&self) -> (u64, u64) {
+    /// Turns that were run on another core than their home, network layers that were, and those that kicks
+    /// ran.
+    pub fn shared_work(&self) -> [u64; 3] {
         let stats = self.cores.iter().map(|core| core.thread.stats());
-        stats.fold((0, 0), |sum, one| (sum.0 + one.stolen, sum.1 + one.borrowed))
+        stats.fold([0; 3], |[stolen, borrowed, kicked], one| {
+            [stolen + one.stolen, borrowed + one.borrowed, kicked + one.kicked]
+        })
     }
 
     /// Allocations that found no chunk, on all cores.

@@ -81,6 +81,8 @@ pub struct RunStats {
     pub stolen: u64,
     /// Times that a core ran the network layer of another.
     pub borrowed: u64,
+    /// Times that a kick had a core that was in the application run its network layer.
+    pub kicked: u64,
     /// Allocations that found no memory.
     pub exhausted: u64,
     /// The network's counters.
@@ -320,6 +322,10 @@ impl Simulation {
         let total = |name| self.hosts.iter().map(|host| host.stack_total(name)).sum::<u64>();
         let ledger = self.ledger.borrow();
         let mut network = self.network.borrow_mut();
+        let [stolen, borrowed, kicked] = self.hosts.iter().fold([0; 3], |[a, b, c], host| {
+            let [stolen, borrowed, kicked] = host.shared_work();
+            [a + stolen, b + borrowed, c + kicked]
+        });
         let stats = RunStats {
             took_us: ledger.completed_at.as_micros(),
             quiet_us: self.now.as_micros(),
@@ -329,8 +335,9 @@ impl Simulation {
             retransmissions: total("tcp_retransmissions"),
             timeouts: total("tcp_timeouts"),
             forwarded: total("forwarded"),
-            stolen: self.hosts.iter().map(|host| host.shared_work().0).sum(),
-            borrowed: self.hosts.iter().map(|host| host.shared_work().1).sum(),
+            stolen,
+            borrowed,
+            kicked,
             exhausted: self.hosts.iter().map(Host::exhausted).sum(),
             network: network.stats(),
         };

@@ -2,7 +2,7 @@
 //! rings or batches, slow applications, many cores.
 
 use clock::Duration;
-use dataplane::{ConservingConfig, ElasticConfig};
+use dataplane::{ConservingConfig, ElasticConfig, WhileAway};
 use stack::StackConfig;
 use wire::{Ipv4Addr, MacAddr};
 
@@ -150,7 +150,12 @@ fn conserving(dice: &mut Dice) -> ConservingConfig {
     let idle_after = span(usual.idle_after, 10_000);
     let borrow_after = span(usual.borrow_after, 10_000);
     let turns = if dice.chance(0.3) { dice.spread(2, 64) as usize } else { usual.turns };
-    ConservingConfig { crossing, idle_after, borrow_after, turns, ..usual }
+    let while_away = match dice.between(0, 9) {
+        0..5 => WhileAway::Borrow,
+        5..8 => WhileAway::Kick,
+        _ => WhileAway::Wait,
+    };
+    ConservingConfig { crossing, idle_after, borrow_after, turns, while_away, ..usual }
 }
 
 impl Variation {

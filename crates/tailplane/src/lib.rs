@@ -84,7 +84,7 @@ mod server;
 mod unsafe_priority;
 
 pub use clock::{Clock, Duration, Instant, MonotonicClock};
-pub use dataplane::{ElasticConfig, IdlePolicy, ModerationPolicy};
+pub use dataplane::{ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy, WhileAway};
 pub use domain::{
     CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, Events, Full, Handle,
     Service,

@@ -37,6 +37,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     zygos::FIG8,
     zygos::FIG9,
     zygos::FIG11,
+    zygos::PREEMPTION,
     hyperplane::FIG3,
     hyperplane::SOFTWARE,
 ];

@@ -1,6 +1,7 @@
 //! ZygOS: its theory, computed by crate `queueing`, and its evaluation on sixteen virtual cores, simulated
 //! by crate `multicore`.
 
+mod curves;
 mod fig11;
 mod fig2;
 mod fig3;
@@ -9,6 +10,7 @@ mod fig7;
 mod fig8;
 mod fig9;
 mod max_load;
+mod preemption;
 mod systems;
 
 pub use fig2::FIG2;
@@ -18,3 +20,4 @@ pub use fig7::FIG7;
 pub use fig8::FIG8;
 pub use fig9::FIG9;
 pub use fig11::FIG11;
+pub use preemption::PREEMPTION;

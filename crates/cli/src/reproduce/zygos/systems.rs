@@ -1,15 +1,17 @@
 //! What the figures of ZygOS §6 compare: systems simulated on sixteen virtual cores, under three cost
 //! models, with the theory and Linux's models behind them.
 //!
-//! To add a scheduler: name it in [`SYSTEMS`].
+//! To add a system: name it in [`SYSTEMS`].
 
 use multicore::{
-    Costs, LinuxCosts, Outcome, Run, RunToCompletion, Scheduler, Search, Setup, WorkConserving,
-    WorldError, linux, max_load_at_slo, simulate,
+    Costs, LinuxCosts, Outcome, Run, RunToCompletion, Search, Setup, WorkConserving, WorldError,
+    linux, max_load_at_slo, simulate,
 };
 use queueing::{Law, MeanInterval, Model, Replications, TailCurve, max_load_at_slo as theory_max};
 use reproduce::stats::Interval;
 use reproduce::{Measured, Recorder};
+
+use tailplane::{ConservingConfig, Duration, WhileAway};
 
 use crate::commands::calibrate;
 
@@ -29,46 +31,88 @@ pub struct System {
     pub name: &'static str,
     /// B.
     pub batch: usize,
-    run: fn(&Setup, &Run) -> Result<Outcome, WorldError>,
-    search: fn(&Setup, &Search) -> Result<MeanInterval, WorldError>,
+    scheduler: Choice,
+}
+
+#[derive(Clone, Copy)]
+enum Choice {
+    RunToCompletion,
+    /// With its mechanism for a core that is in the application, and its quantum in mean service times.
+    WorkConserving(WhileAway, Option<f64>),
 }
 
 impl System {
-    /// A scheduler under a name.
-    pub const fn of<S: Scheduler + Default>(name: &'static str, batch: usize) -> Self {
-        Self {
-            name,
-            batch,
-            run: |setup, run| simulate(&S::default(), setup, run),
-            search: |setup, search| max_load_at_slo(&S::default(), setup, search),
-        }
-    }
-
     /// What is simulated.
     pub fn setup(&self, costs: &Costs, law: Law, mean_us: f64) -> Setup {
         Setup { batch: self.batch, cores: CORES, ..Setup::zygos(costs.clone(), law, mean_us) }
     }
 
     /// One load of it.
+    ///
+    /// # Errors
+    /// A setting out of its range; a simulation that broke a promise.
     pub fn run(&self, setup: &Setup, run: &Run) -> Result<Outcome, WorldError> {
-        (self.run)(setup, run)
+        match self.scheduler {
+            Choice::RunToCompletion => simulate(&RunToCompletion, setup, run),
+            Choice::WorkConserving(..) => simulate(&self.conserving(setup), setup, run),
+        }
     }
 
     /// The highest load that keeps the objective.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
     pub fn search(&self, setup: &Setup, search: &Search) -> Result<MeanInterval, WorldError> {
-        (self.search)(setup, search)
+        match self.scheduler {
+            Choice::RunToCompletion => max_load_at_slo(&RunToCompletion, setup, search),
+            Choice::WorkConserving(..) => max_load_at_slo(&self.conserving(setup), setup, search),
+        }
+    }
+
+    fn conserving(&self, setup: &Setup) -> WorkConserving {
+        let mut config = ConservingConfig::default();
+        if let Choice::WorkConserving(while_away, quantum) = self.scheduler {
+            config.while_away = while_away;
+            config.quantum = quantum
+                .map(|means| Duration::from_nanos((means * setup.mean_us * 1e3).round() as u64));
+        }
+        WorkConserving { config }
     }
 }
 
 /// IX with batching off, as ZygOS §3.3 runs it.
-pub const RTC: System = System::of::<RunToCompletion>("run-to-completion, B = 1", 1);
+pub const RTC: System =
+    System { name: "run-to-completion, B = 1", batch: 1, scheduler: Choice::RunToCompletion };
 /// IX as it ships.
-pub const RTC_64: System = System::of::<RunToCompletion>("run-to-completion, B = 64", 64);
-/// ZygOS, with IX's batches where nobody waits.
-pub const WORK_CONSERVING: System = System::of::<WorkConserving>("work-conserving, B = 64", 64);
+pub const RTC_64: System =
+    System { name: "run-to-completion, B = 64", batch: 64, scheduler: Choice::RunToCompletion };
+/// ZygOS, with IX's batches where nobody waits, and borrowing.
+pub const WORK_CONSERVING: System = System {
+    name: "work-conserving, B = 64",
+    batch: 64,
+    scheduler: Choice::WorkConserving(WhileAway::Borrow, None),
+};
+/// The same with kicks, as ZygOS has them.
+pub const KICKS: System = System {
+    name: "work-conserving, kicks",
+    scheduler: Choice::WorkConserving(WhileAway::Kick, None),
+    ..WORK_CONSERVING
+};
+/// The same with neither: "ZygOS (no interrupts)".
+pub const COOPERATIVE: System = System {
+    name: "work-conserving, no interrupts",
+    scheduler: Choice::WorkConserving(WhileAway::Wait, None),
+    ..WORK_CONSERVING
+};
+/// With borrowing, and long requests put off after two mean service times.
+pub const PREEMPTIVE: System = System {
+    name: "work-conserving, quantum 2 S",
+    scheduler: Choice::WorkConserving(WhileAway::Borrow, Some(2.0)),
+    ..WORK_CONSERVING
+};
 
-/// The systems of figures 6 to 8.
-pub const SYSTEMS: [System; 2] = [RTC, WORK_CONSERVING];
+/// The systems of figures 6 and 7.
+pub const SYSTEMS: [System; 4] = [RTC, WORK_CONSERVING, KICKS, COOPERATIVE];
 
 /// The three cost models, the one that fills claims first: this machine's, the same with AF_XDP in copy
 /// mode, and the papers' machine.
@@ -105,11 +149,18 @@ pub fn cost_models(recorder: &mut Recorder<'_>) -> anyhow::Result<Vec<Costs>> {
 /// The two models of theory, without overhead, and what they are called.
 pub fn theory(law: Law, mean_us: f64) -> [(String, TailCurve); 2] {
     let [partitioned, centralized, ..] = Model::zygos(CORES as u32);
-    [centralized, partitioned].map(|model| {
-        let curve =
-            TailCurve { model, law, mean: mean_us, overhead: 0.0, network: 0.0, share: SHARE };
-        (model.notation(), curve)
-    })
+    [centralized, partitioned].map(|model| without_overhead(model, law, mean_us))
+}
+
+/// One queue for all cores, in the order of arrival and with processors shared; without overhead.
+pub fn in_order_and_sharing(law: Law, mean_us: f64) -> [(String, TailCurve); 2] {
+    let [_, in_order, _, sharing] = Model::zygos(CORES as u32);
+    [in_order, sharing].map(|model| without_overhead(model, law, mean_us))
+}
+
+fn without_overhead(model: Model, law: Law, mean_us: f64) -> (String, TailCurve) {
+    let (mean, overhead, network) = (mean_us, 0.0, 0.0);
+    (model.notation(), TailCurve { model, law, mean, overhead, network, share: SHARE })
 }
 
 /// Linux's two models under `costs`, on the same wire as what is simulated.
