@@ -9,8 +9,9 @@ use wire::Endpoint;
 use super::service::{REQUEST, parts, request};
 use super::{Arrivals, Config, Found};
 
-/// Longest time that the client sleeps: what comes meanwhile is seen that much later.
-const NAP: Duration = Duration::from_micros(50);
+/// Longest time that the client sleeps. The service says when it was done, so nothing hangs on when the client
+/// sees that, but for connections with as many requests outstanding as may be.
+const NAP: Duration = Duration::from_micros(200);
 /// Connections that are being opened at a time.
 const OPENING: u32 = 64;
 
@@ -20,7 +21,7 @@ struct Line {
     /// Requests made, and answers seen.
     made: u64,
     answered: u64,
-    /// When each that is not answered was due.
+    /// When each that is not answered was made.
     due: VecDeque<Instant>,
     /// Of those, how many are sent.
     sent: u64,
@@ -44,6 +45,9 @@ pub struct Client {
     random: u64,
     latencies_ns: Vec<u32>,
     answered: u64,
+    /// Service times drawn: how many, and their sum.
+    drawn: u64,
+    service_ns: f64,
     found: Found,
 }
 
@@ -62,6 +66,8 @@ impl Client {
             random: config.seed | 1,
             latencies_ns: Vec::new(),
             answered: 0,
+            drawn: 0,
+            service_ns: 0.0,
             found: Found::default(),
         }
     }
@@ -124,6 +130,7 @@ impl Client {
             seconds: took.as_secs_f64(),
             p50_us: quantile(0.5),
             p99_us: quantile(0.99),
+            service_us: self.service_ns / 1e3 / self.drawn.max(1) as f64,
             ..self.found
         }
     }
@@ -141,7 +148,7 @@ impl Client {
         -self.uniform().ln() * mean
     }
 
-    /// A request of connection `index` is due.
+    /// A request of connection `index` is made, to be sent as soon as may be.
     fn make(&mut self, index: u32, due: Instant) {
         let line = &mut self.lines[index as usize];
         if line.due.len() as u64 == line.sent {
@@ -157,7 +164,7 @@ impl Client {
     }
 
     fn answer(&mut self, now: Instant, index: u32, bytes: &[u8]) {
-        let [connection, number, _] = parts(bytes);
+        let [connection, number, done_ns] = parts(bytes);
         let line = &mut self.lines[index as usize];
         if connection != u64::from(index) || number != line.answered {
             self.found.out_of_order += 1;
@@ -165,7 +172,7 @@ impl Client {
         line.answered += 1;
         line.sent = line.sent.saturating_sub(1);
         if let Some(due) = line.due.pop_front() {
-            let took = now.since(due).as_nanos();
+            let took = Instant::from_nanos(done_ns).since(due).as_nanos();
             self.latencies_ns.push(u32::try_from(took).unwrap_or(u32::MAX));
         }
         if line.due.len() as u64 > line.sent {
@@ -195,7 +202,9 @@ impl Client {
         let Arrivals::Open { rate, .. } = self.config.arrivals else { return };
         while self.next_due <= now && self.next_due < self.ends {
             let index = (self.uniform() * f64::from(self.config.connections)) as u32;
-            self.make(index.min(self.config.connections - 1), self.next_due);
+            // By the time that it is: how late the client woke up is not the server's. Nothing that the server
+            // does delays the client.
+            self.make(index.min(self.config.connections - 1), now);
             let gap = self.exponential(1e9 / rate);
             self.next_due += Duration::from_nanos(gap as u64);
         }
@@ -209,11 +218,14 @@ impl Client {
             let mean = self.config.service_ns;
             let mut message = Vec::new();
             loop {
-                let service_ns = if mean > 0.0 { self.exponential(mean) as u64 } else { 0 };
-                let line = &mut self.lines[index as usize];
+                let line = &self.lines[index as usize];
                 if line.sent == depth.min(line.due.len() as u64) {
                     break;
                 }
+                let service_ns = if mean > 0.0 { self.exponential(mean) as u64 } else { 0 };
+                self.drawn += 1;
+                self.service_ns += service_ns as f64;
+                let line = &mut self.lines[index as usize];
                 message.extend(request(u64::from(index), line.made, service_ns));
                 line.made += 1;
                 line.sent += 1;

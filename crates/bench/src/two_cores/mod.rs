@@ -99,10 +99,16 @@ pub struct Found {
     pub left: u64,
     /// Seconds in which they were.
     pub seconds: f64,
-    /// Median, and 99th percentile, of the time from when a request was due to its answer, in microseconds.
+    /// Median, and 99th percentile, of the time from when the client made a request until the service had served
+    /// it, in microseconds.
     pub p50_us: f64,
     /// As above.
     pub p99_us: f64,
+    /// Mean of the service times that were asked for, in microseconds.
+    pub service_us: f64,
+    /// Processor time of the client for each request, in microseconds: the second core's thread has that much
+    /// less.
+    pub client_us: f64,
     /// Requests that either side saw out of order, or that were answered with something else.
     pub out_of_order: u64,
     /// Calls that were refused or failed.
@@ -141,8 +147,9 @@ pub enum TwoCoresError {
 }
 
 /// What the threads tell each other.
-#[derive(Default)]
 struct Told {
+    /// One for all: its copies have one origin.
+    clock: MonotonicClock,
     /// Threads that stand ready to be measured.
     ready: AtomicUsize,
     stop: AtomicBool,
@@ -184,25 +191,31 @@ pub fn run(config: &Config) -> Result<Found, TwoCoresError> {
         ends.push(far);
         parts.push(Parts { nic: near, pool: Pool::new(&region, 4_096), ports });
     }
-    let (elastic, now) = (ElasticConfig::default(), MonotonicClock::new().now());
+    let told = Told {
+        clock: MonotonicClock::new(),
+        ready: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+    };
+    let (elastic, now) = (ElasticConfig::default(), told.clock.now());
     match config.scheduler {
         Scheduler::RunToCompletion => {
             let thread = |(core, Parts { nic, pool, ports })| {
                 let shared = Arc::clone(&server);
                 move || ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, now)
             };
-            serve(config, &server, ends, parts.into_iter().enumerate().map(thread).collect())
+            serve(config, &told, &server, ends, parts.into_iter().enumerate().map(thread).collect())
         }
         Scheduler::WorkConserving(conserving) => {
             let threads = Floor::threads(&server, parts, elastic, conserving, now);
             let threads = threads.into_iter().map(|thread| move || thread).collect();
-            serve(config, &server, ends, threads)
+            serve(config, &told, &server, ends, threads)
         }
     }
 }
 
 fn serve<T: Elastic>(
     config: &Config,
+    told: &Told,
     server: &Arc<Shared>,
     ends: Vec<ShmNic>,
     threads: Vec<impl FnOnce() -> T + Send>,
@@ -212,15 +225,14 @@ fn serve<T: Elastic>(
         out_of_order: AtomicU64::new(0),
         failures: AtomicU64::new(0),
     };
-    let told = Told::default();
-    let (seen, told) = (&seen, &told);
+    let seen = &seen;
     let (mut found, stats) = std::thread::scope(|scope| {
         let mut handles = Vec::new();
         for (core, make) in threads.into_iter().enumerate() {
             handles.push(scope.spawn(move || {
                 let _stop = StopsAll(told);
                 pin(core)?;
-                elastic_thread(make(), Spinning::new(seen), config, told)
+                elastic_thread(make(), Spinning::new(seen, told.clock), config, told)
             }));
         }
         let asked = scope.spawn(move || {
@@ -272,7 +284,7 @@ fn elastic_thread<T: Elastic>(
     config: &Config,
     told: &Told,
 ) -> Result<CycleStats, TwoCoresError> {
-    let clock = MonotonicClock::new();
+    let clock = told.clock;
     let mut raised = false;
     while !told.stop.load(Ordering::Relaxed) {
         if config.realtime && !raised && told.ready.load(Ordering::Relaxed) > 0 {
@@ -292,7 +304,7 @@ fn elastic_thread<T: Elastic>(
 
 /// The client's thread.
 fn ask(config: &Config, nic: Split, told: &Told) -> Result<Found, TwoCoresError> {
-    let clock = MonotonicClock::new();
+    let clock = told.clock;
     let region = Region::heap(16_384);
     let (pool, now) = (Pool::new(&region, 16_384), clock.now());
     let shared = shared(CLIENT, MACS[1], 1, config.seed ^ 1);
@@ -315,7 +327,7 @@ fn ask(config: &Config, nic: Split, told: &Told) -> Result<Found, TwoCoresError>
     if config.realtime {
         first(2)?;
     }
-    let began = clock.now();
+    let (began, spent_before) = (clock.now(), thread_time());
     client.begin(began);
     while !client.is_over() && !told.stop.load(Ordering::Relaxed) {
         let now = clock.now();
@@ -329,5 +341,14 @@ fn ask(config: &Config, nic: Split, told: &Told) -> Result<Found, TwoCoresError>
             std::thread::yield_now();
         }
     }
-    Ok(client.found(clock.now().since(began)))
+    let spent = thread_time().saturating_sub(spent_before);
+    let mut found = client.found(clock.now().since(began));
+    found.client_us = spent.as_nanos() as f64 / 1e3 / found.answered.max(1) as f64;
+    Ok(found)
+}
+
+/// Processor time that the calling thread has had.
+fn thread_time() -> std::time::Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

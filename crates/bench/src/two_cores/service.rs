@@ -1,9 +1,9 @@
-//! The service: spins for as long as each request says, and returns it.
+//! The service: spins for as long as each request says, and returns it with the moment at which it was done.
 
 use std::sync::atomic::Ordering;
 
 use clock::{Clock, Duration, Instant, MonotonicClock};
-use domain::{Calls, Cookie, Event, Events, Service};
+use domain::{Calls, Cookie, Event, Events, Handle, Service};
 
 use super::Seen;
 
@@ -37,12 +37,13 @@ pub struct Spinning<'a> {
 }
 
 impl<'a> Spinning<'a> {
-    /// A service that notes in `seen` what it sees.
-    pub fn new(seen: &'a Seen) -> Self {
-        Self { seen, clock: MonotonicClock::new() }
+    /// A service that notes in `seen` what it sees, by a clock that its clients share.
+    pub fn new(seen: &'a Seen, clock: MonotonicClock) -> Self {
+        Self { seen, clock }
     }
 
-    fn serve(&self, bytes: &[u8]) {
+    /// Serves a request. Answers when that was done.
+    fn serve(&self, bytes: &[u8]) -> Instant {
         let [connection, number, service_ns] = parts(bytes);
         // Relaxed on purpose: only the scheduler's hand-over orders what two cores do here.
         let in_order = self.seen.next.get(connection as usize).is_some_and(|next| {
@@ -53,12 +54,31 @@ impl<'a> Spinning<'a> {
         if !in_order || bytes.len() != REQUEST {
             self.seen.out_of_order.fetch_add(1, Ordering::Relaxed);
         }
-        if service_ns > 0 {
-            let until = self.clock.now() + Duration::from_nanos(service_ns);
-            while self.clock.now() < until {
-                std::hint::spin_loop();
+        let mut now = self.clock.now();
+        let until = now + Duration::from_nanos(service_ns);
+        while now < until {
+            std::hint::spin_loop();
+            now = self.clock.now();
+        }
+        now
+    }
+
+    /// Serves the requests of a segment, and answers them with one.
+    fn answer(
+        &self,
+        handle: Handle,
+        data: &[u8],
+        calls: &mut Calls<'_>,
+    ) -> Result<(), domain::Full> {
+        let mut answers = data.to_vec();
+        for (request, answer) in data.chunks(REQUEST).zip(answers.chunks_mut(REQUEST)) {
+            let done = self.serve(request);
+            if let Some(place) = answer.get_mut(REQUEST - 8..) {
+                place.copy_from_slice(&done.as_nanos().to_le_bytes());
             }
         }
+        calls.sendv(handle, &[&answers])?;
+        calls.recv_done(handle, data.len())
     }
 }
 
@@ -67,10 +87,7 @@ impl Service for Spinning<'_> {
         for event in events.iter() {
             let done = match event {
                 Event::Knock { handle, .. } => calls.accept(handle, Cookie(0)),
-                Event::Recv { handle, data, .. } => {
-                    data.chunks(REQUEST).for_each(|request| self.serve(request));
-                    calls.sendv(handle, &[data]).and_then(|()| calls.recv_done(handle, data.len()))
-                }
+                Event::Recv { handle, data, .. } => self.answer(handle, data, calls),
                 Event::Eof { handle, .. } => calls.close(handle),
                 Event::Failed { .. } => Err(domain::Full),
                 Event::Sent { .. }
