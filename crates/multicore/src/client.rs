@@ -94,8 +94,9 @@ pub(crate) struct Client {
     again: VecDeque<u32>,
     /// From the end on: connections that are aborted already.
     left: Option<usize>,
-    /// Requests unanswered, and those of the window among them.
+    /// Requests unanswered, and all that were drawn.
     pub open_requests: u64,
+    pub drawn: u64,
     pub found: Found,
 }
 
@@ -116,6 +117,7 @@ impl Client {
             again: VecDeque::new(),
             left: None,
             open_requests: 0,
+            drawn: 0,
             found: Found::default(),
         }
     }
@@ -209,6 +211,7 @@ impl Client {
             let index = self.draw();
             self.next_due = Some(due_ns + self.gap());
             let due = moment(due_ns);
+            self.drawn += 1;
             if self.window.holds(nanos(due)) {
                 self.found.due += 1;
                 self.found.service_ns += service_ns as f64;

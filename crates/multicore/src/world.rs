@@ -375,6 +375,7 @@ impl<T: Elastic> World<T> {
 
     /// The client's host takes what has come and sends what is due, in no time.
     fn run_client(&mut self) {
+        let drawn = self.client.drawn;
         let queue = self.cores.len();
         {
             let mut cable = self.cable.lock();
@@ -399,6 +400,20 @@ impl<T: Elastic> World<T> {
             let queue = steer(&self.shared, &frame);
             self.to_server.push(arrives, (queue, frame));
         }
+        drop(cable);
+        if let Some((core, each_ns)) = self.setup.client_on {
+            self.take_from(core, (self.client.drawn - drawn) as f64 * each_ns as f64);
+        }
+    }
+
+    /// Somebody else has core `index` for so long.
+    fn take_from(&mut self, index: usize, ns: f64) {
+        let core = &mut self.cores[index];
+        if let Next::Idle { .. } = core.next {
+            (core.next, core.at) = (Next::Begin, self.now);
+        }
+        core.at = after(core.at, ns);
+        self.times[index] = core.at;
     }
 
     fn run_core(&mut self, index: usize) {

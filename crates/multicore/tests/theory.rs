@@ -3,7 +3,7 @@
 //! forms and the queueing models (ZygOS §2.3).
 
 use clock::Duration;
-use dataplane::ConservingConfig;
+use dataplane::{ConservingConfig, WhileAway};
 use multicore::{Costs, Outcome, Run, RunToCompletion, Scheduler, Setup, WorkConserving, simulate};
 use queueing::{Law, MeanInterval, Model, Replications, Service, estimate, theory};
 
@@ -108,23 +108,64 @@ fn eager() -> WorkConserving {
         crossing: Duration::ZERO,
         idle_after: Duration::ZERO,
         borrow_after: Duration::from_nanos(1),
-        borrow_pause: Duration::from_nanos(200),
+        borrow_pause: Duration::from_nanos(500),
         ..ConservingConfig::default()
     };
     WorkConserving { config }
 }
 
+/// No core idles while a request waits: the mean is that of M/M/n, in whatever order requests are served. The
+/// tail is a little longer, as requests of different cores are not served in the order of their arrival.
 #[test]
 fn without_costs_work_conserving_is_one_queue_with_many_servers() {
-    for (cores, load) in [(4, 0.7), (16, 0.9)] {
+    for (cores, load, requests) in [(4, 0.7, 20_000), (16, 0.9, 20_000)] {
         let setup = ideal(cores, Law::Exponential);
-        let outcomes = outcomes_of(&eager(), &setup, load, 60_000, 10);
-        // No core idles while a request waits: the mean is that of M/M/n whatever the order.
+        let outcomes = outcomes_of(&eager(), &setup, load, requests, 10);
         let mean = interval(&outcomes, |outcome| outcome.latency_ns.mean() / 1e4);
         let expected = 1.0 + theory::mmn_mean_wait(cores as u32, load);
-        println!("{cores} cores at {load}: mean {mean:?}, theory {expected}");
-        let found = interval(&outcomes, |outcome| outcome.latency_us(0.99) / 10.0);
-        let p99 = theory::mmn_sojourn_quantile(cores as u32, load, 0.99);
-        println!("{cores} cores at {load}: p99 {found:?}, theory {p99}");
+        assert!(mean.holds(expected), "mean at {load}: {mean:?}, theory {expected}");
+        assert!(mean.half_width() < 0.1 * expected, "{mean:?}");
+        let p99 = interval(&outcomes, |outcome| outcome.latency_us(0.99) / 10.0);
+        let expected = theory::mmn_sojourn_quantile(cores as u32, load, 0.99);
+        assert!(p99.mean < 1.15 * expected, "p99 at {load}: {p99:?}, theory {expected}");
+        let stolen = interval(&outcomes, Outcome::steal_rate);
+        assert!(stolen.low > 0.3, "{stolen:?}");
     }
+}
+
+#[test]
+fn every_way_to_a_busy_core_keeps_what_was_promised() {
+    let setup = Setup {
+        cores: 4,
+        connections: 200,
+        ..Setup::zygos(Costs::sandy_bridge_dune(), Law::Exponential, 25.0)
+    };
+    let p99 = [WhileAway::Wait, WhileAway::Kick, WhileAway::Borrow].map(|while_away| {
+        let config = ConservingConfig { while_away, ..ConservingConfig::default() };
+        let outcomes = outcomes_of(&WorkConserving { config }, &setup, 0.7, 20_000, 2);
+        let counts = outcomes[0].counts();
+        assert_eq!(counts.kicks > 0, while_away == WhileAway::Kick, "{counts:?}");
+        assert_eq!(counts.borrows > 0, while_away == WhileAway::Borrow, "{counts:?}");
+        interval(&outcomes, |outcome| outcome.latency_us(0.99)).mean
+    });
+    let completing =
+        interval(&outcomes(&setup, 0.7, 20_000, 2), |outcome| outcome.latency_us(0.99));
+    let [wait, kick, borrow] = p99.map(|p99| p99 / completing.mean);
+    assert!(wait < 1.1 && kick < 0.8 && borrow < 0.8, "{p99:?}, {completing:?}");
+}
+
+#[test]
+fn a_quantum_lets_short_requests_by_the_long_ones() {
+    let setup = Setup {
+        cores: 4,
+        connections: 200,
+        ..Setup::zygos(Costs::sandy_bridge_dune(), Law::Bimodal2, 20.0)
+    };
+    let p99 = |quantum| {
+        let config = ConservingConfig { quantum, ..ConservingConfig::default() };
+        let outcomes = outcomes_of(&WorkConserving { config }, &setup, 0.5, 50_000, 2);
+        interval(&outcomes, |outcome| outcome.latency_us(0.99)).mean
+    };
+    let (without, with) = (p99(None), p99(Some(Duration::from_micros(40))));
+    assert!(5.0 * with < without, "{without} without, {with} with a quantum");
 }

@@ -37,7 +37,10 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     zygos::FIG8,
     zygos::FIG9,
     zygos::FIG11,
+    zygos::CROSSING,
     zygos::PREEMPTION,
+    zygos::TWO_CORES,
+    zygos::VALIDATE,
     hyperplane::FIG3,
     hyperplane::SOFTWARE,
 ];

@@ -1,6 +1,7 @@
 //! ZygOS: its theory, computed by crate `queueing`, and its evaluation on sixteen virtual cores, simulated
 //! by crate `multicore`.
 
+mod crossing;
 mod curves;
 mod fig11;
 mod fig2;
@@ -11,8 +12,12 @@ mod fig8;
 mod fig9;
 mod max_load;
 mod preemption;
+mod real;
 mod systems;
+mod two_cores;
+mod validate;
 
+pub use crossing::CROSSING;
 pub use fig2::FIG2;
 pub use fig3::FIG3;
 pub use fig6::FIG6;
@@ -21,3 +26,5 @@ pub use fig8::FIG8;
 pub use fig9::FIG9;
 pub use fig11::FIG11;
 pub use preemption::PREEMPTION;
+pub use two_cores::TWO_CORES;
+pub use validate::VALIDATE;

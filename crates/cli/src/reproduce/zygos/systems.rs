@@ -37,9 +37,20 @@ pub struct System {
 #[derive(Clone, Copy)]
 enum Choice {
     RunToCompletion,
-    /// With its mechanism for a core that is in the application, and its quantum in mean service times.
-    WorkConserving(WhileAway, Option<f64>),
+    WorkConserving(Conserving),
 }
+
+#[derive(Clone, Copy)]
+struct Conserving {
+    while_away: WhileAway,
+    /// In mean service times.
+    quantum: Option<f64>,
+    /// One event a crossing, also where nobody waits.
+    single: bool,
+}
+
+const USUAL: Conserving =
+    Conserving { while_away: WhileAway::Borrow, quantum: None, single: false };
 
 impl System {
     /// What is simulated.
@@ -71,8 +82,9 @@ impl System {
 
     fn conserving(&self, setup: &Setup) -> WorkConserving {
         let mut config = ConservingConfig::default();
-        if let Choice::WorkConserving(while_away, quantum) = self.scheduler {
+        if let Choice::WorkConserving(Conserving { while_away, quantum, single }) = self.scheduler {
             config.while_away = while_away;
+            config.crossing = if single { Duration::ZERO } else { config.crossing };
             config.quantum = quantum
                 .map(|means| Duration::from_nanos((means * setup.mean_us * 1e3).round() as u64));
         }
@@ -87,27 +99,31 @@ pub const RTC: System =
 pub const RTC_64: System =
     System { name: "run-to-completion, B = 64", batch: 64, scheduler: Choice::RunToCompletion };
 /// ZygOS, with IX's batches where nobody waits, and borrowing.
-pub const WORK_CONSERVING: System = System {
-    name: "work-conserving, B = 64",
-    batch: 64,
-    scheduler: Choice::WorkConserving(WhileAway::Borrow, None),
-};
+pub const WORK_CONSERVING: System =
+    System { name: "work-conserving, B = 64", batch: 64, scheduler: Choice::WorkConserving(USUAL) };
 /// The same with kicks, as ZygOS has them.
 pub const KICKS: System = System {
     name: "work-conserving, kicks",
-    scheduler: Choice::WorkConserving(WhileAway::Kick, None),
+    scheduler: Choice::WorkConserving(Conserving { while_away: WhileAway::Kick, ..USUAL }),
     ..WORK_CONSERVING
 };
 /// The same with neither: "ZygOS (no interrupts)".
 pub const COOPERATIVE: System = System {
     name: "work-conserving, no interrupts",
-    scheduler: Choice::WorkConserving(WhileAway::Wait, None),
+    scheduler: Choice::WorkConserving(Conserving { while_away: WhileAway::Wait, ..USUAL }),
     ..WORK_CONSERVING
 };
 /// With borrowing, and long requests put off after two mean service times.
 pub const PREEMPTIVE: System = System {
     name: "work-conserving, quantum 2 S",
-    scheduler: Choice::WorkConserving(WhileAway::Borrow, Some(2.0)),
+    scheduler: Choice::WorkConserving(Conserving { quantum: Some(2.0), ..USUAL }),
+    ..WORK_CONSERVING
+};
+
+/// With borrowing, and one event in each crossing whether somebody waits or not: ZygOS without IX.
+pub const SINGLE: System = System {
+    name: "work-conserving, one event a crossing",
+    scheduler: Choice::WorkConserving(Conserving { single: true, ..USUAL }),
     ..WORK_CONSERVING
 };
 

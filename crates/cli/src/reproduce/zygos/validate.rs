@@ -1,0 +1,89 @@
+//! The simulator against this machine: one curve of two cores, predicted and measured.
+
+use multicore::Run;
+use reproduce::{Axis, Figure, Measured, Recorder, Role, Takes};
+
+use super::real::{Load, simulated, windows};
+use super::systems::{RTC_64, System, WORK_CONSERVING, cost_models};
+use crate::reproduce::Testbed;
+
+const MEAN_US: f64 = 100.0;
+/// How far the prediction may be off, up to 80 % load: at the median, and at the 99th percentile.
+const WITHIN: [f64; 2] = [0.15, 0.25];
+
+/// See the module's comment.
+pub const VALIDATE: Figure<Testbed> = Figure {
+    id: "zygos/validate",
+    title: "Two cores, simulated and real",
+    section: "ZygOS (SOSP'17) §3.2, its service on this machine",
+    what: "The synthetic service, exponential with a mean of 100 us, on two elastic threads on two processors, \
+           joined to the client by shared memory; latency from when the client makes a request until the \
+           service has served it. The client shares the second processor and runs first; the simulator, with \
+           this machine's costs measured just before, takes from its second core what the client was measured \
+           to take.",
+    claims: &[],
+    takes: Takes { quick_s: 60, full_s: 300 },
+    run,
+};
+
+fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+    let costs = cost_models(recorder)?.swap_remove(0);
+    let options = recorder.options();
+    let (loads, count): (&[f64], u32) = match options.quick {
+        true => (&[0.2, 0.4, 0.6, 0.8], 5),
+        false => (&[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], 15),
+    };
+    let both: [(System, bool); 2] = [(RTC_64, false), (WORK_CONSERVING, true)];
+    recorder.plan((both.len() * loads.len()) as u64);
+    let (mut furthest, mut disturbed) = ([0.0_f64; 2], 0);
+    for (system, stealing) in both {
+        let charts = ["p50", "p99"].map(|what| {
+            let (x, y) = (Axis::linear("load", "").range(0.0, 1.0), Axis::log(what, "us"));
+            let title = format!("{what}, {}", system.name);
+            recorder.chart(&format!("{what}-{}", stealing_word(stealing)), &title, x, y)
+        });
+        let real = charts.map(|chart| recorder.series(chart, "this machine"));
+        let told = charts.map(|chart| recorder.series_as(chart, "simulated", Role::Theory));
+        for &load in loads {
+            recorder.step(&format!("{}, load {load}", system.name))?;
+            let what = Load { cores: 2.0 * load, mean_us: MEAN_US, one_sided: false, stealing };
+            let found = windows(&what, count, options.seed)?;
+            disturbed += found.disturbed;
+            let run = Run {
+                seed: options.seed,
+                ..Run::new(load, if options.quick { 50_000 } else { 500_000 })
+            };
+            let client_us = found.median(|found| found.client_us);
+            let (p50, p99) = simulated(&what, &system, &costs, client_us, &run)?;
+            let measured = [found.of(|found| found.p50_us), found.of(|found| found.p99_us)];
+            let medians = [found.median(|found| found.p50_us), found.median(|found| found.p99_us)];
+            for (index, predicted) in [p50, p99].into_iter().enumerate() {
+                recorder.point(real[index], load, measured[index].clone());
+                recorder.point(told[index], load, Measured::single(predicted));
+                let off = (predicted / medians[index] - 1.0).abs();
+                furthest[index] = furthest[index].max(off);
+            }
+            recorder.note(format!(
+                "{}, load {load}: p50 {:.0} us, simulated {p50:.0}; p99 {:.0}, simulated {p99:.0}; the client \
+                 took {client_us:.1} us a request",
+                system.name, medians[0], medians[1]
+            ));
+        }
+    }
+    for (what, off, within) in [("p50", furthest[0], WITHIN[0]), ("p99", furthest[1], WITHIN[1])] {
+        let verdict = if off <= within { "within" } else { "beyond" };
+        recorder.note(format!(
+            "{what}: the prediction is off by {:.0} % at most, {verdict} {:.0} %",
+            100.0 * off,
+            100.0 * within
+        ));
+    }
+    if disturbed > 0 {
+        recorder.note(format!("{disturbed} windows were disturbed by others and measured again"));
+    }
+    Ok(())
+}
+
+fn stealing_word(stealing: bool) -> &'static str {
+    if stealing { "work-conserving" } else { "run-to-completion" }
+}
