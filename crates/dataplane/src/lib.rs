@@ -26,7 +26,7 @@ mod turn;
 mod unsafe_send;
 
 pub use conserving::{ConservingConfig, ConservingThread, Floor, Parts};
-pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Progress};
+pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Left, Progress};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
 pub use moderation::{Moderation, ModerationPolicy};

@@ -45,6 +45,11 @@ impl Unresolved {
     pub fn next_look(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.look_at)
     }
+
+    /// Gives back what waits.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.waiting.drain(..).for_each(|(_, _, mbuf)| pool.free(mbuf));
+    }
 }
 
 /// What the stack keeps between the steps of a cycle, apart from connections.
@@ -80,6 +85,18 @@ pub(crate) struct Outbox {
     pub last_hop: (Ipv4Addr, MacAddr, Instant),
     /// Headers of an established segment to that neighbour, and of which moment.
     template: (EstablishedTemplate, Instant),
+    /// The stack is leaving (`stack::leave`): nobody is let in any more.
+    pub leaving: Option<Leaving>,
+}
+
+/// How far a stack that leaves has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Leaving {
+    /// The slot at which the walk over all connections goes on.
+    pub at: Place,
+    /// Peers that were told, and those that could not be.
+    pub reset: u64,
+    pub untold: u64,
 }
 
 impl Outbox {
@@ -101,6 +118,7 @@ impl Outbox {
             stray_second: u64::MAX,
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
             template: (EstablishedTemplate::new(nobody, nobody, Ipv4Addr::UNSPECIFIED, 0), never),
+            leaving: None,
         }
     }
 }

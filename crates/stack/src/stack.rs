@@ -68,6 +68,10 @@ macro_rules! with_context {
     }};
 }
 
+mod leave;
+
+pub use leave::Ended;
+
 impl Stack {
     /// The stack of elastic thread `core`, with all flow groups that are at home there. At most
     /// `max_frames` frames wait for the NIC.
