@@ -33,4 +33,6 @@ pub use moderation::{Moderation, ModerationPolicy};
 pub use shuffle::MAX_CORES;
 
 #[cfg(test)]
+mod leave_tests;
+#[cfg(test)]
 mod tests;
