@@ -27,8 +27,11 @@ use stack::{Secrets, Shared, StackConfig, StackStats};
 
 /// Packets that may be under way between two cores.
 const FORWARD_RING: usize = 1024;
-/// How long a thread that ends goes on telling its peers so, where they or the device keep it waiting.
+/// How long a thread that ends goes on telling its peers so, where they or the device keep it waiting; after
+/// how long it lets others have the processor meanwhile, and how often it looks again then.
 const LEAVING: Duration = Duration::from_secs(1);
+const LEAVING_HURRY: Duration = Duration::from_millis(2);
+const LEAVING_LOOK: Duration = Duration::from_micros(200);
 
 /// Why a dataplane could not run.
 #[derive(Debug, thiserror::Error)]
@@ -370,13 +373,16 @@ impl Stage<'_> {
 
     /// The end of a thread, however it came.
     fn leave<T: Elastic>(&self, mut thread: T) -> Left {
-        let until = self.clock.now() + LEAVING;
+        let began = self.clock.now();
         loop {
             let now = self.clock.now();
-            let waits = now < until && thread.withdraw(now);
+            let waits = now < began + LEAVING && thread.withdraw(now);
             self.ring(thread.take_wakes());
             if !waits {
                 break;
+            }
+            if now > began + LEAVING_HURRY {
+                std::thread::sleep(LEAVING_LOOK);
             }
         }
         let left = thread.leave();
