@@ -85,18 +85,6 @@ pub(crate) struct Outbox {
     pub last_hop: (Ipv4Addr, MacAddr, Instant),
     /// Headers of an established segment to that neighbour, and of which moment.
     template: (EstablishedTemplate, Instant),
-    /// The stack is leaving (`stack::leave`): nobody is let in any more.
-    pub leaving: Option<Leaving>,
-}
-
-/// How far a stack that leaves has come.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Leaving {
-    /// The slot at which the walk over all connections goes on.
-    pub at: Place,
-    /// Peers that were told, and those that could not be.
-    pub reset: u64,
-    pub untold: u64,
 }
 
 impl Outbox {
@@ -118,7 +106,6 @@ impl Outbox {
             stray_second: u64::MAX,
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
             template: (EstablishedTemplate::new(nobody, nobody, Ipv4Addr::UNSPECIFIED, 0), never),
-            leaving: None,
         }
     }
 }
@@ -146,6 +133,8 @@ pub(crate) struct Census {
     pub time_wait: u32,
     /// Half open, or not yet accepted by the application.
     pub embryonic: u32,
+    /// Nobody is let in any more (`stack::leave`).
+    pub leaving: bool,
 }
 
 impl Context<'_> {

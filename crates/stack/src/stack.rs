@@ -45,6 +45,7 @@ pub struct Stack {
     port_counter: u32,
     /// Received checksums need not be verified on this core's device.
     verified: bool,
+    leaving: leave::Leaving,
 }
 
 /// Makes the context and calls `$body` with it and the groups: they are borrowed apart.
@@ -92,6 +93,7 @@ impl Stack {
             parsed: Vec::with_capacity(256),
             port_counter: 0,
             verified,
+            leaving: leave::Leaving::default(),
         }
     }
 

@@ -13,10 +13,10 @@ use domain::EventArray;
 use mem::Pool;
 
 use super::Stack;
-use crate::context::{Context, Leaving};
+use crate::context::Context;
 use crate::execute::{Groups, group_mut};
 use crate::shared::FLOW_GROUPS;
-use crate::tcp::close;
+use crate::tcp::close::{self, Farewell};
 use crate::tcp::conn::{Place, State};
 use crate::wheel::tick_of;
 
@@ -34,6 +34,14 @@ pub struct Ended {
     pub untold: u64,
 }
 
+/// How far a stack that leaves has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Leaving {
+    /// The slot at which the walk over all connections goes on.
+    at: Place,
+    ended: Ended,
+}
+
 impl Stack {
     /// Ends a portion of the connections as ABORT does (RFC 9293 §3.10.5), as far as the NIC's queue has room
     /// for their resets; from now on nobody is let in. Answers whether there are more: those of peers whose
@@ -45,7 +53,9 @@ impl Stack {
         pool: &mut Pool,
         events: &mut EventArray,
     ) -> bool {
-        with_context!(self, now, pool, events, |ctx, groups| reset_portion(groups, ctx));
+        self.census.leaving = true;
+        let leaving = &mut self.leaving;
+        with_context!(self, now, pool, events, |ctx, groups| reset_portion(groups, leaving, ctx));
         self.census.connections > 0
     }
 
@@ -53,41 +63,42 @@ impl Stack {
     /// what they received, and frames that wait for the NIC or a link address. Connections that are left end
     /// without a word. What the NIC has of it comes back from there.
     pub fn close(mut self, pool: &mut Pool) -> Ended {
-        let Leaving { reset, mut untold, .. } = self.out.leaving.unwrap_or_default();
+        let mut ended = self.leaving.ended;
         for group in self.groups.iter_mut().flatten() {
             for slot in 0..group.slots.capacity() {
-                untold += u64::from(close::owes_reset(group.slots.hot(slot)));
+                ended.untold += u64::from(close::owes_reset(group.slots.hot(slot)));
                 group.release_buffers(slot, pool);
             }
         }
         self.out.frames.drain(..).for_each(|frame| pool.complete(frame));
         self.out.unresolved.clear(pool);
-        Ended { reset, untold }
+        ended
     }
 }
 
-fn reset_portion(groups: &mut Groups, ctx: &mut Context<'_>) {
-    let mut at = ctx.out.leaving.get_or_insert_default().at;
+fn reset_portion(groups: &mut Groups, leaving: &mut Leaving, ctx: &mut Context<'_>) {
+    let Leaving { at, ended } = leaving;
     let mut visits = PORTION;
     // Each group once at most: those that have to wait are looked at again in the next portion.
     let mut passed = 0;
     while visits > 0 && passed <= FLOW_GROUPS && ctx.census.connections > 0 && ctx.can_send() {
-        let Place { group: index, slot } = at;
+        let Place { group: index, slot } = *at;
         match group_mut(groups, index).filter(|group| slot < group.slots.capacity()) {
             Some(group) => {
                 if group.slots.hot(slot).state != State::Closed {
-                    close::leave(group, slot, ctx);
+                    match close::leave(group, slot, ctx) {
+                        Farewell::Reset => ended.reset += 1,
+                        Farewell::Untold => ended.untold += 1,
+                        Farewell::Silent | Farewell::Waits => {}
+                    }
                 }
                 at.slot += 1;
                 visits -= 1;
             }
             None => {
-                at = Place { group: (index + 1) % FLOW_GROUPS as u16, slot: 0 };
+                *at = Place { group: (index + 1) % FLOW_GROUPS as u16, slot: 0 };
                 passed += 1;
             }
         }
-    }
-    if let Some(leaving) = &mut ctx.out.leaving {
-        leaving.at = at;
     }
 }

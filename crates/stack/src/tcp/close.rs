@@ -331,27 +331,39 @@ pub(crate) fn owes_reset(conn: &Conn) -> bool {
     }
 }
 
+/// How the last word to a peer went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Farewell {
+    /// None was owed.
+    Silent,
+    /// It was reset.
+    Reset,
+    /// It was to be reset and could not be.
+    Untold,
+    /// The connection is still there: the peer's link address is not known yet, and was asked for.
+    Waits,
+}
+
 /// Ends a connection of a stack that leaves, with a reset where one is owed. The application is told
-/// nothing. A connection stays where its peer's link address is not known yet, which is asked for.
-pub(crate) fn leave(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+/// nothing.
+pub(crate) fn leave(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> Farewell {
     let conn = group.slots.hot(slot);
+    let mut farewell = Farewell::Silent;
     if owes_reset(conn) {
         let destination = conn.flow.remote_addr();
         let reachable = ctx.shared.config.next_hop(destination).is_some();
         if reachable && ctx.resolve(destination).is_none() {
-            return;
+            return Farewell::Waits;
         }
         let sent = reachable && last_reset(group, slot, ctx);
-        if let Some(leaving) = &mut ctx.out.leaving {
-            leaving.reset += u64::from(sent);
-            leaving.untold += u64::from(!sent);
-        }
+        farewell = if sent { Farewell::Reset } else { Farewell::Untold };
     }
     match group.slots.hot(slot).state {
         // Its part of the counts was settled when it entered that state.
         State::TimeWait => group.destroy(slot, ctx),
         _ => die(group, slot, None, ctx),
     }
+    farewell
 }
 
 /// Sends a reset on a connection that ends whatever comes of it. Answers whether it is on its way.
