@@ -2,7 +2,7 @@
 //! thread, and the XDP program that takes the dataplane's address.
 //!
 //! The program goes when the [`Port`] is dropped, and with it the last packet for us; the huge pages
-//! go with the memory when the process ends.
+//! with the memory, when the last chunk is back: a dataplane that has run on the port gives all of them back.
 
 use std::sync::Arc;
 

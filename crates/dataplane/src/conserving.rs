@@ -23,11 +23,11 @@ use nic::{Nic, NicStats};
 use shuffle::{Guard, Lanes, TryLock};
 use stack::{Shared, Stack};
 
-use crate::elastic::{CycleStats, Elastic, ElasticConfig, Progress};
+use crate::elastic::{CycleStats, Elastic, ElasticConfig, Left, Progress};
 use crate::forward::ForwardPorts;
 use crate::home_layer::{HomeLayer, Turns};
 use crate::net_layer::NetLayer;
-use crate::turn::ConnectionTurn;
+use crate::turn::{ConnectionTurn, discard};
 
 /// What becomes of a network layer whose core is in the application, and cannot run it (ZygOS §4.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -376,6 +376,26 @@ impl<N: Nic> ConservingThread<N> {
         Some(worth_it)
     }
 
+    /// Ends the crossing, wherever it stands: nothing that was asked for in it is done. Answers whether a turn
+    /// that came from elsewhere is home again.
+    fn put_down(&mut self, now: Instant) -> bool {
+        if let Some(mut turn) = self.stolen.take() {
+            discard(&mut turn.calls, &mut self.pool);
+            self.outbox = Some(turn);
+        }
+        let Self { floor, core, pool, events, calls, turns, kept, .. } = self;
+        discard(calls, pool);
+        // Nobody makes turns for it any more, nor runs its network layer.
+        floor.lanes.declare_busy(*core);
+        let side = &floor.sides[*core];
+        let mut layer = side.layer();
+        side.away_since.store(0, Ordering::Relaxed);
+        let now = layer.at(now);
+        layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
+        drop(layer);
+        self.bring_home(now)
+    }
+
     /// Ends the turn in the outbox: here, where its home is in the application and could not do so soon; else
     /// it is sent home. Answers whether the outbox is empty.
     fn bring_home(&mut self, now: Instant) -> bool {
@@ -498,6 +518,28 @@ impl<N: Nic> Elastic for ConservingThread<N> {
             (core != self.core && since != 0).then(|| away.max(from))
         };
         sides.iter().enumerate().filter_map(away).chain(mark).min()
+    }
+
+    fn withdraw(&mut self, now: Instant) -> bool {
+        let is_home = self.put_down(now);
+        let mut layer = self.layer();
+        let now = layer.at(now);
+        layer.withdraw(now, &self.floor.lanes) || !is_home
+    }
+
+    fn leave(mut self) -> Left {
+        self.put_down(Instant::ZERO);
+        if let Some(mut turn) = self.outbox.take() {
+            turn.give_back(&mut self.pool);
+        }
+        let mut left = Left::default();
+        // The last one: what the others had of it they gave up when they left.
+        if let Some(Floor { lanes, sides, .. }) = Arc::into_inner(self.floor) {
+            for side in sides {
+                left += side.layer.into_inner().close(&lanes);
+            }
+        }
+        left
     }
 
     fn take_wakes(&mut self) -> u128 {

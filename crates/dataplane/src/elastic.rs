@@ -6,11 +6,12 @@ use alloc::vec::Vec;
 use clock::Instant;
 use domain::{CallArray, Calls, Events, Service};
 use mem::Pool;
-use nic::{Nic, NicStats};
-use stack::{Shared, Stack};
+use nic::{Closed, Nic, NicStats};
+use stack::{Ended, Shared, Stack};
 
 use crate::forward::ForwardPorts;
 use crate::net_layer::{Buffers, NetLayer};
+use crate::turn::discard;
 
 /// Settings of one elastic thread.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,23 @@ pub struct CycleStats {
     pub kicks: u64,
     /// Times that a kick ran this core's network layer.
     pub kicked: u64,
+}
+
+/// What an elastic thread left behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// How its connections ended.
+    pub connections: Ended,
+    /// Chunks that its device had. All others came back.
+    pub memory: Closed,
+}
+
+impl core::ops::AddAssign for Left {
+    fn add_assign(&mut self, other: Self) {
+        self.connections.reset += other.connections.reset;
+        self.connections.untold += other.connections.untold;
+        self.memory += other.memory;
+    }
 }
 
 /// One elastic thread that runs to completion: its network layer, and the arrays shared with the
@@ -178,6 +196,10 @@ impl<N: Nic> ElasticThread<N> {
 /// ```
 ///
 /// Between `begin` and `finish` time passes while the application runs: each has a `now` of its own.
+///
+/// A thread that ends withdraws from the network first, at any point of its cycle, for as long as its driver
+/// likes to wait, and then leaves. One that is dropped instead tells no peer, and keeps its packet memory's
+/// region from being unmapped.
 pub trait Elastic {
     /// The driver of its queue pair.
     type Nic: Nic;
@@ -197,6 +219,19 @@ pub trait Elastic {
     fn looks_again(&self) -> Option<Instant> {
         None
     }
+
+    /// A cycle without an application, which is the last that hears of nothing: a portion of the
+    /// connections ends, with resets as ABORT sends them (RFC 9293 §3.10.5), and whoever knocks is refused.
+    /// Answers whether the next one has something to do: connections, frames that have not left. After the
+    /// first, nothing but further ones and [`leave`](Self::leave) makes sense.
+    fn withdraw(&mut self, now: Instant) -> bool;
+
+    /// Gives all packet memory back. Connections that [`withdraw`](Self::withdraw) did not come to end
+    /// without a word. Threads that share their network layers take all of them apart when the last one
+    /// leaves: its answer counts for all.
+    fn leave(self) -> Left
+    where
+        Self: Sized;
 
     /// Cores for which something was left since the last call, one bit each: they may sleep.
     fn take_wakes(&mut self) -> u128;
@@ -283,6 +318,14 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     }
     fn finish(&mut self, now: Instant) -> Progress {
         ElasticThread::finish(self, now)
+    }
+    fn withdraw(&mut self, now: Instant) -> bool {
+        discard(&mut self.calls, &mut self.net.pool);
+        self.net.withdraw(now)
+    }
+    fn leave(mut self) -> Left {
+        discard(&mut self.calls, &mut self.net.pool);
+        self.net.close()
     }
     fn take_wakes(&mut self) -> u128 {
         self.take_forwarded()

@@ -9,7 +9,7 @@ use domain::{CallArray, EventArray, Handle};
 use nic::Nic;
 use shuffle::{Home, Lanes};
 
-use crate::elastic::{CycleStats, Progress};
+use crate::elastic::{CycleStats, Left, Progress};
 use crate::net_layer::{Buffers, NetLayer};
 use crate::turn::{ConnectionTurn, number_of};
 
@@ -177,5 +177,31 @@ impl<N: Nic> HomeLayer<N> {
         let mut progress = self.net.finish(now, worked);
         progress.pending |= self.home.has_due();
         progress
+    }
+
+    /// As [`NetLayer::withdraw`]. What other cores have run is done before; turns that none has taken are
+    /// dropped.
+    pub fn withdraw(&mut self, now: Instant, lanes: &Lanes<ConnectionTurn>) -> bool {
+        while let Some(turn) = lanes.came_back(self.core) {
+            self.end(now, turn);
+        }
+        while let Some(mut turn) = lanes.take(self.core) {
+            let buffers = turn.give_back(&mut self.net.pool);
+            (0..buffers).for_each(|_| self.net.pool.unkeep());
+            self.home.finish(turn);
+        }
+        self.net.withdraw(now)
+    }
+
+    /// As [`NetLayer::close`], with the turns in this core's lane. Only where no other core runs any more.
+    pub fn close(mut self, lanes: &Lanes<ConnectionTurn>) -> Left {
+        let pool = &mut self.net.pool;
+        while let Some(mut turn) = lanes.came_back(self.core).or_else(|| lanes.take(self.core)) {
+            turn.give_back(pool);
+        }
+        for mut turn in self.home.drain() {
+            turn.give_back(pool);
+        }
+        self.net.close()
     }
 }

@@ -26,11 +26,13 @@ mod turn;
 mod unsafe_send;
 
 pub use conserving::{ConservingConfig, ConservingThread, Floor, Parts, Tender, WhileAway};
-pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Progress};
+pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Left, Progress};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
 pub use moderation::{Moderation, ModerationPolicy};
 pub use shuffle::MAX_CORES;
 
+#[cfg(test)]
+mod leave_tests;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use mem::{Mbuf, Pool};
 use nic::Nic;
 use stack::{Shared, Stack};
 
-use crate::elastic::{CycleStats, ElasticConfig, Progress};
+use crate::elastic::{CycleStats, ElasticConfig, Left, Progress};
 use crate::forward::ForwardPorts;
 
 /// Buffers that came with a batch of events, each with the connection that it belongs to.
@@ -119,5 +119,33 @@ impl<N: Nic> NetLayer<N> {
             (timer, device) => timer.or(device),
         };
         Progress { worked, pending, received: self.received, next_deadline }
+    }
+
+    /// A cycle without an application: a portion of the connections is reset, and what comes for the
+    /// application is nobody's. Answers whether the next one has something to do.
+    pub fn withdraw(&mut self, now: Instant) -> bool {
+        self.receive(now);
+        self.drop_events();
+        let more = self.stack.reset_connections(now, &mut self.pool, &mut self.events);
+        self.finish(now, true);
+        self.drop_events();
+        more || !self.stack.frames().is_empty() || self.nic.in_flight() > 0
+    }
+
+    fn drop_events(&mut self) {
+        let Self { events, pool, .. } = self;
+        events.drain().for_each(|(_, mbuf)| pool.free(mbuf));
+    }
+
+    /// Ends it, and gives back all packet memory.
+    pub fn close(mut self) -> Left {
+        self.drop_events();
+        let Self { nic, mut pool, stack, mut rx, ports, .. } = self;
+        rx.drain(..).for_each(|mbuf| pool.free(mbuf));
+        ports.close(&mut pool);
+        // The stack's claims end first, so that what the device returns is free.
+        let connections = stack.close(&mut pool);
+        let memory = nic.close(&mut pool);
+        Left { connections, memory }
     }
 }

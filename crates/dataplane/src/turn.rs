@@ -1,6 +1,7 @@
 //! What one connection has for the application, on its way from core to core.
 
 use domain::{CallArray, EventArray, EventRecord, Handle, Received};
+use mem::Pool;
 
 /// Calls that the application can issue in one turn.
 const CALLS: usize = 1_024;
@@ -39,6 +40,20 @@ impl ConnectionTurn {
         let appended = self.events.append(record, buffer);
         debug_assert!(appended.is_ok(), "it has no bound");
     }
+
+    /// Undoes it: events that nobody will see, calls that nobody will execute. Answers how many buffers the
+    /// events had.
+    pub fn give_back(&mut self, pool: &mut Pool) -> usize {
+        discard(&mut self.calls, pool);
+        self.events.drain().map(|(_, mbuf)| pool.free(mbuf)).count()
+    }
+}
+
+/// Empties an array of calls that are not to be executed.
+pub(crate) fn discard(calls: &mut CallArray, pool: &mut Pool) {
+    let (records, mut payloads) = calls.take();
+    payloads.drain(..).for_each(|(mbuf, _)| pool.free(mbuf));
+    calls.restore(records, payloads);
 }
 
 fn runs_anywhere(record: &EventRecord) -> bool {

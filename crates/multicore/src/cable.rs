@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use clock::Instant;
 use mem::{Mbuf, Pool, RX_HEADROOM, TxFrame};
-use nic::{Armed, Capabilities, Nic, NicStats};
+use nic::{Armed, Capabilities, Closed, Nic, NicStats};
 use stack::Shared;
 use wire::{Ipv4Addr, MacAddr};
 
@@ -188,6 +188,11 @@ impl Nic for VirtualNic {
 
     fn reclaim(&mut self, _pool: &mut Pool) -> usize {
         0
+    }
+
+    /// Nothing comes back: the device copies what it is given, and what has arrived is no chunk yet.
+    fn close(self, _pool: &mut Pool) -> Closed {
+        Closed::default()
     }
 
     fn capabilities(&self) -> Capabilities {

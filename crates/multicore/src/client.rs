@@ -92,8 +92,6 @@ pub(crate) struct Client {
     bound_ns: f64,
     /// Connections whose requests found the batch full.
     again: VecDeque<u32>,
-    /// From the end on: connections that are aborted already.
-    left: Option<usize>,
     /// Requests unanswered, and all that were drawn.
     pub open_requests: u64,
     pub drawn: u64,
@@ -115,34 +113,9 @@ impl Client {
             window: Window { start: f64::MAX, end: f64::MAX },
             bound_ns: f64::MAX,
             again: VecDeque::new(),
-            left: None,
             open_requests: 0,
             drawn: 0,
             found: Found::default(),
-        }
-    }
-
-    /// Asks for nothing more, and aborts all connections, so that the memory that they hold comes free.
-    pub fn leave(&mut self) {
-        self.next_due = None;
-        self.again.clear();
-        self.left = Some(0);
-    }
-
-    /// Whether connections are still to be aborted.
-    pub fn is_leaving(&self) -> bool {
-        self.left.is_some_and(|left| left < self.connections.len())
-    }
-
-    fn abort(&mut self, calls: &mut Calls<'_>) {
-        while let Some(left) = self.left.filter(|&left| left < self.connections.len())
-            && calls.room() > 0
-        {
-            if let Some(handle) = self.connections[left].handle {
-                // There is room: it was just asked for.
-                let _ = calls.abort(handle);
-            }
-            self.left = Some(left + 1);
         }
     }
 
@@ -320,9 +293,6 @@ fn moment(ns: f64) -> Instant {
 
 impl Service for Client {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        if self.left.is_some() {
-            return self.abort(calls);
-        }
         for event in events.iter() {
             self.event(now, event, calls);
         }
@@ -337,7 +307,7 @@ impl Service for Client {
     fn wake_at(&self) -> Option<Instant> {
         let opening =
             self.started < self.connections.len() && self.started - self.located < OPENING_MAX;
-        if opening || !self.again.is_empty() || self.is_leaving() {
+        if opening || !self.again.is_empty() {
             return Some(Instant::ZERO);
         }
         self.next_due()

@@ -97,18 +97,13 @@ pub fn simulate<S: Scheduler>(
     run.validate()?;
     let began = std::time::Instant::now();
     let mut world = World::new(scheduler, setup, run)?;
-    world.open()?;
-    let outcome = world.measure(run);
-    world.close();
-    let memory = world.memory.clone();
-    drop(world);
-    let mut outcome = outcome?;
+    let outcome = world.open().and_then(|()| world.measure(run));
+    let memory = world.close();
     debug_assert!(
         memory.iter().all(|region| region.depot_len() == region.chunks() as usize),
         "packet memory is lost to the process: {memory:?}"
     );
-    outcome.took = began.elapsed();
-    Ok(outcome)
+    outcome.map(|outcome| Outcome { took: began.elapsed(), ..outcome })
 }
 
 /// Packet memory. Mapped, most of it is never touched; the heap's would be filled with zeros at each run.
@@ -261,21 +256,14 @@ impl<T: Elastic> World<T> {
         Ok(self.outcome(run, given_up))
     }
 
-    /// Ends all connections: packet memory goes back to the system only when every chunk has come back.
-    fn close(&mut self) {
-        self.client.leave();
-        self.host_timer = Some(self.now);
-        let patience = self.now + PATIENCE;
-        let connections = |thread: &T| thread.inspect(|stack, _| stack.connections());
-        while self.now < patience
-            && (self.threads.iter().any(|thread| connections(thread) > 0)
-                || self.host.stack().connections() > 0)
-        {
-            // What goes wrong here concerns nobody's result.
-            if self.step("closing connections").is_err() {
-                return;
-            }
+    /// Takes all apart, and answers the packet memory: it goes back to the system only when every chunk has
+    /// come back.
+    fn close(self) -> [Arc<Region>; 2] {
+        for thread in self.threads {
+            thread.leave();
         }
+        Elastic::leave(self.host);
+        self.memory
     }
 
     fn is_over(&self) -> bool {
@@ -386,7 +374,7 @@ impl<T: Elastic> World<T> {
         }
         loop {
             let progress = self.host.run_cycle(self.now, &mut self.client);
-            if !progress.pending && progress.received == 0 && !self.client.is_leaving() {
+            if !progress.pending && progress.received == 0 {
                 // The client's own wish is asked for apart.
                 let wish = self.client.next_due();
                 self.host_timer = progress.next_deadline.filter(|at| Some(*at) != wish);

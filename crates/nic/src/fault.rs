@@ -24,7 +24,7 @@ use mem::{Mbuf, Pool, TxFrame};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::{Armed, Capabilities, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
 /// Frames that one direction may hold back; further ones are lost and counted.
 pub const MAX_HELD: usize = 16_384;
@@ -337,6 +337,18 @@ impl<N: Nic> Nic for FaultNic<N> {
 
     fn reclaim(&mut self, pool: &mut Pool) -> usize {
         self.inner.reclaim(pool)
+    }
+
+    /// What is held is lost on its way.
+    fn close(self, pool: &mut Pool) -> Closed {
+        let held = Closed { returned: self.held() as u32, lost: 0 };
+        let mut closed = self.into_inner(pool).close(pool);
+        closed += held;
+        closed
+    }
+
+    fn in_flight(&self) -> usize {
+        self.transmit.held.len() + self.outgoing.len() + self.inner.in_flight()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -106,11 +106,28 @@ pub enum Armed {
     Quiet,
 }
 
+/// What closing a driver brought back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// Chunks of the driver and its device that went back to the pool.
+    pub returned: u32,
+    /// Chunks that the device may still use. Their region's memory stays until the process ends.
+    pub lost: u32,
+}
+
+impl core::ops::AddAssign for Closed {
+    fn add_assign(&mut self, other: Self) {
+        self.returned += other.returned;
+        self.lost += other.lost;
+    }
+}
+
 /// One queue pair of a network device.
 ///
 /// Ownership: a frame handed to [`transmit`](Nic::transmit) belongs to the driver until
 /// [`reclaim`](Nic::reclaim) returned it to the pool (`Pool::complete` or
-/// `Pool::complete_address`); a received mbuf belongs to the caller.
+/// `Pool::complete_address`); a received mbuf belongs to the caller. A driver that is dropped without
+/// [`close`](Nic::close) takes the chunks with it that it holds.
 pub trait Nic {
     /// Step 1: appends at most `limit` received frames to `out`, oldest first, and refills the
     /// receive ring from `pool` in bulk. Answers how many. A frame for which there is no buffer is
@@ -131,6 +148,19 @@ pub trait Nic {
     /// Step 6, in a separate pass: returns the chunks of frames that have been sent. Answers how
     /// many.
     fn reclaim(&mut self, pool: &mut Pool) -> usize;
+
+    /// Ends the driver's and the device's use of packet memory, and returns the chunks that they held.
+    /// Frames that have not left by then may be lost: see [`in_flight`](Nic::in_flight). Not for the hot
+    /// path: it may have to wait for the device.
+    fn close(self, pool: &mut Pool) -> Closed
+    where
+        Self: Sized;
+
+    /// Frames that [`transmit`](Nic::transmit) took and [`reclaim`](Nic::reclaim) has not returned: the
+    /// device may not have sent them yet. None for a driver that is done with a frame at once.
+    fn in_flight(&self) -> usize {
+        0
+    }
 
     /// What the driver can do.
     fn capabilities(&self) -> Capabilities;
@@ -165,7 +195,7 @@ pub trait Nic {
     }
 }
 
-impl<N: Nic + ?Sized> Nic for alloc::boxed::Box<N> {
+impl<N: Nic> Nic for alloc::boxed::Box<N> {
     fn receive(
         &mut self,
         now: Instant,
@@ -180,6 +210,12 @@ impl<N: Nic + ?Sized> Nic for alloc::boxed::Box<N> {
     }
     fn reclaim(&mut self, pool: &mut Pool) -> usize {
         (**self).reclaim(pool)
+    }
+    fn close(self, pool: &mut Pool) -> Closed {
+        (*self).close(pool)
+    }
+    fn in_flight(&self) -> usize {
+        (**self).in_flight()
     }
     fn capabilities(&self) -> Capabilities {
         (**self).capabilities()

@@ -29,7 +29,7 @@ use clock::Instant;
 use mem::{CHUNK_SIZE, Mbuf, Pool, RX_HEADROOM, TxFrame};
 use wire::MacAddr;
 
-use crate::{Armed, Capabilities, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
 /// What happens to a frame for which the receiver's ring has no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Lane {
 /// One end of the wire. Both ends live in one thread and may be polled in any order.
 ///
 /// An end that is dropped while its frames travel loses their chunks; call
-/// [`drain`](LoopbackNic::drain) first.
+/// [`close`](Nic::close) or [`drain`](LoopbackNic::drain) first.
 #[derive(Debug)]
 pub struct LoopbackNic {
     outgoing: Rc<RefCell<Lane>>,
@@ -238,6 +238,16 @@ impl Nic for LoopbackNic {
         }
         *received = 0;
         count
+    }
+
+    /// Takes this end's frames off the wire, received or not.
+    fn close(mut self, pool: &mut Pool) -> Closed {
+        Closed { returned: self.drain(pool) as u32, lost: 0 }
+    }
+
+    fn in_flight(&self) -> usize {
+        let lane = self.outgoing.borrow();
+        lane.frames.len() + lane.dropped.len()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -35,7 +35,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use wire::MacAddr;
 
 use crate::unsafe_shm::{MAX_FRAME_BYTES, MAX_SLOTS, MIN_SLOTS, Memory, Receiver, Refused, Sender};
-use crate::{Armed, Capabilities, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
 /// One end of the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -264,6 +264,11 @@ impl Nic for ShmNic {
     /// Nothing: frames are copied, and returned at once, by `transmit`.
     fn reclaim(&mut self, _pool: &mut Pool) -> usize {
         0
+    }
+
+    /// Nothing comes back, as nothing is held. What was sent stays in the lane: the peer reads on.
+    fn close(self, _pool: &mut Pool) -> Closed {
+        Closed::default()
     }
 
     fn capabilities(&self) -> Capabilities {

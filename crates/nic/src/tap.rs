@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use clock::Instant;
 use mem::{Mbuf, Pool, TxFrame};
 
-use crate::{Armed, Capabilities, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
 /// Which way a frame goes, as its host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,12 @@ impl<N: Nic, T: Tap> Nic for Tapped<N, T> {
 
     fn reclaim(&mut self, pool: &mut Pool) -> usize {
         self.inner.reclaim(pool)
+    }
+    fn close(self, pool: &mut Pool) -> Closed {
+        self.inner.close(pool)
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
     }
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()

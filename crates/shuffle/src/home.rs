@@ -128,6 +128,12 @@ impl<T: Turn> Home<T> {
         }
     }
 
+    /// Takes out every turn that was not handed out, due or not: nothing is to come any more.
+    pub fn drain(&mut self) -> impl Iterator<Item = Box<T>> + '_ {
+        self.due.clear();
+        self.held.drain().filter_map(|(_, held)| held.next)
+    }
+
     /// Holds a connection that is idle, for a turn that is not made of a [`Turn`]: what comes for it
     /// gathers until it is [`release`](Self::release)d. No effect where it is held.
     pub fn hold(&mut self, connection: u64) {

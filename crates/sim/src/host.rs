@@ -69,6 +69,8 @@ macro_rules! of_thread {
     };
 }
 
+mod leave;
+
 impl Thread {
     fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R {
         of_thread!(self, thread => thread.inspect(body))

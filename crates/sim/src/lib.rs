@@ -14,7 +14,8 @@
 //!   virtual cores; [`variation`]: what differs from seed to seed.
 //! - [`scenario`]: workloads; [`client`]: the service that runs their scripts; [`watch`]: what must
 //!   hold of all events.
-//! - [`runner`]: one run, many runs, and the checks at the end; [`pcap`]: a look at the frames.
+//! - [`runner`]: one run, many runs, one that is interrupted, and the checks at the end; [`pcap`]: a look at
+//!   the frames.
 
 pub mod client;
 pub mod dice;
@@ -28,6 +29,8 @@ pub mod variation;
 pub mod watch;
 
 pub use network::Faults;
-pub use runner::{Outcome, RunStats, ScenarioConfig, replay_command, run, run_many};
+pub use runner::{
+    Outcome, RunStats, ScenarioConfig, replay_command, run, run_interrupted, run_many,
+};
 pub use scenario::Scenario;
 pub use variation::SchedulerChoice;

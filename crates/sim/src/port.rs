@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use clock::{Duration, Instant};
 use mem::{Mbuf, Pool, RX_HEADROOM, TxFrame};
-use nic::{Armed, Capabilities, Nic, NicStats};
+use nic::{Armed, Capabilities, Closed, Nic, NicStats};
 
 use crate::dice::Dice;
 use crate::network::SharedNetwork;
@@ -68,11 +68,6 @@ impl SimNic {
     /// Whether frames wait to be received.
     pub(crate) fn rx_waits(&self) -> bool {
         self.rx_backlog() > 0
-    }
-
-    /// Frames that the device has not returned yet.
-    pub fn in_device(&self) -> usize {
-        self.sending.len()
     }
 }
 
@@ -140,6 +135,17 @@ impl Nic for SimNic {
             count += 1;
         }
         count
+    }
+
+    /// What the device still reads has been on the network since it was handed over.
+    fn close(self, pool: &mut Pool) -> Closed {
+        let returned = self.sending.len() as u32;
+        self.sending.into_iter().for_each(|(_, frame)| pool.complete(frame));
+        Closed { returned, lost: 0 }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.sending.len()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -124,12 +124,38 @@ pub fn run(seed: u64, config: &ScenarioConfig) -> Outcome {
     match catch_unwind(run) {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(failure)) => fail(failure),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            fail(format!("panicked: {}", text.unwrap_or("without a word")))
-        }
+        Err(panic) => fail(panicked(panic.as_ref())),
     }
+}
+
+/// Runs one seed up to some moment in the middle of it, at which all hosts leave, with whatever is under way.
+/// Each must get all of its packet memory back. Answers how many connections were reset.
+///
+/// # Errors
+/// What went wrong, in words.
+pub fn run_interrupted(seed: u64, config: &ScenarioConfig) -> Result<u64, String> {
+    let whole = run(seed, config);
+    if let Some(failure) = whole.failure {
+        return Err(failure);
+    }
+    let run = AssertUnwindSafe(|| {
+        let mut sim = Simulation::new(seed, config)?;
+        let mut dice = Dice::new(seed, "leave", 0);
+        let steps = dice.between(1, whole.stats.steps);
+        while sim.steps < steps && sim.step(TIME_LIMIT) {}
+        let mut reset = 0;
+        for host in sim.hosts.drain(..) {
+            reset += host.leave(sim.now, &mut dice)?.connections.reset;
+        }
+        Ok(reset)
+    });
+    catch_unwind(run).unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panicked: {}", text.unwrap_or("without a word"))
 }
 
 /// Runs `count` seeds from `first` on, on `threads` threads. `each` is called with every outcome as it

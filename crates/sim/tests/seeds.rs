@@ -1,7 +1,8 @@
 //! Seeds of every scenario with all faults. A failure prints the command that replays it.
 
 use tailplane_sim::{
-    Faults, Scenario, ScenarioConfig, SchedulerChoice, replay_command, run, run_many,
+    Faults, Scenario, ScenarioConfig, SchedulerChoice, replay_command, run, run_interrupted,
+    run_many,
 };
 
 const SEEDS: u64 = 60;
@@ -59,6 +60,22 @@ fn work_is_shared_and_order_kept() {
     let shared = format!("{stolen} stolen, {borrowed} borrowed, {kicked} kicked");
     println!("{shared}");
     assert!(stolen > 50 && borrowed > 300 && kicked > 100, "{shared}");
+}
+
+/// Connections are open, turns and frames under way, cores in the application: no chunk is lost for that.
+#[test]
+fn whoever_leaves_in_the_middle_gets_all_memory_back() {
+    for scheduler in [SchedulerChoice::RunToCompletion, SchedulerChoice::WorkConserving] {
+        let mut reset = 0;
+        for scenario in Scenario::ALL {
+            let config = ScenarioConfig { scheduler, ..ScenarioConfig::new(scenario) };
+            for seed in 0..30 {
+                let left = run_interrupted(seed, &config);
+                reset += left.unwrap_or_else(|what| panic!("{scenario:?} seed {seed}: {what}"));
+            }
+        }
+        assert!(reset > 100, "{reset} connections were reset");
+    }
 }
 
 #[test]

@@ -45,6 +45,11 @@ impl Unresolved {
     pub fn next_look(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.look_at)
     }
+
+    /// Gives back what waits.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.waiting.drain(..).for_each(|(_, _, mbuf)| pool.free(mbuf));
+    }
 }
 
 /// What the stack keeps between the steps of a cycle, apart from connections.
@@ -128,6 +133,8 @@ pub(crate) struct Census {
     pub time_wait: u32,
     /// Half open, or not yet accepted by the application.
     pub embryonic: u32,
+    /// Nobody is let in any more (`stack::leave`).
+    pub leaving: bool,
 }
 
 impl Context<'_> {

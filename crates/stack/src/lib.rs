@@ -11,6 +11,9 @@
 //! 6. flush        acknowledgments -> frames
 //! ```
 //!
+//! A stack that leaves the network resets its connections and gives back all packet memory:
+//! [`Stack::reset_connections`] in cycles without an application, then [`Stack::close`].
+//!
 //! IPv4, ARP, ICMP, UDP and TCP; each mechanism has its file. Not implemented: IPv6, fragments,
 //! SACK, RACK, CUBIC, DCTCP, ECN, path MTU discovery, SYN cookies, keepalive.
 #![no_std]
@@ -33,5 +36,5 @@ pub mod wheel;
 
 pub use config::StackConfig;
 pub use shared::{FLOW_GROUPS, Secrets, Shared};
-pub use stack::Stack;
+pub use stack::{Ended, Stack};
 pub use stats::StackStats;

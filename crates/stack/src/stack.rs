@@ -45,6 +45,7 @@ pub struct Stack {
     port_counter: u32,
     /// Received checksums need not be verified on this core's device.
     verified: bool,
+    leaving: leave::Leaving,
 }
 
 /// Makes the context and calls `$body` with it and the groups: they are borrowed apart.
@@ -68,6 +69,10 @@ macro_rules! with_context {
     }};
 }
 
+mod leave;
+
+pub use leave::Ended;
+
 impl Stack {
     /// The stack of elastic thread `core`, with all flow groups that are at home there. At most
     /// `max_frames` frames wait for the NIC.
@@ -88,6 +93,7 @@ impl Stack {
             parsed: Vec::with_capacity(256),
             port_counter: 0,
             verified,
+            leaving: leave::Leaving::default(),
         }
     }
 

@@ -3,8 +3,11 @@
 //!
 //! A thread spins while there is work and for a while after; then it sleeps in two phases (arm
 //! every source, look once more, block) until a packet, a timer, a forwarded packet or the end.
+//!
+//! However a thread ends, it leaves the network: peers are reset, and packet memory comes back.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::ScopedJoinHandle;
@@ -13,7 +16,7 @@ use std::time::Duration;
 use clock::{Clock, MonotonicClock};
 use dataplane::{
     ConservingConfig, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor, Idle, IdlePolicy,
-    MAX_CORES, Moderation, ModerationPolicy, Parts, forwarding_mesh,
+    Left, MAX_CORES, Moderation, ModerationPolicy, Parts, forwarding_mesh,
 };
 use domain::Service;
 use mem::{Pool, Region};
@@ -24,6 +27,11 @@ use stack::{Secrets, Shared, StackConfig, StackStats};
 
 /// Packets that may be under way between two cores.
 const FORWARD_RING: usize = 1024;
+/// How long a thread that ends goes on telling its peers so, where they or the device keep it waiting; after
+/// how long it lets others have the processor meanwhile, and how often it looks again then.
+const LEAVING: Duration = Duration::from_secs(1);
+const LEAVING_HURRY: Duration = Duration::from_millis(2);
+const LEAVING_LOOK: Duration = Duration::from_micros(200);
 
 /// Why a dataplane could not run.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +156,9 @@ pub struct CoreReport {
     pub busy_ns: u64,
     /// Connections at the end, and bytes of their state.
     pub footprint: (usize, usize),
+    /// How these ended, and what became of the packet memory. Under a work-conserving scheduler the report of
+    /// the thread that left last counts for all.
+    pub left: Left,
 }
 
 /// Draws the stack's secrets from the operating system.
@@ -315,12 +326,36 @@ impl Stage<'_> {
         make_service: &impl Fn(usize) -> S,
         ready: &impl Fn(),
     ) -> Result<(CoreReport, S), RuntimeError> {
-        let _others = EndsWithThis(self.stop);
-        pin(core, self.config.cpus.get(core).copied())?;
-        if let Some(priority) = self.config.realtime {
-            set_realtime(priority)?;
-        }
+        let others = EndsWithThis(self.stop);
+        // Its memory is first touched where it runs.
+        let placed = self.place(core);
         let mut thread = make();
+        // A panic is the service's as likely as ours: the peers are told all the same.
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            placed.and_then(|()| self.serve(core, &mut thread, make_service, ready))
+        }));
+        // All leave at the same time.
+        drop(others);
+        // Where the first panic left something half done there may be a second: the first is told.
+        let left = catch_unwind(AssertUnwindSafe(|| self.leave(thread)));
+        let (report, service) = ran.unwrap_or_else(|payload| resume_unwind(payload))?;
+        let left = left.unwrap_or_else(|payload| resume_unwind(payload));
+        Ok((CoreReport { left, ..report }, service))
+    }
+
+    /// Puts the calling thread, number `core`, where it is to run.
+    fn place(&self, core: usize) -> Result<(), RuntimeError> {
+        pin(core, self.config.cpus.get(core).copied())?;
+        self.config.realtime.map_or(Ok(()), set_realtime)
+    }
+
+    fn serve<T: Elastic, S: Service>(
+        &self,
+        core: usize,
+        thread: &mut T,
+        make_service: &impl Fn(usize) -> S,
+        ready: &impl Fn(),
+    ) -> Result<(CoreReport, S), RuntimeError> {
         let mut service = make_service(core);
         if matches!(self.config.scheduler, Scheduler::WorkConserving(_)) && !service.runs_anywhere()
         {
@@ -336,10 +371,44 @@ impl Stage<'_> {
         Ok(self.drive(core, thread, service, &meter))
     }
 
+    /// The end of a thread, however it came.
+    fn leave<T: Elastic>(&self, mut thread: T) -> Left {
+        let began = self.clock.now();
+        loop {
+            let now = self.clock.now();
+            let waits = now < began + LEAVING && thread.withdraw(now);
+            self.ring(thread.take_wakes());
+            if !waits {
+                break;
+            }
+            if now > began + LEAVING_HURRY {
+                std::thread::sleep(LEAVING_LOOK);
+            }
+        }
+        let left = thread.leave();
+        if left.memory.lost > 0 {
+            let chunks = left.memory.lost;
+            tracing::warn!(chunks, "the device keeps packet memory until this process ends");
+        }
+        left
+    }
+
+    /// Wakes those of these threads that sleep, one bit each.
+    #[inline]
+    fn ring(&self, mut wakes: u128) {
+        while wakes != 0 {
+            let other = wakes.trailing_zeros() as usize;
+            wakes &= wakes - 1;
+            if let Some(bell) = self.bells.get(other) {
+                bell.ring();
+            }
+        }
+    }
+
     fn drive<T: Elastic, S: Service>(
         &self,
         core: usize,
-        mut thread: T,
+        thread: &mut T,
         mut service: S,
         meter: &Meter,
     ) -> (CoreReport, S) {
@@ -357,14 +426,7 @@ impl Stage<'_> {
             }
             let progress = thread.cycle(now, || clock.now(), &mut service);
             working_since = progress.worked.then_some(now);
-            let mut wakes = thread.take_wakes();
-            while wakes != 0 {
-                let other = wakes.trailing_zeros() as usize;
-                wakes &= wakes - 1;
-                if let Some(bell) = bells.get(other) {
-                    bell.ring();
-                }
-            }
+            self.ring(thread.take_wakes());
             let not_before = moderation.after_cycle(now, progress.received);
             if let Some(until) = not_before
                 && !progress.pending
@@ -379,7 +441,7 @@ impl Stage<'_> {
             }
             let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
             if let Some(span) = rest {
-                sleeps += sleep(&mut thread, &bells[core], span, stop) as u64;
+                sleeps += sleep(thread, &bells[core], span, stop) as u64;
             }
         }
         let report = CoreReport {
@@ -389,6 +451,7 @@ impl Stage<'_> {
             sleeps,
             busy_ns,
             footprint: thread.inspect(|stack, _| stack.footprint()),
+            left: Left::default(),
         };
         (report, service)
     }

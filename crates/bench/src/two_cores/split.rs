@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clock::Instant;
 use mem::{Mbuf, Pool, TxFrame};
 use nic::shm::ShmNic;
-use nic::{Capabilities, Nic, NicStats};
+use nic::{Capabilities, Closed, Nic, NicStats};
 use stack::Shared;
 use wire::{EtherType, EthernetView, Ipv4View, Protocol, TcpView};
 
@@ -68,6 +68,20 @@ impl Nic for Split {
 
     fn reclaim(&mut self, pool: &mut Pool) -> usize {
         self.ends.iter_mut().map(|(end, _)| end.reclaim(pool)).sum()
+    }
+
+    fn close(self, pool: &mut Pool) -> Closed {
+        let mut closed = Closed::default();
+        for (end, waiting) in self.ends {
+            closed.returned += waiting.len() as u32;
+            waiting.into_iter().for_each(|frame| pool.complete(frame));
+            closed += end.close(pool);
+        }
+        closed
+    }
+
+    fn in_flight(&self) -> usize {
+        self.ends.iter().map(|(end, waiting)| end.in_flight() + waiting.len()).sum()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use mem::{HugePages, Pool};
+use nic::Nic;
 use nic::af_xdp::{BindMode, blaster, reflector};
 use tailplane::runtime::set_realtime;
 use tailplane::{Clock, Endpoint, MonotonicClock};

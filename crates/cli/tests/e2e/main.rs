@@ -16,6 +16,7 @@ mod conformance;
 mod connections;
 mod gateway;
 mod harness;
+mod leave;
 mod run_cli;
 mod sdp_gateway;
 mod transfer;

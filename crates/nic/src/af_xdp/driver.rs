@@ -19,7 +19,7 @@ use super::lending::Lending;
 use super::socket::XdpSocket;
 use super::unsafe_map::{Kind, MappedRing, map};
 use crate::unsafe_ring::{Consumer, Producer};
-use crate::{Armed, Capabilities, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
 /// Chunks by which the fill ring must have run down before it is refilled: one store of the shared
 /// index for this many (IX §6 refills in bulk to spare the device's doorbell).
@@ -32,7 +32,7 @@ const MAX_KICKS: u32 = 64;
 /// One queue pair of an interface, by AF_XDP.
 ///
 /// Dropping it closes the socket, but the chunks that the kernel held stay out of every pool, and so
-/// keep their region's memory; [`close`](AfXdp::close) returns them.
+/// keep their region's memory; [`close`](Nic::close) returns them.
 #[derive(Debug)]
 pub struct AfXdp {
     // The rings come first: fields drop in order, and a mapping keeps the socket open.
@@ -48,16 +48,6 @@ pub struct AfXdp {
     in_flight: u32,
     stats: NicStats,
     tx_error: Option<Errno>,
-}
-
-/// What closing a driver brought back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed {
-    /// Chunks that went back to the pool.
-    pub returned: u32,
-    /// Chunks that were somewhere inside the kernel. Their region's memory stays until the process
-    /// ends.
-    pub lost: u32,
 }
 
 impl AfXdp {
@@ -107,45 +97,6 @@ impl AfXdp {
     /// reason than being busy (the interface is down, or gone). Frames wait in the ring.
     pub fn tx_error(&self) -> Option<std::io::Error> {
         self.tx_error.map(Into::into)
-    }
-
-    /// Closes the socket and returns the chunks that the kernel held. None come back where it may
-    /// still write to them: in zero-copy mode (the device may, for a while), and of an adopted
-    /// socket (whoever opened it may hold it open).
-    pub fn close(mut self, pool: &mut Pool) -> Closed {
-        self.kick_while_pending();
-        self.reclaim(pool);
-        // A chunk moves only from the fill ring through the kernel to the receive ring, and from
-        // the transmit ring through the kernel to the completion ring, and only we take it off the
-        // end. So what is seen in a ring now is ours, wherever it is when the socket is closed;
-        // first the rings that the kernel drains are read, then those that it fills.
-        let lent_addresses = self.fill.unconsumed();
-        let sent_addresses: Vec<u64> = self.tx.unconsumed().iter().map(|desc| desc.addr).collect();
-        let received: Vec<XdpDesc> = drain(&mut self.rx);
-        let completed: Vec<u64> = drain(&mut self.completion);
-
-        let outstanding = self.lent + self.in_flight;
-        let may_still_write = self.socket.zero_copy || self.socket.adopted;
-        // Unmapping and closing ends the kernel's use of packet memory before it returns: it
-        // unbinds the socket and waits for receivers (`synchronize_net`).
-        drop(self);
-        if may_still_write {
-            return Closed { returned: 0, lost: outstanding };
-        }
-        let mut returned = 0;
-        let starts = lent_addresses.iter().map(|address| address & !(CHUNK_SIZE as u64 - 1));
-        for address in
-            starts.chain(received.iter().map(|desc| desc.addr & !(CHUNK_SIZE as u64 - 1)))
-        {
-            if let Ok(mbuf) = pool.take_back(address + RX_HEADROOM as u64, 0) {
-                pool.free(mbuf);
-                returned += 1;
-            }
-        }
-        for address in sent_addresses.into_iter().chain(completed) {
-            returned += u32::from(pool.complete_address(address).is_ok());
-        }
-        Closed { returned, lost: outstanding.saturating_sub(returned) }
     }
 
     /// Tops the fill ring up, in bulk.
@@ -338,6 +289,49 @@ impl Nic for AfXdp {
             self.in_flight = self.in_flight.saturating_sub(reclaimed);
         }
         reclaimed as usize
+    }
+
+    /// Closes the socket and returns the chunks that the kernel held. None come back where it may
+    /// still write to them: in zero-copy mode (the device may, for a while), and of an adopted
+    /// socket (whoever opened it may hold it open).
+    fn close(mut self, pool: &mut Pool) -> Closed {
+        self.kick_while_pending();
+        self.reclaim(pool);
+        // A chunk moves only from the fill ring through the kernel to the receive ring, and from
+        // the transmit ring through the kernel to the completion ring, and only we take it off the
+        // end. So what is seen in a ring now is ours, wherever it is when the socket is closed;
+        // first the rings that the kernel drains are read, then those that it fills.
+        let lent_addresses = self.fill.unconsumed();
+        let sent_addresses: Vec<u64> = self.tx.unconsumed().iter().map(|desc| desc.addr).collect();
+        let received: Vec<XdpDesc> = drain(&mut self.rx);
+        let completed: Vec<u64> = drain(&mut self.completion);
+
+        let outstanding = self.lent + self.in_flight;
+        let may_still_write = self.socket.zero_copy || self.socket.adopted;
+        // Unmapping and closing ends the kernel's use of packet memory before it returns: it
+        // unbinds the socket and waits for receivers (`synchronize_net`).
+        drop(self);
+        if may_still_write {
+            return Closed { returned: 0, lost: outstanding };
+        }
+        let mut returned = 0;
+        let starts = lent_addresses.iter().map(|address| address & !(CHUNK_SIZE as u64 - 1));
+        for address in
+            starts.chain(received.iter().map(|desc| desc.addr & !(CHUNK_SIZE as u64 - 1)))
+        {
+            if let Ok(mbuf) = pool.take_back(address + RX_HEADROOM as u64, 0) {
+                pool.free(mbuf);
+                returned += 1;
+            }
+        }
+        for address in sent_addresses.into_iter().chain(completed) {
+            returned += u32::from(pool.complete_address(address).is_ok());
+        }
+        Closed { returned, lost: outstanding.saturating_sub(returned) }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight as usize
     }
 
     fn capabilities(&self) -> Capabilities {

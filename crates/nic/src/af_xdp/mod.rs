@@ -36,5 +36,5 @@ pub use crate::blaster;
 pub use crate::reflector;
 pub use adopt::AdoptedQueue;
 pub use config::{AfXdpConfig, AfXdpError, BindMode};
-pub use driver::{AfXdp, Closed};
+pub use driver::AfXdp;
 pub use socket::XdpSocket;

@@ -142,7 +142,7 @@ fn tell_end(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     // Whatever the application still holds stays readable until it has seen this batch: buffers of
     // the batch are settled against a stale handle and freed then.
     tell_dead(group, slot, DeadReason::Closed, ctx);
-    group.release_buffers(slot, ctx);
+    group.release_buffers(slot, ctx.pool);
     let conn = group.slots.hot(slot);
     conn.flags.clear(Flags::HELD.and(Flags::UNDELIVERED));
 }
@@ -318,4 +318,65 @@ pub(crate) fn abort(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &
         ctx.stats.tcp_resets_out += 1;
     }
     die(group, slot, Some(reason), ctx);
+}
+
+/// Whether the peer of a connection waits for something that an end without a word would keep from it
+/// (RFC 9293 §3.10.5). The RFC has a connection whose FIN is queued behind data remain in the state before
+/// it; ours is in the one after it.
+pub(crate) fn owes_reset(conn: &Conn) -> bool {
+    match conn.state {
+        State::Closed | State::SynSent | State::TimeWait => false,
+        State::Closing | State::LastAck => conn.flags.has(Flags::UNSENT.and(Flags::FIN_WANTED)),
+        _ => true,
+    }
+}
+
+/// How the last word to a peer went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Farewell {
+    /// None was owed.
+    Silent,
+    /// It was reset.
+    Reset,
+    /// It was to be reset and could not be.
+    Untold,
+    /// The connection is still there: the peer's link address is not known yet, and was asked for.
+    Waits,
+}
+
+/// Ends a connection of a stack that leaves, with a reset where one is owed. The application is told
+/// nothing.
+pub(crate) fn leave(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> Farewell {
+    let conn = group.slots.hot(slot);
+    let mut farewell = Farewell::Silent;
+    if owes_reset(conn) {
+        let destination = conn.flow.remote_addr();
+        let reachable = ctx.shared.config.next_hop(destination).is_some();
+        if reachable && ctx.resolve(destination).is_none() {
+            return Farewell::Waits;
+        }
+        let sent = reachable && last_reset(group, slot, ctx);
+        farewell = if sent { Farewell::Reset } else { Farewell::Untold };
+    }
+    match group.slots.hot(slot).state {
+        // Its part of the counts was settled when it entered that state.
+        State::TimeWait => group.destroy(slot, ctx),
+        _ => die(group, slot, None, ctx),
+    }
+    farewell
+}
+
+/// Sends a reset on a connection that ends whatever comes of it. Answers whether it is on its way.
+fn last_reset(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
+    // Without free memory it is made in what the connection itself holds.
+    for _ in 0..2 {
+        let (conn, cold) = group.slots.both(slot);
+        let (seq, flags) = (conn.snd_nxt, TcpFlags::RST.union(TcpFlags::ACK));
+        if output::send_bare(conn, cold, seq, flags, ctx).is_ok() {
+            ctx.stats.tcp_resets_out += 1;
+            return true;
+        }
+        group.release_buffers(slot, ctx.pool);
+    }
+    false
 }

@@ -126,7 +126,7 @@ impl Flags {
 }
 
 /// Where a connection lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     /// Its flow group.
     pub group: u16,

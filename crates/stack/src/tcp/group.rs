@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use domain::Handle;
-use mem::{TableBox, prefetch};
+use mem::{Pool, TableBox, prefetch};
 use wire::FlowKey;
 
 use super::conn::{Cold, Conn, Place, State};
@@ -47,7 +47,8 @@ impl Slots {
         (&mut page.hot[slot as usize % PAGE], &mut page.cold[slot as usize % PAGE])
     }
 
-    fn capacity(&self) -> u32 {
+    /// Slots that there are, free ones among them.
+    pub fn capacity(&self) -> u32 {
         (self.pages.len() * PAGE) as u32
     }
 
@@ -174,7 +175,7 @@ impl FlowGroup {
         }
         let hash = ctx.shared.hash_of(conn.flow);
         self.table.remove(hash, slot);
-        self.release_buffers(slot, ctx);
+        self.release_buffers(slot, ctx.pool);
         let conn = self.slots.hot(slot);
         conn.state = State::Closed;
         conn.generation = (conn.generation + 1) % Handle::GENERATIONS;
@@ -183,17 +184,17 @@ impl FlowGroup {
     }
 
     /// Gives back every buffer that a connection holds.
-    pub fn release_buffers(&mut self, slot: u32, ctx: &mut Context<'_>) {
+    pub fn release_buffers(&mut self, slot: u32, pool: &mut Pool) {
         let (conn, cold) = self.slots.both(slot);
         while let Some(segment) = conn.sent.pop().or_else(|| cold.unsent.pop()) {
-            ctx.pool.release(segment);
+            pool.release(segment);
         }
         while let Some(mbuf) = cold.held.pop().or_else(|| cold.undelivered.pop()) {
-            ctx.pool.unkeep();
-            ctx.pool.free(mbuf);
+            pool.unkeep();
+            pool.free(mbuf);
         }
         if let Some(mut reassembly) = cold.reassembly.take() {
-            reassembly.clear(ctx.pool);
+            reassembly.clear(pool);
         }
         *cold = Cold::default();
         conn.rcv_used = 0;

@@ -35,7 +35,7 @@ pub(crate) fn arrive(
     let listening = ctx.shared.config.tcp_listen.contains(&segment.flow.local_port());
     let opens = segment.flags.contains(TcpFlags::SYN)
         && !segment.flags.intersects(TcpFlags::ACK.union(TcpFlags::FIN));
-    if !listening || !opens {
+    if !listening || !opens || ctx.census.leaving {
         return send_reset(segment, ctx);
     }
     if ctx.census.embryonic >= ctx.shared.config.backlog {

@@ -10,7 +10,7 @@ use domain::{
     Handle, Held,
 };
 use mem::{Mbuf, Pool, Region, TxFrame};
-use stack::{Secrets, Shared, Stack, StackConfig, StackStats};
+use stack::{Ended, Secrets, Shared, Stack, StackConfig, StackStats};
 use wire::{ArpOperation, ArpRepr, Endpoint, EtherType, Ipv4Addr};
 
 use super::{
@@ -213,6 +213,17 @@ impl World {
 
     /// One cycle of an elastic thread.
     pub fn cycle(&mut self, frames: &[Vec<u8>], app: impl FnOnce(&mut Calls<'_>)) {
+        self.receive(frames);
+        self.run_application(app);
+        let Self { now, stack, pool, events, calls, .. } = self;
+        let mut buffers: Vec<_> = events.drain().collect();
+        stack.execute(*now, calls, &mut buffers, pool, events);
+        stack.run_timers(*now, pool, events);
+        stack.flush(*now, pool, events);
+        self.transmit();
+    }
+
+    fn receive(&mut self, frames: &[Vec<u8>]) {
         let Self { now, stack, pool, events, rx, .. } = self;
         for frame in frames {
             // Without memory a NIC drops what comes.
@@ -222,13 +233,37 @@ impl World {
         }
         stack.deliver(*now, pool, events);
         stack.input(*now, rx, pool, events, |_, _, _| panic!("there is one core only"));
-        self.run_application(app);
-        let Self { now, stack, pool, events, calls, .. } = self;
-        let mut buffers: Vec<_> = events.drain().collect();
-        stack.execute(*now, calls, &mut buffers, pool, events);
+    }
+
+    /// One cycle of an elastic thread that withdraws, in which `frames` arrive. Answers whether there is more
+    /// to do.
+    pub fn withdraw(&mut self, frames: &[Vec<u8>]) -> bool {
+        self.receive(frames);
+        self.drop_events();
+        let Self { now, stack, pool, events, .. } = self;
+        let more = stack.reset_connections(*now, pool, events);
         stack.run_timers(*now, pool, events);
         stack.flush(*now, pool, events);
+        self.drop_events();
         self.transmit();
+        more || !self.stack.frames().is_empty()
+    }
+
+    fn drop_events(&mut self) {
+        let Self { pool, events, .. } = self;
+        events.drain().for_each(|(_, mbuf)| pool.free(mbuf));
+    }
+
+    /// The stack is closed, and a fresh one takes its place; all memory came back but what the NIC has.
+    pub fn close(&mut self) -> Ended {
+        let shared = Arc::clone(self.stack.shared());
+        let fresh = Stack::new(shared, 0, self.now, 1024);
+        let ended = core::mem::replace(&mut self.stack, fresh).close(&mut self.pool);
+        self.drop_events();
+        self.rx.drain(..).for_each(|mbuf| self.pool.free(mbuf));
+        self.handles.clear();
+        assert_eq!(self.pool.available() + self.in_nic.len(), self.chunks, "every chunk came back");
+        ended
     }
 
     fn run_application(&mut self, app: impl FnOnce(&mut Calls<'_>)) {
@@ -298,7 +333,7 @@ impl World {
             }
         }
         if !asked.is_empty() {
-            let answers: Vec<_> = asked.into_iter().map(arp_answer).collect();
+            let answers: Vec<_> = asked.into_iter().map(Self::arp_answer).collect();
             self.cycle(&answers, |_| ());
         }
     }
@@ -411,16 +446,18 @@ impl Drop for World {
     }
 }
 
-/// A neighbour's answer to a request for its link address.
-fn arp_answer(sender_ip: Ipv4Addr) -> Vec<u8> {
-    let arp = ArpRepr {
-        operation: ArpOperation::Reply,
-        sender_mac: PEER_MAC,
-        sender_ip,
-        target_mac: STACK_MAC,
-        target_ip: STACK_IP,
-    };
-    let mut bytes = vec![0; ArpRepr::LEN];
-    arp.emit(&mut bytes);
-    ethernet_frame(STACK_MAC, EtherType::Arp, &bytes)
+impl World {
+    /// A neighbour's answer to a request for its link address.
+    pub fn arp_answer(sender_ip: Ipv4Addr) -> Vec<u8> {
+        let arp = ArpRepr {
+            operation: ArpOperation::Reply,
+            sender_mac: PEER_MAC,
+            sender_ip,
+            target_mac: STACK_MAC,
+            target_ip: STACK_IP,
+        };
+        let mut bytes = vec![0; ArpRepr::LEN];
+        arp.emit(&mut bytes);
+        ethernet_frame(STACK_MAC, EtherType::Arp, &bytes)
+    }
 }

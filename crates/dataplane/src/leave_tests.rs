@@ -1,0 +1,358 @@
+//! Two hosts on a wire: one leaves, under either scheduler, and at any point of its cycle. Its peer is told,
+//! and all packet memory is back where it came from.
+
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use std::collections::VecDeque;
+
+use clock::{Duration, Instant};
+use domain::{Calls, Cookie, DeadReason, Event, Events, Handle, Service};
+use mem::{Mbuf, Pool, Region, TxFrame};
+use nic::{Capabilities, Closed, Nic, NicStats};
+use stack::{Secrets, Shared, StackConfig};
+use wire::{Endpoint, Ipv4Addr, MacAddr};
+
+use crate::*;
+
+const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 80);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const CHUNKS: u32 = 2_048;
+const CORES: usize = 2;
+const CONNECTIONS: usize = 24;
+
+/// Frames on their way, by the queue that they wait in: the server's cores', then the client's.
+type Wire = Rc<RefCell<[VecDeque<Vec<u8>>; CORES + 1]>>;
+
+/// A queue pair. All that the client sends comes to the server's first core. A frame that is sent stays with
+/// the device until the next reclaim.
+struct Port {
+    wire: Wire,
+    queue: usize,
+    to: usize,
+    sent: Vec<TxFrame>,
+}
+
+impl Nic for Port {
+    fn receive(&mut self, _: Instant, pool: &mut Pool, out: &mut Vec<Mbuf>, limit: usize) -> usize {
+        let waiting = &mut self.wire.borrow_mut()[self.queue];
+        let count = waiting.len().min(limit);
+        out.extend(waiting.drain(..count).map(|frame| {
+            let mut mbuf = pool.alloc().expect("memory enough");
+            mbuf.append(&frame).expect("a frame fits");
+            mbuf
+        }));
+        count
+    }
+    fn transmit(&mut self, _: Instant, _: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+        let count = frames.len();
+        for frame in frames.drain(..) {
+            self.wire.borrow_mut()[self.to].push_back(frame.bytes().to_vec());
+            self.sent.push(frame);
+        }
+        count
+    }
+    fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        self.sent.drain(..).map(|frame| pool.complete(frame)).count()
+    }
+    fn close(mut self, pool: &mut Pool) -> Closed {
+        Closed { returned: self.reclaim(pool) as u32, lost: 0 }
+    }
+    fn in_flight(&self) -> usize {
+        self.sent.len()
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            driver: "test",
+            mode: "copy",
+            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            max_frame_bytes: 1514,
+            rx_checksums_verified: true,
+            tx_ring_frames: 1024,
+        }
+    }
+    fn stats(&self) -> NicStats {
+        NicStats::default()
+    }
+}
+
+/// Sends every byte back.
+struct Echo;
+
+impl Service for Echo {
+    fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        for event in events.iter() {
+            match event {
+                Event::Knock { handle, .. } => calls.accept(handle, Cookie(1)).expect("room"),
+                Event::Recv { handle, data, .. } => {
+                    calls.sendv(handle, &[data]).expect("room");
+                    calls.recv_done(handle, data.len()).expect("room");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn runs_anywhere(&self) -> bool {
+        true
+    }
+}
+
+/// Opens connections, and says something on all of them when it is told to.
+#[derive(Default)]
+struct Caller {
+    asked: usize,
+    lines: Vec<Handle>,
+    speak: bool,
+    heard: usize,
+    dead: Vec<DeadReason>,
+}
+
+impl Service for Caller {
+    fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        for event in events.iter() {
+            match event {
+                Event::Connected { outcome, .. } => {
+                    self.lines.push(outcome.expect("it is let in").0)
+                }
+                Event::Recv { handle, data, .. } => {
+                    self.heard += data.len();
+                    calls.recv_done(handle, data.len()).expect("room");
+                }
+                Event::Dead { handle, reason, .. } => {
+                    self.lines.retain(|line| *line != handle);
+                    self.dead.push(reason);
+                }
+                _ => {}
+            }
+        }
+        while self.asked < CONNECTIONS && calls.connect(Cookie(0), SERVER).is_ok() {
+            self.asked += 1;
+        }
+        if core::mem::take(&mut self.speak) {
+            self.lines.iter().for_each(|&line| calls.sendv(line, &[b"hello"]).expect("room"));
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        (self.asked < CONNECTIONS || self.speak).then_some(Instant::ZERO)
+    }
+}
+
+fn shared(address: Ipv4Addr, mac: MacAddr, cores: usize) -> Arc<Shared> {
+    let key = |byte| [byte; 16];
+    let secrets =
+        Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: key(1), port_key: key(2), offset: 3 };
+    let mut config = StackConfig::new(address, 24, mac);
+    config.tcp_listen = [SERVER.port].into();
+    Arc::new(Shared::new(config, &secrets, cores as u8))
+}
+
+/// The server's threads, all connections open.
+struct Rig<T> {
+    threads: VecDeque<T>,
+    region: Arc<Region>,
+    client: ElasticThread<Port>,
+    client_region: Arc<Region>,
+    caller: Caller,
+    now: Instant,
+}
+
+fn parts(region: &Arc<Region>, wire: &Wire) -> Vec<Parts<Port>> {
+    let part = |(queue, ports)| {
+        let nic = Port { wire: Rc::clone(wire), queue, to: CORES, sent: Vec::new() };
+        Parts { nic, pool: Pool::new(region, 256), ports }
+    };
+    forwarding_mesh(CORES, 64).into_iter().enumerate().map(part).collect()
+}
+
+fn completing(wire: &Wire, region: &Arc<Region>) -> Vec<ElasticThread<Port>> {
+    let shared = shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), CORES);
+    let thread = |(core, Parts { nic, pool, ports })| {
+        let (shared, config) = (Arc::clone(&shared), ElasticConfig::default());
+        ElasticThread::new(core as u8, shared, nic, pool, ports, config, Instant::ZERO)
+    };
+    parts(region, wire).into_iter().enumerate().map(thread).collect()
+}
+
+fn conserving(wire: &Wire, region: &Arc<Region>) -> Vec<ConservingThread<Port>> {
+    let shared = shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), CORES);
+    let (elastic, conserving) = (ElasticConfig::default(), ConservingConfig::default());
+    Floor::threads(&shared, parts(region, wire), elastic, conserving, Instant::ZERO)
+}
+
+impl<T: Elastic> Rig<T> {
+    fn new(make: impl FnOnce(&Wire, &Arc<Region>) -> Vec<T>) -> Self {
+        let wire = Wire::default();
+        let (region, client_region) = (Region::heap(CHUNKS), Region::heap(CHUNKS));
+        let client = ElasticThread::new(
+            0,
+            shared(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), 1),
+            Port { wire: Rc::clone(&wire), queue: CORES, to: 0, sent: Vec::new() },
+            Pool::new(&client_region, 256),
+            ForwardPorts::default(),
+            ElasticConfig::default(),
+            Instant::ZERO,
+        );
+        let threads = make(&wire, &region).into();
+        let (caller, now) = (Caller::default(), Instant::from_millis(1));
+        let mut rig = Self { threads, region, client, client_region, caller, now };
+        rig.go_on();
+        assert_eq!(rig.caller.lines.len(), CONNECTIONS);
+        rig.ask();
+        rig.go_on();
+        assert_eq!(rig.caller.heard, 5 * CONNECTIONS);
+        rig
+    }
+
+    /// Something is said on all connections.
+    fn ask(&mut self) {
+        self.caller.speak = true;
+        self.run_client();
+    }
+
+    fn run_client(&mut self) {
+        self.now += Duration::from_micros(5);
+        while self.client.run_cycle(self.now, &mut self.caller).pending {}
+    }
+
+    /// Both go on for a while.
+    fn go_on(&mut self) {
+        for _ in 0..100 {
+            self.run_client();
+            for thread in &mut self.threads {
+                self.now += Duration::from_micros(1);
+                thread.cycle(self.now, || self.now, &mut Echo);
+            }
+        }
+    }
+
+    /// The first of the server's threads withdraws, as far as it can, and leaves.
+    fn one_leaves(&mut self) -> Left {
+        let mut thread = self.threads.pop_front().expect("a thread");
+        let mut cycles = 0;
+        while thread.withdraw(self.now) {
+            self.run_client();
+            cycles += 1;
+            assert!(cycles < 1_000, "it goes on for ever");
+        }
+        thread.leave()
+    }
+
+    /// Connections of the first of the server's threads.
+    fn at_home(&self) -> usize {
+        self.threads[0].inspect(|stack, _| stack.connections()) as usize
+    }
+
+    /// All of the server's memory is back, and all of the client's when it has left too.
+    fn account(mut self) {
+        assert_eq!(self.region.depot_len(), self.region.chunks() as usize);
+        self.run_client();
+        Elastic::leave(self.client);
+        assert_eq!(self.client_region.depot_len(), self.client_region.chunks() as usize);
+    }
+}
+
+fn whoever_is_connected_is_told<T: Elastic>(mut rig: Rig<T>) {
+    rig.ask();
+    let mut left = Left::default();
+    while !rig.threads.is_empty() {
+        left += rig.one_leaves();
+        rig.run_client();
+    }
+    assert_eq!(left.connections.reset, CONNECTIONS as u64);
+    assert_eq!((left.connections.untold, left.memory.lost), (0, 0));
+    assert_eq!(rig.caller.dead, [DeadReason::Reset; CONNECTIONS]);
+    rig.account();
+}
+
+#[test]
+fn whoever_is_connected_is_told_by_either_scheduler() {
+    whoever_is_connected_is_told(Rig::new(completing));
+    whoever_is_connected_is_told(Rig::new(conserving));
+}
+
+/// Threads leave without a word, out of each of the points at which a cycle can be interrupted.
+fn memory_comes_back<T: Elastic>(make: fn(&Wire, &Arc<Region>) -> Vec<T>) {
+    for stage in 0..3 {
+        let mut rig = Rig::new(make);
+        rig.ask();
+        // The first forwards what is the second one's, and has its own in hand.
+        for thread in &mut rig.threads {
+            if thread.begin(rig.now) && stage > 0 {
+                let (events, mut calls) = thread.crossing();
+                Echo.on_batch(rig.now, events, &mut calls);
+            }
+            if stage > 1 {
+                thread.finish(rig.now);
+            }
+        }
+        let mut left = Left::default();
+        rig.threads.drain(..).for_each(|thread| left += thread.leave());
+        assert_eq!((left.connections.reset, left.memory.lost), (0, 0), "stage {stage}");
+        assert_eq!(left.connections.untold, CONNECTIONS as u64, "stage {stage}");
+        rig.account();
+    }
+}
+
+#[test]
+fn memory_comes_back_out_of_the_midst_of_a_cycle() {
+    memory_comes_back(completing);
+    memory_comes_back(conserving);
+}
+
+fn one_leaves_and_the_other_goes_on<T: Elastic>(mut rig: Rig<T>) {
+    // The second core leaves: frames come to the first.
+    rig.threads.rotate_left(1);
+    let gone = rig.at_home();
+    assert!(gone > 0 && gone < CONNECTIONS, "connections live at both");
+    // A request of each of its connections waits where it leaves.
+    rig.ask();
+    rig.threads[1].cycle(rig.now, || rig.now, &mut Echo);
+    rig.one_leaves();
+    rig.go_on();
+    let stay = CONNECTIONS - gone;
+    assert_eq!(rig.caller.dead, alloc::vec![DeadReason::Reset; gone]);
+    let heard = rig.caller.heard;
+    rig.ask();
+    rig.go_on();
+    assert_eq!((rig.caller.heard - heard, rig.at_home()), (5 * stay, stay));
+    let left = rig.one_leaves();
+    rig.run_client();
+    assert_eq!((left.connections.untold, left.memory.lost), (0, 0));
+    assert_eq!(rig.caller.dead, [DeadReason::Reset; CONNECTIONS]);
+    rig.account();
+}
+
+#[test]
+fn one_leaves_and_the_other_goes_on_under_either_scheduler() {
+    one_leaves_and_the_other_goes_on(Rig::new(completing));
+    one_leaves_and_the_other_goes_on(Rig::new(conserving));
+}
+
+#[test]
+fn what_is_forwarded_to_one_who_has_left_comes_back() {
+    let region = Region::heap(64);
+    let mut pool = Pool::new(&region, 64);
+    let mut ports = forwarding_mesh(3, 4).into_iter();
+    let (mut first, second, third) = (ports.next(), ports.next(), ports.next());
+    let first = first.as_mut().expect("three of them");
+    let mut send = |to, pool: &mut Pool| {
+        let mbuf = pool.alloc().expect("a chunk");
+        first.send(to, mbuf).map_err(|mbuf| pool.free(mbuf))
+    };
+    send(1, &mut pool).expect("room");
+    second.expect("three of them").close(&mut pool);
+    // It has left and nobody knows yet.
+    for _ in 0..3 {
+        send(1, &mut pool).expect("room");
+    }
+    send(1, &mut pool).expect_err("its ring is full");
+    send(2, &mut pool).expect("room");
+    // One is dropped, as a thread that could not start does.
+    drop(third);
+    assert_eq!(pool.available(), 64 - 5);
+    core::mem::take(first).close(&mut pool);
+    assert_eq!(pool.available(), 64);
+}
