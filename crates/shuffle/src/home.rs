@@ -175,10 +175,7 @@ fn line_of(turn: &impl Turn) -> usize {
 
 impl<T> core::fmt::Debug for Home<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Home")
-            .field("held", &self.held.len())
-            .field("due", &self.due_len)
-            .finish()
+        f.debug_struct("Home").field("held", &self.held.len()).field("due", &self.due_len).finish()
     }
 }
 

@@ -75,6 +75,12 @@ impl<T: Turn> Lanes<T> {
         self.lanes.len()
     }
 
+    /// Whether this is the shared form.
+    #[inline]
+    pub fn is_by_class(&self) -> bool {
+        self.shared.is_some()
+    }
+
     #[inline(always)]
     fn lane(&self, core: usize) -> &Lane<T> {
         &self.lanes[core]

@@ -41,21 +41,26 @@ fn kv() {
     assert!(all_pass(&ScenarioConfig::new(Scenario::Kv), 0) > 0);
 }
 
-/// Each under the scheduler in which any core runs any connection.
+/// Each under the schedulers in which any core runs any connection.
 #[test]
 fn work_is_shared_and_order_kept() {
+    share_work(SchedulerChoice::WorkConserving, 500);
+    share_work(SchedulerChoice::ReadySet, 600);
+}
+
+fn share_work(scheduler: SchedulerChoice, first: u64) {
     let (mut stolen, mut borrowed) = (0, 0);
     for scenario in Scenario::ALL {
-        let scheduler = SchedulerChoice::WorkConserving;
         let config = ScenarioConfig { scheduler, ..ScenarioConfig::new(scenario) };
-        let outcomes = run_many(500, SEEDS, &config, 2, |_, _| {});
+        let outcomes = run_many(first, SEEDS, &config, 2, |_, _| {});
         for (seed, outcome) in outcomes {
-            assert_eq!(outcome.failure, None, "{}", replay_command(seed, scenario));
+            let replay = replay_command(seed, scenario);
+            assert_eq!(outcome.failure, None, "{replay}, {scheduler:?}");
             stolen += outcome.stats.stolen;
             borrowed += outcome.stats.borrowed;
         }
     }
-    assert!(stolen > 50 && borrowed > 500, "{stolen} stolen, {borrowed} borrowed");
+    assert!(stolen > 50 && borrowed > 500, "{scheduler:?}: {stolen} stolen, {borrowed} borrowed");
 }
 
 #[test]
