@@ -84,7 +84,10 @@ mod server;
 mod unsafe_priority;
 
 pub use clock::{Clock, Duration, Instant, MonotonicClock};
-pub use dataplane::{ElasticConfig, IdlePolicy, ModerationPolicy};
+pub use dataplane::{
+    ClassError, Classes, ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy,
+    ReadySetConfig, ServicePolicy,
+};
 pub use domain::{
     CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, Events, Full, Handle,
     Service,
