@@ -159,3 +159,34 @@ impl Given {
         Some(Self { shared, elastic, now, parts: parts.into_iter().map(part).collect() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dataplane::ServicePolicy;
+    use queueing::Law;
+
+    use super::*;
+    use crate::{Costs, Outcome, Run, Setup, simulate};
+
+    /// Work for six tenths of the cores, of lengths that differ widely: a queue for each core grows long
+    /// where another core is idle, and a set for all does not.
+    #[test]
+    fn a_ready_set_leaves_no_core_idle() {
+        let set = WorkConserving::default().by_class(Classes::new(ServicePolicy::RoundRobin));
+        assert_eq!((set.name(), set.looks()), ("ready-set", Looks::Everywhere));
+        let costs = Costs { cycle: 50.0, receive: 200.0, transmit: 200.0, ..Costs::zero() };
+        let setup =
+            Setup { cores: 4, connections: 256, ..Setup::zygos(costs, Law::Bimodal1, 20.0) };
+        let run = Run::new(0.6, 20_000);
+        let p99 = |outcome: &Outcome| outcome.latency_us(0.99);
+        let shared = simulate(&set, &setup, &run).expect("a valid run");
+        let apart = simulate(&RunToCompletion, &setup, &run).expect("a valid run");
+        let conserving = simulate(&WorkConserving::default(), &setup, &run).expect("a valid run");
+        assert_eq!(shared.latency_ns.count(), shared.due);
+        assert!(shared.counts.iter().all(|counts| counts.steals > 0 && counts.turns > 0));
+        let (shared, apart, conserving) = (p99(&shared), p99(&apart), p99(&conserving));
+        println!("p99 in us: shared {shared}, conserving {conserving}, apart {apart}");
+        assert!(shared < 0.75 * apart, "shared {shared}, apart {apart}");
+        assert!(shared < 1.2 * conserving, "shared {shared}, conserving {conserving}");
+    }
+}
