@@ -133,16 +133,23 @@ fn thieves_take_what_is_ready_and_leave_what_is_anothers_own() {
 
 #[test]
 fn two_cores_see_each_connection_in_order() {
-    two_cores(&Lanes::new(2, 8), [None, None]);
+    some_stolen(|| two_cores(&Lanes::new(2, 8), [None, None]));
+}
+
+/// Where the machine has other things to do, the two may hardly ever run at the same time.
+fn some_stolen(run: impl Fn() -> usize) {
+    assert!((0..50).any(|_| run() > 0), "nothing was stolen: the test shows nothing");
 }
 
 #[test]
 fn they_do_so_where_they_share_a_ready_set() {
     use ServicePolicy::{RoundRobin, StrictPriority, WeightedRoundRobin};
     for (policy, classes) in [(StrictPriority, 1), (RoundRobin, 3), (WeightedRoundRobin, 8)] {
-        let set = ReadySet::new(classes, policy, &[3; MAX_CLASSES], 8).expect("classes in range");
-        let takers = [(); 2].map(|()| Some(set.taker().expect("two")));
-        two_cores(&Lanes::by_class(2, 8, set), takers);
+        some_stolen(|| {
+            let set = ReadySet::new(classes, policy, &[3; MAX_CLASSES], 8).expect("few classes");
+            let takers = [(); 2].map(|()| Some(set.taker().expect("two")));
+            two_cores(&Lanes::by_class(2, 8, set), takers)
+        });
     }
 }
 
@@ -172,8 +179,9 @@ fn a_shared_turn_is_anybodys_and_wakes_whoever_is_idle() {
 }
 
 /// Two cores, whose connections' numbers come at random; each runs its own turns and steals. What is seen
-/// of a connection stands in a place without a lock, as an application's state would.
-fn two_cores(lanes: &Lanes<Numbers>, takers: [Option<Taker>; 2]) {
+/// of a connection stands in a place without a lock, as an application's state would. Answers how many turns
+/// were not run at home.
+fn two_cores(lanes: &Lanes<Numbers>, takers: [Option<Taker>; 2]) -> usize {
     const CONNECTIONS: u64 = 8;
     const EACH: u32 = if cfg!(miri) { 8 } else { 20_000 };
     // Of a connection: the next number, and whether somebody is at it.
@@ -249,5 +257,5 @@ fn two_cores(lanes: &Lanes<Numbers>, takers: [Option<Taker>; 2]) {
         }
     });
     assert!(seen.iter().all(|(next, _)| next.load(Ordering::Relaxed) == EACH as usize));
-    assert!(stolen.into_inner() > 0, "nothing was stolen: the test shows nothing");
+    stolen.into_inner()
 }
