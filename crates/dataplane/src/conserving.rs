@@ -10,6 +10,13 @@
 //! turns, and replies of stolen turns leave. A network layer is therefore behind a lock, which is held for
 //! steps of the network layer only, never while the application runs; it is tried, and who does not get it
 //! does something else.
+//!
+//! # The ready set
+//!
+//! The scheduler `ready-set` ([`Floor::ready_set`]) is the same thread with one difference: the turns that
+//! any core may run stand in one set for all cores, by the classes of their connections, and a service policy
+//! says which class every core serves next, the turns' homes among them. So every event becomes a turn: one
+//! that its home took straight from the network layer would pass by those of a more urgent class.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -20,9 +27,10 @@ use clock::{Duration, Instant};
 use domain::{CallArray, Calls, EventArray, Events, Handle, Held};
 use mem::Pool;
 use nic::{Nic, NicStats};
-use shuffle::{Guard, Lanes, TryLock};
+use shuffle::{Guard, Lanes, ReadySet, Taker, TryLock};
 use stack::{Shared, Stack};
 
+use crate::classes::{ClassError, ClassTable, Classes};
 use crate::elastic::{CycleStats, Elastic, ElasticConfig, Left, Progress};
 use crate::forward::ForwardPorts;
 use crate::home_layer::{HomeLayer, Turns};
@@ -83,6 +91,16 @@ impl Default for ConservingConfig {
     }
 }
 
+/// How a dataplane with one ready set shares its work.
+#[derive(Clone, Debug, Default)]
+pub struct ReadySetConfig {
+    /// As under the work-conserving scheduler. `turns` is for each class; `crossing` also bounds for how long
+    /// a turn that is more urgent waits behind those of the crossing before it.
+    pub sharing: ConservingConfig,
+    /// Which connections are served first.
+    pub classes: Classes,
+}
+
 /// One core's part of what is shared.
 struct Side<N: Nic> {
     layer: TryLock<HomeLayer<N>>,
@@ -116,6 +134,14 @@ pub struct Floor<N: Nic> {
     config: ConservingConfig,
 }
 
+/// In which of its two forms a floor is.
+struct Form {
+    lanes: Lanes<ConnectionTurn>,
+    /// Each core's place in the ready set, where there is one.
+    takers: Vec<Option<Taker>>,
+    classes: Option<Arc<Classes>>,
+}
+
 /// What an elastic thread is made of.
 pub struct Parts<N: Nic> {
     /// Its queue pair.
@@ -136,6 +162,42 @@ impl<N: Nic> Floor<N> {
         config: ConservingConfig,
         now: Instant,
     ) -> Vec<ConservingThread<N>> {
+        let cores = parts.len().min(shuffle::MAX_CORES);
+        let (lanes, takers) = (Lanes::new(cores, config.turns), (0..cores).map(|_| None).collect());
+        let form = Form { lanes, takers, classes: None };
+        Self::build(shared, parts, elastic, config, form, now)
+    }
+
+    /// The same with one ready set for all cores.
+    ///
+    /// # Errors
+    /// [`ClassError::Set`].
+    pub fn ready_set(
+        shared: &Arc<Shared>,
+        parts: Vec<Parts<N>>,
+        elastic: ElasticConfig,
+        config: &ReadySetConfig,
+        now: Instant,
+    ) -> Result<Vec<ConservingThread<N>>, ClassError> {
+        let ReadySetConfig { sharing, classes } = config;
+        let cores = parts.len().min(shuffle::MAX_CORES);
+        let (policy, weights) = (classes.policy(), classes.weights());
+        let ready = ReadySet::new(classes.count(), policy, weights, sharing.turns)?;
+        let takers = (0..cores).map(|_| ready.taker().map(Some)).collect::<Result<_, _>>()?;
+        let lanes = Lanes::by_class(cores, sharing.turns, ready);
+        let form = Form { lanes, takers, classes: Some(Arc::new(classes.clone())) };
+        Ok(Self::build(shared, parts, elastic, *sharing, form, now))
+    }
+
+    fn build(
+        shared: &Arc<Shared>,
+        parts: Vec<Parts<N>>,
+        elastic: ElasticConfig,
+        config: ConservingConfig,
+        form: Form,
+        now: Instant,
+    ) -> Vec<ConservingThread<N>> {
+        let Form { lanes, takers, classes } = form;
         let segment_bytes = shared.config.mss() as usize - 12;
         let mut own = Vec::new();
         let side = |(core, parts): (usize, Parts<N>)| {
@@ -143,22 +205,24 @@ impl<N: Nic> Floor<N> {
             own.push(Pool::new(pool.region(), config.pool_keep));
             let core = core as u8;
             let net = NetLayer::new(core, Arc::clone(shared), nic, pool, ports, elastic, now);
-            let layer = TryLock::new(HomeLayer::new(net, core, segment_bytes, now));
+            let classes = classes.clone().map(ClassTable::new);
+            let layer = TryLock::new(HomeLayer::new(net, core, segment_bytes, classes, now));
             Side { layer, away_since: AtomicU64::new(0), borrow_not_before: AtomicU64::new(0) }
         };
         let sides: Box<[_]> =
             parts.into_iter().take(shuffle::MAX_CORES).enumerate().map(side).collect();
-        let lanes = Lanes::new(sides.len(), config.turns);
         let floor = Arc::new(Self { lanes, sides, config });
-        let thread = |(core, pool)| ConservingThread {
+        let thread = |(core, (pool, taker))| ConservingThread {
             floor: Arc::clone(&floor),
             core,
             pool,
+            taker,
             events: EventArray::growing(),
             calls: CallArray::new(elastic.calls.max(1), segment_bytes),
             turns: Vec::new(),
             kept: 0,
             stolen: None,
+            next: None,
             outbox: None,
             began: now,
             worked_at: now,
@@ -169,7 +233,7 @@ impl<N: Nic> Floor<N> {
             kicks: 0,
             stats: CycleStats::default(),
         };
-        own.into_iter().enumerate().map(thread).collect()
+        own.into_iter().zip(takers).enumerate().map(thread).collect()
     }
 
     /// Runs the network layer of core `core` on that core, while its application is interrupted, if nobody else
@@ -209,6 +273,8 @@ pub struct ConservingThread<N: Nic> {
     core: usize,
     /// Memory for what the application sends: the network layer's may be in another core's hands.
     pool: Pool,
+    /// Its place in the ready set, where there is one.
+    taker: Option<Taker>,
     /// The crossing at home: events, calls, the turns that the events came from, and how many buffers those
     /// had.
     events: EventArray,
@@ -217,6 +283,8 @@ pub struct ConservingThread<N: Nic> {
     kept: usize,
     /// Another core's turn.
     stolen: Option<Box<ConnectionTurn>>,
+    /// One that came out of the ready set behind the present crossing's.
+    next: Option<Box<ConnectionTurn>>,
     /// One that its home has no room for yet: nothing else is stolen before it is there.
     outbox: Option<Box<ConnectionTurn>>,
     /// When the present crossing began.
@@ -259,7 +327,7 @@ impl<N: Nic> ConservingThread<N> {
     fn work_at_home(&mut self, now: Instant) -> bool {
         let somebody_waits = self.floor.lanes.somebody_idle(self.core).is_some();
         let limit = if somebody_waits { 1 } else { self.crossing_len() };
-        let Self { floor, core, pool, events, turns, kept, wakes, stats, .. } = self;
+        let Self { floor, core, pool, events, wakes, stats, .. } = self;
         let core = *core;
         // Where another core runs it just now, its turns are there to be taken all the same.
         if let Some(mut layer) = floor.sides[core].layer.try_lock() {
@@ -267,7 +335,7 @@ impl<N: Nic> ConservingThread<N> {
             layer.receive(now, &floor.lanes);
             // What is taken from the one comes back to the other.
             pool.top_up(&mut layer.net.pool);
-            if layer.home.is_idle() {
+            if !floor.lanes.is_by_class() && layer.home.is_idle() {
                 layer.take_directly(limit, events);
                 stats.calls += layer.take_executed();
                 if !somebody_waits {
@@ -277,17 +345,41 @@ impl<N: Nic> ConservingThread<N> {
             *wakes |= floor.hand_out(&mut layer, core, stats);
         }
         // As many turns as one crossing has time for, and one at least.
-        while events.len() < limit
-            && let Some(mut turn) = floor.lanes.take(core)
+        while self.next.is_none()
+            && self.events.len() < limit
+            && let Some(turn) = self.take()
         {
-            turn.events.hand_out(|record, buffer| {
-                *kept += usize::from(buffer.is_some());
-                let appended = events.append(record, buffer);
-                debug_assert!(appended.is_ok(), "it has no bound");
-            });
-            turns.push(turn);
+            self.add(turn);
         }
-        !events.is_empty()
+        !self.events.is_empty()
+    }
+
+    /// The next turn to be run here.
+    #[inline]
+    fn take(&mut self) -> Option<Box<ConnectionTurn>> {
+        let lanes = &self.floor.lanes;
+        match &mut self.taker {
+            None => lanes.take(self.core),
+            // Another core's turn could not be brought home: of the set nothing is taken then.
+            Some(_) if self.outbox.is_some() => lanes.take_own(self.core),
+            Some(taker) => lanes.take_own(self.core).or_else(|| lanes.take_shared(taker)),
+        }
+    }
+
+    /// Puts a turn into the crossing at home, or another core's aside.
+    #[inline]
+    fn add(&mut self, mut turn: Box<ConnectionTurn>) {
+        if usize::from(turn.home) != self.core {
+            self.next = Some(turn);
+            return;
+        }
+        let Self { events, turns, kept, .. } = self;
+        turn.events.hand_out(|record, buffer| {
+            *kept += usize::from(buffer.is_some());
+            let appended = events.append(record, buffer);
+            debug_assert!(appended.is_ok(), "it has no bound");
+        });
+        turns.push(turn);
     }
 
     /// Takes a turn of another core; if there is none, looks after the network layer of one that is in the
@@ -298,12 +390,27 @@ impl<N: Nic> ConservingThread<N> {
         }
         self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let random = self.random >> 16;
-        self.stolen = self.floor.lanes.steal(self.core, random);
+        self.stolen = match self.taker {
+            None => self.floor.lanes.steal(self.core, random),
+            // The set was asked a moment ago.
+            Some(_) => self.next.take(),
+        };
         if self.stolen.is_none() && self.borrow(now, random) {
-            self.stolen = self.floor.lanes.steal(self.core, random);
+            self.take_borrowed(random);
         }
         self.stats.stolen += u64::from(self.stolen.is_some());
-        self.stolen.is_some()
+        self.stolen.is_some() || !self.events.is_empty()
+    }
+
+    /// Takes a turn, now that another core's network layer was run. What comes out of the ready set may be
+    /// this core's own all the same, and then goes into its own crossing.
+    fn take_borrowed(&mut self, random: u32) {
+        if self.taker.is_none() {
+            self.stolen = self.floor.lanes.steal(self.core, random);
+        } else if let Some(turn) = self.take() {
+            self.add(turn);
+            self.stolen = self.next.take();
+        }
     }
 
     /// Runs the network layer of a core that is away. Answers whether one was.
@@ -393,6 +500,10 @@ impl<N: Nic> ConservingThread<N> {
         let now = layer.at(now);
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
         drop(layer);
+        // One that was put aside goes the same way, if there is room.
+        if self.bring_home(now) {
+            self.outbox = self.next.take();
+        }
         self.bring_home(now)
     }
 
@@ -455,7 +566,11 @@ impl<N: Nic> Elastic for ConservingThread<N> {
 
     fn begin(&mut self, now: Instant) -> bool {
         self.bring_home(now);
-        let found = self.work_at_home(now) || self.work_elsewhere(now);
+        // One that was put aside was taken before what its network layer has now.
+        let found = match self.next {
+            Some(_) if self.outbox.is_none() => self.work_elsewhere(now),
+            _ => self.work_at_home(now) || self.work_elsewhere(now),
+        };
         if found {
             self.floor.lanes.declare_busy(self.core);
             self.began = now;
@@ -497,7 +612,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         let mut progress = layer.finish(now, worked);
         *wakes |= core::mem::take(&mut layer.net.forwarded);
         drop(layer);
-        progress.pending |= self.outbox.is_some();
+        progress.pending |= self.outbox.is_some() || self.next.is_some();
         if progress.worked {
             self.worked_at = now;
         } else if now.since(self.worked_at) >= self.floor.config.idle_after {
@@ -529,12 +644,17 @@ impl<N: Nic> Elastic for ConservingThread<N> {
 
     fn leave(mut self) -> Left {
         self.put_down(Instant::ZERO);
-        if let Some(mut turn) = self.outbox.take() {
+        for mut turn in self.outbox.take().into_iter().chain(self.next.take()) {
             turn.give_back(&mut self.pool);
         }
         let mut left = Left::default();
         // The last one: what the others had of it they gave up when they left.
         if let Some(Floor { lanes, sides, .. }) = Arc::into_inner(self.floor) {
+            while let Some(mut turn) =
+                self.taker.as_mut().and_then(|taker| lanes.take_shared(taker))
+            {
+                turn.give_back(&mut self.pool);
+            }
             for side in sides {
                 left += side.layer.into_inner().close(&lanes);
             }
@@ -587,7 +707,10 @@ impl<N: Nic> Elastic for ConservingThread<N> {
     }
 
     fn is_quiet(&mut self) -> bool {
-        !self.layer().net.ports.has_work() && self.floor.lanes.declare_idle(self.core)
+        self.outbox.is_none()
+            && self.next.is_none()
+            && !self.layer().net.ports.has_work()
+            && self.floor.lanes.declare_idle(self.core)
     }
 
     fn with_nic<R>(&mut self, body: impl FnOnce(&mut N) -> R) -> R {

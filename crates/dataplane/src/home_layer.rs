@@ -9,6 +9,7 @@ use domain::{CallArray, EventArray, Handle};
 use nic::Nic;
 use shuffle::{Home, Lanes};
 
+use crate::classes::ClassTable;
 use crate::elastic::{CycleStats, Left, Progress};
 use crate::net_layer::{Buffers, NetLayer};
 use crate::turn::{ConnectionTurn, number_of};
@@ -21,6 +22,8 @@ pub(crate) struct HomeLayer<N: Nic> {
     pub net: NetLayer<N>,
     core: usize,
     pub home: Home<ConnectionTurn>,
+    /// Where the cores share one ready set.
+    classes: Option<ClassTable>,
     /// Connections whose events the home core took straight from the array: they are held in name only,
     /// until somebody else hands out turns meanwhile.
     direct: Vec<Handle>,
@@ -38,11 +41,18 @@ pub(crate) struct HomeLayer<N: Nic> {
 }
 
 impl<N: Nic> HomeLayer<N> {
-    pub fn new(net: NetLayer<N>, core: u8, segment_bytes: usize, now: Instant) -> Self {
+    pub fn new(
+        net: NetLayer<N>,
+        core: u8,
+        segment_bytes: usize,
+        classes: Option<ClassTable>,
+        now: Instant,
+    ) -> Self {
         Self {
             net,
             core: core as usize,
             home: Home::new(move || ConnectionTurn::new(core, segment_bytes)),
+            classes,
             direct: Vec::new(),
             direct_held: false,
             aged: false,
@@ -161,13 +171,14 @@ impl<N: Nic> HomeLayer<N> {
                 self.home.hold(number_of(Some(handle)));
             }
         }
-        let Self { net: NetLayer { events, pool, .. }, home, .. } = self;
+        let Self { net: NetLayer { events, pool, .. }, home, classes, .. } = self;
         events.hand_out(|record, buffer| {
             // It is kept until the turn ends, which counts against what reception may keep.
             if buffer.is_some() {
                 pool.keep();
             }
-            home.arrive(number_of(record.connection()), |turn| turn.add(record, buffer));
+            let class = classes.as_mut().map_or(0, |classes| classes.class_of(&record));
+            home.arrive(number_of(record.connection()), |turn| turn.add(record, buffer, class));
         });
         self.aged = false;
     }

@@ -15,6 +15,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
+mod classes;
 mod conserving;
 mod elastic;
 mod forward;
@@ -25,12 +26,15 @@ mod net_layer;
 mod turn;
 mod unsafe_send;
 
-pub use conserving::{ConservingConfig, ConservingThread, Floor, Parts, Tender, WhileAway};
+pub use classes::{ClassError, Classes};
+pub use conserving::{
+    ConservingConfig, ConservingThread, Floor, Parts, ReadySetConfig, Tender, WhileAway,
+};
 pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Left, Progress};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
 pub use moderation::{Moderation, ModerationPolicy};
-pub use shuffle::MAX_CORES;
+pub use shuffle::{MAX_CLASSES, MAX_CORES, ServicePolicy};
 
 #[cfg(test)]
 mod leave_tests;

@@ -23,6 +23,8 @@ pub(crate) struct ConnectionTurn {
     /// Whether any core may run it: not where a connection begins or ends, as its state in the application
     /// is made and dropped at home.
     pub any_core: bool,
+    /// The connection's class: which turns are taken first where the cores share one ready set.
+    pub class: u8,
     pub events: EventArray,
     pub calls: CallArray,
 }
@@ -31,11 +33,13 @@ impl ConnectionTurn {
     /// A turn of nobody, at core `home`; buffers to send hold `segment_bytes`.
     pub fn new(home: u8, segment_bytes: usize) -> Self {
         let calls = CallArray::growing(CALLS, segment_bytes);
-        Self { connection: NOBODY, home, any_core: true, events: EventArray::growing(), calls }
+        let events = EventArray::growing();
+        Self { connection: NOBODY, home, any_core: true, class: 0, events, calls }
     }
 
-    /// Something came for the connection.
-    pub fn add(&mut self, record: EventRecord, buffer: Option<Received>) {
+    /// Something came for the connection, which is of this class.
+    pub fn add(&mut self, record: EventRecord, buffer: Option<Received>, class: u8) {
+        self.class = class;
         self.any_core &= runs_anywhere(&record);
         let appended = self.events.append(record, buffer);
         debug_assert!(appended.is_ok(), "it has no bound");
@@ -80,5 +84,10 @@ impl shuffle::Turn for ConnectionTurn {
         debug_assert!(self.events.is_empty() && self.calls.is_empty(), "a turn that was not ended");
         self.connection = connection;
         self.any_core = true;
+        self.class = 0;
+    }
+
+    fn class(&self) -> usize {
+        self.class.into()
     }
 }

@@ -12,6 +12,7 @@ use core::hash::{BuildHasherDefault, Hasher};
 
 use hashbrown::HashMap;
 
+use crate::ready_set::MAX_CLASSES;
 use crate::sync::{Mutant, mutated};
 
 /// What one connection has for the application, and what the application asks for in answer. It is moved
@@ -22,6 +23,12 @@ pub trait Turn {
 
     /// Makes it the turn of this connection, with nothing in it.
     fn begin(&mut self, connection: u64);
+
+    /// The connection's class, below [`MAX_CLASSES`], known once something was added. Where the cores share
+    /// one ready set, it is served by classes; and one whose queue is full does not hold up the others.
+    fn class(&self) -> usize {
+        0
+    }
 }
 
 /// Spreads connections' numbers, which are no secret and not chosen by anybody outside.
@@ -56,8 +63,10 @@ struct Held<T> {
 /// The home core's connections that are not idle; see the module's comment.
 pub struct Home<T> {
     held: HashMap<u64, Held<T>, BuildHasherDefault<Spread>>,
-    /// Connections that have a turn to be handed out, in the order in which that came to be.
-    due: Vec<u64>,
+    /// By class: connections that have a turn to be handed out, in the order in which that came to be.
+    due: [Vec<u64>; MAX_CLASSES],
+    /// How many those are.
+    due_len: usize,
     /// Turns that ended, kept for their memory.
     spare: Vec<Box<T>>,
     make: Box<dyn Fn() -> T + Send>,
@@ -71,7 +80,8 @@ impl<T: Turn> Home<T> {
     /// used again.
     pub fn new(make: impl Fn() -> T + Send + 'static) -> Self {
         let make = Box::new(make);
-        Self { held: HashMap::default(), due: Vec::new(), spare: Vec::new(), make }
+        let due = [const { Vec::new() }; MAX_CLASSES];
+        Self { held: HashMap::default(), due, due_len: 0, spare: Vec::new(), make }
     }
 
     /// Whether all connections are idle.
@@ -82,41 +92,49 @@ impl<T: Turn> Home<T> {
 
     /// Something came for a connection: `add` puts it into the turn that it belongs to.
     pub fn arrive(&mut self, connection: u64, add: impl FnOnce(&mut T)) {
-        let Self { held, due, spare, make } = self;
+        let Self { held, due, due_len, spare, make } = self;
         let entry = held.entry(connection).or_insert_with(|| Held { out: false, next: None });
-        if entry.next.is_none() && (!entry.out || mutated(Mutant::TurnWhileHeld)) {
-            due.push(connection);
+        let is_due = entry.next.is_none() && (!entry.out || mutated(Mutant::TurnWhileHeld));
+        let turn = entry.next.get_or_insert_with(|| fresh(spare, make, connection));
+        add(turn);
+        if is_due {
+            due[line_of(&**turn)].push(connection);
+            *due_len += 1;
         }
-        add(entry.next.get_or_insert_with(|| fresh(spare, make, connection)));
     }
 
-    /// Hands out every turn that is due, oldest first. What `hand_out` does not take stays due.
+    /// Hands out every turn that is due, of each class the oldest first. Of a class of which `hand_out`
+    /// does not take one, that one and those behind it stay due.
     pub fn hand_out(&mut self, mut hand_out: impl FnMut(Box<T>) -> Result<(), Box<T>>) {
-        let mut handed = 0;
-        for &connection in &self.due {
-            let Some(entry) = self.held.get_mut(&connection) else {
+        let Self { held, due, due_len, .. } = self;
+        for line in due.iter_mut().filter(|line| !line.is_empty()) {
+            let mut handed = 0;
+            for &connection in &*line {
+                let Some(entry) = held.get_mut(&connection) else {
+                    handed += 1;
+                    continue;
+                };
+                let Some(turn) = entry.next.take() else {
+                    handed += 1;
+                    continue;
+                };
+                // Before it is out of our hands: whoever ends it may be faster than we are.
+                entry.out = true;
+                if let Err(turn) = hand_out(turn) {
+                    (entry.out, entry.next) = (false, Some(turn));
+                    break;
+                }
                 handed += 1;
-                continue;
-            };
-            let Some(turn) = entry.next.take() else {
-                handed += 1;
-                continue;
-            };
-            // Before it is out of our hands: whoever ends it may be faster than we are.
-            entry.out = true;
-            if let Err(turn) = hand_out(turn) {
-                (entry.out, entry.next) = (false, Some(turn));
-                break;
             }
-            handed += 1;
+            line.drain(..handed);
+            *due_len -= handed;
         }
-        self.due.drain(..handed);
     }
 
     /// Whether turns wait to be handed out.
     #[inline]
     pub fn has_due(&self) -> bool {
-        !self.due.is_empty()
+        self.due_len > 0
     }
 
     /// A turn has ended, and all that the application asked for in it was done. If more came meanwhile, the
@@ -130,7 +148,8 @@ impl<T: Turn> Home<T> {
 
     /// Takes out every turn that was not handed out, due or not: nothing is to come any more.
     pub fn drain(&mut self) -> impl Iterator<Item = Box<T>> + '_ {
-        self.due.clear();
+        self.due.iter_mut().for_each(Vec::clear);
+        self.due_len = 0;
         self.held.drain().filter_map(|(_, held)| held.next)
     }
 
@@ -143,23 +162,27 @@ impl<T: Turn> Home<T> {
     /// Ends what [`hold`](Self::hold) began.
     pub fn release(&mut self, connection: u64) {
         let Some(entry) = self.held.get_mut(&connection) else { return };
-        if entry.next.is_none() {
+        let Some(next) = &entry.next else {
             self.held.remove(&connection);
-        } else {
-            entry.out = false;
-            if !mutated(Mutant::TurnWhileHeld) {
-                self.due.push(connection);
-            }
+            return;
+        };
+        entry.out = false;
+        if !mutated(Mutant::TurnWhileHeld) {
+            self.due[line_of(&**next)].push(connection);
+            self.due_len += 1;
         }
     }
 }
 
+/// The line in which a connection's next turn waits to be handed out.
+fn line_of(turn: &impl Turn) -> usize {
+    debug_assert!(turn.class() < MAX_CLASSES, "class {}", turn.class());
+    turn.class().min(MAX_CLASSES - 1)
+}
+
 impl<T> core::fmt::Debug for Home<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Home")
-            .field("held", &self.held.len())
-            .field("due", &self.due.len())
-            .finish()
+        f.debug_struct("Home").field("held", &self.held.len()).field("due", &self.due_len).finish()
     }
 }
 
@@ -263,6 +286,44 @@ mod tests {
             prop_assert_eq!(came, seen);
             prop_assert!(home.is_idle());
         }
+    }
+
+    /// A connection's class is its number's last bit.
+    #[derive(Debug, Default)]
+    struct Classed(u64);
+
+    impl Turn for Classed {
+        fn connection(&self) -> u64 {
+            self.0
+        }
+        fn begin(&mut self, connection: u64) {
+            self.0 = connection;
+        }
+        fn class(&self) -> usize {
+            self.0 as usize % 2
+        }
+    }
+
+    #[test]
+    fn a_class_that_is_not_taken_holds_no_other_up() {
+        let mut home = Home::new(Classed::default);
+        for connection in [1, 3, 2, 5, 4] {
+            home.arrive(connection, |_| {});
+        }
+        let mut taken = Vec::new();
+        home.hand_out(|turn| match turn.class() {
+            1 => Err(turn),
+            _ => {
+                taken.push(turn.0);
+                Ok(())
+            }
+        });
+        assert_eq!((&taken[..], home.has_due()), (&[2, 4][..], true));
+        home.hand_out(|turn| {
+            taken.push(turn.0);
+            Ok(())
+        });
+        assert_eq!((&taken[..], home.has_due()), (&[2, 4, 1, 3, 5][..], false));
     }
 
     #[test]

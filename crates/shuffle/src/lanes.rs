@@ -1,8 +1,13 @@
 //! What the cores share: for each a queue of turns that any core may take, a queue of its own, the way back,
 //! and two words that say at one look where there is work and who has none.
+//!
+//! In the shared form ([`Lanes::by_class`]) the turns that any core may take stand in one [`ReadySet`], by the
+//! class of their connections, and not at their homes; all else is the same.
 
 use alloc::boxed::Box;
 
+use crate::home::Turn;
+use crate::ready_set::{ReadySet, Taker};
 use crate::sync::{AtomicU64, Mutant, Ordering, idle_fence, mutated};
 use crate::unsafe_ring::Ring;
 
@@ -35,13 +40,25 @@ pub struct Lanes<T> {
     stealable: Word,
     /// Cores that found nothing to do.
     idle: Word,
+    /// The shared form.
+    shared: Option<ReadySet<T>>,
 }
 
-impl<T> Lanes<T> {
+impl<T: Turn> Lanes<T> {
     /// Lanes for `cores` cores (1 to [`MAX_CORES`]), whose queues take `capacity` turns each.
     pub fn new(cores: usize, capacity: usize) -> Self {
+        Self::make(cores, capacity, None)
+    }
+
+    /// The shared form: turns that any core may take go through `shared`.
+    pub fn by_class(cores: usize, capacity: usize, shared: ReadySet<T>) -> Self {
+        Self::make(cores, capacity, Some(shared))
+    }
+
+    fn make(cores: usize, capacity: usize, shared: Option<ReadySet<T>>) -> Self {
+        let ready = if shared.is_some() { 0 } else { capacity };
         let lane = |_| Lane {
-            ready: Ring::new(capacity),
+            ready: Ring::new(ready),
             own: Ring::new(capacity),
             back: Ring::new(capacity),
         };
@@ -49,12 +66,19 @@ impl<T> Lanes<T> {
             lanes: (0..cores.clamp(1, MAX_CORES)).map(lane).collect(),
             stealable: Word(AtomicU64::new(0)),
             idle: Word(AtomicU64::new(0)),
+            shared,
         }
     }
 
     /// How many cores there are.
     pub fn cores(&self) -> usize {
         self.lanes.len()
+    }
+
+    /// Whether this is the shared form.
+    #[inline]
+    pub fn is_by_class(&self) -> bool {
+        self.shared.is_some()
     }
 
     #[inline(always)]
@@ -69,7 +93,10 @@ impl<T> Lanes<T> {
     /// The turn comes back where the queue is full: keep it, and try again.
     #[inline]
     pub fn publish(&self, home: usize, turn: Box<T>) -> Result<(), Box<T>> {
-        self.lane(home).ready.push(turn)
+        match &self.shared {
+            Some(shared) => shared.publish(turn.class(), turn),
+            None => self.lane(home).ready.push(turn),
+        }
     }
 
     /// A turn that only core `home` may take.
@@ -81,7 +108,7 @@ impl<T> Lanes<T> {
         self.lane(home).own.push(turn)
     }
 
-    /// Tells the others that the ready queue of `home` has something. Answers a core to be woken if it
+    /// Tells the others that the ready queue of `home`, or the shared ones, have something. Answers a core to be woken if it
     /// sleeps: one that found nothing to do.
     ///
     /// One fence for what was published since the last time.
@@ -91,7 +118,7 @@ impl<T> Lanes<T> {
         // what they wrote.
         idle_fence();
         let bit = 1 << home;
-        if self.stealable.0.load(Ordering::Relaxed) & bit == 0 {
+        if self.shared.is_none() && self.stealable.0.load(Ordering::Relaxed) & bit == 0 {
             self.stealable.0.fetch_or(bit, Ordering::AcqRel);
         }
         self.somebody_idle(home)
@@ -112,6 +139,18 @@ impl<T> Lanes<T> {
     pub fn take(&self, core: usize) -> Option<Box<T>> {
         let lane = self.lane(core);
         lane.own.pop().or_else(|| lane.ready.pop())
+    }
+
+    /// The oldest turn that only `core` may take.
+    #[inline]
+    pub fn take_own(&self, core: usize) -> Option<Box<T>> {
+        self.lane(core).own.pop()
+    }
+
+    /// In the shared form: the turn that is next by the policy, whoever its home is. None in the other.
+    #[inline]
+    pub fn take_shared(&self, taker: &mut Taker) -> Option<Box<T>> {
+        self.shared.as_ref()?.take(taker)
     }
 
     /// Turns that wait in the ready queue of `core`, for the core itself to look at.
@@ -193,7 +232,10 @@ impl<T> Lanes<T> {
         let own = self.lane(core);
         own.own.is_empty()
             && own.back.is_empty()
-            && self.lanes.iter().all(|lane| lane.ready.is_empty())
+            && match &self.shared {
+                Some(shared) => shared.is_empty(),
+                None => self.lanes.iter().all(|lane| lane.ready.is_empty()),
+            }
     }
 
     /// `core` has something to do.

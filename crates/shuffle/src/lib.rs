@@ -14,6 +14,9 @@
 //!     +-----------------+----------------------------------- finish
 //! ```
 //!
+//! That is the work-conserving form. In the shared form the ready queues are not the cores' but the classes'
+//! of connections, and a service policy says which class is next: [`ReadySet`].
+//!
 //! So the events of a connection are seen in order and by one core at a time, without a lock in the
 //! application; a request's reply leaves before the next request of its connection is seen; and no core is
 //! idle while a turn stands in any ready queue.
@@ -32,6 +35,11 @@
 //! then looks whether its bit in that word is set; a thief clears a bit and then looks whether the queue is
 //! empty. With a fence in between on both sides at least one sees the other. The same holds for a core that
 //! declares itself idle and then looks at the queues, and one that publishes and then looks for idle ones.
+//!
+//! A class's queue, unlike a core's, is filled by several cores at a time, so a turn may stand there behind a
+//! place that somebody has claimed and not yet filled: nobody can take it, and an idle core may find the queue
+//! empty. Whoever filled the later place has announced in vain; but who fills the first one announces after
+//! that, and then both can be taken.
 #![no_std]
 extern crate alloc;
 #[cfg(any(test, loom))]
@@ -39,12 +47,15 @@ extern crate std;
 
 mod home;
 mod lanes;
+mod ready_set;
 mod sync;
 mod unsafe_ring;
 mod unsafe_try_lock;
 
 pub use home::{Home, Turn};
 pub use lanes::{Lanes, MAX_CORES};
+pub use qwait::{ServicePolicy, SetError};
+pub use ready_set::{MAX_CLASSES, ReadySet, Taker};
 pub use unsafe_ring::Ring;
 pub use unsafe_try_lock::{Guard, TryLock};
 

@@ -27,6 +27,8 @@ pub(crate) enum Mutant {
     MissingIdleFence,
     /// A thief clears the bit of a lane that it found empty, and does not look again.
     MissingLaneRecheck,
+    /// A core that found a class's first turn not yet in its place counts it as taken.
+    CountsUntaken,
 }
 
 /// Whether the model at hand makes this mistake.

@@ -145,9 +145,14 @@ impl World {
 
     fn steal_once(&self) {
         if let Some(turn) = self.lanes.steal(1, 0) {
-            self.connection.run(&turn);
-            assert!(self.lanes.send_home(0, turn).is_ok(), "a turn of each connection has room");
+            self.run_away(turn);
         }
+    }
+
+    /// Runs a turn away from home.
+    fn run_away(&self, turn: Box<Numbers>) {
+        self.connection.run(&turn);
+        assert!(self.lanes.send_home(0, turn).is_ok(), "a turn of each connection has room");
     }
 }
 
@@ -285,5 +290,129 @@ fn a_bit_that_a_thief_clears_is_set_again_where_something_came() {
         lanes.announce(0);
         thief.join().expect("no panic");
         assert!(taken.load(Ordering::Relaxed) || lanes.steal(1, 0).is_some(), "overlooked");
+    });
+}
+
+/// The shared form, with a taker for each of two cores, all queues added and met before.
+fn ready_set(classes: usize, policy: ServicePolicy) -> (ReadySet<Numbers>, [Taker; 2]) {
+    let set = ReadySet::new(classes, policy, &[1; MAX_CLASSES], 2).expect("few classes");
+    let mut takers = [set.taker().expect("two"), set.taker().expect("two")];
+    for taker in &mut takers {
+        for class in 0..classes {
+            set.publish(class, Box::default()).expect("room");
+        }
+        for _ in 0..classes {
+            assert!(set.take(taker).is_some());
+        }
+    }
+    (set, takers)
+}
+
+#[test]
+fn two_cores_share_a_class_and_no_turn_is_forgotten() {
+    check(&[Mutant::CountsUntaken], || {
+        let (set, [mut one, mut two]) = ready_set(1, ServicePolicy::StrictPriority);
+        let set = Arc::new(set);
+        // Two network layers make turns of one class at a time; both cores take.
+        let other = {
+            let set = Arc::clone(&set);
+            thread::spawn(move || {
+                set.publish(0, Box::default()).expect("room");
+                usize::from(set.take(&mut two).is_some())
+            })
+        };
+        set.publish(0, Box::default()).expect("room");
+        let mut taken = usize::from(set.take(&mut one).is_some());
+        taken += other.join().expect("no panic");
+        while set.take(&mut one).is_some() {
+            taken += 1;
+        }
+        assert_eq!((taken, set.is_empty()), (2, true));
+    });
+}
+
+#[test]
+fn no_core_falls_asleep_over_a_shared_turn() {
+    check(&[Mutant::MissingIdleFence], || {
+        let (set, _) = ready_set(2, ServicePolicy::RoundRobin);
+        let lanes = Arc::new(Lanes::<Numbers>::by_class(2, 2, set));
+        let idler = {
+            let lanes = Arc::clone(&lanes);
+            thread::spawn(move || lanes.declare_idle(1))
+        };
+        lanes.publish(0, Box::default()).expect("room");
+        let woken = lanes.announce(0) == Some(1);
+        let asleep = idler.join().expect("no panic");
+        assert!(!asleep || woken, "asleep, and nobody knows");
+    });
+}
+
+/// Two cores fill a class's queue at a time: the later place may be full before the first.
+#[test]
+fn whoever_fills_the_first_place_announces_last() {
+    check(&[Mutant::MissingIdleFence], || {
+        let (set, _) = ready_set(1, ServicePolicy::StrictPriority);
+        let lanes = Arc::new(Lanes::<Numbers>::by_class(3, 2, set));
+        let publish = |lanes: &Lanes<Numbers>, home| {
+            lanes.publish(home, Box::default()).expect("room");
+            lanes.announce(home) == Some(2)
+        };
+        let other = {
+            let lanes = Arc::clone(&lanes);
+            thread::spawn(move || publish(&lanes, 1))
+        };
+        let idler = {
+            let lanes = Arc::clone(&lanes);
+            thread::spawn(move || lanes.declare_idle(2))
+        };
+        let mut woken = publish(&lanes, 0);
+        woken |= other.join().expect("no panic");
+        let asleep = idler.join().expect("no panic");
+        assert!(!asleep || woken, "asleep, and nobody knows");
+    });
+}
+
+/// As `a_connection_is_seen_in_order_whoever_takes_its_turns`, where the home core competes for its own.
+#[test]
+fn a_connection_is_seen_in_order_out_of_the_shared_set() {
+    check(&[Mutant::TurnWhileHeld, Mutant::RelaxedHandOver], || {
+        let (set, [mut one, mut two]) = ready_set(1, ServicePolicy::StrictPriority);
+        let lanes = Lanes::by_class(2, 2, set);
+        let home = TryLock::new(Home::new(Numbers::default));
+        let world = Arc::new(World { lanes, home, connection: Connection::new() });
+        let thief = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let turn = world.lanes.take_shared(&mut two);
+                turn.into_iter().for_each(|turn| world.run_away(turn));
+            })
+        };
+        for number in 0..2 {
+            let mut home = world.home.try_lock().expect("nobody borrows it");
+            world.arrive(&mut home, number);
+        }
+        let mut thief = Some(thief);
+        loop {
+            let mut home = world.home.try_lock().expect("nobody borrows it");
+            while let Some(turn) = world.lanes.came_back(0) {
+                world.come_home(&mut home, turn);
+            }
+            if let Some(turn) = world.lanes.take_shared(&mut one) {
+                world.connection.run(&turn);
+                world.come_home(&mut home, turn);
+            } else if home.is_idle() {
+                break;
+            } else if let Some(thief) = thief.take() {
+                // It has what is missing.
+                drop(home);
+                thief.join().expect("no panic");
+            }
+        }
+        if let Some(thief) = thief {
+            thief.join().expect("no panic");
+        }
+        // SAFETY: the other thread has ended.
+        let seen = world.connection.seen.with(|seen| unsafe { *seen });
+        assert_eq!(seen, 2, "lost");
     });
 }

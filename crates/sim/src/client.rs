@@ -63,6 +63,8 @@ impl Io {
 pub struct ClientConfig {
     /// Whom to connect to.
     pub server: Endpoint,
+    /// Connections go to so many ports of it, from that one on, in turn.
+    pub ports: u16,
     /// Connections at a time.
     pub slots: usize,
     /// Longest pause before a connection is opened.
@@ -227,8 +229,10 @@ impl<F: FnMut() -> Option<Box<dyn Script>>> Client<F> {
                 Slot::Pause(at, script) if *at <= now && calls.room() > 0 => {
                     match script.take().or_else(&mut *scripts) {
                         Some(script) => {
+                            let Endpoint { addr, port } = config.server;
+                            let server = Endpoint::new(addr, port + index as u16 % config.ports);
                             // There is room: it was just asked for.
-                            let _ = calls.connect(Cookie(index as u64), config.server);
+                            let _ = calls.connect(Cookie(index as u64), server);
                             *slot = Slot::Connecting(script);
                         }
                         None => *slot = Slot::Done,

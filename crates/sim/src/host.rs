@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clock::{Duration, Instant};
 use dataplane::{
     ConservingConfig, ConservingThread, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor,
-    Parts, Progress, forwarding_mesh,
+    Parts, Progress, ReadySetConfig, forwarding_mesh,
 };
 use mem::{Pool, Region};
 use nic::NicStats;
@@ -43,14 +43,36 @@ pub struct HostConfig {
     pub forward_ring: usize,
     /// Limits of an elastic thread.
     pub elastic: ElasticConfig,
-    /// How cores share their work; `None`: they run to completion.
-    pub conserving: Option<ConservingConfig>,
+    /// How cores share their work.
+    pub sharing: Sharing,
     /// Frames with a queue's device at a time, and how long they stay there.
     pub nic: SimNicConfig,
     /// The stack.
     pub stack: StackConfig,
     /// Shortest and longest time that one cycle takes.
     pub cycle: (Duration, Duration),
+}
+
+/// How a host's cores share their work.
+#[derive(Clone, Debug)]
+pub enum Sharing {
+    /// They do not: they run to completion.
+    Not,
+    /// Each takes what others have ready.
+    Conserving(ConservingConfig),
+    /// All of them serve one ready set.
+    ReadySet(ReadySetConfig),
+}
+
+impl Sharing {
+    /// Its word in a configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Not => "run-to-completion",
+            Self::Conserving(_) => "work-conserving",
+            Self::ReadySet(_) => "ready-set",
+        }
+    }
 }
 
 /// An elastic thread, by its scheduler.
@@ -170,8 +192,11 @@ impl Host {
             let nic = SimNic::new(network.clone(), port, core, config.nic, device);
             Parts { nic, pool: Pool::new(&region, config.pool_keep), ports }
         });
-        let threads: Vec<Thread> = match config.conserving {
-            None => {
+        let conserving = |threads: Vec<_>| {
+            threads.into_iter().map(|thread| Thread::Conserving(Box::new(thread))).collect()
+        };
+        let threads: Vec<Thread> = match &config.sharing {
+            Sharing::Not => {
                 let thread = |(core, Parts { nic, pool, ports })| {
                     let (core, shared) = (core as u8, Arc::clone(&shared));
                     let thread = ElasticThread::new(core, shared, nic, pool, ports, elastic, start);
@@ -179,10 +204,13 @@ impl Host {
                 };
                 parts.enumerate().map(thread).collect()
             }
-            Some(conserving) => {
-                let threads = Floor::threads(&shared, parts.collect(), elastic, conserving, start);
-                threads.into_iter().map(|thread| Thread::Conserving(Box::new(thread))).collect()
+            Sharing::Conserving(sharing) => {
+                conserving(Floor::threads(&shared, parts.collect(), elastic, *sharing, start))
             }
+            Sharing::ReadySet(set) => conserving(
+                Floor::ready_set(&shared, parts.collect(), elastic, set, start)
+                    .expect("at most eight classes, and fewer cores than a set has consumers"),
+            ),
         };
         let core = |(core, thread)| Core {
             thread,

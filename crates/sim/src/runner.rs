@@ -16,7 +16,7 @@ use tailplane::{Endpoint, Service};
 
 use crate::client::{Client, ClientConfig};
 use crate::dice::Dice;
-use crate::host::{Host, HostConfig};
+use crate::host::{Host, HostConfig, Sharing};
 use crate::network::{Capture, Faults, Network, NetworkStats, SharedNetwork};
 use crate::scenario::{self, Load, PORT, Scenario};
 use crate::variation::{SchedulerChoice, Variation, addresses};
@@ -200,7 +200,8 @@ impl Simulation {
             network.borrow_mut().capture();
         }
         let ledger: SharedLedger = Rc::default();
-        let shared = variation.server.conserving.map(|_| variation.server.cores);
+        let shares = !matches!(variation.server.sharing, Sharing::Not);
+        let shared = shares.then_some(variation.server.cores);
         let mut service = scenario::server(config.scenario, seed, shared)
             .map_err(|error| format!("cannot set the server up: {error}"))?;
         let living = Living::default();
@@ -233,6 +234,7 @@ impl Simulation {
             ledger.borrow_mut().planned += load.connections;
             let config = ClientConfig {
                 server: Endpoint::new(addresses(0).0, PORT),
+                ports: variation.server.stack.tcp_listen.len() as u16,
                 slots: load.slots,
                 open_within: variation.open_within,
                 hold: variation.hold,

@@ -2,12 +2,14 @@
 //! rings or batches, slow applications, many cores.
 
 use clock::Duration;
-use dataplane::{ConservingConfig, ElasticConfig, WhileAway};
+use dataplane::{
+    ClassError, Classes, ConservingConfig, ElasticConfig, ReadySetConfig, ServicePolicy, WhileAway,
+};
 use stack::StackConfig;
 use wire::{Ipv4Addr, MacAddr};
 
 use crate::dice::Dice;
-use crate::host::HostConfig;
+use crate::host::{HostConfig, Sharing};
 use crate::port::SimNicConfig;
 use crate::scenario::PORT;
 
@@ -21,6 +23,8 @@ pub enum SchedulerChoice {
     RunToCompletion,
     /// Any core.
     WorkConserving,
+    /// Any core, by classes: connections come in at several ports.
+    ReadySet,
 }
 
 /// How one run is set up.
@@ -89,7 +93,7 @@ fn plain_host(number: u8) -> HostConfig {
         pool_keep: 1024,
         forward_ring: 1024,
         elastic: ElasticConfig::default(),
-        conserving: None,
+        sharing: Sharing::Not,
         nic: SimNicConfig {
             max_frame_bytes: stack.mtu_bytes as usize + 14,
             ring_frames: 1024,
@@ -123,7 +127,7 @@ fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
         pool_keep: (chunks as usize / cores as usize).min(1024),
         forward_ring: if dice.chance(0.2) { dice.spread(2, 64) } else { 1024 } as usize,
         elastic: elastic(dice),
-        conserving: None,
+        sharing: Sharing::Not,
         nic,
         stack,
         cycle: (Duration::from_nanos(300), Duration::from_micros(slowest)),
@@ -158,20 +162,50 @@ fn conserving(dice: &mut Dice) -> ConservingConfig {
     ConservingConfig { crossing, idle_after, borrow_after, turns, while_away, ..usual }
 }
 
+/// Ports at which a server with classes listens.
+const PORTS: u16 = 3;
+
+/// A ready set for connections of any classes.
+fn ready_set(dice: &mut Dice) -> Result<ReadySetConfig, ClassError> {
+    let policy = match dice.between(0, 2) {
+        0 => ServicePolicy::RoundRobin,
+        1 => ServicePolicy::WeightedRoundRobin,
+        _ => ServicePolicy::StrictPriority,
+    };
+    let mut classes = Classes::new(policy).others(dice.between(0, 2) as u8)?;
+    // One port may be left to the others.
+    for port in PORT..PORT + dice.between(1, PORTS.into()) as u16 {
+        classes = classes.port(port, dice.between(0, 3) as u8)?;
+    }
+    for class in 0..4 {
+        classes = classes.weight(class, dice.spread(1, 20) as u32)?;
+    }
+    Ok(ReadySetConfig { sharing: conserving(dice), classes })
+}
+
 impl Variation {
     /// Chooses the server's scheduler. Drawn apart, so that what else a seed means does not depend on it.
     pub fn schedule(&mut self, seed: u64, choice: SchedulerChoice) {
         let mut dice = Dice::new(seed, "scheduler", 0);
         let share = match choice {
             SchedulerChoice::RunToCompletion => return,
-            SchedulerChoice::WorkConserving => 1.0,
+            SchedulerChoice::WorkConserving | SchedulerChoice::ReadySet => 1.0,
             SchedulerChoice::BySeed if self.server.cores > 1 => 0.6,
             SchedulerChoice::BySeed => 0.1,
         };
         if dice.chance(share) {
-            self.server.conserving = Some(conserving(&mut dice));
+            self.server.sharing = Sharing::Conserving(conserving(&mut dice));
             // Each core has a further pool.
             self.server.chunks += 192 * u32::from(self.server.cores);
+            let by_class = match choice {
+                SchedulerChoice::BySeed => dice.chance(0.4),
+                _ => choice == SchedulerChoice::ReadySet,
+            };
+            if by_class {
+                let set = ready_set(&mut dice).expect("classes below eight, weights above zero");
+                self.server.sharing = Sharing::ReadySet(set);
+                self.server.stack.tcp_listen = (PORT..PORT + PORTS).collect();
+            }
         }
     }
 
@@ -222,9 +256,9 @@ impl Variation {
     pub fn summary(&self) -> String {
         let of = |host: &HostConfig| {
             format!(
-                "cores {}{} chunks {} window {} mtu {} batch {} calls {} tx {} ring {} fwd {}",
+                "cores {} {} chunks {} window {} mtu {} batch {} calls {} tx {} ring {} fwd {}",
                 host.cores,
-                if host.conserving.is_some() { " work-conserving" } else { "" },
+                host.sharing.name(),
                 host.chunks,
                 host.stack.receive_window_bytes,
                 host.stack.mtu_bytes,

@@ -49,7 +49,7 @@ impl Ledger {
 pub type SharedLedger = Rc<RefCell<Ledger>>;
 
 /// The connections of a host, as all its services see them: any of them may be handed any connection's
-/// events, where the scheduler is work-conserving.
+/// events, where the scheduler shares work.
 pub type Living = Rc<RefCell<HashMap<Handle, Seen>>>;
 
 /// What a connection's events have told so far.

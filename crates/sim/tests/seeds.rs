@@ -42,22 +42,27 @@ fn kv() {
     assert!(all_pass(&ScenarioConfig::new(Scenario::Kv), 0) > 0);
 }
 
-/// Each under the scheduler in which any core runs any connection.
+/// Each under the schedulers in which any core runs any connection.
 #[test]
 fn work_is_shared_and_order_kept() {
+    share_work(SchedulerChoice::WorkConserving, 500);
+    share_work(SchedulerChoice::ReadySet, 600);
+}
+
+fn share_work(scheduler: SchedulerChoice, first: u64) {
     let (mut stolen, mut borrowed, mut kicked) = (0, 0, 0);
     for scenario in Scenario::ALL {
-        let scheduler = SchedulerChoice::WorkConserving;
         let config = ScenarioConfig { scheduler, ..ScenarioConfig::new(scenario) };
-        let outcomes = run_many(500, SEEDS, &config, 2, |_, _| {});
+        let outcomes = run_many(first, SEEDS, &config, 2, |_, _| {});
         for (seed, outcome) in outcomes {
-            assert_eq!(outcome.failure, None, "{}", replay_command(seed, scenario));
+            let replay = replay_command(seed, scenario);
+            assert_eq!(outcome.failure, None, "{replay}, {scheduler:?}");
             stolen += outcome.stats.stolen;
             borrowed += outcome.stats.borrowed;
             kicked += outcome.stats.kicked;
         }
     }
-    let shared = format!("{stolen} stolen, {borrowed} borrowed, {kicked} kicked");
+    let shared = format!("{scheduler:?}: {stolen} stolen, {borrowed} borrowed, {kicked} kicked");
     println!("{shared}");
     assert!(stolen > 50 && borrowed > 300 && kicked > 100, "{shared}");
 }
@@ -65,7 +70,11 @@ fn work_is_shared_and_order_kept() {
 /// Connections are open, turns and frames under way, cores in the application: no chunk is lost for that.
 #[test]
 fn whoever_leaves_in_the_middle_gets_all_memory_back() {
-    for scheduler in [SchedulerChoice::RunToCompletion, SchedulerChoice::WorkConserving] {
+    for scheduler in [
+        SchedulerChoice::RunToCompletion,
+        SchedulerChoice::WorkConserving,
+        SchedulerChoice::ReadySet,
+    ] {
         let mut reset = 0;
         for scenario in Scenario::ALL {
             let config = ScenarioConfig { scheduler, ..ScenarioConfig::new(scenario) };

@@ -84,7 +84,10 @@ mod server;
 mod unsafe_priority;
 
 pub use clock::{Clock, Duration, Instant, MonotonicClock};
-pub use dataplane::{ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy, WhileAway};
+pub use dataplane::{
+    ClassError, Classes, ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy,
+    ReadySetConfig, ServicePolicy, WhileAway,
+};
 pub use domain::{
     CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, Events, Full, Handle,
     Service,

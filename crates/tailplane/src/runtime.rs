@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
 use dataplane::{
-    ConservingConfig, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor, Idle, IdlePolicy,
-    Left, MAX_CORES, Moderation, ModerationPolicy, Parts, forwarding_mesh,
+    ClassError, ConservingConfig, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor, Idle,
+    IdlePolicy, Left, MAX_CORES, Moderation, ModerationPolicy, Parts, ReadySetConfig,
+    forwarding_mesh,
 };
 use domain::Service;
 use mem::{Pool, Region};
@@ -67,7 +68,8 @@ pub enum RuntimeError {
     },
     /// More elastic threads than a scheduler can look after.
     #[error(
-        "{found} elastic threads are more than a work-conserving dataplane has: {max}; run two, or          run to completion"
+        "{found} elastic threads are more than can share their work: {max}; run two dataplanes, or run to \
+         completion"
     )]
     TooManyCores {
         /// Threads asked for.
@@ -77,11 +79,14 @@ pub enum RuntimeError {
     },
     /// A service that keeps its connections' state to each thread.
     #[error(
-        "a work-conserving scheduler runs a connection on any core, and this service keeps the state of \
-         its connections in each thread's value of it; use one that runs anywhere \
+        "the schedulers work-conserving and ready-set run a connection on any core, and this service keeps \
+         the state of its connections in each thread's value of it; use one that runs anywhere \
          (`Service::runs_anywhere`), or run to completion"
     )]
     KeepsToItsCore,
+    /// The classes of a ready set.
+    #[error(transparent)]
+    Classes(#[from] ClassError),
     /// A thread panicked: a bug of the service or of ours.
     #[error("elastic thread {core} panicked: {message}")]
     Panicked {
@@ -93,13 +98,23 @@ pub enum RuntimeError {
 }
 
 /// Which core runs the application for a connection (DESIGN: one configuration word).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub enum Scheduler {
     /// The connection's home core, all that came at once (IX).
     #[default]
     RunToCompletion,
     /// Any core that has nothing else to do (ZygOS). The service must run anywhere.
     WorkConserving(ConservingConfig),
+    /// Any core, connections of the class that is next by a service policy first (HyperPlane). The service
+    /// must run anywhere.
+    ReadySet(ReadySetConfig),
+}
+
+impl Scheduler {
+    /// Whether a connection's events come to threads other than its home.
+    fn shares(&self) -> bool {
+        !matches!(self, Self::RunToCompletion)
+    }
 }
 
 /// How a dataplane runs.
@@ -259,7 +274,10 @@ where
     let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
     let parts = nics.into_iter().zip(ports).map(part);
     let (elastic, now) = (config.elastic, clock.now());
-    match config.scheduler {
+    if config.scheduler.shares() && cores > MAX_CORES {
+        return Err(RuntimeError::TooManyCores { found: cores, max: MAX_CORES });
+    }
+    match &config.scheduler {
         Scheduler::RunToCompletion => {
             let thread = |(core, Parts { nic, pool, ports })| {
                 let shared = Arc::clone(&shared);
@@ -270,11 +288,13 @@ where
             };
             stage.run(parts.enumerate().map(thread).collect(), &make_service, &ready)
         }
-        Scheduler::WorkConserving(_) if cores > MAX_CORES => {
-            Err(RuntimeError::TooManyCores { found: cores, max: MAX_CORES })
-        }
         Scheduler::WorkConserving(conserving) => {
-            let threads = Floor::threads(&shared, parts.collect(), elastic, conserving, now);
+            let threads = Floor::threads(&shared, parts.collect(), elastic, *conserving, now);
+            let threads = threads.into_iter().map(|thread| move || thread);
+            stage.run(threads.collect(), &make_service, &ready)
+        }
+        Scheduler::ReadySet(set) => {
+            let threads = Floor::ready_set(&shared, parts.collect(), elastic, set, now)?;
             let threads = threads.into_iter().map(|thread| move || thread);
             stage.run(threads.collect(), &make_service, &ready)
         }
@@ -357,8 +377,7 @@ impl Stage<'_> {
         ready: &impl Fn(),
     ) -> Result<(CoreReport, S), RuntimeError> {
         let mut service = make_service(core);
-        if matches!(self.config.scheduler, Scheduler::WorkConserving(_)) && !service.runs_anywhere()
-        {
+        if self.config.scheduler.shares() && !service.runs_anywhere() {
             return Err(RuntimeError::KeepsToItsCore);
         }
         // The first cycle lends the NIC its receive buffers: before, it drops what comes.

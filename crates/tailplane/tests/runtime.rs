@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use dataplane::ConservingConfig;
+use dataplane::{ConservingConfig, ReadySetConfig};
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
 use tailplane::runtime::{RuntimeConfig, RuntimeError, Scheduler, run};
@@ -25,12 +25,17 @@ impl Protocol for Quiet {
 
 #[test]
 fn a_service_that_keeps_to_its_core_is_not_shared() {
+    keeps_to_its_core(Scheduler::WorkConserving(ConservingConfig::default()));
+    keeps_to_its_core(Scheduler::ReadySet(ReadySetConfig::default()));
+}
+
+fn keeps_to_its_core(scheduler: Scheduler) {
     let wire = ShmConfig::default();
     let (near, _far) = ShmNic::pair(&wire, &wire.far()).expect("memory");
     let config = RuntimeConfig {
         stack: StackConfig::new(Ipv4Addr::new(10, 9, 0, 1), 24, MacAddr([2, 0, 0, 0, 0, 1])),
         elastic: ElasticConfig::default(),
-        scheduler: Scheduler::WorkConserving(ConservingConfig::default()),
+        scheduler,
         idle: IdlePolicy::default(),
         moderation: ModerationPolicy::default(),
         cpus: Vec::new(),

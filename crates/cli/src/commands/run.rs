@@ -80,7 +80,7 @@ fn announcement(config: &RunConfig, host: &Host) -> String {
         host.driver,
         plane.threads,
         plane.batch,
-        plane.scheduler.as_str(),
+        plane.describe_scheduler(),
     )
 }
 

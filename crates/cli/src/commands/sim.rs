@@ -53,6 +53,8 @@ pub enum SchedulerArg {
     RunToCompletion,
     /// Any core that has nothing else to do (ZygOS).
     WorkConserving,
+    /// Any core, by the classes of connections, which come in at several ports.
+    ReadySet,
 }
 
 impl From<SchedulerArg> for SchedulerChoice {
@@ -61,6 +63,7 @@ impl From<SchedulerArg> for SchedulerChoice {
             SchedulerArg::BySeed => Self::BySeed,
             SchedulerArg::RunToCompletion => Self::RunToCompletion,
             SchedulerArg::WorkConserving => Self::WorkConserving,
+            SchedulerArg::ReadySet => Self::ReadySet,
         }
     }
 }
@@ -172,6 +175,11 @@ impl Args {
         }
         if self.plain {
             command.push_str(" --plain");
+        }
+        if let (true, Some(scheduler)) =
+            (self.scheduler != SchedulerArg::BySeed, self.scheduler.to_possible_value())
+        {
+            command.push_str(&format!(" --scheduler {}", scheduler.get_name()));
         }
         command
     }
@@ -309,7 +317,9 @@ fn one(args: &Args, seed: u64, scenario: Scenario) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&[summary])?);
     } else {
         if config.vary {
-            println!("{}", sim::variation::Variation::draw(seed).summary());
+            let mut variation = sim::variation::Variation::draw(seed);
+            variation.schedule(seed, config.scheduler);
+            println!("{}", variation.summary());
         }
         println!("digest {:016x}", outcome.digest);
         println!("{}", serde_json::to_string_pretty(&outcome.stats)?);
@@ -346,6 +356,12 @@ mod tests {
             args.replay(3, Scenario::Kv),
             "tailplane sim --seed 3 --scenario kv --loss 0.2 --plain"
         );
+        let shared = parse(&["--scheduler", "ready-set"]).expect("parses");
+        assert_eq!(
+            shared.replay(3, Scenario::Kv),
+            "tailplane sim --seed 3 --scenario kv --scheduler ready-set"
+        );
+        assert_eq!(shared.config(Scenario::Kv).scheduler, SchedulerChoice::ReadySet);
         let config = args.config(Scenario::Kv);
         assert_eq!((config.faults.loss, config.faults.corrupt, config.vary), (0.2, 0.01, false));
     }

@@ -3,10 +3,12 @@
 //! Every key has a default but `service.app`; an unknown key, a value of a wrong type and a value
 //! out of range are errors that name the key, the value and what is allowed.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use tailplane::{Classes, ServicePolicy};
 
 use crate::lab::constants::DEFAULT_PREFIX;
 
@@ -120,6 +122,9 @@ pub enum SchedulerName {
     RunToCompletion,
     /// Any core that has nothing else to do (ZygOS): best for requests of different lengths.
     WorkConserving,
+    /// Any core, the class of connections that is next by `dataplane.policy` first (HyperPlane): for
+    /// priorities and many tenants.
+    ReadySet,
 }
 
 impl SchedulerName {
@@ -128,6 +133,40 @@ impl SchedulerName {
         match self {
             Self::RunToCompletion => "run-to-completion",
             Self::WorkConserving => "work-conserving",
+            Self::ReadySet => "ready-set",
+        }
+    }
+}
+
+/// `dataplane.policy`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyName {
+    /// One turn of each class after the other.
+    RoundRobin,
+    /// As many turns of a class in a row as `dataplane.weights` says.
+    Weighted,
+    /// Always the most urgent class that has something.
+    StrictPriority,
+}
+
+impl PolicyName {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::Weighted => "weighted",
+            Self::StrictPriority => "strict-priority",
+        }
+    }
+}
+
+impl From<PolicyName> for ServicePolicy {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::RoundRobin => Self::RoundRobin,
+            PolicyName::Weighted => Self::WeightedRoundRobin,
+            PolicyName::StrictPriority => Self::StrictPriority,
         }
     }
 }
@@ -142,6 +181,14 @@ pub struct DataplaneConfig {
     pub cpus: Vec<usize>,
     /// Which core runs the application for a connection.
     pub scheduler: SchedulerName,
+    /// For `ready-set`: the class of the connections that come in at a port, 0 (the most urgent) to 7.
+    pub classes: BTreeMap<String, u8>,
+    /// The class of those of all other ports.
+    pub other_class: u8,
+    /// Which class is served next; strict priority where nothing is said.
+    pub policy: Option<PolicyName>,
+    /// By class, for the policy `weighted`: how many turns are taken in a row; 1 where nothing is said.
+    pub weights: Vec<u32>,
     /// B: packets of one cycle at most.
     pub batch: usize,
     /// Microseconds without work after which a thread sleeps; negative: it spins for ever.
@@ -159,11 +206,103 @@ impl Default for DataplaneConfig {
             threads: 1,
             cpus: Vec::new(),
             scheduler: SchedulerName::RunToCompletion,
+            classes: BTreeMap::new(),
+            other_class: 0,
+            policy: None,
+            weights: Vec::new(),
             batch: 64,
             spin_us: 50,
             moderation_us: 0,
             realtime: 0,
         }
+    }
+}
+
+/// Weights beyond this serve one class for so long that they are strict priority.
+const WEIGHT_MAX: u32 = 1_000_000;
+
+impl DataplaneConfig {
+    /// The classes of connections, for `ready-set`.
+    ///
+    /// # Errors
+    /// A port that is none or was named before, a class that there is not: the key, the value and what is
+    /// allowed.
+    pub fn ready_set_classes(&self) -> anyhow::Result<Classes> {
+        let mut classes = Classes::new(self.policy().into());
+        for (name, &class) in &self.classes {
+            let port = name.parse::<u16>().ok().filter(|&port| port > 0);
+            let port = port.with_context(|| {
+                format!("`dataplane.classes` names port '{name}'; allowed: 1 to {}", u16::MAX)
+            })?;
+            classes = classes.port(port, class).context("`dataplane.classes`")?;
+        }
+        classes = classes.others(self.other_class).context("`dataplane.other_class`")?;
+        for (class, &weight) in self.weights.iter().enumerate() {
+            in_range("dataplane.weights", weight, 1, WEIGHT_MAX)?;
+            let class = u8::try_from(class).unwrap_or(u8::MAX);
+            classes = classes.weight(class, weight).context("`dataplane.weights`")?;
+        }
+        Ok(classes)
+    }
+
+    /// Which class is served next.
+    pub fn policy(&self) -> PolicyName {
+        self.policy.unwrap_or(PolicyName::StrictPriority)
+    }
+
+    /// The scheduler, for conditions.
+    pub fn describe_scheduler(&self) -> String {
+        let name = self.scheduler.as_str();
+        match (self.scheduler, self.ready_set_classes()) {
+            (SchedulerName::ReadySet, Ok(classes)) => {
+                format!("{name} of {} classes, {}", classes.count(), self.policy().as_str())
+            }
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Whether something is said of classes that only `ready-set` heeds: the key.
+    fn said_of_classes(&self) -> Option<&'static str> {
+        let said = [
+            ("dataplane.classes", !self.classes.is_empty()),
+            ("dataplane.other_class", self.other_class > 0),
+            ("dataplane.policy", self.policy.is_some()),
+            ("dataplane.weights", !self.weights.is_empty()),
+        ];
+        said.into_iter().find_map(|(key, said)| said.then_some(key))
+    }
+
+    fn check_classes(&self, service: &ServiceConfig) -> anyhow::Result<()> {
+        if self.scheduler != SchedulerName::ReadySet {
+            let Some(key) = self.said_of_classes() else { return Ok(()) };
+            bail!(
+                "`{key}` is for `dataplane.scheduler` = \"ready-set\", which is \"{}\": choose that \
+                 scheduler, or leave the key out",
+                self.scheduler.as_str()
+            );
+        }
+        let classes = self.ready_set_classes()?;
+        if !self.weights.is_empty() && self.policy != Some(PolicyName::Weighted) {
+            bail!(
+                "`dataplane.weights` is for `dataplane.policy` = \"weighted\": choose it, or none"
+            );
+        }
+        if self.weights.len() > classes.count() {
+            let (given, used) = (self.weights.len(), classes.count());
+            bail!(
+                "`dataplane.weights` has {given} weights; allowed: one for each class, of which there are {used}"
+            );
+        }
+        let (first, last) = (service.port(), service.port().saturating_add(service.ports - 1));
+        for name in self.classes.keys() {
+            if !name.parse().is_ok_and(|port: u16| (first..=last).contains(&port)) {
+                bail!(
+                    "`dataplane.classes` names port {name}; allowed are those that the service listens on, \
+                     {first} to {last} (`service.port`, `service.ports`)"
+                );
+            }
+        }
+        Ok(())
     }
 }
 
@@ -290,6 +429,7 @@ impl RunConfig {
         in_range("dataplane.spin_us", self.dataplane.spin_us, -1, 10_000_000)?;
         in_range("dataplane.moderation_us", self.dataplane.moderation_us, 0, 1_000)?;
         in_range("dataplane.realtime", self.dataplane.realtime, 0, 99)?;
+        self.dataplane.check_classes(&self.service)?;
         if self.dataplane.realtime > 0 && self.dataplane.spin_us < 0 {
             bail!(
                 "`dataplane.realtime` is {}; allowed: only 0 where `dataplane.spin_us` is negative \
@@ -357,6 +497,62 @@ mod tests {
         assert_eq!(config.network.lab, DEFAULT_PREFIX);
         let config = RunConfig::parse("[service]\napp = \"spin\"\n").expect("is fine");
         assert_eq!((config.service.app, config.service.port()), (App::Spin, 7_070));
+    }
+
+    const READY_SET: &str = "[service]\napp = \"kv\"\nport = 100\nports = 3\n[dataplane]\n\
+                             scheduler = \"ready-set\"\n";
+
+    #[test]
+    fn ports_have_classes() {
+        let more = "policy = \"weighted\"\nweights = [8, 2, 1]\nother_class = 2\n\
+                    [dataplane.classes]\n100 = 0\n101 = 1\n";
+        let config = RunConfig::parse(&format!("{READY_SET}{more}")).expect("is fine");
+        let classes = config.dataplane.ready_set_classes().expect("is fine");
+        let of = [100, 101, 102].map(|port| classes.of_port(port));
+        assert_eq!((of, classes.count()), ([0, 1, 2], 3));
+        assert_eq!(classes.policy(), ServicePolicy::WeightedRoundRobin);
+        assert_eq!(classes.weights()[..4], [8, 2, 1, 1]);
+        assert_eq!(config.dataplane.describe_scheduler(), "ready-set of 3 classes, weighted");
+        let plain = RunConfig::parse(READY_SET).expect("is fine");
+        let classes = plain.dataplane.ready_set_classes().expect("is fine");
+        assert_eq!((classes.count(), classes.policy()), (1, ServicePolicy::StrictPriority));
+    }
+
+    #[test]
+    fn wrong_classes_are_refused_with_what_is_allowed() {
+        for (more, parts) in [
+            (
+                "[dataplane.classes]\n100 = 8\n",
+                ["`dataplane.classes`: class 8", "0, the most urgent, to 7"],
+            ),
+            (
+                "[dataplane.classes]\n100 = 0\n0100 = 1\n",
+                ["`dataplane.classes`: port 100", "name it once"],
+            ),
+            ("[dataplane.classes]\n100 = 0\n100 = 1\n", ["duplicate key", "100"]),
+            ("[dataplane.classes]\nhttp = 0\n", ["port 'http'", "1 to 65535"]),
+            ("[dataplane.classes]\n0 = 0\n", ["port '0'", "1 to 65535"]),
+            ("[dataplane.classes]\n103 = 0\n", ["names port 103", "100 to 102"]),
+            ("other_class = 9\n", ["`dataplane.other_class`: class 9", "to 7"]),
+            ("policy = \"fair\"\n", ["fair", "strict-priority"]),
+            ("weights = [1]\n", ["`dataplane.weights`", "\"weighted\""]),
+            (
+                "policy = \"weighted\"\nweights = [0]\n",
+                ["`dataplane.weights` is 0", "1 to 1000000"],
+            ),
+            ("policy = \"weighted\"\nweights = [2, 1]\n", ["has 2 weights", "there are 1"]),
+        ] {
+            let found = error(&format!("{READY_SET}{more}"));
+            for part in parts {
+                assert!(found.contains(part), "{part:?} is not in: {found}");
+            }
+        }
+        let other = READY_SET.replace("ready-set", "work-conserving");
+        let found = error(&format!("{other}policy = \"round-robin\"\n"));
+        assert!(
+            found.contains("`dataplane.policy` is for") && found.contains("work-conserving"),
+            "{found}"
+        );
     }
 
     #[test]

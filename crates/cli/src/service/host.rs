@@ -10,8 +10,8 @@ use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use spin::Spin;
 use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
-    ElasticConfig, IdlePolicy, ModerationPolicy, MonotonicClock, Protocol, Server, Service,
-    SharedSlots, StackConfig,
+    ElasticConfig, IdlePolicy, ModerationPolicy, MonotonicClock, Protocol, ReadySetConfig, Server,
+    Service, SharedSlots, StackConfig,
 };
 
 use super::config::{App, RunConfig, SchedulerName, parse_address};
@@ -93,6 +93,10 @@ impl Host {
             scheduler: match config.dataplane.scheduler {
                 SchedulerName::RunToCompletion => Scheduler::RunToCompletion,
                 SchedulerName::WorkConserving => Scheduler::WorkConserving(Default::default()),
+                SchedulerName::ReadySet => Scheduler::ReadySet(ReadySetConfig {
+                    classes: config.dataplane.ready_set_classes()?,
+                    ..ReadySetConfig::default()
+                }),
             },
             idle: IdlePolicy { spin, ..IdlePolicy::default() },
             moderation: ModerationPolicy {
@@ -174,7 +178,7 @@ impl Host {
             SchedulerName::RunToCompletion => {
                 self.run(|_| Server::new(make()), ready, stop).map(reports)
             }
-            SchedulerName::WorkConserving => {
+            SchedulerName::WorkConserving | SchedulerName::ReadySet => {
                 let most = config.tcp.max_connections as usize;
                 let threads = config.dataplane.threads as usize;
                 let slots = Arc::new(SharedSlots::new(threads, most));

@@ -133,7 +133,7 @@ fn packet_memory_comes_back_from_the_kernel_and_is_unmapped() {
     let Some(bed) = Testbed::new("memory", 2) else { return };
     for scheduler in [Scheduler::RunToCompletion, Scheduler::WorkConserving(Default::default())] {
         let before = mapped();
-        all_chunks_come_back(&bed, scheduler);
+        all_chunks_come_back(&bed, scheduler.clone());
         assert_eq!(mapped(), before, "{scheduler:?}");
     }
 }

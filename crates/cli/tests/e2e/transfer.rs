@@ -38,6 +38,7 @@ fn moderation_holds_up_no_transfer() {
 #[test]
 fn transfers_do_not_mix_where_any_core_serves_any_connection() {
     eight_transfers_on("shared", 2, "scheduler = \"work-conserving\"\n");
+    eight_transfers_on("classed", 2, "scheduler = \"ready-set\"\npolicy = \"round-robin\"\n");
 }
 
 fn eight_transfers(tag: &str, settings: &str) {

@@ -115,8 +115,8 @@ impl Drop for TemporaryDirectory {
 /// A configuration for `tailplane run` in a lab. Threads sleep when they are idle: the client needs
 /// the processor as well. `more` is TOML that comes after `[dataplane]`'s keys.
 ///
-/// With TAILPLANE_TEST_SCHEDULER=work-conserving all tests run under that scheduler; few of them do so
-/// otherwise.
+/// With TAILPLANE_TEST_SCHEDULER=work-conserving (or ready-set) all tests run under that scheduler; few of
+/// them do so otherwise.
 pub fn config(app: &str, lab: &str, threads: u32, more: &str) -> String {
     let chosen = std::env::var("TAILPLANE_TEST_SCHEDULER").ok();
     let chosen = chosen.filter(|_| !more.contains("scheduler"));
