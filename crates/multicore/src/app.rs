@@ -16,8 +16,10 @@ pub(crate) const ASK_HOME: u64 = 1 << 63;
 /// What a batch was.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// The sum of the requests' service times, in nanoseconds.
+    /// The sum of the requests' service times, in nanoseconds; and what it may come to, for requests that can
+    /// be put off.
     pub service_ns: u64,
+    quantum_ns: u64,
     /// Requests served.
     pub requests: u64,
     /// Events, and those of them whose connection's home is another core.
@@ -45,7 +47,8 @@ impl SpinApp {
         events: Events<'_>,
         calls: &mut Calls<'_>,
     ) -> Batch {
-        let mut batch = Batch { events: events.len() as u64, ..Batch::default() };
+        let quantum_ns = calls.yield_at().map_or(u64::MAX, |at| at.since(now).as_nanos() as u64);
+        let mut batch = Batch { events: events.len() as u64, quantum_ns, ..Batch::default() };
         let mut last_abroad = None;
         for event in events.iter() {
             if let Some(handle) = connection(&event)
@@ -61,10 +64,12 @@ impl SpinApp {
                     calls.accept(handle, Cookie(self.connections.len() as u64 - 1)).is_ok()
                 }
                 Event::Recv { handle, cookie, data, .. } => {
-                    self.work(now, shared, handle, cookie, Some(data), calls, &mut batch)
+                    let home = shared.home_of(handle.group());
+                    self.work(home, handle, cookie, Some(data), calls, &mut batch)
                 }
                 Event::Again { handle, cookie, .. } => {
-                    self.work(now, shared, handle, cookie, None, calls, &mut batch)
+                    let home = shared.home_of(handle.group());
+                    self.work(home, handle, cookie, None, calls, &mut batch)
                 }
                 // The client never closes; replies are acknowledged without further consequence.
                 Event::Sent { .. } => true,
@@ -78,8 +83,7 @@ impl SpinApp {
     /// Serves what `data` completes or, without it, what was put off.
     fn work(
         &mut self,
-        now: Instant,
-        shared: &Shared,
+        home: u8,
         handle: Handle,
         cookie: Cookie,
         data: Option<&[u8]>,
@@ -87,17 +91,14 @@ impl SpinApp {
         batch: &mut Batch,
     ) -> bool {
         let Some(pending) = self.connections.get_mut(cookie.0 as usize) else { return false };
-        let quantum_ns = calls.yield_at().map(|at| at.since(now).as_nanos() as u64);
         let mut done = true;
         let mut serve = |request: &Frame, left_ns: u64| {
             let mut reply = *request;
             if request.sequence & ASK_HOME != 0 {
-                reply.service_ns = shared.home_of(handle.group()).into();
+                reply.service_ns = home.into();
             } else {
                 // The batch has come to its end as it is, or comes there with a part of this request.
-                let room_ns =
-                    quantum_ns.map_or(u64::MAX, |all| all.saturating_sub(batch.service_ns));
-                let part_ns = left_ns.min(room_ns);
+                let part_ns = left_ns.min(batch.quantum_ns.saturating_sub(batch.service_ns));
                 batch.service_ns += part_ns;
                 if part_ns < left_ns {
                     return left_ns - part_ns;

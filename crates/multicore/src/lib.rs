@@ -43,7 +43,7 @@ pub use core::{Budget, Counts};
 pub use costs::{COST_NS_MAX, Costs, CostsError, LinuxCosts};
 pub use error::WorldError;
 pub use outcome::Outcome;
-pub use scheduler::{Looks, Parts, RunToCompletion, Scheduler, WorkConserving};
+pub use scheduler::{Looks, Parts, ReadySet, RunToCompletion, Scheduler, WorkConserving};
 pub use setup::{CONNECTIONS_MAX, CORES_MAX, Objective, Run, Setup};
 pub use sweep::{Point, Search, max_load_at_slo, sweep};
 pub use world::simulate;

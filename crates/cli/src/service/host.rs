@@ -92,10 +92,12 @@ impl Host {
             elastic: ElasticConfig { batch: config.dataplane.batch, ..ElasticConfig::default() },
             scheduler: match config.dataplane.scheduler {
                 SchedulerName::RunToCompletion => Scheduler::RunToCompletion,
-                SchedulerName::WorkConserving => Scheduler::WorkConserving(Default::default()),
+                SchedulerName::WorkConserving => {
+                    Scheduler::WorkConserving(config.dataplane.sharing())
+                }
                 SchedulerName::ReadySet => Scheduler::ReadySet(ReadySetConfig {
                     classes: config.dataplane.ready_set_classes()?,
-                    ..ReadySetConfig::default()
+                    sharing: config.dataplane.sharing(),
                 }),
             },
             idle: IdlePolicy { spin, ..IdlePolicy::default() },

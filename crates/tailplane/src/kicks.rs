@@ -1,0 +1,146 @@
+//! Kicks on stock Linux (ZygOS §4.5): a core that is in the application is interrupted, so that its network
+//! layer runs.
+//!
+//! Beside each elastic thread, on the same processor, sleeps a thread of the next higher real-time priority.
+//! Waking it is the kick: the kernel puts it before the application at once, it runs the network layer if
+//! nobody has it, and sleeps again. Unlike the handler of a signal it may do whatever the network layer does,
+//! wherever the application was interrupted.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clock::{Clock, MonotonicClock};
+use dataplane::Tender;
+use nic::Nic;
+use rustix::event::{EventfdFlags, eventfd};
+
+/// How soon who waits for the tending threads to end looks again.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// What wakes the tending threads.
+#[derive(Debug, Default)]
+pub(crate) struct Kicks {
+    /// One for each core; none where there are no kicks.
+    bells: Vec<OwnedFd>,
+    /// Threads that may still tend.
+    running: AtomicUsize,
+}
+
+impl Kicks {
+    /// For so many cores.
+    ///
+    /// # Errors
+    /// No eventfd could be made.
+    pub fn new(cores: usize) -> std::io::Result<Self> {
+        let bell = |_| Ok(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let bells = (0..cores).map(bell).collect::<std::io::Result<_>>()?;
+        Ok(Self { bells, running: AtomicUsize::new(0) })
+    }
+
+    /// Kicks cores, one bit each. A full counter still wakes.
+    #[inline]
+    pub fn send(&self, mut kicks: u128) {
+        while kicks != 0 {
+            let core = kicks.trailing_zeros() as usize;
+            kicks &= kicks - 1;
+            if let Some(bell) = self.bells.get(core) {
+                let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            }
+        }
+    }
+
+    /// A further thread will tend: to be called before it is started.
+    pub fn add(&self) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tends core `core`'s network layer at each kick, until `stop` is set and [`end`](Self::end) was called.
+    /// `ring` wakes those for which something was left.
+    pub fn tend<N: Nic>(
+        &self,
+        core: usize,
+        tender: Tender<N>,
+        clock: MonotonicClock,
+        ring: impl Fn(u128),
+        stop: &AtomicBool,
+    ) {
+        let mut count = [0u8; 8];
+        while let Some(bell) = self.bells.get(core)
+            && rustix::io::retry_on_intr(|| rustix::io::read(bell, &mut count)).is_ok()
+            && !stop.load(Ordering::Acquire)
+        {
+            ring(tender.tend(clock.now()));
+        }
+    }
+
+    /// A thread that was [added](Self::add) tends no more.
+    pub fn done(&self) {
+        // What it had of the dataplane it has given up: whoever sees this may take that apart.
+        self.running.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Ends the tending threads, once they were told to stop, and waits for that.
+    pub fn end(&self) {
+        self.send(u128::MAX >> 128_usize.saturating_sub(self.bells.len().max(1)));
+        while self.running.load(Ordering::Acquire) > 0 {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use clock::Instant;
+    use dataplane::{
+        ConservingConfig, Elastic, ElasticConfig, Floor, ForwardPorts, Parts, WhileAway,
+    };
+    use mem::{Pool, Region};
+    use nic::shm::{ShmConfig, ShmNic};
+    use stack::{Secrets, Shared, StackConfig};
+    use wire::{Ipv4Addr, MacAddr};
+
+    use super::*;
+
+    #[test]
+    fn a_kick_runs_the_network_layer_and_the_threads_end() {
+        let (near, _far) =
+            ShmNic::pair(&ShmConfig::default(), &ShmConfig::default().far()).expect("memory");
+        let region = Region::heap(1_024);
+        let stack = StackConfig::new(Ipv4Addr::new(10, 9, 0, 1), 24, MacAddr([2, 0, 0, 0, 0, 1]));
+        let secrets = Secrets { rss_key: [1; 40], isn_key: [2; 16], port_key: [3; 16], offset: 4 };
+        let shared = Arc::new(Shared::new(stack, &secrets, 1));
+        let parts =
+            Parts { nic: near, pool: Pool::new(&region, 256), ports: ForwardPorts::default() };
+        let sharing =
+            ConservingConfig { while_away: WhileAway::Kick, pool_keep: 64, ..Default::default() };
+        let threads =
+            Floor::threads(&shared, vec![parts], ElasticConfig::default(), sharing, Instant::ZERO);
+        let [thread]: [_; 1] = threads.try_into().expect("one");
+        let (kicks, stop) = (Kicks::new(1).expect("an eventfd"), AtomicBool::new(false));
+        kicks.add();
+        std::thread::scope(|scope| {
+            let tender = thread.tender();
+            let (kicks, stop) = (&kicks, &stop);
+            scope.spawn(move || {
+                kicks.tend(0, tender, MonotonicClock::new(), |_| {}, stop);
+                kicks.done();
+            });
+            for kicked in 1..=3 {
+                // A core that there is not has no bell.
+                kicks.send(0b101);
+                while thread.stats().kicked < kicked {
+                    std::thread::yield_now();
+                }
+            }
+            stop.store(true, Ordering::Release);
+            kicks.end();
+        });
+        assert_eq!(kicks.running.load(Ordering::Relaxed), 0);
+        // Nobody else has a part of the dataplane: all of it comes back.
+        thread.leave();
+        assert_eq!(region.depot_len(), 1_024);
+    }
+}
