@@ -21,248 +21,19 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use clock::{Duration, Instant};
 use domain::{CallArray, Calls, EventArray, Events, Handle, Held};
 use mem::Pool;
 use nic::{Nic, NicStats};
-use shuffle::{Guard, Lanes, ReadySet, Taker, TryLock};
-use stack::{Shared, Stack};
+use shuffle::{Guard, Taker};
+use stack::Stack;
 
-use crate::classes::{ClassError, ClassTable, Classes};
-use crate::elastic::{CycleStats, Elastic, ElasticConfig, Left, Progress};
-use crate::forward::ForwardPorts;
+use crate::elastic::{CycleStats, Elastic, Left, Progress};
+use crate::floor::{ConservingConfig, Floor, Side, Tender, WhileAway};
 use crate::home_layer::{HomeLayer, Turns};
-use crate::net_layer::NetLayer;
 use crate::turn::{ConnectionTurn, discard};
-
-/// What becomes of a network layer whose core is in the application, and cannot run it (ZygOS §4.5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhileAway {
-    /// It waits until the core comes back.
-    Wait,
-    /// A core that has nothing to do, or a turn to bring home, runs it in its stead.
-    #[default]
-    Borrow,
-    /// Such a core has the application interrupted ([`Elastic::take_kicks`]), so that its own core runs it.
-    /// A kick is a hint: one that is lost costs latency.
-    Kick,
-}
-
-/// How a work-conserving dataplane shares its work.
-#[derive(Clone, Copy, Debug)]
-pub struct ConservingConfig {
-    /// How long a crossing may last by expectation, where no core waits for work: the longest that one which
-    /// becomes idle meanwhile waits for a part of it, and time enough for short requests to share a crossing's
-    /// costs.
-    pub crossing: Duration,
-    /// How long a core must have had nothing to do before others make turns for it to take: about what
-    /// handing one over costs, so that a gap between two packets does not change how everybody works.
-    pub idle_after: Duration,
-    /// What becomes of a network layer whose core is in the application.
-    pub while_away: WhileAway,
-    /// How long a core must have been in the application before another sees to its network layer.
-    pub borrow_after: Duration,
-    /// The longest time for which a network layer that had nothing is left alone: each look takes cache lines
-    /// from its home. The shortest from one kick to the next.
-    pub borrow_pause: Duration,
-    /// How long the application should stay with one crossing, where it can put off the rest
-    /// ([`Calls::yield_at`]): so that short requests do not wait for long ones. None: as long as it takes.
-    pub quantum: Option<Duration>,
-    /// Turns that may stand in each queue.
-    pub turns: usize,
-    /// Free chunks that each thread keeps for what its application sends.
-    pub pool_keep: usize,
-}
-
-impl Default for ConservingConfig {
-    fn default() -> Self {
-        Self {
-            crossing: Duration::from_micros(10),
-            idle_after: Duration::from_micros(2),
-            while_away: WhileAway::default(),
-            borrow_after: Duration::from_micros(2),
-            borrow_pause: Duration::from_micros(20),
-            quantum: None,
-            turns: 4_096,
-            pool_keep: 512,
-        }
-    }
-}
-
-/// How a dataplane with one ready set shares its work.
-#[derive(Clone, Debug, Default)]
-pub struct ReadySetConfig {
-    /// As under the work-conserving scheduler. `turns` is for each class; `crossing` also bounds for how long
-    /// a turn that is more urgent waits behind those of the crossing before it.
-    pub sharing: ConservingConfig,
-    /// Which connections are served first.
-    pub classes: Classes,
-}
-
-/// One core's part of what is shared.
-struct Side<N: Nic> {
-    layer: TryLock<HomeLayer<N>>,
-    /// When the core went into the application, in nanoseconds; 0: it is not there.
-    away_since: AtomicU64,
-    /// When its network layer is next worth a look by others, in nanoseconds.
-    borrow_not_before: AtomicU64,
-}
-
-impl<N: Nic> Side<N> {
-    /// Whether packets wait in the receive ring.
-    fn is_worth_a_kick(&self) -> bool {
-        self.layer.try_lock().is_some_and(|layer| layer.net.nic.rx_backlog() > 0)
-    }
-
-    /// The network layer. Whoever has it is in a step of it, which is short.
-    fn layer(&self) -> Guard<'_, HomeLayer<N>> {
-        loop {
-            if let Some(layer) = self.layer.try_lock() {
-                return layer;
-            }
-            core::hint::spin_loop();
-        }
-    }
-}
-
-/// What the elastic threads of a work-conserving dataplane share.
-pub struct Floor<N: Nic> {
-    lanes: Lanes<ConnectionTurn>,
-    sides: Box<[Side<N>]>,
-    config: ConservingConfig,
-}
-
-/// In which of its two forms a floor is.
-struct Form {
-    lanes: Lanes<ConnectionTurn>,
-    /// Each core's place in the ready set, where there is one.
-    takers: Vec<Option<Taker>>,
-    classes: Option<Arc<Classes>>,
-}
-
-/// What an elastic thread is made of.
-pub struct Parts<N: Nic> {
-    /// Its queue pair.
-    pub nic: N,
-    /// The network layer's packet memory.
-    pub pool: Pool,
-    /// Its ends of the forwarding rings.
-    pub ports: ForwardPorts,
-}
-
-impl<N: Nic> Floor<N> {
-    /// The threads of the dataplane that `shared` describes, one for each of `parts`; at most
-    /// [`shuffle::MAX_CORES`], further parts are left out.
-    pub fn threads(
-        shared: &Arc<Shared>,
-        parts: Vec<Parts<N>>,
-        elastic: ElasticConfig,
-        config: ConservingConfig,
-        now: Instant,
-    ) -> Vec<ConservingThread<N>> {
-        let cores = parts.len().min(shuffle::MAX_CORES);
-        let (lanes, takers) = (Lanes::new(cores, config.turns), (0..cores).map(|_| None).collect());
-        let form = Form { lanes, takers, classes: None };
-        Self::build(shared, parts, elastic, config, form, now)
-    }
-
-    /// The same with one ready set for all cores.
-    ///
-    /// # Errors
-    /// [`ClassError::Set`].
-    pub fn ready_set(
-        shared: &Arc<Shared>,
-        parts: Vec<Parts<N>>,
-        elastic: ElasticConfig,
-        config: &ReadySetConfig,
-        now: Instant,
-    ) -> Result<Vec<ConservingThread<N>>, ClassError> {
-        let ReadySetConfig { sharing, classes } = config;
-        let cores = parts.len().min(shuffle::MAX_CORES);
-        let (policy, weights) = (classes.policy(), classes.weights());
-        let ready = ReadySet::new(classes.count(), policy, weights, sharing.turns)?;
-        let takers = (0..cores).map(|_| ready.taker().map(Some)).collect::<Result<_, _>>()?;
-        let lanes = Lanes::by_class(cores, sharing.turns, ready);
-        let form = Form { lanes, takers, classes: Some(Arc::new(classes.clone())) };
-        Ok(Self::build(shared, parts, elastic, *sharing, form, now))
-    }
-
-    fn build(
-        shared: &Arc<Shared>,
-        parts: Vec<Parts<N>>,
-        elastic: ElasticConfig,
-        config: ConservingConfig,
-        form: Form,
-        now: Instant,
-    ) -> Vec<ConservingThread<N>> {
-        let Form { lanes, takers, classes } = form;
-        let segment_bytes = shared.config.mss() as usize - 12;
-        let mut own = Vec::new();
-        let side = |(core, parts): (usize, Parts<N>)| {
-            let Parts { nic, pool, ports } = parts;
-            own.push(Pool::new(pool.region(), config.pool_keep));
-            let core = core as u8;
-            let net = NetLayer::new(core, Arc::clone(shared), nic, pool, ports, elastic, now);
-            let classes = classes.clone().map(ClassTable::new);
-            let layer = TryLock::new(HomeLayer::new(net, core, segment_bytes, classes, now));
-            Side { layer, away_since: AtomicU64::new(0), borrow_not_before: AtomicU64::new(0) }
-        };
-        let sides: Box<[_]> =
-            parts.into_iter().take(shuffle::MAX_CORES).enumerate().map(side).collect();
-        let floor = Arc::new(Self { lanes, sides, config });
-        let thread = |(core, (pool, taker))| ConservingThread {
-            floor: Arc::clone(&floor),
-            core,
-            pool,
-            taker,
-            events: EventArray::growing(),
-            calls: CallArray::new(elastic.calls.max(1), segment_bytes),
-            turns: Vec::new(),
-            kept: 0,
-            stolen: None,
-            next: None,
-            outbox: None,
-            began: now,
-            worked_at: now,
-            event_ns: FIRST_EVENT_NS,
-            borrow_pause: config.borrow_after,
-            random: 0x9e37_79b9 ^ core as u32,
-            wakes: 0,
-            kicks: 0,
-            stats: CycleStats::default(),
-        };
-        own.into_iter().zip(takers).enumerate().map(thread).collect()
-    }
-
-    /// Runs the network layer of core `core` on that core, while its application is interrupted, if nobody else
-    /// does. Answers who is to be woken, one bit each.
-    fn kicked(&self, now: Instant, core: usize) -> u128 {
-        let Some(mut layer) = self.sides[core].layer.try_lock() else { return 0 };
-        let now = layer.at(now);
-        layer.receive(now, &self.lanes);
-        // The thread that is interrupted has its own counters in its hands.
-        let mut stats = layer.kicked;
-        let wakes = self.hand_out(&mut layer, core, &mut stats);
-        stats.kicked += 1;
-        layer.kicked = stats;
-        layer.finish(now, false);
-        wakes
-    }
-
-    /// Makes turns of what the layer of core `home` has, and tells the others. Answers who is to be woken, one
-    /// bit each. Counted for the core that did it, as what it did in the layer before.
-    fn hand_out(&self, layer: &mut HomeLayer<N>, home: usize, stats: &mut CycleStats) -> u128 {
-        stats.calls += layer.take_executed();
-        let made = layer.hand_out(&self.lanes);
-        stats.turns += made;
-        if made == 0 {
-            return 0;
-        }
-        self.lanes.announce(home).map_or(0, |idle| 1 << idle)
-    }
-}
 
 /// What an event is taken to cost before any was seen: long, so that few enter the first crossing.
 const FIRST_EVENT_NS: u64 = 10_000;
@@ -309,6 +80,39 @@ impl Held for NothingHeld {
 }
 
 impl<N: Nic> ConservingThread<N> {
+    /// Thread `core` of `floor`, with memory for what its application sends and room for its calls.
+    pub(crate) fn new(
+        floor: Arc<Floor<N>>,
+        core: usize,
+        pool: Pool,
+        taker: Option<Taker>,
+        calls: CallArray,
+        now: Instant,
+    ) -> Self {
+        let borrow_pause = floor.config.borrow_after;
+        Self {
+            floor,
+            core,
+            pool,
+            taker,
+            events: EventArray::growing(),
+            calls,
+            turns: Vec::new(),
+            kept: 0,
+            stolen: None,
+            next: None,
+            outbox: None,
+            began: now,
+            worked_at: now,
+            event_ns: FIRST_EVENT_NS,
+            borrow_pause,
+            random: 0x9e37_79b9 ^ core as u32,
+            wakes: 0,
+            kicks: 0,
+            stats: CycleStats::default(),
+        }
+    }
+
     fn side(&self) -> &Side<N> {
         &self.floor.sides[self.core]
     }
@@ -537,27 +341,6 @@ impl<N: Nic> ConservingThread<N> {
     /// the application then.
     pub fn tender(&self) -> Tender<N> {
         Tender { floor: Arc::clone(&self.floor), core: self.core }
-    }
-}
-
-/// The part of an elastic thread that a kick runs. It belongs on the same core, where it interrupts the
-/// application: in a thread of higher real-time priority, for one.
-pub struct Tender<N: Nic> {
-    floor: Arc<Floor<N>>,
-    core: usize,
-}
-
-impl<N: Nic> Tender<N> {
-    /// Runs the network layer, if nobody does. Answers the cores for which something was left, one bit each:
-    /// they may sleep.
-    pub fn tend(&self, now: Instant) -> u128 {
-        self.floor.kicked(now, self.core)
-    }
-}
-
-impl<N: Nic> core::fmt::Debug for Tender<N> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Tender").field("core", &self.core).finish_non_exhaustive()
     }
 }
 

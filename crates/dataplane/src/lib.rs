@@ -18,6 +18,7 @@ extern crate alloc;
 mod classes;
 mod conserving;
 mod elastic;
+mod floor;
 mod forward;
 mod home_layer;
 mod idle;
@@ -27,10 +28,9 @@ mod turn;
 mod unsafe_send;
 
 pub use classes::{ClassError, Classes};
-pub use conserving::{
-    ConservingConfig, ConservingThread, Floor, Parts, ReadySetConfig, Tender, WhileAway,
-};
+pub use conserving::ConservingThread;
 pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Left, Progress};
+pub use floor::{ConservingConfig, Floor, Parts, ReadySetConfig, Tender, WhileAway};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
 pub use moderation::{Moderation, ModerationPolicy};

@@ -10,6 +10,7 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Mistakes that the models must catch; see `loom_tests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "some are in parts that need `std`"))]
 pub(crate) enum Mutant {
     /// A producer saves the read-modify-write where a relaxed load saw the ready bit set.
     RelaxedSkip,
