@@ -25,7 +25,7 @@ pub const FIG6: Figure<Testbed> = Figure {
            and the papers' machine. Behind it theory without overhead, and models of Linux with \
            partitioned and with floating connections.",
     claims: &[CLAIMS[0].0, CLAIMS[1].0],
-    takes: Takes { quick_s: 120, full_s: 1_800 },
+    takes: Takes { quick_s: 170, full_s: 5_400 },
     run,
 };
 
@@ -112,7 +112,7 @@ fn panel(
     models: &[Costs],
 ) -> anyhow::Result<()> {
     let options = recorder.options();
-    let (step, requests) = if options.quick { (10, 20_000) } else { (4, 200_000) };
+    let (step, requests) = if options.quick { (10, 10_000) } else { (4, 200_000) };
     let loads: Vec<f64> =
         (step..100).step_by(step).map(|load| f64::from(load as u32) / 100.0).collect();
     let bound_us = BOUND * mean_us;

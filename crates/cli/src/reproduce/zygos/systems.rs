@@ -127,7 +127,7 @@ pub const SINGLE: System = System {
     ..WORK_CONSERVING
 };
 
-/// The systems of figures 6 and 7.
+/// The systems of figure 6.
 pub const SYSTEMS: [System; 4] = [RTC, WORK_CONSERVING, KICKS, COOPERATIVE];
 
 /// The three cost models, the one that fills claims first: this machine's, the same with AF_XDP in copy
