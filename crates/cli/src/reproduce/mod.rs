@@ -39,7 +39,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     zygos::FIG11,
     zygos::CROSSING,
     zygos::PREEMPTION,
-    zygos::TWO_CORES,
+    zygos::IMBALANCE,
     zygos::VALIDATE,
     hyperplane::FIG3,
     hyperplane::SOFTWARE,

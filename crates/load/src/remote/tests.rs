@@ -301,6 +301,10 @@ fn strangers_are_refused_and_the_agents_run_all_the_same() {
     });
     said_to_stranger(address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     said_to_stranger(address, &[&20u32.to_be_bytes()[..], b"{\"protocol\": [[[[[[[ "].concat());
+    // Both were heard out before anybody else comes, who would end the gathering.
+    let patience = std::time::Duration::from_secs(30);
+    let refusals: Vec<String> =
+        (0..2).map(|_| notes.recv_timeout(patience).expect("each stranger is told of")).collect();
     // One that says nothing keeps nobody waiting.
     let silent = TcpStream::connect(address).expect("listens");
     let agent = start_agent(agent_config(address, None));
@@ -315,7 +319,7 @@ fn strangers_are_refused_and_the_agents_run_all_the_same() {
     fleet.finish();
     ended(agent).expect("ends without an error");
     drop(silent);
-    let notes: Vec<String> = notes.iter().collect();
+    let notes: Vec<String> = refusals.into_iter().chain(notes.iter()).collect();
     let refused = notes.iter().filter(|note| note.starts_with("refused 127.0.0.1")).count();
     assert_eq!(refused, 2, "{notes:?}");
     assert!(notes.iter().any(|note| note.contains("not a peer of this protocol")), "{notes:?}");

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mem::{CHUNK_HEADER, CHUNK_SIZE, Region};
 use rustix::io::Errno;
@@ -71,7 +72,7 @@ impl XdpSocket {
             BindMode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
         };
         let flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        bind(&fd, &SocketAddrXdp::new(flags, link.index, config.queue))
+        patiently(|| bind(&fd, &SocketAddrXdp::new(flags, link.index, config.queue)))
             .map_err(|errno| bind_error(config, errno))?;
         Self::bound(fd, region, sizes, link, config)
     }
@@ -97,8 +98,10 @@ impl XdpSocket {
         // The flags of the first socket hold for all; the kernel refuses others here.
         let addr =
             SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, link.index, config.queue);
-        bind(&fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: first.fd.as_fd() })
-            .map_err(|errno| bind_error(config, errno))?;
+        patiently(|| {
+            bind(&fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: first.fd.as_fd() })
+        })
+        .map_err(|errno| bind_error(config, errno))?;
         Self::bound(fd, &first.region, sizes, link, config)
     }
 
@@ -213,6 +216,22 @@ fn set_rings(fd: &OwnedFd, config: &AfXdpConfig) -> Result<RingSizes, AfXdpError
     tried(set_xdp_umem_fill_ring_size(fd, sizes.fill), "making the fill ring")?;
     tried(set_xdp_umem_completion_ring_size(fd, sizes.completion), "making the completion ring")?;
     Ok(sizes)
+}
+
+/// How long a queue that is taken is tried again for, and how often.
+const TAKEN: Duration = Duration::from_millis(500);
+const TAKEN_LOOK: Duration = Duration::from_millis(5);
+
+/// Binds, again where the queue is taken: the kernel gives a queue up only a while after its owner has ended,
+/// so a service that is started again at once would find it taken.
+fn patiently(bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    let begun = Instant::now();
+    loop {
+        match bind() {
+            Err(Errno::BUSY) if begun.elapsed() < TAKEN => std::thread::sleep(TAKEN_LOOK),
+            done => return done,
+        }
+    }
 }
 
 fn bind_error(config: &AfXdpConfig, errno: Errno) -> AfXdpError {

@@ -11,8 +11,8 @@ const MEAN_US: f64 = 100.0;
 const GAIN: f64 = 1.7;
 
 /// See the module's comment.
-pub const TWO_CORES: Figure<Testbed> = Figure {
-    id: "zygos/two-cores",
+pub const IMBALANCE: Figure<Testbed> = Figure {
+    id: "zygos/imbalance",
     title: "Two real cores, all connections at home on one",
     section: "ZygOS (SOSP'17) §4.2 (persistent imbalance; not evaluated there)",
     what: "The synthetic service, exponential with a mean of 100 us, on two elastic threads on two processors, \
