@@ -40,7 +40,7 @@ WHAT IS COMPARED
   Every core runs the real elastic thread and the real stack on a virtual clock; each step takes what the
   cost model says. A load is a share of what all cores could serve if a request cost no more than its
   service time. The highest load that keeps the objective is searched for with several seeds, and told with
-  its interval of 95 %. Latencies count from the moment a request was due, there and back over the wire.
+  its interval of 95 %; stolen events and overhead are those at that load. Latencies count from the moment a request was due, there and back over the wire.
 
 A TRACE
   One service time in microseconds a line (`tailplane load --workload spin:trace:FILE` reads the same);
@@ -48,7 +48,7 @@ A TRACE
 
 COSTS
   measure             this machine's, as `tailplane calibrate` measures them (the default)
-  zero                none: what is left is queueing
+  zero                none but 10 ns for a poll, the least that is simulated: what is left is queueing
   sandy-bridge-dune   the papers' machine
   FILE                what `tailplane calibrate -o FILE` wrote
 

@@ -17,6 +17,9 @@ const CONNECTIONS_PER_CORE: usize = 172;
 const SLO_MEANS: f64 = 10.0;
 /// Late requests that a run must be able to tell: fewer say nothing of the share.
 const LATE_MIN: f64 = 10.0;
+/// Cores that looked at each other's queues in no time would do so for ever, at one and the same moment; in
+/// less than this, most of a simulation would be such looks.
+const POLL_NS_MIN: f64 = 10.0;
 /// Requests of a run at most.
 const REQUESTS_MAX: u64 = 10_000_000;
 
@@ -161,10 +164,9 @@ impl Question {
         self.law.quantile(self.share) * self.mean_us + 2.0 * self.wire_us
     }
 
-    /// The server and its clients, batching off. A poll takes a nanosecond at least: cores that look at each
-    /// other's queues in no time would do so for ever, at one and the same moment.
+    /// The server and its clients, batching off. A poll takes [`POLL_NS_MIN`] at least.
     pub fn setup(&self) -> Setup {
-        let costs = Costs { cycle: self.costs.cycle.max(1.0), ..self.costs.clone() };
+        let costs = Costs { cycle: self.costs.cycle.max(POLL_NS_MIN), ..self.costs.clone() };
         Setup {
             cores: self.cores,
             connections: self.connections,

@@ -110,7 +110,7 @@ pub fn advise<'a>(question: &Question, found: &'a Found) -> Option<Advice<'a>> {
         chosen,
         ties: ties.iter().map(|answer| answer.candidate.name).collect(),
         reason: format!("{carries}{tie}{others}"),
-        remarks: remarks(question, found, chosen),
+        remarks: remarks(question, found, chosen, best),
     })
 }
 
@@ -119,9 +119,16 @@ fn percent(share: f64) -> f64 {
     (share * 1e6).round() / 1e4
 }
 
-/// What a file cannot ask for and carries more; the user's own load; what the costs are not.
-fn remarks(question: &Question, found: &Found, chosen: &Answer) -> Vec<String> {
+/// Intervals that are too wide; what a file cannot ask for and carries more; the user's own load; what the
+/// costs are not.
+fn remarks(question: &Question, found: &Found, chosen: &Answer, best: &Answer) -> Vec<String> {
     let mut remarks = Vec::new();
+    if best.max_load.mean - chosen.max_load.mean > question.step {
+        let (best, requests) = (best.candidate.name, question.requests);
+        remarks.push(format!(
+            "The intervals are too wide to tell it from {best}: give more than {requests} `--requests` to know."
+        ));
+    }
     for answer in found.answers.iter().filter(|answer| !answer.candidate.in_configuration()) {
         if beyond(&answer.max_load, &chosen.max_load, question.step) {
             let how = how_beyond_the_file(answer, question.mean_us);

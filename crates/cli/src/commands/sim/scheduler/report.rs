@@ -55,8 +55,8 @@ fn table(question: &Question, found: &Found) -> Table {
         "highest load (95 %)".to_owned(),
         "requests/s".to_owned(),
         format!("{tail} at half, us"),
-        "stolen".to_owned(),
-        "overhead, ns".to_owned(),
+        "stolen at highest".to_owned(),
+        "overhead there, ns".to_owned(),
     ];
     if let Some(rate) = question.rate_rps {
         header.extend([format!("p50 at {rate}/s, us"), format!("{tail} there"), "busy".to_owned()]);
