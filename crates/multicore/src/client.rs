@@ -148,9 +148,11 @@ impl Client {
     }
 
     fn service_ns(&mut self) -> u64 {
-        let multiple = match self.arrivals.law.modes() {
-            None => Exp1.sample(&mut self.random),
-            Some([short, long]) => {
+        let law = self.arrivals.law;
+        let multiple = match (law, law.modes()) {
+            (Law::Trace(trace), _) => trace.draw(&mut self.random),
+            (_, None) => Exp1.sample(&mut self.random),
+            (_, Some([short, long])) => {
                 if self.random.random::<f64>() < short.share {
                     short.multiple
                 } else {

@@ -1,4 +1,4 @@
-//! How long requests take: the four laws of ZygOS §2.3, and what is added to them.
+//! How long requests take: the four laws of ZygOS §2.3, times that were measured, and what is added to them.
 //!
 //! ```
 //! use queueing::{Law, Service};
@@ -11,6 +11,7 @@ use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Exp1};
 
 use crate::error::{Invalid, check};
+use crate::trace::Trace;
 
 /// One value of a law that has few, and how often it comes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,10 +33,12 @@ pub enum Law {
     Bimodal1,
     /// P(X = 0.5) = 0.999, P(X = 500.5) = 0.001.
     Bimodal2,
+    /// Drawn from a list: a user's own.
+    Trace(Trace),
 }
 
 impl Law {
-    /// All of them, in the paper's order.
+    /// Those of the paper, in its order.
     pub const ALL: [Self; 4] =
         [Self::Deterministic, Self::Exponential, Self::Bimodal1, Self::Bimodal2];
 
@@ -46,18 +49,19 @@ impl Law {
             Self::Exponential => "exponential",
             Self::Bimodal1 => "bimodal-1",
             Self::Bimodal2 => "bimodal-2",
+            Self::Trace(_) => "trace",
         }
     }
 
-    /// The law of that name.
+    /// The law of that name, of those of the paper.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|law| law.name() == name)
     }
 
-    /// The values of a law that has few, the short one first; `None` for the exponential one.
+    /// The values of a law that has few, the short one first; `None` for the exponential one and for lists.
     pub const fn modes(self) -> Option<[Mode; 2]> {
         let (share, short, long) = match self {
-            Self::Exponential => return None,
+            Self::Exponential | Self::Trace(_) => return None,
             Self::Deterministic => (1.0, 1.0, 1.0),
             Self::Bimodal1 => (0.9, 0.5, 5.5),
             Self::Bimodal2 => (0.999, 0.5, 500.5),
@@ -67,6 +71,9 @@ impl Law {
 
     /// E(X^power).
     pub fn moment(self, power: u32) -> f64 {
+        if let Self::Trace(trace) = self {
+            return trace.moment(power);
+        }
         match self.modes() {
             None => (1..=power).map(f64::from).product(),
             Some(modes) => {
@@ -82,6 +89,9 @@ impl Law {
 
     /// The least x with P(X ≤ x) >= `share`: the tail latency where nothing ever waits.
     pub fn quantile(self, share: f64) -> f64 {
+        if let Self::Trace(trace) = self {
+            return trace.quantile(share);
+        }
         match self.modes() {
             None => -(1.0 - share).ln(),
             Some([short, long]) => {
@@ -104,6 +114,7 @@ impl Law {
                 let [short, long] = if self == Self::Bimodal1 { MODES_1 } else { MODES_2 };
                 if random.random::<f64>() < short.share { short.multiple } else { long.multiple }
             }
+            Self::Trace(trace) => trace.draw(random),
         }
     }
 }

@@ -38,6 +38,7 @@ mod simulate;
 mod station;
 mod tail;
 pub mod theory;
+mod trace;
 
 pub use curve::{CurvePoint, TailCurve, tail_curve};
 pub use error::{Invalid, RunError};
@@ -49,3 +50,4 @@ pub use replicate::{LOAD_STEP, Replications, estimate, max_load_at_slo, replicat
 pub use requests::replication_seed;
 pub use simulate::{JOBS_MAX, LOAD_MAX, PRESENT_MAX, Run, observe, simulate};
 pub use tail::Tail;
+pub use trace::{TRACE_MAX, Trace};

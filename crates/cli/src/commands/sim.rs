@@ -5,9 +5,12 @@
 //! tailplane sim --seed 7 --scenario kv           replays one run, and says what was special about it
 //! tailplane sim --seed 7 --scenario kv --pcap k.pcap
 //! tailplane sim --seeds 1000 --loss 0.1 --json
+//! tailplane sim scheduler --law exponential --mean-us 10 --cores 16    see `scheduler`
 //! ```
 //!
 //! The exit status is 1 where a run failed; each failure comes with the command that replays it.
+
+pub mod scheduler;
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -16,7 +19,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
+use clap::{Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -68,9 +71,20 @@ impl From<SchedulerArg> for SchedulerChoice {
     }
 }
 
+/// What else is simulated than whole hosts on a lossy network.
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Which scheduler and which batch bound suit a service: simulated cores, this machine's costs.
+    Scheduler(Box<scheduler::Args>),
+}
+
 /// Arguments of `tailplane sim`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    /// Without one: whole hosts, by the options below.
+    #[command(subcommand)]
+    pub action: Option<Action>,
     /// The first seed; alone: run just this one.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -188,8 +202,11 @@ impl Args {
 /// Runs `tailplane sim`. The exit status is 1 where a run failed.
 ///
 /// # Errors
-/// The capture cannot be written, or is asked for of several runs.
-pub fn run_command(args: Args) -> anyhow::Result<ExitCode> {
+/// The capture cannot be written, or is asked for of several runs; what [`scheduler::run`] says.
+pub fn run_command(mut args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(Action::Scheduler(args)) = args.action.take() {
+        return scheduler::run(*args);
+    }
     let scenarios: Vec<Scenario> = match args.scenario {
         Workload::Bulk => vec![Scenario::Bulk],
         Workload::Echo => vec![Scenario::Echo],

@@ -156,7 +156,7 @@ fn closed_forms(recorder: &mut Recorder<'_>, chart: ChartId, law: Law, loads: &[
             ("M/M/16", |load| theory::mmn_sojourn_quantile(SERVERS, load, SHARE)),
         ],
         Law::Deterministic => &[("M/D/1", |load| theory::Md1::new(load).sojourn_quantile(SHARE))],
-        Law::Bimodal1 | Law::Bimodal2 => &[],
+        Law::Bimodal1 | Law::Bimodal2 | Law::Trace(_) => &[],
     };
     for (name, form) in forms {
         let series = recorder.series_as(chart, name, Role::Theory);

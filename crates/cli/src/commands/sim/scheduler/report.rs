@@ -1,0 +1,235 @@
+//! What is told: the table, the recommendation in words, and the JSON that `--help` describes.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::SystemTime;
+
+use comfy_table::{CellAlignment, Table, presets};
+use queueing::MeanInterval;
+use reproduce::conditions;
+use serde_json::{Map, Value, json};
+
+use super::candidates::{Answer, Found, Look};
+use super::question::Question;
+use super::recommend::{Advice, load_words, why_none};
+use crate::demo::machine;
+
+/// Everything, for a person.
+pub fn text(question: &Question, found: &Found, advice: Option<&Advice<'_>>) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{}", conditions_line(question));
+    let _ = writeln!(text, "{}\n", table(question, found));
+    let _ = match advice {
+        Some(advice) => writeln!(text, "{}", advice_words(advice)),
+        None => writeln!(text, "{}", why_none(question)),
+    };
+    text
+}
+
+fn conditions_line(question: &Question) -> String {
+    let Question { mean_us, cores, connections, slo_us, wire_us, .. } = question;
+    let quantile = |share| question.law.quantile(share) * mean_us;
+    format!(
+        "{}, S = {mean_us:.4} us (p50 {:.1}, p99 {:.1}, p99.9 {:.1}); {cores} simulated cores, {connections} \
+         connections, {wire_us} us of wire each way\nobjective: {} within {slo_us:.4} us; costs: {}; {} \
+         searches of {} requests a load, seed {}",
+        question.law.name(),
+        quantile(0.5),
+        quantile(0.99),
+        quantile(0.999),
+        question.percentile(),
+        question.costs,
+        question.searches,
+        question.requests,
+        question.seed
+    )
+}
+
+fn table(question: &Question, found: &Found) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    let tail = question.percentile();
+    let mut header = vec![
+        "candidate".to_owned(),
+        "highest load (95 %)".to_owned(),
+        "requests/s".to_owned(),
+        format!("{tail} at half, us"),
+        "stolen at highest".to_owned(),
+        "overhead there, ns".to_owned(),
+    ];
+    if let Some(rate) = question.rate_rps {
+        header.extend([format!("p50 at {rate}/s, us"), format!("{tail} there"), "busy".to_owned()]);
+    }
+    let columns = header.len();
+    table.set_header(header);
+    for answer in &found.answers {
+        table.add_row(row(question, answer));
+    }
+    for bound in &found.theory {
+        let rate = format!("{:.0}", question.rate_of(bound.max_load.mean));
+        table.add_row([format!("theory, {}", bound.model), load_words(&bound.max_load), rate]);
+    }
+    for index in 1..columns {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn row(question: &Question, answer: &Answer) -> Vec<String> {
+    let none = || "-".to_owned();
+    let cell = |look: Option<Look>, of: &dyn Fn(Look) -> String| look.map_or_else(none, of);
+    let latency =
+        |us: f64| move |look: Look| if look.overloaded { none() } else { format!("{us:.1}") };
+    let at_share = |look: Look| latency(look.at_share_us)(look);
+    let mut row = vec![
+        answer.candidate.name.to_owned(),
+        load_words(&answer.max_load),
+        format!("{:.0}", question.rate_of(answer.max_load.mean)),
+        cell(answer.at_half, &at_share),
+        cell(answer.at_max, &|look| format!("{:.1} %", 100.0 * look.steal_rate)),
+        cell(answer.at_max, &|look| format!("{:.0}", look.overhead_ns)),
+    ];
+    if question.rate_rps.is_some() {
+        row.extend([
+            cell(answer.at_rate, &|look| latency(look.p50_us)(look)),
+            cell(answer.at_rate, &|look| {
+                let mark = if look.meets { "" } else { " missed" };
+                format!("{}{mark}", at_share(look))
+            }),
+            cell(answer.at_rate, &|look| format!("{:.0} %", 100.0 * look.busy)),
+        ]);
+    }
+    row
+}
+
+fn advice_words(advice: &Advice<'_>) -> String {
+    let candidate = &advice.chosen.candidate;
+    let mut words = format!(
+        "Take {}: {}.\n\n    [dataplane]\n    scheduler = \"{}\"\n    batch = {}",
+        candidate.name,
+        advice.reason,
+        candidate.scheduler(),
+        candidate.batch
+    );
+    for remark in &advice.remarks {
+        let _ = write!(words, "\n\n{remark}");
+    }
+    words
+}
+
+fn interval(load: &MeanInterval) -> Value {
+    json!({ "mean": load.mean, "low": load.low, "high": load.high, "searches": load.count })
+}
+
+fn look(question: &Question, look: Option<Look>) -> Value {
+    let Some(look) = look else { return Value::Null };
+    // Of a run whose requests piled up without end a latency says nothing.
+    let latency = |us: f64| if look.overloaded { Value::Null } else { json!(us) };
+    json!({
+        "load": look.load,
+        "rate_rps": question.rate_of(look.load),
+        "overloaded": look.overloaded,
+        "meets": look.meets,
+        "p50_us": latency(look.p50_us),
+        "p99_us": latency(look.p99_us),
+        "at_share_us": latency(look.at_share_us),
+        "busy": look.busy,
+        "steal_rate": look.steal_rate,
+        "overhead_ns": look.overhead_ns,
+    })
+}
+
+/// Everything, for a program: see `--help`.
+///
+/// # Errors
+/// A value that JSON cannot hold; none of them is one.
+pub fn json(
+    question: &Question,
+    found: &Found,
+    advice: Option<&Advice<'_>>,
+) -> anyhow::Result<String> {
+    let candidate = |answer: &Answer| {
+        let candidate = &answer.candidate;
+        json!({
+            "name": candidate.name,
+            "scheduler": candidate.scheduler(),
+            "batch": candidate.batch,
+            "while_away": candidate.while_away(),
+            "quantum_us": candidate.quantum_us(question.mean_us),
+            "in_configuration": candidate.in_configuration(),
+            "max_load": interval(&answer.max_load),
+            "max_rate_rps": question.rate_of(answer.max_load.mean),
+            "at_half": look(question, answer.at_half),
+            "at_max": look(question, answer.at_max),
+            "at_rate": look(question, answer.at_rate),
+        })
+    };
+    let bounds = found.theory.iter().map(|bound| {
+        json!({
+            "model": bound.model,
+            "max_load": interval(&bound.max_load),
+            "max_rate_rps": question.rate_of(bound.max_load.mean),
+        })
+    });
+    let quantile_us = |share| question.law.quantile(share) * question.mean_us;
+    let costs: Map<String, Value> = question
+        .costs
+        .entries()
+        .map(|(name, ns)| (name.to_owned(), json!(ns)))
+        .into_iter()
+        .collect();
+    let value = json!({
+        "conditions": conditions_of(question),
+        "seed": question.seed,
+        "service": {
+            "law": question.law.name(),
+            "mean_us": question.mean_us,
+            "p50_us": quantile_us(0.5),
+            "p99_us": quantile_us(0.99),
+            "p999_us": quantile_us(0.999),
+        },
+        "objective": { "slo_us": question.slo_us, "share": question.share },
+        "costs": costs,
+        "theory": bounds.collect::<Vec<_>>(),
+        "candidates": found.answers.iter().map(candidate).collect::<Vec<_>>(),
+        "recommendation": advice.map(recommendation),
+    });
+    Ok(serde_json::to_string_pretty(&value)?)
+}
+
+fn recommendation(advice: &Advice<'_>) -> Value {
+    let candidate = &advice.chosen.candidate;
+    json!({
+        "name": candidate.name,
+        "configuration": {
+            "dataplane.scheduler": candidate.scheduler(),
+            "dataplane.batch": candidate.batch,
+        },
+        "ties_with": advice.ties,
+        "reason": advice.reason,
+        "remarks": advice.remarks,
+    })
+}
+
+/// The machine that simulated, and what was simulated.
+fn conditions_of(question: &Question) -> Map<String, Value> {
+    let machine = conditions::collect(Path::new("/"), &machine::commit(), SystemTime::now());
+    let simulated = [
+        ("simulated cores", question.cores.to_string()),
+        ("connections", question.connections.to_string()),
+        ("pipeline", question.setup().pipeline.to_string()),
+        ("wire_us", question.wire_us.to_string()),
+        ("driver", "simulated".to_owned()),
+        ("domain", "inline, simulated".to_owned()),
+        ("costs", format!("{}; {}", question.costs, question.costs.source)),
+        ("searches", question.searches.to_string()),
+        ("requests of a run", question.requests.to_string()),
+        ("step of a search", question.step.to_string()),
+        ("seed", question.seed.to_string()),
+    ];
+    let simulated = simulated.into_iter().map(|(name, value)| (name.to_owned(), value));
+    machine.into_iter().chain(simulated).map(|(name, value)| (name, value.into())).collect()
+}

@@ -1,0 +1,93 @@
+//! A user's own service times, from a file: one in microseconds a line.
+//!
+//! The format is that of `tailplane load --workload spin:trace:FILE`, so that what was simulated can be
+//! measured.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use load::SERVICE_US_MAX;
+use queueing::{TRACE_MAX, Trace};
+
+/// Longest part of a line that an error repeats, in characters.
+const SHOWN_MAX: usize = 40;
+
+/// Reads a file of service times: the law, and its mean in microseconds.
+///
+/// # Errors
+/// A file that cannot be read; what [`parse`] says.
+pub fn read(path: &Path) -> anyhow::Result<(Trace, f64)> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the trace '{}'", path.display()))?;
+    parse(&text).with_context(|| format!("in the trace '{}'", path.display()))
+}
+
+/// The law of the text of such a file, and its mean in microseconds.
+///
+/// # Errors
+/// A line that is no service time, with its number; no times at all, or too many; only zeros.
+pub fn parse(text: &str) -> anyhow::Result<(Trace, f64)> {
+    let mut times = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let time = line.parse().ok().filter(|us| (0.0..=SERVICE_US_MAX).contains(us));
+        let Some(us) = time else {
+            let shown: String = line.chars().take(SHOWN_MAX).collect();
+            bail!(
+                "line {} is '{shown}'; allowed: a service time in microseconds, 0 to {SERVICE_US_MAX}",
+                index + 1
+            );
+        };
+        if times.len() == TRACE_MAX {
+            bail!("line {} is one too many; allowed: {TRACE_MAX} service times", index + 1);
+        }
+        times.push(us);
+    }
+    if times.is_empty() {
+        bail!("there is no service time; give one in microseconds a line");
+    }
+    if times.iter().all(|us| *us == 0.0) {
+        bail!("all service times are zero, and so is their mean; give some that take time");
+    }
+    Ok(Trace::of(&times)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_comments_are_left_out() {
+        let (trace, mean_us) = parse("# us\n1\n 2.5\n\n8.5\r\n0\n").expect("reads");
+        assert_eq!((trace.count(), mean_us), (4, 3.0));
+        assert!((trace.quantile(1.0) * mean_us - 8.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_is_no_time_is_named_with_its_line() {
+        let long = format!("1\n{}", "x".repeat(10_000));
+        for (text, part) in [
+            ("1\n2\n\nten\n", "line 4 is 'ten'; allowed: a service time in microseconds, 0 to"),
+            ("-1\n", "line 1 is '-1'"),
+            ("1\nNaN\n", "line 2 is 'NaN'"),
+            ("inf\n", "line 1 is 'inf'"),
+            ("1000001\n", "line 1 is '1000001'"),
+            ("3 4\n", "line 1 is '3 4'"),
+            ("# none\n\n", "there is no service time"),
+            ("0\n0\n", "all service times are zero"),
+            (&long, "line 2 is 'xxxx"),
+        ] {
+            let error = parse(text).expect_err(part).to_string();
+            assert!(error.contains(part) && error.len() < 200, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = read(Path::new("no such file")).expect_err("none").to_string();
+        assert_eq!(error, "cannot read the trace 'no such file'");
+    }
+}
