@@ -96,10 +96,11 @@ impl XdpSocket {
         let fd = new_socket()?;
         let sizes = set_rings(&fd, config)?;
         // The flags of the first socket hold for all; the kernel refuses others here.
-        let addr =
-            SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, link.index, config.queue);
+        let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
         patiently(|| {
-            bind(&fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: first.fd.as_fd() })
+            let addr = SocketAddrXdp::new(flags, link.index, config.queue);
+            let shared_umem_fd = first.fd.as_fd();
+            bind(&fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd })
         })
         .map_err(|errno| bind_error(config, errno))?;
         Self::bound(fd, &first.region, sizes, link, config)
