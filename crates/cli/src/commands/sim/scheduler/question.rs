@@ -251,8 +251,8 @@ mod tests {
     }
 
     fn ask(words: &str) -> anyhow::Result<Question> {
-        let usual = ["scheduler", "--costs", "zero"];
-        let words = usual.into_iter().chain(words.split_whitespace());
+        let costs: &[_] = if words.contains("--costs") { &[] } else { &["--costs", "zero"] };
+        let words = ["scheduler"].iter().chain(costs).copied().chain(words.split_whitespace());
         let args = Line::try_parse_from(words)?.args;
         Question::new(&args, || unreachable!("nothing is measured"))
     }
