@@ -394,13 +394,18 @@ impl<T: Elastic> World<T> {
         }
     }
 
-    /// Somebody else has core `index` for so long.
+    /// Somebody else has core `index` for so long. The application spins by the clock, which goes on meanwhile:
+    /// it is late only where it would have been done before.
     fn take_from(&mut self, index: usize, ns: f64) {
         let core = &mut self.cores[index];
+        core.at = match core.next {
+            Next::Idle { .. } => after(self.now, ns),
+            Next::Finish => core.at.max(after(self.now, ns)),
+            Next::Begin | Next::Serve => after(core.at, ns),
+        };
         if let Next::Idle { .. } = core.next {
-            (core.next, core.at) = (Next::Begin, self.now);
+            core.next = Next::Begin;
         }
-        core.at = after(core.at, ns);
         self.times[index] = core.at;
     }
 

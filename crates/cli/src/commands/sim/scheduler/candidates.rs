@@ -102,8 +102,8 @@ impl Candidate {
         }
     }
 
-    /// Whether a configuration file can ask for it.
-    pub fn in_configuration(&self) -> bool {
+    /// Whether its scheduler's name is all there is to say: it asks nothing else of the service or the machine.
+    pub fn asks_nothing(&self) -> bool {
         let usual = ConservingConfig::default();
         match self.choice {
             Choice::RunToCompletion => true,
@@ -298,11 +298,11 @@ mod tests {
     use super::*;
     use crate::service::config::RunConfig;
 
-    /// What a configuration file can ask for is what the file's own reader takes.
+    /// What is recommended is what the configuration file's own reader takes.
     #[test]
     fn the_words_of_a_candidate_are_those_of_the_configuration() {
         let mut named = 0;
-        for candidate in CANDIDATES.iter().filter(|candidate| candidate.in_configuration()) {
+        for candidate in CANDIDATES.iter().filter(|candidate| candidate.asks_nothing()) {
             let (scheduler, batch) = (candidate.scheduler(), candidate.batch);
             let text = format!(
                 "[service]\napp = 'echo'\n[dataplane]\nscheduler = '{scheduler}'\nbatch = {batch}\n"

@@ -55,8 +55,8 @@ COSTS
 THE RECOMMENDATION
   The candidate with the highest load; where others tie with it, the one that asks for the fewest words in
   the configuration, which is run to completion. Two tie where the difference of their means lies within
-  one of their intervals or the step of the search. Only what a configuration file can say is recommended;
-  where something beyond it carries more, the report says so.
+  one of their intervals or the step of the search. What asks more of the service or the machine
+  (a quantum, kicks) is not recommended; where it carries more, the report says so, and what it asks.
 
 JSON
   {\"conditions\": {NAME: TEXT, ...}, \"seed\": 1,
@@ -65,7 +65,7 @@ JSON
    \"costs\": {NAME: NS, ...},
    \"theory\": [{\"model\": \"M/G/16/FCFS\", \"max_load\": INTERVAL, \"max_rate_rps\": 1.0}],
    \"candidates\": [{\"name\": \"...\", \"scheduler\": \"work-conserving\", \"batch\": 64,
-     \"while_away\": \"borrow\", \"quantum_us\": null, \"in_configuration\": true,
+     \"while_away\": \"borrow\", \"quantum_us\": null, \"asks_nothing\": true,
      \"max_load\": INTERVAL, \"max_rate_rps\": 1.0, \"at_half\": LOOK, \"at_max\": LOOK, \"at_rate\": LOOK}],
    \"recommendation\": {\"name\": \"...\", \"configuration\": {\"dataplane.scheduler\": \"work-conserving\",
      \"dataplane.batch\": 64}, \"ties_with\": [NAME, ...], \"reason\": \"...\", \"remarks\": [TEXT, ...]}}

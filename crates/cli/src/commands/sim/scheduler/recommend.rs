@@ -60,10 +60,11 @@ pub fn load_words(load: &MeanInterval) -> String {
     format!("{:.3} ({:.3} to {:.3})", load.mean, load.low.max(0.0), load.high)
 }
 
-/// The recommendation among what a configuration file can ask for; none where no load keeps the objective.
+/// The recommendation among what asks nothing more of the service or the machine; none where no load keeps
+/// the objective.
 pub fn advise<'a>(question: &Question, found: &'a Found) -> Option<Advice<'a>> {
-    let in_file = |answer: &&Answer| answer.candidate.in_configuration();
-    let answers: Vec<&Answer> = found.answers.iter().filter(in_file).collect();
+    let usual = |answer: &&Answer| answer.candidate.asks_nothing();
+    let answers: Vec<&Answer> = found.answers.iter().filter(usual).collect();
     let loads: Vec<MeanInterval> = answers.iter().map(|answer| answer.max_load).collect();
     let pick = pick(&loads, question.step)?;
     let (chosen, best) = (answers[pick.chosen], answers[pick.best]);
@@ -119,7 +120,7 @@ fn percent(share: f64) -> f64 {
     (share * 1e6).round() / 1e4
 }
 
-/// Intervals that are too wide; what a file cannot ask for and carries more; the user's own load; what the
+/// Intervals that are too wide; what carries more and asks more; the user's own load; what the
 /// costs are not.
 fn remarks(question: &Question, found: &Found, chosen: &Answer, best: &Answer) -> Vec<String> {
     let mut remarks = Vec::new();
@@ -129,12 +130,12 @@ fn remarks(question: &Question, found: &Found, chosen: &Answer, best: &Answer) -
             "The intervals are too wide to tell it from {best}: give more than {requests} `--requests` to know."
         ));
     }
-    for answer in found.answers.iter().filter(|answer| !answer.candidate.in_configuration()) {
+    for answer in found.answers.iter().filter(|answer| !answer.candidate.asks_nothing()) {
         if beyond(&answer.max_load, &chosen.max_load, question.step) {
-            let how = how_beyond_the_file(answer, question.mean_us);
+            let how = what_it_asks(answer, question.mean_us);
             let (name, load) = (answer.candidate.name, load_words(&answer.max_load));
             remarks.push(format!(
-                "Beyond what a configuration file can say, {name} carries more, {load}: {how}."
+                "{name} carries more, {load}, and asks more: {how}."
             ));
         }
     }
@@ -171,18 +172,19 @@ fn meets_at_rate(answer: &Answer) -> bool {
     answer.at_rate.is_some_and(|look| look.meets)
 }
 
-/// How a program asks for what a configuration file cannot.
-fn how_beyond_the_file(answer: &Answer, mean_us: f64) -> String {
+/// What a candidate asks beyond the scheduler's name.
+fn what_it_asks(answer: &Answer, mean_us: f64) -> String {
     let quantum = answer.candidate.quantum_us(mean_us);
     match (answer.candidate.while_away(), quantum) {
-        (Some("kick"), _) => "so far the simulator alone has kicks".to_owned(),
         (_, Some(us)) => format!(
-            "a program sets `ConservingConfig::quantum` to {us} us in `Scheduler::WorkConserving`, and its \
-             service puts off what is left of a request (`Calls::yield_at`)"
+            "`dataplane.quantum_us = {us:.0}`, and a service that puts off what is left of a request at its safe \
+             points (`Output::yield_at`)"
         ),
-        _ => "a program sets `ConservingConfig::while_away` to `WhileAway::Wait` in \
-              `Scheduler::WorkConserving`"
-            .to_owned(),
+        (Some("kick"), _) => {
+            "`dataplane.while_away = \"kick\"`, and the privilege of real-time priority (`dataplane.realtime`)"
+                .to_owned()
+        }
+        _ => "`dataplane.while_away = \"wait\"`".to_owned(),
     }
 }
 

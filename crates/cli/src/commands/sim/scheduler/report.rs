@@ -159,7 +159,7 @@ pub fn json(
             "batch": candidate.batch,
             "while_away": candidate.while_away(),
             "quantum_us": candidate.quantum_us(question.mean_us),
-            "in_configuration": candidate.in_configuration(),
+            "asks_nothing": candidate.asks_nothing(),
             "max_load": interval(&answer.max_load),
             "max_rate_rps": question.rate_of(answer.max_load.mean),
             "at_half": look(question, answer.at_half),
