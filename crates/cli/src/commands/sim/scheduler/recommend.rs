@@ -134,9 +134,7 @@ fn remarks(question: &Question, found: &Found, chosen: &Answer, best: &Answer) -
         if beyond(&answer.max_load, &chosen.max_load, question.step) {
             let how = what_it_asks(answer, question.mean_us);
             let (name, load) = (answer.candidate.name, load_words(&answer.max_load));
-            remarks.push(format!(
-                "{name} carries more, {load}, and asks more: {how}."
-            ));
+            remarks.push(format!("{name} carries more, {load}, and asks more: {how}."));
         }
     }
     if let (Some(rate), Some(look)) = (question.rate_rps, chosen.at_rate) {
