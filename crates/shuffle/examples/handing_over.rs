@@ -1,7 +1,7 @@
 //! What handing a turn over costs, in each form of the ready queues.
 //!
 //! ```text
-//! cargo run --release -p tailplane-shuffle --example costs
+//! cargo run --release -p tailplane-shuffle --example handing_over
 //! ```
 //!
 //! *alone*: one core publishes a turn, announces it, and takes it itself, all lines in its cache. *handed
