@@ -20,7 +20,7 @@ pub const FIG8: Figure<Testbed> = Figure {
            scheduler calls it: without a way to a core that is in the application, with kicks, and with \
            borrowing.",
     claims: &[CLAIM],
-    takes: Takes { quick_s: 30, full_s: 300 },
+    takes: Takes { quick_s: 90, full_s: 1_200 },
     run,
 };
 
@@ -28,7 +28,7 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let models = cost_models(recorder)?;
     recorder.plan(models.len() as u64);
     let options = recorder.options();
-    let (step, requests) = if options.quick { (10, 20_000) } else { (4, 200_000) };
+    let (step, requests) = if options.quick { (10, 10_000) } else { (4, 200_000) };
     let (x, y) =
         (Axis::linear("load", "").range(0.0, 1.0), Axis::linear("stolen", "").range(0.0, 1.0));
     let chart = recorder.chart("steals", "Share of events executed away from home", x, y);
