@@ -1,10 +1,11 @@
 //! ZygOS Figure 11: which system serves most depends on how strict the objective is.
 
-use multicore::{Costs, Run};
+use multicore::Costs;
 use queueing::Law;
 use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
 
-use super::systems::{RTC, RTC_64, System, WORK_CONSERVING, cost_models, p99_us};
+use super::curves::over_throughput;
+use super::systems::{RTC, RTC_64, System, WORK_CONSERVING, cost_models};
 use crate::reproduce::Testbed;
 
 const MEAN_US: f64 = 10.0;
@@ -43,8 +44,7 @@ fn panel(
     costs: &Costs,
     all: &[System],
 ) -> anyhow::Result<()> {
-    let options = recorder.options();
-    let (step, requests) = if options.quick { (10, 20_000) } else { (4, 200_000) };
+    let (step, requests) = if recorder.options().quick { (10, 20_000) } else { (4, 200_000) };
     let (x, y) = (Axis::linear("throughput", "MRPS"), Axis::log("p99", "us"));
     let title = format!("p99, {}, S = {MEAN_US} us, {}", law.name(), costs.name);
     let chart = recorder.chart(&format!("{}-{}", law.name(), costs.name), &title, x, y);
@@ -52,18 +52,5 @@ fn panel(
         let words = format!("{bound_us} us");
         recorder.mark(chart, Mark::horizontal(MarkOf::Objective, bound_us, &words));
     }
-    for system in all {
-        recorder.step(&format!("{title}, {}", system.name))?;
-        let setup = system.setup(costs, law, MEAN_US);
-        let series = recorder.series(chart, system.name);
-        for load in (step..100).step_by(step).map(|load| load as f64 / 100.0) {
-            let run = Run { seed: options.seed, ..Run::new(load, requests) };
-            let outcome = system.run(&setup, &run)?;
-            recorder.point(series, outcome.throughput() / 1e6, p99_us(&outcome));
-            if outcome.given_up {
-                break;
-            }
-        }
-    }
-    Ok(())
+    over_throughput(recorder, (chart, &title), all, (costs, law, MEAN_US), (step, requests))
 }

@@ -1,10 +1,11 @@
 //! ZygOS Figure 9: tiny tasks, where what a cycle costs once decides; batching against none.
 
-use multicore::{Costs, Run, Search};
+use multicore::{Costs, Search};
 use queueing::Law;
 use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
 
-use super::systems::{RTC, RTC_64, System, WORK_CONSERVING, cost_models, measured, p99_us};
+use super::curves::over_throughput;
+use super::systems::{RTC, RTC_64, System, WORK_CONSERVING, cost_models, measured};
 use crate::reproduce::Testbed;
 
 const CLAIM: &str = "zygos.fig9.usr_throughput_at_slo_over_ix_b64";
@@ -37,26 +38,18 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
 }
 
 fn panel(recorder: &mut Recorder<'_>, costs: &Costs, all: &[System]) -> anyhow::Result<()> {
-    let options = recorder.options();
-    let (step, requests) = if options.quick { (10, 40_000) } else { (4, 400_000) };
+    let (step, requests) = if recorder.options().quick { (10, 40_000) } else { (4, 400_000) };
     let (x, y) = (Axis::linear("throughput", "MRPS"), Axis::log("p99", "us"));
     let title = format!("p99, tasks of {MEAN_US} us, {}", costs.name);
     let chart = recorder.chart(&costs.name, &title, x, y);
     recorder.mark(chart, Mark::horizontal(MarkOf::Objective, OBJECTIVE_US, "500 us"));
-    for system in all {
-        recorder.step(&format!("{title}, {}", system.name))?;
-        let setup = system.setup(costs, Law::Deterministic, MEAN_US);
-        let series = recorder.series(chart, system.name);
-        for load in (step..100).step_by(step).map(|load| load as f64 / 100.0) {
-            let run = Run { seed: options.seed, ..Run::new(load, requests) };
-            let outcome = system.run(&setup, &run)?;
-            recorder.point(series, outcome.throughput() / 1e6, p99_us(&outcome));
-            if outcome.given_up {
-                break;
-            }
-        }
-    }
-    Ok(())
+    over_throughput(
+        recorder,
+        (chart, &title),
+        all,
+        (costs, Law::Deterministic, MEAN_US),
+        (step, requests),
+    )
 }
 
 fn searches(recorder: &mut Recorder<'_>, models: &[Costs], all: &[System]) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! Two elastic threads on two real cores, joined to their client by shared memory: what the simulator is held
 //! against.
 
-use multicore::{Costs, Objective, Run, Setup};
+use multicore::{Costs, Run, Setup};
 use queueing::Law;
 use reproduce::Measured;
 use tailplane::{ConservingConfig, Duration};
@@ -118,7 +118,7 @@ pub fn simulated(
         client_on: Some((1, (client_us * 1e3) as u64)),
         ..system.setup(costs, Law::Exponential, load.mean_us)
     };
-    let run = Run { load: load.cores / 2.0, objective: None::<Objective>, ..*run };
+    let run = Run { load: load.cores / 2.0, ..*run };
     let outcome = system.run(&setup, &run)?;
     Ok((outcome.latency_us(0.5), outcome.latency_us(0.99)))
 }

@@ -47,7 +47,7 @@ pub struct Candidate {
 }
 
 /// All of them, the simplest first: that which asks for the fewest words in a configuration file, then what
-/// only a program can ask for, then what is only simulated.
+/// asks more of the service or the machine.
 pub const CANDIDATES: [Candidate; 7] = [
     Candidate { name: "run-to-completion, B = 64", batch: 64, choice: Choice::RunToCompletion },
     Candidate { name: "run-to-completion, B = 8", batch: 8, choice: Choice::RunToCompletion },
