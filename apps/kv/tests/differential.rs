@@ -20,14 +20,28 @@ struct Memcached {
 }
 
 impl Memcached {
+    /// None: it is not installed.
+    ///
+    /// Another process, this file's other test among them, may take the port between its choice and
+    /// its use: the memcached that answers must say that it is this child, or another port is tried.
     fn start() -> Option<Self> {
         if !std::path::Path::new(MEMCACHED).exists() {
             println!("skipped: {MEMCACHED} is not installed (package memcached)");
             return None;
         }
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free loopback port");
-        let port = free.local_addr().expect("its address").port();
-        drop(free);
+        for _ in 0..10 {
+            let free = TcpListener::bind("127.0.0.1:0").expect("a free loopback port");
+            let port = free.local_addr().expect("its address").port();
+            drop(free);
+            let mut server = Self::spawn(port);
+            if server.is_itself() {
+                return Some(server);
+            }
+        }
+        panic!("ten ports that were free were another's when memcached was to listen on them");
+    }
+
+    fn spawn(port: u16) -> Self {
         let child = Command::new(MEMCACHED)
             .args([
                 "-l",
@@ -50,14 +64,37 @@ impl Memcached {
             .stdin(Stdio::null())
             .spawn()
             .expect("memcached starts");
-        let server = Self { child, port };
+        Self { child, port }
+    }
+
+    /// Waits until the port answers. Whether it is this child that answers.
+    fn is_itself(&mut self) -> bool {
         for _ in 0..200 {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return Some(server);
+            if self.child.try_wait().expect("the child can be asked for").is_some() {
+                return false;
+            }
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                stream
+                    .set_read_timeout(Some(Duration::from_secs(5)))
+                    .expect("a timeout can be set");
+                // Another's server may end, or never answer, at any moment.
+                if stream.write_all(b"stats\r\n").is_err() {
+                    return false;
+                }
+                let mut reply = Vec::new();
+                let mut buffer = [0; 4096];
+                while !reply.ends_with(b"END\r\n") {
+                    match stream.read(&mut buffer) {
+                        Ok(0) | Err(_) => return false,
+                        Ok(len) => reply.extend_from_slice(&buffer[..len]),
+                    }
+                }
+                let own = format!("STAT pid {}\r\n", self.child.id());
+                return String::from_utf8_lossy(&reply).contains(&own);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        panic!("memcached does not listen on port {port}");
+        panic!("memcached does not listen on port {}", self.port);
     }
 
     fn connect(&self) -> TcpStream {

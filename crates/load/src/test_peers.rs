@@ -171,7 +171,7 @@ impl RealMemcached {
                 .expect("memcached starts");
             let deadline = Instant::now() + Duration::from_secs(1);
             while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
-                if TcpStream::connect(address).is_ok() {
+                if TcpStream::connect(address).is_ok_and(|stream| is_process(stream, child.id())) {
                     return Some(Self { address, child });
                 }
                 std::thread::sleep(Duration::from_millis(2));
@@ -181,6 +181,24 @@ impl RealMemcached {
         }
         panic!("memcached did not listen on any of five free ports");
     }
+}
+
+/// Whether the memcached at the other end is this process: another test's may have been quicker to
+/// take the port, and would end with that test.
+fn is_process(mut stream: TcpStream, process: u32) -> bool {
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let mut reply = Vec::new();
+    let mut buffer = [0; 4096];
+    if stream.write_all(b"stats\r\n").is_err() {
+        return false;
+    }
+    while !reply.ends_with(b"END\r\n") {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => return false,
+            Ok(len) => reply.extend_from_slice(&buffer[..len]),
+        }
+    }
+    String::from_utf8_lossy(&reply).contains(&format!("STAT pid {process}\r\n"))
 }
 
 impl Drop for RealMemcached {
