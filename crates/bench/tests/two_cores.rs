@@ -54,3 +54,32 @@ fn ten_million_requests_keep_their_order() {
     let found = pipelined(scheduler, true, 10_000_000, 5);
     assert!(found.stolen > 100_000, "{found:?}");
 }
+
+/// What a simulation is given to predict a run: every request at the moment it was on the wire, and the times
+/// that the client had of the second core.
+#[test]
+fn an_open_loop_tells_what_it_asked_and_when_it_was_held_up() {
+    let config = Config {
+        scheduler: Scheduler::RunToCompletion,
+        connections: 64,
+        one_sided: false,
+        arrivals: Arrivals::Open { rate: 5e3, span: Duration::from_millis(200), depth: 4 },
+        service_ns: 20_000.0,
+        realtime: false,
+        seed: 3,
+    };
+    let found = run(&config).expect("two processors, and memory");
+    assert_eq!((found.out_of_order, found.failures, found.left), (0, 0, 0), "{found:?}");
+    assert!((800..1_200).contains(&found.answered), "{found:?}");
+    assert_eq!(found.asked.len() as u64, found.answered);
+    assert!(found.asked.is_sorted_by_key(|asked| asked.after));
+    let asked_us = found.asked.iter().map(|asked| asked.service_ns as f64 / 1e3).sum::<f64>();
+    assert!((asked_us / found.answered as f64 / found.service_us - 1.0).abs() < 1e-9);
+    // From the wire on, no request can be served in less than it asks for; from when it was due, it takes longer.
+    assert!(found.served_us[0] <= found.p50_us && found.served_us[1] <= found.p99_us);
+    assert!(found.interruptions.is_sorted_by_key(|interruption| interruption.after));
+    let of_client: f64 = (found.interruptions.iter().filter(|one| one.core == 1))
+        .map(|one| one.took.as_secs_f64() * 1e6)
+        .sum();
+    assert!(of_client >= found.client_us * found.answered as f64 * 0.99, "{found:?}");
+}

@@ -5,6 +5,7 @@
 //! waits here, and its latency counts from the moment it was due.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use clock::Instant;
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
@@ -16,6 +17,7 @@ use spin::{Assembler, Frame};
 use wire::Endpoint;
 
 use crate::app::ASK_HOME;
+use crate::replay::Replay;
 
 /// Connections that are being opened at a time: below any backlog.
 const OPENING_MAX: usize = 256;
@@ -23,7 +25,7 @@ const OPENING_MAX: usize = 256;
 const CALL_RESERVE: usize = 128;
 
 /// How requests are drawn.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Arrivals {
     pub seed: u64,
     pub law: Law,
@@ -34,6 +36,8 @@ pub(crate) struct Arrivals {
     pub balanced: bool,
     /// Requests of a connection that may be unanswered.
     pub pipeline: usize,
+    /// What is asked instead.
+    pub replay: Option<Arc<Replay>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +92,9 @@ pub(crate) struct Client {
     /// Connections by the core that they are at home on.
     by_home: Vec<Vec<u32>>,
     next_due: Option<f64>,
+    /// When a replay began, and how many of its requests are asked.
+    began_ns: f64,
+    replayed: usize,
     window: Window,
     bound_ns: f64,
     /// Connections whose requests found the batch full.
@@ -102,14 +109,16 @@ impl Client {
     /// A client for so many connections to `server`, whose cores are `cores`.
     pub fn new(arrivals: Arrivals, connections: usize, cores: usize, server: Endpoint) -> Self {
         Self {
-            arrivals,
             random: Xoshiro256PlusPlus::seed_from_u64(arrivals.seed),
+            arrivals,
             server,
             connections: (0..connections).map(|_| Connection::default()).collect(),
             started: 0,
             located: 0,
             by_home: vec![Vec::new(); cores],
             next_due: None,
+            began_ns: 0.0,
+            replayed: 0,
             window: Window { start: f64::MAX, end: f64::MAX },
             bound_ns: f64::MAX,
             again: VecDeque::new(),
@@ -134,12 +143,35 @@ impl Client {
         debug_assert!(self.is_open());
         self.by_home.retain(|connections| !connections.is_empty());
         (self.window, self.bound_ns) = (window, bound_ns);
-        self.next_due = Some(now.as_nanos() as f64 + self.gap());
+        // In one order, in whichever their answers came.
+        self.by_home.iter_mut().for_each(|connections| connections.sort_unstable());
+        self.began_ns = now.as_nanos() as f64;
+        self.next_due = self.due_after(self.began_ns);
     }
 
     /// When the next request is due.
     pub fn next_due(&self) -> Option<Instant> {
         self.next_due.map(moment)
+    }
+
+    /// When the next request is due, after one that was due at `before_ns`.
+    fn due_after(&mut self, before_ns: f64) -> Option<f64> {
+        let Some(replay) = &self.arrivals.replay else { return Some(before_ns + self.gap()) };
+        let next = replay.requests.get(self.replayed);
+        next.map(|request| self.began_ns + request.after_ns as f64)
+    }
+
+    /// The connection and the service time of the request that is due.
+    fn request(&mut self) -> (usize, u64) {
+        let Some(replay) = &self.arrivals.replay else {
+            let service_ns = self.service_ns();
+            return (self.draw(), service_ns);
+        };
+        let planned = replay.requests[self.replayed];
+        self.replayed += 1;
+        let of = |part: f64, count: usize| (part * count as f64) as usize;
+        let connections = &self.by_home[of(planned.home, self.by_home.len())];
+        (connections[of(planned.among, connections.len())] as usize, planned.service_ns)
     }
 
     fn gap(&mut self) -> f64 {
@@ -182,9 +214,8 @@ impl Client {
         while let Some(due_ns) = self.next_due
             && moment(due_ns) <= now
         {
-            let service_ns = self.service_ns();
-            let index = self.draw();
-            self.next_due = Some(due_ns + self.gap());
+            let (index, service_ns) = self.request();
+            self.next_due = self.due_after(due_ns);
             let due = moment(due_ns);
             self.drawn += 1;
             if self.window.holds(nanos(due)) {

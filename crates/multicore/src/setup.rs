@@ -1,10 +1,13 @@
 //! What is simulated: the server, its clients, and how much of it.
 
+use std::sync::Arc;
+
 use dataplane::ElasticConfig;
 use queueing::Law;
 
 use crate::costs::Costs;
 use crate::error::WorldError;
+use crate::replay::Replay;
 
 /// Most cores: an elastic thread's number is one byte, and flow groups are dealt out over them.
 pub const CORES_MAX: usize = 128;
@@ -33,9 +36,9 @@ pub struct Setup {
     pub law: Law,
     /// S, the mean service time, in microseconds.
     pub mean_us: f64,
-    /// The clients run on a core of the server's, too, and before its elastic thread: which, and how many
-    /// nanoseconds of it each request takes. None: they run elsewhere.
-    pub client_on: Option<(usize, u64)>,
+    /// What happened to something real, to be compared with it. Requests are not drawn then; a run begins
+    /// without others before and ends with the last.
+    pub replay: Option<Arc<Replay>>,
     /// Idle cores poll for so long, in nanoseconds, and then sleep until woken. None: they poll for ever.
     pub sleep_after_ns: Option<u64>,
 }
@@ -54,7 +57,7 @@ impl Setup {
             wire_ns: 2_000,
             law,
             mean_us,
-            client_on: None,
+            replay: None,
             sleep_after_ns: None,
         }
     }
@@ -76,9 +79,7 @@ impl Setup {
         check("connections", self.connections as f64, 1.0, CONNECTIONS_MAX as f64)?;
         check("pipeline", self.pipeline as f64, 1.0, 256.0)?;
         check("wire delay", self.wire_ns as f64, 0.0, 1e9)?;
-        let (client, client_ns) = self.client_on.unwrap_or((0, 0));
-        check("core of the clients", client as f64, 0.0, self.cores as f64 - 1.0)?;
-        check("time of the clients", client_ns as f64, 0.0, 1e9)?;
+        self.replay.as_ref().map_or(Ok(()), |replay| replay.validate(self.cores))?;
         check("mean service time", self.mean_us, 0.001, 1e5)?;
         check("time before sleep", self.sleep_after_ns.unwrap_or(0) as f64, 0.0, 1e12)
     }

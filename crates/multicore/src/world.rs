@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use clock::{DueQueue, Instant};
+use clock::{DueQueue, Duration, Instant};
 use dataplane::{Elastic, ElasticConfig, ElasticThread, ForwardPorts, forwarding_mesh};
 use mem::{HugePages, Pool, Region};
 use queueing::{Tail, Window, replication_seed};
@@ -25,6 +25,7 @@ use crate::client::{Arrivals, Client};
 use crate::core::{Budget, Core, Counts, Next, Noticing, after};
 use crate::error::WorldError;
 use crate::outcome::Outcome;
+use crate::replay::Interruption;
 use crate::scheduler::{Looks, Parts, Scheduler};
 use crate::setup::{Run, Setup};
 
@@ -68,6 +69,9 @@ pub(crate) struct World<T: Elastic> {
     /// Kicks on their way, each with the core that it will interrupt.
     kicks: DueQueue<usize>,
     now: Instant,
+    /// When the run began, and how many of a replay's interruptions there were.
+    began: Instant,
+    interrupted: usize,
     window: Window,
     steps: u64,
     /// Steps since the clock moved.
@@ -186,6 +190,7 @@ impl<T: Elastic> World<T> {
             gap_ns: 1e9 / setup.rate(run.load),
             balanced: setup.balanced,
             pipeline: setup.pipeline,
+            replay: setup.replay.clone(),
         };
         Ok(Self {
             threads,
@@ -208,6 +213,8 @@ impl<T: Elastic> World<T> {
             to_client: DueQueue::with_capacity(1 << 12),
             kicks: DueQueue::with_capacity(cores),
             now,
+            began: Instant::FAR_FUTURE,
+            interrupted: 0,
             window: Window { start: f64::MAX, end: f64::MAX },
             steps: 0,
             still: 0,
@@ -227,8 +234,15 @@ impl<T: Elastic> World<T> {
     /// The run itself.
     fn measure(&mut self, run: &Run) -> Result<Outcome, WorldError> {
         let gap_ns = 1e9 / self.setup.rate(run.load);
-        let start = self.now.as_nanos() as f64 + run.warmup as f64 * gap_ns;
-        self.window = Window { start, end: start + run.requests as f64 * gap_ns };
+        let now_ns = self.now.as_nanos() as f64;
+        self.began = self.now;
+        self.window = match self.setup.replay.as_deref() {
+            Some(replay) => Window { start: now_ns, end: now_ns + replay.last_ns() as f64 + 1.0 },
+            None => {
+                let start = now_ns + run.warmup as f64 * gap_ns;
+                Window { start, end: start + run.requests as f64 * gap_ns }
+            }
+        };
         let bound_ns = run.objective.map_or(f64::MAX, |objective| objective.bound_us * 1e3);
         self.client.start(self.now, self.window, bound_ns);
         // Requests that may be late before the objective is missed for certain.
@@ -312,7 +326,9 @@ impl<T: Elastic> World<T> {
         let host = self.client.next_due().unwrap_or(far).min(self.host_timer.unwrap_or(far));
         let core = self.times.iter().copied().min().unwrap_or(far);
         let kick = self.kicks.next_due().unwrap_or(far);
-        let next = arrival.min(answer).min(host).min(kick).min(core);
+        let (taken, interruption) = self.interruption().unzip();
+        let taken = taken.unwrap_or(far);
+        let next = arrival.min(answer).min(host).min(kick).min(core).min(taken);
         debug_assert!(next >= self.now, "time goes on");
         self.steps += 1;
         self.still = if next > self.now { 0 } else { self.still + 1 };
@@ -324,6 +340,9 @@ impl<T: Elastic> World<T> {
             self.arrive();
         } else if answer == next || host == next {
             self.run_client();
+        } else if let Some(interruption) = interruption.filter(|_| taken == next) {
+            self.interrupted += 1;
+            self.take_from(interruption.core, interruption.took_ns);
         } else if kick == next {
             while let Some(index) = self.kicks.pop_due(next) {
                 self.interrupt(index);
@@ -363,7 +382,6 @@ impl<T: Elastic> World<T> {
 
     /// The client's host takes what has come and sends what is due, in no time.
     fn run_client(&mut self) {
-        let drawn = self.client.drawn;
         let queue = self.cores.len();
         {
             let mut cable = self.cable.lock();
@@ -388,15 +406,19 @@ impl<T: Elastic> World<T> {
             let queue = steer(&self.shared, &frame);
             self.to_server.push(arrives, (queue, frame));
         }
-        drop(cable);
-        if let Some((core, each_ns)) = self.setup.client_on {
-            self.take_from(core, (self.client.drawn - drawn) as f64 * each_ns as f64);
-        }
+    }
+
+    /// The next interruption of a replay, and its moment.
+    fn interruption(&self) -> Option<(Instant, Interruption)> {
+        let replay = self.setup.replay.as_deref().filter(|_| self.began <= self.now)?;
+        let next = replay.interruptions.get(self.interrupted)?;
+        Some((self.began + Duration::from_nanos(next.after_ns), *next))
     }
 
     /// Somebody else has core `index` for so long. The application spins by the clock, which goes on meanwhile:
     /// it is late only where it would have been done before.
-    fn take_from(&mut self, index: usize, ns: f64) {
+    fn take_from(&mut self, index: usize, took_ns: u64) {
+        let ns = took_ns as f64;
         let core = &mut self.cores[index];
         core.at = match core.next {
             Next::Idle { .. } => after(self.now, ns),

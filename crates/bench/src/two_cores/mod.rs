@@ -1,36 +1,42 @@
-//! A dataplane of two elastic threads on two processors, and a client on a third thread, joined by shared
-//! memory: what a scheduler does with real threads.
+//! A dataplane of two elastic threads on two processors, joined by shared memory to a client at the second one:
+//! what a scheduler does with real threads.
 //!
 //! Requests carry a connection's number, their number on it, and a service time. The service spins for that
 //! time, checks that it sees the requests of a connection in order, and returns them. It keeps nothing of a
 //! connection but its next number, which stands in a place without a lock: a scheduler that let two cores
 //! have a connection, or lost the order between them, would be found out.
 //!
-//! There are two processors and three threads. The client sleeps between bursts and runs before the elastic
-//! threads on the second processor, which thereby loses a tenth or so of its time.
+//! There are two processors, and both have an elastic thread: the client is called from the second one's, whenever
+//! something is due, also while its service spins. That time is noted, and so is any other in which the threads
+//! did not run.
 
 mod client;
+mod guest;
+mod interruptions;
+mod plan;
 mod service;
 mod split;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clock::{Clock, Duration, MonotonicClock};
 use dataplane::{
-    ConservingConfig, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor, ForwardPorts,
-    Parts, forwarding_mesh,
+    ConservingConfig, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor, Parts,
+    forwarding_mesh,
 };
 use mem::{Pool, Region};
 use nic::shm::{ShmConfig, ShmError, ShmNic};
 use rustix::thread::CpuSet;
 use serde::Serialize;
 use stack::{Secrets, Shared, StackConfig};
-use wire::{Endpoint, Ipv4Addr, MacAddr};
+use wire::{Ipv4Addr, MacAddr};
 
-use client::Client;
+use guest::Guest;
+pub use interruptions::Interruption;
+use interruptions::Interruptions;
+pub use plan::Planned;
 use service::Spinning;
-use split::Split;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -104,10 +110,17 @@ pub struct Found {
     pub p50_us: f64,
     /// As above.
     pub p99_us: f64,
+    /// The same of the time from when the request was on the wire.
+    pub served_us: [f64; 2],
+    /// What was asked in an open loop, by the moment at which it was on the wire.
+    #[serde(skip)]
+    pub asked: Vec<Planned>,
+    /// When elastic threads were not running: because of the client, or of anybody else; by their moment.
+    #[serde(skip)]
+    pub interruptions: Vec<Interruption>,
     /// Mean of the service times that were asked for, in microseconds.
     pub service_us: f64,
-    /// Processor time of the client for each request, in microseconds: the second core's thread has that much
-    /// less.
+    /// The client's time for each request, in microseconds: the second core's thread has that much less.
     pub client_us: f64,
     /// Requests that either side saw out of order, or that were answered with something else.
     pub out_of_order: u64,
@@ -150,9 +163,15 @@ pub enum TwoCoresError {
 struct Told {
     /// One for all: its copies have one origin.
     clock: MonotonicClock,
-    /// Threads that stand ready to be measured.
-    ready: AtomicUsize,
+    /// All connections are open.
+    ready: AtomicBool,
     stop: AtomicBool,
+}
+
+impl Told {
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What both services see of the connections: the next request of each, and what went wrong.
@@ -193,7 +212,7 @@ pub fn run(config: &Config) -> Result<Found, TwoCoresError> {
     }
     let told = Told {
         clock: MonotonicClock::new(),
-        ready: AtomicUsize::new(0),
+        ready: AtomicBool::new(false),
         stop: AtomicBool::new(false),
     };
     let (elastic, now) = (ElasticConfig::default(), told.clock.now());
@@ -225,29 +244,34 @@ fn serve<T: Elastic>(
         out_of_order: AtomicU64::new(0),
         failures: AtomicU64::new(0),
     };
-    let seen = &seen;
-    let (mut found, stats) = std::thread::scope(|scope| {
+    let (seen, mut ends) = (&seen, Some(ends));
+    let outcomes = std::thread::scope(|scope| {
         let mut handles = Vec::new();
         for (core, make) in threads.into_iter().enumerate() {
+            // The client is at the second core.
+            let ends = if core == 1 { ends.take() } else { None };
             handles.push(scope.spawn(move || {
                 let _stop = StopsAll(told);
                 pin(core)?;
-                elastic_thread(make(), Spinning::new(seen, told.clock), config, told)
+                let guest = ends.map(|ends| Guest::new(config, told, server, ends));
+                let service = Spinning::new(seen, server, told.clock, guest);
+                elastic_thread(make(), service, config, told)
             }));
         }
-        let asked = scope.spawn(move || {
-            let _stop = StopsAll(told);
-            pin(1)?;
-            ask(config, Split::new(Arc::clone(server), ends), told)
-        });
-        let found = asked.join().map_err(|_| TwoCoresError::Panicked)?;
-        told.stop.store(true, Ordering::Relaxed);
-        let mut stats = Vec::new();
-        for handle in handles {
-            stats.push(handle.join().map_err(|_| TwoCoresError::Panicked)??);
-        }
-        Ok::<_, TwoCoresError>((found?, stats))
+        let joined = handles.into_iter().map(|handle| handle.join());
+        joined.map(|end| end.map_err(|_| TwoCoresError::Panicked)?).collect::<Result<Vec<_>, _>>()
     })?;
+    let (mut stats, mut interruptions, mut client) = (Vec::new(), Vec::new(), None);
+    for (core, end) in outcomes.into_iter().enumerate() {
+        stats.push(end.stats);
+        interruptions.push((core, end.interruptions));
+        client = client.or(end.client);
+    }
+    let (mut found, began) = client.ok_or(TwoCoresError::Panicked)?;
+    for (core, seen) in interruptions {
+        found.interruptions.extend(seen.since(core, began));
+    }
+    found.interruptions.sort_by_key(|interruption| interruption.after);
     let total = |of: fn(&CycleStats) -> u64| stats.iter().map(of).sum();
     found.turns = total(|stats| stats.turns);
     found.stolen = total(|stats| stats.stolen);
@@ -262,7 +286,7 @@ struct StopsAll<'a>(&'a Told);
 
 impl Drop for StopsAll<'_> {
     fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
+        self.0.stop();
     }
 }
 
@@ -278,77 +302,47 @@ fn first(priority: u8) -> Result<(), TwoCoresError> {
         .map_err(|error| TwoCoresError::Priority(error.to_string()))
 }
 
+/// What a thread ends with: at the second core also with what the client found, and when requests began.
+struct End {
+    stats: CycleStats,
+    interruptions: Interruptions,
+    client: Option<(Found, clock::Instant)>,
+}
+
+/// One thread: its dataplane, its service and, at the second core, the client.
 fn elastic_thread<T: Elastic>(
     mut thread: T,
     mut service: Spinning<'_>,
     config: &Config,
     told: &Told,
-) -> Result<CycleStats, TwoCoresError> {
+) -> Result<End, TwoCoresError> {
     let clock = told.clock;
-    let mut raised = false;
+    let mut raised = None;
     while !told.stop.load(Ordering::Relaxed) {
-        if config.realtime && !raised && told.ready.load(Ordering::Relaxed) > 0 {
+        let now = clock.now();
+        if config.realtime && raised.is_none() && told.ready.load(Ordering::Relaxed) {
             first(1)?;
-            raised = true;
+            raised = Some(now);
         }
-        let progress = thread.cycle(clock.now(), || clock.now(), &mut service);
-        // Both spin all the time, so nobody is asleep.
-        thread.take_wakes();
-        if !progress.worked && !raised {
-            // The client may want to run here.
-            std::thread::yield_now();
-        }
-    }
-    Ok(thread.stats())
-}
-
-/// The client's thread.
-fn ask(config: &Config, nic: Split, told: &Told) -> Result<Found, TwoCoresError> {
-    let clock = told.clock;
-    let region = Region::heap(16_384);
-    let (pool, now) = (Pool::new(&region, 16_384), clock.now());
-    let shared = shared(CLIENT, MACS[1], 1, config.seed ^ 1);
-    let ports = ForwardPorts::default();
-    let mut thread = ElasticThread::new(0, shared, nic, pool, ports, ElasticConfig::default(), now);
-    let mut client = Client::new(config, Endpoint::new(SERVER, PORT));
-    let began = clock.now();
-    while client.open() < config.connections {
-        let now = clock.now();
-        if now.since(began) > OPEN_MAX || told.stop.load(Ordering::Relaxed) {
-            return Err(TwoCoresError::Connections {
-                open: client.open(),
-                wanted: config.connections,
-            });
-        }
-        thread.run_cycle(now, &mut client);
-        std::thread::yield_now();
-    }
-    told.ready.store(1, Ordering::Relaxed);
-    if config.realtime {
-        first(2)?;
-    }
-    let (began, spent_before) = (clock.now(), thread_time());
-    client.begin(began);
-    while !client.is_over() && !told.stop.load(Ordering::Relaxed) {
-        let now = clock.now();
-        if config.realtime && now.since(began) > RUN_MAX {
+        // The client ends the run; this is for when it cannot.
+        if raised.is_some_and(|since| now.since(since) > RUN_MAX * 2) {
             break;
         }
-        let progress = thread.run_cycle(now, &mut client);
-        if let Some(pause) = client.pause(clock.now()) {
-            std::thread::sleep(pause);
-        } else if !progress.worked {
-            std::thread::yield_now();
+        let progress = thread.cycle(now, || clock.now(), &mut service);
+        // Both spin all the time, so nobody is asleep.
+        thread.take_wakes();
+        let after = clock.now();
+        if !progress.worked {
+            service.idled(now, after);
+            if raised.is_none() {
+                std::thread::yield_now();
+            }
         }
+        service.let_guest(after);
     }
-    let spent = thread_time().saturating_sub(spent_before);
-    let mut found = client.found(clock.now().since(began));
-    found.client_us = spent.as_nanos() as f64 / 1e3 / found.answered.max(1) as f64;
-    Ok(found)
-}
-
-/// Processor time that the calling thread has had.
-fn thread_time() -> std::time::Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    let (interruptions, guest) = service.into_parts();
+    let stats = thread.stats();
+    // What is on the wire is its peers' by now: all memory goes back with the last of them.
+    thread.leave();
+    Ok(End { stats, interruptions, client: guest.map(Guest::found).transpose()? })
 }

@@ -1,7 +1,9 @@
 //! Two elastic threads on two real cores, joined to their client by shared memory: what the simulator is held
 //! against.
 
-use multicore::{Costs, Run, Setup};
+use std::sync::Arc;
+
+use multicore::{Costs, Replay, Run, Setup};
 use queueing::Law;
 use reproduce::Measured;
 use tailplane::{ConservingConfig, Duration};
@@ -53,29 +55,34 @@ impl Windows {
     }
 }
 
+impl Load {
+    fn config(&self, seed: u64) -> two_cores::Config {
+        let scheduler = match self.stealing {
+            true => Scheduler::WorkConserving(ConservingConfig::default()),
+            false => Scheduler::RunToCompletion,
+        };
+        two_cores::Config {
+            scheduler,
+            connections: CONNECTIONS,
+            one_sided: self.one_sided,
+            arrivals: Arrivals::Open {
+                rate: self.cores * 1e6 / self.mean_us,
+                span: WINDOW,
+                depth: DEPTH,
+            },
+            service_ns: self.mean_us * 1e3,
+            realtime: true,
+            seed,
+        }
+    }
+}
+
 /// Runs `count` windows of `load`.
 ///
 /// # Errors
 /// There are no two processors, no memory, no privilege to run before others; a request was answered out of
 /// order, or not.
 pub fn windows(load: &Load, count: u32, seed: u64) -> anyhow::Result<Windows> {
-    let scheduler = match load.stealing {
-        true => Scheduler::WorkConserving(ConservingConfig::default()),
-        false => Scheduler::RunToCompletion,
-    };
-    let config = |seed| two_cores::Config {
-        scheduler,
-        connections: CONNECTIONS,
-        one_sided: load.one_sided,
-        arrivals: Arrivals::Open {
-            rate: load.cores * 1e6 / load.mean_us,
-            span: WINDOW,
-            depth: DEPTH,
-        },
-        service_ns: load.mean_us * 1e3,
-        realtime: true,
-        seed,
-    };
     let (mut quiet, mut noisy) = (Vec::new(), Vec::new());
     for number in 0..count * (1 + RETRIES) {
         if quiet.len() as u32 == count {
@@ -83,7 +90,7 @@ pub fn windows(load: &Load, count: u32, seed: u64) -> anyhow::Result<Windows> {
         }
         std::thread::sleep(PAUSE);
         let usage = Usage::now(&[]);
-        let found = two_cores::run(&config(queueing::replication_seed(seed, number)))?;
+        let found = two_cores::run(&load.config(queueing::replication_seed(seed, number)))?;
         anyhow::ensure!(
             found.out_of_order + found.failures == 0,
             "requests were answered out of order or not at all: {found:?}"
@@ -98,8 +105,9 @@ pub fn windows(load: &Load, count: u32, seed: u64) -> anyhow::Result<Windows> {
     Ok(Windows { found, disturbed })
 }
 
-/// What the simulator says of the same: `client_us` is what each request takes of the second core for the
-/// client, which runs there.
+/// The median and the 99th percentile that the simulator predicts for a window of `load`, in microseconds: for
+/// the very requests of that window, at the moments when they were on the wire, and with cores that something
+/// else had (the client, or another guest of the host) at those times for as long.
 ///
 /// # Errors
 /// A setting out of its range; a simulation that broke a promise.
@@ -107,18 +115,32 @@ pub fn simulated(
     load: &Load,
     system: &System,
     costs: &Costs,
-    client_us: f64,
-    run: &Run,
-) -> anyhow::Result<(f64, f64)> {
+    found: &Found,
+) -> anyhow::Result<[f64; 2]> {
+    let nanos = |of: Duration| u64::try_from(of.as_nanos()).unwrap_or(u64::MAX);
+    let request = |of: &two_cores::Planned| multicore::Planned {
+        after_ns: nanos(of.after),
+        home: of.home,
+        among: of.among,
+        service_ns: of.service_ns,
+    };
+    let interruption = |of: &two_cores::Interruption| multicore::Interruption {
+        after_ns: nanos(of.after),
+        core: of.core,
+        took_ns: nanos(of.took),
+    };
+    let replay = Replay {
+        requests: found.asked.iter().map(request).collect(),
+        interruptions: found.interruptions.iter().map(interruption).collect(),
+    };
     let setup = Setup {
         cores: 2,
         connections: CONNECTIONS as usize,
         pipeline: DEPTH as usize,
         wire_ns: 0,
-        client_on: Some((1, (client_us * 1e3) as u64)),
+        replay: Some(Arc::new(replay)),
         ..system.setup(costs, Law::Exponential, load.mean_us)
     };
-    let run = Run { load: load.cores / 2.0, ..*run };
-    let outcome = system.run(&setup, &run)?;
-    Ok((outcome.latency_us(0.5), outcome.latency_us(0.99)))
+    let outcome = system.run(&setup, &Run::new(load.cores / 2.0, 1))?;
+    Ok([outcome.latency_us(0.5), outcome.latency_us(0.99)])
 }

@@ -1,0 +1,62 @@
+//! When a thread that always spins was not running: its looks at the clock lie far apart.
+
+use clock::{Duration, Instant};
+
+/// Two looks that are so far apart had something else between them: a service that spins takes a fortieth of that
+/// from one to the next, and a cycle without work a tenth.
+const SPINNING: Duration = Duration::from_micros(1);
+/// See [`SPINNING`].
+const IDLING: Duration = Duration::from_micros(3);
+/// Most that are kept: of 10 us each they would be three seconds.
+const MOST: usize = 1 << 18;
+
+/// A time in which a core did not run its elastic thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interruption {
+    /// The core.
+    pub core: usize,
+    /// Since the beginning.
+    pub after: Duration,
+    /// How long.
+    pub took: Duration,
+}
+
+/// Those of one thread.
+#[derive(Debug)]
+pub(super) struct Interruptions {
+    seen: Vec<(Instant, Duration)>,
+}
+
+impl Interruptions {
+    pub fn new() -> Self {
+        // Before the run: it must not be interrupted by this.
+        Self { seen: Vec::with_capacity(MOST) }
+    }
+
+    /// The thread looked at the clock twice, and did nothing between.
+    pub fn spun(&mut self, before: Instant, now: Instant) {
+        if now.since(before) >= SPINNING {
+            self.took(before, now);
+        }
+    }
+
+    /// The same, with a cycle between that found nothing to do.
+    pub fn idled(&mut self, before: Instant, now: Instant) {
+        if now.since(before) >= IDLING {
+            self.took(before, now);
+        }
+    }
+
+    /// The thread is known to have done something else.
+    pub fn took(&mut self, from: Instant, to: Instant) {
+        if self.seen.len() < MOST {
+            self.seen.push((from, to.since(from)));
+        }
+    }
+
+    /// Those of `core` from `began` on.
+    pub fn since(self, core: usize, began: Instant) -> impl Iterator<Item = Interruption> {
+        let from = self.seen.into_iter().filter(move |(at, _)| *at >= began);
+        from.map(move |(at, took)| Interruption { core, after: at.since(began), took })
+    }
+}
