@@ -354,10 +354,15 @@ fn descriptors_that_are_shared_cannot_be_made_to_block_a_core() {
     let word = |at| liar.memory.word(at).expect("inside");
     let word64 = |at| liar.memory.word64(at).expect("inside");
     let ready = geometry.word(0).expect("it has queues").ready;
+    let counts = || {
+        let report = plane.report();
+        report.tenants.iter().find(|tenant| tenant.id == id).expect("still there").counts
+    };
     let start = Instant::now();
     // Each asks for a wake-up, more than its socket holds; the core sleeps and is woken many times. By
-    // hand, as ringing in the ordinary way would block in the liar's own eventfd.
-    for number in 1..=2_000_u32 {
+    // hand, as ringing in the ordinary way would block in the liar's own eventfd. How many of them are seen
+    // one by one is up to how the threads are scheduled: it goes on until enough were.
+    for number in 1.. {
         let slot = (number % shape.depth) as usize * geometry.slot_stride();
         word64(geometry.submissions(0) + slot).store(u64::from(number), SeqCst);
         word(geometry.consumed(0)).store(number - 1, SeqCst);
@@ -369,12 +374,13 @@ fn descriptors_that_are_shared_cannot_be_made_to_block_a_core() {
         honest.poll(0).expect("ready");
         if number % 100 == 0 {
             std::thread::sleep(Duration::from_millis(1));
+            let counts = counts();
+            if counts.wakes > 1_000 && counts.served > 1_000 {
+                break;
+            }
+            assert!(start.elapsed() < 3 * PATIENCE, "{number} requests: {counts:?}");
         }
-        assert!(start.elapsed() < PATIENCE);
     }
-    let report = plane.report();
-    let counts = report.tenants.iter().find(|tenant| tenant.id == id).expect("still there").counts;
-    assert!(counts.wakes > 1_000 && counts.served > 1_000, "{counts:?}");
 }
 
 #[test]
