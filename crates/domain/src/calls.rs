@@ -259,7 +259,8 @@ impl<'a> Calls<'a> {
     /// room for is sent; where that is less, `Event::Failed` with `Trimmed` says how much was taken.
     ///
     /// # Errors
-    /// [`Full`], with nothing taken.
+    /// [`Full`], with nothing taken. One call that asks for more packet memory than the pool lets senders have
+    /// is refused in every batch: a long message is sent in pieces.
     #[inline]
     pub fn sendv(&mut self, handle: Handle, slices: &[&[u8]]) -> Result<(), Full> {
         // What most calls send: one slice that fits one buffer, on another connection than before.

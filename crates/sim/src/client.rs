@@ -258,11 +258,14 @@ impl Line {
             self.io.wake_at = None;
             self.script.woken(now, &mut self.io);
         }
-        while self.window > 0 && !self.io.out.is_empty() {
+        let mut piece = config.piece;
+        while self.window > 0 && !self.io.out.is_empty() && piece > 0 {
             let (front, _) = self.io.out.as_slices();
-            let count = front.len().min(self.window as usize).min(config.piece);
+            let count = front.len().min(self.window as usize).min(piece);
             if calls.sendv(self.handle, &[&front[..count]]).is_err() {
-                break;
+                // It may ask for more memory than there ever is: less of it, and the next batch begins anew.
+                piece = count / 2;
+                continue;
             }
             self.io.out.drain(..count);
             self.window -= count as u32;

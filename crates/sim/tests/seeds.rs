@@ -151,4 +151,8 @@ fn seeds_that_found_something() {
         let outcome = run(seed, &ScenarioConfig { scheduler, ..ScenarioConfig::new(scenario) });
         assert_eq!(outcome.failure, None, "{}", replay_command(seed, scenario));
     }
+    // A client with a pool of 48 chunks sends a message of more than those hold: in smaller pieces.
+    let scheduler = SchedulerChoice::WorkConserving;
+    let config = ScenarioConfig { scheduler, ..ScenarioConfig::new(Scenario::Kv) };
+    assert_eq!(run(2438, &config).failure, None, "seed 2438");
 }
