@@ -116,11 +116,18 @@ impl Drop for TemporaryDirectory {
 /// the processor as well. `more` is TOML that comes after `[dataplane]`'s keys.
 ///
 /// With TAILPLANE_TEST_SCHEDULER=work-conserving (or ready-set) all tests run under that scheduler; few of
-/// them do so otherwise.
+/// them do so otherwise. `kick` is work-conserving with kicks, which need a real-time priority.
 pub fn config(app: &str, lab: &str, threads: u32, more: &str) -> String {
     let chosen = std::env::var("TAILPLANE_TEST_SCHEDULER").ok();
     let chosen = chosen.filter(|_| !more.contains("scheduler"));
-    let scheduler = chosen.map_or(String::new(), |name| format!("scheduler = \"{name}\"\n"));
+    let scheduler = match chosen.as_deref() {
+        None => String::new(),
+        Some("kick") => {
+            "scheduler = \"work-conserving\"\nwhile_away = \"kick\"\nrealtime = 1\n"
+                .to_owned()
+        }
+        Some(name) => format!("scheduler = \"{name}\"\n"),
+    };
     format!(
         "[service]\napp = \"{app}\"\n[network]\nlab = \"{lab}\"\n\
          [dataplane]\nthreads = {threads}\nspin_us = 50\n{scheduler}{more}"
