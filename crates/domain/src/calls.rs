@@ -73,6 +73,8 @@ pub struct CallArray {
     /// Payloads in the order of the records that refer to them, with their checksums.
     payloads: Vec<(Mbuf, Sum)>,
     capacity: usize,
+    /// Payload buffers that may be staged.
+    buffers: usize,
     /// Payload bytes that one frame carries on most connections.
     segment_bytes: usize,
     /// The `Sendv` at the end of `payloads` that a further `sendv` on its handle continues.
@@ -87,6 +89,7 @@ impl CallArray {
             records: Vec::with_capacity(capacity),
             payloads: Vec::with_capacity(capacity),
             capacity,
+            buffers: usize::MAX,
             segment_bytes: segment_bytes.clamp(1, BUFFER_BYTES),
             open: None,
         }
@@ -98,9 +101,16 @@ impl CallArray {
             records: Vec::new(),
             payloads: Vec::new(),
             capacity,
+            buffers: usize::MAX,
             segment_bytes: segment_bytes.clamp(1, BUFFER_BYTES),
             open: None,
         }
+    }
+
+    /// From now on there is room for so many calls, and payloads may take so many buffers: what the dataplane
+    /// of another process says that it has.
+    pub fn bound(&mut self, calls: usize, buffers: usize) {
+        (self.capacity, self.buffers) = (calls, buffers);
     }
 
     /// Calls present.
@@ -147,47 +157,89 @@ impl CallArray {
         append: bool,
         buffer_bytes: usize,
     ) -> Result<u32, Full> {
+        let mut slices = slices.iter().copied();
+        let mut rest = slices.next().unwrap_or_default();
+        let total = rest.len() + slices.clone().map(<[u8]>::len).sum::<usize>();
+        self.stage_with(pool, total, append, buffer_bytes, |mut room| {
+            let mut sum = Sum::ZERO;
+            let mut offset = 0;
+            while !room.is_empty() {
+                if rest.is_empty() {
+                    let Some(next) = slices.next() else { break };
+                    rest = next;
+                    continue;
+                }
+                let (now, later) = rest.split_at(rest.len().min(room.len()));
+                let (here, behind) = room.split_at_mut(now.len());
+                sum = sum.add_at(copy_and_sum(now, here), offset);
+                offset += now.len();
+                (rest, room) = (later, behind);
+            }
+            sum
+        })
+    }
+
+    /// The same for `len` bytes that `fill` writes, in order, part by part, with each part's sum.
+    fn stage_with(
+        &mut self,
+        pool: &mut Pool,
+        len: usize,
+        append: bool,
+        buffer_bytes: usize,
+        mut fill: impl FnMut(&mut [u8]) -> Sum,
+    ) -> Result<u32, Full> {
         let before = self.payloads.len();
         // A buffer that is continued is cut back to this length where memory runs out.
         let continued =
             if append { self.payloads.last().map(|(mbuf, sum)| (mbuf.len(), *sum)) } else { None };
         let mut fresh = !append;
-        for slice in slices {
-            let mut rest = *slice;
-            while !rest.is_empty() {
-                let full = self.payloads.last().is_none_or(|(mbuf, _)| mbuf.len() >= buffer_bytes);
-                if fresh || full {
-                    // What is sent leaves memory to receive its acknowledgment in.
-                    let spare = pool.allows(Want::Send).then(|| pool.alloc().ok());
-                    let Some(mbuf) = spare.flatten() else {
-                        self.unstage(pool, before, continued);
-                        return Err(Full);
-                    };
-                    self.payloads.push((mbuf, Sum::default()));
-                    fresh = false;
+        let mut left = len;
+        while left > 0 {
+            let full = self.payloads.last().is_none_or(|(mbuf, _)| mbuf.len() >= buffer_bytes);
+            if fresh || full {
+                let Some(mbuf) = self.spare(pool) else {
+                    self.unstage(pool, before, continued);
+                    return Err(Full);
+                };
+                self.payloads.push((mbuf, Sum::default()));
+                fresh = false;
+            }
+            if let Some((mbuf, sum)) = self.payloads.last_mut() {
+                let offset = mbuf.len();
+                let now = left.min(buffer_bytes - offset);
+                if let Ok(room) = mbuf.extend(now) {
+                    *sum = sum.add_at(fill(room), offset);
                 }
-                if let Some((mbuf, sum)) = self.payloads.last_mut() {
-                    let offset = mbuf.len();
-                    let (now, later) = rest.split_at(rest.len().min(buffer_bytes - offset));
-                    if let Ok(room) = mbuf.extend(now.len()) {
-                        *sum = sum.add_at(copy_and_sum(now, room), offset);
-                    }
-                    rest = later;
-                }
+                left -= now;
             }
         }
         Ok((self.payloads.len() - before) as u32)
     }
 
+    /// A buffer to stage in. What is sent leaves memory to receive its acknowledgment in.
+    #[inline]
+    fn spare(&self, pool: &mut Pool) -> Option<Mbuf> {
+        if self.payloads.len() >= self.buffers || !pool.allows(Want::Send) {
+            return None;
+        }
+        pool.alloc().ok()
+    }
+
     /// As [`stage`](Self::stage), for what most calls send: one slice that fits one buffer.
     #[inline]
     fn stage_one(&mut self, pool: &mut Pool, slice: &[u8]) -> Result<u32, Full> {
-        let spare = if pool.allows(Want::Send) { pool.alloc().ok() } else { None };
-        let mut mbuf = spare.ok_or(Full)?;
+        let mut mbuf = self.spare(pool).ok_or(Full)?;
         // It fits, as a buffer of this array holds `segment_bytes`.
         let sum = mbuf.extend(slice.len()).map_or(Sum::ZERO, |room| copy_and_sum(slice, room));
         self.payloads.push((mbuf, sum));
         Ok(1)
+    }
+
+    /// The send at `index` has so many buffers more.
+    fn continue_with(&mut self, index: usize, added: u32) {
+        if let Some(CallRecord::Sendv { staged, .. }) = self.records.get_mut(index) {
+            staged.count += added;
+        }
     }
 
     #[cold]
@@ -284,15 +336,49 @@ impl<'a> Calls<'a> {
         self.array.push(CallRecord::Sendv { handle, staged: Staged { first, count } })
     }
 
+    /// Sends `len` bytes that `fill` writes where they leave from, in order, part by part, answering each
+    /// part's sum: what a domain does with bytes that the application may change at any moment.
+    ///
+    /// # Errors
+    /// As [`sendv`](Self::sendv).
+    pub fn sendv_with(
+        &mut self,
+        handle: Handle,
+        len: usize,
+        fill: impl FnMut(&mut [u8]) -> Sum,
+    ) -> Result<(), Full> {
+        let limit = self.array.segment_bytes;
+        if let Some((open, index)) = self.array.open
+            && open == handle
+        {
+            let added = self.array.stage_with(self.pool, len, true, limit, fill)?;
+            self.array.continue_with(index, added);
+            return Ok(());
+        }
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        if len == 0 {
+            let staged = Staged { first: self.array.payloads.len() as u32, count: 0 };
+            return self.array.push(CallRecord::Sendv { handle, staged });
+        }
+        let count = self.array.stage_with(self.pool, len, false, limit, fill)?;
+        self.push_sendv(handle, count)
+    }
+
+    /// Payload buffers that can be had for what is sent in this batch, as long as nobody else takes them: of
+    /// the pool's own, which nobody else takes while the batch lasts.
+    pub fn buffers(&mut self) -> usize {
+        self.pool.allowance(Want::Send)
+    }
+
     #[inline(never)]
     fn sendv_any(&mut self, handle: Handle, slices: &[&[u8]]) -> Result<(), Full> {
         if let Some((open, index)) = self.array.open
             && open == handle
         {
             let added = self.array.stage(self.pool, slices, true, self.array.segment_bytes)?;
-            if let Some(CallRecord::Sendv { staged, .. }) = self.array.records.get_mut(index) {
-                staged.count += added;
-            }
+            self.array.continue_with(index, added);
             return Ok(());
         }
         if self.room() == 0 {
@@ -356,6 +442,26 @@ impl<'a> Calls<'a> {
         if self.array.records.last() != Some(&record) && self.array.records.len() < most {
             self.array.records.push(record);
         }
+    }
+
+    /// The same for one datagram of `len` bytes: see [`sendv_with`](Self::sendv_with).
+    ///
+    /// # Errors
+    /// As [`udp_sendv`](Self::udp_sendv).
+    pub fn udp_sendv_with(
+        &mut self,
+        local_port: u16,
+        peer: Endpoint,
+        len: usize,
+        fill: impl FnMut(&mut [u8]) -> Sum,
+    ) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        self.array.open = None;
+        let first = self.array.payloads.len() as u32;
+        let count = self.array.stage_with(self.pool, len, false, BUFFER_BYTES, fill)?;
+        self.array.push(CallRecord::UdpSendv { local_port, peer, staged: Staged { first, count } })
     }
 
     /// Sends one datagram.

@@ -216,6 +216,9 @@ pub struct EventArray {
     records: Vec<EventRecord>,
     /// What the records refer to, in their order.
     buffers: Vec<Received>,
+    /// What records refer to that were made by another process: see [`show`](Self::show). Such an array has
+    /// no buffers.
+    shown: Vec<&'static [u8]>,
     /// The index of the first of them: those before it went with the records that were split off.
     base: u32,
     capacity: usize,
@@ -231,6 +234,7 @@ impl EventArray {
         Self {
             records: Vec::with_capacity(capacity),
             buffers: Vec::with_capacity(capacity),
+            shown: Vec::new(),
             base: 0,
             capacity,
         }
@@ -238,7 +242,13 @@ impl EventArray {
 
     /// An array without a bound, whose memory grows: for events that flow control bounds.
     pub const fn growing() -> Self {
-        Self { records: Vec::new(), buffers: Vec::new(), base: 0, capacity: usize::MAX }
+        Self {
+            records: Vec::new(),
+            buffers: Vec::new(),
+            shown: Vec::new(),
+            base: 0,
+            capacity: usize::MAX,
+        }
     }
 
     /// Records that still fit.
@@ -313,6 +323,32 @@ impl EventArray {
         self.buffers.push((None, mbuf));
         self.records.push(EventRecord::Datagram { local_port, peer, buffer });
         Ok(())
+    }
+
+    /// Appends an event that a dataplane in another process made, with its bytes where it has some: the
+    /// application's side of a domain of two processes. Such an array is emptied by
+    /// [`conclude`](Self::conclude).
+    ///
+    /// # Errors
+    /// [`Full`](crate::Full).
+    pub fn show(
+        &mut self,
+        record: EventRecord,
+        bytes: Option<&'static [u8]>,
+    ) -> Result<(), crate::Full> {
+        debug_assert!(self.buffers.is_empty(), "an array of either kind");
+        if self.records.len() == self.capacity {
+            return Err(crate::Full);
+        }
+        self.records.push(record.with_buffer(BufferRef { index: self.shown.len() as u32 }));
+        self.shown.extend(bytes);
+        Ok(())
+    }
+
+    /// Empties an array of events that were [shown](Self::show).
+    pub fn conclude(&mut self) {
+        self.records.clear();
+        self.shown.clear();
     }
 
     /// Empties the array once the application has consumed it: the buffers, each with the
@@ -499,7 +535,10 @@ impl EventArray {
 
     #[inline]
     fn bytes(&self, buffer: BufferRef) -> &[u8] {
-        let index = buffer.index.wrapping_sub(self.base);
-        self.buffers.get(index as usize).map_or(&[], |(_, mbuf)| mbuf.bytes())
+        let index = buffer.index.wrapping_sub(self.base) as usize;
+        match self.buffers.get(index) {
+            Some((_, mbuf)) => mbuf.bytes(),
+            None => self.shown.get(index).copied().unwrap_or_default(),
+        }
     }
 }

@@ -137,14 +137,37 @@ impl Pool {
         let eighth = self.eighth;
         let more = chunks.saturating_sub(1);
         let kept = self.kept + more;
-        let spare = match want {
-            Want::Send => eighth + (3 * eighth).saturating_sub(self.kept),
+        match want {
             Want::OutOfOrder if kept >= 2 * eighth => return false,
             Want::Receive if kept >= 3 * eighth => return false,
-            Want::OutOfOrder | Want::Receive => eighth,
-        };
-        let stays_free = spare + more;
+            Want::Send | Want::OutOfOrder | Want::Receive => {}
+        }
+        let stays_free = self.stays_free(want) + more;
         self.free.len() > stays_free || self.has_more_than(stays_free)
+    }
+
+    /// Chunks that may be taken for this purpose without a visit to the depot, which others visit too. Where
+    /// there are few, some are brought from there first.
+    pub fn allowance(&mut self, want: Want) -> usize {
+        let stays_free = self.stays_free(want);
+        if self.free.len() <= stays_free + BATCH / 2 {
+            let free = &mut self.free;
+            self.region.depot.try_with(|depot| {
+                let keep_from = depot.len().saturating_sub(BATCH);
+                free.extend(depot.drain(keep_from..));
+            });
+        }
+        self.free.len().saturating_sub(stays_free)
+    }
+
+    /// Chunks that whoever wants one for this purpose leaves.
+    #[inline(always)]
+    fn stays_free(&self, want: Want) -> usize {
+        let eighth = self.eighth;
+        match want {
+            Want::Send => eighth + (3 * eighth).saturating_sub(self.kept),
+            Want::OutOfOrder | Want::Receive => eighth,
+        }
     }
 
     /// Tells that a received buffer is kept beyond its batch.
@@ -170,6 +193,13 @@ impl Pool {
     fn has_more_than(&self, count: usize) -> bool {
         let depot = self.region.depot.try_with(|depot| depot.len()).unwrap_or(0);
         self.free.len() + depot > count
+    }
+
+    /// Where the bytes of an mbuf of this pool begin, as an offset in the region; none where it is of another.
+    #[inline]
+    pub fn offset_of(&self, mbuf: &Mbuf) -> Option<u64> {
+        let head = crate::CHUNK_HEADER + mbuf.headroom();
+        Some(self.region.offset_of(mbuf.chunk())? + head as u64)
     }
 
     /// Gives a chunk back.

@@ -143,6 +143,18 @@ impl Region {
         }
     }
 
+    /// From now on nobody can map the memory file for writing who has not done so: before it is shown to a
+    /// process that may only read.
+    ///
+    /// # Errors
+    /// What the operating system says; `Unsupported` for a region on the heap.
+    #[cfg(feature = "std")]
+    pub fn seal_writes(&self) -> Result<(), std::io::Error> {
+        use rustix::fs::{SealFlags, fcntl_add_seals};
+        let memfd = self.memfd().ok_or(std::io::ErrorKind::Unsupported)?;
+        Ok(fcntl_add_seals(memfd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
+    }
+
     /// Chunks that are in no pool and in no one's hands.
     pub fn depot_len(&self) -> usize {
         self.depot.with(|free| free.len())
@@ -170,14 +182,16 @@ fn map_memfd(
     bytes: usize,
     huge: bool,
 ) -> Result<(NonNull<u8>, std::os::fd::OwnedFd), std::io::Error> {
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-    let mut flags = MemfdFlags::CLOEXEC;
+    let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if huge {
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     }
     let memfd = memfd_create("tailplane-packets", flags)?;
     ftruncate(&memfd, bytes as u64)?;
+    // Whoever else has it cannot make our accesses fault.
+    fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW)?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::POPULATE;
     // Addresses enough to find an aligned beginning among them.

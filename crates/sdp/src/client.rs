@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use crate::geometry::{Geometry, SLOT_BYTES_MAX, Shape, WAITING};
 use crate::join::{self, Answer};
 use crate::queue_pair::{SubmitError, TenantPair};
-use crate::unsafe_memory::{Doorbell, Memory};
+use memfile::{Doorbell, Memory};
 
 /// How long a plane may take to answer an ask.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -24,7 +24,7 @@ use crate::geometry::Geometry;
 use crate::join::{self, Accepted, Ask};
 use crate::link::Link;
 use crate::queue_pair::PlanePair;
-use crate::unsafe_memory::Memory;
+use memfile::Memory;
 
 /// Connections that one look at the listener accepts.
 const ACCEPTS_A_LOOK: usize = 16;
@@ -503,7 +503,7 @@ impl Control {
         socket: &OwnedFd,
         slots: Vec<u32>,
     ) -> std::io::Result<Link> {
-        let memory = Memory::create(geometry.memory_bytes())?;
+        let memory = Memory::create("tailplane-sdp", geometry.memory_bytes())?;
         let region = Region::join(memory.descriptor()?).map_err(std::io::Error::other)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wakes = (0..geometry.sets()).map(|_| Ok(eventfd(0, flags)?));

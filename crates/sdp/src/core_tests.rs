@@ -16,7 +16,7 @@ use crate::handler::Echo;
 use crate::join::Accepted;
 use crate::notify::Notify;
 use crate::queue_pair::{PlanePair, SubmitError};
-use crate::unsafe_memory::Memory;
+use memfile::Memory;
 
 /// Every strategy: alone, and in a group.
 const FORMS: [(Notify, bool); 6] = [
@@ -57,7 +57,7 @@ impl Rig {
     fn connect(&mut self, queues: u32) -> Tenant {
         let shape = Shape { queues, depth: 32, slot_bytes: 64, ..Shape::default() };
         let geometry = shape.check().expect("allowed");
-        let memory = Memory::create(geometry.memory_bytes()).expect("made");
+        let memory = Memory::create("tailplane-sdp", geometry.memory_bytes()).expect("made");
         let region = Region::join(memory.descriptor().expect("duplicated")).expect("joined");
         let flags = EventfdFlags::NONBLOCK;
         let wakes = vec![eventfd(0, flags).expect("an eventfd")];

@@ -27,7 +27,6 @@
 //! | File | Holds |
 //! | --- | --- |
 //! | `geometry` | what a tenant may ask for, and where everything lies in its memory |
-//! | `unsafe_memory` | that memory: words by offset, bytes copied in and out |
 //! | `queue_pair` | the two rings, from both sides |
 //! | `join`, `control` | joining over a Unix socket; the thread that lets tenants in and sees them go |
 //! | `notify`, `spin` | which queue has work: `qwait`'s ready set, or looking at each |
@@ -56,7 +55,6 @@ mod notify;
 mod plane;
 mod queue_pair;
 mod spin;
-mod unsafe_memory;
 
 #[cfg(test)]
 mod containment_tests;

@@ -12,7 +12,7 @@ use crate::bucket::Limiter;
 use crate::counters::{Counters, Counts};
 use crate::geometry::{Geometry, WAITING};
 use crate::queue_pair::PlanePair;
-use crate::unsafe_memory::Memory;
+use memfile::Memory;
 
 /// One tenant.
 #[derive(Debug)]

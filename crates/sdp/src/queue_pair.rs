@@ -16,7 +16,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::geometry::{Geometry, HEADER_BYTES};
-use crate::unsafe_memory::Memory;
+use memfile::Memory;
 
 /// Set in a completion's length where the request was refused.
 const REFUSED: u32 = 1 << 31;
@@ -317,7 +317,7 @@ impl TenantPair {
 /// Both sides of the queues of a geometry in one process, for tests.
 #[cfg(test)]
 pub(crate) fn both(geometry: &Geometry) -> (std::sync::Arc<Memory>, PlanePair, TenantPair) {
-    let memory = Memory::create(geometry.memory_bytes()).expect("made");
+    let memory = Memory::create("tailplane-sdp", geometry.memory_bytes()).expect("made");
     (memory, PlanePair::new(geometry, 0, 1), TenantPair::new(geometry, 0))
 }
 

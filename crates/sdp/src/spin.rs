@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::class::{CLASS_LOWEST, CLASSES};
 use crate::link::Link;
 use crate::queue_pair::{Look, PlanePair};
-use crate::unsafe_memory::Doorbell;
+use memfile::Doorbell;
 
 /// Descriptors of a burst, as DPDK's examples have it.
 pub(crate) const BURST: usize = 32;

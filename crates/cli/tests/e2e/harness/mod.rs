@@ -123,8 +123,7 @@ pub fn config(app: &str, lab: &str, threads: u32, more: &str) -> String {
     let scheduler = match chosen.as_deref() {
         None => String::new(),
         Some("kick") => {
-            "scheduler = \"work-conserving\"\nwhile_away = \"kick\"\nrealtime = 1\n"
-                .to_owned()
+            "scheduler = \"work-conserving\"\nwhile_away = \"kick\"\nrealtime = 1\n".to_owned()
         }
         Some(name) => format!("scheduler = \"{name}\"\n"),
     };

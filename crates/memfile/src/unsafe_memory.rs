@@ -1,15 +1,9 @@
-//! A tenant's memory, mapped: words by offset, bytes copied in and out.
-//!
-//! ```text
-//! let near = Memory::create(len)?;             // the plane: sealed at its size
-//! let far = Memory::join(near.descriptor()?)?; // the tenant
-//! near.word(at)?.load(Acquire); near.copy_out(at, &mut private);
-//! ```
+//! A memory file, mapped: words by offset, bytes copied in and out.
 //!
 //! This module holds `unsafe` because the other process may write to that memory at any time: no
 //! reference into it is ever made but to atomic words, bytes are only copied, and the file's size is
 //! sealed, so that nobody can make our accesses fault by shrinking it. (Its owner can punch holes into
-//! it: they read as zeroes, which is one more thing that a tenant may write.)
+//! it: they read as zeroes, which is one more thing that the other side may write.)
 #![allow(unsafe_code)]
 
 use std::io;
@@ -25,9 +19,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Memory that two processes map.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     base: NonNull<u8>,
     len: usize,
+    writable: bool,
     file: OwnedFd,
 }
 
@@ -38,36 +33,99 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Makes zeroed memory of so many bytes, sealed at its size, and maps it with all its pages: the
-    /// first touch of a page is paid for here and not on a serving core.
-    pub(crate) fn create(len: usize) -> io::Result<Arc<Self>> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("tailplane-sdp", flags)?;
+    /// first touch of a page is paid for here and not on a serving core. `name` is for `/proc/*/maps`.
+    ///
+    /// # Errors
+    /// What the operating system says: no memory, no descriptors.
+    pub fn create(name: &str, len: usize) -> io::Result<Arc<Self>> {
+        Self::sealed(name, len, SealFlags::empty())
+    }
+
+    /// The same, for others to read: only this mapping can be written to, nobody can make another such.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_for_readers(name: &str, len: usize) -> io::Result<Arc<Self>> {
+        Self::sealed(name, len, SealFlags::FUTURE_WRITE)
+    }
+
+    fn sealed(name: &str, len: usize, further: SealFlags) -> io::Result<Arc<Self>> {
+        let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::map(file, len, MapFlags::POPULATE)
+        let memory = Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | further;
+        fcntl_add_seals(&memory.file, seals)?;
+        Ok(memory)
     }
 
     /// Maps memory that the other side made; it must have exactly this size.
-    pub(crate) fn join(file: OwnedFd, len: usize) -> io::Result<Arc<Self>> {
-        let sealed = fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
-        if !sealed || fstat(&file)?.st_size != len as i64 {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Self::map(file, len, MapFlags::empty())
+    ///
+    /// # Errors
+    /// `InvalidData`: it is not sealed against shrinking, or has another size. Else what the operating system
+    /// says.
+    pub fn join(file: OwnedFd, len: usize) -> io::Result<Arc<Self>> {
+        Self::check(&file, len)?;
+        Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::empty())
     }
 
-    fn map(file: OwnedFd, len: usize, how: MapFlags) -> io::Result<Arc<Self>> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+    /// The same, only to read. A store there is a fault of the process that tries.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn join_read_only(file: OwnedFd, len: usize) -> io::Result<Arc<Self>> {
+        Self::check(&file, len)?;
+        Self::map(file, len, ProtFlags::READ, MapFlags::POPULATE)
+    }
+
+    fn check(file: &OwnedFd, len: usize) -> io::Result<()> {
+        let sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+        match sealed && fstat(file)?.st_size == len as i64 {
+            true => Ok(()),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn map(
+        file: OwnedFd,
+        len: usize,
+        protection: ProtFlags,
+        how: MapFlags,
+    ) -> io::Result<Arc<Self>> {
         let flags = MapFlags::SHARED | how;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, &file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Arc::new(Self { base, len, file }))
+        let writable = protection.contains(ProtFlags::WRITE);
+        Ok(Arc::new(Self { base, len, writable, file }))
+    }
+
+    /// Bytes of it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// A duplicate of the descriptor, to be passed on.
-    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.file.as_fd().try_clone_to_owned()
+    }
+
+    /// Bytes in place, for who reads what a trusted other side wrote.
+    ///
+    /// # Safety
+    /// Nobody may write to these bytes while the answer is in use, on either side.
+    #[inline]
+    pub unsafe fn bytes(&self, offset: usize, len: usize) -> Option<&[u8]> {
+        let from = self.at(offset, len, 1)?;
+        // SAFETY: inside the mapping, which lives as long as `self`; the caller sees to the rest.
+        Some(unsafe { std::slice::from_raw_parts(from.as_ptr(), len) })
     }
 
     /// The address of `size` bytes.
@@ -78,9 +136,10 @@ impl Memory {
         (fits && offset.is_multiple_of(align)).then(|| unsafe { self.base.add(offset) })
     }
 
-    /// A word of 32 bits; `None` where it is outside or not aligned.
+    /// A word of 32 bits; `None` where it is outside or not aligned. Not to be written where the memory was
+    /// joined to be read: that is a fault.
     #[inline]
-    pub(crate) fn word(&self, offset: usize) -> Option<&AtomicU32> {
+    pub fn word(&self, offset: usize) -> Option<&AtomicU32> {
         // SAFETY: inside the mapping, which is page-aligned and lives as long as `self`; aligned; any
         // bits are a valid atomic, and everybody accesses it as one.
         self.at(offset, 4, 4).map(|place| unsafe { place.cast::<AtomicU32>().as_ref() })
@@ -88,7 +147,7 @@ impl Memory {
 
     /// A word of 64 bits; `None` where it is outside or not aligned.
     #[inline]
-    pub(crate) fn word64(&self, offset: usize) -> Option<&AtomicU64> {
+    pub fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         // SAFETY: as for `word`.
         self.at(offset, 8, 8).map(|place| unsafe { place.cast::<AtomicU64>().as_ref() })
     }
@@ -96,7 +155,7 @@ impl Memory {
     /// Copies bytes into private memory. False, and nothing is copied, where they lie outside.
     #[inline]
     #[must_use]
-    pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) -> bool {
+    pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> bool {
         let Some(from) = self.at(offset, to.len(), 1) else { return false };
         // SAFETY: `from` has that many bytes inside the mapping; `to` is ours and elsewhere. The other
         // process may write meanwhile: then these are some bytes or others, and any are valid.
@@ -104,11 +163,14 @@ impl Memory {
         true
     }
 
-    /// Copies private bytes into the memory. False, and nothing is copied, where that is outside.
+    /// Copies private bytes into the memory. False, and nothing is copied, where that is outside, or the memory
+    /// was joined to be read.
     #[inline]
     #[must_use]
-    pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) -> bool {
-        let Some(to) = self.at(offset, from.len(), 1) else { return false };
+    pub fn copy_in(&self, offset: usize, from: &[u8]) -> bool {
+        let Some(to) = self.at(offset, from.len(), 1).filter(|_| self.writable) else {
+            return false;
+        };
         // SAFETY: as for `copy_out`; nobody on this side reads there meanwhile but by copying.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
         true
@@ -126,7 +188,7 @@ impl Drop for Memory {
 /// One word of a tenant's memory by its address: what a spinning core reads for each queue in turn,
 /// with no more between than the load.
 #[derive(Debug)]
-pub(crate) struct Doorbell {
+pub struct Doorbell {
     word: NonNull<AtomicU32>,
     _memory: Arc<Memory>,
 }
@@ -138,7 +200,7 @@ unsafe impl Sync for Doorbell {}
 
 impl Doorbell {
     /// The word at an offset; `None` where it is outside or not aligned.
-    pub(crate) fn new(memory: &Arc<Memory>, offset: usize) -> Option<Self> {
+    pub fn new(memory: &Arc<Memory>, offset: usize) -> Option<Self> {
         let word = NonNull::from(memory.word(offset)?);
         Some(Self { word, _memory: Arc::clone(memory) })
     }
@@ -161,7 +223,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "maps a memory file")]
     fn both_sides_see_the_same_and_nothing_outside() {
-        let near = Memory::create(8192).expect("made");
+        let near = Memory::create("test", 8192).expect("made");
         let far = Memory::join(near.descriptor().expect("duplicated"), 8192).expect("joined");
         assert!(near.copy_in(4090, b"across"));
         let mut read = [0; 6];
@@ -177,7 +239,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "maps a memory file")]
     fn what_is_not_sealed_or_has_another_size_is_refused() {
-        let near = Memory::create(4096).expect("made");
+        let near = Memory::create("test", 4096).expect("made");
         assert!(Memory::join(near.descriptor().expect("duplicated"), 8192).is_err());
         let loose = memfd_create("loose", MemfdFlags::ALLOW_SEALING).expect("made");
         ftruncate(&loose, 4096).expect("sized");

@@ -1,0 +1,192 @@
+//! The application's side of one elastic thread's crossings: runs a [`Service`] as if it were linked in.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clock::Instant;
+use domain::{CallArray, Calls, Handle, Held, Service};
+use mem::{Mbuf, Pool};
+use memfile::Memory;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use wire::Sum;
+
+use crate::geometry::{self, Geometry};
+use crate::record;
+use crate::unsafe_shown::Shown;
+use crate::waiting::{self, Placement, Waiting};
+
+/// Longest sleep before the next look whether the dataplane is still there.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Why [`Far::run`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FarEnd {
+    /// The dataplane has gone: there is no network any more.
+    Gone,
+    /// It was to stop.
+    Stopped,
+}
+
+/// What a [`Far`] is made of.
+pub(crate) struct FarParts {
+    pub events: Arc<Memory>,
+    pub calls: Arc<Memory>,
+    pub packets: Arc<Memory>,
+    pub geometry: Geometry,
+    pub waiting: Waiting,
+    pub segment_bytes: usize,
+    pub socket: Arc<OwnedFd>,
+}
+
+/// See the module's comment. One for each elastic thread; made by [`Application::join`](crate::Application::join).
+pub struct Far {
+    parts: FarParts,
+    pool: Pool,
+    shown: Shown,
+    call_array: CallArray,
+    batch: u32,
+    /// Payloads that the dataplane may still read: until it hands over the next batch.
+    lent: Vec<(Mbuf, Sum)>,
+}
+
+/// Bytes of earlier batches are kept by the application, if it wants them: see [`domain::Events::held`].
+struct NothingHeld;
+
+impl Held for NothingHeld {
+    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
+}
+
+impl Far {
+    pub(crate) fn new(parts: FarParts, pool: Pool) -> Self {
+        let events = parts.geometry.events as usize;
+        let shown = Shown::new(events, Arc::clone(&parts.packets));
+        let call_array = CallArray::new(parts.geometry.calls as usize, parts.segment_bytes);
+        Self { parts, pool, shown, call_array, batch: 0, lent: Vec::new() }
+    }
+
+    fn told(&self, at: usize) -> u64 {
+        self.parts.events.word64(at).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    fn tell(&self, at: usize, value: u64) {
+        if let Some(word) = self.parts.calls.word64(at) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs `service` on every batch, until `stop` is set or the dataplane goes.
+    pub fn run(&mut self, service: &mut impl Service, stop: &AtomicBool) -> FarEnd {
+        while !stop.load(Ordering::Relaxed) {
+            match self.wait() {
+                true => self.batch(service),
+                false if self.is_alone() => return FarEnd::Gone,
+                false => {}
+            }
+        }
+        FarEnd::Stopped
+    }
+
+    /// Whether a batch is there, after a while.
+    fn wait(&mut self) -> bool {
+        let Self { parts, batch, .. } = self;
+        let words = (parts.events.word(geometry::BATCH), parts.calls.word(geometry::ASLEEP));
+        let (Some(begun), Some(asleep)) = words else { return false };
+        let looks = match parts.waiting.placement {
+            Placement::Split => parts.waiting.looks,
+            Placement::SameCore => 0,
+        };
+        let old = *batch;
+        if !waiting::look(begun, looks, |begun| begun != old) {
+            waiting::sleep(begun, old, asleep, NAP);
+        }
+        let now = begun.load(Ordering::Acquire);
+        *batch = now;
+        now != old
+    }
+
+    /// Whether the dataplane has hung up.
+    fn is_alone(&self) -> bool {
+        let socket = PollFd::from_borrowed_fd(self.parts.socket.as_fd(), PollFlags::IN);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut asked = [socket];
+        poll(&mut asked, Some(&now)).is_ok_and(|count| count > 0)
+            && asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+    }
+
+    fn batch(&mut self, service: &mut impl Service) {
+        // The dataplane has read what the batch before had to send.
+        for (mbuf, _) in self.lent.drain(..) {
+            self.pool.free(mbuf);
+        }
+        self.show();
+        let now = Instant::from_nanos(self.told(geometry::NOW));
+        let yield_at = Some(self.told(geometry::YIELD_AT)).filter(|at| *at != 0);
+        let geometry = self.parts.geometry;
+        let room = (self.told(geometry::ROOM) as usize).min(geometry.calls as usize);
+        self.call_array.bound(room, self.told(geometry::BUFFERS) as usize);
+        let mut calls = Calls::new(&mut self.call_array, &mut self.pool)
+            .until(yield_at.map(Instant::from_nanos));
+        service.on_batch(now, self.shown.view(&NothingHeld), &mut calls);
+        self.shown.conclude();
+        self.ask();
+        self.tell(geometry::WISH, service.wake_at().map_or(u64::MAX, Instant::as_nanos));
+        let words =
+            (self.parts.calls.word(geometry::BATCH), self.parts.events.word(geometry::ASLEEP));
+        if let (Some(done), Some(asleep)) = words {
+            done.store(self.batch, Ordering::Release);
+            waiting::wake(done, asleep);
+        }
+    }
+
+    /// Reads the events.
+    fn show(&mut self) {
+        let geometry = self.parts.geometry;
+        let count = (self.told(geometry::EVENTS) as usize).min(geometry.events as usize);
+        for index in 0..count {
+            let at = geometry.event(index);
+            let words = std::array::from_fn(|word| self.told(at + 8 * word));
+            if let Some((record, span)) = record::event(&words) {
+                self.shown.push(record, span);
+            }
+        }
+    }
+
+    /// Writes the calls down.
+    fn ask(&mut self) {
+        let geometry = self.parts.geometry;
+        let (records, mut payloads) = self.call_array.take();
+        let count = records.len().min(geometry.call_records());
+        for (index, record) in records.iter().take(count).enumerate() {
+            let at = geometry.call(index);
+            for (word, value) in record::call_words(record).into_iter().enumerate() {
+                self.tell(at + 8 * word, value);
+            }
+        }
+        for (index, (mbuf, _)) in payloads.iter().enumerate() {
+            let offset = self.pool.offset_of(mbuf).unwrap_or(0);
+            self.tell(geometry.piece(index), offset << 16 | mbuf.len() as u64);
+        }
+        self.tell(geometry::CALLS, count as u64);
+        self.tell(geometry::PIECES, payloads.len() as u64);
+        self.lent.append(&mut payloads);
+        self.call_array.restore(records, payloads);
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let (records, payloads) = self.call_array.take();
+        for (mbuf, _) in self.lent.drain(..).chain(payloads) {
+            self.pool.free(mbuf);
+        }
+        self.call_array.restore(records, Vec::new());
+    }
+}
+
+impl std::fmt::Debug for Far {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Far").field("batch", &self.batch).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,322 @@
+//! How the two processes come together, over a Unix socket (`SOCK_SEQPACKET`: a message is read whole or not at
+//! all). The dataplane speaks first.
+//!
+//! ```text
+//! dataplane    hello   magic, lanes, geometry, waiting, sizes  + packets, then of each lane: events, calls
+//! application  ready   magic, lanes, whether it runs anywhere  + of each lane: transmit arena
+//! either       hang-up the other one is gone
+//! ```
+//!
+//! The dataplane makes the arrays and seals what the application may only read before it passes it on. The
+//! application makes its arenas; they must be sealed at their size, so that nobody can make the dataplane fault.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use mem::{HugePages, Pool, Region};
+use memfile::Memory;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use crate::far::{Far, FarParts};
+use crate::geometry::Geometry;
+use crate::near::{Near, NearParts};
+use crate::waiting::{Placement, Waiting};
+
+/// What both sides speak: a name and a version.
+const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x01");
+/// Most elastic threads: two descriptors each, and one more, go over in one message.
+const LANES_MAX: usize = 64;
+const DESCRIPTORS_MAX: usize = 1 + 2 * LANES_MAX;
+/// Words of a message.
+const WORDS: usize = 10;
+/// Largest transmit arena, in bytes.
+const ARENA_MAX: u64 = 4 << 30;
+
+/// Why the two did not come together.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The operating system refused something.
+    #[error("{tried} failed: {source}")]
+    System {
+        /// What was tried.
+        tried: &'static str,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// The other side sent something else.
+    #[error("the {from} sent {found}; expected: {expected}")]
+    Nonsense {
+        /// Who.
+        from: &'static str,
+        /// What.
+        found: String,
+        /// What should have come.
+        expected: &'static str,
+    },
+    /// More elastic threads than descriptors can be passed for.
+    #[error("{0} elastic threads cannot have an application of their own: at most {LANES_MAX} can")]
+    Lanes(usize),
+    /// The packet memory is no memory file.
+    #[error("packet memory on the heap cannot be shown to another process: map it (`Region::map`)")]
+    PacketMemory,
+    /// The arena could not be made.
+    #[error(transparent)]
+    Arena(#[from] mem::RegionError),
+}
+
+fn system(tried: &'static str) -> impl Fn(std::io::Error) -> JoinError {
+    move |source| JoinError::System { tried, source }
+}
+
+fn send(
+    socket: BorrowedFd<'_>,
+    words: [u64; WORDS],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), JoinError> {
+    let mut bytes = [0; WORDS * 8];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    debug_assert!(fits, "there are few enough lanes");
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+        .map(|_| ())
+        .map_err(|errno| system("sending over the domain's socket")(errno.into()))
+}
+
+fn receive(
+    socket: BorrowedFd<'_>,
+    from: &'static str,
+    expected: &'static str,
+) -> Result<([u64; WORDS], Vec<OwnedFd>), JoinError> {
+    let mut bytes = [0; WORDS * 8 + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        match recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other,
+        }
+    };
+    let len =
+        received.map_err(|errno| system("receiving over the domain's socket")(errno.into()))?.bytes;
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(more) = message {
+            descriptors.extend(more);
+        }
+    }
+    let words: [u64; WORDS] = std::array::from_fn(|index| {
+        let at = bytes.get(8 * index..8 * index + 8);
+        at.and_then(|eight| eight.try_into().ok()).map_or(0, u64::from_le_bytes)
+    });
+    let found = match len {
+        0 => "nothing, and hung up".to_owned(),
+        _ if len != WORDS * 8 => format!("{len} bytes"),
+        _ if words[0] != MAGIC => format!("a message that begins with {:#x}", words[0]),
+        _ => return Ok((words, descriptors)),
+    };
+    Err(JoinError::Nonsense { from, found, expected })
+}
+
+/// What the dataplane tells its application at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// How large the arrays of each lane are.
+    pub geometry: Geometry,
+    /// How either side waits.
+    pub waiting: Waiting,
+    /// Payload bytes that one frame carries: what the application's calls are cut into.
+    pub segment_bytes: usize,
+}
+
+/// The arrays of one elastic thread.
+#[derive(Debug)]
+pub struct LaneMemory {
+    events: Arc<Memory>,
+    calls: Arc<Memory>,
+}
+
+/// The dataplane's side: the arrays of all elastic threads.
+#[derive(Debug)]
+pub struct Host {
+    hello: Hello,
+    lanes: Vec<LaneMemory>,
+    region: Arc<Region>,
+}
+
+impl Host {
+    /// Makes the arrays for `lanes` elastic threads whose packets are in `region`.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn new(hello: Hello, lanes: usize, region: &Arc<Region>) -> Result<Self, JoinError> {
+        if !(1..=LANES_MAX).contains(&lanes) {
+            return Err(JoinError::Lanes(lanes));
+        }
+        if region.memfd().is_none() {
+            return Err(JoinError::PacketMemory);
+        }
+        let lane = |_| {
+            let made = |memory: std::io::Result<Arc<Memory>>| {
+                memory.map_err(system("making memory for the domain's arrays"))
+            };
+            let geometry = hello.geometry;
+            Ok(LaneMemory {
+                events: made(Memory::create_for_readers(
+                    "tailplane-events",
+                    geometry.event_bytes(),
+                ))?,
+                calls: made(Memory::create("tailplane-calls", geometry.call_bytes()))?,
+            })
+        };
+        let lanes = (0..lanes).map(lane).collect::<Result<_, JoinError>>()?;
+        Ok(Self { hello, lanes, region: Arc::clone(region) })
+    }
+
+    /// Shows the packet memory and the arrays to the application at the other end of `socket`. From then on nobody
+    /// can map the packet memory for writing who has not done so.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn greet(&self, socket: BorrowedFd<'_>) -> Result<(), JoinError> {
+        self.region.seal_writes().map_err(system("sealing the packet memory"))?;
+        let Hello { geometry, waiting, segment_bytes } = self.hello;
+        let words = [
+            MAGIC,
+            self.lanes.len() as u64,
+            geometry.events.into(),
+            geometry.calls.into(),
+            geometry.arena_chunks.into(),
+            waiting.placement.word(),
+            waiting.looks.into(),
+            segment_bytes as u64,
+            self.region.len_bytes() as u64,
+            0,
+        ];
+        let descriptor = |memory: &Memory| {
+            memory.descriptor().map_err(system("duplicating a descriptor of the domain's arrays"))
+        };
+        let mut arrays = Vec::new();
+        for lane in &self.lanes {
+            arrays.extend([descriptor(&lane.events)?, descriptor(&lane.calls)?]);
+        }
+        let packets = self.region.memfd().ok_or(JoinError::PacketMemory)?;
+        let all: Vec<_> = [packets].into_iter().chain(arrays.iter().map(AsFd::as_fd)).collect();
+        send(socket, words, &all)
+    }
+
+    /// Waits for the application's answer, as long as the socket's time-out says, and makes each elastic thread's
+    /// side. `gone` is to be set when the application has gone.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn meet(
+        self,
+        socket: BorrowedFd<'_>,
+        gone: &Arc<AtomicBool>,
+    ) -> Result<Vec<Near<'static>>, JoinError> {
+        const EXPECTED: &str = "that it is ready, with a sealed arena for each elastic thread";
+        const FROM: &str = "application";
+        let (words, arenas) = receive(socket, FROM, EXPECTED)?;
+        let nonsense =
+            |found: String| JoinError::Nonsense { from: FROM, found, expected: EXPECTED };
+        let [_, lanes, anywhere, bytes, ..] = words;
+        if lanes != self.lanes.len() as u64 || arenas.len() != self.lanes.len() {
+            return Err(nonsense(format!("{} arenas for {lanes} threads", arenas.len())));
+        }
+        if bytes > ARENA_MAX {
+            return Err(nonsense(format!("arenas of {bytes} bytes, more than {ARENA_MAX}")));
+        }
+        let mut nears = Vec::new();
+        for (lane, arena) in self.lanes.into_iter().zip(arenas) {
+            let arena = Memory::join_read_only(arena, bytes as usize)
+                .map_err(|error| nonsense(format!("an arena that cannot be mapped: {error}")))?;
+            nears.push(Near::new(NearParts {
+                events: lane.events,
+                calls: lane.calls,
+                arena,
+                region: Arc::clone(&self.region),
+                geometry: self.hello.geometry,
+                waiting: self.hello.waiting,
+                gone: Arc::clone(gone),
+                runs_anywhere: anywhere == 1,
+            }));
+        }
+        Ok(nears)
+    }
+}
+
+/// The application's side, joined.
+#[derive(Debug)]
+pub struct Application {
+    fars: Vec<Far>,
+}
+
+impl Application {
+    /// Joins the dataplane at the other end of `socket`. `runs_anywhere` is what the service says of itself
+    /// ([`domain::Service::runs_anywhere`]).
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(socket: OwnedFd, runs_anywhere: bool) -> Result<Self, JoinError> {
+        const EXPECTED: &str = "the domain's arrays and the packet memory";
+        let (words, descriptors) = receive(socket.as_fd(), "dataplane", EXPECTED)?;
+        let nonsense =
+            |found: String| JoinError::Nonsense { from: "dataplane", found, expected: EXPECTED };
+        let [_, lanes, events, calls, chunks, placement, looks, segment, packet_bytes, _] = words;
+        let small = |word: u64| u32::try_from(word).unwrap_or(u32::MAX);
+        let geometry =
+            Geometry { events: small(events), calls: small(calls), arena_chunks: small(chunks) };
+        let placement = Placement::of_word(placement);
+        let whole = descriptors.len() as u64 == lanes.saturating_mul(2).saturating_add(1);
+        let (true, true, Some(placement)) = (geometry.is_valid(), whole, placement) else {
+            return Err(nonsense(format!("{} descriptors for {lanes} threads", descriptors.len())));
+        };
+        let waiting = Waiting { placement, looks: small(looks) };
+        let mapped = |memory: std::io::Result<Arc<Memory>>| {
+            memory.map_err(system("mapping the domain's memory"))
+        };
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(|| nonsense("too few descriptors".into()));
+        let packets = mapped(Memory::join_read_only(next()?, packet_bytes as usize))?;
+        let socket = Arc::new(socket);
+        let (mut fars, mut arenas) = (Vec::new(), Vec::new());
+        for _ in 0..lanes {
+            let parts = FarParts {
+                events: mapped(Memory::join_read_only(next()?, geometry.event_bytes()))?,
+                calls: mapped(Memory::join(next()?, geometry.call_bytes()))?,
+                packets: Arc::clone(&packets),
+                geometry,
+                waiting,
+                segment_bytes: segment as usize,
+                socket: Arc::clone(&socket),
+            };
+            let arena = Region::map(geometry.arena_chunks as usize, HugePages::No)?;
+            // All of it is for sending: nothing is received into it, so that nothing need stay free.
+            let pool = Pool::new(&arena, 0);
+            fars.push(Far::new(parts, pool));
+            arenas.push(arena);
+        }
+        let bytes = arenas.first().map_or(0, |arena| arena.len_bytes());
+        let files: Vec<_> = arenas.iter().filter_map(|arena| arena.memfd()).collect();
+        let words = [MAGIC, lanes, runs_anywhere.into(), bytes as u64, 0, 0, 0, 0, 0, 0];
+        send(socket.as_fd(), words, &files)?;
+        Ok(Self { fars })
+    }
+
+    /// The sides of the elastic threads, in their order: each is run by a thread of the application.
+    pub fn into_lanes(self) -> Vec<Far> {
+        self.fars
+    }
+}
