@@ -81,6 +81,8 @@ pub struct Near<'a> {
     meanwhile: Box<dyn FnMut() -> Instant + Send + 'a>,
     /// Pieces of the call at hand: kept for its memory.
     pieces: Vec<(usize, usize)>,
+    /// The dataplane ends.
+    stop: Option<&'a AtomicBool>,
     stats: Arc<NearStats>,
 }
 
@@ -95,6 +97,7 @@ impl<'a> Near<'a> {
             wish: Some(Instant::ZERO),
             meanwhile: Box::new(|| Instant::ZERO),
             pieces: Vec::new(),
+            stop: None,
             stats: Arc::default(),
         }
     }
@@ -104,7 +107,14 @@ impl<'a> Near<'a> {
     #[must_use]
     pub fn with_meanwhile<'b>(self, meanwhile: impl FnMut() -> Instant + Send + 'b) -> Near<'b> {
         let Near { parts, base, batch, wish, pieces, stats, .. } = self;
-        Near { parts, base, batch, wish, meanwhile: Box::new(meanwhile), pieces, stats }
+        let meanwhile = Box::new(meanwhile);
+        Near { parts, base, batch, wish, meanwhile, pieces, stop: None, stats }
+    }
+
+    /// Waits for the application no longer than until `stop` is set.
+    #[must_use]
+    pub fn until(self, stop: &'a AtomicBool) -> Self {
+        Self { stop: Some(stop), ..self }
     }
 
     /// Counters, to be looked at from elsewhere.
@@ -166,9 +176,10 @@ impl<'a> Near<'a> {
         }
     }
 
-    /// Hands the batch over and waits until it has been seen to. False: the application has gone.
+    /// Hands the batch over and waits until it has been seen to. False: the application has gone, or nobody is to
+    /// wait for it any more.
     fn hand_over(&mut self) -> bool {
-        let Self { parts, batch, meanwhile, stats, .. } = self;
+        let Self { parts, batch, meanwhile, stop, stats, .. } = self;
         let NearParts { events, calls, waiting, gone, .. } = parts;
         let words = [
             events.word(geometry::BATCH),
@@ -191,7 +202,8 @@ impl<'a> Near<'a> {
                 reported = true;
                 NearStats::add(&stats.unresponsive);
             }
-            if gone.load(Ordering::Relaxed) {
+            let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+            if is_set(gone) || stop.is_some_and(is_set) {
                 return false;
             }
             if !is_split {

@@ -16,8 +16,8 @@ use std::time::Duration;
 use clock::{Clock, MonotonicClock};
 use dataplane::{
     ClassError, ConservingConfig, ConservingThread, CycleStats, Elastic, ElasticConfig,
-    ElasticThread, Floor, Idle, IdlePolicy, Left, MAX_CORES, Moderation, ModerationPolicy, Parts,
-    ReadySetConfig, Tender, WhileAway, forwarding_mesh,
+    ElasticThread, Floor, ForwardPorts, Idle, IdlePolicy, Left, MAX_CORES, Moderation,
+    ModerationPolicy, Parts, ReadySetConfig, Tender, WhileAway, forwarding_mesh,
 };
 use domain::Service;
 use mem::{Pool, Region};
@@ -27,6 +27,10 @@ use rustix::thread::CpuSet;
 use stack::{Secrets, Shared, StackConfig, StackStats};
 
 use crate::kicks::Kicks;
+
+mod protected;
+
+pub use protected::run_protected;
 
 /// Packets that may be under way between two cores.
 const FORWARD_RING: usize = 1024;
@@ -282,35 +286,16 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
-    let cores = nics.len();
-    if !(1..=128).contains(&cores) {
-        return Err(RuntimeError::Queues { found: cores });
-    }
-    let secrets = draw_secrets()?;
-    let shared = Arc::new(Shared::new(config.stack.clone(), &secrets, cores as u8));
-    let bells: Vec<Bell> = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
-    let ports = forwarding_mesh(cores, FORWARD_RING);
-    let clock = MonotonicClock::new();
-    let priority = config.realtime.unwrap_or(0);
-    let kicks = match config.scheduler.kicks() {
-        true if !(1..=98).contains(&priority) => {
-            return Err(RuntimeError::KicksNeedPriority { found: priority });
-        }
-        true => Kicks::new(cores).map_err(|source| system("making an eventfd", source))?,
-        false => Kicks::default(),
-    };
-    let starting = AtomicUsize::new(cores);
-    let stage = Stage { config, clock, bells: &bells, kicks: &kicks, stop, starting };
+    let (ground, ports) = Ground::new(config, nics.len())?;
+    let (shared, clock) = (&ground.shared, ground.clock);
+    let stage = ground.stage(config, stop);
     let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
     let parts = nics.into_iter().zip(ports).map(part);
     let (elastic, now) = (config.elastic, clock.now());
-    if config.scheduler.shares() && cores > MAX_CORES {
-        return Err(RuntimeError::TooManyCores { found: cores, max: MAX_CORES });
-    }
     match &config.scheduler {
         Scheduler::RunToCompletion => {
             let thread = |(core, Parts { nic, pool, ports })| {
-                let shared = Arc::clone(&shared);
+                let shared = Arc::clone(shared);
                 // Made where it runs: its parts cannot be moved.
                 move || {
                     ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
@@ -320,13 +305,55 @@ where
             stage.run(parts.enumerate().map(thread).collect(), none, &make_service, &ready)
         }
         Scheduler::WorkConserving(conserving) => {
-            let threads = Floor::threads(&shared, parts.collect(), elastic, *conserving, now);
+            let threads = Floor::threads(shared, parts.collect(), elastic, *conserving, now);
             stage.run_sharing(threads, &make_service, &ready)
         }
         Scheduler::ReadySet(set) => {
-            let threads = Floor::ready_set(&shared, parts.collect(), elastic, set, now)?;
+            let threads = Floor::ready_set(shared, parts.collect(), elastic, set, now)?;
             stage.run_sharing(threads, &make_service, &ready)
         }
+    }
+}
+
+/// What is there before there are threads.
+struct Ground {
+    shared: Arc<Shared>,
+    clock: MonotonicClock,
+    bells: Vec<Bell>,
+    kicks: Kicks,
+}
+
+impl Ground {
+    /// For so many threads; with the ends of each one's forwarding rings.
+    fn new(
+        config: &RuntimeConfig,
+        cores: usize,
+    ) -> Result<(Self, Vec<ForwardPorts>), RuntimeError> {
+        if !(1..=128).contains(&cores) {
+            return Err(RuntimeError::Queues { found: cores });
+        }
+        if config.scheduler.shares() && cores > MAX_CORES {
+            return Err(RuntimeError::TooManyCores { found: cores, max: MAX_CORES });
+        }
+        let secrets = draw_secrets()?;
+        let shared = Arc::new(Shared::new(config.stack.clone(), &secrets, cores as u8));
+        let bells = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
+        let priority = config.realtime.unwrap_or(0);
+        let kicks = match config.scheduler.kicks() {
+            true if !(1..=98).contains(&priority) => {
+                return Err(RuntimeError::KicksNeedPriority { found: priority });
+            }
+            true => Kicks::new(cores).map_err(|source| system("making an eventfd", source))?,
+            false => Kicks::default(),
+        };
+        let ground = Self { shared, clock: MonotonicClock::new(), bells, kicks };
+        Ok((ground, forwarding_mesh(cores, FORWARD_RING)))
+    }
+
+    fn stage<'a>(&'a self, config: &'a RuntimeConfig, stop: &'a AtomicBool) -> Stage<'a> {
+        let Self { clock, bells, kicks, .. } = self;
+        let starting = AtomicUsize::new(bells.len());
+        Stage { config, clock: *clock, bells, kicks, stop, starting }
     }
 }
 
