@@ -257,19 +257,20 @@ impl Host {
     }
 }
 
-/// The application's side, joined.
+/// The application's side: what the dataplane has shown it.
 #[derive(Debug)]
 pub struct Application {
     fars: Vec<Far>,
+    arenas: Vec<Arc<Region>>,
+    socket: Arc<OwnedFd>,
 }
 
 impl Application {
-    /// Joins the dataplane at the other end of `socket`. `runs_anywhere` is what the service says of itself
-    /// ([`domain::Service::runs_anywhere`]).
+    /// Joins the dataplane at the other end of `socket`.
     ///
     /// # Errors
     /// [`JoinError`].
-    pub fn join(socket: OwnedFd, runs_anywhere: bool) -> Result<Self, JoinError> {
+    pub fn join(socket: OwnedFd) -> Result<Self, JoinError> {
         const EXPECTED: &str = "the domain's arrays and the packet memory";
         let (words, descriptors) = receive(socket.as_fd(), "dataplane", EXPECTED)?;
         let nonsense =
@@ -308,15 +309,27 @@ impl Application {
             fars.push(Far::new(parts, pool));
             arenas.push(arena);
         }
-        let bytes = arenas.first().map_or(0, |arena| arena.len_bytes());
-        let files: Vec<_> = arenas.iter().filter_map(|arena| arena.memfd()).collect();
-        let words = [MAGIC, lanes, runs_anywhere.into(), bytes as u64, 0, 0, 0, 0, 0, 0];
-        send(socket.as_fd(), words, &files)?;
-        Ok(Self { fars })
+        Ok(Self { fars, arenas, socket })
     }
 
-    /// The sides of the elastic threads, in their order: each is run by a thread of the application.
-    pub fn into_lanes(self) -> Vec<Far> {
-        self.fars
+    /// Elastic threads that the dataplane has.
+    pub fn lanes(&self) -> usize {
+        self.fars.len()
+    }
+
+    /// Tells the dataplane that the application is ready; answers its side of each elastic thread, in their order,
+    /// to be [run](Far::run) by a thread each. `runs_anywhere` is what its services say of themselves
+    /// ([`domain::Service::runs_anywhere`]).
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn begin(self, runs_anywhere: bool) -> Result<Vec<Far>, JoinError> {
+        let Self { fars, arenas, socket } = self;
+        let bytes = arenas.first().map_or(0, |arena| arena.len_bytes());
+        let files: Vec<_> = arenas.iter().filter_map(|arena| arena.memfd()).collect();
+        let (lanes, anywhere) = (fars.len() as u64, runs_anywhere.into());
+        let words = [MAGIC, lanes, anywhere, bytes as u64, 0, 0, 0, 0, 0, 0];
+        send(socket.as_fd(), words, &files)?;
+        Ok(fars)
     }
 }

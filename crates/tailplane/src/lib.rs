@@ -79,9 +79,11 @@
 //! # let _: &dyn Service = &Echo;
 //! ```
 
+pub mod application;
 mod kicks;
 pub mod runtime;
 mod server;
+mod unsafe_inherited;
 mod unsafe_priority;
 
 pub use clock::{Clock, Duration, Instant, MonotonicClock};

@@ -43,10 +43,11 @@ pub fn join(geometry: Geometry, waiting: Waiting) -> Joined {
     let hello = Hello { geometry, waiting, segment_bytes: SEGMENT };
     let host = Host::new(hello, 1, &region).expect("made");
     host.greet(near_socket.as_fd()).expect("sent");
-    let application = Application::join(far_socket, false).expect("joined");
+    let application = Application::join(far_socket).expect("joined");
+    let mut fars = application.begin(false).expect("sent");
     let gone = Arc::new(AtomicBool::new(false));
     let mut nears = host.meet(near_socket.as_fd(), &gone).expect("met");
-    let far = application.into_lanes().pop().expect("one");
+    let far = fars.pop().expect("one");
     Joined { near: nears.pop().expect("one"), far, gone, region, sockets: near_socket }
 }
 
