@@ -3,6 +3,7 @@
 //! To add `tailplane NAME`: write `NAME.rs` with `struct Args` (clap) and
 //! `fn run(args: Args) -> anyhow::Result<ExitCode>`, then name it in [`Command`] and [`Cli::run`].
 
+pub mod application;
 pub mod calibrate;
 pub mod demo;
 pub mod doctor;
@@ -32,6 +33,9 @@ pub struct Cli {
 pub enum Command {
     /// A playground without a NIC: two network namespaces joined by a veth pair.
     Lab(lab::Args),
+    /// Serve as a built-in service on the dataplane that started this process.
+    #[command(hide = true)]
+    Application(application::Args),
     /// Run a service on the dataplane, as a configuration file describes it.
     Run(run::Args),
     /// Load a server and measure its latency.
@@ -60,6 +64,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Lab(args) => lab::run(args),
+            Command::Application(args) => application::run(&args),
             Command::Run(args) => run::run(args),
             Command::Load(args) => load::run(*args),
             Command::LoadAgent(args) => load_agent::run(args),

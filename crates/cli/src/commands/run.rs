@@ -3,10 +3,12 @@
 //! ```text
 //! tailplane run docs/kv.toml            in a terminal; Ctrl-C ends it
 //! tailplane lab exec -- ping 10.77.0.2  in another one
+//! tailplane run docs/echo.toml -- ./my-service   a program of one's own, in a process of its own
 //! ```
 
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -14,7 +16,7 @@ use anyhow::Context;
 use tailplane::runtime::CoreReport;
 
 use crate::cleanup;
-use crate::service::config::{NetworkConfig, RunConfig};
+use crate::service::config::{DomainName, NetworkConfig, RunConfig};
 use crate::service::host::{Host, lab};
 
 /// Arguments of `tailplane run`.
@@ -26,6 +28,10 @@ pub struct Args {
     /// End after this many seconds instead of at Ctrl-C.
     #[arg(long, value_name = "N")]
     pub seconds: Option<u64>,
+    /// A program to serve instead of the built-in service, in a process of its own (the `process` domain): one
+    /// that uses `tailplane::application::serve`. Of `[service]` only the ports count then.
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
 }
 
 /// Runs `tailplane run`.
@@ -33,7 +39,10 @@ pub struct Args {
 /// # Errors
 /// What the configuration, the lab or the dataplane could not do.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = RunConfig::load(&args.config)?;
+    let mut config = RunConfig::load(&args.config)?;
+    if !args.program.is_empty() {
+        config.dataplane.domain = DomainName::Process;
+    }
     let stop = Arc::new(AtomicBool::new(false));
     cleanup::first_signal_sets(Arc::clone(&stop)).context("catching signals")?;
     let lab = lab(&config)?;
@@ -46,7 +55,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
     }
-    let reports = host.run_app(&config, || print!("{announcement}"), &stop)?;
+    let ready = || print!("{announcement}");
+    let reports = match &args.program[..] {
+        [] => host.run_app(&config, ready, &stop)?,
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments);
+            host.run_program(&config, command, ready, &stop)?
+        }
+    };
     summarize(&reports);
     drop(lab);
     Ok(ExitCode::SUCCESS)
@@ -73,7 +90,7 @@ fn announcement(config: &RunConfig, host: &Host) -> String {
     };
     format!(
         "{:?} at {}:{}\n  driver     {}\n  threads    {} ({idle}), B = {}\n  \
-         scheduler  {}, domain inline\n{try_it}",
+         scheduler  {}, domain {}\n{try_it}",
         config.service.app,
         stack.address,
         config.service.port(),
@@ -81,6 +98,7 @@ fn announcement(config: &RunConfig, host: &Host) -> String {
         plane.threads,
         plane.batch,
         plane.describe_scheduler(),
+        plane.describe_domain(),
     )
 }
 

@@ -24,6 +24,9 @@ pub struct RunConfig {
     /// By which threads.
     #[serde(default)]
     pub dataplane: DataplaneConfig,
+    /// The file that it was read from.
+    #[serde(skip)]
+    pub path: std::path::PathBuf,
     /// In which memory.
     #[serde(default)]
     pub memory: MemoryConfig,
@@ -138,6 +141,38 @@ impl SchedulerName {
     }
 }
 
+/// `dataplane.domain`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DomainName {
+    /// The application is linked into the dataplane, and trusted.
+    #[default]
+    Inline,
+    /// The application is another process, which can only hurt itself.
+    Process,
+}
+
+/// `dataplane.placement`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlacementName {
+    /// The application's threads run on other processors than the elastic threads.
+    #[default]
+    Split,
+    /// Each runs on its elastic thread's processor, which is the thread's whenever that has something to do.
+    SameCore,
+}
+
+impl PlacementName {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Split => "split",
+            Self::SameCore => "same-core",
+        }
+    }
+}
+
 /// `dataplane.policy`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -204,6 +239,10 @@ pub struct DataplaneConfig {
     pub cpus: Vec<usize>,
     /// Which core runs the application for a connection.
     pub scheduler: SchedulerName,
+    /// What separates dataplane and application.
+    pub domain: DomainName,
+    /// In the `process` domain: where the application's threads run.
+    pub placement: PlacementName,
     /// For `ready-set`: the class of the connections that come in at a port, 0 (the most urgent) to 7.
     pub classes: BTreeMap<String, u8>,
     /// The class of those of all other ports.
@@ -234,6 +273,8 @@ impl Default for DataplaneConfig {
             threads: 1,
             cpus: Vec::new(),
             scheduler: SchedulerName::RunToCompletion,
+            domain: DomainName::default(),
+            placement: PlacementName::default(),
             classes: BTreeMap::new(),
             other_class: 0,
             policy: None,
@@ -310,6 +351,14 @@ impl DataplaneConfig {
             );
         }
         in_range("dataplane.quantum_us", self.quantum_us, 0, 1_000_000)
+    }
+
+    /// The domain, for conditions.
+    pub fn describe_domain(&self) -> String {
+        match self.domain {
+            DomainName::Inline => "inline".to_owned(),
+            DomainName::Process => format!("process, {}", self.placement.as_str()),
+        }
     }
 
     /// The scheduler, for conditions.
@@ -470,7 +519,10 @@ impl RunConfig {
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration '{}'", path.display()))?;
-        Self::parse(&text).with_context(|| format!("in the configuration '{}'", path.display()))
+        let config = Self::parse(&text);
+        let config =
+            config.with_context(|| format!("in the configuration '{}'", path.display()))?;
+        Ok(Self { path: path.to_owned(), ..config })
     }
 
     /// Reads and checks the text of a file.

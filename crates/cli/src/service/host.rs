@@ -1,20 +1,19 @@
 //! A dataplane of this process: a port, its elastic threads, and a service on each.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use echo::{Echo, Sockperf};
-use kv::{KvProtocol, Store, StoreConfig, WallTime};
-use spin::Spin;
 use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
-    ElasticConfig, IdlePolicy, ModerationPolicy, MonotonicClock, Protocol, ReadySetConfig, Server,
-    Service, SharedSlots, StackConfig,
+    ElasticConfig, IdlePolicy, ModerationPolicy, ReadySetConfig, Service, StackConfig,
 };
 
-use super::config::{App, RunConfig, SchedulerName, parse_address};
+use super::application;
+use super::builtin::{self, Runner};
+use super::config::{DomainName, RunConfig, SchedulerName, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
@@ -146,48 +145,63 @@ impl Host {
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<CoreReport>> {
-        match config.service.app {
-            App::Echo => self.run_protocol(config, || Echo, ready, stop),
-            App::Kv => {
-                let store = store(config)?;
-                let origin = wall_time()?;
-                let make = || KvProtocol::new(Arc::clone(&store), origin);
-                self.run_protocol(config, make, ready, stop)
-            }
-            App::Sockperf => self.run_protocol(config, || Sockperf, ready, stop),
-            App::Spin => {
-                self.run_protocol(config, || Spin::new(MonotonicClock::new()), ready, stop)
+        match config.dataplane.domain {
+            DomainName::Inline => builtin::run(config, Inline { host: self, ready, stop }),
+            DomainName::Process => {
+                let program = application::builtin(&config.path)?;
+                self.run_program(config, program, ready, stop)
             }
         }
     }
 
-    /// Runs a server of a protocol on each thread, its connections where the scheduler wants them.
-    fn run_protocol<P>(
+    /// Runs a program in the `process` domain until `stop` is set or the program ends. Calls `ready` once it serves.
+    ///
+    /// # Errors
+    /// What the program or the runtime could not do.
+    pub fn run_program(
         self,
         config: &RunConfig,
-        make: impl Fn() -> P + Sync,
+        program: Command,
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
-    ) -> anyhow::Result<Vec<CoreReport>>
-    where
-        P: Protocol + Send,
-        P::Connection: Send,
-    {
-        fn reports<S>(ran: Vec<(CoreReport, S)>) -> Vec<CoreReport> {
-            ran.into_iter().map(|(report, _)| report).collect()
-        }
-        match config.dataplane.scheduler {
-            SchedulerName::RunToCompletion => {
-                self.run(|_| Server::new(make()), ready, stop).map(reports)
-            }
-            SchedulerName::WorkConserving | SchedulerName::ReadySet => {
-                let most = config.tcp.max_connections as usize;
-                let threads = config.dataplane.threads as usize;
-                let slots = Arc::new(SharedSlots::new(threads, most));
-                let make = |core| Server::shared(core, make(), Arc::clone(&slots));
-                self.run(make, ready, stop).map(reports)
-            }
-        }
+    ) -> anyhow::Result<Vec<CoreReport>> {
+        let (wire, runtime) = (self.wire, &self.runtime);
+        let region = match &wire {
+            Wire::Port(port) => Arc::clone(&port.region),
+            Wire::Local(local) => Arc::clone(&local.region),
+        };
+        let started = application::Started::new(config, runtime, &region, program)?;
+        started.run(stop, |nears, stop| {
+            Ok(match wire {
+                Wire::Port(mut port) => {
+                    let queues = port.take_queues();
+                    runtime::run_protected(runtime, &region, queues, nears, ready, stop)
+                }
+                Wire::Local(mut local) => {
+                    let queues = local.take_queues();
+                    runtime::run_protected(runtime, &region, queues, nears, ready, stop)
+                }
+            }?)
+        })
+    }
+}
+
+/// A dataplane with its application linked in.
+struct Inline<'a, R> {
+    host: Host,
+    ready: R,
+    stop: &'a AtomicBool,
+}
+
+impl<R: Fn() + Sync> Runner for Inline<'_, R> {
+    type Outcome = Vec<CoreReport>;
+
+    fn run<S: Service + Send>(
+        self,
+        make_service: impl Fn(usize) -> S + Sync,
+    ) -> anyhow::Result<Vec<CoreReport>> {
+        let ran = self.host.run(make_service, self.ready, self.stop)?;
+        Ok(ran.into_iter().map(|(report, _)| report).collect())
     }
 }
 
@@ -224,27 +238,4 @@ fn wire(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<(Wire, tailplan
         rx_buffers: None,
     })?;
     Ok((Wire::Port(port), address, prefix_bits))
-}
-
-/// An empty store with a hash key from the operating system.
-///
-/// # Errors
-/// Settings that cannot be used, or no randomness.
-pub fn store(config: &RunConfig) -> anyhow::Result<Arc<Store>> {
-    let settings = StoreConfig {
-        memory_limit_bytes: config.kv.memory_mb << 20,
-        item_size_max_bytes: config.kv.item_max_kb << 10,
-        started: wall_time()?,
-        ..StoreConfig::default()
-    };
-    let secrets = runtime::draw_secrets()?;
-    let word = |from: usize| u64::from_ne_bytes(std::array::from_fn(|i| secrets.isn_key[from + i]));
-    Ok(Arc::new(Store::new(settings, [word(0), word(8)])?))
-}
-
-fn wall_time() -> anyhow::Result<WallTime> {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .context("the system's clock stands before 1970: set it")?;
-    Ok(WallTime::from_unix_s(since.as_secs()))
 }

@@ -116,7 +116,8 @@ impl Drop for TemporaryDirectory {
 /// the processor as well. `more` is TOML that comes after `[dataplane]`'s keys.
 ///
 /// With TAILPLANE_TEST_SCHEDULER=work-conserving (or ready-set) all tests run under that scheduler; few of
-/// them do so otherwise. `kick` is work-conserving with kicks, which need a real-time priority.
+/// them do so otherwise. `kick` is work-conserving with kicks, which need a real-time priority. With
+/// TAILPLANE_TEST_DOMAIN=split (or same-core) all services are processes of their own, placed so.
 pub fn config(app: &str, lab: &str, threads: u32, more: &str) -> String {
     let chosen = std::env::var("TAILPLANE_TEST_SCHEDULER").ok();
     let chosen = chosen.filter(|_| !more.contains("scheduler"));
@@ -127,9 +128,14 @@ pub fn config(app: &str, lab: &str, threads: u32, more: &str) -> String {
         }
         Some(name) => format!("scheduler = \"{name}\"\n"),
     };
+    let placement =
+        std::env::var("TAILPLANE_TEST_DOMAIN").ok().filter(|_| !more.contains("domain"));
+    let domain = placement.map_or(String::new(), |placement| {
+        format!("domain = \"process\"\nplacement = \"{placement}\"\n")
+    });
     format!(
         "[service]\napp = \"{app}\"\n[network]\nlab = \"{lab}\"\n\
-         [dataplane]\nthreads = {threads}\nspin_us = 50\n{scheduler}{more}"
+         [dataplane]\nthreads = {threads}\nspin_us = 50\n{scheduler}{domain}{more}"
     )
 }
 
