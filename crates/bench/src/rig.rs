@@ -99,6 +99,7 @@ fn thread(
     mac: MacAddr,
     nic: LoopbackNic,
     config: &RigConfig,
+    region: &Arc<Region>,
     batch: usize,
 ) -> ElasticThread<LoopbackNic> {
     let mut settings = StackConfig::new(address, 24, mac);
@@ -109,7 +110,7 @@ fn thread(
     let secrets =
         Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: [1; 16], port_key: [2; 16], offset: 3 };
     let shared = Arc::new(Shared::new(settings, &secrets, 1));
-    let pool = Pool::new(&Region::heap(config.chunks), config.chunks as usize);
+    let pool = Pool::new(region, config.chunks as usize);
     let elastic = ElasticConfig { batch, ..ElasticConfig::default() };
     ElasticThread::new(0, shared, nic, pool, ForwardPorts::default(), elastic, clock::Instant::ZERO)
 }
@@ -127,13 +128,25 @@ impl<S: Service> Rig<S> {
 
     /// A rig without connections.
     pub fn new(config: RigConfig, service: S) -> Self {
+        Self::over(config, &Region::heap(config.chunks), service)
+    }
+
+    /// The same with the server's packets in `region`: where an application in another process is to see them.
+    pub fn over(config: RigConfig, region: &Arc<Region>, service: S) -> Self {
         let wire = LoopbackConfig { macs: MACS, when_full: WhenFull::Wait, ..Default::default() };
         let (near, far) = pair(wire);
         let ports = config.connections.div_ceil(PER_PORT).max(1) as u16;
         let servers = (0..ports).map(|port| Endpoint::new(SERVER, FIRST_PORT + port)).collect();
         let mut rig = Self {
-            server: thread(SERVER, MACS[0], near, &config, config.batch),
-            client: thread(CLIENT, MACS[1], far, &config, ElasticConfig::default().batch),
+            server: thread(SERVER, MACS[0], near, &config, region, config.batch),
+            client: thread(
+                CLIENT,
+                MACS[1],
+                far,
+                &config,
+                &Region::heap(config.chunks),
+                ElasticConfig::default().batch,
+            ),
             service,
             caller: Caller::new(config.connections, config.in_flight, servers, PER_PORT),
             clock: VirtualClock::default(),

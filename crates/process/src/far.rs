@@ -66,6 +66,17 @@ impl Far {
         Self { parts, pool, shown, call_array, batch: 0, lent: Vec::new() }
     }
 
+    /// What it was made of, for tests of applications that do otherwise.
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> &FarParts {
+        &self.parts
+    }
+
+    #[cfg(test)]
+    pub(crate) fn arena(&self) -> &mem::Region {
+        self.pool.region()
+    }
+
     fn told(&self, at: usize) -> u64 {
         self.parts.events.word64(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }

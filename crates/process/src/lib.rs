@@ -32,6 +32,8 @@
 
 mod far;
 mod geometry;
+#[cfg(test)]
+mod hostile_tests;
 mod join;
 mod near;
 mod record;

@@ -12,6 +12,7 @@ mod hyperplane;
 mod local;
 mod memcached;
 mod netpipe;
+pub mod protection;
 mod scaling;
 mod testbed;
 mod zygos;
@@ -30,6 +31,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     memcached::FIG7,
     memcached::TABLE3,
     batching::FIG13,
+    protection::PROTECTION,
     zygos::FIG2,
     zygos::FIG3,
     zygos::FIG6,

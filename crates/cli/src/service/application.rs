@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use mem::Region;
-use process::{Geometry, Hello, Host, Near, Placement, Waiting};
+use process::{Geometry, Hello, Host, Near, Waiting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -22,7 +22,7 @@ use tailplane::application::{DOMAIN_VARIABLE, serve};
 use tailplane::runtime::RuntimeConfig;
 
 use super::builtin::{self, Runner};
-use super::config::{PlacementName, RunConfig};
+use super::config::RunConfig;
 
 /// How long a program may take to join, and to end when its dataplane has gone.
 const JOINS_WITHIN: Duration = Duration::from_secs(10);
@@ -57,6 +57,16 @@ pub fn serve_builtin(config: &RunConfig) -> anyhow::Result<()> {
         }
     }
     builtin::run(config, Attached)
+}
+
+/// What a dataplane of this configuration tells its application.
+pub fn hello(config: &RunConfig, runtime: &RuntimeConfig) -> Hello {
+    Hello {
+        geometry: Geometry::default(),
+        waiting: Waiting { placement: config.dataplane.placement.into(), ..Waiting::default() },
+        // Segments carry timestamps.
+        segment_bytes: usize::from(runtime.stack.mss()) - 12,
+    }
 }
 
 /// A program that has joined.
@@ -94,26 +104,17 @@ impl Drop for Program {
 }
 
 impl Started {
-    /// Starts `program` for a dataplane whose packets are in `region`.
+    /// Starts `program` for a dataplane of `lanes` elastic threads whose packets are in `region`.
     ///
     /// # Errors
     /// It cannot be started, or does not join.
     pub fn new(
-        config: &RunConfig,
-        runtime: &RuntimeConfig,
+        hello: Hello,
+        lanes: usize,
         region: &Arc<Region>,
         mut program: Command,
     ) -> anyhow::Result<Self> {
-        let placement = match config.dataplane.placement {
-            PlacementName::Split => Placement::Split,
-            PlacementName::SameCore => Placement::SameCore,
-        };
-        let hello = Hello {
-            geometry: Geometry::default(),
-            waiting: Waiting { placement, ..Waiting::default() },
-            segment_bytes: usize::from(runtime.stack.mss()) - 12,
-        };
-        let host = Host::new(hello, config.dataplane.threads as usize, region)?;
+        let host = Host::new(hello, lanes, region)?;
         let (near, far) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .context("making the socket between dataplane and application")?;

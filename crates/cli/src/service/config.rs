@@ -163,6 +163,15 @@ pub enum PlacementName {
     SameCore,
 }
 
+impl From<PlacementName> for process::Placement {
+    fn from(name: PlacementName) -> Self {
+        match name {
+            PlacementName::Split => Self::Split,
+            PlacementName::SameCore => Self::SameCore,
+        }
+    }
+}
+
 impl PlacementName {
     /// As it is written.
     pub fn as_str(self) -> &'static str {

@@ -170,7 +170,9 @@ impl Host {
             Wire::Port(port) => Arc::clone(&port.region),
             Wire::Local(local) => Arc::clone(&local.region),
         };
-        let started = application::Started::new(config, runtime, &region, program)?;
+        let hello = application::hello(config, runtime);
+        let lanes = config.dataplane.threads as usize;
+        let started = application::Started::new(hello, lanes, &region, program)?;
         started.run(stop, |nears, stop| {
             Ok(match wire {
                 Wire::Port(mut port) => {

@@ -1,0 +1,181 @@
+//! What protection costs: the same echo with the application linked in, on another core, and on the same core.
+
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use mem::{HugePages, Region};
+use process::{Geometry, Hello, Placement, Waiting};
+use reproduce::{Axis, Figure, Measured, Recorder, Takes};
+use rustix::thread::CpuSet;
+use tailplane::Service;
+use tailplane::runtime::set_realtime;
+use tailplane_bench::{RawEcho, Rig, RigConfig};
+
+use super::Testbed;
+use crate::service::application::Started;
+
+const CROSSING: &str = "ix.sec4.protection_crossing_ns";
+/// Requests of one window: some ten milliseconds, in which both sides run before all others.
+const WINDOW: u64 = 20_000;
+/// Real-time priorities; on a shared processor the dataplane's is the higher one.
+const DATAPLANE: u8 = 3;
+const APPLICATION: u8 = 2;
+
+/// See the module's comment.
+pub const PROTECTION: Figure<Testbed> = Figure {
+    id: "ix/protection",
+    title: "What protection costs",
+    section: "IX (TOCS'16) §4.1, §4.3",
+    what: "Echoes of 64 bytes between two dataplanes that the loopback driver joins in one thread, on one \
+           processor: the server's time for a request with its application linked in (inline), in a process of its \
+           own on another processor (split), and in one on the same processor (same-core). One request outstanding \
+           is a crossing for each request and unloaded latency; 64 outstanding, one crossing for each with B = 1, \
+           one for all with B = 64.",
+    claims: &[CROSSING],
+    takes: Takes { quick_s: 20, full_s: 60 },
+    run,
+};
+
+/// What separates the two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Domain {
+    Inline,
+    Process(Placement),
+}
+
+const DOMAINS: [(&str, Domain); 3] = [
+    ("inline", Domain::Inline),
+    ("process, split", Domain::Process(Placement::Split)),
+    ("process, same-core", Domain::Process(Placement::SameCore)),
+];
+
+/// Requests outstanding, and B.
+const SHAPES: [(&str, usize, usize); 3] = [
+    ("one request outstanding", 1, 64),
+    ("64 outstanding, B = 1", 64, 1),
+    ("64 outstanding, B = 64", 64, 64),
+];
+
+fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+    let options = recorder.options();
+    let windows = if options.quick { 15 } else { 60 };
+    recorder.condition("driver", "loopback, client and server in one thread");
+    let chart = recorder.chart(
+        "request",
+        "The server's time for a request",
+        Axis::linear("shape: 0 one outstanding, 1 B = 1, 2 B = 64", ""),
+        Axis::linear("time", "ns"),
+    );
+    recorder.plan((DOMAINS.len() * SHAPES.len()) as u64);
+    let mut medians = [[f64::NAN; SHAPES.len()]; DOMAINS.len()];
+    for (which, (name, domain)) in DOMAINS.into_iter().enumerate() {
+        let series = recorder.series(chart, name);
+        for (place, (shape, in_flight, batch)) in SHAPES.into_iter().enumerate() {
+            recorder.step(&format!("{name}, {shape}"))?;
+            let config = RigConfig { connections: 64, batch, in_flight, ..RigConfig::default() };
+            let times = measure(domain, config, windows)
+                .with_context(|| format!("measuring {name}, {shape}"))?;
+            medians[which][place] = reproduce::stats::median(&times).unwrap_or(f64::NAN);
+            recorder.point(series, place as f64, Measured::samples(&times));
+        }
+    }
+    let [inline, split, same] = medians;
+    for (name, found, most) in [("split", split, Some(300.0)), ("same-core", same, None)] {
+        let added = found[0] - inline[0];
+        let share = 100.0 * (found[2] / inline[2] - 1.0);
+        let bound = most.map_or(String::new(), |most| format!(" (at most {most:.0} wanted)"));
+        recorder.note(format!(
+            "{name}: an unloaded request takes {added:.0} ns more than inline{bound}; at B = 64 a request costs \
+             {share:.0} % more (at most 10 wanted)"
+        ));
+    }
+    recorder.claim(CROSSING, Measured::single((split[0] - inline[0]) / 2.0))?;
+    recorder.note(
+        "a crossing is half of what there and back add to an unloaded request: writing events and calls down, \
+         and two cache lines' way to the other core",
+    );
+    Ok(())
+}
+
+/// The server's time for a request in each window, in nanoseconds.
+fn measure(domain: Domain, config: RigConfig, windows: u32) -> anyhow::Result<Vec<f64>> {
+    match domain {
+        Domain::Inline => {
+            on_first_processor(|| times(Rig::new(config, RawEcho::default()), windows))
+        }
+        Domain::Process(placement) => {
+            let region = Region::map(config.chunks as usize, HugePages::Try)?;
+            let hello = Hello {
+                geometry: Geometry::default(),
+                waiting: Waiting { placement, ..Waiting::default() },
+                segment_bytes: 1_448,
+            };
+            let cpu = if placement == Placement::Split { "1" } else { "0" };
+            let mut program = Command::new(std::env::current_exe()?);
+            program.args(["application", "--raw-echo", "--cpu", cpu]);
+            program.args(["--realtime", &APPLICATION.to_string()]);
+            let started = Started::new(hello, 1, &region, program)?;
+            started.run(&AtomicBool::new(false), |mut nears, _| {
+                let near = nears.pop().context("one elastic thread, one side")?;
+                on_first_processor(|| times(Rig::over(config, &region, near), windows))
+            })
+        }
+    }
+}
+
+fn times<S: Service>(mut rig: Rig<S>, windows: u32) -> anyhow::Result<Vec<f64>> {
+    rig.open_all()?;
+    rig.exchange_all()?;
+    let mut times = Vec::new();
+    for _ in 0..windows {
+        let before = rig.server_busy();
+        let answered = rig.caller().answered();
+        while rig.caller().answered() - answered < WINDOW {
+            rig.exchange(0..64)?;
+        }
+        let served = rig.caller().answered() - answered;
+        times.push((rig.server_busy() - before).as_nanos() as f64 / served as f64);
+        // The rest of the machine gets its turn.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    Ok(times)
+}
+
+/// Runs `body` on a thread of its own that nothing but the client and the dataplane's server run on.
+fn on_first_processor<R: Send>(
+    body: impl FnOnce() -> anyhow::Result<R> + Send,
+) -> anyhow::Result<R> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let mut cpus = CpuSet::new();
+            cpus.set(0);
+            rustix::thread::sched_setaffinity(None, &cpus).context("pinning to processor 0")?;
+            set_realtime(DATAPLANE)?;
+            body()
+        });
+        thread.join().unwrap_or_else(|_| anyhow::bail!("the measurement panicked"))
+    })
+}
+
+/// The application of these measurements: an echo with nothing between it and the dataplane, on the processor and
+/// with the priority that are asked for.
+///
+/// # Errors
+/// No dataplane started this process; it may not run so.
+pub fn application(cpu: Option<usize>, realtime: Option<u8>) -> anyhow::Result<()> {
+    let place = move |_| {
+        if let Some(cpu) = cpu {
+            let mut cpus = CpuSet::new();
+            cpus.set(cpu);
+            // Threads inherit it.
+            let _ = rustix::thread::sched_setaffinity(None, &cpus);
+        }
+        if let Some(priority) = realtime {
+            let _ = set_realtime(priority);
+        }
+        RawEcho::default()
+    };
+    tailplane::application::serve(place)?;
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! An application that writes whatever it likes into the arrays, whenever it likes.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clock::Instant;
+use domain::{CallArray, CallRecord, Calls, Cookie, EventArray, Handle, Held, Service};
+use mem::{HugePages, Pool, Region};
+use memfile::Memory;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::{Application, Far, Geometry, Hello, Host, Near, Waiting, geometry};
+
+const SEGMENT: usize = 1_448;
+const ROOM: usize = 64;
+
+struct NothingHeld;
+
+impl Held for NothingHeld {
+    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
+}
+
+fn join(region: &Arc<Region>) -> (Near<'static>, Far) {
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let (near, far) = pair.expect("made");
+    let geometry = Geometry { events: 64, calls: 128, arena_chunks: 64 };
+    let hello = Hello { geometry, waiting: Waiting::default(), segment_bytes: SEGMENT };
+    let host = Host::new(hello, 1, region).expect("made");
+    host.greet(near.as_fd()).expect("sent");
+    let mut fars = Application::join(far).expect("joined").begin(false).expect("sent");
+    let mut nears = host.meet(near.as_fd(), &Arc::default()).expect("met");
+    (nears.pop().expect("one"), fars.pop().expect("one"))
+}
+
+/// A word that a liar would like: at the edges of what is allowed, far beyond, or nearly right.
+fn odd(random: &mut impl Rng, near: u64) -> u64 {
+    match random.random_range(0..8) {
+        0 => u64::MAX - random.random_range(0..3),
+        1 => random.random(),
+        2 => 1 << random.random_range(0..64),
+        3 => near,
+        4 => near.wrapping_add(1),
+        5 => near.wrapping_sub(1),
+        6 => random.random_range(0..9),
+        _ => random.random_range(0..70_000),
+    }
+}
+
+fn write(calls: &Memory, at: usize, value: u64) {
+    if let Some(word) = calls.word64(at) {
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Writes a batch of calls, most of which make no sense.
+fn lie(calls: &Memory, geometry: Geometry, arena: u64, random: &mut impl Rng) {
+    let most = if random.random_range(0..100) == 0 { geometry.call_records() } else { 5 };
+    let count = random.random_range(0..=most);
+    for index in 0..count {
+        let at = geometry.call(index);
+        let kind = odd(random, 2) & !(u64::from(random.random_bool(0.8)) * 0xff00);
+        let pieces = odd(random, 3) & 0xffff_ffff | odd(random, 2) << 32;
+        for (word, value) in
+            [kind, random.random(), odd(random, 100), pieces].into_iter().enumerate()
+        {
+            write(calls, at + 8 * word, value);
+        }
+    }
+    for index in 0..random.random_range(0..=8) {
+        let (offset, len) = (odd(random, arena), odd(random, 2_048));
+        write(calls, geometry.piece(index), offset << 16 | len & 0xffff);
+    }
+    write(
+        calls,
+        geometry::CALLS,
+        if random.random_bool(0.9) { count as u64 } else { odd(random, 192) },
+    );
+    write(calls, geometry::PIECES, odd(random, 8));
+    write(calls, geometry::WISH, odd(random, 0));
+}
+
+/// Issues must be calls that an honest application could have made, with sums of what is sent, and give all
+/// memory back.
+fn check(array: &mut CallArray, pool: &mut Pool) -> usize {
+    let (records, mut payloads) = array.take();
+    assert!(records.len() <= ROOM + EventArray::MAX_RECORDS);
+    let mut next = 0;
+    for record in &records {
+        if let CallRecord::Sendv { staged, .. } | CallRecord::UdpSendv { staged, .. } = record {
+            assert_eq!(staged.first, next, "pieces stand in the order of their calls");
+            next += staged.count;
+        }
+    }
+    assert_eq!(next as usize, payloads.len());
+    for (mbuf, sum) in payloads.drain(..) {
+        assert_eq!(sum.finish(), wire::Sum::of(mbuf.bytes()).finish(), "a sum of other bytes");
+        pool.free(mbuf);
+    }
+    let count = records.len();
+    array.restore(records, payloads);
+    count
+}
+
+fn storm(batches: u64, seed: u64) {
+    let region = Region::map(512, HugePages::No).expect("mapped");
+    let (mut near, far) = join(&region);
+    let stop = AtomicBool::new(false);
+    let geometry = far.parts().geometry;
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        scope.spawn(move || {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let far = far;
+            let (events, calls) = (&far.parts().events, &far.parts().calls);
+            let arena = far.arena().len_bytes() as u64;
+            let mut seen = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let batch =
+                    events.word(geometry::BATCH).map_or(0, |word| word.load(Ordering::Acquire));
+                if batch == seen {
+                    // Meanwhile it changes what is being read.
+                    let at = 8 * random.random_range(1..geometry.call_bytes() as u64 / 8) as usize;
+                    if at >= geometry::HEADER {
+                        write(calls, at, odd(&mut random, arena));
+                    }
+                    continue;
+                }
+                seen = batch;
+                lie(calls, geometry, arena, &mut random);
+                if let Some(done) = calls.word(geometry::BATCH) {
+                    done.store(batch, Ordering::Release);
+                }
+            }
+        });
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
+        let mut pool = Pool::new(&region, 400);
+        let mut array = CallArray::new(ROOM, SEGMENT);
+        let mut events = EventArray::new(16);
+        let (before, mut issued) = (pool.available(), 0);
+        for batch in 0..batches {
+            if random.random_bool(0.5) {
+                let mut mbuf = pool.alloc().expect("memory");
+                mbuf.append(b"request").expect("room");
+                events.push_recv(Handle::new(1, 1, 1), Cookie(1), mbuf, 0, 1_000).expect("room");
+            }
+            let calls = &mut Calls::new(&mut array, &mut pool);
+            near.on_batch(Instant::from_nanos(batch), events.view(&NothingHeld), calls);
+            issued += check(&mut array, &mut pool) as u64;
+            for (_, mbuf) in events.drain() {
+                pool.free(mbuf);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(pool.available(), before, "memory is lost");
+        let stats = near.stats();
+        assert!(issued > batches / 4, "most lies are no calls at all: {issued}");
+        assert!(stats.violations() > batches / 4 && stats.refused() > batches / 1_000, "{stats:?}");
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory files")]
+fn whatever_an_application_writes_is_a_call_or_nothing() {
+    storm(200_000, 1);
+}
+
+#[test]
+#[ignore = "ten million batches take a minute"]
+fn ten_million_batches_of_lies() {
+    storm(10_000_000, 2);
+}
+
+/// What is only to be read cannot be mapped for writing, by whatever way.
+#[test]
+#[cfg_attr(miri, ignore = "maps memory files")]
+fn what_is_shown_cannot_be_written_to() {
+    let region = Region::map(512, HugePages::No).expect("mapped");
+    let (_near, far) = join(&region);
+    let parts = far.parts();
+    for memory in [&parts.events, &parts.packets] {
+        assert!(!memory.copy_in(0, b"x"), "it was joined to be read");
+        let file = memory.descriptor().expect("duplicated");
+        assert!(Memory::join(file, memory.len()).is_err(), "it can be mapped again for writing");
+        let again = memory.descriptor().expect("duplicated");
+        assert!(rustix::io::write(&again, b"x").is_err(), "it can be written to as a file");
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&again));
+        let opened = rustix::fs::open(path, rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty());
+        let mapped = opened.map(|file| Memory::join(file, memory.len()));
+        assert!(!matches!(mapped, Ok(Ok(_))), "it can be opened again for writing");
+    }
+    assert!(Memory::join(parts.calls.descriptor().expect("duplicated"), parts.calls.len()).is_ok());
+}
