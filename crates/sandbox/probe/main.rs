@@ -1,7 +1,8 @@
 //! What the tests start and confine: `sandbox-probe <confinement> <attempt> [number]` confines itself
 //! further as the first word says, tries what a broken-into process would try, and prints what came of it.
 //!
-//! The first word: `free` changes nothing; `strict` and `kill` enforce the dataplane's policy.
+//! The first word: `free` changes nothing; `strict` and `kill` enforce the dataplane's policy; `whole` takes
+//! everything from itself, and `threads` and `orphan` try that where it must be refused.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -15,7 +16,7 @@ mod unsafe_attempts;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     let [_, confinement, attempt, rest @ ..] = args.as_slice() else {
-        eprintln!("sandbox-probe <free|strict|kill|whole> <attempt> [number]");
+        eprintln!("sandbox-probe <free|strict|kill|whole|orphan|threads> <attempt> [number]");
         return ExitCode::FAILURE;
     };
     let number = rest.first().and_then(|number| number.parse().ok()).unwrap_or(0);
@@ -23,6 +24,8 @@ fn main() -> ExitCode {
         "strict" => SyscallPolicy::dataplane().enforce(),
         "kill" => SyscallPolicy::dataplane().refusing_with(Refusal::Kill).enforce(),
         "whole" => whole().confine_self(),
+        // No process has so high a number: its starter is another than it was told.
+        "orphan" => whole().expected_parent(1 << 30).confine_self(),
         "threads" => {
             let thread = std::thread::spawn(|| std::thread::sleep(Duration::from_millis(500)));
             let confined = whole().confine_self();
@@ -71,8 +74,8 @@ fn starter() {
     let program = std::env::current_exe().expect("a running program");
     let mut command = Command::new(program);
     // The child's input is this pipe's end, which another process holds too: it will not end.
-    let (input, _held) = std::io::pipe().expect("a pipe");
-    let keep = _held.as_fd().try_clone_to_owned().expect("one more descriptor");
+    let (input, held) = std::io::pipe().expect("a pipe");
+    let keep = held.as_fd().try_clone_to_owned().expect("one more descriptor");
     command.args(["strict", "wait"]).stdin(input).stdout(std::process::Stdio::null());
     let confinement = Confinement::new()
         .identity(30_001, 30_001)

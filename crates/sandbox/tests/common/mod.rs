@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -91,8 +91,10 @@ pub fn finish(mut child: Child) -> (String, Ended) {
     (printed.trim().to_owned(), ended.expect("it has ended"))
 }
 
-/// Whether the process is there at all, not even as a zombie.
+/// Whether the process lives. One that has ended and waits for a slow reaper does not.
 #[allow(dead_code)] // Each test file has its own copy of this module, and not each uses all.
-pub fn exists(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+pub fn lives(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    state.is_some_and(|state| !matches!(state.trim().chars().next(), Some('Z' | 'X')))
 }
