@@ -40,7 +40,8 @@ fn main() -> ExitCode {
     }
     match attempt.as_str() {
         "wait" => wait(),
-        "starter" => starter(),
+        "starter" => starter(true),
+        "careless starter" => starter(false),
         "standing" => println!("{}", said(Standing::of_self().map(|s| format!("{s:?}")))),
         _ => println!("{}", unsafe_attempts::attempt(attempt, number)),
     }
@@ -70,7 +71,7 @@ fn wait() {
 }
 
 /// Starts a confined child that never ends by itself, says its number, and waits.
-fn starter() {
+fn starter(dies_with_it: bool) {
     let program = std::env::current_exe().expect("a running program");
     let mut command = Command::new(program);
     // The child's input is this pipe's end, which another process holds too: it will not end.
@@ -80,6 +81,7 @@ fn starter() {
     let confinement = Confinement::new()
         .identity(30_001, 30_001)
         .syscalls(SyscallPolicy::dataplane().with_startup());
+    let confinement = if dies_with_it { confinement } else { confinement.outlives_parent() };
     match confinement.spawn(command, &[(keep.as_fd(), 3)]) {
         Ok(mut child) => {
             println!("{}", child.id());

@@ -289,3 +289,42 @@ fn known(name: &str, list: &'static str) -> Result<&'static str, PolicyError> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clone3_is_left_where_clone_is_free_only() {
+        let answered = |policy: &SyscallPolicy| policy.answers_clone3();
+        assert!(answered(&SyscallPolicy::dataplane()));
+        assert!(answered(&SyscallPolicy::deny_all()));
+        assert!(!answered(&SyscallPolicy::allow_all()));
+        // Denied by its older name, it must not come in by the newer one.
+        assert!(answered(&SyscallPolicy::allow_all().deny(["clone"]).unwrap()));
+        assert!(!answered(&SyscallPolicy::deny_all().allow(["clone", "clone3"]).unwrap()));
+    }
+
+    #[test]
+    fn a_list_too_long_for_the_kernel_is_refused() {
+        let mut policy = SyscallPolicy::deny_all();
+        for i in 0..2000 {
+            policy = policy.allow_if("read", &[ArgTest::Is(0, i)]).unwrap();
+        }
+        let found = policy.compile(None).expect_err("too long").to_string();
+        assert!(found.contains("shorten"), "{found}");
+        let all = SyscallPolicy::deny_all().allow(syscalls::names()).unwrap();
+        assert!(all.compile(None).is_ok());
+    }
+
+    #[test]
+    fn rules_join_and_do_not_widen_a_denial() {
+        let tests = [ArgTest::Is(0, 1)];
+        let policy = SyscallPolicy::deny_all().allow(["read"]).unwrap();
+        assert_eq!(policy.clone().allow_if("read", &tests).unwrap(), policy);
+        let denied = SyscallPolicy::allow_all().deny(["read"]).unwrap();
+        assert!(matches!(denied.allow_if("read", &tests), Err(PolicyError::Both { .. })));
+        let found = SyscallPolicy::deny_all().allow(["reed"]).expect_err("no call").to_string();
+        assert!(found.contains("did you mean `read`"), "{found}");
+    }
+}

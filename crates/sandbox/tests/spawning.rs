@@ -214,8 +214,8 @@ fn a_process_confines_itself_whole() {
 }
 
 /// Starts a starter; it and its child's number.
-fn starter(place: &Place) -> (std::process::Child, u32) {
-    let mut starter = place.command(&["free", "starter"]).spawn().expect("a starter");
+fn starter(place: &Place, kind: &str) -> (std::process::Child, u32) {
+    let mut starter = place.command(&["free", kind]).spawn().expect("a starter");
     let mut number = String::new();
     BufReader::new(starter.stdout.as_mut().expect("piped")).read_line(&mut number).expect("a line");
     let number = number.trim().parse().unwrap_or_else(|_| panic!("{number}"));
@@ -237,22 +237,29 @@ fn a_child_dies_with_its_starter_in_any_order() {
     }
     let place = Place::new("death");
     // The starter is killed first.
-    let (mut first, child) = starter(&place);
+    let (mut first, child) = starter(&place, "starter");
     assert!(lives(child));
     first.kill().and_then(|()| first.wait()).expect("a child of ours");
     assert!(gone_soon(child), "the starter was killed, its child lives");
     // The starter ends in order.
-    let (second, child) = starter(&place);
+    let (second, child) = starter(&place, "starter");
     finish(second);
     assert!(gone_soon(child), "the starter ended, its child lives");
     // The child is killed first: the starter is not hurt.
-    let (third, child) = starter(&place);
+    let (third, child) = starter(&place, "starter");
     let pid = rustix::process::Pid::from_raw(child as i32).expect("a number");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("root may");
     assert_eq!(finish(third).1, Ended::Exited(0));
     assert!(gone_soon(child));
+    // Where that is not asked for, it lives on: so it was the request that ended the others.
+    let (mut careless, child) = starter(&place, "careless starter");
+    careless.kill().and_then(|()| careless.wait()).expect("a child of ours");
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(lives(child));
+    let pid = rustix::process::Pid::from_raw(child as i32).expect("a number");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("root may");
     // Both at once.
-    let (mut fourth, child) = starter(&place);
+    let (mut fourth, child) = starter(&place, "starter");
     let pid = rustix::process::Pid::from_raw(child as i32).expect("a number");
     fourth.kill().expect("a child of ours");
     // It may have gone with its starter already.
