@@ -107,7 +107,8 @@ fn one(name: &str, pid: i32) -> i64 {
             "become root" => libc::setresuid(0, 0, 0).into(),
             "leave the group" => libc::setgroups(0, null()).into(),
             "take capabilities" => {
-                // linux/capability.h, version 3: version and thread; then effective, permitted, inheritable, twice.
+                // linux/capability.h, version 3: version and thread; then effective, permitted and
+                // inheritable, twice.
                 let header = [0x2008_0522u32, 0];
                 let net_admin = 1u32 << 12;
                 let sets = [net_admin, net_admin, 0, 0, 0, 0];

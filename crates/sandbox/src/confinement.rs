@@ -19,8 +19,9 @@ use crate::{SandboxError, Step};
 /// [`Command`]'s.
 pub const FIRST_TARGET: i32 = 3;
 
-/// The highest: more numbers than that, no part of tailplane passes.
-pub const LAST_TARGET: i32 = 1023;
+/// The highest: below the usual limit of 1024 open files, with room for the numbers that a start takes
+/// above the targets.
+pub const LAST_TARGET: i32 = 767;
 
 /// What a process keeps. Always taken, whatever is set: every capability, new privileges by `exec`, core
 /// files, lower niceness, and (where a child is started) every descriptor that is not listed.
@@ -105,7 +106,8 @@ impl Confinement {
     }
 
     /// For [`confine_self`](Self::confine_self): the starter's process id as the starter told it, so that
-    /// a starter that died before the call is noticed. A child that [`spawn`](Self::spawn) makes knows it by itself.
+    /// a starter that died before the call is noticed. A child of [`spawn`](Self::spawn) knows it by
+    /// itself.
     pub fn expected_parent(mut self, pid: u32) -> Self {
         self.expected_parent = Some(pid);
         self
@@ -118,8 +120,8 @@ impl Confinement {
     }
 
     /// Starts a program with nothing but this: the steps of [`Step`] happen between `fork` and `exec`,
-    /// and a child that fails one never starts the program. Each descriptor is passed as the number beside it;
-    /// all others but 0, 1 and 2 are closed.
+    /// and a child that fails one never starts the program. Each descriptor is passed as the number
+    /// beside it; all others but 0, 1 and 2 are closed.
     ///
     /// The system call filter is in force *across* the start, so it must allow `execve` and what the loader
     /// needs: a filter has no memory, and cannot allow one `execve` and no second. A second one gains

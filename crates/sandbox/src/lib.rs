@@ -40,8 +40,8 @@
 //!   the processor (caches, speculation) or through timing.
 //! - What passed descriptors allow. Whoever holds a socket may send what it likes on it; whoever holds a
 //!   writable memory may change it at any time. The receiver must check every word, once.
-//! - Use of processor and memory bandwidth below the limits. Pair it with cpusets and memory cgroups: `RLIMIT_AS`
-//!   bounds one process, not the pages that it touches in shared memory.
+//! - Use of processor and memory bandwidth below the limits. Pair it with cpusets and memory cgroups:
+//!   `RLIMIT_AS` bounds one process, not the pages that it touches in shared memory.
 //! - Grandchildren. A child dies with its starter; what an application started itself does not, unless
 //!   its policy lets it start nothing. A cgroup kills them all.
 //! - A policy of denials (`default = "allow"`): one effect has many calls. Write lists of what is allowed.

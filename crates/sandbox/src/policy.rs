@@ -10,8 +10,8 @@
 //!
 //! A rule is by name, with tests of arguments where the kernel hands them in registers (a filter cannot
 //! follow a pointer). The program begins with two groups of instructions of our own: calls of the
-//! x32 interface do not exist, since their numbers would pass by a list of denials, and `clone3`, whose flags stand
-//! behind a pointer, is answered with "no such call", on which C libraries fall back to `clone`.
+//! x32 interface do not exist, since their numbers would pass by a list of denials, and `clone3`, whose
+//! flags stand behind a pointer, is answered with "no such call", on which C libraries fall back to `clone`.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +45,8 @@ pub enum ArgTest {
     Without(u8, u32),
     /// Argument `.0` has all of the bits `.1`.
     With(u8, u32),
-    /// Argument `.0` is the process's own id. Where that is not known yet (a filter made before the process is),
-    /// the test is left out.
+    /// Argument `.0` is the process's own id. Where that is not known yet (a filter made before the
+    /// process is), the test is left out.
     IsOwnPid(u8),
 }
 

@@ -237,7 +237,8 @@ impl SyscallPolicy {
     }
 
     /// This policy, and what the start of a program needs besides: `execve`, reading files (the loader's),
-    /// mapping code, and to install a further filter. For [`Confinement::spawn`](crate::Confinement::spawn) of a program that calls
+    /// mapping code, and to install a further filter. For
+    /// [`Confinement::spawn`](crate::Confinement::spawn) of a program that calls
     /// [`enforce`](Self::enforce) with the policy itself when it is up. A call that was denied by name and
     /// is needed is allowed.
     pub fn with_startup(self) -> Self {

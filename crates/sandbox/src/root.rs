@@ -192,7 +192,8 @@ fn plan_path(
     }
     let parents: Vec<_> = path.ancestors().skip(1).collect();
     for parent in parents.into_iter().rev() {
-        if ops.iter().any(|op| matches!(op, Op::Bind(from, _) if from.as_bytes() == parent.as_os_str().as_bytes())) {
+        let listed = |op: &Op| matches!(op, Op::Bind(from, _) if from.as_bytes() == parent.as_os_str().as_bytes());
+        if ops.iter().any(listed) {
             return Err(wrong("is below another listed folder: list the outer one only"));
         }
         if !made.iter().any(|known| known == parent) {

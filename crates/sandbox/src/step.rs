@@ -114,7 +114,7 @@ impl Step {
                 "the system call filter refuses what the start needs: use SyscallPolicy::with_startup"
             }
             (Self::Exec, _) => "start the program by hand, as that user, to see what it lacks",
-            (Self::Descriptors, Errno::BADF) => {
+            (Self::Descriptors, Errno::BADF | Errno::INVAL | Errno::MFILE) => {
                 "a descriptor is not open, or its number is above the starter's limit of open files"
             }
             (Self::ParentGone, _) => "nothing: without its starter the process must not run",

@@ -118,3 +118,27 @@ fn a_refusal_may_kill_and_kills_only_that_process() {
     }
     assert_eq!(victim.0.try_wait().expect("a child of ours"), None);
 }
+
+#[test]
+fn an_operators_policy_holds_for_a_program_that_knows_nothing_of_it() {
+    let place = Place::new("operator");
+    let text = "default = \"allow\"\ndeny = [\"socket\", \"io_uring_setup\"]";
+    let policy = SyscallPolicy::from_toml(text).expect("a policy");
+    let confinement = Confinement::new().syscalls(policy);
+    let cases = [
+        ("inet socket", "EPERM"),
+        ("io_uring", "EPERM"),
+        ("leave through x32", "ENOSYS"),
+        ("read passwd", "ok"),
+        ("fork", "ok"),
+    ];
+    for (attempt, expected) in cases {
+        let (found, ended) = place.confined(&confinement, &["free", attempt], &[]);
+        assert_eq!((found.as_str(), ended), (expected, Ended::Exited(0)), "{attempt}");
+    }
+    let policy =
+        SyscallPolicy::from_toml("default = \"allow\"\ndeny = [\"execve\"]").expect("a policy");
+    let started = Confinement::new().syscalls(policy).spawn(place.command(&["free", "fork"]), &[]);
+    let found = started.map(|_| ()).expect_err("it cannot start").to_string();
+    assert!(found.contains("refuses execve"), "{found}");
+}

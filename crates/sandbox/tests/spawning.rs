@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{Place, USER, finish, is_root, lives};
 use sandbox::{
-    Confinement, Ended, Limits, Refusal, Root, SandboxError, Standing, Step, SyscallPolicy, Watched,
+    Confinement, Ended, LAST_TARGET, Limits, Refusal, Root, SandboxError, Standing, Step,
+    SyscallPolicy, Watched,
 };
 
 const SOON: Duration = Duration::from_secs(1);
@@ -57,9 +58,9 @@ fn only_the_listed_descriptors_are_open_in_the_child() {
     // Targets that are each other's sources.
     let numbers = files.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect::<Vec<_>>();
     let crossed =
-        [(files[0].as_fd(), numbers[1]), (files[1].as_fd(), numbers[0]), (files[2].as_fd(), 900)];
+        [(files[0].as_fd(), numbers[1]), (files[1].as_fd(), numbers[0]), (files[2].as_fd(), 700)];
     let (found, _) = place.confined(&confinement, &["free", "descriptors"], &crossed);
-    let mut expected = vec![0, 1, 2, numbers[0], numbers[1], 900];
+    let mut expected = vec![0, 1, 2, numbers[0], numbers[1], 700];
     expected.sort_unstable();
     assert_eq!(found, format!("{expected:?}"));
 }
@@ -317,7 +318,7 @@ fn what_cannot_be_started_is_said_with_its_step() {
     let nested = Root::Only(vec!["/usr/lib".into(), "/usr/lib/os-release".into()]);
     assert!(said(&Confinement::new().root(nested), nowhere()).to_string().contains("outer"));
     let null = std::fs::File::open("/dev/null").expect("it opens");
-    for (number, reason) in [(2, "Command::stdin"), (4096, "lower number")] {
+    for (number, reason) in [(2, "Command::stdin"), (LAST_TARGET + 1, "lower number")] {
         let found = Confinement::new().spawn(nowhere(), &[(null.as_fd(), number)]);
         let found = found.map(|_| ()).expect_err("no such target").to_string();
         assert!(found.contains(reason), "{found}");

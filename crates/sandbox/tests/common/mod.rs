@@ -33,7 +33,11 @@ impl Place {
         let folder = std::env::temp_dir().join(format!("sandbox-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for the probe");
         let place = Self { folder };
-        std::fs::copy(env!("CARGO_BIN_EXE_sandbox-probe"), place.probe()).expect("a copy");
+        // By another process: a copy made here would be open for writing in what other tests fork
+        // meanwhile, and a program that is open for writing cannot be started (ETXTBSY).
+        let mut copy = Command::new("cp");
+        copy.arg(env!("CARGO_BIN_EXE_sandbox-probe")).arg(place.probe());
+        assert!(copy.status().expect("cp starts").success());
         let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&place.folder, all).expect("for every user");
         place
