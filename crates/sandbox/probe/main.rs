@@ -1,0 +1,94 @@
+//! What the tests start and confine: `sandbox-probe <confinement> <attempt> [number]` confines itself
+//! further as the first word says, tries what a broken-into process would try, and prints what came of it.
+//!
+//! The first word: `free` changes nothing; `strict` and `kill` enforce the dataplane's policy; `whole` takes
+//! everything from itself, and `threads` and `orphan` try that where it must be refused.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use sandbox::{Confinement, Limits, Refusal, Root, Standing, SyscallPolicy};
+
+mod unsafe_attempts;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    let [_, confinement, attempt, rest @ ..] = args.as_slice() else {
+        eprintln!("sandbox-probe <free|strict|kill|whole|orphan|threads> <attempt> [number]");
+        return ExitCode::FAILURE;
+    };
+    let number = rest.first().and_then(|number| number.parse().ok()).unwrap_or(0);
+    let confined = match confinement.as_str() {
+        "strict" => SyscallPolicy::dataplane().enforce(),
+        "kill" => SyscallPolicy::dataplane().refusing_with(Refusal::Kill).enforce(),
+        "whole" => whole().confine_self(),
+        // No process has so high a number: its starter is another than it was told.
+        "orphan" => whole().expected_parent(1 << 30).confine_self(),
+        "threads" => {
+            let thread = std::thread::spawn(|| std::thread::sleep(Duration::from_millis(500)));
+            let confined = whole().confine_self();
+            thread.join().expect("it only sleeps");
+            confined
+        }
+        _ => Ok(()),
+    };
+    if let Err(e) = confined {
+        println!("{e}");
+        return ExitCode::SUCCESS;
+    }
+    match attempt.as_str() {
+        "wait" => wait(),
+        "starter" => starter(true),
+        "careless starter" => starter(false),
+        "standing" => println!("{}", said(Standing::of_self().map(|s| format!("{s:?}")))),
+        _ => println!("{}", unsafe_attempts::attempt(attempt, number)),
+    }
+    ExitCode::SUCCESS
+}
+
+/// Everything that a process can take from itself.
+fn whole() -> Confinement {
+    Confinement::new()
+        .identity(30_011, 30_012)
+        .root(Root::Empty)
+        .own_network()
+        .limits(Limits { open_files: Some(32), ..Limits::default() })
+        .syscalls(SyscallPolicy::dataplane())
+}
+
+fn said(found: Result<String, sandbox::SandboxError>) -> String {
+    found.unwrap_or_else(|e| e.to_string())
+}
+
+/// Says that it runs, and ends when its input does.
+fn wait() {
+    println!("ready");
+    let mut end = Vec::new();
+    // Whatever ends the input, an error too, ends the wait.
+    let _ = std::io::stdin().read_to_end(&mut end);
+}
+
+/// Starts a confined child that never ends by itself, says its number, and waits.
+fn starter(dies_with_it: bool) {
+    let program = std::env::current_exe().expect("a running program");
+    let mut command = Command::new(program);
+    // The child's input is this pipe's end, which another process holds too: it will not end.
+    let (input, held) = std::io::pipe().expect("a pipe");
+    let keep = held.as_fd().try_clone_to_owned().expect("one more descriptor");
+    command.args(["strict", "wait"]).stdin(input).stdout(std::process::Stdio::null());
+    let confinement = Confinement::new()
+        .identity(30_001, 30_001)
+        .syscalls(SyscallPolicy::dataplane().with_startup());
+    let confinement = if dies_with_it { confinement } else { confinement.outlives_parent() };
+    match confinement.spawn(command, &[(keep.as_fd(), 3)]) {
+        Ok(mut child) => {
+            println!("{}", child.id());
+            wait();
+            // The starter that ends in order waits for nobody: its child is to go with it.
+            let _ = child.try_wait();
+        }
+        Err(e) => println!("{e}"),
+    }
+}

@@ -1,0 +1,297 @@
+//! What is taken from a process, as plain data; and the two ways to take it: from a child before its
+//! program starts ([`Confinement::spawn`]), from oneself ([`Confinement::confine_self`]).
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::process::{Child, Command};
+
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::process::Pid;
+use rustix::thread::CapabilitySet;
+
+use crate::limits::Limits;
+use crate::policy::SyscallPolicy;
+use crate::root::{Root, RootPlan};
+use crate::unsafe_steps::{Passed, Prepared, hold_number, install, run_before_exec};
+use crate::{SandboxError, Step};
+
+/// The lowest number that a descriptor can be passed as: below are input, output and error, which are
+/// [`Command`]'s.
+pub const FIRST_TARGET: i32 = 3;
+
+/// The highest: below the usual limit of 1024 open files, with room for the numbers that a start takes
+/// above the targets.
+pub const LAST_TARGET: i32 = 767;
+
+/// What a process keeps. Always taken, whatever is set: every capability, new privileges by `exec`, core
+/// files, lower niceness, and (where a child is started) every descriptor that is not listed.
+#[derive(Clone, Debug)]
+pub struct Confinement {
+    identity: Option<(u32, u32)>,
+    limits: Limits,
+    nice: Option<i32>,
+    root: Root,
+    own_network: bool,
+    own_session: bool,
+    dies_with_parent: bool,
+    expected_parent: Option<u32>,
+    policy: Option<SyscallPolicy>,
+}
+
+impl Default for Confinement {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Confinement {
+    /// No identity, root, network or policy of its own; dies with its starter; a session of its own.
+    pub fn new() -> Self {
+        Self {
+            identity: None,
+            limits: Limits::default(),
+            nice: None,
+            root: Root::Host,
+            own_network: false,
+            own_session: true,
+            dies_with_parent: true,
+            expected_parent: None,
+            policy: None,
+        }
+    }
+
+    /// Another user and group, and no supplementary groups. Needs root. Give each box a user of its
+    /// own: two processes of one user can signal each other, and share the limit of processes.
+    pub fn identity(mut self, user: u32, group: u32) -> Self {
+        self.identity = Some((user, group));
+        self
+    }
+
+    /// Resource limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// CPU niceness, -20 to 19; below the starter's needs root.
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.nice = Some(nice);
+        self
+    }
+
+    /// The files that it can reach. Anything but [`Root::Host`] needs root.
+    pub fn root(mut self, root: Root) -> Self {
+        self.root = root;
+        self
+    }
+
+    /// A network namespace of its own with nothing in it, not even a loopback that is up. Sockets that
+    /// are passed keep working: they belong to the namespace they were made in. Needs root.
+    pub fn own_network(mut self) -> Self {
+        self.own_network = true;
+        self
+    }
+
+    /// Stays in the starter's session, so that the terminal's Ctrl-C reaches it. With the terminal open,
+    /// a process of the session may also write into its input.
+    pub fn same_session(mut self) -> Self {
+        self.own_session = false;
+        self
+    }
+
+    /// Lives on when its starter dies.
+    pub fn outlives_parent(mut self) -> Self {
+        self.dies_with_parent = false;
+        self
+    }
+
+    /// For [`confine_self`](Self::confine_self): the starter's process id as the starter told it, so that
+    /// a starter that died before the call is noticed. A child of [`spawn`](Self::spawn) knows it by
+    /// itself.
+    pub fn expected_parent(mut self, pid: u32) -> Self {
+        self.expected_parent = Some(pid);
+        self
+    }
+
+    /// The system calls that it may make.
+    pub fn syscalls(mut self, policy: SyscallPolicy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// Starts a program with nothing but this: the steps of [`Step`] happen between `fork` and `exec`,
+    /// and a child that fails one never starts the program. Each descriptor is passed as the number
+    /// beside it; all others but 0, 1 and 2 are closed.
+    ///
+    /// The system call filter is in force *across* the start, so it must allow `execve` and what the loader
+    /// needs: a filter has no memory, and cannot allow one `execve` and no second. A second one gains
+    /// nothing (filter, limits, identity and the lack of capabilities stay), but a program that is ours
+    /// does better: start it under [`SyscallPolicy::with_startup`], and let it call
+    /// [`SyscallPolicy::enforce`] with the bare policy as its first act.
+    ///
+    /// The death of a starter is that of the *thread* that called this (`prctl(2)`, `PR_SET_PDEATHSIG`):
+    /// call it from a thread that lives as long as the child shall.
+    ///
+    /// The child is the caller's to wait for; see [`Watched`](crate::Watched).
+    ///
+    /// # Errors
+    /// [`SandboxError::Step`] for the step that failed, [`SandboxError::Target`],
+    /// [`SandboxError::PolicyForbidsStart`], [`SandboxError::Root`], [`SandboxError::Policy`].
+    pub fn spawn(
+        &self,
+        mut command: Command,
+        descriptors: &[(BorrowedFd<'_>, i32)],
+    ) -> Result<Child, SandboxError> {
+        check_targets(descriptors)?;
+        if self.root == Root::Empty {
+            return Err(SandboxError::Root {
+                path: "/".into(),
+                reason: "would be empty, with no program to start: use Root::for_program",
+            });
+        }
+        if let Some(policy) = &self.policy
+            && !policy.allows("execve")
+        {
+            return Err(SandboxError::PolicyForbidsStart { missing: "execve" });
+        }
+        let mut prepared = self.prepare(Some(rustix::process::getpid()), None)?;
+        prepared.above_targets =
+            descriptors.iter().map(|(_, target)| target + 1).max().unwrap_or(FIRST_TARGET);
+        prepared.passed = descriptors
+            .iter()
+            .map(|(source, target)| Passed { source: source.as_raw_fd(), target: *target })
+            .collect();
+        prepared.parked = vec![-1; descriptors.len()];
+
+        let (told, report) = report_pipe(prepared.above_targets)?;
+        let placeholders = hold_targets(descriptors, told.as_fd())?;
+        run_before_exec(&mut command, prepared, report);
+        let started = command.spawn();
+        drop(placeholders);
+        // The write end went with the hook: now the pipe ends where nothing was told.
+        drop(command);
+        started.map_err(|e| failure(&told, &e))
+    }
+
+    /// Takes everything from the calling process itself: for one that first opens and maps what it
+    /// needs. Descriptors stay open, but close at an `exec`. Irrevocable; after an error the
+    /// process is somewhere between and should end.
+    ///
+    /// # Errors
+    /// [`SandboxError::Threads`] where the process has more than one thread; [`SandboxError::Step`] and
+    /// those of preparing.
+    pub fn confine_self(&self) -> Result<(), SandboxError> {
+        let threads = threads_of_self()?;
+        if threads != 1 {
+            return Err(SandboxError::Threads { threads });
+        }
+        let parent = match self.expected_parent {
+            Some(pid) => i32::try_from(pid).ok().and_then(Pid::from_raw),
+            None => rustix::process::getppid(),
+        };
+        let mut prepared = self.prepare(parent, Some(std::process::id()))?;
+        prepared.own_session = false;
+        prepared.whole_process = true;
+        prepared.run().map_err(|(step, errno)| SandboxError::Step { step, errno })
+    }
+
+    fn prepare(&self, parent: Option<Pid>, own_pid: Option<u32>) -> Result<Prepared, SandboxError> {
+        let capabilities = rustix::thread::capabilities(None)
+            .map_err(|errno| SandboxError::Step { step: Step::Capabilities, errno })?;
+        Ok(Prepared {
+            own_session: self.own_session,
+            passed: Vec::new(),
+            above_targets: FIRST_TARGET,
+            parked: Vec::new(),
+            own_network: self.own_network,
+            root: RootPlan::of(&self.root)?,
+            nice: self.nice,
+            limits: self.limits.list(),
+            // Without it the bounding set stays, and means nothing: no_new_privs stops `exec` from
+            // giving anything out of it.
+            may_bound: capabilities.effective.contains(CapabilitySet::SETPCAP),
+            identity: self.identity,
+            parent: if self.dies_with_parent { parent } else { None },
+            filter: self.policy.as_ref().map(|policy| policy.compile(own_pid)).transpose()?,
+            whole_process: false,
+        })
+    }
+}
+
+impl SyscallPolicy {
+    /// Puts the policy in force for the calling process, all threads, for ever, and makes it not
+    /// dumpable (`exec` had made it so again). Needs no privilege. A filter that is in force already stays:
+    /// what one of them refuses is refused.
+    ///
+    /// # Errors
+    /// [`SandboxError::Step`]; [`SandboxError::Policy`].
+    pub fn enforce(&self) -> Result<(), SandboxError> {
+        let program = self.compile(Some(std::process::id()))?;
+        let failed = |step| move |errno| SandboxError::Step { step, errno };
+        rustix::thread::set_no_new_privs(true).map_err(failed(Step::NoNewPrivileges))?;
+        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+            .map_err(failed(Step::NotDumpable))?;
+        install(&program, true).map_err(failed(Step::Filter))
+    }
+}
+
+fn check_targets(descriptors: &[(BorrowedFd<'_>, i32)]) -> Result<(), SandboxError> {
+    for (i, (_, number)) in descriptors.iter().enumerate() {
+        let wrong = |reason| Err(SandboxError::Target { number: *number, reason });
+        if *number < FIRST_TARGET {
+            return wrong(
+                "0, 1 and 2 are the standard streams: use Command::stdin, stdout, stderr",
+            );
+        }
+        if *number > LAST_TARGET {
+            return wrong("it is above LAST_TARGET: use a lower number");
+        }
+        if descriptors[..i].iter().any(|(_, other)| other == number) {
+            return wrong("two descriptors are to have it: give each its own");
+        }
+    }
+    Ok(())
+}
+
+/// A pipe in which a child tells its failed step, both ends above every target.
+fn report_pipe(above: RawFd) -> Result<(OwnedFd, OwnedFd), SandboxError> {
+    let failed = |errno| SandboxError::Step { step: Step::Descriptors, errno };
+    let (read, write) =
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;
+    let up = |end: OwnedFd| rustix::io::fcntl_dupfd_cloexec(end, above).map_err(failed);
+    Ok((up(read)?, up(write)?))
+}
+
+/// Occupies the targets in the starter, so that the pipe by which the standard library learns of a
+/// failed `exec` is on none of them.
+fn hold_targets(
+    descriptors: &[(BorrowedFd<'_>, i32)],
+    like: BorrowedFd<'_>,
+) -> Result<Vec<OwnedFd>, SandboxError> {
+    let mut held = Vec::with_capacity(descriptors.len());
+    for (_, target) in descriptors {
+        let failed = |errno| SandboxError::Step { step: Step::Descriptors, errno };
+        held.extend(hold_number(like, *target).map_err(failed)?);
+    }
+    Ok(held)
+}
+
+/// The step that a child told, or else the start of its program.
+fn failure(told: &OwnedFd, found: &std::io::Error) -> SandboxError {
+    let mut byte = [0];
+    let step = match rustix::io::read(told, &mut byte) {
+        Ok(1) => Step::of_byte(byte[0]).unwrap_or(Step::Exec),
+        // Nothing was told: every step went well.
+        Ok(_) | Err(_) => Step::Exec,
+    };
+    SandboxError::Step { step, errno: Errno::from_io_error(found).unwrap_or(Errno::IO) }
+}
+
+fn threads_of_self() -> Result<usize, SandboxError> {
+    let entries = std::fs::read_dir("/proc/self/task").map_err(|found| SandboxError::System {
+        tried: "count this process's threads",
+        found,
+        advice: "mount /proc, or confine the process before it leaves the host's root",
+    })?;
+    Ok(entries.count())
+}

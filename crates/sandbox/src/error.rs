@@ -1,0 +1,119 @@
+//! What can go wrong, each with what was tried, what was found and what to do.
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use crate::Step;
+
+/// A confinement that could not be made, read or watched. Nothing is left half-confined and running:
+/// a child that fails a step never starts its program.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A step of the confinement failed.
+    #[error("could not {}: {errno}; {}", step.tried(), step.advice(*errno))]
+    Step {
+        /// Which.
+        step: Step,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// A process was to be watched, read or started, and the system refused.
+    #[error("could not {tried}: {found}; {advice}")]
+    System {
+        /// What was tried.
+        tried: &'static str,
+        /// What the system said.
+        found: std::io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A process with several threads cannot change its identity and capabilities in one step.
+    #[error(
+        "could not confine this process: it has {threads} threads, and identity and capabilities are \
+         each thread's own; confine it before the first thread is made"
+    )]
+    Threads {
+        /// How many there are.
+        threads: usize,
+    },
+    /// A number for a passed descriptor that cannot be had.
+    #[error("could not pass a descriptor as number {number}: {reason}")]
+    Target {
+        /// The number asked for.
+        number: i32,
+        /// Why not, and what to do.
+        reason: &'static str,
+    },
+    /// The filter would stop the program before its first instruction.
+    #[error(
+        "could not start a program under this system call policy: it refuses {missing}; allow it, or use \
+         SyscallPolicy::with_startup and let the program call SyscallPolicy::enforce when it has started"
+    )]
+    PolicyForbidsStart {
+        /// The refused call.
+        missing: &'static str,
+    },
+    /// A root of its own that cannot be made.
+    #[error("could not prepare a root of its own: {path:?} {reason}")]
+    Root {
+        /// The path that does not fit.
+        path: PathBuf,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A policy that is not one.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+/// A system call policy that could not be read or compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// No Linux has a system call of this name.
+    #[error("`{name}` in `{list}` is not a system call{}", suggestion(*.nearest))]
+    UnknownCall {
+        /// As written.
+        name: String,
+        /// The list it stands in.
+        list: &'static str,
+        /// What may have been meant.
+        nearest: Option<&'static str>,
+    },
+    /// A call stands in both lists.
+    #[error("`{name}` stands in `allow` and in `deny`: take it out of one of them")]
+    Both {
+        /// As written.
+        name: String,
+    },
+    /// The text is no policy.
+    #[error(
+        "could not read the policy: {found}; a policy is default = \"allow\" or \"deny\", and optionally \
+         allow = [...], deny = [...], refusal = \"error\" or \"kill\""
+    )]
+    Syntax {
+        /// The reader's message, with line and column.
+        found: String,
+    },
+    /// The file could not be read.
+    #[error("could not read the policy file {path:?}: {found}; name a readable regular file")]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+    },
+    /// The policy makes no filter.
+    #[error("could not compile the policy to a filter: {found}; shorten its lists")]
+    Compile {
+        /// The compiler's message.
+        found: String,
+    },
+}
+
+fn suggestion(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(name) => format!("; did you mean `{name}`?"),
+        None => "; names are those of section 2 of the manual (`man 2 syscalls`)".into(),
+    }
+}

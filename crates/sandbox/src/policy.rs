@@ -1,0 +1,330 @@
+//! Which system calls a process may make: plain data, compiled to a seccomp program.
+//!
+//! ```
+//! use sandbox::{Refusal, SyscallPolicy};
+//! let policy = SyscallPolicy::dataplane().refusing_with(Refusal::Kill);
+//! assert!(policy.allows("futex") && !policy.allows("openat"));
+//! policy.compile(None)?;
+//! # Ok::<(), sandbox::SandboxError>(())
+//! ```
+//!
+//! A rule is by name, with tests of arguments where the kernel hands them in registers (a filter cannot
+//! follow a pointer). The program begins with two groups of instructions of our own: calls of the
+//! x32 interface do not exist, since their numbers would pass by a list of denials, and `clone3`, whose
+//! flags stand behind a pointer, is answered with "no such call", on which C libraries fall back to `clone`.
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, sock_filter,
+};
+
+use crate::error::PolicyError;
+use crate::syscalls::{self, Known};
+
+/// What happens to a call that no rule allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refusal {
+    /// It fails with `EPERM`; the process goes on.
+    #[default]
+    Error,
+    /// The whole process is killed (`SIGSYS`).
+    Kill,
+}
+
+/// A test of one argument of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgTest {
+    /// Argument `.0`, as 32 bits, is `.1`. For what the kernel itself reads as 32 bits.
+    Is(u8, u32),
+    /// Argument `.0`, as 64 bits, is zero: a null pointer.
+    IsNull(u8),
+    /// Argument `.0` has none of the bits `.1`.
+    Without(u8, u32),
+    /// Argument `.0` has all of the bits `.1`.
+    With(u8, u32),
+    /// Argument `.0` is the process's own id. Where that is not known yet (a filter made before the
+    /// process is), the test is left out.
+    IsOwnPid(u8),
+}
+
+/// Any of these lists of tests, each of which must hold whole.
+type Cases = Vec<Vec<ArgTest>>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Rule {
+    Allow,
+    AllowIf(Cases),
+    Refuse,
+}
+
+/// A list of system calls, and what is done with all others. See the module for how it is enforced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyscallPolicy {
+    allow_by_default: bool,
+    refusal: Refusal,
+    rules: BTreeMap<&'static str, Rule>,
+}
+
+impl SyscallPolicy {
+    /// Nothing is allowed but what is added.
+    pub fn deny_all() -> Self {
+        Self { allow_by_default: false, refusal: Refusal::Error, rules: BTreeMap::new() }
+    }
+
+    /// Everything is allowed but what is denied by name. Weaker than it looks: one effect has many calls
+    /// (`open`, `openat`, `openat2`, `io_uring_setup`), and new kernels bring more.
+    pub fn allow_all() -> Self {
+        Self { allow_by_default: true, refusal: Refusal::Error, rules: BTreeMap::new() }
+    }
+
+    /// What happens to a refused call.
+    pub fn refusing_with(mut self, refusal: Refusal) -> Self {
+        self.refusal = refusal;
+        self
+    }
+
+    /// Allows calls by name, whatever their arguments.
+    ///
+    /// # Errors
+    /// [`PolicyError::UnknownCall`] for a name that no Linux has.
+    pub fn allow<'a>(
+        mut self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, PolicyError> {
+        for name in names {
+            self.rules.insert(known(name, "allow")?, Rule::Allow);
+        }
+        Ok(self)
+    }
+
+    /// Allows a call where every one of `tests` holds, besides what is allowed of it already.
+    ///
+    /// # Errors
+    /// [`PolicyError::UnknownCall`] for a name that no Linux has; [`PolicyError::Both`] for a call that
+    /// was denied by name.
+    pub fn allow_if(mut self, name: &str, tests: &[ArgTest]) -> Result<Self, PolicyError> {
+        let name = known(name, "allow")?;
+        match self.rules.get_mut(name) {
+            Some(Rule::Allow) => {}
+            Some(Rule::AllowIf(cases)) => cases.push(tests.to_vec()),
+            Some(Rule::Refuse) => return Err(PolicyError::Both { name: name.into() }),
+            None if self.allow_by_default => {}
+            None => {
+                self.rules.insert(name, Rule::AllowIf(vec![tests.to_vec()]));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Denies calls by name.
+    ///
+    /// # Errors
+    /// [`PolicyError::UnknownCall`] for a name that no Linux has.
+    pub fn deny<'a>(
+        mut self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, PolicyError> {
+        for name in names {
+            self.rules.insert(known(name, "deny")?, Rule::Refuse);
+        }
+        Ok(self)
+    }
+
+    /// Whether the call is allowed, for some arguments at least.
+    pub fn allows(&self, name: &str) -> bool {
+        match self.rules.get(name) {
+            Some(Rule::Refuse) => false,
+            Some(Rule::Allow | Rule::AllowIf(_)) => true,
+            None => self.allow_by_default,
+        }
+    }
+
+    /// Allows more, whatever was said before: for what must work for the program to start at all.
+    pub(crate) fn widen(mut self, name: &'static str, cases: &[&[ArgTest]]) -> Self {
+        if self.allow_by_default || cases.is_empty() {
+            self.rules.insert(name, Rule::Allow);
+            return self;
+        }
+        let more = cases.iter().map(|case| case.to_vec());
+        match self.rules.get_mut(name) {
+            Some(Rule::Allow) => {}
+            Some(Rule::AllowIf(known)) => known.extend(more),
+            Some(Rule::Refuse) | None => {
+                self.rules.insert(name, Rule::AllowIf(more.collect()));
+            }
+        }
+        self
+    }
+
+    /// How refused calls are answered.
+    pub fn refusal(&self) -> Refusal {
+        self.refusal
+    }
+
+    /// The seccomp program for this processor. `own_pid` resolves [`ArgTest::IsOwnPid`].
+    ///
+    /// # Errors
+    /// [`PolicyError::Compile`] where the lists are too long for the kernel, or no processor that we know.
+    pub fn compile(&self, own_pid: Option<u32>) -> Result<BpfProgram, PolicyError> {
+        let compile = |found: String| PolicyError::Compile { found };
+        let arch: TargetArch = std::env::consts::ARCH
+            .try_into()
+            .map_err(|e: seccompiler::BackendError| compile(e.to_string()))?;
+        let refuse = match self.refusal {
+            Refusal::Error => SeccompAction::Errno(Errno::PERM.raw_os_error() as u32),
+            Refusal::Kill => SeccompAction::KillProcess,
+        };
+        // The filter compares with one list only: the calls that differ from the default.
+        let mut listed = BTreeMap::new();
+        for (name, rule) in &self.rules {
+            let Some((_, Known::Number(number))) = syscalls::look_up(name) else { continue };
+            match (rule, self.allow_by_default) {
+                (Rule::Allow, false) | (Rule::Refuse, true) => {
+                    listed.insert(number, Vec::new());
+                }
+                (Rule::AllowIf(cases), false) => {
+                    listed.insert(number, rules_of(cases, own_pid)?);
+                }
+                (Rule::Allow | Rule::AllowIf(_), true) | (Rule::Refuse, false) => {}
+            }
+        }
+        let (otherwise, matched) = match self.allow_by_default {
+            true => (SeccompAction::Allow, refuse),
+            false => (refuse, SeccompAction::Allow),
+        };
+        let mut program = preamble(self.answers_clone3());
+        let filter = SeccompFilter::new(listed, otherwise, matched, arch)
+            .map_err(|e| compile(e.to_string()))?;
+        let rest: BpfProgram =
+            filter.try_into().map_err(|e: seccompiler::BackendError| compile(e.to_string()))?;
+        program.extend(rest);
+        // BPF_MAXINSNS of linux/bpf_common.h.
+        const MOST_INSTRUCTIONS: usize = 4096;
+        if program.len() > MOST_INSTRUCTIONS {
+            return Err(compile(format!(
+                "{} instructions, over {MOST_INSTRUCTIONS}",
+                program.len()
+            )));
+        }
+        Ok(program)
+    }
+
+    /// `clone3` has its flags behind a pointer: where `clone` is not free, it must not be either.
+    fn answers_clone3(&self) -> bool {
+        let free = |name| match self.rules.get(name) {
+            Some(rule) => *rule == Rule::Allow,
+            None => self.allow_by_default,
+        };
+        !(free("clone") && free("clone3"))
+    }
+}
+
+/// The tests as the compiler's rules. No rules mean "whatever the arguments".
+fn rules_of(cases: &Cases, own_pid: Option<u32>) -> Result<Vec<SeccompRule>, PolicyError> {
+    let compile = |e: seccompiler::BackendError| PolicyError::Compile { found: e.to_string() };
+    let mut rules = Vec::with_capacity(cases.len());
+    for case in cases {
+        let mut conditions = Vec::with_capacity(case.len());
+        for test in case {
+            if let Some(condition) = condition_of(*test, own_pid) {
+                conditions.push(condition.map_err(compile)?);
+            }
+        }
+        if conditions.is_empty() {
+            return Ok(Vec::new());
+        }
+        rules.push(SeccompRule::new(conditions).map_err(compile)?);
+    }
+    Ok(rules)
+}
+
+fn condition_of(
+    test: ArgTest,
+    own_pid: Option<u32>,
+) -> Option<Result<SeccompCondition, seccompiler::BackendError>> {
+    use SeccompCmpArgLen::{Dword, Qword};
+    let (arg, length, operator, value) = match test {
+        ArgTest::Is(arg, value) => (arg, Dword, SeccompCmpOp::Eq, value),
+        ArgTest::IsNull(arg) => (arg, Qword, SeccompCmpOp::Eq, 0),
+        ArgTest::Without(arg, bits) => (arg, Dword, SeccompCmpOp::MaskedEq(bits.into()), 0),
+        ArgTest::With(arg, bits) => (arg, Dword, SeccompCmpOp::MaskedEq(bits.into()), bits),
+        ArgTest::IsOwnPid(arg) => (arg, Dword, SeccompCmpOp::Eq, own_pid?),
+    };
+    Some(SeccompCondition::new(arg, length, operator, value.into()))
+}
+
+/// What stands before the compiled rules. Jumps are relative, so the two need no fitting together; the
+/// compiled part looks at the processor's interface (`arch`) itself.
+fn preamble(answer_clone3: bool) -> BpfProgram {
+    // linux/bpf_common.h: load a word of the call's description; jumps; return.
+    const LOAD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const JUMP_IF_AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    // `nr` of struct seccomp_data.
+    const NUMBER: u32 = 0;
+    // asm/unistd.h: __X32_SYSCALL_BIT. No other processor has numbers as high.
+    const X32: u32 = 0x4000_0000;
+    let op = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    let absent = libc::SECCOMP_RET_ERRNO | Errno::NOSYS.raw_os_error() as u32;
+    let mut program =
+        vec![op(LOAD, 0, 0, NUMBER), op(JUMP_IF_AT_LEAST, 0, 1, X32), op(RETURN, 0, 0, absent)];
+    if answer_clone3 {
+        program.push(op(JUMP_IF_EQUAL, 0, 1, libc::SYS_clone3 as u32));
+        program.push(op(RETURN, 0, 0, absent));
+    }
+    program
+}
+
+fn known(name: &str, list: &'static str) -> Result<&'static str, PolicyError> {
+    match syscalls::look_up(name) {
+        Some((name, _)) => Ok(name),
+        None => Err(PolicyError::UnknownCall {
+            name: name.chars().take(64).collect(),
+            list,
+            nearest: syscalls::nearest(name),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clone3_is_left_where_clone_is_free_only() {
+        let answered = |policy: &SyscallPolicy| policy.answers_clone3();
+        assert!(answered(&SyscallPolicy::dataplane()));
+        assert!(answered(&SyscallPolicy::deny_all()));
+        assert!(!answered(&SyscallPolicy::allow_all()));
+        // Denied by its older name, it must not come in by the newer one.
+        assert!(answered(&SyscallPolicy::allow_all().deny(["clone"]).unwrap()));
+        assert!(!answered(&SyscallPolicy::deny_all().allow(["clone", "clone3"]).unwrap()));
+    }
+
+    #[test]
+    fn a_list_too_long_for_the_kernel_is_refused() {
+        let mut policy = SyscallPolicy::deny_all();
+        for i in 0..2000 {
+            policy = policy.allow_if("read", &[ArgTest::Is(0, i)]).unwrap();
+        }
+        let found = policy.compile(None).expect_err("too long").to_string();
+        assert!(found.contains("shorten"), "{found}");
+        let all = SyscallPolicy::deny_all().allow(syscalls::names()).unwrap();
+        assert!(all.compile(None).is_ok());
+    }
+
+    #[test]
+    fn rules_join_and_do_not_widen_a_denial() {
+        let tests = [ArgTest::Is(0, 1)];
+        let policy = SyscallPolicy::deny_all().allow(["read"]).unwrap();
+        assert_eq!(policy.clone().allow_if("read", &tests).unwrap(), policy);
+        let denied = SyscallPolicy::allow_all().deny(["read"]).unwrap();
+        assert!(matches!(denied.allow_if("read", &tests), Err(PolicyError::Both { .. })));
+        let found = SyscallPolicy::deny_all().allow(["reed"]).expect_err("no call").to_string();
+        assert!(found.contains("did you mean `read`"), "{found}");
+    }
+}

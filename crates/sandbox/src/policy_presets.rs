@@ -1,0 +1,332 @@
+//! The policies that come with the crate: what a dataplane needs, and what any program's start needs.
+//!
+//! A change of the dataplane's list belongs beside a reason: each call is surface that a broken-into
+//! dataplane reaches the kernel by.
+
+use crate::policy::{ArgTest, SyscallPolicy};
+use ArgTest::{Is, IsNull, IsOwnPid, With, Without};
+
+const PROT_EXEC: u32 = libc::PROT_EXEC as u32;
+const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u32;
+/// Reading only, and nothing made: the low two bits are the access mode.
+const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u32;
+/// linux/prctl.h: names a mapping, for people who read /proc/<pid>/maps.
+const PR_SET_VMA: u32 = 0x5356_4d41;
+
+/// What an elastic thread calls, whatever the arguments.
+const DATAPLANE: &[&str] = &[
+    // Rings, control socket, eventfds and timers that are open already. A kick of an AF_XDP socket is
+    // `sendto` or `recvfrom`.
+    "read",
+    "write",
+    "readv",
+    "writev",
+    "close",
+    "sendto",
+    "recvfrom",
+    "sendmsg",
+    "recvmsg",
+    "sendmmsg",
+    "recvmmsg",
+    "shutdown",
+    "getsockopt",
+    "lseek",
+    "fstat",
+    "eventfd2",
+    "timerfd_create",
+    "timerfd_settime",
+    "timerfd_gettime",
+    // Sleep and wake-up.
+    "poll",
+    "ppoll",
+    "epoll_create1",
+    "epoll_ctl",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "futex",
+    "futex_waitv",
+    "futex_wait",
+    "futex_wake",
+    "nanosleep",
+    "clock_nanosleep",
+    "sched_yield",
+    "membarrier",
+    "restart_syscall",
+    // Memory of its own; `mmap` and `mprotect` are below.
+    "munmap",
+    "mremap",
+    "madvise",
+    "brk",
+    "mlock",
+    "mlock2",
+    "munlock",
+    "mlockall",
+    "munlockall",
+    // Clocks, where the vDSO does not answer; timers and signals of its own threads.
+    "clock_gettime",
+    "clock_getres",
+    "gettimeofday",
+    "time",
+    "timer_create",
+    "timer_settime",
+    "timer_gettime",
+    "timer_getoverrun",
+    "timer_delete",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "rt_sigreturn",
+    "rt_sigtimedwait",
+    "rt_sigpending",
+    "rt_sigsuspend",
+    "sigaltstack",
+    // Itself.
+    "getpid",
+    "gettid",
+    "getppid",
+    "getuid",
+    "geteuid",
+    "getgid",
+    "getegid",
+    "getrandom",
+    "getrusage",
+    "getcpu",
+    "sched_getaffinity",
+    "sched_getscheduler",
+    "sched_getparam",
+    "sched_getattr",
+    "sched_get_priority_max",
+    "sched_get_priority_min",
+    "set_robust_list",
+    "rseq",
+    "exit",
+    "exit_group",
+];
+
+/// What an elastic thread calls with these arguments only.
+const DATAPLANE_TESTED: &[(&str, &[&[ArgTest]])] = &[
+    ("mmap", &[&[Without(2, PROT_EXEC)]]),
+    ("mprotect", &[&[Without(2, PROT_EXEC)]]),
+    // Threads, no processes and no namespaces. The flags are the first argument on both processors.
+    ("clone", &[&[With(0, libc::CLONE_THREAD as u32), Without(0, NEW_NAMESPACES)]]),
+    // Thread 0 is the calling one.
+    ("sched_setaffinity", &[&[Is(0, 0)]]),
+    ("sched_setscheduler", &[&[Is(0, 0)]]),
+    ("sched_setparam", &[&[Is(0, 0)]]),
+    ("sched_setattr", &[&[Is(0, 0)]]),
+    // Limits may be read, its own.
+    ("prlimit64", &[&[Is(0, 0), IsNull(2)]]),
+    ("tgkill", &[&[IsOwnPid(0)]]),
+    (
+        "fcntl",
+        &[
+            &[Is(1, libc::F_GETFD as u32)],
+            &[Is(1, libc::F_SETFD as u32)],
+            &[Is(1, libc::F_GETFL as u32)],
+            &[Is(1, libc::F_SETFL as u32)],
+            &[Is(1, libc::F_DUPFD_CLOEXEC as u32)],
+            &[Is(1, libc::F_GET_SEALS as u32)],
+        ],
+    ),
+    (
+        "prctl",
+        &[
+            &[Is(0, libc::PR_SET_NAME as u32)],
+            &[Is(0, libc::PR_GET_NAME as u32)],
+            &[Is(0, libc::PR_GET_DUMPABLE as u32)],
+            &[Is(0, libc::PR_GET_NO_NEW_PRIVS as u32)],
+            &[Is(0, libc::PR_GET_PDEATHSIG as u32)],
+            &[Is(0, libc::PR_SET_TIMERSLACK as u32)],
+            &[Is(0, PR_SET_VMA)],
+        ],
+    ),
+];
+
+/// What the kernel's loader, the C library's and Rust's start-up call.
+const STARTUP: &[&str] = &[
+    "execve",
+    "read",
+    "pread64",
+    "write",
+    "close",
+    "fstat",
+    "newfstatat",
+    "statx",
+    "stat",
+    "lstat",
+    "access",
+    "faccessat",
+    "faccessat2",
+    "readlink",
+    "readlinkat",
+    "getcwd",
+    "lseek",
+    "getdents64",
+    "mmap",
+    "mprotect",
+    "munmap",
+    "mremap",
+    "madvise",
+    "brk",
+    "arch_prctl",
+    "set_tid_address",
+    "set_robust_list",
+    "rseq",
+    "getrandom",
+    "uname",
+    "poll",
+    "ppoll",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "rt_sigreturn",
+    "sigaltstack",
+    "sched_getaffinity",
+    "futex",
+    "getpid",
+    "gettid",
+    "getppid",
+    "getuid",
+    "geteuid",
+    "getgid",
+    "getegid",
+    "exit",
+    "exit_group",
+    "restart_syscall",
+    "capget",
+    "clock_gettime",
+    // So that the program can go on to its own, stricter filter.
+    "seccomp",
+];
+
+const STARTUP_TESTED: &[(&str, &[&[ArgTest]])] = &[
+    ("open", &[&[Without(1, WRITES)]]),
+    ("openat", &[&[Without(2, WRITES)]]),
+    ("prlimit64", &[&[Is(0, 0), IsNull(2)]]),
+    (
+        "fcntl",
+        &[
+            &[Is(1, libc::F_GETFD as u32)],
+            &[Is(1, libc::F_SETFD as u32)],
+            &[Is(1, libc::F_GETFL as u32)],
+        ],
+    ),
+    (
+        "prctl",
+        &[
+            &[Is(0, libc::PR_SET_NO_NEW_PRIVS as u32)],
+            &[Is(0, libc::PR_SET_DUMPABLE as u32), Is(1, 0)],
+            &[Is(0, libc::PR_GET_DUMPABLE as u32)],
+            &[Is(0, libc::PR_SET_NAME as u32)],
+            &[Is(0, PR_SET_VMA)],
+        ],
+    ),
+];
+
+impl SyscallPolicy {
+    /// What an elastic thread needs whose AF_XDP sockets, eventfds, memory and control socket are open:
+    /// to sleep and wake, to kick, to map passed memory, to make threads, to read clocks, to end. No path
+    /// can be named, no socket made, no program started, no code made, no other process touched.
+    pub fn dataplane() -> Self {
+        with(Self::deny_all(), DATAPLANE, DATAPLANE_TESTED)
+    }
+
+    /// This policy, and what the start of a program needs besides: `execve`, reading files (the loader's),
+    /// mapping code, and to install a further filter. For
+    /// [`Confinement::spawn`](crate::Confinement::spawn) of a program that calls
+    /// [`enforce`](Self::enforce) with the policy itself when it is up. A call that was denied by name and
+    /// is needed is allowed.
+    pub fn with_startup(self) -> Self {
+        with(self, STARTUP, STARTUP_TESTED)
+    }
+}
+
+fn with(
+    policy: SyscallPolicy,
+    names: &[&'static str],
+    tested: &[(&'static str, &[&[ArgTest]])],
+) -> SyscallPolicy {
+    let policy = names.iter().fold(policy, |policy, name| policy.widen(name, &[]));
+    tested.iter().fold(policy, |policy, (name, cases)| policy.widen(name, cases))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syscalls::look_up;
+
+    #[test]
+    fn every_name_of_a_preset_exists() {
+        let tested = DATAPLANE_TESTED.iter().chain(STARTUP_TESTED).map(|(name, _)| *name);
+        for name in DATAPLANE.iter().chain(STARTUP).copied().chain(tested) {
+            assert!(look_up(name).is_some(), "{name} is not a system call");
+        }
+    }
+
+    #[test]
+    fn a_dataplane_reaches_nothing_by_name() {
+        let policy = SyscallPolicy::dataplane();
+        for name in [
+            "open",
+            "openat",
+            "openat2",
+            "creat",
+            "socket",
+            "socketpair",
+            "connect",
+            "bind",
+            "accept4",
+            "execve",
+            "execveat",
+            "fork",
+            "vfork",
+            "clone3",
+            "ptrace",
+            "process_vm_readv",
+            "process_vm_writev",
+            "pidfd_getfd",
+            "pidfd_open",
+            "bpf",
+            "perf_event_open",
+            "mount",
+            "move_mount",
+            "open_tree",
+            "pivot_root",
+            "chroot",
+            "unshare",
+            "setns",
+            "keyctl",
+            "add_key",
+            "request_key",
+            "userfaultfd",
+            "io_uring_setup",
+            "io_uring_enter",
+            "ioctl",
+            "setuid",
+            "setresuid",
+            "capset",
+            "kill",
+            "tkill",
+            "seccomp",
+            "personality",
+            "shmat",
+            "pkey_mprotect",
+            "memfd_create",
+            "setrlimit",
+            "newfstatat",
+            "dup2",
+            "init_module",
+            "kexec_load",
+            "reboot",
+            "modify_ldt",
+        ] {
+            assert!(!policy.allows(name), "{name}");
+        }
+        assert!(policy.with_startup().allows("execve"));
+    }
+}

@@ -1,0 +1,216 @@
+//! The files that a confined process can reach, if not the host's: a mount namespace of its own whose
+//! root is a read-only file system in memory.
+//!
+//! It is planned before `fork` ([`RootPlan`]), with every path ready for the kernel, and made after it.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+
+use crate::SandboxError;
+
+/// What a process sees as `/`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Root {
+    /// The starter's.
+    #[default]
+    Host,
+    /// Nothing: for a process that confines itself. A program cannot be started in it.
+    Empty,
+    /// These files and folders at their own paths, read-only, without devices and set-user-id; nothing
+    /// mounted below a listed folder. Absolute paths.
+    Only(Vec<PathBuf>),
+}
+
+/// Where a library of the system may lie: what the loader looks through without configuration.
+const LIBRARY_FOLDERS: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
+
+impl Root {
+    /// What `program` needs to start: itself, its loader, and the system's library folders.
+    ///
+    /// # Errors
+    /// [`SandboxError::Root`] where the program cannot be read.
+    pub fn for_program(program: &Path) -> Result<Self, SandboxError> {
+        let mut paths = vec![program.to_path_buf()];
+        let folders = LIBRARY_FOLDERS.map(PathBuf::from);
+        paths.extend(folders.into_iter().filter(|folder| folder.is_dir()));
+        if let Some(loader) = loader_of(program)?
+            && !paths.iter().any(|path| loader.starts_with(path))
+        {
+            paths.push(loader);
+        }
+        Ok(Self::Only(paths))
+    }
+}
+
+/// The loader that a program asks for (`PT_INTERP` of a 64-bit ELF file), if it asks.
+fn loader_of(program: &Path) -> Result<Option<PathBuf>, SandboxError> {
+    const PT_INTERP: u32 = 3;
+    const MOST_HEADERS: u16 = 128;
+    const LONGEST_PATH: u64 = 4096;
+    let unreadable = |reason| SandboxError::Root { path: program.into(), reason };
+    let mut file = File::open(program)
+        .map_err(|_| unreadable("cannot be opened: give a program that exists"))?;
+    let mut read_at = |offset: u64, into: &mut [u8]| {
+        file.seek(SeekFrom::Start(offset))
+            .and_then(|_| file.read_exact(into))
+            .map_err(|_| unreadable("is not a whole program: give an ELF file"))
+    };
+    let mut header = [0; 64];
+    read_at(0, &mut header)?;
+    // Magic number, and 64-bit little-endian: both processors that we know.
+    if header[..6] != *b"\x7fELF\x02\x01" {
+        return Err(unreadable("is no 64-bit ELF program: give the interpreter for a script"));
+    }
+    let word = |bytes: &[u8], at: usize| {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_le_bytes(eight)
+    };
+    let (table, count) = (word(&header, 32), u16::from_le_bytes([header[56], header[57]]));
+    for i in 0..count.min(MOST_HEADERS) {
+        let mut entry = [0; 56];
+        read_at(table.saturating_add(u64::from(i) * 56), &mut entry)?;
+        if u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) != PT_INTERP {
+            continue;
+        }
+        let mut path = vec![0; word(&entry, 32).min(LONGEST_PATH) as usize];
+        read_at(word(&entry, 8), &mut path)?;
+        let path = CStr::from_bytes_until_nul(&path)
+            .map_err(|_| unreadable("names no loader: give a whole program"))?;
+        return Ok(Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes()))));
+    }
+    Ok(None)
+}
+
+enum Op {
+    Folder(CString),
+    File(CString),
+    /// From the host's path to the new root's.
+    Bind(CString, CString),
+}
+
+/// A root, ready to be made without another allocation.
+pub(crate) struct RootPlan {
+    /// The folder of the host that the new root is mounted on until it is the root.
+    stage: CString,
+    options: CString,
+    ops: Vec<Op>,
+}
+
+/// Any folder that is everywhere and holds no listed file will do: in the new namespace only, it is hidden.
+const STAGES: [&str; 3] = ["/sys", "/proc", "/dev"];
+
+impl RootPlan {
+    /// `None` for the host's root.
+    pub(crate) fn of(root: &Root) -> Result<Option<Self>, SandboxError> {
+        let paths: &[PathBuf] = match root {
+            Root::Host => return Ok(None),
+            Root::Empty => &[],
+            Root::Only(paths) => paths,
+        };
+        let free = |stage: &&str| {
+            Path::new(*stage).is_dir() && !paths.iter().any(|path| path.starts_with(stage))
+        };
+        let stage = STAGES.into_iter().find(free).ok_or_else(|| SandboxError::Root {
+            path: STAGES[0].into(),
+            reason: "and /proc and /dev are all listed or missing: leave one of them out",
+        })?;
+        let mut ops = Vec::new();
+        let mut made = vec![PathBuf::from("/")];
+        for path in paths {
+            plan_path(Path::new(stage), path, &mut made, &mut ops)?;
+        }
+        // One inode each and the root's; a page each is more than the folders take.
+        let (inodes, pages) = (ops.len() + 2, ops.len() + 2);
+        let options = format!("mode=0755,nr_inodes={inodes},nr_blocks={pages}");
+        let options = c_string(Path::new(&options))?;
+        Ok(Some(Self { stage: c_string(Path::new(stage))?, options, ops }))
+    }
+
+    /// Makes the root and enters it. The calling thread must be alone in its mount namespace already.
+    /// System calls only.
+    pub(crate) fn enter(&self) -> Result<(), Errno> {
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change(c"/", private)?;
+        let safe = MountFlags::NOSUID | MountFlags::NODEV;
+        rustix::mount::mount(c"tailplane", &*self.stage, c"tmpfs", safe, Some(&*self.options))?;
+        for op in &self.ops {
+            match op {
+                Op::Folder(path) => rustix::fs::mkdir(&**path, Mode::from_raw_mode(0o755))?,
+                Op::File(path) => {
+                    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
+                    drop(rustix::fs::open(&**path, flags, Mode::from_raw_mode(0o444))?);
+                }
+                Op::Bind(from, to) => {
+                    rustix::mount::mount_bind(&**from, &**to)?;
+                    let read_only = MountFlags::BIND | MountFlags::RDONLY | safe;
+                    rustix::mount::mount_remount(&**to, read_only, c"")?;
+                }
+            }
+        }
+        rustix::mount::mount_remount(
+            &*self.stage,
+            MountFlags::BIND | MountFlags::RDONLY | safe,
+            c"",
+        )?;
+        rustix::process::chdir(&*self.stage)?;
+        // pivot_root(2), NOTES: with the same folder twice the old root lands on top, and is let go.
+        rustix::process::pivot_root(c".", c".")?;
+        rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+        rustix::process::chdir(c"/")
+    }
+}
+
+fn plan_path(
+    stage: &Path,
+    path: &Path,
+    made: &mut Vec<PathBuf>,
+    ops: &mut Vec<Op>,
+) -> Result<(), SandboxError> {
+    let wrong = |reason| SandboxError::Root { path: path.into(), reason };
+    let plain = |c: Component| matches!(c, Component::RootDir | Component::Normal(_));
+    if !path.is_absolute() || !path.components().all(plain) || path == Path::new("/") {
+        return Err(wrong("is not an absolute path below the root without `..`: write it out"));
+    }
+    let is_folder =
+        std::fs::metadata(path).map_err(|_| wrong("cannot be found: list what exists"))?.is_dir();
+    let inside = |path: &Path| match path.strip_prefix("/") {
+        Ok(rest) => c_string(&stage.join(rest)),
+        Err(_) => Err(wrong("is not absolute: write it out")),
+    };
+    if made.iter().any(|known| known == path) {
+        return Err(wrong(
+            "is listed twice, or below what is listed: list it once, the outer one only",
+        ));
+    }
+    let parents: Vec<_> = path.ancestors().skip(1).collect();
+    for parent in parents.into_iter().rev() {
+        let listed = |op: &Op| matches!(op, Op::Bind(from, _) if from.as_bytes() == parent.as_os_str().as_bytes());
+        if ops.iter().any(listed) {
+            return Err(wrong("is below another listed folder: list the outer one only"));
+        }
+        if !made.iter().any(|known| known == parent) {
+            ops.push(Op::Folder(inside(parent)?));
+            made.push(parent.into());
+        }
+    }
+    let to = inside(path)?;
+    ops.push(if is_folder { Op::Folder(to.clone()) } else { Op::File(to.clone()) });
+    ops.push(Op::Bind(c_string(path)?, to));
+    made.push(path.into());
+    Ok(())
+}
+
+fn c_string(path: &Path) -> Result<CString, SandboxError> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| SandboxError::Root {
+        path: path.into(),
+        reason: "contains a NUL byte: no such file can exist",
+    })
+}

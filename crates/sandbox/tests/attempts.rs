@@ -1,0 +1,144 @@
+//! What a broken-into process would try: without confinement, with another identity alone, and with the
+//! dataplane's policy. The first column shows that each attempt would do something.
+
+mod common;
+
+use common::{Place, USER, is_root};
+use sandbox::{Confinement, Ended, SyscallPolicy};
+
+/// Any outcome: it depends on the machine's settings.
+const ANY: &str = "*";
+
+/// Attempt; free, as root; another user without capabilities; the same under the dataplane's policy.
+const ATTEMPTS: &[(&str, &str, &str, &str)] = &[
+    ("raw socket", "ok", "EPERM", "EPERM"),
+    ("packet socket", "ok", "EPERM", "EPERM"),
+    ("xdp socket", "ok", "EPERM", "EPERM"),
+    ("inet socket", "ok", "ok", "EPERM"),
+    ("unix socket", "ok", "ok", "EPERM"),
+    ("read passwd", "ok", "ok", "EPERM"),
+    ("read shadow", "ok", "EACCES", "EPERM"),
+    ("write memory of another", "ok", "EACCES", "EPERM"),
+    ("write memory of init", ANY, "EACCES", "EPERM"),
+    ("write physical memory", ANY, ANY, "EPERM"),
+    ("make a file", "ok", "ok", "EPERM"),
+    ("trace", "ok", "EPERM", "EPERM"),
+    ("read memory of another", "EFAULT", "EPERM", "EPERM"),
+    ("take a descriptor of another", "ok", "EPERM", "EPERM"),
+    ("signal another", "ok", "EPERM", "EPERM"),
+    ("signal a thread of another", "ok", "EPERM", "EPERM"),
+    ("move another", "ok", "EPERM", "EPERM"),
+    ("start a program", "ENOENT", "ENOENT", "EPERM"),
+    ("map code", "ok", "ok", "EPERM"),
+    ("make code", "ok", "ok", "EPERM"),
+    ("become root", "ok", "EPERM", "EPERM"),
+    ("leave the group", "ok", "EPERM", "EPERM"),
+    ("take capabilities", "ok", "EPERM", "EPERM"),
+    ("mount", "ok", "EPERM", "EPERM"),
+    ("new user namespace", ANY, ANY, "EPERM"),
+    ("new network namespace", "ok", "EPERM", "EPERM"),
+    ("clone into a user namespace", ANY, ANY, "EPERM"),
+    ("clone3", "EINVAL", "EINVAL", "ENOSYS"),
+    ("fork", "ok", "ok", "EPERM"),
+    ("bpf", "ok", ANY, "EPERM"),
+    ("perf", "ok", ANY, "EPERM"),
+    ("io_uring", ANY, ANY, "EPERM"),
+    ("userfaultfd", ANY, ANY, "EPERM"),
+    ("keyring", ANY, ANY, "EPERM"),
+    ("terminal", "ENOTTY", "ENOTTY", "EPERM"),
+    ("outlive the starter", "ok", "ok", "EPERM"),
+    ("be dumped", "ok", "ok", "EPERM"),
+    ("more open files", ANY, "EPERM", "EPERM"),
+    ("leave through x32", ANY, ANY, "ENOSYS"),
+];
+
+/// Another process, of root, that does nothing; killed at the end.
+struct Victim(std::process::Child);
+
+impl Victim {
+    fn new(place: &Place) -> Self {
+        Self(place.command(&["free", "wait"]).spawn().expect("the probe starts"))
+    }
+
+    fn number(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn each_attempt_fails_as_it_must_and_only_when_confined() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("attempts");
+    let victim = Victim::new(&place);
+    let identity = Confinement::new().identity(USER, USER);
+    let dataplane = identity.clone().syscalls(SyscallPolicy::dataplane().with_startup());
+    let mut wrong = Vec::new();
+    for (attempt, free, user, filtered) in ATTEMPTS {
+        let number = &victim.number();
+        let runs = [
+            ("free", free, place.free(&["free", attempt, number])),
+            ("user", user, place.confined(&identity, &["free", attempt, number], &[])),
+            ("filtered", filtered, place.confined(&dataplane, &["strict", attempt, number], &[])),
+        ];
+        for (how, expected, (found, ended)) in runs {
+            if (*expected != ANY && found != *expected) || ended != Ended::Exited(0) {
+                wrong.push(format!(
+                    "{attempt}, {how}: expected {expected}, found {found} {ended:?}"
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_refusal_may_kill_and_kills_only_that_process() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("kills");
+    let mut victim = Victim::new(&place);
+    let confinement =
+        Confinement::new().identity(USER, USER).syscalls(SyscallPolicy::dataplane().with_startup());
+    for attempt in
+        ["inet socket", "read passwd", "start a program", "signal another", "fork", "map code"]
+    {
+        let (found, ended) =
+            place.confined(&confinement, &["kill", attempt, &victim.number()], &[]);
+        assert_eq!((found.as_str(), ended), ("", Ended::Killed(libc::SIGSYS)), "{attempt}");
+    }
+    assert_eq!(victim.0.try_wait().expect("a child of ours"), None);
+}
+
+#[test]
+fn an_operators_policy_holds_for_a_program_that_knows_nothing_of_it() {
+    let place = Place::new("operator");
+    let text = "default = \"allow\"\ndeny = [\"socket\", \"io_uring_setup\"]";
+    let policy = SyscallPolicy::from_toml(text).expect("a policy");
+    let confinement = Confinement::new().syscalls(policy);
+    let cases = [
+        ("inet socket", "EPERM"),
+        ("io_uring", "EPERM"),
+        ("leave through x32", "ENOSYS"),
+        ("read passwd", "ok"),
+        ("fork", "ok"),
+    ];
+    for (attempt, expected) in cases {
+        let (found, ended) = place.confined(&confinement, &["free", attempt], &[]);
+        assert_eq!((found.as_str(), ended), (expected, Ended::Exited(0)), "{attempt}");
+    }
+    let policy =
+        SyscallPolicy::from_toml("default = \"allow\"\ndeny = [\"execve\"]").expect("a policy");
+    let started = Confinement::new().syscalls(policy).spawn(place.command(&["free", "fork"]), &[]);
+    let found = started.map(|_| ()).expect_err("it cannot start").to_string();
+    assert!(found.contains("refuses execve"), "{found}");
+}
