@@ -31,7 +31,7 @@ use shuffle::{Guard, Taker};
 use stack::Stack;
 
 use crate::elastic::{CycleStats, Elastic, Left, Progress};
-use crate::floor::{ConservingConfig, Floor, Side, Tender, WhileAway};
+use crate::floor::{ConservingConfig, Floor, OwnTender, Side, Tender, WhileAway};
 use crate::home_layer::{HomeLayer, Turns};
 use crate::turn::{ConnectionTurn, discard};
 
@@ -341,6 +341,12 @@ impl<N: Nic> ConservingThread<N> {
     /// the application then.
     pub fn tender(&self) -> Tender<N> {
         Tender { floor: Arc::clone(&self.floor), core: self.core }
+    }
+
+    /// The same for the thread itself, while it waits for an application in another process: it does not keep
+    /// the network layer from being taken apart.
+    pub fn own_tender(&self) -> OwnTender<N> {
+        OwnTender { floor: Arc::downgrade(&self.floor), core: self.core }
     }
 }
 

@@ -2,7 +2,7 @@
 //! network layer behind its lock, and the queues of turns.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
@@ -275,6 +275,25 @@ impl<N: Nic> Tender<N> {
     /// they may sleep.
     pub fn tend(&self, now: Instant) -> u128 {
         self.floor.kicked(now, self.core)
+    }
+}
+
+/// As [`Tender`], for the thread's own use.
+pub struct OwnTender<N: Nic> {
+    pub(crate) floor: Weak<Floor<N>>,
+    pub(crate) core: usize,
+}
+
+impl<N: Nic> OwnTender<N> {
+    /// Runs the network layer, if nobody does. Answers as [`Tender::tend`].
+    pub fn tend(&self, now: Instant) -> u128 {
+        self.floor.upgrade().map_or(0, |floor| floor.kicked(now, self.core))
+    }
+}
+
+impl<N: Nic> core::fmt::Debug for OwnTender<N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("OwnTender").field("core", &self.core).finish_non_exhaustive()
     }
 }
 

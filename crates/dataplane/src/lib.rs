@@ -30,7 +30,7 @@ mod unsafe_send;
 pub use classes::{ClassError, Classes};
 pub use conserving::ConservingThread;
 pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Left, Progress};
-pub use floor::{ConservingConfig, Floor, Parts, ReadySetConfig, Tender, WhileAway};
+pub use floor::{ConservingConfig, Floor, OwnTender, Parts, ReadySetConfig, Tender, WhileAway};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
 pub use moderation::{Moderation, ModerationPolicy};

@@ -1,12 +1,13 @@
 //! The dataplane's side of one elastic thread's crossings.
 
+use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
-use domain::{CallRecord, Calls, Event, Events, Service, Staged};
+use domain::{CallRecord, Calls, Event, Events, Handle, Service, Staged};
 use mem::Region;
 use memfile::Memory;
 use wire::Sum;
@@ -81,6 +82,9 @@ pub struct Near<'a> {
     meanwhile: Box<dyn FnMut() -> Instant + Send + 'a>,
     /// Pieces of the call at hand: kept for its memory.
     pieces: Vec<(usize, usize)>,
+    /// Where a batch goes over in several: the bytes that connections have been given in it so far. Windows that
+    /// its further events tell are from before.
+    given: Option<HashMap<Handle, u32>>,
     /// The dataplane ends.
     stop: Option<&'a AtomicBool>,
     stats: Arc<NearStats>,
@@ -97,6 +101,7 @@ impl<'a> Near<'a> {
             wish: Some(Instant::ZERO),
             meanwhile: Box::new(|| Instant::ZERO),
             pieces: Vec::new(),
+            given: None,
             stop: None,
             stats: Arc::default(),
         }
@@ -108,7 +113,7 @@ impl<'a> Near<'a> {
     pub fn with_meanwhile<'b>(self, meanwhile: impl FnMut() -> Instant + Send + 'b) -> Near<'b> {
         let Near { parts, base, batch, wish, pieces, stats, .. } = self;
         let meanwhile = Box::new(meanwhile);
-        Near { parts, base, batch, wish, meanwhile, pieces, stop: None, stats }
+        Near { parts, base, batch, wish, meanwhile, pieces, given: None, stop: None, stats }
     }
 
     /// Waits for the application no longer than until `stop` is set.
@@ -153,7 +158,7 @@ impl<'a> Near<'a> {
         let mut count = 0;
         for event in events.take(geometry.events as usize) {
             let offset = |bytes: &[u8]| (bytes.as_ptr().addr().wrapping_sub(self.base)) as u64;
-            let words = record::event_words(&event, offset);
+            let words = record::event_words(&self.renewed(event), offset);
             let at = geometry.event(count);
             for (index, word) in words.into_iter().enumerate() {
                 self.told(at + 8 * index, word);
@@ -174,6 +179,19 @@ impl<'a> Near<'a> {
             self.wish = (wish != u64::MAX).then(|| Instant::from_nanos(wish));
             self.issue(calls);
         }
+    }
+
+    /// The event with the window that is left of the one it tells.
+    fn renewed<'e>(&self, mut event: Event<'e>) -> Event<'e> {
+        if let Some(given) = self.given.as_ref().filter(|given| !given.is_empty())
+            && let Event::Recv { handle, window, .. }
+            | Event::Sent { handle, window, .. }
+            | Event::Again { handle, window, .. } = &mut event
+        {
+            let given = given.get(handle).copied().unwrap_or(0);
+            *window = window.saturating_sub(given);
+        }
+        event
     }
 
     /// Hands the batch over and waits until it has been seen to. False: the application has gone, or nobody is to
@@ -244,6 +262,9 @@ impl<'a> Near<'a> {
             }
             CallRecord::Sendv { handle, staged } => {
                 let Some(len) = self.gather(staged, pieces) else { return };
+                if let Some(given) = &mut self.given {
+                    *given.entry(handle).or_default() += len as u32;
+                }
                 let sent = calls.sendv_with(handle, len, copier(&self.parts.arena, &self.pieces));
                 // A hole in the stream cannot be mended.
                 sent.or_else(|_| calls.abort(handle).and(Err(domain::Full)))
@@ -314,6 +335,8 @@ fn copier<'m>(
 
 impl Service for Near<'_> {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        let several = events.len() > self.parts.geometry.events as usize;
+        self.given = several.then(HashMap::new);
         let mut rest = events.iter().peekable();
         // At least once: the application may have wished to be run without an event.
         loop {

@@ -108,6 +108,32 @@ fn a_long_batch_goes_over_in_several() {
     assert_eq!(sent, 2_500);
 }
 
+/// Windows that a later part of a batch tells know what was sent in answer to the earlier parts: to the application
+/// they are batches of their own.
+#[test]
+fn windows_of_a_long_batch_are_of_the_moment() {
+    #[derive(Default)]
+    struct Sender(Vec<u32>);
+    impl Service for Sender {
+        fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+            for (index, event) in events.iter().enumerate() {
+                let Event::Sent { handle, window, .. } = event else { continue };
+                if index == 0 {
+                    self.0.push(window);
+                    calls.sendv(handle, &[b"0123456789"]).expect("room");
+                }
+            }
+        }
+    }
+    let mut pair = Pair::new(Waiting::default(), Sender::default);
+    for _ in 0..2_500 {
+        let (handle, cookie) = (Handle::new(1, 2, 3), Cookie(1));
+        pair.event(EventRecord::Sent { handle, cookie, bytes: 1, window: 1_000 });
+    }
+    assert_eq!(pair.cross(Instant::ZERO).len(), 1, "one after the other they are one call");
+    assert_eq!(pair.end().0, [1_000, 990, 980]);
+}
+
 /// The application's own memory runs out in the dataplane, not in the arena.
 #[test]
 fn room_is_what_the_dataplane_has() {

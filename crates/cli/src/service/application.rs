@@ -151,6 +151,7 @@ impl Started {
         dataplane: impl FnOnce(Vec<Near<'static>>, &AtomicBool) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
         let Self { mut program, socket, nears, gone } = self;
+        let counted: Vec<_> = nears.iter().map(Near::stats).collect();
         let over = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -167,6 +168,15 @@ impl Started {
         });
         drop(socket);
         let status = program.end().context("waiting for the program's end")?;
+        for (core, stats) in counted.iter().enumerate() {
+            println!(
+                "domain {core}: {} crossings, {} of over 10 ms, {} calls without sense, {} beyond the room for them",
+                stats.crossings(),
+                stats.unresponsive(),
+                stats.violations(),
+                stats.refused(),
+            );
+        }
         let result = result?;
         if gone.load(Ordering::Relaxed) && !status.success() {
             bail!("the program ended while it served ({status}): its connections were reset");

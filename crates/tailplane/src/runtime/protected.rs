@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use clock::Clock;
-use dataplane::{ConservingThread, Floor, Parts, Tender};
+use dataplane::{ConservingThread, Floor, OwnTender, Parts};
 use domain::Service;
 use mem::Region;
 use nic::Nic;
@@ -59,7 +59,7 @@ where
         Scheduler::ReadySet(set) => Floor::ready_set(shared, parts.collect(), elastic, set, now)?,
     };
     let stage = ground.stage(config, stop);
-    let tenders: Vec<Tender<N>> = threads.iter().map(ConservingThread::tender).collect();
+    let tenders: Vec<OwnTender<N>> = threads.iter().map(ConservingThread::own_tender).collect();
     let nears: Vec<_> = nears
         .into_iter()
         .zip(tenders)
