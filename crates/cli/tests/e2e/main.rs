@@ -17,6 +17,7 @@ mod connections;
 mod gateway;
 mod harness;
 mod leave;
+mod protected;
 mod run_cli;
 mod sdp_gateway;
 mod transfer;

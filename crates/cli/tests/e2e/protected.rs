@@ -1,0 +1,139 @@
+//! Services in processes of their own: they serve as ever, and hurt nobody but themselves.
+
+use std::io::{ErrorKind, Read, Write};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::process::Running;
+use crate::harness::stream::{assert_echoes, connect, transfer};
+use crate::harness::{ECHO, Testbed, config, start, tailplane, wait_until};
+
+/// The process that serves for a dataplane of this test's configuration.
+fn application(bed: &Testbed) -> Pid {
+    let config = bed.directory.file("run.toml");
+    let of_ours = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        words.any(|word| word == b"application")
+            && words.any(|word| word == config.as_os_str().as_encoded_bytes())
+    };
+    let processes = std::fs::read_dir("/proc").expect("there are processes");
+    let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let found: Vec<i32> = numbers.filter(of_ours).collect();
+    assert_eq!(found.len(), 1, "one application of {}", config.display());
+    Pid::from_raw(found[0]).expect("a number of a process")
+}
+
+fn domain(placement: &str) -> String {
+    format!("domain = \"process\"\nplacement = \"{placement}\"\n")
+}
+
+#[test]
+fn services_serve_from_processes_of_their_own() {
+    let Some(mut bed) = Testbed::new("protected", 2) else { return };
+    for placement in ["split", "same-core"] {
+        for scheduler in ["run-to-completion", "work-conserving", "ready-set"] {
+            let more = format!("{}scheduler = \"{scheduler}\"\n", domain(placement));
+            bed.serve("echo", 2, &more);
+            let stream = bed.at_client(|| connect(ECHO)).expect("let in");
+            transfer(&stream, 1, 300 << 10);
+            drop(stream);
+            let summary = bed.stop();
+            assert_eq!(summary.accepted.iter().sum::<u64>(), 1, "{}", summary.text);
+            let counted = |line: &&str| line.starts_with("domain ");
+            let lines: Vec<&str> = summary.text.lines().filter(counted).collect();
+            assert_eq!(lines.len(), 2, "{}", summary.text);
+            for line in lines {
+                assert!(
+                    line.ends_with(", 0 calls without sense, 0 beyond the room for them"),
+                    "{line}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn an_application_that_is_killed_takes_its_connections_along() {
+    let Some(bed) = Testbed::new("killed", 1) else { return };
+    let service = start(&bed.directory, &config("echo", bed.lab.prefix(), 1, &domain("split")));
+    let mut stream = bed.at_client(|| connect(ECHO)).expect("let in");
+    assert_echoes(&mut stream, b"hello");
+    kill_process(application(&bed), Signal::KILL).expect("it was there");
+    let error = stream.read(&mut [0; 8]).expect_err("no end in order");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    service.finish().assert_failure(&["ended while it served", "connections were reset"]);
+}
+
+/// It is stopped in the middle of whatever it does: the dataplane answers for it as far as it can.
+#[test]
+fn an_application_that_is_stopped_holds_up_nothing_of_the_network() {
+    let Some(bed) = Testbed::new("frozen", 1) else { return };
+    let mut service = start(&bed.directory, &config("echo", bed.lab.prefix(), 1, &domain("split")));
+    let mut stream = bed.at_client(|| connect(ECHO)).expect("let in");
+    assert_echoes(&mut stream, b"hello");
+    let pid = application(&bed);
+    kill_process(pid, Signal::STOP).expect("it was there");
+    stream.write_all(b"while it stands still").expect("its acknowledgment comes");
+    // Connections open, and pings are answered.
+    let others: Vec<_> =
+        (0..5).map(|_| bed.at_client(|| connect(ECHO)).expect("opens without it")).collect();
+    let ping = |count: &str| {
+        let mut ping = Command::new("ping");
+        ping.args(["-n", "-q", "-i", "0.01", "-W", "2", "-c", count]).arg(ECHO.ip().to_string());
+        bed.run(ping)
+    };
+    if let Some(pinged) = ping("20") {
+        pinged.assert_success();
+        assert!(pinged.stdout.contains(" 0% packet loss"), "{}", pinged.stdout);
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    service.assert_runs();
+    kill_process(pid, Signal::CONT).expect("it stands still");
+    let mut answer = [0; 21];
+    stream.read_exact(&mut answer).expect("it goes on where it stood");
+    assert_eq!(&answer, b"while it stands still");
+    for mut other in others {
+        assert_echoes(&mut other, b"late");
+    }
+    let finished = service.interrupt(Signal::TERM);
+    finished.assert_success();
+    let slow = finished.stdout.lines().find(|line| line.starts_with("domain 0")).expect("counted");
+    assert!(!slow.contains(" 0 of over 10 ms"), "{slow}");
+}
+
+#[test]
+fn any_program_that_joins_serves_and_others_are_told_what_is_missing() {
+    let Some(bed) = Testbed::new("program", 1) else { return };
+    let path = bed.directory.write("run.toml", config("echo", bed.lab.prefix(), 1, ""));
+    let run = |program: &[&str]| {
+        let mut command = tailplane(&["run", "--seconds", "300"]);
+        command.arg(&path).arg("--").args(program);
+        command
+    };
+    let refused = |program: &[&str], parts: &[&str]| {
+        let output = run(program).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && parts.iter().all(|part| text.contains(part)), "{text}");
+    };
+    refused(&["/bin/true"], &["'/bin/true' did not join", "tailplane::application::serve"]);
+    refused(&["/no/such/program"], &["cannot start the program '/no/such/program'"]);
+    // This command knows how to serve.
+    let own = env!("CARGO_BIN_EXE_tailplane");
+    let program = run(&[own, "application", path.to_str().expect("a name in letters")]);
+    let mut service = Running::start(&bed.directory, "service", program, Command::spawn)
+        .expect("the tailplane command starts");
+    wait_until("the program serves", || {
+        service.assert_runs();
+        service.stdout().contains("domain process")
+    });
+    let mut stream = bed.at_client(|| connect(ECHO)).expect("let in");
+    assert_echoes(&mut stream, b"from a program");
+    service.interrupt(Signal::TERM).assert_success();
+    // Without a dataplane it says what it needs.
+    let alone = tailplane(&["application"]).arg(&path).output().expect("it runs");
+    let text = String::from_utf8_lossy(&alone.stderr);
+    assert!(text.contains("TAILPLANE_DOMAIN is not set"), "{text}");
+}
