@@ -115,7 +115,7 @@ fn measure(domain: Domain, config: RigConfig, windows: u32) -> anyhow::Result<Ve
             let mut program = Command::new(std::env::current_exe()?);
             program.args(["application", "--raw-echo", "--cpu", cpu]);
             program.args(["--realtime", &APPLICATION.to_string()]);
-            let started = Started::new(hello, 1, &region, program)?;
+            let started = Started::new(hello, 1, &region, program, None)?;
             started.run(&AtomicBool::new(false), |mut nears, _| {
                 let near = nears.pop().context("one elastic thread, one side")?;
                 on_first_processor(|| times(Rig::over(config, &region, near), windows))

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use sandbox::Confinement;
 use tailplane::Service;
 use tailplane::application::{DOMAIN_VARIABLE, serve};
 use tailplane::runtime::RuntimeConfig;
@@ -27,6 +28,8 @@ use super::config::RunConfig;
 /// How long a program may take to join, and to end when its dataplane has gone.
 const JOINS_WITHIN: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// The socket's number in a program that inherits nothing else.
+const CONFINED_SOCKET: i32 = 3;
 /// Between two looks at a program.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -104,7 +107,8 @@ impl Drop for Program {
 }
 
 impl Started {
-    /// Starts `program` for a dataplane of `lanes` elastic threads whose packets are in `region`.
+    /// Starts `program` for a dataplane of `lanes` elastic threads whose packets are in `region`; confined, if it
+    /// is to be. To be called on a thread that lives as long as the program shall.
     ///
     /// # Errors
     /// It cannot be started, or does not join.
@@ -112,7 +116,8 @@ impl Started {
         hello: Hello,
         lanes: usize,
         region: &Arc<Region>,
-        mut program: Command,
+        program: Command,
+        confinement: Option<&Confinement>,
     ) -> anyhow::Result<Self> {
         let host = Host::new(hello, lanes, region)?;
         let (near, far) =
@@ -120,12 +125,9 @@ impl Started {
                 .context("making the socket between dataplane and application")?;
         set_socket_timeout(&near, Timeout::Recv, Some(JOINS_WITHIN))
             .context("limiting the time to join")?;
-        // This one the program inherits.
-        fcntl_setfd(&far, FdFlags::empty()).context("leaving a socket to the program")?;
-        program.env(DOMAIN_VARIABLE, far.as_raw_fd().to_string());
         let name = program.get_program().to_string_lossy().into_owned();
-        let child =
-            program.spawn().with_context(|| format!("cannot start the program '{name}'"))?;
+        let child = spawn(program, &far, confinement);
+        let child = child.with_context(|| format!("cannot start the program '{name}'"))?;
         let program = Program(child);
         drop(far);
         host.greet(near.as_fd())?;
@@ -183,6 +185,22 @@ impl Started {
         }
         Ok(result)
     }
+}
+
+/// Starts a program with one end of the socket.
+fn spawn(
+    mut program: Command,
+    socket: &OwnedFd,
+    confinement: Option<&Confinement>,
+) -> anyhow::Result<Child> {
+    if let Some(confinement) = confinement {
+        program.env(DOMAIN_VARIABLE, CONFINED_SOCKET.to_string());
+        return Ok(confinement.spawn(program, &[(socket.as_fd(), CONFINED_SOCKET)])?);
+    }
+    // The program inherits it.
+    fcntl_setfd(socket, FdFlags::empty()).context("leaving a socket to the program")?;
+    program.env(DOMAIN_VARIABLE, socket.as_raw_fd().to_string());
+    Ok(program.spawn()?)
 }
 
 /// Sets a flag at its end, however that comes.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use sandbox::{Confinement, Limits, SyscallPolicy};
 use serde::Deserialize;
 use tailplane::{Classes, ConservingConfig, Duration, ServicePolicy, WhileAway};
 
@@ -24,6 +25,9 @@ pub struct RunConfig {
     /// By which threads.
     #[serde(default)]
     pub dataplane: DataplaneConfig,
+    /// What an application in a process of its own may do.
+    #[serde(default)]
+    pub application: ApplicationConfig,
     /// The file that it was read from.
     #[serde(skip)]
     pub path: std::path::PathBuf,
@@ -138,6 +142,63 @@ impl SchedulerName {
             Self::WorkConserving => "work-conserving",
             Self::ReadySet => "ready-set",
         }
+    }
+}
+
+/// `[application]`: what it is confined to in the `process` domain. Where none of this is said, it runs as whoever
+/// started the dataplane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApplicationConfig {
+    /// The user that it runs as, by number, without capabilities and with no way to get any.
+    pub user: Option<u32>,
+    /// Its group; by default the one with the user's number.
+    pub group: Option<u32>,
+    /// A file that lists the system calls that it may use.
+    pub policy: Option<std::path::PathBuf>,
+    /// Most files that it may have open.
+    pub open_files: Option<u64>,
+    /// Whether it has no network but the dataplane's.
+    pub own_network: bool,
+}
+
+impl ApplicationConfig {
+    /// What of it there is; none where nothing is said.
+    ///
+    /// # Errors
+    /// The policy cannot be read, or names what there is not.
+    pub fn confinement(&self) -> anyhow::Result<Option<Confinement>> {
+        if *self == Self::default() {
+            return Ok(None);
+        }
+        let limits = Limits { open_files: self.open_files, ..Limits::default() };
+        let mut confinement = Confinement::new().limits(limits);
+        if let Some(user) = self.user {
+            confinement = confinement.identity(user, self.group.unwrap_or(user));
+        }
+        if let Some(policy) = &self.policy {
+            let read = SyscallPolicy::from_file(policy).context("`application.policy`")?;
+            confinement = confinement.syscalls(read);
+        }
+        if self.own_network {
+            confinement = confinement.own_network();
+        }
+        Ok(Some(confinement))
+    }
+
+    fn check(&self, domain: DomainName) -> anyhow::Result<()> {
+        if *self != Self::default() && domain == DomainName::Inline {
+            bail!(
+                "`[application]` is for an application in a process of its own, and `dataplane.domain` is \
+                 \"inline\": set it to \"process\", or leave the section out"
+            );
+        }
+        if self.group.is_some() && self.user.is_none() {
+            bail!(
+                "`application.group` is given without `application.user`: give both, or the user alone"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -554,6 +615,7 @@ impl RunConfig {
         in_range("dataplane.realtime", self.dataplane.realtime, 0, 99)?;
         self.dataplane.check_classes(&self.service)?;
         self.dataplane.check_sharing()?;
+        self.application.check(self.dataplane.domain)?;
         if self.dataplane.realtime > 0 && self.dataplane.spin_us < 0 {
             bail!(
                 "`dataplane.realtime` is {}; allowed: only 0 where `dataplane.spin_us` is negative \

@@ -172,7 +172,9 @@ impl Host {
         };
         let hello = application::hello(config, runtime);
         let lanes = config.dataplane.threads as usize;
-        let started = application::Started::new(hello, lanes, &region, program)?;
+        let confinement = config.application.confinement()?;
+        let confinement = confinement.as_ref();
+        let started = application::Started::new(hello, lanes, &region, program, confinement)?;
         started.run(stop, |nears, stop| {
             Ok(match wire {
                 Wire::Port(mut port) => {

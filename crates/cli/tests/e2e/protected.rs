@@ -104,6 +104,40 @@ fn an_application_that_is_stopped_holds_up_nothing_of_the_network() {
     assert!(!slow.contains(" 0 of over 10 ms"), "{slow}");
 }
 
+/// Another user, without capabilities, with a list of system calls: enough to serve.
+#[test]
+fn an_application_is_confined_to_what_is_said() {
+    let Some(mut bed) = Testbed::new("confined", 1) else { return };
+    let policy = "default = \"allow\"\ndeny = [\"socket\", \"ptrace\", \"bpf\", \"mount\"]\n";
+    let policy = bed.directory.write("policy.toml", policy);
+    let section = format!(
+        "[application]\nuser = 65534\npolicy = \"{}\"\nown_network = true\n",
+        policy.display()
+    );
+    bed.serve("echo", 1, &format!("{}{section}", domain("split")));
+    let mut stream = bed.at_client(|| connect(ECHO)).expect("let in");
+    assert_echoes(&mut stream, b"from nobody");
+    let pid = application(&bed).as_raw_nonzero();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let words = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap_or_else(|| panic!("no {key}")).split_whitespace().collect::<Vec<_>>()
+    };
+    assert_eq!(words("Uid:"), ["65534"; 4]);
+    assert_eq!(words("Gid:"), ["65534"; 4]);
+    assert_eq!(words("CapEff:"), ["0000000000000000"]);
+    assert_eq!(words("CapBnd:"), ["0000000000000000"]);
+    assert_eq!((words("NoNewPrivs:"), words("Seccomp:")), (vec!["1"], vec!["2"]));
+    drop(stream);
+    bed.stop();
+    // What makes no sense is said before anything is started.
+    let more = "domain = \"inline\"\n[application]\nuser = 1\n";
+    let path = bed.directory.write("inline.toml", config("echo", bed.lab.prefix(), 1, more));
+    let refused = tailplane(&["run"]).arg(path).output().expect("it runs");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("`[application]` is for"), "{text}");
+}
+
 #[test]
 fn any_program_that_joins_serves_and_others_are_told_what_is_missing() {
     let Some(bed) = Testbed::new("program", 1) else { return };
