@@ -53,6 +53,7 @@ fn memory(bytes: usize, protection: i32) -> i64 {
     if at == libc::MAP_FAILED { -1 } else { at as i64 }
 }
 
+// long: one line for each of the attempts.
 fn one(name: &str, pid: i32) -> i64 {
     const PAGE: usize = 4096;
     // SAFETY: each call is given integers, nulls, or pointers to what lives until it returns. Those that

@@ -130,9 +130,10 @@ impl Started {
         let child = child.with_context(|| format!("cannot start the program '{name}'"))?;
         let program = Program(child);
         drop(far);
-        host.greet(near.as_fd())?;
         let gone = Arc::new(AtomicBool::new(false));
-        let nears = host.meet(near.as_fd(), &gone).with_context(|| {
+        // A program that ends at once is not even there to be greeted.
+        let greeted = host.greet(near.as_fd());
+        let nears = greeted.and_then(|()| host.meet(near.as_fd(), &gone)).with_context(|| {
             format!(
                 "the program '{name}' did not join the dataplane within {} s (a program serves with \
                  `tailplane::application::serve`)",
