@@ -142,7 +142,7 @@ pub struct Hello {
 
 /// The arrays of one elastic thread.
 #[derive(Debug)]
-pub struct LaneMemory {
+struct LaneMemory {
     events: Arc<Memory>,
     calls: Arc<Memory>,
 }

@@ -42,6 +42,6 @@ mod waiting;
 
 pub use far::{Far, FarEnd};
 pub use geometry::Geometry;
-pub use join::{Application, Hello, Host, JoinError, LaneMemory};
+pub use join::{Application, Hello, Host, JoinError};
 pub use near::{Near, NearStats};
 pub use waiting::{Placement, Waiting};

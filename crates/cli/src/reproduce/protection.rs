@@ -148,9 +148,7 @@ fn on_first_processor<R: Send>(
 ) -> anyhow::Result<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let mut cpus = CpuSet::new();
-            cpus.set(0);
-            rustix::thread::sched_setaffinity(None, &cpus).context("pinning to processor 0")?;
+            pin(0)?;
             set_realtime(DATAPLANE)?;
             body()
         });
@@ -164,18 +162,20 @@ fn on_first_processor<R: Send>(
 /// # Errors
 /// No dataplane started this process; it may not run so.
 pub fn application(cpu: Option<usize>, realtime: Option<u8>) -> anyhow::Result<()> {
-    let place = move |_| {
-        if let Some(cpu) = cpu {
-            let mut cpus = CpuSet::new();
-            cpus.set(cpu);
-            // Threads inherit it.
-            let _ = rustix::thread::sched_setaffinity(None, &cpus);
-        }
-        if let Some(priority) = realtime {
-            let _ = set_realtime(priority);
-        }
-        RawEcho::default()
-    };
-    tailplane::application::serve(place)?;
+    // Before there are threads: they inherit both. What cannot be had would be measured otherwise unnoticed.
+    if let Some(cpu) = cpu {
+        pin(cpu)?;
+    }
+    if let Some(priority) = realtime {
+        set_realtime(priority)?;
+    }
+    tailplane::application::serve(|_| RawEcho::default())?;
     Ok(())
+}
+
+fn pin(cpu: usize) -> anyhow::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    rustix::thread::sched_setaffinity(None, &cpus)
+        .with_context(|| format!("pinning to processor {cpu}"))
 }
