@@ -89,6 +89,26 @@ fn requests_that_leave_in_clumps_fail_unless_the_resolution_explains_it() {
 }
 
 #[test]
+fn requests_later_than_the_resolution_spoil_two_gaps_each() {
+    // One in a hundred is late by half a mean gap, and the resolution is what 99 of them keep.
+    let mut nth = 0;
+    let rarely_late = |_| {
+        nth += 1;
+        if nth % 100 == 0 { 10_000 } else { 0 }
+    };
+    let equal = ArrivalProcess::Deterministic;
+    let check = judge(equal, equal, 1, rarely_late, 0.0);
+    assert!(check.statistic > 0.012 && check.passed, "{check:?}");
+    let mut nth = 0;
+    let often_late = |_| {
+        nth += 1;
+        if nth % 30 == 0 { 10_000 } else { 0 }
+    };
+    let check = judge(equal, equal, 1, often_late, 0.0);
+    assert!(!check.passed, "{check:?}");
+}
+
+#[test]
 fn the_gaps_along_a_pattern_are_judged_in_operational_time() {
     for shape in [PatternShape::Slope, PatternShape::Step, PatternShape::SineNoise] {
         let pattern = Pattern { shape, low_rps: 1_000.0, period_ms: 500, seed: 5 };
