@@ -192,6 +192,12 @@ impl CallArray {
         // A buffer that is continued is cut back to this length where memory runs out.
         let continued =
             if append { self.payloads.last().map(|(mbuf, sum)| (mbuf.len(), *sum)) } else { None };
+        let behind = continued.map_or(0, |(len, _)| buffer_bytes.saturating_sub(len));
+        let needed = len.saturating_sub(behind).div_ceil(buffer_bytes);
+        if needed > self.buffers.saturating_sub(before) || !pool.could_give(Want::Send, needed) {
+            // It would be staged in vain.
+            return Err(Full);
+        }
         let mut fresh = !append;
         let mut left = len;
         while left > 0 {
@@ -336,6 +342,15 @@ impl<'a> Calls<'a> {
         self.array.push(CallRecord::Sendv { handle, staged: Staged { first, count } })
     }
 
+    /// Nothing to send is a call all the same (its handle is checked), but not one that a later call can continue:
+    /// it has no buffer of its own. Nor can the one before it be: its buffers would no longer be where the calls'
+    /// order has them.
+    fn push_nothing(&mut self, handle: Handle) -> Result<(), Full> {
+        self.array.open = None;
+        let staged = Staged { first: self.array.payloads.len() as u32, count: 0 };
+        self.array.push(CallRecord::Sendv { handle, staged })
+    }
+
     /// Sends `len` bytes that `fill` writes where they leave from, in order, part by part, answering each
     /// part's sum: what a domain does with bytes that the application may change at any moment.
     ///
@@ -345,13 +360,23 @@ impl<'a> Calls<'a> {
         &mut self,
         handle: Handle,
         len: usize,
-        fill: impl FnMut(&mut [u8]) -> Sum,
+        mut fill: impl FnMut(&mut [u8]) -> Sum,
     ) -> Result<(), Full> {
         let limit = self.array.segment_bytes;
+        // What most calls send, as in `sendv`.
+        if (1..=limit).contains(&len)
+            && self.array.open.is_none_or(|(open, _)| open != handle)
+            && self.room() > 0
+        {
+            let mut mbuf = self.array.spare(self.pool).ok_or(Full)?;
+            let sum = mbuf.extend(len).map_or(Sum::ZERO, fill);
+            self.array.payloads.push((mbuf, sum));
+            return self.push_sendv(handle, 1);
+        }
         if let Some((open, index)) = self.array.open
             && open == handle
         {
-            let added = self.array.stage_with(self.pool, len, true, limit, fill)?;
+            let added = self.array.stage_with(self.pool, len, true, limit, &mut fill)?;
             self.array.continue_with(index, added);
             return Ok(());
         }
@@ -359,8 +384,7 @@ impl<'a> Calls<'a> {
             return Err(Full);
         }
         if len == 0 {
-            let staged = Staged { first: self.array.payloads.len() as u32, count: 0 };
-            return self.array.push(CallRecord::Sendv { handle, staged });
+            return self.push_nothing(handle);
         }
         let count = self.array.stage_with(self.pool, len, false, limit, fill)?;
         self.push_sendv(handle, count)
@@ -384,13 +408,9 @@ impl<'a> Calls<'a> {
         if self.room() == 0 {
             return Err(Full);
         }
-        let first = self.array.payloads.len() as u32;
         let limit = self.array.segment_bytes;
         if slices.iter().all(|slice| slice.is_empty()) {
-            // Nothing to send is a call all the same (its handle is checked), but not one that a
-            // later call can continue: it has no buffer of its own.
-            let staged = Staged { first, count: 0 };
-            return self.array.push(CallRecord::Sendv { handle, staged });
+            return self.push_nothing(handle);
         }
         let count = self.array.stage(self.pool, slices, false, limit)?;
         self.push_sendv(handle, count)

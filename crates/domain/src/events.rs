@@ -20,6 +20,8 @@ pub enum ConnectError {
     NoPort,
     /// The table of connections is full.
     NoMemory,
+    /// The operator's policy does not allow this application to connect there.
+    Forbidden,
 }
 
 /// Why a connection ended.
@@ -51,6 +53,8 @@ pub enum CallError {
     TooMuch,
     /// A datagram did not fit one frame, or no route leads there.
     Unsendable,
+    /// The operator's policy does not allow this application to send there, or from that port.
+    Forbidden,
 }
 
 /// One event condition (IX Table II), as the application sees it.

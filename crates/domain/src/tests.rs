@@ -150,6 +150,24 @@ fn asking_again_between_two_sends_does_not_part_them() {
 }
 
 #[test]
+fn buffers_stand_in_the_order_of_the_calls_also_around_an_empty_send() {
+    let (mut pool, mut array) = (pool(), CallArray::new(8, 1448));
+    let (a, b) = (Handle::new(0, 1, 0), Handle::new(0, 2, 0));
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(a, &[b"one "]).expect("room");
+    calls.sendv(b, &[b""]).expect("room");
+    calls.sendv(a, &[b"two"]).expect("room");
+    let (records, payloads) = array.take();
+    let staged = |record: &CallRecord| match record {
+        CallRecord::Sendv { staged, .. } => (staged.first, staged.count),
+        other => panic!("no send: {other:?}"),
+    };
+    let places: Vec<_> = records.iter().map(staged).collect();
+    assert_eq!(places, [(0, 1), (1, 0), (1, 1)]);
+    payloads.into_iter().for_each(|(mbuf, _)| pool.free(mbuf));
+}
+
+#[test]
 fn events_show_the_received_bytes_in_place() {
     let mut pool = pool();
     let mut events = EventArray::new(4);

@@ -160,6 +160,19 @@ impl Pool {
         self.free.len().saturating_sub(stays_free)
     }
 
+    /// Whether so many chunks could be had for this purpose, as far as can be said now: what takes more does well not
+    /// to begin.
+    #[inline]
+    pub fn could_give(&self, want: Want, count: usize) -> bool {
+        let most = count.saturating_add(self.stays_free(want));
+        if self.free.len() >= most {
+            return true;
+        }
+        // A depot that is busy may have them.
+        let depot = self.region.depot.try_with(|depot| depot.len());
+        depot.is_none_or(|depot| self.free.len() + depot >= most)
+    }
+
     /// Chunks that whoever wants one for this purpose leaves.
     #[inline(always)]
     fn stays_free(&self, want: Want) -> usize {

@@ -30,6 +30,12 @@ pub enum RegionError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// A memory file that was passed on is no region, or cannot be mapped.
+    #[cfg(feature = "std")]
+    Join {
+        /// What the operating system said.
+        source: std::io::Error,
+    },
 }
 
 impl core::fmt::Display for RegionError {
@@ -47,6 +53,12 @@ impl core::fmt::Display for RegionError {
                 }
                 Ok(())
             }
+            #[cfg(feature = "std")]
+            Self::Join { source } => write!(
+                f,
+                "the packet memory that was passed on cannot be used: {source}; pass the memory file of a \
+                 `Region::map` of the same version"
+            ),
         }
     }
 }

@@ -212,6 +212,40 @@ fn a_mapped_region_has_a_file_and_whole_pages() {
     assert!(Region::map(0, HugePages::No).is_err());
 }
 
+#[cfg(all(feature = "std", not(miri)))]
+#[test]
+fn a_region_that_was_passed_on_is_joined_and_others_are_refused() {
+    use std::os::fd::{AsFd, OwnedFd};
+    let twice = |region: &Region| {
+        region.memfd().expect("mapped").try_clone_to_owned().expect("a descriptor is left")
+    };
+    let theirs = Region::map(1_000, HugePages::No).expect("normal pages");
+    let ours = Region::join(twice(&theirs)).expect("the same memory");
+    assert_eq!((ours.chunks(), ours.len_bytes()), (theirs.chunks(), theirs.len_bytes()));
+    assert_eq!((ours.is_huge(), ours.depot_len()), (false, ours.chunks() as usize));
+    // Who holds a chunk stands in the memory itself: the other side knows that it has not lent this one.
+    let mut pool = Pool::new(&ours, 1_000);
+    let mut mbuf = pool.alloc().expect("all are free");
+    mbuf.append(b"across").expect("fits");
+    let offset = pool.offset_of(&mbuf).expect("of this region");
+    let peer = Pool::new(&theirs, 1_000);
+    let seen = peer.take_back(offset, 6);
+    assert!(seen.is_err(), "they have lent nothing: {seen:?}");
+    pool.free(mbuf);
+    drop(pool);
+    // It can be shown on from here, to be read.
+    ours.seal_writes().expect("not sealed before");
+    assert!(Region::join(twice(&theirs)).is_err(), "nobody else can write to it any more");
+
+    let file = OwnedFd::from(std::fs::File::open("/dev/null").expect("the null device"));
+    let error = Region::join(file).expect_err("no region");
+    assert!(error.to_string().contains("Region::map"), "{error}");
+    let loose = rustix::fs::memfd_create("loose", rustix::fs::MemfdFlags::ALLOW_SEALING);
+    let loose = loose.expect("a memory file");
+    rustix::fs::ftruncate(loose.as_fd(), 1 << 20).expect("sized");
+    Region::join(loose).expect_err("it could be cut off");
+}
+
 #[test]
 fn the_head_of_a_block_is_nobodys_chunk() {
     let region = Region::heap(1500);

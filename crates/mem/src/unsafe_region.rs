@@ -75,6 +75,11 @@ impl Region {
         Arc::new(Self { base, bytes, chunks, huge, backing, depot })
     }
 
+    /// Bytes of a region that [`map`](Self::map) makes of ordinary pages.
+    pub fn mapped_bytes(chunks: usize) -> usize {
+        bytes_for(chunks).next_multiple_of(4096)
+    }
+
     /// Maps a region of at least `chunks` chunks (rounded up to whole pages) on a memory file, so
     /// that it can be handed to another process and registered as an AF_XDP UMEM.
     ///
@@ -104,13 +109,37 @@ impl Region {
                 ),
             }
         }
-        let bytes = bytes_for(chunks).next_multiple_of(4096);
+        let bytes = Self::mapped_bytes(chunks);
         let (base, memfd) = map_memfd(bytes, false).map_err(|source| RegionError::Map {
             bytes,
             huge: false,
             source,
         })?;
         Ok(Self::with_backing(base, bytes, false, Backing::Mapped { bytes, memfd }))
+    }
+
+    /// Maps the memory file of a region that another process [mapped](Self::map) and passed on, all of whose chunks
+    /// are free: whoever passed it must have let go of its mapping, or at least take no chunk of it.
+    ///
+    /// # Errors
+    /// [`RegionError::Join`](crate::RegionError::Join): it is no such file, or cannot be mapped.
+    #[cfg(feature = "std")]
+    pub fn join(memfd: std::os::fd::OwnedFd) -> Result<Arc<Self>, crate::RegionError> {
+        let joined = || -> Result<Arc<Self>, std::io::Error> {
+            use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+            // Cut off by somebody, it would make our accesses fault.
+            let sealed = fcntl_get_seals(&memfd)?.contains(SealFlags::SHRINK);
+            let found = fstat(&memfd)?;
+            let bytes = usize::try_from(found.st_size).unwrap_or(0);
+            let chunks = bytes / CHUNK_SIZE;
+            if !sealed || chunks < 2 || u32::try_from(chunks).is_err() || bytes % CHUNK_SIZE != 0 {
+                return Err(std::io::ErrorKind::InvalidData.into());
+            }
+            let huge = found.st_blksize as usize >= BLOCK_SIZE;
+            let base = map_file(&memfd, bytes)?;
+            Ok(Self::with_backing(base, bytes, huge, Backing::Mapped { bytes, memfd }))
+        };
+        joined().map_err(|source| crate::RegionError::Join { source })
     }
 
     /// Address of the first byte: what is registered as a UMEM.
@@ -183,7 +212,6 @@ fn map_memfd(
     huge: bool,
 ) -> Result<(NonNull<u8>, std::os::fd::OwnedFd), std::io::Error> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-    use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if huge {
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
@@ -192,6 +220,14 @@ fn map_memfd(
     ftruncate(&memfd, bytes as u64)?;
     // Whoever else has it cannot make our accesses fault.
     fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW)?;
+    let base = map_file(&memfd, bytes)?;
+    Ok((base, memfd))
+}
+
+/// Maps the first `bytes` of a file from a multiple of a block's size on, with all its pages.
+#[cfg(feature = "std")]
+fn map_file(memfd: &std::os::fd::OwnedFd, bytes: usize) -> Result<NonNull<u8>, std::io::Error> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::POPULATE;
     // Addresses enough to find an aligned beginning among them.
@@ -208,7 +244,7 @@ fn map_memfd(
     // remains reserved, which is harmless.
     let base = unsafe {
         let base = start.byte_add(before);
-        let mapped = mmap(base, bytes, protection, flags | MapFlags::FIXED, &memfd, 0);
+        let mapped = mmap(base, bytes, protection, flags | MapFlags::FIXED, memfd, 0);
         if let Err(errno) = mapped {
             let _ = munmap(start, reserved);
             return Err(errno.into());
@@ -220,8 +256,7 @@ fn map_memfd(
         }
         base
     };
-    let base = NonNull::new(base.cast()).ok_or(std::io::ErrorKind::InvalidInput)?;
-    Ok((base, memfd))
+    NonNull::new(base.cast()).ok_or_else(|| std::io::ErrorKind::InvalidInput.into())
 }
 
 impl Drop for Region {

@@ -13,9 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// linux/magic.h: what memory files of ordinary pages are in.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// Memory that two processes map.
 #[derive(Debug)]
@@ -75,6 +79,18 @@ impl Memory {
     pub fn join_read_only(file: OwnedFd, len: usize) -> io::Result<Arc<Self>> {
         Self::check(&file, len)?;
         Self::map(file, len, ProtFlags::READ, MapFlags::POPULATE)
+    }
+
+    /// The same, of a process that may try to harm this one. Its pages are ordinary ones: of huge pages there may be
+    /// none left where it has given some back, and then a read is a fault.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join); `InvalidData` also where it is no memory of ordinary pages.
+    pub fn join_untrusted(file: OwnedFd, len: usize) -> io::Result<Arc<Self>> {
+        if fstatfs(&file)?.f_type != TMPFS_MAGIC {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Self::join_read_only(file, len)
     }
 
     fn check(file: &OwnedFd, len: usize) -> io::Result<()> {
@@ -150,6 +166,13 @@ impl Memory {
     pub fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         // SAFETY: as for `word`.
         self.at(offset, 8, 8).map(|place| unsafe { place.cast::<AtomicU64>().as_ref() })
+    }
+
+    /// So many words of 64 bits, checked together; `None` where they are not all inside, or not aligned.
+    #[inline]
+    pub fn words<const N: usize>(&self, offset: usize) -> Option<&[AtomicU64; N]> {
+        // SAFETY: as for `word`; an array of them is what stands there.
+        self.at(offset, 8 * N, 8).map(|place| unsafe { place.cast::<[AtomicU64; N]>().as_ref() })
     }
 
     /// Copies bytes into private memory. False, and nothing is copied, where they lie outside.
@@ -233,7 +256,26 @@ mod tests {
         far.word(128).expect("inside").store(7, Ordering::Release);
         assert_eq!(doorbell.load(Ordering::Acquire), 7);
         assert!(!far.copy_out(8187, &mut read) && !far.copy_in(usize::MAX, b"x"));
+        assert!(far.words::<4>(8160).is_some() && far.words::<4>(8168).is_none());
+        assert!(far.words::<4>(4).is_none() && far.words::<4>(usize::MAX - 7).is_none());
         assert!(far.word(8192).is_none() && far.word(2).is_none() && far.word64(4).is_none());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a memory file")]
+    fn of_whom_is_not_trusted_only_sealed_memory_of_ordinary_pages_is_joined() {
+        let near = Memory::create("test", 4096).expect("made");
+        let joined = Memory::join_untrusted(near.descriptor().expect("duplicated"), 4096);
+        assert!(joined.is_ok_and(|memory| !memory.copy_in(0, b"x")));
+        // Whether there are huge pages or not: a file can be made, and sealed.
+        let huge = memfd_create("huge", MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB);
+        let huge = huge.expect("a file without pages yet");
+        ftruncate(&huge, 2 << 20).expect("sized");
+        fcntl_add_seals(&huge, SealFlags::SHRINK).expect("sealed");
+        let refused = Memory::join_untrusted(huge, 2 << 20).map(drop);
+        assert_eq!(refused.map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
+        let null = std::fs::File::open("/dev/zero").expect("the zero device");
+        assert!(Memory::join_untrusted(null.into(), 4096).is_err());
     }
 
     #[test]

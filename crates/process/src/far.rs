@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
-use domain::{CallArray, Calls, Handle, Held, Service};
+use domain::{CallArray, CallRecord, Calls, Handle, Held, Service};
 use mem::{Mbuf, Pool};
 use memfile::Memory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::Sum;
 
-use crate::geometry::{self, Geometry};
+use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
 use crate::record;
 use crate::unsafe_shown::Shown;
 use crate::waiting::{self, Placement, Waiting};
@@ -102,7 +102,7 @@ impl Far {
     /// Whether a batch is there, after a while.
     fn wait(&mut self) -> bool {
         let Self { parts, batch, .. } = self;
-        let words = (parts.events.word(geometry::BATCH), parts.calls.word(geometry::ASLEEP));
+        let words = (parts.events.word(layout::BATCH), parts.calls.word(layout::ASLEEP));
         let (Some(begun), Some(asleep)) = words else { return false };
         let looks = match parts.waiting.placement {
             Placement::Split => parts.waiting.looks,
@@ -127,37 +127,34 @@ impl Far {
     }
 
     fn batch(&mut self, service: &mut impl Service) {
+        let now = Instant::from_nanos(self.told(layout::NOW));
+        let (yield_after, events) = both(self.told(layout::YIELD_AND_EVENTS));
+        let (room, buffers) = both(self.told(layout::ROOM_AND_BUFFERS));
+        self.show(events);
         // The dataplane has read what the batch before had to send.
         for (mbuf, _) in self.lent.drain(..) {
             self.pool.free(mbuf);
         }
-        self.show();
-        let now = Instant::from_nanos(self.told(geometry::NOW));
-        let yield_at = Some(self.told(geometry::YIELD_AT)).filter(|at| *at != 0);
-        let geometry = self.parts.geometry;
-        let room = (self.told(geometry::ROOM) as usize).min(geometry.calls as usize);
-        self.call_array.bound(room, self.told(geometry::BUFFERS) as usize);
-        let mut calls = Calls::new(&mut self.call_array, &mut self.pool)
-            .until(yield_at.map(Instant::from_nanos));
+        let yield_at = (yield_after != 0).then(|| now + Duration::from_nanos(yield_after.into()));
+        self.call_array.bound(room.min(self.parts.geometry.calls) as usize, buffers as usize);
+        let mut calls = Calls::new(&mut self.call_array, &mut self.pool).until(yield_at);
         service.on_batch(now, self.shown.view(&NothingHeld), &mut calls);
         self.shown.conclude();
         self.ask();
-        self.tell(geometry::WISH, service.wake_at().map_or(u64::MAX, Instant::as_nanos));
-        let words =
-            (self.parts.calls.word(geometry::BATCH), self.parts.events.word(geometry::ASLEEP));
+        self.tell(layout::WISH, service.wake_at().map_or(u64::MAX, Instant::as_nanos));
+        let words = (self.parts.calls.word(layout::BATCH), self.parts.events.word(layout::ASLEEP));
         if let (Some(done), Some(asleep)) = words {
             done.store(self.batch, Ordering::Release);
             waiting::wake(done, asleep);
         }
     }
 
-    /// Reads the events.
-    fn show(&mut self) {
+    /// Reads so many events.
+    fn show(&mut self, events: u32) {
         let geometry = self.parts.geometry;
-        let count = (self.told(geometry::EVENTS) as usize).min(geometry.events as usize);
-        for index in 0..count {
-            let at = geometry.event(index);
-            let words = std::array::from_fn(|word| self.told(at + 8 * word));
+        for index in 0..events.min(geometry.events) as usize {
+            let Some(words) = self.parts.events.words(geometry.record(index)) else { break };
+            let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
             if let Some((record, span)) = record::event(&words) {
                 self.shown.push(record, span);
             }
@@ -167,20 +164,32 @@ impl Far {
     /// Writes the calls down.
     fn ask(&mut self) {
         let geometry = self.parts.geometry;
+        let calls = &self.parts.calls;
         let (records, mut payloads) = self.call_array.take();
+        let piece = |index: u32| {
+            let payload = payloads.get(index as usize);
+            payload.map_or(0, |(mbuf, _)| {
+                self.pool.offset_of(mbuf).unwrap_or(0) << 16 | mbuf.len() as u64
+            })
+        };
         let count = records.len().min(geometry.call_records());
         for (index, record) in records.iter().take(count).enumerate() {
-            let at = geometry.call(index);
-            for (word, value) in record::call_words(record).into_iter().enumerate() {
-                self.tell(at + 8 * word, value);
+            let Some(words) = calls.words::<RECORD_WORDS>(geometry.record(index)) else { break };
+            for (word, value) in words.iter().zip(record::call_words(record, piece)) {
+                word.store(value, Ordering::Relaxed);
+            }
+            // The only piece of a call stands in the call.
+            if let CallRecord::Sendv { staged, .. } | CallRecord::UdpSendv { staged, .. } = record
+                && staged.count > 1
+            {
+                for index in staged.first..staged.first + staged.count {
+                    if let Some(word) = calls.word64(geometry.piece(index as usize)) {
+                        word.store(piece(index), Ordering::Relaxed);
+                    }
+                }
             }
         }
-        for (index, (mbuf, _)) in payloads.iter().enumerate() {
-            let offset = self.pool.offset_of(mbuf).unwrap_or(0);
-            self.tell(geometry.piece(index), offset << 16 | mbuf.len() as u64);
-        }
-        self.tell(geometry::CALLS, count as u64);
-        self.tell(geometry::PIECES, payloads.len() as u64);
+        self.tell(layout::CALLS_AND_PIECES, two(count as u32, payloads.len() as u32));
         self.lent.append(&mut payloads);
         self.call_array.restore(records, payloads);
     }

@@ -25,19 +25,17 @@ use rustix::net::{
 };
 
 use crate::far::{Far, FarParts};
-use crate::geometry::Geometry;
+use crate::layout::{Geometry, PACKET_BYTES_MAX};
 use crate::near::{Near, NearParts};
 use crate::waiting::{Placement, Waiting};
 
 /// What both sides speak: a name and a version.
-const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x02");
 /// Most elastic threads: two descriptors each, and one more, go over in one message.
 const LANES_MAX: usize = 64;
 const DESCRIPTORS_MAX: usize = 1 + 2 * LANES_MAX;
 /// Words of a message.
 const WORDS: usize = 10;
-/// Largest transmit arena, in bytes.
-const ARENA_MAX: u64 = 4 << 30;
 
 /// Why the two did not come together.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +64,11 @@ pub enum JoinError {
     /// The packet memory is no memory file.
     #[error("packet memory on the heap cannot be shown to another process: map it (`Region::map`)")]
     PacketMemory,
+    /// Events can tell of bytes in so much packet memory only.
+    #[error(
+        "{0} bytes of packet memory cannot be shown to another process: at most {PACKET_BYTES_MAX} can"
+    )]
+    PacketMemorySize(usize),
     /// The arena could not be made.
     #[error(transparent)]
     Arena(#[from] mem::RegionError),
@@ -167,6 +170,9 @@ impl Host {
         if region.memfd().is_none() {
             return Err(JoinError::PacketMemory);
         }
+        if region.len_bytes() as u64 > PACKET_BYTES_MAX {
+            return Err(JoinError::PacketMemorySize(region.len_bytes()));
+        }
         let lane = |_| {
             let made = |memory: std::io::Result<Arc<Memory>>| {
                 memory.map_err(system("making memory for the domain's arrays"))
@@ -235,13 +241,16 @@ impl Host {
         if lanes != self.lanes.len() as u64 || arenas.len() != self.lanes.len() {
             return Err(nonsense(format!("{} arenas for {lanes} threads", arenas.len())));
         }
-        if bytes > ARENA_MAX {
-            return Err(nonsense(format!("arenas of {bytes} bytes, more than {ARENA_MAX}")));
+        // All of it is mapped here: not more than was agreed upon.
+        let most = Region::mapped_bytes(self.hello.geometry.arena_chunks as usize) as u64;
+        if bytes > most {
+            return Err(nonsense(format!("arenas of {bytes} bytes, more than {most}")));
         }
         let mut nears = Vec::new();
         for (lane, arena) in self.lanes.into_iter().zip(arenas) {
-            let arena = Memory::join_read_only(arena, bytes as usize)
-                .map_err(|error| nonsense(format!("an arena that cannot be mapped: {error}")))?;
+            let arena = Memory::join_untrusted(arena, bytes as usize).map_err(|error| {
+                nonsense(format!("an arena that is no sealed memory of ordinary pages: {error}"))
+            })?;
             nears.push(Near::new(NearParts {
                 events: lane.events,
                 calls: lane.calls,
@@ -249,6 +258,7 @@ impl Host {
                 region: Arc::clone(&self.region),
                 geometry: self.hello.geometry,
                 waiting: self.hello.waiting,
+                segment_bytes: self.hello.segment_bytes,
                 gone: Arc::clone(gone),
                 runs_anywhere: anywhere == 1,
             }));

@@ -30,18 +30,25 @@
 //! What an application may do wrong costs it its own connections at most; each kind is counted
 //! ([`NearStats`]).
 
+mod attendant;
 mod far;
-mod geometry;
 #[cfg(test)]
 mod hostile_tests;
+mod issue;
 mod join;
+pub mod layout;
 mod near;
+mod policy;
+#[cfg(test)]
+mod policy_tests;
 mod record;
 mod unsafe_shown;
 mod waiting;
 
+pub use attendant::Attendant;
 pub use far::{Far, FarEnd};
-pub use geometry::Geometry;
 pub use join::{Application, Hello, Host, JoinError};
+pub use layout::Geometry;
 pub use near::{Near, NearStats};
+pub use policy::{Direction, NetworkPolicy, Rates, Rule, Toll, Transport, Used};
 pub use waiting::{Placement, Waiting};

@@ -3,33 +3,43 @@
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
-use domain::{CallRecord, Calls, Event, Events, Handle, Service, Staged};
+use domain::{Calls, Event, Events, Handle, Service};
 use mem::Region;
 use memfile::Memory;
-use wire::Sum;
 
-use crate::geometry::{self, Geometry};
-use crate::record;
+use crate::attendant::Attendant;
+use crate::layout::{self, Geometry, RECORD_WORDS, two};
+use crate::policy::{NetworkPolicy, Toll, Used};
+use crate::record::{self, Words};
 use crate::waiting::{self, Placement, Waiting};
 
+/// Longest sleep of a thread that somebody attends to: its application can have the kernel lose a wake-up of the word
+/// that it sleeps on. Beyond the kernel's next tick a limit is cheap.
+const DOZE: Duration = Duration::from_millis(20);
 /// An application that takes longer for one batch is reported (IX §4.1).
 const UNRESPONSIVE: Duration = Duration::from_millis(10);
-/// Looks at the application's word between two looks at the network: a few hundred nanoseconds.
-const LOOKS: u32 = 32;
-/// On a shared core: longest sleep before the next look at the network.
+/// Looks at the application's word between two looks at the network: a few microseconds.
+const LOOKS: u32 = 128;
+/// On a shared core that nobody attends to: longest sleep before the next look at the network. A sleep with a limit
+/// costs a timer, which is far dearer than the rest of a crossing where a hypervisor keeps the timers.
 const NAP: Duration = Duration::from_micros(50);
 
 /// What an elastic thread has seen of its application, for others to look at.
 #[derive(Debug, Default)]
 pub struct NearStats {
     crossings: AtomicU64,
-    violations: AtomicU64,
-    refused: AtomicU64,
+    pub(crate) violations: AtomicU64,
+    pub(crate) refused: AtomicU64,
     unresponsive: AtomicU64,
+    /// The batch for which the dataplane's thread sleeps for long; 0: it does not.
+    pub(crate) slept_for: AtomicU32,
+    is_unresponsive: AtomicBool,
+    pub(crate) forbidden: AtomicU64,
+    held_back: AtomicU64,
 }
 
 impl NearStats {
@@ -53,7 +63,23 @@ impl NearStats {
         self.unresponsive.load(Ordering::Relaxed)
     }
 
-    fn add(counter: &AtomicU64) {
+    /// What the operator's policy did not allow: calls, connections and datagrams of peers.
+    pub fn forbidden(&self) -> u64 {
+        self.forbidden.load(Ordering::Relaxed)
+    }
+
+    /// Batches that came later than they could have, since the application had used up its rates.
+    pub fn held_back(&self) -> u64 {
+        self.held_back.load(Ordering::Relaxed)
+    }
+
+    /// Whether the application has had its present batch for longer than 10 ms: it blocks, or is stopped, or works
+    /// on.
+    pub fn is_unresponsive(&self) -> bool {
+        self.is_unresponsive.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(counter: &AtomicU64) {
         // Only the elastic thread writes.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -67,27 +93,40 @@ pub(crate) struct NearParts {
     pub region: Arc<Region>,
     pub geometry: Geometry,
     pub waiting: Waiting,
+    pub segment_bytes: usize,
     pub gone: Arc<AtomicBool>,
     pub runs_anywhere: bool,
 }
 
 /// See the module's comment. Made by [`Host`](crate::Host).
 pub struct Near<'a> {
-    parts: NearParts,
+    pub(crate) parts: NearParts,
     /// Address of the packet memory, whose bytes events tell of.
     base: usize,
     batch: u32,
     wish: Option<Instant>,
     /// Runs the network layer, and answers the time.
     meanwhile: Box<dyn FnMut() -> Instant + Send + 'a>,
-    /// Pieces of the call at hand: kept for its memory.
-    pieces: Vec<(usize, usize)>,
+    /// Pieces of the call at hand, offset and bytes: kept for its memory.
+    pub(crate) gathered: Vec<(usize, usize)>,
+    pub(crate) policy: Arc<NetworkPolicy>,
+    pub(crate) toll: Option<Arc<Toll>>,
+    /// Pieces that the calls of the batch at hand may still name.
+    pub(crate) pieces_left: usize,
+    /// What the batch at hand uses of the rates.
+    pub(crate) used: Used,
+    /// When the batch at hand was handed over.
+    pub(crate) now: Instant,
+    /// Events that the policy made: the application is told them first.
+    pub(crate) owed: Vec<Words>,
     /// Where a batch goes over in several: the bytes that connections have been given in it so far. Windows that
     /// its further events tell are from before.
-    given: Option<HashMap<Handle, u32>>,
+    pub(crate) given: Option<HashMap<Handle, u32>>,
+    /// Somebody wakes this thread where the application takes long.
+    is_attended: bool,
     /// The dataplane ends.
     stop: Option<&'a AtomicBool>,
-    stats: Arc<NearStats>,
+    pub(crate) stats: Arc<NearStats>,
 }
 
 impl<'a> Near<'a> {
@@ -100,8 +139,15 @@ impl<'a> Near<'a> {
             // To be told of the first moment: a client begins by itself.
             wish: Some(Instant::ZERO),
             meanwhile: Box::new(|| Instant::ZERO),
-            pieces: Vec::new(),
+            gathered: Vec::new(),
+            pieces_left: 0,
+            policy: Arc::default(),
+            toll: None,
+            used: Used::default(),
+            now: Instant::ZERO,
+            owed: Vec::new(),
             given: None,
+            is_attended: false,
             stop: None,
             stats: Arc::default(),
         }
@@ -111,9 +157,43 @@ impl<'a> Near<'a> {
     /// the time.
     #[must_use]
     pub fn with_meanwhile<'b>(self, meanwhile: impl FnMut() -> Instant + Send + 'b) -> Near<'b> {
-        let Near { parts, base, batch, wish, pieces, stats, .. } = self;
-        let meanwhile = Box::new(meanwhile);
-        Near { parts, base, batch, wish, meanwhile, pieces, given: None, stop: None, stats }
+        Near {
+            parts: self.parts,
+            base: self.base,
+            batch: self.batch,
+            wish: self.wish,
+            meanwhile: Box::new(meanwhile),
+            gathered: self.gathered,
+            pieces_left: 0,
+            policy: self.policy,
+            toll: self.toll,
+            used: self.used,
+            now: self.now,
+            owed: self.owed,
+            given: None,
+            is_attended: self.is_attended,
+            stop: None,
+            stats: self.stats,
+        }
+    }
+
+    /// Has the application do on the network what `policy` allows, as much as `toll` does. By whose time it is kept,
+    /// [`with_meanwhile`](Self::with_meanwhile) says.
+    #[must_use]
+    pub fn under(self, policy: &Arc<NetworkPolicy>, toll: Option<&Arc<Toll>>) -> Self {
+        Self { policy: Arc::clone(policy), toll: toll.map(Arc::clone), ..self }
+    }
+
+    /// From now on this thread sleeps, where it shares its core with the application, until that is done (or for 20
+    /// ms), or the answer's [`look`](Attendant::look) wakes it: to be called by a thread that nobody else's work holds up.
+    pub fn attended(&mut self) -> Attendant {
+        self.is_attended = true;
+        Attendant::new(Arc::clone(&self.parts.calls), Arc::clone(&self.stats))
+    }
+
+    /// Where the application's threads run.
+    pub fn placement(&self) -> Placement {
+        self.parts.waiting.placement
     }
 
     /// Waits for the application no longer than until `stop` is set.
@@ -135,12 +215,8 @@ impl<'a> Near<'a> {
     }
 
     /// A word of the call array, read once.
-    fn heard(&self, at: usize) -> u64 {
+    pub(crate) fn heard(&self, at: usize) -> u64 {
         self.parts.calls.word64(at).map_or(0, |word| word.load(Ordering::Relaxed))
-    }
-
-    fn heard_count(&self, at: usize, most: usize) -> usize {
-        usize::try_from(self.heard(at)).unwrap_or(usize::MAX).min(most)
     }
 
     fn has_gone(&self) -> bool {
@@ -148,206 +224,166 @@ impl<'a> Near<'a> {
     }
 
     /// One batch there and back.
-    fn cross<'e>(
-        &mut self,
-        now: Instant,
-        events: &mut impl Iterator<Item = Event<'e>>,
-        calls: &mut Calls<'_>,
-    ) {
-        let geometry = self.parts.geometry;
+    fn cross<'e>(&mut self, events: &mut impl Iterator<Item = Event<'e>>, calls: &mut Calls<'_>) {
+        let (geometry, now) = (self.parts.geometry, self.now);
         let mut count = 0;
-        for event in events.take(geometry.events as usize) {
-            let offset = |bytes: &[u8]| (bytes.as_ptr().addr().wrapping_sub(self.base)) as u64;
-            let words = record::event_words(&self.renewed(event), offset);
-            let at = geometry.event(count);
-            for (index, word) in words.into_iter().enumerate() {
-                self.told(at + 8 * index, word);
+        let mut tell = |told: record::Words| {
+            // It is inside: the memory was made by this geometry.
+            if let Some(words) = self.parts.events.words::<RECORD_WORDS>(geometry.record(count)) {
+                for (word, value) in words.iter().zip(told) {
+                    word.store(value, Ordering::Relaxed);
+                }
             }
             count += 1;
+            count < geometry.events as usize
+        };
+        // The other half is for what the network tells.
+        let owed = self.owed.len().min((geometry.events as usize).div_ceil(2));
+        let mut more = self.owed.drain(..owed).fold(true, |_, told| tell(told));
+        while more && let Some(event) = events.next() {
+            let offset = |bytes: &[u8]| (bytes.as_ptr().addr().wrapping_sub(self.base)) as u64;
+            if Self::admits(&self.policy, &self.stats, &event, calls) {
+                more = tell(record::event_words(&renewed(&self.given, event), offset));
+            }
         }
-        let room = calls.room().min(geometry.calls as usize);
-        let buffers = calls.buffers().min(geometry.arena_chunks as usize);
-        self.told(geometry::NOW, now.as_nanos());
-        self.told(geometry::YIELD_AT, calls.yield_at().map_or(0, |at| at.as_nanos().max(1)));
-        self.told(geometry::EVENTS, count as u64);
-        self.told(geometry::ROOM, room as u64);
-        self.told(geometry::BUFFERS, buffers as u64);
-        self.batch = self.batch.wrapping_add(1);
+        let room = calls.room().min(geometry.calls as usize) as u32;
+        let buffers = calls.buffers().min(geometry.arena_chunks as usize) as u32;
+        let yield_after = calls
+            .yield_at()
+            .map_or(0, |at| u32::try_from(at.since(now).as_nanos()).unwrap_or(u32::MAX).max(1));
+        self.told(layout::NOW, now.as_nanos());
+        self.told(layout::YIELD_AND_EVENTS, two(yield_after, count as u32));
+        self.told(layout::ROOM_AND_BUFFERS, two(room, buffers));
+        // 0 is no batch.
+        self.batch = self.batch.wrapping_add(1).max(1);
         NearStats::add(&self.stats.crossings);
         if self.hand_over() {
-            let wish = self.heard(geometry::WISH);
+            let wish = self.heard(layout::WISH);
             self.wish = (wish != u64::MAX).then(|| Instant::from_nanos(wish));
             self.issue(calls);
         }
     }
 
-    /// The event with the window that is left of the one it tells.
-    fn renewed<'e>(&self, mut event: Event<'e>) -> Event<'e> {
-        if let Some(given) = self.given.as_ref().filter(|given| !given.is_empty())
-            && let Event::Recv { handle, window, .. }
-            | Event::Sent { handle, window, .. }
-            | Event::Again { handle, window, .. } = &mut event
-        {
-            let given = given.get(handle).copied().unwrap_or(0);
-            *window = window.saturating_sub(given);
+    /// Whether the application may hear of it. Who knocks and may not is reset.
+    fn admits(
+        policy: &NetworkPolicy,
+        stats: &NearStats,
+        event: &Event<'_>,
+        calls: &mut Calls<'_>,
+    ) -> bool {
+        let admitted = match *event {
+            Event::Knock { peer, local_port, .. } => policy.allows_knock(peer, local_port),
+            Event::Datagram { peer, local_port, .. } => policy.allows_datagram(peer, local_port),
+            _ => return true,
+        };
+        if !admitted {
+            NearStats::add(&stats.forbidden);
+            if let Event::Knock { handle, .. } = *event {
+                // Where there is no room for the call the peer hears nothing, and gives up.
+                let _ = calls.abort(handle);
+            }
         }
-        event
+        admitted
+    }
+
+    /// Waits until the application is out of debt, with the network layer running on.
+    fn pay(&mut self, mut now: Instant) -> Instant {
+        /// Sleeps are worth their timer from here on.
+        const WORTH_A_SLEEP: Duration = Duration::from_micros(200);
+        let Some(toll) = &self.toll else { return now };
+        let free_at = toll.free_at();
+        if free_at > now {
+            NearStats::add(&self.stats.held_back);
+        }
+        while free_at > now && !self.has_gone() && !self.is_to_stop() {
+            if free_at.since(now) > WORTH_A_SLEEP {
+                std::thread::sleep(NAP);
+            }
+            now = (self.meanwhile)();
+        }
+        now
+    }
+
+    fn is_to_stop(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Hands the batch over and waits until it has been seen to. False: the application has gone, or nobody is to
     /// wait for it any more.
     fn hand_over(&mut self) -> bool {
-        let Self { parts, batch, meanwhile, stop, stats, .. } = self;
+        let Self { parts, batch, meanwhile, stop, stats, is_attended, .. } = self;
         let NearParts { events, calls, waiting, gone, .. } = parts;
         let words = [
-            events.word(geometry::BATCH),
-            events.word(geometry::ASLEEP),
-            calls.word(geometry::BATCH),
-            calls.word(geometry::ASLEEP),
+            events.word(layout::BATCH),
+            events.word(layout::ASLEEP),
+            calls.word(layout::BATCH),
+            calls.word(layout::ASLEEP),
         ];
         let [Some(begun), Some(asleep), Some(done), Some(other_asleep)] = words else {
             return false;
         };
         begun.store(*batch, Ordering::Release);
         waiting::wake(begun, other_asleep);
-        let is_split = waiting.placement == Placement::Split;
+        let looks = if waiting.placement == Placement::Split { LOOKS } else { 0 };
+        let most = if *is_attended { DOZE } else { NAP };
+        let sleep = || {
+            let old = done.load(Ordering::Relaxed);
+            if old != *batch {
+                stats.slept_for.store(if *is_attended { *batch } else { 0 }, Ordering::Relaxed);
+                waiting::sleep(done, old, asleep, most);
+                stats.slept_for.store(0, Ordering::Relaxed);
+            }
+        };
+        // On a shared core nothing happens before this thread sleeps.
+        if looks == 0 {
+            sleep();
+        }
         let mut since = None;
         let mut reported = false;
-        while !waiting::look(done, if is_split { LOOKS } else { 0 }, |done| done == *batch) {
+        while !waiting::look(done, looks, |done| done == *batch) {
             let now = meanwhile();
             let since = *since.get_or_insert(now);
             if !reported && now.since(since) >= UNRESPONSIVE {
                 reported = true;
                 NearStats::add(&stats.unresponsive);
+                stats.is_unresponsive.store(true, Ordering::Relaxed);
             }
             let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
             if is_set(gone) || stop.is_some_and(is_set) {
                 return false;
             }
-            if !is_split {
-                let old = done.load(Ordering::Relaxed);
-                if old != *batch {
-                    waiting::sleep(done, old, asleep, NAP);
-                }
+            // One that takes so long has no use for a thread that spins, and others may have some for its core.
+            if looks == 0 || reported {
+                sleep();
             }
+        }
+        if reported {
+            stats.is_unresponsive.store(false, Ordering::Relaxed);
         }
         true
-    }
-
-    /// Issues what the application asked for.
-    fn issue(&mut self, calls: &mut Calls<'_>) {
-        let geometry = self.parts.geometry;
-        let count = self.heard_count(geometry::CALLS, geometry.call_records());
-        let pieces = self.heard_count(geometry::PIECES, geometry.arena_chunks as usize);
-        for index in 0..count {
-            let at = geometry.call(index);
-            let words = std::array::from_fn(|word| self.heard(at + 8 * word));
-            match record::call(&words) {
-                Some(record) => self.issue_one(record, pieces, calls),
-                None => NearStats::add(&self.stats.violations),
-            }
-        }
-    }
-
-    fn issue_one(&mut self, record: CallRecord, pieces: usize, calls: &mut Calls<'_>) {
-        let issued = match record {
-            CallRecord::Connect { cookie, peer } => calls.connect(cookie, peer),
-            CallRecord::Accept { handle, cookie } => calls.accept(handle, cookie),
-            CallRecord::RecvDone { handle, bytes } => calls.recv_done(handle, bytes as usize),
-            CallRecord::Close { handle } => calls.close(handle),
-            CallRecord::Abort { handle } => calls.abort(handle),
-            CallRecord::Again { handle } => {
-                calls.again(handle);
-                Ok(())
-            }
-            CallRecord::Sendv { handle, staged } => {
-                let Some(len) = self.gather(staged, pieces) else { return };
-                if let Some(given) = &mut self.given {
-                    *given.entry(handle).or_default() += len as u32;
-                }
-                let sent = calls.sendv_with(handle, len, copier(&self.parts.arena, &self.pieces));
-                // A hole in the stream cannot be mended.
-                sent.or_else(|_| calls.abort(handle).and(Err(domain::Full)))
-            }
-            CallRecord::UdpSendv { local_port, peer, staged } => {
-                let Some(len) = self.gather(staged, pieces) else { return };
-                let fill = copier(&self.parts.arena, &self.pieces);
-                calls.udp_sendv_with(local_port, peer, len, fill)
-            }
-        };
-        if issued.is_err() {
-            NearStats::add(&self.stats.refused);
-        }
-    }
-
-    /// Reads where the bytes of a call stand, each word once, into `pieces`. Answers how many bytes; none where
-    /// they are not all in the arena.
-    fn gather(&mut self, staged: Staged, pieces: usize) -> Option<usize> {
-        let mut gathered = std::mem::take(&mut self.pieces);
-        gathered.clear();
-        let (first, count) = (staged.first as usize, staged.count as usize);
-        let arena = self.parts.arena.len() as u64;
-        let mut total = 0;
-        let mut valid = first.saturating_add(count) <= pieces;
-        for index in first..first + if valid { count } else { 0 } {
-            let word = self.heard(self.parts.geometry.piece(index));
-            let (offset, len) = (word >> 16, word & 0xffff);
-            valid &= offset.saturating_add(len) <= arena;
-            total += len as usize;
-            gathered.push((offset as usize, len as usize));
-        }
-        self.pieces = gathered;
-        if !valid {
-            NearStats::add(&self.stats.violations);
-        }
-        valid.then_some(total)
-    }
-}
-
-/// Writes the bytes of `pieces` one after the other, with their sums: of what was copied, as the application may
-/// write there meanwhile.
-fn copier<'m>(
-    arena: &'m Memory,
-    pieces: &'m [(usize, usize)],
-) -> impl FnMut(&mut [u8]) -> Sum + 'm {
-    let mut pieces = pieces.iter().copied();
-    let mut rest = (0, 0);
-    move |room| {
-        let mut filled = 0;
-        while filled < room.len() {
-            if rest.1 == 0 {
-                let Some(next) = pieces.next() else { break };
-                rest = next;
-                continue;
-            }
-            let count = rest.1.min(room.len() - filled);
-            if !arena.copy_out(rest.0, &mut room[filled..filled + count]) {
-                break;
-            }
-            filled += count;
-            rest = (rest.0 + count, rest.1 - count);
-        }
-        // What was not written (there is no such thing: pieces were checked) is not what was there before.
-        room[filled..].fill(0);
-        Sum::of(room)
     }
 }
 
 impl Service for Near<'_> {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        let several = events.len() > self.parts.geometry.events as usize;
+        // What the policy made goes over with them.
+        let several = events.len() + self.owed.len() > self.parts.geometry.events as usize;
         self.given = several.then(HashMap::new);
         let mut rest = events.iter().peekable();
         // At least once: the application may have wished to be run without an event.
         loop {
-            if self.has_gone() {
+            if self.has_gone() || self.is_to_stop() {
                 self.wish = None;
                 return;
             }
-            self.cross(now, &mut rest, calls);
+            self.now = self.pay(now);
+            self.cross(&mut rest, calls);
             if rest.peek().is_none() {
-                return;
+                break;
             }
+        }
+        if !self.owed.is_empty() {
+            self.wish = Some(now);
         }
     }
 
@@ -358,6 +394,19 @@ impl Service for Near<'_> {
     fn runs_anywhere(&self) -> bool {
         self.parts.runs_anywhere
     }
+}
+
+/// The event with the window that is left of the one it tells.
+fn renewed<'e>(given: &Option<HashMap<Handle, u32>>, mut event: Event<'e>) -> Event<'e> {
+    if let Some(given) = given.as_ref().filter(|given| !given.is_empty())
+        && let Event::Recv { handle, window, .. }
+        | Event::Sent { handle, window, .. }
+        | Event::Again { handle, window, .. } = &mut event
+    {
+        let given = given.get(handle).copied().unwrap_or(0);
+        *window = window.saturating_sub(given);
+    }
+    event
 }
 
 impl std::fmt::Debug for Near<'_> {

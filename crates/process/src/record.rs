@@ -6,10 +6,10 @@ use domain::{
 };
 use wire::{Endpoint, Ipv4Addr};
 
-use crate::geometry::{CALL_WORDS, EVENT_WORDS};
+use crate::layout::{RECORD_WORDS, both, two};
 
-pub(crate) type EventWords = [u64; EVENT_WORDS];
-pub(crate) type CallWords = [u64; CALL_WORDS];
+/// An event or a call.
+pub(crate) type Words = [u64; RECORD_WORDS];
 
 /// Where an event's bytes stand in the packet memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,7 @@ bytes!(
         ConnectError::Unreachable,
         ConnectError::NoPort,
         ConnectError::NoMemory,
+        ConnectError::Forbidden,
     ]
 );
 bytes!(
@@ -81,6 +82,7 @@ fn call_error_words(error: CallError) -> (u64, u64) {
         CallError::Trimmed { accepted } => (2, u64::from(accepted)),
         CallError::TooMuch => (3, 0),
         CallError::Unsendable => (4, 0),
+        CallError::Forbidden => (5, 0),
     }
 }
 
@@ -91,119 +93,137 @@ fn call_error(word: u64, accepted: u64) -> Option<CallError> {
         2 => CallError::Trimmed { accepted: accepted as u32 },
         3 => CallError::TooMuch,
         4 => CallError::Unsendable,
+        5 => CallError::Forbidden,
         _ => return None,
     })
 }
 
+/// Kind, two small numbers behind it, and a larger one, as the first word.
+fn first(kind: u8, byte: u64, short: u16, large: u32) -> u64 {
+    u64::from(kind) | byte << 8 | u64::from(short) << 16 | u64::from(large) << 32
+}
+
 /// An event as words; `offset` tells where bytes of its stand in the packet memory.
-pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> EventWords {
-    let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+#[inline]
+pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> Words {
     match *event {
-        Event::Knock { handle, local_port, peer, window } => [
-            u64::from(local_port) << 32,
-            handle.to_bits(),
-            endpoint_word(peer),
-            0,
-            0,
-            window.into(),
-        ],
+        Event::Knock { handle, local_port, peer, window } => {
+            [first(0, 0, local_port, window), handle.to_bits(), endpoint_word(peer), 0]
+        }
         Event::Connected { cookie, outcome: Ok((handle, window)) } => {
-            [1, handle.to_bits(), cookie.0, 0, 0, window.into()]
+            [first(1, 0, 0, window), handle.to_bits(), cookie.0, 0]
         }
         Event::Connected { cookie, outcome: Err(error) } => {
-            [2 | connect_error_word(error) << 8, 0, cookie.0, 0, 0, 0]
+            [first(2, connect_error_word(error), 0, 0), 0, cookie.0, 0]
         }
         Event::Recv { handle, cookie, data, acked, window } => {
-            let len = two(data.len() as u32, acked);
-            [3, handle.to_bits(), cookie.0, offset(data), len, window.into()]
+            let place = offset(data);
+            // A buffer's bytes are fewer than a chunk's.
+            let kind = first(3, place >> 32 & 0xff, data.len() as u16, window);
+            [kind, handle.to_bits(), cookie.0, two(place as u32, acked)]
         }
         Event::Sent { handle, cookie, bytes, window } => {
-            [4, handle.to_bits(), cookie.0, 0, two(0, bytes), window.into()]
+            [first(4, 0, 0, window), handle.to_bits(), cookie.0, two(0, bytes)]
         }
-        Event::Eof { handle, cookie } => [5, handle.to_bits(), cookie.0, 0, 0, 0],
+        Event::Eof { handle, cookie } => [5, handle.to_bits(), cookie.0, 0],
         Event::Again { handle, cookie, window } => {
-            [6, handle.to_bits(), cookie.0, 0, 0, window.into()]
+            [first(6, 0, 0, window), handle.to_bits(), cookie.0, 0]
         }
         Event::Dead { handle, cookie, reason } => {
-            [7 | reason_word(reason) << 8, handle.to_bits(), cookie.0, 0, 0, 0]
+            [first(7, reason_word(reason), 0, 0), handle.to_bits(), cookie.0, 0]
         }
         Event::Datagram { local_port, peer, data } => {
-            let kind = 8 | u64::from(local_port) << 32;
-            [kind, 0, endpoint_word(peer), offset(data), data.len() as u64, 0]
+            let place = offset(data);
+            let kind = first(8, place >> 32 & 0xff, data.len() as u16, local_port.into());
+            [kind, 0, endpoint_word(peer), place & 0xffff_ffff]
         }
         Event::Failed { call, handle, cookie, error } => {
             let (word, accepted) = call_error_words(error);
-            let kind = 9 | call_kind_word(call) << 8 | word << 16;
-            [kind, handle.to_bits(), cookie.0, accepted, 0, 0]
+            let kind = first(9, call_kind_word(call), word as u16, 0);
+            [kind, handle.to_bits(), cookie.0, accepted]
         }
     }
 }
 
 /// The event that words tell, with the place of its bytes; none where they tell nothing.
-pub(crate) fn event(words: &EventWords) -> Option<(EventRecord, Option<Span>)> {
-    let [kind, handle, cookie, offset, lengths, window] = *words;
-    let (handle, window) = (Handle::from_bits(handle), window as u32);
-    let (peer, local_port) = (endpoint(cookie), (kind >> 32) as u16);
-    let cookie = Cookie(cookie);
+#[inline]
+pub(crate) fn event(words: &Words) -> Option<(EventRecord, Option<Span>)> {
+    let [kind, handle, third, fourth] = *words;
+    let (handle, window) = (Handle::from_bits(handle), (kind >> 32) as u32);
+    let (peer, cookie) = (endpoint(third), Cookie(third));
+    let (low, high) = both(fourth);
+    let byte = kind >> 8 & 0xff;
     // Numbered anew where the bytes are found.
     let buffer = BufferRef { index: 0 };
-    let span = Span { offset, len: lengths as u32 };
+    let span = || Some(Span { offset: two(low, byte as u32), len: (kind >> 16 & 0xffff) as u32 });
     let record = match kind & 0xff {
-        0 => EventRecord::Knock { handle, local_port, peer, window },
+        0 => EventRecord::Knock { handle, local_port: (kind >> 16) as u16, peer, window },
         1 => EventRecord::Connected { cookie, handle, window },
-        2 => EventRecord::ConnectFailed { cookie, error: connect_error(kind >> 8 & 0xff)? },
+        2 => EventRecord::ConnectFailed { cookie, error: connect_error(byte)? },
         3 => {
-            let acked = (lengths >> 32) as u32;
-            return Some((EventRecord::Recv { handle, cookie, buffer, acked, window }, Some(span)));
+            let record = EventRecord::Recv { handle, cookie, buffer, acked: high, window };
+            return Some((record, span()));
         }
-        4 => EventRecord::Sent { handle, cookie, bytes: (lengths >> 32) as u32, window },
+        4 => EventRecord::Sent { handle, cookie, bytes: high, window },
         5 => EventRecord::Eof { handle, cookie },
         6 => EventRecord::Again { handle, cookie, window },
-        7 => EventRecord::Dead { handle, cookie, reason: reason(kind >> 8 & 0xff)? },
-        8 => return Some((EventRecord::Datagram { local_port, peer, buffer }, Some(span))),
+        7 => EventRecord::Dead { handle, cookie, reason: reason(byte)? },
+        8 => {
+            let local_port = (kind >> 32) as u16;
+            return Some((EventRecord::Datagram { local_port, peer, buffer }, span()));
+        }
         9 => {
-            let error = call_error(kind >> 16 & 0xff, offset)?;
-            EventRecord::Failed { call: call_kind(kind >> 8 & 0xff)?, handle, cookie, error }
+            let error = call_error(kind >> 16 & 0xffff, fourth)?;
+            EventRecord::Failed { call: call_kind(byte)?, handle, cookie, error }
         }
         _ => return None,
     };
     Some((record, None))
 }
 
-/// A call as words. The places of staged buffers are those of the call array's pieces.
-pub(crate) fn call_words(record: &CallRecord) -> CallWords {
-    let pieces = |staged: Staged| u64::from(staged.first) | u64::from(staged.count) << 32;
+/// A call as words. `piece` answers the words of the call array's pieces; a call's only one stands in the call.
+#[inline]
+pub(crate) fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
+    let count = |staged: Staged| u64::from(staged.count) << 32;
+    let only = |staged: Staged| if staged.count == 1 { piece(staged.first) } else { 0 };
     match *record {
         CallRecord::Connect { cookie, peer } => [0, cookie.0, endpoint_word(peer), 0],
         CallRecord::Accept { handle, cookie } => [1, handle.to_bits(), cookie.0, 0],
-        CallRecord::Sendv { handle, staged } => [2, handle.to_bits(), 0, pieces(staged)],
+        CallRecord::Sendv { handle, staged } => {
+            [2 | count(staged), handle.to_bits(), only(staged), staged.first.into()]
+        }
         CallRecord::RecvDone { handle, bytes } => [3, handle.to_bits(), bytes.into(), 0],
         CallRecord::Close { handle } => [4, handle.to_bits(), 0, 0],
         CallRecord::Abort { handle } => [5, handle.to_bits(), 0, 0],
         CallRecord::Again { handle } => [6, handle.to_bits(), 0, 0],
         CallRecord::UdpSendv { local_port, peer, staged } => {
-            [7 | u64::from(local_port) << 32, 0, endpoint_word(peer), pieces(staged)]
+            let kind = 7 | u64::from(local_port) << 16 | count(staged);
+            [kind, only(staged), endpoint_word(peer), staged.first.into()]
         }
     }
 }
 
-/// The call that words tell; none where they tell nothing. Neither its handle nor its pieces are checked.
-pub(crate) fn call(words: &CallWords) -> Option<CallRecord> {
-    let [kind, first, second, pieces] = *words;
-    let handle = Handle::from_bits(first);
-    let staged = Staged { first: pieces as u32, count: (pieces >> 32) as u32 };
-    Some(match kind & 0xff {
-        0 => CallRecord::Connect { cookie: Cookie(first), peer: endpoint(second) },
-        1 => CallRecord::Accept { handle, cookie: Cookie(second) },
-        2 => CallRecord::Sendv { handle, staged },
-        3 => CallRecord::RecvDone { handle, bytes: u32::try_from(second).unwrap_or(u32::MAX) },
+/// The call that words tell, with the word of its only piece if it has just one; nothing where they tell nothing.
+/// Neither its handle nor its pieces are checked.
+#[inline]
+pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
+    let [kind, second, third, fourth] = *words;
+    let handle = Handle::from_bits(second);
+    let staged = Staged { first: fourth as u32, count: (kind >> 32) as u32 };
+    let only = |word| (staged.count == 1).then_some(word);
+    let record = match kind & 0xff {
+        0 => CallRecord::Connect { cookie: Cookie(second), peer: endpoint(third) },
+        1 => CallRecord::Accept { handle, cookie: Cookie(third) },
+        2 => return Some((CallRecord::Sendv { handle, staged }, only(third))),
+        3 => CallRecord::RecvDone { handle, bytes: u32::try_from(third).unwrap_or(u32::MAX) },
         4 => CallRecord::Close { handle },
         5 => CallRecord::Abort { handle },
         6 => CallRecord::Again { handle },
         7 => {
-            let local_port = (kind >> 32) as u16;
-            CallRecord::UdpSendv { local_port, peer: endpoint(second), staged }
+            let (local_port, peer) = ((kind >> 16) as u16, endpoint(third));
+            return Some((CallRecord::UdpSendv { local_port, peer, staged }, only(second)));
         }
         _ => return None,
-    })
+    };
+    Some((record, None))
 }

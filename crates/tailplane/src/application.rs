@@ -17,20 +17,26 @@
 //! # Ok::<(), tailplane::application::ApplicationError>(())
 //! ```
 //!
-//! The program is an ordinary process: files, clocks and memory are the kernel's as ever, and it may start further
-//! threads. What it must not do in a service is block, as its elastic thread's connections wait for it; nobody
-//! else's do.
+//! The program is an ordinary process: files, clocks and memory are the kernel's as ever, and it may start background
+//! threads, which share the processors that the kernel gives to it. What it must not do in a service is block, as its
+//! elastic thread's connections wait for it; nobody else's do. An elastic thread that has had a batch for more than
+//! 10 ms is reported by the dataplane (IX §4.1).
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use domain::Service;
 use process::{Application, JoinError};
+use rustix::thread::CpuSet;
 
 use crate::unsafe_inherited;
 
 /// The environment variable that names the descriptor of the dataplane's socket.
 pub const DOMAIN_VARIABLE: &str = "TAILPLANE_DOMAIN";
+
+/// The environment variable that lists the processors of the elastic threads, in their order, as in `1,3`; those that
+/// have none there run where the kernel puts them, as background threads do.
+pub const CPUS_VARIABLE: &str = "TAILPLANE_CPUS";
 
 /// Why a program could not serve.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +53,18 @@ pub enum ApplicationError {
     /// The two did not come together.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// An elastic thread cannot have its processor.
+    #[error(
+        "elastic thread {core} of the application cannot run on processor '{cpu}' ({CPUS_VARIABLE}): {reason}"
+    )]
+    Cpu {
+        /// Its number.
+        core: usize,
+        /// What the list says.
+        cpu: String,
+        /// Why not.
+        reason: String,
+    },
     /// A thread panicked: a bug of the service.
     #[error("the service of elastic thread {core} panicked")]
     Panicked {
@@ -83,28 +101,61 @@ pub fn serve_over<S: Service + Send>(
     socket: OwnedFd,
     make_service: impl Fn(usize) -> S,
 ) -> Result<Vec<S>, ApplicationError> {
+    let cpus = cpus(std::env::var(CPUS_VARIABLE).ok().as_deref())?;
     let application = Application::join(socket)?;
     let mut services: Vec<S> = (0..application.lanes()).map(make_service).collect();
     let lanes = application.begin(services.iter().all(Service::runs_anywhere))?;
     let stop = AtomicBool::new(false);
-    let run = |(mut far, service): (process::Far, &mut S)| {
+    let run = |core: usize, (mut far, service): (process::Far, &mut S)| {
         let _others = EndsAll(&stop);
+        if let Some(set) = cpus.get(core) {
+            let refused = |errno: rustix::io::Errno| ApplicationError::Cpu {
+                core,
+                cpu: numbers(set),
+                reason: errno.to_string(),
+            };
+            rustix::thread::sched_setaffinity(None, set).map_err(refused)?;
+        }
         // Whether the dataplane has gone, or another thread has ended: there is nothing left to serve.
         far.run(service, &stop);
+        Ok(())
     };
     let run = &run;
-    let ended = std::thread::scope(|scope| {
-        let threads: Vec<_> = lanes
+    std::thread::scope(|scope| {
+        let lanes = lanes.into_iter().zip(&mut services).enumerate();
+        let threads: Vec<_> =
+            lanes.map(|(core, lane)| scope.spawn(move || run(core, lane))).collect();
+        // All of them are waited for; the first that did not end well is the one to tell of.
+        let ended: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        ended
             .into_iter()
-            .zip(&mut services)
-            .map(|lane| scope.spawn(move || run(lane)))
-            .collect();
-        threads.into_iter().map(|thread| thread.join().is_ok()).collect::<Vec<_>>()
-    });
-    match ended.iter().position(|well| !well) {
-        Some(core) => Err(ApplicationError::Panicked { core }),
-        None => Ok(services),
-    }
+            .enumerate()
+            .try_for_each(|(core, ended)| ended.unwrap_or(Err(ApplicationError::Panicked { core })))
+    })?;
+    Ok(services)
+}
+
+/// The processor of each elastic thread that has one.
+fn cpus(listed: Option<&str>) -> Result<Vec<CpuSet>, ApplicationError> {
+    let listed = listed.map(str::trim).filter(|listed| !listed.is_empty());
+    let all = listed.into_iter().flat_map(|listed| listed.split(',')).enumerate();
+    all.map(|(core, cpu)| {
+        let number = cpu.trim().parse().ok().filter(|number| *number < CpuSet::MAX_CPU);
+        let number = number.ok_or_else(|| ApplicationError::Cpu {
+            core,
+            cpu: cpu.to_owned(),
+            reason: format!("allowed: 0 to {}", CpuSet::MAX_CPU - 1),
+        })?;
+        let mut set = CpuSet::new();
+        set.set(number);
+        Ok(set)
+    })
+    .collect()
+}
+
+fn numbers(set: &CpuSet) -> String {
+    let set = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu.to_string());
+    set.collect::<Vec<_>>().join(",")
 }
 
 /// When one thread ends, also by a panic, the others end: connections of the whole program would lack a part.
@@ -113,5 +164,23 @@ struct EndsAll<'a>(&'a AtomicBool);
 impl Drop for EndsAll<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_numbers_in_a_list() {
+        let found = cpus(Some("1, 3")).expect("a list");
+        assert_eq!(found.iter().map(numbers).collect::<Vec<_>>(), ["1", "3"]);
+        assert!(
+            cpus(None).expect("no list").is_empty() && cpus(Some(" ")).expect("none").is_empty()
+        );
+        for wrong in ["one", "1,,2", "-1", "99999999"] {
+            let error = cpus(Some(wrong)).expect_err("no list of processors").to_string();
+            assert!(error.contains(CPUS_VARIABLE) && error.contains("allowed"), "{error}");
+        }
     }
 }

@@ -5,16 +5,23 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clock::Clock;
 use dataplane::{ConservingThread, Floor, OwnTender, Parts};
 use domain::Service;
 use mem::Region;
 use nic::Nic;
-use process::Near;
+use process::{Attendant, Near, Placement};
 
-use super::{CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler};
+use super::{CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, set_realtime};
+
+/// Between two looks after threads that sleep while their application has a batch: how long their network layer may
+/// wait for them.
+const LOOK: Duration = Duration::from_millis(1);
+/// The same, where they have had no batch lately.
+const IDLE_LOOK: Duration = Duration::from_millis(10);
 
 /// As [`run_announced`](super::run_announced), for an application in another process: `nears` are the threads'
 /// sides of the domain, in their order.
@@ -25,7 +32,7 @@ pub fn run_protected<N>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
     nics: Vec<N>,
-    nears: Vec<Near<'static>>,
+    mut nears: Vec<Near<'static>>,
     ready: impl Fn() + Sync,
     stop: &AtomicBool,
 ) -> Result<Vec<CoreReport>, RuntimeError>
@@ -60,6 +67,8 @@ where
     };
     let stage = ground.stage(config, stop);
     let tenders: Vec<OwnTender<N>> = threads.iter().map(ConservingThread::own_tender).collect();
+    let on_shared_cores = nears.iter_mut().filter(|near| near.placement() == Placement::SameCore);
+    let attendants: Vec<Attendant> = on_shared_cores.map(Near::attended).collect();
     let nears: Vec<_> = nears
         .into_iter()
         .zip(tenders)
@@ -77,6 +86,52 @@ where
         let mut near = nears[core].lock().unwrap_or_else(|broken| broken.into_inner());
         near.take().expect("each thread asks once")
     };
-    let reports = stage.run_sharing(threads, &make, &ready)?;
+    let run = || stage.run_sharing(threads, &make, &ready);
+    let reports = attended(attendants, config.realtime, run)?;
     Ok(reports.into_iter().map(|(report, _)| report).collect())
+}
+
+/// Calls `run` with a thread beside it that looks after those that need it.
+fn attended<R>(
+    attendants: Vec<Attendant>,
+    realtime: Option<u8>,
+    run: impl FnOnce() -> Result<R, RuntimeError>,
+) -> Result<R, RuntimeError> {
+    if attendants.is_empty() {
+        return run();
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let over = &over;
+        let _over = Sets(over);
+        let named = std::thread::Builder::new().name("attendant".into());
+        named
+            .spawn_scoped(scope, move || attend(attendants, realtime, over))
+            .map_err(|source| RuntimeError::System { tried: "starting a thread", source })?;
+        run()
+    })
+}
+
+/// Looks after the threads until it is over. With their priority: before their applications, which may have their cores
+/// for themselves for as long as they like.
+fn attend(mut attendants: Vec<Attendant>, realtime: Option<u8>, over: &AtomicBool) {
+    if let Some(priority) = realtime
+        && let Err(error) = set_realtime(priority)
+    {
+        tracing::warn!(%error, "what looks after the elastic threads runs without priority");
+    }
+    while !over.load(Ordering::Relaxed) {
+        // All of them: each look tells of its own thread.
+        let busy = attendants.iter_mut().fold(false, |busy, one| one.look() | busy);
+        std::thread::sleep(if busy { LOOK } else { IDLE_LOOK });
+    }
+}
+
+/// Sets a flag at its end, however that comes.
+struct Sets<'a>(&'a AtomicBool);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

@@ -1,0 +1,46 @@
+//! Who looks after an elastic thread that sleeps while its application, on the same core, has a batch.
+//!
+//! The thread's own limit is long: a timer that is to fire soon would be the dearest part of each crossing. Somebody
+//! else looks more often, and wakes a thread that has slept for the same batch since the last look, so that
+//! it runs its network layer, hears of its end, and sees that the application has gone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use memfile::Memory;
+use rustix::thread::futex;
+
+use crate::layout;
+use crate::near::NearStats;
+
+/// Looks after one elastic thread. Made by [`Near::attended`](crate::Near::attended).
+#[derive(Debug)]
+pub struct Attendant {
+    calls: Arc<Memory>,
+    stats: Arc<NearStats>,
+    slept_for: u32,
+    crossings: u64,
+}
+
+impl Attendant {
+    pub(crate) fn new(calls: Arc<Memory>, stats: Arc<NearStats>) -> Self {
+        Self { calls, stats, slept_for: 0, crossings: 0 }
+    }
+
+    /// To be called about every millisecond. Whether the thread has had a batch since the last look: if not for a
+    /// while, looks may be rarer.
+    pub fn look(&mut self) -> bool {
+        let slept_for = self.stats.slept_for.load(Ordering::Relaxed);
+        let crossings = self.stats.crossings();
+        if slept_for != 0
+            && slept_for == self.slept_for
+            && let Some(done) = self.calls.word(layout::BATCH)
+        {
+            // Nobody sleeps where it was quicker.
+            let _ = futex::wake(done, futex::Flags::empty(), 1);
+        }
+        let busy = slept_for != 0 || crossings != self.crossings;
+        (self.slept_for, self.crossings) = (slept_for, crossings);
+        busy
+    }
+}

@@ -1,0 +1,194 @@
+//! What an application asked for: each word read once, checked, and then used.
+
+use domain::{CallError, CallKind, CallRecord, Calls, ConnectError, Cookie, Event, Handle, Staged};
+use memfile::Memory;
+use std::sync::atomic::Ordering;
+use wire::Sum;
+
+use crate::layout::{self, RECORD_WORDS, both};
+use crate::near::{Near, NearStats};
+use crate::record;
+
+impl Near<'_> {
+    /// Issues what the application asked for.
+    pub(crate) fn issue(&mut self, calls: &mut Calls<'_>) {
+        let geometry = self.parts.geometry;
+        let (count, pieces) = both(self.heard(layout::CALLS_AND_PIECES));
+        let count = (count as usize).min(geometry.call_records());
+        let pieces = (pieces as usize).min(geometry.arena_chunks as usize);
+        // Each piece belongs to one call: together they have no more.
+        self.pieces_left = pieces;
+        let mut gathered = std::mem::take(&mut self.gathered);
+        for index in 0..count {
+            let at = geometry.record(index);
+            let Some(words) = self.parts.calls.words::<RECORD_WORDS>(at) else { break };
+            // A private copy: from here on the application cannot change it.
+            let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            match record::call(&words) {
+                Some((record, only)) => self.issue_one(record, only, pieces, &mut gathered, calls),
+                None => NearStats::add(&self.stats.violations),
+            }
+        }
+        self.gathered = gathered;
+        if let Some(toll) = &self.toll
+            && !self.used.is_nothing()
+        {
+            toll.charge(self.now, std::mem::take(&mut self.used));
+        }
+    }
+
+    fn issue_one(
+        &mut self,
+        record: CallRecord,
+        only: Option<u64>,
+        pieces: usize,
+        gathered: &mut Vec<(usize, usize)>,
+        calls: &mut Calls<'_>,
+    ) {
+        let issued = match record {
+            CallRecord::Connect { cookie, peer } => {
+                if !self.policy.allows_connect(peer) {
+                    let outcome = Err(ConnectError::Forbidden);
+                    return self.forbid(Event::Connected { cookie, outcome });
+                }
+                self.used.connections += 1;
+                calls.connect(cookie, peer)
+            }
+            CallRecord::Accept { handle, cookie } => {
+                self.used.connections += 1;
+                calls.accept(handle, cookie)
+            }
+            CallRecord::RecvDone { handle, bytes } => calls.recv_done(handle, bytes as usize),
+            CallRecord::Close { handle } => calls.close(handle),
+            CallRecord::Abort { handle } => calls.abort(handle),
+            CallRecord::Again { handle } => {
+                calls.again(handle);
+                Ok(())
+            }
+            CallRecord::Sendv { handle, staged } => {
+                let Some(len) = self.gather(staged, only, pieces, gathered) else { return };
+                self.use_up(len);
+                if let Some(given) = &mut self.given {
+                    let given = given.entry(handle).or_default();
+                    *given = given.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+                }
+                let arena = &self.parts.arena;
+                let sent = match gathered[..] {
+                    [(offset, _)] => calls.sendv_with(handle, len, straight(arena, offset)),
+                    _ => calls.sendv_with(handle, len, copier(arena, gathered)),
+                };
+                // A hole in the stream cannot be mended.
+                sent.or_else(|_| calls.abort(handle).and(Err(domain::Full)))
+            }
+            CallRecord::UdpSendv { local_port, peer, staged } => {
+                let Some(len) = self.gather(staged, only, pieces, gathered) else { return };
+                if !self.policy.allows_send(local_port, peer) {
+                    let (call, error) = (CallKind::UdpSendv, CallError::Forbidden);
+                    let (handle, cookie) = (Handle::from_bits(u64::MAX), Cookie(0));
+                    return self.forbid(Event::Failed { call, handle, cookie, error });
+                }
+                self.use_up(len);
+                calls.udp_sendv_with(local_port, peer, len, copier(&self.parts.arena, gathered))
+            }
+        };
+        if issued.is_err() {
+            NearStats::add(&self.stats.refused);
+        }
+    }
+
+    /// Counts what a call sends.
+    fn use_up(&mut self, bytes: usize) {
+        self.used.bytes += bytes as u64;
+        self.used.packets += bytes.div_ceil(self.parts.segment_bytes.max(1)).max(1) as u64;
+    }
+
+    /// Has the application told, in its next batch, that the policy forbids what it asked for.
+    /// One that does not stop asking is not told each time.
+    fn forbid(&mut self, told: Event<'_>) {
+        NearStats::add(&self.stats.forbidden);
+        if self.owed.len() < self.parts.geometry.events as usize {
+            self.owed.push(record::event_words(&told, |_| 0));
+        }
+    }
+
+    /// Where the bytes of a call stand, each word read once, into `gathered`. Answers how many bytes; none where
+    /// they are not all in the arena.
+    fn gather(
+        &mut self,
+        staged: Staged,
+        only: Option<u64>,
+        pieces: usize,
+        gathered: &mut Vec<(usize, usize)>,
+    ) -> Option<usize> {
+        gathered.clear();
+        let (first, count) = (staged.first as usize, staged.count as usize);
+        let arena = self.parts.arena.len() as u64;
+        let mut total = 0;
+        let mut valid =
+            only.is_some() || first.saturating_add(count) <= pieces && count <= self.pieces_left;
+        if valid && only.is_none() {
+            self.pieces_left -= count;
+        }
+        let mut take = |word: u64| {
+            let (offset, len) = (word >> 16, word & 0xffff);
+            total += len as usize;
+            gathered.push((offset as usize, len as usize));
+            offset.saturating_add(len) <= arena
+        };
+        match only {
+            Some(word) => valid &= take(word),
+            None if valid => {
+                for index in first..first + count {
+                    valid &= take(self.heard(self.parts.geometry.piece(index)));
+                }
+            }
+            None => {}
+        }
+        if !valid {
+            NearStats::add(&self.stats.violations);
+        }
+        valid.then_some(total)
+    }
+}
+
+/// Writes the bytes from `offset` on, as [`copier`] does those of one piece.
+#[inline]
+fn straight(arena: &Memory, mut offset: usize) -> impl FnMut(&mut [u8]) -> Sum + '_ {
+    move |room| {
+        if !arena.copy_out(offset, room) {
+            // There is no such thing: pieces were checked. What was not written is not what was there before.
+            room.fill(0);
+        }
+        offset += room.len();
+        Sum::of(room)
+    }
+}
+
+/// Writes the bytes of `pieces` one after the other, with their sums: of what was copied, as the application may
+/// write there meanwhile.
+fn copier<'m>(
+    arena: &'m Memory,
+    pieces: &'m [(usize, usize)],
+) -> impl FnMut(&mut [u8]) -> Sum + 'm {
+    let mut pieces = pieces.iter().copied();
+    let mut rest = (0, 0);
+    move |room| {
+        let mut filled = 0;
+        while filled < room.len() {
+            if rest.1 == 0 {
+                let Some(next) = pieces.next() else { break };
+                rest = next;
+                continue;
+            }
+            let count = rest.1.min(room.len() - filled);
+            if !arena.copy_out(rest.0, &mut room[filled..filled + count]) {
+                break;
+            }
+            filled += count;
+            rest = (rest.0 + count, rest.1 - count);
+        }
+        // What was not written (there is no such thing: pieces were checked) is not what was there before.
+        room[filled..].fill(0);
+        Sum::of(room)
+    }
+}
