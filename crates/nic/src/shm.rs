@@ -151,6 +151,17 @@ impl ShmNic {
         Self::over(&memory, BACK, FORTH, own, peer, config)
     }
 
+    /// The creator's end in another process than the one that [created](Self::create) it: the offer's descriptors are
+    /// the same for both ends. The one that `create` made must have been dropped, as a lane has one sender.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn take_over(offer: ShmOffer, config: &ShmConfig) -> Result<Self, ShmError> {
+        let memory = Memory::join(offer.memory).map_err(|source| ShmError::BadOffer { source })?;
+        let (own, peer) = (Some(offer.wake_creator), Some(offer.wake_joiner));
+        Self::over(&memory, FORTH, BACK, own, peer, config)
+    }
+
     /// Two ends in one process, on heap memory and without descriptors: for two threads that spin.
     /// Their [`arm`](Nic::arm) works, but nothing wakes a sleeper.
     ///
@@ -370,6 +381,33 @@ mod tests {
         assert_eq!(near.transmit(Instant::ZERO, &mut pool, &mut frames), 2);
         out.drain(..).for_each(|mbuf| pool.free(mbuf));
         assert_eq!(pool.available(), 64);
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn the_creators_end_can_be_taken_over() {
+        let (near, offer) = ShmNic::create(&ShmConfig::default()).expect("memory");
+        drop(near);
+        let twice = |fd: &OwnedFd| fd.try_clone().expect("a duplicate");
+        let copy = ShmOffer {
+            memory: twice(&offer.memory),
+            wake_creator: twice(&offer.wake_creator),
+            wake_joiner: twice(&offer.wake_joiner),
+        };
+        let mut near = ShmNic::take_over(copy, &ShmConfig::default()).expect("the same memory");
+        let mut far = ShmNic::join(offer, &ShmConfig::default().far()).expect("joined");
+        let mut pool = Pool::new(&Region::heap(64), 64);
+        let mut frames = [frame(&mut pool, 7)].into();
+        assert_eq!(far.arm(), Armed::Quiet);
+        near.transmit(Instant::ZERO, &mut pool, &mut frames);
+        assert_eq!((near.stats().wakeups, far.rx_backlog()), (1, 1));
+        let mut frames = [frame(&mut pool, 8)].into();
+        far.transmit(Instant::ZERO, &mut pool, &mut frames);
+        assert_eq!(near.rx_backlog(), 1);
+        let mut out = Vec::new();
+        near.receive(Instant::ZERO, &mut pool, &mut out, 64);
+        far.receive(Instant::ZERO, &mut pool, &mut out, 64);
+        out.drain(..).for_each(|mbuf| pool.free(mbuf));
     }
 
     #[test]

@@ -30,6 +30,7 @@ fn outcome(answer: i64) -> String {
         libc::ENOTTY => "ENOTTY".into(),
         libc::EAGAIN => "EAGAIN".into(),
         libc::EMFILE => "EMFILE".into(),
+        libc::EROFS => "EROFS".into(),
         libc::ENETUNREACH => "ENETUNREACH".into(),
         other => format!("errno {other}"),
     }
@@ -64,6 +65,7 @@ fn one(name: &str, pid: i32) -> i64 {
             "raw socket" => socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP),
             "packet socket" => socket(libc::AF_PACKET, libc::SOCK_RAW, 0),
             "xdp socket" => socket(libc::AF_XDP, libc::SOCK_RAW, 0),
+            "netlink socket" => socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE),
             "inet socket" => socket(libc::AF_INET, libc::SOCK_STREAM, 0),
             "unix socket" => socket(libc::AF_UNIX, libc::SOCK_STREAM, 0),
             "read passwd" => open(c"/etc/passwd", libc::O_RDONLY),
@@ -75,6 +77,16 @@ fn one(name: &str, pid: i32) -> i64 {
             }
             "write physical memory" => open(c"/dev/mem", libc::O_RDWR),
             "make a file" => open(c"/tmp", libc::O_TMPFILE | libc::O_RDWR),
+            "read files of another" => {
+                let path = std::ffi::CString::new(format!("/proc/{pid}/root/etc/passwd"));
+                path.map_or(-1, |path| open(&path, libc::O_RDONLY))
+            }
+            "write memory of another by call" => {
+                let mut byte = 0u8;
+                let here = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+                let there = libc::iovec { iov_base: PAGE as *mut _, iov_len: 1 };
+                libc::process_vm_writev(pid, &here, 1, &there, 1, 0) as i64
+            }
             "trace" => libc::ptrace(libc::PTRACE_SEIZE, pid, null_mut::<u8>(), null_mut::<u8>()),
             "read memory of another" => {
                 let mut byte = 0u8;

@@ -2,6 +2,7 @@
 //! program starts ([`Confinement::spawn`]), from oneself ([`Confinement::confine_self`]).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::process::{Child, Command};
 
 use rustix::io::Errno;
@@ -60,6 +61,16 @@ impl Confinement {
         }
     }
 
+    /// A dataplane's: [`SyscallPolicy::dataplane`], and what it needs until it calls
+    /// [`enforce`](SyscallPolicy::enforce) with that. It outlives its starter, to tell its peers that it ends.
+    ///
+    /// With an [identity](Self::identity) of its own, [limits](Self::limits) for its size and
+    /// [nothing but its program](Self::alone_with), where the starter can give these.
+    pub fn dataplane() -> Self {
+        let policy = SyscallPolicy::dataplane().with_joining().with_startup();
+        Self::new().syscalls(policy).outlives_parent()
+    }
+
     /// Another user and group, and no supplementary groups. Needs root. Give each box a user of its
     /// own: two processes of one user can signal each other, and share the limit of processes.
     pub fn identity(mut self, user: u32, group: u32) -> Self {
@@ -90,6 +101,15 @@ impl Confinement {
     pub fn own_network(mut self) -> Self {
         self.own_network = true;
         self
+    }
+
+    /// No file but `program` and what it needs to start, and no network: [`root`](Self::root) and
+    /// [`own_network`](Self::own_network). Needs root.
+    ///
+    /// # Errors
+    /// [`SandboxError::Root`] where the program cannot be read.
+    pub fn alone_with(self, program: &Path) -> Result<Self, SandboxError> {
+        Ok(self.root(Root::for_program(program)?).own_network())
     }
 
     /// Stays in the starter's session, so that the terminal's Ctrl-C reaches it. With the terminal open,

@@ -228,12 +228,25 @@ const STARTUP_TESTED: &[(&str, &[&[ArgTest]])] = &[
     ),
 ];
 
+/// What a dataplane calls until its application has joined: the memory that the two share is made by the dataplane,
+/// which seals it before it shows it.
+const JOINING: &[&str] = &["memfd_create", "ftruncate", "fstatfs"];
+
+const JOINING_TESTED: &[(&str, &[&[ArgTest]])] =
+    &[("fcntl", &[&[Is(1, libc::F_ADD_SEALS as u32)]])];
+
 impl SyscallPolicy {
     /// What an elastic thread needs whose AF_XDP sockets, eventfds, memory and control socket are open:
     /// to sleep and wake, to kick, to map passed memory, to make threads, to read clocks, to end. No path
     /// can be named, no socket made, no program started, no code made, no other process touched.
     pub fn dataplane() -> Self {
         with(Self::deny_all(), DATAPLANE, DATAPLANE_TESTED)
+    }
+
+    /// This policy, and what a dataplane needs besides until its application has joined: to make memory files and to
+    /// seal them. For [`with_startup`](Self::with_startup), before [`enforce`](Self::enforce) of the policy itself.
+    pub fn with_joining(self) -> Self {
+        with(self, JOINING, JOINING_TESTED)
     }
 
     /// This policy, and what the start of a program needs besides: `execve`, reading files (the loader's),
@@ -262,8 +275,9 @@ mod tests {
 
     #[test]
     fn every_name_of_a_preset_exists() {
-        let tested = DATAPLANE_TESTED.iter().chain(STARTUP_TESTED).map(|(name, _)| *name);
-        for name in DATAPLANE.iter().chain(STARTUP).copied().chain(tested) {
+        let tested = DATAPLANE_TESTED.iter().chain(STARTUP_TESTED).chain(JOINING_TESTED);
+        let tested = tested.map(|(name, _)| *name);
+        for name in DATAPLANE.iter().chain(STARTUP).chain(JOINING).copied().chain(tested) {
             assert!(look_up(name).is_some(), "{name} is not a system call");
         }
     }
@@ -327,6 +341,9 @@ mod tests {
         ] {
             assert!(!policy.allows(name), "{name}");
         }
-        assert!(policy.with_startup().allows("execve"));
+        assert!(!policy.allows("ftruncate"));
+        let joining = policy.with_joining();
+        assert!(joining.allows("memfd_create") && !joining.allows("openat"));
+        assert!(joining.with_startup().allows("execve"));
     }
 }

@@ -29,6 +29,9 @@ pub struct AdoptedQueue {
     pub rx_buffers: u32,
     /// Report received checksums as verified.
     pub assume_rx_checksums: bool,
+    /// Nobody else holds the socket any more when its driver is [closed](crate::Nic::close): closing ends the
+    /// kernel's use of packet memory then, and what it held comes back.
+    pub is_sole_owner: bool,
 }
 
 impl XdpSocket {
@@ -65,7 +68,7 @@ impl XdpSocket {
             zero_copy,
             rx_buffers: queue.rx_buffers.clamp(1, fill),
             assume_rx_checksums: queue.assume_rx_checksums,
-            adopted: true,
+            adopted: !queue.is_sole_owner,
         })
     }
 }
@@ -106,8 +109,13 @@ mod tests {
             mtu: 1500,
             hardware_type: 1,
         };
-        let queue =
-            AdoptedQueue { interface, queue: 0, rx_buffers: 64, assume_rx_checksums: false };
+        let queue = AdoptedQueue {
+            interface,
+            queue: 0,
+            rx_buffers: 64,
+            assume_rx_checksums: false,
+            is_sole_owner: false,
+        };
         let region = Region::heap(4);
         let error = XdpSocket::adopt(socket.into(), &region, queue.clone()).expect_err("no XDP");
         assert!(matches!(error, AfXdpError::NotAfXdp { .. }), "{error}");

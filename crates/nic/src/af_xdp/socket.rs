@@ -40,7 +40,7 @@ pub struct XdpSocket {
     pub(super) zero_copy: bool,
     pub(super) rx_buffers: u32,
     pub(super) assume_rx_checksums: bool,
-    /// Another process opened it, and may hold it still.
+    /// Another process opened it, and may hold it still when we close it.
     pub(super) adopted: bool,
 }
 

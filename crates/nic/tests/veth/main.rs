@@ -295,8 +295,13 @@ fn a_passed_socket_is_adopted_and_driven() {
         // of the interface's.
         let adopter = scope.spawn(move || {
             let fd = receive_descriptor(&theirs);
-            let queue =
-                AdoptedQueue { interface, queue: 0, rx_buffers: 512, assume_rx_checksums: false };
+            let queue = AdoptedQueue {
+                interface,
+                queue: 0,
+                rx_buffers: 512,
+                assume_rx_checksums: false,
+                is_sole_owner: false,
+            };
             let duplicate = fd.try_clone().expect("a duplicate");
             let second = XdpSocket::adopt(duplicate, region, queue.clone()).expect("adopted");
             let socket = XdpSocket::adopt(fd, region, queue).expect("adopted");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sandbox::{Confinement, Ended, Watched};
 
 /// Users that own nothing, one for each test that counts a user's processes.
+#[allow(dead_code)] // Each test file has its own copy of this module, and not each uses all.
 pub const USER: u32 = 30_001;
 
 /// No probe takes longer; one that does is killed and the test fails.
