@@ -2,6 +2,7 @@
 //! memory's descriptors there. One joiner at a time; the next may come when it has gone.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -81,9 +82,7 @@ impl LocalWire {
         peer: Peer,
     ) -> anyhow::Result<Self> {
         let region = Region::map(chunks, huge_pages)?;
-        let pages = if region.is_huge() { "2 MB" } else { "4 KiB" };
-        let capabilities = nic.capabilities();
-        let description = format!("{} {}, {pages} pages", capabilities.driver, capabilities.mode);
+        let description = describe(&nic, &region);
         Ok(Self { region, mac: config.mac, description, nic: Some(nic), _peer: peer })
     }
 
@@ -91,6 +90,54 @@ impl LocalWire {
     pub fn take_queues(&mut self) -> Vec<ShmNic> {
         self.nic.take().into_iter().collect()
     }
+}
+
+/// A wire that is offered and whose near end is for another process.
+#[derive(Debug)]
+pub struct OfferedWire {
+    /// The near end's packet memory.
+    pub region: Arc<Region>,
+    /// The link address of the near end.
+    pub mac: tailplane::MacAddr,
+    /// How frames travel, for conditions.
+    pub description: String,
+    /// The wire's descriptors, for [`ShmNic::take_over`].
+    pub near: ShmOffer,
+    door: Door,
+}
+
+impl OfferedWire {
+    /// Makes the wire, and offers its other end at `path` until this is dropped.
+    ///
+    /// # Errors
+    /// As [`LocalWire::create`].
+    pub fn open(path: &Path, chunks: usize, huge_pages: HugePages) -> anyhow::Result<Self> {
+        let config = ShmConfig::default();
+        let (nic, offer) = ShmNic::create(&config)?;
+        let region = Region::map(chunks, huge_pages)?;
+        let description = describe(&nic, &region);
+        let again = |descriptor: &OwnedFd| {
+            descriptor.try_clone().context("duplicating a descriptor of the wire")
+        };
+        let near = ShmOffer {
+            memory: again(&offer.memory)?,
+            wake_creator: again(&offer.wake_creator)?,
+            wake_joiner: again(&offer.wake_joiner)?,
+        };
+        let door = Door::open(path, offer)?;
+        Ok(Self { region, mac: config.mac, description, near, door })
+    }
+
+    /// What stays with who offers the wire once the near end is another process's.
+    pub fn into_door(self) -> impl Send + std::fmt::Debug {
+        self.door
+    }
+}
+
+fn describe(nic: &ShmNic, region: &Region) -> String {
+    let pages = if region.is_huge() { "2 MB" } else { "4 KiB" };
+    let capabilities = nic.capabilities();
+    format!("{} {}, {pages} pages", capabilities.driver, capabilities.mode)
 }
 
 /// Where joiners knock.

@@ -1,7 +1,9 @@
 //! `tailplane application`: a built-in service in the `process` domain. `tailplane run` starts it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use anyhow::Context;
 
 use crate::reproduce::protection;
 use crate::service::application::serve_builtin;
@@ -13,6 +15,9 @@ pub struct Args {
     /// The configuration of the dataplane that started it.
     #[arg(value_name = "CONFIG.toml", required_unless_present = "raw_echo")]
     pub config: Option<PathBuf>,
+    /// The configuration's text comes by standard input: its file may be out of reach.
+    #[arg(long)]
+    pub from_input: bool,
     /// Serve as the echo that `tailplane reproduce ix/protection` measures.
     #[arg(long)]
     pub raw_echo: bool,
@@ -30,8 +35,16 @@ pub struct Args {
 /// No dataplane started it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.config {
-        Some(config) if !args.raw_echo => serve_builtin(&RunConfig::load(config)?)?,
+        Some(config) if !args.raw_echo => serve_builtin(&read(config, args.from_input)?)?,
         _ => protection::application(args.cpu, args.realtime)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path, from_input: bool) -> anyhow::Result<RunConfig> {
+    if !from_input {
+        return RunConfig::load(path);
+    }
+    let text = std::io::read_to_string(std::io::stdin()).context("reading the configuration")?;
+    RunConfig::parse(&text)
 }

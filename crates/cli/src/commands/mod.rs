@@ -5,6 +5,7 @@
 
 pub mod application;
 pub mod calibrate;
+pub mod dataplane;
 pub mod demo;
 pub mod doctor;
 pub mod lab;
@@ -36,6 +37,9 @@ pub enum Command {
     /// Serve as a built-in service on the dataplane that started this process.
     #[command(hide = true)]
     Application(application::Args),
+    /// Be the dataplane of the process that started this one.
+    #[command(hide = true)]
+    Dataplane,
     /// Run a service on the dataplane, as a configuration file describes it.
     Run(run::Args),
     /// Load a server and measure its latency.
@@ -65,6 +69,7 @@ impl Cli {
         match self.command {
             Command::Lab(args) => lab::run(args),
             Command::Application(args) => application::run(&args),
+            Command::Dataplane => dataplane::run(),
             Command::Run(args) => run::run(args),
             Command::Load(args) => load::run(*args),
             Command::LoadAgent(args) => load_agent::run(args),

@@ -12,12 +12,12 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::Context;
-use tailplane::runtime::CoreReport;
-
 use crate::cleanup;
 use crate::service::config::{DomainName, NetworkConfig, RunConfig};
-use crate::service::host::{Host, lab};
+use crate::service::host::{Host, address, lab};
+use crate::service::report;
+use crate::service::split::starter::{self, Serving};
+use anyhow::Context;
 
 /// Arguments of `tailplane run`.
 #[derive(Debug, clap::Args)]
@@ -46,8 +46,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     cleanup::first_signal_sets(Arc::clone(&stop)).context("catching signals")?;
     let lab = lab(&config)?;
-    let host = Host::open(&config, lab.as_ref())?;
-    let announcement = announcement(&config, &host);
     if let Some(seconds) = args.seconds {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || {
@@ -55,77 +53,64 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
     }
-    let ready = || print!("{announcement}");
-    let reports = match &args.program[..] {
-        [] => host.run_app(&config, ready, &stop)?,
-        [program, arguments @ ..] => {
-            let mut command = Command::new(program);
-            command.args(arguments);
-            host.run_program(&config, command, ready, &stop)?
+    match config.dataplane.domain {
+        DomainName::Inline => {
+            let host = Host::open(&config, lab.as_ref())?;
+            let announcement = announcement(&config, &host.driver, &[])?;
+            report::summarize(&host.run_app(&config, || print!("{announcement}"), &stop)?);
         }
-    };
-    summarize(&reports);
+        DomainName::Process => {
+            let program = args.program.split_first().map(|(program, arguments)| {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                command
+            });
+            let announce = |serving: &Serving| match announcement(
+                &config,
+                &serving.driver,
+                &serving.protection,
+            ) {
+                Ok(announcement) => print!("{announcement}"),
+                Err(error) => eprintln!("tailplane: {error:#}"),
+            };
+            starter::run(&config, lab.as_ref(), program, announce, &stop)?;
+        }
+    }
     drop(lab);
     Ok(ExitCode::SUCCESS)
 }
 
 /// What is active, so that nobody has to guess.
-fn announcement(config: &RunConfig, host: &Host) -> String {
-    let (stack, plane) = (&host.runtime.stack, &config.dataplane);
+fn announcement(config: &RunConfig, driver: &str, protection: &[String]) -> anyhow::Result<String> {
+    let ((address, _), plane) = (address(config)?, &config.dataplane);
     let idle = match plane.spin_us {
         ..0 => "spins for ever".to_owned(),
         spin => format!("sleeps after {spin} us without work"),
     };
     let try_it = match &config.network {
         NetworkConfig { interface: None, shm: None, .. } => {
-            format!("  try it     tailplane lab exec -- ping -c 3 {}\n", stack.address)
+            format!("  try it     tailplane lab exec -- ping -c 3 {}\n", address)
         }
         NetworkConfig { shm: Some(path), .. } => format!(
             "  try it     tailplane load {}:{} --shm {}\n",
-            stack.address,
+            address,
             config.service.port(),
             path.display()
         ),
         _ => String::new(),
     };
-    format!(
+    let protection: String =
+        protection.iter().map(|line| format!("  protection {line}\n")).collect();
+    Ok(format!(
         "{:?} at {}:{}\n  driver     {}\n  threads    {} ({idle}), B = {}\n  \
-         scheduler  {}, domain {}\n{try_it}",
+         scheduler  {}, domain {}\n{protection}{try_it}",
         config.service.app,
-        stack.address,
+        address,
         config.service.port(),
-        host.driver,
+        driver,
         plane.threads,
         plane.batch,
         plane.describe_scheduler(),
         plane.describe_domain(),
-    )
-}
-
-fn summarize(reports: &[CoreReport]) {
-    for (core, report) in reports.iter().enumerate() {
-        let (connections, _) = report.footprint;
-        println!(
-            "thread {core}: {} packets in, {} out, {} cycles with work ({:.1} ms), {} sleeps, {} \
-             connections accepted, {connections} left, {} reset",
-            report.nic.rx_frames,
-            report.nic.tx_frames,
-            report.cycle.busy_cycles,
-            report.busy_ns as f64 / 1e6,
-            report.sleeps,
-            report.stack.tcp_accepted,
-            report.left.connections.reset,
-        );
-        let odd = report.stack.entries().filter(|(name, value)| {
-            *value > 0 && (name.contains("drop") || name.contains("bad") || *name == "malformed")
-        });
-        let left = report.left;
-        let unfinished = [
-            ("not_reset_in_time", left.connections.untold),
-            ("packet_memory_lost", u64::from(left.memory.lost)),
-        ];
-        for (name, value) in odd.chain(unfinished.into_iter().filter(|(_, value)| *value > 0)) {
-            println!("  {name}: {value}");
-        }
-    }
+    ))
 }

@@ -19,6 +19,7 @@ pub mod namespaces;
 pub mod nics;
 pub mod power;
 pub mod privilege;
+pub mod protection;
 pub mod render;
 mod root;
 pub mod scheduling;
@@ -122,6 +123,7 @@ pub fn examine() -> Report {
     let mut checks = kernel::checks(&root);
     checks.extend(xdp::checks(&root, xdp::probe()));
     checks.extend(privilege::checks(&root));
+    checks.extend(protection::checks(&root, protection::probe()));
     checks.extend(memory::checks(&root));
     checks.extend(namespaces::checks(&root, namespaces::probe()));
     checks.extend(cpu::checks(&root, cpu::probe_hypervisor()));
@@ -147,7 +149,9 @@ mod tests {
     fn this_machine_can_be_examined_and_every_finding_is_complete() {
         let report = examine();
         let names: Vec<_> = report.checks.iter().map(|check| (check.group, &check.name)).collect();
-        for group in ["kernel", "xdp", "privilege", "memory", "namespaces", "cpu", "tools"] {
+        for group in
+            ["kernel", "xdp", "privilege", "protection", "memory", "namespaces", "cpu", "tools"]
+        {
             assert!(names.iter().any(|(other, _)| *other == group), "{group} in {names:?}");
         }
         for check in &report.checks {

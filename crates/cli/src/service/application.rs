@@ -3,6 +3,8 @@
 //! However either of the two ends, the other one ends: the dataplane hears of its application's end by the socket
 //! between them, resets the connections and stops; the application hears of the dataplane's end in the same way.
 
+use std::fs::File;
+use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -12,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use mem::Region;
-use process::{Geometry, Hello, Host, Near, Waiting};
+use process::{Geometry, Hello, Host, Near, NearStats, Waiting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use sandbox::Confinement;
+use sandbox::{Confinement, Watched};
 use tailplane::Service;
 use tailplane::application::{DOMAIN_VARIABLE, serve};
 use tailplane::runtime::RuntimeConfig;
@@ -26,21 +29,31 @@ use super::builtin::{self, Runner};
 use super::config::RunConfig;
 
 /// How long a program may take to join, and to end when its dataplane has gone.
-const JOINS_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const JOINS_WITHIN: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// The socket's number in a program that inherits nothing else.
 const CONFINED_SOCKET: i32 = 3;
 /// Between two looks at a program.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// The program that serves as this configuration's built-in service: this one.
+/// The program that serves as this configuration's built-in service: this one. It is given the configuration's text,
+/// as it may not be able to read the file.
 ///
 /// # Errors
-/// It is not known where this program is.
-pub fn builtin(config: &Path) -> anyhow::Result<Command> {
-    let program = std::env::current_exe().context("finding this program's file")?;
+/// The text cannot be given.
+pub fn builtin(program: &Path, config: &RunConfig) -> anyhow::Result<Command> {
+    let text = memfd_create("configuration", MemfdFlags::CLOEXEC)
+        .map_err(std::io::Error::from)
+        .and_then(|text| {
+            let mut text = File::from(text);
+            text.write_all(config.text.as_bytes())?;
+            text.rewind()?;
+            Ok(text)
+        });
+    let text = text.context("handing the configuration to the application")?;
     let mut command = Command::new(program);
-    command.arg("application").arg(config);
+    // The path is for people who list processes.
+    command.args(["application", "--from-input"]).arg(&config.path).stdin(text);
     Ok(command)
 }
 
@@ -72,20 +85,126 @@ pub fn hello(config: &RunConfig, runtime: &RuntimeConfig) -> Hello {
     }
 }
 
-/// A program that has joined.
-pub struct Started {
-    program: Program,
+/// The dataplane's sides of an application that has joined.
+pub struct Joined {
     socket: OwnedFd,
     nears: Vec<Near<'static>>,
     gone: Arc<AtomicBool>,
 }
 
+impl Joined {
+    /// Shows the domain to the application at the other end of `socket`, for a dataplane of `lanes` elastic threads
+    /// whose packets are in `region`, and waits until it has joined: as long as the socket's time-out says. `name` is
+    /// the program's, for errors.
+    ///
+    /// # Errors
+    /// It does not join.
+    pub fn new(
+        hello: Hello,
+        lanes: usize,
+        region: &Arc<Region>,
+        socket: OwnedFd,
+        name: &str,
+    ) -> anyhow::Result<Self> {
+        let host = Host::new(hello, lanes, region)?;
+        let gone = Arc::new(AtomicBool::new(false));
+        // A program that ends at once is not even there to be greeted.
+        let greeted = host.greet(socket.as_fd());
+        let nears = greeted.and_then(|()| host.meet(socket.as_fd(), &gone)).with_context(|| {
+            format!(
+                "the program '{name}' did not join the dataplane within {} s (a program serves with \
+                 `tailplane::application::serve`)",
+                JOINS_WITHIN.as_secs()
+            )
+        })?;
+        Ok(Self { socket, nears, gone })
+    }
+
+    /// Runs `dataplane` with the threads' sides of the domain until `stop` is set, and sets it where the application
+    /// goes before. The application hears of the dataplane's end when this returns. Answers also whether it had gone.
+    ///
+    /// # Errors
+    /// What the dataplane could not do.
+    pub fn run<R>(
+        self,
+        stop: &AtomicBool,
+        dataplane: impl FnOnce(Vec<Near<'static>>, &AtomicBool) -> anyhow::Result<R>,
+    ) -> anyhow::Result<(R, bool)> {
+        let Self { socket, nears, gone } = self;
+        let counted: Vec<_> = nears.iter().map(Near::stats).collect();
+        let over = AtomicBool::new(false);
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut late = vec![false; counted.len()];
+                while !over.load(Ordering::Relaxed) {
+                    report_late(&counted, &mut late);
+                    if has_hung_up(&socket) {
+                        gone.store(true, Ordering::Relaxed);
+                        stop.store(true, Ordering::Relaxed);
+                        return;
+                    }
+                }
+            });
+            let _over = Sets(&over);
+            dataplane(nears, stop)
+        });
+        drop(socket);
+        for (core, stats) in counted.iter().enumerate() {
+            println!(
+                "domain {core}: {} crossings, {} of over 10 ms, {} calls without sense, {} beyond the room for them, \
+                 {} forbidden, {} batches held back by rates",
+                stats.crossings(),
+                stats.unresponsive(),
+                stats.violations(),
+                stats.refused(),
+                stats.forbidden(),
+                stats.held_back(),
+            );
+        }
+        Ok((result?, gone.load(Ordering::Relaxed)))
+    }
+}
+
+/// Tells of each elastic thread whose application takes long, and when it is back: once, not for each batch.
+fn report_late(threads: &[Arc<NearStats>], late: &mut [bool]) {
+    for (core, (stats, late)) in threads.iter().zip(late).enumerate() {
+        let was = std::mem::replace(late, stats.is_unresponsive());
+        match (was, *late) {
+            (false, true) => eprintln!(
+                "tailplane: elastic thread {core} of the application has not answered for more than 10 ms: it blocks, \
+                 works on one batch, or is stopped. The network goes on; its connections wait"
+            ),
+            (true, false) => {
+                eprintln!("tailplane: elastic thread {core} of the application is back")
+            }
+            _ => {}
+        }
+    }
+}
+
 /// A child process, which does not outlive this value.
-struct Program(Child);
+#[derive(Debug)]
+pub struct Program(Child);
 
 impl Program {
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// To learn of its end.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn watch(&self) -> anyhow::Result<Watched> {
+        Ok(Watched::of_child(&self.0)?)
+    }
+
     /// Waits for its end, for some time; then ends it.
-    fn end(&mut self) -> std::io::Result<ExitStatus> {
+    ///
+    /// # Errors
+    /// The operating system does not know it.
+    pub fn end(&mut self) -> std::io::Result<ExitStatus> {
         let began = Instant::now();
         while began.elapsed() < ENDS_WITHIN {
             if let Some(status) = self.0.try_wait()? {
@@ -93,6 +212,14 @@ impl Program {
             }
             std::thread::sleep(LOOK);
         }
+        self.kill()
+    }
+
+    /// Ends it now.
+    ///
+    /// # Errors
+    /// As [`end`](Self::end).
+    pub fn kill(&mut self) -> std::io::Result<ExitStatus> {
         self.0.kill()?;
         self.0.wait()
     }
@@ -104,6 +231,58 @@ impl Drop for Program {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+impl From<Child> for Program {
+    fn from(child: Child) -> Self {
+        Self(child)
+    }
+}
+
+/// The two ends of a domain's socket: the dataplane's, which waits no longer than a program may take to join, and the
+/// application's.
+///
+/// # Errors
+/// No descriptors are left.
+pub(super) fn sockets() -> anyhow::Result<(OwnedFd, OwnedFd)> {
+    let (near, far) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .context("making the socket between dataplane and application")?;
+    set_socket_timeout(&near, Timeout::Recv, Some(JOINS_WITHIN))
+        .context("limiting the time to join")?;
+    Ok((near, far))
+}
+
+/// Starts a program with its end of a domain's socket; confined, if it is to be. To be called on a thread that lives
+/// as long as the program shall.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn start(
+    program: Command,
+    socket: &OwnedFd,
+    confinement: Option<&Confinement>,
+) -> anyhow::Result<Program> {
+    let name = program.get_program().to_string_lossy().into_owned();
+    let child = spawn(program, socket, confinement);
+    child.map(Program).with_context(|| format!("cannot start the program '{name}'"))
+}
+
+/// What it is for a service that its program ended by itself, in this way.
+///
+/// # Errors
+/// That, where the program did not end well.
+pub(super) fn judge(gone: bool, status: ExitStatus) -> anyhow::Result<()> {
+    if gone && !status.success() {
+        bail!("the program ended while it served ({status}): its connections were reset");
+    }
+    Ok(())
+}
+
+/// A program that has joined a dataplane of this process.
+pub struct Started {
+    program: Program,
+    joined: Joined,
 }
 
 impl Started {
@@ -119,28 +298,12 @@ impl Started {
         program: Command,
         confinement: Option<&Confinement>,
     ) -> anyhow::Result<Self> {
-        let host = Host::new(hello, lanes, region)?;
-        let (near, far) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .context("making the socket between dataplane and application")?;
-        set_socket_timeout(&near, Timeout::Recv, Some(JOINS_WITHIN))
-            .context("limiting the time to join")?;
+        let (near, far) = sockets()?;
         let name = program.get_program().to_string_lossy().into_owned();
-        let child = spawn(program, &far, confinement);
-        let child = child.with_context(|| format!("cannot start the program '{name}'"))?;
-        let program = Program(child);
+        let program = start(program, &far, confinement)?;
         drop(far);
-        let gone = Arc::new(AtomicBool::new(false));
-        // A program that ends at once is not even there to be greeted.
-        let greeted = host.greet(near.as_fd());
-        let nears = greeted.and_then(|()| host.meet(near.as_fd(), &gone)).with_context(|| {
-            format!(
-                "the program '{name}' did not join the dataplane within {} s (a program serves with \
-                 `tailplane::application::serve`)",
-                JOINS_WITHIN.as_secs()
-            )
-        })?;
-        Ok(Self { program, socket: near, nears, gone })
+        let joined = Joined::new(hello, lanes, region, near, &name)?;
+        Ok(Self { program, joined })
     }
 
     /// Runs `dataplane` with the threads' sides of the domain until `stop` is set, and sets it where the program
@@ -153,37 +316,11 @@ impl Started {
         stop: &AtomicBool,
         dataplane: impl FnOnce(Vec<Near<'static>>, &AtomicBool) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
-        let Self { mut program, socket, nears, gone } = self;
-        let counted: Vec<_> = nears.iter().map(Near::stats).collect();
-        let over = AtomicBool::new(false);
-        let result = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    if has_hung_up(&socket) {
-                        gone.store(true, Ordering::Relaxed);
-                        stop.store(true, Ordering::Relaxed);
-                        return;
-                    }
-                }
-            });
-            let _over = Sets(&over);
-            dataplane(nears, stop)
-        });
-        drop(socket);
+        let Self { mut program, joined } = self;
+        let ran = joined.run(stop, dataplane);
         let status = program.end().context("waiting for the program's end")?;
-        for (core, stats) in counted.iter().enumerate() {
-            println!(
-                "domain {core}: {} crossings, {} of over 10 ms, {} calls without sense, {} beyond the room for them",
-                stats.crossings(),
-                stats.unresponsive(),
-                stats.violations(),
-                stats.refused(),
-            );
-        }
-        let result = result?;
-        if gone.load(Ordering::Relaxed) && !status.success() {
-            bail!("the program ended while it served ({status}): its connections were reset");
-        }
+        let (result, gone) = ran?;
+        judge(gone, status)?;
         Ok(result)
     }
 }
@@ -205,7 +342,7 @@ fn spawn(
 }
 
 /// Sets a flag at its end, however that comes.
-struct Sets<'a>(&'a AtomicBool);
+pub(super) struct Sets<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for Sets<'_> {
     fn drop(&mut self) {

@@ -4,13 +4,15 @@
 //! out of range are errors that name the key, the value and what is allowed.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use sandbox::{Confinement, Limits, SyscallPolicy};
 use serde::Deserialize;
 use tailplane::{Classes, ConservingConfig, Duration, ServicePolicy, WhileAway};
 
+use super::identity::UserName;
+use super::policy_config::PolicyConfig;
 use crate::lab::constants::DEFAULT_PREFIX;
 
 /// A whole file.
@@ -28,9 +30,15 @@ pub struct RunConfig {
     /// What an application in a process of its own may do.
     #[serde(default)]
     pub application: ApplicationConfig,
+    /// What such an application may do on the network.
+    #[serde(default)]
+    pub policy: PolicyConfig,
     /// The file that it was read from.
     #[serde(skip)]
     pub path: std::path::PathBuf,
+    /// Its text: for the other processes of the service, which cannot read files.
+    #[serde(skip)]
+    pub text: String,
     /// In which memory.
     #[serde(default)]
     pub memory: MemoryConfig,
@@ -86,7 +94,7 @@ impl ServiceConfig {
     }
 
     /// All of them.
-    pub fn all_ports(&self) -> impl Iterator<Item = u16> {
+    pub fn all_ports(&self) -> RangeInclusive<u16> {
         let first = self.port();
         first..=first.saturating_add(self.ports - 1)
     }
@@ -145,13 +153,15 @@ impl SchedulerName {
     }
 }
 
-/// `[application]`: what it is confined to in the `process` domain. Where none of this is said, it runs as whoever
-/// started the dataplane.
+/// `[application]`: what it is confined to in the `process` domain. Who it is where nothing is said, and what becomes
+/// of it: [`identity`](super::identity).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApplicationConfig {
-    /// The user that it runs as, by number, without capabilities and with no way to get any.
-    pub user: Option<u32>,
+    /// The processor of each of its elastic threads; none: where the kernel puts them.
+    pub cpus: Vec<usize>,
+    /// The user that it runs as, without capabilities and with no way to get any; `"inherit"`: the starter's.
+    pub user: Option<UserName>,
     /// Its group; by default the one with the user's number.
     pub group: Option<u32>,
     /// A file that lists the system calls that it may use.
@@ -163,29 +173,6 @@ pub struct ApplicationConfig {
 }
 
 impl ApplicationConfig {
-    /// What of it there is; none where nothing is said.
-    ///
-    /// # Errors
-    /// The policy cannot be read, or names what there is not.
-    pub fn confinement(&self) -> anyhow::Result<Option<Confinement>> {
-        if *self == Self::default() {
-            return Ok(None);
-        }
-        let limits = Limits { open_files: self.open_files, ..Limits::default() };
-        let mut confinement = Confinement::new().limits(limits);
-        if let Some(user) = self.user {
-            confinement = confinement.identity(user, self.group.unwrap_or(user));
-        }
-        if let Some(policy) = &self.policy {
-            let read = SyscallPolicy::from_file(policy).context("`application.policy`")?;
-            confinement = confinement.syscalls(read);
-        }
-        if self.own_network {
-            confinement = confinement.own_network();
-        }
-        Ok(Some(confinement))
-    }
-
     fn check(&self, domain: DomainName) -> anyhow::Result<()> {
         if *self != Self::default() && domain == DomainName::Inline {
             bail!(
@@ -193,12 +180,7 @@ impl ApplicationConfig {
                  \"inline\": set it to \"process\", or leave the section out"
             );
         }
-        if self.group.is_some() && self.user.is_none() {
-            bail!(
-                "`application.group` is given without `application.user`: give both, or the user alone"
-            );
-        }
-        Ok(())
+        UserName::check_group("application", self.user, self.group)
     }
 }
 
@@ -311,6 +293,11 @@ pub struct DataplaneConfig {
     pub scheduler: SchedulerName,
     /// What separates dataplane and application.
     pub domain: DomainName,
+    /// In the `process` domain: the user that the dataplane runs as, without capabilities; `"inherit"`: the
+    /// starter's.
+    pub user: Option<UserName>,
+    /// Its group; by default the one with the user's number.
+    pub group: Option<u32>,
     /// In the `process` domain: where the application's threads run.
     pub placement: PlacementName,
     /// For `ready-set`: the class of the connections that come in at a port, 0 (the most urgent) to 7.
@@ -344,6 +331,8 @@ impl Default for DataplaneConfig {
             cpus: Vec::new(),
             scheduler: SchedulerName::RunToCompletion,
             domain: DomainName::default(),
+            user: None,
+            group: None,
             placement: PlacementName::default(),
             classes: BTreeMap::new(),
             other_class: 0,
@@ -602,7 +591,7 @@ impl RunConfig {
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let config: Self = toml::from_str(text)?;
         config.check()?;
-        Ok(config)
+        Ok(Self { text: text.to_owned(), ..config })
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -616,6 +605,8 @@ impl RunConfig {
         self.dataplane.check_classes(&self.service)?;
         self.dataplane.check_sharing()?;
         self.application.check(self.dataplane.domain)?;
+        self.policy.check(self.dataplane.domain)?;
+        UserName::check_group("dataplane", self.dataplane.user, self.dataplane.group)?;
         if self.dataplane.realtime > 0 && self.dataplane.spin_us < 0 {
             bail!(
                 "`dataplane.realtime` is {}; allowed: only 0 where `dataplane.spin_us` is negative \

@@ -1,6 +1,5 @@
-//! A dataplane of this process: a port, its elastic threads, and a service on each.
+//! A dataplane of this process (the `inline` domain): a port, its elastic threads, and a service on each.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -8,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
-    ElasticConfig, IdlePolicy, ModerationPolicy, ReadySetConfig, Service, StackConfig,
+    ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, Service,
+    StackConfig,
 };
 
-use super::application;
 use super::builtin::{self, Runner};
-use super::config::{DomainName, RunConfig, SchedulerName, parse_address};
+use super::config::{RunConfig, SchedulerName, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
@@ -65,50 +64,94 @@ pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
     }
 }
 
+/// How the threads of a configuration run, on a wire whose end has this link address.
+///
+/// # Errors
+/// Classes of connections, or an address, that there are not.
+pub fn runtime(config: &RunConfig, mac: MacAddr) -> anyhow::Result<RuntimeConfig> {
+    let (address, prefix_bits) = address(config)?;
+    let mut stack = StackConfig::new(address, prefix_bits, mac);
+    stack.gateway = config.network.gateway;
+    stack.tcp_listen = config.service.all_ports().collect();
+    stack.udp_bind = config.service.all_ports().collect();
+    stack.backlog = config.tcp.backlog;
+    stack.max_connections = config.tcp.max_connections;
+    stack.receive_window_bytes = config.tcp.receive_window_kb << 10;
+    stack.delayed_ack = Duration::from_millis(config.tcp.delayed_ack_ms);
+    stack.time_wait = Duration::from_secs(config.tcp.time_wait_s);
+    let spin = u64::try_from(config.dataplane.spin_us).ok().map(Duration::from_micros);
+    Ok(RuntimeConfig {
+        stack,
+        elastic: ElasticConfig { batch: config.dataplane.batch, ..ElasticConfig::default() },
+        scheduler: match config.dataplane.scheduler {
+            SchedulerName::RunToCompletion => Scheduler::RunToCompletion,
+            SchedulerName::WorkConserving => Scheduler::WorkConserving(config.dataplane.sharing()),
+            SchedulerName::ReadySet => Scheduler::ReadySet(ReadySetConfig {
+                classes: config.dataplane.ready_set_classes()?,
+                sharing: config.dataplane.sharing(),
+            }),
+        },
+        idle: IdlePolicy { spin, ..IdlePolicy::default() },
+        moderation: ModerationPolicy {
+            longest: Duration::from_micros(config.dataplane.moderation_us),
+        },
+        cpus: config.dataplane.cpus.clone(),
+        realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
+        pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
+        meters: (0..config.dataplane.threads).map(|_| Arc::default()).collect(),
+    })
+}
+
+/// The dataplane's address of a configuration, and its prefix.
+///
+/// # Errors
+/// The key, the value and what is allowed.
+pub fn address(config: &RunConfig) -> anyhow::Result<(Ipv4Addr, u8)> {
+    match &config.network.address {
+        Some(address) => parse_address(address),
+        None => Ok((DATAPLANE_ADDRESS, SUBNET_BITS)),
+    }
+}
+
+/// The port that a configuration describes, on this machine or in the lab.
+///
+/// # Errors
+/// An address that is none; neither lab nor interface.
+pub fn port(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<PortConfig> {
+    let (interface, namespace) = match lab {
+        None => (config.network.interface.clone().context("neither lab nor interface")?, None),
+        Some(lab) => (DATAPLANE_INTERFACE.to_owned(), Some(lab.dataplane().clone())),
+    };
+    Ok(PortConfig {
+        interface,
+        namespace,
+        address: address(config)?.0,
+        queues: config.dataplane.threads,
+        chunks: config.memory.chunks,
+        huge_pages: config.memory.huge_pages.into(),
+        mode: nic::af_xdp::BindMode::Auto,
+        rx_buffers: None,
+    })
+}
+
 impl Host {
     /// Opens the port that a configuration describes.
     ///
     /// # Errors
     /// What could not be opened.
     pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
-        let (wire, address, prefix_bits) = wire(config, lab)?;
+        let wire = match &config.network.shm {
+            Some(path) => {
+                let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
+                Wire::Local(LocalWire::create(path, chunks, huge_pages)?)
+            }
+            None => Wire::Port(Port::open(&port(config, lab)?)?),
+        };
         let (driver, mac) = match &wire {
             Wire::Port(port) => (port.description.clone(), port.mac),
             Wire::Local(local) => (local.description.clone(), local.mac),
         };
-        let mut stack = StackConfig::new(address, prefix_bits, mac);
-        stack.gateway = config.network.gateway;
-        stack.tcp_listen = config.service.all_ports().collect();
-        stack.udp_bind = config.service.all_ports().collect();
-        stack.backlog = config.tcp.backlog;
-        stack.max_connections = config.tcp.max_connections;
-        stack.receive_window_bytes = config.tcp.receive_window_kb << 10;
-        stack.delayed_ack = Duration::from_millis(config.tcp.delayed_ack_ms);
-        stack.time_wait = Duration::from_secs(config.tcp.time_wait_s);
-        let spin = u64::try_from(config.dataplane.spin_us).ok().map(Duration::from_micros);
-        let runtime = RuntimeConfig {
-            stack,
-            elastic: ElasticConfig { batch: config.dataplane.batch, ..ElasticConfig::default() },
-            scheduler: match config.dataplane.scheduler {
-                SchedulerName::RunToCompletion => Scheduler::RunToCompletion,
-                SchedulerName::WorkConserving => {
-                    Scheduler::WorkConserving(config.dataplane.sharing())
-                }
-                SchedulerName::ReadySet => Scheduler::ReadySet(ReadySetConfig {
-                    classes: config.dataplane.ready_set_classes()?,
-                    sharing: config.dataplane.sharing(),
-                }),
-            },
-            idle: IdlePolicy { spin, ..IdlePolicy::default() },
-            moderation: ModerationPolicy {
-                longest: Duration::from_micros(config.dataplane.moderation_us),
-            },
-            cpus: config.dataplane.cpus.clone(),
-            realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
-            pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
-            meters: (0..config.dataplane.threads).map(|_| Arc::default()).collect(),
-        };
-        Ok(Self { driver, wire, runtime })
+        Ok(Self { driver, wire, runtime: runtime(config, mac)? })
     }
 
     /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.
@@ -134,8 +177,8 @@ impl Host {
         }?)
     }
 
-    /// Runs the built-in service that the configuration names until `stop` is set. Calls `ready`
-    /// once it serves.
+    /// Runs the built-in service that the configuration names, linked in (the `inline` domain), until `stop` is set.
+    /// Calls `ready` once it serves.
     ///
     /// # Errors
     /// What the service or the runtime could not do.
@@ -145,48 +188,7 @@ impl Host {
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<CoreReport>> {
-        match config.dataplane.domain {
-            DomainName::Inline => builtin::run(config, Inline { host: self, ready, stop }),
-            DomainName::Process => {
-                let program = application::builtin(&config.path)?;
-                self.run_program(config, program, ready, stop)
-            }
-        }
-    }
-
-    /// Runs a program in the `process` domain until `stop` is set or the program ends. Calls `ready` once it serves.
-    ///
-    /// # Errors
-    /// What the program or the runtime could not do.
-    pub fn run_program(
-        self,
-        config: &RunConfig,
-        program: Command,
-        ready: impl Fn() + Sync,
-        stop: &AtomicBool,
-    ) -> anyhow::Result<Vec<CoreReport>> {
-        let (wire, runtime) = (self.wire, &self.runtime);
-        let region = match &wire {
-            Wire::Port(port) => Arc::clone(&port.region),
-            Wire::Local(local) => Arc::clone(&local.region),
-        };
-        let hello = application::hello(config, runtime);
-        let lanes = config.dataplane.threads as usize;
-        let confinement = config.application.confinement()?;
-        let confinement = confinement.as_ref();
-        let started = application::Started::new(hello, lanes, &region, program, confinement)?;
-        started.run(stop, |nears, stop| {
-            Ok(match wire {
-                Wire::Port(mut port) => {
-                    let queues = port.take_queues();
-                    runtime::run_protected(runtime, &region, queues, nears, ready, stop)
-                }
-                Wire::Local(mut local) => {
-                    let queues = local.take_queues();
-                    runtime::run_protected(runtime, &region, queues, nears, ready, stop)
-                }
-            }?)
-        })
+        builtin::run(config, Inline { host: self, ready, stop })
     }
 }
 
@@ -207,39 +209,4 @@ impl<R: Fn() + Sync> Runner for Inline<'_, R> {
         let ran = self.host.run(make_service, self.ready, self.stop)?;
         Ok(ran.into_iter().map(|(report, _)| report).collect())
     }
-}
-
-/// Opens what a configuration names, with the dataplane's address there and its prefix.
-fn wire(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<(Wire, tailplane::Ipv4Addr, u8)> {
-    let network = &config.network;
-    let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
-    if let Some(path) = &network.shm {
-        let (address, bits) = match &network.address {
-            Some(address) => parse_address(address)?,
-            None => (DATAPLANE_ADDRESS, SUBNET_BITS),
-        };
-        return Ok((Wire::Local(LocalWire::create(path, chunks, huge_pages)?), address, bits));
-    }
-    let (interface, namespace, address, prefix_bits) = match lab {
-        None => {
-            let interface = network.interface.clone().context("neither lab nor interface")?;
-            let (address, bits) = parse_address(network.address.as_deref().unwrap_or(""))?;
-            (interface, None, address, bits)
-        }
-        Some(lab) => {
-            let namespace = Some(lab.dataplane().clone());
-            (DATAPLANE_INTERFACE.to_owned(), namespace, DATAPLANE_ADDRESS, SUBNET_BITS)
-        }
-    };
-    let port = Port::open(&PortConfig {
-        interface,
-        namespace,
-        address,
-        queues: config.dataplane.threads,
-        chunks,
-        huge_pages,
-        mode: nic::af_xdp::BindMode::Auto,
-        rx_buffers: None,
-    })?;
-    Ok((Wire::Port(port), address, prefix_bits))
 }

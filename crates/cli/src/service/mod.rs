@@ -1,6 +1,10 @@
-//! Services that the command can run: what the configuration says, and the threads for it.
+//! Services that the command can run: what the configuration says, and the threads or processes for it.
 
 pub mod application;
 pub mod builtin;
 pub mod config;
 pub mod host;
+pub mod identity;
+pub mod policy_config;
+pub mod report;
+pub mod split;

@@ -14,6 +14,7 @@ mod churn;
 mod clients;
 mod conformance;
 mod connections;
+mod deaths;
 mod gateway;
 mod harness;
 mod leave;

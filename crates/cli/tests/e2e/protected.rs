@@ -46,10 +46,9 @@ fn services_serve_from_processes_of_their_own() {
             let lines: Vec<&str> = summary.text.lines().filter(counted).collect();
             assert_eq!(lines.len(), 2, "{}", summary.text);
             for line in lines {
-                assert!(
-                    line.ends_with(", 0 calls without sense, 0 beyond the room for them"),
-                    "{line}"
-                );
+                let well = ", 0 calls without sense, 0 beyond the room for them, 0 forbidden, 0 batches \
+                            held back by rates";
+                assert!(line.ends_with(well), "{line}");
             }
         }
     }
@@ -102,6 +101,9 @@ fn an_application_that_is_stopped_holds_up_nothing_of_the_network() {
     finished.assert_success();
     let slow = finished.stdout.lines().find(|line| line.starts_with("domain 0")).expect("counted");
     assert!(!slow.contains(" 0 of over 10 ms"), "{slow}");
+    for told in ["has not answered for more than 10 ms", "thread 0 of the application is back"] {
+        assert!(finished.stderr.contains(told), "{}", finished.stderr);
+    }
 }
 
 /// Another user, without capabilities, with a list of system calls: enough to serve.
@@ -170,4 +172,70 @@ fn any_program_that_joins_serves_and_others_are_told_what_is_missing() {
     let alone = tailplane(&["application"]).arg(&path).output().expect("it runs");
     let text = String::from_utf8_lossy(&alone.stderr);
     assert!(text.contains("TAILPLANE_DOMAIN is not set"), "{text}");
+}
+
+/// Who may not connect is reset, whatever the application would like; who may is served, as fast as the rate allows.
+#[test]
+fn the_policy_says_who_is_served_and_how_fast() {
+    const BYTES: u64 = 400 << 10;
+    const BYTES_PER_S: u64 = 1 << 20;
+    let Some(mut bed) = Testbed::new("policy", 1) else { return };
+    let rule = |verdict: &str| {
+        format!(
+            "{}[policy]\nbytes_per_s = {BYTES_PER_S}\n[[policy.rules]]\nverdict = \"{verdict}\"\n\
+             direction = \"in\"\ntransport = \"tcp\"\nports = \"{}\"\n",
+            domain("split"),
+            ECHO.port()
+        )
+    };
+    bed.serve("echo", 1, &rule("deny"));
+    // Whether the client learns of it when it connects, writes or reads is a matter of time.
+    let answer = bed.at_client(|| connect(ECHO)).and_then(|mut stream| {
+        stream.write_all(b"let me in")?;
+        stream.read(&mut [0; 9])
+    });
+    let error = answer.expect_err("nobody is let in");
+    let told = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::NotConnected];
+    assert!(told.contains(&error.kind()), "{error}");
+    let summary = bed.stop();
+    assert!(summary.text.contains(" 1 forbidden, "), "{}", summary.text);
+
+    bed.serve("echo", 1, &rule("allow"));
+    let stream = bed.at_client(|| connect(ECHO)).expect("let in");
+    let begun = std::time::Instant::now();
+    transfer(&stream, 1, BYTES);
+    // All but the first burst and one batch is paid for: at least half of it, whatever a batch is.
+    let least = Duration::from_secs_f64(BYTES as f64 / BYTES_PER_S as f64 / 2.0);
+    assert!(begun.elapsed() >= least, "{:?} instead of {least:?}", begun.elapsed());
+    drop(stream);
+    let summary = bed.stop();
+    assert!(!summary.text.contains(" 0 batches held back"), "{}", summary.text);
+}
+
+/// Each elastic thread of the application runs where it is said; a processor that is not there is an error.
+#[test]
+fn elastic_threads_of_an_application_have_their_processors() {
+    let Some(mut bed) = Testbed::new("placed", 1) else { return };
+    let section = |cpu: usize| format!("{}[application]\ncpus = [{cpu}]\n", domain("split"));
+    bed.serve("echo", 1, &section(1));
+    let mut stream = bed.at_client(|| connect(ECHO)).expect("let in");
+    assert_echoes(&mut stream, b"from there");
+    let pid = application(&bed).as_raw_nonzero();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let allowed = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    let lists: Vec<String> = tasks.map(|task| allowed(task.expect("a thread"))).collect();
+    assert!(lists.iter().any(|list| list == "1"), "{lists:?}");
+    assert!(lists.iter().any(|list| list != "1"), "background threads go anywhere: {lists:?}");
+    drop(stream);
+    bed.stop();
+    let file = config("echo", bed.lab.prefix(), 1, &section(900));
+    let mut command = tailplane(&["run", "--seconds", "300"]);
+    command.arg(bed.directory.write("run.toml", file));
+    let refused = Running::start(&bed.directory, "refused", command, Command::spawn);
+    let refused = refused.expect("the tailplane command starts").finish();
+    refused.assert_failure(&["processor '900'", "TAILPLANE_CPUS"]);
 }

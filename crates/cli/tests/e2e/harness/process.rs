@@ -66,6 +66,11 @@ impl Running {
         Ok(Self { child, name, stdout, stderr })
     }
 
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has written so far.
     pub fn stdout(&self) -> String {
         read(&self.stdout)

@@ -1,0 +1,190 @@
+//! Which protection this machine gives between starter, dataplane and application, and why not more.
+
+use memfile::Memory;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+use super::privilege::{effective, has};
+use super::{Check, Root};
+
+const GROUP: &str = "protection";
+const SETGID_BIT: u32 = 6;
+const SETUID_BIT: u32 = 7;
+const SYS_ADMIN_BIT: u32 = 21;
+const SYS_NICE_BIT: u32 = 23;
+
+/// What only system calls can tell.
+#[derive(Clone, Copy, Debug)]
+pub struct Probed {
+    /// Memory that its maker alone can write to can be made, and nobody else maps it for writing.
+    pub seals: bool,
+    /// The end of a process can be waited for without a race over its number.
+    pub pidfd: bool,
+    /// Processors that this process may use.
+    pub processors: usize,
+}
+
+/// Tries what has to be tried.
+pub fn probe() -> Probed {
+    let sealed = Memory::create_for_readers("tailplane-doctor", 4096).ok();
+    let mapped = |writable: bool| {
+        let file = sealed.as_ref()?.descriptor().ok()?;
+        let joined =
+            if writable { Memory::join(file, 4096) } else { Memory::join_read_only(file, 4096) };
+        joined.ok()
+    };
+    let own: Pid = getpid();
+    Probed {
+        seals: mapped(false).is_some() && mapped(true).is_none(),
+        pidfd: pidfd_open(own, PidfdFlags::empty()).is_ok(),
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// The checks.
+pub fn checks(root: &Root, probed: Probed) -> Vec<Check> {
+    let effective = effective(root);
+    vec![
+        memory(probed),
+        identities(effective),
+        emptiness(root, effective),
+        filter(root),
+        ends(probed),
+    ]
+    .into_iter()
+    .chain([split(probed), same_core(root, effective)])
+    .collect()
+}
+
+fn memory(probed: Probed) -> Check {
+    let name = "memory that only the dataplane writes";
+    match probed.seals {
+        true => Check::ok(GROUP, name, "sealed memory files (F_SEAL_FUTURE_WRITE)"),
+        false => Check::ok(GROUP, name, "cannot be made").missing(
+            "no `process` domain: an application could write into received packets and events",
+            "use Linux 5.1 or later, with memfd_create allowed",
+        ),
+    }
+}
+
+fn identities(effective: u64) -> Check {
+    let name = "users of their own for dataplane and application";
+    match has(effective, SETUID_BIT) && has(effective, SETGID_BIT) {
+        true => Check::ok(GROUP, name, "can be given (CAP_SETUID, CAP_SETGID)"),
+        false => Check::ok(GROUP, name, "cannot be given from here").missing(
+            "dataplane and application run as the user that starts them: each may trace and end the others",
+            "start them as root, or through tailplaned",
+        ),
+    }
+}
+
+fn emptiness(root: &Root, effective: u64) -> Check {
+    let name = "a root and a network without anything in them";
+    let namespaces = root.exists("proc/self/ns/net") && root.exists("proc/self/ns/mnt");
+    match namespaces && has(effective, SYS_ADMIN_BIT) {
+        true => Check::ok(GROUP, name, "namespaces can be made (CAP_SYS_ADMIN)"),
+        false => {
+            let found = if namespaces { "CAP_SYS_ADMIN is not held" } else { "no such namespaces" };
+            Check::ok(GROUP, name, found).missing(
+                "a dataplane that is broken into sees the machine's files and networks, as far as its user may",
+                "start it as root, on a kernel with CONFIG_NET_NS",
+            )
+        }
+    }
+}
+
+fn filter(root: &Root) -> Check {
+    let name = "lists of system calls";
+    let actions = root.read("proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    let known = |action: &str| actions.split_whitespace().any(|one| one == action);
+    match known("kill_process") && known("errno") {
+        true => Check::ok(GROUP, name, "seccomp filters"),
+        false => Check::ok(GROUP, name, "no seccomp filters").missing(
+            "all of the kernel's interface is open to a dataplane or an application that is broken into",
+            "boot a kernel with CONFIG_SECCOMP_FILTER",
+        ),
+    }
+}
+
+fn ends(probed: Probed) -> Check {
+    let name = "hearing of each other's end";
+    match probed.pidfd {
+        true => Check::ok(GROUP, name, "by pidfd"),
+        false => Check::ok(GROUP, name, "no pidfd").missing(
+            "a process that ends could be taken for a younger one with its number",
+            "use Linux 5.3 or later, with pidfd_open allowed",
+        ),
+    }
+}
+
+fn split(probed: Probed) -> Check {
+    let name = "placement split";
+    match probed.processors {
+        0 | 1 => Check::ok(GROUP, name, "one processor").missing(
+            "dataplane and application have to share it: `dataplane.placement = \"same-core\"`",
+            "allow two processors or more",
+        ),
+        count => Check::ok(GROUP, name, format!("{count} processors for both sides' threads")),
+    }
+}
+
+fn same_core(root: &Root, effective: u64) -> Check {
+    let name = "placement same-core";
+    let found = |found: &str| Check::ok(GROUP, name, found);
+    if !has(effective, SYS_NICE_BIT) {
+        return found("no real-time priorities (CAP_SYS_NICE is not held)").warn(
+            "an application keeps the core until the kernel's scheduler takes it away: milliseconds",
+            "start it as root, or raise the limit (ulimit -r)",
+        );
+    }
+    match root.read("proc/sys/kernel/sched_rt_runtime_us").unwrap_or_default().trim() {
+        "0" => found("real-time priorities may take no time (sched_rt_runtime_us is 0)").warn(
+            "an application keeps the core until the kernel's scheduler takes it away: milliseconds",
+            "write 950000 to /proc/sys/kernel/sched_rt_runtime_us",
+        ),
+        _ => found("the dataplane's threads run before the application's (real-time priorities)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::super::root::tests::FakeRoot;
+    use super::*;
+
+    const ALL: Probed = Probed { seals: true, pidfd: true, processors: 2 };
+
+    fn found(capabilities: &str, actions: &str, probed: Probed) -> Vec<Status> {
+        let status = format!("Name:\tx\nCapEff:\t{capabilities}\n");
+        let files = [
+            ("proc/self/status", status.as_str()),
+            ("proc/self/ns/net", ""),
+            ("proc/self/ns/mnt", ""),
+            ("proc/sys/kernel/seccomp/actions_avail", actions),
+            ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
+        ];
+        let checks = checks(&FakeRoot::with(&files).root(), probed);
+        checks.into_iter().map(|check| check.status).collect()
+    }
+
+    #[test]
+    fn root_on_a_whole_machine_has_all_of_it() {
+        let all = found("000001ffffffffff", "kill_process kill_thread errno allow\n", ALL);
+        assert_eq!(all, [Status::Ok; 7]);
+    }
+
+    #[test]
+    fn what_is_missing_is_missing() {
+        use Status::{Missing, Ok, Warn};
+        let user = found("0", "kill_process errno", ALL);
+        assert_eq!(user, [Ok, Missing, Missing, Ok, Ok, Ok, Warn]);
+        let nothing = Probed { seals: false, pidfd: false, processors: 1 };
+        let old = found("000001ffffffffff", "", nothing);
+        assert_eq!(old, [Missing, Ok, Ok, Missing, Missing, Missing, Ok]);
+    }
+
+    #[test]
+    fn this_machine_is_tried() {
+        let probed = probe();
+        assert!(probed.seals && probed.pidfd && probed.processors > 0, "{probed:?}");
+    }
+}

@@ -1,0 +1,259 @@
+//! Who dataplane and application are, and what is taken from them: `[dataplane] user`, `group`; `[application]`.
+//!
+//! ```toml
+//! [dataplane]
+//! domain = "process"
+//! user = 61801          # the default; or "inherit": the starter's user, still without capabilities
+//! [application]
+//! user = 61802          # the default where the starter is root; or "inherit": as the starter, confined by the rest
+//! ```
+//!
+//! Three boxes, three users, so that none can signal or trace another. What cannot be had is a line of
+//! [`Boxed::missing`], which is announced: nothing is weaker than it says.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use sandbox::{Confinement, Limits, Root, SyscallPolicy};
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+
+use super::config::{ApplicationConfig, DataplaneConfig};
+
+/// The users of boxes for which the configuration names none: above those that systems give to people and services,
+/// and below `nobody`.
+pub const DATAPLANE_USER: u32 = 61_801;
+/// See [`DATAPLANE_USER`].
+pub const APPLICATION_USER: u32 = 61_802;
+/// Descriptors of a dataplane beside those of its elastic threads, and of each thread: socket, event, arrays, arena,
+/// and what is duplicated on the way.
+const OPEN_FILES: u64 = 64;
+const OPEN_FILES_OF_THREAD: u64 = 10;
+/// Threads of all dataplanes of one user. It bounds what one that was broken into makes of the scheduler.
+const THREADS_MAX: u64 = 1024;
+
+/// A user in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserName {
+    /// By number.
+    Number(u32),
+    /// The one that started the command.
+    Inherit,
+}
+
+impl UserName {
+    /// Whether `section` names a group that has no user.
+    ///
+    /// # Errors
+    /// The keys, and what is allowed.
+    pub fn check_group(
+        section: &str,
+        user: Option<Self>,
+        group: Option<u32>,
+    ) -> anyhow::Result<()> {
+        match user {
+            None if group.is_some() => bail!(
+                "`{section}.group` is given without `{section}.user`: give both, or the user alone"
+            ),
+            Some(Self::Inherit) if group.is_some() => bail!(
+                "`{section}.group` is given, and `{section}.user` is \"inherit\", which inherits the groups too: \
+                 give the user's number, or leave the group out"
+            ),
+            // No box is root: taking capabilities away leaves root's files.
+            Some(Self::Number(0)) => {
+                bail!("`{section}.user` is 0; allowed: 1 to {}, or \"inherit\"", u32::MAX - 1)
+            }
+            // The kernel takes it for "no change".
+            Some(Self::Number(u32::MAX)) => bail!(
+                "`{section}.user` is {}; allowed: 1 to {}, or \"inherit\"",
+                u32::MAX,
+                u32::MAX - 1
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for UserName {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl Visitor<'_> for Written {
+            type Value = UserName;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the number of a user, or \"inherit\"")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<UserName, E> {
+                let wrong = |_| E::invalid_value(Unexpected::Signed(number), &self);
+                u32::try_from(number).map(UserName::Number).map_err(wrong)
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<UserName, E> {
+                match word {
+                    "inherit" => Ok(UserName::Inherit),
+                    _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
+                }
+            }
+        }
+        from.deserialize_any(Written)
+    }
+}
+
+/// What is taken from a process, and what could not be.
+#[derive(Debug)]
+pub struct Boxed {
+    /// None: it runs as its starter does.
+    pub confinement: Option<Confinement>,
+    /// The user that it gets; none: the starter's.
+    pub user: Option<u32>,
+    /// What protection is missing and why, a line each.
+    pub missing: Vec<String>,
+}
+
+/// Whether the caller may give others' users and namespaces to what it starts.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+const NOT_ROOT: &str = "the command was not started as root";
+const INHERITED: &str = "the configuration says \"inherit\"";
+
+/// What is taken from the dataplane, which is `program`, by a starter that is root or not.
+///
+/// # Errors
+/// The program cannot be read.
+pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow::Result<Boxed> {
+    let mut missing = Vec::new();
+    let user = match config.user.unwrap_or(UserName::Number(DATAPLANE_USER)) {
+        UserName::Number(user) if root => Some((user, config.group.unwrap_or(user))),
+        user => {
+            let reason = if user == UserName::Inherit { INHERITED } else { NOT_ROOT };
+            missing.push(format!("the dataplane has no user of its own: {reason}"));
+            None
+        }
+    };
+    let limits = Limits {
+        open_files: Some(OPEN_FILES + OPEN_FILES_OF_THREAD * u64::from(config.threads)),
+        // Of another's user it would count the other's threads too.
+        processes: user.map(|_| THREADS_MAX),
+        // Nothing of it is locked: packet memory is pinned by whoever registered it.
+        locked_memory_bytes: Some(0),
+        // It is started with the one that it needs.
+        realtime_priority: Some(0),
+        ..Limits::default()
+    };
+    let mut confinement = Confinement::dataplane().limits(limits);
+    if let Some((user, group)) = user {
+        confinement = confinement.identity(user, group);
+    }
+    if root {
+        confinement = confinement.alone_with(program)?;
+    } else {
+        missing.push(format!(
+            "the dataplane has the starter's files and network until its system calls are filtered: {NOT_ROOT}"
+        ));
+    }
+    Ok(Boxed { confinement: Some(confinement), user: user.map(|(user, _)| user), missing })
+}
+
+/// What is taken from an application. `built_in` is this program, where the application is a service of it: nothing
+/// but its own file, and no network, is left to that.
+///
+/// # Errors
+/// The policy cannot be read, or names what there is not; the program cannot be read.
+pub fn application(
+    config: &ApplicationConfig,
+    built_in: Option<&Path>,
+    root: bool,
+) -> anyhow::Result<Boxed> {
+    let mut missing = Vec::new();
+    let user = match config.user {
+        Some(UserName::Number(user)) => Some((user, config.group.unwrap_or(user))),
+        None if root => Some((APPLICATION_USER, APPLICATION_USER)),
+        None | Some(UserName::Inherit) => None,
+    };
+    if user.is_none() {
+        let reason = if config.user.is_some() { INHERITED } else { NOT_ROOT };
+        missing.push(format!("the application has no user of its own: {reason}"));
+        if (ApplicationConfig { user: None, ..config.clone() }) == ApplicationConfig::default() {
+            return Ok(Boxed { confinement: None, user: None, missing });
+        }
+    }
+    let limits = Limits { open_files: config.open_files, ..Limits::default() };
+    let mut confinement = Confinement::new().limits(limits);
+    if let Some((user, group)) = user {
+        confinement = confinement.identity(user, group);
+    }
+    if let Some(policy) = &config.policy {
+        let read = SyscallPolicy::from_file(policy).context("`application.policy`")?;
+        confinement = confinement.syscalls(read);
+    }
+    let alone = built_in.filter(|_| root && user.is_some());
+    if let Some(program) = alone {
+        confinement = confinement.root(Root::for_program(program)?);
+    }
+    if config.own_network || alone.is_some() {
+        confinement = confinement.own_network();
+    }
+    Ok(Boxed { confinement: Some(confinement), user: user.map(|(user, _)| user), missing })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::RunConfig;
+    use super::*;
+
+    fn parsed(more: &str) -> Result<RunConfig, String> {
+        let text = format!("[service]\napp = \"echo\"\n[dataplane]\ndomain = \"process\"\n{more}");
+        RunConfig::parse(&text).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn users_are_numbers_or_inherited_and_the_rest_is_refused() {
+        let config =
+            parsed("user = 7\ngroup = 8\n[application]\nuser = \"inherit\"\n").expect("fine");
+        assert_eq!(
+            (config.dataplane.user, config.dataplane.group),
+            (Some(UserName::Number(7)), Some(8))
+        );
+        assert_eq!(config.application.user, Some(UserName::Inherit));
+        for (more, parts) in [
+            ("user = \"nobody\"\n", ["nobody", "number of a user, or \"inherit\""]),
+            ("user = -1\n", ["-1", "number of a user"]),
+            ("user = 1.5\n", ["1.5", "number of a user"]),
+            ("user = 0\n", ["`dataplane.user` is 0", "1 to 4294967294"]),
+            ("user = 4294967295\n", ["`dataplane.user` is 4294967295", "1 to 4294967294"]),
+            ("group = 5\n", ["`dataplane.group`", "without `dataplane.user`"]),
+            ("user = \"inherit\"\ngroup = 5\n", ["`dataplane.group`", "inherits the groups"]),
+            ("[application]\ngroup = 5\n", ["`application.group`", "without `application.user`"]),
+            ("[application]\nuser = 0\n", ["`application.user` is 0", "1 to"]),
+        ] {
+            let found = parsed(more).expect_err("is refused");
+            for part in parts {
+                assert!(found.contains(part), "{part:?} is not in: {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let program = std::env::current_exe().expect("a program");
+        let plain = parsed("").expect("fine");
+        let inherits =
+            parsed("user = \"inherit\"\n[application]\nuser = \"inherit\"\n").expect("fine");
+        for (config, root, lines) in
+            [(&plain, true, 0), (&plain, false, 2), (&inherits, true, 1), (&inherits, false, 2)]
+        {
+            let boxed = dataplane(&config.dataplane, &program, root).expect("a program of ours");
+            assert_eq!(boxed.missing.len(), lines, "{:?}", boxed.missing);
+            assert!(boxed.confinement.is_some());
+            let inherited = std::ptr::eq(config, &raw const inherits);
+            let boxed = application(&config.application, None, root).expect("nothing to read");
+            assert_eq!(boxed.confinement.is_some(), root && !inherited);
+            assert_eq!(boxed.missing.is_empty(), root && !inherited, "{:?}", boxed.missing);
+        }
+        let open_files = parsed("[application]\nopen_files = 64\n").expect("fine");
+        let boxed = application(&open_files.application, None, false).expect("nothing to read");
+        assert!(boxed.confinement.is_some() && !boxed.missing.is_empty());
+    }
+}

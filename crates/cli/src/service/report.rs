@@ -1,0 +1,32 @@
+//! What a dataplane says at its end.
+
+use tailplane::runtime::CoreReport;
+
+/// Prints what each elastic thread has done, and what went wrong there.
+pub fn summarize(reports: &[CoreReport]) {
+    for (core, report) in reports.iter().enumerate() {
+        let (connections, _) = report.footprint;
+        println!(
+            "thread {core}: {} packets in, {} out, {} cycles with work ({:.1} ms), {} sleeps, {} \
+             connections accepted, {connections} left, {} reset",
+            report.nic.rx_frames,
+            report.nic.tx_frames,
+            report.cycle.busy_cycles,
+            report.busy_ns as f64 / 1e6,
+            report.sleeps,
+            report.stack.tcp_accepted,
+            report.left.connections.reset,
+        );
+        let odd = report.stack.entries().filter(|(name, value)| {
+            *value > 0 && (name.contains("drop") || name.contains("bad") || *name == "malformed")
+        });
+        let left = report.left;
+        let unfinished = [
+            ("not_reset_in_time", left.connections.untold),
+            ("packet_memory_lost", u64::from(left.memory.lost)),
+        ];
+        for (name, value) in odd.chain(unfinished.into_iter().filter(|(_, value)| *value > 0)) {
+            println!("  {name}: {value}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Messages between starter and dataplane: JSON, whole or not at all (`SOCK_SEQPACKET`), with descriptors.
+//!
+//! The dataplane is not trusted: a message of it that makes no sense is an error, of bounded size.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use anyhow::{Context, bail};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Largest message: a configuration and what goes with it. Below what a socket holds by default.
+pub const MESSAGE_MAX: usize = 128 << 10;
+/// Most descriptors of a message: of 64 elastic threads and a few more. The kernel's limit is 253.
+pub const DESCRIPTORS_MAX: usize = 80;
+
+/// The two ends.
+///
+/// # Errors
+/// No descriptors are left.
+pub fn pair() -> anyhow::Result<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .context("making the socket between starter and dataplane")
+}
+
+/// Sends a message.
+///
+/// # Errors
+/// It is too large; the other end has gone.
+pub fn send(
+    socket: impl AsFd,
+    message: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+) -> anyhow::Result<()> {
+    let bytes = serde_json::to_vec(message).context("writing a message")?;
+    if bytes.len() > MESSAGE_MAX || descriptors.len() > DESCRIPTORS_MAX {
+        bail!(
+            "the configuration takes a message of {} bytes and {} descriptors to the dataplane; allowed: {MESSAGE_MAX} \
+             and {DESCRIPTORS_MAX}: shorten it",
+            bytes.len(),
+            descriptors.len()
+        );
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        debug_assert!(fits, "there are few enough");
+    }
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+        .context("sending to the process at the other end")?;
+    Ok(())
+}
+
+/// Receives a message, waiting for it. None: the other end has hung up.
+///
+/// # Errors
+/// What came makes no sense.
+pub fn receive<M: DeserializeOwned>(
+    socket: impl AsFd,
+) -> anyhow::Result<Option<(M, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; MESSAGE_MAX + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        match recvmsg(&socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            // It had something to tell us that we will not read, or is gone: hung up in either case.
+            Err(Errno::CONNRESET) => return Ok(None),
+            other => break other,
+        }
+    };
+    let len = received.context("receiving from the process at the other end")?.bytes;
+    let rights = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let descriptors = rights.flatten().collect();
+    match len {
+        0 => Ok(None),
+        _ if len > MESSAGE_MAX => bail!("a message of more than {MESSAGE_MAX} bytes came"),
+        _ => {
+            let message = serde_json::from_slice(&bytes[..len]).context("reading a message")?;
+            Ok(Some((message, descriptors)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Order, Told};
+    use super::*;
+
+    #[test]
+    fn messages_go_over_whole_with_their_descriptors() {
+        let (near, far) = pair().expect("sockets");
+        send(&near, &Told::Failed(vec!["a".into(), "b".into()]), &[near.as_fd(), far.as_fd()])
+            .expect("sent");
+        send(&near, &Told::Ready, &[]).expect("sent");
+        let (told, descriptors) = receive::<Told>(&far).expect("sense").expect("something");
+        assert!(matches!(told, Told::Failed(causes) if causes == ["a", "b"]));
+        assert_eq!(descriptors.len(), 2);
+        let (told, none) = receive::<Told>(&far).expect("sense").expect("something");
+        assert!(matches!(told, Told::Ready) && none.is_empty());
+        // The end that went over is an end, too.
+        drop((near, descriptors));
+        assert!(receive::<Told>(&far).expect("no error").is_none(), "hung up");
+        let refused = send(&far, &Told::Ready, &[]).expect_err("nobody is there");
+        assert!(format!("{refused:#}").contains("other end"), "{refused:#}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_or_is_too_large_is_an_error() {
+        let (near, far) = pair().expect("sockets");
+        for bytes in [&b"{}"[..], b"\"Redy\"", b"\xff\xfe", &[b'['; MESSAGE_MAX + 9]] {
+            rustix::net::send(&near, bytes, SendFlags::empty()).expect("sent");
+            receive::<Order>(&far).expect_err("no order");
+        }
+        let long = Told::Failed(vec!["x".repeat(MESSAGE_MAX)]);
+        let error = send(&near, &long, &[]).expect_err("too long");
+        assert!(error.to_string().contains("shorten it"), "{error}");
+    }
+}

@@ -1,0 +1,193 @@
+//! The dataplane of the `process` domain: `tailplane dataplane`, started by [`starter`](super::starter).
+//!
+//! Its control socket is its standard input. It takes what the starter passes, lets the application join, gives up
+//! all system calls that a dataplane does not make, and serves until the starter hangs up or the application goes.
+
+use std::io::stdin;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, bail};
+use mem::Region;
+use nic::Interface;
+use nic::af_xdp::{AdoptedQueue, AfXdp, XdpSocket};
+use nic::shm::{ShmConfig, ShmNic, ShmOffer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sandbox::SyscallPolicy;
+use tailplane::runtime::{self, RuntimeConfig, Scheduler};
+use tailplane::{Calls, Events, Instant, MacAddr, Service};
+
+use super::control::{receive, send};
+use super::{Order, PassedWire, Role, Start, Told};
+use crate::service::application::{Joined, LOOK, Sets, hello};
+use crate::service::config::{DomainName, RunConfig};
+use crate::service::{host, report};
+
+/// Serves as the dataplane of the starter at the other end of the standard input, and tells it how that went.
+///
+/// # Errors
+/// There is no starter.
+pub fn serve() -> anyhow::Result<()> {
+    let control = stdin().as_fd().try_clone_to_owned().context("taking the control socket")?;
+    let told = match run(&control) {
+        Ok(()) => Told::Ended,
+        Err(error) => Told::Failed(error.chain().map(ToString::to_string).collect()),
+    };
+    send(&control, &told, &[]).with_context(|| match told {
+        Told::Failed(causes) => causes.join(": "),
+        _ => "`tailplane run` starts this".to_owned(),
+    })
+}
+
+/// The queue pairs that came.
+enum Queues {
+    AfXdp(Vec<AfXdp>),
+    Shm(Vec<ShmNic>),
+}
+
+/// All that a dataplane is made of.
+struct Passed {
+    config: RunConfig,
+    /// Its program's name and the domain's socket.
+    application: Option<(String, OwnedFd)>,
+    region: Arc<Region>,
+    queues: Queues,
+    mac: MacAddr,
+}
+
+fn run(control: &OwnedFd) -> anyhow::Result<()> {
+    let (order, descriptors) =
+        receive(control)?.context("`tailplane run` starts this, and has gone")?;
+    let Order::Start(start) = order else { bail!("another order came before the start") };
+    let passed = Passed::take(start, descriptors)?;
+    // Until then, packet memory is not ours alone.
+    match receive(control)? {
+        Some((Order::Alone, _)) => {}
+        Some((Order::Start(_), _)) => bail!("a second start came"),
+        None => return Ok(()),
+    }
+    let Passed { config, application, region, queues, mac } = passed;
+    let mut runtime = host::runtime(&config, mac)?;
+    let Some((program, socket)) = application else {
+        silence(&mut runtime, &region);
+        let reset = |stop: &AtomicBool| match queues {
+            Queues::AfXdp(queues) => Ok(runtime::run(&runtime, &region, queues, |_| Nobody, stop)?),
+            Queues::Shm(nics) => Ok(runtime::run(&runtime, &region, nics, |_| Nobody, stop)?),
+        };
+        return until_hang_up(control, reset).map(|_| ());
+    };
+    let lanes = config.dataplane.threads as usize;
+    let joined = Joined::new(hello(&config, &runtime), lanes, &region, socket, &program)?;
+    let ready = || _ = send(control, &Told::Ready, &[]);
+    let (reports, _) = until_hang_up(control, |stop| {
+        joined.run(stop, |nears, stop| {
+            let nears = config.policy.govern(nears, config.service.all_ports())?;
+            Ok(match queues {
+                Queues::AfXdp(queues) => {
+                    runtime::run_protected(&runtime, &region, queues, nears, ready, stop)
+                }
+                Queues::Shm(nics) => {
+                    runtime::run_protected(&runtime, &region, nics, nears, ready, stop)
+                }
+            }?)
+        })
+    })?;
+    report::summarize(&reports);
+    Ok(())
+}
+
+/// Gives up the system calls that a dataplane does not make, and runs `serve` with a flag that is set as soon as the
+/// starter hangs up.
+fn until_hang_up<R>(
+    control: &OwnedFd,
+    serve: impl FnOnce(&AtomicBool) -> anyhow::Result<R>,
+) -> anyhow::Result<R> {
+    let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    // All of this process's threads, those to come too.
+    SyscallPolicy::dataplane().enforce().context("giving up system calls")?;
+    std::thread::scope(|scope| {
+        let (stop, over) = (&stop, &over);
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                if has_news(control) {
+                    stop.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+        let _over = Sets(over);
+        serve(stop)
+    })
+}
+
+/// The settings of a dataplane that answers for one that was killed: it knows no connection and serves no port.
+fn silence(runtime: &mut RuntimeConfig, region: &Region) {
+    runtime.stack.tcp_listen.clear();
+    runtime.stack.udp_bind.clear();
+    runtime.scheduler = Scheduler::RunToCompletion;
+    runtime.cpus.clear();
+    runtime.realtime = None;
+    let threads = runtime.meters.len().max(1);
+    runtime.pool_keep = region.chunks() as usize / threads / 2;
+}
+
+/// A service of which nobody is told.
+struct Nobody;
+
+impl Service for Nobody {
+    fn on_batch(&mut self, _: Instant, _: Events<'_>, _: &mut Calls<'_>) {}
+}
+
+/// Waits a little for a word of the starter. Whatever it is, it means the end: it has hung up, or makes no sense.
+fn has_news(control: &OwnedFd) -> bool {
+    let most = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    let mut asked = [PollFd::new(control, PollFlags::IN)];
+    // An interrupted poll is another look.
+    poll(&mut asked, Some(&most)).is_ok_and(|count| count > 0)
+}
+
+impl Passed {
+    fn take(start: Start, descriptors: Vec<OwnedFd>) -> anyhow::Result<Self> {
+        let mut config = RunConfig::parse(&start.config)?;
+        config.dataplane.domain = DomainName::Process;
+        let mut descriptors = descriptors.into_iter();
+        let mut next = |what: &'static str| {
+            descriptors.next().with_context(|| format!("no {what} was passed"))
+        };
+        let region = Region::join(next("packet memory")?)?;
+        let application = match start.role {
+            Role::Serve { program } => Some((program, next("socket of the application")?)),
+            Role::Farewell => None,
+        };
+        let (queues, mac) = match start.wire {
+            PassedWire::AfXdp { name, index, mac, mtu, hardware_type, rx_buffers } => {
+                let mac = MacAddr(mac);
+                let interface = Interface { name, index, mac, mtu, hardware_type };
+                let mut queues = Vec::new();
+                for queue in 0..config.dataplane.threads {
+                    let facts = AdoptedQueue {
+                        interface: interface.clone(),
+                        queue,
+                        rx_buffers,
+                        assume_rx_checksums: false,
+                        is_sole_owner: true,
+                    };
+                    let socket = XdpSocket::adopt(next("AF_XDP socket")?, &region, facts)?;
+                    queues.push(AfXdp::new(socket)?);
+                }
+                (Queues::AfXdp(queues), mac)
+            }
+            PassedWire::Shm => {
+                let offer = ShmOffer {
+                    memory: next("memory of the wire")?,
+                    wake_creator: next("bell of the wire")?,
+                    wake_joiner: next("bell of the wire")?,
+                };
+                let config = ShmConfig::default();
+                (Queues::Shm(vec![ShmNic::take_over(offer, &config)?]), config.mac)
+            }
+        };
+        Ok(Self { config, application, region, queues, mac })
+    }
+}

@@ -1,0 +1,40 @@
+//! What peers hear of a dataplane that was killed: it could not tell them, and what it knew of them is gone.
+//!
+//! A second one takes its place for a moment. It knows no connection, so that whatever arrives for one is answered
+//! with a reset (RFC 9293 §3.10.7.1), as by a machine that has been started again. Peers that have something under
+//! way hear so at once, or with their next retransmission; one that is silent hears of it from the next service that
+//! is started at this address, when it speaks.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::spawn::dataplane;
+use super::wire::Held;
+use crate::service::config::RunConfig;
+
+/// How long it stays: two or three retransmissions of a peer in the same network (RFC 6298: 200 ms on Linux, then
+/// twice that).
+const STAYS: Duration = Duration::from_millis(800);
+/// How long it may take to end.
+const ENDS_WITHIN: Duration = Duration::from_millis(500);
+
+/// Has a dataplane without an application answer for one that was killed, for a moment. It has ended afterwards.
+///
+/// # Errors
+/// What could not be opened or started.
+pub fn send(config: &RunConfig, own: &Path, held: &mut Held) -> anyhow::Result<()> {
+    if !matches!(held, Held::Port(..)) {
+        return Ok(());
+    }
+    let mut calm = config.clone();
+    // It has no time for a priority to matter.
+    calm.dataplane.realtime = 0;
+    let started = dataplane(&calm, own)?;
+    held.pass_again(&started.control, config)?;
+    let watched = started.program.watch()?;
+    if !watched.wait(STAYS)? {
+        drop(started.control);
+        watched.wait(ENDS_WITHIN)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! The `process` domain of `tailplane run`: three processes, three users.
+//!
+//! ```text
+//! starter      (root)         opens the port, starts both others, passes descriptors, watches, clears up
+//!    |  control socket: configuration, sockets, memory; hang-up means: end
+//! dataplane    (own user, no capabilities, no files, no network, system calls filtered)
+//!    |  the domain's socket and shared memory
+//! application  (own user)
+//! ```
+//!
+//! [`starter::run`] is the first, [`dataplane::serve`] the second; between them go [`Order`]s and what is [`Told`].
+//! However one of the three ends, the others end:
+//!
+//! | Ends | Hears | By |
+//! | --- | --- | --- |
+//! | starter | dataplane | the control socket's hang-up: resets connections, then ends |
+//! | starter | application | the kernel's signal where it is confined; else the dataplane's end |
+//! | dataplane | starter, application | its process; the domain's socket's hang-up |
+//! | application | starter, dataplane | its process; the domain's socket's hang-up |
+
+pub mod control;
+pub mod dataplane;
+pub mod farewell;
+pub mod spawn;
+pub mod starter;
+pub mod wire;
+
+use serde::{Deserialize, Serialize};
+
+/// What a starter says to its dataplane.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// At first. With the packet memory, the domain's socket where there is an application, and the wire's
+    /// descriptors.
+    Start(Start),
+    /// The starter has let go of all that it passed.
+    Alone,
+}
+
+/// What a dataplane needs to know and cannot look up.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// The text of the configuration.
+    pub config: String,
+    /// What it is to do.
+    pub role: Role,
+    /// What kind of wire came.
+    pub wire: PassedWire,
+}
+
+/// What a dataplane is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Role {
+    /// Serve, for an application of this program (its name is for errors).
+    Serve {
+        /// The program's name.
+        program: String,
+    },
+    /// Reset what arrives, for a dataplane that was killed.
+    Farewell,
+}
+
+/// A wire that was passed.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum PassedWire {
+    /// A socket for each elastic thread.
+    AfXdp {
+        /// The interface's name, for errors.
+        name: String,
+        /// Its index where it is.
+        index: u32,
+        /// Its link address.
+        mac: [u8; 6],
+        /// Largest payload of a frame, in bytes.
+        mtu: usize,
+        /// `ARPHRD_*`
+        hardware_type: u16,
+        /// Chunks that the kernel is to hold for reception, of each queue.
+        rx_buffers: u32,
+    },
+    /// Memory and two bells.
+    Shm,
+}
+
+/// What a dataplane tells its starter.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Told {
+    /// What arrives is served from now on.
+    Ready,
+    /// It has ended as it was to.
+    Ended,
+    /// It has not; each cause after what it caused.
+    Failed(Vec<String>),
+}

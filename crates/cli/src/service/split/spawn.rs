@@ -1,0 +1,63 @@
+//! Starting a dataplane, which is this program.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+use tailplane::runtime::set_realtime;
+
+use super::control::pair;
+use crate::service::application::Program;
+use crate::service::config::RunConfig;
+use crate::service::identity;
+
+/// A dataplane that waits for its first order.
+#[derive(Debug)]
+pub struct Started {
+    /// The process.
+    pub program: Program,
+    /// This end of its control socket.
+    pub control: OwnedFd,
+    /// What protection it lacks, and why.
+    pub missing: Vec<String>,
+}
+
+/// Starts the dataplane of a configuration, which is the program `own`.
+///
+/// # Errors
+/// It cannot be started.
+pub fn dataplane(config: &RunConfig, own: &Path) -> anyhow::Result<Started> {
+    let (control, theirs) = pair()?;
+    let boxed = identity::dataplane(&config.dataplane, own, identity::is_root())?;
+    let mut command = Command::new(own);
+    // Nothing of the starter's surroundings is the dataplane's business.
+    command.arg("dataplane").env_clear().stdin(theirs);
+    let confinement = boxed.confinement.unwrap_or_default();
+    let child = at_priority(config.dataplane.realtime, || {
+        confinement.spawn(command, &[]).context("cannot start the dataplane")
+    });
+    Ok(Started { program: Program::from(child?), control, missing: boxed.missing })
+}
+
+/// Has what `spawn` starts run at the elastic threads' real-time priority, or the one above, which is for what looks
+/// after them. It may lower that for its threads, and needs no right to raise it: a process that may not change its
+/// resource limits' upper bounds (`CAP_SYS_RESOURCE`) cannot give such a right.
+fn at_priority<R: Send>(
+    realtime: u8,
+    spawn: impl FnOnce() -> anyhow::Result<R> + Send,
+) -> anyhow::Result<R> {
+    if realtime == 0 {
+        return spawn();
+    }
+    let inherited = || {
+        set_realtime(realtime.saturating_add(1).min(99))?;
+        spawn()
+    };
+    // A thread that ends with this: the starter itself keeps its place behind all others. (The dataplane does not die
+    // with the thread that started it.)
+    std::thread::scope(|scope| {
+        let started = scope.spawn(inherited).join();
+        started.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
