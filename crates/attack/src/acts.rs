@@ -1,0 +1,396 @@
+//! The attacks: what the hostile application does, each a function of its own.
+//!
+//! An act runs until it is killed, until the dataplane goes, or until it has done what it is about. What it can
+//! find out by itself (memory that it may not write to, and can) it tells by ending with [`GOT_IN`].
+
+mod calls;
+mod joining;
+mod memory;
+mod processes;
+mod waking;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use process::Placement;
+use process::layout;
+use rand::RngExt;
+use rand::seq::SliceRandom;
+use tailplane::application::DOMAIN_VARIABLE;
+
+use crate::joined::{Greeted, Joined};
+use crate::lies::{self, Call, Falsehood, Liar};
+use crate::unsafe_os;
+
+/// The status of an act that got where nobody may.
+pub const GOT_IN: i32 = 42;
+/// How long an act waits for a batch before it looks whether the dataplane is there.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// An act that nobody ends ends after so many seconds.
+const LONGEST_SECONDS: u32 = 60;
+
+/// How an act begins.
+#[derive(Clone, Copy)]
+pub enum Act {
+    /// With what the dataplane shows, before an answer.
+    Unanswered(fn(Greeted, &mut Liar, u64) -> anyhow::Result<()>),
+    /// As an application that has joined.
+    Joined(fn(&mut Attacker) -> anyhow::Result<()>),
+}
+
+/// A dataplane's scheduler, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shares {
+    /// Run to completion.
+    Nothing,
+    /// Work-conserving.
+    Work,
+    /// A ready set.
+    Ready,
+}
+
+/// One attack.
+#[derive(Clone, Copy)]
+pub struct Attack {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub what: &'static str,
+    /// Where its dataplane's application runs.
+    pub placement: Placement,
+    /// Its dataplane's operator forbids most of what it asks for.
+    pub forbids: bool,
+    /// Who runs the application: the attacker says that it runs anywhere, where that is asked for.
+    pub shares: Shares,
+    /// It is over soon, and is done again and again, with another seed each.
+    pub short: bool,
+    /// It is to get no further than the dataplane's door, and this is among the words with which it is refused there:
+    /// one that fails before has not been tried.
+    pub refusal: Option<&'static str>,
+    /// What it does.
+    pub act: Act,
+}
+
+const fn attack(name: &'static str, what: &'static str, act: Act) -> Attack {
+    Attack {
+        name,
+        what,
+        placement: Placement::SameCore,
+        forbids: false,
+        shares: Shares::Nothing,
+        short: false,
+        refusal: None,
+        act,
+    }
+}
+
+const fn short(attack: Attack) -> Attack {
+    Attack { short: true, ..attack }
+}
+
+const fn refused(words: &'static str, attack: Attack) -> Attack {
+    Attack { refusal: Some(words), ..short(attack) }
+}
+
+const fn split(attack: Attack) -> Attack {
+    Attack { placement: Placement::Split, ..attack }
+}
+
+/// All of them.
+pub const ATTACKS: &[Attack] = &[
+    attack(
+        "forged-handles",
+        "calls on handles of nobody: random, beside others, generation 0 and highest",
+        Act::Joined(calls::forged_handles),
+    ),
+    attack(
+        "stale-handles",
+        "calls on connections that it has closed",
+        Act::Joined(calls::stale_handles),
+    ),
+    attack(
+        "replayed-calls",
+        "the same calls again and again; done without a batch, far ahead, far behind",
+        Act::Joined(calls::replayed),
+    ),
+    attack(
+        "reordered-calls",
+        "what an honest application asks for, in any other order",
+        Act::Joined(calls::reordered),
+    ),
+    attack(
+        "lengths-and-offsets",
+        "every boundary of offset, length, count and piece",
+        Act::Joined(calls::lengths_and_offsets),
+    ),
+    attack(
+        "outside-arena",
+        "bytes that are partly or wholly outside of its arena",
+        Act::Joined(calls::outside_arena),
+    ),
+    split(attack(
+        "changed-while-read",
+        "a second thread changes calls, pieces and bytes all the time",
+        Act::Joined(memory::changed_while_read),
+    )),
+    attack(
+        "call-flood",
+        "full arrays in every batch, on all connections and with datagrams",
+        Act::Joined(calls::flood),
+    ),
+    attack(
+        "connect-flood",
+        "connections to peers, to nobody and to itself, as many as fit",
+        Act::Joined(calls::connect_flood),
+    ),
+    Attack {
+        forbids: true,
+        ..attack(
+            "forbidden-flood",
+            "more of what the operator forbids than it can be told about",
+            Act::Joined(calls::connect_flood),
+        )
+    },
+    split(attack(
+        "random-corruption",
+        "a second thread writes random words over the call array",
+        Act::Joined(memory::random_corruption),
+    )),
+    attack(
+        "never-consuming",
+        "accepts, and neither answers nor gives back what it received",
+        Act::Joined(calls::never_consuming),
+    ),
+    attack(
+        "hold-everything",
+        "answers, and never gives back a buffer, nor a knock",
+        Act::Joined(calls::hold_everything),
+    ),
+    short(attack(
+        "write-received-packets",
+        "tries every way to write to what it may only read; ends with a store there",
+        Act::Joined(memory::write_received_packets),
+    )),
+    attack(
+        "exhaust-transmit",
+        "every call sends the whole arena, and more than there is memory for",
+        Act::Joined(calls::exhaust_transmit),
+    ),
+    attack(
+        "many-events",
+        "makes more events than go over at once, and answers them with endless sends",
+        Act::Joined(calls::many_events),
+    ),
+    attack(
+        "arena-games",
+        "punches holes into its arena while it sends",
+        Act::Joined(memory::punched_arena),
+    ),
+    short(attack(
+        "arena-joining",
+        "joins with an arena that is none: small, unsealed, a pipe, the dataplane's own memory",
+        Act::Unanswered(joining::arenas),
+    )),
+    refused(
+        "arenas of 1073741824 bytes",
+        attack(
+            "arena-oversized",
+            "joins with an arena of a gigabyte in which nothing is",
+            Act::Unanswered(joining::oversized),
+        ),
+    ),
+    refused(
+        "no sealed memory of ordinary pages",
+        attack(
+            "arena-huge-pages",
+            "joins with an arena of huge pages, and takes the pages away",
+            Act::Unanswered(joining::huge_pages),
+        ),
+    ),
+    Attack {
+        shares: Shares::Work,
+        ..attack(
+            "shared-turns",
+            "lies about every turn to a scheduler that hands turns to any core",
+            Act::Joined(processes::lies),
+        )
+    },
+    Attack {
+        shares: Shares::Ready,
+        ..attack(
+            "ready-turns",
+            "the same to a scheduler with a ready set",
+            Act::Joined(processes::lies),
+        )
+    },
+    attack("fork", "doubles itself: both write", Act::Joined(processes::fork)),
+    short(attack(
+        "exit-in-every-state",
+        "ends at once, before its answer, in a batch, with calls half written",
+        Act::Unanswered(processes::exit_in_every_state),
+    )),
+    attack("stop", "stops itself, again and again", Act::Joined(processes::stop)),
+    short(attack(
+        "stop-for-ever",
+        "stops itself in a batch; only its death ends that",
+        Act::Joined(processes::stopped),
+    )),
+    short(attack("kill", "is killed at a random moment", Act::Joined(processes::kill))),
+    attack(
+        "futex-lies",
+        "says that it sleeps when it does not; wakes by the thousand",
+        Act::Joined(waking::lies),
+    ),
+    attack(
+        "futex-requeue",
+        "has the dataplane's sleeper wait for something else",
+        Act::Joined(waking::requeue),
+    ),
+    attack(
+        "futex-owner",
+        "makes the word that the dataplane sleeps on a lock that it owns",
+        Act::Joined(waking::owner),
+    ),
+    attack(
+        "wish-lies",
+        "wishes to be run in the past, now, and never",
+        Act::Joined(waking::wishes),
+    ),
+    short(attack(
+        "socket-games",
+        "sends garbage to the dataplane; shuts down the socket, closes it, goes on",
+        Act::Joined(processes::socket_games),
+    )),
+];
+
+/// An application that has joined, and means no good.
+pub struct Attacker {
+    /// The memories.
+    pub joined: Joined,
+    /// What it writes.
+    pub liar: Liar,
+    /// What else its act depends on.
+    pub seed: u64,
+    seen: u32,
+}
+
+impl Attacker {
+    /// Waits for a batch and hears it. False: there is no dataplane any more.
+    pub fn hear(&mut self) -> bool {
+        let began = Instant::now();
+        loop {
+            if let Some(batch) = self.joined.wait(self.seen, PATIENCE) {
+                self.seen = batch;
+                self.liar.listen(&self.joined);
+                return true;
+            }
+            if began.elapsed() > Duration::from_secs(u64::from(LONGEST_SECONDS)) {
+                return false;
+            }
+        }
+    }
+
+    /// Writes calls, and says that the batch is done.
+    pub fn ask(&mut self, calls: &[Call]) {
+        let count = calls.len().min(self.joined.geometry.call_records());
+        for (index, call) in calls[..count].iter().enumerate() {
+            self.joined.call(index, *call);
+        }
+        self.joined.counts(count as u32, 0, u64::MAX);
+        self.done();
+    }
+
+    /// Says that the batch is done.
+    pub fn done(&self) {
+        self.joined.done(self.seen);
+    }
+
+    /// The number of the batch that was heard last.
+    pub fn batch(&self) -> u32 {
+        self.seen
+    }
+
+    /// Serves as an honest application for so many batches. False: there is no dataplane any more.
+    pub fn serve(&mut self, batches: u32) -> bool {
+        for _ in 0..batches {
+            if !self.hear() {
+                return false;
+            }
+            let answers = self.liar.answers();
+            self.ask(&answers);
+        }
+        true
+    }
+
+    /// Serves with each batch's honest calls turned into others.
+    pub fn serve_turned(&mut self, mut turn: impl FnMut(&mut Liar, &mut Vec<Call>)) {
+        while self.hear() {
+            let mut calls = self.liar.answers();
+            turn(&mut self.liar, &mut calls);
+            self.ask(&calls);
+        }
+    }
+}
+
+/// The attack of this name.
+///
+/// # Errors
+/// There is none; which there are.
+pub fn find(name: &str) -> anyhow::Result<&'static Attack> {
+    ATTACKS.iter().find(|attack| attack.name == name).with_context(|| {
+        let names: Vec<&str> = ATTACKS.iter().map(|attack| attack.name).collect();
+        format!("there is no attack '{name}'; there are: {}", names.join(", "))
+    })
+}
+
+/// What `tailplane-attack act` does: joins the dataplane that it was started with, and attacks.
+///
+/// # Errors
+/// There is no such attack or no dataplane.
+pub fn perform(name: &str, seed: u64) -> anyhow::Result<()> {
+    let attack = find(name)?;
+    unsafe_os::end_after(LONGEST_SECONDS);
+    // Whoever started it ends: so does it.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let said = std::env::var(DOMAIN_VARIABLE);
+    let number = said.ok().and_then(|said| said.parse().ok());
+    let number = number.with_context(|| {
+        format!("an act is started by a dataplane, which names its socket in {DOMAIN_VARIABLE}")
+    })?;
+    let socket = unsafe_os::inherited(number);
+    let mut liar = Liar::new(seed, Falsehood { changed: 0, nonsense: 0, counts: 0, long: 1_000 });
+    liar.peers = crate::victim_peers();
+    if seed.is_multiple_of(10) && name == "exit-in-every-state" {
+        return Ok(());
+    }
+    let greeted = Greeted::receive(socket)?;
+    match attack.act {
+        Act::Unanswered(act) => act(greeted, &mut liar, seed),
+        Act::Joined(act) => {
+            let joined = greeted.answer(attack.shares != Shares::Nothing)?;
+            let mut attacker = Attacker { joined, liar, seed, seen: 0 };
+            act(&mut attacker)
+        }
+    }
+}
+
+/// A random order.
+pub fn shuffle(liar: &mut Liar, calls: &mut [Call]) {
+    calls.shuffle(&mut liar.random);
+}
+
+/// One of some.
+pub fn pick<T: Copy>(liar: &mut Liar, from: &[T]) -> T {
+    from[liar.random.random_range(0..from.len())]
+}
+
+/// A word of the call array that is no count and no number of a batch.
+pub fn any_word(liar: &mut Liar, joined: &Joined) -> usize {
+    let words = joined.geometry.call_bytes() / 8;
+    8 * liar.random.random_range(layout::HEADER / 8..words)
+}
+
+/// A call that sends a piece on a connection.
+pub fn send(handle: u64, piece: u64) -> Call {
+    [lies::SEND | 1 << 32, handle, piece, 0]
+}

@@ -1,0 +1,109 @@
+//! Attacks at the joining: what the application passes on as its arena.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use memfile::Memory;
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
+
+use super::Attacker;
+use crate::joined::Greeted;
+use crate::lies::{DATAGRAM, Liar, MIXED};
+
+/// What [`oversized`] passes on: little enough for a machine that tests, more than any arena needs.
+const OVERSIZED: u64 = 1 << 30;
+/// Bytes of a huge page.
+const HUGE_PAGE: u64 = 2 << 20;
+
+fn file(bytes: u64, seals: SealFlags, further: MemfdFlags) -> anyhow::Result<OwnedFd> {
+    let file = memfd_create("attack", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | further)?;
+    ftruncate(&file, bytes)?;
+    fcntl_add_seals(&file, seals)?;
+    Ok(file)
+}
+
+/// Another kind with each seed. Those that are let in attack on.
+pub fn arenas(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+    let honest = Memory::create("attack-arena", 1 << 20)?;
+    let shrink = SealFlags::SHRINK;
+    let right = || honest.descriptor();
+    let (files, bytes): (Vec<OwnedFd>, u64) = match seed % 14 {
+        0 => (vec![right()?], (1 << 20) + 4_096),
+        1 => (vec![right()?], u64::MAX),
+        2 => (vec![right()?], 0),
+        3 => (vec![file(1 << 20, SealFlags::empty(), MemfdFlags::empty())?], 1 << 20),
+        4 => (vec![file(1 << 20, SealFlags::GROW, MemfdFlags::empty())?], 1 << 20),
+        5 => (vec![rustix::pipe::pipe()?.0], 1 << 20),
+        6 => (vec![std::fs::File::open("/dev/zero")?.into()], 1 << 20),
+        7 => (vec![std::fs::File::open("/proc/self/exe")?.into()], 4_096),
+        8 => (vec![], 1 << 20),
+        9 => (vec![right()?, right()?, right()?], 1 << 20),
+        10 => (vec![greeted.packets.descriptor()?], greeted.packets.len() as u64),
+        11 => (vec![greeted.calls.descriptor()?], greeted.calls.len() as u64),
+        // A byte, and nothing behind it.
+        12 => (vec![file(1, shrink, MemfdFlags::empty())?], 1),
+        // Huge pages, where there are some: they may be taken away.
+        _ => match file(2 << 20, shrink, MemfdFlags::HUGETLB) {
+            Ok(file) => (vec![file], 2 << 20),
+            Err(_) => (vec![greeted.events.descriptor()?], greeted.events.len() as u64),
+        },
+    };
+    let borrowed: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+    let joined = greeted.answer_with(honest, &borrowed, bytes)?;
+    attack_on(joined, liar, seed)
+}
+
+/// An arena as large as many, in which nothing is: memory that the dataplane takes by looking at it.
+pub fn oversized(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+    let file = file(OVERSIZED, SealFlags::SHRINK, MemfdFlags::empty())?;
+    let own = Memory::create("attack-arena", 1 << 20)?;
+    let joined = greeted.answer_with(own, &[file.as_fd()], OVERSIZED)?;
+    attack_on(joined, liar, seed)
+}
+
+/// An arena of huge pages, which are taken away once the dataplane has seen them: it has to fault where there is
+/// no page any more. Where the machine has no huge pages there is nothing to take.
+pub fn huge_pages(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+    let huge = || file(HUGE_PAGE, SealFlags::SHRINK, MemfdFlags::HUGETLB);
+    let arena = huge()?;
+    let own = Memory::create("attack-arena", 1 << 20)?;
+    let joined = greeted.answer_with(own, &[arena.as_fd()], HUGE_PAGE)?;
+    let liar = std::mem::replace(liar, Liar::new(seed, MIXED));
+    let mut attacker = Attacker { joined, liar, seed, seen: 0 };
+    attacker.serve(20);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&arena, punch, 0, HUGE_PAGE)?;
+    // All that there are, until there are no more.
+    let mut taken = Vec::new();
+    while let Ok(file) = huge()
+        && fallocate(&file, FallocateFlags::empty(), 0, HUGE_PAGE).is_ok()
+    {
+        taken.push(file);
+    }
+    attacker.serve_turned(|liar, calls| {
+        let peer = liar.peers[0];
+        calls.push([DATAGRAM | 9 << 16 | 1 << 32, 4_096 << 16 | 64, peer, 0]);
+    });
+    Ok(())
+}
+
+fn attack_on(joined: crate::joined::Joined, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+    let liar = std::mem::replace(liar, Liar::new(seed, MIXED));
+    let mut attacker = Attacker { joined, liar, seed, seen: 0 };
+    attacker.liar.set_falsehood(MIXED);
+    for _ in 0..200 {
+        if attacker.joined.wait(attacker.seen, Duration::from_millis(50)).is_none() {
+            return Ok(());
+        }
+        if attacker.hear() {
+            let arena = Arc::clone(&attacker.joined.arena);
+            attacker.liar.lie(&attacker.joined);
+            let _ = arena.copy_in(0, b"changed");
+            attacker.done();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! Batches against a dataplane's side with its arrays in hand: what comes out must be calls that an honest
+//! application could have made, with sums of the bytes that leave, and no packet memory may be lost.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::ensure;
+use domain::{
+    CallArray, CallRecord, Calls, Cookie, DeadReason, EventArray, EventRecord, Handle, Held,
+    Service,
+};
+use mem::{HugePages, Pool, Region};
+use process::{Direction, Geometry, NetworkPolicy, Rule};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use wire::{Endpoint, Ipv4Addr};
+
+use super::{Domain, Progress, SEGMENT_BYTES, Tally, lock};
+use crate::lies::MIXED;
+
+/// Each with a domain of its own; every second one under a policy.
+const ROUNDS: u64 = 8;
+const ROOM: usize = 64;
+/// Events of a batch, at most: more than go over at once.
+const EVENTS: usize = 40;
+
+struct NothingHeld;
+
+impl Held for NothingHeld {
+    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
+}
+
+/// See the module's comment.
+pub fn run(count: u64, seed: u64) -> anyhow::Result<Tally> {
+    let mut tally = Tally::default();
+    let mut progress = Progress::new("arrays", count, seed);
+    for round in 0..ROUNDS {
+        let batches = count / ROUNDS + u64::from(round < count % ROUNDS);
+        one_round(batches, round, seed, &mut progress, &mut tally)?;
+    }
+    progress.finished = true;
+    Ok(tally)
+}
+
+fn one_round(
+    batches: u64,
+    round: u64,
+    seed: u64,
+    progress: &mut Progress,
+    tally: &mut Tally,
+) -> anyhow::Result<()> {
+    let region = Region::map(256, HugePages::No)?;
+    let geometry = Geometry { events: 16, calls: 128, arena_chunks: 64 };
+    let seed = seed ^ round << 56;
+    let mut domain = Domain::new(&region, geometry, seed, MIXED)?;
+    if round % 2 == 1 {
+        domain.near = domain.near.under(&policy(), None);
+    }
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
+    let mut pool = Pool::new(&region, 128);
+    let mut array = CallArray::new(ROOM, SEGMENT_BYTES);
+    let mut events = EventArray::new(EVENTS);
+    let before = pool.available();
+    for batch in 0..batches {
+        let now = clock::Instant::from_nanos(1_000 * batch);
+        fill(&mut events, &mut pool, &mut random);
+        lock(&domain.other).begin(now);
+        let began = Instant::now();
+        let calls = &mut Calls::new(&mut array, &mut pool);
+        domain.near.on_batch(now, events.view(&NothingHeld), calls);
+        tally.took(began.elapsed(), progress.done);
+        domain.check_ends()?;
+        check(&mut array, &mut pool, tally)?;
+        for (_, mbuf) in events.drain() {
+            pool.free(mbuf);
+        }
+        progress.step();
+    }
+    ensure!(pool.available() == before, "{} of {before} chunks came back", pool.available());
+    tally.add(&domain.near.stats());
+    let told = lock(&domain.other).liar.heard;
+    tally.told.iter_mut().zip(told).for_each(|(all, these)| *all += these);
+    Ok(())
+}
+
+/// Events of all kinds.
+fn fill(events: &mut EventArray, pool: &mut Pool, random: &mut impl Rng) {
+    let most = if random.random_range(0..64) == 0 { EVENTS } else { 4 };
+    for _ in 0..random.random_range(0..=most) {
+        let handle = Handle::new(1, random.random_range(0..8), random.random_range(1..3));
+        let (cookie, window) = (Cookie(handle.to_bits()), random.random());
+        let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, random.random()), 7);
+        let bytes = if random.random_bool(0.5) { pool.alloc().ok() } else { None };
+        if let Some(mut mbuf) = bytes {
+            // It fits: a chunk has room for it.
+            let _ = mbuf.append(b"request");
+            let pushed = match random.random_bool(0.8) {
+                true => events.push_recv(handle, cookie, mbuf, 0, window),
+                false => events.push_datagram(9, peer, mbuf),
+            };
+            if let Err(mbuf) = pushed {
+                pool.free(mbuf);
+            }
+            continue;
+        }
+        let reason = DeadReason::Reset;
+        let record = match random.random_range(0..5) {
+            0 => EventRecord::Knock { handle, local_port: 7, peer, window },
+            1 => EventRecord::Sent { handle, cookie, bytes: 1, window },
+            2 => EventRecord::Eof { handle, cookie },
+            3 => EventRecord::Again { handle, cookie, window },
+            _ => EventRecord::Dead { handle, cookie, reason },
+        };
+        // A full array is full.
+        let _ = events.push(record);
+    }
+}
+
+/// Half of all peers are forbidden, and most ports.
+fn policy() -> Arc<NetworkPolicy> {
+    let rule = |direction| Rule {
+        allow: false,
+        direction,
+        transport: None,
+        network: Ipv4Addr::new(0, 0, 0, 0),
+        prefix_bits: 1,
+        ports: 0..=u16::MAX,
+    };
+    Arc::new(NetworkPolicy {
+        rules: vec![rule(Direction::Out), rule(Direction::In)],
+        source_ports: Some(vec![9..=9]),
+        ..NetworkPolicy::default()
+    })
+}
+
+/// See the module's comment.
+fn check(array: &mut CallArray, pool: &mut Pool, tally: &mut Tally) -> anyhow::Result<()> {
+    let (records, mut payloads) = array.take();
+    ensure!(records.len() <= ROOM + EventArray::MAX_RECORDS, "{} calls", records.len());
+    let mut next = 0;
+    for record in &records {
+        let kind = match record {
+            CallRecord::Connect { .. } => 0,
+            CallRecord::Accept { .. } => 1,
+            CallRecord::Sendv { .. } => 2,
+            CallRecord::RecvDone { .. } => 3,
+            CallRecord::Close { .. } => 4,
+            CallRecord::Abort { .. } => 5,
+            CallRecord::Again { .. } => 6,
+            CallRecord::UdpSendv { .. } => 7,
+        };
+        tally.issued[kind] += 1;
+        if let CallRecord::Sendv { staged, .. } | CallRecord::UdpSendv { staged, .. } = record {
+            ensure!(staged.first == next, "pieces out of the order of their calls: {record:?}");
+            next += staged.count;
+        }
+    }
+    ensure!(next as usize == payloads.len(), "{next} of {} buffers have a call", payloads.len());
+    for (mbuf, sum) in payloads.drain(..) {
+        let right = sum.finish() == wire::Sum::of(mbuf.bytes()).finish();
+        pool.free(mbuf);
+        ensure!(right, "the sum of a buffer is not that of its bytes");
+    }
+    array.restore(records, payloads);
+    Ok(())
+}

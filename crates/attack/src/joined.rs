@@ -1,0 +1,237 @@
+//! The attacker's own way to join a dataplane: what an honest application keeps private is at hand here, to be
+//! misused. Nothing of the honest application's code is in it.
+//!
+//! ```text
+//! Greeted::receive(socket)?  the dataplane's memories, before an answer
+//!     .answer(arena)?        the same, joined
+//! ```
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use memfile::Memory;
+use process::Geometry;
+use process::layout::{self, RECORD_WORDS, both};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+/// Words of a message over the domain's socket.
+pub const WORDS: usize = 10;
+/// Bytes of a chunk of an arena.
+const CHUNK_BYTES: usize = 2_048;
+
+/// A dataplane that has spoken, and hears no answer yet.
+pub struct Greeted {
+    /// The domain's socket.
+    pub socket: OwnedFd,
+    /// What the dataplane said.
+    pub hello: [u64; WORDS],
+    /// How large the arrays are.
+    pub geometry: Geometry,
+    /// The memories of the first elastic thread, and the packets.
+    pub packets: Arc<Memory>,
+    /// See above.
+    pub events: Arc<Memory>,
+    /// See above.
+    pub calls: Arc<Memory>,
+}
+
+impl Greeted {
+    /// Waits for the dataplane's first message.
+    ///
+    /// # Errors
+    /// None came, or it is not one of a dataplane.
+    pub fn receive(socket: OwnedFd) -> anyhow::Result<Self> {
+        let mut bytes = [0; WORDS * 8];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        let got = recvmsg(&socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+            .context("receiving the dataplane's first message")?;
+        ensure!(got.bytes == WORDS * 8, "the dataplane's first message has {} bytes", got.bytes);
+        let mut files = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(more) = message {
+                files.extend(more);
+            }
+        }
+        let mut hello = [0; WORDS];
+        for (word, eight) in hello.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(eight.try_into()?);
+        }
+        let [_, _, events, calls, chunks, _, _, _, packet_bytes, _] = hello;
+        let geometry = Geometry {
+            events: u32::try_from(events)?,
+            calls: u32::try_from(calls)?,
+            arena_chunks: u32::try_from(chunks)?,
+        };
+        let mut files = files.into_iter();
+        let (Some(packets), Some(events), Some(calls)) = (files.next(), files.next(), files.next())
+        else {
+            bail!("the dataplane's first message lacks descriptors");
+        };
+        Ok(Self {
+            socket,
+            hello,
+            geometry,
+            packets: Memory::join_read_only(packets, packet_bytes as usize)?,
+            events: Memory::join_read_only(events, geometry.event_bytes())?,
+            calls: Memory::join(calls, geometry.call_bytes())?,
+        })
+    }
+
+    /// The answer that a well-behaved application gives, with an arena of the usual size; whether it runs anywhere.
+    ///
+    /// # Errors
+    /// The arena could not be made, or the dataplane is gone.
+    pub fn answer(self, anywhere: bool) -> anyhow::Result<Joined> {
+        let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
+        let arena = Memory::create("attack-arena", bytes)?;
+        let file = arena.descriptor()?;
+        self.say(self.words(anywhere, bytes as u64), &[file.as_fd()])?;
+        Ok(self.joined(arena))
+    }
+
+    /// An answer with whatever descriptors, said to have so many bytes; `arena` is what the attacker uses.
+    ///
+    /// # Errors
+    /// The dataplane is gone.
+    pub fn answer_with(
+        self,
+        arena: Arc<Memory>,
+        files: &[BorrowedFd<'_>],
+        bytes: u64,
+    ) -> anyhow::Result<Joined> {
+        self.say(self.words(false, bytes), files)?;
+        Ok(self.joined(arena))
+    }
+
+    fn words(&self, anywhere: bool, bytes: u64) -> [u64; WORDS] {
+        [self.hello[0], 1, anywhere.into(), bytes, 0, 0, 0, 0, 0, 0]
+    }
+
+    fn joined(self, arena: Arc<Memory>) -> Joined {
+        let Self { socket, geometry, packets, events, calls, .. } = self;
+        Joined { socket, geometry, packets, events, calls, arena }
+    }
+
+    /// Sends any words and descriptors.
+    ///
+    /// # Errors
+    /// The dataplane is gone.
+    pub fn say(&self, words: [u64; WORDS], files: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(200))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ensure!(
+            files.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(files)),
+            "{} descriptors are too many for one message",
+            files.len()
+        );
+        sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+            .context("answering the dataplane")?;
+        Ok(())
+    }
+}
+
+/// An attacker's view of a dataplane that it has joined.
+pub struct Joined {
+    /// The domain's socket.
+    pub socket: OwnedFd,
+    /// How large the arrays are.
+    pub geometry: Geometry,
+    /// What the NIC received; only to be read.
+    pub packets: Arc<Memory>,
+    /// What the dataplane tells; only to be read.
+    pub events: Arc<Memory>,
+    /// What the application asks for.
+    pub calls: Arc<Memory>,
+    /// What it sends from.
+    pub arena: Arc<Memory>,
+}
+
+impl Joined {
+    /// The number of the batch that was handed over last.
+    pub fn batch(&self) -> u32 {
+        self.events.word(layout::BATCH).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// Waits for another batch than `seen`; none where none came for so long.
+    pub fn wait(&self, seen: u32, most: Duration) -> Option<u32> {
+        let began = Instant::now();
+        loop {
+            for _ in 0..1_000 {
+                let batch = self.batch();
+                if batch != seen {
+                    return Some(batch);
+                }
+                std::hint::spin_loop();
+            }
+            if began.elapsed() > most {
+                return None;
+            }
+            // Whoever else is on this core, the dataplane perhaps, goes first.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Says that a batch is done.
+    pub fn done(&self, batch: u32) {
+        if let Some(done) = self.calls.word(layout::BATCH) {
+            done.store(batch, Ordering::Release);
+        }
+        self.wake();
+    }
+
+    /// Wakes a dataplane that sleeps until a batch is done.
+    pub fn wake(&self) {
+        let asleep = self.events.word(layout::ASLEEP);
+        if asleep.is_some_and(|asleep| asleep.load(Ordering::SeqCst) != 0)
+            && let Some(done) = self.done_word()
+        {
+            // Nobody sleeps where it was quicker.
+            let _ = rustix::thread::futex::wake(done, rustix::thread::futex::Flags::empty(), 1);
+        }
+    }
+
+    /// The word that the dataplane waits for.
+    pub fn done_word(&self) -> Option<&AtomicU32> {
+        self.calls.word(layout::BATCH)
+    }
+
+    /// Writes a word of the call array; outside of it, nothing.
+    pub fn write(&self, at: usize, value: u64) {
+        if let Some(word) = self.calls.word64(at) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes call number `index`.
+    pub fn call(&self, index: usize, words: [u64; RECORD_WORDS]) {
+        for (word, value) in words.into_iter().enumerate() {
+            self.write(self.geometry.record(index) + 8 * word, value);
+        }
+    }
+
+    /// Says how many calls and pieces there are, and when to be run again.
+    pub fn counts(&self, calls: u32, pieces: u32, wish: u64) {
+        self.write(layout::CALLS_AND_PIECES, layout::two(calls, pieces));
+        self.write(layout::WISH, wish);
+    }
+
+    /// The events of the batch at hand.
+    pub fn told(&self) -> impl Iterator<Item = [u64; RECORD_WORDS]> + '_ {
+        let load = |at| self.events.word64(at).map_or(0, |word| word.load(Ordering::Relaxed));
+        let (_, events) = both(load(layout::YIELD_AND_EVENTS));
+        (0..events.min(self.geometry.events) as usize).map(move |index| {
+            std::array::from_fn(|word| load(self.geometry.record(index) + 8 * word))
+        })
+    }
+}

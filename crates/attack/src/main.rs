@@ -1,0 +1,167 @@
+//! What an application in the `process` domain could try, tried: see `tailplane-attack --help`.
+
+mod acts;
+mod batches;
+mod crowd;
+mod joined;
+mod lies;
+mod suite;
+mod unsafe_os;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use wire::Ipv4Addr;
+
+/// Attacks dataplanes as applications of the process domain would, and tells what became of them.
+///
+/// Each attack has a dataplane of its own, with a client, and a second dataplane beside it whose requests are
+/// checked and timed while the attacker is stopped and while it is not. An attack passes where the attacked network
+/// layer goes on answering, the dataplane ends in order, all memory comes back, and the second application loses
+/// nothing and has the same p99. Without a command the suite runs.
+///
+///   tailplane-attack                            all attacks, a table; status 1 where one fails
+///   tailplane-attack suite --only stop          one of them
+///   tailplane-attack list                       which there are
+///   tailplane-attack batches --seed 7           ten million random batches in one thread
+#[derive(Parser)]
+#[command(name = "tailplane-attack", version, verbatim_doc_comment)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Args)]
+struct SuiteArguments {
+    /// One attack (repeat for several); all where none is named.
+    #[arg(long)]
+    only: Vec<String>,
+    /// How long each attack lasts.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// What the attackers' choices follow from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the outcomes go as JSON; `-`: to standard output, in place of the table.
+    #[arg(long)]
+    json: Option<String>,
+    /// In this very process, which a dataplane that dies takes along.
+    #[arg(long, hide = true)]
+    alone: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the attacks and prints a table of what came of them.
+    Suite(SuiteArguments),
+    /// Names the attacks, each with a line.
+    List,
+    /// Is the hostile application of one attack; started by a dataplane, with its socket in TAILPLANE_DOMAIN.
+    Act {
+        /// Which.
+        name: String,
+        /// What its choices follow from.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Random batches of calls, nearly valid to senseless, in one thread: a seed replays them.
+    Batches {
+        /// How many.
+        #[arg(long, default_value_t = 10_000_000)]
+        count: u64,
+        /// What they follow from.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// One half: `arrays` (each issued call is checked) or `stack` (against connections with a client).
+        #[arg(long)]
+        only: Option<String>,
+    },
+}
+
+/// Says something to whoever looks.
+fn say(text: &str) {
+    // Where nobody listens nobody misses it.
+    let _ = writeln!(std::io::stderr(), "tailplane-attack: {text}");
+}
+
+/// Addresses that an attacker connects and sends to: its dataplane's peer, itself, nobody, everybody.
+fn victim_peers() -> Vec<u64> {
+    let word =
+        |addr: Ipv4Addr, port: u64| u64::from(u32::from_be_bytes(addr.octets())) << 16 | port;
+    let [a, b, c, _] = crowd::SERVER.octets();
+    vec![
+        word(crowd::CLIENT, crowd::DATAGRAM_PORT.into()),
+        word(crowd::CLIENT, crowd::PORT.into()),
+        word(crowd::CLIENT, 0),
+        word(crowd::SERVER, crowd::PORT.into()),
+        word(Ipv4Addr::new(a, b, c, 77), 7),
+        word(Ipv4Addr::new(a, b, c, 255), 9),
+        word(Ipv4Addr::new(255, 255, 255, 255), 9),
+        word(Ipv4Addr::new(224, 0, 0, 1), 9),
+        word(Ipv4Addr::new(8, 8, 8, 8), 53),
+        0,
+    ]
+}
+
+fn run_suite(arguments: &SuiteArguments) -> anyhow::Result<bool> {
+    let attacks: Vec<&'static acts::Attack> = match &arguments.only[..] {
+        [] => acts::ATTACKS.iter().collect(),
+        names => names.iter().map(|name| acts::find(name)).collect::<Result<_, _>>()?,
+    };
+    let (seconds, seed) = (arguments.seconds, arguments.seed);
+    let mut outcomes = Vec::new();
+    for attack in attacks {
+        let outcome = match arguments.alone {
+            true => suite::Suite::new(seconds, seed)?.run(attack)?,
+            false => suite::apart(attack, seconds, seed)?,
+        };
+        say(&format!("{}: {}", attack.name, outcome.verdict()));
+        outcomes.push(outcome);
+    }
+    let mut out = std::io::stdout().lock();
+    if arguments.json.as_deref() == Some("-") {
+        serde_json::to_writer_pretty(&mut out, &outcomes)?;
+        writeln!(out)?;
+    } else {
+        suite::print(&outcomes, &mut out)?;
+    }
+    if let Some(path) = arguments.json.as_deref().filter(|path| *path != "-") {
+        std::fs::write(path, serde_json::to_string_pretty(&outcomes)?)?;
+    }
+    Ok(outcomes.iter().all(|outcome| outcome.failures.is_empty()))
+}
+
+fn run() -> anyhow::Result<bool> {
+    let standard = || {
+        let only = Vec::new();
+        Command::Suite(SuiteArguments { only, seconds: 3.0, seed: 1, json: None, alone: false })
+    };
+    let mut out = std::io::stdout();
+    match Arguments::parse().command.unwrap_or_else(standard) {
+        Command::Suite(arguments) => return run_suite(&arguments),
+        Command::Act { name, seed } => acts::perform(&name, seed)?,
+        Command::List => {
+            for attack in acts::ATTACKS {
+                writeln!(out, "{:<24} {}", attack.name, attack.what)?;
+            }
+        }
+        Command::Batches { count, seed, only } => {
+            for (name, tally) in batches::run(count, seed, only.as_deref())? {
+                writeln!(out, "{name}: {tally}")?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&format!("{error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}

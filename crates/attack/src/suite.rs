@@ -1,0 +1,418 @@
+//! All attacks, one after the other, each on a dataplane of its own, with a second dataplane beside it that must
+//! not notice.
+
+mod bystander;
+mod gate;
+mod own;
+mod pings;
+mod victim;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::acts::Attack;
+use bystander::{Bystander, Window};
+use gate::{Ends, Gate};
+use victim::Episode;
+
+/// A window of requests, and what is left for attackers and their like to settle.
+const WINDOW: Duration = Duration::from_millis(6);
+const SETTLE: Duration = Duration::from_millis(2);
+/// More than this times the quiet p99 is noticed.
+const RATIO_MAX: f64 = 1.2;
+/// How often a p99 that was noticed is measured again, since the machine has others on it too.
+const REPEATS: u32 = 3;
+/// Windows of either kind without which nothing is said about a p99.
+const WINDOWS_MIN: usize = 10;
+/// An episode of an attack that ends by itself.
+const SHORT_EPISODE: Duration = Duration::from_millis(400);
+/// Mappings and bytes that the allocator and the threads' stacks come and go with.
+const MAPPINGS_MORE: usize = 40;
+const RESIDENT_MORE: u64 = 48 << 20;
+/// How long the process of one attack may take beyond its attacks.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+/// Real-time priority of the second dataplane while it measures: it never spins longer than a window.
+const PRIORITY: u8 = 50;
+
+/// What came of one attack.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its name.
+    pub attack: String,
+    /// What it did.
+    pub what: String,
+    /// Dataplanes that were attacked, and those that let the application in.
+    pub episodes: u64,
+    /// See above.
+    pub joined: u64,
+    /// With what words the others were refused, each once.
+    pub refusals: std::collections::BTreeSet<String>,
+    /// Batches, calls without sense, beyond the room, forbidden.
+    pub crossings: u64,
+    /// See above.
+    pub violations: u64,
+    /// See above.
+    pub refused: u64,
+    /// See above.
+    pub forbidden: u64,
+    /// Pings that the attacked network layer was sent, and answered.
+    pub pings_sent: u64,
+    /// See above.
+    pub pings_answered: u64,
+    /// Connections that the attacked dataplane's client opened, and answers that it had.
+    pub connected: u64,
+    /// See above.
+    pub answered: u64,
+    /// The longest that the attacked network layer was silent, in milliseconds.
+    pub silence_ms: u64,
+    /// The longest that an attacked dataplane took to end, in milliseconds.
+    pub ended_in_ms: u64,
+    /// Applications that ended by a fault of their own.
+    pub faulted: u64,
+    /// Requests of the second application, and those lost or answered wrong.
+    pub others_requests: u64,
+    /// See above.
+    pub others_lost: u64,
+    /// Medians of the windows' p99, in nanoseconds, and their quartiles.
+    pub quiet_p99_ns: [u64; 3],
+    /// See above.
+    pub attacked_p99_ns: [u64; 3],
+    /// Windows that count, and those in which somebody else had the processor.
+    pub windows: [usize; 2],
+    /// See above.
+    pub disturbed: [usize; 2],
+    /// What was not as it has to be; empty: passed.
+    pub failures: Vec<String>,
+}
+
+impl Outcome {
+    /// In a word or two.
+    pub fn verdict(&self) -> &'static str {
+        if self.failures.is_empty() { "passed" } else { "FAILED" }
+    }
+}
+
+/// Runs one attack in a process of its own: one that ends a dataplane ends that process, and nothing else.
+///
+/// # Errors
+/// It could not be started.
+pub fn apart(attack: &Attack, seconds: f64, seed: u64) -> anyhow::Result<Outcome> {
+    let program = std::env::current_exe().context("finding this program's file")?;
+    let mut command = std::process::Command::new(program);
+    command.args(["suite", "--alone", "--json", "-", "--only", attack.name]);
+    command.args(["--seconds", &seconds.to_string(), "--seed", &seed.to_string()]);
+    command.stdout(std::process::Stdio::piped());
+    if std::env::var_os("ATTACK_VERBOSE").is_none() {
+        command.stderr(std::process::Stdio::null());
+    }
+    let mut child = command.spawn().context("starting this program for one attack")?;
+    // The outcome is a few kilobytes at most, which the pipe holds.
+    let most = Duration::from_secs_f64(seconds * f64::from(REPEATS)) + ENDS_WITHIN;
+    let began = Instant::now();
+    let mut failure = None;
+    while child.try_wait().context("waiting for one attack")?.is_none() {
+        if began.elapsed() > most {
+            failure = Some(format!("did not end within {} s", most.as_secs()));
+            child.kill().context("ending one attack")?;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let ended = child.wait_with_output().context("waiting for one attack")?;
+    let told: Option<Vec<Outcome>> = serde_json::from_slice(&ended.stdout).ok();
+    Ok(told.and_then(|mut told| told.pop()).unwrap_or_else(|| {
+        let how =
+            failure.unwrap_or_else(|| format!("the dataplane's process died: {}", ended.status));
+        let (attack, what) = (attack.name.into(), attack.what.into());
+        Outcome { attack, what, failures: vec![how], ..Outcome::default() }
+    }))
+}
+
+/// Latencies of the second application, quiet and attacked.
+#[derive(Default)]
+struct Measured {
+    p99_ns: [Vec<u64>; 2],
+    disturbed: [usize; 2],
+}
+
+impl Measured {
+    fn take(&mut self, attacked: bool, window: Window) {
+        let kind = usize::from(attacked);
+        match window.disturbed || window.requests < 100 {
+            true => self.disturbed[kind] += 1,
+            false => self.p99_ns[kind].push(window.p99_ns),
+        }
+    }
+
+    /// Lower quartile, median, upper quartile.
+    fn quartiles(&self, attacked: bool) -> [u64; 3] {
+        let mut sorted = self.p99_ns[usize::from(attacked)].clone();
+        sorted.sort_unstable();
+        [1, 2, 3].map(|quarter| sorted.get(sorted.len() * quarter / 4).copied().unwrap_or(0))
+    }
+
+    /// Whether the second application has noticed: only said where there is enough to say it by.
+    fn notices(&self) -> bool {
+        let enough = self.p99_ns.iter().all(|windows| windows.len() >= WINDOWS_MIN);
+        enough && self.ratio() >= RATIO_MAX
+    }
+
+    fn ratio(&self) -> f64 {
+        self.quartiles(true)[1] as f64 / self.quartiles(false)[1].max(1) as f64
+    }
+}
+
+/// Where everything runs.
+pub struct Suite {
+    bystander: Bystander,
+    /// The attacked dataplane's processor; none where there is one for all, and nothing is measured.
+    attacked_cpu: Option<usize>,
+    seconds: f64,
+    seed: u64,
+}
+
+impl Suite {
+    /// For attacks of so many seconds each.
+    ///
+    /// # Errors
+    /// The second dataplane does not work.
+    pub fn new(seconds: f64, seed: u64) -> anyhow::Result<Self> {
+        let cpus = own::processors()?;
+        let attacked_cpu = match cpus[..] {
+            [first, .., last] => {
+                own::run_on(&[last])?;
+                Some(first)
+            }
+            _ => None,
+        };
+        if let Err(error) = tailplane::runtime::set_realtime(PRIORITY) {
+            crate::say(&format!("latencies are measured without priority: {error}"));
+        }
+        Ok(Self { bystander: Bystander::new()?, attacked_cpu, seconds, seed })
+    }
+
+    /// Runs one attack.
+    ///
+    /// # Errors
+    /// The machine has no means for it: nothing is known about the attack then.
+    pub fn run(&mut self, attack: &'static Attack) -> anyhow::Result<Outcome> {
+        let before = own::holds()?;
+        let asked = (self.bystander.asked, self.bystander.lost);
+        let mut outcome =
+            Outcome { attack: attack.name.into(), what: attack.what.into(), ..Outcome::default() };
+        let mut measured = Measured::default();
+        for repeat in 0..REPEATS {
+            measured = Measured::default();
+            let episodes = self.attack(attack, repeat, &mut measured)?;
+            episodes.into_iter().for_each(|episode| add(&mut outcome, episode));
+            // Whatever else failed does so again.
+            if !measured.notices() || !outcome.failures.is_empty() {
+                break;
+            }
+        }
+        outcome.others_requests = self.bystander.asked - asked.0;
+        outcome.others_lost = self.bystander.lost - asked.1;
+        if outcome.others_lost > 0 {
+            let text = format!("{} requests of the other application lost", outcome.others_lost);
+            outcome.failures.push(text);
+        }
+        outcome.quiet_p99_ns = measured.quartiles(false);
+        outcome.attacked_p99_ns = measured.quartiles(true);
+        outcome.windows = [measured.p99_ns[0].len(), measured.p99_ns[1].len()];
+        outcome.disturbed = measured.disturbed;
+        if measured.notices() {
+            let text =
+                format!("the other application's p99 is {:.2} times as long", measured.ratio());
+            outcome.failures.push(text);
+        }
+        check_holds(before, &mut outcome)?;
+        if let Some(words) = attack.refusal {
+            let told = outcome.refusals.iter().any(|why| why.contains(words));
+            if outcome.joined > 0 || !told {
+                outcome.failures.push(format!(
+                    "it was let in {} times; refused with: {:?}; expected: never, and \"{words}\"",
+                    outcome.joined, outcome.refusals
+                ));
+            }
+        } else if outcome.joined == 0 {
+            outcome.failures.push("no application ever joined: nothing was attacked".into());
+        }
+        if attack.name == "write-received-packets" && outcome.faulted == 0 {
+            outcome.failures.push("no store into received packets was ever a fault".into());
+        }
+        Ok(outcome)
+    }
+
+    /// Attacks once, for so many seconds, and measures meanwhile.
+    fn attack(
+        &mut self,
+        attack: &'static Attack,
+        repeat: u32,
+        measured: &mut Measured,
+    ) -> anyhow::Result<Vec<Episode>> {
+        let gate = Arc::new(Gate::default());
+        let _ends = Ends(&gate);
+        let length = Duration::from_secs_f64(self.seconds);
+        let attacker = {
+            let (gate, cpu) = (Arc::clone(&gate), self.attacked_cpu);
+            let seed = self.seed.wrapping_add(u64::from(repeat) << 32);
+            std::thread::Builder::new()
+                .name("attacker".into())
+                .spawn(move || attack_for(attack, seed, length, cpu, &gate))
+                .context("starting a thread")?
+        };
+        let began = Instant::now();
+        while !attacker.is_finished() && began.elapsed() < length {
+            for attacked in [false, true] {
+                match attacked {
+                    true => gate.open(),
+                    false => gate.close(),
+                }
+                std::thread::sleep(SETTLE);
+                if self.attacked_cpu.is_some() {
+                    let window = self.bystander.window(WINDOW);
+                    measured.take(attacked, window);
+                }
+            }
+        }
+        gate.end();
+        gate.open();
+        match attacker.join() {
+            Ok(episodes) => episodes,
+            Err(_) => anyhow::bail!("the attacking thread panicked"),
+        }
+    }
+}
+
+/// One dataplane after the other is attacked, on one processor, until it is over.
+fn attack_for(
+    attack: &Attack,
+    seed: u64,
+    length: Duration,
+    cpu: Option<usize>,
+    gate: &Gate,
+) -> anyhow::Result<Vec<Episode>> {
+    if let Some(cpu) = cpu {
+        own::run_on(&[cpu])?;
+    }
+    crate::unsafe_os::no_priority()?;
+    let began = Instant::now();
+    let mut episodes = Vec::new();
+    while !gate.is_over() && began.elapsed() < length {
+        gate.pass();
+        let most = if attack.short { SHORT_EPISODE } else { length };
+        let seed = seed.wrapping_add(episodes.len() as u64);
+        let episode = victim::episode(attack, seed, most.min(length), gate)?;
+        let failed = !episode.failures.is_empty();
+        episodes.push(episode);
+        if failed {
+            break;
+        }
+    }
+    Ok(episodes)
+}
+
+fn add(outcome: &mut Outcome, episode: Episode) {
+    outcome.episodes += 1;
+    outcome.joined += u64::from(episode.joined);
+    outcome.refusals.extend(episode.refusal);
+    outcome.faulted += u64::from(episode.faulted);
+    outcome.crossings += episode.crossings;
+    outcome.violations += episode.violations;
+    outcome.refused += episode.refused;
+    outcome.forbidden += episode.forbidden;
+    outcome.pings_sent += episode.pings.0;
+    outcome.pings_answered += episode.pings.1;
+    outcome.connected += episode.client.0;
+    outcome.answered += episode.client.1;
+    outcome.silence_ms = outcome.silence_ms.max(episode.silence.as_millis() as u64);
+    outcome.ended_in_ms = outcome.ended_in_ms.max(episode.ended_in.as_millis() as u64);
+    outcome.failures.extend(episode.failures);
+}
+
+/// This process holds what it held before.
+fn check_holds(before: own::Holds, outcome: &mut Outcome) -> anyhow::Result<()> {
+    // Threads that were waited for may be about to end.
+    let began = Instant::now();
+    loop {
+        let now = own::holds()?;
+        let more = [
+            ("descriptors", now.descriptors > before.descriptors, now.descriptors),
+            ("mappings", now.mappings > before.mappings + MAPPINGS_MORE, now.mappings),
+            (
+                "bytes in memory",
+                now.resident > before.resident + RESIDENT_MORE,
+                now.resident as usize,
+            ),
+        ];
+        if more.iter().all(|(_, more, _)| !more) {
+            return Ok(());
+        }
+        if began.elapsed() > Duration::from_millis(300) {
+            for (what, _, many) in more.into_iter().filter(|(_, more, _)| *more) {
+                outcome.failures.push(format!("{many} {what} are left; before: {before:?}"));
+            }
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Prints what came of the attacks.
+///
+/// # Errors
+/// Nobody listens.
+pub fn print(outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<()> {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
+    table.set_header([
+        "attack",
+        "dataplanes",
+        "batches",
+        "senseless",
+        "refused",
+        "pings answered",
+        "silence ms",
+        "others lost",
+        "others p99 us quiet/attacked",
+        "verdict",
+    ]);
+    let microseconds = |ns: u64| ns as f64 / 1_000.0;
+    for outcome in outcomes {
+        table.add_row([
+            outcome.attack.clone(),
+            format!("{} ({} joined)", outcome.episodes, outcome.joined),
+            outcome.crossings.to_string(),
+            outcome.violations.to_string(),
+            (outcome.refused + outcome.forbidden).to_string(),
+            format!("{}/{}", outcome.pings_answered, outcome.pings_sent),
+            outcome.silence_ms.to_string(),
+            format!("{}/{}", outcome.others_lost, outcome.others_requests),
+            match outcome.windows.iter().all(|many| *many >= WINDOWS_MIN) {
+                true => format!(
+                    "{:.2}/{:.2} ({}+{} windows)",
+                    microseconds(outcome.quiet_p99_ns[1]),
+                    microseconds(outcome.attacked_p99_ns[1]),
+                    outcome.windows[0],
+                    outcome.windows[1]
+                ),
+                // Nothing is said where there is next to nothing to say it by.
+                false => {
+                    format!("too few windows ({}+{})", outcome.windows[0], outcome.windows[1])
+                }
+            },
+            outcome.verdict().to_owned(),
+        ]);
+    }
+    writeln!(out, "{table}")?;
+    for outcome in outcomes {
+        for failure in &outcome.failures {
+            writeln!(out, "{}: {failure}", outcome.attack)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! A wire on which somebody pings the other end about every millisecond: the network layer there answers, whatever
+//! its application does.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use clock::Instant;
+use mem::{Mbuf, Pool, TxFrame};
+use nic::{Armed, Capabilities, Closed, Nic, NicStats};
+use wire::Sum;
+
+use crate::crowd::{CLIENT, MACS, SERVER};
+
+const EVERY: Duration = Duration::from_millis(1);
+/// Bytes of the headers, and of a whole ping.
+const ETHERNET: usize = 14;
+const IP: usize = 20;
+const PING: usize = ETHERNET + IP + 8 + 16;
+/// How the pings are told from others.
+const NAME: u16 = 0x7470;
+
+/// Pings so far.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// Sent.
+    pub sent: AtomicU64,
+    /// Answered.
+    pub answered: AtomicU64,
+}
+
+/// See the module's comment.
+pub struct Pings<N> {
+    inner: N,
+    counted: Arc<Counted>,
+    next: Instant,
+    sequence: u16,
+}
+
+impl<N: Nic> Pings<N> {
+    /// Pings over `inner`, counted in `counted`.
+    pub fn new(inner: N, counted: &Arc<Counted>) -> Self {
+        Self { inner, counted: Arc::clone(counted), next: Instant::ZERO, sequence: 0 }
+    }
+
+    fn ping(&mut self, now: Instant, pool: &mut Pool) {
+        let Ok(mut mbuf) = pool.alloc() else { return };
+        if mbuf.append(&frame(self.sequence)).is_err() {
+            pool.free(mbuf);
+            return;
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut frames = VecDeque::from([mbuf.into_tx()]);
+        let sent = self.inner.transmit(now, pool, &mut frames);
+        self.counted.sent.fetch_add(sent as u64, Ordering::Relaxed);
+        frames.drain(..).for_each(|frame| pool.complete(frame));
+    }
+}
+
+/// An echo request (RFC 792).
+fn frame(sequence: u16) -> [u8; PING] {
+    let mut bytes = [0; PING];
+    bytes[..6].copy_from_slice(&MACS[0].0);
+    bytes[6..12].copy_from_slice(&MACS[1].0);
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    let ip = &mut bytes[ETHERNET..ETHERNET + IP];
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&((PING - ETHERNET) as u16).to_be_bytes());
+    (ip[8], ip[9]) = (64, 1);
+    ip[12..16].copy_from_slice(&CLIENT.octets());
+    ip[16..20].copy_from_slice(&SERVER.octets());
+    let sum = Sum::of(ip).finish();
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let icmp = &mut bytes[ETHERNET + IP..];
+    icmp[0] = 8;
+    icmp[4..6].copy_from_slice(&NAME.to_be_bytes());
+    icmp[6..8].copy_from_slice(&sequence.to_be_bytes());
+    let sum = Sum::of(icmp).finish();
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+/// Whether it is the answer to one of these.
+fn is_answer(bytes: &[u8]) -> bool {
+    let at = ETHERNET + IP;
+    bytes.get(12..14) == Some(&[8, 0])
+        && bytes.get(23) == Some(&1)
+        && bytes.get(at) == Some(&0)
+        && bytes.get(at + 4..at + 6) == Some(&NAME.to_be_bytes())
+}
+
+impl<N: Nic> Nic for Pings<N> {
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize {
+        if now >= self.next {
+            self.next = now + EVERY;
+            self.ping(now, pool);
+        }
+        let before = out.len();
+        let received = self.inner.receive(now, pool, out, limit);
+        let answers = out[before..].iter().filter(|mbuf| is_answer(mbuf.bytes())).count();
+        self.counted.answered.fetch_add(answers as u64, Ordering::Relaxed);
+        received
+    }
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+        self.inner.transmit(now, pool, frames)
+    }
+    fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        self.inner.reclaim(pool)
+    }
+    fn close(self, pool: &mut Pool) -> Closed {
+        self.inner.close(pool)
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn stats(&self) -> NicStats {
+        self.inner.stats()
+    }
+    fn rx_backlog(&self) -> usize {
+        self.inner.rx_backlog()
+    }
+    fn next_event(&self) -> Option<Instant> {
+        self.inner.next_event()
+    }
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+}

@@ -1,0 +1,72 @@
+//! The attacks, in their short form: one that works is a failure.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than a suite in which attacks work takes.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// A child that does not outlive its test.
+struct Ends(Option<Child>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It has ended by itself: as well.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What a program says, if it ends in time. Its output fits a pipe.
+fn output(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailplane-attack"));
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Ends(Some(command.spawn().expect("it starts")));
+    let began = Instant::now();
+    loop {
+        let running = child.0.as_mut().expect("not taken");
+        if running.try_wait().expect("it is a child").is_some() {
+            let child = child.0.take().expect("not taken");
+            return child.wait_with_output().expect("it ended");
+        }
+        assert!(began.elapsed() < DEADLINE, "{arguments:?} does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_application_of_the_process_domain_hurts_nobody_but_itself() {
+    let ran = output(&["suite", "--seconds", "1"]);
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let told = format!("{}\n{}", text(&ran.stdout), text(&ran.stderr));
+    assert!(ran.status.success(), "{}\n{told}", ran.status);
+    // All of them were there to fail.
+    assert!(told.matches(": passed").count() >= 25, "{told}");
+}
+
+#[test]
+fn random_batches_of_calls_are_calls_or_nothing() {
+    let ran = output(&["batches", "--count", "100000", "--seed", "5"]);
+    let error = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{}\n{error}", ran.status);
+}
+
+#[test]
+fn it_says_what_it_does_and_what_there_is() {
+    let listed = output(&["list"]);
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    for name in ["forged-handles", "changed-while-read", "socket-games"] {
+        assert!(names.contains(name), "{names}");
+    }
+    let unknown = output(&["suite", "--only", "nothing"]);
+    let told = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(
+        unknown.status.code() == Some(2) && told.contains("there are: forged-handles"),
+        "{told}"
+    );
+    let alone = output(&["act", "stop"]);
+    let told = String::from_utf8_lossy(&alone.stderr).into_owned();
+    assert!(!alone.status.success() && told.contains("TAILPLANE_DOMAIN"), "{told}");
+}
