@@ -44,15 +44,21 @@ fn bad_repeats_are_refused_with_what_is_allowed() {
 /// What cannot run here is said with its reason, and never looks like a pass.
 #[test]
 fn a_figure_that_cannot_run_says_why_in_the_contracts_words() {
-    let output = reproduce(&["ix/fig5a", "--quick", "--json", "-"]);
+    // One processor is not enough for a producer and a consumer. This thread's child inherits it.
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(0);
+    rustix::thread::sched_setaffinity(None, &one).expect("the first processor is there");
+    let output = reproduce(&["hyperplane/software", "--quick", "--json", "-"]);
     let said = text(&output.stdout);
     let json: Value = serde_json::from_str(&said).expect("nothing but JSON on standard output");
-    assert_eq!(json["figure"], "ix/fig5a");
+    assert_eq!(json["figure"], "hyperplane/software");
     assert!(json["conditions"]["kernel"].is_string());
     assert!(json["series"].as_array().is_some_and(Vec::is_empty));
-    let claim = &json["claims"][0];
-    assert_eq!(claim["id"], "ix.fig5a.core_scaling_efficiency");
-    assert_eq!((&claim["paper"], &claim["goal"]), (&1.0.into(), &0.95.into()));
-    assert!(claim["measured"].is_null() && claim["met"].is_null(), "{claim}");
+    let claims = json["claims"].as_array().expect("its claims");
+    assert!(claims.iter().any(|claim| claim["id"] == "qwait.real.sq_throughput_gain_1000"));
+    for claim in claims {
+        assert!(claim["goal"].is_number(), "{claim}");
+        assert!(claim["measured"].is_null() && claim["met"].is_null(), "{claim}");
+    }
     assert!(json["not_run"].as_str().is_some_and(|reason| reason.contains("core")), "{json}");
 }

@@ -189,6 +189,7 @@ impl ChurnEngine {
 
     /// Bytes arrived for `slot` at `now_ns`.
     pub fn on_received(&mut self, slot: u32, bytes: &[u8], now_ns: u64, dialer: &mut impl Dialer) {
+        let in_window = (self.measure_from_ns..self.measure_until_ns).contains(&now_ns);
         let Some(state) = self.slots.get_mut(slot as usize) else { return };
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -202,6 +203,7 @@ impl ChurnEngine {
                     if outcome == Outcome::Error {
                         return self.fail(slot, now_ns, dialer);
                     }
+                    self.result.answers += u64::from(in_window);
                     state.stage = Stage::Asking { left: left - 1 };
                 }
                 Err(violation) => {

@@ -40,6 +40,8 @@ pub struct Measurement {
     pub requests: u64,
     /// Responses without error that came inside the window.
     pub completed: u64,
+    /// The same, but in churn mode each answer for itself, also where its cycle was not over.
+    pub answers: u64,
     /// Requests of the window sent late because the generator was busy.
     pub late: u64,
     /// Error responses, whole run.
@@ -89,6 +91,7 @@ impl Measurement {
             window_ns,
             requests: 0,
             completed: 0,
+            answers: 0,
             late: 0,
             errors: 0,
             misses: 0,
@@ -116,6 +119,11 @@ impl Measurement {
         if self.window_ns == 0 { 0.0 } else { self.completed as f64 * 1e9 / self.window_ns as f64 }
     }
 
+    /// Answers without error per second of the window.
+    pub fn answers_rps(&self) -> f64 {
+        if self.window_ns == 0 { 0.0 } else { self.answers as f64 * 1e9 / self.window_ns as f64 }
+    }
+
     /// Adds what another thread counted in the same window.
     ///
     /// # Panics
@@ -126,6 +134,7 @@ impl Measurement {
         self.lag_ns += &other.lag_ns;
         self.requests += other.requests;
         self.completed += other.completed;
+        self.answers += other.answers;
         self.late += other.late;
         self.errors += other.errors;
         self.misses += other.misses;
@@ -166,6 +175,7 @@ impl Measurement {
         }
         let answered = outcome != Outcome::Error;
         self.completed += u64::from(in_window && answered);
+        self.answers += u64::from(in_window && answered);
         if let Some(latency_ns) = latency_ns {
             let entry_ns = if answered { latency_ns } else { LATENCY_MAX_NS };
             self.latency_ns.saturating_record(entry_ns.max(1));

@@ -93,6 +93,9 @@ pub struct LoadReport {
     pub offered_rps: Option<f64>,
     /// Responses without error per second of the window (cycles per second in churn mode).
     pub achieved_rps: f64,
+    /// The same, but in churn mode each answer for itself: long cycles need not be over to be counted.
+    #[serde(default)]
+    pub answers_rps: f64,
     /// Median latency.
     pub p50_us: f64,
     /// 90th percentile of the latency.
@@ -187,6 +190,7 @@ impl LoadReport {
             conditions,
             offered_rps: config.offered_rps(),
             achieved_rps: measured.achieved_rps(),
+            answers_rps: measured.answers_rps(),
             p50_us: at(0.5),
             p90_us: at(0.9),
             p99_us: at(0.99),

@@ -37,6 +37,7 @@ mod polling;
 mod queue;
 mod random;
 mod shape;
+mod stalls;
 mod watching;
 pub mod window;
 mod work;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::finder::{Ends, Finder};
 use crate::queue::Pusher;
 use crate::shape::Traffic;
+use crate::stalls::{Gaps, untouched};
 use crate::window::{Disturbance, Lots, Place, Stopwatch, WINDOW_MAX, WindowError, together};
 use crate::work::{Item, Work};
 
@@ -36,6 +37,8 @@ pub struct Throughput {
 pub struct Latency {
     /// From before each item was enqueued until it was dequeued, in nanoseconds, in order of size.
     pub sorted_ns: Vec<u64>,
+    /// Items that are left out, since one of the two threads stood still while they were under way.
+    pub left_out: u64,
     /// What disturbed it.
     pub disturbance: Disturbance,
 }
@@ -61,7 +64,8 @@ pub struct Bench {
     ends: Ends,
     traffic: Traffic,
     next: Vec<u32>,
-    latencies: Vec<u64>,
+    /// When items were sent and taken.
+    spans: Vec<(u64, u64)>,
 }
 
 /// Arrivals that one window can take down.
@@ -70,7 +74,7 @@ const ARRIVALS_MAX: usize = 1 << 20;
 impl Bench {
     /// Of `queues` queues, empty at first.
     pub fn new(ends: Ends, traffic: Traffic, queues: u32) -> Self {
-        Self { ends, traffic, next: vec![0; queues as usize], latencies: Vec::new() }
+        Self { ends, traffic, next: vec![0; queues as usize], spans: Vec::new() }
     }
 
     /// Keeps the queues filled for `length` and counts what the consumer gets done.
@@ -92,7 +96,7 @@ impl Bench {
         let (counted, (), disturbance) = together(
             place,
             || {
-                let consumer = Consumer { finder: &mut **finder, work, next, latencies: None };
+                let consumer = Consumer { finder: &mut **finder, work, next, noted: None };
                 let counted = consumer.run(clock, length_ns);
                 over.store(true, Ordering::Relaxed);
                 (counted, counted.stall_ns)
@@ -124,26 +128,27 @@ impl Bench {
     ) -> Result<Latency, WindowError> {
         let length_ns = length.min(WINDOW_MAX).as_nanos() as u64;
         self.drain()?;
-        let Self { ends: Ends { pusher, finder }, traffic, next, latencies } = self;
-        latencies.clear();
+        let Self { ends: Ends { pusher, finder }, traffic, next, spans } = self;
+        spans.clear();
         // Room for all, so that taking one down never allocates: Poisson counts hardly vary by so much.
         let expected = length_ns as f64 / gap_ns.max(1.0);
-        latencies.reserve(((expected * 1.5) as usize + 1_000).min(ARRIVALS_MAX));
+        spans.reserve(((expected * 1.5) as usize + 1_000).min(ARRIVALS_MAX));
         let clock = Stopwatch::start();
-        let (counted, (), disturbance) = together(
+        let mut gaps = Gaps::new(clock.now_ns());
+        let noted = (&mut *spans, &mut gaps);
+        let (counted, stalls, disturbance) = together(
             place,
             || {
-                let latencies = Some(&mut *latencies);
-                let consumer = Consumer { finder: &mut **finder, work, next, latencies };
+                let consumer = Consumer { finder: &mut **finder, work, next, noted: Some(noted) };
                 let counted = consumer.run(clock, length_ns);
                 (counted, counted.stall_ns)
             },
-            || ((), arrive(pusher, traffic, clock, length_ns, gap_ns)),
+            || arrive(pusher, traffic, clock, length_ns, gap_ns),
         )?;
         counted.in_order()?;
-        let mut sorted_ns = latencies.clone();
+        let (mut sorted_ns, left_out) = untouched(spans, &[gaps.stalls(), stalls]);
         sorted_ns.sort_unstable();
-        Ok(Latency { sorted_ns, disturbance })
+        Ok(Latency { sorted_ns, left_out, disturbance })
     }
 
     /// Takes what is left in the queues.
@@ -195,8 +200,8 @@ struct Consumer<'a> {
     finder: &'a mut dyn Finder,
     work: &'a mut dyn Work,
     next: &'a mut [u32],
-    /// Where latencies go, if those are asked for.
-    latencies: Option<&'a mut Vec<u64>>,
+    /// Where it goes when items were sent and taken and when this thread looked at its clock, if that is asked for.
+    noted: Option<(&'a mut Vec<(u64, u64)>, &'a mut Gaps)>,
 }
 
 impl Consumer<'_> {
@@ -204,17 +209,24 @@ impl Consumer<'_> {
     fn run(mut self, clock: Stopwatch, length_ns: u64) -> Counted {
         let from_ns = clock.now_ns() + (length_ns as f64 * WARM_UP) as u64;
         let (mut count, mut begin, mut wrong) = (Count::default(), None, 0);
-        let mut lots = Lots::begin(clock);
+        let mut lots = match self.noted {
+            None => Lots::begin(clock),
+            Some(_) => Lots::begin_fine(clock),
+        };
+        if let Some((_, gaps)) = &mut self.noted {
+            // Threads that meet wait for each other before: that is no stall.
+            **gaps = Gaps::new(clock.now_ns());
+        }
         loop {
             for _ in 0..lots.size() {
                 let Some(item) = self.finder.take() else {
                     count.idle += 1;
                     continue;
                 };
-                if let Some(latencies) = &mut self.latencies
-                    && latencies.len() < latencies.capacity()
+                if let Some((spans, _)) = &mut self.noted
+                    && spans.len() < spans.capacity()
                 {
-                    latencies.push(clock.now_ns().saturating_sub(item.sent_ns));
+                    spans.push((item.sent_ns, clock.now_ns()));
                 }
                 self.finder.settle(item.queue);
                 wrong += u64::from(!follows(self.next, &item));
@@ -222,6 +234,9 @@ impl Consumer<'_> {
                 count.items += 1;
             }
             let at_ns = lots.done(begin.is_some());
+            if let Some((_, gaps)) = &mut self.noted {
+                gaps.look(at_ns);
+            }
             if at_ns < from_ns {
                 continue;
             }
@@ -251,31 +266,32 @@ fn keep_filled(
     lots.stall_ns()
 }
 
-/// Sends one item at a time, until shortly before the consumer's end; the longest stall.
+/// Sends one item at a time, until shortly before the consumer's end; when it stood still, and the longest time.
 fn arrive(
     pusher: &mut Pusher,
     traffic: &mut Traffic,
     clock: Stopwatch,
     length_ns: u64,
     gap_ns: f64,
-) -> u64 {
+) -> (Vec<(u64, u64)>, u64) {
     let mut now_ns = clock.now_ns();
     let from_ns = now_ns;
     let end_ns = from_ns + length_ns.saturating_sub(LAST_NS);
     let mut at_ns = from_ns as f64 + length_ns as f64 * WARM_UP;
-    let mut stall_ns = 0;
+    let (mut gaps, mut stall_ns) = (Gaps::new(now_ns), 0);
     while at_ns < end_ns as f64 {
         let queue = traffic.draw();
         while (now_ns as f64) < at_ns {
             let before_ns = std::mem::replace(&mut now_ns, clock.now_ns());
             stall_ns = stall_ns.max(now_ns - before_ns);
+            gaps.look(now_ns);
         }
         // The producer's own memory of the queue is fetched before: it is not what is measured.
         pusher.ready_for(queue);
         pusher.push(queue, clock.now_ns());
         at_ns += traffic.gap_ns(gap_ns);
     }
-    stall_ns
+    (gaps.stalls(), stall_ns)
 }
 
 #[cfg(test)]

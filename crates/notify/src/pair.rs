@@ -210,7 +210,10 @@ impl Pair {
             return Err(WindowError::WrongItems(wrong));
         }
         sorted_ns.sort_unstable();
-        Ok(PairFound { latency: Latency { sorted_ns, disturbance }, refused: refused + left })
+        Ok(PairFound {
+            latency: Latency { sorted_ns, left_out: 0, disturbance },
+            refused: refused + left,
+        })
     }
 
     /// Arrivals of a window, in order.

@@ -188,24 +188,32 @@ fn stolen_ticks() -> u64 {
     fields.and_then(|line| line.split_whitespace().nth(7)?.parse().ok()).unwrap_or(0)
 }
 
-/// Lots of work between two looks at the clock, each of about [`LOT_NS`]: a clock is dear, a stall must
+/// Lots of work between two looks at the clock, each of about as long as is said: a clock is dear, a stall must
 /// be noticed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lots {
     clock: Stopwatch,
     last_ns: u64,
     size: u32,
+    lot_ns: u64,
     stall_ns: u64,
 }
 
 /// How long a lot is meant to be.
 const LOT_NS: u64 = 20_000;
+/// The same, where each stall is to be told from the queues' own time.
+const FINE_LOT_NS: u64 = 2_000;
 /// Largest lot.
 const LOT_MAX: u32 = 4_096;
 
 impl Lots {
     pub(crate) fn begin(clock: Stopwatch) -> Self {
-        Self { clock, last_ns: clock.now_ns(), size: 1, stall_ns: 0 }
+        Self { clock, last_ns: clock.now_ns(), size: 1, lot_ns: LOT_NS, stall_ns: 0 }
+    }
+
+    /// Lots of some microseconds.
+    pub(crate) fn begin_fine(clock: Stopwatch) -> Self {
+        Self { lot_ns: FINE_LOT_NS, ..Self::begin(clock) }
     }
 
     /// Turns until the next look.
@@ -221,9 +229,9 @@ impl Lots {
         if watched {
             self.stall_ns = self.stall_ns.max(took_ns);
         }
-        if took_ns < LOT_NS / 2 && self.size < LOT_MAX {
+        if took_ns < self.lot_ns / 2 && self.size < LOT_MAX {
             self.size *= 2;
-        } else if took_ns > LOT_NS * 2 && self.size > 1 {
+        } else if took_ns > self.lot_ns * 2 && self.size > 1 {
             self.size /= 2;
         }
         now_ns

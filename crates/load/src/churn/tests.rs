@@ -118,6 +118,8 @@ fn cycles_take_as_long_as_their_steps() {
         let m = measure(&config(requests, close, 8), &mut model);
         let cycle_ns = 20_000.0 * f64::from(hops);
         assert!(within(m.achieved_rps(), 8e9 / cycle_ns, 0.01), "{}", m.achieved_rps());
+        let answers = m.achieved_rps() * f64::from(requests);
+        assert!(within(m.answers_rps(), answers, 0.01), "{} of {answers}", m.answers_rps());
         assert!(within(m.latency_ns.max() as f64, cycle_ns, 0.01), "{}", m.latency_ns.max());
         assert_eq!(m.latency_ns.len(), m.requests);
         assert_eq!((m.errors, m.connections_lost, m.unanswered), (0, 0, 0));
@@ -200,4 +202,12 @@ fn any_number_of_round_trips_from_one_to_1024() {
         assert!(within(m.completed as f64, expected, 0.05), "{} of {expected}", m.completed);
         assert_eq!((m.lost, m.wrong_bytes, m.unanswered), (0, 0, 0));
     }
+}
+
+#[test]
+fn answers_count_also_where_no_cycle_ends_in_the_window() {
+    let mut model = Model { hop_ns: 20_000, ..Model::default() };
+    let m = measure(&config(1_000_000, CloseMode::Rst, 8), &mut model);
+    assert_eq!(m.completed, 0);
+    assert!(within(m.answers_rps(), 8.0 * 50_000.0, 0.01), "{}", m.answers_rps());
 }

@@ -528,5 +528,8 @@ fn describe(error: ConnectError) -> (&'static str, &'static str) {
         ConnectError::NoMemory => {
             ("the table of connections is full", "raise the dataplane's limit of connections")
         }
+        ConnectError::Forbidden => {
+            ("the operator's policy forbids it", "allow that address and port in `[policy]`")
+        }
     }
 }

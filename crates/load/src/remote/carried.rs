@@ -111,6 +111,7 @@ macro_rules! counts {
 counts!(
     requests,
     completed,
+    answers,
     late,
     errors,
     misses,

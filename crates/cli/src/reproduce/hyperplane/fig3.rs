@@ -121,6 +121,7 @@ mod tests {
     fn a_distribution_rises_from_the_least_to_the_greatest() {
         let window = |from: u64| Latency {
             sorted_ns: (from..from + 1_000).collect(),
+            left_out: 0,
             disturbance: notify::Disturbance::default(),
         };
         let found = vec![window(1_000), window(2_000)];

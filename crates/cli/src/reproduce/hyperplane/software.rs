@@ -329,6 +329,7 @@ mod tests {
         let window = |refused| PairFound {
             latency: notify::Latency {
                 sorted_ns: vec![1; 1_000],
+                left_out: 0,
                 disturbance: notify::Disturbance::default(),
             },
             refused,

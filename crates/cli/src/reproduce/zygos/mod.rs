@@ -14,7 +14,7 @@ mod imbalance;
 mod max_load;
 mod preemption;
 mod real;
-mod systems;
+pub(super) mod systems;
 mod validate;
 
 pub use crossing::CROSSING;
