@@ -1,19 +1,22 @@
-//! The service on a virtual clock: one core that serves the requests in the order of their arrival
-//! and is busy with each for as long as it asks, without the clock having to move meanwhile.
+//! Responses that are held back by a timer instead of by spinning: nothing has to pass on the clock meanwhile.
+//!
+//! On a virtual clock this is the service itself: one core that serves the requests in the order of their arrival
+//! and is busy with each for as long as it asks. With a core for each request
+//! ([`DelayedSpin::parallel`]) it is a service whose latencies are known however much is asked of it, on real clocks
+//! too: what a load generator is tried against.
 //!
 //! Received bytes are given back with the response to them, so that what a peer can make the
 //! service remember is bounded by its receive window.
 
 use std::collections::VecDeque;
 
-use tailplane::{CallKind, Calls, Cookie, Event, Events, Handle, Instant, Service};
+use tailplane::{CallKind, Calls, Cookie, DueQueue, Event, Events, Handle, Instant, Service};
 
 use crate::frame::{Assembler, FRAME_BYTES, Frame};
 
-/// A response and the moment at which it leaves.
+/// A response that is to leave at its moment.
 #[derive(Debug)]
 struct Due {
-    at: Instant,
     slot: u32,
     handle: Handle,
     frame: Frame,
@@ -30,6 +33,8 @@ struct Slot {
     batch: u64,
     /// Responses that are not served yet.
     pending: u32,
+    /// When the last of them leaves: a connection's responses are in the order of its requests.
+    busy_until: Instant,
     /// Responses that are to leave, and how many of the first one's bytes have left.
     ready: VecDeque<Frame>,
     ready_from: usize,
@@ -50,6 +55,7 @@ impl Slot {
             given: 0,
             batch: 0,
             pending: 0,
+            busy_until: Instant::ZERO,
             ready: VecDeque::new(),
             ready_from: 0,
             unreturned: 0,
@@ -102,8 +108,9 @@ impl Slot {
 pub struct DelayedSpin {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
-    /// In the order of their moments: one core serves one request after the other.
-    due: VecDeque<Due>,
+    due: DueQueue<Due>,
+    /// Each request has a core of its own.
+    parallel: bool,
     busy_until: Instant,
     /// Connections for which the batch had no room.
     again: VecDeque<u32>,
@@ -117,6 +124,12 @@ impl DelayedSpin {
     /// A service without connections.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A service without connections, with a core for each request: it answers each after exactly the time that it
+    /// asks for. Requests of one connection still wait for those before them where these take longer.
+    pub fn parallel() -> Self {
+        Self { parallel: true, ..Self::default() }
     }
 
     /// Connections that are open.
@@ -159,15 +172,19 @@ impl DelayedSpin {
                 slot.ending = true;
                 return;
             };
-            self.busy_until = self.busy_until.max(now) + time;
+            let at = match self.parallel {
+                true => slot.busy_until.max(now + time),
+                false => self.busy_until.max(now) + time,
+            };
+            (slot.busy_until, self.busy_until) = (at, at);
             slot.pending += 1;
-            self.due.push_back(Due { at: self.busy_until, slot: number, handle, frame });
+            self.due.push(at, Due { slot: number, handle, frame });
         }
     }
 
     /// Hands over the responses whose time has come.
     fn serve(&mut self, now: Instant, calls: &mut Calls<'_>) {
-        while let Some(due) = self.due.pop_front_if(|due| due.at <= now) {
+        while let Some(due) = self.due.pop_due(now) {
             self.served += 1;
             // A connection that has ended meanwhile was served all the same: its core was busy.
             let Some(slot) = self.slot(due.slot, due.handle) else { continue };
@@ -270,7 +287,7 @@ impl Service for DelayedSpin {
         if !self.again.is_empty() || !self.knocks.is_empty() {
             return Some(Instant::ZERO);
         }
-        self.due.front().map(|due| due.at)
+        self.due.next_due()
     }
 }
 

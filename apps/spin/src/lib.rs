@@ -37,9 +37,11 @@ pub enum SpinMode {
     Busy,
     /// The response is held back by a timer: for virtual clocks, which stand still during a batch.
     Delay,
+    /// The same, with a core for each request: latencies are known however much is asked for.
+    Parallel,
 }
 
-/// The service in either mode. (Where the mode is known, `Server::new(Spin::new(clock))` and
+/// The service in any mode. (Where the mode is known, `Server::new(Spin::new(clock))` and
 /// [`DelayedSpin`] do without the choice.)
 #[derive(Debug)]
 pub enum SpinService<C: Clock> {
@@ -57,6 +59,7 @@ impl<C: Clock> SpinService<C> {
         match mode {
             SpinMode::Busy => Self::Busy(Server::new(Spin::new(clock))),
             SpinMode::Delay => Self::Delay(DelayedSpin::new()),
+            SpinMode::Parallel => Self::Delay(DelayedSpin::parallel()),
         }
     }
 

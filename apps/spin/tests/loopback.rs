@@ -130,10 +130,12 @@ impl Service for Client {
 type Form = for<'a> fn(&'a Ticking) -> SpinService<&'a Ticking>;
 
 const BUSY: Form = |clock| SpinService::new(SpinMode::Busy, clock);
+const PARALLEL: Form = |clock| SpinService::new(SpinMode::Parallel, clock);
 const DELAY: Form = |clock| SpinService::new(SpinMode::Delay, clock);
 /// As core 1 of two, whose connections the other one could serve too.
 const SHARED: Form = |clock| SpinService::shared(1, clock, &Arc::new(SharedSlots::new(2, 64)));
-const FORMS: [(&str, Form); 3] = [("busy", BUSY), ("delay", DELAY), ("shared", SHARED)];
+const FORMS: [(&str, Form); 4] =
+    [("busy", BUSY), ("delay", DELAY), ("shared", SHARED), ("parallel", PARALLEL)];
 
 /// Runs until the client's connection has ended: the connections that the service still has.
 fn run(form: Form, ticking: &Ticking, client: &mut Client) -> usize {
@@ -205,6 +207,19 @@ fn delayed_answers_are_those_of_one_core() {
 }
 
 #[test]
+fn answers_in_parallel_wait_for_those_of_their_connection_only_where_these_take_longer() {
+    let times_us = [100u64, 300, 20, 500];
+    let mut client = Client::new(&requests(&times_us), 4 * FRAME_BYTES);
+    run(PARALLEL, &Ticking::default(), &mut client);
+    let begin = client.first_sent.expect("was sent");
+    for (answered, us) in client.answered.iter().zip([100, 300, 300, 500]) {
+        let after_us = answered.since(begin).as_nanos() as u64 / 1_000;
+        assert!((us..=us + 8).contains(&after_us), "{after_us} of {us}");
+    }
+    assert_eq!(client.answered.len(), 4);
+}
+
+#[test]
 fn a_request_that_asks_for_too_much_ends_its_connection() {
     for (name, form) in FORMS {
         let mut frames = requests(&[3, 4, 0, 5]);
@@ -220,7 +235,7 @@ fn a_request_that_asks_for_too_much_ends_its_connection() {
 #[test]
 fn only_the_shared_form_runs_anywhere() {
     let ticking = Ticking::default();
-    assert_eq!(FORMS.map(|(_, form)| form(&ticking).runs_anywhere()), [false, false, true]);
+    assert_eq!(FORMS.map(|(_, form)| form(&ticking).runs_anywhere()), [false, false, true, false]);
 }
 
 #[test]

@@ -86,7 +86,7 @@ mod server;
 mod unsafe_inherited;
 mod unsafe_priority;
 
-pub use clock::{Clock, Duration, Instant, MonotonicClock};
+pub use clock::{Clock, DueQueue, Duration, Instant, MonotonicClock};
 pub use dataplane::{
     ClassError, Classes, ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy,
     ReadySetConfig, ServicePolicy, WhileAway,

@@ -33,7 +33,7 @@ pub const MODERATION_US: u64 = 50;
 /// Longest that a service takes to begin.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Spinning without work, in microseconds, after which our service sleeps.
-const SPIN_US: i64 = 2_000;
+pub const SPIN_US: i64 = 2_000;
 
 /// Our service, on a thread of this process.
 #[derive(Debug)]

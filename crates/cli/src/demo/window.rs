@@ -33,9 +33,22 @@ pub(crate) fn window(
     load: &LoadConfig,
     target: SocketAddrV4,
 ) -> anyhow::Result<(LoadReport, Disturbance)> {
+    quiet_window(others, load, target, &|| DataplaneClient::open(lab, 1, &[CLIENT_CPU]))
+}
+
+/// As [`window`], from the client that `open` opens.
+///
+/// # Errors
+/// As [`window`].
+pub(crate) fn quiet_window(
+    others: &[u32],
+    load: &LoadConfig,
+    target: SocketAddrV4,
+    open: &dyn Fn() -> anyhow::Result<DataplaneClient>,
+) -> anyhow::Result<(LoadReport, Disturbance)> {
     let mut tries = 0;
     loop {
-        let (mut report, disturbance) = window_once(lab, others, load, target)?;
+        let (mut report, disturbance) = once(others, load, target, open)?;
         let stolen = disturbance.stolen_s > 0.0;
         let limit = if stolen { STOLEN_RETRIES } else { RETRIES };
         if disturbance.is_quiet() || tries >= limit {
@@ -59,8 +72,17 @@ pub(crate) fn window_once(
     load: &LoadConfig,
     target: SocketAddrV4,
 ) -> anyhow::Result<(LoadReport, Disturbance)> {
+    once(others, load, target, &|| DataplaneClient::open(lab, 1, &[CLIENT_CPU]))
+}
+
+fn once(
+    others: &[u32],
+    load: &LoadConfig,
+    target: SocketAddrV4,
+    open: &dyn Fn() -> anyhow::Result<DataplaneClient>,
+) -> anyhow::Result<(LoadReport, Disturbance)> {
     std::thread::sleep(PAUSE);
-    let mut client = DataplaneClient::open(lab, 1, &[CLIENT_CPU])?;
+    let mut client = open()?;
     client.realtime = Some(REALTIME);
     let before = Usage::now(others);
     let report = client.run(load, target)?;

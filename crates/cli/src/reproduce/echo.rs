@@ -4,8 +4,9 @@ use load::{CloseMode, LoadConfig, Mode, Wait};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::Testbed;
-use super::local::{LoopbackEcho, ShmEcho};
+use super::local::{LoopbackEcho, ShmService};
 use super::testbed::{Client, FULL_FRAME_BYTES, Server, carry, echo_load, ratio, reflected, start};
+use crate::demo::systems::Tailplane;
 
 const VS_LINUX: &str = "ix.fig5b.messages_per_s_vs_linux";
 const LOCAL: &str = "ix.fig5b.messages_per_s_local_vs_loopback";
@@ -94,13 +95,13 @@ fn local(recorder: &mut Recorder<'_>, trips: &[u32]) -> anyhow::Result<()> {
     let mut at_most: Vec<Vec<f64>> = Vec::new();
     let rounds = ROUNDS * options.repeats as usize;
     let carried = |load: &LoadConfig, server: &Local| match server {
-        Local::Shm(server) => server.carry(load),
+        Local::Shm(server) => server.carry(load, Tailplane::echo_target().port()),
         Local::Loopback(server) => server.carry(load),
     };
     for name in ["tailplane, shared memory", "Linux loopback, spinning", "Linux loopback, blocking"]
     {
         let server = match name {
-            "tailplane, shared memory" => Local::Shm(ShmEcho::start()?),
+            "tailplane, shared memory" => Local::Shm(ShmService::start("echo")?),
             "Linux loopback, spinning" => Local::Loopback(LoopbackEcho::start(Wait::Spin)?),
             _ => Local::Loopback(LoopbackEcho::start(Wait::Block)?),
         };
@@ -124,7 +125,7 @@ fn local(recorder: &mut Recorder<'_>, trips: &[u32]) -> anyhow::Result<()> {
 
 /// A server of the local comparison.
 enum Local {
-    Shm(ShmEcho),
+    Shm(ShmService),
     Loopback(LoopbackEcho),
 }
 

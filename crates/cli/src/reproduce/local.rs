@@ -1,5 +1,5 @@
-//! Echo between two processes of one machine: our dataplanes joined by shared memory, beside the
-//! kernel's loopback.
+//! Two processes of one machine: our dataplanes joined by shared memory, and echo over the kernel's
+//! loopback.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
@@ -11,31 +11,45 @@ use load::{KernelConfig, LoadConfig, LoadReport, Wait};
 
 use crate::commands::load::DataplaneClient;
 use crate::demo::kernel_echo::KernelEcho;
+use crate::demo::machine::Disturbance;
 use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
-use crate::demo::systems::Tailplane;
+use crate::demo::systems::{REALTIME, SPIN_US, Tailplane};
+use crate::demo::window::quiet_window;
 
 /// How long a service may take to offer its wire.
 const START: Duration = Duration::from_secs(10);
 
-/// Our echo service in a process of its own, at one end of a wire in shared memory.
-pub struct ShmEcho {
+/// One of our services in a process of its own, at one end of a wire in shared memory.
+pub struct ShmService {
     child: Child,
     directory: PathBuf,
 }
 
-impl ShmEcho {
-    /// Starts it on the server's core.
+impl ShmService {
+    /// Starts the service of that name, as configurations name it, on the server's core.
     ///
     /// # Errors
     /// It could not be started, or offers no wire.
-    pub fn start() -> anyhow::Result<Self> {
+    pub fn start(app: &str) -> anyhow::Result<Self> {
+        Self::start_with(app, "spin_us = -1\n")
+    }
+
+    /// As [`start`](Self::start), at real-time priority: for [windows](Self::window), between which it sleeps.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_realtime(app: &str) -> anyhow::Result<Self> {
+        Self::start_with(app, &format!("spin_us = {SPIN_US}\nrealtime = {REALTIME}\n"))
+    }
+
+    fn start_with(app: &str, dataplane: &str) -> anyhow::Result<Self> {
         let directory =
             std::env::temp_dir().join(format!("tailplane-figures-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
-        let (config, socket) = (directory.join("echo.toml"), directory.join("wire"));
+        let (config, socket) = (directory.join("service.toml"), directory.join("wire"));
         let text = format!(
-            "[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[dataplane]\ncpus = [{SERVER_CPU}]\n\
-             spin_us = -1\n",
+            "[service]\napp = \"{app}\"\n[network]\nshm = \"{}\"\n[dataplane]\ncpus = [{SERVER_CPU}]\n\
+             {dataplane}",
             socket.display()
         );
         std::fs::write(&config, text)?;
@@ -62,17 +76,34 @@ impl ShmEcho {
         self.directory.join("wire")
     }
 
-    /// Carries one load from a client at the other end.
+    /// Carries one load from a client at the other end to the service's port.
     ///
     /// # Errors
     /// What the client could not do.
-    pub fn carry(&self, load: &LoadConfig) -> anyhow::Result<LoadReport> {
+    pub fn carry(&self, load: &LoadConfig, port: u16) -> anyhow::Result<LoadReport> {
         let mut client = DataplaneClient::join(&self.socket(), &[CLIENT_CPU])?;
-        client.run(load, Tailplane::echo_target())
+        client.run(load, Self::target(port))
+    }
+
+    /// The same at real-time priority, again where somebody disturbed it; what was done to the last window, too.
+    ///
+    /// # Errors
+    /// What the client could not do.
+    pub fn window(
+        &self,
+        load: &LoadConfig,
+        port: u16,
+    ) -> anyhow::Result<(LoadReport, Disturbance)> {
+        let open = || DataplaneClient::join(&self.socket(), &[CLIENT_CPU]);
+        quiet_window(&[self.child.id()], load, Self::target(port), &open)
+    }
+
+    fn target(port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(*Tailplane::echo_target().ip(), port)
     }
 }
 
-impl Drop for ShmEcho {
+impl Drop for ShmService {
     fn drop(&mut self) {
         // It may have ended by itself; its directory goes in any case.
         let _ = self.child.kill();

@@ -8,6 +8,7 @@ mod batching;
 mod connections;
 mod cores;
 mod echo;
+mod generator;
 mod hyperplane;
 mod local;
 mod memcached;
@@ -43,6 +44,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     zygos::PREEMPTION,
     zygos::IMBALANCE,
     zygos::VALIDATE,
+    generator::GENERATOR,
     hyperplane::FIG3,
     hyperplane::SOFTWARE,
 ];

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use echo::{Echo, Sockperf};
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
-use spin::Spin;
+use spin::{DelayedSpin, Spin};
 use tailplane::runtime;
 use tailplane::{MonotonicClock, Protocol, Server, Service, SharedSlots};
 
@@ -40,6 +40,8 @@ pub fn run<R: Runner>(config: &RunConfig, runner: R) -> anyhow::Result<R::Outcom
             protocol(config, || KvProtocol::new(Arc::clone(&store), origin), runner)
         }
         App::Sockperf => protocol(config, || Sockperf, runner),
+        // Its timers are its elastic thread's: it serves no other's connections.
+        App::Delay => runner.run(|_| DelayedSpin::parallel()),
         App::Spin => protocol(config, || Spin::new(MonotonicClock::new()), runner),
     }
 }

@@ -60,6 +60,9 @@ pub enum App {
     Kv,
     /// Spins for as long as each request asks: ZygOS's synthetic service.
     Spin,
+    /// Answers each request of the same protocol after the time that it asks for, however many there are: to try load
+    /// generators against.
+    Delay,
     /// Answers sockperf's clients, over TCP and UDP.
     Sockperf,
 }
@@ -88,7 +91,7 @@ impl ServiceConfig {
         self.port.unwrap_or(match self.app {
             App::Echo => 7,
             App::Kv => 11_211,
-            App::Spin => 7_070,
+            App::Spin | App::Delay => 7_070,
             App::Sockperf => 11_111,
         })
     }
