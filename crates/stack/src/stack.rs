@@ -27,6 +27,9 @@ const EVENTS_PER_PACKET: usize = 8;
 
 /// Connections beyond which what a batch needs is asked for ahead: what fewer have is in the caches.
 const CACHED: u32 = 4_096;
+/// Timers of one cycle, and connections that end their TIME-WAIT in it: as packets, they are taken in bounded batches,
+/// so that those of many connections that came together hold up nobody's packets.
+const TIMERS: usize = 64;
 /// Connections that are asked for ahead of the timer that fires.
 const AHEAD: usize = 6;
 
@@ -276,7 +279,8 @@ impl Stack {
         array.restore(records, payloads);
     }
 
-    /// Step 5: runs the timers that are due.
+    /// Step 5: runs timers that are due, a bounded number of them: where more are, [`next_timer`](Self::next_timer) goes on
+    /// to say that they are.
     pub fn run_timers(&mut self, now: Instant, pool: &mut Pool, events: &mut EventArray) {
         let tick = tick_of(now);
         if tick >= self.out.wheel.next_due() {
@@ -307,9 +311,10 @@ impl Stack {
     }
 }
 
-/// Asks every connection whose entry in the wheel fired.
+/// Asks connections whose entries in the wheel fired.
 fn fire_expired(groups: &mut Groups, ctx: &mut Context<'_>) {
-    while let Some(Entry { index, tick: at }) = ctx.out.wheel.pop_expired(ctx.tick) {
+    for _ in 0..TIMERS {
+        let Some(Entry { index, tick: at }) = ctx.out.wheel.pop_expired(ctx.tick) else { break };
         if let Some(later) = ctx.out.wheel.upcoming().iter().rev().nth(AHEAD) {
             let Place { group, slot } = Place::of_word(later.index);
             if let Some(group) = group_mut(groups, group) {
@@ -328,11 +333,12 @@ fn fire_expired(groups: &mut Groups, ctx: &mut Context<'_>) {
 
 fn end_time_waits(groups: &mut Groups, ctx: &mut Context<'_>) {
     ctx.out.min_time_wait_due = u64::MAX;
+    let mut left = TIMERS;
     for index in 0..FLOW_GROUPS {
         if ctx.out.time_wait_due[index] <= ctx.tick
             && let Some(group) = group_mut(groups, index as u16)
         {
-            close::end_time_wait(group, ctx);
+            left = close::end_time_wait(group, left, ctx);
             ctx.out.time_wait_due[index] = group.time_wait_due();
         }
         ctx.out.min_time_wait_due = ctx.out.min_time_wait_due.min(ctx.out.time_wait_due[index]);

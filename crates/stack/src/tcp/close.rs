@@ -175,12 +175,18 @@ fn wait(group: &mut FlowGroup, entry: TimeWait, ctx: &mut Context<'_>) {
     ctx.note_time_wait(group.index, entry.due);
 }
 
-/// Ends the connections whose TIME-WAIT is over.
-pub(crate) fn end_time_wait(group: &mut FlowGroup, ctx: &mut Context<'_>) {
+/// Ends connections whose TIME-WAIT is over, `most` of them. Answers how many more there might have been.
+pub(crate) fn end_time_wait(
+    group: &mut FlowGroup,
+    mut most: usize,
+    ctx: &mut Context<'_>,
+) -> usize {
     while let Some(&TimeWait { slot, generation, due }) = group.time_wait.front()
         && due <= ctx.tick
+        && most > 0
     {
         group.time_wait.pop_front();
+        most -= 1;
         let conn = group.slots.hot(slot);
         if conn.generation != generation || conn.state != State::TimeWait {
             continue;
@@ -197,6 +203,7 @@ pub(crate) fn end_time_wait(group: &mut FlowGroup, ctx: &mut Context<'_>) {
             }
         }
     }
+    most
 }
 
 /// Ends the oldest of this group's TIME-WAIT connections where the core has too many.

@@ -30,3 +30,4 @@ mod properties;
 mod receive;
 mod send;
 mod support;
+mod timers;
