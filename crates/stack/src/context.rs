@@ -16,6 +16,7 @@ use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
+use crate::tcp::owed::OwedResets;
 use crate::wheel::Wheel;
 
 /// Bytes of an Ethernet and an IPv4 header without options.
@@ -70,6 +71,8 @@ pub(crate) struct Outbox {
     pub late_events: VecDeque<EventRecord>,
     /// Connections that the application asked to be told of again, each once.
     pub again: VecDeque<Handle>,
+    /// Resets that the NIC's queue had no room for.
+    pub owed: OwedResets,
     /// When connections next want to be looked at. One for all flow groups: whose deadlines are near each
     /// other stand near each other, where a wheel for each would have its lines in no cache.
     pub wheel: Wheel,
@@ -98,6 +101,7 @@ impl Outbox {
             undelivered: VecDeque::new(),
             late_events: VecDeque::new(),
             again: VecDeque::new(),
+            owed: OwedResets::default(),
             wheel: Wheel::new(tick),
             time_wait_due: alloc::vec![u64::MAX; FLOW_GROUPS],
             min_time_wait_due: u64::MAX,

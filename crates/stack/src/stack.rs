@@ -18,7 +18,7 @@ use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{close, output, predicted, receive, segment, timers};
+use crate::tcp::{close, output, owed, predicted, receive, segment, timers};
 use crate::wheel::{Entry, TICK_SHIFT, tick_of};
 use crate::{again, arp, icmp, udp};
 
@@ -140,6 +140,7 @@ impl Stack {
             || !self.out.undelivered.is_empty()
             || !self.out.late_events.is_empty()
             || !self.out.again.is_empty()
+            || self.out.owed.len() > 0
             || !self.out.frames.is_empty()
     }
 
@@ -299,6 +300,7 @@ impl Stack {
             if looks {
                 ctx.look_at_unresolved();
             }
+            owed::pay(ctx);
             let pending = core::mem::take(&mut ctx.out.looked_at);
             let mut pending = core::mem::replace(&mut ctx.out.pending, pending);
             for place in pending.drain(..) {

@@ -56,7 +56,7 @@ impl Stack {
         self.census.leaving = true;
         let leaving = &mut self.leaving;
         with_context!(self, now, pool, events, |ctx, groups| reset_portion(groups, leaving, ctx));
-        self.census.connections > 0
+        self.census.connections > 0 || self.out.owed.len() > 0
     }
 
     /// Gives back every buffer that the stack holds: what connections have sent, have not said, or hold of
@@ -64,6 +64,7 @@ impl Stack {
     /// without a word. What the NIC has of it comes back from there.
     pub fn close(mut self, pool: &mut Pool) -> Ended {
         let mut ended = self.leaving.ended;
+        ended.untold += self.out.owed.len() as u64;
         for group in self.groups.iter_mut().flatten() {
             for slot in 0..group.slots.capacity() {
                 ended.untold += u64::from(close::owes_reset(group.slots.hot(slot)));

@@ -323,6 +323,8 @@ pub(crate) fn abort(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &
     let flags = TcpFlags::RST.union(TcpFlags::ACK);
     if output::send_bare(conn, cold, seq, flags, ctx).is_ok() {
         ctx.stats.tcp_resets_out += 1;
+    } else {
+        ctx.out.owed.owe(conn);
     }
     die(group, slot, Some(reason), ctx);
 }

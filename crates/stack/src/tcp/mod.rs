@@ -2,9 +2,9 @@
 //!
 //! `conn` is the state, `group` owns it and finds it through `table`. `segment` is the arrival of a segment and calls, in the
 //! order of RFC 9293 §3.10.7.4, `ack` (with `rtt` and `newreno`), `receive` (with `reassembly`) and
-//! `close`; `listen` and `connect` open; `output` sends; `timers` fires; `calls` executes the
-//! application's batched system calls. `predicted` is the short way through `segment`, `ack` and
-//! `receive` for the segment that an established connection expects.
+//! `close`; `listen` and `connect` open; `output` sends, and `owed` the resets that it had no room for;
+//! `timers` fires; `calls` executes the application's batched system calls. `predicted` is the short way through
+//! `segment`, `ack` and `receive` for the segment that an established connection expects.
 
 pub(crate) mod ack;
 pub(crate) mod calls;
@@ -16,6 +16,7 @@ pub(crate) mod isn;
 pub(crate) mod listen;
 pub(crate) mod newreno;
 pub(crate) mod output;
+pub(crate) mod owed;
 pub(crate) mod predicted;
 pub(crate) mod reassembly;
 pub(crate) mod receive;

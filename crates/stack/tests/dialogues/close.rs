@@ -349,3 +349,27 @@ fn close_frees_what_the_application_did_not_give_back() {
     world.hear(&peer.seg(201, 1).flags("R."));
     assert_eq!(world.held(handle).len(), 0);
 }
+
+/// A batch of calls ends more connections than the NIC's queue has frames: each peer hears of it.
+#[test]
+fn resets_that_the_queue_has_no_room_for_leave_when_it_has() {
+    let mut world = World::sized(crate::support::config(), 256, 4);
+    let peers: Vec<Peer> =
+        (1..=20).map(|port| Peer::establish(&mut world, port, Open::default())).collect();
+    world.nic_takes = false;
+    let handles = world.handles.clone();
+    world.cycle(&[], |calls| {
+        handles.iter().for_each(|&handle| calls.abort(handle).expect("room"));
+    });
+    assert_eq!(world.stack.connections(), 0);
+    assert_eq!(world.stack.frames().len(), 4);
+    assert!(world.stack.has_work(), "the others are owed");
+    world.nic_takes = true;
+    world.settle();
+    // In the order of the calls.
+    let resets = world.segments();
+    let told: Vec<_> = resets.iter().zip(&peers).map(|(seg, peer)| peer.text(seg)).collect();
+    assert_eq!(told, ["R. 1 ack 1"; 20]);
+    assert!(resets.iter().zip(&peers).all(|(seg, peer)| seg.dst == peer.here));
+    assert_eq!(world.stats().tcp_resets_out, 20);
+}
