@@ -33,22 +33,9 @@ pub(crate) fn window(
     load: &LoadConfig,
     target: SocketAddrV4,
 ) -> anyhow::Result<(LoadReport, Disturbance)> {
-    quiet_window(others, load, target, &|| DataplaneClient::open(lab, 1, &[CLIENT_CPU]))
-}
-
-/// As [`window`], from the client that `open` opens.
-///
-/// # Errors
-/// As [`window`].
-pub(crate) fn quiet_window(
-    others: &[u32],
-    load: &LoadConfig,
-    target: SocketAddrV4,
-    open: &dyn Fn() -> anyhow::Result<DataplaneClient>,
-) -> anyhow::Result<(LoadReport, Disturbance)> {
     let mut tries = 0;
     loop {
-        let (mut report, disturbance) = once(others, load, target, open)?;
+        let (mut report, disturbance) = window_once(lab, others, load, target)?;
         let stolen = disturbance.stolen_s > 0.0;
         let limit = if stolen { STOLEN_RETRIES } else { RETRIES };
         if disturbance.is_quiet() || tries >= limit {
@@ -72,10 +59,14 @@ pub(crate) fn window_once(
     load: &LoadConfig,
     target: SocketAddrV4,
 ) -> anyhow::Result<(LoadReport, Disturbance)> {
-    once(others, load, target, &|| DataplaneClient::open(lab, 1, &[CLIENT_CPU]))
+    window_of(others, load, target, &|| DataplaneClient::open(lab, 1, &[CLIENT_CPU]))
 }
 
-fn once(
+/// As [`window_once`], from the client that `open` opens.
+///
+/// # Errors
+/// As [`window`].
+pub(crate) fn window_of(
     others: &[u32],
     load: &LoadConfig,
     target: SocketAddrV4,

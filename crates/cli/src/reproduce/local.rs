@@ -14,7 +14,7 @@ use crate::demo::kernel_echo::KernelEcho;
 use crate::demo::machine::Disturbance;
 use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
 use crate::demo::systems::{REALTIME, SPIN_US, Tailplane};
-use crate::demo::window::quiet_window;
+use crate::demo::window::window_of;
 
 /// How long a service may take to offer its wire.
 const START: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ impl ShmService {
         client.run(load, Self::target(port))
     }
 
-    /// The same at real-time priority, again where somebody disturbed it; what was done to the last window, too.
+    /// The same at real-time priority, and what was done to the window meanwhile.
     ///
     /// # Errors
     /// What the client could not do.
@@ -95,7 +95,7 @@ impl ShmService {
         port: u16,
     ) -> anyhow::Result<(LoadReport, Disturbance)> {
         let open = || DataplaneClient::join(&self.socket(), &[CLIENT_CPU]);
-        quiet_window(&[self.child.id()], load, Self::target(port), &open)
+        window_of(&[self.child.id()], load, Self::target(port), &open)
     }
 
     fn target(port: u16) -> SocketAddrV4 {
