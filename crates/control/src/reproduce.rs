@@ -1,0 +1,279 @@
+//! What IX shows of its control plane (Figures 8 to 12, Table IV), as plain data: whoever prints it decides how.
+//!
+//! ```
+//! use control::reproduce::{figure8, figure9};
+//! use control::server::ServerModel;
+//! let model = ServerModel::ix();
+//! assert_eq!(figure8(&model, 100).consolidation.members.len(), 9);
+//! assert!(figure9(&model, 100).clock_only.len() > 50);
+//! ```
+//!
+//! [`run`] is one panel of Figures 10 to 12; [`table4`] is all six runs and what follows for the claims.
+
+use crate::configuration::Configuration;
+use crate::control_loop::{ControlLoop, Found, LoopConfig};
+use crate::metrics::ThreadId;
+use crate::pareto::{Frontier, Objective};
+use crate::policy::{Consolidation, Energy, LatencyTarget, Policy, Target};
+use crate::score::{Score, episodes};
+use crate::server::{
+    Fixed, ModelError, Pattern, Record, RunConfig, ServerModel, group_weights, simulate,
+};
+
+/// The load is looked at in steps of so many nanoseconds for the Pareto bound.
+const BOUND_STEP_NS: u64 = 10_000_000;
+
+/// A curve of one static configuration: it ends where the objective is missed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// It.
+    pub configuration: Configuration,
+    /// Requests per second, and watts or background throughput.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// One panel of Figure 8.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// The Pareto frontier: requests per second, and the best value there.
+    pub frontier: Vec<(f64, f64)>,
+    /// The configurations that are part of it, with their curves.
+    pub members: Vec<Curve>,
+    /// How many were considered.
+    pub considered: usize,
+}
+
+/// Figure 8: Pareto efficiency for energy proportionality (a) and workload consolidation (b).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure8 {
+    /// Power, in watts.
+    pub energy: Panel,
+    /// Background throughput, over that on a dedicated processor at the nominal clock.
+    pub consolidation: Panel,
+}
+
+/// Computes Figure 8 with so many points a curve.
+pub fn figure8(model: &ServerModel, points: usize) -> Figure8 {
+    let energy = panel(&Frontier::energy(model), model, points);
+    let consolidation = panel(&Frontier::consolidation(model), model, points);
+    Figure8 { energy, consolidation }
+}
+
+fn panel(frontier: &Frontier<'_>, model: &ServerModel, points: usize) -> Panel {
+    let curve = |configuration: Configuration| {
+        let most = model.capacity_rps(&configuration);
+        let load = |index: usize| most * index as f64 / points.max(1) as f64;
+        let at = |index| (load(index), frontier.value(&configuration, load(index)));
+        Curve { configuration, points: (0..=points).map(at).collect() }
+    };
+    Panel {
+        frontier: frontier.curve(points).into_iter().map(|(rps, best)| (rps, best.value)).collect(),
+        members: frontier.members().into_iter().map(curve).collect(),
+        considered: frontier.candidates().len(),
+    }
+}
+
+/// Figure 9: the frontier against one of clocks alone. The paper's curves of Linux are not computed: the model
+/// is of a dataplane that polls.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure9 {
+    /// Requests per second, and watts, with all configurations.
+    pub all: Vec<(f64, f64)>,
+    /// The same with all cores and hyperthreads, and the clock alone.
+    pub clock_only: Vec<(f64, f64)>,
+}
+
+/// Computes Figure 9 with so many points.
+pub fn figure9(model: &ServerModel, points: usize) -> Figure9 {
+    let curve = |frontier: Frontier<'_>| {
+        frontier.curve(points).into_iter().map(|(rps, best)| (rps, best.value)).collect()
+    };
+    Figure9 { all: curve(Frontier::energy(model)), clock_only: curve(Frontier::clock_only(model)) }
+}
+
+/// Who controls a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plane {
+    /// IX's policies at 10 Hz, with the thresholds and the pace of the authors' IXCP.
+    Ix,
+    /// Prediction at 1 kHz over the same sequences (`latency-target`).
+    LatencyTarget,
+}
+
+impl Plane {
+    /// Its name in a legend.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ix => "IX's policy, 10 Hz",
+            Self::LatencyTarget => "latency-target, 1 kHz",
+        }
+    }
+
+    /// Turns of the loop in a second.
+    pub fn hz(self) -> u32 {
+        match self {
+            Self::Ix => 10,
+            Self::LatencyTarget => 1_000,
+        }
+    }
+}
+
+/// One panel of Figures 10 to 12: a pattern, an objective, a controller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// The load.
+    pub pattern: Pattern,
+    /// What is to be saved.
+    pub objective: Objective,
+    /// Who controls.
+    pub plane: Plane,
+    /// Second by second.
+    pub record: Record,
+    /// The mean load of each second, in requests per second.
+    pub load_rps: Vec<f64>,
+    /// The Pareto bound of each second: watts, or background throughput.
+    pub pareto: Vec<f64>,
+    /// What the maximum configuration draws in each second, in watts; empty for consolidation.
+    pub maximum: Vec<f64>,
+    /// The row of Table IV.
+    pub score: Score,
+}
+
+/// The control loop for a plane and an objective, and the state in which it finds the server.
+///
+/// # Errors
+/// A model whose machine there cannot be.
+pub fn control_loop(
+    model: &ServerModel,
+    objective: Objective,
+    plane: Plane,
+) -> Result<(ControlLoop, Found), ModelError> {
+    let machine = model.machine();
+    let objective_ns = model.slo_us * 1e3;
+    let target = Target::of_objective(objective_ns, model.unloaded_p99_us * 1e3);
+    let per_core = machine.threads_per_core;
+    let energy = Energy::new(&machine, model.scaling);
+    let consolidation = Consolidation::new(&machine, model.scaling);
+    let (policy, config): (Box<dyn Policy>, LoopConfig) = match (objective, plane) {
+        (Objective::Energy, Plane::Ix) => (Box::new(energy), LoopConfig::ixcp()),
+        (Objective::Consolidation, Plane::Ix) => (Box::new(consolidation), LoopConfig::ixcp()),
+        (Objective::Energy, Plane::LatencyTarget) => {
+            (Box::new(LatencyTarget::new(energy, per_core, target)), LoopConfig::predicting())
+        }
+        (Objective::Consolidation, Plane::LatencyTarget) => {
+            (Box::new(LatencyTarget::new(consolidation, per_core, target)), LoopConfig::predicting())
+        }
+    };
+    let base = policy.steps()[0].clone();
+    let places = crate::control_loop::Place::all(&machine);
+    let found = found(model, &base, &places);
+    let control =
+        ControlLoop::new(policy, machine, model.scaling, places, found.clone(), config)?;
+    Ok((control, found))
+}
+
+/// The base state of a sequence: its threads run, with the flow groups dealt out in turn.
+fn found(
+    model: &ServerModel,
+    base: &crate::policy::Step,
+    places: &[crate::control_loop::Place],
+) -> Found {
+    let Configuration { cores, hyperthreads, clock } = base.configuration;
+    let granted = |place: &crate::control_loop::Place| {
+        place.core < cores && (place.sibling == 0 || hyperthreads)
+    };
+    let all = places.iter().enumerate().filter(|(_, place)| granted(place));
+    let running: Vec<ThreadId> = all.map(|(index, _)| ThreadId(index as u16)).collect();
+    let homes =
+        (0..usize::from(model.flow_groups)).map(|group| running[group % running.len()]).collect();
+    Found { running, homes, clock, background_cores: base.background_cores }
+}
+
+/// Runs one panel of Figures 10 to 12, for `duration_s` seconds of the pattern (the paper: 240).
+///
+/// # Errors
+/// A model out of its range; nothing was run.
+pub fn run(
+    model: &ServerModel,
+    pattern: Pattern,
+    objective: Objective,
+    plane: Plane,
+    duration_s: u64,
+    seed: u64,
+) -> Result<Run, ModelError> {
+    let load = |at_ns: u64| pattern.rps(at_ns, seed);
+    let mut controller = control_loop(model, objective, plane)?;
+    let config = RunConfig { duration_s, ..RunConfig::at_hz(plane.hz(), seed) };
+    let record = simulate(model, &load, &mut controller, &config)?;
+    let maximum: Vec<f64> = match objective {
+        Objective::Energy => {
+            let loads = group_weights(model, seed);
+            let mut all = Fixed::balanced(model, model.machine().maximum(), &loads);
+            let seconds = simulate(model, &load, &mut all, &config)?.seconds;
+            seconds.iter().map(|second| second.watts).collect()
+        }
+        Objective::Consolidation => Vec::new(),
+    };
+    let frontier = match objective {
+        Objective::Energy => Frontier::energy(model),
+        Objective::Consolidation => Frontier::consolidation(model),
+    };
+    let in_second = |second: u64| {
+        let instants = 1_000_000_000 / BOUND_STEP_NS;
+        (0..instants).map(move |i| load(second * 1_000_000_000 + i * BOUND_STEP_NS))
+    };
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let pareto: Vec<f64> = (0..duration_s).map(|s| frontier.mean_bound(in_second(s))).collect();
+    let load_rps =
+        (0..duration_s).map(|s| mean(&in_second(s).collect::<Vec<f64>>())).collect();
+    let loads = (0..duration_s).flat_map(in_second);
+    let score = Score::of(&record, &frontier, loads, mean(&maximum), model);
+    Ok(Run { pattern, objective, plane, record, load_rps, pareto, maximum, score })
+}
+
+/// Table IV and §5.4: six runs of a plane, and the claims that they fill.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table4 {
+    /// Energy and consolidation for each pattern, in the paper's order.
+    pub runs: Vec<Run>,
+    /// `ix.table4.energy_saved_fraction_of_pareto`: the worst of the three patterns.
+    pub energy_saved_of_possible: f64,
+    /// `ix.table4.energy_saved`: the worst of the three.
+    pub energy_saved: f64,
+    /// `ix.table4.consolidation_fraction_of_pareto`: the worst of the three.
+    pub consolidation_of_possible: f64,
+    /// `ix.sec54.slo_violation_seconds`: of all six.
+    pub violation_seconds: usize,
+    /// As the paper counts them, seconds in a row being one.
+    pub violations: usize,
+}
+
+/// Runs all six, of `duration_s` seconds each (the paper: 240).
+///
+/// # Errors
+/// A model out of its range; nothing was run.
+pub fn table4(
+    model: &ServerModel,
+    plane: Plane,
+    duration_s: u64,
+    seed: u64,
+) -> Result<Table4, ModelError> {
+    let mut runs = Vec::new();
+    for objective in [Objective::Energy, Objective::Consolidation] {
+        for pattern in Pattern::ALL {
+            runs.push(run(model, pattern, objective, plane, duration_s, seed)?);
+        }
+    }
+    let worst = |objective: Objective, value: fn(&Score) -> f64| {
+        let of = runs.iter().filter(|run| run.objective == objective);
+        of.map(|run| value(&run.score)).fold(f64::MAX, f64::min)
+    };
+    Ok(Table4 {
+        energy_saved_of_possible: worst(Objective::Energy, Score::share_of_possible),
+        energy_saved: worst(Objective::Energy, Score::gained),
+        consolidation_of_possible: worst(Objective::Consolidation, Score::share_of_possible),
+        violation_seconds: runs.iter().map(|run| run.score.violations.len()).sum(),
+        violations: runs.iter().map(|run| episodes(&run.score.violations)).sum(),
+        runs,
+    })
+}
