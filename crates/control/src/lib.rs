@@ -28,8 +28,10 @@ pub mod reproduce;
 pub mod score;
 pub mod server;
 mod spread;
+pub mod sysfs;
 mod topology;
 
 pub use configuration::{CORES_MAX, Clock, Configuration, Machine, MachineError, Scaling};
 pub use control_loop::{ControlLoop, Decision, Event, Found, LoopConfig, Outcome, Place};
 pub use spread::{Move, Spread, imbalance, spread};
+pub use topology::{BoostSwitch, ClockDomain, Cpu, Topology};

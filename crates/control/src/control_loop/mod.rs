@@ -117,7 +117,8 @@ pub enum Decision {
     Grant(ThreadId),
     /// Move these flow groups, in one request.
     Migrate {
-        /// Their home until now; it may have vanished.
+        /// Their home until now, as far as is known: it may have vanished, and after an outcome that was lost
+        /// they may be elsewhere. Groups that are there already have arrived.
         from: ThreadId,
         /// Their home from then on.
         to: ThreadId,
@@ -202,6 +203,8 @@ pub struct ControlLoop {
     at: usize,
     clock: Clock,
     background: u32,
+    /// Threads of which it is not known whether they run: they are to be parked, again perhaps.
+    undo: Vec<ThreadId>,
     /// The fastest clock bridges the change that is under way.
     bridging: bool,
     /// What was known when the last step ended.
@@ -244,6 +247,7 @@ impl ControlLoop {
             policy,
             machine,
             scaling,
+            undo: Vec::new(),
             bridging: false,
             is_settled: false,
             caller_ns: None,

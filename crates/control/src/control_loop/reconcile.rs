@@ -95,6 +95,10 @@ impl ControlLoop {
         if running.is_empty() || waits || self.groups.under_way() > 0 {
             return;
         }
+        if !self.groups.uncertain().is_empty() {
+            self.bring_home(&running, decisions);
+            return;
+        }
         let threads = self.threads.with_speed(&running, &self.scaling);
         let loads = self.measured.group_loads();
         // A thread without a home for any group has just been granted, or one with groups must go.
@@ -116,6 +120,24 @@ impl ControlLoop {
         self.begin_moves(&moves, decisions);
     }
 
+    /// Groups that may be in two places are asked to where they should be, until an outcome says that they are.
+    fn bring_home(&mut self, running: &[ThreadId], decisions: &mut Vec<Decision>) {
+        let mut moves: Vec<Move> = self
+            .groups
+            .uncertain()
+            .iter()
+            .map(|&(group, from)| {
+                let home = self.groups.homes[usize::from(group.0)];
+                let to = if running.contains(&home) { home } else { running[0] };
+                Move { from, to, group }
+            })
+            .collect();
+        moves.sort_unstable();
+        // A group that was lost more than once may be in several places: one request moves it from any.
+        moves.dedup_by_key(|m| m.group);
+        self.begin_moves(&moves, decisions);
+    }
+
     /// One request for each pair of threads: moves come ordered by them.
     fn begin_moves(&mut self, moves: &[Move], decisions: &mut Vec<Decision>) {
         for pair in moves.chunk_by(|a, b| (a.from, a.to) == (b.from, b.to)) {
@@ -129,6 +151,7 @@ impl ControlLoop {
     }
 
     fn park(&mut self, wanted: &[ThreadId], decisions: &mut Vec<Decision>) {
+        decisions.extend(self.undo.drain(..).map(Decision::Park));
         let serves = wanted.iter().any(|&thread| self.threads.is_running(thread));
         if !serves {
             return;
@@ -142,8 +165,8 @@ impl ControlLoop {
         }
     }
 
-    /// Tells the loop what became of a decision, or that a thread is gone. Outcomes that nothing asked for are
-    /// believed as well: they are how things are.
+    /// Tells the loop what became of a decision, or that a thread is gone; outcomes come in the order in which
+    /// they happened. Those that nothing asked for are believed as well: they are how things are.
     pub fn outcome(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Granted(thread) => {
@@ -151,7 +174,12 @@ impl ControlLoop {
                 self.measured.begins(*thread, self.now_ns);
             }
             Outcome::GrantFailed(thread) => self.grant_failed(*thread),
-            Outcome::Parked(thread) => self.threads.set(*thread, State::Parked),
+            // One that has failed stays so until its time is over.
+            Outcome::Parked(thread) => {
+                if !matches!(self.threads.get(*thread), State::Failed { .. }) {
+                    self.threads.set(*thread, State::Parked);
+                }
+            }
             Outcome::Migrated { to, groups } => {
                 groups.iter().for_each(|&group| self.groups.arrived(group, *to));
             }
@@ -185,6 +213,7 @@ impl ControlLoop {
         let until_ns = self.now_ns + self.config.retry_ns;
         self.threads.set(thread, State::Failed { until_ns });
         self.groups.give_up(|to, _| to == thread);
+        self.groups.gone(thread);
         self.log(Event::Vanished(thread));
     }
 
@@ -193,16 +222,21 @@ impl ControlLoop {
         let now_ns = self.now_ns;
         let timeout_ns = self.config.timeout_ns;
         let late = |since_ns: u64| now_ns.saturating_sub(since_ns) > timeout_ns;
-        let lost = self.groups.give_up(|_, since_ns| late(since_ns));
+        let lost = self.groups.lose(late);
         if lost > 0 {
             self.log(Event::MigrationFailed(lost));
         }
         for thread in self.threads.ids() {
             match self.threads.get(thread) {
-                State::Granting { since_ns } if late(since_ns) => self.grant_failed(thread),
-                // It may run still: whoever runs without being wanted is parked again.
+                State::Granting { since_ns } if late(since_ns) => {
+                    self.grant_failed(thread);
+                    // It may run now, for nobody.
+                    self.undo.push(thread);
+                }
+                // Whether it sleeps is not known, so it can neither be granted nor relied on: asked again.
                 State::Parking { since_ns } if late(since_ns) => {
-                    self.threads.set(thread, State::Running);
+                    self.threads.set(thread, State::Parking { since_ns: now_ns });
+                    self.undo.push(thread);
                 }
                 State::Failed { until_ns } if now_ns >= until_ns => {
                     self.threads.set(thread, State::Parked);

@@ -172,11 +172,13 @@ pub(super) struct Groups {
     pub homes: Vec<ThreadId>,
     moving: Vec<Option<(ThreadId, u64)>>,
     under_way: usize,
+    /// Groups whose migration had no outcome in time: they are at home, or there.
+    uncertain: Vec<(GroupId, ThreadId)>,
 }
 
 impl Groups {
     pub fn new(homes: Vec<ThreadId>) -> Self {
-        Self { moving: vec![None; homes.len()], homes, under_way: 0 }
+        Self { moving: vec![None; homes.len()], homes, under_way: 0, uncertain: Vec::new() }
     }
 
     pub fn under_way(&self) -> usize {
@@ -193,6 +195,7 @@ impl Groups {
     pub fn arrived(&mut self, group: GroupId, to: ThreadId) {
         if let Some(home) = self.homes.get_mut(usize::from(group.0)) {
             *home = to;
+            self.uncertain.retain(|(one, _)| *one != group);
             self.stayed(group);
         }
     }
@@ -215,9 +218,33 @@ impl Groups {
         given_up
     }
 
-    /// Whether a thread has groups, or gets some.
+    /// The same for what began too long ago, of which it is not known where it is.
+    pub fn lose(&mut self, is_late: impl Fn(u64) -> bool) -> usize {
+        for (index, moving) in self.moving.iter().enumerate() {
+            if let Some((to, since_ns)) = *moving
+                && is_late(since_ns)
+                && let Ok(group) = u16::try_from(index)
+            {
+                self.uncertain.push((GroupId(group), to));
+            }
+        }
+        self.give_up(|_, since_ns| is_late(since_ns))
+    }
+
+    /// Groups of which it is not known where they are: where else than at home they may be.
+    pub fn uncertain(&self) -> &[(GroupId, ThreadId)] {
+        &self.uncertain
+    }
+
+    /// Nothing is on a thread that is gone.
+    pub fn gone(&mut self, thread: ThreadId) {
+        self.uncertain.retain(|(_, other)| *other != thread);
+    }
+
+    /// Whether a thread has groups, may have some, or gets some.
     pub fn concerns(&self, thread: ThreadId) -> bool {
         self.homes.contains(&thread)
+            || self.uncertain.iter().any(|(_, other)| *other == thread)
             || self.moving.iter().flatten().any(|moving| moving.0 == thread)
     }
 }

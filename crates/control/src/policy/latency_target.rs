@@ -245,13 +245,17 @@ mod tests {
     #[test]
     fn queues_that_contradict_the_prediction_are_believed() {
         let mut policy = policy();
-        let late = View { delay_ns: 400_000.0, ..view(0, 3, 10_000.0) };
+        let waits = |waiting_packets| View { waiting_packets, ..view(0, 3, 10_000.0) };
+        assert_eq!(to(policy.wish(&waits(250.0))), None, "chance explains it");
+        let late = waits(500.0);
         assert_eq!(to(policy.wish(&late)), Some(4));
-        let unknown = View { capacity_per_speed: None, ..late };
+        let one_thread = View { delay_ns: 1_000_000.0, ..waits(1.0) };
+        assert_eq!(to(policy.wish(&one_thread)), Some(4));
+        let unknown = View { capacity_per_speed: None, delay_ns: 400_000.0, ..late };
         assert_eq!(to(policy.wish(&unknown)), Some(4));
         assert_eq!(to(policy.wish(&View { delay_ns: 0.0, ..unknown })), None);
         // Many waiting packets ask for more than the load alone.
-        let drained = View { waiting_packets: 5_000.0, ..late };
+        let drained = View { waiting_packets: 10_000.0, ..late };
         assert!(to(policy.wish(&drained)) > Some(4));
     }
 

@@ -88,7 +88,6 @@ impl MigrationLaw {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::server::ServerModel;
     use rand::SeedableRng;
 

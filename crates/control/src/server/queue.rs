@@ -69,14 +69,15 @@ impl Queue {
         let in_noise: f64 = random.sample(StandardNormal);
         let out_noise: f64 = random.sample(StandardNormal);
         let arrived = (in_mean + in_mean.sqrt() * in_noise).max(0.0);
-        let could = out_mean + (out_mean * rates.scv).sqrt() * out_noise;
+        let could = (out_mean + (out_mean * rates.scv).sqrt() * out_noise).max(0.0);
         let before = self.packets;
         let after = before + arrived - could;
         let variance = in_mean + out_mean * rates.scv;
         let least = least_within(before, after, variance, random);
         let unused = (-least).max(0.0);
-        self.packets = (after + unused).max(0.0);
-        let served = (before + arrived - self.packets).max(0.0);
+        // No more is left than was there: motion without packets would make some of nothing.
+        self.packets = (after + unused).clamp(0.0, before + arrived);
+        let served = before + arrived - self.packets;
         let idle = if out_mean > 0.0 { (unused / out_mean).clamp(0.0, 1.0) } else { 0.0 };
         Slice { arrived, served, idle }
     }
