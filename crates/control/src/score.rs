@@ -1,6 +1,6 @@
 //! How good a controller was: the rows of Table IV, and every second over the objective with its explanation.
 
-use crate::pareto::{Frontier, Objective};
+use crate::pareto::Objective;
 use crate::server::{Cause, Record, Second, ServerModel};
 
 /// A row of Table IV for one run.
@@ -30,23 +30,23 @@ pub struct Violation {
 }
 
 impl Score {
-    /// Scores a run of a pattern: `loads_rps` is the load, in even steps, over all of it; `maximum` the mean
-    /// power of the maximum configuration under the same load (0 for consolidation).
+    /// Scores a run: `pareto` is the mean Pareto bound under its load
+    /// ([`mean_bound`](crate::pareto::Frontier::mean_bound)), `maximum` the mean power of the maximum configuration under the same load, 0 for consolidation.
     pub fn of(
         record: &Record,
-        frontier: &Frontier<'_>,
-        loads_rps: impl IntoIterator<Item = f64>,
+        objective: Objective,
+        pareto: f64,
         maximum: f64,
         model: &ServerModel,
     ) -> Self {
-        let value = |second: &Second| match frontier.objective() {
+        let value = |second: &Second| match objective {
             Objective::Energy => second.watts,
             Objective::Consolidation => second.background,
         };
         let count = record.seconds.len().max(1) as f64;
         Self {
             measured: record.seconds.iter().map(value).sum::<f64>() / count,
-            pareto: frontier.mean_bound(loads_rps),
+            pareto,
             maximum,
             violations: violations(record, model),
         }
@@ -93,7 +93,11 @@ fn explain(second: &Second, model: &ServerModel) -> String {
     let most = model.capacity_rps(&model.machine().maximum());
     let cause = match second.late.main() {
         Some(Cause::Overload) if high > most => {
-            format!("the load was up to {}, the whole machine serves {}", millions(high), millions(most))
+            format!(
+                "the load was up to {}, the whole machine serves {}",
+                millions(high),
+                millions(most)
+            )
         }
         Some(Cause::Overload) => format!(
             "the load was {} to {} within two seconds, and for a while what was granted served at most {}",
@@ -151,19 +155,16 @@ mod tests {
             ],
             ..Record::default()
         };
-        let frontier = Frontier::energy(&model);
-        let score = Score::of(&record, &frontier, [1_000_000.0], 90.0, &model);
+        let score = Score::of(&record, Objective::Energy, 30.0, 90.0, &model);
         assert_eq!((score.measured, score.violations.len()), (40.0, 3));
         assert_eq!(episodes(&score.violations), 2);
         assert!((score.gained() - 50.0 / 90.0).abs() < 1e-9);
-        let expected = 50.0 / (90.0 - score.pareto);
-        assert!((score.share_of_possible() - expected).abs() < 1e-9);
+        assert!((score.share_of_possible() - 50.0 / 60.0).abs() < 1e-9);
         let said: Vec<&str> = score.violations.iter().map(|v| v.explanation.as_str()).collect();
         assert!(said[0].contains("1.00 M/s to 2.00 M/s within two seconds"), "{}", said[0]);
         assert!(said[1].contains("while 12 flow groups moved"), "{}", said[1]);
         assert!(said[2].contains("the whole machine serves 6.4"), "{}", said[2]);
-        let frontier = Frontier::consolidation(&model);
-        let score = Score::of(&record, &frontier, [0.0], 0.0, &model);
+        let score = Score::of(&record, Objective::Consolidation, 0.875, 0.0, &model);
         assert_eq!((score.measured, score.pareto), (0.5, 0.875));
         assert!((score.share_of_possible() - 0.5 / 0.875).abs() < 1e-9);
     }

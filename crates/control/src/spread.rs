@@ -228,7 +228,11 @@ mod tests {
     fn applied(homes: &[ThreadId], moves: &[Move]) -> Vec<ThreadId> {
         let mut homes = homes.to_vec();
         for m in moves {
-            assert_eq!(homes[usize::from(m.group.0)], m.from, "each group moves once, from its home");
+            assert_eq!(
+                homes[usize::from(m.group.0)],
+                m.from,
+                "each group moves once, from its home"
+            );
             homes[usize::from(m.group.0)] = m.to;
         }
         homes

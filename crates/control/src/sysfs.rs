@@ -58,7 +58,8 @@ pub enum FileError {
 /// # Errors
 /// It is missing, cannot be read, or is far longer than such files are.
 pub fn read(path: &Path, looked_for: &'static str) -> Result<String, FileError> {
-    let long = fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() > FILE_BYTES_MAX);
+    let long =
+        fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() > FILE_BYTES_MAX);
     if long {
         let expected = "a line or two were expected";
         return Err(malformed(path, "(a long file)", expected));
@@ -234,7 +235,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_file_and_what_it_is_for() {
-        let root = fake::Root::new(&[("number", "seven"), ("list", "1-"), ("long", &"x".repeat(70_000))]);
+        let root =
+            fake::Root::new(&[("number", "seven"), ("list", "1-"), ("long", &"x".repeat(70_000))]);
         let error = |result: Result<u32, FileError>| result.unwrap_err().to_string();
         let missing = error(read_number(&root.path().join("none"), "how many"));
         assert!(missing.ends_with("none is not there: how many"), "{missing}");

@@ -196,7 +196,8 @@ fn read_clocks(directory: &Path) -> Result<Vec<u32>, FileError> {
     let list = directory.join("scaling_available_frequencies");
     match read(&list, "the clocks that can be set") {
         Ok(text) => {
-            let numbers: Option<Vec<u32>> = text.split_whitespace().map(|n| n.parse().ok()).collect();
+            let numbers: Option<Vec<u32>> =
+                text.split_whitespace().map(|n| n.parse().ok()).collect();
             let mut clocks = numbers
                 .filter(|clocks| !clocks.is_empty() && clocks.len() <= CLOCKS_MAX)
                 .ok_or_else(|| malformed(&list, &text, "clocks in kHz were expected"))?;
@@ -229,8 +230,7 @@ fn clocks_between_the_ends(directory: &Path) -> Result<Vec<u32>, FileError> {
         let found = format!("{high}, under the lowest clock of {low}");
         return Err(malformed(&path, &found, "a clock over the lowest was expected"));
     }
-    let mut clocks: Vec<u32> =
-        (low..=high).step_by(STEP_KHZ as usize).take(CLOCKS_MAX).collect();
+    let mut clocks: Vec<u32> = (low..=high).step_by(STEP_KHZ as usize).take(CLOCKS_MAX).collect();
     if clocks.last() != Some(&high) {
         clocks.push(high);
     }
@@ -264,7 +264,8 @@ pub(crate) mod fake {
             let topology = format!("{base}/cpu{id}/topology");
             root.put(&format!("{topology}/physical_package_id"), &(first / cores).to_string());
             root.put(&format!("{topology}/core_id"), &core.to_string());
-            let siblings: Vec<String> = (0..threads).map(|t| (first + t * all).to_string()).collect();
+            let siblings: Vec<String> =
+                (0..threads).map(|t| (first + t * all).to_string()).collect();
             root.put(&format!("{topology}/thread_siblings_list"), &siblings.join(","));
         }
         root
@@ -299,10 +300,10 @@ mod tests {
         let topology = Topology::read(root.path()).unwrap();
         assert_eq!(topology.allocation_order(), [0, 1, 2, 3, 4, 5, 6, 7]);
         let places = topology.places();
-        assert_eq!((places[3], places[5]), (
-            Place { core: 3, sibling: 0 },
-            Place { core: 1, sibling: 1 },
-        ));
+        assert_eq!(
+            (places[3], places[5]),
+            (Place { core: 3, sibling: 0 }, Place { core: 1, sibling: 1 },)
+        );
         let machine = topology.machine();
         assert_eq!((machine.cores, machine.threads_per_core), (4, 2));
         assert!(machine.clocks_khz.is_empty() && !machine.turbo);
@@ -344,9 +345,8 @@ mod tests {
 
     #[test]
     fn missing_and_malformed_files_are_named() {
-        let error = |root: &crate::sysfs::fake::Root| {
-            Topology::read(root.path()).unwrap_err().to_string()
-        };
+        let error =
+            |root: &crate::sysfs::fake::Root| Topology::read(root.path()).unwrap_err().to_string();
         assert!(error(&crate::sysfs::fake::Root::new(&[])).contains("cpu/online is not there"));
         let root = fake::machine(1, 2, 1);
         root.put("devices/system/cpu/cpu1/topology/core_id", "-1");

@@ -52,7 +52,8 @@ impl Affinity {
     /// # Errors
     /// As for [`set_process`](Self::set_process), but a task that is gone is none.
     pub fn set_task(&mut self, task: Pid, cpus: &[u32]) -> Result<(), ActuatorError> {
-        let tried = || format!("running task {} on processors {}", task.as_raw_nonzero(), show_cpus(cpus));
+        let tried =
+            || format!("running task {} on processors {}", task.as_raw_nonzero(), show_cpus(cpus));
         let mut wanted = CpuSet::new();
         for &cpu in cpus {
             if cpu as usize >= CpuSet::MAX_CPU {

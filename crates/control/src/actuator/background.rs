@@ -189,7 +189,8 @@ mod tests {
             (0..500).any(|_| {
                 let stat = read(Path::new(&format!("/proc/{}/stat", self.0.id())), "its state");
                 let stat = stat.unwrap_or_default();
-                let letter = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+                let letter =
+                    stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
                 let is = letter.is_some_and(|letter| wanted.contains(letter));
                 if !is {
                     std::thread::sleep(Duration::from_millis(2));
@@ -260,11 +261,20 @@ mod tests {
         let set = Cpuset::create(&root.path().join("cg"), root.path(), "job").unwrap();
         let mut job = CgroupJob::new(set);
         job.run_on(&[2, 3]).unwrap();
-        assert_eq!((root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")), ("2-3".into(), "0".into()));
+        assert_eq!(
+            (root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")),
+            ("2-3".into(), "0".into())
+        );
         job.run_on(&[]).unwrap();
-        assert_eq!((root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")), ("2-3".into(), "1".into()));
+        assert_eq!(
+            (root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")),
+            ("2-3".into(), "1".into())
+        );
         drop(job);
-        assert_eq!((root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")), (String::new(), "0".into()));
+        assert_eq!(
+            (root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")),
+            (String::new(), "0".into())
+        );
     }
 
     #[test]

@@ -69,7 +69,8 @@ impl Cpufreq {
             let end = |file: &str| read_number(&directory.join(file), RANGE);
             let found_khz = match (end(MIN), end(MAX)) {
                 (Ok(min), Ok(max)) => (min, max),
-                (Err(FileError::Missing { path, .. }), _) | (_, Err(FileError::Missing { path, .. })) => {
+                (Err(FileError::Missing { path, .. }), _)
+                | (_, Err(FileError::Missing { path, .. })) => {
                     return Err(missing(vec![path]).into());
                 }
                 (Err(error), _) | (_, Err(error)) => return Err(error.into()),

@@ -191,7 +191,9 @@ impl Cpuset {
             ours.then(|| self.mount.join(path.trim_start_matches('/')))
         };
         let found = text.lines().find_map(of_line);
-        found.ok_or_else(|| malformed(&file, &text, "a line for the hierarchy of cpusets was expected"))
+        found.ok_or_else(|| {
+            malformed(&file, &text, "a line for the hierarchy of cpusets was expected")
+        })
     }
 
     /// Processes that are in it.
@@ -211,7 +213,9 @@ impl Cpuset {
         let path = self.directory.join("cgroup.freeze");
         if self.hierarchy == Hierarchy::V1 || !path.exists() {
             let costs = "its processes are stopped by signals instead";
-            return Err(Missing { what: "freezer of the group", looked_at: vec![path], costs }.into());
+            return Err(
+                Missing { what: "freezer of the group", looked_at: vec![path], costs }.into()
+            );
         }
         let text = if frozen { "1" } else { "0" };
         self.settings.set_exactly(&path, text, "whether the group is frozen")?;
@@ -285,7 +289,9 @@ mod tests {
             set.freeze(true).unwrap();
             assert_eq!(root.get("cg/ours/cgroup.freeze"), "1");
             root.put("cg/user/cgroup.procs", "");
-            assert!(set.set_cpus(&[]).unwrap_err().to_string().contains("freeze the group instead"));
+            assert!(
+                set.set_cpus(&[]).unwrap_err().to_string().contains("freeze the group instead")
+            );
             assert!(set.add(43).unwrap_err().to_string().contains("proc/43/cgroup is not there"));
         }
         assert_eq!(root.get("cg/user/cgroup.procs"), "42");

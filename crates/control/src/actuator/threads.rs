@@ -40,8 +40,7 @@ impl Recorder {
 impl ElasticThreads for Recorder {
     fn grant(&mut self, thread: ThreadId) {
         let refused = self.refuses.contains(&thread);
-        let outcome =
-            if refused { Outcome::GrantFailed(thread) } else { Outcome::Granted(thread) };
+        let outcome = if refused { Outcome::GrantFailed(thread) } else { Outcome::Granted(thread) };
         self.note(format!("grant {}", thread.0), outcome);
     }
 

@@ -106,9 +106,8 @@ impl ControlLoop {
         let changed = running.iter().any(|thread| !homes.contains(thread))
             || homes.iter().any(|home| !running.contains(home));
         let due = self.now_ns >= self.last_rebalance_ns.saturating_add(self.config.rebalance_ns);
-        let uneven =
-            || imbalance(&threads, homes, &loads) > 1.0 + self.config.rebalance_at;
-        if !changed && !(due && uneven()) {
+        let uneven = || imbalance(&threads, homes, &loads) > 1.0 + self.config.rebalance_at;
+        if !(changed || due && uneven()) {
             return;
         }
         let tolerance = self.config.tolerance;

@@ -46,17 +46,25 @@ impl Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Parked,
-    Granting { since_ns: u64 },
+    Granting {
+        since_ns: u64,
+    },
     Running,
-    Parking { since_ns: u64 },
+    Parking {
+        since_ns: u64,
+    },
     /// Not to be used until then.
-    Failed { until_ns: u64 },
+    Failed {
+        until_ns: u64,
+    },
 }
 
 #[derive(Debug)]
 pub(super) struct Threads {
     places: Vec<Place>,
     states: Vec<State>,
+    /// All cores, in the order of allocation, each with its first thread.
+    cores: Vec<(u32, ThreadId)>,
 }
 
 impl Threads {
@@ -82,7 +90,11 @@ impl Threads {
                 }
             }
         }
-        Ok(Self { places, states })
+        let leads = places.iter().enumerate().filter(|(_, place)| place.sibling == 0);
+        let mut cores: Vec<(u32, ThreadId)> =
+            leads.map(|(index, place)| (place.core, ThreadId(index as u16))).collect();
+        cores.sort_unstable();
+        Ok(Self { places, states, cores })
     }
 
     pub fn len(&self) -> usize {
@@ -117,20 +129,12 @@ impl Threads {
         !matches!(self.get(thread), State::Failed { .. })
     }
 
-    fn at(&self, core: u32, sibling: u32) -> Option<ThreadId> {
-        let index = self.places.iter().position(|place| *place == Place { core, sibling })?;
-        Some(ThreadId(index as u16))
-    }
-
     /// The threads of a configuration: cores in the order of allocation, those left out whose first thread has
     /// failed. At least one, while any is usable.
     pub fn of(&self, configuration: &Configuration) -> Vec<ThreadId> {
-        let mut cores: Vec<u32> = self.places.iter().map(|place| place.core).collect();
-        cores.sort_unstable();
-        cores.dedup();
-        let usable = |core: &u32| self.at(*core, 0).is_some_and(|thread| self.is_usable(thread));
-        cores.retain(usable);
-        cores.truncate(configuration.cores.max(1) as usize);
+        let usable = self.cores.iter().filter(|(_, lead)| self.is_usable(*lead));
+        let cores: Vec<u32> =
+            usable.map(|core| core.0).take(configuration.cores.max(1) as usize).collect();
         let mut threads: Vec<ThreadId> = self
             .ids()
             .filter(|&thread| {

@@ -130,7 +130,8 @@ fn fresh() -> Found {
 /// Changes follow each other no faster than the pace allows.
 fn keeps_pace(events: &[(u64, Event)], pace: &Pace) -> Result<(), TestCaseError> {
     let (mut add, mut remove): (Option<u64>, Option<u64>) = (None, None);
-    let over = |last: Option<u64>, now: u64, least: u64| last.is_none_or(|last| now - last >= least);
+    let over =
+        |last: Option<u64>, now: u64, least: u64| last.is_none_or(|last| now - last >= least);
     for (now, event) in events {
         let Event::Step { from, to, because } = event else { continue };
         if *because == Because::Adopted {
@@ -142,7 +143,10 @@ fn keeps_pace(events: &[(u64, Event)], pace: &Pace) -> Result<(), TestCaseError>
             add = Some(*now);
         } else {
             prop_assert!(over(add, *now, pace.remove_after_add_ns), "added {add:?}, removed {now}");
-            prop_assert!(over(remove, *now, pace.remove_after_remove_ns), "removed {remove:?}, {now}");
+            prop_assert!(
+                over(remove, *now, pace.remove_after_remove_ns),
+                "removed {remove:?}, {now}"
+            );
             remove = Some(*now);
         }
     }
@@ -307,11 +311,7 @@ fn the_order_of_resources_keeps_the_service_served() {
     decisions = control.step(PERIOD_NS, &busy, &[]);
     assert_eq!(
         decisions,
-        [
-            Decision::Background(6),
-            Decision::Grant(ThreadId(1)),
-            Decision::Grant(ThreadId(9))
-        ]
+        [Decision::Background(6), Decision::Grant(ThreadId(1)), Decision::Grant(ThreadId(9))]
     );
     obey(&mut control, &decisions);
     obey_all(&mut control);
@@ -426,7 +426,12 @@ fn gaps_and_clock_jumps_are_said_and_change_nothing() {
 #[test]
 fn an_application_that_does_not_return_is_said_once() {
     let mut control = control(0, fresh());
-    let stuck = Sample { packets: 0, idle: 0.0, queue_packets: 0.0, ..each(&control, 4_000_000, 0.0, 0.0)[0] };
+    let stuck = Sample {
+        packets: 0,
+        idle: 0.0,
+        queue_packets: 0.0,
+        ..each(&control, 4_000_000, 0.0, 0.0)[0]
+    };
     for turn in 0..10 {
         control.step(turn * 4_000_000, &[stuck], &[]);
     }

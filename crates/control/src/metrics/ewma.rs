@@ -10,13 +10,16 @@ pub struct Ewma {
     constant_ns: f64,
     value: f64,
     is_empty: bool,
+    /// The last period and its smoothing factor: periods seldom change.
+    last_period_ns: f64,
+    alpha: f64,
 }
 
 impl Ewma {
     /// Without a value. A step is followed to 63 % within `constant_ns` nanoseconds.
     pub fn new(constant_ns: f64) -> Self {
         assert!(constant_ns > 0.0, "an average needs a time constant over 0");
-        Self { constant_ns, value: 0.0, is_empty: true }
+        Self { constant_ns, value: 0.0, is_empty: true, last_period_ns: 0.0, alpha: 0.0 }
     }
 
     /// IX's form: the average whose smoothing factor is `alpha`, over 0 and under 1, at one value in
@@ -35,8 +38,11 @@ impl Ewma {
             (self.value, self.is_empty) = (value, false);
             return;
         }
-        let alpha = 1.0 - (-period_ns.max(0.0) / self.constant_ns).exp();
-        self.value += alpha * (value - self.value);
+        if period_ns != self.last_period_ns {
+            self.alpha = 1.0 - (-period_ns.max(0.0) / self.constant_ns).exp();
+            self.last_period_ns = period_ns;
+        }
+        self.value += self.alpha * (value - self.value);
     }
 
     /// The average; 0 before the first value.

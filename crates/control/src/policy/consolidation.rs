@@ -18,8 +18,8 @@ impl Consolidation {
     pub fn new(machine: &Machine, scaling: Scaling) -> Self {
         let all = machine.maximum();
         let nominal = machine.nominal_clock();
-        let cores = (1..=machine.cores)
-            .map(|cores| crate::Configuration { cores, clock: nominal, ..all });
+        let cores =
+            (1..=machine.cores).map(|cores| crate::Configuration { cores, clock: nominal, ..all });
         let turbo = (all.clock == Clock::Turbo).then_some(all);
         let sequence = cores.chain(turbo);
         let steps = sequence.map(|c| Step::shared(machine, &scaling, c)).collect();

@@ -16,8 +16,11 @@ impl Energy {
     /// The sequence for a machine; the authors' thresholds.
     pub fn new(machine: &Machine, scaling: Scaling) -> Self {
         let lowest = machine.lowest_clock();
-        let cores = (1..=machine.cores)
-            .map(|cores| Configuration { cores, hyperthreads: false, clock: lowest });
+        let cores = (1..=machine.cores).map(|cores| Configuration {
+            cores,
+            hyperthreads: false,
+            clock: lowest,
+        });
         let all = Configuration { clock: lowest, ..machine.maximum() };
         let hyperthreads = all.hyperthreads.then_some(all);
         let faster = machine.clocks().into_iter().filter(|&clock: &Clock| clock != lowest);
@@ -55,7 +58,8 @@ mod tests {
         assert_eq!(ix[21].configuration, Machine::ix().maximum());
         let plain = Machine { cores: 2, threads_per_core: 1, clocks_khz: vec![], turbo: false };
         assert_eq!(of(&plain).len(), 2);
-        let odd = Machine { cores: 3, threads_per_core: 2, clocks_khz: vec![1, 2, 3], turbo: false };
+        let odd =
+            Machine { cores: 3, threads_per_core: 2, clocks_khz: vec![1, 2, 3], turbo: false };
         assert_eq!(of(&odd).len(), 3 + 1 + 2);
     }
 }

@@ -257,8 +257,12 @@ mod tests {
     #[test]
     fn errors_give_the_line_and_what_to_do() {
         assert_eq!(error(""), "line 1: no steps; write one [[step]] for each configuration");
-        assert!(error("[[step]]\ncores = 1\n\nspeed = -1.0").starts_with("line 4: step 1 has a speed"));
-        assert!(error("[[step]]\ncores = 0").contains("line 2: step 1 has 0 cores; this machine has 8"));
+        assert!(
+            error("[[step]]\ncores = 1\n\nspeed = -1.0").starts_with("line 4: step 1 has a speed")
+        );
+        assert!(
+            error("[[step]]\ncores = 0").contains("line 2: step 1 has 0 cores; this machine has 8")
+        );
         let unknown = error("[[step]]\ncores = 1\nhypertreads = true");
         assert!(unknown.starts_with("line 3: unknown field `hypertreads`"), "{unknown}");
         let clock = error("[[step]]\ncores = 1\nclock = 1250000");

@@ -125,7 +125,8 @@ impl<P: Policy> LatencyTarget<P> {
         }
         let steps = self.sequence.steps();
         let enough = |&at: &usize| {
-            steps[at].speed * capacity_per_speed >= load + self.threads[at] * LN_100 / delay_ns * 1e9
+            steps[at].speed * capacity_per_speed
+                >= load + self.threads[at] * LN_100 / delay_ns * 1e9
         };
         (0..steps.len()).find(enough).unwrap_or(steps.len() - 1)
     }
@@ -163,7 +164,11 @@ impl<P: Policy> Policy for LatencyTarget<P> {
             // Nothing is known of the service time yet: IX's rule for more, never less.
             let to = view.at + 1;
             let more = late && to < self.steps().len();
-            return if more { Wish::Go { to, boost: true, because: Because::Delay } } else { Wish::Stay };
+            return if more {
+                Wish::Go { to, boost: true, because: Because::Delay }
+            } else {
+                Wish::Stay
+            };
         };
         let Target { margin, release_margin, .. } = self.target;
         let mut need = self.need(view, capacity_per_speed, late, margin);

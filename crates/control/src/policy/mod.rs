@@ -21,7 +21,7 @@ mod rule;
 
 pub use consolidation::Consolidation;
 pub use energy::Energy;
-pub use file::{FileError, Sequence, STEPS_MAX};
+pub use file::{FileError, STEPS_MAX, Sequence};
 pub use latency_target::{LatencyTarget, Target};
 pub use rule::{Thresholds, by_the_rule};
 

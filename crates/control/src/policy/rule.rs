@@ -70,7 +70,9 @@ mod tests {
         let policy = Energy::new(&Machine::ix(), Scaling::ix());
         let steps = policy.steps();
         // The second core adds a half, hyperthreads 1 - 1 / 1.3, the first clock step 1 / 13, Turbo a tenth.
-        for (at, expected) in [(1, 0.5), (7, 0.125), (8, 1.0 - 1.0 / 1.3), (9, 1.0 / 13.0), (21, 0.1)] {
+        for (at, expected) in
+            [(1, 0.5), (7, 0.125), (8, 1.0 - 1.0 / 1.3), (9, 1.0 / 13.0), (21, 0.1)]
+        {
             assert!((share(steps, at) - expected).abs() < 1e-9, "{at}: {}", share(steps, at));
         }
     }

@@ -100,7 +100,8 @@ mod tests {
             let mut drawn: Vec<f64> = (0..200_000).map(|_| law.draw_us(&mut random)).collect();
             drawn.sort_by(f64::total_cmp);
             let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
-            let variance = drawn.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / drawn.len() as f64;
+            let variance =
+                drawn.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / drawn.len() as f64;
             let near = |found: f64, row: f64, share: f64| {
                 assert!((found / row - 1.0).abs() < share, "{found} against {row}");
             };

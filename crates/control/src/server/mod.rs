@@ -27,6 +27,8 @@ pub mod pattern;
 mod power;
 pub mod queue;
 mod run;
+#[cfg(test)]
+mod tests;
 
 pub use cause::{Cause, Causes};
 pub use cost::MigrationCost;

@@ -72,10 +72,14 @@ mod tests {
         for pattern in Pattern::ALL {
             let rates: Vec<f64> =
                 (0..24_000).map(|index| pattern.rps(index * 10_000_000, 3)).collect();
-            let (low, high) = rates.iter().fold((f64::MAX, 0.0f64), |(l, h), &r| (l.min(r), h.max(r)));
+            let (low, high) =
+                rates.iter().fold((f64::MAX, 0.0f64), |(l, h), &r| (l.min(r), h.max(r)));
             assert!((0.0..=500_000.0).contains(&low), "{}: {low}", pattern.name());
             assert!((5_800_000.0..=PEAK_RPS).contains(&high), "{}: {high}", pattern.name());
-            assert_eq!(pattern.rps(7 + PERIOD_NS, 3) == pattern.rps(7, 3), pattern != Pattern::SineNoise);
+            assert_eq!(
+                pattern.rps(7 + PERIOD_NS, 3) == pattern.rps(7, 3),
+                pattern != Pattern::SineNoise
+            );
         }
         assert_eq!(Pattern::Step.rps(0, 0), 500_000.0);
         assert_eq!(Pattern::Step.rps(115_000_000_000, 0), 6_000_000.0);

@@ -126,7 +126,10 @@ mod tests {
             let theory = 100f64.ln() / (373e3 * (1.0 - load));
             for slice_s in [50e-6, 100e-6, 1e-3] {
                 let (p99, idle) = stationary(load, slice_s, 2_000_000);
-                assert!((p99 / theory - 1.0).abs() < 0.12, "{load} {slice_s}: {p99} against {theory}");
+                assert!(
+                    (p99 / theory - 1.0).abs() < 0.12,
+                    "{load} {slice_s}: {p99} against {theory}"
+                );
                 assert!((idle - (1.0 - load)).abs() < 0.01, "{load} {slice_s}: idle {idle}");
             }
         }

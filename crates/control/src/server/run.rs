@@ -42,7 +42,11 @@ impl RunConfig {
     fn validate(&self) -> Result<(), ModelError> {
         let check = |what, found: u64, low: u64, high: u64, allowed| {
             let fits = (low..=high).contains(&found);
-            if fits { Ok(()) } else { Err(ModelError::Range { what, found: found as f64, allowed }) }
+            if fits {
+                Ok(())
+            } else {
+                Err(ModelError::Range { what, found: found as f64, allowed })
+            }
         };
         check("duration_s", self.duration_s, 1, 86_400, "1 to 86400")?;
         check("period_ns", self.period_ns, 1_000_000, 10_000_000_000, "1e6 (1 kHz) to 1e10")
@@ -108,7 +112,7 @@ pub fn simulate(
             server.take(decisions, now_ns, controller);
             last_ns = now_ns;
         }
-        if now_ns % 1_000_000_000 == 0 {
+        if now_ns.is_multiple_of(1_000_000_000) {
             record.seconds.push(server.second(controller.at()));
             record.events.extend(controller.take_events());
         }
@@ -252,7 +256,7 @@ impl<'a> Server<'a> {
         self.sums.loads.1 = self.sums.loads.1.max(load_rps);
         self.serve(load_rps, now_ns);
         self.defer(load_rps, now_ns);
-        if now_ns / SLICE_NS % POWER_SLICES == 0 {
+        if (now_ns / SLICE_NS).is_multiple_of(POWER_SLICES) {
             self.draw_power(load_rps, POWER_SLICES as f64 * SLICE_S);
         }
         self.advance(now_ns, controller, record);
