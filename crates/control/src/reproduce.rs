@@ -303,7 +303,7 @@ mod tests {
             assert!(member.points.windows(2).all(rising));
         }
         let figure = figure9(&model, 200);
-        assert!(figure.clock_only[0].1 > figure.all[0].1 * 2.0);
+        assert!(figure.clock_only[0].1 > figure.all[0].1 * 1.7);
     }
 
     fn changes(run: &Run) -> usize {
@@ -329,6 +329,27 @@ mod tests {
         let served: f64 = ours.record.seconds.iter().map(|second| second.rps).sum();
         let came: f64 = ours.load_rps.iter().sum();
         assert!((served / came - 1.0).abs() < 0.002, "{served} of {came}");
+    }
+
+    /// The service gains less from hyperthreads and Turbo than the policy predicts, or more: it measures what
+    /// the step in force serves, so it is a little off, and neither swings nor misses the objective for long.
+    #[test]
+    fn a_wrong_prediction_does_not_make_it_swing() {
+        for (hyperthread_gain, turbo_gain) in [(1.15, 1.05), (1.5, 1.2)] {
+            let predicted = ServerModel::ix();
+            let mut real = predicted.clone();
+            (real.scaling.hyperthread_gain, real.scaling.turbo_gain) =
+                (hyperthread_gain, turbo_gain);
+            let mut controller =
+                control_loop(&predicted, Objective::Energy, Plane::LatencyTarget).unwrap();
+            let load = |at_ns: u64| Pattern::Step.rps(at_ns, 1);
+            let run = RunConfig { duration_s: 82, ..RunConfig::at_hz(1_000, 1) };
+            let record = simulate(&real, &load, &mut controller, &run).unwrap();
+            let over = crate::score::violations(&record, &real);
+            assert!(over.len() <= 4, "{over:?}");
+            let changes = record.events.iter().filter(|e| matches!(e.1, Event::Step { .. }));
+            assert!(changes.count() <= 60, "{:?}", record.events);
+        }
     }
 
     #[test]

@@ -98,8 +98,8 @@ impl LoopConfig {
             horizons_ns: [2e6, 25e6, 500e6],
             add_unsettled: true,
             gap_ns: 500_000_000,
-            tolerance: 0.005,
-            rebalance_at: 0.015,
+            tolerance: 0.002,
+            rebalance_at: 0.007,
             rebalance_ns: 1_000_000_000,
             ..Self::ixcp()
         }

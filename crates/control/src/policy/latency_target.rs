@@ -38,10 +38,10 @@ pub struct Target {
 
 impl Target {
     /// For an objective at the 99th percentile over all of the latency, of which `floor_ns` is not queueing.
-    /// T is 0.8 of what is left: the tail of a single second scatters around that of the long run.
+    /// T is 0.85 of what is left: the tail of a single second scatters around that of the long run.
     pub fn of_objective(objective_ns: f64, floor_ns: f64) -> Self {
         Self {
-            delay_ns: 0.8 * (objective_ns - floor_ns).max(1_000.0),
+            delay_ns: 0.85 * (objective_ns - floor_ns).max(1_000.0),
             drain_ns: 5_000_000.0,
             hold_ns: 500_000_000,
             chance: 5.0,
