@@ -16,7 +16,8 @@
 //! assert_eq!(ixcp.step(5_000_000_000, &[overloaded], &[]), [Decision::Grant(ThreadId(1))]);
 //! ixcp.outcome(&Outcome::Granted(ThreadId(1)));
 //! let decisions = ixcp.step(5_100_000_000, &[overloaded], &[]);
-//! assert!(matches!(&decisions[..], [Decision::Migrate { groups, .. }] if groups.len() == 64));
+//! // Half of the flow groups move, or nearly: what is within the tolerance stays.
+//! assert!(matches!(&decisions[..], [Decision::Migrate { groups, .. }] if (60..=64).contains(&groups.len())));
 //! # Ok::<(), control::MachineError>(())
 //! ```
 //!
