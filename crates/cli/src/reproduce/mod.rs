@@ -10,6 +10,7 @@ mod cores;
 mod echo;
 mod generator;
 mod hyperplane;
+mod ixcp;
 mod local;
 mod memcached;
 mod netpipe;
@@ -31,6 +32,12 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     connections::FIG6,
     memcached::FIG7,
     memcached::TABLE3,
+    ixcp::FIG8,
+    ixcp::FIG9,
+    ixcp::FIG10,
+    ixcp::FIG11,
+    ixcp::FIG12,
+    ixcp::TABLE4,
     batching::FIG13,
     protection::PROTECTION,
     zygos::FIG2,

@@ -1,0 +1,297 @@
+//! The background job: it gets the cores that the service leaves, and stops where none is left (IX §5.4).
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{ActuatorError, Affinity, Cpuset};
+use crate::sysfs::read;
+
+/// Most processes of a job.
+const PROCESSES_MAX: usize = 65_536;
+
+/// A job that makes use of what is left.
+pub trait BackgroundJob {
+    /// Lets it run on these processors only; on none at all, it is stopped until there are some.
+    ///
+    /// # Errors
+    /// The system refuses, or what is needed is missing.
+    fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError>;
+}
+
+/// A job in a cgroup with a cpuset: held there, frozen by `cgroup.freeze`, or under v1 stopped by signals.
+#[derive(Debug)]
+pub struct CgroupJob {
+    set: Cpuset,
+    stopped: Stopped,
+}
+
+impl CgroupJob {
+    /// The job is what the group has in it, whenever it came.
+    pub fn new(set: Cpuset) -> Self {
+        Self { set, stopped: Stopped::default() }
+    }
+
+    fn stop(&mut self) -> Result<(), ActuatorError> {
+        match self.set.freeze(true) {
+            Err(ActuatorError::Missing(_)) => {
+                for process in self.set.processes()? {
+                    self.stopped.stop(process)?;
+                }
+                Ok(())
+            }
+            done => done,
+        }
+    }
+}
+
+impl BackgroundJob for CgroupJob {
+    fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
+        if cpus.is_empty() {
+            return self.stop();
+        }
+        self.set.set_cpus(cpus)?;
+        self.stopped.go_on();
+        match self.set.freeze(false) {
+            Err(ActuatorError::Missing(_)) => Ok(()),
+            done => done,
+        }
+    }
+}
+
+/// A job that is a process group, as a shell makes one for a command: held by affinity, stopped by signals.
+#[derive(Debug)]
+pub struct ProcessGroupJob {
+    proc: PathBuf,
+    group: u32,
+    affinity: Affinity,
+    stopped: Stopped,
+}
+
+impl ProcessGroupJob {
+    /// The process group of this number; `proc` is where processes are shown: `/proc`.
+    ///
+    /// # Errors
+    /// There is no process in it.
+    pub fn new(proc: &Path, group: u32) -> Result<Self, ActuatorError> {
+        let (proc, affinity) = (proc.to_owned(), Affinity::new(proc));
+        let this = Self { proc, group, affinity, stopped: Stopped::default() };
+        if this.processes()?.is_empty() {
+            let tried = format!("looking for process group {group} in {}", this.proc.display());
+            let reason = "no process is in it".to_owned();
+            return Err(ActuatorError::System { tried, reason });
+        }
+        Ok(this)
+    }
+
+    /// Processes that are in it now.
+    ///
+    /// # Errors
+    /// Processes are not shown.
+    pub fn processes(&self) -> Result<Vec<u32>, ActuatorError> {
+        let entries = std::fs::read_dir(&self.proc).map_err(|error| ActuatorError::System {
+            tried: format!("listing the processes in {}", self.proc.display()),
+            reason: error.to_string(),
+        })?;
+        let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        let in_group = |process: &u32| {
+            let stat = read(&self.proc.join(format!("{process}/stat")), "its state");
+            stat.is_ok_and(|stat| parse_group(&stat) == Some(self.group))
+        };
+        let all = entries.flatten().filter_map(number);
+        Ok(all.filter(in_group).take(PROCESSES_MAX).collect())
+    }
+}
+
+/// The process group in a line of `/proc/PID/stat`. The name stands in brackets and may hold any character, so
+/// that what counts begins after the last one.
+fn parse_group(stat: &str) -> Option<u32> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(2)?.parse().ok()
+}
+
+impl BackgroundJob for ProcessGroupJob {
+    fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
+        for process in self.processes()? {
+            if cpus.is_empty() {
+                self.stopped.stop(process)?;
+            } else {
+                self.affinity.set_process(process, cpus)?;
+            }
+        }
+        if !cpus.is_empty() {
+            self.stopped.go_on();
+        }
+        Ok(())
+    }
+}
+
+/// Processes that we have stopped, and nobody else: they go on when told, or when this is dropped.
+#[derive(Debug, Default)]
+struct Stopped(Vec<Pid>);
+
+impl Stopped {
+    fn stop(&mut self, process: u32) -> Result<(), ActuatorError> {
+        let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else {
+            return Ok(());
+        };
+        match kill_process(pid, Signal::STOP) {
+            Ok(()) => {
+                if !self.0.contains(&pid) {
+                    self.0.push(pid);
+                }
+                Ok(())
+            }
+            // It has ended by itself.
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => {
+                let tried = format!("stopping process {process}");
+                Err(ActuatorError::System { tried, reason: error.to_string() })
+            }
+        }
+    }
+
+    fn go_on(&mut self) {
+        for pid in self.0.drain(..) {
+            // Who has ended, or is no longer ours, needs nothing.
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.go_on();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
+    /// A command in a process group of its own; killed when dropped.
+    struct Job(Child);
+
+    impl Job {
+        fn new() -> Self {
+            Self(Command::new("sleep").arg("60").process_group(0).spawn().expect("sleep"))
+        }
+
+        fn group(&self) -> u32 {
+            self.0.id()
+        }
+
+        /// The state letter, once it is one of those wanted; a signal takes a moment.
+        fn becomes(&self, wanted: &str) -> bool {
+            (0..500).any(|_| {
+                let stat = read(Path::new(&format!("/proc/{}/stat", self.0.id())), "its state");
+                let stat = stat.unwrap_or_default();
+                let letter =
+                    stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+                let is = letter.is_some_and(|letter| wanted.contains(letter));
+                if !is {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                is
+            })
+        }
+    }
+
+    impl Drop for Job {
+        fn drop(&mut self) {
+            self.0.kill().expect("it is ours");
+            self.0.wait().expect("it is ours");
+        }
+    }
+
+    fn own_cpus() -> Vec<u32> {
+        let status = read(Path::new("/proc/self/status"), "ours").expect("Linux");
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        crate::sysfs::parse_cpus(list.expect("Linux").trim()).expect("a list")
+    }
+
+    #[test]
+    fn a_process_group_moves_stops_and_goes_on() {
+        let child = Job::new();
+        let allowed = || {
+            let path = format!("/proc/{}/status", child.group());
+            let status = read(Path::new(&path), "its status").expect("it runs");
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            crate::sysfs::parse_cpus(list.expect("Linux").trim()).expect("a list")
+        };
+        let before = allowed();
+        {
+            let mut job = ProcessGroupJob::new(Path::new("/proc"), child.group()).unwrap();
+            assert_eq!(job.processes().unwrap(), [child.group()]);
+            job.run_on(&own_cpus()[..1]).unwrap();
+            assert_eq!(allowed(), own_cpus()[..1]);
+            job.run_on(&[]).unwrap();
+            assert!(child.becomes("T"), "stopped");
+            job.run_on(&own_cpus()).unwrap();
+            assert!(child.becomes("SR"), "goes on");
+            job.run_on(&[]).unwrap();
+            assert!(child.becomes("T"), "stopped again, and dropped so");
+        }
+        assert!(child.becomes("SR"), "dropping lets it go on");
+        assert_eq!(allowed(), before);
+    }
+
+    #[test]
+    fn groups_are_read_behind_any_name() {
+        assert_eq!(parse_group("12 (a b) S 1 77 5"), Some(77));
+        assert_eq!(parse_group("12 (x) 9) Z) S 1 78 5"), Some(78));
+        assert_eq!(parse_group("12 (x"), None);
+        assert_eq!(parse_group("12 (x) S 1"), None);
+        let error = ProcessGroupJob::new(Path::new("/proc"), u32::MAX).unwrap_err().to_string();
+        assert!(error.contains("no process is in it"), "{error}");
+    }
+
+    #[test]
+    fn a_cgroup_is_shrunk_and_frozen() {
+        let root = crate::sysfs::fake::Root::new(&[
+            ("cg/cgroup.controllers", "cpuset"),
+            ("cg/cgroup.subtree_control", "cpuset"),
+            ("cg/job/cpuset.cpus", ""),
+            ("cg/job/cgroup.procs", ""),
+            ("cg/job/cgroup.freeze", "0"),
+        ]);
+        let set = Cpuset::create(&root.path().join("cg"), root.path(), "job").unwrap();
+        let mut job = CgroupJob::new(set);
+        job.run_on(&[2, 3]).unwrap();
+        assert_eq!(
+            (root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")),
+            ("2-3".into(), "0".into())
+        );
+        job.run_on(&[]).unwrap();
+        assert_eq!(
+            (root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")),
+            ("2-3".into(), "1".into())
+        );
+        drop(job);
+        assert_eq!(
+            (root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")),
+            (String::new(), "0".into())
+        );
+    }
+
+    #[test]
+    fn a_v1_group_is_stopped_by_signals() {
+        let child = Job::new();
+        let root = crate::sysfs::fake::Root::new(&[
+            ("cg/cpuset/cpuset.cpus", "0-7"),
+            ("cg/cpuset/cpuset.mems", "0"),
+            ("cg/cpuset/job/cpuset.cpus", "0"),
+            ("cg/cpuset/job/cpuset.mems", "0"),
+            ("cg/cpuset/job/cgroup.procs", &child.group().to_string()),
+        ]);
+        let set = Cpuset::create(&root.path().join("cg"), root.path(), "job").unwrap();
+        let mut job = CgroupJob::new(set);
+        job.run_on(&[]).unwrap();
+        assert!(child.becomes("T"));
+        job.run_on(&[0]).unwrap();
+        assert!(child.becomes("SR"));
+    }
+}

@@ -1,0 +1,222 @@
+//! Clocks, through cpufreq: both ends of the allowed range at the same step, and the switch of Turbo.
+//!
+//! ```no_run
+//! use control::actuator::{ClockSetter, Cpufreq};
+//! use control::{Clock, Topology};
+//! use std::path::Path;
+//! let topology = Topology::read(Path::new("/sys"))?;
+//! let mut clocks = Cpufreq::new(&topology)?; // or what is missing
+//! clocks.set(Clock::Khz(1_200_000))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ``` // here everything is as it was
+
+use std::path::{Path, PathBuf};
+
+use super::settings::Settings;
+use super::{ActuatorError, Missing};
+use crate::configuration::Clock;
+use crate::sysfs::{FileError, read_number, set};
+use crate::topology::{BoostSwitch, Topology};
+
+/// Who sets the clock of the granted cores.
+pub trait ClockSetter {
+    /// Sets it, for all of them.
+    ///
+    /// # Errors
+    /// The machine has no such clock, or did not take it.
+    fn set(&mut self, clock: Clock) -> Result<(), ActuatorError>;
+}
+
+/// One domain's files.
+#[derive(Debug)]
+struct Domain {
+    directory: PathBuf,
+    nominal_khz: u32,
+    /// What was found: the ends of the range.
+    found_khz: (u32, u32),
+}
+
+/// See the module's comment.
+#[derive(Debug)]
+pub struct Cpufreq {
+    domains: Vec<Domain>,
+    boost: Option<BoostSwitch>,
+    settings: Settings,
+    restored: bool,
+}
+
+const MIN: &str = "scaling_min_freq";
+const MAX: &str = "scaling_max_freq";
+const RANGE: &str = "the range of clocks that is allowed";
+
+impl Cpufreq {
+    /// For all domains of a topology.
+    ///
+    /// # Errors
+    /// There is none whose clock can be set; or a file is malformed.
+    pub fn new(topology: &Topology) -> Result<Self, ActuatorError> {
+        let missing = |looked_at: Vec<PathBuf>| Missing {
+            what: "clocks that can be set (cpufreq)",
+            looked_at,
+            costs: "cores and hyperthreads can be granted, their clock stays as it is",
+        };
+        if topology.domains.is_empty() {
+            return Err(missing(vec![PathBuf::from("devices/system/cpu/cpufreq/policy*")]).into());
+        }
+        let mut domains = Vec::new();
+        for domain in &topology.domains {
+            let directory = domain.directory.clone();
+            let end = |file: &str| read_number(&directory.join(file), RANGE);
+            let found_khz = match (end(MIN), end(MAX)) {
+                (Ok(min), Ok(max)) => (min, max),
+                (Err(FileError::Missing { path, .. }), _)
+                | (_, Err(FileError::Missing { path, .. })) => {
+                    return Err(missing(vec![path]).into());
+                }
+                (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+            };
+            let nominal_khz = domain.clocks_khz.last().copied().unwrap_or(found_khz.1);
+            domains.push(Domain { directory, nominal_khz, found_khz });
+        }
+        let boost = topology.boost.clone();
+        Ok(Self { domains, boost, settings: Settings::default(), restored: false })
+    }
+
+    fn allow_turbo(&mut self, allowed: bool) -> Result<(), ActuatorError> {
+        let Some(switch) = &self.boost else {
+            if allowed {
+                let missing = Missing {
+                    what: "switch of Turbo",
+                    looked_at: vec!["cpufreq/boost".into(), "intel_pstate/no_turbo".into()],
+                    costs: "the nominal clock is the fastest",
+                };
+                return Err(missing.into());
+            }
+            return Ok(());
+        };
+        let text = if allowed { switch.on } else { switch.off };
+        self.settings.set_exactly(&switch.path, text, "whether Turbo is allowed")?;
+        Ok(())
+    }
+
+    /// Puts the ranges and the switch back as they were found.
+    pub fn restore(&mut self) -> Vec<FileError> {
+        if std::mem::replace(&mut self.restored, true) {
+            return Vec::new();
+        }
+        // Some drivers refuse ranges beyond the nominal clock while Turbo is off.
+        let mut errors = self.settings.restore();
+        for domain in &self.domains {
+            let (min, max) = domain.found_khz;
+            errors.extend(set_range(&domain.directory, min, max).err());
+        }
+        errors
+    }
+}
+
+impl ClockSetter for Cpufreq {
+    fn set(&mut self, clock: Clock) -> Result<(), ActuatorError> {
+        self.restored = false;
+        match clock {
+            Clock::Fixed => {
+                let tried = "setting the clock \"fixed\"".to_owned();
+                let reason = "this is the clock of machines whose clock cannot be set".to_owned();
+                Err(ActuatorError::System { tried, reason })
+            }
+            Clock::Khz(khz) => {
+                self.allow_turbo(false)?;
+                for domain in &self.domains {
+                    set_range(&domain.directory, khz, khz)?;
+                }
+                Ok(())
+            }
+            Clock::Turbo => {
+                self.allow_turbo(true)?;
+                for domain in &self.domains {
+                    let highest = domain.directory.join("cpuinfo_max_freq");
+                    let highest = read_number(&highest, "the highest clock")?;
+                    let least = domain.nominal_khz.min(highest);
+                    set_range(&domain.directory, least, highest)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The kernel refuses a lower end over the upper one: whichever comes first must leave them in order.
+fn set_range(directory: &Path, min_khz: u32, max_khz: u32) -> Result<(), FileError> {
+    let (min, max) = (directory.join(MIN), directory.join(MAX));
+    let one = |path: &Path, khz: u32| {
+        let text = khz.to_string();
+        set(path, &text, RANGE, |found| found == text)
+    };
+    if max_khz >= read_number(&min, RANGE)? {
+        one(&max, max_khz)?;
+        one(&min, min_khz)
+    } else {
+        one(&min, min_khz)?;
+        one(&max, max_khz)
+    }
+}
+
+impl Drop for Cpufreq {
+    fn drop(&mut self) {
+        // Nobody is left to be told; who wants to know calls `restore`.
+        let _ = self.restore();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::fake;
+
+    const POLICY: &str = "devices/system/cpu/cpufreq/policy0";
+    const BOOST: &str = "devices/system/cpu/cpufreq/boost";
+
+    #[test]
+    fn both_ends_follow_and_all_is_put_back() {
+        let root = fake::machine(1, 2, 2);
+        fake::with_clocks(&root, &["0-1", "2-3"], None);
+        let range = || {
+            let end = |file| root.get(&format!("{POLICY}/{file}"));
+            (end(MIN), end(MAX), root.get(BOOST))
+        };
+        let is = |min: &str, max: &str, boost: &str| {
+            assert_eq!(range(), (min.to_owned(), max.to_owned(), boost.to_owned()));
+        };
+        {
+            let mut clocks = Cpufreq::new(&Topology::read(root.path()).unwrap()).unwrap();
+            clocks.set(Clock::Khz(1_200_000)).unwrap();
+            is("1200000", "1200000", "0");
+            clocks.set(Clock::Khz(2_400_000)).unwrap();
+            is("2400000", "2400000", "0");
+            clocks.set(Clock::Turbo).unwrap();
+            is("2400000", "3100000", "1");
+            assert!(clocks.set(Clock::Fixed).is_err());
+            clocks.set(Clock::Khz(1_300_000)).unwrap();
+            assert_eq!(root.get("devices/system/cpu/cpufreq/policy1/scaling_max_freq"), "1300000");
+        }
+        is("1200000", "3100000", "1");
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let root = fake::machine(1, 2, 1);
+        let error = Cpufreq::new(&Topology::read(root.path()).unwrap()).unwrap_err();
+        assert!(matches!(error, ActuatorError::Missing(_)));
+        assert!(error.to_string().contains("looked at devices/system/cpu/cpufreq"), "{error}");
+        fake::with_clocks(&root, &["0-1"], None);
+        root.remove(&format!("{POLICY}/{MIN}"));
+        let error = Cpufreq::new(&Topology::read(root.path()).unwrap()).unwrap_err();
+        assert!(error.to_string().contains(MIN), "{error}");
+        root.put(&format!("{POLICY}/{MIN}"), "1200000");
+        root.remove(BOOST);
+        let mut clocks = Cpufreq::new(&Topology::read(root.path()).unwrap()).unwrap();
+        clocks.set(Clock::Khz(1_200_000)).unwrap();
+        let error = clocks.set(Clock::Turbo).unwrap_err().to_string();
+        assert!(error.contains("no switch of Turbo"), "{error}");
+        assert!(error.contains("the nominal clock is the fastest"), "{error}");
+    }
+}

@@ -1,0 +1,367 @@
+//! A control group whose processes run on chosen processors: cgroup v2, or v1 where that is what is mounted.
+//!
+//! ```no_run
+//! use control::actuator::Cpuset;
+//! use std::path::Path;
+//! let mut set = Cpuset::create(Path::new("/sys/fs/cgroup"), Path::new("/proc"), "tailplane")?;
+//! set.set_cpus(&[0, 1])?;
+//! set.add(std::process::id())?;
+//! # Ok::<(), control::actuator::ActuatorError>(())
+//! ``` // here the process is back where it was, and the group is gone
+
+use std::path::{Path, PathBuf};
+
+use super::settings::Settings;
+use super::{ActuatorError, Missing};
+use crate::sysfs::{FileError, malformed, parse_cpus, read, set, show_cpus, write};
+
+/// Which kind of hierarchy a group is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hierarchy {
+    /// One for all controllers.
+    V2,
+    /// One for cpusets.
+    V1,
+}
+
+/// See the module's comment.
+#[derive(Debug)]
+pub struct Cpuset {
+    hierarchy: Hierarchy,
+    /// Where the hierarchy is mounted.
+    mount: PathBuf,
+    directory: PathBuf,
+    proc: PathBuf,
+    /// We made the directory.
+    created: bool,
+    /// We gave the controller to the groups below the mount.
+    delegated: bool,
+    /// Processes, and the directory that each was found in.
+    moved: Vec<(u32, PathBuf)>,
+    settings: Settings,
+}
+
+const CPUS: &str = "the processors of the group";
+const CONTROLLERS: &str = "controllers of the groups below";
+
+impl Cpuset {
+    /// Which hierarchy under `root` (`/sys/fs/cgroup`) has cpusets, and where it is mounted.
+    ///
+    /// # Errors
+    /// None has.
+    pub fn find(root: &Path) -> Result<(Hierarchy, PathBuf), Missing> {
+        let (unified, hybrid, v1) = (root.to_owned(), root.join("unified"), root.join("cpuset"));
+        for mount in [&unified, &hybrid] {
+            let controllers = read(&mount.join("cgroup.controllers"), CONTROLLERS);
+            if controllers.is_ok_and(|all| all.split(' ').any(|one| one == "cpuset")) {
+                return Ok((Hierarchy::V2, mount.clone()));
+            }
+        }
+        if v1.join("cpuset.cpus").exists() {
+            return Ok((Hierarchy::V1, v1));
+        }
+        Err(Missing {
+            what: "cgroup hierarchy with cpusets",
+            looked_at: vec![
+                unified.join("cgroup.controllers"),
+                hybrid.join("cgroup.controllers"),
+                v1.join("cpuset.cpus"),
+            ],
+            costs: "processes are held to their processors by affinity alone, which they can change",
+        })
+    }
+
+    /// Makes a group of this name, which may run on all processors at first. `proc` is where processes are shown:
+    /// `/proc`. A group of that name that is there already, as an earlier run left it, is taken over, and left at
+    /// the end.
+    ///
+    /// # Errors
+    /// There are no cpusets, or the group cannot be made.
+    pub fn create(root: &Path, proc: &Path, name: &str) -> Result<Self, ActuatorError> {
+        let (hierarchy, mount) = Self::find(root)?;
+        let directory = mount.join(name);
+        if name.is_empty() || name.contains('/') || name == ".." || name == "." {
+            let reason = "a name without slashes is needed".to_owned();
+            let tried = format!("making a group of the name \"{name}\"");
+            return Err(ActuatorError::System { tried, reason });
+        }
+        let mut this = Self {
+            hierarchy,
+            mount,
+            directory,
+            proc: proc.to_owned(),
+            created: false,
+            delegated: false,
+            moved: Vec::new(),
+            settings: Settings::default(),
+        };
+        if hierarchy == Hierarchy::V2 {
+            this.delegate()?;
+        }
+        this.make_directory()?;
+        Ok(this)
+    }
+
+    fn delegate(&mut self) -> Result<(), FileError> {
+        let path = self.mount.join("cgroup.subtree_control");
+        let has = |found: &str| found.split(' ').any(|one| one.trim_start_matches('+') == "cpuset");
+        if !has(&read(&path, CONTROLLERS)?) {
+            set(&path, "+cpuset", CONTROLLERS, has)?;
+            self.delegated = true;
+        }
+        Ok(())
+    }
+
+    fn make_directory(&mut self) -> Result<(), ActuatorError> {
+        match std::fs::create_dir(&self.directory) {
+            Ok(()) => self.created = true,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let tried = format!("making the group {}", self.directory.display());
+                return Err(ActuatorError::System { tried, reason: error.to_string() });
+            }
+        }
+        // A v1 group takes no process before it has processors and memory.
+        if self.hierarchy == Hierarchy::V1 {
+            for file in ["cpuset.mems", "cpuset.cpus"] {
+                let all = read(&self.mount.join(file), "what all groups may have")?;
+                if read(&self.directory.join(file), CPUS)?.is_empty() {
+                    set(&self.directory.join(file), &all, CPUS, |found| found == all)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The kind of hierarchy that it is in.
+    pub fn hierarchy(&self) -> Hierarchy {
+        self.hierarchy
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Lets its processes run on these processors only.
+    ///
+    /// # Errors
+    /// None is named (an empty v2 group may run everywhere), or the system takes other ones.
+    pub fn set_cpus(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
+        let path = self.directory.join("cpuset.cpus");
+        let text = show_cpus(cpus);
+        if cpus.is_empty() {
+            let tried = format!("setting {} to nothing", path.display());
+            let reason = "at least one processor is needed; freeze the group instead".to_owned();
+            return Err(ActuatorError::System { tried, reason });
+        }
+        let wanted = parse_cpus(&text);
+        self.settings.set(&path, &text, CPUS, |found| parse_cpus(found) == wanted)?;
+        Ok(())
+    }
+
+    /// Brings a process in, with all of its tasks.
+    ///
+    /// # Errors
+    /// It is not there, or the system refuses.
+    pub fn add(&mut self, process: u32) -> Result<(), ActuatorError> {
+        let from = self.group_of(process)?;
+        let path = self.directory.join("cgroup.procs");
+        let number = process.to_string();
+        let there = |found: &str| found.lines().any(|line| line.trim() == number);
+        set(&path, &number, "the processes of the group", there)?;
+        if from != self.directory && !self.moved.iter().any(|(known, _)| *known == process) {
+            self.moved.push((process, from));
+        }
+        Ok(())
+    }
+
+    /// The directory of the group in which a process is now: `/proc/PID/cgroup` has a line
+    /// `ID:CONTROLLERS:PATH` for each hierarchy, that of v2 without controllers.
+    fn group_of(&self, process: u32) -> Result<PathBuf, FileError> {
+        let file = self.proc.join(format!("{process}/cgroup"));
+        let text = read(&file, "the groups of the process")?;
+        let of_line = |line: &str| {
+            let mut parts = line.splitn(3, ':');
+            let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let ours = match self.hierarchy {
+                Hierarchy::V2 => controllers.is_empty(),
+                Hierarchy::V1 => controllers.split(',').any(|one| one == "cpuset"),
+            };
+            ours.then(|| self.mount.join(path.trim_start_matches('/')))
+        };
+        let found = text.lines().find_map(of_line);
+        found.ok_or_else(|| {
+            malformed(&file, &text, "a line for the hierarchy of cpusets was expected")
+        })
+    }
+
+    /// Processes that are in it.
+    ///
+    /// # Errors
+    /// The list cannot be read.
+    pub fn processes(&self) -> Result<Vec<u32>, FileError> {
+        let text = read(&self.directory.join("cgroup.procs"), "the processes of the group")?;
+        Ok(text.lines().filter_map(|line| line.trim().parse().ok()).collect())
+    }
+
+    /// Stops all of its processes, or lets them go on; v2 only, as v1 has a hierarchy of its own for that.
+    ///
+    /// # Errors
+    /// It is a v1 group; or the system refuses.
+    pub fn freeze(&mut self, frozen: bool) -> Result<(), ActuatorError> {
+        let path = self.directory.join("cgroup.freeze");
+        if self.hierarchy == Hierarchy::V1 || !path.exists() {
+            let costs = "its processes are stopped by signals instead";
+            return Err(
+                Missing { what: "freezer of the group", looked_at: vec![path], costs }.into()
+            );
+        }
+        let text = if frozen { "1" } else { "0" };
+        self.settings.set_exactly(&path, text, "whether the group is frozen")?;
+        Ok(())
+    }
+
+    /// Puts everything back: processes to their groups, settings, the controller, the directory. Processes that
+    /// are gone need nothing.
+    pub fn restore(&mut self) -> Vec<ActuatorError> {
+        let mut errors: Vec<ActuatorError> = Vec::new();
+        // Frozen processes are moved as well, and thaw with the settings.
+        errors.extend(self.settings.restore().into_iter().map(ActuatorError::from));
+        for (process, from) in std::mem::take(&mut self.moved) {
+            if self.proc.join(process.to_string()).exists() {
+                let back = write(&from.join("cgroup.procs"), &process.to_string(), "its group");
+                errors.extend(back.err().map(ActuatorError::from));
+            }
+        }
+        if std::mem::take(&mut self.created)
+            && let Err(error) = std::fs::remove_dir(&self.directory)
+        {
+            let tried = format!("removing the group {}", self.directory.display());
+            errors.push(ActuatorError::System { tried, reason: error.to_string() });
+        }
+        if std::mem::take(&mut self.delegated) {
+            let path = self.mount.join("cgroup.subtree_control");
+            errors.extend(write(&path, "-cpuset", CONTROLLERS).err().map(ActuatorError::from));
+        }
+        errors
+    }
+}
+
+impl Drop for Cpuset {
+    fn drop(&mut self) {
+        // Nobody is left to be told; who wants to know calls `restore`.
+        let _ = self.restore();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sysfs::fake::Root;
+
+    /// A fake v2 tree with the group made already, as a directory of the fake has no files by itself.
+    fn v2() -> Root {
+        Root::new(&[
+            ("cg/cgroup.controllers", "cpuset cpu io"),
+            ("cg/cgroup.subtree_control", "cpu"),
+            ("cg/cgroup.procs", ""),
+            ("cg/user/cgroup.procs", "42"),
+            ("cg/ours/cpuset.cpus", ""),
+            ("cg/ours/cgroup.procs", ""),
+            ("cg/ours/cgroup.freeze", "0"),
+            ("proc/42/cgroup", "3:cpuset:/elsewhere\n0::/user"),
+        ])
+    }
+
+    #[test]
+    fn a_v2_group_takes_processes_and_gives_them_back() {
+        let root = v2();
+        let (cg, proc) = (root.path().join("cg"), root.path().join("proc"));
+        {
+            let mut set = Cpuset::create(&cg, &proc, "ours").unwrap();
+            assert_eq!(set.hierarchy(), Hierarchy::V2);
+            assert_eq!(root.get("cg/cgroup.subtree_control"), "+cpuset");
+            set.set_cpus(&[4, 5, 1]).unwrap();
+            assert_eq!(root.get("cg/ours/cpuset.cpus"), "1,4-5");
+            set.add(42).unwrap();
+            assert_eq!(set.processes().unwrap(), [42]);
+            set.freeze(true).unwrap();
+            assert_eq!(root.get("cg/ours/cgroup.freeze"), "1");
+            root.put("cg/user/cgroup.procs", "");
+            assert!(
+                set.set_cpus(&[]).unwrap_err().to_string().contains("freeze the group instead")
+            );
+            assert!(set.add(43).unwrap_err().to_string().contains("proc/43/cgroup is not there"));
+        }
+        assert_eq!(root.get("cg/user/cgroup.procs"), "42");
+        assert_eq!(root.get("cg/ours/cpuset.cpus"), "");
+        assert_eq!(root.get("cg/ours/cgroup.freeze"), "0");
+        assert_eq!(root.get("cg/cgroup.subtree_control"), "-cpuset");
+    }
+
+    #[test]
+    fn a_v1_group_gets_memory_and_processors_first() {
+        let root = Root::new(&[
+            ("cg/cpuset/cpuset.cpus", "0-7"),
+            ("cg/cpuset/cpuset.mems", "0"),
+            ("cg/cpuset/ours/cpuset.cpus", ""),
+            ("cg/cpuset/ours/cpuset.mems", ""),
+            ("cg/cpuset/ours/cgroup.procs", ""),
+            ("proc/7/cgroup", "9:cpu,cpuset:/\n0::/x"),
+        ]);
+        let mut set =
+            Cpuset::create(&root.path().join("cg"), &root.path().join("proc"), "ours").unwrap();
+        assert_eq!(set.hierarchy(), Hierarchy::V1);
+        assert_eq!(root.get("cg/cpuset/ours/cpuset.mems"), "0");
+        assert_eq!(set.group_of(7).unwrap(), root.path().join("cg/cpuset"));
+        assert!(matches!(set.freeze(true), Err(ActuatorError::Missing(_))));
+        set.set_cpus(&[7]).unwrap();
+        assert_eq!(set.restore(), []);
+        assert_eq!(root.get("cg/cpuset/ours/cpuset.cpus"), "0-7");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_every_place() {
+        let root = Root::new(&[("cg/cgroup.controllers", "cpu hugetlb")]);
+        let missing = Cpuset::find(&root.path().join("cg")).unwrap_err();
+        assert_eq!(missing.looked_at.len(), 3);
+        assert!(missing.to_string().contains("by affinity alone"), "{missing}");
+        let v2 = v2();
+        for name in ["", "..", "a/b"] {
+            assert!(Cpuset::create(&v2.path().join("cg"), v2.path(), name).is_err(), "{name}");
+        }
+        assert_eq!(v2.get("cg/cgroup.subtree_control"), "cpu");
+    }
+
+    /// On the machine itself, where it lets us: a group is made, used by a process of ours, and gone again.
+    #[test]
+    fn a_group_of_this_machine() {
+        let root = Path::new("/sys/fs/cgroup");
+        let name = format!("tailplane-control-test-{}", std::process::id());
+        let mut set = match Cpuset::create(root, Path::new("/proc"), &name) {
+            Ok(set) => set,
+            Err(error) => {
+                println!("not run: {error}");
+                return;
+            }
+        };
+        let directory = set.directory().to_owned();
+        let allowed = read(&set.mount.join("cpuset.cpus"), CPUS)
+            .or_else(|_| read(&set.mount.join("cpuset.cpus.effective"), CPUS))
+            .ok()
+            .and_then(|text| parse_cpus(&text))
+            .expect("the machine's processors");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let done = set.set_cpus(&allowed[..1]).and_then(|()| set.add(child.id()));
+        let status = read(Path::new(&format!("/proc/{}/status", child.id())), "its status");
+        let errors = set.restore();
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        done.expect("the group takes a process");
+        let list = format!("Cpus_allowed_list:\t{}", allowed[0]);
+        assert!(status.expect("it ran").lines().any(|line| line == list));
+        assert_eq!(errors, []);
+        assert!(!directory.exists());
+    }
+}

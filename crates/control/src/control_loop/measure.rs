@@ -1,0 +1,191 @@
+//! From samples to what the policy sees.
+
+use crate::metrics::{Averages, Ewma, GroupSample, Sample, ThreadId};
+use crate::policy::View;
+
+/// A thread that says nothing for so long has an application that does not return (IX §4.7), in nanoseconds.
+pub(super) const UNRESPONSIVE_NS: u64 = 10_000_000;
+/// The load of each flow group is averaged over this, in nanoseconds.
+const GROUP_HORIZON_NS: f64 = 2e9;
+/// The service time is averaged over this, in nanoseconds.
+const CAPACITY_HORIZON_NS: f64 = 200e6;
+/// Packets that must have been served before a service time is believed.
+const SERVED_MIN: f64 = 50.0;
+
+#[derive(Debug)]
+struct Thread {
+    delay: Averages,
+    waiting: Ewma,
+    /// Packets that waited at the last sample.
+    last_waiting: f64,
+    last_seen_ns: u64,
+    /// For how long it has neither served nor idled.
+    silent_ns: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Measurements {
+    horizons_ns: [f64; 3],
+    threads: Vec<Thread>,
+    group_loads: Vec<Ewma>,
+    idle: Averages,
+    arrivals: Averages,
+    arrivals_now_per_s: f64,
+    /// Which threads gave the latest samples.
+    present: Vec<ThreadId>,
+    /// Of the latest samples: packets, busy time, the longest period.
+    packets: f64,
+    busy_ns: f64,
+    period_ns: u64,
+    capacity_per_speed: Ewma,
+}
+
+impl Measurements {
+    pub fn new(horizons_ns: [f64; 3], threads: usize, groups: usize) -> Self {
+        let thread = || Thread {
+            delay: Averages::new(horizons_ns),
+            waiting: Ewma::new(horizons_ns[0]),
+            last_waiting: 0.0,
+            last_seen_ns: 0,
+            silent_ns: 0,
+        };
+        Self {
+            threads: (0..threads).map(|_| thread()).collect(),
+            group_loads: vec![Ewma::new(GROUP_HORIZON_NS); groups],
+            idle: Averages::new(horizons_ns),
+            arrivals: Averages::new(horizons_ns),
+            arrivals_now_per_s: 0.0,
+            present: Vec::new(),
+            packets: 0.0,
+            busy_ns: 0.0,
+            period_ns: 0,
+            capacity_per_speed: Ewma::new(CAPACITY_HORIZON_NS),
+            horizons_ns,
+        }
+    }
+
+    /// Begins the averages anew, after a gap. Loads of groups and the service time stay: they change slowly.
+    pub fn forget(&mut self, now_ns: u64) {
+        let fresh = Self::new(self.horizons_ns, self.threads.len(), 0);
+        (self.idle, self.arrivals) = (fresh.idle, fresh.arrivals);
+        self.threads = fresh.threads;
+        for thread in &mut self.threads {
+            thread.last_seen_ns = now_ns;
+        }
+    }
+
+    pub fn take(&mut self, now_ns: u64, samples: &[Sample], groups: &[GroupSample]) {
+        self.present.clear();
+        (self.packets, self.busy_ns, self.period_ns) = (0.0, 0.0, 0);
+        let (mut idle, mut arrivals_per_s) = (0.0, 0.0);
+        for sample in samples.iter().filter(|sample| sample.period_ns > 0) {
+            let Some(thread) = self.threads.get_mut(usize::from(sample.thread.0)) else {
+                continue;
+            };
+            let period_ns = sample.period_ns as f64;
+            thread.last_seen_ns = now_ns;
+            let silent = sample.packets == 0 && sample.idle == 0.0;
+            thread.silent_ns = if silent { thread.silent_ns + sample.period_ns } else { 0 };
+            thread.delay.add(sample.delay_ns(), period_ns);
+            thread.waiting.add(sample.queue_packets, period_ns);
+            // What came in is what was taken and what waits more than before.
+            let packets = sample.packets as f64;
+            let came = (packets + sample.queue_packets - thread.last_waiting).max(0.0);
+            thread.last_waiting = sample.queue_packets;
+            arrivals_per_s += came * 1e9 / period_ns;
+            idle += sample.idle;
+            self.packets += packets;
+            self.busy_ns += (1.0 - sample.idle) * period_ns;
+            self.period_ns = self.period_ns.max(sample.period_ns);
+            self.present.push(sample.thread);
+        }
+        if !self.present.is_empty() {
+            let period_ns = self.period_ns as f64;
+            self.arrivals_now_per_s = arrivals_per_s;
+            self.arrivals.add(arrivals_per_s, period_ns);
+            self.idle.add(idle / self.present.len() as f64, period_ns);
+        }
+        for group in groups.iter().filter(|group| group.period_ns > 0) {
+            if let Some(load) = self.group_loads.get_mut(usize::from(group.group.0)) {
+                let period_ns = group.period_ns as f64;
+                load.add(group.packets as f64 * 1e9 / period_ns, period_ns);
+            }
+        }
+    }
+
+    /// Nothing was measured this time, or ever: no reason to change anything.
+    pub fn is_blind(&self) -> bool {
+        self.present.is_empty()
+    }
+
+    pub fn gave_sample(&self, thread: ThreadId) -> bool {
+        self.present.contains(&thread)
+    }
+
+    /// For how long a thread has given no sample.
+    pub fn unseen_ns(&self, thread: ThreadId, now_ns: u64) -> u64 {
+        let last_ns = self.threads.get(usize::from(thread.0)).map_or(0, |t| t.last_seen_ns);
+        now_ns.saturating_sub(last_ns)
+    }
+
+    /// A thread that begins to run has not been seen before.
+    pub fn begins(&mut self, thread: ThreadId, now_ns: u64) {
+        let fresh = Averages::new(self.horizons_ns);
+        if let Some(thread) = self.threads.get_mut(usize::from(thread.0)) {
+            thread.last_seen_ns = now_ns;
+            thread.delay = fresh;
+            thread.last_waiting = 0.0;
+            thread.silent_ns = 0;
+        }
+    }
+
+    /// Whether a thread became unresponsive with the latest sample.
+    pub fn became_unresponsive(&self, sample: &Sample) -> bool {
+        self.threads.get(usize::from(sample.thread.0)).is_some_and(|thread| {
+            let before_ns = thread.silent_ns.saturating_sub(sample.period_ns);
+            thread.silent_ns >= UNRESPONSIVE_NS && before_ns < UNRESPONSIVE_NS
+        })
+    }
+
+    /// Learns what the threads can serve from the service time, referred to a configuration's `speed`.
+    pub fn learn_capacity(&mut self, speed: f64) {
+        if self.packets < SERVED_MIN || self.busy_ns <= 0.0 || speed <= 0.0 {
+            return;
+        }
+        let per_thread_s = self.packets / self.busy_ns * 1e9;
+        let capacity = per_thread_s * self.present.len() as f64;
+        self.capacity_per_speed.add(capacity / speed, self.period_ns as f64);
+    }
+
+    pub fn group_loads(&self) -> Vec<f64> {
+        self.group_loads.iter().map(Ewma::get).collect()
+    }
+
+    /// What of the view is measured.
+    pub fn view(&self) -> View {
+        let of_present = |value: fn(&Thread) -> f64| {
+            let threads = &self.threads;
+            self.present.iter().map(move |thread| value(&threads[usize::from(thread.0)]))
+        };
+        let count = self.present.len().max(1) as f64;
+        let capacity = &self.capacity_per_speed;
+        View {
+            now_ns: 0,
+            period_ns: self.period_ns,
+            at: 0,
+            settled: false,
+            delay_ns: of_present(|thread| thread.delay.fast.get()).fold(0.0, f64::max),
+            slow_delay_ns: of_present(|thread| thread.delay.slow.get()).sum::<f64>() / count,
+            idle: self.idle.fast.get(),
+            waiting_packets: of_present(|thread| thread.waiting.get()).sum(),
+            arrivals_now_per_s: self.arrivals_now_per_s,
+            arrivals_per_s: [
+                self.arrivals.fast.get(),
+                self.arrivals.middle.get(),
+                self.arrivals.slow.get(),
+            ],
+            capacity_per_speed: (!capacity.is_empty()).then(|| capacity.get()),
+            imbalance: 1.0,
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What the loop knows of threads and flow groups.
+
+use crate::configuration::{Clock, Configuration, Machine, MachineError, Scaling};
+use crate::metrics::{GroupId, ThreadId};
+
+/// Where an elastic thread runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The core, by its place in the order of allocation, from 0.
+    pub core: u32,
+    /// Which of the core's hyperthreads, from 0.
+    pub sibling: u32,
+}
+
+impl Place {
+    /// One for each hardware thread, in the order of allocation: cores first, then hyperthreads.
+    pub fn all(machine: &Machine) -> Vec<Self> {
+        let siblings = 0..machine.threads_per_core;
+        let of = |sibling| (0..machine.cores).map(move |core| Self { core, sibling });
+        siblings.flat_map(of).collect()
+    }
+}
+
+/// A state found at the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Threads that run.
+    pub running: Vec<ThreadId>,
+    /// The home of each flow group.
+    pub homes: Vec<ThreadId>,
+    /// The clock of the granted cores.
+    pub clock: Clock,
+    /// Cores that the background job may use.
+    pub background_cores: u32,
+}
+
+impl Found {
+    /// A fresh dataplane: its first thread runs and has all flow groups; no background job.
+    pub fn first_thread(groups: u16, clock: Clock) -> Self {
+        let homes = vec![ThreadId(0); usize::from(groups)];
+        Self { running: vec![ThreadId(0)], homes, clock, background_cores: 0 }
+    }
+}
+
+/// An elastic thread, as far as is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Parked,
+    Granting {
+        since_ns: u64,
+    },
+    Running,
+    Parking {
+        since_ns: u64,
+    },
+    /// Not to be used until then.
+    Failed {
+        until_ns: u64,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Threads {
+    places: Vec<Place>,
+    states: Vec<State>,
+    /// All cores, in the order of allocation, each with its first thread.
+    cores: Vec<(u32, ThreadId)>,
+}
+
+impl Threads {
+    pub fn new(places: Vec<Place>, found: &Found) -> Result<Self, MachineError> {
+        let wrong = |what, found: String, allowed: &str| {
+            Err(MachineError { what, found, allowed: allowed.to_owned() })
+        };
+        if places.is_empty() || places.len() > usize::from(u16::MAX) {
+            return wrong("number of elastic threads", places.len().to_string(), "1 to 65535");
+        }
+        let mut seen = places.clone();
+        seen.sort_unstable();
+        if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
+            return wrong("place of a thread", format!("{:?}, twice", pair[0]), "one thread each");
+        }
+        let mut states = vec![State::Parked; places.len()];
+        for thread in &found.running {
+            match states.get_mut(usize::from(thread.0)) {
+                Some(state) => *state = State::Running,
+                None => {
+                    let allowed = format!("under {}", places.len());
+                    return wrong("number of a running thread", thread.0.to_string(), &allowed);
+                }
+            }
+        }
+        let leads = places.iter().enumerate().filter(|(_, place)| place.sibling == 0);
+        let mut cores: Vec<(u32, ThreadId)> =
+            leads.map(|(index, place)| (place.core, ThreadId(index as u16))).collect();
+        cores.sort_unstable();
+        Ok(Self { places, states, cores })
+    }
+
+    pub fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = ThreadId> + use<> {
+        (0..self.states.len() as u16).map(ThreadId)
+    }
+
+    /// The state; a thread that there is not has failed for ever.
+    pub fn get(&self, thread: ThreadId) -> State {
+        let failed = State::Failed { until_ns: u64::MAX };
+        self.states.get(usize::from(thread.0)).copied().unwrap_or(failed)
+    }
+
+    pub fn set(&mut self, thread: ThreadId, state: State) {
+        if let Some(place) = self.states.get_mut(usize::from(thread.0)) {
+            *place = state;
+        }
+    }
+
+    pub fn is_running(&self, thread: ThreadId) -> bool {
+        self.get(thread) == State::Running
+    }
+
+    pub fn running(&self) -> impl Iterator<Item = ThreadId> + '_ {
+        self.ids().filter(|&thread| self.is_running(thread))
+    }
+
+    fn is_usable(&self, thread: ThreadId) -> bool {
+        !matches!(self.get(thread), State::Failed { .. })
+    }
+
+    /// The threads of a configuration: cores in the order of allocation, those left out whose first thread has
+    /// failed. At least one, while any is usable.
+    pub fn of(&self, configuration: &Configuration) -> Vec<ThreadId> {
+        let usable = self.cores.iter().filter(|(_, lead)| self.is_usable(*lead));
+        let cores: Vec<u32> =
+            usable.map(|core| core.0).take(configuration.cores.max(1) as usize).collect();
+        let mut threads: Vec<ThreadId> = self
+            .ids()
+            .filter(|&thread| {
+                let Place { core, sibling } = self.places[usize::from(thread.0)];
+                cores.contains(&core)
+                    && (sibling == 0 || configuration.hyperthreads)
+                    && self.is_usable(thread)
+            })
+            .collect();
+        if threads.is_empty() {
+            threads.extend(self.ids().find(|&thread| self.is_usable(thread)));
+        }
+        threads
+    }
+
+    /// The speed of each of these threads, in units of a core with one thread.
+    pub fn with_speed(&self, threads: &[ThreadId], scaling: &Scaling) -> Vec<(ThreadId, f64)> {
+        let core = |thread: ThreadId| self.places[usize::from(thread.0)].core;
+        let speed = |thread: ThreadId| {
+            let beside = threads.iter().filter(|other| core(**other) == core(thread)).count();
+            if beside > 1 { scaling.hyperthread_gain / beside as f64 } else { 1.0 }
+        };
+        threads.iter().map(|&thread| (thread, speed(thread))).collect()
+    }
+
+    pub fn running_with_speed(&self, scaling: &Scaling) -> Vec<(ThreadId, f64)> {
+        let running: Vec<ThreadId> = self.running().collect();
+        self.with_speed(&running, scaling)
+    }
+
+    pub fn running_speed(&self, scaling: &Scaling) -> f64 {
+        self.running_with_speed(scaling).iter().map(|thread| thread.1).sum()
+    }
+}
+
+/// Homes of the flow groups, and where those under way go.
+#[derive(Debug)]
+pub(super) struct Groups {
+    pub homes: Vec<ThreadId>,
+    moving: Vec<Option<(ThreadId, u64)>>,
+    under_way: usize,
+    /// Groups whose migration had no outcome in time: they are at home, or there.
+    uncertain: Vec<(GroupId, ThreadId)>,
+}
+
+impl Groups {
+    pub fn new(homes: Vec<ThreadId>) -> Self {
+        Self { moving: vec![None; homes.len()], homes, under_way: 0, uncertain: Vec::new() }
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    pub fn begin(&mut self, group: GroupId, to: ThreadId, now_ns: u64) {
+        let Some(place) = self.moving.get_mut(usize::from(group.0)) else { return };
+        self.under_way += usize::from(place.is_none());
+        *place = Some((to, now_ns));
+    }
+
+    /// A group has arrived, whether or not it was expected.
+    pub fn arrived(&mut self, group: GroupId, to: ThreadId) {
+        if let Some(home) = self.homes.get_mut(usize::from(group.0)) {
+            *home = to;
+            self.uncertain.retain(|(one, _)| *one != group);
+            self.stayed(group);
+        }
+    }
+
+    pub fn stayed(&mut self, group: GroupId) {
+        let moving = self.moving.get_mut(usize::from(group.0)).and_then(Option::take);
+        self.under_way -= usize::from(moving.is_some());
+    }
+
+    /// Gives up what matches; how many groups that were.
+    pub fn give_up(&mut self, matches: impl Fn(ThreadId, u64) -> bool) -> usize {
+        let mut given_up = 0;
+        for moving in &mut self.moving {
+            if moving.is_some_and(|(to, since_ns)| matches(to, since_ns)) {
+                *moving = None;
+                given_up += 1;
+            }
+        }
+        self.under_way -= given_up;
+        given_up
+    }
+
+    /// The same for what began too long ago, of which it is not known where it is.
+    pub fn lose(&mut self, is_late: impl Fn(u64) -> bool) -> usize {
+        for (index, moving) in self.moving.iter().enumerate() {
+            if let Some((to, since_ns)) = *moving
+                && is_late(since_ns)
+                && let Ok(group) = u16::try_from(index)
+            {
+                self.uncertain.push((GroupId(group), to));
+            }
+        }
+        self.give_up(|_, since_ns| is_late(since_ns))
+    }
+
+    /// Groups of which it is not known where they are: where else than at home they may be.
+    pub fn uncertain(&self) -> &[(GroupId, ThreadId)] {
+        &self.uncertain
+    }
+
+    /// Nothing is on a thread that is gone.
+    pub fn gone(&mut self, thread: ThreadId) {
+        self.uncertain.retain(|(_, other)| *other != thread);
+    }
+
+    /// Whether a thread has groups, may have some, or gets some.
+    pub fn concerns(&self, thread: ThreadId) -> bool {
+        self.homes.contains(&thread)
+            || self.uncertain.iter().any(|(_, other)| *other == thread)
+            || self.moving.iter().flatten().any(|moving| moving.0 == thread)
+    }
+}

@@ -1,0 +1,282 @@
+//! Our own policy: what the measured load needs, rather than one step at a time.
+//!
+//! The elastic threads are FCFS servers (IX §4.6) whose service time is measured, so the capacity of the step
+//! in force is known, and by the predicted throughput ratios that of every other. With n threads that together
+//! serve C packets a second, of which L arrive, a packet waits longer than T with probability
+//! exp(-(C - L) T / n), if service and arrivals are as irregular as exponential ones. The tail stays at 1 % while
+//!
+//! ```text
+//! C >= imbalance x L + n ln(100) / T
+//! ```
+//!
+//! and the first step of the sequence for which that holds is the one to take, wherever it stands:
+//! - *up* at once, with the shortest horizon where that says more than chance does, and with enough on top to
+//!   work off the packets that wait already within [`Target::drain_ns`]; the fastest clock bridges the time
+//!   until cores and flow groups have moved;
+//! - *down* only to what the greatest need within [`Target::hold_ns`] asks for.
+
+use std::collections::VecDeque;
+
+use super::{Because, Policy, Step, View, Wish};
+
+/// What to reach, and how cautiously.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Target {
+    /// T: 99 % of the packets wait no longer, in nanoseconds.
+    pub delay_ns: f64,
+    /// Waiting packets are worked off within this, in nanoseconds.
+    pub drain_ns: f64,
+    /// How long less must have been enough before a step is given up, in nanoseconds.
+    pub hold_ns: u64,
+    /// Standard deviations beyond which a change of the arrival rate, or of the queues, is none of chance.
+    pub chance: f64,
+    /// The headroom beside the formula, as a share of the load: errors of the measurement.
+    pub margin: f64,
+    /// What less must leave beside that, as a share of the load, so that it is not taken back at once.
+    pub release_margin: f64,
+}
+
+impl Target {
+    /// For an objective at the 99th percentile over all of the latency, of which `floor_ns` is not queueing.
+    /// T is 0.85 of what is left: the tail of a single second scatters around that of the long run.
+    pub fn of_objective(objective_ns: f64, floor_ns: f64) -> Self {
+        Self {
+            delay_ns: 0.85 * (objective_ns - floor_ns).max(1_000.0),
+            drain_ns: 5_000_000.0,
+            hold_ns: 500_000_000,
+            chance: 5.0,
+            margin: 0.002,
+            release_margin: 0.01,
+        }
+    }
+}
+
+/// ln 100: the tail at the 99th percentile.
+const LN_100: f64 = 4.605_170_185_988_092;
+/// A thread is late by itself when packets wait for so many T: chance does that once in 100,000 times.
+const HOPELESS: f64 = 2.5;
+/// Needs are remembered in so many slots of the hold time, each with the greatest of its own.
+const SLOTS: u64 = 16;
+
+/// See the module's comment.
+pub struct LatencyTarget<P> {
+    name: String,
+    sequence: P,
+    threads: Vec<f64>,
+    target: Target,
+    /// The greatest need of each slot of the hold time, the oldest first: its number and the step.
+    needs: VecDeque<(u64, usize)>,
+}
+
+impl<P: Policy> LatencyTarget<P> {
+    /// Over the sequence of `sequence`, whose own rule is not asked; `threads_per_core` is the machine's.
+    pub fn new(sequence: P, threads_per_core: u32, target: Target) -> Self {
+        let of = |step: &Step| {
+            let per_core = if step.configuration.hyperthreads { threads_per_core } else { 1 };
+            f64::from(step.configuration.cores * per_core)
+        };
+        let threads = sequence.steps().iter().map(of).collect();
+        let name = format!("latency-target over {}", sequence.name());
+        Self { name, sequence, threads, target, needs: VecDeque::new() }
+    }
+
+    /// The load to provide for, in packets per second.
+    fn load(&self, view: &View) -> f64 {
+        let [fast, middle, _] = view.arrivals_per_s;
+        // The packets of a period are a Poisson count: its relative deviation is one over its root.
+        let seen = |rate: f64, horizon_ns: f64| (rate * horizon_ns / 1e9).max(1.0);
+        let period_ns = view.period_ns.max(1) as f64;
+        let rises = |rate: f64, horizon_ns: f64| {
+            let deviation = middle / seen(middle, horizon_ns).sqrt();
+            rate > middle + self.target.chance * deviation
+        };
+        let mut load = middle;
+        if rises(fast, 4.0 * period_ns) {
+            load = load.max(fast);
+        }
+        if rises(view.arrivals_now_per_s, period_ns) {
+            load = load.max(view.arrivals_now_per_s);
+        }
+        load
+    }
+
+    /// Whether more waits than chance explains. At the edge of the target the wait of a thread is exponential
+    /// with the mean T / ln 100; that of all of them together scatters less the more there are. A single thread
+    /// counts by itself only far beyond.
+    fn is_late(&self, view: &View) -> bool {
+        let Target { delay_ns, chance, .. } = self.target;
+        let Some(capacity_per_speed) = view.capacity_per_speed else {
+            return view.delay_ns > delay_ns;
+        };
+        let at = view.at.min(self.threads.len() - 1);
+        let capacity = capacity_per_speed * self.sequence.steps()[at].speed;
+        let mean_ns = view.waiting_packets / capacity.max(1.0) * 1e9;
+        let usual_ns = delay_ns / LN_100;
+        mean_ns > usual_ns * (1.0 + chance / self.threads[at].sqrt())
+            || view.delay_ns > HOPELESS * delay_ns
+    }
+
+    /// The first step that serves the load within the target, with `margin` beside it.
+    fn need(&self, view: &View, capacity_per_speed: f64, late: bool, margin: f64) -> usize {
+        let Target { delay_ns, drain_ns, .. } = self.target;
+        let mut load = self.load(view) * view.imbalance.max(1.0) * (1.0 + margin);
+        if late {
+            load += view.waiting_packets / drain_ns * 1e9;
+        }
+        let steps = self.sequence.steps();
+        let enough = |&at: &usize| {
+            steps[at].speed * capacity_per_speed
+                >= load + self.threads[at] * LN_100 / delay_ns * 1e9
+        };
+        (0..steps.len()).find(enough).unwrap_or(steps.len() - 1)
+    }
+
+    /// Remembers a need; the greatest one within the hold time. None while that is not over yet.
+    fn greatest(&mut self, now_ns: u64, need: usize) -> Option<usize> {
+        let slot_ns = (self.target.hold_ns / SLOTS).max(1);
+        let slot = now_ns / slot_ns;
+        match self.needs.back_mut() {
+            Some((last, most)) if *last == slot => *most = (*most).max(need),
+            _ => self.needs.push_back((slot, need)),
+        }
+        let oldest = self.needs.front().map_or(slot, |front| front.0);
+        let covered = slot.saturating_sub(oldest) >= SLOTS;
+        while self.needs.front().is_some_and(|front| slot.saturating_sub(front.0) > SLOTS) {
+            self.needs.pop_front();
+        }
+        let most = self.needs.iter().map(|need| need.1).max();
+        covered.then_some(most).flatten()
+    }
+}
+
+impl<P: Policy> Policy for LatencyTarget<P> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn steps(&self) -> &[Step] {
+        self.sequence.steps()
+    }
+
+    fn wish(&mut self, view: &View) -> Wish {
+        let late = self.is_late(view);
+        let Some(capacity_per_speed) = view.capacity_per_speed else {
+            // Nothing is known of the service time yet: IX's rule for more, never less.
+            let to = view.at + 1;
+            let more = late && to < self.steps().len();
+            return if more {
+                Wish::Go { to, boost: true, because: Because::Delay }
+            } else {
+                Wish::Stay
+            };
+        };
+        let Target { margin, release_margin, .. } = self.target;
+        let mut need = self.need(view, capacity_per_speed, late, margin);
+        // The queue contradicts the prediction: believe the queue.
+        if late && view.settled && need <= view.at {
+            need = (view.at + 1).min(self.steps().len() - 1);
+        }
+        let kept = self.need(view, capacity_per_speed, late, margin + release_margin).max(need);
+        let most = self.greatest(view.now_ns, kept);
+        if need > view.at {
+            let because = if late { Because::Delay } else { Because::Predicted };
+            return Wish::Go { to: need, boost: true, because };
+        }
+        match most {
+            Some(most) if most < view.at && view.settled && !late => {
+                Wish::Go { to: most, boost: false, because: Because::Spare }
+            }
+            _ => Wish::Stay,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::{Machine, Scaling};
+    use crate::policy::Energy;
+
+    /// One core with one thread at the nominal clock serves so many packets a second.
+    const PER_SPEED: f64 = 560_000.0;
+
+    fn policy() -> LatencyTarget<Energy> {
+        let machine = Machine::ix();
+        let target = Target::of_objective(500_000.0, 33_000.0);
+        LatencyTarget::new(Energy::new(&machine, Scaling::ix()), 2, target)
+    }
+
+    fn view(now_ns: u64, at: usize, load: f64) -> View {
+        View {
+            now_ns,
+            period_ns: 1_000_000,
+            at,
+            settled: true,
+            delay_ns: 10_000.0,
+            slow_delay_ns: 10_000.0,
+            idle: 0.1,
+            waiting_packets: 1.0,
+            arrivals_now_per_s: load,
+            arrivals_per_s: [load; 3],
+            capacity_per_speed: Some(PER_SPEED),
+            imbalance: 1.0,
+        }
+    }
+
+    fn to(wish: Wish) -> Option<usize> {
+        match wish {
+            Wish::Go { to, .. } => Some(to),
+            Wish::Stay => None,
+        }
+    }
+
+    #[test]
+    fn it_goes_to_the_step_that_is_needed_and_not_through_those_between() {
+        let mut policy = policy();
+        // Seven cores at half the clock serve 1.96 M; with the tail's headroom 1.8 M needs them.
+        assert_eq!(to(policy.wish(&view(0, 0, 1_800_000.0))), Some(6));
+        assert_eq!(to(policy.wish(&view(0, 0, 50_000.0))), None);
+        assert_eq!(to(policy.wish(&view(0, 0, 1e9))), Some(21), "there is no more");
+    }
+
+    #[test]
+    fn a_rise_counts_at_once_and_chance_does_not() {
+        let with_now = |now: f64| View { arrivals_now_per_s: now, ..view(0, 6, 1_800_000.0) };
+        let mut policy = policy();
+        assert_eq!(to(policy.wish(&with_now(1_900_000.0))), None, "2.4 deviations");
+        assert_eq!(to(policy.wish(&with_now(2_300_000.0))), Some(8));
+    }
+
+    #[test]
+    fn queues_that_contradict_the_prediction_are_believed() {
+        let mut policy = policy();
+        let waits = |waiting_packets| View { waiting_packets, ..view(0, 3, 10_000.0) };
+        assert_eq!(to(policy.wish(&waits(250.0))), None, "chance explains it");
+        let late = waits(500.0);
+        assert_eq!(to(policy.wish(&late)), Some(4));
+        let one_thread = View { delay_ns: 1_000_000.0, ..waits(1.0) };
+        assert_eq!(to(policy.wish(&one_thread)), Some(4));
+        let unknown = View { capacity_per_speed: None, delay_ns: 400_000.0, ..late };
+        assert_eq!(to(policy.wish(&unknown)), Some(4));
+        assert_eq!(to(policy.wish(&View { delay_ns: 0.0, ..unknown })), None);
+        // Many waiting packets ask for more than the load alone.
+        let drained = View { waiting_packets: 10_000.0, ..late };
+        assert!(to(policy.wish(&drained)) > Some(4));
+    }
+
+    #[test]
+    fn less_must_have_been_enough_for_the_hold_time() {
+        let mut policy = policy();
+        let mut now_ns = 0;
+        let mut released = None;
+        // A short need of all of step 6 in the middle puts the release off.
+        while released.is_none() && now_ns < 3_000_000_000 {
+            let load = if now_ns == 300_000_000 { 1_800_000.0 } else { 100_000.0 };
+            released = to(policy.wish(&view(now_ns, 6, load))).map(|to| (to, now_ns / 1_000_000));
+            now_ns += 1_000_000;
+        }
+        let (to, at_ms) = released.expect("it is released");
+        assert_eq!(to, 0);
+        assert!((800..900).contains(&at_ms), "{at_ms} ms");
+    }
+}
