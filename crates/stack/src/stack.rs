@@ -282,6 +282,7 @@ impl Stack {
         if tick >= self.out.wheel.next_due() {
             with_context!(self, now, pool, events, |ctx, groups| fire_expired(groups, ctx));
         }
+        self.out.wheel.advance(tick);
         if tick >= self.out.min_time_wait_due {
             with_context!(self, now, pool, events, |ctx, groups| end_time_waits(groups, ctx));
         }
