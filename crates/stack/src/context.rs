@@ -12,6 +12,7 @@ use wire::{
     MacAddr, Protocol,
 };
 
+use crate::execute::Elsewhere;
 use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
@@ -77,6 +78,10 @@ pub(crate) struct Outbox {
     pub time_wait_due: Vec<u64>,
     /// The earliest of them.
     pub min_time_wait_due: u64,
+    /// By flow group: received buffers that are kept, of all that the pool counts.
+    pub kept: Vec<u32>,
+    /// Calls on connections whose flow group is at home elsewhere, for whoever carries them there.
+    pub elsewhere: Elsewhere,
     pub unresolved: Unresolved,
     /// Replies to stray packets that may still be sent in the current second.
     pub stray_budget: u32,
@@ -101,6 +106,8 @@ impl Outbox {
             wheel: Wheel::new(tick),
             time_wait_due: alloc::vec![u64::MAX; FLOW_GROUPS],
             min_time_wait_due: u64::MAX,
+            kept: alloc::vec![0; FLOW_GROUPS],
+            elsewhere: Elsewhere::default(),
             unresolved: Unresolved::default(),
             stray_budget: 0,
             stray_second: u64::MAX,
@@ -146,6 +153,28 @@ impl Context<'_> {
         } else if let Err(record) = self.events.push(record) {
             self.out.late_events.push_back(record);
         }
+    }
+
+    /// A received buffer of this flow group is kept beyond its batch.
+    #[inline]
+    pub fn keep(&mut self, group: u16) {
+        self.counting_kept(group, Pool::keep);
+    }
+
+    /// It is not kept any more.
+    #[inline]
+    pub fn unkeep(&mut self, group: u16) {
+        self.counting_kept(group, Pool::unkeep);
+    }
+
+    /// Runs `body`, which changes how many buffers of a flow group are kept.
+    #[inline]
+    pub fn counting_kept<R>(&mut self, group: u16, body: impl FnOnce(&mut Pool) -> R) -> R {
+        let before = self.pool.kept();
+        let result = body(self.pool);
+        let kept = &mut self.out.kept[group as usize % FLOW_GROUPS];
+        *kept = kept.wrapping_add((self.pool.kept().wrapping_sub(before)) as u32);
+        result
     }
 
     /// Whether the NIC's queue takes another frame.

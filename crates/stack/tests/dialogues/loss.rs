@@ -223,6 +223,7 @@ fn limited_transmit_and_recovery_send_new_data() {
 #[test]
 fn a_segment_that_the_device_still_reads_is_copied() {
     let mut world = World::new();
+    world.stays = true;
     let peer = Peer::establish(&mut world, 5, Open::default());
     world.nic_holds = true;
     world.send(100);
