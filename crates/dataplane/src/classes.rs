@@ -177,6 +177,18 @@ impl ClassTable {
             .unwrap_or(self.classes.others)
     }
 
+    /// Takes a flow group's classes out: it leaves.
+    pub fn take(&mut self, group: u16) -> Vec<u8> {
+        self.of.get_mut(usize::from(group)).map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Puts a flow group's classes in: it has come.
+    pub fn put(&mut self, group: u16, classes: Vec<u8>) {
+        if let Some(of) = self.of.get_mut(usize::from(group)) {
+            *of = classes;
+        }
+    }
+
     /// Once for a connection; allocates where it is the first in its slot.
     fn learn(&mut self, handle: Handle, class: u8) -> u8 {
         if self.known(handle) != class

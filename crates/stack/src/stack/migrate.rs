@@ -265,6 +265,11 @@ impl Stack {
         self.restore(sealed, now, pool, events);
     }
 
+    /// Tells the application of what belongs to no packet of this core's, behind all that it has not been told.
+    pub fn tell_late(&mut self, record: EventRecord) {
+        self.out.late_events.push_back(record);
+    }
+
     /// A sealed group is one of this stack's, and what it brings is noted here.
     fn restore(&mut self, sealed: Sealed, now: Instant, pool: &mut Pool, events: &mut EventArray) {
         let Sealed { group, entries, pending, undelivered, again, late_events } = sealed;
