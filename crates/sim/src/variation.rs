@@ -150,7 +150,7 @@ fn press(host: &mut HostConfig) {
 pub struct Migrations {
     /// Where frames come; drawn, where nothing is said.
     pub steering: Option<Steering>,
-    /// Whether all that has to be parked has room.
+    /// Whether all that has to be parked has room, on slow cores with long queues.
     pub room: bool,
     /// A mistake that is to be found.
     pub mistake: Option<Mistake>,
@@ -242,10 +242,15 @@ impl Variation {
         if dice.chance(0.2) {
             migration.parked = dice.spread(1, 64) as usize;
         }
-        if choice.room {
-            *migration = MigrationConfig { timer: migration.timer, ..MigrationConfig::default() };
-        }
         migration.mistake = choice.mistake;
+        if choice.room {
+            *migration = MigrationConfig { parked: 4_096, ..*migration };
+            // Slow cores, with long queues: what could overtake has time to.
+            server.cycle = (Duration::from_micros(1), Duration::from_micros(dice.spread(4, 80)));
+            server.elastic.batch = dice.spread(1, 16) as usize;
+            server.moves = Some(MovesConfig { every: Duration::from_micros(100), steering });
+            self.clients = (1..=3).map(plain_host).collect();
+        }
     }
 
     /// The variation of a seed.

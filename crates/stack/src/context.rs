@@ -88,8 +88,8 @@ pub(crate) struct Outbox {
     pub stray_second: u64,
     /// The neighbour that was looked up last: a batch mostly goes to one.
     pub last_hop: (Ipv4Addr, MacAddr, Instant),
-    /// Headers of an established segment to that neighbour, and of which moment.
-    template: (EstablishedTemplate, Instant),
+    /// Headers of an established segment, to whom, and of which moment.
+    template: (EstablishedTemplate, Ipv4Addr, Instant),
 }
 
 impl Outbox {
@@ -112,7 +112,10 @@ impl Outbox {
             stray_budget: 0,
             stray_second: u64::MAX,
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
-            template: (EstablishedTemplate::new(nobody, nobody, Ipv4Addr::UNSPECIFIED, 0), never),
+            template: {
+                let headers = EstablishedTemplate::new(nobody, nobody, Ipv4Addr::UNSPECIFIED, 0);
+                (headers, Ipv4Addr::UNSPECIFIED, never)
+            },
         }
     }
 }
@@ -222,8 +225,8 @@ impl Context<'_> {
     /// `None` where its link address is not known: it is asked for.
     #[inline(always)]
     pub fn template(&mut self, destination: Ipv4Addr) -> Option<&EstablishedTemplate> {
-        let (hop, _, at) = self.out.last_hop;
-        if hop != destination || at != self.now || self.out.template.1 != self.now {
+        let (_, made_for, at) = &self.out.template;
+        if *made_for != destination || *at != self.now {
             self.make_template(destination)?;
         }
         Some(&self.out.template.0)
@@ -233,13 +236,14 @@ impl Context<'_> {
     #[inline(never)]
     fn make_template(&mut self, destination: Ipv4Addr) -> Option<()> {
         let mac = self.resolve(destination)?;
-        if self.out.template.1 == self.now {
+        if self.out.template.2 == self.now {
             self.out.template.0.set_destination(mac);
+            self.out.template.1 = destination;
             return Some(());
         }
         let (src, address) = (self.shared.config.mac, self.shared.config.address);
         let template = EstablishedTemplate::new(mac, src, address, self.timestamp());
-        self.out.template = (template, self.now);
+        self.out.template = (template, destination, self.now);
         Some(())
     }
 

@@ -10,8 +10,9 @@ use domain::{
     Handle, Held,
 };
 use mem::{Mbuf, Pool, Region, TxFrame};
+use stack::neighbors::Neighbor;
 use stack::{Ended, FLOW_GROUPS, GroupSet, Secrets, Shared, Stack, StackConfig, StackStats};
-use wire::{ArpOperation, ArpRepr, Endpoint, EtherType, Ipv4Addr};
+use wire::{ArpOperation, ArpRepr, Endpoint, EtherType, EthernetView, Ipv4Addr, Ipv4View};
 
 use super::{
     Out, PEER_IP, PEER_MAC, PORT, Peer, STACK_IP, STACK_MAC, Seg, UDP_PORT, decode, ethernet_frame,
@@ -376,6 +377,7 @@ impl World {
             frames.extend(self.other.frames().drain(..));
         }
         for frame in frames {
+            self.check_link(frame.bytes());
             match decode(frame.bytes(), mtu) {
                 Out::Arp { arp, .. } if self.auto_arp && arp.operation == ArpOperation::Request => {
                     asked.push(arp.target_ip);
@@ -391,6 +393,19 @@ impl World {
         if !asked.is_empty() {
             let answers: Vec<_> = asked.into_iter().map(Self::arp_answer).collect();
             self.cycle(&answers, |_| ());
+        }
+    }
+
+    /// A packet goes to the link address of its next hop, where that is known.
+    fn check_link(&self, frame: &[u8]) {
+        let shared = self.stack.shared();
+        let link = EthernetView::parse(frame).expect("an Ethernet frame");
+        if link.ethertype() == EtherType::Ipv4
+            && let Ok(ip) = Ipv4View::parse(link.payload())
+            && let Some(hop) = shared.config.next_hop(ip.dst())
+            && let Neighbor::Reachable(mac) = shared.neighbors.lookup(hop, self.now)
+        {
+            assert_eq!(link.dst(), mac, "the link address of {hop}");
         }
     }
 
