@@ -42,6 +42,7 @@ pub use migration::{
 };
 pub use moderation::{Moderation, ModerationPolicy};
 pub use shuffle::{MAX_CLASSES, MAX_CORES, ServicePolicy};
+pub use stack::GroupSet;
 
 #[cfg(test)]
 mod leave_tests;

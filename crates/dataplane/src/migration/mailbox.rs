@@ -1,10 +1,8 @@
 //! How a controller talks to an elastic thread: a small bounded ring of commands, and one of reports.
 //!
 //! ```
-//! use dataplane::{MailboxFull, MoveCommand, move_mailbox};
-//! use stack::GroupSet;
+//! use dataplane::{GroupSet, MailboxFull, MoveCommand, move_mailbox};
 //! # use tailplane_dataplane as dataplane;
-//! # use tailplane_stack as stack;
 //! let (mut control, _thread) = move_mailbox(1);
 //! let command = MoveCommand { token: 1, groups: GroupSet::one(3), to: 1 };
 //! assert_eq!(control.post(command), Ok(()));
