@@ -42,11 +42,16 @@ impl Moves {
             controls: threads.iter_mut().map(obey).collect(),
             shared: Arc::clone(shared),
             every_ns,
-            next: Instant::ZERO,
+            next: Instant::FAR_FUTURE,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             asked: 0,
             failed: 0,
         }
+    }
+
+    /// It begins with it.
+    pub fn start(&mut self, now: Instant) {
+        self.next = now;
     }
 
     /// When it next asks for something.

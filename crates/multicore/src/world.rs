@@ -244,6 +244,7 @@ impl<T: Elastic> World<T> {
         let gap_ns = 1e9 / self.setup.rate(run.load);
         let now_ns = self.now.as_nanos() as f64;
         self.began = self.now;
+        self.moves.iter_mut().for_each(|moves| moves.start(self.now));
         self.window = match self.setup.replay.as_deref() {
             Some(replay) => Window { start: now_ns, end: now_ns + replay.last_ns() as f64 + 1.0 },
             None => {

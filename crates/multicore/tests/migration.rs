@@ -61,7 +61,7 @@ fn requests_are_answered_while_their_connections_move() {
 /// millisecond, wherever there is load.
 #[test]
 fn the_first_packet_ends_the_wait() {
-    let stats = run(&RunToCompletion, 4, 1, 0.7).migrations;
+    let stats = run(&WorkConserving::default(), 4, 1, 0.6).migrations;
     let wait = stats.phases[Phase::Wait as usize];
     assert!(wait.mean().as_micros() < 500, "{wait:?}");
 }
