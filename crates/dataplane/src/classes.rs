@@ -252,4 +252,23 @@ mod tests {
         let knock = EventRecord::Knock { handle, local_port: 7, peer, window: 100 };
         assert_eq!((table.class_of(&knock), table.of.len()), (0, 0));
     }
+
+    #[test]
+    fn classes_move_with_their_flow_group() {
+        let classes =
+            Arc::new(Classes::default().port(7, 1).expect("fine").others(2).expect("fine"));
+        let (mut old, mut new) = (ClassTable::new(Arc::clone(&classes)), ClassTable::new(classes));
+        let (handle, stays) = (Handle::new(3, 5, 1), Handle::new(4, 5, 1));
+        let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
+        for handle in [handle, stays] {
+            old.class_of(&EventRecord::Knock { handle, local_port: 7, peer, window: 100 });
+        }
+        new.put(3, old.take(3));
+        let of = |table: &mut ClassTable, handle| {
+            table.class_of(&EventRecord::Eof { handle, cookie: Cookie(0) })
+        };
+        assert_eq!((of(&mut new, handle), of(&mut new, stays)), (1, 2));
+        // A group that comes back begins with what it brings.
+        assert_eq!((of(&mut old, handle), of(&mut old, stays)), (2, 1));
+    }
 }

@@ -284,6 +284,8 @@ impl<N: Nic> ConservingThread<N> {
         worth_it |= layer.receive(now, &floor.lanes);
         *wakes |= floor.hand_out(&mut layer, home, stats);
         layer.finish(now, false);
+        // What it left for others is not to wait until its home comes back.
+        *wakes |= core::mem::take(&mut layer.net.forwarded);
         stats.borrowed += 1;
         Some(worth_it)
     }

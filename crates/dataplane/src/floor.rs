@@ -242,7 +242,7 @@ impl<N: Nic> Floor<N> {
         stats.kicked += 1;
         layer.kicked = stats;
         layer.finish(now, false);
-        wakes
+        wakes | core::mem::take(&mut layer.net.forwarded)
     }
 
     /// Makes turns of what the layer of core `home` has, and tells the others. Answers who is to be woken, one
