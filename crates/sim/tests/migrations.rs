@@ -7,7 +7,7 @@ use tailplane_sim::{
     run, run_interrupted, run_many,
 };
 
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 20;
 const SCHEDULERS: [SchedulerChoice; 3] =
     [SchedulerChoice::RunToCompletion, SchedulerChoice::WorkConserving, SchedulerChoice::ReadySet];
 
@@ -36,7 +36,7 @@ fn all_pass(scheduler: SchedulerChoice, first: u64) {
         }
     }
     println!("{scheduler:?}: {total:?}");
-    assert!(total.migrations > 1_000 && total.moved_connections > 500, "{total:?}");
+    assert!(total.migrations > 500 && total.moved_connections > 300, "{total:?}");
     assert!(total.deferred > 100, "{total:?}");
 }
 
@@ -95,12 +95,12 @@ fn whoever_leaves_in_the_middle_of_migrations_gets_all_memory_back() {
         let mut reset = 0;
         for scenario in Scenario::ALL {
             let config = config(scenario, scheduler);
-            for seed in 3_000..3_020 {
+            for seed in 3_000..3_010 {
                 let left = run_interrupted(seed, &config);
                 reset += left.unwrap_or_else(|what| panic!("{scenario:?} seed {seed}: {what}"));
             }
         }
-        assert!(reset > 50, "{reset} connections were reset");
+        assert!(reset > 25, "{reset} connections were reset");
     }
 }
 
