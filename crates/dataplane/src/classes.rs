@@ -177,6 +177,18 @@ impl ClassTable {
             .unwrap_or(self.classes.others)
     }
 
+    /// Takes a flow group's classes out: it leaves.
+    pub fn take(&mut self, group: u16) -> Vec<u8> {
+        self.of.get_mut(usize::from(group)).map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Puts a flow group's classes in: it has come.
+    pub fn put(&mut self, group: u16, classes: Vec<u8>) {
+        if let Some(of) = self.of.get_mut(usize::from(group)) {
+            *of = classes;
+        }
+    }
+
     /// Once for a connection; allocates where it is the first in its slot.
     fn learn(&mut self, handle: Handle, class: u8) -> u8 {
         if self.known(handle) != class
@@ -239,5 +251,24 @@ mod tests {
         let (handle, peer) = (Handle::new(3, 5, 1), Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9));
         let knock = EventRecord::Knock { handle, local_port: 7, peer, window: 100 };
         assert_eq!((table.class_of(&knock), table.of.len()), (0, 0));
+    }
+
+    #[test]
+    fn classes_move_with_their_flow_group() {
+        let classes =
+            Arc::new(Classes::default().port(7, 1).expect("fine").others(2).expect("fine"));
+        let (mut old, mut new) = (ClassTable::new(Arc::clone(&classes)), ClassTable::new(classes));
+        let (handle, stays) = (Handle::new(3, 5, 1), Handle::new(4, 5, 1));
+        let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
+        for handle in [handle, stays] {
+            old.class_of(&EventRecord::Knock { handle, local_port: 7, peer, window: 100 });
+        }
+        new.put(3, old.take(3));
+        let of = |table: &mut ClassTable, handle| {
+            table.class_of(&EventRecord::Eof { handle, cookie: Cookie(0) })
+        };
+        assert_eq!((of(&mut new, handle), of(&mut new, stays)), (1, 2));
+        // A group that comes back begins with what it brings.
+        assert_eq!((of(&mut old, handle), of(&mut old, stays)), (2, 1));
     }
 }

@@ -33,6 +33,7 @@ use stack::Stack;
 use crate::elastic::{CycleStats, Elastic, Left, Progress};
 use crate::floor::{ConservingConfig, Floor, OwnTender, Side, Tender, WhileAway};
 use crate::home_layer::{HomeLayer, Turns};
+use crate::migration::{MigrationStats, MoveMailbox};
 use crate::turn::{ConnectionTurn, discard};
 
 /// What an event is taken to cost before any was seen: long, so that few enter the first crossing.
@@ -283,6 +284,8 @@ impl<N: Nic> ConservingThread<N> {
         worth_it |= layer.receive(now, &floor.lanes);
         *wakes |= floor.hand_out(&mut layer, home, stats);
         layer.finish(now, false);
+        // What it left for others is not to wait until its home comes back.
+        *wakes |= core::mem::take(&mut layer.net.forwarded);
         stats.borrowed += 1;
         Some(worth_it)
     }
@@ -436,6 +439,8 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         for mut turn in self.outbox.take().into_iter().chain(self.next.take()) {
             turn.give_back(&mut self.pool);
         }
+        // Nobody runs its network layer any more.
+        self.layer().net.fall_silent();
         let mut left = Left::default();
         // The last one: what the others had of it they gave up when they left.
         if let Some(Floor { lanes, sides, .. }) = Arc::into_inner(self.floor) {
@@ -484,6 +489,14 @@ impl<N: Nic> Elastic for ConservingThread<N> {
 
     fn nic_stats(&self) -> NicStats {
         self.layer().net.nic.stats()
+    }
+
+    fn obey(&mut self, mailbox: MoveMailbox) {
+        self.layer().net.migration.mailbox = Some(mailbox);
+    }
+
+    fn migrations(&self) -> MigrationStats {
+        self.layer().net.migration.stats
     }
 
     fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R {

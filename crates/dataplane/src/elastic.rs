@@ -10,6 +10,7 @@ use nic::{Closed, Nic, NicStats};
 use stack::{Ended, Shared, Stack};
 
 use crate::forward::ForwardPorts;
+use crate::migration::{MigrationConfig, MigrationStats, MoveMailbox};
 use crate::net_layer::{Buffers, NetLayer};
 use crate::turn::discard;
 
@@ -22,11 +23,13 @@ pub struct ElasticConfig {
     pub calls: usize,
     /// Frames that may wait for the transmit ring.
     pub tx_frames: usize,
+    /// How flow groups are moved.
+    pub migration: MigrationConfig,
 }
 
 impl Default for ElasticConfig {
     fn default() -> Self {
-        Self { batch: 64, calls: 1024, tx_frames: 1024 }
+        Self { batch: 64, calls: 1024, tx_frames: 1024, migration: MigrationConfig::default() }
     }
 }
 
@@ -143,7 +146,8 @@ impl<N: Nic> ElasticThread<N> {
         // The buffers of the batch are taken first: calls may cause events of the next one.
         net.events.take_buffers(&mut self.buffers);
         net.execute(now, &mut self.calls, &mut self.buffers);
-        net.finish(now, had_events || calls > 0)
+        // The application has nothing in hand: what it had is settled.
+        net.finish(now, had_events || calls > 0, |_| false)
     }
 
     /// The whole cycle with an application that is linked in: a crossing is a function call.
@@ -253,6 +257,13 @@ pub trait Elastic {
     /// Counters of the queue pair.
     fn nic_stats(&self) -> NicStats;
 
+    /// From now on a controller can have flow groups of this thread moved (IX §4.5): this is the mailbox in
+    /// which the thread looks for commands.
+    fn obey(&mut self, mailbox: MoveMailbox);
+
+    /// Counters of migrations.
+    fn migrations(&self) -> MigrationStats;
+
     /// Shows the stack and the network layer's packet memory.
     fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R;
 
@@ -335,6 +346,12 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     }
     fn nic_stats(&self) -> NicStats {
         ElasticThread::nic_stats(self)
+    }
+    fn obey(&mut self, mailbox: MoveMailbox) {
+        self.net.migration.mailbox = Some(mailbox);
+    }
+    fn migrations(&self) -> MigrationStats {
+        self.net.migration.stats
     }
     fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R {
         body(&self.net.stack, &self.net.pool)

@@ -215,9 +215,9 @@ impl<N: Nic> Floor<N> {
             own.push(Pool::new(pool.region(), config.pool_keep));
             let core = core as u8;
             let number = first + core;
-            let net = NetLayer::new(number, Arc::clone(shared), nic, pool, ports, elastic, now);
-            let classes = classes.clone().map(ClassTable::new);
-            let layer = TryLock::new(HomeLayer::new(net, core, segment_bytes, classes, now));
+            let mut net = NetLayer::new(number, Arc::clone(shared), nic, pool, ports, elastic, now);
+            net.classes = classes.clone().map(ClassTable::new);
+            let layer = TryLock::new(HomeLayer::new(net, core, segment_bytes, now));
             Side { layer, away_since: AtomicU64::new(0), borrow_not_before: AtomicU64::new(0) }
         };
         let sides: Box<[_]> =
@@ -242,7 +242,7 @@ impl<N: Nic> Floor<N> {
         stats.kicked += 1;
         layer.kicked = stats;
         layer.finish(now, false);
-        wakes
+        wakes | core::mem::take(&mut layer.net.forwarded)
     }
 
     /// Makes turns of what the layer of core `home` has, and tells the others. Answers who is to be woken, one

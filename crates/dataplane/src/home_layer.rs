@@ -8,8 +8,8 @@ use clock::Instant;
 use domain::{CallArray, EventArray, Handle};
 use nic::Nic;
 use shuffle::{Home, Lanes};
+use stack::GroupSet;
 
-use crate::classes::ClassTable;
 use crate::elastic::{CycleStats, Left, Progress};
 use crate::net_layer::{Buffers, NetLayer};
 use crate::turn::{ConnectionTurn, number_of};
@@ -22,8 +22,6 @@ pub(crate) struct HomeLayer<N: Nic> {
     pub net: NetLayer<N>,
     core: usize,
     pub home: Home<ConnectionTurn>,
-    /// Where the cores share one ready set.
-    classes: Option<ClassTable>,
     /// Connections whose events the home core took straight from the array: they are held in name only,
     /// until somebody else hands out turns meanwhile.
     direct: Vec<Handle>,
@@ -41,18 +39,11 @@ pub(crate) struct HomeLayer<N: Nic> {
 }
 
 impl<N: Nic> HomeLayer<N> {
-    pub fn new(
-        net: NetLayer<N>,
-        core: u8,
-        segment_bytes: usize,
-        classes: Option<ClassTable>,
-        now: Instant,
-    ) -> Self {
+    pub fn new(net: NetLayer<N>, core: u8, segment_bytes: usize, now: Instant) -> Self {
         Self {
             net,
             core: core as usize,
             home: Home::new(move || ConnectionTurn::new(core, segment_bytes)),
-            classes,
             direct: Vec::new(),
             direct_held: false,
             aged: false,
@@ -171,7 +162,7 @@ impl<N: Nic> HomeLayer<N> {
                 self.home.hold(number_of(Some(handle)));
             }
         }
-        let Self { net: NetLayer { events, pool, .. }, home, classes, .. } = self;
+        let Self { net: NetLayer { events, pool, classes, .. }, home, .. } = self;
         events.hand_out(|record, buffer| {
             // It is kept until the turn ends, which counts against what reception may keep.
             if buffer.is_some() {
@@ -185,7 +176,13 @@ impl<N: Nic> HomeLayer<N> {
 
     /// Steps 5 and 6.
     pub fn finish(&mut self, now: Instant, worked: bool) -> Progress {
-        let mut progress = self.net.finish(now, worked);
+        let Self { net, home, direct, .. } = self;
+        // A turn that is ready or in some core's hands ends where it began; so does a crossing at home.
+        let is_busy = |set: GroupSet| {
+            direct.iter().any(|handle| set.has(handle.group()))
+                || home.holds(|connection| set.has(Handle::from_bits(connection).group()))
+        };
+        let mut progress = net.finish(now, worked, is_busy);
         progress.pending |= self.home.has_due();
         progress
     }

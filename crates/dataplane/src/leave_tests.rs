@@ -16,22 +16,22 @@ use wire::{Endpoint, Ipv4Addr, MacAddr};
 
 use crate::*;
 
-const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 80);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const CHUNKS: u32 = 2_048;
-const CORES: usize = 2;
-const CONNECTIONS: usize = 24;
+pub(crate) const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 80);
+pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub(crate) const CHUNKS: u32 = 2_048;
+pub(crate) const CORES: usize = 2;
+pub(crate) const CONNECTIONS: usize = 24;
 
 /// Frames on their way, by the queue that they wait in: the server's cores', then the client's.
-type Wire = Rc<RefCell<[VecDeque<Vec<u8>>; CORES + 1]>>;
+pub(crate) type Wire = Rc<RefCell<[VecDeque<Vec<u8>>; CORES + 1]>>;
 
 /// A queue pair. All that the client sends comes to the server's first core. A frame that is sent stays with
 /// the device until the next reclaim.
-struct Port {
-    wire: Wire,
-    queue: usize,
-    to: usize,
-    sent: Vec<TxFrame>,
+pub(crate) struct Port {
+    pub wire: Wire,
+    pub queue: usize,
+    pub to: usize,
+    pub sent: Vec<TxFrame>,
 }
 
 impl Nic for Port {
@@ -140,7 +140,7 @@ impl Service for Caller {
     }
 }
 
-fn shared(address: Ipv4Addr, mac: MacAddr, cores: usize) -> Arc<Shared> {
+pub(crate) fn shared(address: Ipv4Addr, mac: MacAddr, cores: usize) -> Arc<Shared> {
     let key = |byte| [byte; 16];
     let secrets =
         Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: key(1), port_key: key(2), offset: 3 };
@@ -159,7 +159,7 @@ struct Rig<T> {
     now: Instant,
 }
 
-fn parts(region: &Arc<Region>, wire: &Wire) -> Vec<Parts<Port>> {
+pub(crate) fn parts(region: &Arc<Region>, wire: &Wire) -> Vec<Parts<Port>> {
     let part = |(queue, ports)| {
         let nic = Port { wire: Rc::clone(wire), queue, to: CORES, sent: Vec::new() };
         Parts { nic, pool: Pool::new(region, 256), ports }

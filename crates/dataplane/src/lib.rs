@@ -22,6 +22,8 @@ mod floor;
 mod forward;
 mod home_layer;
 mod idle;
+mod message;
+mod migration;
 mod moderation;
 mod net_layer;
 mod turn;
@@ -33,8 +35,14 @@ pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Left, Progr
 pub use floor::{ConservingConfig, Floor, OwnTender, Parts, ReadySetConfig, Tender, WhileAway};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
+pub use migration::{
+    HISTOGRAM_BUCKETS, MOVES_MAX, MailboxFull, MigrationConfig, MigrationStats, Mistake,
+    MoveCommand, MoveControl, MoveError, MoveMailbox, MoveReport, Moved, Phase, PhaseStats,
+    PhaseTimes, move_mailbox,
+};
 pub use moderation::{Moderation, ModerationPolicy};
 pub use shuffle::{MAX_CLASSES, MAX_CORES, ServicePolicy};
+pub use stack::GroupSet;
 
 #[cfg(test)]
 mod leave_tests;

@@ -11,10 +11,14 @@ use clock::Instant;
 use domain::{CallArray, EventArray, Handle};
 use mem::{Mbuf, Pool};
 use nic::Nic;
-use stack::{Shared, Stack};
+use stack::{Away, GroupSet, Shared, Stack};
 
+use crate::classes::ClassTable;
 use crate::elastic::{CycleStats, ElasticConfig, Left, Progress};
 use crate::forward::ForwardPorts;
+use crate::migration::{FORWARDED, Migration};
+
+mod migrate;
 
 /// Buffers that came with a batch of events, each with the connection that it belongs to.
 pub(crate) type Buffers = Vec<(Option<Handle>, Mbuf)>;
@@ -35,6 +39,10 @@ pub(crate) struct NetLayer<N: Nic> {
     pub stats: CycleStats,
     /// Packets that the present cycle has taken.
     pub received: usize,
+    /// The classes of connections, where the cores share one ready set.
+    pub classes: Option<ClassTable>,
+    /// Flow groups that come and go.
+    pub migration: Migration,
 }
 
 impl<N: Nic> NetLayer<N> {
@@ -61,31 +69,63 @@ impl<N: Nic> NetLayer<N> {
             batch,
             stats: CycleStats::default(),
             received: 0,
+            classes: None,
+            migration: Migration::new(core, config.migration),
         }
     }
 
     /// Steps 1 and 2: packets become events.
     #[inline]
     pub fn receive(&mut self, now: Instant) {
+        let mut room = self.batch - self.rx.len().min(self.batch);
+        let is_moving = self.migration.is_active();
+        let mut deferred = 0;
+        if is_moving {
+            deferred = self.before_receive(now, room);
+            room -= deferred;
+        }
         // 1. Poll: what other cores forwarded was received earlier, so it comes first. Never wait
         // to fill the batch, never exceed it.
-        let room = self.batch - self.rx.len().min(self.batch);
-        let forwarded = self.ports.receive(&mut self.rx, room);
-        let received = self.nic.receive(now, &mut self.pool, &mut self.rx, room - forwarded);
-        self.received = forwarded + received;
+        let forwarded = self.ports.receive(&mut self.rx, room, &mut self.migration.heard);
+        let asked = room - forwarded;
+        let received = self.nic.receive(now, &mut self.pool, &mut self.rx, asked);
+        if is_moving || !self.migration.heard.is_empty() {
+            deferred += self.after_receive(now, asked - received);
+        }
+        self.received = deferred + forwarded + received;
         self.stats.packets += self.received as u64;
         // 2. Protocol processing: packets become events.
         self.stack.deliver(now, &mut self.pool, &mut self.events);
-        if !self.rx.is_empty() {
-            let (ports, stats, forwarded) = (&mut self.ports, &mut self.stats, &mut self.forwarded);
-            let forward = |home: u8, mbuf, pool: &mut Pool| {
-                *forwarded |= 1u128.checked_shl(home as u32).unwrap_or(0);
-                if let Err(mbuf) = ports.send(home, mbuf) {
-                    stats.forward_drops += 1;
-                    pool.free(mbuf);
-                }
-            };
-            self.stack.input(now, &mut self.rx, &mut self.pool, &mut self.events, forward);
+        let before = self.rx.len();
+        if before > 0 {
+            self.input(now);
+        }
+        if is_moving {
+            let is_dry = received < asked && self.rx.is_empty();
+            self.migration.departures.processed(before - self.rx.len(), is_dry);
+        }
+    }
+
+    #[inline]
+    fn input(&mut self, now: Instant) {
+        let own = self.migration.departures.core();
+        // Packets that are here before their groups; without an allocation where there are none.
+        let mut early = Vec::new();
+        let (ports, stats, forwarded) = (&mut self.ports, &mut self.stats, &mut self.forwarded);
+        let forward = |Away { home, group }, mut mbuf: Mbuf, pool: &mut Pool| {
+            if home == own {
+                return early.push((group, mbuf));
+            }
+            *forwarded |= 1u128.checked_shl(home as u32).unwrap_or(0);
+            mbuf.tag = FORWARDED;
+            if let Err(mbuf) = ports.send(home, mbuf) {
+                stats.forward_drops += 1;
+                pool.free(mbuf);
+            }
+        };
+        self.stack.input(now, &mut self.rx, &mut self.pool, &mut self.events, forward);
+        for (group, mbuf) in early {
+            self.park(group, mbuf);
         }
     }
 
@@ -94,18 +134,33 @@ impl<N: Nic> NetLayer<N> {
     #[inline]
     pub fn execute(&mut self, now: Instant, calls: &mut CallArray, buffers: &mut Buffers) {
         self.stack.execute(now, calls, buffers, &mut self.pool, &mut self.events);
+        if self.stack.has_elsewhere() {
+            self.route_calls(now);
+        }
+        if self.migration.departures.has_sealed() {
+            self.set_aside();
+        }
     }
 
-    /// Steps 5 and 6. `worked`: the application had something to do, or asked for something.
+    /// Steps 5 and 6. `worked`: the application had something to do, or asked for something. `is_busy`: whether
+    /// it has connections of some flow groups in hand, here or elsewhere.
     #[inline]
-    pub fn finish(&mut self, now: Instant, worked: bool) -> Progress {
+    pub fn finish(
+        &mut self,
+        now: Instant,
+        worked: bool,
+        is_busy: impl Fn(GroupSet) -> bool,
+    ) -> Progress {
         // 5. Timers.
         self.stack.run_timers(now, &mut self.pool, &mut self.events);
         // 6. Transmit: what must still be acknowledged, then all frames; reclaim in its own pass.
         self.stack.flush(now, &mut self.pool, &mut self.events);
         let sent = self.nic.transmit(now, &mut self.pool, self.stack.frames());
         let reclaimed = self.nic.reclaim(&mut self.pool);
-        let pending = !self.rx.is_empty()
+        let is_moving =
+            (self.migration.is_active() || self.migration.is_asked()) && self.migrate(now, is_busy);
+        let pending = is_moving
+            || !self.rx.is_empty()
             || !self.events.is_empty()
             || self.stack.has_work()
             || self.ports.has_work();
@@ -118,18 +173,27 @@ impl<N: Nic> NetLayer<N> {
             (Some(timer), Some(device)) => Some(timer.min(device)),
             (timer, device) => timer.or(device),
         };
+        let next_deadline = next_deadline.into_iter().chain(self.migration.next_deadline()).min();
         Progress { worked, pending, received: self.received, next_deadline }
     }
 
     /// A cycle without an application: a portion of the connections is reset, and what comes for the
     /// application is nobody's. Answers whether the next one has something to do.
     pub fn withdraw(&mut self, now: Instant) -> bool {
+        self.stop_migrations();
         self.receive(now);
         self.drop_events();
         let more = self.stack.reset_connections(now, &mut self.pool, &mut self.events);
-        self.finish(now, true);
+        self.finish(now, true, |_| false);
         self.drop_events();
         more || !self.stack.frames().is_empty() || self.nic.in_flight() > 0
+    }
+
+    /// Sends other cores nothing any more, so that none waits for this one.
+    pub fn fall_silent(&mut self) {
+        self.stop_migrations();
+        let Self { ports, pool, .. } = self;
+        ports.fall_silent(pool);
     }
 
     fn drop_events(&mut self) {
@@ -139,12 +203,14 @@ impl<N: Nic> NetLayer<N> {
 
     /// Ends it, and gives back all packet memory.
     pub fn close(mut self) -> Left {
+        self.end_migrations();
         self.drop_events();
         let Self { nic, mut pool, stack, mut rx, ports, .. } = self;
         rx.drain(..).for_each(|mbuf| pool.free(mbuf));
-        ports.close(&mut pool);
+        let untold = ports.close(&mut pool);
         // The stack's claims end first, so that what the device returns is free.
-        let connections = stack.close(&mut pool);
+        let mut connections = stack.close(&mut pool);
+        connections.untold += untold;
         let memory = nic.close(&mut pool);
         Left { connections, memory }
     }

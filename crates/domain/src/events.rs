@@ -55,6 +55,8 @@ pub enum CallError {
     Unsendable,
     /// The operator's policy does not allow this application to send there, or from that port.
     Forbidden,
+    /// The connection is on its way to another core, and as many calls wait for it as may: try again.
+    Busy,
 }
 
 /// One event condition (IX Table II), as the application sees it.

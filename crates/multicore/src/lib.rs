@@ -32,6 +32,7 @@ mod core;
 mod costs;
 mod error;
 pub mod linux;
+mod moves;
 mod outcome;
 mod replay;
 mod scheduler;

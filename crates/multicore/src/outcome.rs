@@ -1,5 +1,6 @@
 //! What a simulation found.
 
+use dataplane::MigrationStats;
 use queueing::Tail;
 
 use crate::core::{Budget, Counts};
@@ -36,6 +37,8 @@ pub struct Outcome {
     pub took: std::time::Duration,
     /// All requests answered, warm-up and all.
     pub answered: u64,
+    /// Flow groups that moved between cores, if they did.
+    pub migrations: MigrationStats,
 }
 
 impl Outcome {

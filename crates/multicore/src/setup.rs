@@ -41,6 +41,9 @@ pub struct Setup {
     pub replay: Option<Arc<Replay>>,
     /// Idle cores poll for so long, in nanoseconds, and then sleep until woken. None: they poll for ever.
     pub sleep_after_ns: Option<u64>,
+    /// A controller that cannot decide moves some flow groups of some core to another one (IX §4.5), on
+    /// average after so many nanoseconds, again and again. None: flow groups stay.
+    pub move_every_ns: Option<u64>,
 }
 
 impl Setup {
@@ -59,6 +62,7 @@ impl Setup {
             mean_us,
             replay: None,
             sleep_after_ns: None,
+            move_every_ns: None,
         }
     }
 
@@ -81,6 +85,7 @@ impl Setup {
         check("wire delay", self.wire_ns as f64, 0.0, 1e9)?;
         self.replay.as_ref().map_or(Ok(()), |replay| replay.validate(self.cores))?;
         check("mean service time", self.mean_us, 0.001, 1e5)?;
+        check("time between migrations", self.move_every_ns.unwrap_or(1) as f64, 1.0, 1e12)?;
         check("time before sleep", self.sleep_after_ns.unwrap_or(0) as f64, 0.0, 1e12)
     }
 

@@ -13,7 +13,9 @@
 use std::sync::Arc;
 
 use clock::{DueQueue, Duration, Instant};
-use dataplane::{Elastic, ElasticConfig, ElasticThread, ForwardPorts, forwarding_mesh};
+use dataplane::{
+    Elastic, ElasticConfig, ElasticThread, ForwardPorts, MigrationStats, forwarding_mesh,
+};
 use mem::{HugePages, Pool, Region};
 use queueing::{Tail, Window, replication_seed};
 use stack::{Secrets, Shared, StackConfig};
@@ -24,6 +26,7 @@ use crate::cable::{Frame, Moved, SharedCable, VirtualNic, steer};
 use crate::client::{Arrivals, Client};
 use crate::core::{Budget, Core, Counts, Next, Noticing, after};
 use crate::error::WorldError;
+use crate::moves::Moves;
 use crate::outcome::Outcome;
 use crate::replay::Interruption;
 use crate::scheduler::{Looks, Parts, Scheduler};
@@ -72,6 +75,7 @@ pub(crate) struct World<T: Elastic> {
     /// When the run began, and how many of a replay's interruptions there were.
     began: Instant,
     interrupted: usize,
+    moves: Option<Moves>,
     window: Window,
     steps: u64,
     /// Steps since the clock moved.
@@ -163,11 +167,14 @@ impl<T: Elastic> World<T> {
             now,
         };
         let mesh = forwarding_mesh(cores, FORWARD_PACKETS);
-        let threads = scheduler.threads(mesh.into_iter().enumerate().map(part).collect());
+        let mut threads = scheduler.threads(mesh.into_iter().enumerate().map(part).collect());
         if threads.len() != cores {
             let (scheduler, made) = (scheduler.name(), threads.len());
             return Err(WorldError::Threads { scheduler, made, cores });
         }
+        let moves = setup.move_every_ns.map(|every_ns| {
+            Moves::new(&mut threads, &shared, every_ns, replication_seed(run.seed, 5))
+        });
         let (host_pool, host_memory) = {
             let keep = 2 * (CHUNKS_CORE + held);
             let memory = region(keep + 64);
@@ -215,6 +222,7 @@ impl<T: Elastic> World<T> {
             now,
             began: Instant::FAR_FUTURE,
             interrupted: 0,
+            moves,
             window: Window { start: f64::MAX, end: f64::MAX },
             steps: 0,
             still: 0,
@@ -236,6 +244,7 @@ impl<T: Elastic> World<T> {
         let gap_ns = 1e9 / self.setup.rate(run.load);
         let now_ns = self.now.as_nanos() as f64;
         self.began = self.now;
+        self.moves.iter_mut().for_each(|moves| moves.start(self.now));
         self.window = match self.setup.replay.as_deref() {
             Some(replay) => Window { start: now_ns, end: now_ns + replay.last_ns() as f64 + 1.0 },
             None => {
@@ -314,8 +323,15 @@ impl<T: Elastic> World<T> {
             steps: self.steps,
             took: std::time::Duration::ZERO,
             answered: found.all,
+            migrations: self.migrations(),
             latency_ns,
         }
+    }
+
+    fn migrations(&self) -> MigrationStats {
+        let mut total = MigrationStats::default();
+        self.threads.iter().for_each(|thread| total += thread.migrations());
+        total
     }
 
     /// The next thing that happens.
@@ -328,7 +344,8 @@ impl<T: Elastic> World<T> {
         let kick = self.kicks.next_due().unwrap_or(far);
         let (taken, interruption) = self.interruption().unzip();
         let taken = taken.unwrap_or(far);
-        let next = arrival.min(answer).min(host).min(kick).min(core).min(taken);
+        let moves = self.moves.as_ref().map_or(far, Moves::next).max(self.now);
+        let next = arrival.min(answer).min(host).min(kick).min(core).min(taken).min(moves);
         debug_assert!(next >= self.now, "time goes on");
         self.steps += 1;
         self.still = if next > self.now { 0 } else { self.still + 1 };
@@ -343,6 +360,9 @@ impl<T: Elastic> World<T> {
         } else if let Some(interruption) = interruption.filter(|_| taken == next) {
             self.interrupted += 1;
             self.take_from(interruption.core, interruption.took_ns);
+        } else if moves == next {
+            let asked = self.moves.as_mut().and_then(|moves| moves.act(next));
+            asked.into_iter().for_each(|core| self.rouse(core, next));
         } else if kick == next {
             while let Some(index) = self.kicks.pop_due(next) {
                 self.interrupt(index);

@@ -83,6 +83,7 @@ fn call_error_words(error: CallError) -> (u64, u64) {
         CallError::TooMuch => (3, 0),
         CallError::Unsendable => (4, 0),
         CallError::Forbidden => (5, 0),
+        CallError::Busy => (6, 0),
     }
 }
 
@@ -94,6 +95,7 @@ fn call_error(word: u64, accepted: u64) -> Option<CallError> {
         3 => CallError::TooMuch,
         4 => CallError::Unsendable,
         5 => CallError::Forbidden,
+        6 => CallError::Busy,
         _ => return None,
     })
 }

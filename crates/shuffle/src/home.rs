@@ -90,6 +90,11 @@ impl<T: Turn> Home<T> {
         self.held.is_empty()
     }
 
+    /// Whether some connection that is not idle is one that `is_it` says. Looks at all of those.
+    pub fn holds(&self, mut is_it: impl FnMut(u64) -> bool) -> bool {
+        self.held.keys().any(|&connection| is_it(connection))
+    }
+
     /// Something came for a connection: `add` puts it into the turn that it belongs to.
     pub fn arrive(&mut self, connection: u64, add: impl FnOnce(&mut T)) {
         let Self { held, due, due_len, spare, make } = self;

@@ -51,6 +51,8 @@ pub struct HostConfig {
     pub stack: StackConfig,
     /// Shortest and longest time that one cycle takes.
     pub cycle: (Duration, Duration),
+    /// Whether flow groups move from core to core all the time.
+    pub moves: Option<MovesConfig>,
 }
 
 /// How a host's cores share their work.
@@ -92,6 +94,9 @@ macro_rules! of_thread {
 }
 
 mod leave;
+mod moves;
+
+pub use moves::{MovesConfig, Steering};
 
 impl Thread {
     fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R {
@@ -149,6 +154,7 @@ pub struct Host {
     region: Arc<Region>,
     config: HostConfig,
     port: usize,
+    moves: Option<moves::Moves>,
 }
 
 fn service_wants(service: &dyn Service, now: Instant) -> bool {
@@ -185,6 +191,14 @@ impl Host {
         let spread = if config.cores > 1 { Spread::Random } else { Spread::OneQueue };
         let mac: MacAddr = config.stack.mac;
         let port = network.borrow_mut().attach(mac, config.cores as usize, spread);
+        if let Some(MovesConfig {
+            steering: steering @ (Steering::Fixed | Steering::Home), ..
+        }) = config.moves
+        {
+            let (shared, queues) = (Arc::clone(&shared), usize::from(config.cores));
+            let queue_of = move |frame: &[u8]| moves::steer(&shared, steering, queues, frame);
+            network.borrow_mut().steer(port, Box::new(queue_of));
+        }
         let meshes = forwarding_mesh(config.cores as usize, config.forward_ring);
         let (elastic, start) = (config.elastic, Instant::ZERO);
         let parts = meshes.into_iter().enumerate().map(|(core, ports)| {
@@ -223,8 +237,12 @@ impl Host {
             kicked_at: Instant::FAR_FUTURE,
             dice: Dice::new(seed, "core", number << 8 | core as u64),
         };
-        let cores = threads.into_iter().enumerate().map(core).collect();
-        Self { cores, region, config, port }
+        let mut cores: Vec<Core> = threads.into_iter().enumerate().map(core).collect();
+        let moves = config.moves.map(|moves| {
+            let threads = cores.iter_mut().map(|core| &mut core.thread);
+            moves::Moves::new(moves, shared, threads, Dice::new(seed, "moves", number))
+        });
+        Self { cores, region, config, port, moves }
     }
 
     /// The host's port of the network.
@@ -273,6 +291,9 @@ impl Host {
             if woken >> queue & 1 != 0 {
                 self.wake(queue, now);
             }
+        }
+        if let Some(core) = self.control(now) {
+            self.wake(core, now);
         }
         if self.cores.iter().any(|core| core.away.is_some()) {
             // A core without work looks around while another is in the application.
@@ -368,7 +389,12 @@ impl Host {
             total(&|core| core.thread.stats().packets),
             total(&|core| core.thread.nic_stats().rx_frames),
         );
-        let dropped = total(&|core| core.thread.stats().forward_drops);
+        let dropped = total(&|core| {
+            core.thread.stats().forward_drops + core.thread.migrations().parked_drops
+        });
+        if let Some(moves) = &self.moves {
+            moves.audit(&self.migrations()).map_err(|what| format!("{name}: {what}"))?;
+        }
         let forwarded = self.stack_total("forwarded");
         if taken + dropped != received + forwarded {
             return Err(format!(

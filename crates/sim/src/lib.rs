@@ -28,9 +28,10 @@ pub mod scenario;
 pub mod variation;
 pub mod watch;
 
+pub use host::Steering;
 pub use network::Faults;
 pub use runner::{
     Outcome, RunStats, ScenarioConfig, replay_command, run, run_interrupted, run_many,
 };
 pub use scenario::Scenario;
-pub use variation::SchedulerChoice;
+pub use variation::{Migrations, SchedulerChoice};

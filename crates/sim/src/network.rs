@@ -112,20 +112,23 @@ struct Flight {
 }
 
 /// Where a host is plugged in.
-#[derive(Debug)]
 struct Port {
     mac: MacAddr,
     spread: Spread,
     queues: Vec<VecDeque<Vec<u8>>>,
     /// Draws what happens to frames on their way to this port.
     dice: Dice,
+    /// Chooses the queue instead.
+    steer: Option<Steer>,
 }
+
+/// Answers the queue of a frame, as the device of a port chooses it at its arrival.
+pub type Steer = Box<dyn Fn(&[u8]) -> usize>;
 
 /// What passed the tapped port: when, and the frame.
 pub type Capture = Vec<(Instant, Vec<u8>)>;
 
 /// See the module's comment.
-#[derive(Debug)]
 pub struct Network {
     seed: u64,
     faults: Faults,
@@ -138,6 +141,12 @@ pub struct Network {
 
 /// The network as its ports share it: the whole simulation is one thread.
 pub type SharedNetwork = Rc<RefCell<Network>>;
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
 
 impl Network {
     /// A network without ports.
@@ -157,8 +166,13 @@ impl Network {
     pub fn attach(&mut self, mac: MacAddr, queues: usize, spread: Spread) -> usize {
         let dice = Dice::new(self.seed, "link", self.ports.len() as u64);
         let queues = (0..queues.max(1)).map(|_| VecDeque::new()).collect();
-        self.ports.push(Port { mac, spread, queues, dice });
+        self.ports.push(Port { mac, spread, queues, dice, steer: None });
         self.ports.len() - 1
+    }
+
+    /// From now on `steer` chooses the queues of frames to a port.
+    pub fn steer(&mut self, port: usize, steer: Steer) {
+        self.ports[port].steer = Some(steer);
     }
 
     /// From now on keeps a copy of each frame that port 0 sends or receives.
@@ -261,9 +275,10 @@ impl Network {
     pub fn deliver(&mut self, now: Instant, mut wake: impl FnMut(usize, usize)) {
         while let Some(flight) = self.flights.pop_due(now) {
             let port = &mut self.ports[flight.to];
-            let queue = match port.spread {
-                Spread::OneQueue => 0,
-                Spread::Random => port.dice.below(port.queues.len() as u64) as usize,
+            let queue = match (&port.steer, port.spread) {
+                (Some(steer), _) => steer(&flight.frame),
+                (None, Spread::OneQueue) => 0,
+                (None, Spread::Random) => port.dice.below(port.queues.len() as u64) as usize,
             };
             if port.queues[queue].len() >= self.faults.queue_frames {
                 self.stats.overflowed += 1;

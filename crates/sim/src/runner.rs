@@ -19,7 +19,7 @@ use crate::dice::Dice;
 use crate::host::{Host, HostConfig, Sharing};
 use crate::network::{Capture, Faults, Network, NetworkStats, SharedNetwork};
 use crate::scenario::{self, Load, PORT, Scenario};
-use crate::variation::{SchedulerChoice, Variation, addresses};
+use crate::variation::{Migrations, SchedulerChoice, Variation, addresses};
 use crate::watch::{Living, SharedLedger, Watched};
 
 /// Virtual time within which all connections must have ended: slow runs have tiny windows behind
@@ -41,6 +41,8 @@ pub struct ScenarioConfig {
     pub vary: bool,
     /// Who runs the server's application.
     pub scheduler: SchedulerChoice,
+    /// Whether, and how, the server's flow groups move from core to core.
+    pub migrations: Option<Migrations>,
     /// Keep the frames that the server sends and receives.
     pub capture: bool,
 }
@@ -53,6 +55,7 @@ impl ScenarioConfig {
             faults: Faults::default(),
             vary: true,
             scheduler: SchedulerChoice::BySeed,
+            migrations: None,
             capture: false,
         }
     }
@@ -83,6 +86,14 @@ pub struct RunStats {
     pub borrowed: u64,
     /// Times that a kick had a core that was in the application run its network layer.
     pub kicked: u64,
+    /// Migrations of flow groups, connections that moved with them, and packets that were deferred.
+    pub migrations: u64,
+    /// See above.
+    pub moved_connections: u64,
+    /// See above.
+    pub deferred: u64,
+    /// Segments that came out of order.
+    pub out_of_order: u64,
     /// Allocations that found no memory.
     pub exhausted: u64,
     /// The network's counters.
@@ -194,13 +205,17 @@ pub fn run_many(
 impl Simulation {
     fn new(seed: u64, config: &ScenarioConfig) -> Result<Self, String> {
         let mut variation = if config.vary { Variation::draw(seed) } else { Variation::ordinary() };
+        if let Some(migrations) = &config.migrations {
+            variation.migrate(seed, migrations);
+        }
         variation.schedule(seed, config.scheduler);
         let network = Network::new(seed, config.faults);
         if config.capture {
             network.borrow_mut().capture();
         }
         let ledger: SharedLedger = Rc::default();
-        let shares = !matches!(variation.server.sharing, Sharing::Not);
+        let shares =
+            !matches!(variation.server.sharing, Sharing::Not) || variation.server.moves.is_some();
         let shared = shares.then_some(variation.server.cores);
         let mut service = scenario::server(config.scenario, seed, shared)
             .map_err(|error| format!("cannot set the server up: {error}"))?;
@@ -354,6 +369,7 @@ impl Simulation {
             let [stolen, borrowed, kicked] = host.shared_work();
             [a + stolen, b + borrowed, c + kicked]
         });
+        let moves = self.hosts[0].migrations();
         let stats = RunStats {
             took_us: ledger.completed_at.as_micros(),
             quiet_us: self.now.as_micros(),
@@ -366,6 +382,10 @@ impl Simulation {
             stolen,
             borrowed,
             kicked,
+            migrations: moves.completed,
+            moved_connections: moves.connections,
+            deferred: moves.packets,
+            out_of_order: total("tcp_out_of_order"),
             exhausted: self.hosts.iter().map(Host::exhausted).sum(),
             network: network.stats(),
         };

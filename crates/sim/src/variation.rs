@@ -3,13 +3,14 @@
 
 use clock::Duration;
 use dataplane::{
-    ClassError, Classes, ConservingConfig, ElasticConfig, ReadySetConfig, ServicePolicy, WhileAway,
+    ClassError, Classes, ConservingConfig, ElasticConfig, MigrationConfig, Mistake, ReadySetConfig,
+    ServicePolicy, WhileAway,
 };
 use stack::StackConfig;
 use wire::{Ipv4Addr, MacAddr};
 
 use crate::dice::Dice;
-use crate::host::{HostConfig, Sharing};
+use crate::host::{HostConfig, MovesConfig, Sharing, Steering};
 use crate::port::SimNicConfig;
 use crate::scenario::PORT;
 
@@ -101,6 +102,7 @@ fn plain_host(number: u8) -> HostConfig {
         },
         stack,
         cycle: (Duration::from_nanos(300), Duration::from_micros(3)),
+        moves: None,
     }
 }
 
@@ -131,6 +133,7 @@ fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
         nic,
         stack,
         cycle: (Duration::from_nanos(300), Duration::from_micros(slowest)),
+        moves: None,
     }
 }
 
@@ -140,6 +143,17 @@ fn press(host: &mut HostConfig) {
     host.nic.max_frame_bytes = host.stack.mtu_bytes as usize + 14;
     host.elastic.batch = 1;
     host.elastic.calls = 12;
+}
+
+/// That a server's flow groups move, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Migrations {
+    /// Where frames come; drawn, where nothing is said.
+    pub steering: Option<Steering>,
+    /// Whether all that has to be parked has room, on slow cores with long queues.
+    pub room: bool,
+    /// A mistake that is to be found.
+    pub mistake: Option<Mistake>,
 }
 
 /// How a work-conserving server shares its work: mostly in the usual way, sometimes at once, or late, or
@@ -206,6 +220,36 @@ impl Variation {
                 self.server.sharing = Sharing::ReadySet(set);
                 self.server.stack.tcp_listen = (PORT..PORT + PORTS).collect();
             }
+        }
+    }
+
+    /// The server has several cores, and its flow groups move between them all the time. Drawn apart, as
+    /// above.
+    pub fn migrate(&mut self, seed: u64, choice: &Migrations) {
+        let mut dice = Dice::new(seed, "migrations", 0);
+        let server = &mut self.server;
+        if server.cores < 2 {
+            server.cores = dice.between(2, 4) as u8;
+            server.chunks += 192 * u32::from(server.cores);
+            server.pool_keep = (server.chunks as usize / server.cores as usize).min(1024);
+        }
+        let every = Duration::from_micros(dice.spread(5, 2_000));
+        let drawn = dice.pick(&[Steering::Random, Steering::Fixed, Steering::Home]);
+        let steering = choice.steering.unwrap_or(drawn);
+        server.moves = Some(MovesConfig { every, steering });
+        let migration = &mut server.elastic.migration;
+        migration.timer = Duration::from_micros(dice.spread(1, 2_000));
+        if dice.chance(0.2) {
+            migration.parked = dice.spread(1, 64) as usize;
+        }
+        migration.mistake = choice.mistake;
+        if choice.room {
+            *migration = MigrationConfig { parked: 4_096, ..*migration };
+            // Slow cores, with long queues: what could overtake has time to.
+            server.cycle = (Duration::from_micros(1), Duration::from_micros(dice.spread(4, 80)));
+            server.elastic.batch = dice.spread(1, 16) as usize;
+            server.moves = Some(MovesConfig { every: Duration::from_micros(100), steering });
+            self.clients = (1..=3).map(plain_host).collect();
         }
     }
 

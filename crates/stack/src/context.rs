@@ -12,6 +12,7 @@ use wire::{
     MacAddr, Protocol,
 };
 
+use crate::execute::Elsewhere;
 use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
@@ -80,14 +81,18 @@ pub(crate) struct Outbox {
     pub time_wait_due: Vec<u64>,
     /// The earliest of them.
     pub min_time_wait_due: u64,
+    /// By flow group: received buffers that are kept, of all that the pool counts.
+    pub kept: Vec<u32>,
+    /// Calls on connections whose flow group is at home elsewhere, for whoever carries them there.
+    pub elsewhere: Elsewhere,
     pub unresolved: Unresolved,
     /// Replies to stray packets that may still be sent in the current second.
     pub stray_budget: u32,
     pub stray_second: u64,
     /// The neighbour that was looked up last: a batch mostly goes to one.
     pub last_hop: (Ipv4Addr, MacAddr, Instant),
-    /// Headers of an established segment to that neighbour, and of which moment.
-    template: (EstablishedTemplate, Instant),
+    /// Headers of an established segment, to whom, and of which moment.
+    template: (EstablishedTemplate, Ipv4Addr, Instant),
 }
 
 impl Outbox {
@@ -105,11 +110,16 @@ impl Outbox {
             wheel: Wheel::new(tick),
             time_wait_due: alloc::vec![u64::MAX; FLOW_GROUPS],
             min_time_wait_due: u64::MAX,
+            kept: alloc::vec![0; FLOW_GROUPS],
+            elsewhere: Elsewhere::default(),
             unresolved: Unresolved::default(),
             stray_budget: 0,
             stray_second: u64::MAX,
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
-            template: (EstablishedTemplate::new(nobody, nobody, Ipv4Addr::UNSPECIFIED, 0), never),
+            template: {
+                let headers = EstablishedTemplate::new(nobody, nobody, Ipv4Addr::UNSPECIFIED, 0);
+                (headers, Ipv4Addr::UNSPECIFIED, never)
+            },
         }
     }
 }
@@ -150,6 +160,28 @@ impl Context<'_> {
         } else if let Err(record) = self.events.push(record) {
             self.out.late_events.push_back(record);
         }
+    }
+
+    /// A received buffer of this flow group is kept beyond its batch.
+    #[inline]
+    pub fn keep(&mut self, group: u16) {
+        self.counting_kept(group, Pool::keep);
+    }
+
+    /// It is not kept any more.
+    #[inline]
+    pub fn unkeep(&mut self, group: u16) {
+        self.counting_kept(group, Pool::unkeep);
+    }
+
+    /// Runs `body`, which changes how many buffers of a flow group are kept.
+    #[inline]
+    pub fn counting_kept<R>(&mut self, group: u16, body: impl FnOnce(&mut Pool) -> R) -> R {
+        let before = self.pool.kept();
+        let result = body(self.pool);
+        let kept = &mut self.out.kept[group as usize % FLOW_GROUPS];
+        *kept = kept.wrapping_add((self.pool.kept().wrapping_sub(before)) as u32);
+        result
     }
 
     /// Whether the NIC's queue takes another frame.
@@ -197,8 +229,8 @@ impl Context<'_> {
     /// `None` where its link address is not known: it is asked for.
     #[inline(always)]
     pub fn template(&mut self, destination: Ipv4Addr) -> Option<&EstablishedTemplate> {
-        let (hop, _, at) = self.out.last_hop;
-        if hop != destination || at != self.now || self.out.template.1 != self.now {
+        let (_, made_for, at) = &self.out.template;
+        if *made_for != destination || *at != self.now {
             self.make_template(destination)?;
         }
         Some(&self.out.template.0)
@@ -208,13 +240,14 @@ impl Context<'_> {
     #[inline(never)]
     fn make_template(&mut self, destination: Ipv4Addr) -> Option<()> {
         let mac = self.resolve(destination)?;
-        if self.out.template.1 == self.now {
+        if self.out.template.2 == self.now {
             self.out.template.0.set_destination(mac);
+            self.out.template.1 = destination;
             return Some(());
         }
         let (src, address) = (self.shared.config.mac, self.shared.config.address);
         let template = EstablishedTemplate::new(mac, src, address, self.timestamp());
-        self.out.template = (template, self.now);
+        self.out.template = (template, destination, self.now);
         Some(())
     }
 

@@ -1,10 +1,10 @@
 //! Step 4: the array of batched system calls, call by call (IX Table II).
 
 use alloc::boxed::Box;
-use alloc::vec::Drain;
+use alloc::vec::{Drain, Vec};
 
 use domain::{CallError, CallKind, CallRecord, ConnectError, Cookie, EventRecord, Handle, Staged};
-use mem::Mbuf;
+use mem::{Mbuf, Pool};
 use wire::{FlowKey, Sum};
 
 use crate::context::Context;
@@ -21,6 +21,48 @@ pub(crate) type Groups = [Option<Box<FlowGroup>>; FLOW_GROUPS];
 #[inline]
 pub(crate) fn group_mut(groups: &mut Groups, index: u16) -> Option<&mut FlowGroup> {
     groups.get_mut(index as usize)?.as_deref_mut()
+}
+
+/// Calls on connections whose flow group is at home on another core, as that core is to execute them: in
+/// order, with their payloads in the order of the calls that consume them.
+#[derive(Debug, Default)]
+pub struct Elsewhere {
+    /// The calls.
+    pub records: Vec<CallRecord>,
+    /// What they send.
+    pub payloads: Vec<(Mbuf, Sum)>,
+}
+
+impl Elsewhere {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Gives up the calls, and their buffers to `pool`.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.records.clear();
+        self.payloads.drain(..).for_each(|(mbuf, _)| pool.free(mbuf));
+    }
+}
+
+/// The connection that a call is about, where it is about one.
+fn connection_of(record: &CallRecord) -> Option<Handle> {
+    match *record {
+        CallRecord::Accept { handle, .. }
+        | CallRecord::Sendv { handle, .. }
+        | CallRecord::RecvDone { handle, .. }
+        | CallRecord::Close { handle }
+        | CallRecord::Abort { handle }
+        | CallRecord::Again { handle } => Some(handle),
+        CallRecord::Connect { .. } | CallRecord::UdpSendv { .. } => None,
+    }
+}
+
+/// Whether a flow group is one that another core owns, or that is on its way.
+#[inline]
+fn is_away(groups: &Groups, handle: Handle) -> bool {
+    groups.get(handle.group() as usize).is_some_and(Option::is_none)
 }
 
 /// A living connection.
@@ -121,6 +163,11 @@ fn one(
     payloads: &mut Drain<'_, (Mbuf, Sum)>,
     ctx: &mut Context<'_>,
 ) {
+    if let Some(handle) = connection_of(record)
+        && is_away(groups, handle)
+    {
+        return carry(record, payloads, ctx);
+    }
     match *record {
         CallRecord::Sendv { handle, staged: Staged { count, .. } } => {
             let payloads = payloads.take(count as usize);
@@ -175,6 +222,16 @@ fn one(
             }
         }
     }
+}
+
+/// Puts a call aside that another core is to execute.
+#[cold]
+fn carry(record: &CallRecord, payloads: &mut Drain<'_, (Mbuf, Sum)>, ctx: &mut Context<'_>) {
+    let elsewhere = &mut ctx.out.elsewhere;
+    if let CallRecord::Sendv { staged: Staged { count, .. }, .. } = *record {
+        elsewhere.payloads.extend(payloads.take(count as usize));
+    }
+    elsewhere.records.push(*record);
 }
 
 fn place_of(groups: &mut Groups, handle: Handle) -> Option<(&mut FlowGroup, u32)> {

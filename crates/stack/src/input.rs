@@ -12,6 +12,7 @@ use wire::{
 };
 
 use crate::context::{Context, LINK_AND_IP};
+use crate::group_set::GroupSet;
 use crate::shared::Shared;
 use crate::stats::StackStats;
 use crate::tcp::segment::{Segment, SynOptions};
@@ -32,10 +33,19 @@ pub(crate) enum Parsed {
     Udp { at: u16, len: u16, src: Ipv4Addr },
     /// A packet of a protocol that we do not speak.
     UnknownProtocol { src: Ipv4Addr },
-    /// A TCP segment of a flow group with another home: its elastic thread.
-    Elsewhere(u8),
+    /// A TCP segment of a flow group that is not here.
+    Elsewhere(Away),
     /// Nothing for us; counted.
     Drop,
+}
+
+/// Where a packet belongs that is of another core's flow group, or of one that is on its way here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Away {
+    /// The elastic thread that is home to it.
+    pub home: u8,
+    /// The flow group.
+    pub group: u16,
 }
 
 /// The usual frame, checked: its hash. Whatever is wrong with another one is for
@@ -82,12 +92,12 @@ pub(crate) fn cut_to_payload(mbuf: &mut Mbuf, segment: &Segment) {
 #[inline(never)]
 pub(crate) fn parse_any(
     mbuf: &mut Mbuf,
-    core: u8,
+    here: GroupSet,
     verified: bool,
     shared: &Shared,
     stats: &mut StackStats,
 ) -> Parsed {
-    match parse_link(mbuf, core, verified, shared, stats) {
+    match parse_link(mbuf, here, verified, shared, stats) {
         Ok(parsed) => parsed,
         Err(WireError::Checksum) => {
             stats.bad_checksum += 1;
@@ -103,7 +113,7 @@ pub(crate) fn parse_any(
 #[inline(always)]
 fn parse_link(
     mbuf: &mut Mbuf,
-    core: u8,
+    here: GroupSet,
     verified: bool,
     shared: &Shared,
     stats: &mut StackStats,
@@ -134,7 +144,7 @@ fn parse_link(
     let at = (EthernetRepr::HEADER_LEN + ip.header_len()) as u16;
     let len = ip.payload().len() as u16;
     match ip.protocol() {
-        Protocol::Tcp => parse_tcp(mbuf, at as usize, len as usize, src, core, verified, shared),
+        Protocol::Tcp => parse_tcp(mbuf, at as usize, len as usize, src, here, verified, shared),
         Protocol::Udp => Ok(Parsed::Udp { at, len, src }),
         Protocol::Icmp => Ok(Parsed::Icmp { at, len, src }),
         Protocol::Other(_) => Ok(Parsed::UnknownProtocol { src }),
@@ -157,7 +167,7 @@ fn parse_tcp(
     at: usize,
     len: usize,
     src: Ipv4Addr,
-    core: u8,
+    here: GroupSet,
     verified: bool,
     shared: &Shared,
 ) -> Result<Parsed, WireError> {
@@ -168,9 +178,8 @@ fn parse_tcp(
     let flow = FlowKey::new(Endpoint::new(src, tcp.src_port()), tcp.dst_port());
     let hash = shared.hash_of(flow);
     let group = Shared::group_of(hash);
-    let home = shared.home_of(group);
-    if home != core {
-        return Ok(Parsed::Elsewhere(home));
+    if !here.has(group) {
+        return Ok(Parsed::Elsewhere(Away { home: shared.home_of(group), group }));
     }
     let flags = tcp.flags();
     let (timestamp, syn) = match tcp.aligned_timestamp() {

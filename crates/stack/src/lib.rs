@@ -14,6 +14,9 @@
 //! A stack that leaves the network resets its connections and gives back all packet memory:
 //! [`Stack::reset_connections`] in cycles without an application, then [`Stack::close`].
 //!
+//! A flow group moves from stack to stack as one value (IX §4.5): [`Stack::seal`], [`Stack::pack`] and
+//! [`Stack::take_in`].
+//!
 //! IPv4, ARP, ICMP, UDP and TCP; each mechanism has its file. Not implemented: IPv6, fragments,
 //! SACK, RACK, CUBIC, DCTCP, ECN, path MTU discovery, SYN cookies, keepalive.
 #![no_std]
@@ -24,6 +27,7 @@ mod arp;
 pub mod config;
 mod context;
 mod execute;
+mod group_set;
 mod icmp;
 mod input;
 pub mod neighbors;
@@ -32,9 +36,13 @@ mod stack;
 pub mod stats;
 pub mod tcp;
 mod udp;
+mod unsafe_packed;
 pub mod wheel;
 
 pub use config::StackConfig;
+pub use execute::Elsewhere;
+pub use group_set::GroupSet;
 pub use shared::{FLOW_GROUPS, Secrets, Shared};
-pub use stack::{Ended, Stack};
+pub use stack::{Away, Ended, Stack};
 pub use stats::StackStats;
+pub use unsafe_packed::PackedGroup;

@@ -71,8 +71,9 @@ pub struct Shared {
     pub(crate) timestamp_offset: u32,
     pub(crate) ticks: Ticks,
     pub(crate) window_scale: u8,
-    /// The elastic thread that is home to each flow group. Relaxed loads are enough: who receives a
-    /// packet of a group that it does not own forwards it, and ownership itself moves by value.
+    /// The elastic thread that is home to each flow group, or will be as soon as it has received it. Relaxed
+    /// loads are enough: who receives a packet of a group that it does not own forwards it, and ownership
+    /// itself moves by value.
     home: Box<[AtomicU8; FLOW_GROUPS]>,
 }
 
@@ -114,6 +115,13 @@ impl Shared {
     #[inline]
     pub fn group_of(hash: u32) -> u16 {
         (hash as usize % FLOW_GROUPS) as u16
+    }
+
+    /// A flow group is to be at home on another elastic thread: from now on packets for it go there. Said by
+    /// the thread that owns it, before it gives it up (IX §4.5).
+    pub fn set_home(&self, group: u16, core: u8) {
+        // What else a reader must have seen of the migration comes to it in a ring.
+        self.home[group as usize % FLOW_GROUPS].store(core, Ordering::Relaxed);
     }
 
     /// The elastic thread that is home to a flow group.

@@ -7,12 +7,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use clock::Instant;
-use domain::{CallArray, EventArray, Handle, Held};
+use domain::{CallArray, CallRecord, EventArray, Handle, Held};
 use mem::{Mbuf, Pool, TxFrame};
-use wire::UnreachableCode;
+use wire::{Sum, UnreachableCode};
 
 use crate::context::{Census, Context, Outbox};
-use crate::execute::{self, Batch, Groups, group_mut};
+use crate::execute::{self, Batch, Elsewhere, Groups, group_mut};
+use crate::group_set::GroupSet;
 use crate::input::{Parsed, discard, parse_any, parse_established};
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
@@ -39,6 +40,10 @@ pub struct Stack {
     shared: Arc<Shared>,
     /// By flow group; `None`: at home elsewhere.
     groups: Box<Groups>,
+    /// Which those are.
+    here: GroupSet,
+    /// Flow groups that are about to leave: they take nothing in any more.
+    sealed: Vec<migrate::Sealed>,
     out: Outbox,
     census: Census,
     stats: StackStats,
@@ -73,7 +78,9 @@ macro_rules! with_context {
 }
 
 mod leave;
+pub(crate) mod migrate;
 
+pub use crate::input::Away;
 pub use leave::Ended;
 
 impl Stack {
@@ -84,12 +91,15 @@ impl Stack {
             let here = shared.home_of(index as u16) == core;
             here.then(|| Box::new(FlowGroup::new(index as u16)))
         };
-        let groups = Box::new(core::array::from_fn(group));
+        let groups: Box<Groups> = Box::new(core::array::from_fn(group));
+        let here = groups.iter().flatten().map(|group| group.index).collect();
         let verified = shared.config.rx_checksums_verified;
         Self {
             core,
             shared,
             groups,
+            here,
+            sealed: Vec::new(),
             out: Outbox::new(max_frames.max(1), tick_of(now)),
             census: Census::default(),
             stats: StackStats::default(),
@@ -125,7 +135,11 @@ impl Stack {
 
     /// Bytes that may be sent on a connection now; none where the handle is stale.
     pub fn window(&mut self, handle: Handle) -> u32 {
-        execute::resolve(&mut self.groups, handle).map_or(0, |(_, conn, _)| conn.credit())
+        let found = match execute::resolve(&mut self.groups, handle) {
+            None => self.resolve_sealed(handle),
+            found => found,
+        };
+        found.map_or(0, |(_, conn, _)| conn.credit())
     }
 
     /// Frames for the NIC, in order: step 6 takes them from the front.
@@ -176,8 +190,8 @@ impl Stack {
     }
 
     /// Step 2: carries frames through the stack, oldest first, as long as their events fit. Frames
-    /// of flow groups with another home are handed out with that core's number; what is not
-    /// processed for want of room stays in `frames`.
+    /// of flow groups that are not here are handed out with their home's number, which is this core's own
+    /// where the group is on its way here; what is not processed for want of room stays in `frames`.
     // Not inlined: its loops need the registers.
     #[inline(never)]
     pub fn input(
@@ -186,9 +200,9 @@ impl Stack {
         frames: &mut Vec<Mbuf>,
         pool: &mut Pool,
         events: &mut EventArray,
-        mut forward: impl FnMut(u8, Mbuf, &mut Pool),
+        mut forward: impl FnMut(Away, Mbuf, &mut Pool),
     ) {
-        let (core, verified) = (self.core, self.verified);
+        let (here, verified) = (self.here, self.verified);
         let mut parsed = core::mem::take(&mut self.parsed);
         let fitting = frames.len().min(events.room() / EVENTS_PER_PACKET);
         if parsed.len() < fitting {
@@ -198,17 +212,15 @@ impl Stack {
         let (shared, stats) = (&*self.shared, &mut self.stats);
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
             let Some(hash) = parse_established(mbuf.bytes(), verified, shared) else {
-                *found = parse_any(mbuf, core, verified, shared, stats);
+                *found = parse_any(mbuf, here, verified, shared, stats);
                 continue;
             };
-            let home = shared.home_of(Shared::group_of(hash));
-            if home != core {
-                *found = Parsed::Elsewhere(home);
+            let group = Shared::group_of(hash);
+            let Some(owned) = group_mut(&mut self.groups, group) else {
+                *found = Parsed::Elsewhere(Away { home: shared.home_of(group), group });
                 continue;
-            }
-            if let Some(group) = group_mut(&mut self.groups, Shared::group_of(hash)) {
-                group.table.prefetch(hash);
-            }
+            };
+            owned.table.prefetch(hash);
             *found = Parsed::Established { hash, slot: None };
         }
         for found in &mut parsed[..fitting] {
@@ -232,9 +244,9 @@ impl Stack {
                     && let Some(group) = group_mut(groups, Shared::group_of(hash))
                 {
                     segment::arrive_established(group, slot, hash, mbuf, ctx);
-                } else if let Parsed::Elsewhere(home) = *found {
+                } else if let Parsed::Elsewhere(away) = *found {
                     ctx.stats.forwarded += 1;
-                    forward(home, mbuf, ctx.pool);
+                    forward(away, mbuf, ctx.pool);
                 } else {
                     other(groups, found, mbuf, ctx);
                 }
@@ -269,15 +281,58 @@ impl Stack {
         events: &mut EventArray,
     ) {
         let (records, mut payloads) = array.take();
+        if !self.sealed.is_empty() {
+            self.execute_with_sealed(now, &records, &mut payloads, buffers, pool, events);
+            return array.restore(records, payloads);
+        }
+        self.execute_records(now, &records, &mut payloads, buffers, pool, events);
+        array.restore(records, payloads);
+    }
+
+    /// The same for calls that came from another core, where a connection was at home before: their payloads
+    /// come with them.
+    pub fn execute_carried(
+        &mut self,
+        now: Instant,
+        calls: &mut Elsewhere,
+        pool: &mut Pool,
+        events: &mut EventArray,
+    ) {
+        let Elsewhere { records, payloads } = calls;
+        self.execute_records(now, records, payloads, &mut Vec::new(), pool, events);
+        records.clear();
+    }
+
+    /// Calls on connections of flow groups that are not here, since somebody last took them; in exchange for
+    /// `empty`, for its memory.
+    pub fn take_elsewhere(&mut self, empty: Elsewhere) -> Elsewhere {
+        core::mem::replace(&mut self.out.elsewhere, empty)
+    }
+
+    /// Whether there are such calls.
+    #[inline]
+    pub fn has_elsewhere(&self) -> bool {
+        !self.out.elsewhere.is_empty()
+    }
+
+    #[inline]
+    fn execute_records(
+        &mut self,
+        now: Instant,
+        records: &[CallRecord],
+        payloads: &mut Vec<(Mbuf, Sum)>,
+        buffers: &mut Vec<(Option<Handle>, Mbuf)>,
+        pool: &mut Pool,
+        events: &mut EventArray,
+    ) {
         if self.census.connections > CACHED {
-            execute::prefetch(&mut self.groups, &records);
+            execute::prefetch(&mut self.groups, records);
         }
         let (core, ports) = (self.core, &mut self.port_counter);
         with_context!(self, now, pool, events, |ctx, groups| {
             let mut batch = Batch { payloads: payloads.drain(..), buffers: buffers.drain(..) };
-            execute::run(groups, core, ports, &records, &mut batch, ctx);
+            execute::run(groups, core, ports, records, &mut batch, ctx);
         });
-        array.restore(records, payloads);
     }
 
     /// Step 5: runs timers that are due, a bounded number of them: where more are, [`next_timer`](Self::next_timer) goes on
@@ -285,8 +340,10 @@ impl Stack {
     pub fn run_timers(&mut self, now: Instant, pool: &mut Pool, events: &mut EventArray) {
         let tick = tick_of(now);
         if tick >= self.out.wheel.next_due() {
-            with_context!(self, now, pool, events, |ctx, groups| fire_expired(groups, ctx));
+            let sealed = &mut self.sealed;
+            with_context!(self, now, pool, events, |ctx, groups| fire_expired(groups, sealed, ctx));
         }
+        self.out.wheel.advance(tick);
         if tick >= self.out.min_time_wait_due {
             with_context!(self, now, pool, events, |ctx, groups| end_time_waits(groups, ctx));
         }
@@ -314,9 +371,10 @@ impl Stack {
 }
 
 /// Asks connections whose entries in the wheel fired.
-fn fire_expired(groups: &mut Groups, ctx: &mut Context<'_>) {
+fn fire_expired(groups: &mut Groups, sealed: &mut [migrate::Sealed], ctx: &mut Context<'_>) {
     for _ in 0..TIMERS {
-        let Some(Entry { index, tick: at }) = ctx.out.wheel.pop_expired(ctx.tick) else { break };
+        let Some(entry) = ctx.out.wheel.pop_expired(ctx.tick) else { break };
+        let Entry { index, tick: at } = entry;
         if let Some(later) = ctx.out.wheel.upcoming().iter().rev().nth(AHEAD) {
             let Place { group, slot } = Place::of_word(later.index);
             if let Some(group) = group_mut(groups, group) {
@@ -325,10 +383,13 @@ fn fire_expired(groups: &mut Groups, ctx: &mut Context<'_>) {
         }
         let Place { group, slot } = Place::of_word(index);
         // Of a slot that has another connection by now, at worst it is asked once too often.
-        if let Some(group) = group_mut(groups, group)
-            && group.slots.hot(slot).timer.take(at)
-        {
-            timers::fire(group, slot, ctx);
+        match group_mut(groups, group) {
+            Some(group) => {
+                if group.slots.hot(slot).timer.take(at) {
+                    timers::fire(group, slot, ctx);
+                }
+            }
+            None => migrate::put_off(sealed, group, entry),
         }
     }
 }

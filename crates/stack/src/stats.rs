@@ -12,6 +12,12 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
         }
+
+        impl core::ops::AddAssign for StackStats {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
     };
 }
 

@@ -129,7 +129,7 @@ pub struct Wheel {
     elapsed: u64,
     /// Lower bound of the next tick at which something is to be done.
     next_due: u64,
-    /// The newest block of each slot. It is never empty; those behind it are full.
+    /// The newest block of each slot. No block is empty.
     heads: [[u32; SLOTS]; LEVELS],
     occupied: [u64; LEVELS],
     #[expect(clippy::vec_box, reason = "growing must not move what is there")]
@@ -158,6 +158,16 @@ impl Wheel {
     #[inline]
     pub fn next_due(&self) -> u64 {
         self.next_due
+    }
+
+    /// It is tick `now`, and nothing fires before or at it: entries that are set from now on are placed by
+    /// how far they are from here. Without it one that is set after a long silence would be taken for one
+    /// that waits long, and be as late as that allows.
+    #[inline]
+    pub fn advance(&mut self, now: u64) {
+        if now < self.next_due {
+            self.elapsed = self.elapsed.max(now);
+        }
     }
 
     /// Bytes of the blocks.
@@ -251,6 +261,78 @@ impl Wheel {
             }
         }
         entry
+    }
+
+    /// Takes out every entry whose index `is_it` says, in no particular order: those of a flow group that
+    /// leaves (IX §4.5). One pass over all entries, which stand together; nobody's connection is looked at.
+    pub fn extract(&mut self, is_it: impl Fn(u32) -> bool, mut take: impl FnMut(Entry)) {
+        for level in 0..LEVELS {
+            let mut left = self.occupied[level];
+            while left != 0 {
+                let slot = left.trailing_zeros() as usize;
+                left &= left - 1;
+                self.extract_slot(level, slot, &is_it, &mut take);
+            }
+        }
+    }
+
+    fn extract_slot(
+        &mut self,
+        level: usize,
+        slot: usize,
+        is_it: &impl Fn(u32) -> bool,
+        take: &mut impl FnMut(Entry),
+    ) {
+        let mut at = self.heads[level][slot];
+        let mut before = NONE;
+        while at != NONE {
+            let block = self.block(at);
+            let len = block.len as usize % (BLOCK + 1);
+            let mut kept = 0;
+            for index in 0..len {
+                let entry = block.entries[index];
+                if is_it(entry.index) {
+                    take(entry);
+                } else {
+                    block.entries[kept] = entry;
+                    kept += 1;
+                }
+            }
+            block.len = kept as u32;
+            let next = block.next;
+            if kept > 0 {
+                before = at;
+            } else {
+                match before {
+                    NONE => self.heads[level][slot] = next,
+                    _ => self.block(before).next = next,
+                }
+                self.give_back(at);
+            }
+            at = next;
+        }
+        if self.heads[level][slot] == NONE {
+            self.occupied[level] &= !(1 << slot);
+        }
+    }
+
+    /// Takes in an entry of another wheel, which fires at the very tick that it says, so that whoever knows of it
+    /// still does; at the next tick, where that one is past. This wheel must stand about where the other
+    /// one stands ([`advance`](Self::advance)): it is then no coarser.
+    pub fn adopt(&mut self, entry: Entry) {
+        let ahead = i64::from(entry.tick.wrapping_sub(self.elapsed as u32) as i32);
+        let when = self.elapsed.saturating_add_signed(ahead);
+        let when = when.clamp(self.elapsed + 1, self.elapsed + HORIZON - 1);
+        // By the slot and not by the time: rounded up, an entry may stand one slot behind a level's last.
+        let reaches = |level: &usize| {
+            let shift = LEVEL_SHIFT * *level as u32;
+            when.div_ceil(1 << shift) - (self.elapsed >> shift) <= AHEAD + 1
+        };
+        let level = (0..LEVELS).find(reaches).unwrap_or(LEVELS - 1);
+        let shift = LEVEL_SHIFT * level as u32;
+        let place = when.div_ceil(1 << shift);
+        self.next_due = self.next_due.min(place << shift);
+        self.put(entry, level, place as usize % SLOTS);
     }
 
     /// Entries that [`pop_expired`](Self::pop_expired) takes next, the very next one last, as far

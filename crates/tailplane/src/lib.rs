@@ -88,8 +88,9 @@ mod unsafe_priority;
 
 pub use clock::{Clock, DueQueue, Duration, Instant, MonotonicClock};
 pub use dataplane::{
-    ClassError, Classes, ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy,
-    ReadySetConfig, ServicePolicy, WhileAway,
+    ClassError, Classes, ConservingConfig, ElasticConfig, GroupSet, IdlePolicy, MigrationStats,
+    ModerationPolicy, MoveCommand, MoveError, MoveReport, Moved, Phase, ReadySetConfig,
+    ServicePolicy, WhileAway,
 };
 pub use domain::{
     CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, Events, Full, Handle,

@@ -16,8 +16,8 @@ use std::time::Duration;
 use clock::{Clock, MonotonicClock};
 use dataplane::{
     ClassError, ConservingConfig, ConservingThread, CycleStats, Elastic, ElasticConfig,
-    ElasticThread, Floor, ForwardPorts, Idle, IdlePolicy, Left, MAX_CORES, Moderation,
-    ModerationPolicy, Parts, ReadySetConfig, Tender, WhileAway, forwarding_mesh,
+    ElasticThread, Floor, ForwardPorts, Idle, IdlePolicy, Left, MAX_CORES, MigrationStats,
+    Moderation, ModerationPolicy, Parts, ReadySetConfig, Tender, WhileAway, forwarding_mesh,
 };
 use domain::Service;
 use mem::{Pool, Region};
@@ -28,8 +28,10 @@ use stack::{Secrets, Shared, StackConfig, StackStats};
 
 use crate::kicks::Kicks;
 
+mod mover;
 mod protected;
 
+pub use mover::{Mover, MoverError};
 pub use protected::run_protected;
 
 /// Packets that may be under way between two cores.
@@ -90,6 +92,21 @@ pub enum RuntimeError {
          (`Service::runs_anywhere`), or run to completion"
     )]
     KeepsToItsCore,
+    /// A service that keeps its connections' state to each thread, and a handle to move them.
+    #[error(
+        "flow groups that move take their connections to other threads, and this service keeps the state of \
+         its connections in each thread's value of it; use one that runs anywhere \
+         (`Service::runs_anywhere`), or run without a `Mover`"
+    )]
+    CannotMove,
+    /// A `Mover` for another number of threads, or one that was used before.
+    #[error(
+        "the `Mover` is for another number of elastic threads than {cores}, or was used before"
+    )]
+    Mover {
+        /// Threads that there are.
+        cores: usize,
+    },
     /// Kicks without the means to interrupt anything.
     #[error(
         "kicks interrupt the application by a thread of higher real-time priority, and the real-time priority \
@@ -190,6 +207,8 @@ pub struct CoreReport {
     pub stack: StackStats,
     /// The queue pair.
     pub nic: NicStats,
+    /// Flow groups that it was home to and that moved.
+    pub migrations: MigrationStats,
     /// Times that the thread slept.
     pub sleeps: u64,
     /// Time of the cycles that did something, in nanoseconds.
@@ -228,6 +247,7 @@ fn system(tried: &'static str, source: impl Into<std::io::Error>) -> RuntimeErro
 }
 
 /// How others wake a sleeping elastic thread.
+#[derive(Debug)]
 struct Bell {
     asleep: AtomicBool,
     event: OwnedFd,
@@ -286,9 +306,49 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
+    run_with(config, region, nics, make_service, ready, None, stop)
+}
+
+/// The same, and flow groups can be moved through `mover` while it runs (IX §4.5): a connection is at home on
+/// another thread then, so the service must [run anywhere](Service::runs_anywhere).
+///
+/// # Errors
+/// As [`run`]; [`RuntimeError::CannotMove`], [`RuntimeError::Mover`].
+pub fn run_moved<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    ready: impl Fn() + Sync,
+    mover: &Mover,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
+    run_with(config, region, nics, make_service, ready, Some(mover), stop)
+}
+
+fn run_with<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    ready: impl Fn() + Sync,
+    mover: Option<&Mover>,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
     let (ground, ports) = Ground::new(config, nics.len())?;
     let (shared, clock) = (&ground.shared, ground.clock);
-    let stage = ground.stage(config, stop);
+    if mover.is_some_and(|mover| !mover.start(shared, &ground.bells)) {
+        return Err(RuntimeError::Mover { cores: nics.len() });
+    }
+    let stage = Stage { mover, ..ground.stage(config, stop) };
     let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
     let parts = nics.into_iter().zip(ports).map(part);
     let (elastic, now) = (config.elastic, clock.now());
@@ -319,7 +379,7 @@ where
 struct Ground {
     shared: Arc<Shared>,
     clock: MonotonicClock,
-    bells: Vec<Bell>,
+    bells: Arc<[Bell]>,
     kicks: Kicks,
 }
 
@@ -353,7 +413,7 @@ impl Ground {
     fn stage<'a>(&'a self, config: &'a RuntimeConfig, stop: &'a AtomicBool) -> Stage<'a> {
         let Self { clock, bells, kicks, .. } = self;
         let starting = AtomicUsize::new(bells.len());
-        Stage { config, clock: *clock, bells, kicks, stop, starting }
+        Stage { config, clock: *clock, bells, kicks, mover: None, stop, starting }
     }
 }
 
@@ -363,6 +423,7 @@ struct Stage<'a> {
     clock: MonotonicClock,
     bells: &'a [Bell],
     kicks: &'a Kicks,
+    mover: Option<&'a Mover>,
     stop: &'a AtomicBool,
     /// Threads that do not receive yet.
     starting: AtomicUsize,
@@ -479,6 +540,12 @@ impl Stage<'_> {
         if self.config.scheduler.shares() && !service.runs_anywhere() {
             return Err(RuntimeError::KeepsToItsCore);
         }
+        if let Some(mover) = self.mover {
+            if !service.runs_anywhere() {
+                return Err(RuntimeError::CannotMove);
+            }
+            mover.mailbox(core).into_iter().for_each(|mailbox| thread.obey(mailbox));
+        }
         // The first cycle lends the NIC its receive buffers: before, it drops what comes.
         thread.cycle(self.clock.now(), || self.clock.now(), &mut service);
         // The last thread knows by this that the others are as far.
@@ -567,6 +634,7 @@ impl Stage<'_> {
             cycle: thread.stats(),
             stack: thread.inspect(|stack, _| stack.stats()),
             nic: thread.nic_stats(),
+            migrations: thread.migrations(),
             sleeps,
             busy_ns,
             footprint: thread.inspect(|stack, _| stack.footprint()),

@@ -65,7 +65,11 @@ impl Stack {
     pub fn close(mut self, pool: &mut Pool) -> Ended {
         let mut ended = self.leaving.ended;
         ended.untold += self.out.owed.len() as u64;
-        for group in self.groups.iter_mut().flatten() {
+        let sealed = core::mem::take(&mut self.sealed);
+        let mut groups = self.groups.into_iter().flatten().collect::<alloc::vec::Vec<_>>();
+        groups.extend(sealed.into_iter().map(super::migrate::Sealed::into_group));
+        self.out.elsewhere.clear(pool);
+        for mut group in groups {
             for slot in 0..group.slots.capacity() {
                 ended.untold += u64::from(close::owes_reset(group.slots.hot(slot)));
                 group.release_buffers(slot, pool);

@@ -39,6 +39,7 @@ pub(crate) fn accept(
     }
     conn.flags.set(Flags::ACCEPTED);
     conn.cookie = cookie;
+    group.embryonic -= 1;
     ctx.census.embryonic -= 1;
     receive::deliver(group, slot, ctx);
 }
@@ -111,7 +112,7 @@ pub(crate) fn recv_done(
     }
     conn.rcv_used -= bytes;
     if conn.flags.has(Flags::HELD) {
-        receive::trim_held(conn, cold, ctx);
+        receive::trim_held(place, conn, cold, ctx);
     }
     if conn.state.may_receive() && output::window_update_due(conn, cold, ctx.shared) {
         conn.flags.set(Flags::ACK_NOW);

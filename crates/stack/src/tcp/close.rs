@@ -130,6 +130,7 @@ fn enter_time_wait(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     conn.flags.clear(Flags::RTX_ARMED);
     let generation = conn.generation;
     restart_time_wait(conn, ctx);
+    group.in_time_wait += 1;
     ctx.census.time_wait += 1;
     let due = ctx.tick + u64::from(ctx.shared.ticks.time_wait);
     wait(group, TimeWait { slot, generation, due }, ctx);
@@ -142,7 +143,7 @@ fn tell_end(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     // Whatever the application still holds stays readable until it has seen this batch: buffers of
     // the batch are settled against a stale handle and freed then.
     tell_dead(group, slot, DeadReason::Closed, ctx);
-    group.release_buffers(slot, ctx.pool);
+    group.release(slot, ctx);
     let conn = group.slots.hot(slot);
     conn.flags.clear(Flags::HELD.and(Flags::UNDELIVERED));
 }
@@ -282,16 +283,17 @@ fn tell_dead(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &mut Con
         && ctx.out.late_events.is_empty()
     {
         while let Some(mbuf) = cold.undelivered.pop() {
-            ctx.pool.unkeep();
+            ctx.unkeep(place.group);
             if let Err(mbuf) = ctx.events.push_recv(handle, cookie, mbuf, 0, 0) {
                 ctx.pool.free(mbuf);
             }
         }
     }
     if !conn.flags.has(Flags::ACTIVE) && !conn.flags.has(Flags::ACCEPTED) {
-        ctx.census.embryonic -= 1;
         // Counted once, whatever path leads to the slot's end.
         conn.flags.set(Flags::ACCEPTED);
+        group.embryonic -= 1;
+        ctx.census.embryonic -= 1;
     }
     ctx.event(EventRecord::Dead { handle, cookie, reason });
 }
@@ -309,6 +311,7 @@ pub(crate) fn die(
         None => {
             let conn = group.slots.hot(slot);
             if !conn.flags.has(Flags::ACTIVE.and(Flags::ACCEPTED)) {
+                group.embryonic -= 1;
                 ctx.census.embryonic -= 1;
             }
         }
@@ -385,7 +388,7 @@ fn last_reset(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
             ctx.stats.tcp_resets_out += 1;
             return true;
         }
-        group.release_buffers(slot, ctx.pool);
+        group.release(slot, ctx);
     }
     false
 }

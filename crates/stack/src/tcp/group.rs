@@ -88,11 +88,21 @@ pub(crate) struct FlowGroup {
     /// Connections in TIME-WAIT, the one that ends first before all others; some may have ended since,
     /// or go on. They all wait equally long, so they need no wheel.
     pub time_wait: VecDeque<TimeWait>,
+    /// Its part of the core's census.
+    pub in_time_wait: u32,
+    pub embryonic: u32,
 }
 
 impl FlowGroup {
     pub fn new(index: u16) -> Self {
-        Self { index, slots: Slots::default(), table: FlowTable::new(), time_wait: VecDeque::new() }
+        Self {
+            index,
+            slots: Slots::default(),
+            table: FlowTable::new(),
+            time_wait: VecDeque::new(),
+            in_time_wait: 0,
+            embryonic: 0,
+        }
     }
 
     /// The connection with these ends.
@@ -171,11 +181,12 @@ impl FlowGroup {
             return;
         }
         if conn.state == State::TimeWait {
+            self.in_time_wait -= 1;
             ctx.census.time_wait -= 1;
         }
         let hash = ctx.shared.hash_of(conn.flow);
         self.table.remove(hash, slot);
-        self.release_buffers(slot, ctx.pool);
+        self.release(slot, ctx);
         let conn = self.slots.hot(slot);
         conn.state = State::Closed;
         conn.generation = (conn.generation + 1) % Handle::GENERATIONS;
@@ -183,7 +194,12 @@ impl FlowGroup {
         ctx.census.connections -= 1;
     }
 
-    /// Gives back every buffer that a connection holds.
+    /// Gives back every buffer that a connection holds, and counts them.
+    pub fn release(&mut self, slot: u32, ctx: &mut Context<'_>) {
+        ctx.counting_kept(self.index, |pool| self.release_buffers(slot, pool));
+    }
+
+    /// The same where nobody counts any more.
     pub fn release_buffers(&mut self, slot: u32, pool: &mut Pool) {
         let (conn, cold) = self.slots.both(slot);
         while let Some(segment) = conn.sent.pop().or_else(|| cold.unsent.pop()) {

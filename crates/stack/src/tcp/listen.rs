@@ -52,6 +52,7 @@ pub(crate) fn arrive(
         ctx.stats.tcp_syn_dropped += 1;
         return ctx.pool.free(mbuf);
     };
+    group.embryonic += 1;
     ctx.census.embryonic += 1;
     let local = Endpoint::new(ctx.shared.config.address, segment.flow.local_port());
     let mut iss = ctx.shared.isn.generate(ctx.now, local, segment.remote());

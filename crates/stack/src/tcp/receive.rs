@@ -58,7 +58,7 @@ pub(crate) fn data(
         return note_pending(conn, place, ctx);
     }
     if seq != conn.rcv_nxt {
-        out_of_order(conn, cold, seq, mbuf, fin, ctx);
+        out_of_order(place, conn, cold, seq, mbuf, fin, ctx);
         return note_pending(conn, place, ctx);
     }
     let end = seq + mbuf.len() as u32;
@@ -155,7 +155,7 @@ fn keep_undelivered(
     cold.undelivered_bytes += mbuf.len() as u32;
     cold.held_buffers += 1;
     cold.undelivered.push(mbuf);
-    ctx.pool.keep();
+    ctx.keep(place.group);
     if !conn.flags.has(Flags::UNDELIVERED) {
         conn.flags.set(Flags::UNDELIVERED);
         ctx.out.undelivered.push_back(place);
@@ -164,6 +164,7 @@ fn keep_undelivered(
 
 #[cold]
 fn out_of_order(
+    place: Place,
     conn: &mut Conn,
     cold: &mut Cold,
     seq: SeqNumber,
@@ -177,7 +178,7 @@ fn out_of_order(
     }
     match reassembly.insert(seq, mbuf) {
         Ok(()) => {
-            ctx.pool.keep();
+            ctx.keep(place.group);
             ctx.stats.tcp_out_of_order += 1;
         }
         Err(mbuf) => {
@@ -194,7 +195,8 @@ fn out_of_order(
 fn fill(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
     loop {
         let Some(reassembly) = &mut cold.reassembly else { return false };
-        if let Some(mbuf) = reassembly.next(conn.rcv_nxt, ctx.pool) {
+        let next = ctx.counting_kept(place.group, |pool| reassembly.next(conn.rcv_nxt, pool));
+        if let Some(mbuf) = next {
             in_order(place, conn, cold, mbuf, ctx);
             continue;
         }
@@ -220,7 +222,7 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     while ctx.events.room() > EVENT_RESERVE
         && let Some(mbuf) = cold.undelivered.pop()
     {
-        ctx.pool.unkeep();
+        ctx.unkeep(place.group);
         let len = mbuf.len() as u32;
         // There is room: it was just asked for.
         match ctx.events.push_recv(handle, conn.cookie, mbuf, 0, conn.credit()) {
@@ -270,20 +272,20 @@ pub(crate) fn settle(
     cold.held_bytes += mbuf.len() as u32;
     cold.held_buffers += 1;
     cold.held.push(mbuf);
-    ctx.pool.keep();
+    ctx.keep(place.group);
     conn.flags.set(Flags::HELD);
-    trim_held(conn, cold, ctx);
+    trim_held(place, conn, cold, ctx);
 }
 
 /// Frees held buffers that are older than what is outstanding.
-pub(crate) fn trim_held(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+pub(crate) fn trim_held(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     loop {
         let Some(front) = cold.held.iter().next().map(|bytes| bytes.len() as u32) else { break };
         if cold.held_bytes - front < conn.rcv_used {
             return;
         }
         if let Some(mbuf) = cold.held.pop() {
-            ctx.pool.unkeep();
+            ctx.unkeep(place.group);
             ctx.pool.free(mbuf);
         }
         cold.held_bytes -= front;

@@ -150,3 +150,86 @@ fn ticks_round_up() {
     assert_eq!(ticks(Duration::from_nanos(16_385)), 2);
     assert_eq!(tick_of(Instant::from_nanos(32_767)), 1);
 }
+
+#[derive(Clone, Debug)]
+enum Move {
+    Set(u32, u64),
+    Advance(u64),
+    Carry,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let delay = prop_oneof![0..70u64, 0..5000u64, 0..300_000u64];
+    let step = prop_oneof![
+        6 => (0..32u32, delay.clone()).prop_map(|(index, delay)| Move::Set(index, delay)),
+        2 => delay.prop_map(Move::Advance),
+        1 => Just(Move::Carry),
+    ];
+    prop::collection::vec(step, 1..300)
+}
+
+proptest! {
+    /// Entries with odd indices are carried from wheel to wheel and back. Every entry fires once, at the
+    /// tick at which it would have fired without; one that was carried when it was overdue at the next.
+    #[test]
+    fn entries_that_are_carried_to_another_wheel_fire_when_they_would_have(
+        start in 0..u64::from(u32::MAX) * 4,
+        steps in moves(),
+    ) {
+        let mut wheels = [Wheel::new(start), Wheel::new(start)];
+        let mut waiting: Vec<(u32, u32)> = Vec::new();
+        let (mut now, mut odd) = (start, 0);
+        for step in steps {
+            match step {
+                Move::Set(index, delay) => {
+                    let wheel = if index % 2 == 1 { odd } else { 0 };
+                    waiting.push((index, wheels[wheel].insert(index, now + delay)));
+                }
+                Move::Carry => {
+                    let mut carried = Vec::new();
+                    wheels[odd].extract(|index| index % 2 == 1, |entry| carried.push(entry));
+                    odd = 1 - odd;
+                    wheels[odd].advance(now);
+                    let due = carried.iter().map(|entry| entry.tick).collect::<Vec<_>>();
+                    carried.into_iter().for_each(|entry| wheels[odd].adopt(entry));
+                    let next = wheels[odd].next_due();
+                    let soon = |&tick: &u32| (next as u32).wrapping_sub(tick) as i32 <= 0;
+                    prop_assert!(next <= now + 1 || due.iter().all(soon));
+                }
+                Move::Advance(by) => {
+                    now += by;
+                    for wheel in &mut wheels {
+                        while let Some(entry) = wheel.pop_expired(now) {
+                            let at = waiting.iter().position(|&one| one == (entry.index, entry.tick));
+                            waiting.swap_remove(at.expect("set once, fired once"));
+                        }
+                        wheel.advance(now);
+                    }
+                    let late = waiting
+                        .iter()
+                        .find(|(_, tick)| (now as u32).wrapping_sub(*tick) as i32 >= 0);
+                    prop_assert_eq!(late, None, "nothing is late");
+                }
+            }
+        }
+        now += HORIZON;
+        for wheel in &mut wheels {
+            while let Some(entry) = wheel.pop_expired(now) {
+                let at = waiting.iter().position(|&one| one == (entry.index, entry.tick));
+                waiting.swap_remove(at.expect("set once, fired once"));
+            }
+            prop_assert!(wheel.occupied.iter().all(|&slots| slots == 0));
+        }
+        prop_assert!(waiting.is_empty(), "everything fires");
+    }
+}
+
+#[test]
+fn an_overdue_entry_that_is_taken_in_fires_at_the_next_tick() {
+    let mut wheel = Wheel::new(1_000);
+    wheel.adopt(Entry { index: 7, tick: 400 });
+    assert_eq!(wheel.next_due(), 1_001);
+    assert_eq!(wheel.pop_expired(1_000), None);
+    assert_eq!(wheel.pop_expired(1_001), Some(Entry { index: 7, tick: 400 }));
+    assert_eq!(wheel.pop_expired(9_999), None);
+}

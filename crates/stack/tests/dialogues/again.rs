@@ -12,6 +12,7 @@ fn open(world: &mut World, port: u16) -> (Peer, Handle) {
 #[test]
 fn each_connection_is_told_of_once_in_the_next_batch() {
     let mut world = World::new();
+    world.stays = true;
     let ((peer, a), (_, b)) = (open(&mut world, 5), open(&mut world, 6));
     let window = world.stack.window(a);
     world.call(|calls| {
@@ -97,6 +98,7 @@ fn connections_that_are_not_there_are_not_told_of() {
 fn those_that_ask_for_ever_do_not_keep_packets_out() {
     const CONNECTIONS: u16 = 100;
     let mut world = World::new();
+    world.stays = true;
     let peers: Vec<_> = (0..CONNECTIONS).map(|number| open(&mut world, 1_000 + number)).collect();
     world.shrink_events(64);
     let frame = peers[0].0.seg(1, 1).len(10).frame();

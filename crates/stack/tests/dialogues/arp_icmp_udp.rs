@@ -82,6 +82,7 @@ fn arp_from_impossible_senders_is_dropped() {
 #[test]
 fn frames_wait_for_a_link_address() {
     let mut world = World::new();
+    world.stays = true;
     world.auto_arp = false;
     let there = Endpoint::new(OTHER_IP, 9);
     world.call(|calls| {
@@ -102,6 +103,7 @@ fn frames_wait_for_a_link_address() {
 #[test]
 fn frames_that_wait_are_bounded_in_number_and_time() {
     let mut world = World::new();
+    world.stays = true;
     world.auto_arp = false;
     let there = Endpoint::new(OTHER_IP, 9);
     for number in 0..100u8 {
@@ -125,6 +127,7 @@ fn frames_that_wait_are_bounded_in_number_and_time() {
 #[test]
 fn requests_for_a_link_address_are_paced() {
     let mut world = World::new();
+    world.stays = true;
     world.auto_arp = false;
     let there = Endpoint::new(OTHER_IP, 9);
     let send = |world: &mut World| {
@@ -228,6 +231,7 @@ fn icmp_errors_do_not_end_connections() {
 #[test]
 fn what_nobody_takes_is_reported_with_its_first_bytes() {
     let mut world = World::with(|config| config.stray_replies_per_second = 5);
+    world.stays = true;
     let from = Endpoint::new(PEER_IP, 1_000);
     let frame = udp_frame(from, 9, &[1; 1_000]);
     world.hear_frames(core::slice::from_ref(&frame));
@@ -308,6 +312,7 @@ fn datagrams_that_cannot_be_sent_fail() {
 fn beyond_the_prefix_the_gateway_is_asked_for() {
     let gateway = Ipv4Addr::new(10, 0, 0, 254);
     let mut world = World::with(|config| config.gateway = Some(gateway));
+    world.stays = true;
     world.auto_arp = false;
     let far = Endpoint::new(Ipv4Addr::new(8, 8, 8, 8), 1);
     world.call(|calls| calls.udp_sendv(UDP_PORT, far, &[b"x"]).expect("room"));

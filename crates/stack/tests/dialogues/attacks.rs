@@ -168,6 +168,7 @@ fn broken_packets_are_counted_and_dropped() {
 #[test]
 fn replies_to_strays_are_limited() {
     let mut world = World::with(|config| config.stray_replies_per_second = 10);
+    world.stays = true;
     let mut peer = Peer::new(1, Open::default());
     peer.there.port = 9;
     for port in 1..=30 {

@@ -354,6 +354,7 @@ fn close_frees_what_the_application_did_not_give_back() {
 #[test]
 fn resets_that_the_queue_has_no_room_for_leave_when_it_has() {
     let mut world = World::sized(crate::support::config(), 256, 4);
+    world.stays = true;
     let peers: Vec<Peer> =
         (1..=20).map(|port| Peer::establish(&mut world, port, Open::default())).collect();
     world.nic_takes = false;

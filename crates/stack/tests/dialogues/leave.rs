@@ -187,6 +187,7 @@ fn a_forgotten_neighbour_is_asked_for_before_it_is_reset() {
 #[test]
 fn a_neighbour_that_does_not_answer_is_not_waited_for() {
     let mut world = World::new();
+    world.stays = true;
     open(&mut world, 5);
     world.pass(ms(70_000));
     world.auto_arp = false;

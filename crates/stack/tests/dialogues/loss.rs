@@ -36,6 +36,23 @@ fn the_time_out_doubles_to_its_bound_and_then_the_peer_is_given_up() {
     assert_eq!(world.stats().tcp_retransmissions, 5);
 }
 
+/// A host to which nothing happened for long has timers as exact as any.
+#[test]
+fn a_long_silence_makes_no_timer_late() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.pass(ms(3_600_000));
+    world.send(100);
+    world.frames_out();
+    near(world.pass_until_sent(ms(600_000)), 200);
+    world.expect(&peer, &[". 1:101(100) ack 1"]);
+    world.hear(&peer.seg(1, 101));
+    // The same behind an entry that is far away.
+    world.pass(ms(100));
+    world.hear(&peer.seg(1, 101).len(10));
+    near(world.pass_until_sent(ms(60_000)), 40);
+}
+
 #[test]
 fn the_time_out_follows_the_round_trip_time_and_karn() {
     let mut world = World::new();
@@ -206,6 +223,7 @@ fn limited_transmit_and_recovery_send_new_data() {
 #[test]
 fn a_segment_that_the_device_still_reads_is_copied() {
     let mut world = World::new();
+    world.stays = true;
     let peer = Peer::establish(&mut world, 5, Open::default());
     world.nic_holds = true;
     world.send(100);

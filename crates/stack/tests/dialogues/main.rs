@@ -16,6 +16,9 @@
 // Under the name that all other crates know it by.
 extern crate tailplane_stack as stack;
 
+/// Whether all flow groups move to another stack after each cycle: see `tests/wandering`.
+const WANDERS: bool = false;
+
 mod again;
 mod arp_icmp_udp;
 mod attacks;

@@ -2,6 +2,8 @@
 
 use domain::{CallError, CallKind, DeadReason};
 
+use wire::{Ipv4Addr, MacAddr};
+
 use crate::support::{Open, Peer, Told, World, config, ms, near, pattern};
 
 const MSS: u32 = 1_460;
@@ -238,4 +240,40 @@ fn a_late_acknowledgment_does_not_move_the_window() {
     // Sent before the acknowledgment above, and overtaken by it.
     world.hear(&peer.seg(2, 501).win(60_000));
     assert_eq!(world.told(), []);
+}
+
+/// Headers that were prepared for one neighbour in a batch are not used for another.
+#[test]
+fn each_neighbour_gets_what_is_sent_to_it() {
+    let mut world = World::new();
+    let other = Ipv4Addr::new(10, 0, 0, 3);
+    let mac = MacAddr([2, 0, 0, 0, 0, 77]);
+    world.stack.shared().neighbors.learn(other, mac, world.now);
+    let open = Open { timestamp: Some(1), ..Open::default() };
+    let first = Peer::establish(&mut world, 5, open);
+    let first_handle = world.handle();
+    let mut far = [6, 7].map(|port| {
+        let mut peer = Peer::new(port, open);
+        peer.here.addr = other;
+        world.hear(&peer.syn());
+        let answers = world.segments();
+        peer.irs = answers[0].seq;
+        let value = answers[0].options.timestamp.expect("it was offered").value;
+        peer.timestamp = Some((1, value));
+        world.hear(&peer.seg(1, 1));
+        world.told();
+        (peer, world.handle())
+    });
+    let bytes = pattern(0, 10);
+    world.call(|calls| {
+        calls.sendv(first_handle, &[&bytes]).expect("room");
+        // Not by the short way.
+        calls.close(far[0].1).expect("room");
+        calls.sendv(far[1].1, &[&bytes]).expect("room");
+    });
+    let sent = world.segments();
+    assert_eq!(sent.len(), 3);
+    assert_eq!(first.text(&sent[0]), ". 1:11(10) ack 1");
+    far.reverse();
+    assert_eq!(far[0].0.text(&sent[2]), ". 1:11(10) ack 1");
 }

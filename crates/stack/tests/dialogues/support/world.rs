@@ -10,8 +10,9 @@ use domain::{
     Handle, Held,
 };
 use mem::{Mbuf, Pool, Region, TxFrame};
-use stack::{Ended, Secrets, Shared, Stack, StackConfig, StackStats};
-use wire::{ArpOperation, ArpRepr, Endpoint, EtherType, Ipv4Addr};
+use stack::neighbors::Neighbor;
+use stack::{Ended, FLOW_GROUPS, GroupSet, Secrets, Shared, Stack, StackConfig, StackStats};
+use wire::{ArpOperation, ArpRepr, Endpoint, EtherType, EthernetView, Ipv4Addr, Ipv4View};
 
 use super::{
     Out, PEER_IP, PEER_MAC, PORT, Peer, STACK_IP, STACK_MAC, Seg, UDP_PORT, decode, ethernet_frame,
@@ -39,10 +40,21 @@ pub enum Told {
     Failed { call: CallKind, error: CallError },
 }
 
+fn all() -> GroupSet {
+    (0..FLOW_GROUPS as u16).collect()
+}
+
 /// See the module's comment.
 pub struct World {
     pub now: Instant,
     pub stack: Stack,
+    /// Of another core, to which all flow groups move after each cycle where the whole suite
+    /// [wanders](crate::WANDERS).
+    other: Stack,
+    /// They do not: what is looked at is kept by each core for itself (frames that wait for a link address, the
+    /// limit on replies to strays, the order between connections of different groups, copies made).
+    pub stays: bool,
+    cycles: u64,
     pub pool: Pool,
     /// Whether the application accepts whoever knocks, with the peer's port as cookie.
     pub auto_accept: bool,
@@ -104,6 +116,9 @@ impl World {
         let region = Region::heap(chunks);
         Self {
             now,
+            other: Stack::new(Arc::clone(&shared), 1, now, frames),
+            stays: !crate::WANDERS,
+            cycles: 0,
             stack: Stack::new(shared, 0, now, frames),
             pool: Pool::new(&region, chunks as usize),
             auto_accept: true,
@@ -170,7 +185,7 @@ impl World {
     pub fn pass(&mut self, duration: Duration) {
         let end = self.now + duration;
         for _ in 0..MAX_TIMERS {
-            match self.stack.next_timer() {
+            match self.next_timer() {
                 Some(at) if at <= end => self.now = self.now.max(at),
                 _ => {
                     self.now = end;
@@ -188,7 +203,7 @@ impl World {
     pub fn pass_until_sent(&mut self, limit: Duration) -> Duration {
         let begin = self.now;
         while self.out.is_empty() && self.now.since(begin) < limit {
-            let next = self.stack.next_timer().unwrap_or(Instant::FAR_FUTURE);
+            let next = self.next_timer().unwrap_or(Instant::FAR_FUTURE);
             let step = next.max(self.now + Duration::from_nanos(1)).since(self.now);
             self.pass(step.min(limit));
         }
@@ -215,12 +230,52 @@ impl World {
     pub fn cycle(&mut self, frames: &[Vec<u8>], app: impl FnOnce(&mut Calls<'_>)) {
         self.receive(frames);
         self.run_application(app);
-        let Self { now, stack, pool, events, calls, .. } = self;
+        self.cycles += 1;
+        let seals = !self.stays && self.cycles.is_multiple_of(3);
+        let sealed = if seals { all() } else { GroupSet::NONE };
+        let Self { now, stack, other, pool, events, calls, .. } = self;
         let mut buffers: Vec<_> = events.drain().collect();
+        stack.seal(sealed);
         stack.execute(*now, calls, &mut buffers, pool, events);
         stack.run_timers(*now, pool, events);
+        stack.unseal(sealed, *now, pool, events);
+        if seals {
+            // Those that were put off meanwhile.
+            stack.run_timers(*now, pool, events);
+        }
         stack.flush(*now, pool, events);
+        other.run_timers(*now, pool, events);
+        other.flush(*now, pool, events);
         self.transmit();
+        if !self.stays {
+            self.wander();
+        }
+    }
+
+    /// All flow groups move to the other stack, unless what this one has sent has not left, or there is no
+    /// memory for it. Answers whether they have.
+    pub fn wander(&mut self) -> bool {
+        let Self { now, stack, other, pool, events, .. } = self;
+        if !stack.frames().is_empty() {
+            return false;
+        }
+        stack.seal(all());
+        let Ok(packed) = stack.pack(all(), pool) else {
+            stack.unseal(all(), *now, pool, events);
+            return false;
+        };
+        assert_eq!((packed.len() as u32, stack.connections()), (all().len(), 0));
+        for packed in packed {
+            stack.shared().set_home(packed.group(), 1);
+            other.take_in(packed, *now, pool, events);
+        }
+        core::mem::swap(stack, other);
+        true
+    }
+
+    /// No timer fires before this moment.
+    fn next_timer(&self) -> Option<Instant> {
+        self.stack.next_timer().into_iter().chain(self.other.next_timer()).min()
     }
 
     fn receive(&mut self, frames: &[Vec<u8>]) {
@@ -257,6 +312,7 @@ impl World {
     /// The stack is closed, and a fresh one takes its place; all memory came back but what the NIC has.
     pub fn close(&mut self) -> Ended {
         let shared = Arc::clone(self.stack.shared());
+        (0..FLOW_GROUPS as u16).for_each(|group| shared.set_home(group, 0));
         let fresh = Stack::new(shared, 0, self.now, 1024);
         let ended = core::mem::replace(&mut self.stack, fresh).close(&mut self.pool);
         self.drop_events();
@@ -317,9 +373,14 @@ impl World {
     fn transmit(&mut self) {
         let mtu = self.stack.shared().config.mtu_bytes as usize;
         let mut asked = Vec::new();
-        while self.nic_takes
-            && let Some(frame) = self.stack.frames().pop_front()
-        {
+        let mut frames: std::collections::VecDeque<_> = Default::default();
+        if self.nic_takes {
+            // Their memory is the stacks'.
+            frames.extend(self.stack.frames().drain(..));
+            frames.extend(self.other.frames().drain(..));
+        }
+        for frame in frames {
+            self.check_link(frame.bytes());
             match decode(frame.bytes(), mtu) {
                 Out::Arp { arp, .. } if self.auto_arp && arp.operation == ArpOperation::Request => {
                     asked.push(arp.target_ip);
@@ -335,6 +396,19 @@ impl World {
         if !asked.is_empty() {
             let answers: Vec<_> = asked.into_iter().map(Self::arp_answer).collect();
             self.cycle(&answers, |_| ());
+        }
+    }
+
+    /// A packet goes to the link address of its next hop, where that is known.
+    fn check_link(&self, frame: &[u8]) {
+        let shared = self.stack.shared();
+        let link = EthernetView::parse(frame).expect("an Ethernet frame");
+        if link.ethertype() == EtherType::Ipv4
+            && let Ok(ip) = Ipv4View::parse(link.payload())
+            && let Some(hop) = shared.config.next_hop(ip.dst())
+            && let Neighbor::Reachable(mac) = shared.neighbors.lookup(hop, self.now)
+        {
+            assert_eq!(link.dst(), mac, "the link address of {hop}");
         }
     }
 
@@ -414,7 +488,9 @@ impl World {
 
     /// Counters.
     pub fn stats(&self) -> StackStats {
-        self.stack.stats()
+        let mut stats = self.stack.stats();
+        stats += self.other.stats();
+        stats
     }
 
     /// Ends everything, and counts the memory.
@@ -432,7 +508,7 @@ impl World {
         self.pass(ms(3 * 3600 * 1000));
         assert_eq!(self.stack.connections(), 0, "all connections ended");
         assert_eq!(self.stack.footprint().0, 0, "no connection is left in a table");
-        assert_eq!(self.stack.next_timer(), None, "no timer is left");
+        assert_eq!(self.next_timer(), None, "no timer is left");
         assert_eq!(self.pool.available(), self.chunks, "every chunk came back");
         assert_eq!(self.pool.stats().foreign, 0);
     }

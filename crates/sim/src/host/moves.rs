@@ -1,0 +1,166 @@
+//! A host whose flow groups move from core to core all the time, as a controller that cannot decide would have
+//! it (IX §4.5).
+
+use std::sync::Arc;
+
+use clock::{Duration, Instant};
+use dataplane::{
+    Elastic, MigrationStats, MoveCommand, MoveControl, MoveError, MoveMailbox, move_mailbox,
+};
+use stack::{FLOW_GROUPS, GroupSet, Shared};
+
+use super::{Host, Thread};
+use crate::dice::Dice;
+
+/// Commands of a core that may be without a report.
+const MAILBOX: usize = 4;
+
+/// How often flow groups move, and where frames come.
+#[derive(Clone, Copy, Debug)]
+pub struct MovesConfig {
+    /// The mean time from one command to the next, while anything happens.
+    pub every: Duration,
+    /// Where the network puts frames.
+    pub steering: Steering,
+}
+
+/// To which of a host's queues a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steering {
+    /// To any.
+    Random,
+    /// Those of a flow to one and the same, whatever the home of its flow group.
+    Fixed,
+    /// To the home of the flow group, a while after that has changed: a device whose indirection table
+    /// the controller writes.
+    Home,
+}
+
+/// The controller.
+pub(super) struct Moves {
+    config: MovesConfig,
+    controls: Vec<MoveControl>,
+    shared: Arc<Shared>,
+    next: Instant,
+    dice: Dice,
+    /// Commands that were complete, and refused.
+    pub moved: u64,
+    pub refused: u64,
+    failure: Option<String>,
+}
+
+impl Thread {
+    fn obey(&mut self, mailbox: MoveMailbox) {
+        of_thread!(self, thread => Elastic::obey(&mut **thread, mailbox));
+    }
+    pub(super) fn migrations(&self) -> MigrationStats {
+        of_thread!(self, thread => Elastic::migrations(&**thread))
+    }
+}
+
+impl Moves {
+    pub fn new<'a>(
+        config: MovesConfig,
+        shared: Arc<Shared>,
+        threads: impl Iterator<Item = &'a mut Thread>,
+        dice: Dice,
+    ) -> Self {
+        let obey = |thread: &mut Thread| {
+            let (control, mailbox) = move_mailbox(MAILBOX);
+            thread.obey(mailbox);
+            control
+        };
+        let (controls, next) = (threads.map(obey).collect(), Instant::ZERO);
+        Self { config, controls, shared, next, dice, moved: 0, refused: 0, failure: None }
+    }
+
+    /// Some groups of one core, to another. Now and then one that is not there, or a core that is not.
+    fn command(&mut self, now: Instant) -> Option<usize> {
+        if now < self.next {
+            return None;
+        }
+        let Self { dice, controls, shared, .. } = self;
+        self.next = now + dice.duration(Duration::ZERO, 2 * self.config.every);
+        let core = dice.below(controls.len() as u64) as usize;
+        let to = match dice.chance(0.02) {
+            true => dice.below(200),
+            false => dice.below(controls.len() as u64),
+        } as u8;
+        let share = dice.pick(&[0.02, 0.2, 1.0]);
+        let mut at_home = |group: &u16| {
+            let stray = dice.chance(0.0005);
+            stray || usize::from(shared.home_of(*group)) == core && dice.chance(share)
+        };
+        let groups: GroupSet = (0..FLOW_GROUPS as u16).filter(&mut at_home).collect();
+        let command = MoveCommand { token: now.as_nanos(), groups, to };
+        controls[core].post(command).is_ok().then_some(core)
+    }
+
+    fn read_reports(&mut self) {
+        for control in &mut self.controls {
+            while let Some(report) = control.report() {
+                match report.outcome {
+                    Ok(moved) => {
+                        self.moved += 1;
+                        if moved.groups == 0 {
+                            self.failure = Some("a migration of nothing".to_owned());
+                        }
+                    }
+                    Err(MoveError::HasLeft { .. } | MoveError::Leaving) => {
+                        self.failure = Some(format!("nobody left: {report:?}"));
+                    }
+                    Err(_) => self.refused += 1,
+                }
+            }
+        }
+    }
+
+    /// What does not add up, once all is quiet.
+    pub fn audit(&self, total: &MigrationStats) -> Result<(), String> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let open: usize = self.controls.iter().map(MoveControl::open).sum();
+        let of = (total.begun, total.completed, total.refused);
+        if open > 0 || of != (self.moved, self.moved, self.refused) {
+            return Err(format!("{open} commands are open: {total:?}"));
+        }
+        Ok(())
+    }
+}
+
+impl Host {
+    /// What the controller does after the cores' cycles at `now`. Answers a core that is to be woken.
+    pub(super) fn control(&mut self, now: Instant) -> Option<usize> {
+        let moves = self.moves.as_mut()?;
+        moves.read_reports();
+        moves.command(now)
+    }
+
+    /// Counters of migrations, of all cores.
+    pub fn migrations(&self) -> MigrationStats {
+        let mut total = MigrationStats::default();
+        self.cores.iter().for_each(|core| total += core.thread.migrations());
+        total
+    }
+}
+
+/// The queue of a frame that goes to the home of its flow group, or to where its flow always goes.
+pub(super) fn steer(shared: &Shared, steering: Steering, queues: usize, frame: &[u8]) -> usize {
+    let Some(group) = group_of(shared, frame) else { return 0 };
+    match steering {
+        Steering::Home => usize::from(shared.home_of(group)) % queues,
+        Steering::Random | Steering::Fixed => usize::from(group) % queues,
+    }
+}
+
+/// The flow group of a TCP segment in an ordinary frame.
+fn group_of(shared: &Shared, frame: &[u8]) -> Option<u16> {
+    let word = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
+    if word(12)? != 0x0800 || frame.get(14) != Some(&0x45) || frame.get(23) != Some(&6) {
+        return None;
+    }
+    let source = [*frame.get(26)?, *frame.get(27)?, *frame.get(28)?, *frame.get(29)?];
+    let hash = shared.flow_hash(source.into(), word(34)?, word(36)?);
+    Some(Shared::group_of(hash))
+}

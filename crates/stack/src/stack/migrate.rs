@@ -1,0 +1,396 @@
+//! Flow groups that leave a stack, and that come to one (IX §4.5).
+//!
+//! ```text
+//! old home    seal        the group takes nothing in any more: no packet, no timer, no word to the application
+//!             execute     calls that the application has issued still find its connections
+//!             pack        one value, once no connection shares memory with a frame of this core's device
+//! new home    take_in     it goes on where it was
+//! ```
+//!
+//! A group owns its connections and their deadlines; what the core has noted about them elsewhere (the wheel's
+//! entries, connections that step 6 is to look at, bytes and events that the application is to be told of)
+//! is gathered on the way out and noted at the new core on the way in. No slot is looked at for that: the
+//! wheel's entries name the connections that have something under way, and an idle connection has none.
+//!
+//! # Deadlines
+//!
+//! An entry of the old wheel becomes an entry of the new one that fires at the same tick, or at the next
+//! where that is past; so what a connection knows of its entries stays true, and it is not touched.
+//!
+//! # Segments and frames
+//!
+//! A segment that waits for its acknowledgment shares its chunk with the frame that carries it, as long as the
+//! device reads that. The frame is the old core's, so such a segment is given a chunk of its own. They are
+//! those of the last moment: a connection with any has an entry in the wheel (its retransmission timer), or
+//! stands among those that step 6 is to look at.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use clock::Instant;
+use domain::{CallRecord, EventArray, EventRecord, Handle};
+use mem::{Exhausted, Mbuf, Pool, Retained};
+use wire::Sum;
+
+use super::Stack;
+use crate::context::{Context, Outbox};
+use crate::execute::Groups;
+use crate::group_set::GroupSet;
+use crate::shared::FLOW_GROUPS;
+use crate::stats::StackStats;
+use crate::tcp::close;
+use crate::tcp::conn::{Cold, Conn, Place};
+use crate::tcp::group::FlowGroup;
+use crate::unsafe_packed::PackedGroup;
+use crate::wheel::{Entry, tick_of};
+
+/// A flow group that takes nothing in, with what the core had noted about its connections.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    group: Box<FlowGroup>,
+    /// Entries of the wheel: those that fired since, and all once it is packed.
+    entries: Vec<Entry>,
+    /// Slots that step 6 is to look at.
+    pending: Vec<u32>,
+    /// Slots with received bytes that the application has not been told of.
+    undelivered: Vec<u32>,
+    again: Vec<Handle>,
+    late_events: Vec<EventRecord>,
+}
+
+/// What a [`PackedGroup`] is made of.
+#[derive(Debug)]
+pub(crate) struct Baggage {
+    sealed: Sealed,
+    /// Received buffers that its connections keep: they count against the memory of the core that has it.
+    kept: u32,
+}
+
+impl Baggage {
+    pub fn group(&self) -> u16 {
+        self.sealed.group.index
+    }
+
+    pub fn connections(&self) -> usize {
+        self.sealed.group.table.len()
+    }
+
+    pub fn discard(mut self, pool: &mut Pool) -> u64 {
+        // They are counted by no pool now, and by this one when they are given back.
+        (0..self.kept).for_each(|_| pool.keep());
+        let group = &mut self.sealed.group;
+        let mut untold = 0;
+        for slot in 0..group.slots.capacity() {
+            untold += u64::from(close::owes_reset(group.slots.hot(slot)));
+            group.release_buffers(slot, pool);
+        }
+        untold
+    }
+}
+
+/// An entry fired whose flow group is not here: it is asked for where the group goes.
+#[cold]
+pub(crate) fn put_off(sealed: &mut [Sealed], group: u16, entry: Entry) {
+    if let Some(sealed) = sealed.iter_mut().find(|sealed| sealed.group.index == group) {
+        sealed.entries.push(entry);
+    }
+}
+
+impl Stack {
+    /// The flow groups that are here and take packets in.
+    pub fn here(&self) -> GroupSet {
+        self.here
+    }
+
+    /// The flow groups that were sealed and not packed.
+    pub fn sealed(&self) -> GroupSet {
+        self.sealed.iter().map(|sealed| sealed.group.index).collect()
+    }
+
+    /// From now on these flow groups take nothing in, and nothing happens to them but what the application has
+    /// asked for: between two cycles. Those that are not here are left out.
+    pub fn seal(&mut self, set: GroupSet) {
+        let set = set.common(self.here);
+        self.here.remove(set);
+        for index in set.iter() {
+            let Some(group) = self.groups[index as usize].take() else { continue };
+            self.out.time_wait_due[index as usize] = u64::MAX;
+            let [pending, undelivered] = [Vec::new(), Vec::new()];
+            let (entries, again, late_events) = (Vec::new(), Vec::new(), Vec::new());
+            let sealed = Sealed { group, entries, pending, undelivered, again, late_events };
+            self.sealed.push(sealed);
+        }
+        self.gather();
+    }
+
+    /// What is noted about sealed groups goes to them.
+    fn gather(&mut self) {
+        let Self { out, sealed, .. } = self;
+        let mut places = Places::new(sealed);
+        let Outbox { pending, undelivered, again, late_events, .. } = out;
+        pending.retain(|place| match places.of(place.group) {
+            Some(sealed) => {
+                sealed.pending.push(place.slot);
+                false
+            }
+            None => true,
+        });
+        undelivered.retain(|place| match places.of(place.group) {
+            Some(sealed) => {
+                sealed.undelivered.push(place.slot);
+                false
+            }
+            None => true,
+        });
+        again.retain(|handle| match places.of(handle.group()) {
+            Some(sealed) => {
+                sealed.again.push(*handle);
+                false
+            }
+            None => true,
+        });
+        late_events.retain(|record| {
+            let handle = record.connection();
+            match handle.and_then(|handle| places.of(handle.group())) {
+                Some(sealed) => {
+                    sealed.late_events.push(*record);
+                    false
+                }
+                None => true,
+            }
+        });
+    }
+
+    /// Undoes [`seal`](Self::seal) for those of these groups that are sealed.
+    pub fn unseal(
+        &mut self,
+        set: GroupSet,
+        now: Instant,
+        pool: &mut Pool,
+        events: &mut EventArray,
+    ) {
+        let mut stay = Vec::new();
+        for sealed in core::mem::take(&mut self.sealed) {
+            if set.has(sealed.group.index) {
+                self.restore(sealed, now, pool, events);
+            } else {
+                stay.push(sealed);
+            }
+        }
+        self.sealed = stay;
+    }
+
+    /// Step 4 while flow groups are sealed: they are here for so long.
+    #[cold]
+    pub(super) fn execute_with_sealed(
+        &mut self,
+        now: Instant,
+        records: &[CallRecord],
+        payloads: &mut Vec<(Mbuf, Sum)>,
+        buffers: &mut Vec<(Option<Handle>, Mbuf)>,
+        pool: &mut Pool,
+        events: &mut EventArray,
+    ) {
+        let sealed = self.sealed();
+        self.unseal(sealed, now, pool, events);
+        self.execute_records(now, records, payloads, buffers, pool, events);
+        self.seal(sealed);
+    }
+
+    pub(super) fn resolve_sealed(
+        &mut self,
+        handle: Handle,
+    ) -> Option<(Place, &mut Conn, &mut Cold)> {
+        let mut sealed = self.sealed.iter_mut();
+        sealed.find(|sealed| sealed.group.index == handle.group())?.group.resolve(handle)
+    }
+
+    /// Makes these sealed flow groups ready to travel, all of them or none. They are not this stack's any more.
+    ///
+    /// # Errors
+    /// [`Exhausted`]: there is no memory for segments whose frames the device still has. It will give them
+    /// back; try again.
+    pub fn pack(&mut self, set: GroupSet, pool: &mut Pool) -> Result<Vec<PackedGroup>, Exhausted> {
+        let Self { out, sealed, stats, .. } = self;
+        let mut places = Places::new(sealed);
+        let is_it = |word| set.has(Place::of_word(word).group);
+        out.wheel.extract(is_it, |entry| {
+            if let Some(group) = places.of(Place::of_word(entry.index).group) {
+                group.entries.push(entry);
+            }
+        });
+        for group in sealed.iter_mut().filter(|sealed| set.has(sealed.group.index)) {
+            group.part_from_frames(pool, stats)?;
+        }
+        let mut packed = Vec::new();
+        for sealed in core::mem::take(sealed) {
+            if set.has(sealed.group.index) {
+                packed.push(self.strike_off(sealed, pool));
+            } else {
+                self.sealed.push(sealed);
+            }
+        }
+        Ok(packed)
+    }
+
+    /// Ends what this core counts of a group.
+    fn strike_off(&mut self, sealed: Sealed, pool: &mut Pool) -> PackedGroup {
+        let group = &sealed.group;
+        self.census.connections -= group.table.len() as u32;
+        self.census.time_wait -= group.in_time_wait;
+        self.census.embryonic -= group.embryonic;
+        let kept = core::mem::take(&mut self.out.kept[group.index as usize]);
+        (0..kept).for_each(|_| pool.unkeep());
+        PackedGroup::new(Box::new(Baggage { sealed, kept }))
+    }
+
+    /// Takes a flow group in, which is at home here from now on. Between two steps of a cycle. Events that
+    /// were under way for its connections, and that its old home has set aside, come before.
+    pub fn take_in(
+        &mut self,
+        packed: PackedGroup,
+        now: Instant,
+        pool: &mut Pool,
+        events: &mut EventArray,
+    ) {
+        let Baggage { sealed, kept } = *packed.into_baggage();
+        let group = &sealed.group;
+        let index = group.index as usize;
+        debug_assert!(self.groups[index].is_none(), "flow group {index} has two homes");
+        self.census.connections += group.table.len() as u32;
+        self.census.time_wait += group.in_time_wait;
+        self.census.embryonic += group.embryonic;
+        self.out.kept[index] = kept;
+        (0..kept).for_each(|_| pool.keep());
+        self.restore(sealed, now, pool, events);
+    }
+
+    /// Tells the application of what belongs to no packet of this core's, behind all that it has not been told.
+    pub fn tell_late(&mut self, record: EventRecord) {
+        self.out.late_events.push_back(record);
+    }
+
+    /// A sealed group is one of this stack's, and what it brings is noted here.
+    fn restore(&mut self, sealed: Sealed, now: Instant, pool: &mut Pool, events: &mut EventArray) {
+        let Sealed { group, entries, pending, undelivered, again, late_events } = sealed;
+        let (index, due) = (group.index, group.time_wait_due());
+        self.groups[index as usize] = Some(group);
+        self.here.insert(index);
+        with_context!(self, now, pool, events, |ctx, groups| {
+            let _: &Groups = groups;
+            ctx.out.wheel.advance(ctx.tick);
+            entries.into_iter().for_each(|entry| ctx.out.wheel.adopt(entry));
+            if due != u64::MAX {
+                ctx.note_time_wait(index, due);
+            }
+            let place = |slot| Place { group: index, slot };
+            ctx.out.pending.extend(pending.into_iter().map(place));
+            ctx.out.undelivered.extend(undelivered.into_iter().map(place));
+            ctx.out.again.extend(again);
+            late_events.into_iter().for_each(|record| ctx.event(record));
+        });
+    }
+}
+
+/// Sealed groups by their numbers.
+struct Places<'a> {
+    sealed: &'a mut [Sealed],
+    at: [Option<u8>; FLOW_GROUPS],
+}
+
+impl<'a> Places<'a> {
+    fn new(sealed: &'a mut [Sealed]) -> Self {
+        let mut at = [None; FLOW_GROUPS];
+        for (place, sealed) in sealed.iter().enumerate() {
+            at[sealed.group.index as usize] = Some(place as u8);
+        }
+        Self { sealed, at }
+    }
+
+    fn of(&mut self, group: u16) -> Option<&mut Sealed> {
+        let place = (*self.at.get(group as usize)?)?;
+        self.sealed.get_mut(place as usize)
+    }
+}
+
+/// Connections that are asked for ahead of their turn.
+const AHEAD: usize = 8;
+
+impl Sealed {
+    /// The group itself, of a stack that ends.
+    pub fn into_group(self) -> Box<FlowGroup> {
+        self.group
+    }
+
+    /// Every segment whose frame the device may still have gets a chunk of its own.
+    fn part_from_frames(
+        &mut self,
+        pool: &mut Pool,
+        stats: &mut StackStats,
+    ) -> Result<(), Exhausted> {
+        let Self { group, entries, pending, .. } = self;
+        let slot_of = |entry: &Entry| Place::of_word(entry.index).slot;
+        for (index, entry) in entries.iter().enumerate() {
+            if let Some(later) = entries.get(index + AHEAD) {
+                group.prefetch_if_there(slot_of(later));
+            }
+            part(group.slots.hot(slot_of(entry)), pool, stats)?;
+        }
+        for &slot in pending.iter() {
+            part(group.slots.hot(slot), pool, stats)?;
+        }
+        debug_assert!(
+            (0..group.slots.capacity()).all(|slot| is_apart(group.slots.hot(slot))),
+            "a connection with frames that nothing is noted about"
+        );
+        Ok(())
+    }
+}
+
+/// Whether no segment shares its chunk with a frame.
+fn is_apart(conn: &mut Conn) -> bool {
+    let mut shares = false;
+    conn.sent.for_each_while(|segment| {
+        shares = segment.is_in_nic();
+        !shares
+    });
+    !shares
+}
+
+fn part(conn: &mut Conn, pool: &mut Pool, stats: &mut StackStats) -> Result<(), Exhausted> {
+    if is_apart(conn) {
+        return Ok(());
+    }
+    let mut sent = core::mem::take(&mut conn.sent);
+    let mut done = Ok(());
+    while let Some(segment) = sent.pop() {
+        let segment = match segment.is_in_nic() && done.is_ok() {
+            true => copy_of(segment, pool, stats).unwrap_or_else(|segment| {
+                done = Err(Exhausted);
+                segment
+            }),
+            false => segment,
+        };
+        conn.sent.push(segment);
+    }
+    done
+}
+
+/// The same segment in a chunk of its own; what it was in is the device's alone.
+fn copy_of(
+    segment: Retained,
+    pool: &mut Pool,
+    stats: &mut StackStats,
+) -> Result<Retained, Retained> {
+    let Ok(mut mbuf) = pool.alloc() else { return Err(segment) };
+    if mbuf.append(segment.payload()).is_err() {
+        // It came out of a chunk with as much room.
+        debug_assert!(false, "{} bytes do not fit", segment.payload().len());
+        pool.free(mbuf);
+        return Err(segment);
+    }
+    stats.tx_payload_copies += u64::from(!segment.payload().is_empty());
+    let meta = segment.meta();
+    pool.release(segment);
+    Ok(mbuf.retain(meta))
+}

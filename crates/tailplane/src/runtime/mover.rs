@@ -1,0 +1,112 @@
+//! How a controller moves flow groups of a running service (IX §4.5, §4.6), from any thread.
+//!
+//! ```
+//! use dataplane::{GroupSet, MoveCommand};
+//! use tailplane::runtime::{Mover, MoverError};
+//! let mover = Mover::new(2);
+//! let command = MoveCommand { token: 1, groups: GroupSet::one(3), to: 1 };
+//! // Nothing runs with it: see `run_moved`.
+//! assert!(matches!(mover.post(0, command), Err(MoverError::NotRunning)));
+//! ```
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use dataplane::{GroupSet, MoveCommand, MoveControl, MoveMailbox, MoveReport, move_mailbox};
+use stack::{FLOW_GROUPS, Shared};
+
+use super::Bell;
+
+/// Commands of one thread that may be without a report.
+const MAILBOX: usize = 16;
+
+/// Why a command was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoverError {
+    /// No dataplane runs with this handle.
+    #[error("no dataplane runs with this handle: start one with `run_moved`")]
+    NotRunning,
+    /// There is no such thread.
+    #[error("there is no elastic thread {core}: this handle is for {cores}, from 0 on")]
+    NoSuchThread {
+        /// What was asked for.
+        core: usize,
+        /// Threads that there are.
+        cores: usize,
+    },
+    /// The thread's mailbox is full.
+    #[error("{MAILBOX} migrations of elastic thread {core} have no report yet: wait for one")]
+    Full {
+        /// The thread.
+        core: usize,
+    },
+}
+
+/// A handle on one run's elastic threads; see the module's comment.
+#[derive(Debug)]
+pub struct Mover {
+    controls: Vec<Mutex<MoveControl>>,
+    mailboxes: Vec<Mutex<Option<MoveMailbox>>>,
+    running: OnceLock<Running>,
+}
+
+/// What there is once threads run.
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+    bells: Arc<[Bell]>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The ends of rings are whole whatever panicked beside them.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mover {
+    /// A handle for one run of `cores` elastic threads.
+    pub fn new(cores: usize) -> Self {
+        let both = (0..cores).map(|_| move_mailbox(MAILBOX));
+        let (controls, mailboxes) =
+            both.map(|(control, mailbox)| (Mutex::new(control), Mutex::new(Some(mailbox)))).unzip();
+        Self { controls, mailboxes, running: OnceLock::new() }
+    }
+
+    /// Asks thread `core`, their home, to give flow groups away. Every command is answered by one
+    /// [`report`](Self::report), unless the thread ends.
+    ///
+    /// # Errors
+    /// [`MoverError`]; nothing was asked then.
+    pub fn post(&self, core: usize, command: MoveCommand) -> Result<(), MoverError> {
+        let running = self.running.get().ok_or(MoverError::NotRunning)?;
+        let cores = self.controls.len();
+        let control = self.controls.get(core).ok_or(MoverError::NoSuchThread { core, cores })?;
+        lock(control).post(command).map_err(|_| MoverError::Full { core })?;
+        // It may sleep.
+        running.bells.get(core).into_iter().for_each(Bell::ring);
+        Ok(())
+    }
+
+    /// The next report of thread `core`, if there is one.
+    pub fn report(&self, core: usize) -> Option<MoveReport> {
+        lock(self.controls.get(core)?).report()
+    }
+
+    /// The flow groups whose home is thread `core`, or will be when a migration is complete. None before there
+    /// are threads.
+    pub fn groups_of(&self, core: usize) -> GroupSet {
+        let Some(Running { shared, .. }) = self.running.get() else { return GroupSet::NONE };
+        (0..FLOW_GROUPS as u16)
+            .filter(|&group| usize::from(shared.home_of(group)) == core)
+            .collect()
+    }
+
+    /// Threads start that are reached by these. Answers whether they are the first, and as many as expected.
+    pub(super) fn start(&self, shared: &Arc<Shared>, bells: &Arc<[Bell]>) -> bool {
+        let running = Running { shared: Arc::clone(shared), bells: Arc::clone(bells) };
+        bells.len() == self.controls.len() && self.running.set(running).is_ok()
+    }
+
+    /// The mailbox of thread `core`, once.
+    pub(super) fn mailbox(&self, core: usize) -> Option<MoveMailbox> {
+        lock(self.mailboxes.get(core)?).take()
+    }
+}
