@@ -11,7 +11,6 @@ extern crate tailplane_stack as stack;
 /// Whether all flow groups move to another stack after each cycle.
 const WANDERS: bool = true;
 
-mod measure;
 mod moving;
 
 #[path = "../dialogues/again.rs"]

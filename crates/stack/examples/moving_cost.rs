@@ -1,8 +1,18 @@
-//! What moving a flow group costs by itself, with many connections. No test: it asserts nothing of time.
+//! What moving a flow group costs by itself, with many connections.
 //!
 //! ```text
-//! cargo test --release -p tailplane-stack --test wandering -- --ignored --nocapture measure
+//! cargo run --release -p tailplane-stack --example moving_cost
 //! ```
+
+// Under the name that all other crates know it by.
+extern crate tailplane_stack as stack;
+
+/// The groups move when the measurement moves them.
+const WANDERS: bool = false;
+
+#[path = "../tests/dialogues/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the dialogues use more of it")]
+mod support;
 
 use std::time::Instant as Wall;
 
@@ -10,7 +20,7 @@ use domain::EventArray;
 use stack::{GroupSet, Stack};
 use wire::{Ipv4Addr, MacAddr};
 
-use crate::support::{Open, Peer, World, config, ms};
+use support::{Open, Peer, World, config, ms};
 
 const CONNECTIONS: u32 = 500_000;
 const PER_ADDRESS: u32 = 5_000;
@@ -44,9 +54,7 @@ fn report(world: &mut World, other: &mut Stack, state: &str) {
     }
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn measure() {
+fn main() {
     let mut settings = config();
     settings.max_connections = CONNECTIONS + 64;
     let mut world = World::sized(settings, 4_096, 1_024);
@@ -67,6 +75,7 @@ fn measure() {
     report(&mut world, &mut other, "all with a timer of their handshake");
     world.pass(ms(10_000));
     report(&mut world, &mut other, "all idle");
-    world.handles.clear();
-    std::process::exit(0);
+    assert_eq!(world.stack.connections(), CONNECTIONS, "all came back");
+    // Ending so many connections one by one, as a world does at its end, is not what is measured.
+    std::mem::forget(world);
 }
