@@ -21,8 +21,10 @@ const FIRST_PORT: u16 = 2000;
 /// Connections to one server port: well below the ephemeral ports there are, so that the search for
 /// a free one is not what is measured.
 const PER_PORT: usize = 32_000;
-/// Rounds without an answer after which a run is given up.
+/// Rounds without an answer after which a run is given up, if they took so long: an application in another process
+/// may be waited for.
 const STALLED_ROUNDS: u32 = 100_000;
+const STALLED_FOR: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What a rig is made of.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +40,15 @@ pub struct RigConfig {
     pub in_flight: usize,
     /// Virtual time that a round takes.
     pub round: Duration,
+    /// Of the server's chunks, those for what its application sends, where that has batches that last longer than a
+    /// cycle ([`Service::has_batch`]); 0: it has none.
+    pub staged: usize,
 }
 
 impl Default for RigConfig {
     fn default() -> Self {
         let round = Duration::from_micros(10);
-        Self { connections: 64, batch: 64, chunks: 16_384, in_flight: 512, round }
+        Self { connections: 64, batch: 64, chunks: 16_384, in_flight: 512, round, staged: 0 }
     }
 }
 
@@ -92,6 +97,7 @@ pub struct Rig<S> {
     /// Cycles of the server that were run through [`measured_server_cycle`].
     measured_cycles: u64,
     server_busy: std::time::Duration,
+    in_flight: usize,
 }
 
 fn thread(
@@ -110,7 +116,7 @@ fn thread(
     let secrets =
         Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: [1; 16], port_key: [2; 16], offset: 3 };
     let shared = Arc::new(Shared::new(settings, &secrets, 1));
-    let pool = Pool::new(region, config.chunks as usize);
+    let pool = Pool::new(region, (config.chunks as usize).saturating_sub(2 * config.staged));
     let elastic = ElasticConfig { batch, ..ElasticConfig::default() };
     ElasticThread::new(0, shared, nic, pool, ForwardPorts::default(), elastic, clock::Instant::ZERO)
 }
@@ -137,8 +143,14 @@ impl<S: Service> Rig<S> {
         let (near, far) = pair(wire);
         let ports = config.connections.div_ceil(PER_PORT).max(1) as u16;
         let servers = (0..ports).map(|port| Endpoint::new(SERVER, FIRST_PORT + port)).collect();
+        // What that pool keeps is not to be had for the other.
+        let staging = (config.staged > 0).then(|| Pool::new(region, config.staged));
+        let server = thread(SERVER, MACS[0], near, &config, region, config.batch);
         let mut rig = Self {
-            server: thread(SERVER, MACS[0], near, &config, region, config.batch),
+            server: match staging {
+                Some(staging) => server.staging(staging),
+                None => server,
+            },
             client: thread(
                 CLIENT,
                 MACS[1],
@@ -153,6 +165,7 @@ impl<S: Service> Rig<S> {
             round: config.round,
             measured_cycles: 0,
             server_busy: std::time::Duration::ZERO,
+            in_flight: config.in_flight,
         };
         rig.caller.set_request(&[b'e'; 64], &[b'e'; 64]);
         rig
@@ -173,13 +186,18 @@ impl<S: Service> Rig<S> {
         measured: bool,
         done: impl Fn(&Caller) -> bool,
     ) -> Result<(), RigError> {
-        let (mut stalled, mut last) = (0, (0, 0));
+        let (mut stalled, mut last) = (0u32, (0, 0));
+        let mut moved_at = std::time::Instant::now();
         while !done(&self.caller) {
             self.round(measured);
             let present = (self.caller.open(), self.caller.answered());
-            stalled = if present == last { stalled + 1 } else { 0 };
+            stalled = if present == last { stalled.saturating_add(1) } else { 0 };
+            if stalled == 1 {
+                moved_at = std::time::Instant::now();
+            }
             last = present;
-            if stalled > STALLED_ROUNDS || self.caller.failures() > 0 {
+            let is_stalled = stalled > STALLED_ROUNDS && moved_at.elapsed() > STALLED_FOR;
+            if is_stalled || self.caller.failures() > 0 {
                 return Err(self.error(doing));
             }
         }
@@ -196,19 +214,24 @@ impl<S: Service> Rig<S> {
     fn round(&mut self, measured: bool) {
         let now = self.clock.now();
         self.client.run_cycle(now, &mut self.caller);
-        let began = std::time::Instant::now();
+        let mut began = std::time::Instant::now();
         loop {
-            if measured {
+            let progress = if measured {
                 self.measured_cycles += 1;
-                measured_server_cycle(&mut self.server, &mut self.service, now);
+                measured_server_cycle(&mut self.server, &mut self.service, now)
             } else {
-                self.server.run_cycle(now, &mut self.service);
+                self.server.run_cycle(now, &mut self.service)
+            };
+            let ended = std::time::Instant::now();
+            // Looking whether something has come is no work: a server whose application has all there is, looks.
+            if progress.worked {
+                self.server_busy += ended - began;
             }
+            began = ended;
             if self.server.nic().rx_backlog() == 0 {
                 break;
             }
         }
-        self.server_busy += began.elapsed();
         self.clock.advance(self.round);
     }
 
@@ -290,6 +313,11 @@ impl<S: Service> Rig<S> {
         Ok(served)
     }
 
+    /// Requests that are unanswered at a time.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
     /// The client.
     pub fn caller(&self) -> &Caller {
         &self.caller
@@ -320,7 +348,7 @@ impl<S: Service> Rig<S> {
         self.measured_cycles
     }
 
-    /// Real time that the server's cycles took.
+    /// Real time of the server's cycles that did something.
     pub fn server_busy(&self) -> std::time::Duration {
         self.server_busy
     }

@@ -27,6 +27,13 @@ pub struct ElasticConfig {
     pub migration: MigrationConfig,
 }
 
+impl ElasticConfig {
+    /// Events that one batch has at most: those of a full batch of packets, and the failures of a full array of calls.
+    pub fn events(&self) -> usize {
+        8 * self.batch.max(1) + self.calls + 32
+    }
+}
+
 impl Default for ElasticConfig {
     fn default() -> Self {
         Self { batch: 64, calls: 1024, tx_frames: 1024, migration: MigrationConfig::default() }
@@ -97,8 +104,13 @@ impl core::ops::AddAssign for Left {
 pub struct ElasticThread<N: Nic> {
     net: NetLayer<N>,
     calls: CallArray,
-    /// Buffers of the batch that the application has just seen; kept for its memory.
+    /// Buffers of the batch that the application has just seen, or still has; kept for its memory.
     buffers: Buffers,
+    /// Packet memory for what the application sends, where its batches last longer than a cycle: what it was told that
+    /// it can have is not to be received into meanwhile.
+    staging: Option<Pool>,
+    /// The application has a batch, which came with `buffers`.
+    is_lent: bool,
 }
 
 impl<N: Nic> ElasticThread<N> {
@@ -114,12 +126,20 @@ impl<N: Nic> ElasticThread<N> {
         now: Instant,
     ) -> Self {
         let segment_bytes = shared.config.mss() as usize - 12;
-        let batch = config.batch.max(1);
         Self {
             net: NetLayer::new(core, shared, nic, pool, ports, config, now),
             calls: CallArray::new(config.calls.max(1), segment_bytes),
-            buffers: Vec::with_capacity(8 * batch + config.calls + 32),
+            buffers: Vec::with_capacity(config.events()),
+            staging: None,
+            is_lent: false,
         }
+    }
+
+    /// For a service whose batches last longer than a cycle ([`Service::has_batch`]): what it sends is written to chunks
+    /// of `staging`, a pool of the same region.
+    #[must_use]
+    pub fn staging(self, staging: Pool) -> Self {
+        Self { staging: Some(staging), ..self }
     }
 
     /// Steps 1 and 2. Answers whether there are events for the application.
@@ -133,7 +153,8 @@ impl<N: Nic> ElasticThread<N> {
         let net = &mut self.net;
         net.stats.crossings += 1;
         net.stats.events += net.events.len() as u64;
-        (net.events.view(&net.stack), Calls::new(&mut self.calls, &mut net.pool))
+        let pool = self.staging.as_mut().unwrap_or(&mut net.pool);
+        (net.events.view(&net.stack), Calls::new(&mut self.calls, pool))
     }
 
     /// Steps 4 to 6, once the application has finished with the batch (or was not run, because
@@ -150,9 +171,60 @@ impl<N: Nic> ElasticThread<N> {
         net.finish(now, had_events || calls > 0, |_| false)
     }
 
-    /// The whole cycle with an application that is linked in: a crossing is a function call.
+    /// The whole cycle. With an application that is linked in a crossing is a function call; one that is in another
+    /// process has its batch for as long as it likes, and the cycle goes on without it.
     pub fn run_cycle(&mut self, now: Instant, service: &mut impl Service) -> Progress {
-        cycle(self, now, || now, service)
+        self.begin(now);
+        self.net.is_withheld = service.is_away(now);
+        if self.net.is_withheld {
+            // Some of what it has is about flow groups that might be to move: all of them are in its hands.
+            let is_lent = self.is_lent;
+            return with_wish(self.net.finish(now, false, |_| is_lent), service);
+        }
+        let was_lent = core::mem::take(&mut self.is_lent);
+        if was_lent {
+            self.collect(now, service);
+        }
+        // Groups that wait until the application has nothing in hand would wait for ever under load.
+        let is_free = !(was_lent && self.net.migration.departures.has_sealed());
+        let has_events = !self.net.events.is_empty();
+        if is_free && (has_events || service.wake_at().is_some_and(|at| at <= now)) {
+            let (events, mut calls) = self.crossing();
+            service.on_batch(now, events, &mut calls);
+            if service.has_batch() {
+                self.is_lent = true;
+                self.net.events.take_buffers(&mut self.buffers);
+                return with_wish(self.net.finish(now, true, |_| true), service);
+            }
+            return with_wish(self.finish(now), service);
+        }
+        match is_free {
+            true => with_wish(self.finish(now), service),
+            // The events are the next batch's.
+            false => with_wish(self.net.finish(now, true, |_| false), service),
+        }
+    }
+
+    /// Step 4 of a batch that took longer than its cycle.
+    #[cold]
+    #[inline(never)]
+    fn collect(&mut self, now: Instant, service: &mut impl Service) {
+        let Self { net, calls, buffers, staging, .. } = self;
+        let pool = staging.as_mut().unwrap_or(&mut net.pool);
+        service.collect(now, &mut Calls::new(calls, pool));
+        net.stats.calls += calls.len() as u64;
+        net.execute(now, calls, buffers);
+        // What came meanwhile told windows of before these calls.
+        let stack = &mut net.stack;
+        net.events.renew_windows(|handle| stack.window(handle));
+    }
+
+    /// What the application has in hand is nobody's any more.
+    fn take_back(&mut self) {
+        let Self { net, calls, buffers, is_lent, .. } = self;
+        discard(calls, &mut net.pool);
+        *is_lent = false;
+        buffers.drain(..).for_each(|(_, mbuf)| net.pool.free(mbuf));
     }
 
     /// The NIC's queue pair, to arm and disarm it for sleep.
@@ -303,7 +375,11 @@ fn cycle<T: Elastic + ?Sized>(
         service.on_batch(now, events, &mut calls);
         after = later();
     }
-    let mut progress = thread.finish(after);
+    with_wish(thread.finish(after), service)
+}
+
+#[inline]
+fn with_wish(mut progress: Progress, service: &impl Service) -> Progress {
     if let Some(wish) = service.wake_at() {
         progress.next_deadline = Some(progress.next_deadline.map_or(wish, |other| other.min(wish)));
     }
@@ -331,11 +407,11 @@ impl<N: Nic> Elastic for ElasticThread<N> {
         ElasticThread::finish(self, now)
     }
     fn withdraw(&mut self, now: Instant) -> bool {
-        discard(&mut self.calls, &mut self.net.pool);
+        self.take_back();
         self.net.withdraw(now)
     }
     fn leave(mut self) -> Left {
-        discard(&mut self.calls, &mut self.net.pool);
+        self.take_back();
         self.net.close()
     }
     fn take_wakes(&mut self) -> u128 {

@@ -43,6 +43,8 @@ pub(crate) struct NetLayer<N: Nic> {
     pub classes: Option<ClassTable>,
     /// Flow groups that come and go.
     pub migration: Migration,
+    /// The application takes no events in this cycle: those that wait for it are no work.
+    pub is_withheld: bool,
 }
 
 impl<N: Nic> NetLayer<N> {
@@ -61,8 +63,7 @@ impl<N: Nic> NetLayer<N> {
             nic,
             pool,
             stack: Stack::new(shared, core, now, config.tx_frames),
-            // Room for the events of a full batch and for the failures of a full array of calls.
-            events: EventArray::new(8 * batch + config.calls + 32),
+            events: EventArray::new(config.events()),
             rx: Vec::with_capacity(batch),
             ports,
             forwarded: 0,
@@ -71,6 +72,7 @@ impl<N: Nic> NetLayer<N> {
             received: 0,
             classes: None,
             migration: Migration::new(core, config.migration),
+            is_withheld: false,
         }
     }
 
@@ -159,9 +161,10 @@ impl<N: Nic> NetLayer<N> {
         let reclaimed = self.nic.reclaim(&mut self.pool);
         let is_moving =
             (self.migration.is_active() || self.migration.is_asked()) && self.migrate(now, is_busy);
+        let is_stuck = self.is_withheld && self.events.room() == 0;
         let pending = is_moving
-            || !self.rx.is_empty()
-            || !self.events.is_empty()
+            || !(self.rx.is_empty() || is_stuck)
+            || !(self.events.is_empty() || self.is_withheld)
             || self.stack.has_work()
             || self.ports.has_work();
         let worked = pending || worked || sent + reclaimed > 0;

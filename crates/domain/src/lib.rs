@@ -43,6 +43,24 @@ pub trait Service {
         None
     }
 
+    /// Whether no batch is to be handed over now: what serves is in another process, and has the batch before, or may
+    /// not have another one yet. Events wait meanwhile, and the network stack goes on. Asked in each cycle of a thread
+    /// that runs to completion; schedulers that share a core's work do not ask.
+    fn is_away(&mut self, _now: Instant) -> bool {
+        false
+    }
+
+    /// Whether the batch is not over though [`on_batch`](Self::on_batch) has returned: what was received with it stays
+    /// where it is, and the calls come with [`collect`](Self::collect), as soon as the service [is not
+    /// away](Self::is_away) any more.
+    fn has_batch(&self) -> bool {
+        false
+    }
+
+    /// Issues the calls of such a batch. They are executed before the next batch, whose events tell windows of after
+    /// that.
+    fn collect(&mut self, _now: Instant, _calls: &mut Calls<'_>) {}
+
     /// Whether a connection's events may be handed to another core's value of this service, so that a
     /// scheduler that is work-conserving can let an idle core run them (ZygOS §4.4). All values of a
     /// dataplane answer the same, and always the same.
@@ -71,6 +89,15 @@ impl<S: Service + ?Sized> Service for alloc::boxed::Box<S> {
     }
     fn wake_at(&self) -> Option<Instant> {
         (**self).wake_at()
+    }
+    fn is_away(&mut self, now: Instant) -> bool {
+        (**self).is_away(now)
+    }
+    fn has_batch(&self) -> bool {
+        (**self).has_batch()
+    }
+    fn collect(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        (**self).collect(now, calls);
     }
     fn runs_anywhere(&self) -> bool {
         (**self).runs_anywhere()

@@ -10,6 +10,7 @@ use domain::{CallArray, CallRecord, Calls, Handle, Held, Service};
 use mem::{Mbuf, Pool};
 use memfile::Memory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SendFlags;
 use wire::Sum;
 
 use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
@@ -38,6 +39,8 @@ pub(crate) struct FarParts {
     pub waiting: Waiting,
     pub segment_bytes: usize,
     pub socket: Arc<OwnedFd>,
+    /// Wakes the dataplane's thread where it sleeps at its other end.
+    pub bell: OwnedFd,
 }
 
 /// See the module's comment. One for each elastic thread; made by [`Application::join`](crate::Application::join).
@@ -145,7 +148,11 @@ impl Far {
         let words = (self.parts.calls.word(layout::BATCH), self.parts.events.word(layout::ASLEEP));
         if let (Some(done), Some(asleep)) = words {
             done.store(self.batch, Ordering::Release);
-            waiting::wake(done, asleep);
+            if waiting::wake(done, asleep) == layout::AT_THE_BELL {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                // Full: it has reason enough to wake up.
+                let _ = rustix::net::send(&self.parts.bell, &[1], flags);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! all). The dataplane speaks first.
 //!
 //! ```text
-//! dataplane    hello   magic, lanes, geometry, waiting, sizes  + packets, then of each lane: events, calls
+//! dataplane    hello   magic, lanes, geometry, waiting, sizes  + packets, then of each lane: events, calls, bell
 //! application  ready   magic, lanes, whether it runs anywhere  + of each lane: transmit arena
 //! either       hang-up the other one is gone
 //! ```
@@ -20,8 +20,8 @@ use mem::{HugePages, Pool, Region};
 use memfile::Memory;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 use crate::far::{Far, FarParts};
@@ -30,10 +30,12 @@ use crate::near::{Near, NearParts};
 use crate::waiting::{Placement, Waiting};
 
 /// What both sides speak: a name and a version.
-const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x02");
-/// Most elastic threads: two descriptors each, and one more, go over in one message.
+const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x03");
+/// Most elastic threads: so many descriptors of each, and one more, go over in one message.
 const LANES_MAX: usize = 64;
-const DESCRIPTORS_MAX: usize = 1 + 2 * LANES_MAX;
+/// Of the events, the calls, and the bell.
+const DESCRIPTORS: usize = 3;
+const DESCRIPTORS_MAX: usize = 1 + DESCRIPTORS * LANES_MAX;
 /// Words of a message.
 const WORDS: usize = 10;
 
@@ -148,6 +150,9 @@ pub struct Hello {
 struct LaneMemory {
     events: Arc<Memory>,
     calls: Arc<Memory>,
+    /// The dataplane's end and the application's of what wakes the former. Two ends, and not one descriptor for both:
+    /// what one side does to the flags of its own end is no matter of the other.
+    bell: (OwnedFd, OwnedFd),
 }
 
 /// The dataplane's side: the arrays of all elastic threads.
@@ -184,6 +189,13 @@ impl Host {
                     geometry.event_bytes(),
                 ))?,
                 calls: made(Memory::create("tailplane-calls", geometry.call_bytes()))?,
+                bell: socketpair(
+                    AddressFamily::UNIX,
+                    SocketType::STREAM,
+                    SocketFlags::CLOEXEC,
+                    None,
+                )
+                .map_err(|errno| system("making a bell for the domain")(errno.into()))?,
             })
         };
         let lanes = (0..lanes).map(lane).collect::<Result<_, JoinError>>()?;
@@ -215,10 +227,13 @@ impl Host {
         };
         let mut arrays = Vec::new();
         for lane in &self.lanes {
-            arrays.extend([descriptor(&lane.events)?, descriptor(&lane.calls)?]);
+            arrays.push([descriptor(&lane.events)?, descriptor(&lane.calls)?]);
         }
         let packets = self.region.memfd().ok_or(JoinError::PacketMemory)?;
-        let all: Vec<_> = [packets].into_iter().chain(arrays.iter().map(AsFd::as_fd)).collect();
+        let mut all = vec![packets];
+        for ([events, calls], lane) in arrays.iter().zip(&self.lanes) {
+            all.extend([events.as_fd(), calls.as_fd(), lane.bell.1.as_fd()]);
+        }
         send(socket, words, &all)
     }
 
@@ -261,6 +276,7 @@ impl Host {
                 segment_bytes: self.hello.segment_bytes,
                 gone: Arc::clone(gone),
                 runs_anywhere: anywhere == 1,
+                bell: Some(lane.bell.0),
             }));
         }
         Ok(nears)
@@ -290,7 +306,8 @@ impl Application {
         let geometry =
             Geometry { events: small(events), calls: small(calls), arena_chunks: small(chunks) };
         let placement = Placement::of_word(placement);
-        let whole = descriptors.len() as u64 == lanes.saturating_mul(2).saturating_add(1);
+        let each = DESCRIPTORS as u64;
+        let whole = descriptors.len() as u64 == lanes.saturating_mul(each).saturating_add(1);
         let (true, true, Some(placement)) = (geometry.is_valid(), whole, placement) else {
             return Err(nonsense(format!("{} descriptors for {lanes} threads", descriptors.len())));
         };
@@ -307,6 +324,7 @@ impl Application {
             let parts = FarParts {
                 events: mapped(Memory::join_read_only(next()?, geometry.event_bytes()))?,
                 calls: mapped(Memory::join(next()?, geometry.call_bytes()))?,
+                bell: next()?,
                 packets: Arc::clone(&packets),
                 geometry,
                 waiting,

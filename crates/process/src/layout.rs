@@ -3,7 +3,8 @@
 //! ```text
 //! event array (written by the dataplane)       call array (written by the application)
 //!   0  batch: u32                                0  done: u32, the batch whose calls these are
-//!   4  asleep: u32, the dataplane waits          4  asleep: u32, the application waits
+//!   4  asleep: u32, the dataplane waits: 1 for    4  asleep: u32, the application waits
+//!      `done` to change, 2 at its bell
 //!   8  now, nanoseconds: u64                     8  wish: u64, when to be run without an event; all ones: never
 //!  16  yield after, nanoseconds: u32; 0: never  16  calls: u32
 //!  20  events: u32                              20  pieces: u32
@@ -56,6 +57,8 @@ pub const RECORD_BYTES: usize = 8 * RECORD_WORDS;
 pub const BATCH: usize = 0;
 /// In both arrays, 32 bits: whose it is sleeps, and wants to be woken.
 pub const ASLEEP: usize = 4;
+/// What the dataplane says there where it waits at the bell: a byte on the socket of that name wakes it.
+pub const AT_THE_BELL: u32 = 2;
 /// In the event array.
 pub const NOW: usize = 8;
 /// In the event array: `yield after` and `events`, as one word.
@@ -94,7 +97,7 @@ pub struct Geometry {
 
 impl Default for Geometry {
     fn default() -> Self {
-        Self { events: 1_024, calls: 4_096, arena_chunks: 2_048 }
+        Self { events: 2_048, calls: 4_096, arena_chunks: 2_048 }
     }
 }
 

@@ -30,6 +30,7 @@
 //! What an application may do wrong costs it its own connections at most; each kind is counted
 //! ([`NearStats`]).
 
+mod apart;
 mod attendant;
 mod far;
 #[cfg(test)]
@@ -45,6 +46,7 @@ mod record;
 mod unsafe_shown;
 mod waiting;
 
+pub use apart::NearBell;
 pub use attendant::Attendant;
 pub use far::{Far, FarEnd};
 pub use join::{Application, Hello, Host, JoinError};

@@ -1,6 +1,7 @@
 //! The dataplane's side of one elastic thread's crossings.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use domain::{Calls, Event, Events, Handle, Service};
 use mem::Region;
 use memfile::Memory;
 
+use crate::apart::Apart;
 use crate::attendant::Attendant;
 use crate::layout::{self, Geometry, RECORD_WORDS, two};
 use crate::policy::{NetworkPolicy, Toll, Used};
@@ -21,7 +23,7 @@ use crate::waiting::{self, Placement, Waiting};
 /// that it sleeps on. Beyond the kernel's next tick a limit is cheap.
 const DOZE: Duration = Duration::from_millis(20);
 /// An application that takes longer for one batch is reported (IX §4.1).
-const UNRESPONSIVE: Duration = Duration::from_millis(10);
+pub(crate) const UNRESPONSIVE: Duration = Duration::from_millis(10);
 /// Looks at the application's word between two looks at the network: a few microseconds.
 const LOOKS: u32 = 128;
 /// On a shared core that nobody attends to: longest sleep before the next look at the network. A sleep with a limit
@@ -34,12 +36,14 @@ pub struct NearStats {
     crossings: AtomicU64,
     pub(crate) violations: AtomicU64,
     pub(crate) refused: AtomicU64,
-    unresponsive: AtomicU64,
+    pub(crate) unresponsive: AtomicU64,
     /// The batch for which the dataplane's thread sleeps for long; 0: it does not.
     pub(crate) slept_for: AtomicU32,
-    is_unresponsive: AtomicBool,
+    pub(crate) is_unresponsive: AtomicBool,
+    /// The batch that the application has, where this side does not wait for it; 0: none.
+    pub(crate) outstanding: AtomicU32,
     pub(crate) forbidden: AtomicU64,
-    held_back: AtomicU64,
+    pub(crate) held_back: AtomicU64,
 }
 
 impl NearStats {
@@ -96,6 +100,8 @@ pub(crate) struct NearParts {
     pub segment_bytes: usize,
     pub gone: Arc<AtomicBool>,
     pub runs_anywhere: bool,
+    /// This side's end of what wakes it.
+    pub bell: Option<OwnedFd>,
 }
 
 /// See the module's comment. Made by [`Host`](crate::Host).
@@ -103,8 +109,10 @@ pub struct Near<'a> {
     pub(crate) parts: NearParts,
     /// Address of the packet memory, whose bytes events tell of.
     base: usize,
-    batch: u32,
-    wish: Option<Instant>,
+    pub(crate) batch: u32,
+    pub(crate) wish: Option<Instant>,
+    /// Where batches last longer than the call that hands them over.
+    pub(crate) apart: Option<Apart>,
     /// Runs the network layer, and answers the time.
     meanwhile: Box<dyn FnMut() -> Instant + Send + 'a>,
     /// Pieces of the call at hand, offset and bytes: kept for its memory.
@@ -138,6 +146,7 @@ impl<'a> Near<'a> {
             batch: 0,
             // To be told of the first moment: a client begins by itself.
             wish: Some(Instant::ZERO),
+            apart: None,
             meanwhile: Box::new(|| Instant::ZERO),
             gathered: Vec::new(),
             pieces_left: 0,
@@ -162,6 +171,7 @@ impl<'a> Near<'a> {
             base: self.base,
             batch: self.batch,
             wish: self.wish,
+            apart: self.apart,
             meanwhile: Box::new(meanwhile),
             gathered: self.gathered,
             pieces_left: 0,
@@ -219,12 +229,24 @@ impl<'a> Near<'a> {
         self.parts.calls.word64(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    fn has_gone(&self) -> bool {
+    pub(crate) fn has_gone(&self) -> bool {
         self.parts.gone.load(Ordering::Relaxed)
     }
 
     /// One batch there and back.
     fn cross<'e>(&mut self, events: &mut impl Iterator<Item = Event<'e>>, calls: &mut Calls<'_>) {
+        self.tell_batch(events, calls);
+        if self.hand_over() {
+            self.take_calls(calls);
+        }
+    }
+
+    /// Writes a batch down. Answers how many events it has.
+    pub(crate) fn tell_batch<'e>(
+        &mut self,
+        events: &mut impl Iterator<Item = Event<'e>>,
+        calls: &mut Calls<'_>,
+    ) -> usize {
         let (geometry, now) = (self.parts.geometry, self.now);
         let mut count = 0;
         let mut tell = |told: record::Words| {
@@ -237,8 +259,14 @@ impl<'a> Near<'a> {
             count += 1;
             count < geometry.events as usize
         };
-        // The other half is for what the network tells.
-        let owed = self.owed.len().min((geometry.events as usize).div_ceil(2));
+        // The other half is for what the network tells, all of which goes over where nobody waits.
+        let owed = match self.apart {
+            None => (geometry.events as usize).div_ceil(2),
+            Some(_) => {
+                geometry.events as usize - events.size_hint().0.min(geometry.events as usize)
+            }
+        };
+        let owed = owed.min(self.owed.len());
         let mut more = self.owed.drain(..owed).fold(true, |_, told| tell(told));
         while more && let Some(event) = events.next() {
             let offset = |bytes: &[u8]| (bytes.as_ptr().addr().wrapping_sub(self.base)) as u64;
@@ -257,10 +285,24 @@ impl<'a> Near<'a> {
         // 0 is no batch.
         self.batch = self.batch.wrapping_add(1).max(1);
         NearStats::add(&self.stats.crossings);
-        if self.hand_over() {
-            let wish = self.heard(layout::WISH);
-            self.wish = (wish != u64::MAX).then(|| Instant::from_nanos(wish));
-            self.issue(calls);
+        count
+    }
+
+    /// Issues what the application asked for in answer to a batch.
+    pub(crate) fn take_calls(&mut self, calls: &mut Calls<'_>) {
+        let wish = self.heard(layout::WISH);
+        self.wish = (wish != u64::MAX).then(|| Instant::from_nanos(wish));
+        self.issue(calls);
+    }
+
+    /// Shows the application that a batch is there.
+    pub(crate) fn publish(&self) {
+        let NearParts { events, calls, .. } = &self.parts;
+        if let (Some(begun), Some(asleep)) =
+            (events.word(layout::BATCH), calls.word(layout::ASLEEP))
+        {
+            begun.store(self.batch, Ordering::Release);
+            waiting::wake(begun, asleep);
         }
     }
 
@@ -304,26 +346,18 @@ impl<'a> Near<'a> {
         now
     }
 
-    fn is_to_stop(&self) -> bool {
+    pub(crate) fn is_to_stop(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Hands the batch over and waits until it has been seen to. False: the application has gone, or nobody is to
     /// wait for it any more.
     fn hand_over(&mut self) -> bool {
+        self.publish();
         let Self { parts, batch, meanwhile, stop, stats, is_attended, .. } = self;
         let NearParts { events, calls, waiting, gone, .. } = parts;
-        let words = [
-            events.word(layout::BATCH),
-            events.word(layout::ASLEEP),
-            calls.word(layout::BATCH),
-            calls.word(layout::ASLEEP),
-        ];
-        let [Some(begun), Some(asleep), Some(done), Some(other_asleep)] = words else {
-            return false;
-        };
-        begun.store(*batch, Ordering::Release);
-        waiting::wake(begun, other_asleep);
+        let words = [events.word(layout::ASLEEP), calls.word(layout::BATCH)];
+        let [Some(asleep), Some(done)] = words else { return false };
         let looks = if waiting.placement == Placement::Split { LOOKS } else { 0 };
         let most = if *is_attended { DOZE } else { NAP };
         let sleep = || {
@@ -366,6 +400,9 @@ impl<'a> Near<'a> {
 
 impl Service for Near<'_> {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        if self.apart.is_some() {
+            return self.begin_apart(now, events, calls);
+        }
         // What the policy made goes over with them.
         let several = events.len() + self.owed.len() > self.parts.geometry.events as usize;
         self.given = several.then(HashMap::new);
@@ -388,7 +425,19 @@ impl Service for Near<'_> {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        self.wish
+        self.wish_apart()
+    }
+
+    fn is_away(&mut self, now: Instant) -> bool {
+        self.is_away_at(now)
+    }
+
+    fn has_batch(&self) -> bool {
+        self.has_batch_apart()
+    }
+
+    fn collect(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        self.collect_apart(now, calls);
     }
 
     fn runs_anywhere(&self) -> bool {

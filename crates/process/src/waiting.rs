@@ -80,12 +80,14 @@ pub(crate) fn sleep(word: &AtomicU32, old: u32, asleep: &AtomicU32, most: Durati
     asleep.store(0, Ordering::Relaxed);
 }
 
-/// Called after the word has changed: wakes the other side if it says that it sleeps.
+/// Called after the word has changed: wakes the other side if it says that it sleeps. Answers what it says.
 #[inline]
-pub(crate) fn wake(word: &AtomicU32, asleep: &AtomicU32) {
+pub(crate) fn wake(word: &AtomicU32, asleep: &AtomicU32) -> u32 {
     fence(Ordering::SeqCst);
-    if asleep.load(Ordering::Relaxed) != 0 {
+    let how = asleep.load(Ordering::Relaxed);
+    if how == 1 {
         // There is nobody where it lied, or was quicker.
         let _ = futex::wake(word, futex::Flags::empty(), 1);
     }
+    how
 }

@@ -22,6 +22,7 @@ use dataplane::{
 use domain::Service;
 use mem::{Pool, Region};
 use nic::{Armed, Nic, NicStats};
+use process::NearBell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
 use stack::{Secrets, Shared, StackConfig, StackStats};
@@ -413,7 +414,8 @@ impl Ground {
     fn stage<'a>(&'a self, config: &'a RuntimeConfig, stop: &'a AtomicBool) -> Stage<'a> {
         let Self { clock, bells, kicks, .. } = self;
         let starting = AtomicUsize::new(bells.len());
-        Stage { config, clock: *clock, bells, kicks, mover: None, stop, starting }
+        let callers = Vec::new();
+        Stage { config, clock: *clock, bells, kicks, mover: None, stop, starting, callers }
     }
 }
 
@@ -427,6 +429,8 @@ struct Stage<'a> {
     stop: &'a AtomicBool,
     /// Threads that do not receive yet.
     starting: AtomicUsize,
+    /// Of each thread, what its application rings when it is done with a batch, where it has one in another process.
+    callers: Vec<Option<NearBell>>,
 }
 
 impl Stage<'_> {
@@ -627,7 +631,8 @@ impl Stage<'_> {
             }
             let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
             if let Some(span) = rest {
-                sleeps += sleep(thread, &bells[core], span, stop) as u64;
+                let caller = self.callers.get(core).and_then(Option::as_ref);
+                sleeps += sleep(thread, &bells[core], caller, span, stop) as u64;
             }
         }
         let report = CoreReport {
@@ -725,21 +730,29 @@ fn leave_alone(clock: MonotonicClock, until: clock::Instant) {
 }
 
 /// Arms every source, looks once more, and blocks. Answers whether it slept.
-fn sleep<T: Elastic>(thread: &mut T, bell: &Bell, span: Duration, stop: &AtomicBool) -> bool {
+fn sleep<T: Elastic>(
+    thread: &mut T,
+    bell: &Bell,
+    caller: Option<&NearBell>,
+    span: Duration,
+    stop: &AtomicBool,
+) -> bool {
     bell.asleep.store(true, Ordering::Relaxed);
     // The flag is seen before we look for work; see `Bell::ring`.
     fence(Ordering::SeqCst);
     let mut slept = false;
-    if thread.is_quiet() && !stop.load(Ordering::Relaxed) {
+    let is_done = caller.is_some_and(|caller| !caller.arm());
+    if !is_done && thread.is_quiet() && !stop.load(Ordering::Relaxed) {
         slept = thread.with_nic(|nic| {
             let quiet = nic.arm() == Armed::Quiet;
             if quiet {
-                block(nic.wait_fd(), bell.event.as_fd(), span);
+                block(nic.wait_fd(), bell.event.as_fd(), caller, span);
             }
             nic.disarm();
             quiet
         });
     }
+    caller.into_iter().for_each(NearBell::disarm);
     bell.asleep.store(false, Ordering::Relaxed);
     let mut count = [0u8; 8];
     // Nothing to read: nobody rang.
@@ -747,18 +760,24 @@ fn sleep<T: Elastic>(thread: &mut T, bell: &Bell, span: Duration, stop: &AtomicB
     slept
 }
 
-fn block(device: Option<BorrowedFd<'_>>, bell: BorrowedFd<'_>, span: Duration) {
+fn block(
+    device: Option<BorrowedFd<'_>>,
+    bell: BorrowedFd<'_>,
+    caller: Option<&NearBell>,
+    span: Duration,
+) {
     let timeout = Timespec {
         tv_sec: span.as_secs().min(1 << 20) as i64,
         tv_nsec: span.subsec_nanos().into(),
     };
-    let bell = PollFd::from_borrowed_fd(bell, PollFlags::IN);
+    let all = [Some(bell), device, caller.map(AsFd::as_fd)];
+    let mut count = 0;
+    // Those that there are, first.
+    let mut asked = [bell; 3].map(|none| PollFd::from_borrowed_fd(none, PollFlags::IN));
+    for fd in all.into_iter().flatten() {
+        asked[count] = PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        count += 1;
+    }
     // An interrupted poll only ends the sleep early.
-    let _ = match device {
-        Some(device) => {
-            let device = PollFd::from_borrowed_fd(device, PollFlags::IN);
-            poll(&mut [bell, device], Some(&timeout))
-        }
-        None => poll(&mut [bell], Some(&timeout)),
-    };
+    let _ = poll(&mut asked[..count], Some(&timeout));
 }

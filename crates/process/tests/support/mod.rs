@@ -69,7 +69,8 @@ pub type Issued = (CallRecord, Vec<u8>);
 
 impl<S: Service + Send + 'static> Pair<S> {
     pub fn new(waiting: Waiting, make: impl FnOnce() -> S + Send + 'static) -> Self {
-        let Joined { near, mut far, gone, region, sockets } = join(Geometry::default(), waiting);
+        let Joined { near, mut far, gone, region, sockets } =
+            join(Geometry { events: 1_024, ..Geometry::default() }, waiting);
         let (stop, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (clock, counted) = (MonotonicClock::new(), Arc::clone(&looks));
         let near = near.with_meanwhile(move || {

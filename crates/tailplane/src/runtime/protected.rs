@@ -1,7 +1,8 @@
 //! Elastic threads whose application is another process: the `process` domain (IX §4.1).
 //!
-//! Each thread's service is the near side of the domain, which has the thread's network layer run on while the
-//! application has a batch: acknowledgments, timers and other connections' packets do not wait for it.
+//! Each thread's service is the near side of the domain. Acknowledgments, timers and other connections' packets do not
+//! wait for the application: a thread that runs to completion goes on while an application on a core of its own
+//! has a batch; others wait, and run their network layer meanwhile.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -9,19 +10,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clock::Clock;
-use dataplane::{ConservingThread, Floor, OwnTender, Parts};
+use dataplane::{ConservingThread, ElasticThread, Floor, OwnTender, Parts, Tender};
 use domain::Service;
-use mem::Region;
+use mem::{Pool, Region};
 use nic::Nic;
 use process::{Attendant, Near, Placement};
 
-use super::{CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, set_realtime};
+use super::{CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, Stage, set_realtime};
 
 /// Between two looks after threads that sleep while their application has a batch: how long their network layer may
 /// wait for them.
 const LOOK: Duration = Duration::from_millis(1);
 /// The same, where they have had no batch lately.
 const IDLE_LOOK: Duration = Duration::from_millis(10);
+
+/// Free chunks that the pool of what an application sends keeps to itself: at least and at most.
+const STAGED: (usize, usize) = (128, 512);
 
 /// As [`run_announced`](super::run_announced), for an application in another process: `nears` are the threads'
 /// sides of the domain, in their order.
@@ -32,7 +36,7 @@ pub fn run_protected<N>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
     nics: Vec<N>,
-    mut nears: Vec<Near<'static>>,
+    nears: Vec<Near<'static>>,
     ready: impl Fn() + Sync,
     stop: &AtomicBool,
 ) -> Result<Vec<CoreReport>, RuntimeError>
@@ -46,25 +50,94 @@ where
         return Err(RuntimeError::KeepsToItsCore);
     }
     let (ground, ports) = Ground::new(config, nics.len())?;
-    let (shared, now) = (&ground.shared, ground.clock.now());
-    let parts = nics.into_iter().zip(ports);
-    let parts = parts.map(|(nic, ports)| Parts {
-        nic,
-        pool: mem::Pool::new(region, config.pool_keep),
-        ports,
-    });
-    let elastic = config.elastic;
-    let threads: Vec<ConservingThread<N>> = match &config.scheduler {
+    let now = ground.clock.now();
+    let parts: Vec<_> = nics
+        .into_iter()
+        .zip(ports)
+        .map(|(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports })
+        .collect();
+    let shared = &ground.shared;
+    match &config.scheduler {
+        Scheduler::RunToCompletion if goes_apart(config, &nears) => {
+            run_apart(config, &ground, region, parts, nears, &ready, stop)
+        }
         Scheduler::RunToCompletion => {
-            let keep = config.pool_keep;
+            let (keep, elastic) = (config.pool_keep, config.elastic);
             let alone = |(core, parts)| Floor::alone(shared, core as u8, parts, elastic, keep, now);
-            parts.enumerate().map(alone).collect()
+            let threads = parts.into_iter().enumerate().map(alone).collect();
+            run_tended(config, &ground, threads, nears, &ready, stop)
         }
         Scheduler::WorkConserving(conserving) => {
-            Floor::threads(shared, parts.collect(), elastic, *conserving, now)
+            let threads = Floor::threads(shared, parts, config.elastic, *conserving, now);
+            run_tended(config, &ground, threads, nears, &ready, stop)
         }
-        Scheduler::ReadySet(set) => Floor::ready_set(shared, parts.collect(), elastic, set, now)?,
+        Scheduler::ReadySet(set) => {
+            let threads = Floor::ready_set(shared, parts, config.elastic, set, now)?;
+            run_tended(config, &ground, threads, nears, &ready, stop)
+        }
+    }
+}
+
+/// Whether the threads go on while their applications, on cores of their own, have a batch: all that a thread can have
+/// for them must fit one batch.
+fn goes_apart(config: &RuntimeConfig, nears: &[Near<'static>]) -> bool {
+    let fits = |near: &Near<'_>| {
+        near.placement() == Placement::Split && near.events_max() >= config.elastic.events()
     };
+    nears.iter().all(fits)
+}
+
+/// Threads that run to completion and go on while their applications have a batch.
+fn run_apart<N: Nic + Send>(
+    config: &RuntimeConfig,
+    ground: &Ground,
+    region: &Arc<Region>,
+    parts: Vec<Parts<N>>,
+    mut nears: Vec<Near<'static>>,
+    ready: &(impl Fn() + Sync),
+    stop: &AtomicBool,
+) -> Result<Vec<CoreReport>, RuntimeError> {
+    let stage = Stage {
+        callers: nears.iter_mut().map(Near::go_apart).collect(),
+        ..ground.stage(config, stop)
+    };
+    let (clock, elastic) = (ground.clock, config.elastic);
+    // What the application sends stands there for the time of a crossing.
+    let keep = (config.pool_keep / 4).clamp(STAGED.0, STAGED.1).min(config.pool_keep);
+    let thread = |(core, Parts { nic, pool, ports })| {
+        let (shared, staging) = (Arc::clone(&ground.shared), Pool::new(region, keep));
+        // Made where it runs: its parts cannot be moved.
+        move || {
+            ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
+                .staging(staging)
+        }
+    };
+    let none = Vec::<Tender<N>>::new();
+    let nears: Vec<_> = nears.into_iter().map(|near| Mutex::new(Some(near.until(stop)))).collect();
+    let threads = parts.into_iter().enumerate().map(thread).collect();
+    let reports = stage.run(threads, none, &hands_out(&nears), ready)?;
+    Ok(reports.into_iter().map(|(report, _)| report).collect())
+}
+
+/// Makes each thread's service: takes it.
+fn hands_out<'n, 'a>(
+    nears: &'n [Mutex<Option<Near<'a>>>],
+) -> impl Fn(usize) -> Near<'a> + Sync + use<'n, 'a> {
+    |core| {
+        let mut near = nears[core].lock().unwrap_or_else(|broken| broken.into_inner());
+        near.take().expect("each thread asks once")
+    }
+}
+
+/// Threads whose network layers run on while they wait for their applications.
+fn run_tended<N: Nic + Send>(
+    config: &RuntimeConfig,
+    ground: &Ground,
+    threads: Vec<ConservingThread<N>>,
+    mut nears: Vec<Near<'static>>,
+    ready: &(impl Fn() + Sync),
+    stop: &AtomicBool,
+) -> Result<Vec<CoreReport>, RuntimeError> {
     let stage = ground.stage(config, stop);
     let tenders: Vec<OwnTender<N>> = threads.iter().map(ConservingThread::own_tender).collect();
     let on_shared_cores = nears.iter_mut().filter(|near| near.placement() == Placement::SameCore);
@@ -82,11 +155,7 @@ where
             Mutex::new(Some(tended.until(stop)))
         })
         .collect();
-    let make = |core: usize| {
-        let mut near = nears[core].lock().unwrap_or_else(|broken| broken.into_inner());
-        near.take().expect("each thread asks once")
-    };
-    let run = || stage.run_sharing(threads, &make, &ready);
+    let run = || stage.run_sharing(threads, &hands_out(&nears), ready);
     let reports = attended(attendants, config.realtime, run)?;
     Ok(reports.into_iter().map(|(report, _)| report).collect())
 }

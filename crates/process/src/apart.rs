@@ -1,0 +1,188 @@
+//! Batches that last longer than the cycle that hands them over: the elastic thread goes on without the application.
+//!
+//! ```text
+//! on_batch   events -> event array, batch += 1; back at once
+//! is_away    ... the network layer goes on, and events wait ...
+//! collect    done == batch: calls checked, issued
+//! ```
+//!
+//! For an application on a core of its own and a thread that runs to completion. While the application works on one
+//! batch, the thread receives the next one and sends the answers to the one before: of the two cores' work each hides
+//! behind the other's. Nothing of the application's makes the thread wait, ever: a batch that does not come back only
+//! keeps the events of its own connections waiting.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use clock::Instant;
+use domain::{Calls, Events};
+use memfile::Memory;
+use rustix::net::{RecvFlags, recv};
+
+use crate::layout;
+use crate::near::{Near, NearStats, UNRESPONSIVE};
+use crate::waiting;
+
+/// A batch of so few events is soon over: worth some looks before the network's next turn.
+const FEW: usize = 2;
+/// So many: as long as a short request takes there and back.
+const LOOKS: u32 = 16;
+/// Bytes that are taken from a bell at a time. An application that writes more only keeps its own dataplane awake.
+const RINGS: usize = 64;
+
+/// What such a side has under way.
+#[derive(Debug, Default)]
+pub(crate) struct Apart {
+    /// The application has a batch.
+    has_batch: bool,
+    /// Since when, as far as somebody looked at the time.
+    since: Option<Instant>,
+    /// That it has had it for long was reported.
+    is_reported: bool,
+    /// Nothing is handed over until it is out of debt.
+    in_debt: Option<Instant>,
+}
+
+impl Near<'_> {
+    /// From now on [`on_batch`](domain::Service::on_batch) does not wait for the application: the calls come with
+    /// [`collect`](domain::Service::collect). To be run by a thread that asks ([`is_away`](domain::Service::is_away)).
+    /// Answers what wakes that thread when it sleeps meanwhile. None, and nothing changes, where it was made without
+    /// a bell.
+    ///
+    /// A batch must not have more events than the array has room for.
+    pub fn go_apart(&mut self) -> Option<NearBell> {
+        let socket = self.parts.bell.take()?;
+        self.apart = Some(Apart::default());
+        let (events, calls) = (Arc::clone(&self.parts.events), Arc::clone(&self.parts.calls));
+        Some(NearBell { socket, events, calls, stats: Arc::clone(&self.stats) })
+    }
+
+    /// Events that one batch can have.
+    pub fn events_max(&self) -> usize {
+        self.parts.geometry.events as usize
+    }
+
+    pub(crate) fn begin_apart(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        if self.has_gone() || self.is_to_stop() {
+            self.wish = None;
+            return;
+        }
+        self.now = now;
+        self.given = None;
+        let mut rest = events.iter();
+        let count = self.tell_batch(&mut rest, calls);
+        debug_assert!(rest.next().is_none(), "the array has room for all that a thread has");
+        let Some(apart) = &mut self.apart else { return };
+        *apart = Apart { has_batch: true, ..Apart::default() };
+        self.stats.outstanding.store(self.batch, Ordering::Relaxed);
+        // Whatever it wished was for this batch.
+        self.wish = None;
+        self.publish();
+        if count <= FEW
+            && let Some(done) = self.parts.calls.word(layout::BATCH)
+        {
+            let batch = self.batch;
+            waiting::look(done, LOOKS, |done| done == batch);
+        }
+    }
+
+    pub(crate) fn is_away_at(&mut self, now: Instant) -> bool {
+        let (has_gone, is_to_stop, batch) = (self.has_gone(), self.is_to_stop(), self.batch);
+        let Some(apart) = &mut self.apart else { return false };
+        if apart.has_batch {
+            let done = self.parts.calls.word(layout::BATCH);
+            if done.is_some_and(|done| done.load(Ordering::Acquire) == batch) {
+                return false;
+            }
+            let since = *apart.since.get_or_insert(now);
+            if !apart.is_reported && now.since(since) >= UNRESPONSIVE {
+                apart.is_reported = true;
+                NearStats::add(&self.stats.unresponsive);
+                self.stats.is_unresponsive.store(true, Ordering::Relaxed);
+            }
+            return !has_gone && !is_to_stop;
+        }
+        let Some(toll) = &self.toll else { return false };
+        let free_at = toll.free_at();
+        if free_at <= now || has_gone || is_to_stop {
+            apart.in_debt = None;
+            return false;
+        }
+        if apart.in_debt.replace(free_at).is_none() {
+            NearStats::add(&self.stats.held_back);
+        }
+        true
+    }
+
+    pub(crate) fn collect_apart(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        let Some(apart) = &mut self.apart else { return };
+        let Apart { has_batch, is_reported, .. } = std::mem::take(apart);
+        self.stats.outstanding.store(0, Ordering::Relaxed);
+        if is_reported {
+            self.stats.is_unresponsive.store(false, Ordering::Relaxed);
+        }
+        // It may have gone with the batch.
+        let done = self.parts.calls.word(layout::BATCH);
+        if has_batch && done.is_some_and(|done| done.load(Ordering::Acquire) == self.batch) {
+            self.now = now;
+            self.take_calls(calls);
+            if !self.owed.is_empty() {
+                self.wish = Some(now);
+            }
+        }
+    }
+
+    pub(crate) fn has_batch_apart(&self) -> bool {
+        self.apart.as_ref().is_some_and(|apart| apart.has_batch)
+    }
+
+    /// When it wishes to be run.
+    pub(crate) fn wish_apart(&self) -> Option<Instant> {
+        match self.apart.as_ref().and_then(|apart| apart.in_debt) {
+            Some(free_at) => Some(self.wish.map_or(free_at, |wish| wish.max(free_at))),
+            None => self.wish,
+        }
+    }
+}
+
+/// Wakes an elastic thread that sleeps while its application has a batch. For the one who puts it to sleep.
+#[derive(Debug)]
+pub struct NearBell {
+    socket: OwnedFd,
+    events: Arc<Memory>,
+    calls: Arc<Memory>,
+    stats: Arc<NearStats>,
+}
+
+impl NearBell {
+    /// Asks the application to ring when it is done. Answers whether the thread may sleep: false where it is done
+    /// already.
+    pub fn arm(&self) -> bool {
+        self.says(layout::AT_THE_BELL);
+        // The flag is seen before the word is looked at; pairs with the fence in `waiting::wake`.
+        fence(Ordering::SeqCst);
+        let outstanding = self.stats.outstanding.load(Ordering::Relaxed);
+        let done = self.calls.word(layout::BATCH).map(|done| done.load(Ordering::Acquire));
+        outstanding == 0 || done != Some(outstanding)
+    }
+
+    /// Undoes it.
+    pub fn disarm(&self) {
+        self.says(0);
+        let mut rings = [0u8; RINGS];
+        // Never waits, whatever the application does with its end. What is left ends the next sleep.
+        let _ = recv(&self.socket, &mut rings, RecvFlags::DONTWAIT);
+    }
+
+    fn says(&self, word: u32) {
+        let asleep: Option<&AtomicU32> = self.events.word(layout::ASLEEP);
+        asleep.into_iter().for_each(|asleep| asleep.store(word, Ordering::Relaxed));
+    }
+}
+
+impl AsFd for NearBell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
