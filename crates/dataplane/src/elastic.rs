@@ -153,7 +153,14 @@ impl<N: Nic> ElasticThread<N> {
         let net = &mut self.net;
         net.stats.crossings += 1;
         net.stats.events += net.events.len() as u64;
-        let pool = self.staging.as_mut().unwrap_or(&mut net.pool);
+        let pool = match &mut self.staging {
+            Some(staging) => {
+                // What is sent comes back to the other one.
+                staging.top_up(&mut net.pool);
+                staging
+            }
+            None => &mut net.pool,
+        };
         (net.events.view(&net.stack), Calls::new(&mut self.calls, pool))
     }
 
@@ -433,7 +440,7 @@ impl<N: Nic> Elastic for ElasticThread<N> {
         body(&self.net.stack, &self.net.pool)
     }
     fn free_chunks(&self) -> usize {
-        self.net.pool.free_len()
+        self.net.pool.free_len() + self.staging.as_ref().map_or(0, Pool::free_len)
     }
     fn is_quiet(&mut self) -> bool {
         !self.has_forwarded()

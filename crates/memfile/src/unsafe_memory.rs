@@ -175,6 +175,14 @@ impl Memory {
         self.at(offset, 8 * N, 8).map(|place| unsafe { place.cast::<[AtomicU64; N]>().as_ref() })
     }
 
+    /// So many arrays of words, one behind the other; `None` where they are not all inside, or not aligned.
+    #[inline]
+    pub fn arrays<const N: usize>(&self, offset: usize, count: usize) -> Option<&[[AtomicU64; N]]> {
+        let place = self.at(offset, count.checked_mul(8 * N)?, 8)?;
+        // SAFETY: as for `words`, of each of them.
+        Some(unsafe { NonNull::slice_from_raw_parts(place.cast(), count).as_ref() })
+    }
+
     /// Copies bytes into private memory. False, and nothing is copied, where they lie outside.
     #[inline]
     #[must_use]

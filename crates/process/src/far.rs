@@ -102,6 +102,18 @@ impl Far {
         FarEnd::Stopped
     }
 
+    /// Runs `service` on a batch if there is one now, without waiting. Answers whether there was: for a thread that has
+    /// something else to do as well.
+    pub fn poll(&mut self, service: &mut impl Service) -> bool {
+        let Some(begun) = self.parts.events.word(layout::BATCH) else { return false };
+        let now = begun.load(Ordering::Acquire);
+        let is_new = std::mem::replace(&mut self.batch, now) != now;
+        if is_new {
+            self.batch(service);
+        }
+        is_new
+    }
+
     /// Whether a batch is there, after a while.
     fn wait(&mut self) -> bool {
         let Self { parts, batch, .. } = self;

@@ -7,7 +7,7 @@ use wire::Sum;
 
 use crate::layout::{self, RECORD_WORDS, both};
 use crate::near::{Near, NearStats};
-use crate::record;
+use crate::record::{self, Words};
 
 impl Near<'_> {
     /// Issues what the application asked for.
@@ -24,9 +24,8 @@ impl Near<'_> {
             let Some(words) = self.parts.calls.words::<RECORD_WORDS>(at) else { break };
             // A private copy: from here on the application cannot change it.
             let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-            match record::call(&words) {
-                Some((record, only)) => self.issue_one(record, only, pieces, &mut gathered, calls),
-                None => NearStats::add(&self.stats.violations),
+            if !self.issue_short(words, calls) {
+                self.issue_any(&words, pieces, &mut gathered, calls);
             }
         }
         self.gathered = gathered;
@@ -34,6 +33,46 @@ impl Near<'_> {
             && !self.used.is_nothing()
         {
             toll.charge(self.now, std::mem::take(&mut self.used));
+        }
+    }
+
+    /// What most calls are: bytes that are given back, and one piece to send that fits a frame. False: it is
+    /// something else, and nothing was done.
+    #[inline(always)]
+    fn issue_short(&mut self, [kind, handle, third, _]: Words, calls: &mut Calls<'_>) -> bool {
+        let handle = Handle::from_bits(handle);
+        if kind == record::RECEIVED_DONE && third <= u32::MAX.into() {
+            if calls.recv_done(handle, third as usize).is_err() {
+                NearStats::add(&self.stats.refused);
+            }
+            return true;
+        }
+        let (offset, len) = ((third >> 16) as usize, third as usize & 0xffff);
+        let arena = &self.parts.arena;
+        let is_short = kind == record::SEND_ONE
+            && (1..=self.parts.segment_bytes).contains(&len)
+            && offset.checked_add(len).is_some_and(|end| end <= arena.len())
+            && self.toll.is_none()
+            && self.given.is_none();
+        if is_short && calls.sendv_with(handle, len, straight(arena, offset)).is_err() {
+            // A hole in the stream cannot be mended.
+            let _ = calls.abort(handle);
+            NearStats::add(&self.stats.refused);
+        }
+        is_short
+    }
+
+    #[inline(never)]
+    fn issue_any(
+        &mut self,
+        words: &Words,
+        pieces: usize,
+        gathered: &mut Vec<(usize, usize)>,
+        calls: &mut Calls<'_>,
+    ) {
+        match record::call(words) {
+            Some((record, only)) => self.issue_one(record, only, pieces, gathered, calls),
+            None => NearStats::add(&self.stats.violations),
         }
     }
 

@@ -248,31 +248,36 @@ impl<'a> Near<'a> {
         calls: &mut Calls<'_>,
     ) -> usize {
         let (geometry, now) = (self.parts.geometry, self.now);
-        let mut count = 0;
-        let mut tell = |told: record::Words| {
-            // It is inside: the memory was made by this geometry.
-            if let Some(words) = self.parts.events.words::<RECORD_WORDS>(geometry.record(count)) {
-                for (word, value) in words.iter().zip(told) {
-                    word.store(value, Ordering::Relaxed);
-                }
+        let Self { parts, policy, stats, given, owed, .. } = self;
+        let (most, base) = (geometry.events as usize, self.base);
+        // They are inside: the memory was made by this geometry.
+        let records = parts.events.arrays(geometry.record(0), most).unwrap_or_default();
+        // The other half is for what the network tells, all of which goes over where nobody waits.
+        let owing = match self.apart {
+            None => most.div_ceil(2),
+            Some(_) => most - events.size_hint().0.min(most),
+        };
+        let owing = owing.min(owed.len());
+        for (told, record) in owed.drain(..owing).zip(records) {
+            write(record, told);
+        }
+        let offset = |bytes: &[u8]| (bytes.as_ptr().addr().wrapping_sub(base)) as u64;
+        let mut count = owing;
+        while let Some(record) = records.get(count)
+            && let Some(event) = events.next()
+        {
+            // What most events are.
+            if let Event::Recv { handle, cookie, data, acked, window } = event
+                && given.is_none()
+            {
+                let place = (offset(data), data.len());
+                write(record, record::received(handle, cookie, place, acked, window));
+            } else if Self::admits(policy, stats, &event, calls) {
+                write(record, record::event_words(&renewed(given, event), offset));
+            } else {
+                continue;
             }
             count += 1;
-            count < geometry.events as usize
-        };
-        // The other half is for what the network tells, all of which goes over where nobody waits.
-        let owed = match self.apart {
-            None => (geometry.events as usize).div_ceil(2),
-            Some(_) => {
-                geometry.events as usize - events.size_hint().0.min(geometry.events as usize)
-            }
-        };
-        let owed = owed.min(self.owed.len());
-        let mut more = self.owed.drain(..owed).fold(true, |_, told| tell(told));
-        while more && let Some(event) = events.next() {
-            let offset = |bytes: &[u8]| (bytes.as_ptr().addr().wrapping_sub(self.base)) as u64;
-            if Self::admits(&self.policy, &self.stats, &event, calls) {
-                more = tell(record::event_words(&renewed(&self.given, event), offset));
-            }
         }
         let room = calls.room().min(geometry.calls as usize) as u32;
         let buffers = calls.buffers().min(geometry.arena_chunks as usize) as u32;
@@ -443,6 +448,15 @@ impl Service for Near<'_> {
     fn runs_anywhere(&self) -> bool {
         self.parts.runs_anywhere
     }
+}
+
+/// Writes an event down.
+#[inline]
+fn write(record: &[AtomicU64; RECORD_WORDS], [first, second, third, fourth]: Words) {
+    record[0].store(first, Ordering::Relaxed);
+    record[1].store(second, Ordering::Relaxed);
+    record[2].store(third, Ordering::Relaxed);
+    record[3].store(fourth, Ordering::Relaxed);
 }
 
 /// The event with the window that is left of the one it tells.

@@ -11,6 +11,11 @@ use crate::layout::{RECORD_WORDS, both, two};
 /// An event or a call.
 pub(crate) type Words = [u64; RECORD_WORDS];
 
+/// The first word of a call that sends one piece.
+pub(crate) const SEND_ONE: u64 = 2 | 1 << 32;
+/// The first word of a call that gives received bytes back.
+pub(crate) const RECEIVED_DONE: u64 = 3;
+
 /// Where an event's bytes stand in the packet memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -105,6 +110,20 @@ fn first(kind: u8, byte: u64, short: u16, large: u32) -> u64 {
     u64::from(kind) | byte << 8 | u64::from(short) << 16 | u64::from(large) << 32
 }
 
+/// Received bytes as words, with where they stand and how many there are.
+#[inline]
+pub(crate) fn received(
+    handle: Handle,
+    cookie: Cookie,
+    (place, len): (u64, usize),
+    acked: u32,
+    window: u32,
+) -> Words {
+    // A buffer's bytes are fewer than a chunk's.
+    let kind = first(3, place >> 32 & 0xff, len as u16, window);
+    [kind, handle.to_bits(), cookie.0, two(place as u32, acked)]
+}
+
 /// An event as words; `offset` tells where bytes of its stand in the packet memory.
 #[inline]
 pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> Words {
@@ -119,10 +138,7 @@ pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> W
             [first(2, connect_error_word(error), 0, 0), 0, cookie.0, 0]
         }
         Event::Recv { handle, cookie, data, acked, window } => {
-            let place = offset(data);
-            // A buffer's bytes are fewer than a chunk's.
-            let kind = first(3, place >> 32 & 0xff, data.len() as u16, window);
-            [kind, handle.to_bits(), cookie.0, two(place as u32, acked)]
+            received(handle, cookie, (offset(data), data.len()), acked, window)
         }
         Event::Sent { handle, cookie, bytes, window } => {
             [first(4, 0, 0, window), handle.to_bits(), cookie.0, two(0, bytes)]

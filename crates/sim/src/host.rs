@@ -18,6 +18,7 @@ use tailplane::Service;
 use wire::MacAddr;
 
 use crate::dice::Dice;
+use crate::host::distant::Distant;
 use crate::network::{SharedNetwork, Spread};
 use crate::port::{SimNic, SimNicConfig};
 
@@ -27,6 +28,8 @@ const MAX_STALL_SHIFT: u32 = 6;
 const SETTLES: Duration = Duration::from_micros(10);
 /// Longest time after which a core without work looks whether another needs help.
 const LOOK_AROUND: Duration = Duration::from_micros(5);
+/// Chunks that a core keeps for what an application elsewhere sends.
+const STAGED: usize = 128;
 /// Longest time that a kick takes to arrive.
 const KICK_TAKES: Duration = Duration::from_micros(30);
 
@@ -53,6 +56,8 @@ pub struct HostConfig {
     pub cycle: (Duration, Duration),
     /// Whether flow groups move from core to core all the time.
     pub moves: Option<MovesConfig>,
+    /// Whether the application is elsewhere, where cores do not share their work.
+    pub distant: Option<DistantConfig>,
 }
 
 /// How a host's cores share their work.
@@ -93,9 +98,11 @@ macro_rules! of_thread {
     };
 }
 
+mod distant;
 mod leave;
 mod moves;
 
+pub use distant::DistantConfig;
 pub use moves::{MovesConfig, Steering};
 
 impl Thread {
@@ -209,12 +216,16 @@ impl Host {
         let conserving = |threads: Vec<_>| {
             threads.into_iter().map(|thread| Thread::Conserving(Box::new(thread))).collect()
         };
+        let completes = matches!(config.sharing, Sharing::Not);
         let threads: Vec<Thread> = match &config.sharing {
             Sharing::Not => {
                 let thread = |(core, Parts { nic, pool, ports })| {
                     let (core, shared) = (core as u8, Arc::clone(&shared));
                     let thread = ElasticThread::new(core, shared, nic, pool, ports, elastic, start);
-                    Thread::Completing(Box::new(thread))
+                    Thread::Completing(Box::new(match config.distant {
+                        Some(_) => thread.staging(Pool::new(&region, STAGED)),
+                        None => thread,
+                    }))
                 };
                 parts.enumerate().map(thread).collect()
             }
@@ -226,9 +237,18 @@ impl Host {
                     .expect("at most eight classes, and fewer cores than a set has consumers"),
             ),
         };
+        let mut service = |core: usize| match config.distant.filter(|_| completes) {
+            Some(distant) => {
+                let dice = Dice::new(seed, "distant", number << 8 | core as u64);
+                let segment_bytes = config.stack.mss() as usize - 12;
+                let service = service(core as u8);
+                Box::new(Distant::new(service, distant, config.chunks, segment_bytes, dice))
+            }
+            None => service(core as u8),
+        };
         let core = |(core, thread)| Core {
             thread,
-            service: service(core as u8),
+            service: service(core),
             away: None,
             next_poll: start,
             busy_until: start,

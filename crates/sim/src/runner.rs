@@ -43,6 +43,9 @@ pub struct ScenarioConfig {
     pub scheduler: SchedulerChoice,
     /// Whether, and how, the server's flow groups move from core to core.
     pub migrations: Option<Migrations>,
+    /// Whether the server's application is elsewhere and has each batch for some time. Where cores share their
+    /// work this changes nothing.
+    pub distant: bool,
     /// Keep the frames that the server sends and receives.
     pub capture: bool,
 }
@@ -56,6 +59,7 @@ impl ScenarioConfig {
             vary: true,
             scheduler: SchedulerChoice::BySeed,
             migrations: None,
+            distant: false,
             capture: false,
         }
     }
@@ -207,6 +211,9 @@ impl Simulation {
         let mut variation = if config.vary { Variation::draw(seed) } else { Variation::ordinary() };
         if let Some(migrations) = &config.migrations {
             variation.migrate(seed, migrations);
+        }
+        if config.distant {
+            variation.go_apart(seed);
         }
         variation.schedule(seed, config.scheduler);
         let network = Network::new(seed, config.faults);

@@ -10,7 +10,7 @@ use stack::StackConfig;
 use wire::{Ipv4Addr, MacAddr};
 
 use crate::dice::Dice;
-use crate::host::{HostConfig, MovesConfig, Sharing, Steering};
+use crate::host::{DistantConfig, HostConfig, MovesConfig, Sharing, Steering};
 use crate::port::SimNicConfig;
 use crate::scenario::PORT;
 
@@ -103,6 +103,7 @@ fn plain_host(number: u8) -> HostConfig {
         stack,
         cycle: (Duration::from_nanos(300), Duration::from_micros(3)),
         moves: None,
+        distant: None,
     }
 }
 
@@ -134,6 +135,7 @@ fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
         stack,
         cycle: (Duration::from_nanos(300), Duration::from_micros(slowest)),
         moves: None,
+        distant: None,
     }
 }
 
@@ -251,6 +253,17 @@ impl Variation {
             server.moves = Some(MovesConfig { every: Duration::from_micros(100), steering });
             self.clients = (1..=3).map(plain_host).collect();
         }
+    }
+
+    /// The server's application is elsewhere, and has each batch for some time. Drawn apart, as above.
+    pub fn go_apart(&mut self, seed: u64) {
+        let mut dice = Dice::new(seed, "distance", 0);
+        let longest = Duration::from_micros(dice.spread(1, 20_000));
+        let shortest = longest * dice.between(0, 100) as u32 / 100;
+        let server = &mut self.server;
+        server.distant = Some(DistantConfig { shortest, longest });
+        // Each core has a further pool.
+        server.chunks += 256 * u32::from(server.cores);
     }
 
     /// The variation of a seed.

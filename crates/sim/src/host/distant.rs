@@ -1,0 +1,108 @@
+//! An application that is elsewhere: it has each batch for a while, and the elastic thread goes on meanwhile
+//! ([`Service::has_batch`]). What it asks for is kept and issued when the batch comes back.
+
+use clock::{Duration, Instant};
+use domain::{CallArray, CallRecord};
+use mem::{Pool, Region};
+use tailplane::{Calls, Events, Service};
+
+use crate::dice::Dice;
+
+/// How long such an application has a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct DistantConfig {
+    /// At least.
+    pub shortest: Duration,
+    /// At most.
+    pub longest: Duration,
+}
+
+/// See the module's comment.
+pub(super) struct Distant {
+    service: Box<dyn Service>,
+    config: DistantConfig,
+    /// Its own memory: what it sends is copied when the batch comes back.
+    pool: Pool,
+    calls: CallArray,
+    /// It has a batch until then.
+    until: Option<Instant>,
+    dice: Dice,
+}
+
+impl Distant {
+    pub fn new(
+        service: Box<dyn Service>,
+        config: DistantConfig,
+        chunks: u32,
+        segment_bytes: usize,
+        dice: Dice,
+    ) -> Self {
+        let pool = Pool::new(&Region::heap(chunks), 0);
+        let calls = CallArray::new(0, segment_bytes);
+        Self { service, config, pool, calls, until: None, dice }
+    }
+
+    fn issue(&mut self, calls: &mut Calls<'_>) {
+        let (records, mut payloads) = self.calls.take();
+        for record in &records {
+            let issued = match *record {
+                CallRecord::Connect { cookie, peer } => calls.connect(cookie, peer),
+                CallRecord::Accept { handle, cookie } => calls.accept(handle, cookie),
+                CallRecord::RecvDone { handle, bytes } => calls.recv_done(handle, bytes as usize),
+                CallRecord::Close { handle } => calls.close(handle),
+                CallRecord::Abort { handle } => calls.abort(handle),
+                CallRecord::Again { handle } => {
+                    calls.again(handle);
+                    Ok(())
+                }
+                CallRecord::Sendv { handle, staged } => {
+                    let (first, count) = (staged.first as usize, staged.count as usize);
+                    let pieces = payloads[first..first + count].iter();
+                    let slices: Vec<&[u8]> = pieces.map(|(mbuf, _)| mbuf.bytes()).collect();
+                    calls.sendv(handle, &slices)
+                }
+                CallRecord::UdpSendv { local_port, peer, staged } => {
+                    let (first, count) = (staged.first as usize, staged.count as usize);
+                    let pieces = payloads[first..first + count].iter();
+                    let slices: Vec<&[u8]> = pieces.map(|(mbuf, _)| mbuf.bytes()).collect();
+                    calls.udp_sendv(local_port, peer, &slices)
+                }
+            };
+            assert!(issued.is_ok(), "there is not the room that was promised: {record:?}");
+        }
+        payloads.drain(..).for_each(|(mbuf, _)| self.pool.free(mbuf));
+        self.calls.restore(records, payloads);
+    }
+}
+
+impl Service for Distant {
+    fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        self.calls.bound(calls.room(), calls.buffers());
+        let mut own = Calls::new(&mut self.calls, &mut self.pool);
+        self.service.on_batch(now, events, &mut own);
+        let DistantConfig { shortest, longest } = self.config;
+        self.until = Some(now + self.dice.duration(shortest, longest));
+    }
+
+    /// When it is done, or else what the service wishes.
+    fn wake_at(&self) -> Option<Instant> {
+        self.until.or_else(|| self.service.wake_at())
+    }
+
+    fn is_away(&mut self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    fn has_batch(&self) -> bool {
+        self.until.is_some()
+    }
+
+    fn collect(&mut self, _: Instant, calls: &mut Calls<'_>) {
+        self.until = None;
+        self.issue(calls);
+    }
+
+    fn runs_anywhere(&self) -> bool {
+        self.service.runs_anywhere()
+    }
+}
