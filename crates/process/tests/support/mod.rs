@@ -31,7 +31,7 @@ pub struct Joined {
     pub far: Far,
     pub gone: Arc<AtomicBool>,
     pub region: Arc<Region>,
-    sockets: std::os::fd::OwnedFd,
+    pub sockets: std::os::fd::OwnedFd,
 }
 
 /// Joins the two over a socket pair.
