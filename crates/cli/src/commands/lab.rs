@@ -57,6 +57,9 @@ pub enum Action {
     },
     /// Remove it, and end what runs inside.
     Down,
+    /// Wait for the end of standard input, then remove what killed processes have left.
+    #[command(hide = true)]
+    Guard,
 }
 
 /// Runs `tailplane lab`.
@@ -76,6 +79,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Action::Exec { command } => exec(&name, &command),
         Action::Status { json } => status(&name, json),
+        Action::Guard => {
+            lab::guard::keep()?;
+            Ok(ExitCode::SUCCESS)
+        }
         Action::Down => {
             let found = lab::remove(&name)?;
             println!("lab '{name}' {}", if found { "removed" } else { "was not up" });

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::cleanup;
+use crate::lab::guard::Guard;
 use crate::service::config::{DomainName, NetworkConfig, RunConfig};
 use crate::service::host::{Host, address, lab};
 use crate::service::report;
@@ -46,6 +47,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     cleanup::first_signal_sets(Arc::clone(&stop)).context("catching signals")?;
     let lab = lab(&config)?;
+    // Where this process is killed, the lab goes all the same.
+    let guard = lab.as_ref().filter(|lab| lab.is_own()).map(|_| Guard::start()).transpose()?;
     if let Some(seconds) = args.seconds {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || {
@@ -77,6 +80,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     drop(lab);
+    drop(guard);
     Ok(ExitCode::SUCCESS)
 }
 

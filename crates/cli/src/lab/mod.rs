@@ -14,11 +14,12 @@
 //! Names and addresses: [`constants`]. What a lab changes lives in its namespaces and goes with them;
 //! the one exception, the machine's list of allowed congestion controls, is put back. A lab goes when
 //! its [`Lab`] is dropped, on Ctrl-C (through [`crate::cleanup`]), and, where its process was killed,
-//! when the next lab is made. `tailplane lab up` makes the one that stays ([`Lifetime::Persistent`]).
+//! when the next lab is made, or at once where there is a [`guard`]. `tailplane lab up` makes the one that stays ([`Lifetime::Persistent`]).
 
 pub mod congestion;
 pub mod constants;
 mod error;
+pub mod guard;
 mod ip;
 mod netns;
 mod pair;
@@ -308,6 +309,11 @@ impl Lab {
         Ok(Self { site: Arc::new(site), registration: None })
     }
 
+    /// Whether it goes with this value.
+    pub fn is_own(&self) -> bool {
+        self.registration.is_some()
+    }
+
     /// Its name.
     pub fn prefix(&self) -> &str {
         &self.site.prefix
@@ -442,6 +448,17 @@ fn sweep(states: &StateDirectory, lock: &StateLock) {
             Err(error) => tracing::warn!(lab = leftover.prefix, %error, "a leftover stays"),
         }
     }
+}
+
+/// Removes the labs of killed processes now.
+///
+/// # Errors
+/// The record of labs is locked, or cannot be.
+pub fn remove_leftovers() -> Result<(), LabError> {
+    let states = StateDirectory::default();
+    let lock = states.lock(LOCK_WAIT)?;
+    sweep(&states, &lock);
+    Ok(())
 }
 
 /// What is recorded of the lab of that name, whoever owns it; `None` where there is none.

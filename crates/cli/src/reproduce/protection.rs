@@ -47,17 +47,7 @@ pub const PROTECTION: Figure<Testbed> = Figure {
 };
 
 /// What separates the two.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Domain {
-    Inline,
-    Process(Placement),
-}
-
-const DOMAINS: [(&str, Domain); 3] = [
-    ("inline", Domain::Inline),
-    ("process, split", Domain::Process(Placement::Split)),
-    ("process, same-core", Domain::Process(Placement::SameCore)),
-];
+const DOMAINS: [&str; 3] = ["inline", "process, split", "process, same-core"];
 
 /// Requests outstanding, and B.
 const SHAPES: [(&str, usize, usize); 3] = [
@@ -79,19 +69,19 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         ),
         Axis::linear("time", "ns"),
     );
-    recorder.plan((DOMAINS.len() * SHAPES.len()) as u64);
-    let mut medians = [[f64::NAN; SHAPES.len()]; DOMAINS.len()];
-    for (which, (name, domain)) in DOMAINS.into_iter().enumerate() {
-        let series = recorder.series(chart, name);
-        for (place, (shape, in_flight, batch)) in SHAPES.into_iter().enumerate() {
-            recorder.step(&format!("{name}, {shape}"))?;
-            let config = RigConfig { connections: 64, batch, in_flight, ..RigConfig::default() };
-            let times = measure(domain, config, windows)
-                .with_context(|| format!("measuring {name}, {shape}"))?;
-            medians[which][place] = reproduce::stats::median(&times).unwrap_or(f64::NAN);
-            recorder.point(series, place as f64, Measured::samples(&times));
+    recorder.plan(SHAPES.len() as u64);
+    let series = DOMAINS.map(|name| recorder.series(chart, name));
+    let mut times: Vec<[Vec<f64>; DOMAINS.len()]> = Vec::new();
+    for (place, (shape, in_flight, batch)) in SHAPES.into_iter().enumerate() {
+        recorder.step(shape)?;
+        let config = RigConfig { connections: 64, batch, in_flight, ..RigConfig::default() };
+        let found = measure(config, windows).with_context(|| format!("measuring {shape}"))?;
+        for (series, times) in series.iter().zip(&found) {
+            recorder.point(*series, place as f64, Measured::samples(times));
         }
+        times.push(found);
     }
+    let median = |values: &[f64]| reproduce::stats::median(values).unwrap_or(f64::NAN);
     let word = on_first_processor(word_there_and_back)?;
     recorder.condition("a word to the other processor and back", format!("{word:.0} ns"));
     let rates = recorder.chart(
@@ -100,28 +90,32 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         Axis::linear("shape: 0 one outstanding, 1 B = 1, 2 B = 64", ""),
         Axis::linear("requests", "1/s"),
     );
-    for ((name, _), of) in DOMAINS.into_iter().zip(&medians) {
+    for (which, name) in DOMAINS.into_iter().enumerate() {
         let series = recorder.series(rates, name);
-        for (place, time) in of.iter().enumerate() {
-            recorder.point(series, place as f64, Measured::single(1e9 / time));
+        for (place, times) in times.iter().enumerate() {
+            recorder.point(series, place as f64, Measured::single(1e9 / median(&times[which])));
         }
     }
-    let [inline, split, same] = medians;
-    for (name, found, most) in [("split", split, Some(300.0)), ("same-core", same, None)] {
-        let added = found[0] - inline[0];
-        let share = 100.0 * (found[2] / inline[2] - 1.0);
+    // Windows of the three followed each other, so what the machine did to one it did to all: pairs are compared.
+    let paired = |place: usize, which: usize, how: fn(f64, f64) -> f64| -> Vec<f64> {
+        let [inline, ..] = &times[place];
+        times[place][which].iter().zip(inline).map(|(with, without)| how(*with, *without)).collect()
+    };
+    for (which, most) in [(1, Some(300.0)), (2, None)] {
+        let name = DOMAINS[which];
+        let added = median(&paired(0, which, |with, without| with - without));
+        let share = median(&paired(2, which, |with, without| 100.0 * (with / without - 1.0)));
+        let crossing = median(&paired(2, which, |with, without| 64.0 * (with - without)));
         let bound = most.map_or(String::new(), |most| format!(" (at most {most:.0} wanted)"));
         recorder.note(format!(
-            "{name}: {:.0} crossings there and back in a second with one request outstanding, {added:.0} ns each: an \
-             unloaded round trip takes {:.0} ns instead of {:.0}, the client's part included{bound}; at B = 64 a \
-             request costs the server {share:.0} % more (at most 10 wanted), a crossing of 64 requests {:.0} ns",
-            1e9 / found[0],
-            found[0],
-            inline[0],
-            64.0 * (found[2] - inline[2]),
+            "{name}: an unloaded round trip takes {added:.0} ns more{bound}, of {:.0} ns, the client's part included; at \
+             B = 64 a request costs the server {share:.0} % more (at most 10 wanted), a crossing of 64 requests \
+             {crossing:.0} ns",
+            median(&times[0][0]),
         ));
     }
-    recorder.claim(CROSSING, Measured::single((split[0] - inline[0]) / 2.0))?;
+    let crossings: Vec<f64> = paired(0, 1, |with, without| (with - without) / 2.0);
+    recorder.claim(CROSSING, Measured::samples(&crossings))?;
     recorder.note(format!(
         "a crossing is half of what there and back add to an unloaded request. Below it lie a word's way to the other \
          processor and back, {word:.0} ns, and as much again for the request's bytes and its answer's"
@@ -180,43 +174,54 @@ fn word_there_and_back() -> anyhow::Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-/// The time for a request in each window, in nanoseconds: see [`times`].
-fn measure(domain: Domain, config: RigConfig, windows: u32) -> anyhow::Result<Vec<f64>> {
-    match domain {
-        Domain::Inline => {
-            on_first_processor(|| times(Rig::new(config, RawEcho::default()), windows))
-        }
-        Domain::Process(placement) => {
-            let region = Region::map(config.chunks as usize, HugePages::Try)?;
-            let hello = Hello {
-                geometry: Geometry::default(),
-                waiting: Waiting { placement, ..Waiting::default() },
-                segment_bytes: 1_448,
-            };
-            let cpu = if placement == Placement::Split { "1" } else { "0" };
-            let mut program = Command::new(std::env::current_exe()?);
-            program.args(["application", "--raw-echo", "--cpu", cpu]);
-            program.args(["--realtime", &APPLICATION.to_string()]);
-            let started = Started::new(hello, 1, &region, program, None)?;
-            started.run(&AtomicBool::new(false), |mut nears, _| {
-                let mut near = nears.pop().context("one elastic thread, one side")?;
-                let mut attendant = near.attended();
-                let over = AtomicBool::new(false);
-                std::thread::scope(|scope| {
-                    scope.spawn(|| {
-                        while !over.load(Ordering::Relaxed) {
-                            attendant.look();
-                            std::thread::sleep(Duration::from_millis(1));
-                        }
-                    });
-                    let measured =
-                        on_first_processor(|| times(served(config, &region, near), windows));
-                    over.store(true, Ordering::Relaxed);
-                    measured
-                })
+/// The time for a request in each window of each domain, in nanoseconds; their windows take turns.
+fn measure(config: RigConfig, windows: u32) -> anyhow::Result<[Vec<f64>; DOMAINS.len()]> {
+    let stop = AtomicBool::new(false);
+    let (split, split_region) = application_at(config, Placement::Split)?;
+    let (same, same_region) = application_at(config, Placement::SameCore)?;
+    split.run(&stop, |mut split, _| {
+        same.run(&stop, |mut same, _| {
+            let one = "one elastic thread, one side";
+            let split = split.pop().context(one)?;
+            let mut same = same.pop().context(one)?;
+            let mut attendant = same.attended();
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        attendant.look();
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+                let measured = on_first_processor(|| {
+                    let mut inline = Rig::new(config, RawEcho::default());
+                    let mut split = served(config, &split_region, split);
+                    let mut same = served(config, &same_region, same);
+                    take_turns([&mut inline, &mut split, &mut same], windows)
+                });
+                over.store(true, Ordering::Relaxed);
+                measured
             })
-        }
-    }
+        })
+    })
+}
+
+/// Starts an echo in a process of its own, with the packet memory of its dataplane.
+fn application_at(
+    config: RigConfig,
+    placement: Placement,
+) -> anyhow::Result<(Started, Arc<Region>)> {
+    let region = Region::map(config.chunks as usize, HugePages::Try)?;
+    let hello = Hello {
+        geometry: Geometry::default(),
+        waiting: Waiting { placement, ..Waiting::default() },
+        segment_bytes: 1_448,
+    };
+    let cpu = if placement == Placement::Split { "1" } else { "0" };
+    let mut program = Command::new(std::env::current_exe()?);
+    program.args(["application", "--raw-echo", "--cpu", cpu]);
+    program.args(["--realtime", &APPLICATION.to_string()]);
+    Ok((Started::new(hello, 1, &region, program, None)?, region))
 }
 
 /// A server with its application in another process. One with a processor of its own is not waited for.
@@ -226,26 +231,51 @@ fn served(config: RigConfig, region: &Arc<Region>, mut near: Near<'static>) -> R
     Rig::over(RigConfig { staged, ..config }, region, near)
 }
 
-/// The time for a request in each window, in nanoseconds: the whole round trip's of one that is alone, the server's
-/// work of others.
-fn times<S: Service>(mut rig: Rig<S>, windows: u32) -> anyhow::Result<Vec<f64>> {
-    rig.open_all()?;
-    rig.exchange_all()?;
-    let mut times = Vec::new();
-    for _ in 0..windows {
-        let (before, began) = (rig.server_busy(), Instant::now());
-        let answered = rig.caller().answered();
-        while rig.caller().answered() - answered < WINDOW {
-            rig.exchange(0..64)?;
+/// Something that is measured in windows.
+trait Timed {
+    /// Opens all connections.
+    fn open(&mut self) -> anyhow::Result<()>;
+    /// The time for a request in one window, in nanoseconds: the whole round trip's of one that is alone, the
+    /// server's work of others.
+    fn window(&mut self) -> anyhow::Result<f64>;
+}
+
+impl<S: Service> Timed for Rig<S> {
+    fn open(&mut self) -> anyhow::Result<()> {
+        self.open_all()?;
+        Ok(self.exchange_all()?)
+    }
+
+    fn window(&mut self) -> anyhow::Result<f64> {
+        // It may have slept.
+        self.exchange(0..64)?;
+        let (before, began) = (self.server_busy(), Instant::now());
+        let answered = self.caller().answered();
+        while self.caller().answered() - answered < WINDOW {
+            self.exchange(0..64)?;
         }
-        let served = rig.caller().answered() - answered;
-        let time = match rig.in_flight() {
+        let served = self.caller().answered() - answered;
+        let time = match self.in_flight() {
             1 => began.elapsed(),
-            _ => rig.server_busy() - before,
+            _ => self.server_busy() - before,
         };
-        times.push(time.as_nanos() as f64 / served as f64);
+        Ok(time.as_nanos() as f64 / served as f64)
+    }
+}
+
+/// The windows of each, one after the other.
+fn take_turns<const N: usize>(
+    mut rigs: [&mut dyn Timed; N],
+    windows: u32,
+) -> anyhow::Result<[Vec<f64>; N]> {
+    rigs.iter_mut().try_for_each(|rig| rig.open())?;
+    let mut times = [const { Vec::new() }; N];
+    for _ in 0..windows {
+        for (rig, times) in rigs.iter_mut().zip(&mut times) {
+            times.push(rig.window()?);
+        }
         // The rest of the machine gets its turn.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(60));
     }
     Ok(times)
 }

@@ -14,6 +14,7 @@ use crate::harness::process::{Finished, Running};
 use crate::harness::stream::{assert_echoes, connect};
 use crate::harness::{
     ECHO, PATIENCE, TemporaryDirectory, Testbed, config, possible, start, tailplane, take_turn,
+    wait_until,
 };
 use crate::udp;
 
@@ -196,24 +197,21 @@ fn the_xdp_program_goes_with_the_service_however_it_ends() {
 }
 
 #[test]
-fn what_a_killed_run_leaves_goes_when_the_next_lab_is_made() {
+fn what_a_killed_run_leaves_goes_at_once() {
     if !possible() {
         return;
     }
     let _turn = take_turn();
     let directory = TemporaryDirectory::new();
     let pages = huge_pages();
-    let prefix = LabConfig::unique("e2e-killed").prefix;
-    let next = LabConfig::unique("e2e-next").prefix;
-    let (_removal, _next_removal) = (RemoveAtEnd(&prefix), RemoveAtEnd(&next));
-    let service = start(&directory, &config("echo", &prefix, 1, ""));
-    assert!(!service.interrupt(Signal::KILL).status.success());
-    // (Another process of this machine may make a lab right now, and so remove this one.)
-    run(&directory, &["lab", "up", "--name", &next]).assert_success();
-    assert_eq!(exist(&prefix), [false, false]);
-    assert!(lab::find(&prefix).expect("a good name").is_none());
-    assert_eq!(exist(&next), [true, true]);
-    run(&directory, &["lab", "down", "--name", &next]).assert_success();
-    assert_eq!(exist(&next), [false, false]);
-    assert_eq!(huge_pages(), pages);
+    for more in ["", "domain = \"process\"\n"] {
+        let prefix = LabConfig::unique("e2e-killed").prefix;
+        let _removal = RemoveAtEnd(&prefix);
+        let service = start(&directory, &config("echo", &prefix, 1, more));
+        assert_eq!(exist(&prefix), [true, true]);
+        assert!(!service.interrupt(Signal::KILL).status.success());
+        wait_until("the lab is gone", || exist(&prefix) == [false, false]);
+        wait_until("so is its record", || lab::find(&prefix).expect("a good name").is_none());
+    }
+    wait_until("so are its huge pages", || huge_pages() == pages);
 }

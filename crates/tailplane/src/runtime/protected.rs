@@ -62,7 +62,7 @@ where
             run_apart(config, &ground, region, parts, nears, &ready, stop)
         }
         Scheduler::RunToCompletion => {
-            let (keep, elastic) = (config.pool_keep, config.elastic);
+            let (keep, elastic) = (staged(config), config.elastic);
             let alone = |(core, parts)| Floor::alone(shared, core as u8, parts, elastic, keep, now);
             let threads = parts.into_iter().enumerate().map(alone).collect();
             run_tended(config, &ground, threads, nears, &ready, stop)
@@ -76,6 +76,12 @@ where
             run_tended(config, &ground, threads, nears, &ready, stop)
         }
     }
+}
+
+/// Chunks that the pool of what an application sends keeps to itself: they stand there for the time of a crossing, and
+/// what two pools of a thread keep, no other thread can have.
+fn staged(config: &RuntimeConfig) -> usize {
+    (config.pool_keep / 4).clamp(STAGED.0, STAGED.1).min(config.pool_keep)
 }
 
 /// Whether the threads go on while their applications, on cores of their own, have a batch: all that a thread can have
@@ -102,8 +108,7 @@ fn run_apart<N: Nic + Send>(
         ..ground.stage(config, stop)
     };
     let (clock, elastic) = (ground.clock, config.elastic);
-    // What the application sends stands there for the time of a crossing.
-    let keep = (config.pool_keep / 4).clamp(STAGED.0, STAGED.1).min(config.pool_keep);
+    let keep = staged(config);
     let thread = |(core, Parts { nic, pool, ports })| {
         let (shared, staging) = (Arc::clone(&ground.shared), Pool::new(region, keep));
         // Made where it runs: its parts cannot be moved.

@@ -17,10 +17,13 @@
 //! | starter | application | the kernel's signal where it is confined; else the dataplane's end |
 //! | dataplane | starter, application | its process; the domain's socket's hang-up |
 //! | application | starter, dataplane | its process; the domain's socket's hang-up |
+//!
+//! What the application has started and left behind ends with it ([`orphans`]), unless the starter was killed.
 
 pub mod control;
 pub mod dataplane;
 pub mod farewell;
+pub mod orphans;
 pub mod spawn;
 pub mod starter;
 pub mod wire;

@@ -15,6 +15,7 @@ use sandbox::{Standing, Watched};
 use tailplane::application::CPUS_VARIABLE;
 
 use super::control::receive;
+use super::orphans::Orphans;
 use super::spawn::{self, Started};
 use super::wire::{Held, OpenWire};
 use super::{Told, farewell};
@@ -49,6 +50,7 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("finding this program's file")?;
     let wire = OpenWire::open(config, lab)?;
+    let orphans = Orphans::adopt()?;
     let mut boxes = Boxes::start(config, &own, program, wire)?;
     let seen = boxes.watch(announce, stop)?;
     if seen.serves && seen.told.is_none() {
@@ -59,6 +61,10 @@ pub fn run(
     }
     let dataplane = boxes.dataplane.end().context("waiting for the dataplane's end")?;
     let application = boxes.application.end().context("waiting for the program's end")?;
+    let left_behind = orphans.end();
+    if left_behind > 0 {
+        eprintln!("tailplane: ended {left_behind} processes that the program had left behind");
+    }
     seen.judge(dataplane, application, stop.load(Ordering::Relaxed))
 }
 
