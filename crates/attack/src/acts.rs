@@ -191,6 +191,11 @@ pub const ATTACKS: &[Attack] = &[
         "joins with an arena that is none: small, unsealed, a pipe, the dataplane's own memory",
         Act::Unanswered(joining::arenas),
     )),
+    short(attack(
+        "bell-joining",
+        "joins with a bell that is none: a pipe, a file, a socket of another kind; or one that is full, or shared",
+        Act::Unanswered(joining::bells),
+    )),
     refused(
         "arenas of 1073741824 bytes",
         attack(

@@ -18,8 +18,8 @@ use memfile::Memory;
 use process::Geometry;
 use process::layout::{self, RECORD_WORDS, both};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 /// Words of a message over the domain's socket.
@@ -95,11 +95,12 @@ impl Greeted {
         let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
         let arena = Memory::create("attack-arena", bytes)?;
         let file = arena.descriptor()?;
-        self.say(self.words(anywhere, bytes as u64), &[file.as_fd()])?;
-        Ok(self.joined(arena))
+        let (bell, other) = bell()?;
+        self.say(self.words(anywhere, bytes as u64), &[file.as_fd(), other.as_fd()])?;
+        Ok(self.joined(arena, bell))
     }
 
-    /// An answer with whatever descriptors, said to have so many bytes; `arena` is what the attacker uses.
+    /// An answer with whatever descriptors as arenas, said to have so many bytes; `arena` is what the attacker uses.
     ///
     /// # Errors
     /// The dataplane is gone.
@@ -109,17 +110,31 @@ impl Greeted {
         files: &[BorrowedFd<'_>],
         bytes: u64,
     ) -> anyhow::Result<Joined> {
-        self.say(self.words(false, bytes), files)?;
-        Ok(self.joined(arena))
+        let (bell, other) = bell()?;
+        let files: Vec<_> = files.iter().copied().chain([other.as_fd()]).collect();
+        self.say(self.words(false, bytes), &files)?;
+        Ok(self.joined(arena, bell))
+    }
+
+    /// An honest arena, with whatever as the bell.
+    ///
+    /// # Errors
+    /// The arena could not be made, or the dataplane is gone.
+    pub fn answer_with_bell(self, other: BorrowedFd<'_>, bell: OwnedFd) -> anyhow::Result<Joined> {
+        let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
+        let arena = Memory::create("attack-arena", bytes)?;
+        let file = arena.descriptor()?;
+        self.say(self.words(false, bytes as u64), &[file.as_fd(), other])?;
+        Ok(self.joined(arena, bell))
     }
 
     fn words(&self, anywhere: bool, bytes: u64) -> [u64; WORDS] {
         [self.hello[0], 1, anywhere.into(), bytes, 0, 0, 0, 0, 0, 0]
     }
 
-    fn joined(self, arena: Arc<Memory>) -> Joined {
+    fn joined(self, arena: Arc<Memory>, bell: OwnedFd) -> Joined {
         let Self { socket, geometry, packets, events, calls, .. } = self;
-        Joined { socket, geometry, packets, events, calls, arena }
+        Joined { socket, geometry, packets, events, calls, arena, bell }
     }
 
     /// Sends any words and descriptors.
@@ -155,6 +170,17 @@ pub struct Joined {
     pub calls: Arc<Memory>,
     /// What it sends from.
     pub arena: Arc<Memory>,
+    /// Rung, it wakes a dataplane that says that it sleeps there.
+    pub bell: OwnedFd,
+}
+
+/// An honest bell: the application's end, and the dataplane's.
+///
+/// # Errors
+/// No descriptors are left.
+pub fn bell() -> anyhow::Result<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .context("making a bell")
 }
 
 impl Joined {
@@ -190,6 +216,12 @@ impl Joined {
         self.wake();
     }
 
+    /// Rings the bell. Full, it has been rung often enough.
+    pub fn ring(&self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _ = rustix::net::send(&self.bell, &[1], flags);
+    }
+
     /// Wakes a dataplane that sleeps until a batch is done.
     pub fn wake(&self) {
         let asleep = self.events.word(layout::ASLEEP);
@@ -198,6 +230,7 @@ impl Joined {
         {
             // Nobody sleeps where it was quicker.
             let _ = rustix::thread::futex::wake(done, rustix::thread::futex::Flags::empty(), 1);
+            self.ring();
         }
     }
 

@@ -161,8 +161,8 @@ impl Far {
         if let (Some(done), Some(asleep)) = words {
             done.store(self.batch, Ordering::Release);
             if waiting::wake(done, asleep) == layout::AT_THE_BELL {
-                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 // Full: it has reason enough to wake up.
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 let _ = rustix::net::send(&self.parts.bell, &[1], flags);
             }
         }

@@ -2,8 +2,8 @@
 //! all). The dataplane speaks first.
 //!
 //! ```text
-//! dataplane    hello   magic, lanes, geometry, waiting, sizes  + packets, then of each lane: events, calls, bell
-//! application  ready   magic, lanes, whether it runs anywhere  + of each lane: transmit arena
+//! dataplane    hello   magic, lanes, geometry, waiting, sizes  + packets, then of each lane: events, calls
+//! application  ready   magic, lanes, whether it runs anywhere  + of each lane: transmit arena; then bells
 //! either       hang-up the other one is gone
 //! ```
 //!
@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicBool;
 use mem::{HugePages, Pool, Region};
 use memfile::Memory;
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_domain;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -31,11 +32,9 @@ use crate::waiting::{Placement, Waiting};
 
 /// What both sides speak: a name and a version.
 const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x03");
-/// Most elastic threads: so many descriptors of each, and one more, go over in one message.
+/// Most elastic threads: two descriptors each, and one more, go over in one message.
 const LANES_MAX: usize = 64;
-/// Of the events, the calls, and the bell.
-const DESCRIPTORS: usize = 3;
-const DESCRIPTORS_MAX: usize = 1 + DESCRIPTORS * LANES_MAX;
+const DESCRIPTORS_MAX: usize = 1 + 2 * LANES_MAX;
 /// Words of a message.
 const WORDS: usize = 10;
 
@@ -150,9 +149,6 @@ pub struct Hello {
 struct LaneMemory {
     events: Arc<Memory>,
     calls: Arc<Memory>,
-    /// The dataplane's end and the application's of what wakes the former. Two ends, and not one descriptor for both:
-    /// what one side does to the flags of its own end is no matter of the other.
-    bell: (OwnedFd, OwnedFd),
 }
 
 /// The dataplane's side: the arrays of all elastic threads.
@@ -189,13 +185,6 @@ impl Host {
                     geometry.event_bytes(),
                 ))?,
                 calls: made(Memory::create("tailplane-calls", geometry.call_bytes()))?,
-                bell: socketpair(
-                    AddressFamily::UNIX,
-                    SocketType::STREAM,
-                    SocketFlags::CLOEXEC,
-                    None,
-                )
-                .map_err(|errno| system("making a bell for the domain")(errno.into()))?,
             })
         };
         let lanes = (0..lanes).map(lane).collect::<Result<_, JoinError>>()?;
@@ -227,13 +216,10 @@ impl Host {
         };
         let mut arrays = Vec::new();
         for lane in &self.lanes {
-            arrays.push([descriptor(&lane.events)?, descriptor(&lane.calls)?]);
+            arrays.extend([descriptor(&lane.events)?, descriptor(&lane.calls)?]);
         }
         let packets = self.region.memfd().ok_or(JoinError::PacketMemory)?;
-        let mut all = vec![packets];
-        for ([events, calls], lane) in arrays.iter().zip(&self.lanes) {
-            all.extend([events.as_fd(), calls.as_fd(), lane.bell.1.as_fd()]);
-        }
+        let all: Vec<_> = [packets].into_iter().chain(arrays.iter().map(AsFd::as_fd)).collect();
         send(socket, words, &all)
     }
 
@@ -247,22 +233,28 @@ impl Host {
         socket: BorrowedFd<'_>,
         gone: &Arc<AtomicBool>,
     ) -> Result<Vec<Near<'static>>, JoinError> {
-        const EXPECTED: &str = "that it is ready, with a sealed arena for each elastic thread";
+        const EXPECTED: &str =
+            "that it is ready, with a sealed arena and a bell for each elastic thread";
         const FROM: &str = "application";
-        let (words, arenas) = receive(socket, FROM, EXPECTED)?;
+        let (words, mut arenas) = receive(socket, FROM, EXPECTED)?;
         let nonsense =
             |found: String| JoinError::Nonsense { from: FROM, found, expected: EXPECTED };
         let [_, lanes, anywhere, bytes, ..] = words;
-        if lanes != self.lanes.len() as u64 || arenas.len() != self.lanes.len() {
-            return Err(nonsense(format!("{} arenas for {lanes} threads", arenas.len())));
+        if lanes != self.lanes.len() as u64 || arenas.len() != 2 * self.lanes.len() {
+            return Err(nonsense(format!("{} descriptors for {lanes} threads", arenas.len())));
         }
+        let bells = arenas.split_off(self.lanes.len());
         // All of it is mapped here: not more than was agreed upon.
         let most = Region::mapped_bytes(self.hello.geometry.arena_chunks as usize) as u64;
         if bytes > most {
             return Err(nonsense(format!("arenas of {bytes} bytes, more than {most}")));
         }
         let mut nears = Vec::new();
-        for (lane, arena) in self.lanes.into_iter().zip(arenas) {
+        for ((lane, arena), bell) in self.lanes.into_iter().zip(arenas).zip(bells) {
+            // Of other things, looking at them may take as long as the application likes.
+            if socket_domain(&bell).ok() != Some(AddressFamily::UNIX) {
+                return Err(nonsense("a bell that is no Unix socket".into()));
+            }
             let arena = Memory::join_untrusted(arena, bytes as usize).map_err(|error| {
                 nonsense(format!("an arena that is no sealed memory of ordinary pages: {error}"))
             })?;
@@ -276,7 +268,7 @@ impl Host {
                 segment_bytes: self.hello.segment_bytes,
                 gone: Arc::clone(gone),
                 runs_anywhere: anywhere == 1,
-                bell: Some(lane.bell.0),
+                bell: Some(bell),
             }));
         }
         Ok(nears)
@@ -288,6 +280,9 @@ impl Host {
 pub struct Application {
     fars: Vec<Far>,
     arenas: Vec<Arc<Region>>,
+    /// The dataplane's ends of what wakes its threads. Pairs of sockets: what one side does to the flags of its end is
+    /// no matter of the other.
+    bells: Vec<OwnedFd>,
     socket: Arc<OwnedFd>,
 }
 
@@ -306,8 +301,7 @@ impl Application {
         let geometry =
             Geometry { events: small(events), calls: small(calls), arena_chunks: small(chunks) };
         let placement = Placement::of_word(placement);
-        let each = DESCRIPTORS as u64;
-        let whole = descriptors.len() as u64 == lanes.saturating_mul(each).saturating_add(1);
+        let whole = descriptors.len() as u64 == lanes.saturating_mul(2).saturating_add(1);
         let (true, true, Some(placement)) = (geometry.is_valid(), whole, placement) else {
             return Err(nonsense(format!("{} descriptors for {lanes} threads", descriptors.len())));
         };
@@ -319,12 +313,16 @@ impl Application {
         let mut next = || descriptors.next().ok_or_else(|| nonsense("too few descriptors".into()));
         let packets = mapped(Memory::join_read_only(next()?, packet_bytes as usize))?;
         let socket = Arc::new(socket);
-        let (mut fars, mut arenas) = (Vec::new(), Vec::new());
+        let (mut fars, mut arenas, mut bells) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..lanes {
+            let (bell, other) =
+                socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                    .map_err(|errno| system("making a bell for the domain")(errno.into()))?;
+            bells.push(other);
             let parts = FarParts {
                 events: mapped(Memory::join_read_only(next()?, geometry.event_bytes()))?,
                 calls: mapped(Memory::join(next()?, geometry.call_bytes()))?,
-                bell: next()?,
+                bell,
                 packets: Arc::clone(&packets),
                 geometry,
                 waiting,
@@ -337,7 +335,7 @@ impl Application {
             fars.push(Far::new(parts, pool));
             arenas.push(arena);
         }
-        Ok(Self { fars, arenas, socket })
+        Ok(Self { fars, arenas, bells, socket })
     }
 
     /// Elastic threads that the dataplane has.
@@ -352,9 +350,10 @@ impl Application {
     /// # Errors
     /// [`JoinError`].
     pub fn begin(self, runs_anywhere: bool) -> Result<Vec<Far>, JoinError> {
-        let Self { fars, arenas, socket } = self;
+        let Self { fars, arenas, bells, socket } = self;
         let bytes = arenas.first().map_or(0, |arena| arena.len_bytes());
-        let files: Vec<_> = arenas.iter().filter_map(|arena| arena.memfd()).collect();
+        let files = arenas.iter().filter_map(|arena| arena.memfd());
+        let files: Vec<_> = files.chain(bells.iter().map(AsFd::as_fd)).collect();
         let (lanes, anywhere) = (fars.len() as u64, runs_anywhere.into());
         let words = [MAGIC, lanes, anywhere, bytes as u64, 0, 0, 0, 0, 0, 0];
         send(socket.as_fd(), words, &files)?;

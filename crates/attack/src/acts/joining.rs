@@ -8,9 +8,10 @@ use memfile::Memory;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send};
 
 use super::Attacker;
-use crate::joined::Greeted;
+use crate::joined::{Greeted, bell};
 use crate::lies::{DATAGRAM, Liar, MIXED};
 
 /// What [`oversized`] passes on: little enough for a machine that tests, more than any arena needs.
@@ -53,6 +54,42 @@ pub fn arenas(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()
     };
     let borrowed: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
     let joined = greeted.answer_with(honest, &borrowed, bytes)?;
+    attack_on(joined, liar, seed)
+}
+
+/// Another kind of bell with each seed: things that are none, one that is full, one that has been hung up, one that the
+/// application empties and makes wait.
+pub fn bells(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+    let (own, other) = bell()?;
+    let joined = match seed % 7 {
+        0 => greeted.answer_with_bell(rustix::pipe::pipe()?.0.as_fd(), own)?,
+        1 => greeted.answer_with_bell(std::fs::File::open("/dev/zero")?.as_fd(), own)?,
+        2 => {
+            let inet = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+            greeted.answer_with_bell(inet.as_fd(), own)?
+        }
+        3 => {
+            let file = file(4_096, SealFlags::empty(), MemfdFlags::empty())?;
+            greeted.answer_with_bell(file.as_fd(), own)?
+        }
+        4 => {
+            while send(&own, &[1; 4_096], SendFlags::DONTWAIT).is_ok() {}
+            greeted.answer_with_bell(other.as_fd(), own)?
+        }
+        // The far end of the dataplane's is gone.
+        5 => greeted.answer_with_bell(other.as_fd(), bell()?.0)?,
+        // The dataplane's end is the application's, too: it can have it wait, and take what was rung.
+        _ => {
+            let flags = rustix::fs::fcntl_getfl(&other)?;
+            rustix::fs::fcntl_setfl(&other, flags - rustix::fs::OFlags::NONBLOCK)?;
+            let joined = greeted.answer_with_bell(other.as_fd(), own)?;
+            std::thread::spawn(move || {
+                let mut bytes = [0; 64];
+                while recv(&other, &mut bytes[..], RecvFlags::empty()).is_ok_and(|got| got.0 > 0) {}
+            });
+            joined
+        }
+    };
     attack_on(joined, liar, seed)
 }
 
