@@ -71,6 +71,16 @@ pub struct Attack {
     pub act: Act,
 }
 
+impl Attack {
+    /// The dataplanes that it attacks: one that waits for its application, and one that goes on without it, where the
+    /// attack is not for another kind.
+    pub fn kinds(&self) -> Vec<Self> {
+        let other = Self { placement: Placement::Split, ..*self };
+        let either = self.placement == Placement::SameCore && self.shares == Shares::Nothing;
+        if either { vec![*self, other] } else { vec![*self] }
+    }
+}
+
 const fn attack(name: &'static str, what: &'static str, act: Act) -> Attack {
     Attack {
         name,
@@ -191,11 +201,11 @@ pub const ATTACKS: &[Attack] = &[
         "joins with an arena that is none: small, unsealed, a pipe, the dataplane's own memory",
         Act::Unanswered(joining::arenas),
     )),
-    short(attack(
+    split(short(attack(
         "bell-joining",
         "joins with a bell that is none: a pipe, a file, a socket of another kind; or one that is full, or shared",
         Act::Unanswered(joining::bells),
-    )),
+    ))),
     refused(
         "arenas of 1073741824 bytes",
         attack(

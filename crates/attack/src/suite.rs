@@ -207,8 +207,12 @@ impl Suite {
         let mut measured = Measured::default();
         for repeat in 0..REPEATS {
             measured = Measured::default();
-            let episodes = self.attack(attack, repeat, &mut measured)?;
-            episodes.into_iter().for_each(|episode| add(&mut outcome, episode));
+            let kinds = attack.kinds();
+            let length = Duration::from_secs_f64(self.seconds / kinds.len() as f64);
+            for kind in kinds {
+                let episodes = self.attack(kind, repeat, length, &mut measured)?;
+                episodes.into_iter().for_each(|episode| add(&mut outcome, episode));
+            }
             // Whatever else failed does so again.
             if !measured.notices() || !outcome.failures.is_empty() {
                 break;
@@ -247,22 +251,22 @@ impl Suite {
         Ok(outcome)
     }
 
-    /// Attacks once, for so many seconds, and measures meanwhile.
+    /// Attacks once, for so long, and measures meanwhile.
     fn attack(
         &mut self,
-        attack: &'static Attack,
+        attack: Attack,
         repeat: u32,
+        length: Duration,
         measured: &mut Measured,
     ) -> anyhow::Result<Vec<Episode>> {
         let gate = Arc::new(Gate::default());
         let _ends = Ends(&gate);
-        let length = Duration::from_secs_f64(self.seconds);
         let attacker = {
             let (gate, cpu) = (Arc::clone(&gate), self.attacked_cpu);
             let seed = self.seed.wrapping_add(u64::from(repeat) << 32);
             std::thread::Builder::new()
                 .name("attacker".into())
-                .spawn(move || attack_for(attack, seed, length, cpu, &gate))
+                .spawn(move || attack_for(&attack, seed, length, cpu, &gate))
                 .context("starting a thread")?
         };
         let began = Instant::now();
