@@ -89,6 +89,9 @@ impl<N: Nic> NetLayer<N> {
         let forwarded = self.ports.receive(&mut self.rx, room, &mut self.migration.heard);
         let asked = room - forwarded;
         let received = self.nic.receive(now, &mut self.pool, &mut self.rx, asked);
+        if is_moving && self.migration.departures.awaits_probes() {
+            self.take_probes(received);
+        }
         if is_moving || !self.migration.heard.is_empty() {
             deferred += self.after_receive(now, asked - received);
         }

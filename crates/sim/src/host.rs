@@ -93,9 +93,11 @@ macro_rules! of_thread {
     };
 }
 
+mod device;
 mod leave;
 mod moves;
 
+pub(crate) use moves::LAG;
 pub use moves::{MovesConfig, Steering};
 
 impl Thread {
@@ -155,6 +157,7 @@ pub struct Host {
     config: HostConfig,
     port: usize,
     moves: Option<moves::Moves>,
+    network: SharedNetwork,
 }
 
 fn service_wants(service: &dyn Service, now: Instant) -> bool {
@@ -191,14 +194,10 @@ impl Host {
         let spread = if config.cores > 1 { Spread::Random } else { Spread::OneQueue };
         let mac: MacAddr = config.stack.mac;
         let port = network.borrow_mut().attach(mac, config.cores as usize, spread);
-        if let Some(MovesConfig {
-            steering: steering @ (Steering::Fixed | Steering::Home), ..
-        }) = config.moves
-        {
-            let (shared, queues) = (Arc::clone(&shared), usize::from(config.cores));
-            let queue_of = move |frame: &[u8]| moves::steer(&shared, steering, queues, frame);
-            network.borrow_mut().steer(port, Box::new(queue_of));
-        }
+        let device = config.moves.and_then(|MovesConfig { steering, .. }| {
+            let at = (port, usize::from(config.cores));
+            moves::steer(&shared, steering, &mut network.borrow_mut(), at)
+        });
         let meshes = forwarding_mesh(config.cores as usize, config.forward_ring);
         let (elastic, start) = (config.elastic, Instant::ZERO);
         let parts = meshes.into_iter().enumerate().map(|(core, ports)| {
@@ -240,9 +239,9 @@ impl Host {
         let mut cores: Vec<Core> = threads.into_iter().enumerate().map(core).collect();
         let moves = config.moves.map(|moves| {
             let threads = cores.iter_mut().map(|core| &mut core.thread);
-            moves::Moves::new(moves, shared, threads, Dice::new(seed, "moves", number))
+            moves::Moves::new(moves, shared, threads, device, Dice::new(seed, "moves", number))
         });
-        Self { cores, region, config, port, moves }
+        Self { cores, region, config, port, moves, network: SharedNetwork::clone(network) }
     }
 
     /// The host's port of the network.
@@ -278,6 +277,9 @@ impl Host {
                 woken |= core.thread.take_wakes();
                 kicks |= core.thread.take_kicks();
             }
+        }
+        if let Some(moves) = &self.moves {
+            moves.send_probes(&mut self.network.borrow_mut(), self.port, now);
         }
         for (number, core) in self.cores.iter_mut().enumerate() {
             // A hint, which may be lost; and one that nobody needs does no harm.
