@@ -29,7 +29,8 @@ impl Table {
     /// The server's core to whose queue receive-side scaling steers `frame`: by the hash of a TCP segment's
     /// addresses and ports, the first queue for all else.
     pub fn steer(&self, frame: &[u8]) -> usize {
-        let word = |at: usize| frame.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
+        let word =
+            |at: usize| frame.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
         let byte = |at: usize| frame.get(at).copied();
         // Ethernet, IPv4 without options, TCP: what the client's stack sends.
         if (word(12), byte(14), byte(23)) != (Some(0x0800), Some(0x45), Some(6)) {

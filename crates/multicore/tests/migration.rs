@@ -66,7 +66,10 @@ fn a_probe_ends_the_wait() {
         let wait = stats.phases[Phase::Wait as usize];
         assert!(wait.mean().as_micros() < 20 && wait.max_ns < 200_000, "{load}: {wait:?}");
         assert!(stats.completed > 20, "{stats:?}");
-        assert_eq!((stats.redirected, stats.probed, stats.not_redirected), (stats.begun, stats.completed, 0));
+        assert_eq!(
+            (stats.redirected, stats.probed, stats.not_redirected),
+            (stats.begun, stats.completed, 0)
+        );
     }
 }
 

@@ -16,7 +16,9 @@
 //! Its token is for whoever waits to recognize it by: unguessable where strangers can send such frames, since who
 //! believes a forged probe may reorder a flow.
 
-use wire::{EtherType, EthernetRepr, EthernetView, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol};
+use wire::{
+    EtherType, EthernetRepr, EthernetView, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol,
+};
 
 /// Bytes of the frame: an Ethernet frame's least, without the check sequence.
 pub const FRAME_BYTES: usize = 60;

@@ -60,7 +60,9 @@ pub enum SteerError {
         source: io::Error,
     },
     /// The kernel refused the program or its table.
-    #[error("loading the steering program failed: {reason}; it needs root or CAP_BPF + CAP_NET_ADMIN")]
+    #[error(
+        "loading the steering program failed: {reason}; it needs root or CAP_BPF + CAP_NET_ADMIN"
+    )]
     Load {
         /// What the loader said, causes included.
         reason: String,
@@ -122,9 +124,8 @@ impl SteerProgram {
         if queues == 0 {
             return Err(RssError::BadShape { entries: DEFAULT_ENTRIES, queues });
         }
-        let interface = Interface::by_name(interface).map_err(|source| {
-            SteerError::NoInterface { interface: interface.into(), source }
-        })?;
+        let interface = Interface::by_name(interface)
+            .map_err(|source| SteerError::NoInterface { interface: interface.into(), source })?;
         let mut ebpf = load(key)?;
         let table = map_table(&ebpf)?;
         let shadow: Vec<u16> =
@@ -141,11 +142,13 @@ impl SteerProgram {
     /// # Errors
     /// [`RssError::Steer`]: the sockets could not be opened.
     pub fn with_probes(mut self, device: MacAddr, own: Ipv4Addr) -> Result<Self, RssError> {
-        let socket = |queue| unsafe_packet::sender(self.interface.index, PROBE_MARK | u32::from(queue));
-        let sockets = (0..self.queues).map(socket).collect::<io::Result<_>>().map_err(|source| {
-            let interface = self.interface.name.clone();
-            SteerError::Probe { tried: "opening a socket for probes", interface, source }
-        })?;
+        let socket =
+            |queue| unsafe_packet::sender(self.interface.index, PROBE_MARK | u32::from(queue));
+        let sockets =
+            (0..self.queues).map(socket).collect::<io::Result<_>>().map_err(|source| {
+                let interface = self.interface.name.clone();
+                SteerError::Probe { tried: "opening a socket for probes", interface, source }
+            })?;
         self.prober = Some(Prober { sockets, device, own });
         Ok(self)
     }

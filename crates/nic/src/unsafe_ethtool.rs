@@ -150,7 +150,8 @@ mod tests {
             word[..piece.len()].copy_from_slice(piece);
             tail.push(u32::from_ne_bytes(word));
         }
-        filled[HEADER_WORDS..][..tail.len().min(room)].copy_from_slice(&tail[..tail.len().min(room)]);
+        filled[HEADER_WORDS..][..tail.len().min(room)]
+            .copy_from_slice(&tail[..tail.len().min(room)]);
         filled
     }
 

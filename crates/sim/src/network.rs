@@ -347,7 +347,8 @@ impl Network {
     /// The counters in words.
     pub fn audit(&self) -> Result<(), String> {
         let stats = &self.stats;
-        let came = stats.arrived + stats.overflowed + (self.flights.len() + self.chosen.len()) as u64;
+        let came =
+            stats.arrived + stats.overflowed + (self.flights.len() + self.chosen.len()) as u64;
         let went = stats.started + stats.duplicated - stats.lost;
         if came == went { Ok(()) } else { Err(format!("the network lost count: {stats:?}")) }
     }

@@ -17,9 +17,7 @@ const GROUPS: usize = 128;
 
 /// Programs at the egress of the peer's end.
 fn attached(rig: &Rig) -> usize {
-    on_peer(rig, || {
-        SchedClassifier::query_tcx(FAR, TcAttachType::Egress).expect("asked").1.len()
-    })
+    on_peer(rig, || SchedClassifier::query_tcx(FAR, TcAttachType::Egress).expect("asked").1.len())
 }
 
 fn table(rig: &Rig, mac: MacAddr) -> SteerProgram {
@@ -37,7 +35,9 @@ fn entry_of(frame: &[u8]) -> Option<usize> {
     }
     let packet = Ipv4View::parse(link.payload()).expect("a packet");
     let (src, dst) = (packet.src(), packet.dst());
-    let ports = |bytes: &[u8]| (u16::from_be_bytes([bytes[0], bytes[1]]), u16::from_be_bytes([bytes[2], bytes[3]]));
+    let ports = |bytes: &[u8]| {
+        (u16::from_be_bytes([bytes[0], bytes[1]]), u16::from_be_bytes([bytes[2], bytes[3]]))
+    };
     let hash = match packet.protocol() {
         wire::Protocol::Tcp | wire::Protocol::Udp if !packet.is_fragment() => {
             let (from, to) = ports(packet.payload());
@@ -244,7 +244,8 @@ fn connections_of_the_kernel_live_through_changes() {
         };
         let clients: Vec<_> = (0..CONNECTIONS).map(|_| client()).collect();
         for round in 0..400u16 {
-            let all: Vec<_> = (0..GROUPS).map(|entry| (entry, (round + entry as u16) % 2)).collect();
+            let all: Vec<_> =
+                (0..GROUPS).map(|entry| (entry, (round + entry as u16) % 2)).collect();
             table.write(&all).expect("all exist");
             std::thread::sleep(Duration::from_millis(1));
         }

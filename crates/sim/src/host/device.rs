@@ -41,7 +41,13 @@ impl Device {
     }
 
     /// Sends the probes that were asked for on their way to `port`.
-    pub fn send_probes(&self, shared: &Shared, network: &mut Network, port: usize, now: clock::Instant) {
+    pub fn send_probes(
+        &self,
+        shared: &Shared,
+        network: &mut Network,
+        port: usize,
+        now: clock::Instant,
+    ) {
         let asked = self.probes.iter().flat_map(|probes| std::mem::take(&mut *Self::asked(probes)));
         for (queue, token) in asked {
             let frame = nic::probe::frame(shared.config.mac, shared.config.address, token);

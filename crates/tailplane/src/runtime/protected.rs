@@ -45,7 +45,7 @@ where
     if config.scheduler.shares() && !nears.iter().all(Service::runs_anywhere) {
         return Err(RuntimeError::KeepsToItsCore);
     }
-    let (ground, ports) = Ground::new(config, nics.len())?;
+    let (ground, ports) = Ground::new(config, None, nics.len())?;
     let (shared, now) = (&ground.shared, ground.clock.now());
     let parts = nics.into_iter().zip(ports);
     let parts = parts.map(|(nic, ports)| Parts {
