@@ -177,7 +177,8 @@ impl<N: Nic> NetLayer<N> {
             (timer, device) => timer.or(device),
         };
         let next_deadline = next_deadline.into_iter().chain(self.migration.next_deadline()).min();
-        Progress { worked, pending, received: self.received, next_deadline }
+        let awaits = self.migration.is_active();
+        Progress { worked, pending, awaits, received: self.received, next_deadline }
     }
 
     /// A cycle without an application: a portion of the connections is reset, and what comes for the

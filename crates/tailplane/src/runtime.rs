@@ -634,7 +634,7 @@ impl Stage<'_> {
                 let until = progress.next_deadline.map_or(until, |deadline| deadline.min(until));
                 leave_alone(clock, until);
             }
-            let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
+            let rest = idle.after_cycle(now, &progress);
             if let Some(span) = rest {
                 sleeps += sleep(thread, &bells[core], span, stop) as u64;
             }

@@ -14,6 +14,9 @@ const LOST: &str = "ix.table5.migration_packets_lost_or_reordered";
 /// Migrations of a full and of a quick run, under load and with the table: in so many rounds as repeats.
 const MOVES: usize = 1_000;
 const MOVES_QUICK: usize = 120;
+/// Further tries of a round that somebody else disturbed, and what passes before the next one.
+const RETRIES: u32 = 4;
+const SPELL: Duration = Duration::from_millis(500);
 /// What one migration does beside its phases.
 const PAUSE: Duration = Duration::from_millis(4);
 const CONNECTIONS: usize = 64;
@@ -78,7 +81,7 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let mut found = Vec::new();
     for round in 1..=rounds {
         recorder.step(&format!("{}, round {round} of {rounds}", Table::Probed.name()))?;
-        found.push(moving::run(&lab, &loaded)?);
+        found.push(quiet(&lab, &loaded)?);
     }
     recorder.condition("driver", &found[0].driver);
     note(recorder, Table::Probed.name(), &found);
@@ -106,11 +109,25 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     bar(recorder, Table::Probed.name(), &found);
     for (name, plan) in others {
         recorder.step(name)?;
-        let found = [moving::run(&lab, &plan)?];
+        let found = [quiet(&lab, &plan)?];
         note(recorder, name, &found);
         bar(recorder, name, &found);
     }
     Ok(())
+}
+
+/// Runs a plan; again where others used the processors, a few times. The last try stands, with what was done to it.
+fn quiet(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
+    let mut tries = 0;
+    loop {
+        let found = moving::run(lab, plan)?;
+        // What is lost is lost, whoever was there.
+        if found.is_quiet() || found.anomalous() > 0 || tries == RETRIES {
+            return Ok(found);
+        }
+        tries += 1;
+        std::thread::sleep(SPELL);
+    }
 }
 
 fn conditions(recorder: &mut Recorder<'_>) {
@@ -164,7 +181,12 @@ fn table(recorder: &mut Recorder<'_>, found: &[Found]) -> anyhow::Result<()> {
     }
     let p95 = |found: &Found| halves(found.recorded.iter().copied())[0].total_us.p95;
     let by_round: Vec<f64> = found.iter().map(p95).collect();
-    recorder.claim(TOTAL, Measured::samples(&by_round))?;
+    let total = Measured::samples(&by_round);
+    let total = match found.iter().find(|found| !found.is_quiet()) {
+        Some(loud) => total.disturbed(format!("no round was quiet: {}", loud.disturbance)),
+        None => total,
+    };
+    recorder.claim(TOTAL, total)?;
     let lost = found.iter().map(Found::anomalous).sum::<u64>();
     recorder.claim(LOST, Measured::single(lost as f64))?;
     Ok(())

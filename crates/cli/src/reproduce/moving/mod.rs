@@ -28,6 +28,7 @@ use tailplane::{
 };
 
 use self::caller::{Caller, Talk};
+use crate::demo::machine::{Disturbance, Usage};
 use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
 use crate::lab::Lab;
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
@@ -102,11 +103,18 @@ pub struct Found {
     pub forwarded: u64,
     /// Of each of the service's threads, the share of the time in which it did something.
     pub busy: Vec<f64>,
+    /// What others did to the processors meanwhile.
+    pub disturbance: Disturbance,
     /// How frames travel at the service's end.
     pub driver: String,
 }
 
 impl Found {
+    /// Whether others left the processors to it. That its own threads wait for each other is part of what is measured.
+    pub fn is_quiet(&self) -> bool {
+        Disturbance { waited_s: 0.0, ..self.disturbance }.is_quiet()
+    }
+
     /// How many signs there are.
     pub fn anomalous(&self) -> u64 {
         self.anomalies.iter().map(|(_, count)| count).sum()
@@ -240,6 +248,7 @@ struct Work {
     took: Duration,
     /// Time in which each of the service's threads did something meanwhile.
     busy: Vec<Duration>,
+    disturbance: Disturbance,
     /// Words that came back meanwhile.
     words: u64,
     /// Words that had no answer at the end.
@@ -260,6 +269,7 @@ impl Controller<'_> {
             self.fall_silent()?;
         }
         let busy = || self.meters.iter().map(|meter| meter.busy()).collect::<Vec<_>>();
+        let usage = Usage::now(&[]);
         let (began, before, busy_before) = (Instant::now(), heard(), busy());
         let mut moved = Vec::with_capacity(plan.moves);
         for number in 0..plan.moves {
@@ -275,11 +285,12 @@ impl Controller<'_> {
         }
         let (took, words) = (began.elapsed(), heard() - before);
         let busy = busy().iter().zip(busy_before).map(|(now, before)| *now - before).collect();
+        let disturbance = usage.disturbance_since(&[]);
         let unanswered = match self.fall_silent() {
             Ok(()) => 0,
             Err(_) => talk.said.load(Ordering::Relaxed) - heard(),
         };
-        Ok(Work { moved, took, busy, words, unanswered })
+        Ok(Work { moved, took, busy, disturbance, words, unanswered })
     }
 
     fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) -> anyhow::Result<()> {
@@ -358,6 +369,7 @@ fn found(
         anomalies,
         forwarded: server.iter().map(|report| report.stack.forwarded).sum(),
         busy: work.busy.iter().map(share).collect(),
+        disturbance: work.disturbance,
         driver,
     }
 }
