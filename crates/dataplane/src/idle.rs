@@ -82,7 +82,11 @@ mod tests {
         assert_eq!(idle.after_cycle(AT(50), &of(false, deadline)), Some(Duration::from_micros(10)));
         assert_eq!(idle.after_cycle(AT(60), &of(false, deadline)), None, "it is due: do not sleep");
         assert_eq!(idle.after_cycle(AT(61), &of(true, None)), None);
-        assert_eq!(idle.after_cycle(AT(100), &of(false, None)), None, "work starts the budget anew");
+        assert_eq!(
+            idle.after_cycle(AT(100), &of(false, None)),
+            None,
+            "work starts the budget anew"
+        );
     }
 
     #[test]

@@ -121,8 +121,9 @@ fn quiet(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
     let mut tries = 0;
     loop {
         let found = moving::run(lab, plan)?;
-        // What is lost is lost, whoever was there.
-        if found.is_quiet() || found.anomalous() > 0 || tries == RETRIES {
+        // What the migrations lose is lost, whoever was there.
+        let counts = found.anomalous() > 0 && !found.is_overrun();
+        if found.is_quiet() || counts || tries == RETRIES {
             return Ok(found);
         }
         tries += 1;
@@ -188,7 +189,14 @@ fn table(recorder: &mut Recorder<'_>, found: &[Found]) -> anyhow::Result<()> {
     };
     recorder.claim(TOTAL, total)?;
     let lost = found.iter().map(Found::anomalous).sum::<u64>();
-    recorder.claim(LOST, Measured::single(lost as f64))?;
+    let lost = Measured::single(lost as f64);
+    recorder.claim(
+        LOST,
+        match found.iter().find(|found| found.is_overrun()) {
+            Some(loud) => lost.disturbed(format!("rings overflowed: {}", loud.disturbance)),
+            None => lost,
+        },
+    )?;
     Ok(())
 }
 

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tailplane::{Calls, Cookie, Duration, Endpoint, Event, Events, Handle, Instant, Service};
 
-/// Words of a connection that may be unanswered: beyond it a word that is due waits for an answer.
-const OPEN_MAX: u64 = 64;
+/// Words of a connection that may be unanswered: beyond it a word that is due waits for an answer. All of them
+/// together fit into a receive ring, whatever keeps its thread from it.
+const OPEN_MAX: u64 = 16;
 /// Words that are said in one batch at most: what a pause has left over comes bit by bit.
 const BURST: u32 = 32;
 /// How often a silent one looks whether it still is to be.

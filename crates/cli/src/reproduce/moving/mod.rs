@@ -99,6 +99,8 @@ pub struct Found {
     pub words: u64,
     /// Signs that something was lost or reordered, each with its name.
     pub anomalies: Vec<(&'static str, u64)>,
+    /// Those of them that devices have counted.
+    pub device_drops: u64,
     /// Packets that came to a thread which is not home to them, and were forwarded.
     pub forwarded: u64,
     /// Of each of the service's threads, the share of the time in which it did something.
@@ -113,6 +115,12 @@ impl Found {
     /// Whether others left the processors to it. That its own threads wait for each other is part of what is measured.
     pub fn is_quiet(&self) -> bool {
         Disturbance { waited_s: 0.0, ..self.disturbance }.is_quiet()
+    }
+
+    /// Whether devices have dropped frames while others had the processors: before a thread had seen them, as rings
+    /// overflow whose thread stands still. What is missing then, and what comes before it, was lost there.
+    pub fn is_overrun(&self) -> bool {
+        !self.is_quiet() && self.device_drops > 0
     }
 
     /// How many signs there are.
@@ -340,6 +348,7 @@ fn found(
     let total = |of: fn(&CoreReport) -> u64| both().map(of).sum::<u64>();
     let mut migrations = MigrationStats::default();
     server.iter().for_each(|report| migrations += report.migrations);
+    let at_rings = total(|report| report.nic.rx_dropped + report.nic.rx_no_buffer);
     let anomalies = vec![
         ("words out of order, connections that ended", talk.wrong.load(Ordering::Relaxed)),
         ("words without an answer", work.unanswered),
@@ -349,10 +358,7 @@ fn found(
         ("segments out of the window", total(|report| report.stack.tcp_unacceptable)),
         ("packets dropped between threads", total(|report| report.cycle.forward_drops)),
         ("packets dropped at a new home", total(|report| report.migrations.parked_drops)),
-        (
-            "frames dropped by AF_XDP",
-            total(|report| report.nic.rx_dropped + report.nic.rx_no_buffer),
-        ),
+        ("frames dropped at full rings", at_rings),
         ("frames not sent", total(|report| report.nic.tx_dropped + report.stack.tx_dropped)),
         ("frames dropped by the pairs", drops),
     ];
@@ -367,6 +373,7 @@ fn found(
         },
         words: talk.heard.load(Ordering::Relaxed),
         anomalies,
+        device_drops: at_rings + drops,
         forwarded: server.iter().map(|report| report.stack.forwarded).sum(),
         busy: work.busy.iter().map(share).collect(),
         disturbance: work.disturbance,
