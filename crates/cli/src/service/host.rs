@@ -34,17 +34,17 @@ pub struct Host {
 #[derive(Debug)]
 enum Wire {
     /// With its indirection table, which goes with it.
-    Port(Port, Option<SteerProgram>),
+    Port(Port, Option<Box<SteerProgram>>),
     Local(LocalWire),
 }
 
 /// An indirection table for several threads in a lab; its key is for the stack. `None`: there is one queue, or the
 /// device's own hash is not ours; and where there can be none (said as a warning), packets are forwarded between
 /// threads.
-pub fn steering(lab: Option<&Lab>) -> Option<SteerProgram> {
+pub fn steering(lab: Option<&Lab>) -> Option<Box<SteerProgram>> {
     let lab = lab.filter(|lab| lab.queues() > 1)?;
     match lab.steer() {
-        Ok(table) => Some(table),
+        Ok(table) => Some(Box::new(table)),
         Err(error) => {
             tracing::warn!(
                 error = format!("{error:#}"),
@@ -178,7 +178,7 @@ impl Host {
         let (driver, mac, key) = match &wire {
             Wire::Port(port, table) => {
                 let steered = if table.is_some() { STEERED } else { "" };
-                (format!("{}{steered}", port.description), port.mac, key_of(table.as_ref()))
+                (format!("{}{steered}", port.description), port.mac, key_of(table.as_deref()))
             }
             Wire::Local(local) => (local.description.clone(), local.mac, None),
         };

@@ -12,7 +12,7 @@ use stack::{FLOW_GROUPS, GroupSet, Shared};
 use super::device::{CoreTable, Device};
 use super::{Host, Thread};
 use crate::dice::Dice;
-use crate::network::Network;
+use crate::network::{Network, Steer};
 
 /// Commands of a core that may be without a report.
 const MAILBOX: usize = 4;
@@ -173,28 +173,39 @@ pub(super) fn steer(
     network: &mut Network,
     (port, queues): (usize, usize),
 ) -> Option<Arc<Device>> {
-    let by_group = |queue_of: Box<dyn Fn(&Shared, u16) -> usize>| {
-        let shared = Arc::clone(shared);
-        Box::new(move |frame: &[u8]| match group_of(&shared, frame) {
-            Some(group) => queue_of(&shared, group) % queues,
-            None => 0,
-        })
-    };
+    let by = |queue_of| by_group(Arc::clone(shared), queues, queue_of);
     match steering {
         Steering::Random => {}
-        Steering::Fixed => network.steer(port, by_group(Box::new(|_, group| group.into()))),
-        Steering::Home => {
-            network.steer(port, by_group(Box::new(|shared, group| shared.home_of(group).into())));
-        }
+        Steering::Fixed => network.steer(port, by(QueueOf::Group)),
+        Steering::Home => network.steer(port, by(QueueOf::Home)),
         Steering::Table { probes } => {
             let device = Device::new(shared, probes);
-            let table = Arc::clone(&device);
-            network.steer(port, by_group(Box::new(move |_, group| table.queue_of(group))));
+            network.steer(port, by(QueueOf::Table(Arc::clone(&device))));
             network.lag(port, LAG);
             return Some(device);
         }
     }
     None
+}
+
+/// What says the queue of a flow group.
+enum QueueOf {
+    Group,
+    Home,
+    Table(Arc<Device>),
+}
+
+/// Chooses queues by flow groups; the first for all that has none.
+fn by_group(shared: Arc<Shared>, queues: usize, queue_of: QueueOf) -> Steer {
+    Box::new(move |frame| {
+        let Some(group) = group_of(&shared, frame) else { return 0 };
+        let queue = match &queue_of {
+            QueueOf::Group => group.into(),
+            QueueOf::Home => shared.home_of(group).into(),
+            QueueOf::Table(device) => device.queue_of(group),
+        };
+        queue % queues
+    })
 }
 
 /// The flow group of a TCP segment in an ordinary frame.

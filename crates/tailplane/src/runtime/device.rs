@@ -11,8 +11,8 @@ use super::MoverError;
 
 /// The table, as all threads of a run have it.
 ///
-/// The lock is taken once for a migration, by a thread that holds it for as long as the device takes to change some
-/// entries: no packet waits for it.
+/// The lock is taken once for a migration, for as long as the device takes to change some entries and to take a
+/// probe: a thread that begins another one at that moment waits so long. No packet takes it.
 #[derive(Clone, Debug)]
 pub(super) struct SharedTable {
     table: Arc<Mutex<Box<dyn IndirectionTable>>>,
@@ -67,14 +67,14 @@ impl DeviceTable for SharedTable {
             return Redirected::No;
         }
         // Without a token that nobody can guess there is no probe: the wait is longer then, and as safe.
-        let probed = token().and_then(|token| Some((table.probe(from.into(), token), token)));
-        match probed {
-            Some((Ok(true), token)) => Redirected::Probed(token),
-            Some((Err(error), _)) => {
+        let Some(token) = token() else { return Redirected::Yes };
+        match table.probe(from.into(), token) {
+            Ok(true) => Redirected::Probed(token),
+            Ok(false) => Redirected::Yes,
+            Err(error) => {
                 tracing::debug!(%error, "no probe: the migration waits for the first packet");
                 Redirected::Yes
             }
-            _ => Redirected::Yes,
         }
     }
 }

@@ -25,7 +25,7 @@ const FAREWELL_CHUNKS: usize = 1024;
 #[derive(Debug)]
 pub enum OpenWire {
     /// An interface of this machine, and its indirection table.
-    Port(Box<OpenPort>, PortConfig, Option<SteerProgram>),
+    Port(Box<OpenPort>, PortConfig, Option<Box<SteerProgram>>),
     /// A wire in shared memory.
     Local(OfferedWire),
 }
@@ -34,7 +34,7 @@ pub enum OpenWire {
 #[derive(Debug)]
 pub enum Held {
     /// The program that takes the dataplane's packets, and the one that steers them to its queues.
-    Port(Box<XdpProgram>, PortConfig, Option<SteerProgram>),
+    Port(Box<XdpProgram>, PortConfig, Option<Box<SteerProgram>>),
     /// Where joiners of a wire knock.
     Local(Box<dyn std::fmt::Debug>),
 }
@@ -91,7 +91,7 @@ impl OpenWire {
                 let memory = memory(&region)?;
                 let given = [memory.as_fd(), domain.as_fd()];
                 let given: Vec<_> = given.into_iter().chain(sockets_of(&sockets)).collect();
-                let wire = af_xdp(&sockets, rx_buffers, table.as_ref())?;
+                let wire = af_xdp(&sockets, rx_buffers, table.as_deref())?;
                 send(control, &start(wire), &given)?;
                 Held::Port(Box::new(program), opened, table)
             }
@@ -126,7 +126,7 @@ impl Held {
         let memory = memory(&opened.region)?;
         let given: Vec<_> =
             [memory.as_fd()].into_iter().chain(sockets_of(&opened.sockets)).collect();
-        let wire = af_xdp(&opened.sockets, opened.rx_buffers, table.as_ref())?;
+        let wire = af_xdp(&opened.sockets, opened.rx_buffers, table.as_deref())?;
         let start = Start { config: config.text.clone(), role: Role::Farewell, wire };
         send(control, &Order::Start(start), &given)?;
         drop((opened, memory));
