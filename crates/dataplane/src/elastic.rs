@@ -47,6 +47,9 @@ pub struct Progress {
     pub worked: bool,
     /// Whether some of it is left, so that the next cycle should begin at once.
     pub pending: bool,
+    /// Whether a word of another thread is about to come that others wait for: flow groups are under way from here
+    /// or to here.
+    pub awaits: bool,
     /// Packets that were taken in step 1.
     pub received: usize,
     /// The next moment at which there will be, without a packet: a timer, or the service's wish.

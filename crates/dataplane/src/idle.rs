@@ -5,6 +5,12 @@
 
 use clock::{Duration, Instant};
 
+use crate::elastic::Progress;
+
+/// How long a thread looks for a word of another thread, once it waits for one: several times what it takes to wake
+/// that one. A word that comes later wakes this one.
+const AWAITED: Duration = Duration::from_micros(500);
+
 /// How long to spin, and how long to sleep at most.
 #[derive(Clone, Copy, Debug)]
 pub struct IdlePolicy {
@@ -25,28 +31,30 @@ impl Default for IdlePolicy {
 pub struct Idle {
     policy: IdlePolicy,
     last_work: Instant,
+    /// Since when it waits for other threads.
+    awaiting_since: Option<Instant>,
 }
 
 impl Idle {
     /// A thread that had work at `now`.
     pub fn new(policy: IdlePolicy, now: Instant) -> Self {
-        Self { policy, last_work: now }
+        Self { policy, last_work: now, awaiting_since: None }
     }
 
     /// Tells of a cycle that ended at `now`. Answers how long the thread may sleep, if it is time
-    /// for that: until `next_deadline`, bounded by the policy.
-    pub fn after_cycle(
-        &mut self,
-        now: Instant,
-        worked: bool,
-        next_deadline: Option<Instant>,
-    ) -> Option<Duration> {
+    /// for that: until the next deadline, bounded by the policy.
+    pub fn after_cycle(&mut self, now: Instant, progress: &Progress) -> Option<Duration> {
+        let Progress { worked, awaits, next_deadline, .. } = *progress;
+        if !awaits {
+            self.awaiting_since = None;
+        }
         if worked {
             self.last_work = now;
             return None;
         }
         let spin = self.policy.spin?;
-        if now.since(self.last_work) < spin {
+        let awaited = awaits && now.since(*self.awaiting_since.get_or_insert(now)) < AWAITED;
+        if awaited || now.since(self.last_work) < spin {
             return None;
         }
         let until = next_deadline.map_or(self.policy.longest_sleep, |deadline| deadline.since(now));
@@ -58,24 +66,48 @@ impl Idle {
 mod tests {
     use super::*;
 
+    fn of(worked: bool, next_deadline: Option<Instant>) -> Progress {
+        Progress { worked, next_deadline, ..Progress::default() }
+    }
+
+    const AT: fn(u64) -> Instant = Instant::from_micros;
+
     #[test]
     fn spins_its_budget_then_sleeps_until_the_deadline() {
         let policy = IdlePolicy::default();
         let mut idle = Idle::new(policy, Instant::ZERO);
-        let at = Instant::from_micros;
-        assert_eq!(idle.after_cycle(at(49), false, None), None);
-        assert_eq!(idle.after_cycle(at(50), false, None), Some(policy.longest_sleep));
-        let deadline = Some(at(60));
-        assert_eq!(idle.after_cycle(at(50), false, deadline), Some(Duration::from_micros(10)));
-        assert_eq!(idle.after_cycle(at(60), false, deadline), None, "it is due: do not sleep");
-        assert_eq!(idle.after_cycle(at(61), true, None), None);
-        assert_eq!(idle.after_cycle(at(100), false, None), None, "work starts the budget anew");
+        assert_eq!(idle.after_cycle(AT(49), &of(false, None)), None);
+        assert_eq!(idle.after_cycle(AT(50), &of(false, None)), Some(policy.longest_sleep));
+        let deadline = Some(AT(60));
+        assert_eq!(idle.after_cycle(AT(50), &of(false, deadline)), Some(Duration::from_micros(10)));
+        assert_eq!(idle.after_cycle(AT(60), &of(false, deadline)), None, "it is due: do not sleep");
+        assert_eq!(idle.after_cycle(AT(61), &of(true, None)), None);
+        assert_eq!(
+            idle.after_cycle(AT(100), &of(false, None)),
+            None,
+            "work starts the budget anew"
+        );
     }
 
     #[test]
     fn spins_for_ever_where_told_to() {
         let policy = IdlePolicy { spin: None, ..IdlePolicy::default() };
         let mut idle = Idle::new(policy, Instant::ZERO);
-        assert_eq!(idle.after_cycle(Instant::from_millis(99_999), false, None), None);
+        assert_eq!(idle.after_cycle(Instant::from_millis(99_999), &of(false, None)), None);
+    }
+
+    #[test]
+    fn a_word_that_is_awaited_is_spun_for_but_not_for_ever() {
+        let policy = IdlePolicy::default();
+        let mut idle = Idle::new(policy, Instant::ZERO);
+        let awaits = Progress { awaits: true, ..of(false, None) };
+        assert_eq!(idle.after_cycle(AT(200), &awaits), None);
+        // What it does meanwhile does not lengthen it.
+        assert_eq!(idle.after_cycle(AT(600), &Progress { worked: true, ..awaits }), None);
+        assert_eq!(idle.after_cycle(AT(699), &awaits), None);
+        assert_eq!(idle.after_cycle(AT(700), &awaits), Some(policy.longest_sleep));
+        // The next one has a budget of its own.
+        assert_eq!(idle.after_cycle(AT(800), &of(false, None)), Some(policy.longest_sleep));
+        assert_eq!(idle.after_cycle(AT(900), &awaits), None);
     }
 }

@@ -36,9 +36,9 @@ pub use floor::{ConservingConfig, Floor, OwnTender, Parts, ReadySetConfig, Tende
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
 pub use migration::{
-    HISTOGRAM_BUCKETS, MOVES_MAX, MailboxFull, MigrationConfig, MigrationStats, Mistake,
-    MoveCommand, MoveControl, MoveError, MoveMailbox, MoveReport, Moved, Phase, PhaseStats,
-    PhaseTimes, move_mailbox,
+    DeviceTable, HISTOGRAM_BUCKETS, MOVES_MAX, MailboxFull, MigrationConfig, MigrationStats,
+    Mistake, MoveCommand, MoveControl, MoveError, MoveMailbox, MoveReport, Moved, Phase,
+    PhaseStats, PhaseTimes, Redirected, move_mailbox,
 };
 pub use moderation::{Moderation, ModerationPolicy};
 pub use shuffle::{MAX_CLASSES, MAX_CORES, ServicePolicy};

@@ -5,10 +5,13 @@
 //!           old home A                            other cores C, and B           new home B
 //! prepare   the home word says B; Fence ------->  Fenced, behind all packets
 //!           for A that were forwarded before
+//!           the device's table says B; a probe
+//!           goes into A's queue
 //! wait      goes on as the owner                                                 parks what comes to it
 //!                                                                          <---- Met: the first packet
-//!           all Fenced, Met or the timer; then what stood in its receive ring
-//!           at that moment has been processed: the groups are sealed
+//!           all Fenced; and the probe, with all before it, has been processed,
+//!           or (without one) Met, and what stood in its receive ring then has,
+//!           or the timer, and what stood there then has: the groups are sealed
 //! rpc       busy connections are waited for; one message has it all  --------->  takes the groups in
 //! deferred                                                                       what was parked, in order
 //!           <----------------------------------------------------------  Done
@@ -37,11 +40,20 @@
 //!    through the ring from A to B, in order, and is processed after p, as it is processed at B. It may stand
 //!    in the ring before the groups do; then it is parked.
 //! 3. *Both come to B.* What comes while the word says A goes through the ring to A, as in 1, with B as R.
-//! 4. *p comes to A, and q to B, as the device's table has changed.* q is parked, and the first such packet
-//!    is reported to A (`Met`). From then on the change is in effect, so all that is still to come of what
-//!    A's queue was given stands in its receive ring: A processes as much as stands there, and then seals.
-//!    If nothing comes to B, the migration timer ends the wait: then the table was never changed, or nothing
-//!    is under way.
+//! 4. *p comes to A, and q to B, as the device's table has changed.* A changes it, after the home word: whoever
+//!    sees a frame that has gone by the new table sees the new home, so q is parked. p must be processed at A
+//!    before A gives the group away, or else be forwarded before q comes, which nobody could promise. How A knows:
+//!    - *By a probe*, where the device can put one into A's queue behind all that the queue was given before the
+//!      change. Whatever lies between table and ring (a kernel's backlog, say) keeps the order of a queue, so when
+//!      the probe has come out of the ring, p has. A processes what it has taken, and seals. This also ends a wait
+//!      where nothing comes.
+//!    - *By the first packet at B*, which B reports (`Met`), where the device has no probes: it was sent by the new
+//!      table. The change is in effect then, so what A's queue was given stands in its receive ring, *if* the
+//!      device writes its rings in the order in which it chose queues, as one does that is polled. A processes
+//!      as much as stands there, and seals. Where a kernel stands between and polls its queues in turns, p may
+//!      come later than that, and q overtake it.
+//!    - *By the migration timer* in any case: a probe is lost as any frame, and where nothing comes to B the table
+//!      was never changed, or nothing is under way.
 //! 5. *Parked packets* are one queue, in the order of their arrival. When the groups have come, theirs go
 //!    before whatever the rings and the device have: no batch takes anything from those before the
 //!    queue is empty, and B takes groups in only when no packet is left over from the batch before.
@@ -71,6 +83,7 @@ use stack::{Elsewhere, GroupSet, PackedGroup};
 
 mod arrivals;
 mod departures;
+mod device;
 mod mailbox;
 mod phases;
 #[cfg(test)]
@@ -78,6 +91,7 @@ mod tests;
 
 pub(crate) use arrivals::{Arrivals, FORWARDED, Finished};
 pub(crate) use departures::{Departure, Departures};
+pub use device::{DeviceTable, Redirected};
 pub use mailbox::{MailboxFull, MoveControl, MoveMailbox, move_mailbox};
 pub use phases::{HISTOGRAM_BUCKETS, MigrationStats, Phase, PhaseStats, PhaseTimes};
 
@@ -87,8 +101,9 @@ pub const MOVES_MAX: usize = 32;
 /// How flow groups are moved.
 #[derive(Clone, Copy, Debug)]
 pub struct MigrationConfig {
-    /// The migration timer: how long the old home waits for the first packet at the new one. It goes on with the
-    /// groups meanwhile.
+    /// The migration timer: how long the old home waits for the probe, or without one for the first packet at the
+    /// new home. It goes on with the groups meanwhile. Longer than a packet takes from the device's table to its
+    /// ring: where a probe is lost, the timer stands for it.
     pub timer: Duration,
     /// Packets that may be parked at a new home, of all groups that are on their way there. Further ones are
     /// dropped and counted.

@@ -91,6 +91,9 @@ impl<N: Nic> NetLayer<N> {
         let forwarded = self.ports.receive(&mut self.rx, room, &mut self.migration.heard);
         let asked = room - forwarded;
         let received = self.nic.receive(now, &mut self.pool, &mut self.rx, asked);
+        if is_moving && self.migration.departures.awaits_probes() {
+            self.take_probes(received);
+        }
         if is_moving || !self.migration.heard.is_empty() {
             deferred += self.after_receive(now, asked - received);
         }
@@ -177,7 +180,8 @@ impl<N: Nic> NetLayer<N> {
             (timer, device) => timer.or(device),
         };
         let next_deadline = next_deadline.into_iter().chain(self.migration.next_deadline()).min();
-        Progress { worked, pending, received: self.received, next_deadline }
+        let awaits = self.migration.is_active();
+        Progress { worked, pending, awaits, received: self.received, next_deadline }
     }
 
     /// A cycle without an application: a portion of the connections is reset, and what comes for the

@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use clock::Instant;
 use mem::{Mbuf, Pool, RX_HEADROOM, TxFrame};
 use nic::{Armed, Capabilities, Closed, Nic, NicStats};
-use stack::Shared;
-use wire::{Ipv4Addr, MacAddr};
+use wire::MacAddr;
 
 /// Longest frame, with the Ethernet header.
 pub(crate) const FRAME_BYTES_MAX: usize = 1514;
@@ -43,6 +42,9 @@ pub(crate) struct Cable {
     queues: Vec<VecDeque<Frame>>,
     /// Sent in the present step, in order.
     pub sent: Vec<Frame>,
+    /// Probes that the device was asked for in the present step, each with its queue; and how many there were.
+    pub probes: Vec<(usize, Frame)>,
+    pub probed: u64,
     /// Memory of frames that have been received.
     spare: Vec<Frame>,
     /// Whose step it is.
@@ -62,6 +64,8 @@ impl SharedCable {
         Self(Arc::new(Mutex::new(Cable {
             queues: (0..=cores).map(|_| VecDeque::with_capacity(64)).collect(),
             sent: Vec::with_capacity(64),
+            probes: Vec::new(),
+            probed: 0,
             spare: Vec::new(),
             acting: 0,
             moved: Moved::default(),
@@ -217,21 +221,4 @@ impl Nic for VirtualNic {
     fn arm(&mut self) -> Armed {
         if self.rx_backlog() > 0 { Armed::HasWork } else { Armed::Quiet }
     }
-}
-
-/// The server's core to whose queue receive-side scaling steers `frame`: by the hash of a TCP segment's
-/// addresses and ports, the first queue for all else.
-pub(crate) fn steer(shared: &Shared, frame: &[u8]) -> usize {
-    let word = |at: usize| frame.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
-    let byte = |at: usize| frame.get(at).copied();
-    // Ethernet, IPv4 without options, TCP: what the client's stack sends.
-    if (word(12), byte(14), byte(23)) != (Some(0x0800), Some(0x45), Some(6)) {
-        return 0;
-    }
-    let source = frame.get(26..30).map(|four| [four[0], four[1], four[2], four[3]]);
-    let (Some(source), Some(remote_port), Some(local_port)) = (source, word(34), word(36)) else {
-        return 0;
-    };
-    let hash = shared.flow_hash(Ipv4Addr::from(source), remote_port, local_port);
-    shared.home_of(Shared::group_of(hash)).into()
 }

@@ -30,6 +30,7 @@ pub mod calibrate;
 mod client;
 mod core;
 mod costs;
+mod device;
 mod error;
 pub mod linux;
 mod moves;

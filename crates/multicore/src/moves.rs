@@ -10,6 +10,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use stack::{FLOW_GROUPS, Shared};
 
+use crate::device::Table;
+
 /// Commands of one core that may be without a report.
 const MAILBOX: usize = 4;
 
@@ -30,12 +32,13 @@ impl Moves {
     pub fn new<T: Elastic>(
         threads: &mut [T],
         shared: &Arc<Shared>,
+        table: &Table,
         every_ns: u64,
         seed: u64,
     ) -> Self {
         let obey = |thread: &mut T| {
             let (control, mailbox) = move_mailbox(MAILBOX);
-            thread.obey(mailbox);
+            thread.obey(mailbox.with_device(Box::new(table.clone())));
             control
         };
         Self {

@@ -22,9 +22,10 @@ use stack::{Secrets, Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr, MICROSOFT_KEY, MacAddr};
 
 use crate::app::SpinApp;
-use crate::cable::{Frame, Moved, SharedCable, VirtualNic, steer};
+use crate::cable::{Frame, Moved, SharedCable, VirtualNic};
 use crate::client::{Arrivals, Client};
 use crate::core::{Budget, Core, Counts, Next, Noticing, after};
+use crate::device::Table;
 use crate::error::WorldError;
 use crate::moves::Moves;
 use crate::outcome::Outcome;
@@ -58,6 +59,7 @@ pub(crate) struct World<T: Elastic> {
     looks: Looks,
     noticing: Noticing,
     shared: Arc<Shared>,
+    table: Table,
     app: SpinApp,
     host: ElasticThread<VirtualNic>,
     client: Client,
@@ -172,8 +174,9 @@ impl<T: Elastic> World<T> {
             let (scheduler, made) = (scheduler.name(), threads.len());
             return Err(WorldError::Threads { scheduler, made, cores });
         }
+        let table = Table::new(&shared, &cable);
         let moves = setup.move_every_ns.map(|every_ns| {
-            Moves::new(&mut threads, &shared, every_ns, replication_seed(run.seed, 5))
+            Moves::new(&mut threads, &shared, &table, every_ns, replication_seed(run.seed, 5))
         });
         let (host_pool, host_memory) = {
             let keep = 2 * (CHUNKS_CORE + held);
@@ -210,6 +213,7 @@ impl<T: Elastic> World<T> {
                 wake_ns: setup.costs.wake,
             },
             shared,
+            table,
             app: SpinApp::default(),
             host,
             client: Client::new(arrivals, setup.connections, cores, Endpoint::new(SERVER, PORT)),
@@ -423,7 +427,7 @@ impl<T: Elastic> World<T> {
         let arrives = after(self.now, self.setup.wire_ns as f64);
         let mut cable = self.cable.lock();
         for frame in cable.sent.drain(..) {
-            let queue = steer(&self.shared, &frame);
+            let queue = self.table.steer(&frame);
             self.to_server.push(arrives, (queue, frame));
         }
     }
@@ -616,8 +620,13 @@ impl<T: Elastic> World<T> {
         }
     }
 
-    /// Sends the kicks and wake-ups that a step asked for.
+    /// Sends the kicks, wake-ups and probes that a step asked for.
     fn tell(&mut self, index: usize, at: Instant) {
+        for (queue, probe) in self.cable.lock().probes.drain(..) {
+            // The table was changed at the step's own moment: behind all that was on its way there then.
+            let arrives = after(self.now, self.setup.wire_ns as f64);
+            self.to_server.push(arrives, (queue, probe));
+        }
         let mut kicks = self.threads[index].take_kicks();
         while kicks != 0 {
             self.kicks.push(after(at, self.setup.costs.kick), kicks.trailing_zeros() as usize);

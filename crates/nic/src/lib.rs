@@ -7,7 +7,8 @@
 //! - Drivers: [`loopback`] (two ends in one thread), `shm` (two dataplanes joined by shared memory),
 //!   `af_xdp` (Linux, any NIC; `xdp_program` splits the NIC between dataplane and kernel).
 //! - Middleware: `pcap` (capture), `fault` (a bad network, seeded), `tracer` (a line per frame).
-//! - `rss`: which queue a flow group's frames come to.
+//! - `rss`: which queue a flow group's frames come to; `indirection`: tables of devices that say so, one of them
+//!   `steer_program` (veth); [`probe`]: behind what a queue was given before.
 //! - [`reflector`] and [`blaster`]: what a driver can do with no stack above it.
 //!
 //! Building without `std` leaves the trait, `loopback`, `reflector` and `blaster`.
@@ -21,9 +22,12 @@ pub mod blaster;
 mod doorbell;
 #[cfg(feature = "std")]
 pub mod fault;
+#[cfg(feature = "std")]
+pub mod indirection;
 pub mod loopback;
 #[cfg(feature = "std")]
 pub mod pcap;
+pub mod probe;
 pub mod reflector;
 #[cfg(feature = "std")]
 pub mod rss;
@@ -32,6 +36,8 @@ pub mod shm;
 #[cfg(feature = "std")]
 pub mod shm_offer;
 #[cfg(feature = "std")]
+pub mod steer_program;
+#[cfg(feature = "std")]
 pub mod tap;
 pub mod tracer;
 #[cfg(feature = "std")]
@@ -39,9 +45,13 @@ mod unsafe_ethtool;
 #[cfg(feature = "std")]
 mod unsafe_interface;
 #[cfg(feature = "std")]
+mod unsafe_packet;
+#[cfg(feature = "std")]
 mod unsafe_ring;
 #[cfg(feature = "std")]
 mod unsafe_shm;
+#[cfg(feature = "std")]
+mod unsafe_steer_table;
 #[cfg(feature = "std")]
 pub mod xdp_program;
 

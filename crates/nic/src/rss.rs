@@ -5,11 +5,12 @@
 //!
 //! ```
 //! # use tailplane_nic as nic;
-//! use nic::rss::{Rss, SoftwareRss};
+//! use nic::indirection::IndirectionTable;
+//! use nic::rss::SoftwareRss;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut rss = SoftwareRss::new(128, 4, [7; 40])?;
 //! let group = rss.flow_group("10.0.0.1".parse()?, "10.0.0.2".parse()?, 4000, 80);
-//! rss.set_entry(group, 3)?;
+//! rss.write(&[(group, 3)])?;
 //! assert_eq!(rss.queue_of(group), Some(3));
 //! # Ok(()) }
 //! ```
@@ -18,6 +19,7 @@ use std::io;
 
 use wire::{Ipv4Addr, Toeplitz};
 
+use crate::indirection::{IndirectionTable, apply};
 use crate::unsafe_ethtool;
 
 /// Entries of an indirection table where the device does not say: as most devices have.
@@ -47,6 +49,9 @@ pub enum RssError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The program of a device that has none could not be attached or used.
+    #[error(transparent)]
+    Steer(#[from] crate::steer_program::SteerError),
     /// There is no such flow group.
     #[error("flow group {group} does not exist: the indirection table has {entries} entries")]
     NoSuchGroup {
@@ -74,27 +79,6 @@ pub enum RssError {
         /// Queues asked for.
         queues: u16,
     },
-}
-
-/// An indirection table and the key of the hash before it.
-pub trait Rss {
-    /// The queue of each flow group.
-    fn indirection(&self) -> &[u16];
-
-    /// Sends a flow group's frames to `queue` from now on. Frames that are in another queue already
-    /// stay there.
-    ///
-    /// # Errors
-    /// [`RssError`]: there is no such group or queue, or the device refuses.
-    fn set_entry(&mut self, group: usize, queue: u16) -> Result<(), RssError>;
-
-    /// The Toeplitz key.
-    fn key(&self) -> &[u8];
-
-    /// The queue of a flow group.
-    fn queue_of(&self, group: usize) -> Option<u16> {
-        self.indirection().get(group).copied()
-    }
 }
 
 /// The table of a device, by ethtool.
@@ -134,7 +118,7 @@ impl EthtoolRss {
     /// Replaces the whole table, in one operation of the device.
     ///
     /// # Errors
-    /// As [`Rss::set_entry`]; nothing changes then.
+    /// As [`IndirectionTable::write`]; nothing changes then.
     pub fn set_table(&mut self, table: &[u16]) -> Result<(), RssError> {
         if let Some(queue) = table.iter().find(|queue| **queue >= self.queues) {
             return Err(RssError::NoSuchQueue { queue: *queue, queues: self.queues });
@@ -162,34 +146,29 @@ fn error(tried: &'static str, interface: &str, source: io::Error) -> RssError {
     }
 }
 
-fn check(table: &[u16], queues: u16, group: usize, queue: u16) -> Result<(), RssError> {
-    if group >= table.len() {
-        return Err(RssError::NoSuchGroup { group, entries: table.len() });
-    }
-    if queue >= queues {
-        return Err(RssError::NoSuchQueue { queue, queues });
-    }
-    Ok(())
-}
-
-impl Rss for EthtoolRss {
-    fn indirection(&self) -> &[u16] {
+impl IndirectionTable for EthtoolRss {
+    fn entries(&self) -> &[u16] {
         &self.table
     }
 
-    fn set_entry(&mut self, group: usize, queue: u16) -> Result<(), RssError> {
-        check(&self.table, self.queues, group, queue)?;
-        let mut table = self.table.clone();
-        table[group] = queue;
-        self.set_table(&table)
+    fn queues(&self) -> u16 {
+        self.queues
     }
 
     fn key(&self) -> &[u8] {
         &self.key
     }
+
+    /// In one operation of the device, which may take as long as it likes: some microseconds where it has the
+    /// table in registers, milliseconds where a firmware is asked.
+    fn write(&mut self, changes: &[(usize, u16)]) -> Result<(), RssError> {
+        let mut table = self.table.clone();
+        apply(&mut table, self.queues, changes)?;
+        self.set_table(&table)
+    }
 }
 
-/// The same in software, where the device has none: the receiving core hashes, and forwards what
+/// None of the device's, but its shape in software: the receiving core hashes, and forwards what
 /// belongs to another core.
 pub struct SoftwareRss {
     table: Vec<u16>,
@@ -242,19 +221,21 @@ impl core::fmt::Debug for SoftwareRss {
     }
 }
 
-impl Rss for SoftwareRss {
-    fn indirection(&self) -> &[u16] {
+impl IndirectionTable for SoftwareRss {
+    fn entries(&self) -> &[u16] {
         &self.table
     }
 
-    fn set_entry(&mut self, group: usize, queue: u16) -> Result<(), RssError> {
-        check(&self.table, self.queues, group, queue)?;
-        self.table[group] = queue;
-        Ok(())
+    fn queues(&self) -> u16 {
+        self.queues
     }
 
     fn key(&self) -> &[u8] {
         &self.key
+    }
+
+    fn write(&mut self, changes: &[(usize, u16)]) -> Result<(), RssError> {
+        apply(&mut self.table, self.queues, changes)
     }
 }
 
@@ -280,12 +261,13 @@ mod tests {
     #[test]
     fn groups_are_dealt_out_in_turn_and_can_be_moved() {
         let mut rss = SoftwareRss::new(DEFAULT_ENTRIES, 3, MICROSOFT_KEY).expect("a shape");
-        assert_eq!(&rss.indirection()[..7], [0, 1, 2, 0, 1, 2, 0]);
-        rss.set_entry(5, 0).expect("both exist");
-        assert_eq!((rss.queue_of(5), rss.queue_of(128)), (Some(0), None));
-        let error = rss.set_entry(128, 0).expect_err("one too many");
+        assert_eq!(&rss.entries()[..7], [0, 1, 2, 0, 1, 2, 0]);
+        rss.write(&[(5, 0), (6, 2)]).expect("all exist");
+        assert_eq!((rss.queue_of(5), rss.queue_of(6), rss.queue_of(128)), (Some(0), Some(2), None));
+        let error = rss.write(&[(4, 0), (128, 0)]).expect_err("one too many");
         assert!(matches!(error, RssError::NoSuchGroup { group: 128, entries: 128 }));
-        let error = rss.set_entry(0, 3).expect_err("one too many");
+        assert_eq!(rss.queue_of(4), Some(1), "all or none");
+        let error = rss.write(&[(0, 3)]).expect_err("one too many");
         assert!(matches!(error, RssError::NoSuchQueue { queue: 3, queues: 3 }));
     }
 
@@ -323,10 +305,11 @@ mod tests {
         assert!(matches!(error, RssError::Os { .. }), "{error}");
         let mut rss =
             EthtoolRss { interface: "lo".into(), table: vec![0; 4], key: vec![0; 40], queues: 2 };
-        assert!(matches!(rss.set_entry(0, 1), Err(RssError::Unsupported { .. })));
+        assert!(matches!(rss.write(&[(0, 1)]), Err(RssError::Unsupported { .. })));
+        assert!(matches!(rss.write(&[(0, 2)]), Err(RssError::NoSuchQueue { .. })));
         assert!(matches!(rss.set_table(&[0, 0, 2, 0]), Err(RssError::NoSuchQueue { .. })));
         assert!(matches!(rss.set_table(&[0]), Err(RssError::NoSuchGroup { .. })));
         assert!(rss.set_key(&[1; 40]).is_err());
-        assert_eq!((rss.indirection(), rss.key()), (&[0u16; 4][..], &[0u8; 40][..]));
+        assert_eq!((rss.entries(), rss.key()), (&[0u16; 4][..], &[0u8; 40][..]));
     }
 }

@@ -39,10 +39,32 @@ pub(crate) struct DeviceRss {
 
 /// Reads table and key.
 pub(crate) fn get(interface: &str) -> io::Result<DeviceRss> {
+    let mut sizes = sizes_request();
+    ioctl(interface, &mut sizes)?;
+    let mut request = get_request(&sizes)?;
+    ioctl(interface, &mut request)?;
+    Ok(answer(&request))
+}
+
+/// Replaces the table; the key stays.
+pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
+    ioctl(interface, &mut table_request(table)?)
+}
+
+/// Replaces the key; the table stays.
+pub(crate) fn set_key(interface: &str, key: &[u8]) -> io::Result<()> {
+    ioctl(interface, &mut key_request(key)?)
+}
+
+/// With sizes of zero the kernel answers the sizes alone.
+fn sizes_request() -> Vec<u32> {
     let mut sizes = vec![0u32; HEADER_WORDS];
     sizes[COMMAND] = ETHTOOL_GRSSH;
-    // With sizes of zero the kernel answers the sizes alone.
-    ioctl(interface, &mut sizes)?;
+    sizes
+}
+
+/// Asks for a table and a key of the sizes that the device has answered.
+fn get_request(sizes: &[u32]) -> io::Result<Vec<u32>> {
     let (table, key) = (sizes[TABLE_SIZE], sizes[KEY_SIZE]);
     if table == 0 {
         return Err(io::ErrorKind::Unsupported.into());
@@ -50,30 +72,33 @@ pub(crate) fn get(interface: &str) -> io::Result<DeviceRss> {
     if table > MAX_TABLE || key > MAX_KEY {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let (table, key) = (table as usize, key as usize);
-    let mut request = vec![0u32; HEADER_WORDS + table + key.div_ceil(4)];
+    let mut request = vec![0u32; HEADER_WORDS + table as usize + key.div_ceil(4) as usize];
     request[COMMAND] = ETHTOOL_GRSSH;
-    request[TABLE_SIZE] = table as u32;
-    request[KEY_SIZE] = key as u32;
-    ioctl(interface, &mut request)?;
-    let tail = &request[HEADER_WORDS..];
-    let key_bytes = tail[table..].iter().flat_map(|word| word.to_ne_bytes()).take(key);
-    Ok(DeviceRss { table: tail[..table].to_vec(), key: key_bytes.collect() })
+    request[TABLE_SIZE] = table;
+    request[KEY_SIZE] = key;
+    Ok(request)
 }
 
-/// Replaces the table; the key stays.
-pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
+/// What the kernel has written into such a request. It may have written smaller sizes, never larger ones.
+fn answer(request: &[u32]) -> DeviceRss {
+    let tail = &request[HEADER_WORDS..];
+    let table = (request[TABLE_SIZE] as usize).min(tail.len());
+    let key_bytes = tail[table..].iter().flat_map(|word| word.to_ne_bytes());
+    let key = key_bytes.take(request[KEY_SIZE] as usize).collect();
+    DeviceRss { table: tail[..table].to_vec(), key }
+}
+
+fn table_request(table: &[u32]) -> io::Result<Vec<u32>> {
     if table.is_empty() || table.len() > MAX_TABLE as usize {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut request = set_request();
     request[TABLE_SIZE] = table.len() as u32;
     request.extend_from_slice(table);
-    ioctl(interface, &mut request)
+    Ok(request)
 }
 
-/// Replaces the key; the table stays.
-pub(crate) fn set_key(interface: &str, key: &[u8]) -> io::Result<()> {
+fn key_request(key: &[u8]) -> io::Result<Vec<u32>> {
     if key.is_empty() || key.len() > MAX_KEY as usize {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -85,7 +110,7 @@ pub(crate) fn set_key(interface: &str, key: &[u8]) -> io::Result<()> {
         word[..piece.len()].copy_from_slice(piece);
         request.push(u32::from_ne_bytes(word));
     }
-    ioctl(interface, &mut request)
+    Ok(request)
 }
 
 fn set_request() -> Vec<u32> {
@@ -106,5 +131,62 @@ fn ioctl(interface: &str, words: &mut [u32]) -> io::Result<()> {
     {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `struct ethtool_rxfh`, field by field, as a driver's answer to `request`.
+    fn fill(request: &[u32], table: &[u32], key: &[u8]) -> Vec<u32> {
+        let mut filled = request.to_vec();
+        filled[TABLE_SIZE] = table.len() as u32;
+        filled[KEY_SIZE] = key.len() as u32;
+        let room = filled.len() - HEADER_WORDS;
+        let mut tail = table.to_vec();
+        for piece in key.chunks(4) {
+            let mut word = [0; 4];
+            word[..piece.len()].copy_from_slice(piece);
+            tail.push(u32::from_ne_bytes(word));
+        }
+        filled[HEADER_WORDS..][..tail.len().min(room)]
+            .copy_from_slice(&tail[..tail.len().min(room)]);
+        filled
+    }
+
+    #[test]
+    fn a_table_is_asked_for_by_its_sizes_and_read_back() {
+        assert_eq!(sizes_request(), [0x46, 0, 0, 0, 0, 0]);
+        let (table, key) = ([0u32, 1, 2, 3, 0, 1, 2, 3], [7u8; 10]);
+        let request = get_request(&fill(&[0; 9], &table, &key)).expect("sizes of a device");
+        // Command, context, sizes, function, reserved; then room for 8 words and 10 bytes.
+        assert_eq!(request[..6], [0x46, 0, 8, 10, 0, 0]);
+        assert_eq!(request.len(), 6 + 8 + 3);
+        let read = answer(&fill(&request, &table, &key));
+        assert_eq!(read, DeviceRss { table: table.to_vec(), key: key.to_vec() });
+    }
+
+    #[test]
+    fn what_a_driver_cannot_mean_is_refused() {
+        let sizes = |table, key| get_request(&[0x46, 0, table, key, 0, 0]).map_err(|e| e.kind());
+        assert_eq!(sizes(0, 40), Err(io::ErrorKind::Unsupported));
+        assert_eq!(sizes(MAX_TABLE + 1, 40), Err(io::ErrorKind::InvalidData));
+        assert_eq!(sizes(128, MAX_KEY + 1), Err(io::ErrorKind::InvalidData));
+        // One that says afterwards that it has more than there was room for.
+        assert_eq!(answer(&[0x46, 0, 500, 500, 0, 0, 1, 2]).table, [1, 2]);
+        assert!(table_request(&[]).is_err() && key_request(&[]).is_err());
+        assert!(key_request(&vec![0; MAX_KEY as usize + 1]).is_err());
+    }
+
+    #[test]
+    fn a_table_is_set_without_the_key_and_a_key_without_the_table() {
+        // The function stays (0), and its transform (255 in its second byte).
+        let keep = u32::from_ne_bytes([0, 255, 0, 0]);
+        assert_eq!(table_request(&[3, 1]).expect("a table"), [0x47, 0, 2, 0, keep, 0, 3, 1]);
+        let request = key_request(&[1, 2, 3, 4, 5]).expect("a key");
+        assert_eq!(request[..6], [0x47, 0, u32::MAX, 5, keep, 0]);
+        let bytes: Vec<u8> = request[6..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 0, 0, 0]);
     }
 }

@@ -17,7 +17,7 @@
 //! The object in `bpf/` is built from the source beside it, reproducibly, by clang 14: `scripts/bpf.sh`
 //! compares, `scripts/bpf.sh --write` replaces it.
 //!
-//! All of aya stands in this file: its interface changes with each minor release.
+//! All of aya that this takes stands in this file: its interface changes with each minor release.
 
 use std::net::Ipv6Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -171,7 +171,7 @@ pub enum XdpProgramError {
 }
 
 /// An error with its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

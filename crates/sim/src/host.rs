@@ -98,11 +98,13 @@ macro_rules! of_thread {
     };
 }
 
+mod device;
 mod distant;
 mod leave;
 mod moves;
 
 pub use distant::DistantConfig;
+pub(crate) use moves::LAG;
 pub use moves::{MovesConfig, Steering};
 
 impl Thread {
@@ -162,6 +164,7 @@ pub struct Host {
     config: HostConfig,
     port: usize,
     moves: Option<moves::Moves>,
+    network: SharedNetwork,
 }
 
 fn service_wants(service: &dyn Service, now: Instant) -> bool {
@@ -198,14 +201,10 @@ impl Host {
         let spread = if config.cores > 1 { Spread::Random } else { Spread::OneQueue };
         let mac: MacAddr = config.stack.mac;
         let port = network.borrow_mut().attach(mac, config.cores as usize, spread);
-        if let Some(MovesConfig {
-            steering: steering @ (Steering::Fixed | Steering::Home), ..
-        }) = config.moves
-        {
-            let (shared, queues) = (Arc::clone(&shared), usize::from(config.cores));
-            let queue_of = move |frame: &[u8]| moves::steer(&shared, steering, queues, frame);
-            network.borrow_mut().steer(port, Box::new(queue_of));
-        }
+        let device = config.moves.and_then(|MovesConfig { steering, .. }| {
+            let at = (port, usize::from(config.cores));
+            moves::steer(&shared, steering, &mut network.borrow_mut(), at)
+        });
         let meshes = forwarding_mesh(config.cores as usize, config.forward_ring);
         let (elastic, start) = (config.elastic, Instant::ZERO);
         let parts = meshes.into_iter().enumerate().map(|(core, ports)| {
@@ -260,9 +259,9 @@ impl Host {
         let mut cores: Vec<Core> = threads.into_iter().enumerate().map(core).collect();
         let moves = config.moves.map(|moves| {
             let threads = cores.iter_mut().map(|core| &mut core.thread);
-            moves::Moves::new(moves, shared, threads, Dice::new(seed, "moves", number))
+            moves::Moves::new(moves, shared, threads, device, Dice::new(seed, "moves", number))
         });
-        Self { cores, region, config, port, moves }
+        Self { cores, region, config, port, moves, network: SharedNetwork::clone(network) }
     }
 
     /// The host's port of the network.
@@ -298,6 +297,9 @@ impl Host {
                 woken |= core.thread.take_wakes();
                 kicks |= core.thread.take_kicks();
             }
+        }
+        if let Some(moves) = &self.moves {
+            moves.send_probes(&mut self.network.borrow_mut(), self.port, now);
         }
         for (number, core) in self.cores.iter_mut().enumerate() {
             // A hint, which may be lost; and one that nobody needs does no harm.

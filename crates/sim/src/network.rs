@@ -120,6 +120,23 @@ struct Port {
     dice: Dice,
     /// Chooses the queue instead.
     steer: Option<Steer>,
+    lag: Option<Lag>,
+}
+
+/// What lies between a device's choice of a queue and the queue: each passes frames on in order, and is late by
+/// so much.
+struct Lag {
+    longest: Duration,
+    /// When the last frame of each queue comes out.
+    last: Vec<Instant>,
+}
+
+/// A frame whose queue is chosen.
+#[derive(Debug)]
+struct Chosen {
+    port: usize,
+    queue: usize,
+    frame: Vec<u8>,
 }
 
 /// Answers the queue of a frame, as the device of a port chooses it at its arrival.
@@ -134,6 +151,7 @@ pub struct Network {
     faults: Faults,
     ports: Vec<Port>,
     flights: DueQueue<Flight>,
+    chosen: DueQueue<Chosen>,
     stats: NetworkStats,
     digest: Digest,
     capture: Option<Capture>,
@@ -156,6 +174,7 @@ impl Network {
             faults,
             ports: Vec::new(),
             flights: DueQueue::default(),
+            chosen: DueQueue::default(),
             stats: NetworkStats::default(),
             digest: Digest::default(),
             capture: None,
@@ -166,13 +185,36 @@ impl Network {
     pub fn attach(&mut self, mac: MacAddr, queues: usize, spread: Spread) -> usize {
         let dice = Dice::new(self.seed, "link", self.ports.len() as u64);
         let queues = (0..queues.max(1)).map(|_| VecDeque::new()).collect();
-        self.ports.push(Port { mac, spread, queues, dice, steer: None });
+        self.ports.push(Port { mac, spread, queues, dice, steer: None, lag: None });
         self.ports.len() - 1
     }
 
     /// From now on `steer` chooses the queues of frames to a port.
     pub fn steer(&mut self, port: usize, steer: Steer) {
         self.ports[port].steer = Some(steer);
+    }
+
+    /// From now on frames to a port come into the chosen queue up to `longest` later, those of one queue in the
+    /// order in which it was chosen for them.
+    pub fn lag(&mut self, port: usize, longest: Duration) {
+        let last = vec![Instant::ZERO; self.ports[port].queues.len()];
+        self.ports[port].lag = Some(Lag { longest, last });
+    }
+
+    /// The device of a port puts a frame of its own into a queue, behind those that the queue was chosen for.
+    pub fn inject(&mut self, now: Instant, port: usize, queue: usize, frame: Vec<u8>) {
+        self.stats.started += 1;
+        self.choose(now, Chosen { port, queue, frame });
+    }
+
+    fn choose(&mut self, now: Instant, chosen: Chosen) {
+        let Port { lag, dice, .. } = &mut self.ports[chosen.port];
+        let due = lag.as_mut().map_or(now, |lag| {
+            let last = &mut lag.last[chosen.queue];
+            *last = (*last).max(now + dice.duration(Duration::ZERO, lag.longest));
+            *last
+        });
+        self.chosen.push(due, chosen);
     }
 
     /// From now on keeps a copy of each frame that port 0 sends or receives.
@@ -267,31 +309,35 @@ impl Network {
 
     /// When the next frame arrives.
     pub fn next_due(&self) -> Option<Instant> {
-        self.flights.next_due()
+        self.flights.next_due().into_iter().chain(self.chosen.next_due()).min()
     }
 
     /// Puts all frames that have arrived into their receivers' queues, and calls `wake` with the port
     /// and the queue of each.
     pub fn deliver(&mut self, now: Instant, mut wake: impl FnMut(usize, usize)) {
-        while let Some(flight) = self.flights.pop_due(now) {
-            let port = &mut self.ports[flight.to];
+        while let Some(Flight { to, frame }) = self.flights.pop_due(now) {
+            let port = &mut self.ports[to];
             let queue = match (&port.steer, port.spread) {
-                (Some(steer), _) => steer(&flight.frame),
+                (Some(steer), _) => steer(&frame),
                 (None, Spread::OneQueue) => 0,
                 (None, Spread::Random) => port.dice.below(port.queues.len() as u64) as usize,
             };
-            if port.queues[queue].len() >= self.faults.queue_frames {
+            self.choose(now, Chosen { port: to, queue, frame });
+        }
+        while let Some(Chosen { port: to, queue, frame }) = self.chosen.pop_due(now) {
+            let waiting = &mut self.ports[to].queues[queue];
+            if waiting.len() >= self.faults.queue_frames {
                 self.stats.overflowed += 1;
                 continue;
             }
             self.stats.arrived += 1;
-            if flight.to == 0
+            if to == 0
                 && let Some(capture) = &mut self.capture
             {
-                capture.push((now, flight.frame.clone()));
+                capture.push((now, frame.clone()));
             }
-            port.queues[queue].push_back(flight.frame);
-            wake(flight.to, queue);
+            waiting.push_back(frame);
+            wake(to, queue);
         }
     }
 
@@ -301,7 +347,8 @@ impl Network {
     /// The counters in words.
     pub fn audit(&self) -> Result<(), String> {
         let stats = &self.stats;
-        let came = stats.arrived + stats.overflowed + self.flights.len() as u64;
+        let came =
+            stats.arrived + stats.overflowed + (self.flights.len() + self.chosen.len()) as u64;
         let went = stats.started + stats.duplicated - stats.lost;
         if came == went { Ok(()) } else { Err(format!("the network lost count: {stats:?}")) }
     }
@@ -373,6 +420,33 @@ mod tests {
         assert!(near(stats.corrupted, 0.36), "{stats:?}");
         let flipped = frames.iter().filter(|found| **found != frame(1, 0)).count() as u64;
         assert!(flipped >= stats.corrupted, "each corrupted frame differs by its bit");
+        assert_eq!(network.audit(), Ok(()));
+    }
+
+    #[test]
+    fn a_lag_keeps_the_order_of_a_queue_and_of_no_two() {
+        let network = network(Faults { delay_max: Faults::none().delay_min, ..Faults::none() });
+        let mut network = network.borrow_mut();
+        network.steer(1, Box::new(|frame| usize::from(frame[20] % 2)));
+        network.lag(1, Duration::from_micros(40));
+        let mut order = Vec::new();
+        for tag in 0..60 {
+            let now = Instant::from_micros(tag);
+            network.send(now, 0, &frame(1, tag as u8));
+            network.inject(now, 1, 0, frame(1, 100 + tag as u8));
+        }
+        while let Some(due) = network.next_due() {
+            network.deliver(due, |port, queue| order.push((port, queue)));
+        }
+        let tags = |network: &mut Network, queue| {
+            let frames = std::iter::from_fn(|| network.take(1, queue));
+            frames.map(|frame| frame[20]).collect::<Vec<_>>()
+        };
+        let (even, odd) = (tags(&mut network, 0), tags(&mut network, 1));
+        assert!(odd.is_sorted() && odd.len() == 30);
+        let (own, sent): (Vec<u8>, Vec<u8>) = even.into_iter().partition(|tag| *tag >= 100);
+        assert!(own.is_sorted() && sent.is_sorted() && (own.len(), sent.len()) == (60, 30));
+        assert!(!order.iter().map(|(_, queue)| queue).is_sorted(), "both queues at a time");
         assert_eq!(network.audit(), Ok(()));
     }
 

@@ -10,7 +10,7 @@ use stack::StackConfig;
 use wire::{Ipv4Addr, MacAddr};
 
 use crate::dice::Dice;
-use crate::host::{DistantConfig, HostConfig, MovesConfig, Sharing, Steering};
+use crate::host::{DistantConfig, HostConfig, LAG, MovesConfig, Sharing, Steering};
 use crate::port::SimNicConfig;
 use crate::scenario::PORT;
 
@@ -236,11 +236,21 @@ impl Variation {
             server.pool_keep = (server.chunks as usize / server.cores as usize).min(1024);
         }
         let every = Duration::from_micros(dice.spread(5, 2_000));
-        let drawn = dice.pick(&[Steering::Random, Steering::Fixed, Steering::Home]);
+        let drawn = dice.pick(&[
+            Steering::Random,
+            Steering::Fixed,
+            Steering::Home,
+            Steering::Table { probes: true },
+            Steering::Table { probes: false },
+        ]);
         let steering = choice.steering.unwrap_or(drawn);
         server.moves = Some(MovesConfig { every, steering });
         let migration = &mut server.elastic.migration;
         migration.timer = Duration::from_micros(dice.spread(1, 2_000));
+        if let Steering::Table { .. } = steering {
+            // Where a probe is lost, it is all that there is.
+            migration.timer = migration.timer.max(2 * LAG);
+        }
         if dice.chance(0.2) {
             migration.parked = dice.spread(1, 64) as usize;
         }

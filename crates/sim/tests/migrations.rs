@@ -69,7 +69,7 @@ fn perfect(scenario: Scenario, scheduler: SchedulerChoice, steering: Steering) -
 /// a flow group that moves, a migration drops and reorders nothing.
 #[test]
 fn nothing_is_dropped_or_reordered() {
-    for steering in [Steering::Fixed, Steering::Home] {
+    for steering in [Steering::Fixed, Steering::Home, Steering::Table { probes: true }] {
         for scheduler in SCHEDULERS {
             let mut total = RunStats::default();
             for scenario in Scenario::ALL {
@@ -87,6 +87,20 @@ fn nothing_is_dropped_or_reordered() {
             assert!(total.migrations > 100 && total.deferred > 20, "{total:?}");
         }
     }
+}
+
+/// Where something lies between the device's table and the rings, that the first packet comes to the new home says
+/// nothing of the others: it takes a probe to know that they have come.
+#[test]
+fn without_probes_a_lagging_queue_is_overtaken() {
+    let overtaken = |seed| {
+        let steering = Steering::Table { probes: false };
+        let config = perfect(Scenario::Bulk, SchedulerChoice::RunToCompletion, steering);
+        let Outcome { failure, stats, .. } = run(seed, &config);
+        assert_eq!(failure, None, "seed {seed}: TCP repairs it");
+        stats.out_of_order > 0
+    };
+    assert!((0..40).any(overtaken));
 }
 
 #[test]

@@ -48,6 +48,19 @@ pub struct StackConfig {
     pub rx_checksums_verified: bool,
     /// ICMP errors and resets that answer stray packets, per second and core (RFC 1812 §4.3.2.8).
     pub stray_replies_per_second: u32,
+    /// The key of the hash before the device's indirection table, where it has one: flow groups are its entries
+    /// then. `None`: a secret one (`Secrets`), and frames may come anywhere.
+    pub rss_key: Option<RssKey>,
+}
+
+/// A key of the RSS hash. It is not printed: who knows it can aim all of its connections at one core.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RssKey(pub [u8; 40]);
+
+impl core::fmt::Debug for RssKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("RssKey(..)")
+    }
 }
 
 impl StackConfig {
@@ -75,6 +88,7 @@ impl StackConfig {
             fin_wait: Duration::from_secs(60),
             rx_checksums_verified: false,
             stray_replies_per_second: 1000,
+            rss_key: None,
         }
     }
 
@@ -120,6 +134,14 @@ mod tests {
         assert_eq!(config.next_hop(far), Some(near));
         config.prefix_bits = 0;
         assert_eq!(config.next_hop(far), Some(far));
+    }
+
+    #[test]
+    fn keys_are_not_printed() {
+        let mut config = StackConfig::new(Ipv4Addr::LOCALHOST, 8, MacAddr([2; 6]));
+        config.rss_key = Some(RssKey([0xab; 40]));
+        let printed = alloc::format!("{config:?}");
+        assert!(printed.contains("RssKey(..)") && !printed.contains("171"), "{printed}");
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod udp;
 mod unsafe_packed;
 pub mod wheel;
 
-pub use config::StackConfig;
+pub use config::{RssKey, StackConfig};
 pub use execute::Elsewhere;
 pub use group_set::GroupSet;
 pub use shared::{FLOW_GROUPS, Secrets, Shared};

@@ -19,7 +19,7 @@ pub const FLOW_GROUPS: usize = 128;
 /// secrets lets a stranger guess sequence numbers and aim at hash buckets.
 #[derive(Clone)]
 pub struct Secrets {
-    /// Key of the RSS hash.
+    /// Key of the RSS hash, unless the device has one.
     pub rss_key: [u8; 40],
     /// Key of the initial sequence numbers (RFC 6528).
     pub isn_key: [u8; 16],
@@ -84,7 +84,8 @@ impl Shared {
         config.receive_window_bytes = config.receive_window_bytes.min(1 << 30);
         let cores = cores.max(1) as usize;
         let home = core::array::from_fn(|group| AtomicU8::new((group % cores) as u8));
-        let toeplitz = Box::new(Toeplitz::new(&secrets.rss_key));
+        let key = config.rss_key.map_or(secrets.rss_key, |key| key.0);
+        let toeplitz = Box::new(Toeplitz::new(&key));
         Self {
             neighbors: NeighborTable::new(secrets.offset.rotate_left(16)),
             hash_of_address: toeplitz.destination(config.address),

@@ -25,10 +25,11 @@ use nic::{Armed, Nic, NicStats};
 use process::NearBell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
-use stack::{Secrets, Shared, StackConfig, StackStats};
+use stack::{RssKey, Secrets, Shared, StackConfig, StackStats};
 
 use crate::kicks::Kicks;
 
+mod device;
 mod mover;
 mod protected;
 
@@ -108,6 +109,9 @@ pub enum RuntimeError {
         /// Threads that there are.
         cores: usize,
     },
+    /// The device's indirection table, at the start.
+    #[error("the device's indirection table could not be written: {0}")]
+    Table(#[from] nic::rss::RssError),
     /// Kicks without the means to interrupt anything.
     #[error(
         "kicks interrupt the application by a thread of higher real-time priority, and the real-time priority \
@@ -344,11 +348,13 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
-    let (ground, ports) = Ground::new(config, nics.len())?;
+    let key = mover.and_then(Mover::key);
+    let (ground, ports) = Ground::new(config, key, nics.len())?;
     let (shared, clock) = (&ground.shared, ground.clock);
     if mover.is_some_and(|mover| !mover.start(shared, &ground.bells)) {
         return Err(RuntimeError::Mover { cores: nics.len() });
     }
+    mover.map_or(Ok(()), |mover| mover.deal(shared))?;
     let stage = Stage { mover, ..ground.stage(config, stop) };
     let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
     let parts = nics.into_iter().zip(ports).map(part);
@@ -385,9 +391,11 @@ struct Ground {
 }
 
 impl Ground {
-    /// For so many threads; with the ends of each one's forwarding rings.
+    /// For so many threads; with the ends of each one's forwarding rings. `key`: of the device's hash, where the
+    /// configuration does not know it.
     fn new(
         config: &RuntimeConfig,
+        key: Option<RssKey>,
         cores: usize,
     ) -> Result<(Self, Vec<ForwardPorts>), RuntimeError> {
         if !(1..=128).contains(&cores) {
@@ -397,7 +405,8 @@ impl Ground {
             return Err(RuntimeError::TooManyCores { found: cores, max: MAX_CORES });
         }
         let secrets = draw_secrets()?;
-        let shared = Arc::new(Shared::new(config.stack.clone(), &secrets, cores as u8));
+        let stack = StackConfig { rss_key: key.or(config.stack.rss_key), ..config.stack.clone() };
+        let shared = Arc::new(Shared::new(stack, &secrets, cores as u8));
         let bells = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
         let priority = config.realtime.unwrap_or(0);
         let kicks = match config.scheduler.kicks() {
@@ -629,7 +638,7 @@ impl Stage<'_> {
                 let until = progress.next_deadline.map_or(until, |deadline| deadline.min(until));
                 leave_alone(clock, until);
             }
-            let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
+            let rest = idle.after_cycle(now, &progress);
             if let Some(span) = rest {
                 let caller = self.callers.get(core).and_then(Option::as_ref);
                 sleeps += sleep(thread, &bells[core], caller, span, stop) as u64;

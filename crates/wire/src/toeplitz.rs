@@ -42,6 +42,12 @@ impl Toeplitz {
         Toeplitz { tables }
     }
 
+    /// What each value of each byte contributes to the hash, in the order of a packet: source and destination address,
+    /// source and destination port. For programs that compute it elsewhere, in the kernel say.
+    pub fn tables(&self) -> &[[u32; 256]; 12] {
+        &self.tables
+    }
+
     /// The hash of addresses and ports as the receiver's NIC sees them: `src` is the remote end of what is received.
     #[inline]
     pub fn hash_v4(&self, src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16) -> u32 {

@@ -24,6 +24,8 @@ mod ip;
 mod netns;
 mod pair;
 mod state;
+mod steering;
+pub mod uplink;
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};

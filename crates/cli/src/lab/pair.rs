@@ -85,7 +85,7 @@ fn disable_ipv6() -> Result<(), LabError> {
 }
 
 /// Switches off what an AF_XDP socket cannot live with, and reads back that it is off.
-fn disable_offloads(interface: &'static str) -> Result<(), LabError> {
+pub(super) fn disable_offloads(interface: &'static str) -> Result<(), LabError> {
     let failed = |action| move |source| LabError::Device { action, interface, source };
     let device = Ethtool::open(interface).map_err(failed("open a socket for the features"))?;
     let unwanted_now = || -> Result<Vec<String>, LabError> {

@@ -13,6 +13,7 @@ mod hyperplane;
 mod ixcp;
 mod local;
 mod memcached;
+pub mod moving;
 mod netpipe;
 pub mod protection;
 mod scaling;
@@ -38,6 +39,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     ixcp::FIG11,
     ixcp::FIG12,
     ixcp::TABLE4,
+    ixcp::TABLE5,
     batching::FIG13,
     protection::PROTECTION,
     zygos::FIG2,

@@ -5,10 +5,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use nic::indirection::IndirectionTable;
+use nic::steer_program::SteerProgram;
 use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
-    ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, Service,
-    StackConfig,
+    ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, RssKey,
+    Service, StackConfig,
 };
 
 use super::builtin::{self, Runner};
@@ -31,9 +33,35 @@ pub struct Host {
 /// Where frames come from.
 #[derive(Debug)]
 enum Wire {
-    Port(Port),
+    /// With its indirection table, which goes with it.
+    Port(Port, Option<Box<SteerProgram>>),
     Local(LocalWire),
 }
+
+/// An indirection table for several threads in a lab; its key is for the stack. `None`: there is one queue, or the
+/// device's own hash is not ours; and where there can be none (said as a warning), packets are forwarded between
+/// threads.
+pub fn steering(lab: Option<&Lab>) -> Option<Box<SteerProgram>> {
+    let lab = lab.filter(|lab| lab.queues() > 1)?;
+    match lab.steer() {
+        Ok(table) => Some(Box::new(table)),
+        Err(error) => {
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "the lab has no indirection table: packets are forwarded between threads"
+            );
+            None
+        }
+    }
+}
+
+/// The key of a table, for the stack.
+pub fn key_of(table: Option<&SteerProgram>) -> Option<RssKey> {
+    table?.key().try_into().ok().map(RssKey)
+}
+
+/// How conditions name a table, behind the driver.
+pub const STEERED: &str = ", indirection table at the peer's egress";
 
 /// The lab that a configuration uses, made now if it was not up.
 ///
@@ -145,13 +173,18 @@ impl Host {
                 let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
                 Wire::Local(LocalWire::create(path, chunks, huge_pages)?)
             }
-            None => Wire::Port(Port::open(&port(config, lab)?)?),
+            None => Wire::Port(Port::open(&port(config, lab)?)?, steering(lab)),
         };
-        let (driver, mac) = match &wire {
-            Wire::Port(port) => (port.description.clone(), port.mac),
-            Wire::Local(local) => (local.description.clone(), local.mac),
+        let (driver, mac, key) = match &wire {
+            Wire::Port(port, table) => {
+                let steered = if table.is_some() { STEERED } else { "" };
+                (format!("{}{steered}", port.description), port.mac, key_of(table.as_deref()))
+            }
+            Wire::Local(local) => (local.description.clone(), local.mac, None),
         };
-        Ok(Self { driver, wire, runtime: runtime(config, mac)? })
+        let mut runtime = runtime(config, mac)?;
+        runtime.stack.rss_key = key;
+        Ok(Self { driver, wire, runtime })
     }
 
     /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.
@@ -166,7 +199,7 @@ impl Host {
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
         let (wire, config) = (self.wire, &self.runtime);
         Ok(match wire {
-            Wire::Port(mut port) => {
+            Wire::Port(mut port, _table) => {
                 let queues = port.take_queues();
                 runtime::run_announced(config, &port.region, queues, make_service, ready, stop)
             }

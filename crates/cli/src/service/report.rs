@@ -8,7 +8,7 @@ pub fn summarize(reports: &[CoreReport]) {
         let (connections, _) = report.footprint;
         println!(
             "thread {core}: {} packets in, {} out, {} cycles with work ({:.1} ms), {} sleeps, {} \
-             connections accepted, {connections} left, {} reset",
+             connections accepted, {connections} left, {} reset, {} forwarded",
             report.nic.rx_frames,
             report.nic.tx_frames,
             report.cycle.busy_cycles,
@@ -16,6 +16,7 @@ pub fn summarize(reports: &[CoreReport]) {
             report.sleeps,
             report.stack.tcp_accepted,
             report.left.connections.reset,
+            report.stack.forwarded,
         );
         let odd = report.stack.entries().filter(|(name, value)| {
             *value > 0 && (name.contains("drop") || name.contains("bad") || *name == "malformed")

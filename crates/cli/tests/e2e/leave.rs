@@ -57,7 +57,7 @@ fn whoever_is_connected_is_reset_when_a_service_is_stopped() {
         assert!(!finished.stdout.contains("not_reset"), "{finished:?}");
         assert!(!finished.stdout.contains("memory_lost"), "{finished:?}");
         let count = |line: &str| -> usize {
-            let number = line.strip_suffix(" reset").and_then(|line| line.rsplit(' ').next());
+            let number = line.split_once(" reset").and_then(|(head, _)| head.rsplit(' ').next());
             number.and_then(|number| number.parse().ok()).unwrap_or(0)
         };
         let reset: usize = finished.stdout.lines().map(count).sum();

@@ -18,6 +18,7 @@ mod deaths;
 mod gateway;
 mod harness;
 mod leave;
+mod moving;
 mod protected;
 mod run_cli;
 mod sdp_gateway;

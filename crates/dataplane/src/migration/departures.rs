@@ -12,7 +12,7 @@ use super::{MOVES_MAX, MoveCommand, MoveError, MoveId};
 enum Stage {
     /// For the fences.
     Preparing,
-    /// For the first packet at the new home, or the timer.
+    /// For the probe at the old home; or, without one, for the first packet at the new home; or the timer.
     Waiting { deadline: Instant },
     /// As many packets as stood in the receive ring then, and had been taken from it, are still to be processed.
     Draining { left: usize },
@@ -20,6 +20,17 @@ enum Stage {
     Sealed,
     /// They are the new home's.
     Handed,
+}
+
+/// What the device put into the old home's queue behind all that came before its table was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    /// Nothing.
+    None,
+    /// A probe with this token, which has not come.
+    Sent(u64),
+    /// It has come, so that all before it is out of the receive ring.
+    Come,
 }
 
 /// One migration, as its old home sees it.
@@ -33,6 +44,7 @@ pub(crate) struct Departure {
     /// Cores that have not answered the fence, one bit each.
     unfenced: u128,
     met: bool,
+    probe: Probe,
     pub connections: u32,
     pub commanded_at: Instant,
     pub prepared_at: Instant,
@@ -113,6 +125,7 @@ impl Departures {
             stage: Stage::Preparing,
             unfenced: alive & !(1 << self.core),
             met: false,
+            probe: Probe::None,
             connections: 0,
             commanded_at: now,
             prepared_at: now,
@@ -139,6 +152,25 @@ impl Departures {
         }
     }
 
+    /// The device has put a probe with this token into this core's queue.
+    pub fn probing(&mut self, id: MoveId, token: u64) {
+        if let Some(one) = self.find(id) {
+            one.probe = Probe::Sent(token);
+        }
+    }
+
+    /// Whether probes are still to come.
+    #[inline]
+    pub fn awaits_probes(&self) -> bool {
+        self.moves.iter().any(|one| matches!(one.probe, Probe::Sent(_)))
+    }
+
+    /// A probe has come out of the receive ring. Answers whether it was waited for.
+    pub fn probed(&mut self, token: u64) -> bool {
+        let found = self.moves.iter_mut().find(|one| one.probe == Probe::Sent(token));
+        found.map(|one| one.probe = Probe::Come).is_some()
+    }
+
     /// Cores that have not left, one bit each. Those that have send nothing more. Answers the migrations whose
     /// new home is among them, which are not under way any more.
     pub fn alive(&mut self, alive: u128) -> Vec<Departure> {
@@ -162,26 +194,29 @@ impl Departures {
         }
     }
 
-    /// Goes on, after a cycle. `backlog`: packets in the receive ring and taken from it. Answers the groups that
-    /// are to be sealed now.
-    pub fn step(&mut self, now: Instant, backlog: usize) -> GroupSet {
+    /// Goes on, after a cycle. `ring`: packets in the receive ring; `taken`: those that were taken from it, and from
+    /// other cores, and are not processed. Answers the groups that are to be sealed now.
+    pub fn step(&mut self, now: Instant, ring: usize, taken: usize) -> GroupSet {
         let mut seal = GroupSet::NONE;
         for one in &mut self.moves {
             if one.stage == Stage::Preparing && one.unfenced == 0 {
                 one.prepared_at = now;
                 one.stage = Stage::Waiting { deadline: now + self.timer };
             }
-            match one.stage {
-                Stage::Waiting { deadline } if one.met || now >= deadline => {
+            if let Stage::Waiting { deadline } = one.stage {
+                one.stage = match one.probe {
+                    // What stands in the ring is younger than the probe.
+                    Probe::Come => Stage::Draining { left: taken },
+                    Probe::None if one.met => Stage::Draining { left: (ring + taken).max(1) },
                     // One at least: the device may not tell how many it has.
-                    one.stage = Stage::Draining { left: backlog.max(1) };
-                }
-                Stage::Draining { left: 0 } => {
-                    one.stage = Stage::Sealed;
-                    one.sealed_at = now;
-                    seal = seal.union(one.set);
-                }
-                _ => {}
+                    _ if now >= deadline => Stage::Draining { left: (ring + taken).max(1) },
+                    _ => one.stage,
+                };
+            }
+            if one.stage == (Stage::Draining { left: 0 }) {
+                one.stage = Stage::Sealed;
+                one.sealed_at = now;
+                seal = seal.union(one.set);
             }
         }
         seal
@@ -194,7 +229,7 @@ impl Departures {
                 (one.stage, one.prepared_at) = (Stage::Draining { left: 0 }, now);
             }
         }
-        self.step(now, 0)
+        self.step(now, 0, 0)
     }
 
     /// Those that wait for the application to be done with their connections.
@@ -230,8 +265,10 @@ impl Departures {
 
     /// When a timer ends a wait.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let deadline = |one: &Departure| match one.stage {
-            Stage::Waiting { deadline } if !one.met => Some(deadline),
+        let deadline = |one: &Departure| match (one.stage, one.probe) {
+            (Stage::Waiting { .. }, Probe::Come) => None,
+            (Stage::Waiting { .. }, Probe::None) if one.met => None,
+            (Stage::Waiting { deadline }, _) => Some(deadline),
             _ => None,
         };
         self.moves.iter().filter_map(deadline).min()
@@ -239,6 +276,11 @@ impl Departures {
 }
 
 impl Departure {
+    /// Whether a probe ended the wait.
+    pub fn was_probed(&self) -> bool {
+        self.probe == Probe::Come
+    }
+
     /// Whether the groups take nothing in.
     pub fn is_sealed(&self) -> bool {
         self.stage == Stage::Sealed

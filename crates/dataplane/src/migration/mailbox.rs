@@ -10,9 +10,12 @@
 //! assert_eq!(control.report(), None);
 //! ```
 
-use rtrb::{Consumer, Producer, RingBuffer};
+use alloc::boxed::Box;
 
-use super::{MoveCommand, MoveReport};
+use rtrb::{Consumer, Producer, RingBuffer};
+use stack::GroupSet;
+
+use super::{DeviceTable, MoveCommand, MoveReport, Redirected};
 
 /// As many commands as fit are without a report: take the reports, and try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +37,7 @@ pub struct MoveControl {
 pub struct MoveMailbox {
     commands: Consumer<MoveCommand>,
     reports: Producer<MoveReport>,
+    device: Option<Box<dyn DeviceTable>>,
 }
 
 /// Both ends of a mailbox for `capacity` commands, one at least.
@@ -42,7 +46,8 @@ pub fn move_mailbox(capacity: usize) -> (MoveControl, MoveMailbox) {
     let (commands, thread_commands) = RingBuffer::new(capacity);
     let (thread_reports, reports) = RingBuffer::new(capacity);
     let control = MoveControl { commands, reports, open: 0, capacity };
-    (control, MoveMailbox { commands: thread_commands, reports: thread_reports })
+    let (commands, reports) = (thread_commands, thread_reports);
+    (control, MoveMailbox { commands, reports, device: None })
 }
 
 impl MoveControl {
@@ -73,6 +78,17 @@ impl MoveControl {
 }
 
 impl MoveMailbox {
+    /// The same, and the thread that obeys changes this table as it moves flow groups.
+    #[must_use]
+    pub fn with_device(self, device: Box<dyn DeviceTable>) -> Self {
+        Self { device: Some(device), ..self }
+    }
+
+    /// Changes the device's table, where there is one.
+    pub(crate) fn redirect(&mut self, groups: GroupSet, from: u8, to: u8) -> Option<Redirected> {
+        self.device.as_mut().map(|device| device.redirect(groups, from, to))
+    }
+
     /// Whether there is a command.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

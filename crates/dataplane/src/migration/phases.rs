@@ -115,6 +115,13 @@ pub struct MigrationStats {
     pub packets: u64,
     /// Packets dropped at this new home, for want of room or memory to park them.
     pub parked_drops: u64,
+    /// Migrations for which the device's table was changed, those of them whose wait a probe ended, and those for
+    /// which the device refused.
+    pub redirected: u64,
+    /// See [`redirected`](Self::redirected).
+    pub probed: u64,
+    /// See [`redirected`](Self::redirected).
+    pub not_redirected: u64,
     /// Calls on connections that are at home elsewhere, sent there from here.
     pub calls_forwarded: u64,
     /// Calls that were refused, as too many wait already.
@@ -149,6 +156,9 @@ impl core::ops::AddAssign for MigrationStats {
         self.connections += other.connections;
         self.packets += other.packets;
         self.parked_drops += other.parked_drops;
+        self.redirected += other.redirected;
+        self.probed += other.probed;
+        self.not_redirected += other.not_redirected;
         self.calls_forwarded += other.calls_forwarded;
         self.calls_refused += other.calls_refused;
         self.phases.iter_mut().zip(other.phases).for_each(|(one, another)| *one += another);

@@ -39,13 +39,13 @@ fn groups_are_sealed_when_nothing_can_come_any_more() {
     let id = ends.begin(AT(1), &command(some(), 1), sets, 3, alive).expect("fine").id;
     ends.met(id);
     ends.fenced(id, 1);
-    assert!(ends.step(AT(5), 7).is_empty(), "core 2 has not said so");
+    assert!(ends.step(AT(5), 7, 0).is_empty(), "core 2 has not said so");
     ends.fenced(id, 2);
-    assert!(ends.step(AT(10), 7).is_empty(), "seven packets are still to be processed");
+    assert!(ends.step(AT(10), 7, 0).is_empty(), "seven packets are still to be processed");
     ends.processed(6, false);
-    assert!(ends.step(AT(11), 9).is_empty());
+    assert!(ends.step(AT(11), 9, 0).is_empty());
     ends.processed(1, false);
-    assert_eq!(ends.step(AT(12), 9), some());
+    assert_eq!(ends.step(AT(12), 9, 0), some());
     assert_eq!(ends.sealed().collect::<Vec<_>>(), [(id, some(), 1)]);
     ends.handed(id, 4);
     assert!(!ends.has_sealed() && !ends.is_empty());
@@ -60,12 +60,59 @@ fn the_timer_ends_a_wait_and_an_empty_ring_a_drain() {
     let id = ends.begin(AT(1), &command(some(), 1), [some(), GroupSet::NONE], 2, 0b11);
     let id = id.expect("fine").id;
     ends.fenced(id, 1);
-    assert!(ends.step(AT(10), 50).is_empty());
+    assert!(ends.step(AT(10), 50, 0).is_empty());
     assert_eq!(ends.next_deadline(), Some(AT(110)));
-    assert!(ends.step(AT(109), 50).is_empty() && !ends.is_pending());
-    assert!(ends.step(AT(110), 50).is_empty() && ends.is_pending());
+    assert!(ends.step(AT(109), 50, 0).is_empty() && !ends.is_pending());
+    assert!(ends.step(AT(110), 50, 0).is_empty() && ends.is_pending());
     ends.processed(2, true);
-    assert_eq!(ends.step(AT(111), 0), some());
+    assert_eq!(ends.step(AT(111), 0, 0), some());
+}
+
+#[test]
+fn a_probe_ends_a_wait_once_what_came_before_it_is_processed() {
+    let mut ends = departures();
+    let sets = [some(), GroupSet::NONE];
+    let id = ends.begin(AT(1), &command(some(), 1), sets, 2, 0b11).expect("fine").id;
+    assert!(!ends.awaits_probes());
+    ends.probing(id, 77);
+    assert!(ends.awaits_probes() && !ends.probed(78));
+    // Though a packet has come to the new home: older ones may still be on their way here.
+    ends.met(id);
+    ends.fenced(id, 1);
+    assert!(ends.step(AT(10), 50, 3).is_empty() && !ends.is_pending());
+    assert_eq!(ends.next_deadline(), Some(AT(110)));
+    assert!(ends.probed(77) && !ends.probed(77) && !ends.awaits_probes());
+    // The fifty in the ring are younger than the probe; the three are not.
+    assert!(ends.step(AT(11), 50, 3).is_empty() && ends.is_pending());
+    ends.processed(2, false);
+    assert!(ends.step(AT(12), 50, 1).is_empty());
+    ends.processed(9, false);
+    assert_eq!(ends.step(AT(13), 50, 0), some());
+}
+
+#[test]
+fn a_probe_may_come_before_the_fences_and_may_be_lost() {
+    let begin = |ends: &mut Departures| {
+        let sets = [some(), GroupSet::NONE];
+        let id = ends.begin(AT(1), &command(some(), 1), sets, 2, 0b11).expect("fine").id;
+        ends.probing(id, 5);
+        id
+    };
+    let mut ends = departures();
+    let id = begin(&mut ends);
+    assert!(ends.probed(5));
+    assert!(ends.step(AT(2), 0, 0).is_empty(), "core 1 may still send");
+    ends.fenced(id, 1);
+    assert_eq!(ends.step(AT(3), 9, 0), some(), "at once");
+
+    let mut ends = departures();
+    let id = begin(&mut ends);
+    ends.fenced(id, 1);
+    ends.met(id);
+    assert!(ends.step(AT(10), 0, 0).is_empty() && ends.step(AT(109), 0, 0).is_empty());
+    assert!(ends.step(AT(110), 4, 0).is_empty() && ends.is_pending());
+    ends.processed(4, false);
+    assert_eq!(ends.step(AT(111), 0, 0), some());
 }
 
 #[test]
@@ -76,9 +123,9 @@ fn whoever_has_left_is_not_waited_for() {
     ends.fenced(id, 1);
     ends.met(id);
     assert!(ends.alive(0b011).is_empty());
-    ends.step(AT(2), 0);
+    ends.step(AT(2), 0, 0);
     ends.processed(0, true);
-    assert_eq!(ends.step(AT(3), 0), some());
+    assert_eq!(ends.step(AT(3), 0, 0), some());
     let gone = ends.alive(0b001);
     assert_eq!((gone.len(), gone[0].is_sealed(), ends.is_empty()), (1, true, true));
 }

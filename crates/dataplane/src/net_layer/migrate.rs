@@ -12,8 +12,8 @@ use stack::{Elsewhere, GroupSet};
 
 use super::NetLayer;
 use crate::migration::{
-    Control, Departure, Finished, Mistake, MoveCommand, MoveError, MoveId, MoveMailbox, MoveReport,
-    Moved, Parcel, PhaseTimes,
+    Control, Departure, Finished, Migration, Mistake, MoveCommand, MoveError, MoveId, MoveMailbox,
+    MoveReport, Moved, Parcel, PhaseTimes, Redirected,
 };
 
 impl<N: Nic> NetLayer<N> {
@@ -157,12 +157,12 @@ impl<N: Nic> NetLayer<N> {
             let to = departure.to;
             self.undo(departure, MoveError::HasLeft { to });
         }
-        let backlog = self.nic.rx_backlog() + self.rx.len();
+        let (ring, taken) = (self.nic.rx_backlog(), self.rx.len());
         let at_once = self.migration.errs(Mistake::NoFence);
         let departures = &mut self.migration.departures;
         let seal = match at_once {
             true => departures.step_at_once(now),
-            false => departures.step(now, backlog),
+            false => departures.step(now, ring, taken),
         };
         if !seal.is_empty() {
             self.stack.seal(seal);
@@ -204,6 +204,39 @@ impl<N: Nic> NetLayer<N> {
         let own = self.migration.departures.core();
         for core in (0..cores).filter(|core| *core != own && alive >> core & 1 != 0) {
             self.tell(core, Control::Fence { id });
+        }
+        // After the home words: what comes to the new home by the new table finds them.
+        self.redirect(id, groups, to);
+    }
+
+    /// The device's table, where it can be changed. Where it cannot, packets are forwarded, as before.
+    fn redirect(&mut self, id: MoveId, groups: GroupSet, to: u8) {
+        let Migration { mailbox, departures, stats, .. } = &mut self.migration;
+        let own = departures.core();
+        match mailbox.as_mut().and_then(|mailbox| mailbox.redirect(groups, own, to)) {
+            None => return,
+            Some(Redirected::No) => return stats.not_redirected += 1,
+            Some(Redirected::Yes) => {}
+            Some(Redirected::Probed(token)) => departures.probing(id, token),
+        }
+        stats.redirected += 1;
+    }
+
+    /// Takes probes out of the last `received` packets, which came out of the receive ring. They were put there
+    /// behind all that the ring was given before a migration: that was taken before, or is among these.
+    #[cold]
+    pub(super) fn take_probes(&mut self, received: usize) {
+        let own = self.stack.shared().config.address;
+        let mut at = self.rx.len() - received;
+        while at < self.rx.len() {
+            let token = nic::probe::token_of(self.rx[at].bytes(), own);
+            match token.filter(|&token| self.migration.departures.probed(token)) {
+                Some(_) => {
+                    let probe = self.rx.remove(at);
+                    self.pool.free(probe);
+                }
+                None => at += 1,
+            }
         }
     }
 
@@ -352,6 +385,7 @@ impl<N: Nic> NetLayer<N> {
             PhaseTimes::between([commanded_at, prepared_at, sealed_at, adopted_at, done_at]);
         let groups = departure.set.len();
         let moved = Moved { groups, connections, packets, times };
+        self.migration.stats.probed += u64::from(departure.was_probed());
         self.migration.stats.complete(&moved);
         self.report(departure.token, Ok(moved));
     }
@@ -363,6 +397,8 @@ impl<N: Nic> NetLayer<N> {
         if !departure.is_handed() {
             let own = self.migration.departures.core();
             set.iter().for_each(|group| self.stack.shared().set_home(group, own));
+            // Nobody takes what comes to the other queue any more.
+            self.redirect_back(set, to);
             if departure.is_sealed() {
                 let events = self.aside_of(set);
                 let (groups, classes) = (Vec::new(), Vec::new());
@@ -373,6 +409,14 @@ impl<N: Nic> NetLayer<N> {
         }
         self.migration.stats.given_up += 1;
         self.report(token, Err(error));
+    }
+
+    /// The device's table, where groups stay after all.
+    fn redirect_back(&mut self, set: GroupSet, from: u8) {
+        let Migration { mailbox, departures, .. } = &mut self.migration;
+        let own = departures.core();
+        // Whatever becomes of it: there is nothing to wait for.
+        let _ = mailbox.as_mut().and_then(|mailbox| mailbox.redirect(set, from, own));
     }
 
     /// Takes out the events of these groups that were set aside.

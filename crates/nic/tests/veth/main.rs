@@ -2,6 +2,7 @@
 //! own. Needs root; prints why where it cannot run.
 
 mod rig;
+mod steering;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddrV6, UdpSocket};

@@ -99,6 +99,12 @@ impl Rig {
         assert!(run(&line));
     }
 
+    /// The peer's kernel does not know the dataplane's link address any more.
+    pub fn forget_neighbour(&self) {
+        let far = &self.names[1];
+        assert!(run(&format!("ip -n {far} neigh del {OWN} dev {FAR}")));
+    }
+
     /// Runs a command in the peer's namespace; answers whether it succeeded.
     pub fn peer_runs(&self, line: &str) -> bool {
         run(&format!("ip netns exec {} {line}", self.names[1]))

@@ -9,8 +9,10 @@ use dataplane::{
 };
 use stack::{FLOW_GROUPS, GroupSet, Shared};
 
+use super::device::{CoreTable, Device};
 use super::{Host, Thread};
 use crate::dice::Dice;
+use crate::network::{Network, Steer};
 
 /// Commands of a core that may be without a report.
 const MAILBOX: usize = 4;
@@ -31,10 +33,17 @@ pub enum Steering {
     Random,
     /// Those of a flow to one and the same, whatever the home of its flow group.
     Fixed,
-    /// To the home of the flow group, a while after that has changed: a device whose indirection table
-    /// the controller writes.
+    /// To the home of the flow group, as soon as that has changed.
     Home,
+    /// To where the device's indirection table says, which the cores write; and there a while later.
+    Table {
+        /// Whether the device has probes.
+        probes: bool,
+    },
 }
+
+/// How much later a frame is in its queue than the device has chosen it, at most.
+pub(crate) const LAG: Duration = Duration::from_micros(60);
 
 /// The controller.
 pub(super) struct Moves {
@@ -43,6 +52,7 @@ pub(super) struct Moves {
     shared: Arc<Shared>,
     next: Instant,
     dice: Dice,
+    device: Option<Arc<Device>>,
     /// Commands that were complete, and refused.
     pub moved: u64,
     pub refused: u64,
@@ -63,15 +73,26 @@ impl Moves {
         config: MovesConfig,
         shared: Arc<Shared>,
         threads: impl Iterator<Item = &'a mut Thread>,
+        device: Option<Arc<Device>>,
         dice: Dice,
     ) -> Self {
         let obey = |thread: &mut Thread| {
             let (control, mailbox) = move_mailbox(MAILBOX);
-            thread.obey(mailbox);
+            thread.obey(match &device {
+                Some(device) => mailbox.with_device(Box::new(CoreTable(Arc::clone(device)))),
+                None => mailbox,
+            });
             control
         };
         let (controls, next) = (threads.map(obey).collect(), Instant::ZERO);
-        Self { config, controls, shared, next, dice, moved: 0, refused: 0, failure: None }
+        Self { config, controls, shared, next, dice, device, moved: 0, refused: 0, failure: None }
+    }
+
+    /// Sends the probes on their way that the cores have asked for.
+    pub fn send_probes(&self, network: &mut Network, port: usize, now: Instant) {
+        if let Some(device) = &self.device {
+            device.send_probes(&self.shared, network, port, now);
+        }
     }
 
     /// Some groups of one core, to another. Now and then one that is not there, or a core that is not.
@@ -145,13 +166,46 @@ impl Host {
     }
 }
 
-/// The queue of a frame that goes to the home of its flow group, or to where its flow always goes.
-pub(super) fn steer(shared: &Shared, steering: Steering, queues: usize, frame: &[u8]) -> usize {
-    let Some(group) = group_of(shared, frame) else { return 0 };
+/// Has the network put frames to a host's port where `steering` says. Answers the device, if it has a table.
+pub(super) fn steer(
+    shared: &Arc<Shared>,
+    steering: Steering,
+    network: &mut Network,
+    (port, queues): (usize, usize),
+) -> Option<Arc<Device>> {
+    let by = |queue_of| by_group(Arc::clone(shared), queues, queue_of);
     match steering {
-        Steering::Home => usize::from(shared.home_of(group)) % queues,
-        Steering::Random | Steering::Fixed => usize::from(group) % queues,
+        Steering::Random => {}
+        Steering::Fixed => network.steer(port, by(QueueOf::Group)),
+        Steering::Home => network.steer(port, by(QueueOf::Home)),
+        Steering::Table { probes } => {
+            let device = Device::new(shared, probes);
+            network.steer(port, by(QueueOf::Table(Arc::clone(&device))));
+            network.lag(port, LAG);
+            return Some(device);
+        }
     }
+    None
+}
+
+/// What says the queue of a flow group.
+enum QueueOf {
+    Group,
+    Home,
+    Table(Arc<Device>),
+}
+
+/// Chooses queues by flow groups; the first for all that has none.
+fn by_group(shared: Arc<Shared>, queues: usize, queue_of: QueueOf) -> Steer {
+    Box::new(move |frame| {
+        let Some(group) = group_of(&shared, frame) else { return 0 };
+        let queue = match &queue_of {
+            QueueOf::Group => group.into(),
+            QueueOf::Home => shared.home_of(group).into(),
+            QueueOf::Table(device) => device.queue_of(group),
+        };
+        queue % queues
+    })
 }
 
 /// The flow group of a TCP segment in an ordinary frame.

@@ -12,9 +12,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dataplane::{GroupSet, MoveCommand, MoveControl, MoveMailbox, MoveReport, move_mailbox};
-use stack::{FLOW_GROUPS, Shared};
+use nic::indirection::IndirectionTable;
+use nic::rss::RssError;
+use stack::{FLOW_GROUPS, RssKey, Shared};
 
 use super::Bell;
+use super::device::SharedTable;
 
 /// Commands of one thread that may be without a report.
 const MAILBOX: usize = 16;
@@ -33,6 +36,32 @@ pub enum MoverError {
         /// Threads that there are.
         cores: usize,
     },
+    /// A device's table of which a flow group is not a whole number of entries.
+    #[error(
+        "the device's indirection table has {entries} entries; allowed: multiples of {FLOW_GROUPS}"
+    )]
+    Entries {
+        /// What it has.
+        entries: usize,
+    },
+    /// Fewer queues than threads.
+    #[error(
+        "the device's indirection table knows {queues} queues, and there are {cores} elastic threads"
+    )]
+    TooFewQueues {
+        /// Queues that there are.
+        queues: u16,
+        /// Threads.
+        cores: usize,
+    },
+    /// A device whose hash is another one.
+    #[error(
+        "the key of the device's hash has {len} bytes; allowed: 40, as the Toeplitz hash of IPv4 takes"
+    )]
+    Key {
+        /// Bytes of the key.
+        len: usize,
+    },
     /// The thread's mailbox is full.
     #[error("{MAILBOX} migrations of elastic thread {core} have no report yet: wait for one")]
     Full {
@@ -46,6 +75,7 @@ pub enum MoverError {
 pub struct Mover {
     controls: Vec<Mutex<MoveControl>>,
     mailboxes: Vec<Mutex<Option<MoveMailbox>>>,
+    table: Option<SharedTable>,
     running: OnceLock<Running>,
 }
 
@@ -67,7 +97,20 @@ impl Mover {
         let both = (0..cores).map(|_| move_mailbox(MAILBOX));
         let (controls, mailboxes) =
             both.map(|(control, mailbox)| (Mutex::new(control), Mutex::new(Some(mailbox)))).unzip();
-        Self { controls, mailboxes, running: OnceLock::new() }
+        Self { controls, mailboxes, table: None, running: OnceLock::new() }
+    }
+
+    /// The same, on a device with an indirection table: the threads hash with its key and change it as they move
+    /// flow groups. It belongs to the handle from now on. Thread `n` has the device's queue `n`.
+    ///
+    /// # Errors
+    /// A table that does not fit: [`MoverError::Entries`], [`MoverError::TooFewQueues`], [`MoverError::Key`].
+    pub fn with_table(
+        cores: usize,
+        table: impl IndirectionTable + 'static,
+    ) -> Result<Self, MoverError> {
+        let table = Some(SharedTable::new(Box::new(table), cores)?);
+        Ok(Self { table, ..Self::new(cores) })
     }
 
     /// Asks thread `core`, their home, to give flow groups away. Every command is answered by one
@@ -99,6 +142,16 @@ impl Mover {
             .collect()
     }
 
+    /// The key of the device's hash.
+    pub(super) fn key(&self) -> Option<RssKey> {
+        self.table.as_ref().map(|table| table.key)
+    }
+
+    /// The device's table, as the threads begin.
+    pub(super) fn deal(&self, shared: &Shared) -> Result<(), RssError> {
+        self.table.as_ref().map_or(Ok(()), |table| table.deal(|group| shared.home_of(group)))
+    }
+
     /// Threads start that are reached by these. Answers whether they are the first, and as many as expected.
     pub(super) fn start(&self, shared: &Arc<Shared>, bells: &Arc<[Bell]>) -> bool {
         let running = Running { shared: Arc::clone(shared), bells: Arc::clone(bells) };
@@ -107,6 +160,10 @@ impl Mover {
 
     /// The mailbox of thread `core`, once.
     pub(super) fn mailbox(&self, core: usize) -> Option<MoveMailbox> {
-        lock(self.mailboxes.get(core)?).take()
+        let mailbox = lock(self.mailboxes.get(core)?).take()?;
+        Some(match &self.table {
+            Some(table) => mailbox.with_device(Box::new(table.clone())),
+            None => mailbox,
+        })
     }
 }

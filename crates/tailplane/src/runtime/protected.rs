@@ -49,7 +49,7 @@ where
     if config.scheduler.shares() && !nears.iter().all(Service::runs_anywhere) {
         return Err(RuntimeError::KeepsToItsCore);
     }
-    let (ground, ports) = Ground::new(config, nics.len())?;
+    let (ground, ports) = Ground::new(config, None, nics.len())?;
     let now = ground.clock.now();
     let parts: Vec<_> = nics
         .into_iter()

@@ -1,8 +1,10 @@
-//! IX's control plane: its static configurations and load patterns, on the simulated server of crate `control`.
+//! IX's control plane: its static configurations and load patterns, on the simulated server of crate `control`; and
+//! what moving flow groups takes, for real.
 
 mod frontier;
 mod patterns;
 mod table4;
+mod table5;
 
 use control::server::ServerModel;
 use reproduce::Recorder;
@@ -10,6 +12,7 @@ use reproduce::Recorder;
 pub use frontier::{FIG8, FIG9};
 pub use patterns::{FIG10, FIG11, FIG12};
 pub use table4::TABLE4;
+pub use table5::TABLE5;
 
 /// The server, with its conditions noted.
 fn server(recorder: &mut Recorder<'_>) -> ServerModel {

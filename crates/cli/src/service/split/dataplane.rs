@@ -16,7 +16,7 @@ use nic::shm::{ShmConfig, ShmNic, ShmOffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::SyscallPolicy;
 use tailplane::runtime::{self, RuntimeConfig, Scheduler};
-use tailplane::{Calls, Events, Instant, MacAddr, Service};
+use tailplane::{Calls, Events, Instant, MacAddr, RssKey, Service};
 
 use super::control::{receive, send};
 use super::{Order, PassedWire, Role, Start, Told};
@@ -54,6 +54,7 @@ struct Passed {
     region: Arc<Region>,
     queues: Queues,
     mac: MacAddr,
+    rss_key: Option<RssKey>,
 }
 
 fn run(control: &OwnedFd) -> anyhow::Result<()> {
@@ -67,8 +68,9 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
         Some((Order::Start(_), _)) => bail!("a second start came"),
         None => return Ok(()),
     }
-    let Passed { config, application, region, queues, mac } = passed;
+    let Passed { config, application, region, queues, mac, rss_key } = passed;
     let mut runtime = host::runtime(&config, mac)?;
+    runtime.stack.rss_key = rss_key;
     let Some((program, socket)) = application else {
         silence(&mut runtime, &region);
         let reset = |stop: &AtomicBool| match queues {
@@ -160,9 +162,11 @@ impl Passed {
             Role::Serve { program } => Some((program, next("socket of the application")?)),
             Role::Farewell => None,
         };
-        let (queues, mac) = match start.wire {
-            PassedWire::AfXdp { name, index, mac, mtu, hardware_type, rx_buffers } => {
+        let (queues, mac, rss_key) = match start.wire {
+            PassedWire::AfXdp { name, index, mac, mtu, hardware_type, rx_buffers, rss_key } => {
                 let mac = MacAddr(mac);
+                let key = rss_key.map(<[u8; 40]>::try_from).transpose();
+                let key = key.ok().context("the hash's key is not 40 bytes long")?;
                 let interface = Interface { name, index, mac, mtu, hardware_type };
                 let mut queues = Vec::new();
                 for queue in 0..config.dataplane.threads {
@@ -176,7 +180,7 @@ impl Passed {
                     let socket = XdpSocket::adopt(next("AF_XDP socket")?, &region, facts)?;
                     queues.push(AfXdp::new(socket)?);
                 }
-                (Queues::AfXdp(queues), mac)
+                (Queues::AfXdp(queues), mac, key.map(RssKey))
             }
             PassedWire::Shm => {
                 let offer = ShmOffer {
@@ -185,9 +189,9 @@ impl Passed {
                     wake_joiner: next("bell of the wire")?,
                 };
                 let config = ShmConfig::default();
-                (Queues::Shm(vec![ShmNic::take_over(offer, &config)?]), config.mac)
+                (Queues::Shm(vec![ShmNic::take_over(offer, &config)?]), config.mac, None)
             }
         };
-        Ok(Self { config, application, region, queues, mac })
+        Ok(Self { config, application, region, queues, mac, rss_key })
     }
 }

@@ -80,6 +80,8 @@ pub enum PassedWire {
         hardware_type: u16,
         /// Chunks that the kernel is to hold for reception, of each queue.
         rx_buffers: u32,
+        /// The key of the hash before the queues, where they are chosen by an indirection table: 40 bytes.
+        rss_key: Option<Vec<u8>>,
     },
     /// Memory and two bells.
     Shm,

@@ -7,6 +7,7 @@ use anyhow::Context;
 use mem::{HugePages, Region};
 use nic::af_xdp::XdpSocket;
 use nic::shm::ShmOffer;
+use nic::steer_program::SteerProgram;
 use nic::xdp_program::XdpProgram;
 
 use super::control::send;
@@ -23,8 +24,8 @@ const FAREWELL_CHUNKS: usize = 1024;
 /// A wire that this process has open.
 #[derive(Debug)]
 pub enum OpenWire {
-    /// An interface of this machine.
-    Port(Box<OpenPort>, PortConfig),
+    /// An interface of this machine, and its indirection table.
+    Port(Box<OpenPort>, PortConfig, Option<Box<SteerProgram>>),
     /// A wire in shared memory.
     Local(OfferedWire),
 }
@@ -32,8 +33,8 @@ pub enum OpenWire {
 /// What a starter holds as long as the dataplane runs: the wire ends with it.
 #[derive(Debug)]
 pub enum Held {
-    /// The program that takes the dataplane's packets.
-    Port(Box<XdpProgram>, PortConfig),
+    /// The program that takes the dataplane's packets, and the one that steers them to its queues.
+    Port(Box<XdpProgram>, PortConfig, Option<Box<SteerProgram>>),
     /// Where joiners of a wire knock.
     Local(Box<dyn std::fmt::Debug>),
 }
@@ -51,7 +52,12 @@ impl OpenWire {
             }
             None => {
                 let port = host::port(config, lab)?;
-                Ok(Self::Port(Box::new(OpenPort::open(&port)?), port))
+                let mut opened = OpenPort::open(&port)?;
+                let table = host::steering(lab);
+                if table.is_some() {
+                    opened.description.push_str(host::STEERED);
+                }
+                Ok(Self::Port(Box::new(opened), port, table))
             }
         }
     }
@@ -59,7 +65,7 @@ impl OpenWire {
     /// How frames travel, for conditions.
     pub fn driver(&self) -> &str {
         match self {
-            Self::Port(port, _) => &port.description,
+            Self::Port(port, ..) => &port.description,
             Self::Local(wire) => &wire.description,
         }
     }
@@ -80,13 +86,14 @@ impl OpenWire {
             Order::Start(Start { config: config.text.clone(), role: Role::Serve { program }, wire })
         };
         let held = match self {
-            Self::Port(port, opened) => {
+            Self::Port(port, opened, table) => {
                 let OpenPort { region, sockets, rx_buffers, program, .. } = *port;
                 let memory = memory(&region)?;
                 let given = [memory.as_fd(), domain.as_fd()];
                 let given: Vec<_> = given.into_iter().chain(sockets_of(&sockets)).collect();
-                send(control, &start(af_xdp(&sockets, rx_buffers)?), &given)?;
-                Held::Port(Box::new(program), opened)
+                let wire = af_xdp(&sockets, rx_buffers, table.as_deref())?;
+                send(control, &start(wire), &given)?;
+                Held::Port(Box::new(program), opened, table)
             }
             Self::Local(wire) => {
                 let memory = memory(&wire.region)?;
@@ -109,7 +116,7 @@ impl Held {
     /// # Errors
     /// What could not be opened; the dataplane at the other end of `control` has gone.
     pub fn pass_again(&mut self, control: &OwnedFd, config: &RunConfig) -> anyhow::Result<bool> {
-        let Self::Port(program, port) = self else { return Ok(false) };
+        let Self::Port(program, port, table) = self else { return Ok(false) };
         let chunks = FAREWELL_CHUNKS * port.queues as usize;
         let small = PortConfig { chunks, huge_pages: HugePages::No, ..port.clone() };
         let opened = small.open_queues()?;
@@ -119,7 +126,7 @@ impl Held {
         let memory = memory(&opened.region)?;
         let given: Vec<_> =
             [memory.as_fd()].into_iter().chain(sockets_of(&opened.sockets)).collect();
-        let wire = af_xdp(&opened.sockets, opened.rx_buffers)?;
+        let wire = af_xdp(&opened.sockets, opened.rx_buffers, table.as_deref())?;
         let start = Start { config: config.text.clone(), role: Role::Farewell, wire };
         send(control, &Order::Start(start), &given)?;
         drop((opened, memory));
@@ -138,7 +145,11 @@ fn sockets_of(sockets: &[XdpSocket]) -> impl Iterator<Item = BorrowedFd<'_>> {
 }
 
 /// What a dataplane must know of these sockets.
-fn af_xdp(sockets: &[XdpSocket], rx_buffers: u32) -> anyhow::Result<PassedWire> {
+fn af_xdp(
+    sockets: &[XdpSocket],
+    rx_buffers: u32,
+    table: Option<&SteerProgram>,
+) -> anyhow::Result<PassedWire> {
     let link = sockets.first().context("no queue was asked for")?.interface();
     Ok(PassedWire::AfXdp {
         name: link.name.clone(),
@@ -147,5 +158,6 @@ fn af_xdp(sockets: &[XdpSocket], rx_buffers: u32) -> anyhow::Result<PassedWire> 
         mtu: link.mtu,
         hardware_type: link.hardware_type,
         rx_buffers,
+        rss_key: host::key_of(table).map(|key| key.0.to_vec()),
     })
 }

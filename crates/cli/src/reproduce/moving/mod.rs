@@ -1,0 +1,394 @@
+//! Flow groups that move between two elastic threads under load, on a veth pair with an indirection table (IX §4.5):
+//! how long each phase takes, and whether anything was lost or came out of order.
+//!
+//! ```text
+//! caller, a dataplane --- uplink --- the kernel forwards --- table --- veth --- two elastic threads: echo
+//!                                                              ^                       |
+//!                                                              '--- written by them ---'
+//! ```
+//!
+//! As a control plane does it, a thread is *added* by one request that gives it every other flow group of the first,
+//! and *removed* by one that gives them back.
+
+mod caller;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{ScopedJoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use control::migration::{Direction, Recorded};
+use mem::HugePages;
+use nic::af_xdp::BindMode;
+use tailplane::runtime::{self, CoreReport, Meter, Mover, RuntimeConfig, RuntimeError, Scheduler};
+use tailplane::{
+    ElasticConfig, Endpoint, GroupSet, IdlePolicy, MigrationStats, ModerationPolicy, MoveCommand,
+    Moved, Phase, SharedSlots, StackConfig,
+};
+
+use self::caller::{Caller, Talk};
+use crate::demo::machine::{Disturbance, Usage};
+use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
+use crate::lab::Lab;
+use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
+use crate::lab::uplink::{
+    GATEWAY_OF_THE_DATAPLANE, UPLINK_ADDRESS, UPLINK_GATEWAY, UPLINK_INTERFACE,
+};
+use crate::port::{Port, PortConfig};
+
+const TARGET: Endpoint = Endpoint::new(DATAPLANE_ADDRESS, 7);
+/// Elastic threads of the service.
+const THREADS: u32 = 2;
+/// Chunks of packet memory of each side.
+const CHUNKS: usize = 16_384;
+/// How long anything that waits for something waits at most.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often the controller looks for a report.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// What the device does with the flow groups that move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// Its table is written, and a probe tells when what was on its way has come.
+    Probed,
+    /// Its table is written, and the first packet at the new home tells that.
+    Unprobed,
+    /// It has none: packets are forwarded between the threads.
+    None,
+}
+
+impl Table {
+    /// As it is called in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Probed => "table and probe",
+            Self::Unprobed => "table, first packet",
+            Self::None => "no table, timer",
+        }
+    }
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The device.
+    pub table: Table,
+    /// Migrations: half of them add a thread, half remove it.
+    pub moves: usize,
+    /// Connections of the caller.
+    pub connections: usize,
+    /// The mean time between two words, whatever the answers. `None`: silence while flow groups move.
+    pub word_every: Option<Duration>,
+    /// From the end of a migration to the next.
+    pub pause: Duration,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Found {
+    /// Each migration.
+    pub recorded: Vec<Recorded>,
+    /// Connections that moved, all migrations together.
+    pub connections: u64,
+    /// What the service's threads counted.
+    pub migrations: MigrationStats,
+    /// Words that came back, per second in which flow groups were moved.
+    pub words_per_s: f64,
+    /// Words that came back in all.
+    pub words: u64,
+    /// Signs that something was lost or reordered, each with its name.
+    pub anomalies: Vec<(&'static str, u64)>,
+    /// Those of them that devices have counted.
+    pub device_drops: u64,
+    /// Packets that came to a thread which is not home to them, and were forwarded.
+    pub forwarded: u64,
+    /// Of each of the service's threads, the share of the time in which it did something.
+    pub busy: Vec<f64>,
+    /// What others did to the processors meanwhile.
+    pub disturbance: Disturbance,
+    /// How frames travel at the service's end.
+    pub driver: String,
+}
+
+impl Found {
+    /// Whether others left the processors to it. That its own threads wait for each other is part of what is measured.
+    pub fn is_quiet(&self) -> bool {
+        Disturbance { waited_s: 0.0, ..self.disturbance }.is_quiet()
+    }
+
+    /// Whether devices have dropped frames while others had the processors: before a thread had seen them, as rings
+    /// overflow whose thread stands still. What is missing then, and what comes before it, was lost there.
+    pub fn is_overrun(&self) -> bool {
+        !self.is_quiet() && self.device_drops > 0
+    }
+
+    /// How many signs there are.
+    pub fn anomalous(&self) -> u64 {
+        self.anomalies.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// Moves flow groups as planned, in a lab of two queues with an uplink.
+///
+/// # Errors
+/// What could not be opened; a migration that was refused or has no end; a caller that is not answered.
+pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
+    ensure!(lab.queues() == THREADS, "the lab has {} queues, not {THREADS}", lab.queues());
+    let port = |interface: &str, namespace, address, queues| {
+        let interface = interface.to_owned();
+        let (huge_pages, mode) = (HugePages::Try, BindMode::Auto);
+        let namespace = Some(namespace);
+        let (chunks, rx_buffers) = (CHUNKS, None);
+        Port::open(&PortConfig {
+            interface,
+            namespace,
+            address,
+            queues,
+            chunks,
+            huge_pages,
+            mode,
+            rx_buffers,
+        })
+    };
+    let mut near = port(DATAPLANE_INTERFACE, lab.dataplane().clone(), DATAPLANE_ADDRESS, THREADS)?;
+    let mut far = port(UPLINK_INTERFACE, lab.client().clone(), UPLINK_ADDRESS, 1)?;
+    let mover = match plan.table {
+        Table::Probed => Mover::with_table(THREADS as usize, lab.steer()?)?,
+        Table::Unprobed => Mover::with_table(THREADS as usize, lab.steer_without_probes()?)?,
+        Table::None => Mover::new(THREADS as usize),
+    };
+    let mut serving = StackConfig::new(DATAPLANE_ADDRESS, SUBNET_BITS, near.mac);
+    serving.gateway = Some(GATEWAY_OF_THE_DATAPLANE);
+    serving.tcp_listen = vec![TARGET.port];
+    let mut calling = StackConfig::new(UPLINK_ADDRESS, SUBNET_BITS, far.mac);
+    calling.gateway = Some(UPLINK_GATEWAY);
+    let calling = settings(calling);
+    let meters: Vec<Arc<Meter>> = (0..THREADS).map(|_| Arc::default()).collect();
+    let cpus = vec![SERVER_CPU, CLIENT_CPU];
+    let serving = RuntimeConfig { cpus, meters: meters.clone(), ..settings(serving) };
+    let talk = Talk::default();
+    let slots = Arc::new(SharedSlots::new(THREADS as usize, 4_096));
+    let [serves, over, done] = [const { AtomicBool::new(false) }; 3];
+    let drops = lab.drops()?;
+    let every = plan.word_every.unwrap_or(Duration::from_millis(1));
+    let (sides, moved) = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let queues = near.take_queues();
+            let make = |core| echo::Echo::shared(core, &slots);
+            let ready = || serves.store(true, Ordering::Relaxed);
+            let ran =
+                runtime::run_moved(&serving, &near.region, queues, make, ready, &mover, &over);
+            reports(ran)
+        });
+        let client = scope.spawn(|| {
+            wait_for(|| serves.load(Ordering::Relaxed) || over.load(Ordering::Relaxed));
+            let make = |_| Caller::new(TARGET, plan.connections, every, &talk);
+            let queues = far.take_queues();
+            reports(runtime::run(&calling, &far.region, queues, make, &done))
+        });
+        let ends = || server.is_finished() || client.is_finished();
+        let (mover, talk, meters) = (&mover, &talk, &meters);
+        let moved = Controller { plan, mover, talk, meters, ends: &ends }.work();
+        done.store(true, Ordering::Relaxed);
+        let client = joined(client);
+        over.store(true, Ordering::Relaxed);
+        let server = joined(server);
+        // Why a side ended is the better reason.
+        Ok::<_, anyhow::Error>(([server?, client?], moved?))
+    })?;
+    let drops = lab.drops()? - drops;
+    Ok(found(plan, &sides, moved, &talk, drops, near.description.clone()))
+}
+
+fn settings(stack: StackConfig) -> RuntimeConfig {
+    RuntimeConfig {
+        stack,
+        elastic: ElasticConfig::default(),
+        scheduler: Scheduler::RunToCompletion,
+        // There are more threads than processors.
+        idle: IdlePolicy { spin: Some(IDLE_SPIN), ..IdlePolicy::default() },
+        moderation: ModerationPolicy::default(),
+        cpus: Vec::new(),
+        realtime: None,
+        pool_keep: CHUNKS / 4,
+        meters: Vec::new(),
+    }
+}
+
+/// How long a thread without work looks for some before it sleeps.
+pub const IDLE_SPIN: Duration = Duration::from_micros(20);
+
+fn reports<S>(ran: Result<Vec<(CoreReport, S)>, RuntimeError>) -> anyhow::Result<Vec<CoreReport>> {
+    Ok(ran?.into_iter().map(|(report, _)| report).collect())
+}
+
+fn joined<R>(thread: ScopedJoinHandle<'_, anyhow::Result<R>>) -> anyhow::Result<R> {
+    thread.join().map_err(|_| anyhow::anyhow!("a dataplane panicked"))?
+}
+
+/// Looks until something holds, for as long as patience lasts. Answers whether it does.
+fn wait_for(mut holds: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    while !holds() {
+        if began.elapsed() > PATIENCE {
+            return false;
+        }
+        sleep(LOOK);
+    }
+    true
+}
+
+/// Who asks for migrations.
+struct Controller<'a> {
+    plan: &'a Plan,
+    mover: &'a Mover,
+    talk: &'a Talk,
+    /// Of the service's threads.
+    meters: &'a [Arc<Meter>],
+    /// Whether a side has ended by itself.
+    ends: &'a dyn Fn() -> bool,
+}
+
+/// What it did.
+struct Work {
+    moved: Vec<(Direction, Moved)>,
+    took: Duration,
+    /// Time in which each of the service's threads did something meanwhile.
+    busy: Vec<Duration>,
+    disturbance: Disturbance,
+    /// Words that came back meanwhile.
+    words: u64,
+    /// Words that had no answer at the end.
+    unanswered: u64,
+}
+
+impl Controller<'_> {
+    fn work(&self) -> anyhow::Result<Work> {
+        let Self { plan, talk, .. } = *self;
+        let heard = || talk.heard.load(Ordering::Relaxed);
+        self.wait("all connections are open and talk", || {
+            talk.open.load(Ordering::Relaxed) == plan.connections as u64
+                && heard() > 2 * plan.connections as u64
+        })?;
+        // One thread has all, as before another one is added.
+        self.request(1, 0, self.mover.groups_of(1))?;
+        if plan.word_every.is_none() {
+            self.fall_silent()?;
+        }
+        let busy = || self.meters.iter().map(|meter| meter.busy()).collect::<Vec<_>>();
+        let usage = Usage::now(&[]);
+        let (began, before, busy_before) = (Instant::now(), heard(), busy());
+        let mut moved = Vec::with_capacity(plan.moves);
+        for number in 0..plan.moves {
+            sleep(plan.pause);
+            moved.push(match number % 2 {
+                0 => {
+                    let groups = self.mover.groups_of(0);
+                    let half = groups.iter().step_by(2).collect();
+                    (Direction::AddCore, self.request(0, 1, half)?)
+                }
+                _ => (Direction::RemoveCore, self.request(1, 0, self.mover.groups_of(1))?),
+            });
+        }
+        let (took, words) = (began.elapsed(), heard() - before);
+        let busy = busy().iter().zip(busy_before).map(|(now, before)| *now - before).collect();
+        let disturbance = usage.disturbance_since(&[]);
+        let unanswered = match self.fall_silent() {
+            Ok(()) => 0,
+            Err(_) => talk.said.load(Ordering::Relaxed) - heard(),
+        };
+        Ok(Work { moved, took, busy, disturbance, words, unanswered })
+    }
+
+    fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) -> anyhow::Result<()> {
+        let held = wait_for(|| holds() || (self.ends)());
+        ensure!(held && !(self.ends)(), "it was waited in vain until {what}");
+        Ok(())
+    }
+
+    /// Has the caller say nothing more, and waits for its last answers.
+    fn fall_silent(&self) -> anyhow::Result<()> {
+        self.talk.silent.store(true, Ordering::Relaxed);
+        let of = || [&self.talk.said, &self.talk.heard].map(|count| count.load(Ordering::Relaxed));
+        let mut last = of();
+        self.wait("all words have their answers", || {
+            // Twice the same: it has seen the flag.
+            sleep(Duration::from_millis(5));
+            let now = of();
+            now[0] == now[1] && now == std::mem::replace(&mut last, now)
+        })
+    }
+
+    fn request(&self, from: usize, to: u8, groups: GroupSet) -> anyhow::Result<Moved> {
+        let command = MoveCommand { token: 0, groups, to };
+        self.mover.post(from, command)?;
+        let mut report = None;
+        self.wait("a migration is complete", || {
+            report = self.mover.report(from);
+            report.is_some()
+        })?;
+        match report {
+            Some(report) => report.outcome.context("a migration was given up"),
+            None => bail!("a migration has no report"),
+        }
+    }
+}
+
+fn found(
+    plan: &Plan,
+    sides: &[Vec<CoreReport>; 2],
+    work: Work,
+    talk: &Talk,
+    drops: u64,
+    driver: String,
+) -> Found {
+    let [server, client] = sides;
+    let both = || server.iter().chain(client);
+    let total = |of: fn(&CoreReport) -> u64| both().map(of).sum::<u64>();
+    let mut migrations = MigrationStats::default();
+    server.iter().for_each(|report| migrations += report.migrations);
+    let at_rings = total(|report| report.nic.rx_dropped + report.nic.rx_no_buffer);
+    let anomalies = vec![
+        ("words out of order, connections that ended", talk.wrong.load(Ordering::Relaxed)),
+        ("words without an answer", work.unanswered),
+        ("segments sent again", total(|report| report.stack.tcp_retransmissions)),
+        ("segments out of order", total(|report| report.stack.tcp_out_of_order)),
+        ("segments dropped", total(|report| report.stack.tcp_dropped_segments)),
+        ("segments out of the window", total(|report| report.stack.tcp_unacceptable)),
+        ("packets dropped between threads", total(|report| report.cycle.forward_drops)),
+        ("packets dropped at a new home", total(|report| report.migrations.parked_drops)),
+        ("frames dropped at full rings", at_rings),
+        ("frames not sent", total(|report| report.nic.tx_dropped + report.stack.tx_dropped)),
+        ("frames dropped by the pairs", drops),
+    ];
+    let share = |busy: &Duration| busy.as_secs_f64() / work.took.as_secs_f64().max(1e-9);
+    Found {
+        recorded: work.moved.iter().map(|(direction, moved)| recorded(*direction, moved)).collect(),
+        connections: work.moved.iter().map(|(_, moved)| u64::from(moved.connections)).sum(),
+        migrations,
+        words_per_s: match plan.word_every {
+            Some(_) => work.words as f64 / work.took.as_secs_f64(),
+            None => 0.0,
+        },
+        words: talk.heard.load(Ordering::Relaxed),
+        anomalies,
+        device_drops: at_rings + drops,
+        forwarded: server.iter().map(|report| report.stack.forwarded).sum(),
+        busy: work.busy.iter().map(share).collect(),
+        disturbance: work.disturbance,
+        driver,
+    }
+}
+
+fn recorded(direction: Direction, moved: &Moved) -> Recorded {
+    let us = |phase| moved.times.of_ns(phase) as f64 / 1e3;
+    Recorded {
+        direction,
+        prepare_us: us(Phase::Prepare),
+        wait_us: us(Phase::Wait),
+        rpc_us: us(Phase::Rpc),
+        deferred_us: us(Phase::Deferred),
+        packets: moved.packets.into(),
+    }
+}
