@@ -43,10 +43,13 @@ pub(crate) fn receive(
     let room = if descriptor.is_some() { &mut space[..] } else { &mut [] };
     let mut ancillary = RecvAncillaryBuffer::new(room);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut was_reset = false;
     let received = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(Received::Nothing),
+            // Said once where the other end has gone without reading all: its last words are behind it.
+            Err(Errno::CONNRESET) if !was_reset => was_reset = true,
             Err(Errno::CONNRESET) => return Ok(Received::HungUp),
             other => break other?,
         }
