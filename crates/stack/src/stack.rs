@@ -47,6 +47,8 @@ pub struct Stack {
     out: Outbox,
     census: Census,
     stats: StackStats,
+    /// Packets received of flow groups that were here, by group: what the control plane spreads groups by.
+    received: Box<[u64; FLOW_GROUPS]>,
     /// Of one batch, kept for its memory.
     parsed: Vec<Parsed>,
     /// Where the search for an ephemeral port goes on.
@@ -103,6 +105,7 @@ impl Stack {
             out: Outbox::new(max_frames.max(1), tick_of(now)),
             census: Census::default(),
             stats: StackStats::default(),
+            received: Box::new([0; FLOW_GROUPS]),
             parsed: Vec::with_capacity(256),
             port_counter: 0,
             verified,
@@ -118,6 +121,11 @@ impl Stack {
     /// Counters.
     pub fn stats(&self) -> StackStats {
         self.stats
+    }
+
+    /// TCP packets received of each flow group, while it was here.
+    pub fn group_packets(&self) -> &[u64; FLOW_GROUPS] {
+        &self.received
     }
 
     /// Connections of this core, all states.
@@ -209,10 +217,13 @@ impl Stack {
             // Once: batches are bounded.
             parsed.resize(fitting, Parsed::Drop);
         }
-        let (shared, stats) = (&*self.shared, &mut self.stats);
+        let (shared, stats, received) = (&*self.shared, &mut self.stats, &mut self.received);
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
             let Some(hash) = parse_established(mbuf.bytes(), verified, shared) else {
                 *found = parse_any(mbuf, here, verified, shared, stats);
+                if let Parsed::Tcp { segment } = found {
+                    received[usize::from(Shared::group_of(segment.hash))] += 1;
+                }
                 continue;
             };
             let group = Shared::group_of(hash);
@@ -220,6 +231,7 @@ impl Stack {
                 *found = Parsed::Elsewhere(Away { home: shared.home_of(group), group });
                 continue;
             };
+            received[usize::from(group)] += 1;
             owned.table.prefetch(hash);
             *found = Parsed::Established { hash, slot: None };
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use statseg::{Layout, Segment};
 use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
     ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, Service,
@@ -98,8 +99,21 @@ pub fn runtime(config: &RunConfig, mac: MacAddr) -> anyhow::Result<RuntimeConfig
         cpus: config.dataplane.cpus.clone(),
         realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
         pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
-        meters: (0..config.dataplane.threads).map(|_| Arc::default()).collect(),
+        segment: None,
     })
+}
+
+/// The statistics segment of a configuration's dataplane.
+///
+/// # Errors
+/// No memory, no descriptors.
+pub fn segment(config: &RunConfig) -> anyhow::Result<Arc<Segment>> {
+    let layout = Layout {
+        threads: config.dataplane.threads as u16,
+        groups: tailplane::FLOW_GROUPS as u16,
+        batch_max: config.dataplane.batch as u32,
+    };
+    Segment::create("tailplane-statistics", &layout).context("making the statistics segment")
 }
 
 /// The dataplane's address of a configuration, and its prefix.
@@ -151,7 +165,8 @@ impl Host {
             Wire::Port(port) => (port.description.clone(), port.mac),
             Wire::Local(local) => (local.description.clone(), local.mac),
         };
-        Ok(Self { driver, wire, runtime: runtime(config, mac)? })
+        let segment = Some(segment(config)?);
+        Ok(Self { driver, wire, runtime: RuntimeConfig { segment, ..runtime(config, mac)? } })
     }
 
     /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.

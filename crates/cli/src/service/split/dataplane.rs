@@ -70,7 +70,7 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let Passed { config, application, region, queues, mac } = passed;
     let mut runtime = host::runtime(&config, mac)?;
     let Some((program, socket)) = application else {
-        silence(&mut runtime, &region);
+        silence(&mut runtime, &region, config.dataplane.threads as usize);
         let reset = |stop: &AtomicBool| match queues {
             Queues::AfXdp(queues) => Ok(runtime::run(&runtime, &region, queues, |_| Nobody, stop)?),
             Queues::Shm(nics) => Ok(runtime::run(&runtime, &region, nics, |_| Nobody, stop)?),
@@ -85,10 +85,10 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
             let nears = config.policy.govern(nears, config.service.all_ports())?;
             Ok(match queues {
                 Queues::AfXdp(queues) => {
-                    runtime::run_protected(&runtime, &region, queues, nears, ready, stop)
+                    runtime::run_protected(&runtime, &region, queues, nears, ready, None, stop)
                 }
                 Queues::Shm(nics) => {
-                    runtime::run_protected(&runtime, &region, nics, nears, ready, stop)
+                    runtime::run_protected(&runtime, &region, nics, nears, ready, None, stop)
                 }
             }?)
         })
@@ -122,13 +122,12 @@ fn until_hang_up<R>(
 }
 
 /// The settings of a dataplane that answers for one that was killed: it knows no connection and serves no port.
-fn silence(runtime: &mut RuntimeConfig, region: &Region) {
+fn silence(runtime: &mut RuntimeConfig, region: &Region, threads: usize) {
     runtime.stack.tcp_listen.clear();
     runtime.stack.udp_bind.clear();
     runtime.scheduler = Scheduler::RunToCompletion;
     runtime.cpus.clear();
     runtime.realtime = None;
-    let threads = runtime.meters.len().max(1);
     runtime.pool_keep = region.chunks() as usize / threads / 2;
 }
 
