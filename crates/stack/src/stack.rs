@@ -48,7 +48,7 @@ pub struct Stack {
     census: Census,
     stats: StackStats,
     /// Packets received of flow groups that were here, by group: what the control plane spreads groups by.
-    received: Box<[u64; FLOW_GROUPS]>,
+    received: [u64; FLOW_GROUPS],
     /// Of one batch, kept for its memory.
     parsed: Vec<Parsed>,
     /// Where the search for an ephemeral port goes on.
@@ -105,7 +105,7 @@ impl Stack {
             out: Outbox::new(max_frames.max(1), tick_of(now)),
             census: Census::default(),
             stats: StackStats::default(),
-            received: Box::new([0; FLOW_GROUPS]),
+            received: [0; FLOW_GROUPS],
             parsed: Vec::with_capacity(256),
             port_counter: 0,
             verified,
@@ -231,7 +231,7 @@ impl Stack {
                 *found = Parsed::Elsewhere(Away { home: shared.home_of(group), group });
                 continue;
             };
-            received[usize::from(group)] += 1;
+            received[hash as usize % FLOW_GROUPS] += 1;
             owned.table.prefetch(hash);
             *found = Parsed::Established { hash, slot: None };
         }

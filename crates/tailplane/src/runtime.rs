@@ -34,6 +34,7 @@ mod stage;
 pub use controls::{ControlError, Controls, Order};
 pub use mover::{Mover, MoverError};
 pub use protected::run_protected;
+pub use shown::{Shown, Watched};
 
 use drive::Bell;
 pub(crate) use drive::run_on;

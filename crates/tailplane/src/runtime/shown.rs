@@ -16,17 +16,23 @@ const _: () = assert!(statseg::layout::PHASE_BUCKETS == dataplane::HISTOGRAM_BUC
 /// What the time since a moment was spent on.
 #[derive(Clone, Copy, Debug)]
 enum Spent {
-    /// A cycle that did something, with what it took, and how long the oldest packet had waited.
-    Working { taken: u64, queue: u64, oldest_ns: u64 },
+    /// A cycle that did something, with the packets that it took, and Q.
+    Working { taken: u64, queue: u64 },
     /// A cycle that found nothing.
     Looking,
     /// No cycle: the thread leaves its ring alone, or has just woken.
     Waiting,
 }
 
-/// See the module's comment.
+/// What an elastic thread shows of itself, kept by whoever drives it: [`run`](super::run) and its like, or a loop
+/// of one's own.
+///
+/// ```text
+/// begin(now)  cycle  end(progress)  [copy, about once a millisecond]  begin(now) ...
+///                                   [wait, or fall_asleep ... awake]
+/// ```
 #[derive(Debug)]
-pub(super) struct Shown<'a> {
+pub struct Shown<'a> {
     board: Board<'a>,
     segment: Option<&'a Segment>,
     thread: u16,
@@ -36,7 +42,8 @@ pub(super) struct Shown<'a> {
     batch: u64,
     since: Instant,
     spent: Spent,
-    /// From the last look at the receive ring to the present one.
+    /// From the last look at the receive ring to the present one: what this one took had come since, or where more
+    /// waits than a cycle takes, some such gaps before.
     gap_ns: u64,
     looked_at: Instant,
     next_copy: Instant,
@@ -48,7 +55,9 @@ pub(super) struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// Of thread `thread`, which begins at `now`.
+    /// Of thread `thread`, which begins at `now` and takes `batch` packets in a cycle at most. `epoch_ns`: what
+    /// `CLOCK_MONOTONIC` says when the clock of these moments says 0. What is counted by flow group goes to the
+    /// segment, if there is one.
     pub fn new(
         board: Board<'a>,
         segment: Option<&'a Segment>,
@@ -88,8 +97,7 @@ impl<'a> Shown<'a> {
         self.board.begin(self.epoch_ns + now.as_nanos());
     }
 
-    /// Its steps are done. What it took from the ring had come since the look before; where more waits than a
-    /// cycle takes, some cycles before that.
+    /// Its steps are done.
     #[inline]
     pub fn end(&mut self, progress: &Progress) {
         self.spent = match progress.worked {
@@ -98,8 +106,7 @@ impl<'a> Shown<'a> {
                 let taken = progress.received as u64;
                 let queue = taken + progress.waiting as u64;
                 self.is_stale = true;
-                let oldest_ns = if taken == 0 { 0 } else { self.batches(queue) * self.gap_ns };
-                Spent::Working { taken, queue, oldest_ns }
+                Spent::Working { taken, queue }
             }
         };
     }
@@ -130,22 +137,27 @@ impl<'a> Shown<'a> {
         let spent_ns = nanos(now, self.since);
         self.since = now;
         match self.spent {
-            Spent::Working { taken, queue, oldest_ns } => self.board.busy(&Cycle {
-                queue_packets: queue,
-                taken_packets: taken,
-                busy_ns: spent_ns,
-                oldest_waiting_ns: oldest_ns,
-                delay_ns: self.batches(queue) * spent_ns,
-            }),
+            Spent::Working { taken, queue } => {
+                let (mut oldest_waiting_ns, mut delay_ns) = (self.gap_ns, spent_ns);
+                if queue > self.batch {
+                    // `ceil(Q / B)` is 1 nearly always: then nothing is divided.
+                    let batches = queue.div_ceil(self.batch);
+                    oldest_waiting_ns *= batches;
+                    delay_ns *= batches;
+                } else if taken == 0 {
+                    oldest_waiting_ns = 0;
+                }
+                self.board.busy(&Cycle {
+                    queue_packets: queue,
+                    taken_packets: taken,
+                    busy_ns: spent_ns,
+                    oldest_waiting_ns,
+                    delay_ns,
+                });
+            }
             Spent::Looking => self.board.idle(spent_ns),
             Spent::Waiting => self.board.wait(spent_ns),
         }
-    }
-
-    /// `ceil(Q / B)`, which is 1 nearly always: then nothing is divided.
-    #[inline]
-    fn batches(&self, queue: u64) -> u64 {
-        if queue <= self.batch { 1 } else { queue.div_ceil(self.batch) }
     }
 
     /// Whether it is time to [copy](Self::copy).
@@ -198,9 +210,10 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// The clock never goes back.
 #[inline]
 fn nanos(now: Instant, since: Instant) -> u64 {
-    now.as_nanos().saturating_sub(since.as_nanos())
+    now.as_nanos().wrapping_sub(since.as_nanos())
 }
 
 fn migrations(stats: &MigrationStats) -> MigrationTotals {
@@ -224,8 +237,10 @@ fn migrations(stats: &MigrationStats) -> MigrationTotals {
     }
 }
 
-/// A service that is seen to be entered and to return.
-pub(super) struct Watched<'a, S> {
+/// A service that is seen to be entered and to return: [`Shown::watch`].
+#[derive(Debug)]
+pub struct Watched<'a, S> {
+    /// The service itself.
     pub service: S,
     board: Board<'a>,
     epoch_ns: u64,
