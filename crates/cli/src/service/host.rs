@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use statseg::{Layout, Segment};
-use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
+use tailplane::runtime::{self, Controls, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
     ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, Service,
     StackConfig,
 };
 
 use super::builtin::{self, Runner};
-use super::config::{RunConfig, SchedulerName, parse_address};
+use super::config::{DataplaneConfig, RunConfig, SchedulerName, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
@@ -27,6 +27,8 @@ pub struct Host {
     wire: Wire,
     /// The threads.
     pub runtime: RuntimeConfig,
+    /// What they are steered by.
+    pub controls: Arc<Controls>,
 }
 
 /// Where frames come from.
@@ -103,6 +105,12 @@ pub fn runtime(config: &RunConfig, mac: MacAddr) -> anyhow::Result<RuntimeConfig
     })
 }
 
+/// What the elastic threads of a configuration are steered by.
+pub fn controls(config: &RunConfig) -> Arc<Controls> {
+    let DataplaneConfig { threads, .. } = config.dataplane;
+    Arc::new(Controls::with_granted(threads as usize, config.dataplane.granted() as usize))
+}
+
 /// The statistics segment of a configuration's dataplane.
 ///
 /// # Errors
@@ -166,7 +174,8 @@ impl Host {
             Wire::Local(local) => (local.description.clone(), local.mac),
         };
         let segment = Some(segment(config)?);
-        Ok(Self { driver, wire, runtime: RuntimeConfig { segment, ..runtime(config, mac)? } })
+        let runtime = RuntimeConfig { segment, ..runtime(config, mac)? };
+        Ok(Self { driver, wire, runtime, controls: controls(config) })
     }
 
     /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.
@@ -179,15 +188,17 @@ impl Host {
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
-        let (wire, config) = (self.wire, &self.runtime);
+        let (wire, config, controls) = (self.wire, &self.runtime, &*self.controls);
         Ok(match wire {
             Wire::Port(mut port) => {
                 let queues = port.take_queues();
-                runtime::run_announced(config, &port.region, queues, make_service, ready, stop)
+                let region = &port.region;
+                runtime::run_controlled(config, region, queues, make_service, ready, controls, stop)
             }
             Wire::Local(mut local) => {
                 let queues = local.take_queues();
-                runtime::run_announced(config, &local.region, queues, make_service, ready, stop)
+                let region = &local.region;
+                runtime::run_controlled(config, region, queues, make_service, ready, controls, stop)
             }
         }?)
     }
