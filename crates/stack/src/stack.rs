@@ -47,8 +47,8 @@ pub struct Stack {
     out: Outbox,
     census: Census,
     stats: StackStats,
-    /// Packets received of flow groups that were here, by group: what the control plane spreads groups by.
-    received: [u64; FLOW_GROUPS],
+    /// Packets received of flow groups that have left, by group, while they were here.
+    received_before: [u64; FLOW_GROUPS],
     /// Of one batch, kept for its memory.
     parsed: Vec<Parsed>,
     /// Where the search for an ephemeral port goes on.
@@ -105,7 +105,7 @@ impl Stack {
             out: Outbox::new(max_frames.max(1), tick_of(now)),
             census: Census::default(),
             stats: StackStats::default(),
-            received: [0; FLOW_GROUPS],
+            received_before: [0; FLOW_GROUPS],
             parsed: Vec::with_capacity(256),
             port_counter: 0,
             verified,
@@ -123,9 +123,13 @@ impl Stack {
         self.stats
     }
 
-    /// TCP packets received of each flow group, while it was here.
-    pub fn group_packets(&self) -> &[u64; FLOW_GROUPS] {
-        &self.received
+    /// TCP packets received of each flow group, while it was here: what the control plane spreads groups by.
+    pub fn group_packets(&self) -> [u64; FLOW_GROUPS] {
+        let mut packets = self.received_before;
+        for group in self.groups.iter().flatten() {
+            packets[usize::from(group.index)] += group.received;
+        }
+        packets
     }
 
     /// Connections of this core, all states.
@@ -217,12 +221,14 @@ impl Stack {
             // Once: batches are bounded.
             parsed.resize(fitting, Parsed::Drop);
         }
-        let (shared, stats, received) = (&*self.shared, &mut self.stats, &mut self.received);
+        let (shared, stats) = (&*self.shared, &mut self.stats);
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
             let Some(hash) = parse_established(mbuf.bytes(), verified, shared) else {
                 *found = parse_any(mbuf, here, verified, shared, stats);
-                if let Parsed::Tcp { segment } = found {
-                    received[usize::from(Shared::group_of(segment.hash))] += 1;
+                if let Parsed::Tcp { segment } = found
+                    && let Some(owned) = group_mut(&mut self.groups, Shared::group_of(segment.hash))
+                {
+                    owned.received += 1;
                 }
                 continue;
             };
@@ -231,7 +237,7 @@ impl Stack {
                 *found = Parsed::Elsewhere(Away { home: shared.home_of(group), group });
                 continue;
             };
-            received[hash as usize % FLOW_GROUPS] += 1;
+            owned.received += 1;
             owned.table.prefetch(hash);
             *found = Parsed::Established { hash, slot: None };
         }

@@ -176,7 +176,7 @@ impl<'a> Shown<'a> {
         let cycle = thread.stats();
         let (connections, forwarded) = thread.inspect(|stack, _| {
             if let Some(segment) = self.segment {
-                segment.tell_groups(self.thread, stack.group_packets());
+                segment.tell_groups(self.thread, &stack.group_packets());
             }
             (stack.connections(), stack.stats().forwarded)
         });
