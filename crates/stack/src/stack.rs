@@ -47,6 +47,8 @@ pub struct Stack {
     out: Outbox,
     census: Census,
     stats: StackStats,
+    /// TCP segments received of flow groups that have left, by group, while they were here.
+    received_before: [u64; FLOW_GROUPS],
     /// Of one batch, kept for its memory.
     parsed: Vec<Parsed>,
     /// Where the search for an ephemeral port goes on.
@@ -103,6 +105,7 @@ impl Stack {
             out: Outbox::new(max_frames.max(1), tick_of(now)),
             census: Census::default(),
             stats: StackStats::default(),
+            received_before: [0; FLOW_GROUPS],
             parsed: Vec::with_capacity(256),
             port_counter: 0,
             verified,
@@ -117,7 +120,17 @@ impl Stack {
 
     /// Counters.
     pub fn stats(&self) -> StackStats {
-        self.stats
+        // Counted by flow group.
+        StackStats { tcp_segments_in: self.group_packets().iter().sum(), ..self.stats }
+    }
+
+    /// TCP segments received of each flow group, while it was here: what the control plane spreads groups by.
+    pub fn group_packets(&self) -> [u64; FLOW_GROUPS] {
+        let mut packets = self.received_before;
+        for group in self.groups.iter().flatten() {
+            packets[usize::from(group.index)] += group.received;
+        }
+        packets
     }
 
     /// Connections of this core, all states.

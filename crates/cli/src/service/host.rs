@@ -7,14 +7,15 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nic::indirection::IndirectionTable;
 use nic::steer_program::SteerProgram;
-use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
+use statseg::{Layout, Segment};
+use tailplane::runtime::{self, Controls, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
     ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, RssKey,
     Service, StackConfig,
 };
 
 use super::builtin::{self, Runner};
-use super::config::{RunConfig, SchedulerName, parse_address};
+use super::config::{DataplaneConfig, RunConfig, SchedulerName, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
@@ -28,13 +29,15 @@ pub struct Host {
     wire: Wire,
     /// The threads.
     pub runtime: RuntimeConfig,
+    /// What they are steered by.
+    pub controls: Arc<Controls>,
 }
 
 /// Where frames come from.
 #[derive(Debug)]
 enum Wire {
     /// With its indirection table, which goes with it.
-    Port(Port, Option<Box<SteerProgram>>),
+    Port(Port),
     Local(LocalWire),
 }
 
@@ -126,8 +129,27 @@ pub fn runtime(config: &RunConfig, mac: MacAddr) -> anyhow::Result<RuntimeConfig
         cpus: config.dataplane.cpus.clone(),
         realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
         pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
-        meters: (0..config.dataplane.threads).map(|_| Arc::default()).collect(),
+        segment: None,
     })
+}
+
+/// What the elastic threads of a configuration are steered by.
+pub fn controls(config: &RunConfig) -> Controls {
+    let DataplaneConfig { threads, .. } = config.dataplane;
+    Controls::with_granted(threads as usize, config.dataplane.granted() as usize)
+}
+
+/// The statistics segment of a configuration's dataplane.
+///
+/// # Errors
+/// No memory, no descriptors.
+pub fn segment(config: &RunConfig) -> anyhow::Result<Arc<Segment>> {
+    let layout = Layout {
+        threads: config.dataplane.threads as u16,
+        groups: tailplane::FLOW_GROUPS as u16,
+        batch_max: config.dataplane.batch as u32,
+    };
+    Segment::create("tailplane-statistics", &layout).context("making the statistics segment")
 }
 
 /// The dataplane's address of a configuration, and its prefix.
@@ -168,23 +190,27 @@ impl Host {
     /// # Errors
     /// What could not be opened.
     pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
-        let wire = match &config.network.shm {
+        let segment = Some(segment(config)?);
+        let mut controls = controls(config);
+        let (wire, driver, mac) = match &config.network.shm {
             Some(path) => {
                 let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
-                Wire::Local(LocalWire::create(path, chunks, huge_pages)?)
+                let local = LocalWire::create(path, chunks, huge_pages)?;
+                let (driver, mac) = (local.description.clone(), local.mac);
+                (Wire::Local(local), driver, mac)
             }
-            None => Wire::Port(Port::open(&port(config, lab)?)?, steering(lab)),
-        };
-        let (driver, mac, key) = match &wire {
-            Wire::Port(port, table) => {
-                let steered = if table.is_some() { STEERED } else { "" };
-                (format!("{}{steered}", port.description), port.mac, key_of(table.as_deref()))
+            None => {
+                let port = Port::open(&port(config, lab)?)?;
+                let (mut driver, mac) = (port.description.clone(), port.mac);
+                if let Some(table) = steering(lab) {
+                    driver.push_str(STEERED);
+                    controls = controls.with_table(*table)?;
+                }
+                (Wire::Port(port), driver, mac)
             }
-            Wire::Local(local) => (local.description.clone(), local.mac, None),
         };
-        let mut runtime = runtime(config, mac)?;
-        runtime.stack.rss_key = key;
-        Ok(Self { driver, wire, runtime })
+        let runtime = RuntimeConfig { segment, ..runtime(config, mac)? };
+        Ok(Self { driver, wire, runtime, controls: Arc::new(controls) })
     }
 
     /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.
@@ -197,15 +223,17 @@ impl Host {
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
-        let (wire, config) = (self.wire, &self.runtime);
+        let (wire, config, controls) = (self.wire, &self.runtime, &*self.controls);
         Ok(match wire {
-            Wire::Port(mut port, _table) => {
+            Wire::Port(mut port) => {
                 let queues = port.take_queues();
-                runtime::run_announced(config, &port.region, queues, make_service, ready, stop)
+                let region = &port.region;
+                runtime::run_controlled(config, region, queues, make_service, ready, controls, stop)
             }
             Wire::Local(mut local) => {
                 let queues = local.take_queues();
-                runtime::run_announced(config, &local.region, queues, make_service, ready, stop)
+                let region = &local.region;
+                runtime::run_controlled(config, region, queues, make_service, ready, controls, stop)
             }
         }?)
     }

@@ -22,5 +22,6 @@ mod moving;
 mod protected;
 mod run_cli;
 mod sdp_gateway;
+mod steered;
 mod transfer;
 mod udp;

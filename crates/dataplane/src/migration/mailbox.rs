@@ -33,11 +33,20 @@ pub struct MoveControl {
 }
 
 /// The thread's end.
-#[derive(Debug)]
 pub struct MoveMailbox {
     commands: Consumer<MoveCommand>,
     reports: Producer<MoveReport>,
     device: Option<Box<dyn DeviceTable>>,
+    witness: Option<Witness>,
+}
+
+/// Who is told of migrations that are complete.
+type Witness = Box<dyn Fn(GroupSet, u8) + Send>;
+
+impl core::fmt::Debug for MoveMailbox {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("MoveMailbox").field("commands", &self.commands).finish_non_exhaustive()
+    }
 }
 
 /// Both ends of a mailbox for `capacity` commands, one at least.
@@ -47,7 +56,7 @@ pub fn move_mailbox(capacity: usize) -> (MoveControl, MoveMailbox) {
     let (thread_reports, reports) = RingBuffer::new(capacity);
     let control = MoveControl { commands, reports, open: 0, capacity };
     let (commands, reports) = (thread_commands, thread_reports);
-    (control, MoveMailbox { commands, reports, device: None })
+    (control, MoveMailbox { commands, reports, device: None, witness: None })
 }
 
 impl MoveControl {
@@ -87,6 +96,18 @@ impl MoveMailbox {
     /// Changes the device's table, where there is one.
     pub(crate) fn redirect(&mut self, groups: GroupSet, from: u8, to: u8) -> Option<Redirected> {
         self.device.as_mut().map(|device| device.redirect(groups, from, to))
+    }
+
+    /// Has `witness` told of each migration that is complete, before its report: flow groups, and the thread that
+    /// is their home now. Of one group in the order of its migrations, whichever threads these were between.
+    pub fn with_witness(self, witness: impl Fn(GroupSet, u8) + Send + 'static) -> Self {
+        Self { witness: Some(Box::new(witness)), ..self }
+    }
+
+    pub(crate) fn bear_witness(&self, groups: GroupSet, home: u8) {
+        if let Some(witness) = &self.witness {
+            witness(groups, home);
+        }
     }
 
     /// Whether there is a command.

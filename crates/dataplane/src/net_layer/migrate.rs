@@ -387,6 +387,9 @@ impl<N: Nic> NetLayer<N> {
         let moved = Moved { groups, connections, packets, times };
         self.migration.stats.probed += u64::from(departure.was_probed());
         self.migration.stats.complete(&moved);
+        if let Some(mailbox) = &self.migration.mailbox {
+            mailbox.bear_witness(departure.set, departure.to);
+        }
         self.report(departure.token, Ok(moved));
     }
 

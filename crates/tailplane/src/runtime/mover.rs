@@ -16,8 +16,8 @@ use nic::indirection::IndirectionTable;
 use nic::rss::RssError;
 use stack::{FLOW_GROUPS, RssKey, Shared};
 
-use super::Bell;
 use super::device::SharedTable;
+use super::drive::Bell;
 
 /// Commands of one thread that may be without a report.
 const MAILBOX: usize = 16;
@@ -119,12 +119,14 @@ impl Mover {
     /// # Errors
     /// [`MoverError`]; nothing was asked then.
     pub fn post(&self, core: usize, command: MoveCommand) -> Result<(), MoverError> {
-        let running = self.running.get().ok_or(MoverError::NotRunning)?;
+        if !self.is_running() {
+            return Err(MoverError::NotRunning);
+        }
         let cores = self.controls.len();
         let control = self.controls.get(core).ok_or(MoverError::NoSuchThread { core, cores })?;
         lock(control).post(command).map_err(|_| MoverError::Full { core })?;
         // It may sleep.
-        running.bells.get(core).into_iter().for_each(Bell::ring);
+        self.ring(core);
         Ok(())
     }
 
@@ -142,6 +144,11 @@ impl Mover {
             .collect()
     }
 
+    /// Whether a device's table follows the flow groups.
+    pub fn steers(&self) -> bool {
+        self.table.is_some()
+    }
+
     /// The key of the device's hash.
     pub(super) fn key(&self) -> Option<RssKey> {
         self.table.as_ref().map(|table| table.key)
@@ -150,6 +157,17 @@ impl Mover {
     /// The device's table, as the threads begin.
     pub(super) fn deal(&self, shared: &Shared) -> Result<(), RssError> {
         self.table.as_ref().map_or(Ok(()), |table| table.deal(|group| shared.home_of(group)))
+    }
+
+    /// Whether threads are reached by this.
+    pub(super) fn is_running(&self) -> bool {
+        self.running.get().is_some()
+    }
+
+    /// Wakes a thread for which something was left.
+    pub(super) fn ring(&self, core: usize) {
+        let running = self.running.get();
+        running.and_then(|running| running.bells.get(core)).into_iter().for_each(Bell::ring);
     }
 
     /// Threads start that are reached by these. Answers whether they are the first, and as many as expected.

@@ -15,8 +15,10 @@ use domain::Service;
 use mem::{Pool, Region};
 use nic::Nic;
 use process::{Attendant, Near, Placement};
+use stack::Shared;
 
-use super::{CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, Stage, set_realtime};
+use super::stage::{Hand, Stage};
+use super::{Controls, CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, set_realtime};
 
 /// Between two looks after threads that sleep while their application has a batch: how long their network layer may
 /// wait for them.
@@ -28,7 +30,9 @@ const IDLE_LOOK: Duration = Duration::from_millis(10);
 const STAGED: (usize, usize) = (128, 512);
 
 /// As [`run_announced`](super::run_announced), for an application in another process: `nears` are the threads'
-/// sides of the domain, in their order.
+/// sides of the domain, in their order. `controls` steer it, where they are given: threads are granted, parked and
+/// placed; flow groups are moved where the threads run to completion and go on without their applications, which must
+/// run anywhere.
 ///
 /// # Errors
 /// As [`run`](super::run); [`RuntimeError::Queues`] also where there are not as many `nears` as `nics`.
@@ -38,6 +42,7 @@ pub fn run_protected<N>(
     nics: Vec<N>,
     nears: Vec<Near<'static>>,
     ready: impl Fn() + Sync,
+    controls: Option<&Controls>,
     stop: &AtomicBool,
 ) -> Result<Vec<CoreReport>, RuntimeError>
 where
@@ -49,7 +54,18 @@ where
     if config.scheduler.shares() && !nears.iter().all(Service::runs_anywhere) {
         return Err(RuntimeError::KeepsToItsCore);
     }
-    let (ground, ports) = Ground::new(config, None, nics.len())?;
+    let is_apart =
+        matches!(config.scheduler, Scheduler::RunToCompletion) && goes_apart(config, &nears);
+    let hand = match controls {
+        None => Hand::Nobody,
+        // Which of the application's threads is told of a connection must not matter to it.
+        Some(controls) if is_apart && nears.iter().all(Service::runs_anywhere) => {
+            Hand::Controls(controls)
+        }
+        Some(controls) => Hand::Fixed(controls),
+    };
+    let (ground, ports) = Ground::new(config, nics.len(), hand)?;
+    let stage = ground.stage(config, hand, stop);
     let now = ground.clock.now();
     let parts: Vec<_> = nics
         .into_iter()
@@ -58,22 +74,22 @@ where
         .collect();
     let shared = &ground.shared;
     match &config.scheduler {
-        Scheduler::RunToCompletion if goes_apart(config, &nears) => {
-            run_apart(config, &ground, region, parts, nears, &ready, stop)
+        Scheduler::RunToCompletion if is_apart => {
+            run_apart(shared, stage, region, parts, nears, &ready)
         }
         Scheduler::RunToCompletion => {
             let (keep, elastic) = (staged(config), config.elastic);
             let alone = |(core, parts)| Floor::alone(shared, core as u8, parts, elastic, keep, now);
             let threads = parts.into_iter().enumerate().map(alone).collect();
-            run_tended(config, &ground, threads, nears, &ready, stop)
+            run_tended(stage, threads, nears, &ready)
         }
         Scheduler::WorkConserving(conserving) => {
             let threads = Floor::threads(shared, parts, config.elastic, *conserving, now);
-            run_tended(config, &ground, threads, nears, &ready, stop)
+            run_tended(stage, threads, nears, &ready)
         }
         Scheduler::ReadySet(set) => {
             let threads = Floor::ready_set(shared, parts, config.elastic, set, now)?;
-            run_tended(config, &ground, threads, nears, &ready, stop)
+            run_tended(stage, threads, nears, &ready)
         }
     }
 }
@@ -95,22 +111,19 @@ fn goes_apart(config: &RuntimeConfig, nears: &[Near<'static>]) -> bool {
 
 /// Threads that run to completion and go on while their applications have a batch.
 fn run_apart<N: Nic + Send>(
-    config: &RuntimeConfig,
-    ground: &Ground,
+    shared: &Arc<Shared>,
+    stage: Stage<'_>,
     region: &Arc<Region>,
     parts: Vec<Parts<N>>,
     mut nears: Vec<Near<'static>>,
     ready: &(impl Fn() + Sync),
-    stop: &AtomicBool,
 ) -> Result<Vec<CoreReport>, RuntimeError> {
-    let stage = Stage {
-        callers: nears.iter_mut().map(Near::go_apart).collect(),
-        ..ground.stage(config, stop)
-    };
-    let (clock, elastic) = (ground.clock, config.elastic);
+    let stage = Stage { callers: nears.iter_mut().map(Near::go_apart).collect(), ..stage };
+    let (config, stop) = (stage.config, stage.stop);
+    let (clock, elastic) = (stage.clock, config.elastic);
     let keep = staged(config);
     let thread = |(core, Parts { nic, pool, ports })| {
-        let (shared, staging) = (Arc::clone(&ground.shared), Pool::new(region, keep));
+        let (shared, staging) = (Arc::clone(shared), Pool::new(region, keep));
         // Made where it runs: its parts cannot be moved.
         move || {
             ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
@@ -136,14 +149,11 @@ fn hands_out<'n, 'a>(
 
 /// Threads whose network layers run on while they wait for their applications.
 fn run_tended<N: Nic + Send>(
-    config: &RuntimeConfig,
-    ground: &Ground,
+    stage: Stage<'_>,
     threads: Vec<ConservingThread<N>>,
     mut nears: Vec<Near<'static>>,
     ready: &(impl Fn() + Sync),
-    stop: &AtomicBool,
 ) -> Result<Vec<CoreReport>, RuntimeError> {
-    let stage = ground.stage(config, stop);
     let tenders: Vec<OwnTender<N>> = threads.iter().map(ConservingThread::own_tender).collect();
     let on_shared_cores = nears.iter_mut().filter(|near| near.placement() == Placement::SameCore);
     let attendants: Vec<Attendant> = on_shared_cores.map(Near::attended).collect();
@@ -151,17 +161,17 @@ fn run_tended<N: Nic + Send>(
         .into_iter()
         .zip(tenders)
         .map(|(near, tender)| {
-            let (clock, stage) = (ground.clock, &stage);
+            let (clock, stage) = (stage.clock, &stage);
             let tended = near.with_meanwhile(move || {
                 let now = clock.now();
                 stage.ring(tender.tend(now));
                 now
             });
-            Mutex::new(Some(tended.until(stop)))
+            Mutex::new(Some(tended.until(stage.stop)))
         })
         .collect();
     let run = || stage.run_sharing(threads, &hands_out(&nears), ready);
-    let reports = attended(attendants, config.realtime, run)?;
+    let reports = attended(attendants, stage.config.realtime, run)?;
     Ok(reports.into_iter().map(|(report, _)| report).collect())
 }
 

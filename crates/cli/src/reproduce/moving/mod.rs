@@ -21,10 +21,11 @@ use anyhow::{Context, bail, ensure};
 use control::migration::{Direction, Recorded};
 use mem::HugePages;
 use nic::af_xdp::BindMode;
-use tailplane::runtime::{self, CoreReport, Meter, Mover, RuntimeConfig, RuntimeError, Scheduler};
+use statseg::{Layout, Segment};
+use tailplane::runtime::{self, CoreReport, Mover, RuntimeConfig, RuntimeError, Scheduler};
 use tailplane::{
-    ElasticConfig, Endpoint, GroupSet, IdlePolicy, MigrationStats, ModerationPolicy, MoveCommand,
-    Moved, Phase, SharedSlots, StackConfig,
+    ElasticConfig, Endpoint, FLOW_GROUPS, GroupSet, IdlePolicy, MigrationStats, ModerationPolicy,
+    MoveCommand, Moved, Phase, SharedSlots, StackConfig,
 };
 
 use self::caller::{Caller, Talk};
@@ -164,9 +165,12 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
     let mut calling = StackConfig::new(UPLINK_ADDRESS, SUBNET_BITS, far.mac);
     calling.gateway = Some(UPLINK_GATEWAY);
     let calling = settings(calling);
-    let meters: Vec<Arc<Meter>> = (0..THREADS).map(|_| Arc::default()).collect();
+    let batch_max = ElasticConfig::default().batch as u32;
+    let layout = Layout { threads: THREADS as u16, groups: FLOW_GROUPS as u16, batch_max };
+    let segment = Segment::create("table5", &layout).context("making the statistics segment")?;
     let cpus = vec![SERVER_CPU, CLIENT_CPU];
-    let serving = RuntimeConfig { cpus, meters: meters.clone(), ..settings(serving) };
+    let shown = Some(Arc::clone(&segment));
+    let serving = RuntimeConfig { cpus, segment: shown, ..settings(serving) };
     let talk = Talk::default();
     let slots = Arc::new(SharedSlots::new(THREADS as usize, 4_096));
     let [serves, over, done] = [const { AtomicBool::new(false) }; 3];
@@ -188,8 +192,8 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
             reports(runtime::run(&calling, &far.region, queues, make, &done))
         });
         let ends = || server.is_finished() || client.is_finished();
-        let (mover, talk, meters) = (&mover, &talk, &meters);
-        let moved = Controller { plan, mover, talk, meters, ends: &ends }.work();
+        let (mover, talk, shown) = (&mover, &talk, &segment);
+        let moved = Controller { plan, mover, talk, shown, ends: &ends }.work();
         done.store(true, Ordering::Relaxed);
         let client = joined(client);
         over.store(true, Ordering::Relaxed);
@@ -212,7 +216,7 @@ fn settings(stack: StackConfig) -> RuntimeConfig {
         cpus: Vec::new(),
         realtime: None,
         pool_keep: CHUNKS / 4,
-        meters: Vec::new(),
+        segment: None,
     }
 }
 
@@ -244,8 +248,8 @@ struct Controller<'a> {
     plan: &'a Plan,
     mover: &'a Mover,
     talk: &'a Talk,
-    /// Of the service's threads.
-    meters: &'a [Arc<Meter>],
+    /// What the service's threads show.
+    shown: &'a Segment,
     /// Whether a side has ended by itself.
     ends: &'a dyn Fn() -> bool,
 }
@@ -276,7 +280,9 @@ impl Controller<'_> {
         if plan.word_every.is_none() {
             self.fall_silent()?;
         }
-        let busy = || self.meters.iter().map(|meter| meter.busy()).collect::<Vec<_>>();
+        let busy_of = |core| self.shown.board(core).map_or(0, |board| board.snapshot().busy_ns);
+        let all = |core: u32| Duration::from_nanos(busy_of(core as u16));
+        let busy = || (0..THREADS).map(all).collect::<Vec<_>>();
         let usage = Usage::now(&[]);
         let (began, before, busy_before) = (Instant::now(), heard(), busy());
         let mut moved = Vec::with_capacity(plan.moves);
