@@ -1,0 +1,2 @@
+//! `tailplaned`.
+fn main() {}
