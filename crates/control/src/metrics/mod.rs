@@ -2,27 +2,28 @@
 //!
 //! ```
 //! use control::metrics::{Board, Cycle, Reader, ThreadId};
-//! let board = Board::default(); // in memory that both sides see
+//! let words = statseg::words(); // in memory that both sides see: `statseg::Segment`
+//! let board = Board::over(&words);
 //! let mut reader = Reader::new(ThreadId(0), 64);
-//! assert!(reader.read(0, &board.snapshot()).is_none()); // nothing to compare with yet
-//! board.busy(&Cycle { queue_packets: 100, taken_packets: 64, busy_ns: 130_000, oldest_waiting_ns: 90_000 });
+//! let counters = |now_ns| board.snapshot().counters(now_ns);
+//! assert!(reader.read(0, &counters(0)).is_none()); // nothing to compare with yet
+//! board.busy(&Cycle { queue_packets: 100, taken_packets: 64, busy_ns: 130_000, ..Cycle::default() });
 //! board.idle(370_000);
-//! let sample = reader.read(500_000, &board.snapshot()).expect("a period has passed");
+//! let sample = reader.read(500_000, &counters(500_000)).expect("a period has passed");
 //! assert_eq!((sample.packets, sample.idle), (64, 0.74));
 //! assert_eq!(sample.delay_ns(), 2.0 * 130_000.0); // ceil(Q / B) x iteration time
 //! ```
 //!
-//! - [`Board`]: one elastic thread's monotonic counters, one writer, any number of readers.
+//! - [`Board`]: one elastic thread's monotonic counters in its statistics segment, one writer, any number of readers.
 //! - [`Reader`]: the difference of two readings is a [`Sample`].
 //! - [`Ewma`], [`Averages`]: exponentially weighted moving averages with several smoothing factors.
 
-mod board;
 mod ewma;
 mod reader;
 
-pub use board::{Board, Counters, Cycle};
 pub use ewma::{Averages, Ewma};
 pub use reader::{GroupReader, GroupSample, Reader, Sample, estimated_delay_ns};
+pub use statseg::{Board, Counters, Cycle};
 
 /// An elastic thread's number: its place in the order of allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

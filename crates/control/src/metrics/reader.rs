@@ -161,22 +161,23 @@ mod tests {
         /// However a run is cut into readings, nothing is lost and nothing is counted twice.
         #[test]
         fn readings_add_up(cycles in prop::collection::vec((1u64..200, 1u64..65, 0u64..9_999, any::<bool>()), 1..60)) {
-            let board = Board::default();
+            let words = statseg::words();
+            let board = Board::over(&words);
             let mut reader = Reader::new(ThreadId(0), 64);
-            reader.read(0, &board.snapshot());
+            reader.read(0, &board.snapshot().counters(0));
             let (mut now_ns, mut packets, mut seen) = (0, 0, 0);
             for &(queue_packets, taken_packets, busy_ns, read) in &cycles {
-                board.busy(&Cycle { queue_packets, taken_packets, busy_ns, oldest_waiting_ns: 1 });
+                board.busy(&Cycle { queue_packets, taken_packets, busy_ns, ..Cycle::default() });
                 board.idle(busy_ns);
                 now_ns += 2 * busy_ns + 1;
                 packets += taken_packets;
                 if read {
-                    let sample = reader.read(now_ns, &board.snapshot()).expect("time has passed");
+                    let sample = reader.read(now_ns, &board.snapshot().counters(now_ns)).expect("time has passed");
                     seen += sample.packets;
                     prop_assert!(busy_ns == 0 || (sample.idle - 0.5).abs() < 1e-9);
                 }
             }
-            let last = reader.read(now_ns + 1, &board.snapshot()).expect("time has passed");
+            let last = reader.read(now_ns + 1, &board.snapshot().counters(now_ns)).expect("time has passed");
             prop_assert_eq!(seen + last.packets, packets);
         }
     }

@@ -1,0 +1,181 @@
+//! What is said over a service's control socket.
+//!
+//! ```
+//! use endpoint::{Ask, Request};
+//! let ask = Ask { id: 7, request: Request::Move { from: 0, to: 1, groups: vec![3, 4] } };
+//! let text = serde_json::to_string(&ask)?;
+//! assert_eq!(text, r#"{"id":7,"request":{"move":{"from":0,"to":1,"groups":[3,4]}}}"#);
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! Every [`Ask`] is answered by exactly one [`Answer`] with its number, in whatever order: that of a move comes
+//! when it is complete.
+
+use serde::{Deserialize, Serialize};
+
+/// Of what is said here: [`Description::version`].
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// What the service is; the answer brings the descriptor of its statistics segment.
+    Describe,
+    /// A thread shall serve with the configured idle policy.
+    Grant {
+        /// Its number.
+        thread: u16,
+    },
+    /// A thread that has no flow group shall leave its processor to others.
+    Park {
+        /// Its number.
+        thread: u16,
+    },
+    /// Flow groups shall be at home on another thread: all of them or none (IX §4.5).
+    Move {
+        /// Their home.
+        from: u16,
+        /// Their home from then on.
+        to: u16,
+        /// Their numbers.
+        groups: Vec<u16>,
+    },
+    /// A thread shall run on another processor.
+    Place {
+        /// Its number.
+        thread: u16,
+        /// The processor's.
+        cpu: usize,
+    },
+    /// The service shall end, as at a SIGTERM.
+    End,
+}
+
+/// A request, with the client's number for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ask {
+    /// Comes back with the answer. 0 is the server's own, for what it says of the connection.
+    pub id: u64,
+    /// What is asked for.
+    pub request: Request,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The request's.
+    pub id: u64,
+    /// What was done, or why nothing was.
+    pub result: Result<Done, Refused>,
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Done {
+    /// What the service is. With the descriptor of its statistics segment.
+    Described(Box<Description>),
+    /// The thread has seen it.
+    Granted,
+    /// The thread has seen it.
+    Parked,
+    /// The move is complete.
+    Moved(MoveSummary),
+    /// The thread runs there.
+    Placed,
+    /// The service is about to end.
+    Ending,
+}
+
+/// A migration that is complete (IX Table V).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveSummary {
+    /// Flow groups.
+    pub groups: u32,
+    /// Connections in them.
+    pub connections: u32,
+    /// Packets whose processing was deferred.
+    pub packets_deferred: u32,
+    /// How long each phase took, in nanoseconds: prepare, wait, rpc, deferred.
+    pub phase_ns: [u64; 4],
+}
+
+/// What a service is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// The name that its socket has.
+    pub name: String,
+    /// The process that serves this socket.
+    pub pid: u32,
+    /// When it began, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// The file that it was configured by; empty where there was none.
+    pub config_path: String,
+    /// That file's text; empty where it is too long for a message.
+    pub config_text: String,
+    /// Elastic threads.
+    pub threads: u16,
+    /// The processor of each as it was configured; none: where the kernel puts it. Where it runs now is in the
+    /// segment.
+    pub cpus: Vec<Option<usize>>,
+    /// B: packets that one cycle takes at most.
+    pub batch_max: u32,
+    /// Flow groups.
+    pub groups: u16,
+    /// Which core runs the application for a connection.
+    pub scheduler: String,
+    /// What separates dataplane and application.
+    pub domain: String,
+    /// How frames travel.
+    pub driver: String,
+    /// Whether the wire's own table of flow groups can be programmed; else packets are forwarded by whichever thread
+    /// they come to.
+    pub steers: bool,
+    /// Whether flow groups can be moved.
+    pub movable: bool,
+    /// Of the protocol: [`PROTOCOL_VERSION`].
+    pub version: u32,
+}
+
+/// Why nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refused {
+    /// For people: what was found, and what to do.
+    pub reason: String,
+    /// For programs.
+    pub kind: RefusedKind,
+}
+
+/// The kinds of refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedKind {
+    /// There is no elastic thread, or no flow group, of that number.
+    NoSuchThread,
+    /// A flow group is at home elsewhere.
+    NotHome,
+    /// A flow group is on its way.
+    UnderWay,
+    /// A thread that is to be parked is home to flow groups.
+    HasGroups,
+    /// Flow groups of this service cannot be moved, or not there.
+    NotMovable,
+    /// The message makes no sense to this version.
+    Unsupported,
+    /// The service is ending.
+    Leaving,
+    /// As much is under way as may be: wait for an answer.
+    TooMany,
+    /// The operating system, or the server, did not do it.
+    System,
+}
+
+impl Refused {
+    /// A refusal of this kind.
+    pub fn new(kind: RefusedKind, reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), kind }
+    }
+}

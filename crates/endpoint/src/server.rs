@@ -1,0 +1,164 @@
+//! The service's side: one ordinary thread that lets clients in, reads what they ask, and has it carried out.
+//!
+//! ```text
+//! clients  ->  peer (one packet at a time, checked)  ->  desk (who asked what)  ->  Steering
+//!                                                        <-  outcomes, when they come
+//! ```
+//!
+//! Everything is bounded: clients, requests without an answer of each, answers that a client does not read.
+//! Whoever goes beyond is told so, or dropped.
+
+mod desk;
+mod peer;
+mod place;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::protocol::{Description, Done, Refused};
+use desk::Desk;
+pub use place::BindError;
+use place::Place;
+
+/// Between two looks for outcomes, where some are to come.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long nobody is let in after there were no descriptors for one more.
+const BREATHER: Duration = Duration::from_millis(100);
+
+/// The server's number for a request: no two have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u64);
+
+/// What became of a request.
+pub type Outcome = Result<Done, Refused>;
+
+/// Who carries requests out. A request may be answered at once, or later by [`reports`](Self::reports) with its
+/// token, once. No call may wait.
+pub trait Steering: Send + 'static {
+    /// What the service is.
+    fn describe(&self) -> Description;
+    /// The descriptor of its statistics segment.
+    ///
+    /// # Errors
+    /// There is none, or no descriptors are left.
+    fn segment(&self) -> io::Result<OwnedFd>;
+    /// A thread shall serve.
+    fn grant(&mut self, token: Token, thread: u16) -> Option<Outcome>;
+    /// A thread shall leave its processor to others.
+    fn park(&mut self, token: Token, thread: u16) -> Option<Outcome>;
+    /// Flow groups shall be at home elsewhere.
+    fn move_groups(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Option<Outcome>;
+    /// A thread shall run on another processor.
+    fn place(&mut self, token: Token, thread: u16, cpu: usize) -> Option<Outcome>;
+    /// The service shall end.
+    fn end(&mut self) -> Outcome;
+    /// What has become of requests since the last call.
+    fn reports(&mut self) -> Vec<(Token, Outcome)>;
+}
+
+/// A control socket that is served until this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    bell: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Makes the control socket of service `name` in a run directory, and serves it. A socket file whose process has
+    /// gone is replaced.
+    ///
+    /// # Errors
+    /// [`BindError`]: a service of that name runs; the directory cannot be used.
+    pub fn bind(run_dir: &Path, name: &str, steering: impl Steering) -> Result<Self, BindError> {
+        let place = Place::take(run_dir, name)?;
+        let path = place.path().to_owned();
+        let failed = |source: io::Error| BindError::System { path: path.clone(), source };
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = Arc::new(bell.map_err(|errno| failed(errno.into()))?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ring, flag) = (Arc::clone(&bell), Arc::clone(&stop));
+        let serve = move || serve(&place, Desk::new(steering), &ring, &flag);
+        let thread = std::thread::Builder::new().name("control-socket".into()).spawn(serve);
+        let thread = Some(thread.map_err(failed)?);
+        Ok(Self { path, stop, bell, thread })
+    }
+
+    /// Where the socket is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // A full counter wakes, too.
+        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A steering that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(place: &Place, mut desk: Desk<impl Steering>, bell: &OwnedFd, stop: &AtomicBool) {
+    let mut full = false;
+    while !stop.load(Ordering::Acquire) {
+        let breather = full.then_some(BREATHER);
+        let timeout = if desk.is_waiting() { Some(LOOK) } else { breather };
+        if let Err(errno) = wait(place, &desk, bell, full, timeout) {
+            tracing::warn!(%errno, "the control socket is not served any more");
+            return;
+        }
+        full = !let_in(place, &mut desk);
+        desk.turn();
+    }
+    desk.farewell();
+}
+
+/// Waits until there is something to do. An interruption is another look.
+fn wait(
+    place: &Place,
+    desk: &Desk<impl Steering>,
+    bell: &OwnedFd,
+    full: bool,
+    timeout: Option<Duration>,
+) -> rustix::io::Result<()> {
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let mut asked: Vec<PollFd<'_>> = vec![PollFd::new(bell, PollFlags::IN)];
+    if !full {
+        asked.push(PollFd::from_borrowed_fd(place.listener(), PollFlags::IN));
+    }
+    asked.extend(desk.peers().map(|(socket, flags)| PollFd::from_borrowed_fd(socket, flags)));
+    match poll(&mut asked, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Lets all in who knock. Answers false where there are no descriptors to do so.
+fn let_in(place: &Place, desk: &mut Desk<impl Steering>) -> bool {
+    loop {
+        match place.accept() {
+            Ok(Some(socket)) => desk.welcome(socket),
+            Ok(None) => return true,
+            Err(error) => {
+                tracing::warn!(%error, "a client of the control socket cannot be let in");
+                return false;
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The socket's file: whose it is, and that no two services have the same.
+//!
+//! Beside each socket lies a lock file that its service holds locked as long as it lives, so that a socket file
+//! can be told to be a dead one's without a race between two who would replace it.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
+};
+
+use crate::directory::{self, NameError, socket_path};
+
+/// Clients that may knock at a time.
+const BACKLOG: i32 = 128;
+
+/// Why a control socket could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A service of that name runs.
+    #[error(
+        "a service named '{name}' runs already: process {} has '{}'; end that one, or give this one another name \
+         (`control.name`)",
+        pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string()),
+        path.display()
+    )]
+    Taken {
+        /// The name.
+        name: String,
+        /// The process that serves there.
+        pid: Option<i32>,
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something else has that path.
+    #[error("'{}' is in the way: it is no socket, and this program does not remove it", path.display())]
+    NoSocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The operating system did not do it.
+    #[error(
+        "cannot make the control socket '{}': {source} (another run directory: `TAILPLANE_RUN_DIR`)",
+        path.display()
+    )]
+    System {
+        /// The file or directory.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// A listening socket and its file, which goes with this value.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    listener: OwnedFd,
+    /// Which file was made: what lies there at the end may be another's.
+    inode: u64,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+impl Place {
+    /// Makes the socket of a service.
+    pub fn take(run_dir: &Path, name: &str) -> Result<Self, BindError> {
+        let path = socket_path(run_dir, name)?;
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| BindError::System { path, source }
+        };
+        let directory = directory::directory(run_dir);
+        std::fs::create_dir_all(&directory).map_err(failed(&directory))?;
+        let lock_path = path.with_extension("lock");
+        let mut options = File::options();
+        let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
+        let lock = lock.map_err(failed(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(BindError::Taken { name: name.into(), pid: listener_of(&path), path });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(&lock_path)(error)),
+        }
+        remove_stale(name, &path)?;
+        let listener = listener(&path).map_err(|errno| failed(&path)(errno.into()))?;
+        let inode = std::fs::symlink_metadata(&path).map_err(failed(&path))?.ino();
+        Ok(Self { path, listener, inode, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// The next client that knocks.
+    pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
+        loop {
+            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => return Ok(Some(socket)),
+                Err(Errno::AGAIN) => return Ok(None),
+                // It has gone again.
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let is_ours =
+            std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
+        if is_ours {
+            // Gone meanwhile: then there is nothing to do.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes what a service that has ended has left.
+fn remove_stale(name: &str, path: &Path) -> Result<(), BindError> {
+    let found = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(|source| BindError::System { path: path.into(), source })?,
+    };
+    if !found.file_type().is_socket() {
+        return Err(BindError::NoSocket { path: path.into() });
+    }
+    // Somebody may listen there who does not know of the lock.
+    if let Some(pid) = listener_of(path) {
+        return Err(BindError::Taken { name: name.into(), pid: Some(pid), path: path.into() });
+    }
+    std::fs::remove_file(path).map_err(|source| BindError::System { path: path.into(), source })
+}
+
+/// The process that listens at a path.
+fn listener_of(path: &Path) -> Option<i32> {
+    let address = SocketAddrUnix::new(path).ok()?;
+    let socket = client_socket().ok()?;
+    connect(&socket, &address).ok()?;
+    Some(socket_peercred(&socket).ok()?.pid.as_raw_nonzero().get())
+}
+
+fn client_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+fn listener(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = client_socket()?;
+    bind(&socket, &address)?;
+    // Before anybody can be let in.
+    let only_owner = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600));
+    only_owner.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
