@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use endpoint::{MoveSummary, Request};
+
 use crate::control_config::PolicyName;
-use crate::link::{Moved, Order};
 
 /// Another policy for a service, until it or the daemon is started anew.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +31,7 @@ pub enum What {
     /// Let another policy decide.
     Policy(PolicyChange),
     /// Carry this out, and let the policy rest.
-    ByHand(Order),
+    ByHand(Request),
     /// Let the policy decide again.
     Resume,
 }
@@ -69,5 +70,5 @@ pub struct Answered {
     /// Whose.
     pub ticket: u64,
     /// What became of it.
-    pub result: Result<Option<Moved>, Failure>,
+    pub result: Result<Option<MoveSummary>, Failure>,
 }

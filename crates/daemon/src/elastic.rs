@@ -12,7 +12,10 @@ use control::actuator::ElasticThreads;
 use control::metrics::{GroupId, ThreadId};
 use control::{Found, Outcome};
 
-use crate::link::{Gone, Link, Moved, Order, Refusal, RefusedKind, ThreadState};
+use endpoint::{Answer, Done, MoveSummary, Refused, RefusedKind, Request};
+use statseg::State;
+
+use crate::link::{Gone, Link};
 
 /// Requests whose answers are waited for; the oldest is given up beyond.
 const PENDING_MAX: usize = 256;
@@ -34,7 +37,7 @@ enum Asker {
 
 struct Pending {
     asker: Asker,
-    order: Order,
+    request: Request,
     since_ns: u64,
     said: bool,
 }
@@ -43,9 +46,9 @@ struct Pending {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A request was refused.
-    Refused(Order, Refusal),
+    Refused(Request, Refused),
     /// A request has no answer for so long.
-    Unanswered(Order),
+    Unanswered(Request),
     /// Flow groups have moved.
     Moved {
         /// From there.
@@ -53,18 +56,18 @@ pub enum Note {
         /// To there.
         to: u16,
         /// How it was.
-        moved: Moved,
+        moved: MoveSummary,
     },
 }
 
 /// What became of a command by hand: its ticket, and the answer.
-pub type HandReply = (u64, Result<Option<Moved>, Refusal>);
+pub type HandReply = (u64, Result<Option<MoveSummary>, Refused>);
 
 /// See the module's comment.
 pub struct EndpointThreads {
     link: Box<dyn Link>,
     /// Where each thread belongs, if anywhere.
-    cpus: Vec<Option<u32>>,
+    cpus: Vec<Option<usize>>,
     pending: BTreeMap<u64, Pending>,
     ready: Vec<Outcome>,
     /// Outcomes that are told later.
@@ -97,7 +100,7 @@ impl EndpointThreads {
     }
 
     /// Each thread runs there from its next grant on.
-    pub fn belong(&mut self, cpus: Vec<Option<u32>>) {
+    pub fn belong(&mut self, cpus: Vec<Option<usize>>) {
         self.cpus = cpus;
     }
 
@@ -107,16 +110,15 @@ impl EndpointThreads {
     }
 
     /// A person asks; the answer comes with `ticket` in [`hands`](Self::hands).
-    pub fn ask_by_hand(&mut self, ticket: u64, order: Order) {
-        if let Err(reason) = self.ask(Asker::Hand(ticket), order) {
-            let refusal = Refusal { kind: RefusedKind::System, reason };
-            self.hands.push((ticket, Err(refusal)));
+    pub fn ask_by_hand(&mut self, ticket: u64, request: Request) {
+        if let Err(reason) = self.ask(Asker::Hand(ticket), request) {
+            self.hands.push((ticket, Err(Refused::new(RefusedKind::System, reason))));
         }
     }
 
     /// Asks the service to end; the answer is of no interest, its end is.
     pub fn ask_to_end(&mut self) -> Result<(), String> {
-        self.ask(Asker::Daemon, Order::End)
+        self.ask(Asker::Daemon, Request::End)
     }
 
     /// Forgets the control loop's requests: whoever comes next begins with what there is.
@@ -130,14 +132,12 @@ impl EndpointThreads {
 
     /// What there is, for a control loop that begins; clock and background are the caller's to know.
     pub fn found(&self) -> Found {
-        let threads = self.link.described().threads;
-        let runs = |thread: &u16| {
-            matches!(self.link.state(*thread), ThreadState::Running | ThreadState::Starting)
-        };
-        let groups = 0..self.link.described().groups;
+        let threads = self.link.description().threads;
+        let runs =
+            |thread: &u16| matches!(self.link.state(*thread), State::Running | State::Starting);
         Found {
             running: (0..threads).filter(runs).map(ThreadId).collect(),
-            homes: groups.map(|group| ThreadId(self.link.home(group))).collect(),
+            homes: self.link.homes().into_iter().map(ThreadId).collect(),
             clock: control::Clock::Fixed,
             background_cores: 0,
         }
@@ -145,8 +145,8 @@ impl EndpointThreads {
 
     /// Puts threads that run elsewhere than where they belong to their place; how many those were.
     pub fn put_in_place(&mut self) -> usize {
-        let wrong: Vec<u16> = (0..self.link.described().threads)
-            .filter(|&thread| self.link.state(thread) == ThreadState::Running)
+        let wrong: Vec<u16> = (0..self.link.description().threads)
+            .filter(|&thread| self.link.state(thread) == State::Running)
             .filter(|&thread| self.is_displaced(thread))
             .collect();
         wrong.iter().for_each(|&thread| self.place(thread));
@@ -155,25 +155,26 @@ impl EndpointThreads {
 
     fn is_displaced(&self, thread: u16) -> bool {
         let belongs = self.cpus.get(usize::from(thread)).copied().flatten();
-        belongs.is_some() && self.link.reading(thread).cpu != belongs
+        let shown = self.link.reading().thread(thread).and_then(|shown| shown.processor);
+        belongs.is_some() && shown != belongs
     }
 
     fn place(&mut self, thread: u16) {
-        let asked = |pending: &Pending| matches!(pending.order, Order::Place { thread: other, .. } if other == thread);
+        let asked = |pending: &Pending| matches!(pending.request, Request::Place { thread: other, .. } if other == thread);
         if self.pending.values().any(asked) {
             return;
         }
         if let Some(cpu) = self.cpus.get(usize::from(thread)).copied().flatten() {
             // Where the service is gone, everything else says so as well.
-            let _ = self.ask(Asker::Daemon, Order::Place { thread, cpu });
+            let _ = self.ask(Asker::Daemon, Request::Place { thread, cpu });
         }
     }
 
-    fn ask(&mut self, asker: Asker, order: Order) -> Result<(), String> {
+    fn ask(&mut self, asker: Asker, request: Request) -> Result<(), String> {
         if let Some(Gone(reason)) = &self.gone {
             return Err(reason.clone());
         }
-        let id = match self.link.ask(&order) {
+        let id = match self.link.ask(request.clone()) {
             Ok(id) => id,
             Err(gone) => {
                 let reason = gone.0.clone();
@@ -186,24 +187,24 @@ impl EndpointThreads {
         {
             self.give_up(&oldest);
         }
-        self.pending.insert(id, Pending { asker, order, since_ns: self.now_ns, said: false });
+        self.pending.insert(id, Pending { asker, request, since_ns: self.now_ns, said: false });
         Ok(())
     }
 
     fn give_up(&mut self, pending: &Pending) {
         if let Asker::Hand(ticket) = pending.asker {
-            let reason = "too many requests are without an answer".to_owned();
-            self.hands.push((ticket, Err(Refusal { kind: RefusedKind::TooMany, reason })));
+            let reason = "too many requests are without an answer";
+            self.hands.push((ticket, Err(Refused::new(RefusedKind::TooMany, reason))));
         }
     }
 
     /// Takes in what the service has answered.
     pub fn pump(&mut self) {
         if self.gone.is_none() {
-            match self.link.replies() {
-                Ok(replies) => replies.into_iter().for_each(|reply| {
-                    if let Some(pending) = self.pending.remove(&reply.id) {
-                        self.answered(pending, reply.result);
+            match self.link.answers() {
+                Ok(answers) => answers.into_iter().for_each(|Answer { id, result }| {
+                    if let Some(pending) = self.pending.remove(&id) {
+                        self.answered(pending, result);
                     }
                 }),
                 Err(gone) => self.gone = Some(gone),
@@ -212,67 +213,81 @@ impl EndpointThreads {
         for pending in self.pending.values_mut() {
             if !pending.said && self.now_ns.saturating_sub(pending.since_ns) > ANSWER_NS {
                 pending.said = true;
-                self.notes.push(Note::Unanswered(pending.order.clone()));
+                self.notes.push(Note::Unanswered(pending.request.clone()));
             }
         }
     }
 
-    fn answered(&mut self, pending: Pending, result: Result<Option<Moved>, Refusal>) {
-        if let (Order::Move { from, to, .. }, Ok(moved)) = (&pending.order, &result) {
+    fn answered(&mut self, pending: Pending, result: Result<Done, Refused>) {
+        let result = result.map(|done| match done {
+            Done::Moved(moved) => Some(moved),
+            _ => None,
+        });
+        if let (Request::Move { from, to, .. }, Ok(moved)) = (&pending.request, &result) {
             let moved = moved.unwrap_or_default();
             self.notes.push(Note::Moved { from: *from, to: *to, moved });
         }
-        if let Err(refusal) = &result {
-            self.notes.push(Note::Refused(pending.order.clone(), refusal.clone()));
+        if let Err(refused) = &result {
+            self.notes.push(Note::Refused(pending.request.clone(), refused.clone()));
         }
         match pending.asker {
             Asker::Hand(ticket) => self.hands.push((ticket, result)),
-            Asker::Loop => self.tell_loop(pending.order, result.err()),
+            Asker::Loop => self.tell_loop(pending.request, result.err()),
             Asker::Daemon => {}
         }
     }
 
-    fn tell_loop(&mut self, order: Order, refusal: Option<Refusal>) {
+    fn tell_loop(&mut self, request: Request, refused: Option<Refused>) {
         let later_ns = self.now_ns + REFUSED_HOLD_NS;
-        match (order, refusal) {
-            (Order::Grant { thread }, None) => {
+        match (request, refused) {
+            (Request::Grant { thread }, None) => {
                 self.ready.push(Outcome::Granted(ThreadId(thread)));
             }
-            (Order::Grant { thread }, Some(_)) => {
+            (Request::Grant { thread }, Some(_)) => {
                 self.held.push((later_ns, Outcome::GrantFailed(ThreadId(thread))));
             }
-            (Order::Park { thread }, None) => self.ready.push(Outcome::Parked(ThreadId(thread))),
-            (Order::Park { thread }, Some(refusal)) => {
+            (Request::Park { thread }, None) => self.ready.push(Outcome::Parked(ThreadId(thread))),
+            (Request::Park { thread }, Some(refused)) => {
                 // It runs on. With its groups known, the loop moves them; else it asks again when its time is over.
-                if refusal.kind == RefusedKind::HasGroups {
-                    self.tell_homes(0..self.link.described().groups);
+                if refused.kind == RefusedKind::HasGroups {
+                    self.tell_homes(0..self.link.description().groups);
                     self.held.push((later_ns, Outcome::Granted(ThreadId(thread))));
                 }
             }
-            (Order::Move { to, groups, .. }, None) => {
+            (Request::Move { to, groups, .. }, None) => {
                 let groups = groups.into_iter().map(GroupId).collect();
                 self.ready.push(Outcome::Migrated { to: ThreadId(to), groups });
             }
-            (Order::Move { groups, .. }, Some(refusal)) => {
-                if refusal.kind == RefusedKind::NotHome {
+            (Request::Move { groups, .. }, Some(refused)) => {
+                if refused.kind == RefusedKind::NotHome {
                     self.tell_homes(groups.iter().copied());
                 }
                 let groups = groups.into_iter().map(GroupId).collect();
                 self.held.push((later_ns, Outcome::MigrationFailed { groups }));
             }
-            (Order::Place { .. } | Order::End, _) => {}
+            (Request::Describe | Request::Place { .. } | Request::End, _) => {}
         }
     }
 
     /// Tells where flow groups are at home by the segment, one outcome for each home.
     fn tell_homes(&mut self, groups: impl Iterator<Item = u16>) {
-        let mut by_home: BTreeMap<u16, Vec<GroupId>> = BTreeMap::new();
+        let told = self.by_home(groups).into_iter().map(|(home, groups)| Outcome::Migrated {
+            to: ThreadId(home),
+            groups: groups.into_iter().map(GroupId).collect(),
+        });
+        self.ready.extend(told);
+    }
+
+    /// Flow groups by where the segment says that they are at home; those that there are not are left out.
+    fn by_home(&self, groups: impl Iterator<Item = u16>) -> BTreeMap<u16, Vec<u16>> {
+        let homes = self.link.homes();
+        let mut by_home: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
         for group in groups {
-            by_home.entry(self.link.home(group)).or_default().push(GroupId(group));
+            if let Some(home) = homes.get(usize::from(group)) {
+                by_home.entry(*home).or_default().push(group);
+            }
         }
-        let told = by_home.into_iter();
-        self.ready
-            .extend(told.map(|(home, groups)| Outcome::Migrated { to: ThreadId(home), groups }));
+        by_home
     }
 
     /// What became of commands by hand, since the last call.
@@ -301,31 +316,27 @@ impl ElasticThreads for EndpointThreads {
         if self.is_displaced(thread.0) {
             self.place(thread.0);
         }
-        if self.ask(Asker::Loop, Order::Grant { thread: thread.0 }).is_err() {
+        if self.ask(Asker::Loop, Request::Grant { thread: thread.0 }).is_err() {
             self.ready.push(Outcome::GrantFailed(thread));
         }
     }
 
     fn park(&mut self, thread: ThreadId) {
         // A failure is noticed by the loop, which asks again.
-        let _ = self.ask(Asker::Loop, Order::Park { thread: thread.0 });
+        let _ = self.ask(Asker::Loop, Request::Park { thread: thread.0 });
     }
 
     /// Groups that are there already have arrived; the others are asked for from where the segment says that they
     /// are, which `from` may not be.
     fn migrate(&mut self, _from: ThreadId, to: ThreadId, groups: &[GroupId]) {
-        let mut by_home: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
-        for group in groups {
-            by_home.entry(self.link.home(group.0)).or_default().push(group.0);
-        }
-        for (home, groups) in by_home {
+        for (home, groups) in self.by_home(groups.iter().map(|group| group.0)) {
             let known = || groups.iter().copied().map(GroupId).collect();
             if home == to.0 {
                 self.ready.push(Outcome::Migrated { to, groups: known() });
                 continue;
             }
-            let order = Order::Move { from: home, to: to.0, groups: groups.clone() };
-            if self.ask(Asker::Loop, order).is_err() {
+            let request = Request::Move { from: home, to: to.0, groups: groups.clone() };
+            if self.ask(Asker::Loop, request).is_err() {
                 self.ready.push(Outcome::MigrationFailed { groups: known() });
             }
         }

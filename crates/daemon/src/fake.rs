@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use control::metrics::{Board, Counters, Cycle};
-use rustix::process::Signal;
-
-use crate::link::{
-    Described, Gone, Link, Migrations, Moved, Order, Refusal, RefusedKind, Reply, ThreadReading,
-    ThreadState,
+use endpoint::{
+    Answer, Description, Done, MoveSummary, PROTOCOL_VERSION, Refused, RefusedKind, Request,
 };
+use rustix::process::Signal;
+use statseg::{Board, Cycle, Layout, Reading, Segment, State as ThreadState};
+
+use crate::link::{Gone, Link, word_of};
 use crate::process::{Ended, Identity, Process};
 use crate::world::{Launch, Reached, World};
 
@@ -76,15 +76,11 @@ impl Drop for Directory {
 
 /// What a fake service is.
 struct State {
-    described: Described,
-    boards: Vec<Board>,
-    entered_ns: Vec<u64>,
-    states: Vec<ThreadState>,
-    cpus: Vec<Option<u32>>,
-    homes: Vec<u16>,
+    description: Description,
+    segment: Arc<Segment>,
     packets: Vec<u64>,
     /// Of each connection: whether it is open, and its answers.
-    links: Vec<(bool, Vec<Reply>)>,
+    links: Vec<(bool, Vec<Answer>)>,
     next_id: u64,
     /// Answers never come.
     silent: bool,
@@ -103,7 +99,8 @@ pub struct Fake(Arc<Mutex<State>>);
 struct FakeLink {
     service: Fake,
     number: usize,
-    described: Described,
+    description: Description,
+    reading: Reading,
 }
 
 impl Fake {
@@ -115,26 +112,29 @@ impl Fake {
     }
 
     pub fn new(name: &str, threads: u16, groups: u16) -> Self {
-        let count = usize::from(threads);
-        let described = Described {
+        let description = Description {
             name: name.to_owned(),
             pid: 1_000 + COUNT.fetch_add(1, Ordering::Relaxed),
+            started_unix_ms: 1,
+            config_path: String::new(),
+            config_text: String::new(),
             threads,
-            cpus: (0..u32::from(threads)).map(Some).collect(),
+            cpus: (0..usize::from(threads)).map(Some).collect(),
             batch_max: 64,
             groups,
+            scheduler: "run-to-completion".to_owned(),
+            domain: "inline".to_owned(),
+            driver: "none".to_owned(),
+            steers: false,
             movable: true,
-            version: "0".to_owned(),
-            ..Described::default()
+            version: PROTOCOL_VERSION,
         };
-        Self(Arc::new(Mutex::new(State {
-            boards: (0..count).map(|_| Board::default()).collect(),
-            entered_ns: vec![0; count],
-            states: vec![ThreadState::Running; count],
-            cpus: described.cpus.clone(),
-            homes: vec![0; usize::from(groups)],
+        let layout = Layout { threads, groups, batch_max: 64 };
+        let segment = Segment::create("fake", &layout).expect("memory");
+        let fake = Self(Arc::new(Mutex::new(State {
             packets: vec![0; usize::from(groups)],
-            described,
+            description,
+            segment,
             links: Vec::new(),
             next_id: 1,
             silent: false,
@@ -142,7 +142,13 @@ impl Fake {
             ended: None,
             stubborn: false,
             signals: Vec::new(),
-        })))
+        })));
+        for thread in 0..usize::from(threads) {
+            fake.set_state(thread, ThreadState::Running);
+            fake.set_cpu(thread, thread);
+        }
+        (0..usize::from(groups)).for_each(|group| fake.set_home(group, 0));
+        fake
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -152,8 +158,9 @@ impl Fake {
     pub fn link(&self) -> Box<dyn Link> {
         let mut state = self.state();
         state.links.push((true, Vec::new()));
-        let (number, described) = (state.links.len() - 1, state.described.clone());
-        Box::new(FakeLink { service: self.clone(), number, described })
+        let (number, description) = (state.links.len() - 1, state.description.clone());
+        let reading = state.segment.reading();
+        Box::new(FakeLink { service: self.clone(), number, description, reading })
     }
 
     pub fn process(&self) -> Box<dyn Process> {
@@ -161,42 +168,41 @@ impl Fake {
         Box::new(FakeProcess { service: self.clone(), identity })
     }
 
-    pub fn describe(&self, change: impl FnOnce(&mut Described)) {
-        change(&mut self.state().described);
+    pub fn describe(&self, change: impl FnOnce(&mut Description)) {
+        change(&mut self.state().description);
     }
 
-    pub fn busy(&self, thread: usize, packets: u64, busy_ns: u64) {
+    pub fn busy(&self, thread: u16, packets: u64, busy_ns: u64) {
         let cycle =
-            Cycle { queue_packets: packets, taken_packets: packets, busy_ns, oldest_waiting_ns: 0 };
-        self.state().boards[thread].busy(&cycle);
+            Cycle { queue_packets: packets, taken_packets: packets, busy_ns, ..Cycle::default() };
+        self.state().board(thread).busy(&cycle);
     }
 
-    pub fn idle(&self, thread: usize, idle_ns: u64) {
-        self.state().boards[thread].idle(idle_ns);
+    pub fn idle(&self, thread: u16, idle_ns: u64) {
+        self.state().board(thread).idle(idle_ns);
     }
 
-    pub fn enter(&self, thread: usize, at_ns: u64) {
-        self.state().entered_ns[thread] = at_ns;
+    /// The application was entered then; 0: it has returned.
+    pub fn enter(&self, thread: u16, at_ns: u64) {
+        self.state().board(thread).enter_application(at_ns);
     }
 
     /// A period of load on each running thread: `queue` packets wait at each of `cycles` cycles of `cycle_ns`.
     pub fn load(&self, queue: u64, cycles: u64, cycle_ns: u64) {
+        let cycle = Cycle {
+            queue_packets: queue,
+            taken_packets: queue.min(64),
+            busy_ns: cycle_ns,
+            ..Cycle::default()
+        };
+        let running = self.running();
         let mut state = self.state();
-        let State { boards, states, packets, homes, .. } = &mut *state;
-        let running =
-            states.iter().zip(boards).filter(|(state, _)| **state == ThreadState::Running);
-        for (_, board) in running {
-            for _ in 0..cycles {
-                board.busy(&Cycle {
-                    queue_packets: queue,
-                    taken_packets: queue.min(64),
-                    busy_ns: cycle_ns,
-                    oldest_waiting_ns: 0,
-                });
-            }
+        for thread in running {
+            (0..cycles).for_each(|_| state.board(thread).busy(&cycle));
         }
-        let share = cycles * queue.min(64) / homes.len() as u64;
-        packets.iter_mut().for_each(|packets| *packets += share.max(1));
+        let share = cycles * queue.min(64) / state.packets.len() as u64;
+        state.packets.iter_mut().for_each(|packets| *packets += share.max(1));
+        state.segment.tell_groups(0, &state.packets);
     }
 
     pub fn set_silent(&self, silent: bool) {
@@ -212,30 +218,29 @@ impl Fake {
     }
 
     pub fn set_state(&self, thread: usize, to: ThreadState) {
-        self.state().states[thread] = to;
+        self.state().board(thread as u16).set_state(to);
     }
 
-    pub fn set_cpu(&self, thread: usize, cpu: u32) {
-        self.state().cpus[thread] = Some(cpu);
+    pub fn set_cpu(&self, thread: usize, cpu: usize) {
+        self.state().board(thread as u16).set_processor(Some(cpu));
     }
 
     pub fn set_home(&self, group: usize, thread: u16) {
-        self.state().homes[group] = thread;
+        self.state().segment.set_home(group as u16, thread);
     }
 
     pub fn homes(&self) -> Vec<u16> {
-        self.state().homes.clone()
+        self.state().homes()
     }
 
     pub fn running(&self) -> Vec<u16> {
-        let state = self.state();
-        let running =
-            (0u16..).zip(&state.states).filter(|(_, state)| **state == ThreadState::Running);
-        running.map(|(thread, _)| thread).collect()
+        let threads = self.state().segment.reading().threads();
+        let runs = (0u16..).zip(threads).filter(|(_, shown)| shown.state == ThreadState::Running);
+        runs.map(|(thread, _)| thread).collect()
     }
 
-    pub fn cpus(&self) -> Vec<Option<u32>> {
-        self.state().cpus.clone()
+    pub fn cpus(&self) -> Vec<Option<usize>> {
+        self.state().segment.reading().threads().iter().map(|shown| shown.processor).collect()
     }
 
     pub fn signals(&self) -> Vec<i32> {
@@ -243,7 +248,7 @@ impl Fake {
     }
 
     pub fn pid(&self) -> u32 {
-        self.state().described.pid
+        self.state().description.pid
     }
 
     /// It ends, or dies.
@@ -264,123 +269,104 @@ impl Fake {
 }
 
 impl State {
-    fn carry_out(&mut self, order: &Order) -> Result<Option<Moved>, Refusal> {
-        let refused = |kind: RefusedKind| Err(Refusal { kind, reason: kind.as_str().to_owned() });
+    fn board(&self, thread: u16) -> Board<'_> {
+        self.segment.board(thread).expect("there is such a thread")
+    }
+
+    fn homes(&self) -> Vec<u16> {
+        self.segment.reading().homes().into_iter().map(|home| home.expect("it is told")).collect()
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<Done, Refused> {
+        let refused = |kind: RefusedKind| Err(Refused::new(kind, word_of(kind)));
         if let Some((count, kind)) = &mut self.refusing
             && *count > 0
-            && matches!(order, Order::Move { .. })
+            && matches!(request, Request::Move { .. })
         {
             *count -= 1;
             return refused(*kind);
         }
-        let threads = self.described.threads;
+        let threads = self.description.threads;
         let is_there = |thread: u16| thread < threads;
-        match order {
-            Order::Grant { thread } | Order::Park { thread } | Order::Place { thread, .. }
+        match request {
+            Request::Grant { thread }
+            | Request::Park { thread }
+            | Request::Place { thread, .. }
                 if !is_there(*thread) =>
             {
                 refused(RefusedKind::NoSuchThread)
             }
-            Order::Grant { thread } => {
-                self.states[usize::from(*thread)] = ThreadState::Running;
-                Ok(None)
+            Request::Grant { thread } => {
+                self.board(*thread).set_state(ThreadState::Running);
+                Ok(Done::Granted)
             }
-            Order::Park { thread } if self.homes.contains(thread) => {
+            Request::Park { thread } if self.homes().contains(thread) => {
                 refused(RefusedKind::HasGroups)
             }
-            Order::Park { thread } => {
-                self.states[usize::from(*thread)] = ThreadState::Parked;
-                Ok(None)
+            Request::Park { thread } => {
+                self.board(*thread).set_state(ThreadState::Parked);
+                Ok(Done::Parked)
             }
-            Order::Place { thread, cpu } => {
-                self.cpus[usize::from(*thread)] = Some(*cpu);
-                Ok(None)
+            Request::Place { thread, cpu } => {
+                self.board(*thread).set_processor(Some(*cpu));
+                Ok(Done::Placed)
             }
-            Order::Move { .. } if !self.described.movable => refused(RefusedKind::NotMovable),
-            Order::Move { to, .. } if !is_there(*to) => refused(RefusedKind::NoSuchThread),
-            Order::Move { from, to, groups } => {
-                let home = |group: &u16| self.homes.get(usize::from(*group));
+            Request::Move { .. } if !self.description.movable => refused(RefusedKind::NotMovable),
+            Request::Move { to, .. } if !is_there(*to) => refused(RefusedKind::NoSuchThread),
+            Request::Move { from, to, groups } => {
+                let homes = self.homes();
+                let home = |group: &u16| homes.get(usize::from(*group));
                 if groups.iter().any(|group| home(group) != Some(from)) {
                     return refused(RefusedKind::NotHome);
                 }
-                groups.iter().for_each(|&group| self.homes[usize::from(group)] = *to);
+                groups.iter().for_each(|&group| self.segment.set_home(group, *to));
                 let phase_ns = [1_000, 2_000, 3_000, 4_000];
-                let groups = groups.len() as u64;
-                Ok(Some(Moved { groups, connections: 5, packets_deferred: 1, phase_ns }))
+                let groups = groups.len() as u32;
+                let moved = MoveSummary { groups, connections: 5, packets_deferred: 1, phase_ns };
+                Ok(Done::Moved(moved))
             }
-            Order::End => {
+            Request::End => {
                 if !self.stubborn {
-                    self.states.fill(ThreadState::Leaving);
+                    (0..threads).for_each(|one| self.board(one).set_state(ThreadState::Leaving));
                     self.ended = Some(Ended::Status(0));
                 }
-                Ok(None)
+                Ok(Done::Ending)
             }
+            Request::Describe => Ok(Done::Described(Box::new(self.description.clone()))),
         }
     }
 }
 
 impl Link for FakeLink {
-    fn described(&self) -> &Described {
-        &self.described
+    fn description(&self) -> &Description {
+        &self.description
     }
 
-    fn ask(&mut self, order: &Order) -> Result<u64, Gone> {
+    fn reading(&self) -> &Reading {
+        &self.reading
+    }
+
+    fn ask(&mut self, request: Request) -> Result<u64, Gone> {
         let mut state = self.service.state();
         if !state.links[self.number].0 {
             return Err(Gone("the connection is closed".to_owned()));
         }
         let id = state.next_id;
         state.next_id += 1;
-        let result = state.carry_out(order);
+        let result = state.carry_out(&request);
         if !state.silent {
-            state.links[self.number].1.push(Reply { id, result });
+            state.links[self.number].1.push(Answer { id, result });
         }
         Ok(id)
     }
 
-    fn replies(&mut self) -> Result<Vec<Reply>, Gone> {
+    fn answers(&mut self) -> Result<Vec<Answer>, Gone> {
         let mut state = self.service.state();
-        let (open, replies) = &mut state.links[self.number];
-        if *open || !replies.is_empty() {
-            return Ok(std::mem::take(replies));
+        let (open, answers) = &mut state.links[self.number];
+        if *open || !answers.is_empty() {
+            return Ok(std::mem::take(answers));
         }
         Err(Gone("the connection is closed".to_owned()))
-    }
-
-    fn counters(&self, thread: u16) -> (Counters, u64) {
-        let state = self.service.state();
-        let thread = usize::from(thread);
-        (state.boards[thread].snapshot(), state.entered_ns[thread])
-    }
-
-    fn reading(&self, thread: u16) -> ThreadReading {
-        let state = self.service.state();
-        let thread = usize::from(thread);
-        ThreadReading {
-            counters: state.boards[thread].snapshot(),
-            state: state.states[thread],
-            cpu: state.cpus[thread],
-            entered_ns: state.entered_ns[thread],
-            batches: vec![1, 2, 3],
-            delays: vec![4, 5],
-            ..ThreadReading::default()
-        }
-    }
-
-    fn state(&self, thread: u16) -> ThreadState {
-        self.service.state().states[usize::from(thread)]
-    }
-
-    fn group_packets(&self, into: &mut Vec<u64>) {
-        into.clone_from(&self.service.state().packets);
-    }
-
-    fn home(&self, group: u16) -> u16 {
-        self.service.state().homes[usize::from(group)]
-    }
-
-    fn migrations(&self) -> Migrations {
-        Migrations::default()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -494,7 +480,7 @@ impl World for FakeWorld {
         let (service, shows) = machine.next.remove(0);
         machine.all.push(service.clone());
         if shows {
-            let name = service.state().described.name.clone();
+            let name = service.state().description.name.clone();
             machine.shown.insert(name, service.clone());
         }
         Ok(service.process())

@@ -9,16 +9,19 @@ use std::rc::Rc;
 use control::actuator::{ActuatorError, BackgroundJob, Executor};
 use control::metrics::Sample;
 use control::{Clock, ControlLoop, Event as LoopEvent, Machine, Outcome, Scaling, Topology};
+use endpoint::Request;
 
 use crate::background::{Background, SharedJob};
 use crate::clocks::{ClockHand, Clocks};
 use crate::control_config::{ControlConfig, PolicyName};
 use crate::elastic::{EndpointThreads, HandReply, Note};
 use crate::events::{Events, Severity};
-use crate::link::{Link, Order};
+use crate::link::{Link, word_of, words_of};
 use crate::placement::{Placement, placement};
 use crate::policies;
 use crate::sampling::Sampler;
+use statseg::ThreadCounters;
+
 use crate::status::{BackgroundStatus, Running, StepStatus, ThreadStatus, Totals};
 
 /// Rounds of decisions and outcomes that one turn follows up at once.
@@ -85,7 +88,7 @@ impl Governor {
         background: Option<Rc<RefCell<Background>>>,
         now_ns: u64,
     ) -> Self {
-        let described = link.described();
+        let described = link.description();
         let (threads, batch_max) = (described.threads, described.batch_max);
         let placement = match &facts.topology {
             Some(topology) => placement(topology, &control.cores, &described.cpus)
@@ -95,7 +98,7 @@ impl Governor {
         let mut executor = Executor::new(EndpointThreads::new(link));
         let mut cores = Vec::new();
         if let Ok(placed) = &placement {
-            let cpus = placed.cpus.iter().flatten().copied().collect();
+            let cpus = placed.cores.iter().flatten().copied().collect();
             if let Some(clocks) = &facts.clocks {
                 executor = executor.with_clock(ClockHand::new(clocks, name, cpus));
             }
@@ -153,7 +156,7 @@ impl Governor {
         if self.control.policy == PolicyName::None {
             return Ok(None);
         }
-        let described = self.executor.threads().link().described();
+        let described = self.executor.threads().link().description();
         if described.threads > 1 && !described.movable {
             return Err(format!(
                 "flow groups of this service cannot be moved (scheduler {}, domain {}), so no thread can be taken \
@@ -195,13 +198,13 @@ impl Governor {
     }
 
     /// A person decides: what they ask is carried out, and the policy rests until [`engage`](Self::engage).
-    pub fn by_hand(&mut self, ticket: u64, order: Order, events: &mut Events) {
+    pub fn by_hand(&mut self, ticket: u64, request: Request, events: &mut Events) {
         if !matches!(self.mode, Mode::ByHand) {
             self.executor.threads().forget_loop();
             self.mode = Mode::ByHand;
             events.say(Severity::Info, &self.name, "policy-suspended", []);
         }
-        self.executor.threads().ask_by_hand(ticket, order);
+        self.executor.threads().ask_by_hand(ticket, request);
     }
 
     /// Asks the service to end.
@@ -353,17 +356,15 @@ impl Governor {
         if !samples.is_empty() {
             self.shown_samples = samples;
         }
-        let described = link.described().clone();
-        let homes: Vec<u16> = (0..described.groups).map(|group| link.home(group)).collect();
-        let thread = |thread: u16| {
-            let groups = homes.iter().filter(|home| **home == thread).count() as u32;
-            let sample = self.shown_samples.iter().find(|sample| sample.thread.0 == thread);
-            ThreadStatus::new(thread, groups, now_ns, link.reading(thread), sample)
+        let described = link.description().clone();
+        let homes = link.homes();
+        let thread = |(number, shown): (u16, ThreadCounters)| {
+            let groups = homes.iter().filter(|home| **home == number).count() as u32;
+            let sample = self.shown_samples.iter().find(|sample| sample.thread.0 == number);
+            ThreadStatus::new(number, groups, now_ns, shown, sample)
         };
-        let threads = (0..described.threads).map(thread).collect();
-        let mut group_packets = Vec::new();
-        link.group_packets(&mut group_packets);
-        let migrations = link.migrations();
+        let threads = (0u16..).zip(link.reading().threads()).map(thread).collect();
+        let group_packets = link.reading().groups();
         let clocks = self.facts.clocks.as_ref().and_then(|clocks| clocks.borrow().in_force());
         let background = self.background.as_ref().map(|job| {
             let mut job = job.borrow_mut();
@@ -391,7 +392,6 @@ impl Governor {
             background,
             totals: self.totals,
             under_way: self.executor.threads().under_way(),
-            migrations,
             group_packets,
         }
     }
@@ -461,16 +461,16 @@ fn tell_loop_event(name: &str, event: &LoopEvent, from: &ControlLoop, events: &m
 
 fn tell_note(name: &str, note: Note, events: &mut Events) {
     match note {
-        Note::Refused(order, refusal) => {
+        Note::Refused(request, refused) => {
             let fields = [
-                ("order", order.to_string()),
-                ("kind", refusal.kind.as_str().to_owned()),
-                ("reason", refusal.reason),
+                ("request", words_of(&request)),
+                ("kind", word_of(refused.kind).to_owned()),
+                ("reason", refused.reason),
             ];
             events.say(Severity::Warning, name, "refused", fields);
         }
-        Note::Unanswered(order) => {
-            events.say(Severity::Warning, name, "unanswered", [("order", order.to_string())]);
+        Note::Unanswered(request) => {
+            events.say(Severity::Warning, name, "unanswered", [("request", words_of(&request))]);
         }
         Note::Moved { from, to, moved } => {
             let total_us = moved.phase_ns.iter().sum::<u64>() / 1_000;

@@ -48,10 +48,7 @@ pub use control_config::{BackgroundConfig, ControlConfig, PolicyName, Restart, c
 pub use events::{Event, Events, Severity};
 pub use governor::Facts;
 pub use lifecycle::{Act, Lifecycle, Timings};
-pub use link::{
-    Described, Gone, Link, Migrations, Moved, Order, Refusal, RefusedKind, Reply, ThreadReading,
-    ThreadState,
-};
+pub use link::{Gone, Link};
 pub use manager::{Manager, SERVICES_MAX};
 pub use process::{Ended, Held, Identity, Process};
 pub use records::Records;

@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use endpoint::{MoveSummary, Refused, Request};
+
 use crate::commands::{Answered, Command, Failure, PolicyChange, What};
 use crate::config::Config;
 use crate::control_config::{ControlConfig, PolicyName};
 use crate::events::{Event, Events, Severity};
 use crate::governor::Facts;
-use crate::link::{Moved, Order};
+use crate::link::{word_of, words_of};
 use crate::records::Records;
 use crate::service::{Around, Service};
 use crate::status::Snapshot;
@@ -241,7 +243,7 @@ impl<W: World> Manager<W> {
 
     fn connected(&mut self, name: &str, result: Result<Reached, String>) {
         let reached = result.and_then(|reached| {
-            let said = &reached.link.described().name;
+            let said = &reached.link.description().name;
             let same = said == name;
             let wrong =
                 format!("the service at its socket calls itself \"{}\"", said.escape_debug());
@@ -271,7 +273,7 @@ impl<W: World> Manager<W> {
 
     /// A service that has no file here: what it was configured by says how it is to be governed.
     fn find(&mut self, name: &str, reached: &Reached) {
-        let text = &reached.link.described().config_text;
+        let text = &reached.link.description().config_text;
         let control = ControlConfig::of_service(text).unwrap_or_else(|error| {
             let fields = [("reason", format!("{error:#}"))];
             self.events.say(Severity::Warning, name, "configuration-unreadable", fields);
@@ -296,7 +298,7 @@ impl<W: World> Manager<W> {
             What::Start => self.start(ticket, &name),
             What::Stop => self.stop(ticket, &name),
             What::Policy(change) => self.change_policy(&name, change).map(|()| Some(None)),
-            What::ByHand(order) => self.by_hand(ticket, &name, order),
+            What::ByHand(request) => self.by_hand(ticket, &name, request),
             What::Resume => self.resume(&name).map(|()| Some(None)),
         };
         match result {
@@ -312,7 +314,7 @@ impl<W: World> Manager<W> {
         self.waiting.push(Waiting { ticket, service, what, until_ns, limit_s });
     }
 
-    fn start(&mut self, ticket: u64, name: &str) -> Result<Option<Option<Moved>>, Failure> {
+    fn start(&mut self, ticket: u64, name: &str) -> Result<Option<Option<MoveSummary>>, Failure> {
         let now_ns = self.now_ns;
         let service = self.services.get_mut(name).ok_or(Failure::NoSuchService)?;
         service.start(now_ns).map_err(Failure::Failed)?;
@@ -320,7 +322,7 @@ impl<W: World> Manager<W> {
         Ok(None)
     }
 
-    fn stop(&mut self, ticket: u64, name: &str) -> Result<Option<Option<Moved>>, Failure> {
+    fn stop(&mut self, ticket: u64, name: &str) -> Result<Option<Option<MoveSummary>>, Failure> {
         let now_ns = self.now_ns;
         self.services.get_mut(name).ok_or(Failure::NoSuchService)?.stop(now_ns);
         let supervision = &self.config.supervision;
@@ -351,14 +353,14 @@ impl<W: World> Manager<W> {
         &mut self,
         ticket: u64,
         name: &str,
-        order: Order,
-    ) -> Result<Option<Option<Moved>>, Failure> {
+        request: Request,
+    ) -> Result<Option<Option<MoveSummary>>, Failure> {
         let (services, around) = self.split();
         let service = services.get_mut(name).ok_or(Failure::NoSuchService)?;
         let phase = service.life().as_str();
         let governor =
             service.governor().ok_or_else(|| Failure::NotRunning(format!("it is {phase}")))?;
-        governor.by_hand(ticket, order, around.events);
+        governor.by_hand(ticket, request, around.events);
         self.wait(ticket, name, For::Hand, HAND_S);
         Ok(None)
     }
@@ -379,9 +381,8 @@ impl<W: World> Manager<W> {
         for service in self.services.values_mut() {
             let told = service.governor().map(|governor| governor.hands()).unwrap_or_default();
             hands.extend(told.into_iter().map(|(ticket, result)| {
-                let refused = |refusal: crate::link::Refusal| {
-                    Failure::Refused(refusal.kind.as_str(), refusal.reason)
-                };
+                let refused =
+                    |refused: Refused| Failure::Refused(word_of(refused.kind), refused.reason);
                 Answered { ticket, result: result.map_err(refused) }
             }));
         }
@@ -398,7 +399,7 @@ impl<W: World> Manager<W> {
         }
     }
 
-    fn result_of(&mut self, waiting: &Waiting) -> Option<Result<Option<Moved>, Failure>> {
+    fn result_of(&mut self, waiting: &Waiting) -> Option<Result<Option<MoveSummary>, Failure>> {
         let timed_out = self.now_ns >= waiting.until_ns;
         let service = self.services.get_mut(&waiting.service)?;
         let reason = || Failure::Failed(service.problem().unwrap_or("it has ended").to_owned());
@@ -462,7 +463,7 @@ fn describe(what: &What) -> String {
         What::Start => "start".to_owned(),
         What::Stop => "stop".to_owned(),
         What::Policy(change) => format!("policy {}", change.policy.as_str()),
-        What::ByHand(order) => order.to_string(),
+        What::ByHand(request) => words_of(request),
         What::Resume => "resume".to_owned(),
     }
 }

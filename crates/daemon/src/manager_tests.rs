@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use control::{Scaling, Topology};
+use endpoint::{MoveSummary, RefusedKind, Request};
+use statseg::State as ThreadState;
 
 use crate::clocks::Clocks;
 use crate::commands::{Command, Failure, PolicyChange, What};
@@ -11,7 +13,7 @@ use crate::config::Config;
 use crate::control_config::PolicyName;
 use crate::fake::{Directory, Fake, FakeWorld};
 use crate::governor::Facts;
-use crate::link::{Moved, Order, RefusedKind, ThreadState};
+
 use crate::manager::Manager;
 use crate::process::Ended;
 use crate::records::{Records, Started};
@@ -114,7 +116,7 @@ impl Bench {
     }
 
     /// Asks, and waits for the answer for as long as it takes, within a minute.
-    fn ask(&mut self, service: &str, what: What) -> Result<Option<Moved>, Failure> {
+    fn ask(&mut self, service: &str, what: What) -> Result<Option<MoveSummary>, Failure> {
         self.ticket += 1;
         let (ticket, now_ns) = (self.ticket, self.now_ns);
         let command = Command { ticket, service: service.to_owned(), what };
@@ -251,7 +253,7 @@ fn answers_that_never_come_are_said_and_the_service_goes_on() {
     let one = fake.clone();
     bench.run(8_000, move || overload(&one));
     assert!(bench.heard("kv grant-failed thread=1"), "{:?}", bench.said);
-    assert!(bench.heard("kv unanswered order=\"grant thread 1\""), "{:?}", bench.said);
+    assert!(bench.heard("kv unanswered request=\"grant thread 1\""), "{:?}", bench.said);
     assert_eq!(bench.phase("kv"), Some("up"));
     fake.set_silent(false);
     let one = fake.clone();
@@ -272,7 +274,7 @@ fn refusals_are_said_and_homes_that_changed_are_believed() {
         fake.refuse(5, kind);
         let one = fake.clone();
         bench.run(20_000, move || overload(&one));
-        assert!(bench.heard(&format!("kind={}", kind.as_str())), "{:?}", bench.said);
+        assert!(bench.heard(&format!("kind={}", crate::link::word_of(kind))), "{:?}", bench.said);
         assert_eq!(fake.running(), [0, 1]);
         // Somebody else moves groups behind the daemon's back; then all go to thread 0 again.
         (0..8).for_each(|group| fake.set_home(group, 1));
@@ -289,20 +291,20 @@ fn by_hand_the_policy_rests_until_it_is_resumed() {
     bench.world.show("kv", &fake);
     bench.wait(200);
     assert_eq!(bench.mode("kv"), "policy");
-    bench.ask("kv", What::ByHand(Order::Grant { thread: 2 })).expect("granted");
+    bench.ask("kv", What::ByHand(Request::Grant { thread: 2 })).expect("granted");
     let homes = fake.homes();
     let of_first = (0..8).filter(|group| homes[usize::from(*group)] == 0).take(2).collect();
-    let order = Order::Move { from: 0, to: 2, groups: of_first };
-    let moved = bench.ask("kv", What::ByHand(order)).expect("moved").expect("a summary");
+    let request = Request::Move { from: 0, to: 2, groups: of_first };
+    let moved = bench.ask("kv", What::ByHand(request)).expect("moved").expect("a summary");
     assert_eq!((moved.groups, moved.connections), (2, 5));
     assert_eq!(bench.mode("kv"), "hand");
     let moved = (0..8).filter(|&group| homes[group] == 0 && fake.homes()[group] == 2);
     assert_eq!(moved.count(), 2);
-    let refused = bench.ask("kv", What::ByHand(Order::Park { thread: 2 }));
+    let refused = bench.ask("kv", What::ByHand(Request::Park { thread: 2 }));
     assert_eq!(refused, Err(Failure::Refused("has-groups", "has-groups".to_owned())));
     (0..8).filter(|&group| fake.homes()[group] == 1).for_each(|group| fake.set_home(group, 0));
-    bench.ask("kv", What::ByHand(Order::Park { thread: 1 })).expect("parked");
-    bench.ask("kv", What::ByHand(Order::Place { thread: 0, cpu: 3 })).expect("placed");
+    bench.ask("kv", What::ByHand(Request::Park { thread: 1 })).expect("parked");
+    bench.ask("kv", What::ByHand(Request::Place { thread: 0, cpu: 3 })).expect("placed");
     assert_eq!(fake.cpus()[0], Some(3));
     let one = fake.clone();
     bench.run(60_000, move || calm(&one));
@@ -312,7 +314,7 @@ fn by_hand_the_policy_rests_until_it_is_resumed() {
     bench.run(60_000, move || calm(&one));
     assert_eq!((fake.running(), fake.homes()), (vec![0], vec![0; 8]), "{:?}", bench.said);
     fake.set_silent(true);
-    let silent = bench.ask("kv", What::ByHand(Order::Grant { thread: 1 }));
+    let silent = bench.ask("kv", What::ByHand(Request::Grant { thread: 1 }));
     assert_eq!(silent, Err(Failure::TimedOut(10)));
 }
 
@@ -320,7 +322,7 @@ fn by_hand_the_policy_rests_until_it_is_resumed() {
 fn commands_about_nobody_are_refused() {
     let mut bench = Bench::new(&[("kv", ENERGY)], false);
     assert_eq!(bench.ask("none", What::Start), Err(Failure::NoSuchService));
-    let grant = What::ByHand(Order::Grant { thread: 0 });
+    let grant = What::ByHand(Request::Grant { thread: 0 });
     assert_eq!(bench.ask("kv", grant), Err(Failure::NotRunning("it is down".to_owned())));
     assert!(matches!(bench.ask("kv", What::Resume), Err(Failure::NotRunning(_))));
     assert_eq!(bench.ask("kv", What::Stop), Ok(None), "it is down already");

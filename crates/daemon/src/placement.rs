@@ -8,7 +8,7 @@ pub struct Placement {
     /// Where each thread runs, for the control loop.
     pub places: Vec<Place>,
     /// Each thread's processor; none where it is not pinned.
-    pub cpus: Vec<Option<u32>>,
+    pub cpus: Vec<Option<usize>>,
     /// What can be granted.
     pub machine: Machine,
     /// Processors of each core in the order of allocation: what a background job can get. Empty where threads are not
@@ -48,13 +48,14 @@ pub enum PlacementError {
 pub fn placement(
     topology: &Topology,
     wanted: &[u32],
-    shown: &[Option<u32>],
+    shown: &[Option<usize>],
 ) -> Result<Placement, PlacementError> {
     let threads = shown.len();
     if !wanted.is_empty() && wanted.len() < threads {
         return Err(PlacementError::TooFew { named: wanted.len(), threads });
     }
-    let pinned: Option<Vec<u32>> = shown.iter().copied().collect();
+    let number = |cpu: usize| u32::try_from(cpu).unwrap_or(u32::MAX);
+    let pinned: Option<Vec<u32>> = shown.iter().map(|cpu| cpu.map(number)).collect();
     let cpus = match (wanted.is_empty(), pinned) {
         (false, _) => wanted[..threads].to_vec(),
         (true, Some(pinned)) => pinned,
@@ -84,7 +85,12 @@ pub fn placement(
         ..clocks
     };
     let cores = cores.into_iter().map(|core| core.1).collect();
-    Ok(Placement { places, cpus: cpus.into_iter().map(Some).collect(), machine, cores })
+    Ok(Placement {
+        places,
+        cpus: cpus.into_iter().map(|cpu| Some(cpu as usize)).collect(),
+        machine,
+        cores,
+    })
 }
 
 fn unpinned(threads: usize) -> Placement {
@@ -133,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said() {
-        let error = |wanted: &[u32], shown: &[Option<u32>]| {
+        let error = |wanted: &[u32], shown: &[Option<usize>]| {
             placement(&topology(), wanted, shown).expect_err("refused").to_string()
         };
         assert!(error(&[0], &[None; 2]).contains("names 1 processors and the service has 2"));

@@ -1,9 +1,9 @@
 //! From what a service shows to what the control loop takes: samples of threads and of flow groups.
 //!
-//! A thread counts a stretch of idle time when it ends, and a cycle when it is over. One that sleeps, or whose
-//! application does not return, therefore counts nothing meanwhile, and a lot at once afterwards. Here a period is
-//! idle as far as it was not busy, and busy time is what was counted, and what has passed since the application was
-//! entered. So a sleeping thread is idle and one in its application is not, in every period.
+//! A thread counts a stretch of time when it is over. One whose application does not return counts nothing
+//! meanwhile, and a lot at once afterwards; so may one that waits. Here a period is idle as far as it was not busy,
+//! and busy time is what was counted, and what has passed since the application was entered. So a thread that waits
+//! is idle and one in its application is not, in every period.
 
 use control::metrics::{Counters, GroupReader, GroupSample, Reader, Sample, ThreadId};
 
@@ -19,25 +19,21 @@ struct Seen {
 pub struct Sampler {
     threads: Vec<Seen>,
     groups: GroupReader,
-    packets: Vec<u64>,
 }
 
 impl Sampler {
     /// Of a service with so many threads, whose cycles take `batch_max` packets at most.
     pub fn new(threads: u16, batch_max: u32) -> Self {
         let seen = |thread| Seen { reader: Reader::new(ThreadId(thread), batch_max), last: None };
-        Self {
-            threads: (0..threads).map(seen).collect(),
-            groups: GroupReader::default(),
-            packets: Vec::new(),
-        }
+        Self { threads: (0..threads).map(seen).collect(), groups: GroupReader::default() }
     }
 
     /// What happened since the last call, of each thread; without those of which that cannot be said.
     pub fn threads(&mut self, now_ns: u64, link: &dyn Link) -> Vec<Sample> {
         let mut samples = Vec::with_capacity(self.threads.len());
         for (thread, seen) in (0u16..).zip(&mut self.threads) {
-            let (counters, entered_ns) = link.counters(thread);
+            let Some(shown) = link.reading().thread(thread) else { continue };
+            let (counters, entered_ns) = (shown.counters(now_ns), shown.in_application_since_ns);
             let sample = seen.reader.read(now_ns, &counters);
             if let (Some(mut sample), Some((then_ns, before))) = (sample, seen.last) {
                 let counted_ns = counters.busy_ns.saturating_sub(before.busy_ns);
@@ -53,8 +49,7 @@ impl Sampler {
 
     /// What each flow group has received since the last call.
     pub fn groups(&mut self, now_ns: u64, link: &dyn Link) -> Vec<GroupSample> {
-        link.group_packets(&mut self.packets);
-        self.groups.read(now_ns, &self.packets)
+        self.groups.read(now_ns, &link.reading().groups())
     }
 }
 

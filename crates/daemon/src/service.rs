@@ -10,7 +10,6 @@ use crate::control_config::ControlConfig;
 use crate::events::{Events, Severity};
 use crate::governor::{Facts, Governor};
 use crate::lifecycle::{Act, Lifecycle, Timings};
-use crate::link::ThreadState;
 use crate::process::{Ended, Process};
 use crate::records::{Records, Started};
 use crate::status::ServiceStatus;
@@ -162,7 +161,7 @@ impl Service {
             }
         }
         (self.uncertain_ns, self.autostart, self.was_leaving) = (None, false, false);
-        let described = link.described();
+        let described = link.description();
         let fields = [
             ("pid", described.pid.to_string()),
             ("threads", described.threads.to_string()),
@@ -214,9 +213,7 @@ impl Service {
     fn watch_link(&mut self, around: &mut Around<'_>) {
         let Some(governor) = &mut self.governor else { return };
         let Some(reason) = governor.gone() else { return };
-        let link = governor.link();
-        let threads = link.described().threads;
-        self.was_leaving = (0..threads).all(|thread| link.state(thread) == ThreadState::Leaving);
+        self.was_leaving = governor.link().is_leaving();
         self.governor = None;
         let severity = if self.was_leaving { Severity::Info } else { Severity::Warning };
         around.events.say(severity, &self.name, "lost", [("reason", reason)]);
@@ -230,9 +227,7 @@ impl Service {
             return;
         };
         if let Some(governor) = &mut self.governor {
-            let link = governor.link();
-            let threads = link.described().threads;
-            self.was_leaving = (0..threads).all(|t| link.state(t) == ThreadState::Leaving);
+            self.was_leaving = governor.link().is_leaving();
         }
         self.process = None;
         self.has_ended(ended, around);

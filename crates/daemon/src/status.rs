@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use control::metrics::Sample;
 use serde::Serialize;
 
-use crate::link::{Migrations, ThreadReading};
+use statseg::ThreadCounters;
 
 /// An elastic thread.
 #[derive(Clone, Debug, Serialize)]
@@ -15,7 +15,7 @@ pub struct ThreadStatus {
     /// `starting`, `running`, `parked` or `leaving`.
     pub state: &'static str,
     /// Its processor, where it is pinned.
-    pub cpu: Option<u32>,
+    pub cpu: Option<usize>,
     /// Flow groups at home on it.
     pub groups: u32,
     /// Packets that it takes in a second.
@@ -32,7 +32,7 @@ pub struct ThreadStatus {
     pub away_ms: u64,
     /// All of its numbers.
     #[serde(skip)]
-    pub reading: ThreadReading,
+    pub shown: ThreadCounters,
 }
 
 impl ThreadStatus {
@@ -41,26 +41,26 @@ impl ThreadStatus {
         thread: u16,
         groups: u32,
         now_ns: u64,
-        reading: ThreadReading,
+        shown: ThreadCounters,
         sample: Option<&Sample>,
     ) -> Self {
         let of = |value: fn(&Sample) -> f64| sample.map_or(0.0, value);
-        let away_ns = match reading.entered_ns {
+        let away_ns = match shown.in_application_since_ns {
             0 => 0,
             entered_ns => now_ns.saturating_sub(entered_ns),
         };
         Self {
             thread,
-            state: reading.state.as_str(),
-            cpu: reading.cpu,
+            state: shown.state.name(),
+            cpu: shown.processor,
             groups,
             packets_per_s: of(|s| s.packets as f64 * 1e9 / s.period_ns.max(1) as f64),
             batch: of(|s| s.batch_packets),
             delay_us: of(|s| s.delay_ns() / 1e3),
             idle: of(|s| s.idle),
-            connections: reading.connections,
+            connections: shown.totals.connections,
             away_ms: away_ns / 1_000_000,
-            reading,
+            shown,
         }
     }
 }
@@ -121,8 +121,8 @@ pub struct Running {
     pub domain: String,
     /// How frames travel.
     pub driver: String,
-    /// Its version.
-    pub version: String,
+    /// The version of its control protocol.
+    pub version: u32,
     /// B: packets of one cycle at most.
     pub batch_max: u32,
     /// Whether flow groups can be moved.
@@ -143,9 +143,6 @@ pub struct Running {
     pub totals: Totals,
     /// Requests without an answer yet.
     pub under_way: usize,
-    /// Migrations.
-    #[serde(skip)]
-    pub migrations: Migrations,
     /// Packets that each flow group has received.
     #[serde(skip)]
     pub group_packets: Vec<u64>,
