@@ -389,6 +389,10 @@ impl Governor {
             homes,
             step: self.step_status(),
             clock: clocks.map(|clock| clock.to_string()),
+            clock_hertz: clocks.map(|clock| match clock {
+                Clock::Khz(khz) => u64::from(khz) * 1_000,
+                Clock::Turbo | Clock::Fixed => 0,
+            }),
             background,
             totals: self.totals,
             under_way: self.executor.threads().under_way(),

@@ -16,34 +16,50 @@
 //!   be killed at any moment; the next one takes over what it finds.
 
 mod background;
+mod bell;
+mod check;
 mod clocks;
 mod commands;
 mod config;
+mod connection;
 mod control_config;
+mod desk;
 mod elastic;
 mod events;
 #[cfg(test)]
 mod fake;
+mod front;
 mod governor;
 mod lifecycle;
 mod link;
+mod listen;
+mod logging;
+mod machine;
 mod manager;
 #[cfg(test)]
 mod manager_tests;
+pub mod metrics;
+mod notify;
 mod placement;
 mod policies;
 mod process;
 mod records;
+mod run;
 mod sampling;
 mod service;
 mod status;
+mod stream;
 mod unsafe_peer;
 mod unsafe_session;
+mod users;
+pub mod varlink;
 mod world;
 
+pub use check::{Found, check};
 pub use clocks::Clocks;
 pub use commands::{Answered, Command, Failure, PolicyChange, What};
 pub use config::{CONFIG_PATH, Config, Listen, LogConfig, LogFormat, LogLevel, Who};
+pub use connection::Connection;
 pub use control_config::{BackgroundConfig, ControlConfig, PolicyName, Restart, check_name};
 pub use events::{Event, Events, Severity};
 pub use governor::Facts;
@@ -52,5 +68,6 @@ pub use link::{Gone, Link};
 pub use manager::{Manager, SERVICES_MAX};
 pub use process::{Ended, Held, Identity, Process};
 pub use records::Records;
+pub use run::run;
 pub use status::{ServiceStatus, Snapshot};
 pub use world::{Launch, Reached, World};

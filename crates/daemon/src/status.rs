@@ -30,6 +30,9 @@ pub struct ThreadStatus {
     pub connections: u64,
     /// For how long the application has not returned, in milliseconds; 0 where it is not in it.
     pub away_ms: u64,
+    /// Time without work so far, in nanoseconds.
+    #[serde(skip)]
+    pub idle_ns: u64,
     /// All of its numbers.
     #[serde(skip)]
     pub shown: ThreadCounters,
@@ -60,6 +63,7 @@ impl ThreadStatus {
             idle: of(|s| s.idle),
             connections: shown.totals.connections,
             away_ms: away_ns / 1_000_000,
+            idle_ns: shown.counters(now_ns).idle_ns,
             shown,
         }
     }
@@ -137,6 +141,8 @@ pub struct Running {
     pub step: Option<StepStatus>,
     /// The clock in force, where one was set.
     pub clock: Option<String>,
+    /// The same in hertz; 0 with Turbo.
+    pub clock_hertz: Option<u64>,
     /// The background job.
     pub background: Option<BackgroundStatus>,
     /// What the loop has done.
