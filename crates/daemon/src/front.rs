@@ -25,6 +25,8 @@ pub const SESSIONS_MAX: usize = 256;
 const OTHERS_MAX: usize = 128;
 /// And of each such user.
 const OF_USER_MAX: usize = 32;
+/// Connections beyond those that are told so, at a time; more are closed without a word.
+const TURNED_AWAY_MAX: usize = 64;
 /// Connections to the page of metrics.
 const PAGES_MAX: usize = 64;
 /// Connections that are taken in one turn.
@@ -135,11 +137,12 @@ impl Front {
         }
         for (number, session) in &self.sessions {
             names.push(Woke::Session(*number));
-            fds.push(PollFd::new(&session.pipe, session.pipe.interest(session.listens())));
+            let reads = session.listens() || session.ends();
+            fds.push(PollFd::new(&session.pipe, session.pipe.interest(reads)));
         }
         for (number, page) in &self.pages {
             names.push(Woke::Page(*number));
-            fds.push(PollFd::new(&page.pipe, page.pipe.interest(!page.answered)));
+            fds.push(PollFd::new(&page.pipe, page.pipe.interest(true)));
         }
         let is_ready = self.sessions.values().any(Session::has_call);
         let seconds = if is_ready { 0 } else { TURN_S };
@@ -185,10 +188,10 @@ impl Front {
                 let mut session = Session::new(Pipe::new(stream, now_ns), role, peer.uid);
                 if let Some(limit) = this.limit(role, peer.uid) {
                     this.counts.control_refused += 1;
+                    if this.sessions.len() >= SESSIONS_MAX + TURNED_AWAY_MAX {
+                        return;
+                    }
                     session.turn_away(limit, now_ns);
-                    // It is told where that is possible at once, and goes.
-                    let _ = session.pipe.flush(now_ns);
-                    return;
                 }
                 let number = this.number();
                 this.sessions.insert(number, session);
@@ -199,8 +202,9 @@ impl Front {
 
     /// The limit that one more connection of this user would exceed.
     fn limit(&self, role: Role, uid: u32) -> Option<usize> {
-        let others = || self.sessions.values().filter(|session| session.role < Role::Change);
-        let is_full = self.sessions.len() >= SESSIONS_MAX;
+        let heard = || self.sessions.values().filter(|session| !session.ends());
+        let others = || heard().filter(|session| session.role < Role::Change);
+        let is_full = heard().count() >= SESSIONS_MAX;
         if role == Role::Change {
             return is_full.then_some(SESSIONS_MAX);
         }
@@ -271,16 +275,17 @@ impl Front {
             |this| this.metrics.as_ref(),
             now_ns,
             |this, stream| {
-                if this.pages.len() >= PAGES_MAX {
+                let mut pipe = Pipe::new(stream, now_ns);
+                let asking = this.pages.values().filter(|page| !page.answered).count();
+                let answered = asking >= PAGES_MAX;
+                if answered {
                     this.counts.metrics_refused += 1;
-                    let mut pipe = Pipe::new(stream, now_ns);
+                    if this.pages.len() >= PAGES_MAX + TURNED_AWAY_MAX {
+                        return;
+                    }
                     pipe.put(&http::no("503 Service Unavailable"), now_ns);
-                    // It is told where that is possible at once, and goes.
-                    let _ = pipe.flush(now_ns);
-                    return;
                 }
-                let pipe = Pipe::new(stream, now_ns);
-                let page = PageSession { pipe, until_ns: now_ns + PAGE_NS, answered: false };
+                let page = PageSession { pipe, until_ns: now_ns + PAGE_NS, answered };
                 let number = this.number();
                 this.pages.insert(number, page);
                 this.serve_page(number, PollFlags::IN, now_ns);
@@ -315,16 +320,20 @@ impl Front {
         let Some(page) = self.pages.get_mut(&number) else { return Ok(false) };
         page.answered = true;
         page.pipe.flush(now_ns)?;
-        Ok(page.pipe.unsent() > 0)
+        Ok(!page.pipe.linger(now_ns))
     }
 
     fn clear_up(&mut self, now_ns: u64) {
         let before = self.sessions.len();
         self.sessions.retain(|_, session| !session.is_stalled(now_ns));
         self.counts.control_refused += (before - self.sessions.len()) as u64;
-        self.sessions.retain(|_, session| !session.is_over());
-        let before = self.pages.len();
-        self.pages.retain(|_, page| now_ns < page.until_ns);
-        self.counts.metrics_refused += (before - self.pages.len()) as u64;
+        self.sessions.retain(|_, session| !session.is_over(now_ns));
+        let counts = &mut self.counts;
+        self.pages.retain(|_, page| {
+            let late = now_ns >= page.until_ns;
+            // Who was told everything and goes is not cut off.
+            counts.metrics_refused += u64::from(late && (!page.answered || page.pipe.unsent() > 0));
+            !late && !(page.answered && page.pipe.linger(now_ns))
+        });
     }
 }

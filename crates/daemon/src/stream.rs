@@ -1,7 +1,7 @@
 //! A connection that is read and written without waiting, and holds a bounded number of bytes each way.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -9,6 +9,9 @@ use rustix::event::PollFlags;
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 16 * 1024;
+
+/// A peer that was told everything has so long to close the connection, in nanoseconds.
+const LINGER_NS: u64 = 1_000_000_000;
 
 /// Over TCP, or at a Unix socket.
 #[derive(Debug)]
@@ -42,6 +45,15 @@ impl Stream {
             Self::Tcp(stream) => stream.write(bytes),
         }
     }
+
+    fn shut(&self) {
+        let done = match self {
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+        };
+        // The peer has gone first.
+        let _ = done;
+    }
 }
 
 /// See the module's comment.
@@ -53,6 +65,8 @@ pub struct Pipe {
     output: Vec<u8>,
     sent: usize,
     progress_ns: u64,
+    /// Nothing more is said; until then the peer may still send what nobody wants.
+    lingers_ns: Option<u64>,
     /// The peer sends nothing more.
     pub ended: bool,
 }
@@ -61,7 +75,7 @@ impl Pipe {
     /// Over a stream that does not wait.
     pub fn new(stream: Stream, now_ns: u64) -> Self {
         let (input, output) = (Vec::new(), Vec::new());
-        Self { stream, input, output, sent: 0, progress_ns: now_ns, ended: false }
+        Self { stream, input, output, sent: 0, progress_ns: now_ns, lingers_ns: None, ended: false }
     }
 
     /// Reads what is there, until `most` bytes are.
@@ -113,6 +127,21 @@ impl Pipe {
         Ok(())
     }
 
+    /// Everything was said: the connection ends once all is written and the peer has closed it, or after a while.
+    /// Closing it at once would take what was written away from a peer that still sends. Whether it is over.
+    pub fn linger(&mut self, now_ns: u64) -> bool {
+        if self.unsent() > 0 {
+            return false;
+        }
+        let until_ns = *self.lingers_ns.get_or_insert_with(|| {
+            self.stream.shut();
+            now_ns + LINGER_NS
+        });
+        self.input.clear();
+        let broken = self.fill(READ_BYTES).is_err();
+        broken || self.ended || now_ns >= until_ns
+    }
+
     /// Bytes that are still to be written.
     pub fn unsent(&self) -> usize {
         self.output.len() - self.sent
@@ -161,6 +190,24 @@ mod tests {
         pipe.fill(40_000).expect("read");
         assert_eq!((pipe.input.len(), pipe.ended), (10_000, true));
         assert!(pipe.interest(true).is_empty());
+    }
+
+    #[test]
+    fn a_peer_that_still_sends_reads_what_it_was_told() {
+        let (mut pipe, mut far) = pair();
+        far.write_all(&[7; 30_000]).expect("written");
+        pipe.put(b"enough", 0);
+        assert!(!pipe.linger(0), "it is not written yet");
+        pipe.flush(0).expect("written");
+        assert!(!pipe.linger(0) && !pipe.linger(1), "the peer has not closed it");
+        far.write_all(&[7; 30_000]).expect("it is still read");
+        assert!(!pipe.linger(2) && !pipe.linger(3) && !pipe.linger(4));
+        let mut told = String::new();
+        far.read_to_string(&mut told).expect("the whole of it");
+        assert_eq!(told, "enough");
+        assert!(pipe.linger(LINGER_NS), "it does not close it");
+        drop(far);
+        assert!(pipe.linger(5));
     }
 
     #[test]

@@ -235,9 +235,14 @@ impl Session {
         self.pipe.stalled_ns(now_ns) > STALL_NS
     }
 
-    /// Whether it is over: nothing more is heard and all is sent.
-    pub fn is_over(&self) -> bool {
-        self.state == State::Ends && self.pipe.unsent() == 0
+    /// Whether nothing more is heard from it.
+    pub fn ends(&self) -> bool {
+        self.state == State::Ends
+    }
+
+    /// Whether it is over: nothing more is heard, and all was read.
+    pub fn is_over(&mut self, now_ns: u64) -> bool {
+        self.ends() && self.pipe.linger(now_ns)
     }
 }
 
