@@ -9,6 +9,8 @@ use mem::{Pool, Region};
 use nic::Nic;
 use nic::loopback::{LoopbackConfig, LoopbackNic, WhenFull, pair};
 use stack::{Secrets, Shared, StackConfig};
+use statseg::Board;
+use tailplane::runtime::Shown;
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
 use crate::caller::Caller;
@@ -38,12 +40,14 @@ pub struct RigConfig {
     pub in_flight: usize,
     /// Virtual time that a round takes.
     pub round: Duration,
+    /// Whether the server shows what it does, as one in a service does: see `tailplane::runtime::Shown`.
+    pub shown: bool,
 }
 
 impl Default for RigConfig {
     fn default() -> Self {
         let round = Duration::from_micros(10);
-        Self { connections: 64, batch: 64, chunks: 16_384, in_flight: 512, round }
+        Self { connections: 64, batch: 64, chunks: 16_384, in_flight: 512, round, shown: false }
     }
 }
 
@@ -81,6 +85,23 @@ pub fn measured_server_cycle<S: Service>(
     server.run_cycle(now, service)
 }
 
+/// The same of a server that shows what it does, with what the loop around the cycle does for that.
+#[inline(never)]
+pub fn measured_server_cycle_shown<S: Service>(
+    server: &mut ElasticThread<LoopbackNic>,
+    service: &mut S,
+    shown: &mut Shown<'static>,
+    now: clock::Instant,
+) -> Progress {
+    shown.begin(now);
+    let progress = server.run_cycle(now, &mut shown.watch(service));
+    shown.end(&progress);
+    if shown.is_due(now) {
+        shown.copy(now, server);
+    }
+    progress
+}
+
 /// A server with its service, a client, and the wire between them.
 pub struct Rig<S> {
     server: ElasticThread<LoopbackNic>,
@@ -89,6 +110,7 @@ pub struct Rig<S> {
     caller: Caller,
     clock: VirtualClock,
     round: Duration,
+    shown: Option<Shown<'static>>,
     /// Cycles of the server that were run through [`measured_server_cycle`].
     measured_cycles: u64,
     server_busy: std::time::Duration,
@@ -151,6 +173,11 @@ impl<S: Service> Rig<S> {
             caller: Caller::new(config.connections, config.in_flight, servers, PER_PORT),
             clock: VirtualClock::default(),
             round: config.round,
+            shown: config.shown.then(|| {
+                // For the rest of the process: a rig or two.
+                let board = Board::over(Box::leak(statseg::words()));
+                Shown::new(board, None, 0, 0, config.batch, clock::Instant::ZERO)
+            }),
             measured_cycles: 0,
             server_busy: std::time::Duration::ZERO,
         };
@@ -200,7 +227,11 @@ impl<S: Service> Rig<S> {
         loop {
             if measured {
                 self.measured_cycles += 1;
-                measured_server_cycle(&mut self.server, &mut self.service, now);
+                let (server, service) = (&mut self.server, &mut self.service);
+                match &mut self.shown {
+                    None => measured_server_cycle(server, service, now),
+                    Some(shown) => measured_server_cycle_shown(server, service, shown, now),
+                };
             } else {
                 self.server.run_cycle(now, &mut self.service);
             }

@@ -70,6 +70,8 @@ pub struct ConservingThread<N: Nic> {
     random: u32,
     wakes: u128,
     kicks: u128,
+    /// Its processor is for others: see [`Elastic::set_parked`].
+    parked: bool,
     stats: CycleStats,
 }
 
@@ -110,6 +112,7 @@ impl<N: Nic> ConservingThread<N> {
             random: 0x9e37_79b9 ^ core as u32,
             wakes: 0,
             kicks: 0,
+            parked: false,
             stats: CycleStats::default(),
         }
     }
@@ -165,8 +168,9 @@ impl<N: Nic> ConservingThread<N> {
         let lanes = &self.floor.lanes;
         match &mut self.taker {
             None => lanes.take(self.core),
-            // Another core's turn could not be brought home: of the set nothing is taken then.
-            Some(_) if self.outbox.is_some() => lanes.take_own(self.core),
+            // Another core's turn could not be brought home: of the set nothing is taken then. Nor by one that is
+            // parked: nobody has the set's turns for it.
+            Some(_) if self.outbox.is_some() || self.parked => lanes.take_own(self.core),
             Some(taker) => lanes.take_own(self.core).or_else(|| lanes.take_shared(taker)),
         }
     }
@@ -192,6 +196,12 @@ impl<N: Nic> ConservingThread<N> {
     fn work_elsewhere(&mut self, now: Instant) -> bool {
         if !self.bring_home(now) {
             return false;
+        }
+        if self.parked {
+            // What it took out of the set before it was parked.
+            self.stolen = self.next.take();
+            self.stats.stolen += u64::from(self.stolen.is_some());
+            return self.stolen.is_some();
         }
         self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let random = self.random >> 16;
@@ -402,12 +412,13 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
         stats.calls += layer.take_executed();
         let mut progress = layer.finish(now, worked);
+        progress.received = layer.take_taken();
         *wakes |= core::mem::take(&mut layer.net.forwarded);
         drop(layer);
         progress.pending |= self.outbox.is_some() || self.next.is_some();
         if progress.worked {
             self.worked_at = now;
-        } else if now.since(self.worked_at) >= self.floor.config.idle_after {
+        } else if !self.parked && now.since(self.worked_at) >= self.floor.config.idle_after {
             self.floor.lanes.mark_idle(self.core);
         }
         progress
@@ -416,7 +427,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
     fn looks_again(&self) -> Option<Instant> {
         let Floor { lanes, sides, config, .. } = &*self.floor;
         let marked = lanes.is_marked_idle(self.core);
-        let mark = (!marked).then(|| self.worked_at + config.idle_after);
+        let mark = (!marked && !self.parked).then(|| self.worked_at + config.idle_after);
         let sides = if config.while_away == WhileAway::Wait { &[] } else { &**sides };
         let away = |(core, side): (usize, &Side<N>)| {
             let since = side.away_since.load(Ordering::Relaxed);
@@ -512,7 +523,18 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         self.outbox.is_none()
             && self.next.is_none()
             && !self.layer().net.ports.has_work()
-            && self.floor.lanes.declare_idle(self.core)
+            && match self.parked {
+                // Nobody is to think that it waits for work.
+                true => self.floor.lanes.is_empty_at(self.core),
+                false => self.floor.lanes.declare_idle(self.core),
+            }
+    }
+
+    fn set_parked(&mut self, parked: bool) {
+        self.parked = parked;
+        // The mark says that it would take others' work. Whoever has seen it and wakes this thread in vain has
+        // the turn in a queue that it looks into itself before it sleeps.
+        self.floor.lanes.declare_busy(self.core);
     }
 
     fn with_nic<R>(&mut self, body: impl FnOnce(&mut N) -> R) -> R {

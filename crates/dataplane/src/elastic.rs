@@ -40,8 +40,10 @@ pub struct Progress {
     pub worked: bool,
     /// Whether some of it is left, so that the next cycle should begin at once.
     pub pending: bool,
-    /// Packets that were taken in step 1.
+    /// Packets that were taken in step 1, by whoever ran it, since the thread's last cycle.
     pub received: usize,
+    /// Packets that were left in the receive ring when a full batch had been taken from it.
+    pub waiting: usize,
     /// The next moment at which there will be, without a packet: a timer, or the service's wish.
     pub next_deadline: Option<Instant>,
 }
@@ -266,6 +268,10 @@ pub trait Elastic {
 
     /// Shows the stack and the network layer's packet memory.
     fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R;
+
+    /// Whether the thread is to leave its processor to others (IX §4.6): it goes on with what comes to it, and
+    /// neither takes work of other threads nor is counted upon by them.
+    fn set_parked(&mut self, _parked: bool) {}
 
     /// Chunks that are free in all pools of this thread, the depot not counted.
     fn free_chunks(&self) -> usize;

@@ -34,6 +34,8 @@ pub(crate) struct HomeLayer<N: Nic> {
     pub kicked: CycleStats,
     /// Calls executed since whoever runs the layer has counted them.
     executed: u64,
+    /// Packets taken since its home has asked, by whoever ran the layer.
+    taken: usize,
     /// The latest moment that the layer has seen: cores read the clock before they come in here.
     now: Instant,
 }
@@ -50,6 +52,7 @@ impl<N: Nic> HomeLayer<N> {
             buffers: Vec::new(),
             kicked: CycleStats::default(),
             executed: 0,
+            taken: 0,
             now,
         }
     }
@@ -68,6 +71,7 @@ impl<N: Nic> HomeLayer<N> {
             returned = true;
         }
         self.net.receive(now);
+        self.taken += self.net.received;
         returned || self.net.received > 0 || !self.net.events.is_empty()
     }
 
@@ -154,6 +158,11 @@ impl<N: Nic> HomeLayer<N> {
     /// Calls executed since the last time that somebody asked.
     pub fn take_executed(&mut self) -> u64 {
         core::mem::take(&mut self.executed)
+    }
+
+    /// Packets taken since the last time that its home asked.
+    pub fn take_taken(&mut self) -> usize {
+        core::mem::take(&mut self.taken)
     }
 
     fn distribute(&mut self) {

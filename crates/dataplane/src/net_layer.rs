@@ -39,6 +39,8 @@ pub(crate) struct NetLayer<N: Nic> {
     pub stats: CycleStats,
     /// Packets that the present cycle has taken.
     pub received: usize,
+    /// Packets that it has left in the receive ring, where its batch is full.
+    waiting: usize,
     /// The classes of connections, where the cores share one ready set.
     pub classes: Option<ClassTable>,
     /// Flow groups that come and go.
@@ -69,6 +71,7 @@ impl<N: Nic> NetLayer<N> {
             batch,
             stats: CycleStats::default(),
             received: 0,
+            waiting: 0,
             classes: None,
             migration: Migration::new(core, config.migration),
         }
@@ -93,6 +96,8 @@ impl<N: Nic> NetLayer<N> {
             deferred += self.after_receive(now, asked - received);
         }
         self.received = deferred + forwarded + received;
+        // A ring that had no full batch is empty: then it is not asked.
+        self.waiting = if received == asked { self.nic.rx_backlog() } else { 0 };
         self.stats.packets += self.received as u64;
         // 2. Protocol processing: packets become events.
         self.stack.deliver(now, &mut self.pool, &mut self.events);
@@ -174,7 +179,8 @@ impl<N: Nic> NetLayer<N> {
             (timer, device) => timer.or(device),
         };
         let next_deadline = next_deadline.into_iter().chain(self.migration.next_deadline()).min();
-        Progress { worked, pending, received: self.received, next_deadline }
+        let Self { received, waiting, .. } = *self;
+        Progress { worked, pending, received, waiting, next_deadline }
     }
 
     /// A cycle without an application: a portion of the connections is reset, and what comes for the

@@ -77,5 +77,17 @@ impl<S: Service + ?Sized> Service for alloc::boxed::Box<S> {
     }
 }
 
+impl<S: Service + ?Sized> Service for &mut S {
+    fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        (**self).on_batch(now, events, calls);
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        (**self).wake_at()
+    }
+    fn runs_anywhere(&self) -> bool {
+        (**self).runs_anywhere()
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -36,4 +36,4 @@ pub use packet::MESSAGE_MAX;
 pub use protocol::{
     Answer, Ask, Description, Done, MoveSummary, PROTOCOL_VERSION, Refused, RefusedKind, Request,
 };
-pub use server::{BindError, Outcome, Server, Steering, Token};
+pub use server::{BindError, Door, Outcome, Server, Steering, Token};

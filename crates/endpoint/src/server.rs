@@ -73,14 +73,33 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
-    /// Makes the control socket of service `name` in a run directory, and serves it. A socket file whose process has
-    /// gone is replaced.
+/// A control socket that is not served yet: clients that connect wait.
+#[derive(Debug)]
+pub struct Door {
+    place: Place,
+}
+
+impl Door {
+    /// Makes the control socket of service `name` in a run directory. A socket file whose process has gone is
+    /// replaced.
     ///
     /// # Errors
     /// [`BindError`]: a service of that name runs; the directory cannot be used.
-    pub fn bind(run_dir: &Path, name: &str, steering: impl Steering) -> Result<Self, BindError> {
-        let place = Place::take(run_dir, name)?;
+    pub fn open(run_dir: &Path, name: &str) -> Result<Self, BindError> {
+        Ok(Self { place: Place::take(run_dir, name)? })
+    }
+
+    /// Where the socket is.
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// Serves it from now on, until the server is dropped.
+    ///
+    /// # Errors
+    /// No descriptors, no threads.
+    pub fn serve(self, steering: impl Steering) -> Result<Server, BindError> {
+        let place = self.place;
         let path = place.path().to_owned();
         let failed = |source: io::Error| BindError::System { path: path.clone(), source };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -90,7 +109,17 @@ impl Server {
         let serve = move || serve(&place, Desk::new(steering), &ring, &flag);
         let thread = std::thread::Builder::new().name("control-socket".into()).spawn(serve);
         let thread = Some(thread.map_err(failed)?);
-        Ok(Self { path, stop, bell, thread })
+        Ok(Server { path, stop, bell, thread })
+    }
+}
+
+impl Server {
+    /// Makes a control socket and serves it at once: [`Door::open`], [`Door::serve`].
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub fn bind(run_dir: &Path, name: &str, steering: impl Steering) -> Result<Self, BindError> {
+        Door::open(run_dir, name)?.serve(steering)
     }
 
     /// Where the socket is.

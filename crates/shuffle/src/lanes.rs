@@ -238,6 +238,13 @@ impl<T: Turn> Lanes<T> {
             }
     }
 
+    /// Whether nothing is in the queues of `core`, which may sleep then without having
+    /// [declared](Self::declare_idle) it: what others steal is not its business.
+    pub fn is_empty_at(&self, core: usize) -> bool {
+        let own = self.lane(core);
+        own.own.is_empty() && own.back.is_empty() && own.ready.is_empty()
+    }
+
     /// `core` has something to do.
     #[inline]
     pub fn declare_busy(&self, core: usize) {

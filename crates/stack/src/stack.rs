@@ -47,6 +47,8 @@ pub struct Stack {
     out: Outbox,
     census: Census,
     stats: StackStats,
+    /// Packets received of flow groups that have left, by group, while they were here.
+    received_before: [u64; FLOW_GROUPS],
     /// Of one batch, kept for its memory.
     parsed: Vec<Parsed>,
     /// Where the search for an ephemeral port goes on.
@@ -103,6 +105,7 @@ impl Stack {
             out: Outbox::new(max_frames.max(1), tick_of(now)),
             census: Census::default(),
             stats: StackStats::default(),
+            received_before: [0; FLOW_GROUPS],
             parsed: Vec::with_capacity(256),
             port_counter: 0,
             verified,
@@ -118,6 +121,15 @@ impl Stack {
     /// Counters.
     pub fn stats(&self) -> StackStats {
         self.stats
+    }
+
+    /// TCP packets received of each flow group, while it was here: what the control plane spreads groups by.
+    pub fn group_packets(&self) -> [u64; FLOW_GROUPS] {
+        let mut packets = self.received_before;
+        for group in self.groups.iter().flatten() {
+            packets[usize::from(group.index)] += group.received;
+        }
+        packets
     }
 
     /// Connections of this core, all states.
@@ -213,6 +225,11 @@ impl Stack {
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
             let Some(hash) = parse_established(mbuf.bytes(), verified, shared) else {
                 *found = parse_any(mbuf, here, verified, shared, stats);
+                if let Parsed::Tcp { segment } = found
+                    && let Some(owned) = group_mut(&mut self.groups, Shared::group_of(segment.hash))
+                {
+                    owned.received += 1;
+                }
                 continue;
             };
             let group = Shared::group_of(hash);
@@ -220,6 +237,7 @@ impl Stack {
                 *found = Parsed::Elsewhere(Away { home: shared.home_of(group), group });
                 continue;
             };
+            owned.received += 1;
             owned.table.prefetch(hash);
             *found = Parsed::Established { hash, slot: None };
         }

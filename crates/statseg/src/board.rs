@@ -70,14 +70,16 @@ impl<'a> Board<'a> {
     #[inline]
     pub fn busy(&self, cycle: &Cycle) {
         let taken = cycle.taken_packets;
-        self.add(at::BUSY_CYCLES, 1);
-        self.add(at::PACKETS, taken);
-        self.add(at::QUEUE_PACKETS, cycle.queue_packets);
+        // That it is counted here is how many busy cycles there were.
+        self.add(at::BATCHES + bucket(taken, at::BATCH_BUCKETS), 1);
         self.add(at::BUSY_NS, cycle.busy_ns);
         self.set(at::OLDEST_WAITING_NS, cycle.oldest_waiting_ns);
-        self.add(at::BATCHES + bucket(taken, at::BATCH_BUCKETS), 1);
         if taken > 0 {
+            self.add(at::PACKETS, taken);
             self.add(at::DELAYS + bucket(cycle.delay_ns / 1_000, at::DELAY_BUCKETS), 1);
+        }
+        if cycle.queue_packets > taken {
+            self.add(at::LEFT_PACKETS, cycle.queue_packets - taken);
         }
     }
 
@@ -176,12 +178,14 @@ impl<'a> Board<'a> {
             crossings: self.get(at::CROSSINGS),
             borrowed: self.get(at::BORROWED),
         };
+        let batches: [u64; at::BATCH_BUCKETS] = std::array::from_fn(|n| self.get(at::BATCHES + n));
+        let packets = self.get(at::PACKETS);
         ThreadCounters {
             state: State::of(self.get(at::STATE)),
             processor: self.get(at::PROCESSOR).checked_sub(1).and_then(|cpu| cpu.try_into().ok()),
-            packets: self.get(at::PACKETS),
-            queue_packets: self.get(at::QUEUE_PACKETS),
-            busy_cycles: self.get(at::BUSY_CYCLES),
+            packets,
+            queue_packets: packets.wrapping_add(self.get(at::LEFT_PACKETS)),
+            busy_cycles: batches.iter().copied().fold(0, u64::wrapping_add),
             idle_cycles: self.get(at::IDLE_CYCLES),
             busy_ns: self.get(at::BUSY_NS),
             idle: self.get(at::IDLE),
@@ -190,7 +194,7 @@ impl<'a> Board<'a> {
             in_application_since_ns: self.get(at::IN_APPLICATION_SINCE_NS),
             sleeps: self.get(at::SLEEPS),
             totals,
-            batches: std::array::from_fn(|n| self.get(at::BATCHES + n)),
+            batches,
             delays: std::array::from_fn(|n| self.get(at::DELAYS + n)),
             migrations: self.migrations(),
         }
@@ -231,7 +235,8 @@ impl<'a> Board<'a> {
 /// larger in the last.
 #[inline(always)]
 fn bucket(number: u64, buckets: usize) -> usize {
-    ((u64::BITS - number.leading_zeros()) as usize).min(buckets - 1)
+    // As many bits as the number has: twice the number is asked, and one more, which is never 0.
+    (((number << 1) | 1).ilog2() as usize).min(buckets - 1)
 }
 
 #[cfg(test)]
@@ -241,7 +246,7 @@ mod tests {
 
     #[test]
     fn numbers_are_counted_by_their_bits() {
-        let found = [0, 1, 2, 3, 4, 64, 1_024, u64::MAX].map(|number| bucket(number, 16));
+        let found = [0, 1, 2, 3, 4, 64, 1_024, u64::MAX >> 1].map(|number| bucket(number, 16));
         assert_eq!(found, [0, 1, 2, 2, 3, 7, 11, 15]);
         for bucket_of in 0..16 {
             assert_eq!(bucket(bucket_floor(bucket_of), 16), bucket_of);

@@ -39,14 +39,14 @@ pub const HEADER_WORDS: usize = 6;
 
 /// Words of a thread, by number. The first line is written in every cycle.
 pub const PACKETS: usize = 0;
-/// The sum of the queue depths that busy cycles found.
-pub const QUEUE_PACKETS: usize = 1;
+/// The sum of what busy cycles left in the receive ring, beside what they took: 0 in nearly all of them.
+pub const LEFT_PACKETS: usize = 1;
 /// Time in busy cycles.
 pub const BUSY_NS: usize = 2;
 /// Time in others; runs by itself while the thread sleeps: see [`RUNS`].
 pub const IDLE: usize = 3;
-/// Cycles that did something.
-pub const BUSY_CYCLES: usize = 4;
+/// Nothing: busy cycles are the sum of [`BATCHES`].
+const _RESERVED: usize = 4;
 /// Cycles that found nothing.
 pub const IDLE_CYCLES: usize = 5;
 /// How long the oldest one had waited.
@@ -170,10 +170,10 @@ mod tests {
         assert_eq!(layout.bytes(), 8_192);
         let words = [
             PACKETS,
-            QUEUE_PACKETS,
+            LEFT_PACKETS,
             BUSY_NS,
             IDLE,
-            BUSY_CYCLES,
+            _RESERVED,
             IDLE_CYCLES,
             OLDEST_WAITING_NS,
             LAST_CYCLE_NS,

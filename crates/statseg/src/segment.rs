@@ -225,6 +225,14 @@ impl Reading {
         self.layout
     }
 
+    /// A duplicate of the descriptor, for another reader.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.memory.descriptor()
+    }
+
     /// All that a thread shows; none where there is no such thread.
     pub fn thread(&self, thread: u16) -> Option<ThreadCounters> {
         let words: &Words = (thread < self.layout.threads)

@@ -7,13 +7,15 @@
 //! wherever the application was interrupted.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
 use dataplane::Tender;
 use nic::Nic;
 use rustix::event::{EventfdFlags, eventfd};
+
+use crate::runtime::run_on;
 
 /// How soon who waits for the tending threads to end looks again.
 const LOOK: Duration = Duration::from_micros(50);
@@ -23,6 +25,9 @@ const LOOK: Duration = Duration::from_micros(50);
 pub(crate) struct Kicks {
     /// One for each core; none where there are no kicks.
     bells: Vec<OwnedFd>,
+    /// Where each core's tending thread belongs since the core was placed anew: the processor's number and one more;
+    /// 0: where it began.
+    places: Vec<AtomicU64>,
     /// Threads that may still tend.
     running: AtomicUsize,
 }
@@ -35,7 +40,8 @@ impl Kicks {
     pub fn new(cores: usize) -> std::io::Result<Self> {
         let bell = |_| Ok(eventfd(0, EventfdFlags::CLOEXEC)?);
         let bells = (0..cores).map(bell).collect::<std::io::Result<_>>()?;
-        Ok(Self { bells, running: AtomicUsize::new(0) })
+        let places = (0..cores).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { bells, places, running: AtomicUsize::new(0) })
     }
 
     /// Kicks cores, one bit each. A full counter still wakes.
@@ -50,6 +56,14 @@ impl Kicks {
         }
     }
 
+    /// Core `core` runs on another processor from now on: its tending thread follows.
+    pub fn place(&self, core: usize, cpu: usize) {
+        if let Some(place) = self.places.get(core) {
+            place.store(cpu as u64 + 1, Ordering::Relaxed);
+            self.send(1 << core);
+        }
+    }
+
     /// A further thread will tend: to be called before it is started.
     pub fn add(&self) {
         self.running.fetch_add(1, Ordering::Relaxed);
@@ -60,16 +74,23 @@ impl Kicks {
     pub fn tend<N: Nic>(
         &self,
         core: usize,
-        tender: Tender<N>,
+        tender: &Tender<N>,
         clock: MonotonicClock,
         ring: impl Fn(u128),
         stop: &AtomicBool,
     ) {
         let mut count = [0u8; 8];
+        let mut place = 0;
         while let Some(bell) = self.bells.get(core)
             && rustix::io::retry_on_intr(|| rustix::io::read(bell, &mut count)).is_ok()
             && !stop.load(Ordering::Acquire)
         {
+            let belongs = self.places[core].load(Ordering::Relaxed);
+            if std::mem::replace(&mut place, belongs) != belongs
+                && let Err(error) = run_on(belongs as usize - 1)
+            {
+                tracing::warn!(core, %error, "what kicks wake stays on another processor");
+            }
             ring(tender.tend(clock.now()));
         }
     }
@@ -125,7 +146,7 @@ mod tests {
             let tender = thread.tender();
             let (kicks, stop) = (&kicks, &stop);
             scope.spawn(move || {
-                kicks.tend(0, tender, MonotonicClock::new(), |_| {}, stop);
+                kicks.tend(0, &tender, MonotonicClock::new(), |_| {}, stop);
                 kicks.done();
             });
             for kicked in 1..=3 {

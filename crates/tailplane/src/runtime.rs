@@ -6,41 +6,42 @@
 //!
 //! However a thread ends, it leaves the network: peers are reset, and packet memory comes back.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::thread::ScopedJoinHandle;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use clock::{Clock, MonotonicClock};
 use dataplane::{
-    ClassError, ConservingConfig, ConservingThread, CycleStats, Elastic, ElasticConfig,
-    ElasticThread, Floor, ForwardPorts, Idle, IdlePolicy, Left, MAX_CORES, MigrationStats,
-    Moderation, ModerationPolicy, Parts, ReadySetConfig, Tender, WhileAway, forwarding_mesh,
+    ClassError, ConservingConfig, CycleStats, ElasticConfig, ElasticThread, Floor, ForwardPorts,
+    IdlePolicy, Left, MAX_CORES, MigrationStats, ModerationPolicy, Parts, ReadySetConfig, Tender,
+    WhileAway, forwarding_mesh,
 };
 use domain::Service;
 use mem::{Pool, Region};
-use nic::{Armed, Nic, NicStats};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::thread::CpuSet;
-use stack::{Secrets, Shared, StackConfig, StackStats};
+use nic::{Nic, NicStats};
+use rustix::time::{ClockId, clock_gettime};
+use stack::{FLOW_GROUPS, Secrets, Shared, StackConfig, StackStats};
+use statseg::Segment;
 
 use crate::kicks::Kicks;
 
+mod controls;
+mod drive;
 mod mover;
 mod protected;
+mod shown;
+mod stage;
 
+pub use controls::{ControlError, Controls, Order};
 pub use mover::{Mover, MoverError};
 pub use protected::run_protected;
+pub use shown::{Shown, Watched};
+
+use drive::Bell;
+pub(crate) use drive::run_on;
+use stage::{Hand, Stage};
 
 /// Packets that may be under way between two cores.
 const FORWARD_RING: usize = 1024;
-/// How long a thread that ends goes on telling its peers so, where they or the device keep it waiting; after
-/// how long it lets others have the processor meanwhile, and how often it looks again then.
-const LEAVING: Duration = Duration::from_secs(1);
-const LEAVING_HURRY: Duration = Duration::from_millis(2);
-const LEAVING_LOOK: Duration = Duration::from_micros(200);
 
 /// Why a dataplane could not run.
 #[derive(Debug, thiserror::Error)]
@@ -99,11 +100,24 @@ pub enum RuntimeError {
          (`Service::runs_anywhere`), or run without a `Mover`"
     )]
     CannotMove,
-    /// A `Mover` for another number of threads, or one that was used before.
+    /// A `Mover` or `Controls` for another number of threads, or one that was used before.
     #[error(
-        "the `Mover` is for another number of elastic threads than {cores}, or was used before"
+        "the `Mover` or `Controls` is for another number of elastic threads than {cores}, or was used before"
     )]
     Mover {
+        /// Threads that there are.
+        cores: usize,
+    },
+    /// A statistics segment that was made for something else.
+    #[error(
+        "the statistics segment is for {threads} elastic threads and {groups} flow groups, and there are {cores} and \
+         {FLOW_GROUPS}"
+    )]
+    Segment {
+        /// Threads of the segment.
+        threads: u16,
+        /// Flow groups of the segment.
+        groups: u16,
         /// Threads that there are.
         cores: usize,
     },
@@ -179,23 +193,8 @@ pub struct RuntimeConfig {
     pub realtime: Option<u8>,
     /// Free chunks that each pool keeps to itself.
     pub pool_keep: usize,
-    /// Where each elastic thread tells how busy it is; threads without an entry do not tell.
-    pub meters: Vec<Arc<Meter>>,
-}
-
-/// How busy an elastic thread is, for others to look at while it runs. On a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub struct Meter {
-    busy_ns: AtomicU64,
-}
-
-impl Meter {
-    /// Time of the cycles that did something: polling that found nothing is not in it.
-    pub fn busy(&self) -> Duration {
-        // A number to look at: nothing else hangs on it.
-        Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))
-    }
+    /// Where the elastic threads show what they do; none: nowhere. For as many threads as run.
+    pub segment: Option<Arc<Segment>>,
 }
 
 /// What one elastic thread has done.
@@ -246,31 +245,6 @@ fn system(tried: &'static str, source: impl Into<std::io::Error>) -> RuntimeErro
     RuntimeError::System { tried, source: source.into() }
 }
 
-/// How others wake a sleeping elastic thread.
-#[derive(Debug)]
-struct Bell {
-    asleep: AtomicBool,
-    event: OwnedFd,
-}
-
-impl Bell {
-    fn new() -> Result<Self, RuntimeError> {
-        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|errno| system("making an eventfd", errno))?;
-        Ok(Self { asleep: AtomicBool::new(false), event })
-    }
-
-    /// Called after work was left for the thread. The fence orders that before the look at the
-    /// flag; it pairs with the one in `sleep`, where the flag is set before the look for work.
-    fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) {
-            // A full counter (nobody reads it for long) still wakes.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-        }
-    }
-}
-
 /// Runs one elastic thread for each queue pair in `nics` until `stop` is set, each with the service
 /// that `make_service` makes for its number. Answers what each has done, in order.
 ///
@@ -306,7 +280,7 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
-    run_with(config, region, nics, make_service, ready, None, stop)
+    run_with(config, region, nics, make_service, ready, Hand::Nobody, stop)
 }
 
 /// The same, and flow groups can be moved through `mover` while it runs (IX §4.5): a connection is at home on
@@ -327,7 +301,28 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
-    run_with(config, region, nics, make_service, ready, Some(mover), stop)
+    run_with(config, region, nics, make_service, ready, Hand::Mover(mover), stop)
+}
+
+/// The same, steered through `controls` while it runs (IX §4.6): threads are granted, parked and placed. Flow groups can
+/// be moved where the service [runs anywhere](Service::runs_anywhere).
+///
+/// # Errors
+/// As [`run`]; [`RuntimeError::Mover`].
+pub fn run_controlled<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    ready: impl Fn() + Sync,
+    controls: &Controls,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
+    run_with(config, region, nics, make_service, ready, Hand::Controls(controls), stop)
 }
 
 fn run_with<N, S>(
@@ -336,19 +331,16 @@ fn run_with<N, S>(
     nics: Vec<N>,
     make_service: impl Fn(usize) -> S + Sync,
     ready: impl Fn() + Sync,
-    mover: Option<&Mover>,
+    hand: Hand<'_>,
     stop: &AtomicBool,
 ) -> Result<Vec<(CoreReport, S)>, RuntimeError>
 where
     N: Nic + Send,
     S: Service + Send,
 {
-    let (ground, ports) = Ground::new(config, nics.len())?;
+    let (ground, ports) = Ground::new(config, nics.len(), hand)?;
     let (shared, clock) = (&ground.shared, ground.clock);
-    if mover.is_some_and(|mover| !mover.start(shared, &ground.bells)) {
-        return Err(RuntimeError::Mover { cores: nics.len() });
-    }
-    let stage = Stage { mover, ..ground.stage(config, stop) };
+    let stage = ground.stage(config, hand, stop);
     let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
     let parts = nics.into_iter().zip(ports).map(part);
     let (elastic, now) = (config.elastic, clock.now());
@@ -379,6 +371,7 @@ where
 struct Ground {
     shared: Arc<Shared>,
     clock: MonotonicClock,
+    epoch_ns: u64,
     bells: Arc<[Bell]>,
     kicks: Kicks,
 }
@@ -388,6 +381,7 @@ impl Ground {
     fn new(
         config: &RuntimeConfig,
         cores: usize,
+        hand: Hand<'_>,
     ) -> Result<(Self, Vec<ForwardPorts>), RuntimeError> {
         if !(1..=128).contains(&cores) {
             return Err(RuntimeError::Queues { found: cores });
@@ -397,7 +391,8 @@ impl Ground {
         }
         let secrets = draw_secrets()?;
         let shared = Arc::new(Shared::new(config.stack.clone(), &secrets, cores as u8));
-        let bells = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
+        deal(&shared, config, cores, hand)?;
+        let bells: Arc<[Bell]> = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
         let priority = config.realtime.unwrap_or(0);
         let kicks = match config.scheduler.kicks() {
             true if !(1..=98).contains(&priority) => {
@@ -406,286 +401,53 @@ impl Ground {
             true => Kicks::new(cores).map_err(|source| system("making an eventfd", source))?,
             false => Kicks::default(),
         };
-        let ground = Self { shared, clock: MonotonicClock::new(), bells, kicks };
+        let is_first = match hand {
+            Hand::Nobody => true,
+            Hand::Mover(mover) => mover.start(&shared, &bells),
+            Hand::Controls(controls) | Hand::Fixed(controls) => controls.start(&shared, &bells),
+        };
+        if !is_first {
+            return Err(RuntimeError::Mover { cores });
+        }
+        let clock = MonotonicClock::new();
+        let now = clock_gettime(ClockId::Monotonic);
+        let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        let epoch_ns = now_ns - clock.now().as_nanos();
+        let ground = Self { shared, clock, epoch_ns, bells, kicks };
         Ok((ground, forwarding_mesh(cores, FORWARD_RING)))
     }
 
-    fn stage<'a>(&'a self, config: &'a RuntimeConfig, stop: &'a AtomicBool) -> Stage<'a> {
-        let Self { clock, bells, kicks, .. } = self;
+    fn stage<'a>(
+        &'a self,
+        config: &'a RuntimeConfig,
+        hand: Hand<'a>,
+        stop: &'a AtomicBool,
+    ) -> Stage<'a> {
+        let Self { clock, epoch_ns, bells, kicks, .. } = self;
         let starting = AtomicUsize::new(bells.len());
-        Stage { config, clock: *clock, bells, kicks, mover: None, stop, starting }
+        let (clock, epoch_ns) = (*clock, *epoch_ns);
+        Stage { config, clock, epoch_ns, bells, kicks, hand, stop, starting }
     }
 }
 
-/// What all threads of a run have in common.
-struct Stage<'a> {
-    config: &'a RuntimeConfig,
-    clock: MonotonicClock,
-    bells: &'a [Bell],
-    kicks: &'a Kicks,
-    mover: Option<&'a Mover>,
-    stop: &'a AtomicBool,
-    /// Threads that do not receive yet.
-    starting: AtomicUsize,
-}
-
-impl Stage<'_> {
-    fn run_sharing<N: Nic + Send, S: Service + Send>(
-        &self,
-        threads: Vec<ConservingThread<N>>,
-        make_service: &(impl Fn(usize) -> S + Sync),
-        ready: &(impl Fn() + Sync),
-    ) -> Result<Vec<(CoreReport, S)>, RuntimeError> {
-        let kicked = self.config.scheduler.kicks();
-        let tenders = threads.iter().filter(|_| kicked).map(ConservingThread::tender).collect();
-        let threads = threads.into_iter().map(|thread| move || thread).collect();
-        self.run(threads, tenders, make_service, ready)
+/// Deals flow groups out to the threads that are granted at first, and says so in the segment.
+fn deal(
+    shared: &Shared,
+    config: &RuntimeConfig,
+    cores: usize,
+    hand: Hand<'_>,
+) -> Result<(), RuntimeError> {
+    if let Some(controls) = hand.controls() {
+        let granted = controls.granted().min(cores);
+        (0..FLOW_GROUPS).for_each(|group| shared.set_home(group as u16, (group % granted) as u8));
     }
-
-    fn run<T, N, S>(
-        &self,
-        threads: Vec<impl FnOnce() -> T + Send>,
-        tenders: Vec<Tender<N>>,
-        make_service: &(impl Fn(usize) -> S + Sync),
-        ready: &(impl Fn() + Sync),
-    ) -> Result<Vec<(CoreReport, S)>, RuntimeError>
-    where
-        T: Elastic,
-        N: Nic + Send,
-        S: Service + Send,
-    {
-        std::thread::scope(|scope| {
-            let mut handles = Vec::new();
-            let mut tended = Vec::new();
-            for (core, tender) in tenders.into_iter().enumerate() {
-                self.kicks.add();
-                let body = move || self.tend(core, tender);
-                let named = std::thread::Builder::new().name(format!("kicked-{core}"));
-                match named.spawn_scoped(scope, body) {
-                    Ok(handle) => tended.push(handle),
-                    Err(source) => {
-                        self.stop.store(true, Ordering::Relaxed);
-                        self.kicks.done();
-                        self.kicks.end();
-                        return Err(system("starting a thread for kicks", source));
-                    }
-                }
-            }
-            for (core, make) in threads.into_iter().enumerate() {
-                let body = move || self.one(core, make, make_service, ready);
-                let named = std::thread::Builder::new().name(format!("elastic-{core}"));
-                match named.spawn_scoped(scope, body) {
-                    Ok(handle) => handles.push(handle),
-                    Err(source) => {
-                        self.stop.store(true, Ordering::Relaxed);
-                        self.kicks.end();
-                        return Err(system("starting an elastic thread", source));
-                    }
-                }
-            }
-            let reports = join_all(handles);
-            join_all(tended).and(reports)
-        })
+    let Some(segment) = &config.segment else { return Ok(()) };
+    let statseg::Layout { threads, groups, .. } = segment.layout();
+    if usize::from(threads) < cores || usize::from(groups) != FLOW_GROUPS {
+        return Err(RuntimeError::Segment { threads, groups, cores });
     }
-
-    fn one<T: Elastic, S: Service>(
-        &self,
-        core: usize,
-        make: impl FnOnce() -> T,
-        make_service: &impl Fn(usize) -> S,
-        ready: &impl Fn(),
-    ) -> Result<(CoreReport, S), RuntimeError> {
-        let others = EndsWithThis(self.stop);
-        // Its memory is first touched where it runs.
-        let placed = self.place(core);
-        let mut thread = make();
-        // A panic is the service's as likely as ours: the peers are told all the same.
-        let ran = catch_unwind(AssertUnwindSafe(|| {
-            placed.and_then(|()| self.serve(core, &mut thread, make_service, ready))
-        }));
-        // All leave at the same time.
-        drop(others);
-        self.kicks.end();
-        // Where the first panic left something half done there may be a second: the first is told.
-        let left = catch_unwind(AssertUnwindSafe(|| self.leave(thread)));
-        let (report, service) = ran.unwrap_or_else(|payload| resume_unwind(payload))?;
-        let left = left.unwrap_or_else(|payload| resume_unwind(payload));
-        Ok((CoreReport { left, ..report }, service))
-    }
-
-    /// The thread that kicks wake, until all stop.
-    fn tend<N: Nic>(&self, core: usize, tender: Tender<N>) -> Result<(), RuntimeError> {
-        let _counted = Counted(self.kicks);
-        let _others = EndsWithThis(self.stop);
-        pin(core, self.config.cpus.get(core).copied())?;
-        set_realtime(self.config.realtime.unwrap_or(0) + 1)?;
-        self.kicks.tend(core, tender, self.clock, |wakes| self.ring(wakes), self.stop);
-        Ok(())
-    }
-
-    /// Puts the calling thread, number `core`, where it is to run.
-    fn place(&self, core: usize) -> Result<(), RuntimeError> {
-        pin(core, self.config.cpus.get(core).copied())?;
-        self.config.realtime.map_or(Ok(()), set_realtime)
-    }
-
-    fn serve<T: Elastic, S: Service>(
-        &self,
-        core: usize,
-        thread: &mut T,
-        make_service: &impl Fn(usize) -> S,
-        ready: &impl Fn(),
-    ) -> Result<(CoreReport, S), RuntimeError> {
-        let mut service = make_service(core);
-        if self.config.scheduler.shares() && !service.runs_anywhere() {
-            return Err(RuntimeError::KeepsToItsCore);
-        }
-        if let Some(mover) = self.mover {
-            if !service.runs_anywhere() {
-                return Err(RuntimeError::CannotMove);
-            }
-            mover.mailbox(core).into_iter().for_each(|mailbox| thread.obey(mailbox));
-        }
-        // The first cycle lends the NIC its receive buffers: before, it drops what comes.
-        thread.cycle(self.clock.now(), || self.clock.now(), &mut service);
-        // The last thread knows by this that the others are as far.
-        if self.starting.fetch_sub(1, Ordering::AcqRel) == 1 {
-            ready();
-        }
-        let meter = self.config.meters.get(core).cloned().unwrap_or_default();
-        Ok(self.drive(core, thread, service, &meter))
-    }
-
-    /// The end of a thread, however it came.
-    fn leave<T: Elastic>(&self, mut thread: T) -> Left {
-        let began = self.clock.now();
-        loop {
-            let now = self.clock.now();
-            let waits = now < began + LEAVING && thread.withdraw(now);
-            self.ring(thread.take_wakes());
-            if !waits {
-                break;
-            }
-            if now > began + LEAVING_HURRY {
-                std::thread::sleep(LEAVING_LOOK);
-            }
-        }
-        let left = thread.leave();
-        if left.memory.lost > 0 {
-            let chunks = left.memory.lost;
-            tracing::warn!(chunks, "the device keeps packet memory until this process ends");
-        }
-        left
-    }
-
-    /// Wakes those of these threads that sleep, one bit each.
-    #[inline]
-    fn ring(&self, mut wakes: u128) {
-        while wakes != 0 {
-            let other = wakes.trailing_zeros() as usize;
-            wakes &= wakes - 1;
-            if let Some(bell) = self.bells.get(other) {
-                bell.ring();
-            }
-        }
-    }
-
-    fn drive<T: Elastic, S: Service>(
-        &self,
-        core: usize,
-        thread: &mut T,
-        mut service: S,
-        meter: &Meter,
-    ) -> (CoreReport, S) {
-        let Self { config, clock, bells, stop, .. } = *self;
-        let mut idle = Idle::new(config.idle, clock.now());
-        let mut moderation = Moderation::new(config.moderation, clock.now());
-        let (mut sleeps, mut busy_ns) = (0, 0);
-        // When the cycle before this one began, where it did something.
-        let mut working_since = None;
-        while !stop.load(Ordering::Relaxed) {
-            let now = clock.now();
-            if let Some(since) = working_since {
-                busy_ns += now.since(since).as_nanos() as u64;
-                meter.busy_ns.store(busy_ns, Ordering::Relaxed);
-            }
-            let progress = thread.cycle(now, || clock.now(), &mut service);
-            working_since = progress.worked.then_some(now);
-            self.ring(thread.take_wakes());
-            self.kicks.send(thread.take_kicks());
-            let not_before = moderation.after_cycle(now, progress.received);
-            if let Some(until) = not_before
-                && !progress.pending
-            {
-                // What follows is no work.
-                if let Some(since) = working_since.take() {
-                    busy_ns += clock.now().since(since).as_nanos() as u64;
-                    meter.busy_ns.store(busy_ns, Ordering::Relaxed);
-                }
-                let until = progress.next_deadline.map_or(until, |deadline| deadline.min(until));
-                leave_alone(clock, until);
-            }
-            let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
-            if let Some(span) = rest {
-                sleeps += sleep(thread, &bells[core], span, stop) as u64;
-            }
-        }
-        let report = CoreReport {
-            cycle: thread.stats(),
-            stack: thread.inspect(|stack, _| stack.stats()),
-            nic: thread.nic_stats(),
-            migrations: thread.migrations(),
-            sleeps,
-            busy_ns,
-            footprint: thread.inspect(|stack, _| stack.footprint()),
-            left: Left::default(),
-        };
-        (report, service)
-    }
-}
-
-/// A thread that tends, until it ends.
-struct Counted<'a>(&'a Kicks);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.done();
-    }
-}
-
-/// Waits for all elastic threads; the first failure is the one that is told.
-fn join_all<T>(
-    handles: Vec<ScopedJoinHandle<'_, Result<T, RuntimeError>>>,
-) -> Result<Vec<T>, RuntimeError> {
-    let mut reports = Vec::new();
-    let mut failure = None;
-    for (core, handle) in handles.into_iter().enumerate() {
-        match handle.join() {
-            Ok(Ok(report)) => reports.push(report),
-            Ok(Err(error)) => failure = failure.or(Some(error)),
-            Err(payload) => {
-                let message = panic_message(payload.as_ref());
-                failure = failure.or(Some(RuntimeError::Panicked { core, message }));
-            }
-        }
-    }
-    failure.map_or(Ok(reports), Err)
-}
-
-fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned())
-}
-
-/// Ends all elastic threads when one ends, also by an error or a panic: a dataplane of which a part
-/// is missing would go on without the connections of that part, and nobody would be told.
-struct EndsWithThis<'a>(&'a AtomicBool);
-
-impl Drop for EndsWithThis<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    (0..groups).for_each(|group| segment.set_home(group, shared.home_of(group).into()));
+    Ok(())
 }
 
 /// Lets the calling thread run before all ordinary ones (`SCHED_FIFO`, priority 1 to 99). A thread
@@ -696,69 +458,4 @@ impl Drop for EndsWithThis<'_> {
 pub fn set_realtime(priority: u8) -> Result<(), RuntimeError> {
     crate::unsafe_priority::set_realtime(priority)
         .map_err(|source| system("setting a real-time priority", source))
-}
-
-/// Pins the calling thread, number `core`, to a processor.
-fn pin(core: usize, cpu: Option<usize>) -> Result<(), RuntimeError> {
-    let Some(cpu) = cpu else { return Ok(()) };
-    let allowed = rustix::thread::sched_getaffinity(None)
-        .map_err(|errno| system("asking for the processors of this process", errno))?;
-    if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
-        let allowed: Vec<String> = (0..CpuSet::MAX_CPU)
-            .filter(|&cpu| allowed.is_set(cpu))
-            .map(|cpu| cpu.to_string())
-            .collect();
-        return Err(RuntimeError::Processor { core, cpu, allowed: allowed.join(", ") });
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)
-        .map_err(|errno| system("pinning an elastic thread to its processor", errno))
-}
-
-/// Spins without a look at anything but the clock: it is tens of microseconds, and going to sleep and
-/// waking up costs about as much.
-fn leave_alone(clock: MonotonicClock, until: clock::Instant) {
-    while clock.now() < until {
-        std::hint::spin_loop();
-    }
-}
-
-/// Arms every source, looks once more, and blocks. Answers whether it slept.
-fn sleep<T: Elastic>(thread: &mut T, bell: &Bell, span: Duration, stop: &AtomicBool) -> bool {
-    bell.asleep.store(true, Ordering::Relaxed);
-    // The flag is seen before we look for work; see `Bell::ring`.
-    fence(Ordering::SeqCst);
-    let mut slept = false;
-    if thread.is_quiet() && !stop.load(Ordering::Relaxed) {
-        slept = thread.with_nic(|nic| {
-            let quiet = nic.arm() == Armed::Quiet;
-            if quiet {
-                block(nic.wait_fd(), bell.event.as_fd(), span);
-            }
-            nic.disarm();
-            quiet
-        });
-    }
-    bell.asleep.store(false, Ordering::Relaxed);
-    let mut count = [0u8; 8];
-    // Nothing to read: nobody rang.
-    let _ = rustix::io::read(&bell.event, &mut count);
-    slept
-}
-
-fn block(device: Option<BorrowedFd<'_>>, bell: BorrowedFd<'_>, span: Duration) {
-    let timeout = Timespec {
-        tv_sec: span.as_secs().min(1 << 20) as i64,
-        tv_nsec: span.subsec_nanos().into(),
-    };
-    let bell = PollFd::from_borrowed_fd(bell, PollFlags::IN);
-    // An interrupted poll only ends the sleep early.
-    let _ = match device {
-        Some(device) => {
-            let device = PollFd::from_borrowed_fd(device, PollFlags::IN);
-            poll(&mut [bell, device], Some(&timeout))
-        }
-        None => poll(&mut [bell], Some(&timeout)),
-    };
 }

@@ -95,7 +95,7 @@ fn config(address: Ipv4Addr, mac: MacAddr, scheduler: Scheduler) -> RuntimeConfi
         cpus: Vec::new(),
         realtime: None,
         pool_keep: 512,
-        meters: Vec::new(),
+        segment: None,
     }
 }
 

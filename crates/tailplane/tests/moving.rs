@@ -6,123 +6,18 @@ use std::time::{Duration, Instant as Wall};
 
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
-use tailplane::runtime::{
-    CoreReport, Mover, MoverError, RuntimeConfig, RuntimeError, Scheduler, run, run_moved,
-};
+use tailplane::runtime::{CoreReport, Mover, MoverError, RuntimeError, Scheduler, run, run_moved};
 use tailplane::{
-    Calls, ConservingConfig, Cookie, ElasticConfig, Endpoint, Event, Events, Flow, GroupSet,
-    Handle, IdlePolicy, Instant, Ipv4Addr, MacAddr, ModerationPolicy, MoveCommand, MoveError,
-    Opened, Output, Phase, Protocol, ReadySetConfig, Server, Service, SharedSlots, StackConfig,
+    ConservingConfig, GroupSet, MacAddr, MoveCommand, MoveError, Phase, ReadySetConfig, Server,
+    SharedSlots,
 };
 
-const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 9, 0, 1), 80);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+mod common;
+
+use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config};
+
 const CORES: usize = 2;
-/// Of each of the client's threads.
-const CONNECTIONS: usize = 16;
-/// Words under way on each.
-const WINDOW: u64 = 4;
 const RUNS_FOR: Duration = Duration::from_millis(1_500);
-
-/// Sends every byte back.
-struct Echo;
-
-impl Protocol for Echo {
-    type Connection = ();
-    fn open(&mut self, _: Instant, _: Opened) -> Option<()> {
-        Some(())
-    }
-    fn receive(
-        &mut self,
-        _: Instant,
-        _: &mut (),
-        data: &[u8],
-        output: &mut Output<'_, '_>,
-    ) -> Flow {
-        output.put(data);
-        Flow::Continue
-    }
-}
-
-/// Counts on each connection, and expects to hear the same numbers.
-struct Counting<'a> {
-    asked: usize,
-    lines: Vec<Line>,
-    heard: &'a AtomicUsize,
-    wrong: &'a AtomicUsize,
-}
-
-struct Line {
-    handle: Handle,
-    said: u64,
-    heard: u64,
-    part: Vec<u8>,
-}
-
-impl Line {
-    fn speak(&mut self, calls: &mut Calls<'_>) {
-        while self.said < self.heard + WINDOW
-            && calls.sendv(self.handle, &[&self.said.to_be_bytes()]).is_ok()
-        {
-            self.said += 1;
-        }
-    }
-}
-
-impl Service for Counting<'_> {
-    fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        for event in events.iter() {
-            match event {
-                Event::Connected { outcome, .. } => {
-                    let handle = outcome.expect("it is let in").0;
-                    self.lines.push(Line { handle, said: 0, heard: 0, part: Vec::new() });
-                }
-                Event::Recv { handle, data, .. } => {
-                    let line = self.lines.iter_mut().find(|line| line.handle == handle);
-                    let line = line.expect("it was told of");
-                    line.part.extend_from_slice(data);
-                    while let Some((word, rest)) = line.part.split_first_chunk::<8>() {
-                        let right = u64::from_be_bytes(*word) == line.heard;
-                        self.wrong.fetch_add(usize::from(!right), Ordering::Relaxed);
-                        line.heard += 1;
-                        self.heard.fetch_add(1, Ordering::Relaxed);
-                        line.part = rest.to_vec();
-                    }
-                    calls.recv_done(handle, data.len()).expect("room");
-                }
-                Event::Dead { .. } | Event::Failed { .. } => {
-                    self.wrong.fetch_add(1_000_000, Ordering::Relaxed);
-                }
-                _ => {}
-            }
-        }
-        while self.asked < CONNECTIONS && calls.connect(Cookie(0), SERVER).is_ok() {
-            self.asked += 1;
-        }
-        self.lines.iter_mut().for_each(|line| line.speak(calls));
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        let silent = |line: &Line| line.said < line.heard + WINDOW;
-        (self.asked < CONNECTIONS || self.lines.iter().any(silent)).then_some(Instant::ZERO)
-    }
-}
-
-fn config(address: Ipv4Addr, mac: MacAddr, scheduler: Scheduler) -> RuntimeConfig {
-    let mut stack = StackConfig::new(address, 24, mac);
-    stack.tcp_listen = vec![SERVER.port];
-    RuntimeConfig {
-        stack,
-        elastic: ElasticConfig::default(),
-        scheduler,
-        // Two processors at the most, and other tests beside this one.
-        idle: IdlePolicy { spin: Some(Duration::from_micros(20)), ..IdlePolicy::default() },
-        moderation: ModerationPolicy::default(),
-        cpus: Vec::new(),
-        realtime: None,
-        pool_keep: 512,
-        meters: Vec::new(),
-    }
-}
 
 /// Moves whatever is at home on one thread to the other, a third of it or all, one command after the other.
 /// Answers how many were complete.

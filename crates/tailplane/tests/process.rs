@@ -150,7 +150,7 @@ fn config(address: Ipv4Addr, last: u8, scheduler: Scheduler) -> RuntimeConfig {
         cpus: Vec::new(),
         realtime: None,
         pool_keep: 1_024,
-        meters: Vec::new(),
+        segment: None,
     }
 }
 
@@ -187,7 +187,7 @@ fn run(scheduler: Scheduler, placement: Placement) -> u64 {
         let (region, stop) = (&region, &stop);
         let dataplane = scope.spawn(move || {
             let config = config(SERVER, 1, scheduler);
-            runtime::run_protected(&config, region, vec![near_nic], nears, || {}, stop)
+            runtime::run_protected(&config, region, vec![near_nic], nears, || {}, None, stop)
         });
         let heap = Region::heap(4_096);
         let client_config = config(CLIENT, 2, Scheduler::RunToCompletion);

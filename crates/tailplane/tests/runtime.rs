@@ -34,7 +34,7 @@ fn refusal(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeError {
         cpus: Vec::new(),
         realtime,
         pool_keep: 512,
-        meters: Vec::new(),
+        segment: None,
     };
     let stop = AtomicBool::new(false);
     let refused = run(&config, &Region::heap(4_096), vec![near], |_| Server::new(Quiet), &stop);

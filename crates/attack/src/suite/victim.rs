@@ -101,7 +101,7 @@ fn config(index: usize, shares: Shares) -> RuntimeConfig {
         cpus: Vec::new(),
         realtime: None,
         pool_keep: 1_024,
-        meters: Vec::new(),
+        segment: None,
     }
 }
 
@@ -238,7 +238,7 @@ fn start(attack: &Attack, seed: u64, gate: &Gate) -> anyhow::Result<Started> {
         let config = config(0, attack.shares);
         Task::start("attacked", move || -> Ran {
             let nears: Vec<Near<'static>> = vec![near_side];
-            runtime::run_protected(&config, &region, vec![near_nic], nears, || {}, &stop)
+            runtime::run_protected(&config, &region, vec![near_nic], nears, || {}, None, &stop)
         })?
     };
     let counted = Arc::new(Counted::default());

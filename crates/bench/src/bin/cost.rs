@@ -27,6 +27,9 @@ struct Arguments {
     /// B: packets that one cycle of the server takes at most.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=512))]
     batch: u32,
+    /// The server shows what it does, as one in a service does.
+    #[arg(long)]
+    shown: bool,
     /// Rounds that are counted.
     #[arg(long, default_value_t = 200)]
     rounds: u32,
@@ -61,6 +64,7 @@ fn run<S: Service>(
     let config = RigConfig {
         connections: arguments.connections as usize,
         batch: arguments.batch as usize,
+        shown: arguments.shown,
         ..RigConfig::default()
     };
     let mut rig = Rig::open(config, service)?;

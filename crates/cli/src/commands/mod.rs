@@ -5,6 +5,7 @@
 
 pub mod application;
 pub mod calibrate;
+pub mod ctl;
 pub mod dataplane;
 pub mod demo;
 pub mod doctor;
@@ -15,6 +16,8 @@ pub mod reproduce;
 pub mod run;
 pub mod sdp;
 pub mod sim;
+pub mod status;
+pub mod top;
 
 use std::process::ExitCode;
 
@@ -42,6 +45,12 @@ pub enum Command {
     Dataplane,
     /// Run a service on the dataplane, as a configuration file describes it.
     Run(run::Args),
+    /// Which services run, and how they do.
+    Status(status::Args),
+    /// Grant, park and place elastic threads of a running service, and move its flow groups, by hand.
+    Ctl(ctl::Args),
+    /// A running service, live: threads, flow groups, events.
+    Top(top::Args),
     /// Load a server and measure its latency.
     Load(Box<load::Args>),
     /// Generate a share of a load, as a coordinator (`load --agents`) says.
@@ -71,6 +80,9 @@ impl Cli {
             Command::Application(args) => application::run(&args),
             Command::Dataplane => dataplane::run(),
             Command::Run(args) => run::run(args),
+            Command::Status(args) => status::run(&args),
+            Command::Ctl(args) => ctl::run(&args),
+            Command::Top(args) => top::run(&args),
             Command::Load(args) => load::run(*args),
             Command::LoadAgent(args) => load_agent::run(args),
             Command::Demo(args) => demo::run(args),

@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::cleanup;
 use crate::service::config::{DomainName, NetworkConfig, RunConfig};
+use crate::service::control::{ControlSocket, Steered, describe};
 use crate::service::host::{Host, address, lab};
 use crate::service::report;
 use crate::service::split::starter::{self, Serving};
@@ -56,8 +57,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match config.dataplane.domain {
         DomainName::Inline => {
             let host = Host::open(&config, lab.as_ref())?;
-            let announcement = announcement(&config, &host.driver, &[])?;
-            report::summarize(&host.run_app(&config, || print!("{announcement}"), &stop)?);
+            let control = ControlSocket::open(&config)?;
+            let announcement = announcement(&config, &host.driver, &[], &control.told)?;
+            let segment = host.runtime.segment.clone().context("the service shows nothing")?;
+            let controls = Arc::clone(&host.controls);
+            let description = describe(&config, &host.driver);
+            let ready = || {
+                let (segment, controls) = (Arc::clone(&segment), Arc::clone(&controls));
+                let stop = Arc::clone(&stop);
+                let steered = Steered::new(description.clone(), segment, controls, stop);
+                match control.serve(steered) {
+                    Ok(()) => print!("{announcement}"),
+                    Err(error) => {
+                        eprintln!("tailplane: nobody can control this service: {error:#}")
+                    }
+                }
+            };
+            report::summarize(&host.run_app(&config, ready, &stop)?);
         }
         DomainName::Process => {
             let program = args.program.split_first().map(|(program, arguments)| {
@@ -69,6 +85,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 &config,
                 &serving.driver,
                 &serving.protection,
+                &serving.control,
             ) {
                 Ok(announcement) => print!("{announcement}"),
                 Err(error) => eprintln!("tailplane: {error:#}"),
@@ -81,7 +98,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// What is active, so that nobody has to guess.
-fn announcement(config: &RunConfig, driver: &str, protection: &[String]) -> anyhow::Result<String> {
+fn announcement(
+    config: &RunConfig,
+    driver: &str,
+    protection: &[String],
+    control: &str,
+) -> anyhow::Result<String> {
     let ((address, _), plane) = (address(config)?, &config.dataplane);
     let idle = match plane.spin_us {
         ..0 => "spins for ever".to_owned(),
@@ -99,11 +121,15 @@ fn announcement(config: &RunConfig, driver: &str, protection: &[String]) -> anyh
         ),
         _ => String::new(),
     };
+    let granted = match plane.granted() {
+        all if all == plane.threads => String::new(),
+        granted => format!(", {granted} of them granted"),
+    };
     let protection: String =
         protection.iter().map(|line| format!("  protection {line}\n")).collect();
     Ok(format!(
-        "{:?} at {}:{}\n  driver     {}\n  threads    {} ({idle}), B = {}\n  \
-         scheduler  {}, domain {}\n{protection}{try_it}",
+        "{:?} at {}:{}\n  driver     {}\n  threads    {}{granted} ({idle}), B = {}\n  \
+         scheduler  {}, domain {}\n{protection}  control    {control}\n{try_it}",
         config.service.app,
         address,
         config.service.port(),

@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use tailplane::runtime::{CoreReport, Meter};
+use statseg::Reading;
+use tailplane::runtime::CoreReport;
 
 use super::measure::SERVER_CPU;
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS};
@@ -42,7 +43,7 @@ pub struct Tailplane {
     thread: Option<JoinHandle<anyhow::Result<Vec<CoreReport>>>>,
     /// Driver and queue mode.
     pub driver: String,
-    meters: Vec<Arc<Meter>>,
+    shown: Reading,
 }
 
 impl Tailplane {
@@ -116,7 +117,8 @@ impl Tailplane {
         settings(&mut config);
         let host = Host::open(&config, Some(lab))?;
         let driver = host.driver.clone();
-        let meters = host.runtime.meters.clone();
+        let segment = host.runtime.segment.as_ref().context("the service shows nothing")?;
+        let shown = segment.reading();
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let (serves, told) = mpsc::sync_channel(1);
@@ -128,7 +130,7 @@ impl Tailplane {
                 host.run_app(&config, ready, &flag)
             })
             .context("starting the service's thread")?;
-        let started = Self { stop, thread: Some(thread), driver, meters };
+        let started = Self { stop, thread: Some(thread), driver, shown };
         // What comes before it serves is lost, and a client's next try is a second later.
         match told.recv_timeout(PATIENCE) {
             Ok(()) => Ok(started),
@@ -141,7 +143,8 @@ impl Tailplane {
 
     /// Processor time that served something so far: polling that found nothing is not in it.
     pub fn busy(&self) -> Duration {
-        self.meters.iter().map(|meter| meter.busy()).sum()
+        let busy_ns = self.shown.threads().iter().map(|thread| thread.busy_ns).sum();
+        Duration::from_nanos(busy_ns)
     }
 
     /// Where the echo service listens.

@@ -58,8 +58,10 @@ where
     R: Runner,
 {
     match config.dataplane.scheduler {
-        SchedulerName::RunToCompletion => runner.run(|_| Server::new(make())),
-        SchedulerName::WorkConserving | SchedulerName::ReadySet => {
+        SchedulerName::RunToCompletion if !config.dataplane.is_movable() => {
+            runner.run(|_| Server::new(make()))
+        }
+        _ => {
             let most = config.tcp.max_connections as usize;
             let slots = Arc::new(SharedSlots::new(config.dataplane.threads as usize, most));
             runner.run(|core| Server::shared(core, make(), Arc::clone(&slots)))

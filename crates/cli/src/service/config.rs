@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use tailplane::{Classes, ConservingConfig, Duration, ServicePolicy, WhileAway};
 
+use super::control_config::ControlConfig;
 use super::identity::UserName;
 use super::policy_config::PolicyConfig;
 use crate::lab::constants::DEFAULT_PREFIX;
@@ -33,6 +34,9 @@ pub struct RunConfig {
     /// What such an application may do on the network.
     #[serde(default)]
     pub policy: PolicyConfig,
+    /// Who may control the service while it runs, and how they find it.
+    #[serde(default)]
+    pub control: ControlConfig,
     /// The file that it was read from.
     #[serde(skip)]
     pub path: std::path::PathBuf,
@@ -290,6 +294,11 @@ impl From<PolicyName> for ServicePolicy {
 pub struct DataplaneConfig {
     /// Elastic threads, one for each queue pair.
     pub threads: u32,
+    /// How many of them are granted at first; the others begin parked, without flow groups. All where nothing is said.
+    pub granted: Option<u32>,
+    /// Whether flow groups can be moved between threads, also where the scheduler does not share them; where nothing is
+    /// said: with more than one thread.
+    pub movable: Option<bool>,
     /// The processor of each; none: not pinned.
     pub cpus: Vec<usize>,
     /// Which core runs the application for a connection.
@@ -331,6 +340,8 @@ impl Default for DataplaneConfig {
     fn default() -> Self {
         Self {
             threads: 1,
+            granted: None,
+            movable: None,
             cpus: Vec::new(),
             scheduler: SchedulerName::RunToCompletion,
             domain: DomainName::default(),
@@ -376,6 +387,17 @@ impl DataplaneConfig {
             classes = classes.weight(class, weight).context("`dataplane.weights`")?;
         }
         Ok(classes)
+    }
+
+    /// Elastic threads that are granted at first.
+    pub fn granted(&self) -> u32 {
+        self.granted.unwrap_or(self.threads)
+    }
+
+    /// Whether connections can be at home on another thread than the one that accepted them.
+    pub fn is_movable(&self) -> bool {
+        let shares = self.scheduler != SchedulerName::RunToCompletion;
+        self.domain == DomainName::Inline && (shares || self.movable.unwrap_or(self.threads > 1))
     }
 
     /// Which class is served next.
@@ -601,6 +623,8 @@ impl RunConfig {
         in_range("service.port", self.service.port(), 1, u16::MAX)?;
         in_range("service.ports", self.service.ports, 1, u16::MAX - self.service.port() + 1)?;
         in_range("dataplane.threads", self.dataplane.threads, 1, 64)?;
+        in_range("dataplane.granted", self.dataplane.granted(), 1, self.dataplane.threads)?;
+        self.control.check()?;
         in_range("dataplane.batch", self.dataplane.batch, 1, 1024)?;
         in_range("dataplane.spin_us", self.dataplane.spin_us, -1, 10_000_000)?;
         in_range("dataplane.moderation_us", self.dataplane.moderation_us, 0, 1_000)?;

@@ -5,14 +5,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tailplane::runtime::{self, CoreReport, RuntimeConfig, Scheduler};
+use statseg::{Layout, Segment};
+use tailplane::runtime::{self, Controls, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
     ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, Service,
     StackConfig,
 };
 
 use super::builtin::{self, Runner};
-use super::config::{RunConfig, SchedulerName, parse_address};
+use super::config::{DataplaneConfig, RunConfig, SchedulerName, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
@@ -26,6 +27,8 @@ pub struct Host {
     wire: Wire,
     /// The threads.
     pub runtime: RuntimeConfig,
+    /// What they are steered by.
+    pub controls: Arc<Controls>,
 }
 
 /// Where frames come from.
@@ -98,8 +101,27 @@ pub fn runtime(config: &RunConfig, mac: MacAddr) -> anyhow::Result<RuntimeConfig
         cpus: config.dataplane.cpus.clone(),
         realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
         pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
-        meters: (0..config.dataplane.threads).map(|_| Arc::default()).collect(),
+        segment: None,
     })
+}
+
+/// What the elastic threads of a configuration are steered by.
+pub fn controls(config: &RunConfig) -> Arc<Controls> {
+    let DataplaneConfig { threads, .. } = config.dataplane;
+    Arc::new(Controls::with_granted(threads as usize, config.dataplane.granted() as usize))
+}
+
+/// The statistics segment of a configuration's dataplane.
+///
+/// # Errors
+/// No memory, no descriptors.
+pub fn segment(config: &RunConfig) -> anyhow::Result<Arc<Segment>> {
+    let layout = Layout {
+        threads: config.dataplane.threads as u16,
+        groups: tailplane::FLOW_GROUPS as u16,
+        batch_max: config.dataplane.batch as u32,
+    };
+    Segment::create("tailplane-statistics", &layout).context("making the statistics segment")
 }
 
 /// The dataplane's address of a configuration, and its prefix.
@@ -151,7 +173,9 @@ impl Host {
             Wire::Port(port) => (port.description.clone(), port.mac),
             Wire::Local(local) => (local.description.clone(), local.mac),
         };
-        Ok(Self { driver, wire, runtime: runtime(config, mac)? })
+        let segment = Some(segment(config)?);
+        let runtime = RuntimeConfig { segment, ..runtime(config, mac)? };
+        Ok(Self { driver, wire, runtime, controls: controls(config) })
     }
 
     /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.
@@ -164,15 +188,17 @@ impl Host {
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
-        let (wire, config) = (self.wire, &self.runtime);
+        let (wire, config, controls) = (self.wire, &self.runtime, &*self.controls);
         Ok(match wire {
             Wire::Port(mut port) => {
                 let queues = port.take_queues();
-                runtime::run_announced(config, &port.region, queues, make_service, ready, stop)
+                let region = &port.region;
+                runtime::run_controlled(config, region, queues, make_service, ready, controls, stop)
             }
             Wire::Local(mut local) => {
                 let queues = local.take_queues();
-                runtime::run_announced(config, &local.region, queues, make_service, ready, stop)
+                let region = &local.region;
+                runtime::run_controlled(config, region, queues, make_service, ready, controls, stop)
             }
         }?)
     }

@@ -3,6 +3,8 @@
 pub mod application;
 pub mod builtin;
 pub mod config;
+pub mod control;
+pub mod control_config;
 pub mod host;
 pub mod identity;
 pub mod policy_config;

@@ -77,7 +77,7 @@ fn runtime(port: &Port, scheduler: Scheduler) -> RuntimeConfig {
         cpus: Vec::new(),
         realtime: None,
         pool_keep: 1_024,
-        meters: Vec::new(),
+        segment: None,
     }
 }
 

@@ -10,7 +10,10 @@
 //! assert_eq!(control.report(), None);
 //! ```
 
+use alloc::boxed::Box;
+
 use rtrb::{Consumer, Producer, RingBuffer};
+use stack::GroupSet;
 
 use super::{MoveCommand, MoveReport};
 
@@ -30,10 +33,19 @@ pub struct MoveControl {
 }
 
 /// The thread's end.
-#[derive(Debug)]
 pub struct MoveMailbox {
     commands: Consumer<MoveCommand>,
     reports: Producer<MoveReport>,
+    witness: Option<Witness>,
+}
+
+/// Who is told of migrations that are complete.
+type Witness = Box<dyn Fn(GroupSet, u8) + Send>;
+
+impl core::fmt::Debug for MoveMailbox {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("MoveMailbox").field("commands", &self.commands).finish_non_exhaustive()
+    }
 }
 
 /// Both ends of a mailbox for `capacity` commands, one at least.
@@ -42,7 +54,7 @@ pub fn move_mailbox(capacity: usize) -> (MoveControl, MoveMailbox) {
     let (commands, thread_commands) = RingBuffer::new(capacity);
     let (thread_reports, reports) = RingBuffer::new(capacity);
     let control = MoveControl { commands, reports, open: 0, capacity };
-    (control, MoveMailbox { commands: thread_commands, reports: thread_reports })
+    (control, MoveMailbox { commands: thread_commands, reports: thread_reports, witness: None })
 }
 
 impl MoveControl {
@@ -73,6 +85,18 @@ impl MoveControl {
 }
 
 impl MoveMailbox {
+    /// Has `witness` told of each migration that is complete, before its report: flow groups, and the thread that
+    /// is their home now. Of one group in the order of its migrations, whichever threads these were between.
+    pub fn with_witness(self, witness: impl Fn(GroupSet, u8) + Send + 'static) -> Self {
+        Self { witness: Some(Box::new(witness)), ..self }
+    }
+
+    pub(crate) fn bear_witness(&self, groups: GroupSet, home: u8) {
+        if let Some(witness) = &self.witness {
+            witness(groups, home);
+        }
+    }
+
     /// Whether there is a command.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

@@ -353,6 +353,9 @@ impl<N: Nic> NetLayer<N> {
         let groups = departure.set.len();
         let moved = Moved { groups, connections, packets, times };
         self.migration.stats.complete(&moved);
+        if let Some(mailbox) = &self.migration.mailbox {
+            mailbox.bear_witness(departure.set, departure.to);
+        }
         self.report(departure.token, Ok(moved));
     }
 

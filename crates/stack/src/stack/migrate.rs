@@ -113,7 +113,8 @@ impl Stack {
         let set = set.common(self.here);
         self.here.remove(set);
         for index in set.iter() {
-            let Some(group) = self.groups[index as usize].take() else { continue };
+            let Some(mut group) = self.groups[index as usize].take() else { continue };
+            self.received_before[index as usize] += core::mem::take(&mut group.received);
             self.out.time_wait_due[index as usize] = u64::MAX;
             let [pending, undelivered] = [Vec::new(), Vec::new()];
             let (entries, again, late_events) = (Vec::new(), Vec::new(), Vec::new());

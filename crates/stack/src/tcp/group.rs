@@ -91,6 +91,8 @@ pub(crate) struct FlowGroup {
     /// Its part of the core's census.
     pub in_time_wait: u32,
     pub embryonic: u32,
+    /// Packets received while it was here last.
+    pub received: u64,
 }
 
 impl FlowGroup {
@@ -102,6 +104,7 @@ impl FlowGroup {
             time_wait: VecDeque::new(),
             in_time_wait: 0,
             embryonic: 0,
+            received: 0,
         }
     }
 

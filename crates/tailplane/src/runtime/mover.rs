@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use dataplane::{GroupSet, MoveCommand, MoveControl, MoveMailbox, MoveReport, move_mailbox};
 use stack::{FLOW_GROUPS, Shared};
 
-use super::Bell;
+use super::drive::Bell;
 
 /// Commands of one thread that may be without a report.
 const MAILBOX: usize = 16;
@@ -76,12 +76,14 @@ impl Mover {
     /// # Errors
     /// [`MoverError`]; nothing was asked then.
     pub fn post(&self, core: usize, command: MoveCommand) -> Result<(), MoverError> {
-        let running = self.running.get().ok_or(MoverError::NotRunning)?;
+        if !self.is_running() {
+            return Err(MoverError::NotRunning);
+        }
         let cores = self.controls.len();
         let control = self.controls.get(core).ok_or(MoverError::NoSuchThread { core, cores })?;
         lock(control).post(command).map_err(|_| MoverError::Full { core })?;
         // It may sleep.
-        running.bells.get(core).into_iter().for_each(Bell::ring);
+        self.ring(core);
         Ok(())
     }
 
@@ -97,6 +99,17 @@ impl Mover {
         (0..FLOW_GROUPS as u16)
             .filter(|&group| usize::from(shared.home_of(group)) == core)
             .collect()
+    }
+
+    /// Whether threads are reached by this.
+    pub(super) fn is_running(&self) -> bool {
+        self.running.get().is_some()
+    }
+
+    /// Wakes a thread for which something was left.
+    pub(super) fn ring(&self, core: usize) {
+        let running = self.running.get();
+        running.and_then(|running| running.bells.get(core)).into_iter().for_each(Bell::ring);
     }
 
     /// Threads start that are reached by these. Answers whether they are the first, and as many as expected.

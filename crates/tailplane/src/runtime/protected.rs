@@ -15,7 +15,8 @@ use mem::Region;
 use nic::Nic;
 use process::{Attendant, Near, Placement};
 
-use super::{CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, set_realtime};
+use super::stage::Hand;
+use super::{Controls, CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, set_realtime};
 
 /// Between two looks after threads that sleep while their application has a batch: how long their network layer may
 /// wait for them.
@@ -24,7 +25,8 @@ const LOOK: Duration = Duration::from_millis(1);
 const IDLE_LOOK: Duration = Duration::from_millis(10);
 
 /// As [`run_announced`](super::run_announced), for an application in another process: `nears` are the threads'
-/// sides of the domain, in their order.
+/// sides of the domain, in their order. `controls` steer it, where they are given: threads are granted, parked and
+/// placed; flow groups stay where they are.
 ///
 /// # Errors
 /// As [`run`](super::run); [`RuntimeError::Queues`] also where there are not as many `nears` as `nics`.
@@ -34,6 +36,7 @@ pub fn run_protected<N>(
     nics: Vec<N>,
     mut nears: Vec<Near<'static>>,
     ready: impl Fn() + Sync,
+    controls: Option<&Controls>,
     stop: &AtomicBool,
 ) -> Result<Vec<CoreReport>, RuntimeError>
 where
@@ -45,7 +48,8 @@ where
     if config.scheduler.shares() && !nears.iter().all(Service::runs_anywhere) {
         return Err(RuntimeError::KeepsToItsCore);
     }
-    let (ground, ports) = Ground::new(config, nics.len())?;
+    let hand = controls.map_or(Hand::Nobody, Hand::Fixed);
+    let (ground, ports) = Ground::new(config, nics.len(), hand)?;
     let (shared, now) = (&ground.shared, ground.clock.now());
     let parts = nics.into_iter().zip(ports);
     let parts = parts.map(|(nic, ports)| Parts {
@@ -65,7 +69,7 @@ where
         }
         Scheduler::ReadySet(set) => Floor::ready_set(shared, parts.collect(), elastic, set, now)?,
     };
-    let stage = ground.stage(config, stop);
+    let stage = ground.stage(config, hand, stop);
     let tenders: Vec<OwnTender<N>> = threads.iter().map(ConservingThread::own_tender).collect();
     let on_shared_cores = nears.iter_mut().filter(|near| near.placement() == Placement::SameCore);
     let attendants: Vec<Attendant> = on_shared_cores.map(Near::attended).collect();

@@ -143,7 +143,7 @@ impl DataplaneClient {
             cpus: self.cpus.clone(),
             realtime: self.realtime,
             pool_keep: 4_096,
-            meters: Vec::new(),
+            segment: None,
         };
         match &mut self.wire {
             Wire::Port(port) => {

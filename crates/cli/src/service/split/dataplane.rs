@@ -7,6 +7,7 @@ use std::io::stdin;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use mem::Region;
@@ -15,14 +16,18 @@ use nic::af_xdp::{AdoptedQueue, AfXdp, XdpSocket};
 use nic::shm::{ShmConfig, ShmNic, ShmOffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::SyscallPolicy;
-use tailplane::runtime::{self, RuntimeConfig, Scheduler};
+use tailplane::runtime::{self, Controls, RuntimeConfig, Scheduler};
 use tailplane::{Calls, Events, Instant, MacAddr, Service};
 
 use super::control::{receive, send};
+use super::relay::Attended;
 use super::{Order, PassedWire, Role, Start, Told};
 use crate::service::application::{Joined, LOOK, Sets, hello};
 use crate::service::config::{DomainName, RunConfig};
 use crate::service::{host, report};
+
+/// Between two looks at what became of orders.
+const ORDER_LOOK: Duration = Duration::from_millis(1);
 
 /// Serves as the dataplane of the starter at the other end of the standard input, and tells it how that went.
 ///
@@ -64,31 +69,35 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     // Until then, packet memory is not ours alone.
     match receive(control)? {
         Some((Order::Alone, _)) => {}
-        Some((Order::Start(_), _)) => bail!("a second start came"),
+        Some(_) => bail!("another order came before the dataplane was alone"),
         None => return Ok(()),
     }
     let Passed { config, application, region, queues, mac } = passed;
     let mut runtime = host::runtime(&config, mac)?;
     let Some((program, socket)) = application else {
-        silence(&mut runtime, &region);
+        silence(&mut runtime, &region, config.dataplane.threads as usize);
         let reset = |stop: &AtomicBool| match queues {
             Queues::AfXdp(queues) => Ok(runtime::run(&runtime, &region, queues, |_| Nobody, stop)?),
             Queues::Shm(nics) => Ok(runtime::run(&runtime, &region, nics, |_| Nobody, stop)?),
         };
-        return until_hang_up(control, reset).map(|_| ());
+        return until_hang_up(control, None, reset).map(|_| ());
     };
     let lanes = config.dataplane.threads as usize;
     let joined = Joined::new(hello(&config, &runtime), lanes, &region, socket, &program)?;
-    let ready = || _ = send(control, &Told::Ready, &[]);
-    let (reports, _) = until_hang_up(control, |stop| {
+    let (segment, controls) = (host::segment(&config)?, host::controls(&config));
+    let shown = segment.descriptor().context("duplicating the statistics segment")?;
+    runtime.segment = Some(segment);
+    let ready = || _ = send(control, &Told::Ready, &[shown.as_fd()]);
+    let (reports, _) = until_hang_up(control, Some(&controls), |stop| {
         joined.run(stop, |nears, stop| {
             let nears = config.policy.govern(nears, config.service.all_ports())?;
+            let steered = Some(&*controls);
             Ok(match queues {
                 Queues::AfXdp(queues) => {
-                    runtime::run_protected(&runtime, &region, queues, nears, ready, stop)
+                    runtime::run_protected(&runtime, &region, queues, nears, ready, steered, stop)
                 }
                 Queues::Shm(nics) => {
-                    runtime::run_protected(&runtime, &region, nics, nears, ready, stop)
+                    runtime::run_protected(&runtime, &region, nics, nears, ready, steered, stop)
                 }
             }?)
         })
@@ -98,9 +107,10 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
 }
 
 /// Gives up the system calls that a dataplane does not make, and runs `serve` with a flag that is set as soon as the
-/// starter hangs up.
+/// starter hangs up. Its orders go to `controls` meanwhile, if there are any.
 fn until_hang_up<R>(
     control: &OwnedFd,
+    controls: Option<&Controls>,
     serve: impl FnOnce(&AtomicBool) -> anyhow::Result<R>,
 ) -> anyhow::Result<R> {
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -109,10 +119,14 @@ fn until_hang_up<R>(
     std::thread::scope(|scope| {
         let (stop, over) = (&stop, &over);
         scope.spawn(move || {
+            let mut attended = controls.map(Attended::new);
             while !over.load(Ordering::Relaxed) {
-                if has_news(control) {
+                if has_news(control, attended.as_ref()) && !heeds(control, attended.as_mut()) {
                     stop.store(true, Ordering::Relaxed);
                     return;
+                }
+                for told in attended.as_mut().map_or(Vec::new(), Attended::told) {
+                    _ = send(control, &told, &[]);
                 }
             }
         });
@@ -122,13 +136,12 @@ fn until_hang_up<R>(
 }
 
 /// The settings of a dataplane that answers for one that was killed: it knows no connection and serves no port.
-fn silence(runtime: &mut RuntimeConfig, region: &Region) {
+fn silence(runtime: &mut RuntimeConfig, region: &Region, threads: usize) {
     runtime.stack.tcp_listen.clear();
     runtime.stack.udp_bind.clear();
     runtime.scheduler = Scheduler::RunToCompletion;
     runtime.cpus.clear();
     runtime.realtime = None;
-    let threads = runtime.meters.len().max(1);
     runtime.pool_keep = region.chunks() as usize / threads / 2;
 }
 
@@ -139,9 +152,25 @@ impl Service for Nobody {
     fn on_batch(&mut self, _: Instant, _: Events<'_>, _: &mut Calls<'_>) {}
 }
 
-/// Waits a little for a word of the starter. Whatever it is, it means the end: it has hung up, or makes no sense.
-fn has_news(control: &OwnedFd) -> bool {
-    let most = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+/// Takes a word of the starter. Answers false where it means the end: it has hung up, or makes no sense.
+fn heeds(control: &OwnedFd, attended: Option<&mut Attended<'_>>) -> bool {
+    let (Ok(Some((Order::Steer(order), _))), Some(attended)) =
+        (receive::<Order>(control), attended)
+    else {
+        return false;
+    };
+    if let Some(told) = attended.begin(order) {
+        // Nobody hears it: then the next word is that.
+        _ = send(control, &told, &[]);
+    }
+    true
+}
+
+/// Waits a little for a word of the starter.
+fn has_news(control: &OwnedFd, attended: Option<&Attended<'_>>) -> bool {
+    let is_waiting = attended.is_some_and(Attended::is_waiting);
+    let most = if is_waiting { ORDER_LOOK } else { LOOK };
+    let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
     let mut asked = [PollFd::new(control, PollFlags::IN)];
     // An interrupted poll is another look.
     poll(&mut asked, Some(&most)).is_ok_and(|count| count > 0)

@@ -21,6 +21,7 @@
 pub mod control;
 pub mod dataplane;
 pub mod farewell;
+pub mod relay;
 pub mod spawn;
 pub mod starter;
 pub mod wire;
@@ -35,6 +36,8 @@ pub enum Order {
     Start(Start),
     /// The starter has let go of all that it passed.
     Alone,
+    /// Something for the elastic threads. It is [`Told::Steered`] what became of it.
+    Steer(relay::Steer),
 }
 
 /// What a dataplane needs to know and cannot look up.
@@ -85,8 +88,15 @@ pub enum PassedWire {
 /// What a dataplane tells its starter.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Told {
-    /// What arrives is served from now on.
+    /// What arrives is served from now on. With the descriptor of the statistics segment.
     Ready,
+    /// What became of an order.
+    Steered {
+        /// Its number.
+        number: u64,
+        /// Whether it was carried out.
+        result: Result<(), endpoint::Refused>,
+    },
     /// It has ended as it was to.
     Ended,
     /// It has not; each cause after what it caused.

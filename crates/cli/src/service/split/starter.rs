@@ -5,6 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,13 +15,17 @@ use rustix::net::Shutdown;
 use sandbox::{Standing, Watched};
 use tailplane::application::CPUS_VARIABLE;
 
+use statseg::Segment;
+
 use super::control::receive;
+use super::relay::{Answers, Relay};
 use super::spawn::{self, Started};
 use super::wire::{Held, OpenWire};
 use super::{Told, farewell};
 use crate::lab::Lab;
 use crate::service::application::{self, LOOK, Program};
 use crate::service::config::RunConfig;
+use crate::service::control::{ControlSocket, describe};
 use crate::service::identity;
 
 /// How long a dataplane may take to reset its connections and to end.
@@ -31,6 +36,8 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(3);
 pub struct Serving {
     /// How frames travel, for conditions.
     pub driver: String,
+    /// Where the control socket is, or why there is none.
+    pub control: String,
     /// How dataplane and application stand, as the kernel says; then what protection is missing, and why.
     pub protection: Vec<String>,
 }
@@ -48,9 +55,13 @@ pub fn run(
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("finding this program's file")?;
+    let socket = ControlSocket::open(config)?;
     let wire = OpenWire::open(config, lab)?;
     let mut boxes = Boxes::start(config, &own, program, wire)?;
-    let seen = boxes.watch(announce, stop)?;
+    boxes.serving.control.clone_from(&socket.told);
+    let end = Arc::new(AtomicBool::new(false));
+    let steer = |boxes: &Boxes, shown| boxes.steer(config, &socket, shown, &end);
+    let seen = boxes.watch(announce, steer, stop, &end)?;
     if seen.serves && seen.told.is_none() {
         // It is no worse without: peers find out by themselves, later.
         if let Err(error) = farewell::send(config, &own, &mut boxes.held) {
@@ -103,7 +114,7 @@ impl Boxes {
         protection.extend(missing);
         let driver = wire.driver().to_owned();
         let held = wire.pass(&control, config, name, near)?;
-        let serving = Serving { driver, protection };
+        let serving = Serving { driver, control: String::new(), protection };
         Ok(Self { dataplane, application, control, serving, held })
     }
 }
@@ -113,6 +124,10 @@ impl Boxes {
 struct Seen {
     /// The dataplane's last word.
     told: Option<Told>,
+    /// Its statistics segment, until somebody takes it.
+    shown: Option<OwnedFd>,
+    /// What it says of orders.
+    answers: Answers,
     serves: bool,
     control_closed: bool,
     application_ended: bool,
@@ -128,29 +143,37 @@ impl Boxes {
     fn watch(
         &mut self,
         announce: impl FnOnce(&Serving),
+        steer: impl FnOnce(&Self, (Option<OwnedFd>, Answers)) -> anyhow::Result<()>,
         stop: &AtomicBool,
+        end: &AtomicBool,
     ) -> anyhow::Result<Seen> {
         let (dataplane, application) = (self.dataplane.watch()?, self.application.watch()?);
-        let (mut seen, mut announce) = (Seen::default(), Some(announce));
+        let (mut seen, mut begin) = (Seen::default(), Some((announce, steer)));
         loop {
             wait(&self.control, &dataplane, &application, &seen);
             // Before what came of it: its last word is in the socket when it has ended.
             let ended = dataplane.wait(Duration::ZERO)?;
             seen.listen(&self.control);
             if seen.serves
-                && let Some(announce) = announce.take()
+                && let Some((announce, steer)) = begin.take()
             {
                 self.stands();
+                if let Err(error) = steer(self, (seen.shown.take(), seen.answers.clone())) {
+                    self.serving.control = format!("none: {error:#}");
+                }
                 announce(&self.serving);
             }
             if !seen.application_ended && application.wait(Duration::ZERO)? {
                 seen.application_ended = true;
-                seen.application_left = seen.asked.is_none() && !stop.load(Ordering::Relaxed);
+                let is_asked = stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed);
+                seen.application_left = seen.asked.is_none() && !is_asked;
             }
             if ended {
                 return Ok(seen);
             }
-            let is_to_end = seen.application_ended || stop.load(Ordering::Relaxed);
+            let is_to_end = seen.application_ended
+                || stop.load(Ordering::Relaxed)
+                || end.load(Ordering::Relaxed);
             match seen.asked {
                 None if is_to_end => {
                     // A dataplane that still waits for its application hears of its end.
@@ -169,6 +192,22 @@ impl Boxes {
         }
     }
 
+    /// Has the control socket served, for a dataplane that shows this.
+    fn steer(
+        &self,
+        config: &RunConfig,
+        socket: &ControlSocket,
+        (shown, answers): (Option<OwnedFd>, Answers),
+        end: &Arc<AtomicBool>,
+    ) -> anyhow::Result<()> {
+        let shown = shown.context("the dataplane shows no statistics")?;
+        // It is not trusted to have made one.
+        let segment = Segment::join(shown).context("the dataplane's statistics")?;
+        let control = self.control.try_clone().context("duplicating the control socket")?;
+        let description = describe(config, &self.serving.driver);
+        socket.serve(Relay::new(description, segment, control, answers, Arc::clone(end)))
+    }
+
     /// Writes down how the two stand.
     fn stands(&mut self) {
         let boxes = [("dataplane", &self.dataplane), ("application", &self.application)];
@@ -185,7 +224,13 @@ impl Seen {
     fn listen(&mut self, control: &OwnedFd) {
         while !self.control_closed && is_readable(control) {
             match receive::<Told>(control) {
-                Ok(Some((Told::Ready, _))) => self.serves = true,
+                Ok(Some((Told::Ready, descriptors))) => {
+                    self.serves = true;
+                    self.shown = descriptors.into_iter().next();
+                }
+                Ok(Some((Told::Steered { number, result }, _))) => {
+                    self.answers.put(number, result);
+                }
                 Ok(Some((told, _))) => self.told = Some(told),
                 Ok(None) => self.control_closed = true,
                 // It may not speak so: no word of it counts any more.

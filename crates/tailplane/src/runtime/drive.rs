@@ -1,0 +1,229 @@
+//! The loop of one elastic thread: cycles while there is work and for a while after; then it sleeps in two phases
+//! (arm every source, look once more, block) until a packet, a timer, a forwarded packet, an order or the end.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+use clock::{Clock, MonotonicClock};
+use dataplane::{Elastic, Idle, IdlePolicy, Left, Moderation};
+use domain::Service;
+use nic::{Armed, Nic};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::thread::CpuSet;
+use statseg::State;
+
+use super::controls::{Seat, What};
+use super::shown::Shown;
+use super::stage::Stage;
+use super::{CoreReport, RuntimeError, system};
+
+/// How others wake a sleeping elastic thread.
+#[derive(Debug)]
+pub(super) struct Bell {
+    asleep: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Bell {
+    pub fn new() -> Result<Self, RuntimeError> {
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|errno| system("making an eventfd", errno))?;
+        Ok(Self { asleep: AtomicBool::new(false), event })
+    }
+
+    /// Called after work was left for the thread. The fence orders that before the look at the
+    /// flag; it pairs with the one in `sleep`, where the flag is set before the look for work.
+    pub fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            // A full counter (nobody reads it for long) still wakes.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Stage<'_> {
+    /// Runs a thread until the end. Answers what it has done, and its service.
+    pub fn drive<T: Elastic, S: Service>(
+        &self,
+        core: usize,
+        thread: &mut T,
+        service: S,
+        mut shown: Shown<'_>,
+    ) -> (CoreReport, S) {
+        let Self { config, clock, stop, .. } = *self;
+        let mut service = shown.watch(service);
+        let mut idle = Idle::new(config.idle, clock.now());
+        let mut moderation = Moderation::new(config.moderation, clock.now());
+        let mut seat = self.hand.controls().and_then(|controls| controls.seat(core));
+        shown.set_state(State::Running);
+        while !stop.load(Ordering::Relaxed) {
+            let now = clock.now();
+            shown.begin(now);
+            let mut progress = thread.cycle(now, || clock.now(), &mut service);
+            // Packets that cause nothing here are work, too: acknowledgments, and those of other threads.
+            progress.worked |= progress.received > 0;
+            shown.end(&progress);
+            self.ring(thread.take_wakes());
+            self.kicks.send(thread.take_kicks());
+            if shown.is_due(now) {
+                shown.copy(now, thread);
+            }
+            if let Some(seat) = seat.as_mut().filter(|seat| seat.has_order()) {
+                idle = self.obey(core, seat, thread, &shown).unwrap_or(idle);
+            }
+            let not_before = moderation.after_cycle(now, progress.received);
+            if let Some(until) = not_before
+                && !progress.pending
+            {
+                // What follows is no work.
+                shown.wait(clock.now());
+                let until = progress.next_deadline.map_or(until, |deadline| deadline.min(until));
+                leave_alone(clock, until);
+            }
+            let rest = idle.after_cycle(now, progress.worked, progress.next_deadline);
+            if let Some(span) = rest {
+                shown.copy(now, thread);
+                self.sleep(core, thread, span, seat.as_ref(), &mut shown);
+            }
+        }
+        shown.wait(clock.now());
+        shown.copy(clock.now(), thread);
+        (report(thread, &shown), service.service)
+    }
+
+    /// Carries an order out. Answers how the thread idles from now on, where that changes.
+    #[cold]
+    fn obey<T: Elastic>(
+        &self,
+        core: usize,
+        seat: &mut Seat<'_>,
+        thread: &mut T,
+        shown: &Shown<'_>,
+    ) -> Option<Idle> {
+        let mut errno = 0;
+        let idle = match seat.take() {
+            What::Grant => {
+                thread.set_parked(false);
+                shown.set_state(State::Running);
+                Some(self.config.idle)
+            }
+            What::Park => {
+                thread.set_parked(true);
+                shown.set_state(State::Parked);
+                Some(IdlePolicy { spin: Some(Duration::ZERO), ..self.config.idle })
+            }
+            What::Place { cpu } => {
+                match run_on(cpu) {
+                    Ok(()) => {
+                        shown.set_processor(Some(cpu));
+                        // What interrupts it belongs on the same processor.
+                        self.kicks.place(core, cpu);
+                    }
+                    Err(refused) => errno = refused.raw_os_error(),
+                }
+                None
+            }
+        };
+        seat.answer(errno);
+        idle.map(|policy| Idle::new(policy, self.clock.now()))
+    }
+
+    /// Arms every source, looks once more, and blocks.
+    fn sleep<T: Elastic>(
+        &self,
+        core: usize,
+        thread: &mut T,
+        span: Duration,
+        seat: Option<&Seat<'_>>,
+        shown: &mut Shown<'_>,
+    ) {
+        shown.fall_asleep(self.clock.now());
+        let bell = &self.bells[core];
+        bell.asleep.store(true, Ordering::Relaxed);
+        // The flag is seen before we look for work; see `Bell::ring`.
+        fence(Ordering::SeqCst);
+        let mut slept = false;
+        let is_called = self.stop.load(Ordering::Relaxed) || seat.is_some_and(Seat::has_order);
+        if !is_called && thread.is_quiet() {
+            slept = thread.with_nic(|nic| {
+                let quiet = nic.arm() == Armed::Quiet;
+                if quiet {
+                    block(nic.wait_fd(), bell.event.as_fd(), span);
+                }
+                nic.disarm();
+                quiet
+            });
+        }
+        bell.asleep.store(false, Ordering::Relaxed);
+        let mut count = [0u8; 8];
+        // Nothing to read: nobody rang.
+        let _ = rustix::io::read(&bell.event, &mut count);
+        shown.awake(self.clock.now(), slept);
+    }
+}
+
+fn report<T: Elastic>(thread: &T, shown: &Shown<'_>) -> CoreReport {
+    let (sleeps, busy_ns) = shown.result();
+    CoreReport {
+        cycle: thread.stats(),
+        stack: thread.inspect(|stack, _| stack.stats()),
+        nic: thread.nic_stats(),
+        migrations: thread.migrations(),
+        sleeps,
+        busy_ns,
+        footprint: thread.inspect(|stack, _| stack.footprint()),
+        left: Left::default(),
+    }
+}
+
+/// Spins without a look at anything but the clock: it is tens of microseconds, and going to sleep and
+/// waking up costs about as much.
+fn leave_alone(clock: MonotonicClock, until: clock::Instant) {
+    while clock.now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+fn block(device: Option<BorrowedFd<'_>>, bell: BorrowedFd<'_>, span: Duration) {
+    let timeout = Timespec {
+        tv_sec: span.as_secs().min(1 << 20) as i64,
+        tv_nsec: span.subsec_nanos().into(),
+    };
+    let bell = PollFd::from_borrowed_fd(bell, PollFlags::IN);
+    // An interrupted poll only ends the sleep early.
+    let _ = match device {
+        Some(device) => {
+            let device = PollFd::from_borrowed_fd(device, PollFlags::IN);
+            poll(&mut [bell, device], Some(&timeout))
+        }
+        None => poll(&mut [bell], Some(&timeout)),
+    };
+}
+
+/// Pins the calling thread, number `core`, to a processor.
+pub(super) fn pin(core: usize, cpu: Option<usize>) -> Result<(), RuntimeError> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let allowed = rustix::thread::sched_getaffinity(None)
+        .map_err(|errno| system("asking for the processors of this process", errno))?;
+    if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
+        let allowed: Vec<String> = (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| allowed.is_set(cpu))
+            .map(|cpu| cpu.to_string())
+            .collect();
+        return Err(RuntimeError::Processor { core, cpu, allowed: allowed.join(", ") });
+    }
+    run_on(cpu).map_err(|errno| system("pinning an elastic thread to its processor", errno))
+}
+
+/// Has the calling thread run on this processor and no other, wherever it ran before.
+pub(crate) fn run_on(cpu: usize) -> rustix::io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(Errno::INVAL);
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)
+}

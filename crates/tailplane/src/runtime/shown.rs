@@ -1,0 +1,342 @@
+//! What an elastic thread shows of itself while it runs (IX §4.6), on its board in the statistics segment.
+//!
+//! Per cycle it is some stores to lines of its own, from moments that the loop reads anyway. What is counted
+//! elsewhere is copied once a millisecond, and before the thread sleeps.
+
+use clock::{Duration, Instant};
+use dataplane::{Elastic, MigrationStats, PhaseStats, Progress};
+use domain::{Calls, Events, Service};
+use statseg::{Board, Cycle, MigrationTotals, PhaseTotals, Segment, State, Totals};
+
+/// Between two copies of what is counted elsewhere.
+const COPIES_EVERY: Duration = Duration::from_millis(1);
+
+const _: () = assert!(statseg::layout::PHASE_BUCKETS == dataplane::HISTOGRAM_BUCKETS);
+
+/// What the time since a moment was spent on.
+#[derive(Clone, Copy, Debug)]
+enum Spent {
+    /// A cycle that did something, with the packets that it took, and Q.
+    Working { taken: u64, queue: u64 },
+    /// A cycle that found nothing.
+    Looking,
+    /// No cycle: the thread leaves its ring alone, or has just woken.
+    Waiting,
+}
+
+/// What an elastic thread shows of itself, kept by whoever drives it: [`run`](super::run) and its like, or a loop
+/// of one's own.
+///
+/// ```text
+/// begin(now)  cycle  end(progress)  [copy, about once a millisecond]  begin(now) ...
+///                                   [wait, or fall_asleep ... awake]
+/// ```
+#[derive(Debug)]
+pub struct Shown<'a> {
+    board: Board<'a>,
+    segment: Option<&'a Segment>,
+    thread: u16,
+    /// What `CLOCK_MONOTONIC` said when the run's clock began.
+    epoch_ns: u64,
+    /// B.
+    batch: u64,
+    since: Instant,
+    spent: Spent,
+    /// From the last look at the receive ring to the present one: what this one took had come since, or where more
+    /// waits than a cycle takes, some such gaps before.
+    gap_ns: u64,
+    looked_at: Instant,
+    next_copy: Instant,
+    /// Whether anything was done since the last copy.
+    is_stale: bool,
+    sleeps: u64,
+    /// Before this run.
+    busy_ns: u64,
+}
+
+impl<'a> Shown<'a> {
+    /// Of thread `thread`, which begins at `now` and takes `batch` packets in a cycle at most. `epoch_ns`: what
+    /// `CLOCK_MONOTONIC` says when the clock of these moments says 0. What is counted by flow group goes to the
+    /// segment, if there is one.
+    pub fn new(
+        board: Board<'a>,
+        segment: Option<&'a Segment>,
+        thread: u16,
+        epoch_ns: u64,
+        batch: usize,
+        now: Instant,
+    ) -> Self {
+        Self {
+            board,
+            segment,
+            thread,
+            epoch_ns,
+            batch: batch.max(1) as u64,
+            since: now,
+            spent: Spent::Waiting,
+            gap_ns: 0,
+            looked_at: now,
+            next_copy: now,
+            is_stale: true,
+            sleeps: 0,
+            busy_ns: board.snapshot().busy_ns,
+        }
+    }
+
+    /// The service, which is seen to be entered and to return.
+    pub fn watch<S>(&self, service: S) -> Watched<'a, S> {
+        Watched { service, board: self.board, epoch_ns: self.epoch_ns }
+    }
+
+    /// A cycle begins: the one before has ended.
+    #[inline]
+    pub fn begin(&mut self, now: Instant) {
+        self.settle(now);
+        self.gap_ns = nanos(now, self.looked_at);
+        self.looked_at = now;
+        self.board.begin(self.epoch_ns + now.as_nanos());
+    }
+
+    /// Its steps are done.
+    #[inline]
+    pub fn end(&mut self, progress: &Progress) {
+        self.spent = match progress.worked {
+            false => Spent::Looking,
+            true => {
+                let taken = progress.received as u64;
+                let queue = taken + progress.waiting as u64;
+                self.is_stale = true;
+                Spent::Working { taken, queue }
+            }
+        };
+    }
+
+    /// From here on no cycle runs for a while.
+    pub fn wait(&mut self, now: Instant) {
+        self.settle(now);
+        self.spent = Spent::Waiting;
+    }
+
+    /// The thread is about to sleep.
+    pub fn fall_asleep(&mut self, now: Instant) {
+        self.wait(now);
+        self.board.asleep(self.epoch_ns + now.as_nanos());
+    }
+
+    /// It has woken, or did not sleep after all.
+    pub fn awake(&mut self, now: Instant, slept: bool) {
+        self.board.awake(self.epoch_ns + now.as_nanos(), slept);
+        self.sleeps += u64::from(slept);
+        // What comes from here on waits from here on: nobody knows when what woke the thread came.
+        (self.since, self.looked_at) = (now, now);
+    }
+
+    /// Counts the time since the last moment that was counted.
+    #[inline]
+    fn settle(&mut self, now: Instant) {
+        let spent_ns = nanos(now, self.since);
+        self.since = now;
+        match self.spent {
+            Spent::Working { taken, queue } => {
+                let (mut oldest_waiting_ns, mut delay_ns) = (self.gap_ns, spent_ns);
+                if queue > self.batch {
+                    // `ceil(Q / B)` is 1 nearly always: then nothing is divided.
+                    let batches = queue.div_ceil(self.batch);
+                    oldest_waiting_ns *= batches;
+                    delay_ns *= batches;
+                } else if taken == 0 {
+                    oldest_waiting_ns = 0;
+                }
+                self.board.busy(&Cycle {
+                    queue_packets: queue,
+                    taken_packets: taken,
+                    busy_ns: spent_ns,
+                    oldest_waiting_ns,
+                    delay_ns,
+                });
+            }
+            Spent::Looking => self.board.idle(spent_ns),
+            Spent::Waiting => self.board.wait(spent_ns),
+        }
+    }
+
+    /// Whether it is time to [copy](Self::copy).
+    #[inline]
+    pub fn is_due(&self, now: Instant) -> bool {
+        now >= self.next_copy
+    }
+
+    /// Copies what is counted elsewhere, if there is anything new.
+    #[cold]
+    pub fn copy(&mut self, now: Instant, thread: &impl Elastic) {
+        self.next_copy = now + COPIES_EVERY;
+        if !std::mem::take(&mut self.is_stale) {
+            return;
+        }
+        let cycle = thread.stats();
+        let (connections, forwarded) = thread.inspect(|stack, _| {
+            if let Some(segment) = self.segment {
+                segment.tell_groups(self.thread, &stack.group_packets());
+            }
+            (stack.connections(), stack.stats().forwarded)
+        });
+        self.board.tell(&Totals {
+            steals: cycle.stolen,
+            kicks: cycle.kicks,
+            forwarded,
+            forward_drops: cycle.forward_drops,
+            connections: connections.into(),
+            events: cycle.events,
+            calls: cycle.calls,
+            crossings: cycle.crossings,
+            borrowed: cycle.borrowed,
+        });
+        self.board.tell_migrations(&migrations(&thread.migrations()));
+    }
+
+    /// What the thread is doing.
+    pub fn set_state(&self, state: State) {
+        self.board.set_state(state);
+    }
+
+    /// Where it runs.
+    pub fn set_processor(&self, cpu: Option<usize>) {
+        self.board.set_processor(cpu);
+    }
+
+    /// Times that it slept, and the time of cycles that did something, in nanoseconds.
+    pub fn result(&self) -> (u64, u64) {
+        (self.sleeps, self.board.snapshot().busy_ns.wrapping_sub(self.busy_ns))
+    }
+}
+
+/// The clock never goes back.
+#[inline]
+fn nanos(now: Instant, since: Instant) -> u64 {
+    now.as_nanos().wrapping_sub(since.as_nanos())
+}
+
+fn migrations(stats: &MigrationStats) -> MigrationTotals {
+    let phase = |of: PhaseStats| PhaseTotals {
+        count: of.count,
+        sum_ns: of.sum_ns,
+        max_ns: of.max_ns,
+        histogram: of.histogram,
+    };
+    MigrationTotals {
+        begun: stats.begun,
+        completed: stats.completed,
+        given_up: stats.given_up,
+        refused: stats.refused,
+        groups: stats.groups,
+        connections: stats.connections,
+        packets: stats.packets,
+        parked_drops: stats.parked_drops,
+        phases: stats.phases.map(phase),
+        total: phase(stats.total),
+    }
+}
+
+/// A service that is seen to be entered and to return: [`Shown::watch`].
+#[derive(Debug)]
+pub struct Watched<'a, S> {
+    /// The service itself.
+    pub service: S,
+    board: Board<'a>,
+    epoch_ns: u64,
+}
+
+impl<S: Service> Service for Watched<'_, S> {
+    #[inline]
+    fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        self.board.enter_application(self.epoch_ns + now.as_nanos());
+        self.service.on_batch(now, events, calls);
+        self.board.leave_application();
+    }
+    #[inline]
+    fn wake_at(&self) -> Option<Instant> {
+        self.service.wake_at()
+    }
+    fn runs_anywhere(&self) -> bool {
+        self.service.runs_anywhere()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Instant {
+        Instant::from_nanos(ns)
+    }
+
+    fn worked(received: usize, waiting: usize) -> Progress {
+        Progress { worked: true, received, waiting, ..Progress::default() }
+    }
+
+    #[test]
+    fn time_is_counted_once_and_for_what_it_was_spent_on() {
+        let words = statseg::words();
+        let board = Board::over(&words);
+        let mut shown = Shown::new(board, None, 0, 1_000_000, 64, at(0));
+        shown.begin(at(100)); // 100 before the first cycle: nothing was done.
+        shown.end(&Progress::default());
+        shown.begin(at(150)); // 50 looking.
+        shown.end(&worked(64, 100));
+        shown.begin(at(1_150)); // 1,000 working; a packet had come in the 50 before, others earlier.
+        let seen = board.snapshot();
+        assert_eq!((seen.busy_ns, seen.counters(0).idle_ns, seen.idle_cycles), (1_000, 150, 1));
+        assert_eq!((seen.packets, seen.queue_packets, seen.oldest_waiting_ns), (64, 164, 150));
+        assert_eq!((seen.last_cycle_ns, seen.delays[2]), (1_001_150, 1), "3 x 1,000 ns");
+        shown.end(&worked(3, 0));
+        shown.wait(at(1_350)); // 200 working,
+        shown.begin(at(1_400)); // 50 waiting on purpose.
+        let seen = board.snapshot();
+        assert_eq!((seen.busy_ns, seen.counters(0).idle_ns, seen.busy_cycles), (1_200, 200, 2));
+        assert_eq!(seen.oldest_waiting_ns, 1_000);
+        shown.end(&worked(0, 0));
+        shown.fall_asleep(at(1_500));
+        let asleep = board.snapshot();
+        assert_eq!(asleep.counters(1_000_000 + 9_500).idle_ns, 200 + 8_000);
+        shown.awake(at(10_500), true);
+        shown.begin(at(10_600));
+        let seen = board.snapshot();
+        assert_eq!((seen.busy_ns, seen.counters(0).idle_ns), (1_300, 200 + 9_000 + 100));
+        assert_eq!(seen.busy_ns + seen.counters(0).idle_ns, 10_600, "all of it");
+        assert_eq!(shown.result(), (1, 1_300));
+        shown.end(&worked(1, 0));
+        shown.begin(at(10_700));
+        assert_eq!(board.snapshot().oldest_waiting_ns, 100, "since it woke, at most");
+    }
+
+    #[test]
+    fn the_application_is_seen_to_be_entered() {
+        struct Looks<'a>(Board<'a>, u64);
+        impl Service for Looks<'_> {
+            fn on_batch(&mut self, _: Instant, _: Events<'_>, _: &mut Calls<'_>) {
+                self.1 = self.0.snapshot().in_application_since_ns;
+            }
+            fn wake_at(&self) -> Option<Instant> {
+                Some(Instant::from_nanos(9))
+            }
+            fn runs_anywhere(&self) -> bool {
+                true
+            }
+        }
+        let words = statseg::words();
+        let board = Board::over(&words);
+        let shown = Shown::new(board, None, 0, 500, 64, at(0));
+        let mut watched = shown.watch(Looks(board, 0));
+        assert_eq!((watched.wake_at(), watched.runs_anywhere()), (Some(at(9)), true));
+        let events = domain::EventArray::new(1);
+        struct Nothing;
+        impl domain::Held for Nothing {
+            fn held(&self, _: domain::Handle, _: &mut dyn FnMut(&[u8])) {}
+        }
+        let region = mem::Region::heap(64);
+        let mut pool = mem::Pool::new(&region, 32);
+        let mut calls = domain::CallArray::new(1, 64);
+        watched.on_batch(at(70), events.view(&Nothing), &mut Calls::new(&mut calls, &mut pool));
+        assert_eq!((watched.service.1, board.snapshot().in_application_since_ns), (570, 0));
+    }
+}

@@ -1,0 +1,296 @@
+//! All threads of a run: started together, ended together, however one of them ends.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+use clock::{Clock, MonotonicClock};
+use dataplane::{ConservingThread, Elastic, Left, Tender};
+use domain::Service;
+use nic::Nic;
+use statseg::{Board, Segment, State};
+
+use super::controls::Controls;
+use super::drive::{Bell, pin};
+use super::mover::Mover;
+use super::shown::Shown;
+use super::{CoreReport, RuntimeConfig, RuntimeError, set_realtime, system};
+use crate::kicks::Kicks;
+
+/// How long a thread that ends goes on telling its peers so, where they or the device keep it waiting; after
+/// how long it lets others have the processor meanwhile, and how often it looks again then.
+const LEAVING: Duration = Duration::from_secs(1);
+const LEAVING_HURRY: Duration = Duration::from_millis(2);
+const LEAVING_LOOK: Duration = Duration::from_micros(200);
+
+/// Who steers a run, if anybody does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hand<'a> {
+    Nobody,
+    Mover(&'a Mover),
+    Controls(&'a Controls),
+    /// The same, and flow groups stay where they are.
+    Fixed(&'a Controls),
+}
+
+impl<'a> Hand<'a> {
+    /// What gives orders to threads.
+    pub fn controls(self) -> Option<&'a Controls> {
+        match self {
+            Self::Controls(controls) | Self::Fixed(controls) => Some(controls),
+            Self::Nobody | Self::Mover(_) => None,
+        }
+    }
+}
+
+/// What all threads of a run have in common.
+pub(super) struct Stage<'a> {
+    pub config: &'a RuntimeConfig,
+    pub clock: MonotonicClock,
+    /// What `CLOCK_MONOTONIC` said when that clock began, in nanoseconds.
+    pub epoch_ns: u64,
+    pub bells: &'a [Bell],
+    pub kicks: &'a Kicks,
+    pub hand: Hand<'a>,
+    pub stop: &'a AtomicBool,
+    /// Threads that do not receive yet.
+    pub starting: AtomicUsize,
+}
+
+impl Stage<'_> {
+    pub fn run_sharing<N: Nic + Send, S: Service + Send>(
+        &self,
+        threads: Vec<ConservingThread<N>>,
+        make_service: &(impl Fn(usize) -> S + Sync),
+        ready: &(impl Fn() + Sync),
+    ) -> Result<Vec<(CoreReport, S)>, RuntimeError> {
+        let kicked = self.config.scheduler.kicks();
+        let tenders = threads.iter().filter(|_| kicked).map(ConservingThread::tender).collect();
+        let threads = threads.into_iter().map(|thread| move || thread).collect();
+        self.run(threads, tenders, make_service, ready)
+    }
+
+    pub fn run<T, N, S>(
+        &self,
+        threads: Vec<impl FnOnce() -> T + Send>,
+        tenders: Vec<Tender<N>>,
+        make_service: &(impl Fn(usize) -> S + Sync),
+        ready: &(impl Fn() + Sync),
+    ) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+    where
+        T: Elastic,
+        N: Nic + Send,
+        S: Service + Send,
+    {
+        std::thread::scope(|scope| {
+            let mut handles = Vec::new();
+            let mut tended = Vec::new();
+            for (core, tender) in tenders.into_iter().enumerate() {
+                self.kicks.add();
+                let body = move || self.tend(core, tender);
+                let named = std::thread::Builder::new().name(format!("kicked-{core}"));
+                match named.spawn_scoped(scope, body) {
+                    Ok(handle) => tended.push(handle),
+                    Err(source) => {
+                        self.stop.store(true, Ordering::Relaxed);
+                        self.kicks.done();
+                        self.kicks.end();
+                        return Err(system("starting a thread for kicks", source));
+                    }
+                }
+            }
+            for (core, make) in threads.into_iter().enumerate() {
+                let body = move || self.one(core, make, make_service, ready);
+                let named = std::thread::Builder::new().name(format!("elastic-{core}"));
+                match named.spawn_scoped(scope, body) {
+                    Ok(handle) => handles.push(handle),
+                    Err(source) => {
+                        self.stop.store(true, Ordering::Relaxed);
+                        self.kicks.end();
+                        return Err(system("starting an elastic thread", source));
+                    }
+                }
+            }
+            let reports = join_all(handles);
+            join_all(tended).and(reports)
+        })
+    }
+
+    fn one<T: Elastic, S: Service>(
+        &self,
+        core: usize,
+        make: impl FnOnce() -> T,
+        make_service: &impl Fn(usize) -> S,
+        ready: &impl Fn(),
+    ) -> Result<(CoreReport, S), RuntimeError> {
+        let others = EndsWithThis(self.stop);
+        // Its memory is first touched where it runs.
+        let placed = self.place(core);
+        let mut thread = make();
+        // A panic is the service's as likely as ours: the peers are told all the same.
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            placed.and_then(|()| self.serve(core, &mut thread, make_service, ready))
+        }));
+        // All leave at the same time.
+        drop(others);
+        self.kicks.end();
+        if let Some(board) = self.segment().and_then(|segment| segment.board(core as u16)) {
+            board.set_state(State::Leaving);
+        }
+        // Where the first panic left something half done there may be a second: the first is told.
+        let left = catch_unwind(AssertUnwindSafe(|| self.leave(thread)));
+        let (report, service) = ran.unwrap_or_else(|payload| resume_unwind(payload))?;
+        let left = left.unwrap_or_else(|payload| resume_unwind(payload));
+        Ok((CoreReport { left, ..report }, service))
+    }
+
+    /// The thread that kicks wake, until all stop.
+    fn tend<N: Nic>(&self, core: usize, tender: Tender<N>) -> Result<(), RuntimeError> {
+        let _counted = Counted(self.kicks);
+        let _others = EndsWithThis(self.stop);
+        pin(core, self.config.cpus.get(core).copied())?;
+        set_realtime(self.config.realtime.unwrap_or(0) + 1)?;
+        self.kicks.tend(core, &tender, self.clock, |wakes| self.ring(wakes), self.stop);
+        Ok(())
+    }
+
+    /// Puts the calling thread, number `core`, where it is to run.
+    fn place(&self, core: usize) -> Result<(), RuntimeError> {
+        pin(core, self.config.cpus.get(core).copied())?;
+        self.config.realtime.map_or(Ok(()), set_realtime)
+    }
+
+    fn serve<T: Elastic, S: Service>(
+        &self,
+        core: usize,
+        thread: &mut T,
+        make_service: &impl Fn(usize) -> S,
+        ready: &impl Fn(),
+    ) -> Result<(CoreReport, S), RuntimeError> {
+        let mut service = make_service(core);
+        if self.config.scheduler.shares() && !service.runs_anywhere() {
+            return Err(RuntimeError::KeepsToItsCore);
+        }
+        self.follow(core, thread, service.runs_anywhere())?;
+        // The first cycle lends the NIC its receive buffers: before, it drops what comes.
+        thread.cycle(self.clock.now(), || self.clock.now(), &mut service);
+        // The last thread knows by this that the others are as far.
+        if self.starting.fetch_sub(1, Ordering::AcqRel) == 1 {
+            ready();
+        }
+        let own = statseg::words();
+        let board = self.segment().and_then(|segment| segment.board(core as u16));
+        let board = board.unwrap_or_else(|| Board::over(&own));
+        let (segment, batch) = (self.segment(), self.config.elastic.batch);
+        let now = self.clock.now();
+        let shown = Shown::new(board, segment, core as u16, self.epoch_ns, batch, now);
+        shown.set_processor(self.config.cpus.get(core).copied());
+        Ok(self.drive(core, thread, service, shown))
+    }
+
+    fn segment(&self) -> Option<&Segment> {
+        self.config.segment.as_deref()
+    }
+
+    /// Has a thread look for commands of whoever steers the run.
+    fn follow<T: Elastic>(
+        &self,
+        core: usize,
+        thread: &mut T,
+        runs_anywhere: bool,
+    ) -> Result<(), RuntimeError> {
+        let mailbox = match self.hand {
+            Hand::Mover(_) if !runs_anywhere => return Err(RuntimeError::CannotMove),
+            Hand::Mover(mover) => mover.mailbox(core),
+            Hand::Controls(controls) if runs_anywhere => controls.mailbox(core),
+            Hand::Controls(_) | Hand::Fixed(_) | Hand::Nobody => None,
+        };
+        let Some(mailbox) = mailbox else { return Ok(()) };
+        thread.obey(match self.config.segment.clone() {
+            None => mailbox,
+            Some(segment) => mailbox.with_witness(move |groups, home| {
+                groups.iter().for_each(|group| segment.set_home(group, home.into()));
+            }),
+        });
+        Ok(())
+    }
+
+    /// The end of a thread, however it came.
+    fn leave<T: Elastic>(&self, mut thread: T) -> Left {
+        let began = self.clock.now();
+        loop {
+            let now = self.clock.now();
+            let waits = now < began + LEAVING && thread.withdraw(now);
+            self.ring(thread.take_wakes());
+            if !waits {
+                break;
+            }
+            if now > began + LEAVING_HURRY {
+                std::thread::sleep(LEAVING_LOOK);
+            }
+        }
+        let left = thread.leave();
+        if left.memory.lost > 0 {
+            let chunks = left.memory.lost;
+            tracing::warn!(chunks, "the device keeps packet memory until this process ends");
+        }
+        left
+    }
+
+    /// Wakes those of these threads that sleep, one bit each.
+    #[inline]
+    pub fn ring(&self, mut wakes: u128) {
+        while wakes != 0 {
+            let other = wakes.trailing_zeros() as usize;
+            wakes &= wakes - 1;
+            if let Some(bell) = self.bells.get(other) {
+                bell.ring();
+            }
+        }
+    }
+}
+
+/// A thread that tends, until it ends.
+struct Counted<'a>(&'a Kicks);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.done();
+    }
+}
+
+/// Waits for all elastic threads; the first failure is the one that is told.
+fn join_all<T>(
+    handles: Vec<ScopedJoinHandle<'_, Result<T, RuntimeError>>>,
+) -> Result<Vec<T>, RuntimeError> {
+    let mut reports = Vec::new();
+    let mut failure = None;
+    for (core, handle) in handles.into_iter().enumerate() {
+        match handle.join() {
+            Ok(Ok(report)) => reports.push(report),
+            Ok(Err(error)) => failure = failure.or(Some(error)),
+            Err(payload) => {
+                let message = panic_message(payload.as_ref());
+                failure = failure.or(Some(RuntimeError::Panicked { core, message }));
+            }
+        }
+    }
+    failure.map_or(Ok(reports), Err)
+}
+
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}
+
+/// Ends all elastic threads when one ends, also by an error or a panic: a dataplane of which a part
+/// is missing would go on without the connections of that part, and nobody would be told.
+struct EndsWithThis<'a>(&'a AtomicBool);
+
+impl Drop for EndsWithThis<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,416 @@
+//! Elastic threads that are granted, parked and placed while a client checks the sequence of all that it gets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant as Wall};
+
+use mem::Region;
+use nic::shm::{ShmConfig, ShmNic};
+use statseg::{Layout, Segment, State, ThreadCounters};
+use tailplane::runtime::{
+    ControlError, Controls, MoverError, Order, RuntimeConfig, RuntimeError, Scheduler, run,
+    run_controlled,
+};
+use tailplane::{
+    ConservingConfig, FLOW_GROUPS, GroupSet, IdlePolicy, MacAddr, MoveCommand, ReadySetConfig,
+    Server, SharedSlots,
+};
+
+mod common;
+
+use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config};
+
+const CORES: usize = 2;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A service under load, and its client's counts.
+struct Run<'a> {
+    controls: &'a Controls,
+    segment: &'a Segment,
+    heard: &'a AtomicUsize,
+    wrong: &'a AtomicUsize,
+    /// The client stops when it is set.
+    done: &'a AtomicBool,
+}
+
+impl Run<'_> {
+    fn thread(&self, core: u16) -> ThreadCounters {
+        self.segment.reading().thread(core).expect("there is one")
+    }
+
+    /// Waits until the client has heard so many words more.
+    fn hear(&self, words: usize) {
+        let before = self.heard.load(Ordering::Relaxed);
+        wait_until("it goes on", || self.heard.load(Ordering::Relaxed) >= before + words);
+    }
+
+    fn carried_out(&self, order: Result<Order, ControlError>) -> Result<(), ControlError> {
+        let order = order.expect("nothing stands against it");
+        let mut outcome = None;
+        wait_until("an order is seen", || {
+            outcome = self.controls.outcome(order);
+            outcome.is_some()
+        });
+        outcome.expect("it is there")
+    }
+
+    fn move_all(&self, from: usize, groups: GroupSet, to: usize) {
+        let command = MoveCommand { token: 9, groups, to: to as u8 };
+        self.controls.post(from, command).expect("nothing stands against it");
+        let mut report = None;
+        wait_until("a move ends", || {
+            report = self.controls.report(from);
+            report.is_some()
+        });
+        report.expect("it is there").outcome.expect("it is complete");
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Wall::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn segment() -> Arc<Segment> {
+    let layout = Layout { threads: CORES as u16, groups: FLOW_GROUPS as u16, batch_max: 64 };
+    Segment::create("controls-test", &layout).expect("memory")
+}
+
+fn schedulers() -> [Scheduler; 3] {
+    [
+        Scheduler::RunToCompletion,
+        Scheduler::WorkConserving(ConservingConfig::default()),
+        Scheduler::ReadySet(ReadySetConfig::default()),
+    ]
+}
+
+/// Runs a service with `controls` under load of a client on both queues, and `body` beside it.
+fn under_load(
+    controls: &Controls,
+    change: impl FnOnce(&mut RuntimeConfig),
+    scheduler: Scheduler,
+    body: impl FnOnce(&Run<'_>),
+) {
+    let pair = || {
+        let wire = ShmConfig::default();
+        let (near, offer) = ShmNic::create(&wire).expect("memory");
+        (near, ShmNic::join(offer, &wire.far()).expect("the other end"))
+    };
+    let (near, far): (Vec<_>, Vec<_>) = (0..CORES).map(|_| pair()).unzip();
+    let regions = [Region::heap(8_192), Region::heap(8_192)];
+    let [stop, done] = [const { AtomicBool::new(false) }; 2];
+    let [heard, wrong] = [const { AtomicUsize::new(0) }; 2];
+    let (segment, slots) = (segment(), Arc::new(SharedSlots::new(CORES, 1_024)));
+    let mut server_config = config(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), scheduler);
+    server_config.segment = Some(Arc::clone(&segment));
+    change(&mut server_config);
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let make = |core| Server::shared(core, Echo, Arc::clone(&slots));
+            run_controlled(&server_config, &regions[0], near, make, || {}, controls, &stop)
+        });
+        let client = scope.spawn(|| {
+            let config = config(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), Scheduler::RunToCompletion);
+            let (heard, wrong) = (&heard, &wrong);
+            let make = |_| Counting { asked: 0, lines: Vec::new(), heard, wrong };
+            run(&config, &regions[1], far, make, &done)
+        });
+        // Whatever fails, the threads end.
+        let ends = Ends([&done, &stop]);
+        let run = Run { controls, segment: &segment, heard: &heard, wrong: &wrong, done: &done };
+        run.hear(CORES * CONNECTIONS);
+        body(&run);
+        assert_eq!(wrong.load(Ordering::Relaxed), 0);
+        done.store(true, Ordering::Relaxed);
+        client.join().expect("no panic").expect("it runs");
+        drop(ends);
+        server.join().expect("no panic").expect("it runs");
+    });
+    for core in 0..CORES as u16 {
+        assert_eq!(segment.reading().thread(core).map(|one| one.state), Some(State::Leaving));
+    }
+    for region in &regions {
+        assert_eq!(region.depot_len(), region.chunks() as usize, "all memory is back");
+    }
+}
+
+struct Ends<'a>([&'a AtomicBool; 2]);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
+    }
+}
+
+/// Both queues go on getting packets; the thread of one is parked, and then granted again.
+fn parks_and_serves(scheduler: Scheduler) {
+    let controls = Controls::new(CORES);
+    under_load(
+        &controls,
+        |_| {},
+        scheduler,
+        |run| {
+            assert_eq!(run.thread(1).state, State::Running);
+            let groups = controls.groups_of(1);
+            assert_eq!(controls.park(1), Err(ControlError::HasGroups { core: 1, groups: 64 }));
+            run.move_all(1, groups, 0);
+            let homes = run.segment.reading().homes();
+            assert!(homes.iter().all(|home| *home == Some(0)), "{homes:?}");
+            run.carried_out(controls.park(1)).expect("parked");
+            assert!(controls.is_parked(1) && !controls.is_parked(0));
+            assert_eq!(run.thread(1).state, State::Parked);
+            let command = MoveCommand { token: 1, groups: GroupSet::one(3), to: 1 };
+            assert_eq!(controls.post(0, command), Err(ControlError::IsParked { core: 1 }));
+            run.hear(100);
+            let before = run.thread(1);
+            run.hear(3_000);
+            wait_until("what it counts is told", || {
+                run.thread(1).totals.forwarded > before.totals.forwarded + 100
+            });
+            let after = run.thread(1);
+            assert!(after.packets > before.packets, "its queue is served");
+            assert_eq!(after.totals.steals, before.totals.steals, "it takes nothing of others");
+            assert_eq!(after.totals.connections, 0);
+            run.carried_out(controls.grant(1)).expect("granted");
+            assert_eq!((run.thread(1).state, controls.is_parked(1)), (State::Running, false));
+            run.move_all(0, groups, 1);
+            let homes = run.segment.reading().homes();
+            assert_eq!(homes.iter().filter(|home| **home == Some(1)).count(), 64);
+            run.hear(1_000);
+        },
+    );
+}
+
+#[test]
+fn a_parked_thread_forwards_what_comes_to_its_queue_run_to_completion() {
+    parks_and_serves(Scheduler::RunToCompletion);
+}
+
+#[test]
+fn a_parked_thread_forwards_what_comes_to_its_queue_work_conserving() {
+    parks_and_serves(Scheduler::WorkConserving(ConservingConfig::default()));
+}
+
+#[test]
+fn a_parked_thread_forwards_what_comes_to_its_queue_ready_set() {
+    parks_and_serves(Scheduler::ReadySet(ReadySetConfig::default()));
+}
+
+/// Moves away, parks, grants, moves back, again and again.
+fn many_rounds(scheduler: Scheduler, rounds: usize) {
+    let controls = Controls::new(CORES);
+    under_load(
+        &controls,
+        |_| {},
+        scheduler,
+        |run| {
+            let began = Wall::now();
+            for round in 0..rounds {
+                let core = round % CORES;
+                let other = (core + 1) % CORES;
+                let groups = controls.groups_of(core);
+                if !groups.is_empty() {
+                    run.move_all(core, groups, other);
+                }
+                run.carried_out(controls.park(core)).expect("parked");
+                if round % 7 == 0 {
+                    run.hear(20);
+                }
+                run.carried_out(controls.grant(core)).expect("granted");
+                let back =
+                    controls.groups_of(other).iter().filter(|group| group % 2 == 0).collect();
+                run.move_all(other, back, core);
+                assert_eq!(run.wrong.load(Ordering::Relaxed), 0, "round {round}");
+            }
+            println!("{rounds} rounds in {:?}", began.elapsed());
+            run.hear(1_000);
+            let moved: u64 =
+                (0..CORES as u16).map(|core| run.thread(core).migrations.completed).sum();
+            assert!(moved >= rounds as u64, "{moved}");
+        },
+    );
+}
+
+#[test]
+fn five_hundred_rounds_run_to_completion() {
+    many_rounds(Scheduler::RunToCompletion, 500);
+}
+
+#[test]
+fn five_hundred_rounds_work_conserving() {
+    many_rounds(Scheduler::WorkConserving(ConservingConfig::default()), 500);
+}
+
+#[test]
+fn five_hundred_rounds_ready_set() {
+    many_rounds(Scheduler::ReadySet(ReadySetConfig::default()), 500);
+}
+
+#[test]
+fn a_thread_that_spins_for_ever_sleeps_when_it_is_parked() {
+    for scheduler in schedulers() {
+        let controls = Controls::with_granted(CORES, 1);
+        // Thread 0 spins for ever: tests run beside this one, for a short time.
+        let change = |config: &mut RuntimeConfig| {
+            config.idle = IdlePolicy { spin: None, ..IdlePolicy::default() };
+        };
+        under_load(&controls, change, scheduler, |run| {
+            let homes = run.segment.reading().homes();
+            assert!(homes.iter().all(|home| *home == Some(0)), "the other one began parked");
+            assert!(controls.is_parked(1) && controls.groups_of(1).is_empty());
+            assert_eq!(run.thread(1).state, State::Parked);
+            run.hear(100);
+            // The client falls silent, so nothing comes to the parked thread's queue.
+            run.done.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(300));
+            let before = run.thread(1);
+            std::thread::sleep(Duration::from_millis(300));
+            let after = run.thread(1);
+            let looks = after.idle_cycles - before.idle_cycles;
+            assert!(looks < 50, "{looks} looks: it spins");
+            assert!(after.is_asleep() || after.sleeps > before.sleeps);
+            run.carried_out(controls.grant(1)).expect("granted");
+            let before = run.thread(1);
+            wait_until("it spins again", || run.thread(1).idle_cycles > before.idle_cycles + 1_000);
+        });
+    }
+}
+
+#[test]
+fn a_thread_is_placed_on_another_processor_and_stays_where_it_cannot() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("the kernel says it");
+    let cpus: Vec<usize> =
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    let absent = (0..rustix::thread::CpuSet::MAX_CPU).rev().find(|cpu| !allowed.is_set(*cpu));
+    let controls = Controls::new(CORES);
+    let change = |config: &mut RuntimeConfig| config.cpus = vec![cpus[0]; CORES];
+    under_load(&controls, change, Scheduler::RunToCompletion, |run| {
+        assert_eq!(run.thread(1).processor, Some(cpus[0]));
+        let last = *cpus.last().expect("there is one");
+        run.carried_out(controls.place(1, last)).expect("placed");
+        assert_eq!(run.thread(1).processor, Some(last));
+        let absent = absent.expect("no machine has all of them");
+        let refused = run.carried_out(controls.place(1, absent)).expect_err("it is not there");
+        assert!(matches!(refused, ControlError::Processor { core: 1, cpu, .. } if cpu == absent));
+        assert!(refused.to_string().contains("cpuset"), "{refused}");
+        assert!(matches!(controls.place(0, usize::MAX), Err(ControlError::Processor { .. })));
+        assert_eq!(run.thread(1).processor, Some(last));
+        // Parked, it can be placed, too; and stays parked.
+        let groups = controls.groups_of(1);
+        run.move_all(1, groups, 0);
+        run.carried_out(controls.park(1)).expect("parked");
+        run.carried_out(controls.place(1, cpus[0])).expect("placed");
+        assert_eq!((run.thread(1).processor, run.thread(1).state), (Some(cpus[0]), State::Parked));
+        run.hear(500);
+    });
+}
+
+#[test]
+fn a_thread_with_a_move_under_way_is_not_parked() {
+    let controls = Controls::new(CORES);
+    under_load(
+        &controls,
+        |_| {},
+        Scheduler::RunToCompletion,
+        |run| {
+            let groups = controls.groups_of(0);
+            controls.post(0, MoveCommand { token: 5, groups, to: 1 }).expect("asked");
+            // Until its report is taken, whether it is complete or not.
+            assert_eq!(controls.park(0), Err(ControlError::Moving { core: 0 }));
+            assert_eq!(controls.park(1), Err(ControlError::Moving { core: 1 }));
+            wait_until("the move ends", || controls.report(0).is_some());
+            run.carried_out(controls.park(0)).expect("parked");
+            let refused = controls.park(2).expect_err("no such thread");
+            assert_eq!(refused, MoverError::NoSuchThread { core: 2, cores: 2 }.into());
+            assert!(refused.to_string().contains("from 0 on"), "{refused}");
+        },
+    );
+}
+
+#[test]
+fn what_the_segment_shows_adds_up() {
+    let controls = Controls::new(CORES);
+    under_load(
+        &controls,
+        |_| {},
+        Scheduler::RunToCompletion,
+        |run| {
+            run.hear(5_000);
+            run.done.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(200));
+            let reading = run.segment.reading();
+            let threads = reading.threads();
+            let packets: u64 = threads.iter().map(|thread| thread.packets).sum();
+            let of_groups: u64 = reading.groups().iter().sum();
+            // A packet that came to the wrong queue was taken twice; a few of no flow group (ARP) came besides.
+            let forwarded: u64 = threads.iter().map(|thread| thread.totals.forwarded).sum();
+            assert!(of_groups > 500, "{of_groups}");
+            let others = packets - forwarded - of_groups;
+            assert!(
+                others <= 16,
+                "{packets} packets, {forwarded} forwarded, {of_groups} of groups"
+            );
+            for thread in &threads {
+                let batches: u64 = thread.batches.iter().sum();
+                assert_eq!(batches, thread.busy_cycles);
+                assert_eq!(thread.delays.iter().sum::<u64>(), batches - thread.batches[0]);
+                assert!(
+                    thread.totals.events > 0
+                        && thread.totals.calls > 0
+                        && thread.totals.crossings > 0
+                );
+                assert!(thread.busy_ns > 0 && thread.last_cycle_ns > 0);
+                assert_eq!(thread.in_application_since_ns, 0);
+            }
+        },
+    );
+}
+
+#[test]
+fn controls_and_segments_for_another_number_of_threads_are_refused() {
+    let refusal = |controls: &Controls, layout: Layout| -> RuntimeError {
+        let wire = ShmConfig::default();
+        let (near, _far) = ShmNic::pair(&wire, &wire.far()).expect("memory");
+        let mut config = config(SERVER.addr, MacAddr([2; 6]), Scheduler::RunToCompletion);
+        config.segment = Some(Segment::create("controls-test", &layout).expect("memory"));
+        let (region, stop) = (Region::heap(4_096), AtomicBool::new(true));
+        let make = |_| Server::new(Echo);
+        let ran = run_controlled(&config, &region, vec![near], make, || {}, controls, &stop);
+        ran.map(|_| ()).expect_err("it is refused")
+    };
+    let good = Layout { threads: 1, groups: FLOW_GROUPS as u16, batch_max: 64 };
+    let refused = refusal(&Controls::new(2), good);
+    assert!(matches!(refused, RuntimeError::Mover { cores: 1 }), "{refused}");
+    let refused = refusal(&Controls::new(1), Layout { groups: 64, ..good });
+    assert!(refused.to_string().contains("64 flow groups"), "{refused}");
+    let controls = Controls::new(2);
+    let not_running = ControlError::Mover(MoverError::NotRunning);
+    assert_eq!((controls.grant(0), controls.park(1)), (Err(not_running), Err(not_running)));
+    let command = MoveCommand { token: 1, groups: GroupSet::one(1), to: 1 };
+    assert_eq!(controls.post(0, command), Err(not_running));
+}
+
+/// A service that keeps its connections to each thread runs, and its threads can be placed; its groups stay.
+#[test]
+fn a_service_that_keeps_to_its_threads_is_not_moved() {
+    let wire = ShmConfig::default();
+    let (near, _far) = ShmNic::pair(&wire, &wire.far()).expect("memory");
+    let config = config(SERVER.addr, MacAddr([2; 6]), Scheduler::RunToCompletion);
+    let (region, stop, controls) = (Region::heap(4_096), AtomicBool::new(false), Controls::new(1));
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let make = |_| Server::new(Echo);
+            run_controlled(&config, &region, vec![near], make, || {}, &controls, &stop)
+        });
+        let _ends = Ends([&stop, &stop]);
+        let command = MoveCommand { token: 1, groups: GroupSet::one(1), to: 0 };
+        wait_until("it runs", || controls.grant(0).is_ok());
+        assert_eq!(controls.post(0, command), Err(ControlError::NotMovable));
+        assert!(!controls.is_movable());
+        stop.store(true, Ordering::Relaxed);
+        server.join().expect("no panic").expect("it runs");
+    });
+}
