@@ -265,4 +265,55 @@ mod tests {
         assert_eq!(job.borrow().cpus(), Some(&[1][..]));
         assert!(job.borrow_mut().is_alive());
     }
+
+    /// The state letter of a process, once it is one of those wanted; a signal takes a moment.
+    fn becomes(pid: u32, wanted: &str) -> bool {
+        (0..2_000).any(|_| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let letter = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            let is = letter.is_some_and(|letter| wanted.contains(letter));
+            if !is {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            is
+        })
+    }
+
+    #[test]
+    fn a_command_is_started_stopped_and_taken_over() {
+        let directory = Directory::new("job");
+        let bell = std::sync::Arc::new(crate::bell::Bell::new().expect("a descriptor"));
+        let mut world = crate::machine::Outside::new(&crate::Config::default(), &bell);
+        let machine = MachineConfig::default();
+        let records = Records::new(directory.path());
+        let command = ["sleep", "120"].map(str::to_owned).to_vec();
+        let config = BackgroundConfig { command, cgroup: None };
+        let mut make = || Background::new("kv", &config, &machine, &records, &mut world);
+        let first = make().expect("started");
+        let pid = first.borrow().process.as_ref().expect("it runs").identity().pid;
+        let status = std::fs::read_to_string("/proc/self/status").expect("ours");
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let cpus = sysfs::parse_cpus(list.expect("a list").trim()).expect("processors");
+        SharedJob(Rc::clone(&first)).run_on(&cpus[..1]).expect("held");
+        SharedJob(Rc::clone(&first)).run_on(&[]).expect("stopped");
+        let stopped = becomes(pid, "T");
+        // The daemon is killed: nothing is dropped.
+        std::mem::forget(first);
+        let second = make().expect("taken over");
+        let same = second.borrow().process.as_ref().map(|process| process.identity().pid);
+        SharedJob(Rc::clone(&second)).run_on(&cpus).expect("goes on");
+        let goes_on = becomes(pid, "SR");
+        let alive = second.borrow_mut().is_alive();
+        let mut ours = second.borrow_mut().process.take().expect("it runs");
+        ours.signal(rustix::process::Signal::KILL).expect("it is ours");
+        assert!(stopped && goes_on && alive);
+        assert_eq!(same, Some(pid), "it is not started twice");
+        assert!(becomes(pid, "Z") || ours.ended().is_some());
+        second.borrow_mut().process = Some(ours);
+        assert!(!second.borrow_mut().is_alive());
+        SharedJob(Rc::clone(&second)).run_on(&cpus).expect("nothing is to be done");
+        let other = BackgroundConfig { command: vec!["/nonexistent/job".to_owned()], cgroup: None };
+        let error = Background::new("echo", &other, &machine, &records, &mut world).err();
+        assert!(error.expect("it is not there").contains("/nonexistent/job"));
+    }
 }

@@ -153,6 +153,7 @@ impl ControlConfig {
     pub fn of_service(text: &str) -> anyhow::Result<Self> {
         let file: ServiceFile = toml::from_str(text)?;
         file.control.check()?;
+        file.control.check_who_shares()?;
         Ok(file.control)
     }
 
@@ -205,6 +206,21 @@ impl ControlConfig {
         }
         if let Some(background) = &self.background {
             background.check()?;
+        }
+        Ok(())
+    }
+
+    /// A job that would never get a core is a mistake in a file. (A person may choose such a policy for a while.)
+    fn check_who_shares(&self) -> anyhow::Result<()> {
+        let over = self.over.unwrap_or(PolicyName::Energy);
+        let decides = if self.policy == PolicyName::LatencyTarget { over } else { self.policy };
+        let shares = matches!(decides, PolicyName::Consolidation | PolicyName::File);
+        if self.background.is_some() && !shares {
+            bail!(
+                "`control.background` is given and the policy is \"{}\", which leaves no cores to it; allowed: \
+                 \"consolidation\" or \"file\", or \"latency-target\" over one of them",
+                decides.as_str()
+            );
         }
         Ok(())
     }
@@ -314,6 +330,11 @@ mod tests {
             ("background = {}", ["control.background", "exactly one"]),
             ("background = { cgroup = \"..\" }", ["`control.background.cgroup`", "slashes"]),
             ("background = { command = \"x\" }", ["command", "x"]),
+            ("background = { cgroup = \"x\" }", ["`control.background`", "\"none\""]),
+            (
+                "policy = \"energy\"\nbackground = { cgroup = \"x\" }",
+                ["leaves no cores", "consolidation"],
+            ),
             ("restart = \"always\"", ["always", "on-failure"]),
         ] {
             let found = error(text);

@@ -133,6 +133,27 @@ mod tests {
         assert!(events.take().is_empty());
     }
 
+    /// The kind is the first string of a call, or the second where the first is whom it concerns.
+    fn kinds_said(source: &str) -> Vec<&str> {
+        let calls = source.split(".say(").skip(1);
+        let literals = calls.map(|call| call.split('"').skip(1).step_by(2));
+        literals.filter_map(|mut words| words.find(|word| *word != "daemon")).collect()
+    }
+
+    #[test]
+    fn each_kind_is_documented() {
+        let sources =
+            [include_str!("manager.rs"), include_str!("service.rs"), include_str!("governor.rs")];
+        let kinds: Vec<&str> = sources.into_iter().flat_map(kinds_said).collect();
+        assert!(kinds.len() > 30, "{kinds:?}");
+        assert!(["step", "reloaded", "ended"].iter().all(|kind| kinds.contains(kind)));
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/daemon.md");
+        let text = std::fs::read_to_string(path).expect("it is there");
+        for kind in kinds {
+            assert!(text.contains(&format!("`{kind}`")), "docs/daemon.md does not name {kind}");
+        }
+    }
+
     #[test]
     fn of_very_many_the_latest_are_kept() {
         let mut events = Events::default();

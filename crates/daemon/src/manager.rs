@@ -27,7 +27,7 @@ const SCAN_NS: u64 = 1_000_000_000;
 /// Services start by themselves so long after the daemon, in nanoseconds: those that run were found by then.
 const AUTOSTART_NS: u64 = 500_000_000;
 /// A service that could not be reached is tried again after so long, in nanoseconds.
-const RETRY_NS: u64 = 5_000_000_000;
+const RETRY_NS: u64 = 2_000_000_000;
 /// A command by hand has its answer within so long, in seconds.
 const HAND_S: u64 = 10;
 /// Commands that wait for something.

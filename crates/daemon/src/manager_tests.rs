@@ -512,3 +512,45 @@ fn a_daemon_that_is_late_says_how_many_turns_it_missed() {
     assert!(bench.heard("kv gap"), "{:?}", bench.said);
     assert_eq!(bench.phase("kv"), Some("up"));
 }
+
+#[test]
+fn the_background_job_has_the_cores_that_the_service_leaves() {
+    let file = "[control]\npolicy = \"consolidation\"\nbackground = { cgroup = \"batch\" }\n";
+    let mut bench = Bench::new(&[("kv", file)], false);
+    for (path, text) in [
+        ("cg/cgroup.controllers", "cpuset"),
+        ("cg/cgroup.subtree_control", "cpuset"),
+        ("cg/batch/cpuset.cpus", ""),
+        ("cg/batch/cgroup.procs", ""),
+        ("cg/batch/cgroup.freeze", "0"),
+    ] {
+        bench.directory.put(path, text);
+    }
+    let fake = Fake::new("kv", 4, 64);
+    (1..4).for_each(|thread| fake.set_state(thread, ThreadState::Parked));
+    bench.world.show("kv", &fake);
+    bench.wait(500);
+    assert_eq!(bench.directory.get("cg/batch/cpuset.cpus"), "1-3", "{:?}", bench.said);
+    let one = fake.clone();
+    bench.run(10_000, move || overload(&one));
+    assert_eq!(fake.running(), [0, 1, 2, 3]);
+    assert_eq!(bench.directory.get("cg/batch/cgroup.freeze"), "1", "{:?}", bench.said);
+    // Somebody takes the group away; it is made anew when it is needed.
+    std::fs::rename(bench.directory.path().join("cg/batch"), bench.directory.path().join("cg/x"))
+        .expect("it is there");
+    let one = fake.clone();
+    bench.run(30_000, move || calm(&one));
+    assert!(bench.heard("kv background-failed cores="), "{:?}", bench.said);
+    std::fs::rename(bench.directory.path().join("cg/x"), bench.directory.path().join("cg/batch"))
+        .expect("it is there");
+    let one = fake.clone();
+    bench.run(30_000, move || calm(&one));
+    assert_eq!(fake.running(), [0]);
+    assert_eq!(bench.directory.get("cg/batch/cpuset.cpus"), "1-3", "{:?}", bench.said);
+    assert_eq!(bench.directory.get("cg/batch/cgroup.freeze"), "0");
+    let now_ns = bench.now_ns;
+    let snapshot = bench.manager().snapshot(now_ns);
+    let running = snapshot.services[0].running.as_ref().expect("it shows itself");
+    let job = running.background.as_ref().expect("a job");
+    assert_eq!((job.alive, &job.cpus[..]), (true, &[1, 2, 3][..]));
+}
