@@ -32,6 +32,25 @@ impl CgroupJob {
         Self { set, stopped: Stopped::default() }
     }
 
+    /// Takes processes that are stopped by signals for ours, which a controller that was killed left so: they go on
+    /// when the job does.
+    ///
+    /// # Errors
+    /// The group cannot be read.
+    pub fn adopt_stopped(&mut self) -> Result<(), ActuatorError> {
+        let processes = self.processes()?;
+        self.stopped.adopt(self.set.proc(), &processes);
+        Ok(())
+    }
+
+    /// Processes that are in it now.
+    ///
+    /// # Errors
+    /// The group cannot be read.
+    pub fn processes(&self) -> Result<Vec<u32>, ActuatorError> {
+        Ok(self.set.processes()?)
+    }
+
     fn stop(&mut self) -> Result<(), ActuatorError> {
         match self.set.freeze(true) {
             Err(ActuatorError::Missing(_)) => {
@@ -84,6 +103,17 @@ impl ProcessGroupJob {
         Ok(this)
     }
 
+    /// Takes processes that are stopped for ours, which a controller that was killed left so: they go on when the
+    /// job does.
+    ///
+    /// # Errors
+    /// Processes are not shown.
+    pub fn adopt_stopped(&mut self) -> Result<(), ActuatorError> {
+        let processes = self.processes()?;
+        self.stopped.adopt(&self.proc, &processes);
+        Ok(())
+    }
+
     /// Processes that are in it now.
     ///
     /// # Errors
@@ -110,6 +140,12 @@ fn parse_group(stat: &str) -> Option<u32> {
     rest.split_whitespace().nth(2)?.parse().ok()
 }
 
+/// Whether such a line is of a process that a signal has stopped.
+fn is_stopped(stat: &str) -> bool {
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    state == Some("T")
+}
+
 impl BackgroundJob for ProcessGroupJob {
     fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
         for process in self.processes()? {
@@ -131,6 +167,19 @@ impl BackgroundJob for ProcessGroupJob {
 struct Stopped(Vec<Pid>);
 
 impl Stopped {
+    /// Those of these processes that are stopped now count as stopped by us.
+    fn adopt(&mut self, proc: &Path, processes: &[u32]) {
+        for &process in processes {
+            let stat = read(&proc.join(format!("{process}/stat")), "its state");
+            let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+            if let (true, Some(pid)) = (stat.is_ok_and(|stat| is_stopped(&stat)), pid)
+                && !self.0.contains(&pid)
+            {
+                self.0.push(pid);
+            }
+        }
+    }
+
     fn stop(&mut self, process: u32) -> Result<(), ActuatorError> {
         let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else {
             return Ok(());
@@ -240,11 +289,30 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_a_killed_controller_stopped_goes_on() {
+        let child = Job::new();
+        let proc = Path::new("/proc");
+        let mut first = ProcessGroupJob::new(proc, child.group()).unwrap();
+        first.run_on(&[]).unwrap();
+        assert!(child.becomes("T"), "stopped");
+        // Killed: nothing is dropped.
+        std::mem::forget(first);
+        let mut second = ProcessGroupJob::new(proc, child.group()).unwrap();
+        second.run_on(&own_cpus()).unwrap();
+        assert!(child.becomes("T"), "it may be somebody else's doing");
+        second.adopt_stopped().unwrap();
+        second.adopt_stopped().unwrap();
+        second.run_on(&own_cpus()).unwrap();
+        assert!(child.becomes("SR"), "goes on");
+    }
+
+    #[test]
     fn groups_are_read_behind_any_name() {
         assert_eq!(parse_group("12 (a b) S 1 77 5"), Some(77));
         assert_eq!(parse_group("12 (x) 9) Z) S 1 78 5"), Some(78));
         assert_eq!(parse_group("12 (x"), None);
         assert_eq!(parse_group("12 (x) S 1"), None);
+        assert!(is_stopped("12 (x) S) T 1 78") && !is_stopped("12 (T) S 1 78 5"));
         let error = ProcessGroupJob::new(Path::new("/proc"), u32::MAX).unwrap_err().to_string();
         assert!(error.contains("no process is in it"), "{error}");
     }

@@ -79,7 +79,8 @@ impl Cpufreq {
             domains.push(Domain { directory, nominal_khz, found_khz });
         }
         let boost = topology.boost.clone();
-        Ok(Self { domains, boost, settings: Settings::default(), restored: false })
+        // Nothing was set: nothing is to be put back.
+        Ok(Self { domains, boost, settings: Settings::default(), restored: true })
     }
 
     fn allow_turbo(&mut self, allowed: bool) -> Result<(), ActuatorError> {
@@ -199,6 +200,16 @@ mod tests {
             assert_eq!(root.get("devices/system/cpu/cpufreq/policy1/scaling_max_freq"), "1300000");
         }
         is("1200000", "3100000", "1");
+    }
+
+    #[test]
+    fn who_has_set_nothing_puts_nothing_back() {
+        let root = fake::machine(1, 2, 1);
+        fake::with_clocks(&root, &["0-1"], None);
+        let clocks = Cpufreq::new(&Topology::read(root.path()).unwrap()).unwrap();
+        root.put(&format!("{POLICY}/{MAX}"), "1500000");
+        drop(clocks);
+        assert_eq!(root.get(&format!("{POLICY}/{MAX}")), "1500000", "somebody else has set it");
     }
 
     #[test]

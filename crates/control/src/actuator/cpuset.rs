@@ -143,6 +143,11 @@ impl Cpuset {
         &self.directory
     }
 
+    /// Where processes are shown.
+    pub(super) fn proc(&self) -> &Path {
+        &self.proc
+    }
+
     /// Lets its processes run on these processors only.
     ///
     /// # Errors

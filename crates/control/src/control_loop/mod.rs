@@ -385,6 +385,11 @@ impl ControlLoop {
         &self.policy.steps()[self.at]
     }
 
+    /// How many steps the policy's sequence has.
+    pub fn steps(&self) -> usize {
+        self.policy.steps().len()
+    }
+
     /// The policy's name.
     pub fn policy_name(&self) -> &str {
         self.policy.name()

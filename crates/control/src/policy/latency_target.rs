@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Because, Policy, Step, View, Wish};
+use super::{Because, Policy, Step, Thresholds, View, Wish, by_the_rule};
 
 /// What to reach, and how cautiously.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -131,6 +131,20 @@ impl<P: Policy> LatencyTarget<P> {
         (0..steps.len()).find(enough).unwrap_or(steps.len() - 1)
     }
 
+    /// Nothing is known of the service time yet, and will not be while next to nothing is served, as after a
+    /// controller was started anew in a quiet hour: IX's rule, one step up or down.
+    fn without_prediction(&self, view: &View, late: bool) -> Wish {
+        let to = view.at + 1;
+        if late {
+            let more = Wish::Go { to, boost: true, because: Because::Delay };
+            return if to < self.sequence.steps().len() { more } else { Wish::Stay };
+        }
+        let Target { delay_ns, .. } = self.target;
+        let ixcp = Thresholds::ixcp();
+        let thresholds = Thresholds { delay_ns, calm_delay_ns: delay_ns / 4.0, ..ixcp };
+        by_the_rule(self.sequence.steps(), &thresholds, view)
+    }
+
     /// Remembers a need; the greatest one within the hold time. None while that is not over yet.
     fn greatest(&mut self, now_ns: u64, need: usize) -> Option<usize> {
         let slot_ns = (self.target.hold_ns / SLOTS).max(1);
@@ -161,14 +175,7 @@ impl<P: Policy> Policy for LatencyTarget<P> {
     fn wish(&mut self, view: &View) -> Wish {
         let late = self.is_late(view);
         let Some(capacity_per_speed) = view.capacity_per_speed else {
-            // Nothing is known of the service time yet: IX's rule for more, never less.
-            let to = view.at + 1;
-            let more = late && to < self.steps().len();
-            return if more {
-                Wish::Go { to, boost: true, because: Because::Delay }
-            } else {
-                Wish::Stay
-            };
+            return self.without_prediction(view, late);
         };
         let Target { margin, release_margin, .. } = self.target;
         let mut need = self.need(view, capacity_per_speed, late, margin);
@@ -262,6 +269,22 @@ mod tests {
         // Many waiting packets ask for more than the load alone.
         let drained = View { waiting_packets: 10_000.0, ..late };
         assert!(to(policy.wish(&drained)) > Some(4));
+    }
+
+    #[test]
+    fn in_a_quiet_hour_nothing_is_kept_for_want_of_knowledge() {
+        let mut policy = policy();
+        let quiet = View {
+            capacity_per_speed: None,
+            waiting_packets: 0.0,
+            idle: 0.999,
+            ..view(0, 3, 100.0)
+        };
+        let less = Wish::Go { to: 2, boost: false, because: Because::Idle };
+        assert_eq!(policy.wish(&quiet), less);
+        assert_eq!(policy.wish(&View { settled: false, ..quiet }), Wish::Stay);
+        assert_eq!(policy.wish(&View { idle: 0.1, ..quiet }), Wish::Stay);
+        assert_eq!(policy.wish(&View { at: 0, ..quiet }), Wish::Stay);
     }
 
     #[test]

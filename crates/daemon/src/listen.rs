@@ -1,0 +1,170 @@
+//! Sockets that people connect to: made with the right owner and mode, in place of what a dead daemon left.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::stream::Stream;
+
+/// A socket that is listened at; one in the file system is removed when dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// Whose a socket is, and who may connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user; the daemon's where nothing is said.
+    pub uid: Option<u32>,
+    /// The group; likewise.
+    pub gid: Option<u32>,
+    /// The mode.
+    pub mode: u32,
+}
+
+impl Listener {
+    /// Over TCP.
+    ///
+    /// # Errors
+    /// The address is in use, or not this machine's.
+    pub fn tcp(address: SocketAddr) -> anyhow::Result<Self> {
+        let socket = TcpListener::bind(address)
+            .with_context(|| format!("cannot listen at {address} (`metrics.listen`)"))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket: Socket::Tcp(socket), path: None })
+    }
+
+    /// At a path. A socket that nobody listens at any more is replaced.
+    ///
+    /// # Errors
+    /// Somebody listens there; something else is there; it cannot be made or given to its owner.
+    pub fn unix(path: &Path, owner: &Owner) -> anyhow::Result<Self> {
+        let shown = path.display();
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)
+                .with_context(|| format!("cannot make the directory {}", parent.display()))?;
+        }
+        match std::fs::symlink_metadata(path) {
+            Ok(about) if !about.file_type().is_socket() => bail!(
+                "cannot listen at {shown}: something else is there; remove it, or name another path"
+            ),
+            Ok(_) if UnixStream::connect(path).is_ok() => {
+                bail!("cannot listen at {shown}: somebody does already")
+            }
+            Ok(_) => std::fs::remove_file(path)
+                .with_context(|| format!("cannot replace the stale socket {shown}"))?,
+            Err(_) => {}
+        }
+        let socket =
+            UnixListener::bind(path).with_context(|| format!("cannot listen at {shown}"))?;
+        let this = Self { socket: Socket::Unix(socket), path: Some(path.to_owned()) };
+        let Owner { uid, gid, mode } = *owner;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+            .with_context(|| format!("cannot set the mode of {shown}"))?;
+        if uid.is_some() || gid.is_some() {
+            std::os::unix::fs::chown(path, uid, gid)
+                .with_context(|| format!("cannot give {shown} to user {uid:?}, group {gid:?}"))?;
+        }
+        if let Socket::Unix(socket) = &this.socket {
+            socket.set_nonblocking(true)?;
+        }
+        Ok(this)
+    }
+
+    /// Somebody who has connected; none where nobody waits.
+    ///
+    /// # Errors
+    /// No descriptors are left, and the like.
+    pub fn accept(&self) -> io::Result<Option<Stream>> {
+        let accepted = match &self.socket {
+            Socket::Unix(socket) => socket.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }),
+            Socket::Tcp(socket) => socket.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Tcp(stream))
+            }),
+        };
+        match accepted {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::Interrupted
+                | io::ErrorKind::ConnectionAborted => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The address, over TCP: with the port that the system chose where none was named.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Unix(socket) => socket.as_fd(),
+            Socket::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // A socket that stays is replaced by the next daemon.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Directory;
+
+    #[test]
+    fn stale_sockets_are_replaced_and_others_are_not() {
+        let directory = Directory::new("listen");
+        let path = directory.path().join("below/control.sock");
+        let owner = Owner { uid: None, gid: None, mode: 0o640 };
+        let first = Listener::unix(&path, &owner).expect("made");
+        let mode = std::fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        let error = Listener::unix(&path, &owner).expect_err("in use").to_string();
+        assert!(error.contains("somebody does already"), "{error}");
+        // Its owner was killed: nobody listens, the file is there.
+        let Socket::Unix(socket) = &first.socket else { panic!("at a path") };
+        drop(socket.try_clone().expect("a descriptor"));
+        let stale = directory.path().join("stale.sock");
+        drop(UnixListener::bind(&stale).expect("bound"));
+        let second = Listener::unix(&stale, &owner).expect("replaced");
+        UnixStream::connect(&stale).expect("somebody listens");
+        assert!(matches!(second.accept(), Ok(Some(_))) && matches!(second.accept(), Ok(None)));
+        drop(second);
+        assert!(!stale.exists());
+        let file = directory.put("file", "precious");
+        let error = Listener::unix(&file, &owner).expect_err("a file").to_string();
+        assert!(error.contains("something else is there"), "{error}");
+        assert_eq!(directory.get("file"), "precious");
+    }
+}

@@ -1,0 +1,173 @@
+//! From a service's `[control]` table to a policy and the control loop's numbers.
+
+use std::path::Path;
+
+use control::policy::{Consolidation, Energy, LatencyTarget, Policy, Sequence, Target};
+use control::{LoopConfig, Machine, Scaling};
+
+use crate::control_config::{ControlConfig, PolicyName};
+
+/// Longest file of a sequence, in bytes.
+const SEQUENCE_BYTES_MAX: u64 = 1 << 20;
+/// Time limits that count turns are at least so many of them.
+const TURNS: u64 = 4;
+
+/// A policy of another kind than its maker's: policies are made here and used behind one type.
+struct Boxed(Box<dyn Policy>);
+
+impl Policy for Boxed {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn steps(&self) -> &[control::policy::Step] {
+        self.0.steps()
+    }
+
+    fn wish(&mut self, view: &control::policy::View) -> control::policy::Wish {
+        self.0.wish(view)
+    }
+}
+
+/// The policy that a table asks for, on a machine; none where it asks for none.
+///
+/// # Errors
+/// The file of a sequence cannot be read or is wrong: what, and on which line.
+pub fn policy(
+    control: &ControlConfig,
+    machine: &Machine,
+    scaling: Scaling,
+) -> Result<Option<Box<dyn Policy>>, String> {
+    let bound_ns = control.slo_us.map(|slo_us| slo_us * 1e3);
+    match control.policy {
+        PolicyName::None => Ok(None),
+        PolicyName::LatencyTarget => {
+            let over = control.over.unwrap_or(PolicyName::Energy);
+            let sequence = Boxed(stepwise(over, control, machine, scaling, None)?);
+            let objective_ns = bound_ns.ok_or("`control.slo_us` is needed")?;
+            let target = Target::of_objective(objective_ns, control.floor_us * 1e3);
+            let policy = LatencyTarget::new(sequence, machine.threads_per_core, target);
+            Ok(Some(Box::new(policy)))
+        }
+        name => stepwise(name, control, machine, scaling, bound_ns).map(Some),
+    }
+}
+
+/// A policy that moves one step at a time, with another bound on the delay than its own where one is given.
+fn stepwise(
+    name: PolicyName,
+    control: &ControlConfig,
+    machine: &Machine,
+    scaling: Scaling,
+    bound_ns: Option<f64>,
+) -> Result<Box<dyn Policy>, String> {
+    // Calm is a quarter of the bound, as in the authors' numbers.
+    let set = |thresholds: &mut control::policy::Thresholds| {
+        if let Some(bound_ns) = bound_ns {
+            (thresholds.delay_ns, thresholds.calm_delay_ns) = (bound_ns, bound_ns / 4.0);
+        }
+    };
+    match name {
+        PolicyName::Consolidation => {
+            let mut policy = Consolidation::new(machine, scaling);
+            set(&mut policy.thresholds);
+            Ok(Box::new(policy))
+        }
+        PolicyName::File => {
+            let path = control.sequence.as_deref().ok_or("`control.sequence` is needed")?;
+            let mut policy = read_sequence(path, machine, scaling)?;
+            set(&mut policy.thresholds);
+            Ok(Box::new(policy))
+        }
+        PolicyName::Energy | PolicyName::None | PolicyName::LatencyTarget => {
+            let mut policy = Energy::new(machine, scaling);
+            set(&mut policy.thresholds);
+            Ok(Box::new(policy))
+        }
+    }
+}
+
+fn read_sequence(path: &Path, machine: &Machine, scaling: Scaling) -> Result<Sequence, String> {
+    let shown = path.display();
+    let long = std::fs::metadata(path).is_ok_and(|about| about.len() > SEQUENCE_BYTES_MAX);
+    if long {
+        return Err(format!("the sequence '{shown}' has more than {SEQUENCE_BYTES_MAX} bytes"));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the sequence '{shown}': {error}"))?;
+    Sequence::from_toml(&text, machine, scaling)
+        .map_err(|error| format!("in the sequence '{shown}': {error}"))
+}
+
+/// The loop's numbers for a table: those of its policy, with time limits that the period lets it keep.
+pub fn loop_config(control: &ControlConfig) -> LoopConfig {
+    let config = match control.policy {
+        PolicyName::LatencyTarget => LoopConfig::predicting(),
+        _ => LoopConfig::ixcp(),
+    };
+    let period_ns = control.period_ms * 1_000_000;
+    let some_turns_ns = TURNS * period_ns;
+    LoopConfig {
+        // An average over less than a period is the period's value alone: it would follow every jitter.
+        horizons_ns: config.horizons_ns.map(|horizon_ns| horizon_ns.max(period_ns as f64)),
+        timeout_ns: config.timeout_ns.max(some_turns_ns),
+        gap_ns: config.gap_ns.max(some_turns_ns),
+        vanished_ns: config.vanished_ns.max(some_turns_ns),
+        ..config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(text: &str) -> ControlConfig {
+        ControlConfig::of_service(&format!("[control]\n{text}")).expect("is fine")
+    }
+
+    fn made(text: &str) -> Result<Option<Box<dyn Policy>>, String> {
+        policy(&control(text), &Machine::ix(), Scaling::ix())
+    }
+
+    #[test]
+    fn each_name_has_its_policy() {
+        let steps = |text: &str| {
+            let policy = made(text).expect("made")?;
+            Some((policy.name().to_owned(), policy.steps().len()))
+        };
+        assert_eq!(steps(""), None);
+        assert_eq!(steps("policy = \"energy\""), Some(("energy".to_owned(), 22)));
+        assert_eq!(steps("policy = \"consolidation\""), Some(("consolidation".to_owned(), 9)));
+        let target = "policy = \"latency-target\"\nslo_us = 500";
+        let name = |over: &str| format!("latency-target over {over}");
+        assert_eq!(steps(target), Some((name("energy"), 22)));
+        let over = format!("{target}\nover = \"consolidation\"");
+        assert_eq!(steps(&over), Some((name("consolidation"), 9)));
+    }
+
+    #[test]
+    fn a_sequence_that_is_wrong_is_said_with_file_and_line() {
+        let error = |text: &str| made(text).err().expect("refused");
+        let text = "policy = \"file\"\nsequence = \"/nonexistent/steps.toml\"";
+        assert!(error(text).contains("'/nonexistent/steps.toml'"), "{}", error(text));
+        let path = std::env::temp_dir().join(format!("tailplaned-steps-{}", std::process::id()));
+        std::fs::write(&path, "[[step]]\ncores = 9\n").expect("a file");
+        let text = format!("policy = \"file\"\nsequence = \"{}\"", path.display());
+        let found = error(&text);
+        std::fs::write(&path, "[[step]]\ncores = 8\n").expect("a file");
+        let fine = made(&text);
+        std::fs::remove_file(&path).expect("it was there");
+        assert!(found.contains("line 2: step 1 has 9 cores"), "{found}");
+        assert_eq!(fine.expect("made").expect("a policy").steps().len(), 1);
+    }
+
+    #[test]
+    fn time_limits_leave_some_turns() {
+        let config = loop_config(&control("period_ms = 5000"));
+        assert!(config.gap_ns >= 20_000_000_000 && config.vanished_ns >= 20_000_000_000);
+        assert_eq!(loop_config(&control("")).gap_ns, LoopConfig::ixcp().gap_ns);
+        let fast =
+            loop_config(&control("policy = \"latency-target\"\nslo_us = 500\nperiod_ms = 1"));
+        assert_eq!(fast, LoopConfig::predicting());
+    }
+}

@@ -1,0 +1,102 @@
+//! From what a service shows to what the control loop takes: samples of threads and of flow groups.
+//!
+//! A thread counts a stretch of time when it is over. One whose application does not return counts nothing
+//! meanwhile, and a lot at once afterwards; so may one that waits. Here a period is idle as far as it was not busy,
+//! and busy time is what was counted, and what has passed since the application was entered. So a thread that waits
+//! is idle and one in its application is not, in every period.
+
+use control::metrics::{Counters, GroupReader, GroupSample, Reader, Sample, ThreadId};
+
+use crate::link::Link;
+
+/// One thread's last reading.
+struct Seen {
+    reader: Reader,
+    last: Option<(u64, Counters)>,
+}
+
+/// Reads all threads of a service, period after period.
+pub struct Sampler {
+    threads: Vec<Seen>,
+    groups: GroupReader,
+}
+
+impl Sampler {
+    /// Of a service with so many threads, whose cycles take `batch_max` packets at most.
+    pub fn new(threads: u16, batch_max: u32) -> Self {
+        let seen = |thread| Seen { reader: Reader::new(ThreadId(thread), batch_max), last: None };
+        Self { threads: (0..threads).map(seen).collect(), groups: GroupReader::default() }
+    }
+
+    /// What happened since the last call, of each thread; without those of which that cannot be said.
+    pub fn threads(&mut self, now_ns: u64, link: &dyn Link) -> Vec<Sample> {
+        let mut samples = Vec::with_capacity(self.threads.len());
+        for (thread, seen) in (0u16..).zip(&mut self.threads) {
+            let Some(shown) = link.reading().thread(thread) else { continue };
+            let (counters, entered_ns) = (shown.counters(now_ns), shown.in_application_since_ns);
+            let sample = seen.reader.read(now_ns, &counters);
+            if let (Some(mut sample), Some((then_ns, before))) = (sample, seen.last) {
+                let counted_ns = counters.busy_ns.saturating_sub(before.busy_ns);
+                sample.idle = idle_share(then_ns, now_ns, counted_ns, entered_ns);
+                samples.push(sample);
+            }
+            if seen.last.is_none_or(|(then_ns, _)| now_ns > then_ns) {
+                seen.last = Some((now_ns, counters));
+            }
+        }
+        samples
+    }
+
+    /// What each flow group has received since the last call.
+    pub fn groups(&mut self, now_ns: u64, link: &dyn Link) -> Vec<GroupSample> {
+        self.groups.read(now_ns, &link.reading().groups())
+    }
+}
+
+/// The share of the time from `then_ns` to `now_ns` that a thread was idle.
+fn idle_share(then_ns: u64, now_ns: u64, counted_ns: u64, entered_ns: u64) -> f64 {
+    let period_ns = now_ns.saturating_sub(then_ns).max(1);
+    let inside_ns = match entered_ns {
+        0 => 0,
+        _ => now_ns.saturating_sub(entered_ns.max(then_ns)),
+    };
+    // What was counted in this period may have begun before it.
+    let busy_ns = counted_ns.saturating_add(inside_ns).min(period_ns);
+    1.0 - busy_ns as f64 / period_ns as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn who_sleeps_is_idle_and_who_is_in_the_application_is_not() {
+        assert_eq!(idle_share(0, 100, 0, 0), 1.0);
+        assert_eq!(idle_share(0, 100, 25, 0), 0.75);
+        assert_eq!(idle_share(1_000, 1_100, 0, 7), 0.0, "entered long ago");
+        assert_eq!(idle_share(1_000, 1_100, 20, 1_070), 0.5);
+        assert_eq!(idle_share(1_000, 1_100, 5_000, 0), 0.0, "a cycle that began before");
+        assert_eq!(idle_share(5, 5, 0, 0), 1.0);
+    }
+
+    #[test]
+    fn a_long_sleep_that_ends_is_not_counted_twice() {
+        let (fake, link) = Fake::start("kv", 1, 4);
+        let mut sampler = Sampler::new(1, 64);
+        let mut read = |now_ns| sampler.threads(now_ns, &*link).first().map(|sample| sample.idle);
+        assert_eq!(read(MS), None);
+        assert_eq!(read(101 * MS), Some(1.0), "asleep: nothing is counted");
+        fake.busy(0, 10, 10 * MS);
+        fake.idle(0, 190 * MS);
+        // Counted: 190 ms idle of two periods, and 10 ms busy. The period itself was busy for a tenth.
+        assert!((read(201 * MS).expect("a period") - 0.9).abs() < 1e-9);
+        fake.enter(0, 210 * MS);
+        assert!((read(301 * MS).expect("a period") - 0.09).abs() < 1e-9);
+        assert_eq!(read(401 * MS), Some(0.0), "the application does not return");
+        fake.enter(0, 0);
+        assert_eq!(read(501 * MS), Some(1.0));
+    }
+}

@@ -1,0 +1,85 @@
+//! Who is at the other end of a Unix socket, with all groups: `SO_PEERCRED` and `SO_PEERGROUPS`.
+//!
+//! This module holds `unsafe` because the second of them is to be had only by the bare system call.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libc::{c_void, gid_t, socklen_t};
+
+/// Most groups of a peer: the kernel's own limit.
+const GROUPS_MAX: usize = 65_536;
+
+/// A peer, as it was when it connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process; 0 where that is in another PID namespace.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its groups, the primary one first.
+    pub gids: Vec<u32>,
+}
+
+impl Peer {
+    /// Of a connected socket.
+    ///
+    /// # Errors
+    /// It is no Unix socket, or is not connected.
+    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
+        let credentials = rustix::net::sockopt::socket_peercred(socket)?;
+        let mut gids = vec![credentials.gid.as_raw()];
+        gids.extend(groups(socket)?);
+        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
+        Ok(Self { pid, uid: credentials.uid.as_raw(), gids })
+    }
+}
+
+fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
+    let mut groups: Vec<gid_t> = vec![0; 64];
+    // Once more where there are more; a peer's groups are those of when it connected, and do not change.
+    for _ in 0..2 {
+        let mut bytes = (groups.len() * size_of::<gid_t>()) as socklen_t;
+        // SAFETY: the kernel writes at most `bytes` bytes to `groups`, which has them, and the length to `bytes`.
+        let status = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast::<c_void>(),
+                &raw mut bytes,
+            )
+        };
+        let count = bytes as usize / size_of::<gid_t>();
+        if status == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || count > GROUPS_MAX {
+            return Err(error);
+        }
+        groups.resize(count, 0);
+    }
+    Err(io::Error::other("the peer's groups do not fit"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn our_own_end_is_us() {
+        let (near, _far) = UnixStream::pair().expect("sockets");
+        let peer = Peer::of(&near).expect("connected");
+        assert_eq!(peer.pid, std::process::id());
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        let ours = rustix::process::getgroups().expect("ours");
+        assert_eq!(peer.gids[0], rustix::process::getegid().as_raw());
+        assert_eq!(peer.gids.len(), 1 + ours.len());
+        let (socket, _) = (std::net::TcpListener::bind("127.0.0.1:0").expect("a port"), ());
+        assert!(Peer::of(&socket).is_err(), "no Unix socket");
+    }
+}

@@ -1,0 +1,8 @@
+//! The real `tailplaned`, as a process, with services that answer at real control sockets.
+
+mod control_socket;
+mod killed;
+mod page;
+mod processes;
+mod support;
+mod systemd;
