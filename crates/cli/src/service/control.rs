@@ -134,22 +134,17 @@ impl Steering for Steered {
         self.segment.descriptor()
     }
     fn grant(&mut self, token: Token, thread: u16) -> Option<Outcome> {
-        self.order(token, Done::Granted, &|controls| {
-            Ok(controls.grant(thread.into()).map_err(refusal)?)
-        })
+        self.order(token, Done::Granted, &|controls| controls.grant(thread.into()).map_err(refusal))
     }
     fn park(&mut self, token: Token, thread: u16) -> Option<Outcome> {
-        self.order(token, Done::Parked, &|controls| {
-            Ok(controls.park(thread.into()).map_err(refusal)?)
-        })
+        self.order(token, Done::Parked, &|controls| controls.park(thread.into()).map_err(refusal))
     }
     fn move_groups(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Option<Outcome> {
         let begun = self.unless_leaving().and_then(|()| self.orders.begin(token, from, to, groups));
         begun.err().map(Err)
     }
     fn place(&mut self, token: Token, thread: u16, cpu: usize) -> Option<Outcome> {
-        let place =
-            |controls: &Controls| Ok(controls.place(thread.into(), cpu).map_err(refusal)?);
+        let place = |controls: &Controls| controls.place(thread.into(), cpu).map_err(refusal);
         self.order(token, Done::Placed, &place)
     }
     fn end(&mut self) -> Outcome {

@@ -34,6 +34,9 @@ pub fn render(snapshot: &Snapshot, front: &FrontCounts) -> String {
     page.end()
 }
 
+/// A number of a running service.
+type OfRunning = fn(&Running) -> u64;
+
 fn daemon(page: &mut Page, snapshot: &Snapshot, front: &FrontCounts) {
     page.family(&f::DAEMON);
     page.sample(&f::DAEMON, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
@@ -111,7 +114,7 @@ fn control_loop(page: &mut Page, services: &[ServiceStatus]) {
     let step = |service: &ServiceStatus| service.running.as_ref()?.step.clone();
     each(page, &f::POLICY_STEP, services, |service| Some(step(service)?.at as f64));
     each(page, &f::POLICY_STEPS, services, |service| Some(step(service)?.of as f64));
-    let totals: [(&Family, fn(&Running) -> u64); 7] = [
+    let totals: [(&Family, OfRunning); 7] = [
         (&f::LOOP_TURNS, |running| running.totals.turns),
         (&f::LOOP_MISSED, |running| running.totals.missed),
         (&f::LOOP_GRANTS, |running| running.totals.grants),

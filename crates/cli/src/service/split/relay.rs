@@ -44,9 +44,12 @@ pub enum Steered {
     Place(u16, usize),
 }
 
+/// An answer of the dataplane, to the order of this number.
+type Answer = (u64, Result<(), Refused>);
+
 /// What the dataplane has said of orders, until the control socket's server asks.
 #[derive(Clone, Debug, Default)]
-pub struct Answers(Arc<Mutex<Vec<(u64, Result<(), Refused>)>>>);
+pub struct Answers(Arc<Mutex<Vec<Answer>>>);
 
 impl Answers {
     /// Something came.

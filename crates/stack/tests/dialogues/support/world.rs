@@ -434,10 +434,9 @@ impl World {
             && let Ok(ip) = Ipv4View::parse(link.payload())
             && let Some(hop) = shared.config.next_hop(ip.dst())
             && let Neighbor::Reachable(mac) = shared.neighbors.lookup(hop, self.now)
+            && !self.claimed.contains(&(hop, link.dst()))
         {
-            if !self.claimed.contains(&(hop, link.dst())) {
-                assert_eq!(link.dst(), mac, "the link address of {hop}");
-            }
+            assert_eq!(link.dst(), mac, "the link address of {hop}");
         }
     }
 
