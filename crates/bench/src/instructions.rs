@@ -45,19 +45,27 @@ impl Workload {
     }
 }
 
-/// The cases in the order of the table.
-pub const CASES: [(Workload, u32); 7] = [
-    (Workload::RawEcho, 64),
-    (Workload::RawEcho, 8),
-    (Workload::RawEcho, 1),
-    (Workload::Echo, 64),
-    (Workload::Echo, 8),
-    (Workload::Echo, 1),
-    (Workload::KvGet, 64),
+/// The cases in the order of the table: what is served, B, and whether the server shows what it does.
+pub const CASES: [(Workload, u32, bool); 10] = [
+    (Workload::RawEcho, 64, false),
+    (Workload::RawEcho, 8, false),
+    (Workload::RawEcho, 1, false),
+    (Workload::Echo, 64, false),
+    (Workload::Echo, 64, true),
+    (Workload::Echo, 8, false),
+    (Workload::Echo, 8, true),
+    (Workload::Echo, 1, false),
+    (Workload::Echo, 1, true),
+    (Workload::KvGet, 64, false),
 ];
 
 /// The case that [`ECHO_LIMIT`] is on.
-pub const GATED: (Workload, u32) = (Workload::Echo, 64);
+pub const GATED: (Workload, u32, bool) = (Workload::Echo, 64, false);
+/// The same, shown: [`SHOWING_LIMIT`].
+pub const GATED_SHOWN: (Workload, u32, bool) = (Workload::Echo, 64, true);
+
+/// What showing itself (`tailplane::runtime::Shown`) may cost a server in that case, as a share of the echo.
+pub const SHOWING_LIMIT: f64 = 0.01;
 
 /// One case's result.
 #[derive(Clone, Debug, Serialize)]
@@ -66,6 +74,8 @@ pub struct Measured {
     pub workload: Workload,
     /// B.
     pub batch: u32,
+    /// Whether the server showed what it did, as one in a service does.
+    pub shown: bool,
     /// Established connections, each with one request at a time.
     pub connections: u32,
     /// Requests that were counted.
@@ -86,8 +96,9 @@ struct Served {
 }
 
 /// Where a run puts callgrind's output for a person to look into with `callgrind_annotate`.
-pub fn profile_path(directory: &Path, workload: Workload, batch: u32) -> PathBuf {
-    directory.join(format!("callgrind.{}.b{batch}.out", workload.name()))
+pub fn profile_path(directory: &Path, workload: Workload, batch: u32, shown: bool) -> PathBuf {
+    let shown = if shown { ".shown" } else { "" };
+    directory.join(format!("callgrind.{}.b{batch}{shown}.out", workload.name()))
 }
 
 /// Runs one case of the `cost` binary under callgrind. The profile stays in `directory`.
@@ -99,9 +110,10 @@ pub fn measure(
     directory: &Path,
     workload: Workload,
     batch: u32,
+    shown: bool,
     connections: u32,
 ) -> anyhow::Result<(Measured, Profile)> {
-    let out = profile_path(directory, workload, batch);
+    let out = profile_path(directory, workload, batch, shown);
     let run = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no", "--error-exitcode=9"])
         .arg("--toggle-collect=*measured_server_cycle*")
@@ -109,6 +121,7 @@ pub fn measure(
         .arg(cost)
         .args(["--workload", workload.name()])
         .args(["--batch", &batch.to_string(), "--connections", &connections.to_string()])
+        .args(shown.then_some("--shown"))
         .output()
         .context("running valgrind failed; install the package valgrind")?;
     if !run.status.success() {
@@ -128,6 +141,7 @@ pub fn measure(
     let measured = Measured {
         workload,
         batch,
+        shown,
         connections,
         requests: served.requests,
         cycles: served.cycles,

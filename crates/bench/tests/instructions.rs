@@ -21,5 +21,5 @@ fn an_echo_costs_no_more_than_it_may() {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{said}");
     assert!(output.status.success(), "{said}\n{complained}");
-    assert!(said.contains("limit"), "the verdict is told: {said}");
+    assert_eq!(said.matches("limit").count(), 2, "both verdicts are told: {said}");
 }

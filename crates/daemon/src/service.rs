@@ -253,7 +253,7 @@ impl Service {
 
     /// Whether it was started by a daemon that was killed meanwhile.
     fn resolve(&mut self, around: &mut Around<'_>) {
-        if !self.uncertain_ns.is_some_and(|until_ns| around.now_ns >= until_ns) {
+        if self.uncertain_ns.is_none_or(|until_ns| around.now_ns < until_ns) {
             return;
         }
         self.uncertain_ns = None;

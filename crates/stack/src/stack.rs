@@ -47,7 +47,7 @@ pub struct Stack {
     out: Outbox,
     census: Census,
     stats: StackStats,
-    /// Packets received of flow groups that have left, by group, while they were here.
+    /// TCP segments received of flow groups that have left, by group, while they were here.
     received_before: [u64; FLOW_GROUPS],
     /// Of one batch, kept for its memory.
     parsed: Vec<Parsed>,
@@ -120,10 +120,11 @@ impl Stack {
 
     /// Counters.
     pub fn stats(&self) -> StackStats {
-        self.stats
+        // Counted by flow group.
+        StackStats { tcp_segments_in: self.group_packets().iter().sum(), ..self.stats }
     }
 
-    /// TCP packets received of each flow group, while it was here: what the control plane spreads groups by.
+    /// TCP segments received of each flow group, while it was here: what the control plane spreads groups by.
     pub fn group_packets(&self) -> [u64; FLOW_GROUPS] {
         let mut packets = self.received_before;
         for group in self.groups.iter().flatten() {
@@ -225,11 +226,6 @@ impl Stack {
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
             let Some(hash) = parse_established(mbuf.bytes(), verified, shared) else {
                 *found = parse_any(mbuf, here, verified, shared, stats);
-                if let Parsed::Tcp { segment } = found
-                    && let Some(owned) = group_mut(&mut self.groups, Shared::group_of(segment.hash))
-                {
-                    owned.received += 1;
-                }
                 continue;
             };
             let group = Shared::group_of(hash);
@@ -237,7 +233,6 @@ impl Stack {
                 *found = Parsed::Elsewhere(Away { home: shared.home_of(group), group });
                 continue;
             };
-            owned.received += 1;
             owned.table.prefetch(hash);
             *found = Parsed::Established { hash, slot: None };
         }

@@ -141,12 +141,18 @@ mod tests {
             Floor::threads(&shared, vec![parts], ElasticConfig::default(), sharing, Instant::ZERO);
         let [thread]: [_; 1] = threads.try_into().expect("one");
         let (kicks, stop) = (Kicks::new(1).expect("an eventfd"), AtomicBool::new(false));
+        let runs_on = AtomicUsize::new(0);
         kicks.add();
         std::thread::scope(|scope| {
             let tender = thread.tender();
-            let (kicks, stop) = (&kicks, &stop);
+            let (kicks, stop, runs_on) = (&kicks, &stop, &runs_on);
+            // Where the thread may run whenever it has tended.
+            let ring = |_| {
+                let allowed = rustix::thread::sched_getaffinity(None).expect("the kernel says it");
+                runs_on.store(allowed.count() as usize, Ordering::Relaxed);
+            };
             scope.spawn(move || {
-                kicks.tend(0, &tender, MonotonicClock::new(), |_| {}, stop);
+                kicks.tend(0, &tender, MonotonicClock::new(), ring, stop);
                 kicks.done();
             });
             for kicked in 1..=3 {
@@ -156,6 +162,12 @@ mod tests {
                     kicks.send(0b101);
                     std::thread::sleep(Duration::from_millis(1));
                 }
+            }
+            let allowed = rustix::thread::sched_getaffinity(None).expect("the kernel says it");
+            let cpu = (0..1_024).find(|cpu| allowed.is_set(*cpu)).expect("there is one");
+            kicks.place(0, cpu);
+            while runs_on.load(Ordering::Relaxed) != 1 {
+                std::thread::sleep(Duration::from_millis(1));
             }
             stop.store(true, Ordering::Release);
             kicks.end();

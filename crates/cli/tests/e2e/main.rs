@@ -21,5 +21,6 @@ mod leave;
 mod protected;
 mod run_cli;
 mod sdp_gateway;
+mod steered;
 mod transfer;
 mod udp;

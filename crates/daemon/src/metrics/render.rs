@@ -111,7 +111,7 @@ fn control_loop(page: &mut Page, services: &[ServiceStatus]) {
     let step = |service: &ServiceStatus| service.running.as_ref()?.step.clone();
     each(page, &f::POLICY_STEP, services, |service| Some(step(service)?.at as f64));
     each(page, &f::POLICY_STEPS, services, |service| Some(step(service)?.of as f64));
-    let totals: [(&Family, fn(&Running) -> u64); 7] = [
+    let totals: [(&Family, OfRunning); 7] = [
         (&f::LOOP_TURNS, |running| running.totals.turns),
         (&f::LOOP_MISSED, |running| running.totals.missed),
         (&f::LOOP_GRANTS, |running| running.totals.grants),
@@ -129,6 +129,9 @@ fn control_loop(page: &mut Page, services: &[ServiceStatus]) {
     each(page, &f::BACKGROUND_CPUS, services, |service| Some(job(service)?.cpus.len() as f64));
     each(page, &f::BACKGROUND_TIME, services, |service| Some(job(service)?.cpu_seconds));
 }
+
+/// A number of a service that shows itself.
+type OfRunning = fn(&Running) -> u64;
 
 /// A number of a thread; none where it has none.
 type OfThread = fn(&ThreadStatus) -> Option<f64>;

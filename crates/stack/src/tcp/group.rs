@@ -91,7 +91,7 @@ pub(crate) struct FlowGroup {
     /// Its part of the core's census.
     pub in_time_wait: u32,
     pub embryonic: u32,
-    /// Packets received while it was here last.
+    /// Segments received while it was here last.
     pub received: u64,
 }
 

@@ -46,7 +46,6 @@ pub(crate) fn arrive(
         return Err(mbuf);
     }
     cut_to_payload(&mut mbuf, &segment);
-    ctx.stats.tcp_segments_in += 1;
     take(place, conn, cold, &segment, mbuf, ctx);
     Ok(())
 }

@@ -59,11 +59,14 @@ pub(crate) fn arrive_established(
     ctx: &mut Context<'_>,
 ) {
     if let Some(slot) = slot {
+        group.received += 1;
         let (place, conn, cold) = group.at(slot);
         match predicted::arrive(place, conn, cold, mbuf, ctx) {
             Ok(()) => return,
             Err(back) => mbuf = back,
         }
+        // It is counted there.
+        group.received -= 1;
     }
     arrive_unpredicted(group, hash, mbuf, ctx);
 }
@@ -78,7 +81,7 @@ fn arrive_unpredicted(group: &mut FlowGroup, hash: u32, mut mbuf: Mbuf, ctx: &mu
 
 /// Delivers a segment to its connection, to a listening port, or answers with a reset.
 pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, mbuf: Mbuf, ctx: &mut Context<'_>) {
-    ctx.stats.tcp_segments_in += 1;
+    group.received += 1;
     let slot = group.lookup(segment.hash, segment.flow);
     let Some(slot) = slot else {
         ctx.pool.free(mbuf);

@@ -144,7 +144,7 @@ pub fn config(app: &str, lab: &str, threads: u32, more: &str) -> String {
 pub fn start(directory: &TemporaryDirectory, config: &str) -> Running {
     let path = directory.write("run.toml", config);
     let mut command = tailplane(&["run", "--seconds", "300"]);
-    command.arg(path);
+    command.arg(path).env("TAILPLANE_RUN_DIR", directory.file("run"));
     let mut service = Running::start(directory, "service", command, Command::spawn)
         .expect("the tailplane command starts");
     wait_until("the service serves", || {
