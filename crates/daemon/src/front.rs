@@ -333,7 +333,8 @@ impl Front {
             let late = now_ns >= page.until_ns;
             // Who was told everything and goes is not cut off.
             counts.metrics_refused += u64::from(late && (!page.answered || page.pipe.unsent() > 0));
-            !(late || page.answered && page.pipe.linger(now_ns))
+            let over = page.answered && page.pipe.linger(now_ns);
+            !(late || over)
         });
     }
 }

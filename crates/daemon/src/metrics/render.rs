@@ -133,6 +133,9 @@ fn control_loop(page: &mut Page, services: &[ServiceStatus]) {
     each(page, &f::BACKGROUND_TIME, services, |service| Some(job(service)?.cpu_seconds));
 }
 
+/// A number of a service that shows itself.
+type OfRunning = fn(&Running) -> u64;
+
 /// A number of a thread; none where it has none.
 type OfThread = fn(&ThreadStatus) -> Option<f64>;
 
