@@ -34,9 +34,6 @@ pub fn render(snapshot: &Snapshot, front: &FrontCounts) -> String {
     page.end()
 }
 
-/// A number of a running service.
-type OfRunning = fn(&Running) -> u64;
-
 fn daemon(page: &mut Page, snapshot: &Snapshot, front: &FrontCounts) {
     page.family(&f::DAEMON);
     page.sample(&f::DAEMON, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
