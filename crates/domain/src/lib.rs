@@ -111,6 +111,15 @@ impl<S: Service + ?Sized> Service for &mut S {
     fn wake_at(&self) -> Option<Instant> {
         (**self).wake_at()
     }
+    fn is_away(&mut self, now: Instant) -> bool {
+        (**self).is_away(now)
+    }
+    fn has_batch(&self) -> bool {
+        (**self).has_batch()
+    }
+    fn collect(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        (**self).collect(now, calls);
+    }
     fn runs_anywhere(&self) -> bool {
         (**self).runs_anywhere()
     }

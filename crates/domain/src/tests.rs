@@ -199,3 +199,49 @@ fn events_show_the_received_bytes_in_place() {
     }
     assert!(events.is_empty());
 }
+
+/// A service behind a reference or in a box answers as it does by itself, to all that is asked of it.
+#[test]
+fn what_is_asked_of_a_wrapped_service_is_asked_of_it() {
+    #[derive(Default)]
+    struct Asked(u32);
+    impl crate::Service for Asked {
+        fn on_batch(&mut self, _: Instant, _: crate::Events<'_>, _: &mut Calls<'_>) {
+            self.0 += 1;
+        }
+        fn wake_at(&self) -> Option<Instant> {
+            Some(Instant::ZERO)
+        }
+        fn is_away(&mut self, _: Instant) -> bool {
+            self.0 += 10;
+            true
+        }
+        fn has_batch(&self) -> bool {
+            true
+        }
+        fn collect(&mut self, _: Instant, _: &mut Calls<'_>) {
+            self.0 += 100;
+        }
+        fn runs_anywhere(&self) -> bool {
+            true
+        }
+    }
+    fn ask<S: crate::Service>(mut service: S) {
+        let mut pool = Pool::new(&Region::heap(16), 16);
+        let (events, mut calls) = (EventArray::new(1), CallArray::new(1, 100));
+        let mut calls = Calls::new(&mut calls, &mut pool);
+        service.on_batch(Instant::ZERO, events.view(&NothingHeld), &mut calls);
+        service.collect(Instant::ZERO, &mut calls);
+        assert!(service.is_away(Instant::ZERO) && service.has_batch() && service.runs_anywhere());
+        assert_eq!(service.wake_at(), Some(Instant::ZERO));
+    }
+    struct NothingHeld;
+    impl crate::Held for NothingHeld {
+        fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
+    }
+    let mut service = Asked::default();
+    ask(&mut service);
+    assert_eq!(service.0, 111);
+    ask(alloc::boxed::Box::new(&mut service));
+    assert_eq!(service.0, 222);
+}

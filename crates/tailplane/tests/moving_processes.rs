@@ -1,0 +1,128 @@
+//! Flow groups that move between elastic threads whose application is on the other side of the `process` domain, while a
+//! client checks the sequence of all that it gets.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant as Wall};
+
+use mem::{HugePages, Region};
+use nic::shm::{ShmConfig, ShmNic};
+use process::{Geometry, Hello, Host, Waiting};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use tailplane::runtime::{Controls, Scheduler, run, run_protected};
+use tailplane::{GroupSet, MacAddr, MoveCommand, Server, SharedSlots, application};
+
+mod common;
+
+use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config};
+
+const CORES: usize = 2;
+const RUNS_FOR: Duration = Duration::from_millis(1_000);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Moves whatever is at home on one thread to the other, a third of it or all. Answers how many were complete.
+fn control(controls: &Controls) -> u64 {
+    let (began, mut round, mut moved) = (Wall::now(), 0, 0);
+    while began.elapsed() < RUNS_FOR {
+        round += 1;
+        let from = round % CORES;
+        let part = |group: &u16| round % 3 == 0 || usize::from(*group) % 3 == round % 3;
+        let groups: GroupSet = controls.groups_of(from).iter().filter(part).collect();
+        let command = MoveCommand { token: round as u64, groups, to: ((from + 1) % CORES) as u8 };
+        if groups.is_empty() {
+            continue;
+        }
+        controls.post(from, command).expect("the service runs anywhere");
+        let report = loop {
+            if let Some(report) = controls.report(from) {
+                break report;
+            }
+            assert!(began.elapsed() < PATIENCE, "a command without a report");
+            std::thread::sleep(Duration::from_micros(200));
+        };
+        let done = report.outcome.expect("nothing stands against it");
+        assert_eq!((report.token, done.groups), (round as u64, groups.len()));
+        moved += 1;
+    }
+    moved
+}
+
+/// The moves and the words that came.
+fn moves_under_load(shared: bool) -> (u64, usize) {
+    let pair = || {
+        let wire = ShmConfig::default();
+        let (near, offer) = ShmNic::create(&wire).expect("memory");
+        (near, ShmNic::join(offer, &wire.far()).expect("the other end"))
+    };
+    let (near, far): (Vec<_>, Vec<_>) = (0..CORES).map(|_| pair()).unzip();
+    let flags = SocketFlags::CLOEXEC;
+    let (near_socket, far_socket) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
+    let (region, heap) = (Region::map(8_192, HugePages::No).expect("mapped"), Region::heap(8_192));
+    let waiting = Waiting { looks: 1_000, ..Waiting::default() };
+    let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448 };
+    let host = Host::new(hello, CORES, &region).expect("made");
+    host.greet(near_socket.as_fd()).expect("sent");
+    let gone = Arc::new(AtomicBool::new(false));
+    let [stop, done] = [const { AtomicBool::new(false) }; 2];
+    let [heard, wrong] = [const { AtomicUsize::new(0) }; 2];
+    let controls = Controls::new(CORES);
+    let moved = std::thread::scope(|scope| {
+        let application = scope.spawn(move || match shared {
+            true => {
+                let slots = Arc::new(SharedSlots::new(CORES, 1_024));
+                let make = |core| Server::shared(core, Echo, Arc::clone(&slots));
+                application::serve_over(far_socket, make).map(|_| ())
+            }
+            false => application::serve_over(far_socket, |_| Server::new(Echo)).map(|_| ()),
+        });
+        let nears = host.meet(near_socket.as_fd(), &gone).expect("met");
+        let (region, heap, controls, stop, done) = (&region, &heap, &controls, &stop, &done);
+        let server = scope.spawn(move || {
+            let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+            let config = config(SERVER.addr, mac, Scheduler::RunToCompletion);
+            run_protected(&config, region, near, nears, || {}, Some(controls), stop)
+        });
+        let (heard, wrong) = (&heard, &wrong);
+        let client = scope.spawn(move || {
+            let config = config(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), Scheduler::RunToCompletion);
+            let make = |_| Counting { asked: 0, lines: Vec::new(), heard, wrong };
+            run(&config, heap, far, make, done)
+        });
+        let began = Wall::now();
+        let hears = |words: usize| {
+            while heard.load(Ordering::Relaxed) < words {
+                assert!(began.elapsed() < PATIENCE, "it does not go on");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        hears(CORES * CONNECTIONS);
+        let moved = if controls.is_movable() { control(controls) } else { 0 };
+        hears(heard.load(Ordering::Relaxed) + 1_000);
+        done.store(true, Ordering::Relaxed);
+        client.join().expect("no panic").expect("it runs");
+        stop.store(true, Ordering::Relaxed);
+        let reports = server.join().expect("no panic").expect("it runs");
+        drop(near_socket);
+        application.join().expect("no panic").expect("it served");
+        let completed: u64 = reports.iter().map(|report| report.migrations.completed).sum();
+        assert_eq!(completed, moved);
+        moved
+    });
+    assert_eq!(wrong.into_inner(), 0);
+    assert_eq!(region.depot_len(), region.chunks() as usize, "all memory is back");
+    (moved, heard.into_inner())
+}
+
+#[test]
+fn an_application_that_runs_anywhere_keeps_its_connections_in_order() {
+    let (moved, heard) = moves_under_load(true);
+    println!("{heard} words, {moved} migrations");
+    assert!(moved > 20 && heard > 1_000, "{moved} migrations, {heard} words");
+}
+
+#[test]
+fn one_that_keeps_its_connections_to_each_thread_is_left_alone() {
+    assert_eq!(moves_under_load(false).0, 0);
+}
