@@ -494,9 +494,30 @@ impl<'a> Events<'a> {
     }
 
     /// The events in order.
-    pub fn iter(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
-        let array = self.array;
-        array.records.iter().map(move |record| array.event(record))
+    pub fn iter(&self) -> EventIter<'a> {
+        EventIter { array: self.array, records: self.array.records.iter() }
+    }
+}
+
+/// The events of a batch, in order.
+#[derive(Clone, Debug)]
+pub struct EventIter<'a> {
+    array: &'a EventArray,
+    records: core::slice::Iter<'a, EventRecord>,
+}
+
+impl<'a> Iterator for EventIter<'a> {
+    type Item = Event<'a>;
+
+    // Into each service's loop: a call for each event would cost more than what it does.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Event<'a>> {
+        self.records.next().map(|record| self.array.event(record))
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.records.size_hint()
     }
 }
 
@@ -507,7 +528,7 @@ impl core::fmt::Debug for Events<'_> {
 }
 
 impl EventArray {
-    #[inline]
+    #[inline(always)]
     fn event(&self, record: &EventRecord) -> Event<'_> {
         match *record {
             EventRecord::Knock { handle, local_port, peer, window } => {

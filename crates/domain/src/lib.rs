@@ -16,8 +16,8 @@ mod handle;
 
 pub use calls::{CallArray, CallKind, CallRecord, Calls, Full, Staged};
 pub use events::{
-    BufferRef, CallError, ConnectError, DeadReason, Event, EventArray, EventRecord, Events, Held,
-    Received,
+    BufferRef, CallError, ConnectError, DeadReason, Event, EventArray, EventIter, EventRecord,
+    Events, Held, Received,
 };
 pub use handle::{Cookie, Handle};
 
