@@ -112,7 +112,8 @@ impl Steered {
     }
 
     fn order(&mut self, token: Token, done: Done, ordered: Ordered) -> Option<Outcome> {
-        let given = self.unless_leaving().and_then(|()| ordered(&self.orders.controls));
+        let given =
+            self.unless_leaving().and_then(|()| ordered(&self.orders.controls).map_err(refusal));
         match given {
             Ok(order) => {
                 self.orders.given.push((token, order, done));
@@ -123,7 +124,7 @@ impl Steered {
     }
 }
 
-type Ordered<'a> = &'a dyn Fn(&Controls) -> Result<Order, Refused>;
+type Ordered<'a> = &'a dyn Fn(&Controls) -> Result<Order, ControlError>;
 
 impl Steering for Steered {
     fn describe(&self) -> Description {
@@ -133,22 +134,17 @@ impl Steering for Steered {
         self.segment.descriptor()
     }
     fn grant(&mut self, token: Token, thread: u16) -> Option<Outcome> {
-        self.order(token, Done::Granted, &|controls| {
-            Ok(controls.grant(thread.into()).map_err(refusal)?)
-        })
+        self.order(token, Done::Granted, &|controls| controls.grant(thread.into()))
     }
     fn park(&mut self, token: Token, thread: u16) -> Option<Outcome> {
-        self.order(token, Done::Parked, &|controls| {
-            Ok(controls.park(thread.into()).map_err(refusal)?)
-        })
+        self.order(token, Done::Parked, &|controls| controls.park(thread.into()))
     }
     fn move_groups(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Option<Outcome> {
         let begun = self.unless_leaving().and_then(|()| self.orders.begin(token, from, to, groups));
         begun.err().map(Err)
     }
     fn place(&mut self, token: Token, thread: u16, cpu: usize) -> Option<Outcome> {
-        let place =
-            |controls: &Controls| Ok(controls.place(thread.into(), cpu).map_err(refusal)?);
+        let place = |controls: &Controls| controls.place(thread.into(), cpu);
         self.order(token, Done::Placed, &place)
     }
     fn end(&mut self) -> Outcome {

@@ -46,7 +46,10 @@ pub enum Steered {
 
 /// What the dataplane has said of orders, until the control socket's server asks.
 #[derive(Clone, Debug, Default)]
-pub struct Answers(Arc<Mutex<Vec<(u64, Result<(), Refused>)>>>);
+pub struct Answers(Arc<Mutex<Vec<Answer>>>);
+
+/// The number of an order, and what became of it.
+type Answer = (u64, Result<(), Refused>);
 
 impl Answers {
     /// Something came.
@@ -58,7 +61,7 @@ impl Answers {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<(u64, Result<(), Refused>)>> {
+    fn all(&self) -> MutexGuard<'_, Vec<Answer>> {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 }
@@ -133,7 +136,7 @@ impl Steering for Relay {
     }
     fn reports(&mut self) -> Vec<(Token, Outcome)> {
         let answers = std::mem::take(&mut *self.answers.all());
-        let outcome = |(number, result): (u64, Result<(), Refused>)| {
+        let outcome = |(number, result): Answer| {
             let at = self.open.iter().position(|(other, ..)| *other == number)?;
             let (_, token, done) = self.open.swap_remove(at);
             Some((token, result.map(|()| done)))
