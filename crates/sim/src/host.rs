@@ -60,6 +60,20 @@ pub struct HostConfig {
     pub distant: Option<DistantConfig>,
 }
 
+impl HostConfig {
+    /// A core's service, or one that is elsewhere, as far as such a host can have that.
+    fn brought_to(
+        &self,
+        completes: bool,
+        dice: Dice,
+        service: Box<dyn Service>,
+    ) -> Box<dyn Service> {
+        let Some(distant) = self.distant.filter(|_| completes) else { return service };
+        let segment_bytes = self.stack.mss() as usize - 12;
+        Box::new(Distant::new(service, distant, self.chunks, segment_bytes, dice))
+    }
+}
+
 /// How a host's cores share their work.
 #[derive(Clone, Debug)]
 pub enum Sharing {
@@ -236,14 +250,9 @@ impl Host {
                     .expect("at most eight classes, and fewer cores than a set has consumers"),
             ),
         };
-        let mut service = |core: usize| match config.distant.filter(|_| completes) {
-            Some(distant) => {
-                let dice = Dice::new(seed, "distant", number << 8 | core as u64);
-                let segment_bytes = config.stack.mss() as usize - 12;
-                let service = service(core as u8);
-                Box::new(Distant::new(service, distant, config.chunks, segment_bytes, dice))
-            }
-            None => service(core as u8),
+        let mut service = |core: usize| {
+            let dice = Dice::new(seed, "distant", number << 8 | core as u64);
+            config.brought_to(completes, dice, service(core as u8))
         };
         let core = |(core, thread)| Core {
             thread,
