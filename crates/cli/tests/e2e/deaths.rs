@@ -126,7 +126,7 @@ fn protected(bed: &Testbed) -> Running {
 
 /// Kills one of the three while clients talk, and looks at what is left.
 fn round(bed: &Testbed, victim: impl Fn(Three) -> u32, silent_ones_hear: bool) {
-    let (pages, names) = (free_huge_pages(), namespaces());
+    let before = (free_huge_pages(), namespaces());
     let service = protected(bed);
     let three = Three::of(&service);
     let streams: Vec<_> =
@@ -156,7 +156,7 @@ fn round(bed: &Testbed, victim: impl Fn(Three) -> u32, silent_ones_hear: bool) {
     assert!(gone < AT_ONCE, "gone after {gone:?}, killed after {moment:?}");
     // The kernel takes a dead process's programs and memory apart in its own time.
     wait_until("the XDP program is gone", || !link(bed).contains("xdp"));
-    wait_until("all else is as it was", || (free_huge_pages(), namespaces()) == (pages, names));
+    wait_until("all else is as it was", || (free_huge_pages(), namespaces()) == before);
     let finished = service.finish();
     assert!(!finished.status.success(), "{finished:?}");
 }
