@@ -37,6 +37,17 @@ if [ "$cargo_status" -eq 0 ] && [ "$passed" -eq 0 ]; then
     extra_failures=$((extra_failures + 1))
 fi
 
+# What failed, once more where a reader of the end alone sees it: each failed test's own output, as
+# cargo printed it under "failures:", without the lists of names that follow it.
+if [ "$failed" -gt 0 ]; then
+    echo
+    echo "What failed, with the output of each:"
+    sed -nE '/^failures:$/,/^test result:/p' "$log" | cut -c1-400 |
+        awk '/^---- .* stdout ----$/ { lines = 0; show = 1 }
+             /^failures:$/ || /^test result:/ { show = 0 }
+             show && lines++ < 40'
+fi
+
 failed=$((failed + extra_failures))
 echo
 echo "$passed passed, $failed failed"
