@@ -32,6 +32,8 @@ pub mod sysfs;
 mod topology;
 
 pub use configuration::{CORES_MAX, Clock, Configuration, Machine, MachineError, Scaling};
-pub use control_loop::{ControlLoop, Decision, Event, Found, LoopConfig, Outcome, Place};
+pub use control_loop::{
+    ControlLoop, Decision, Event, Found, LoopConfig, Outcome, Place, RequestId,
+};
 pub use spread::{Move, Spread, imbalance, spread};
 pub use topology::{BoostSwitch, ClockDomain, Cpu, Topology};

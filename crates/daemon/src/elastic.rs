@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use control::actuator::ElasticThreads;
 use control::metrics::{GroupId, ThreadId};
-use control::{Found, Outcome};
+use control::{Found, Outcome, RequestId};
 
 use endpoint::{Answer, Done, MoveSummary, Refused, RefusedKind, Request};
 use statseg::State;
@@ -29,6 +29,8 @@ pub const ANSWER_NS: u64 = 5_000_000_000;
 enum Asker {
     /// The control loop.
     Loop,
+    /// The control loop, by this request to move flow groups.
+    LoopMoves(RequestId),
     /// A person, by the ticket of the command.
     Hand(u64),
     /// The daemon, to put a thread where it belongs.
@@ -123,7 +125,8 @@ impl EndpointThreads {
 
     /// Forgets the control loop's requests: whoever comes next begins with what there is.
     pub fn forget_loop(&mut self) {
-        for pending in self.pending.values_mut().filter(|pending| pending.asker == Asker::Loop) {
+        let of_loop = |asker| matches!(asker, Asker::Loop | Asker::LoopMoves(_));
+        for pending in self.pending.values_mut().filter(|pending| of_loop(pending.asker)) {
             pending.asker = Asker::Daemon;
         }
         self.ready.clear();
@@ -233,6 +236,7 @@ impl EndpointThreads {
         match pending.asker {
             Asker::Hand(ticket) => self.hands.push((ticket, result)),
             Asker::Loop => self.tell_loop(pending.request, result.err()),
+            Asker::LoopMoves(id) => self.tell_moved(id, pending.request, result.err()),
             Asker::Daemon => {}
         }
     }
@@ -250,28 +254,41 @@ impl EndpointThreads {
             (Request::Park { thread }, Some(refused)) => {
                 // It runs on. With its groups known, the loop moves them; else it asks again when its time is over.
                 if refused.kind == RefusedKind::HasGroups {
-                    self.tell_homes(0..self.link.description().groups);
+                    self.tell_homes(None, 0..self.link.description().groups);
                     self.held.push((later_ns, Outcome::Granted(ThreadId(thread))));
                 }
             }
-            (Request::Move { to, groups, .. }, None) => {
-                let groups = groups.into_iter().map(GroupId).collect();
-                self.ready.push(Outcome::Migrated { to: ThreadId(to), groups });
-            }
-            (Request::Move { groups, .. }, Some(refused)) => {
-                if refused.kind == RefusedKind::NotHome {
-                    self.tell_homes(groups.iter().copied());
-                }
-                let groups = groups.into_iter().map(GroupId).collect();
-                self.held.push((later_ns, Outcome::MigrationFailed { groups }));
-            }
-            (Request::Describe | Request::Place { .. } | Request::End, _) => {}
+            // Moves have numbers, and nothing else is the loop's.
+            (
+                Request::Move { .. } | Request::Describe | Request::Place { .. } | Request::End,
+                _,
+            ) => {}
         }
     }
 
-    /// Tells where flow groups are at home by the segment, one outcome for each home.
-    fn tell_homes(&mut self, groups: impl Iterator<Item = u16>) {
+    fn tell_moved(&mut self, id: RequestId, request: Request, refused: Option<Refused>) {
+        let Request::Move { to, groups, .. } = request else { return };
+        let known = || groups.iter().copied().map(GroupId).collect();
+        match refused {
+            None => {
+                let to = ThreadId(to);
+                self.ready.push(Outcome::Migrated { request: Some(id), to, groups: known() });
+            }
+            Some(refused) => {
+                if refused.kind == RefusedKind::NotHome {
+                    self.tell_homes(Some(id), groups.iter().copied());
+                }
+                let failed = Outcome::MigrationFailed { request: id, groups: known() };
+                self.held.push((self.now_ns + REFUSED_HOLD_NS, failed));
+            }
+        }
+    }
+
+    /// Tells where flow groups are at home by the segment, one outcome for each home: what became of a request,
+    /// or what was found.
+    fn tell_homes(&mut self, request: Option<RequestId>, groups: impl Iterator<Item = u16>) {
         let told = self.by_home(groups).into_iter().map(|(home, groups)| Outcome::Migrated {
+            request,
             to: ThreadId(home),
             groups: groups.into_iter().map(GroupId).collect(),
         });
@@ -328,16 +345,17 @@ impl ElasticThreads for EndpointThreads {
 
     /// Groups that are there already have arrived; the others are asked for from where the segment says that they
     /// are, which `from` may not be.
-    fn migrate(&mut self, _from: ThreadId, to: ThreadId, groups: &[GroupId]) {
+    fn migrate(&mut self, id: RequestId, _from: ThreadId, to: ThreadId, groups: &[GroupId]) {
         for (home, groups) in self.by_home(groups.iter().map(|group| group.0)) {
             let known = || groups.iter().copied().map(GroupId).collect();
             if home == to.0 {
-                self.ready.push(Outcome::Migrated { to, groups: known() });
+                let request = Some(id);
+                self.ready.push(Outcome::Migrated { request, to, groups: known() });
                 continue;
             }
             let request = Request::Move { from: home, to: to.0, groups: groups.clone() };
-            if self.ask(Asker::Loop, request).is_err() {
-                self.ready.push(Outcome::MigrationFailed { groups: known() });
+            if self.ask(Asker::LoopMoves(id), request).is_err() {
+                self.ready.push(Outcome::MigrationFailed { request: id, groups: known() });
             }
         }
     }

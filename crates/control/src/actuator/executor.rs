@@ -50,7 +50,9 @@ impl<T: ElasticThreads> Executor<T> {
             match decision {
                 Decision::Grant(thread) => self.threads.grant(*thread),
                 Decision::Park(thread) => self.threads.park(*thread),
-                Decision::Migrate { from, to, groups } => self.threads.migrate(*from, *to, groups),
+                Decision::Migrate { request, from, to, groups } => {
+                    self.threads.migrate(*request, *from, *to, groups);
+                }
                 Decision::SetClock(clock) => {
                     let done = match &mut self.clock {
                         Some(setter) => setter.set(*clock),
@@ -118,6 +120,7 @@ mod tests {
     use super::*;
     use crate::actuator::Recorder;
     use crate::configuration::Clock;
+    use crate::control_loop::RequestId;
     use crate::metrics::{GroupId, ThreadId};
     use std::cell::RefCell;
     use std::rc::Rc;
@@ -143,11 +146,17 @@ mod tests {
             Decision::Background(2),
             Decision::SetClock(clock),
             Decision::Grant(ThreadId(2)),
-            Decision::Migrate { from: ThreadId(0), to: ThreadId(1), groups: vec![GroupId(3)] },
+            Decision::Migrate {
+                request: RequestId(7),
+                from: ThreadId(0),
+                to: ThreadId(1),
+                groups: vec![GroupId(3)],
+            },
             Decision::Park(ThreadId(0)),
             Decision::Background(0),
         ]);
-        let migrated = Outcome::Migrated { to: ThreadId(1), groups: vec![GroupId(3)] };
+        let request = Some(RequestId(7));
+        let migrated = Outcome::Migrated { request, to: ThreadId(1), groups: vec![GroupId(3)] };
         let expected = [
             Outcome::ClockFailed(clock),
             Outcome::GrantFailed(ThreadId(2)),

@@ -1,6 +1,6 @@
 //! Elastic threads, as the control plane sees them: a dataplane implements this over its shared memory.
 
-use crate::control_loop::Outcome;
+use crate::control_loop::{Outcome, RequestId};
 use crate::metrics::{GroupId, ThreadId};
 
 /// Who carries out what is decided on elastic threads and flow groups. Calls may return before it has happened:
@@ -11,7 +11,7 @@ pub trait ElasticThreads {
     /// Suspends a thread that has no flow group.
     fn park(&mut self, thread: ThreadId);
     /// Moves flow groups in one request; requests are carried out one after the other (IX §4.5).
-    fn migrate(&mut self, from: ThreadId, to: ThreadId, groups: &[GroupId]);
+    fn migrate(&mut self, request: RequestId, from: ThreadId, to: ThreadId, groups: &[GroupId]);
     /// What has become known since the last call.
     fn outcomes(&mut self) -> Vec<Outcome>;
 }
@@ -48,8 +48,8 @@ impl ElasticThreads for Recorder {
         self.note(format!("park {}", thread.0), Outcome::Parked(thread));
     }
 
-    fn migrate(&mut self, from: ThreadId, to: ThreadId, groups: &[GroupId]) {
-        let outcome = Outcome::Migrated { to, groups: groups.to_vec() };
+    fn migrate(&mut self, request: RequestId, from: ThreadId, to: ThreadId, groups: &[GroupId]) {
+        let outcome = Outcome::Migrated { request: Some(request), to, groups: groups.to_vec() };
         self.note(format!("migrate {} groups from {} to {}", groups.len(), from.0, to.0), outcome);
     }
 

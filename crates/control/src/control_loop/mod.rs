@@ -107,6 +107,11 @@ impl LoopConfig {
     }
 }
 
+/// The number of a request to move flow groups. Its outcome says it again: one that comes late, after the loop
+/// has given it up and asked for something else, is then not taken for the later request's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RequestId(pub u64);
+
 /// What is to be done, in this order. The executor carries out one migration after the other (IX §4.5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
@@ -118,6 +123,8 @@ pub enum Decision {
     Grant(ThreadId),
     /// Move these flow groups, in one request.
     Migrate {
+        /// The request's number: larger than all before it.
+        request: RequestId,
         /// Their home until now, as far as is known: it may have vanished, and after an outcome that was lost
         /// they may be elsewhere. Groups that are there already have arrived.
         from: ThreadId,
@@ -141,6 +148,8 @@ pub enum Outcome {
     Parked(ThreadId),
     /// The groups are at home there.
     Migrated {
+        /// By this request; none where they were found there without one.
+        request: Option<RequestId>,
         /// Their home now.
         to: ThreadId,
         /// Which.
@@ -148,6 +157,8 @@ pub enum Outcome {
     },
     /// The groups stayed where they were.
     MigrationFailed {
+        /// The request that failed.
+        request: RequestId,
         /// Which.
         groups: Vec<GroupId>,
     },

@@ -142,10 +142,8 @@ impl ControlLoop {
         for pair in moves.chunk_by(|a, b| (a.from, a.to) == (b.from, b.to)) {
             let groups: Vec<GroupId> = pair.iter().map(|m| m.group).collect();
             let Move { from, to, .. } = pair[0];
-            for &group in &groups {
-                self.groups.begin(group, to, self.now_ns);
-            }
-            decisions.push(Decision::Migrate { from, to, groups });
+            let request = self.groups.begin(&groups, to, self.now_ns);
+            decisions.push(Decision::Migrate { request, from, to, groups });
         }
     }
 
@@ -165,7 +163,9 @@ impl ControlLoop {
     }
 
     /// Tells the loop what became of a decision, or that a thread is gone; outcomes come in the order in which
-    /// they happened. Those that nothing asked for are believed as well: they are how things are.
+    /// they happened. Those that nothing asked for are believed as well: they are how things are. Of a flow group
+    /// only what became of the latest request says where it is: an earlier one's outcome that comes late may say
+    /// where it was.
     pub fn outcome(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Granted(thread) => {
@@ -179,11 +179,11 @@ impl ControlLoop {
                     self.threads.set(*thread, State::Parked);
                 }
             }
-            Outcome::Migrated { to, groups } => {
-                groups.iter().for_each(|&group| self.groups.arrived(group, *to));
+            Outcome::Migrated { request, to, groups } => {
+                groups.iter().for_each(|&group| self.groups.arrived(*request, group, *to));
             }
-            Outcome::MigrationFailed { groups } => {
-                groups.iter().for_each(|&group| self.groups.stayed(group));
+            Outcome::MigrationFailed { request, groups } => {
+                groups.iter().for_each(|&group| self.groups.stayed(*request, group));
                 self.log(Event::MigrationFailed(groups.len()));
             }
             Outcome::Vanished(thread) => self.vanished(*thread),

@@ -3,6 +3,8 @@
 use crate::configuration::{Clock, Configuration, Machine, MachineError, Scaling};
 use crate::metrics::{GroupId, ThreadId};
 
+use super::RequestId;
+
 /// Where an elastic thread runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -178,33 +180,60 @@ pub(super) struct Groups {
     under_way: usize,
     /// Groups whose migration had no outcome in time: they are at home, or there.
     uncertain: Vec<(GroupId, ThreadId)>,
+    /// The latest request for each group.
+    latest: Vec<RequestId>,
+    requests: u64,
 }
 
 impl Groups {
     pub fn new(homes: Vec<ThreadId>) -> Self {
-        Self { moving: vec![None; homes.len()], homes, under_way: 0, uncertain: Vec::new() }
+        Self {
+            moving: vec![None; homes.len()],
+            latest: vec![RequestId(0); homes.len()],
+            homes,
+            under_way: 0,
+            uncertain: Vec::new(),
+            requests: 0,
+        }
     }
 
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    pub fn begin(&mut self, group: GroupId, to: ThreadId, now_ns: u64) {
-        let Some(place) = self.moving.get_mut(usize::from(group.0)) else { return };
-        self.under_way += usize::from(place.is_none());
-        *place = Some((to, now_ns));
+    pub fn begin(&mut self, groups: &[GroupId], to: ThreadId, now_ns: u64) -> RequestId {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        for group in groups {
+            let Some(place) = self.moving.get_mut(usize::from(group.0)) else { continue };
+            self.under_way += usize::from(place.is_none());
+            *place = Some((to, now_ns));
+            self.latest[usize::from(group.0)] = request;
+        }
+        request
     }
 
-    /// A group has arrived, whether or not it was expected.
-    pub fn arrived(&mut self, group: GroupId, to: ThreadId) {
-        if let Some(home) = self.homes.get_mut(usize::from(group.0)) {
+    /// A group has arrived: by the latest request for it, or, while none is under way, by none.
+    pub fn arrived(&mut self, request: Option<RequestId>, group: GroupId, to: ThreadId) {
+        let index = usize::from(group.0);
+        let (Some(home), Some(latest)) = (self.homes.get_mut(index), self.latest.get(index)) else {
+            return;
+        };
+        if request.map_or(self.moving[index].is_none(), |request| request == *latest) {
             *home = to;
             self.uncertain.retain(|(one, _)| *one != group);
-            self.stayed(group);
+            self.ended(group);
         }
     }
 
-    pub fn stayed(&mut self, group: GroupId) {
+    /// The latest request for a group has failed; an earlier one's failure says nothing.
+    pub fn stayed(&mut self, request: RequestId, group: GroupId) {
+        if self.latest.get(usize::from(group.0)) == Some(&request) {
+            self.ended(group);
+        }
+    }
+
+    fn ended(&mut self, group: GroupId) {
         let moving = self.moving.get_mut(usize::from(group.0)).and_then(Option::take);
         self.under_way -= usize::from(moving.is_some());
     }

@@ -53,17 +53,17 @@ impl World {
                     assert!(self.running.contains(&true), "nobody runs any more");
                     Outcome::Parked(*thread)
                 }
-                Decision::Migrate { to, groups, .. }
+                Decision::Migrate { request, to, groups, .. }
                     if fails || !self.running[usize::from(to.0)] =>
                 {
                     self.refused += u64::from(!self.running[usize::from(to.0)]);
-                    Outcome::MigrationFailed { groups: groups.clone() }
+                    Outcome::MigrationFailed { request: *request, groups: groups.clone() }
                 }
-                Decision::Migrate { to, groups, .. } => {
+                Decision::Migrate { request, to, groups, .. } => {
                     for group in groups {
                         self.homes[usize::from(group.0)] = usize::from(to.0);
                     }
-                    Outcome::Migrated { to: *to, groups: groups.clone() }
+                    Outcome::Migrated { request: Some(*request), to: *to, groups: groups.clone() }
                 }
                 Decision::SetClock(clock) if fails => Outcome::ClockFailed(*clock),
                 Decision::Background(cores) if fails => Outcome::BackgroundFailed(*cores),
@@ -241,8 +241,9 @@ fn obey(control: &mut ControlLoop, decisions: &[Decision]) {
         match decision {
             Decision::Grant(thread) => control.outcome(&Outcome::Granted(*thread)),
             Decision::Park(thread) => control.outcome(&Outcome::Parked(*thread)),
-            Decision::Migrate { to, groups, .. } => {
-                control.outcome(&Outcome::Migrated { to: *to, groups: groups.clone() });
+            Decision::Migrate { request, to, groups, .. } => {
+                let (request, groups) = (Some(*request), groups.clone());
+                control.outcome(&Outcome::Migrated { request, to: *to, groups });
             }
             Decision::SetClock(_) | Decision::Background(_) => {}
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::model::ServerModel;
 use crate::configuration::{Clock, Configuration};
-use crate::control_loop::{ControlLoop, Decision, Event, Found, Outcome, Place};
+use crate::control_loop::{ControlLoop, Decision, Event, Found, Outcome, Place, RequestId};
 use crate::metrics::{GroupId, GroupSample, Sample, ThreadId};
 use crate::spread::{Spread, spread};
 
@@ -106,6 +106,7 @@ impl Controller for Fixed {
 /// Flow groups on their way.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct UnderWay {
+    pub request: RequestId,
     pub from: ThreadId,
     pub to: ThreadId,
     pub groups: Vec<GroupId>,
@@ -119,7 +120,7 @@ pub(super) struct UnderWay {
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// Migration requests, in order: one at a time (IX §4.5).
-    pub requests: VecDeque<(ThreadId, ThreadId, Vec<GroupId>)>,
+    pub requests: VecDeque<(RequestId, ThreadId, ThreadId, Vec<GroupId>)>,
     pub under_way: Option<UnderWay>,
     /// Threads that wake, and when they poll.
     pub waking: Vec<(u64, ThreadId)>,

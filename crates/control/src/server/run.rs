@@ -415,14 +415,14 @@ impl<'a> Server<'a> {
             self.homes[usize::from(group.0)] = moving.to;
         }
         self.sums.groups_moved += moving.groups.len() as u32;
-        Outcome::Migrated { to: moving.to, groups: moving.groups }
+        Outcome::Migrated { request: Some(moving.request), to: moving.to, groups: moving.groups }
     }
 
     fn begin_migration(&mut self, now_ns: u64) {
         if self.pending.under_way.is_some() {
             return;
         }
-        let Some((from, to, groups)) = self.pending.requests.pop_front() else { return };
+        let Some((request, from, to, groups)) = self.pending.requests.pop_front() else { return };
         let weight: f64 = groups.iter().map(|g| self.weights[usize::from(g.0)]).sum();
         let source = &mut self.threads[usize::from(from.0)];
         // Its packets that wait at the old home go along (IX §4.5).
@@ -435,8 +435,15 @@ impl<'a> Server<'a> {
         let took_us = self.laws[usize::from(self.adding)].draw_us(&mut self.random);
         let ends_ns = now_ns + (took_us * 1e3) as u64;
         self.answered(queued_us / 2.0 + took_us, waiting, cause);
-        self.pending.under_way =
-            Some(UnderWay { from, to, groups, begins_ns: now_ns, ends_ns, deferred: waiting });
+        self.pending.under_way = Some(UnderWay {
+            request,
+            from,
+            to,
+            groups,
+            begins_ns: now_ns,
+            ends_ns,
+            deferred: waiting,
+        });
     }
 
     /// Begins what a controller decided.
@@ -452,11 +459,11 @@ impl<'a> Server<'a> {
                     self.adding = true;
                     self.pending.waking.push((wake_ns, thread));
                 }
-                Decision::Migrate { from, to, groups } => {
+                Decision::Migrate { request, from, to, groups } => {
                     // Threads whose groups all go are about to be parked.
                     let kept = self.homes.iter().filter(|home| **home == from).count();
                     self.adding = kept > groups.len();
-                    self.pending.requests.push_back((from, to, groups));
+                    self.pending.requests.push_back((request, from, to, groups));
                 }
                 Decision::Park(thread) => {
                     let parked = &mut self.threads[usize::from(thread.0)];

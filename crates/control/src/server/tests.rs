@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::configuration::{Clock, Configuration};
-use crate::control_loop::{Decision, Event, Found, Outcome};
+use crate::control_loop::{Decision, Event, Found, Outcome, RequestId};
 use crate::metrics::{GroupSample, Sample, ThreadId};
 
 /// Every connection as busy as the next, and every flow group: what the closed forms are of.
@@ -106,10 +106,13 @@ fn changes_take_their_time_and_migrations_wait_for_each_other() {
     let group =
         |range: std::ops::Range<u16>| range.map(crate::metrics::GroupId).collect::<Vec<_>>();
     let (first, second) = (ThreadId(0), ThreadId(1));
-    let migrate = |range| Decision::Migrate { from: first, to: second, groups: group(range) };
+    let migrate = |request, range| {
+        let request = RequestId(request);
+        Decision::Migrate { request, from: first, to: second, groups: group(range) }
+    };
     let script = vec![
         (1_000_000_000, vec![Decision::SetClock(clock), Decision::Grant(second)]),
-        (1_500_000_000, vec![migrate(0..32), migrate(32..64)]),
+        (1_500_000_000, vec![migrate(1, 0..32), migrate(2, 32..64)]),
     ];
     let mut script = Script { found, script, outcomes: Vec::new() };
     let run = RunConfig { duration_s: 4, ..RunConfig::at_hz(100, 5) };
