@@ -2,25 +2,32 @@
 //!
 //! A process that is killed (SIGKILL) cleans nothing up, and the next lab to be made may be made days later. So a command
 //! that makes a lab for itself starts a guard first: this program once more, in a session of its own, which holds the
-//! reading end of a pipe, and nothing else. When the pipe's other end is closed, however that process ended, the guard
-//! removes the labs of processes that have died, and ends.
+//! reading end of a pipe, and nothing else. When the pipe's other end is closed and the process is dead, however it
+//! ended, the guard removes the labs of processes that have died, and ends. A process that ends in order says so in the
+//! pipe, and removes its lab itself.
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::state::Owner;
 
 /// The command's name for it; not shown to users.
 pub const COMMAND: &str = "guard";
+
+/// A process that has closed its files is dead within this time, or its labs wait for the next to be made.
+const DYING_MAX: Duration = Duration::from_secs(30);
 
 /// A guard of this process's labs, until it is dropped. Drop the lab first.
 #[derive(Debug)]
 pub struct Guard {
     // In this order: the pipe is closed before the guard's end is waited for.
-    pipe: Option<OwnedFd>,
+    pipe: Option<File>,
     child: Child,
 }
 
@@ -38,7 +45,14 @@ impl Guard {
         // What is sent to the terminal's processes is not for it.
         command.process_group(0);
         let child = command.spawn().context("starting the lab's guard")?;
-        Ok(Self { pipe: Some(writer), child })
+        let mut guard = Self { pipe: Some(File::from(writer)), child };
+        let owner = serde_json::to_string(&Owner::this_process()).context("naming this process")?;
+        guard.say(&owner).context("telling the lab's guard whom it guards")?;
+        Ok(guard)
+    }
+
+    fn say(&mut self, line: &str) -> std::io::Result<()> {
+        self.pipe.as_mut().map_or(Ok(()), |pipe| pipe.write_all(format!("{line}\n").as_bytes()))
     }
 
     /// Its process number.
@@ -49,6 +63,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        // A guard that is not there any more cannot be told, nor waited for.
+        let _ = self.say("done");
         self.pipe = None;
         // It ends by itself, and soon.
         let _ = self.child.wait();
@@ -60,13 +76,64 @@ impl Drop for Guard {
 /// # Errors
 /// The record of labs cannot be locked.
 pub fn keep() -> anyhow::Result<()> {
-    let mut byte = [0u8];
-    loop {
-        match rustix::io::read(std::io::stdin(), &mut byte) {
-            Err(Errno::INTR) => {}
-            Ok(0) | Err(_) => break,
-            Ok(_) => {}
-        }
+    if wards_end(std::io::stdin().lock()) == WardsEnd::InOrder {
+        return Ok(());
     }
     super::remove_leftovers().context("removing the labs of processes that were killed")
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum WardsEnd {
+    InOrder,
+    Killed,
+}
+
+/// Waits until the process is gone that holds the pipe's other end.
+///
+/// A process that is killed closes its files some time before it is dead, and the labs of a living one are not removed.
+fn wards_end(pipe: impl BufRead) -> WardsEnd {
+    // A line that is torn is as good as the pipe's end.
+    let mut lines = pipe.lines().map_while(Result::ok);
+    let ward: Option<Owner> = lines.next().and_then(|line| serde_json::from_str(&line).ok());
+    if lines.next().is_some() {
+        return WardsEnd::InOrder;
+    }
+    let deadline = Instant::now() + DYING_MAX;
+    while ward.is_some_and(|ward| ward.is_alive()) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    WardsEnd::Killed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pipe(owner: Owner, rest: &str) -> Vec<u8> {
+        format!("{}\n{rest}", serde_json::to_string(&owner).unwrap()).into_bytes()
+    }
+
+    #[test]
+    fn a_ward_whose_files_are_closed_is_waited_for_until_it_is_dead() {
+        let mut ward = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let owner = Owner::of(ward.id()).expect("it runs");
+        std::thread::scope(|scope| {
+            let guard = scope.spawn(|| wards_end(&pipe(owner, "")[..]));
+            std::thread::sleep(Duration::from_millis(50));
+            let waited = !guard.is_finished();
+            // Nobody asks for its status yet: dead all the same.
+            ward.kill().expect("it is ours");
+            assert_eq!(guard.join().expect("no panic"), WardsEnd::Killed);
+            assert!(waited && !owner.is_alive());
+        });
+        ward.wait().expect("it is ours");
+    }
+
+    #[test]
+    fn a_ward_that_takes_its_leave_is_not_waited_for() {
+        let living = Owner::this_process();
+        assert_eq!(wards_end(&pipe(living, "done\n")[..]), WardsEnd::InOrder);
+        assert_eq!(wards_end(&b"{"[..]), WardsEnd::Killed);
+        assert_eq!(wards_end(&b""[..]), WardsEnd::Killed);
+    }
 }

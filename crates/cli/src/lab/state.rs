@@ -32,20 +32,27 @@ impl Owner {
     /// The calling process.
     pub fn this_process() -> Self {
         let pid = std::process::id();
-        Self { pid, start_ticks: start_ticks(pid).unwrap_or(0) }
+        Self::of(pid).unwrap_or(Self { pid, start_ticks: 0 })
+    }
+
+    /// The process that has this number now, unless it is dead.
+    pub fn of(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The command name may hold blanks and parentheses: fields count from the last one, which
+        // closes field 2.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        // A dead one is shown until somebody has asked for its status.
+        if matches!(fields.next()?, "Z" | "X") {
+            return None;
+        }
+        let start_ticks = fields.nth(22 - 4)?.parse().ok()?;
+        Some(Self { pid, start_ticks })
     }
 
     /// Whether that very process still runs.
     pub fn is_alive(&self) -> bool {
-        start_ticks(self.pid) == Some(self.start_ticks)
+        Self::of(self.pid) == Some(*self)
     }
-}
-
-fn start_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name may hold blanks and parentheses: fields count from the last one, which
-    // closes field 2.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
 /// What is recorded of one lab.
