@@ -1,4 +1,4 @@
-//! Load that changes with time: the synthetic patterns of IX §5.4, in any size.
+//! Load that changes with time: the synthetic patterns of IX §5.4 and a plain one, in any size.
 //!
 //! ```
 //! use tailplane_load::{Pattern, PatternShape};
@@ -39,6 +39,8 @@ pub enum PatternShape {
     Slope,
     /// The same in twelve steps up and twelve down: abrupt changes.
     Step,
+    /// The low rate, in the middle half of the period the peak: the least that a controller must follow.
+    Square,
     /// A sine with sharp noise on it, as over the day of a web service. Written `sine+noise`.
     SineNoise,
 }
@@ -48,6 +50,7 @@ impl fmt::Display for PatternShape {
         f.write_str(match self {
             Self::Slope => "slope",
             Self::Step => "step",
+            Self::Square => "square",
             Self::SineNoise => "sine+noise",
         })
     }
@@ -59,8 +62,9 @@ impl FromStr for PatternShape {
         match text {
             "slope" => Ok(Self::Slope),
             "step" => Ok(Self::Step),
+            "square" => Ok(Self::Square),
             "sine+noise" => Ok(Self::SineNoise),
-            _ => Err(ConfigError::new("pattern", text, "slope, step, sine+noise")),
+            _ => Err(ConfigError::new("pattern", text, "slope, step, square, sine+noise")),
         }
     }
 }
@@ -116,6 +120,7 @@ impl Pattern {
                 let up = step.min(2 * STEPS - 1 - step.min(2 * STEPS - 1));
                 up as f64 / (STEPS - 1) as f64
             }
+            PatternShape::Square => f64::from((0.25..0.75).contains(&part)),
             PatternShape::SineNoise => (1.0 - (part * std::f64::consts::TAU).cos()) / 2.0,
         };
         let rps = self.low_rps + (peak_rps - self.low_rps) * height;

@@ -8,6 +8,7 @@ mod batching;
 mod connections;
 mod cores;
 mod echo;
+pub mod elastic;
 mod generator;
 mod hyperplane;
 mod ixcp;
@@ -40,6 +41,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     ixcp::FIG12,
     ixcp::TABLE4,
     ixcp::TABLE5,
+    elastic::ELASTIC,
     batching::FIG13,
     protection::PROTECTION,
     zygos::FIG2,

@@ -15,6 +15,7 @@ mod clients;
 mod conformance;
 mod connections;
 mod deaths;
+mod elastic;
 mod gateway;
 mod harness;
 mod leave;

@@ -465,7 +465,7 @@ fn a_generator_with_the_wrong_process_is_found_out() {
 
 #[test]
 fn a_pattern_is_offered_as_its_integral_says() {
-    for shape in ["slope", "step", "sine+noise"] {
+    for shape in ["slope", "step", "square", "sine+noise"] {
         let mut config = open(100_000.0, 16);
         config.measure_ms = 1_000;
         let shape = shape.parse().expect("a shape");

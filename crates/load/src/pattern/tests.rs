@@ -118,6 +118,6 @@ fn settings_that_cannot_be_used_are_named() {
     let error = Pattern { period_ms: 9, ..good }.validate(PEAK_RPS).expect_err("too short");
     assert_eq!(error.key, "period_ms");
     let error = "saw".parse::<PatternShape>().expect_err("unknown");
-    assert_eq!(error.to_string(), "`pattern` is `saw`; allowed: slope, step, sine+noise");
+    assert_eq!(error.to_string(), "`pattern` is `saw`; allowed: slope, step, square, sine+noise");
     assert_eq!("sine+noise".parse(), Ok(PatternShape::SineNoise));
 }

@@ -121,7 +121,7 @@ pub struct Args {
     /// back to back), or facebook (generalized Pareto).
     #[arg(long, default_value = "poisson", value_name = "NAME")]
     pub arrivals: ArrivalProcess,
-    /// Let the rate change with time, as in IX §5.4: slope, step or sine+noise. The report gets a
+    /// Let the rate change with time, as in IX §5.4: slope, step or sine+noise; or square, the peak in the middle half. The report gets a
     /// line for every 100 ms.
     #[arg(long, value_name = "SHAPE", requires = "rate")]
     pub pattern: Option<PatternShape>,

@@ -44,7 +44,7 @@ fn options_that_need_another_say_so() {
         ("--rate 10 --low 5", "--pattern"),
         ("--probe-rate 5", "--probe"),
         ("--probe --churn 1", "--churn"),
-        ("--rate 10 --pattern saw", "`pattern` is `saw`; allowed: slope, step, sine+noise"),
+        ("--rate 10 --pattern saw", "`pattern` is `saw`; allowed: slope, step, square, sine+noise"),
         ("--rate 10 --pattern step --low 11", "`low` is `11`; allowed: 0 to 10"),
         ("--rate 10 --pattern step --period 0", "`--period` is 0"),
         ("--rate 10 --arrivals normal", "bursty:N"),

@@ -1,0 +1,206 @@
+//! The daemon, a service that it starts, and a background job, in a directory and a lab of their own.
+
+use std::io::{Read, Write};
+use std::net::SocketAddrV4;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::Policy;
+use crate::lab::constants::DATAPLANE_ADDRESS;
+use crate::lab::{Lab, LabConfig};
+use crate::watch::Service;
+
+/// What the service is called.
+const NAME: &str = "elastic";
+const PORT: u16 = 7_070;
+/// How long anything that is waited for may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(20);
+/// A background job that wants all that it can get: how far it comes is its processor time, which the daemon tells.
+const JOB: &str = r#"["sh", "-c", "while :; do :; done"]"#;
+
+/// See the module's comment. Dropped, all of it is gone.
+pub struct Rig {
+    // In this order: the daemon ends its job, then the service ends, then the lab goes.
+    daemon: Child,
+    service: Option<u32>,
+    lab: Lab,
+    directory: PathBuf,
+}
+
+impl Rig {
+    /// Starts the daemon, and waits until the service runs, with this scheduler: under a policy, its second thread
+    /// parked and a job beside it; or without either, and both threads serve.
+    ///
+    /// # Errors
+    /// No `tailplaned` beside this program, no lab, or something that does not start.
+    pub fn start(scheduler: &str, policy: Option<&Policy>) -> anyhow::Result<Self> {
+        let lab = Lab::create(LabConfig { queues: 2, ..LabConfig::unique("elastic") })?;
+        let directory =
+            std::env::temp_dir().join(format!("tailplane-elastic-{}", std::process::id()));
+        // One that a killed run has left.
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(directory.join("services"))?;
+        let [tailplane, tailplaned] = [installed("tailplane")?, installed("tailplaned")?];
+        let config = directory.join("tailplaned.toml");
+        std::fs::write(&config, daemon_toml(&directory, &tailplane))?;
+        let service = directory.join("services").join(format!("{NAME}.toml"));
+        std::fs::write(service, service_toml(lab.prefix(), scheduler, policy))?;
+        let log = std::fs::File::create(directory.join("log"))?;
+        let mut command = Command::new(&tailplaned);
+        command.arg("--config").arg(&config).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(log);
+        let daemon =
+            command.spawn().with_context(|| format!("starting {}", tailplaned.display()))?;
+        let mut rig = Self { daemon, service: None, lab, directory };
+        rig.settle(policy.is_some())?;
+        Ok(rig)
+    }
+
+    fn settle(&mut self, has_job: bool) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            if let Ok(status) = &status {
+                self.service = status["running"]["pid"].as_u64().map(|pid| pid as u32);
+                let job_runs = status["running"]["background"]["alive"] == json!(true);
+                if self.service.is_some() && job_runs == has_job {
+                    return Ok(());
+                }
+            }
+            if let Some(ended) = self.daemon.try_wait()? {
+                bail!("tailplaned ended at once ({ended}): {}", self.log());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "the service does not run under the daemon after {PATIENCE:?}; it says {status:?}, and its log: {}",
+                    self.log()
+                );
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The end of the daemon's log.
+    pub fn log(&self) -> String {
+        let text = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
+    /// The lab, whose client's end the load comes from.
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// Whom to ask.
+    pub fn target(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(DATAPLANE_ADDRESS, PORT)
+    }
+
+    /// Processes beside this one that belong to it.
+    pub fn processes(&self) -> Vec<u32> {
+        self.service.into_iter().chain([self.daemon.id()]).collect()
+    }
+
+    /// What the service shows.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn service(&self) -> anyhow::Result<Service> {
+        Service::connect(&endpoint::socket_path(&self.directory.join("run"), NAME)?)
+    }
+
+    /// What the daemon says of the service.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn status(&self) -> anyhow::Result<Value> {
+        let mut reply = call(
+            &self.directory.join("run/control.sock"),
+            &json!({"method": "io.tailplane.Control.Status", "parameters": {"name": NAME}}),
+        )?;
+        ensure!(reply.get("error").is_none(), "tailplaned refuses: {reply}");
+        Ok(reply["parameters"]["service"].take())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // In order, so that its job ends and the service goes on; whatever has ended by itself is no matter.
+        end(self.daemon.id());
+        let _ = self.daemon.wait();
+        if let Some(service) = self.service {
+            end(service);
+            let deadline = Instant::now() + PATIENCE;
+            while Path::new(&format!("/proc/{service}")).exists() && Instant::now() < deadline {
+                std::thread::sleep(LOOK);
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn end(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+}
+
+/// The program of this name that was installed, or built, with this one.
+fn installed(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("finding this program's file")?;
+    // A test's program is one directory further down.
+    let places = own.ancestors().skip(1).take(2).map(|directory| directory.join(name));
+    places.clone().find(|path| path.is_file()).with_context(|| {
+        let looked: Vec<String> = places.map(|path| path.display().to_string()).collect();
+        format!(
+            "there is no {name} beside this program: looked for {}; install it there, or build all programs (`cargo \
+             build --release`)",
+            looked.join(" and ")
+        )
+    })
+}
+
+fn daemon_toml(directory: &Path, own: &Path) -> String {
+    let (directory, own) = (directory.display(), own.display());
+    format!(
+        "run_directory = \"{directory}/run\"\nservices_directory = \"{directory}/services\"\ncommand = \"{own}\"\n\
+         [metrics]\nlisten = \"\"\n"
+    )
+}
+
+fn service_toml(lab: &str, scheduler: &str, policy: Option<&Policy>) -> String {
+    let (granted, control) = match policy {
+        Some(policy) => (1, format!("{}background = {{ command = {JOB} }}\n", policy.table)),
+        None => (2, String::new()),
+    };
+    format!(
+        "[service]\napp = \"spin\"\nport = {PORT}\n[network]\nlab = \"{lab}\"\n\
+         [dataplane]\nthreads = 2\ncpus = [0, 1]\ngranted = {granted}\nscheduler = \"{scheduler}\"\n\
+         [control]\n{control}autostart = true\n"
+    )
+}
+
+/// One call of the daemon's interface: Varlink, JSON with a zero byte behind each message.
+fn call(socket: &Path, message: &Value) -> anyhow::Result<Value> {
+    let mut stream = UnixStream::connect(socket)
+        .with_context(|| format!("connecting to tailplaned at {}", socket.display()))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("{message}\0").as_bytes())?;
+    let mut reply = Vec::new();
+    let mut part = [0; 4_096];
+    while reply.last() != Some(&0) {
+        let read = stream.read(&mut part).context("reading tailplaned's answer")?;
+        ensure!(read > 0, "tailplaned closed the connection without an answer");
+        reply.extend_from_slice(&part[..read]);
+    }
+    reply.pop();
+    serde_json::from_slice(&reply).context("tailplaned's answer is not JSON")
+}
