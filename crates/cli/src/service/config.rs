@@ -397,7 +397,12 @@ impl DataplaneConfig {
     /// Whether connections can be at home on another thread than the one that accepted them.
     pub fn is_movable(&self) -> bool {
         let shares = self.scheduler != SchedulerName::RunToCompletion;
-        self.domain == DomainName::Inline && (shares || self.movable.unwrap_or(self.threads > 1))
+        let wanted = self.movable.unwrap_or(self.threads > 1);
+        match self.domain {
+            DomainName::Inline => shares || wanted,
+            // Others wait while their application, in its process, has a batch of a group that is to go.
+            DomainName::Process => !shares && self.placement == PlacementName::Split && wanted,
+        }
     }
 
     /// Which class is served next.

@@ -116,7 +116,7 @@ impl Steered {
         let given = self.unless_leaving().and_then(|()| ordered(&self.orders.controls));
         match given {
             Ok(order) => {
-                self.orders.given.push((token, order, done));
+                self.orders.give(token, order, done);
                 None
             }
             Err(refused) => Some(Err(refused)),
@@ -166,11 +166,37 @@ pub struct Orders {
 }
 
 impl Orders {
-    fn new(controls: Arc<Controls>) -> Self {
+    /// Of these threads.
+    pub fn new(controls: Arc<Controls>) -> Self {
         Self { controls, given: Vec::new(), moves: Vec::new() }
     }
 
-    fn begin(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Result<(), Refused> {
+    /// The threads.
+    pub fn controls(&self) -> &Controls {
+        &self.controls
+    }
+
+    /// Whether something has no report yet.
+    pub fn is_waiting(&self) -> bool {
+        !self.given.is_empty() || !self.moves.is_empty()
+    }
+
+    /// An order was given: what is to be said once it was carried out.
+    pub fn give(&mut self, token: Token, order: Order, done: Done) {
+        self.given.push((token, order, done));
+    }
+
+    /// Asks thread `from` to move flow groups.
+    ///
+    /// # Errors
+    /// Why not; nothing was asked then.
+    pub fn begin(
+        &mut self,
+        token: Token,
+        from: u16,
+        to: u16,
+        groups: &[u16],
+    ) -> Result<(), Refused> {
         if let Some(group) = groups.iter().find(|group| usize::from(**group) >= FLOW_GROUPS) {
             let reason =
                 format!("there is no flow group {group}: there are {FLOW_GROUPS}, from 0 on");
@@ -187,7 +213,8 @@ impl Orders {
         Ok(())
     }
 
-    fn reports(&mut self) -> Vec<(Token, Outcome)> {
+    /// What has become of orders and moves since the last call.
+    pub fn reports(&mut self) -> Vec<(Token, Outcome)> {
         let mut found = Vec::new();
         let controls = &self.controls;
         self.given.retain(|(token, order, done)| match controls.outcome(*order) {

@@ -32,12 +32,12 @@ fn status(bed: &Testbed) -> Value {
     json["services"][0].clone()
 }
 
-fn steered(tag: &str, scheduler: &str) {
+fn steered(tag: &str, scheduler: &str, domain: &str) {
     let Some(mut bed) = Testbed::new(tag, 2) else { return };
     bed.serve(
         "echo",
         2,
-        &format!("granted = 1\nscheduler = \"{scheduler}\"\ndomain = \"inline\"\n"),
+        &format!("granted = 1\nscheduler = \"{scheduler}\"\ndomain = \"{domain}\"\n"),
     );
     let seen = status(&bed);
     assert_eq!(seen["threads"][1]["state"], "parked", "{seen}");
@@ -97,13 +97,17 @@ impl Drop for Sets<'_> {
 
 #[test]
 fn threads_are_granted_and_parked_while_clients_talk() {
-    steered("steered-rtc", "run-to-completion");
+    steered("steered-rtc", "run-to-completion", "inline");
 }
 
 #[test]
-fn a_parked_thread_of_a_dataplane_in_its_own_process_forwards() {
+fn a_service_in_its_own_process_that_keeps_to_its_threads_is_not_moved() {
     let Some(mut bed) = Testbed::new("steered-apart", 2) else { return };
-    bed.serve("echo", 2, "granted = 1\nscheduler = \"run-to-completion\"\ndomain = \"process\"\n");
+    bed.serve(
+        "echo",
+        2,
+        "granted = 1\nscheduler = \"run-to-completion\"\ndomain = \"process\"\nmovable = false\n",
+    );
     let mut streams: Vec<TcpStream> =
         bed.at_client(|| (0..CONNECTIONS).map(|_| connect(ECHO).expect("a connection")).collect());
     for round in 0..50_u64 {
@@ -125,5 +129,10 @@ fn a_parked_thread_of_a_dataplane_in_its_own_process_forwards() {
 
 #[test]
 fn the_same_where_idle_threads_take_work_of_others() {
-    steered("steered-wc", "work-conserving");
+    steered("steered-wc", "work-conserving", "inline");
+}
+
+#[test]
+fn the_same_where_dataplane_and_service_are_processes() {
+    steered("steered-split", "run-to-completion", "process");
 }

@@ -103,16 +103,16 @@ mod tests {
         let (near, far) = pair().expect("sockets");
         send(&near, &Told::Failed(vec!["a".into(), "b".into()]), &[near.as_fd(), far.as_fd()])
             .expect("sent");
-        send(&near, &Told::Ready, &[]).expect("sent");
+        send(&near, &Told::Ready { movable: true }, &[]).expect("sent");
         let (told, descriptors) = receive::<Told>(&far).expect("sense").expect("something");
         assert!(matches!(told, Told::Failed(causes) if causes == ["a", "b"]));
         assert_eq!(descriptors.len(), 2);
         let (told, none) = receive::<Told>(&far).expect("sense").expect("something");
-        assert!(matches!(told, Told::Ready) && none.is_empty());
+        assert!(matches!(told, Told::Ready { movable: true }) && none.is_empty());
         // The end that went over is an end, too.
         drop((near, descriptors));
         assert!(receive::<Told>(&far).expect("no error").is_none(), "hung up");
-        let refused = send(&far, &Told::Ready, &[]).expect_err("nobody is there");
+        let refused = send(&far, &Told::Ready { movable: true }, &[]).expect_err("nobody is there");
         assert!(format!("{refused:#}").contains("other end"), "{refused:#}");
     }
 

@@ -89,7 +89,11 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let (segment, controls) = (host::segment(&config)?, Arc::new(host::controls(&config)));
     let shown = segment.descriptor().context("duplicating the statistics segment")?;
     runtime.segment = Some(segment);
-    let ready = || _ = send(control, &Told::Ready, &[shown.as_fd()]);
+    let ready = || {
+        let told = Told::Ready { movable: controls.is_movable() };
+        // Nobody hears it: then the next word is that.
+        _ = send(control, &told, &[shown.as_fd()]);
+    };
     let (reports, _) = until_hang_up(control, Some(&controls), |stop| {
         joined.run(stop, |nears, stop| {
             let nears = config.policy.govern(nears, config.service.all_ports())?;
@@ -112,7 +116,7 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
 /// starter hangs up. Its orders go to `controls` meanwhile, if there are any.
 fn until_hang_up<R>(
     control: &OwnedFd,
-    controls: Option<&Controls>,
+    controls: Option<&Arc<Controls>>,
     serve: impl FnOnce(&AtomicBool) -> anyhow::Result<R>,
 ) -> anyhow::Result<R> {
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -121,7 +125,7 @@ fn until_hang_up<R>(
     std::thread::scope(|scope| {
         let (stop, over) = (&stop, &over);
         scope.spawn(move || {
-            let mut attended = controls.map(Attended::new);
+            let mut attended = controls.map(|controls| Attended::new(Arc::clone(controls)));
             while !over.load(Ordering::Relaxed) {
                 if has_news(control, attended.as_ref()) && !heeds(control, attended.as_mut()) {
                     stop.store(true, Ordering::Relaxed);
@@ -155,7 +159,7 @@ impl Service for Nobody {
 }
 
 /// Takes a word of the starter. Answers false where it means the end: it has hung up, or makes no sense.
-fn heeds(control: &OwnedFd, attended: Option<&mut Attended<'_>>) -> bool {
+fn heeds(control: &OwnedFd, attended: Option<&mut Attended>) -> bool {
     let (Ok(Some((Order::Steer(order), _))), Some(attended)) =
         (receive::<Order>(control), attended)
     else {
@@ -169,7 +173,7 @@ fn heeds(control: &OwnedFd, attended: Option<&mut Attended<'_>>) -> bool {
 }
 
 /// Waits a little for a word of the starter.
-fn has_news(control: &OwnedFd, attended: Option<&Attended<'_>>) -> bool {
+fn has_news(control: &OwnedFd, attended: Option<&Attended>) -> bool {
     let is_waiting = attended.is_some_and(Attended::is_waiting);
     let most = if is_waiting { ORDER_LOOK } else { LOOK };
     let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };

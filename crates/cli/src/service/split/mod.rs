@@ -94,13 +94,16 @@ pub enum PassedWire {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Told {
     /// What arrives is served from now on. With the descriptor of the statistics segment.
-    Ready,
+    Ready {
+        /// Whether flow groups can be moved: where the threads go on without their application, which runs anywhere.
+        movable: bool,
+    },
     /// What became of an order.
     Steered {
         /// Its number.
         number: u64,
-        /// Whether it was carried out.
-        result: Result<(), endpoint::Refused>,
+        /// Whether it was carried out; how it was, where flow groups have moved.
+        result: Result<Option<endpoint::MoveSummary>, endpoint::Refused>,
     },
     /// It has ended as it was to.
     Ended,

@@ -5,27 +5,28 @@
 //!                             <-- Told::Steered(number, result) --
 //! ```
 //!
-//! Flow groups stay where they are: the application keeps its connections to each thread's arrays.
+//! Flow groups move where the threads go on without their application, and where it makes no difference to the
+//! application which of its threads is told of a connection.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use endpoint::{Description, Done, Outcome, Refused, RefusedKind, Steering, Token};
+use endpoint::{Description, Done, MoveSummary, Outcome, Refused, RefusedKind, Steering, Token};
 use serde::{Deserialize, Serialize};
 use statseg::Reading;
-use tailplane::runtime::{self, Controls};
+use tailplane::runtime::Controls;
 
 use super::control::send;
 use super::{Order, Told};
-use crate::service::control::refusal;
+use crate::service::control::{Orders, refusal};
 
 /// Orders without an answer, at most: fewer than the socket between the two holds.
 const OPEN_MAX: usize = 8;
 
 /// An order for the dataplane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steer {
     /// The starter's number for it.
     pub number: u64,
@@ -34,7 +35,7 @@ pub struct Steer {
 }
 
 /// What a dataplane can be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Steered {
     /// A thread shall serve.
     Grant(u16),
@@ -42,10 +43,19 @@ pub enum Steered {
     Park(u16),
     /// A thread shall run on this processor.
     Place(u16, usize),
+    /// A thread shall move flow groups to another.
+    Move {
+        /// Their home.
+        from: u16,
+        /// Their home from then on.
+        to: u16,
+        /// Which.
+        groups: Vec<u16>,
+    },
 }
 
 /// An answer of the dataplane, to the order of this number.
-type Answer = (u64, Result<(), Refused>);
+type Answer = (u64, Result<Option<MoveSummary>, Refused>);
 
 /// What the dataplane has said of orders, until the control socket's server asks.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +63,7 @@ pub struct Answers(Arc<Mutex<Vec<Answer>>>);
 
 impl Answers {
     /// Something came.
-    pub fn put(&self, number: u64, result: Result<(), Refused>) {
+    pub fn put(&self, number: u64, result: Result<Option<MoveSummary>, Refused>) {
         let mut all = self.all();
         // A dataplane that says more than it was asked is not heard.
         if all.len() < OPEN_MAX {
@@ -61,7 +71,7 @@ impl Answers {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<(u64, Result<(), Refused>)>> {
+    fn all(&self) -> MutexGuard<'_, Vec<Answer>> {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 }
@@ -124,8 +134,10 @@ impl Steering for Relay {
     fn park(&mut self, token: Token, thread: u16) -> Option<Outcome> {
         self.pass(token, Steered::Park(thread), Done::Parked)
     }
-    fn move_groups(&mut self, _: Token, _: u16, _: u16, _: &[u16]) -> Option<Outcome> {
-        Some(Err(refusal(runtime::ControlError::NotMovable)))
+    fn move_groups(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Option<Outcome> {
+        let groups = groups.to_vec();
+        let done = Done::Moved(MoveSummary::default());
+        self.pass(token, Steered::Move { from, to, groups }, done)
     }
     fn place(&mut self, token: Token, thread: u16, cpu: usize) -> Option<Outcome> {
         self.pass(token, Steered::Place(thread, cpu), Done::Placed)
@@ -136,10 +148,14 @@ impl Steering for Relay {
     }
     fn reports(&mut self) -> Vec<(Token, Outcome)> {
         let answers = std::mem::take(&mut *self.answers.all());
-        let outcome = |(number, result): (u64, Result<(), Refused>)| {
+        let outcome = |(number, result): Answer| {
             let at = self.open.iter().position(|(other, ..)| *other == number)?;
             let (_, token, done) = self.open.swap_remove(at);
-            Some((token, result.map(|()| done)))
+            let say = |moved: Option<MoveSummary>| match done {
+                Done::Moved(_) => Done::Moved(moved.unwrap_or_default()),
+                done => done,
+            };
+            Some((token, result.map(say)))
         };
         answers.into_iter().filter_map(outcome).collect()
     }
@@ -147,32 +163,38 @@ impl Steering for Relay {
 
 /// The dataplane's side.
 #[derive(Debug)]
-pub struct Attended<'a> {
-    controls: &'a Controls,
-    open: Vec<(u64, runtime::Order)>,
+pub struct Attended {
+    orders: Orders,
 }
 
-impl<'a> Attended<'a> {
+impl Attended {
     /// Carries out by `controls`.
-    pub fn new(controls: &'a Controls) -> Self {
-        Self { controls, open: Vec::new() }
+    pub fn new(controls: Arc<Controls>) -> Self {
+        Self { orders: Orders::new(controls) }
     }
 
     /// Whether something is to be told.
     pub fn is_waiting(&self) -> bool {
-        !self.open.is_empty()
+        self.orders.is_waiting()
     }
 
     /// Begins with an order. Answers what there is to say of it at once.
     pub fn begin(&mut self, Steer { number, what }: Steer) -> Option<Told> {
+        let (controls, token) = (self.orders.controls(), Token(number));
         let ordered = match what {
-            Steered::Grant(thread) => self.controls.grant(thread.into()),
-            Steered::Park(thread) => self.controls.park(thread.into()),
-            Steered::Place(thread, cpu) => self.controls.place(thread.into(), cpu),
+            Steered::Grant(thread) => controls.grant(thread.into()).map(|o| (o, Done::Granted)),
+            Steered::Park(thread) => controls.park(thread.into()).map(|o| (o, Done::Parked)),
+            Steered::Place(thread, cpu) => {
+                controls.place(thread.into(), cpu).map(|order| (order, Done::Placed))
+            }
+            Steered::Move { from, to, groups } => {
+                let refused = self.orders.begin(token, from, to, &groups).err()?;
+                return Some(Told::Steered { number, result: Err(refused) });
+            }
         };
         match ordered {
-            Ok(order) => {
-                self.open.push((number, order));
+            Ok((order, done)) => {
+                self.orders.give(token, order, done);
                 None
             }
             Err(error) => Some(Told::Steered { number, result: Err(refusal(error)) }),
@@ -181,14 +203,13 @@ impl<'a> Attended<'a> {
 
     /// What has become of orders.
     pub fn told(&mut self) -> Vec<Told> {
-        let mut told = Vec::new();
-        self.open.retain(|(number, order)| match self.controls.outcome(*order) {
-            None => true,
-            Some(outcome) => {
-                told.push(Told::Steered { number: *number, result: outcome.map_err(refusal) });
-                false
-            }
-        });
-        told
+        let told = |(token, outcome): (Token, Outcome)| {
+            let moved = |done| match done {
+                Done::Moved(moved) => Some(moved),
+                _ => None,
+            };
+            Told::Steered { number: token.0, result: outcome.map(moved) }
+        };
+        self.orders.reports().into_iter().map(told).collect()
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use endpoint::Description;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 use sandbox::{Standing, Watched};
@@ -125,6 +126,16 @@ impl Boxes {
     }
 }
 
+/// What a dataplane that serves can be steered by.
+struct Steerable {
+    /// Its statistics segment.
+    shown: Option<OwnedFd>,
+    /// What it says of orders.
+    answers: Answers,
+    /// Whether flow groups can be moved, as it says.
+    movable: bool,
+}
+
 /// How far they are.
 #[derive(Default)]
 struct Seen {
@@ -135,6 +146,7 @@ struct Seen {
     /// What it says of orders.
     answers: Answers,
     serves: bool,
+    movable: bool,
     control_closed: bool,
     application_ended: bool,
     /// It ended before anybody asked for an end.
@@ -149,7 +161,7 @@ impl Boxes {
     fn watch(
         &mut self,
         announce: impl FnOnce(&Serving),
-        steer: impl FnOnce(&Self, (Option<OwnedFd>, Answers)) -> anyhow::Result<()>,
+        steer: impl FnOnce(&Self, Steerable) -> anyhow::Result<()>,
         stop: &AtomicBool,
         end: &AtomicBool,
     ) -> anyhow::Result<Seen> {
@@ -164,7 +176,9 @@ impl Boxes {
                 && let Some((announce, steer)) = begin.take()
             {
                 self.stands();
-                if let Err(error) = steer(self, (seen.shown.take(), seen.answers.clone())) {
+                let (shown, answers) = (seen.shown.take(), seen.answers.clone());
+                let steerable = Steerable { shown, answers, movable: seen.movable };
+                if let Err(error) = steer(self, steerable) {
                     self.serving.control = format!("none: {error:#}");
                 }
                 announce(&self.serving);
@@ -203,14 +217,14 @@ impl Boxes {
         &self,
         config: &RunConfig,
         socket: &ControlSocket,
-        (shown, answers): (Option<OwnedFd>, Answers),
+        Steerable { shown, answers, movable }: Steerable,
         end: &Arc<AtomicBool>,
     ) -> anyhow::Result<()> {
         let shown = shown.context("the dataplane shows no statistics")?;
         // It is not trusted to have made one.
         let segment = Segment::join(shown).context("the dataplane's statistics")?;
         let control = self.control.try_clone().context("duplicating the control socket")?;
-        let description = describe(config, &self.serving.driver);
+        let description = Description { movable, ..describe(config, &self.serving.driver) };
         socket.serve(Relay::new(description, segment, control, answers, Arc::clone(end)))
     }
 
@@ -230,8 +244,8 @@ impl Seen {
     fn listen(&mut self, control: &OwnedFd) {
         while !self.control_closed && is_readable(control) {
             match receive::<Told>(control) {
-                Ok(Some((Told::Ready, descriptors))) => {
-                    self.serves = true;
+                Ok(Some((Told::Ready { movable }, descriptors))) => {
+                    (self.serves, self.movable) = (true, movable);
                     self.shown = descriptors.into_iter().next();
                 }
                 Ok(Some((Told::Steered { number, result }, _))) => {
