@@ -146,6 +146,39 @@ impl EndpointThreads {
         }
     }
 
+    /// How the service stands otherwise than `running` and `homes` say, which are what the control loop knows: what
+    /// others asked for has happened since, an earlier daemon that was killed among them. Nothing while the loop's own
+    /// requests are under way: their answers say it.
+    pub fn differences(&self, running: &[ThreadId], homes: &[ThreadId]) -> Vec<Outcome> {
+        let awaited = self.pending.values().any(|pending| !pending.said);
+        let threads = 0..self.link.description().threads;
+        let leaving = threads.clone().any(|thread| self.link.state(thread) == State::Leaving);
+        if awaited || leaving || !self.ready.is_empty() || !self.held.is_empty() {
+            return Vec::new();
+        }
+        let of_thread = |thread: u16| match self.link.state(thread) {
+            State::Running if !running.contains(&ThreadId(thread)) => {
+                Some(Outcome::Granted(ThreadId(thread)))
+            }
+            State::Parked if running.contains(&ThreadId(thread)) => {
+                Some(Outcome::Parked(ThreadId(thread)))
+            }
+            _ => None,
+        };
+        let shown = self.link.homes();
+        let elsewhere = |group: &u16| {
+            let at = usize::from(*group);
+            homes.get(at).zip(shown.get(at)).is_some_and(|(known, shown)| known.0 != *shown)
+        };
+        let moved = self.by_home((0..self.link.description().groups).filter(elsewhere));
+        let moved = moved.into_iter().map(|(home, groups)| Outcome::Migrated {
+            request: None,
+            to: ThreadId(home),
+            groups: groups.into_iter().map(GroupId).collect(),
+        });
+        threads.filter_map(of_thread).chain(moved).collect()
+    }
+
     /// Puts threads that run elsewhere than where they belong to their place; how many those were.
     pub fn put_in_place(&mut self) -> usize {
         let wrong: Vec<u16> = (0..self.link.description().threads)

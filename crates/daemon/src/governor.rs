@@ -28,6 +28,8 @@ use crate::status::{BackgroundStatus, Running, StepStatus, ThreadStatus, Totals}
 const ROUNDS_MAX: usize = 8;
 /// Threads are looked for at their places so often, in nanoseconds.
 const PLACE_NS: u64 = 5_000_000_000;
+/// What the loop knows is compared with what the service shows so often, in nanoseconds.
+const COMPARE_NS: u64 = 200_000_000;
 /// Missed turns are said at most so often, in nanoseconds.
 const MISSED_NS: u64 = 10_000_000_000;
 
@@ -65,6 +67,7 @@ pub struct Governor {
     shown_samples: Vec<Sample>,
     next_ns: u64,
     place_ns: u64,
+    compare_ns: u64,
     said_missed_ns: Option<u64>,
     totals: Totals,
 }
@@ -123,6 +126,7 @@ impl Governor {
             shown_samples: Vec::new(),
             next_ns: now_ns,
             place_ns: now_ns,
+            compare_ns: now_ns,
             said_missed_ns: None,
             totals: Totals::default(),
         }
@@ -225,6 +229,10 @@ impl Governor {
         if matches!(self.mode, Mode::Policy(_)) {
             if now_ns >= self.next_ns {
                 self.keep_time(now_ns, events);
+                if now_ns >= self.compare_ns {
+                    self.compare_ns = now_ns + COMPARE_NS;
+                    self.compare(events);
+                }
                 self.step(now_ns);
             }
             if now_ns >= self.place_ns {
@@ -252,6 +260,25 @@ impl Governor {
                 [("turns", missed.to_string()), ("since_start", self.totals.missed.to_string())],
             );
         }
+    }
+
+    /// Tells the loop what happened without its doing: an order of a daemon that was killed may be carried out after
+    /// the next one has looked at the service.
+    fn compare(&mut self, events: &mut Events) {
+        let Mode::Policy(control_loop) = &mut self.mode else { return };
+        let (running, homes) = (control_loop.running(), control_loop.homes());
+        let found = self.executor.threads().differences(&running, homes);
+        let groups = |one: &Outcome| match one {
+            Outcome::Migrated { groups, .. } => groups.len(),
+            _ => 0,
+        };
+        if !found.is_empty() {
+            let groups_moved: usize = found.iter().map(groups).sum();
+            let threads = found.iter().filter(|one| groups(one) == 0).count();
+            let fields = [("threads", threads.to_string()), ("groups", groups_moved.to_string())];
+            events.say(Severity::Info, &self.name, "found-changed", fields);
+        }
+        found.iter().for_each(|one| control_loop.outcome(one));
     }
 
     fn step(&mut self, now_ns: u64) {

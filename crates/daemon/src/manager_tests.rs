@@ -284,6 +284,35 @@ fn refusals_are_said_and_homes_that_changed_are_believed() {
     }
 }
 
+/// A daemon that is killed may have asked for something that happens only after the next one has looked.
+#[test]
+fn what_happens_after_the_first_look_is_believed() {
+    let mut bench = Bench::new(&[("kv", ENERGY)], false);
+    let fake = Fake::new("kv", 2, 8);
+    (4..8).for_each(|group| fake.set_home(group, 1));
+    bench.world.show("kv", &fake);
+    let on_second = |fake: &Fake| fake.homes().iter().filter(|home| **home == 1).count();
+    let run = |bench: &mut Bench, load: fn(&Fake), ms: u64| {
+        let one = fake.clone();
+        bench.run(ms, move || load(&one));
+    };
+    run(&mut bench, overload, 2_000);
+    assert_eq!((fake.running(), on_second(&fake)), (vec![0, 1], 4));
+    (0..8).for_each(|group| fake.set_home(group, 0));
+    run(&mut bench, overload, 2_000);
+    assert_eq!(on_second(&fake), 4, "groups that have moved are shared again: {:?}", bench.said);
+    assert!(bench.heard("kv found-changed groups=4 threads=0"), "{:?}", bench.said);
+    (0..8).for_each(|group| fake.set_home(group, 0));
+    fake.set_state(1, ThreadState::Parked);
+    run(&mut bench, overload, 2_000);
+    assert_eq!((fake.running(), on_second(&fake)), (vec![0, 1], 4), "{:?}", bench.said);
+    run(&mut bench, calm, 20_000);
+    assert_eq!((fake.running(), on_second(&fake)), (vec![0], 0), "{:?}", bench.said);
+    fake.set_state(1, ThreadState::Running);
+    run(&mut bench, calm, 10_000);
+    assert_eq!(fake.running(), [0], "who was granted for nothing is parked: {:?}", bench.said);
+}
+
 #[test]
 fn by_hand_the_policy_rests_until_it_is_resumed() {
     let mut bench = Bench::new(&[("kv", ENERGY)], false);

@@ -1,15 +1,21 @@
 //! The daemon is killed, again and again, while it grants threads and moves flow groups: the service never notices, and
 //! the state converges.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::dataplane::{Dataplane, Kind, LINES, Standing};
 use crate::support::{Caller, Daemon, Dir, Service, until};
 
 const CONTROL: &str = "[metrics]\nlisten = \"\"";
+/// A governed service of which something is decided every few milliseconds. Not by prediction: what a packet takes changes
+/// with the load here, and would be learned only from many packets.
+const POLICY: &str = "[control]\npolicy = \"energy\"\nslo_us = 4000\nperiod_ms = 5\n";
 
 #[test]
 fn killed_twenty_times_the_daemon_takes_over_what_it_finds() {
@@ -55,6 +61,118 @@ fn killed_twenty_times_the_daemon_takes_over_what_it_finds() {
     let status = caller.status("kv");
     assert_eq!(status["running"]["pid"], json!(std::process::id()));
     assert_eq!(status["problem"], json!(null));
+}
+
+/// Kills of the daemon of a real dataplane: as many, and more where chance has it that too few hit something.
+const KILLS: usize = 100;
+const KILLS_MAX: usize = 400;
+/// Of these at least so many hit a migration under way, and a grant, and a park.
+const HITS_MIN: [(Kind, usize); 3] = [(Kind::Move, 25), (Kind::Grant, 5), (Kind::Park, 5)];
+
+/// Numbers that a seed repeats (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    /// Below `bound`.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % bound
+    }
+}
+
+/// From `TAILPLANE_KILL_SEED`, or of the moment.
+fn seed() -> u64 {
+    let given = std::env::var("TAILPLANE_KILL_SEED").ok().and_then(|text| text.parse().ok());
+    let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_nanos() as u64);
+    given.unwrap_or_else(now)
+}
+
+/// One daemon's life: it finds a load that mostly asks for what is not so, and is killed soon after it has asked for
+/// something, or at any moment. What it had asked for and had no answer to when it was killed.
+fn one_life(plane: &Dataplane, config: &Path, chance: &mut Chance) -> Vec<Kind> {
+    let alone = plane.standing().is_some_and(|now| now.groups[1] == 0);
+    plane.press(if chance.below(8) == 0 { !alone } else { alone });
+    let before = plane.received();
+    let mut daemon = Daemon::start(config);
+    if chance.below(5) > 0 {
+        plane.await_request(before + chance.below(2), Duration::from_secs(1));
+    } else {
+        std::thread::sleep(Duration::from_millis(chance.below(60)));
+    }
+    let within_us = [1, 800, 20_000][chance.below(3) as usize];
+    std::thread::sleep(Duration::from_micros(chance.below(within_us)));
+    daemon.0.kill().expect("it is ours");
+    // It does nothing any more from here on.
+    let hit = plane.unanswered();
+    daemon.kill();
+    hit
+}
+
+/// A daemon that stays: under load both threads share the flow groups, without it one has all and the other is parked;
+/// segment, service and daemon say the same.
+fn converges(plane: &Dataplane, dir: &Dir, config: &Path) {
+    let _daemon = Daemon::start(config);
+    let mut caller = Caller::connect(dir);
+    caller.wait_for_mode("kv", "policy");
+    let mut agreed = |what: &str, is: &dyn Fn(&Standing) -> bool| {
+        until(what, || {
+            let said = caller.status("kv");
+            let threads = said["running"]["threads"].as_array().expect("threads").clone();
+            let all = plane.standing();
+            let said = Standing {
+                parked: std::array::from_fn(|one| threads[one]["state"] == "parked"),
+                groups: std::array::from_fn(|one| {
+                    threads[one]["groups"].as_u64().expect("groups") as usize
+                }),
+            };
+            all.is_some_and(|all| all == said && is(&all))
+        });
+    };
+    plane.press(true);
+    agreed("both threads run and share the connections", &|now| {
+        let shares = |connections: &u64| *connections >= LINES as u64 / 4;
+        now.parked == [false, false] && plane.connections().iter().all(shares)
+    });
+    plane.go_on();
+    plane.press(false);
+    agreed("one thread has all groups, the other sleeps", &|now| {
+        now.parked == [false, true] && now.groups[1] == 0 && plane.connections()[0] == LINES as u64
+    });
+    plane.go_on();
+    assert_eq!(caller.status("kv")["problem"], json!(null));
+}
+
+#[test]
+fn killed_a_hundred_times_amid_migrations_and_grants_no_connection_notices() {
+    let began = Instant::now();
+    let dir = Dir::new("amid");
+    let config = dir.config(&format!("{CONTROL}\n[log]\nlevel = \"error\""));
+    dir.put("services/kv.toml", POLICY);
+    let plane = Dataplane::start(&dir.path("run"), "kv");
+    let seed = seed();
+    println!("moments from TAILPLANE_KILL_SEED={seed}");
+    let mut chance = Chance(seed);
+    let mut hits: BTreeMap<Kind, usize> = BTreeMap::new();
+    let mut kills = 0;
+    let enough = |hits: &BTreeMap<Kind, usize>| {
+        HITS_MIN.iter().all(|(kind, least)| hits.get(kind).is_some_and(|count| count >= least))
+    };
+    while kills < KILLS || kills < KILLS_MAX && !enough(&hits) {
+        let mut hit = one_life(&plane, &config, &mut chance);
+        hit.dedup();
+        hit.into_iter().for_each(|kind| *hits.entry(kind).or_default() += 1);
+        kills += 1;
+        plane.go_on();
+    }
+    println!("{kills} kills, under way: {hits:?}; {:?}", began.elapsed());
+    assert!(enough(&hits), "of {kills} kills too few hit something: {hits:?}");
+    until("what was begun is completed", || plane.unanswered().is_empty());
+    converges(&plane, &dir, &config);
+    println!("converged after {:?}", began.elapsed());
+    plane.end();
 }
 
 #[test]

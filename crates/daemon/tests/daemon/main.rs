@@ -1,6 +1,7 @@
 //! The real `tailplaned`, as a process, with services that answer at real control sockets.
 
 mod control_socket;
+mod dataplane;
 mod killed;
 mod page;
 mod processes;
