@@ -154,13 +154,14 @@ impl Frontier {
         Self::simulated(Objective::Energy, model)
     }
 
-    /// Only the clock changes; all cores and hyperthreads run (Figure 9).
+    /// Only the clock changes; all cores and hyperthreads run of the configuration that serves most (Figure 9).
     pub fn clock_only(&self) -> Self {
-        let most = self.machine.maximum();
         let mut only = self.clone();
-        only.candidates.retain(|candidate| {
-            Configuration { clock: most.clock, ..candidate.configuration } == most
-        });
+        if let Some(Candidate { configuration: most, .. }) = self.candidates.last() {
+            only.candidates.retain(|candidate| {
+                Configuration { clock: most.clock, ..candidate.configuration } == *most
+            });
+        }
         only
     }
 
