@@ -5,6 +5,7 @@
 //! - [`doctor`]: what this machine can and cannot do, and what each missing piece costs.
 //! - [`port`]: an interface opened for a dataplane; [`service`]: configuration and threads of a service.
 //! - [`demo`]: the main job, measured beside memcached; [`huge_pages`]: borrowed for a run.
+//! - [`pareto`]: static configurations of a machine, simulated or measured, and what follows from them.
 //! - [`watch`]: running services, looked at from outside.
 //! - [`cleanup`]: removals that must happen even when the process is interrupted.
 //! - [`ethtool_unsafe`]: device features, queue counts and RSS tables by `SIOCETHTOOL`.
@@ -17,6 +18,7 @@ pub mod ethtool_unsafe;
 pub mod huge_pages;
 pub mod lab;
 pub mod local_wire;
+pub mod pareto;
 pub mod port;
 pub mod reproduce;
 pub mod service;

@@ -249,6 +249,12 @@ impl Scaling {
         let gain = if configuration.hyperthreads { self.hyperthread_gain } else { 1.0 };
         f64::from(configuration.cores) * gain * self.clock_ratio(machine, configuration.clock)
     }
+
+    /// The background job's throughput with so many cores, over that on all of them at the nominal clock: linear
+    /// in cores and clock, nothing from hyperthreads (IX §5.4).
+    pub fn background(&self, machine: &Machine, cores: u32, clock: Clock) -> f64 {
+        f64::from(cores) / f64::from(machine.cores) * self.clock_ratio(machine, clock)
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //! - [`ControlLoop`]: the loop as a state machine; [`spread`] is how it deals out flow groups.
 //! - [`actuator`]: cpusets, affinity, clocks and the background job on stock Linux.
 //! - [`server`]: IX's server simulated; [`pareto`], [`score`], [`reproduce`]: what the paper shows of it.
+//! - [`rapl`]: what the processor says that it draws, for measured configurations.
 //! - [`migration`]: the statistics of Table V, of recorded migrations.
 
 pub mod actuator;
@@ -24,6 +25,7 @@ pub mod metrics;
 pub mod migration;
 pub mod pareto;
 pub mod policy;
+pub mod rapl;
 pub mod reproduce;
 pub mod score;
 pub mod server;

@@ -12,7 +12,7 @@
 //! assert_eq!(best.configuration.to_string(), "4 cores, 1.2 GHz");
 //! ```
 
-use crate::configuration::{Clock, Configuration};
+use crate::configuration::{Clock, Configuration, Machine, Scaling};
 use crate::policy::{Sequence, Step};
 use crate::server::ServerModel;
 
@@ -25,15 +25,73 @@ pub enum Objective {
     Consolidation,
 }
 
-/// A static configuration that may be part of the frontier.
+/// A static configuration that may be part of the frontier: simulated, or measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
     /// It.
     pub configuration: Configuration,
     /// The highest load that keeps the objective of latency, in requests per second.
     pub capacity_rps: f64,
-    /// What it draws, or leaves, without load and at its capacity; in between it is linear.
-    ends: (f64, f64),
+    /// Its throughput as a sequence states it: predicted, or as measured.
+    pub speed: f64,
+    /// What it draws without load and at its capacity, in watts; in between it is linear. None where no power
+    /// could be measured.
+    pub watts: Option<(f64, f64)>,
+    /// The background job's throughput on the cores that it leaves, over that on all of them.
+    pub background: f64,
+}
+
+impl Candidate {
+    /// On a simulated server. Power in Turbo is that of a cool processor, the lower end of the paper's band: so
+    /// the bound is the stricter one.
+    pub fn simulated(model: &ServerModel, configuration: Configuration) -> Self {
+        let machine = model.machine();
+        let capacity_rps = model.capacity_rps(&configuration);
+        let watts = |rps| model.watts(&configuration, rps, 0.0);
+        Self {
+            configuration,
+            capacity_rps,
+            speed: model.scaling.speed(&machine, &configuration),
+            watts: Some((watts(0.0), watts(capacity_rps))),
+            background: left(&machine, &model.scaling, &configuration),
+        }
+    }
+
+    /// As it was measured on a machine; `watts` without load and at its capacity, where power can be measured.
+    pub fn measured(
+        machine: &Machine,
+        configuration: Configuration,
+        capacity_rps: f64,
+        watts: Option<(f64, f64)>,
+    ) -> Self {
+        let speed = capacity_rps;
+        let background = left(machine, &Scaling::ix(), &configuration);
+        Self { configuration, capacity_rps, speed, watts, background }
+    }
+
+    /// What it draws at a load that it serves, in watts.
+    pub fn watts_at(&self, rps: f64) -> Option<f64> {
+        let part = if self.capacity_rps > 0.0 { rps / self.capacity_rps } else { 0.0 };
+        self.watts.map(|(idle, full)| idle + (full - idle) * part)
+    }
+
+    fn value(&self, objective: Objective, rps: f64) -> f64 {
+        match objective {
+            // Who has no power is no candidate for energy (`Frontier::of`).
+            Objective::Energy => self.watts_at(rps).unwrap_or(f64::INFINITY),
+            Objective::Consolidation => self.background,
+        }
+    }
+}
+
+/// What a configuration leaves to the background job. Where Turbo runs, nothing is left: then no clock counts.
+fn left(machine: &Machine, scaling: &Scaling, configuration: &Configuration) -> f64 {
+    let cores = machine.cores - configuration.cores.min(machine.cores);
+    let clock = match configuration.clock {
+        Clock::Turbo => machine.nominal_clock(),
+        clock => clock,
+    };
+    scaling.background(machine, cores, clock)
 }
 
 /// A point of the frontier.
@@ -45,10 +103,22 @@ pub struct Best {
     pub value: f64,
 }
 
+/// A configuration that is part of the frontier, and the loads at which it is: looked at at some thousand loads
+/// (so to 0.05 % of the highest one).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Member {
+    /// It.
+    pub candidate: Candidate,
+    /// The lowest load at which it is best, in requests per second.
+    pub from_rps: f64,
+    /// The highest.
+    pub to_rps: f64,
+}
+
 /// See the module's comment.
 #[derive(Debug, Clone)]
-pub struct Frontier<'a> {
-    model: &'a ServerModel,
+pub struct Frontier {
+    machine: Machine,
     objective: Objective,
     candidates: Vec<Candidate>,
 }
@@ -56,40 +126,48 @@ pub struct Frontier<'a> {
 /// Loads at which the frontier is looked at, between 0 and the highest that can be served.
 const GRID: usize = 2_000;
 
-impl<'a> Frontier<'a> {
-    fn of(
-        model: &'a ServerModel,
-        objective: Objective,
-        allowed: impl Fn(&Configuration) -> bool,
-    ) -> Self {
-        let all = model.machine().configurations().into_iter().filter(allowed);
-        let candidate = |configuration: Configuration| {
-            let capacity_rps = model.capacity_rps(&configuration);
-            let value = |rps| value(model, objective, &configuration, rps);
-            Candidate { configuration, capacity_rps, ends: (value(0.0), value(capacity_rps)) }
-        };
-        let mut candidates: Vec<Candidate> = all.map(candidate).collect();
+impl Frontier {
+    /// Of configurations that were looked at, for a machine. Those that do not count for the objective are left
+    /// out: for energy those without power; for consolidation all clocks but the nominal one, since Turbo would
+    /// come "at an energy/throughput premium" (IX §5.3), but the whole machine with Turbo is there for what is
+    /// beyond.
+    pub fn of(objective: Objective, machine: Machine, mut candidates: Vec<Candidate>) -> Self {
+        let (nominal, most) = (machine.nominal_clock(), machine.maximum());
+        candidates.retain(|Candidate { configuration, watts, .. }| match objective {
+            Objective::Energy => watts.is_some(),
+            Objective::Consolidation => configuration.clock == nominal || *configuration == most,
+        });
         candidates.sort_by(|a, b| a.capacity_rps.total_cmp(&b.capacity_rps));
-        Self { model, objective, candidates }
+        Self { machine, objective, candidates }
+    }
+
+    /// Of all configurations of a simulated server.
+    pub fn simulated(objective: Objective, model: &ServerModel) -> Self {
+        let machine = model.machine();
+        let all = machine.configurations().into_iter();
+        let candidates = all.map(|configuration| Candidate::simulated(model, configuration));
+        Self::of(objective, machine, candidates.collect())
     }
 
     /// Over all configurations (Figure 8a).
-    pub fn energy(model: &'a ServerModel) -> Self {
-        Self::of(model, Objective::Energy, |_| true)
+    pub fn energy(model: &ServerModel) -> Self {
+        Self::simulated(Objective::Energy, model)
     }
 
-    /// Only the clock changes; all cores and hyperthreads run (Figure 9).
-    pub fn clock_only(model: &'a ServerModel) -> Self {
-        let most = model.machine().maximum();
-        Self::of(model, Objective::Energy, |c| Configuration { clock: most.clock, ..*c } == most)
+    /// Only the clock changes; all cores and hyperthreads run of the configuration that serves most (Figure 9).
+    pub fn clock_only(&self) -> Self {
+        let mut only = self.clone();
+        if let Some(Candidate { configuration: most, .. }) = self.candidates.last() {
+            only.candidates.retain(|candidate| {
+                Configuration { clock: most.clock, ..candidate.configuration } == *most
+            });
+        }
+        only
     }
 
-    /// The background job runs on what is left, at the nominal clock: Turbo would come "at an
-    /// energy/throughput premium" (Figure 8b). The whole machine with Turbo is there for what is beyond.
-    pub fn consolidation(model: &'a ServerModel) -> Self {
-        let machine = model.machine();
-        let (nominal, most) = (machine.nominal_clock(), machine.maximum());
-        Self::of(model, Objective::Consolidation, |c| c.clock == nominal || *c == most)
+    /// The background job runs on what is left, at the nominal clock (Figure 8b).
+    pub fn consolidation(model: &ServerModel) -> Self {
+        Self::simulated(Objective::Consolidation, model)
     }
 
     /// What it is about.
@@ -102,9 +180,12 @@ impl<'a> Frontier<'a> {
         &self.candidates
     }
 
-    /// What a configuration draws, or leaves to the background job, at a load that it serves.
-    pub fn value(&self, configuration: &Configuration, rps: f64) -> f64 {
-        value(self.model, self.objective, configuration, rps)
+    /// What a configuration draws, or leaves to the background job, at a load that it serves; none where it was
+    /// not considered.
+    pub fn value(&self, configuration: &Configuration, rps: f64) -> Option<f64> {
+        let mut all = self.candidates.iter();
+        let found = all.find(|candidate| candidate.configuration == *configuration)?;
+        Some(found.value(self.objective, rps))
     }
 
     fn is_better(&self, value: f64, than: f64) -> bool {
@@ -117,19 +198,24 @@ impl<'a> Frontier<'a> {
     /// The best configuration at a load; of equals one without Turbo, and then the one that serves most. None
     /// where none serves it.
     pub fn best(&self, rps: f64) -> Option<Best> {
-        let mut best: Option<Best> = None;
+        self.best_candidate(rps)
+            .map(|(candidate, value)| Best { configuration: candidate.configuration, value })
+    }
+
+    fn best_candidate(&self, rps: f64) -> Option<(&Candidate, f64)> {
+        let mut best: Option<(&Candidate, f64)> = None;
         for candidate in self.candidates.iter().rev() {
             if candidate.capacity_rps < rps {
                 break;
             }
-            let value = candidate.value(rps);
-            let is_better = |best: Best| {
+            let value = candidate.value(self.objective, rps);
+            let is_better = |(best, best_value): (&Candidate, f64)| {
                 let without_turbo = best.configuration.clock == Clock::Turbo
                     && candidate.configuration.clock != Clock::Turbo;
-                self.is_better(value, best.value) || value == best.value && without_turbo
+                self.is_better(value, best_value) || value == best_value && without_turbo
             };
             if best.is_none_or(is_better) {
-                best = Some(Best { configuration: candidate.configuration, value });
+                best = Some((candidate, value));
             }
         }
         best
@@ -139,7 +225,7 @@ impl<'a> Frontier<'a> {
     pub fn bound(&self, rps: f64) -> f64 {
         let most = self.candidates.last();
         self.best(rps).map_or_else(
-            || most.map_or(0.0, |most| most.value(most.capacity_rps)),
+            || most.map_or(0.0, |most| most.value(self.objective, most.capacity_rps)),
             |best| best.value,
         )
     }
@@ -159,19 +245,26 @@ impl<'a> Frontier<'a> {
         self.candidates.last().map_or(0.0, |most| most.capacity_rps)
     }
 
+    fn loads(&self, points: usize) -> impl Iterator<Item = f64> {
+        let most = self.most_rps();
+        (0..=points).map(move |index| most * index as f64 / points.max(1) as f64)
+    }
+
     /// The frontier as a curve: loads in requests per second, and the best there.
     pub fn curve(&self, points: usize) -> Vec<(f64, Best)> {
-        let most = self.most_rps();
-        let load = |index: usize| most * index as f64 / points.max(1) as f64;
-        (0..=points).filter_map(|index| Some((load(index), self.best(load(index))?))).collect()
+        self.loads(points).filter_map(|rps| Some((rps, self.best(rps)?))).collect()
     }
 
     /// The configurations that are part of the frontier, in the order of the loads at which they are best.
-    pub fn members(&self) -> Vec<Configuration> {
-        let mut members: Vec<Configuration> = Vec::new();
-        for (_, best) in self.curve(GRID) {
-            if !members.contains(&best.configuration) {
-                members.push(best.configuration);
+    pub fn members(&self) -> Vec<Member> {
+        let mut members: Vec<Member> = Vec::new();
+        for rps in self.loads(GRID) {
+            let Some((&candidate, _)) = self.best_candidate(rps) else { continue };
+            let same =
+                |member: &&mut Member| member.candidate.configuration == candidate.configuration;
+            match members.iter_mut().find(same) {
+                Some(member) => member.to_rps = rps,
+                None => members.push(Member { candidate, from_rps: rps, to_rps: rps }),
             }
         }
         members
@@ -180,46 +273,19 @@ impl<'a> Frontier<'a> {
     /// The sequence that the frontier derives: its members, each serving more than the one before. None where
     /// nothing can be served.
     pub fn sequence(&self) -> Option<Sequence> {
-        let machine = self.model.machine();
-        let step = |configuration: Configuration| match self.objective {
-            Objective::Energy => Step::alone(&machine, &self.model.scaling, configuration),
-            Objective::Consolidation => self.model.shared(configuration),
+        let step = |Member { candidate, .. }: Member| {
+            let Candidate { configuration, speed, .. } = candidate;
+            let background_cores = match self.objective {
+                Objective::Energy => 0,
+                Objective::Consolidation => self.machine.cores - configuration.cores,
+            };
+            Step { configuration, background_cores, speed }
         };
         let name = match self.objective {
             Objective::Energy => "derived for energy",
             Objective::Consolidation => "derived for consolidation",
         };
         Sequence::new(name, self.members().into_iter().map(step).collect())
-    }
-}
-
-impl Candidate {
-    /// What it draws, or leaves, at a load that it serves.
-    fn value(&self, rps: f64) -> f64 {
-        let part = if self.capacity_rps > 0.0 { rps / self.capacity_rps } else { 0.0 };
-        self.ends.0 + (self.ends.1 - self.ends.0) * part
-    }
-}
-
-/// Power in Turbo is that of a cool processor, the lower end of the paper's band: so the bound is the stricter
-/// one.
-fn value(
-    model: &ServerModel,
-    objective: Objective,
-    configuration: &Configuration,
-    rps: f64,
-) -> f64 {
-    match objective {
-        Objective::Energy => model.watts(configuration, rps, 0.0),
-        Objective::Consolidation => {
-            let left = model.cores - configuration.cores;
-            // Where Turbo runs, nothing is left.
-            let clock = match configuration.clock {
-                Clock::Turbo => model.machine().nominal_clock(),
-                clock => clock,
-            };
-            model.background(left, clock)
-        }
     }
 }
 
@@ -239,7 +305,7 @@ mod tests {
         let of_sequence = |rps: f64| {
             let steps = sequence.steps().iter().map(|step| &step.configuration);
             let enough = steps.filter(|c| model.capacity_rps(c) >= rps);
-            enough.map(|c| frontier.value(c, rps)).fold(f64::MAX, f64::min)
+            enough.filter_map(|c| frontier.value(c, rps)).fold(f64::MAX, f64::min)
         };
         let loads = (0..620).map(|index| f64::from(index) * 10_000.0);
         let (ours, best) = loads.fold((0.0, 0.0), |(ours, best), rps| {
@@ -260,11 +326,11 @@ mod tests {
     fn the_clock_alone_saves_little_at_low_loads() {
         let model = ServerModel::ix();
         let all = Frontier::energy(&model);
-        let clocks = Frontier::clock_only(&model);
+        let clocks = all.clock_only();
         assert_eq!(clocks.candidates().len(), 14);
         assert!(clocks.bound(300_000.0) > 1.5 * all.bound(300_000.0), "Figure 9");
         assert!((clocks.bound(6_000_000.0) / all.bound(6_000_000.0) - 1.0).abs() < 0.01);
-        assert_eq!(all.bound(1e12), all.value(&model.machine().maximum(), all.most_rps()));
+        assert_eq!(Some(all.bound(1e12)), all.value(&model.machine().maximum(), all.most_rps()));
         assert_eq!(all.mean_bound([]), 0.0);
     }
 
@@ -276,6 +342,57 @@ mod tests {
             assert!(sequence.steps().windows(2).all(|pair| pair[0].speed < pair[1].speed));
             let last = sequence.steps().last().expect("a step");
             assert_eq!(last.configuration, model.machine().maximum());
+        }
+    }
+
+    /// A machine of two cores without clocks, as it might be measured.
+    fn measured(watts: Option<(f64, f64)>) -> Vec<Candidate> {
+        let machine = two_cores();
+        let one = Configuration { cores: 1, hyperthreads: false, clock: Clock::Fixed };
+        let two = Configuration { cores: 2, ..one };
+        let of = |configuration, rps| Candidate::measured(&machine, configuration, rps, watts);
+        vec![of(two, 190_000.0), of(one, 100_000.0)]
+    }
+
+    fn two_cores() -> Machine {
+        Machine { cores: 2, threads_per_core: 1, clocks_khz: Vec::new(), turbo: false }
+    }
+
+    #[test]
+    fn what_was_measured_has_a_frontier_too() {
+        let frontier = Frontier::of(Objective::Consolidation, two_cores(), measured(None));
+        let members = frontier.members();
+        let cores: Vec<u32> = members.iter().map(|m| m.candidate.configuration.cores).collect();
+        assert_eq!(cores, [1, 2]);
+        assert_eq!((members[0].from_rps, members[1].to_rps), (0.0, 190_000.0));
+        assert!((members[0].to_rps - 100_000.0).abs() <= 190_000.0 / GRID as f64);
+        assert_eq!((members[0].candidate.background, members[1].candidate.background), (0.5, 0.0));
+        let sequence = frontier.sequence().expect("two steps");
+        let steps: Vec<_> =
+            sequence.steps().iter().map(|step| (step.background_cores, step.speed)).collect();
+        assert_eq!(steps, [(1, 100_000.0), (0, 190_000.0)]);
+        let read = Sequence::from_toml(&sequence.to_toml(), &two_cores(), Scaling::ix());
+        assert_eq!(read.expect("what is written can be read").steps(), sequence.steps());
+    }
+
+    #[test]
+    fn without_power_there_is_no_frontier_of_energy() {
+        let none = Frontier::of(Objective::Energy, two_cores(), measured(None));
+        assert!(none.candidates().is_empty() && none.members().is_empty());
+        assert!(none.sequence().is_none() && none.best(0.0).is_none());
+        let some = Frontier::of(Objective::Energy, two_cores(), measured(Some((10.0, 20.0))));
+        assert_eq!(some.candidates()[0].watts_at(50_000.0), Some(15.0));
+        assert_eq!(some.sequence().expect("steps").steps()[0].background_cores, 0);
+    }
+
+    /// From the model itself, not by way of a candidate.
+    fn of_model(model: &ServerModel, objective: Objective, of: &Candidate, rps: f64) -> f64 {
+        match objective {
+            Objective::Energy => model.watts(&of.configuration, rps, 0.0),
+            Objective::Consolidation => {
+                let left = model.cores - of.configuration.cores;
+                model.background(left, model.machine().nominal_clock())
+            }
         }
     }
 
@@ -296,7 +413,7 @@ mod tests {
             for frontier in [Frontier::energy(&model), Frontier::consolidation(&model)] {
                 let rps = load * frontier.most_rps();
                 let serve = frontier.candidates().iter().filter(|c| c.capacity_rps >= rps);
-                let values = serve.map(|c| frontier.value(&c.configuration, rps));
+                let values = serve.map(|c| of_model(&model, frontier.objective, c, rps));
                 let brute = match frontier.objective {
                     Objective::Energy => values.min_by(f64::total_cmp),
                     Objective::Consolidation => values.max_by(f64::total_cmp),
@@ -308,7 +425,7 @@ mod tests {
                 // No curve of the frontier's members is ever beaten by a configuration that is none.
                 for (rps, best) in frontier.curve(50) {
                     for other in frontier.candidates().iter().filter(|c| c.capacity_rps >= rps) {
-                        let value = frontier.value(&other.configuration, rps);
+                        let value = of_model(&model, frontier.objective, other, rps);
                         let near = (value - best.value).abs() < 1e-9;
                         prop_assert!(near || !frontier.is_better(value, best.value));
                     }

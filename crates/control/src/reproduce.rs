@@ -13,7 +13,7 @@
 use crate::configuration::Configuration;
 use crate::control_loop::{ControlLoop, Found, LoopConfig};
 use crate::metrics::ThreadId;
-use crate::pareto::{Frontier, Objective};
+use crate::pareto::{Candidate, Frontier, Member, Objective};
 use crate::policy::{Consolidation, Energy, LatencyTarget, Policy, Target};
 use crate::score::{Score, episodes};
 use crate::server::{
@@ -54,22 +54,30 @@ pub struct Figure8 {
 
 /// Computes Figure 8 with so many points a curve.
 pub fn figure8(model: &ServerModel, points: usize) -> Figure8 {
-    let energy = panel(&Frontier::energy(model), model, points);
-    let consolidation = panel(&Frontier::consolidation(model), model, points);
+    let energy = Panel::of(&Frontier::energy(model), points);
+    let consolidation = Panel::of(&Frontier::consolidation(model), points);
     Figure8 { energy, consolidation }
 }
 
-fn panel(frontier: &Frontier<'_>, model: &ServerModel, points: usize) -> Panel {
-    let curve = |configuration: Configuration| {
-        let most = model.capacity_rps(&configuration);
-        let load = |index: usize| most * index as f64 / points.max(1) as f64;
-        let at = |index| (load(index), frontier.value(&configuration, load(index)));
-        Curve { configuration, points: (0..=points).map(at).collect() }
-    };
-    Panel {
-        frontier: frontier.curve(points).into_iter().map(|(rps, best)| (rps, best.value)).collect(),
-        members: frontier.members().into_iter().map(curve).collect(),
-        considered: frontier.candidates().len(),
+/// The frontier alone, as points.
+fn points_of(frontier: &Frontier, points: usize) -> Vec<(f64, f64)> {
+    frontier.curve(points).into_iter().map(|(rps, best)| (rps, best.value)).collect()
+}
+
+impl Panel {
+    /// A panel of Figure 8 for a frontier, simulated or measured, with so many points a curve.
+    pub fn of(frontier: &Frontier, points: usize) -> Self {
+        let curve = |member: Member| {
+            let Candidate { configuration, capacity_rps, .. } = member.candidate;
+            let load = |index: usize| capacity_rps * index as f64 / points.max(1) as f64;
+            let at = |index| Some((load(index), frontier.value(&configuration, load(index))?));
+            Curve { configuration, points: (0..=points).filter_map(at).collect() }
+        };
+        Self {
+            frontier: points_of(frontier, points),
+            members: frontier.members().into_iter().map(curve).collect(),
+            considered: frontier.candidates().len(),
+        }
     }
 }
 
@@ -85,10 +93,15 @@ pub struct Figure9 {
 
 /// Computes Figure 9 with so many points.
 pub fn figure9(model: &ServerModel, points: usize) -> Figure9 {
-    let curve = |frontier: Frontier<'_>| {
-        frontier.curve(points).into_iter().map(|(rps, best)| (rps, best.value)).collect()
-    };
-    Figure9 { all: curve(Frontier::energy(model)), clock_only: curve(Frontier::clock_only(model)) }
+    Figure9::of(&Frontier::energy(model), points)
+}
+
+impl Figure9 {
+    /// The same for a frontier of energy, simulated or measured.
+    pub fn of(energy: &Frontier, points: usize) -> Self {
+        let clock_only = points_of(&energy.clock_only(), points);
+        Self { all: points_of(energy, points), clock_only }
+    }
 }
 
 /// Who controls a run.
@@ -216,10 +229,7 @@ pub fn run(
         }
         Objective::Consolidation => Vec::new(),
     };
-    let frontier = match objective {
-        Objective::Energy => Frontier::energy(model),
-        Objective::Consolidation => Frontier::consolidation(model),
-    };
+    let frontier = Frontier::simulated(objective, model);
     let in_second = |second: u64| {
         let instants = 1_000_000_000 / BOUND_STEP_NS;
         (0..instants).map(move |i| load(second * 1_000_000_000 + i * BOUND_STEP_NS))

@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod lab;
 pub mod load;
 pub mod load_agent;
+pub mod pareto;
 pub mod reproduce;
 pub mod run;
 pub mod sdp;
@@ -59,6 +60,9 @@ pub enum Command {
     Demo(demo::Args),
     /// The papers' figures and tables, measured on this machine.
     Reproduce(reproduce::Args),
+    /// All static configurations of a machine, simulated or measured: their Pareto frontier, and a sequence for the
+    /// control plane.
+    Pareto(pareto::Args),
     /// Whole hosts on a virtual clock and a seeded lossy network: one seed replays one run.
     Sim(sim::Args),
     /// The cost model of this machine, for simulations of more cores than it has.
@@ -87,6 +91,7 @@ impl Cli {
             Command::LoadAgent(args) => load_agent::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Reproduce(args) => reproduce::run(args),
+            Command::Pareto(args) => pareto::run(&args),
             Command::Sim(args) => sim::run_command(args),
             Command::Calibrate(args) => calibrate::run(args),
             Command::Sdp(args) => sdp::run(args),

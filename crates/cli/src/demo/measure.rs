@@ -341,7 +341,7 @@ impl Measuring<'_> {
 }
 
 /// The search wants an error that a bad setting can become.
-struct Failure(anyhow::Error);
+pub(crate) struct Failure(pub anyhow::Error);
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {

@@ -66,6 +66,23 @@ impl Tailplane {
         Self::start_with(lab, app, |config| config.dataplane.spin_us = -1)
     }
 
+    /// As [`start_spinning`](Self::start_spinning), with an elastic thread on each of these processors: the lab has as
+    /// many queues. Answers where it listens, too.
+    ///
+    /// # Errors
+    /// What could not be opened.
+    pub fn start_on(lab: &Lab, app: App, cpus: &[usize]) -> anyhow::Result<(Self, SocketAddrV4)> {
+        let mut port = 0;
+        let started = Self::start_with(lab, app, |config| {
+            config.dataplane.spin_us = -1;
+            config.dataplane.threads = cpus.len() as u32;
+            config.dataplane.cpus = cpus.to_vec();
+            config.memory.chunks *= cpus.len().max(1);
+            port = config.service.port();
+        })?;
+        Ok((started, SocketAddrV4::new(DATAPLANE_ADDRESS, port)))
+    }
+
     /// As [`start_moderated`](Self::start_moderated), an echo service on `ports` ports, with memory for
     /// many connections whose peers do not acknowledge at once.
     ///

@@ -20,6 +20,7 @@
 
 mod cause;
 mod cost;
+mod elsewhere;
 mod executor;
 mod latency;
 mod model;

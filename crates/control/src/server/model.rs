@@ -196,11 +196,10 @@ impl ServerModel {
         nominal * self.scaling.clock_ratio(&self.machine(), clock)
     }
 
-    /// The background job's throughput with so many cores, over that on all of them at the nominal clock: linear
-    /// in cores and clock, nothing from hyperthreads (IX §5.4).
+    /// The background job's throughput with so many cores, over that on all of them at the nominal clock
+    /// ([`Scaling::background`]).
     pub fn background(&self, cores: u32, clock: Clock) -> f64 {
-        let ratio = self.scaling.clock_ratio(&self.machine(), clock);
-        f64::from(cores) / f64::from(self.cores) * ratio
+        self.scaling.background(&self.machine(), cores, clock)
     }
 
     /// A step's configuration, and what is left to the background job.

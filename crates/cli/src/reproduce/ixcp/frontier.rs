@@ -1,13 +1,11 @@
 //! IX Figures 8 and 9: the Pareto frontier of static configurations.
 
-use control::reproduce::{Panel, figure8, figure9};
-use reproduce::{Axis, Figure, Measured, Recorder, Role, Takes};
+use control::pareto::Frontier;
+use reproduce::{Figure, Recorder, Role, Takes};
 
-use super::{millions, server};
+use super::server;
+use crate::pareto::draw;
 use crate::reproduce::Testbed;
-
-/// Points of each curve.
-const POINTS: usize = 120;
 
 /// Pareto efficiency, with the configurations that are part of the frontier.
 pub const FIG8: Figure<Testbed> = Figure {
@@ -38,52 +36,16 @@ fn run_fig8(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> 
     let model = server(recorder);
     recorder.plan(1);
     recorder.step("all static configurations")?;
-    let figure = figure8(&model, POINTS);
-    panel(recorder, "energy", "Energy proportionality", ("power", "W"), &figure.energy);
-    let y = ("background throughput", "of a dedicated processor");
-    panel(recorder, "consolidation", "Workload consolidation", y, &figure.consolidation);
+    for frontier in [Frontier::energy(&model), Frontier::consolidation(&model)] {
+        draw::figure8(recorder, &frontier, Role::Theory);
+    }
     Ok(())
-}
-
-fn panel(
-    recorder: &mut Recorder<'_>,
-    name: &str,
-    title: &str,
-    (label, unit): (&str, &str),
-    panel: &Panel,
-) {
-    let x = Axis::linear("throughput within the objective", "M requests/s");
-    let chart = recorder.chart(name, title, x, Axis::linear(label, unit));
-    let frontier = recorder.series_as(chart, "Pareto frontier", Role::Theory);
-    for &(rps, value) in &panel.frontier {
-        recorder.point(frontier, millions(rps), Measured::single(value));
-    }
-    for member in &panel.members {
-        let series = recorder.series_as(chart, &member.configuration.to_string(), Role::Theory);
-        for &(rps, value) in member.points.iter().step_by(POINTS / 4) {
-            recorder.point(series, millions(rps), Measured::single(value));
-        }
-    }
-    recorder.note(format!(
-        "{title}: {} of {} configurations are part of the frontier",
-        panel.members.len(),
-        panel.considered
-    ));
 }
 
 fn run_fig9(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let model = server(recorder);
     recorder.plan(1);
     recorder.step("all static configurations")?;
-    let figure = figure9(&model, POINTS);
-    let x = Axis::linear("throughput within the objective", "M requests/s");
-    let y = Axis::linear("power", "W");
-    let chart = recorder.chart("clocks", "Energy proportionality", x, y);
-    for (name, curve) in [("Pareto frontier", figure.all), ("clock only", figure.clock_only)] {
-        let series = recorder.series_as(chart, name, Role::Theory);
-        for (rps, watts) in curve {
-            recorder.point(series, millions(rps), Measured::single(watts));
-        }
-    }
+    draw::figure9(recorder, &Frontier::energy(&model), Role::Theory);
     Ok(())
 }

@@ -9,6 +9,9 @@ mod table5;
 use control::server::ServerModel;
 use reproduce::Recorder;
 
+use crate::pareto::draw::millions;
+use crate::pareto::machine::IX_NOTE;
+
 pub use frontier::{FIG8, FIG9};
 pub use patterns::{FIG10, FIG11, FIG12};
 pub use table4::TABLE4;
@@ -19,14 +22,6 @@ fn server(recorder: &mut Recorder<'_>) -> ServerModel {
     let model = ServerModel::ix();
     recorder.condition("server", format!("simulated: {}", model.name));
     recorder.condition("objective", format!("p99 < {} us", model.slo_us));
-    recorder.note(
-        "the server is a queueing model with the paper's figures; power, Turbo's gain and what clocks and \
-         threads take to change are fitted or assumed, as crates/control/src/server/ix.toml says of each",
-    );
+    recorder.note(IX_NOTE);
     model
-}
-
-/// Axes count millions.
-fn millions(rps: f64) -> f64 {
-    rps / 1e6
 }

@@ -1,0 +1,160 @@
+//! Figures 8 and 9 (IX §5.3), for a simulated server or a measured one: into the record of a figure, or as SVG
+//! files.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use control::pareto::{Frontier, Objective};
+use control::reproduce::{Figure9, Panel};
+use reproduce::{
+    Axis, Claims, Figure, Measured, Options, Recorder, Role, Series, Setup, Silent, Takes, plot,
+};
+
+use super::Analysis;
+
+/// Points of each curve.
+const POINTS: usize = 120;
+/// Points of the curve of one configuration.
+const MEMBER_POINTS: usize = 4;
+
+/// Axes count millions.
+pub fn millions(rps: f64) -> f64 {
+    rps / 1e6
+}
+
+fn throughput() -> Axis {
+    Axis::linear("throughput within the objective", "M requests/s")
+}
+
+/// One panel of Figure 8: the frontier, and the configurations that are part of it. A `role` of curves: computed,
+/// or measured.
+pub fn figure8(recorder: &mut Recorder<'_>, frontier: &Frontier, role: Role) {
+    let panel = Panel::of(frontier, POINTS);
+    let (name, title, (label, unit)) = match frontier.objective() {
+        Objective::Energy => ("energy", "Energy proportionality", ("power", "W")),
+        Objective::Consolidation => (
+            "consolidation",
+            "Workload consolidation",
+            ("background throughput", "of a dedicated processor"),
+        ),
+    };
+    let chart = recorder.chart(name, title, throughput(), Axis::linear(label, unit));
+    let of_all = recorder.series_as(chart, "Pareto frontier", role);
+    for &(rps, value) in &panel.frontier {
+        recorder.point(of_all, millions(rps), Measured::single(value));
+    }
+    for member in &panel.members {
+        let series = recorder.series_as(chart, &member.configuration.to_string(), role);
+        for &(rps, value) in member.points.iter().step_by(POINTS / MEMBER_POINTS) {
+            recorder.point(series, millions(rps), Measured::single(value));
+        }
+    }
+    recorder.note(format!(
+        "{title}: {} of {} configurations are part of the frontier",
+        panel.members.len(),
+        panel.considered
+    ));
+}
+
+/// Figure 9: a frontier of energy against one of clocks alone.
+pub fn figure9(recorder: &mut Recorder<'_>, energy: &Frontier, role: Role) {
+    let figure = Figure9::of(energy, POINTS);
+    let y = Axis::linear("power", "W");
+    let chart = recorder.chart("clocks", "Energy proportionality", throughput(), y);
+    for (name, curve) in [("Pareto frontier", figure.all), ("clock only", figure.clock_only)] {
+        let series = recorder.series_as(chart, name, role);
+        for (rps, watts) in curve {
+            recorder.point(series, millions(rps), Measured::single(watts));
+        }
+    }
+}
+
+/// Both figures of an analysis, as far as it has what they show.
+const BOTH: Figure<Analysis> = Figure {
+    id: "ix/fig8and9",
+    title: "Pareto efficiency of static configurations",
+    section: "IX (TOCS'16) §5.3, Figures 8 and 9",
+    what: "The Pareto frontier of the machine's static configurations, and one of clocks alone.",
+    claims: &[],
+    takes: Takes { quick_s: 1, full_s: 1 },
+    run: |all, recorder| {
+        let role = if all.mode == reproduce::Mode::Real { Role::Measured } else { Role::Theory };
+        for objective in [Objective::Energy, Objective::Consolidation] {
+            if let Some(frontier) = all.frontier_for(objective) {
+                figure8(recorder, &frontier, role);
+            }
+        }
+        // One clock makes no figure of clocks.
+        if let Some(energy) = all.frontier_for(Objective::Energy)
+            && energy.clock_only().candidates().len() > 1
+        {
+            figure9(recorder, &energy, role);
+        }
+        Ok(())
+    },
+};
+
+/// The figures of an analysis as files: their names and contents.
+///
+/// # Errors
+/// The plotter's.
+pub fn svg_files(all: &mut Analysis) -> anyhow::Result<Vec<(String, String)>> {
+    let (claims, mut silent) = (Claims::builtin()?, Silent);
+    let mut setup = Setup::new(&claims, Options::QUICK, &mut silent);
+    let result = BOTH.reproduce(all, &mut setup)?;
+    let file = |chart: &reproduce::Chart| {
+        let series: Vec<&Series> =
+            result.series.iter().filter(|series| series.chart == chart.name).collect();
+        let figure = if chart.name == "clocks" { "fig9" } else { "fig8" };
+        (format!("{figure}-{}.svg", chart.name), plot::standalone(chart, &series))
+    };
+    Ok(result.charts.iter().map(file).collect())
+}
+
+/// Writes them into a directory, which is made where it is not there. Answers what was written.
+///
+/// # Errors
+/// The directory or a file cannot be written.
+pub fn write_svg(all: &mut Analysis, directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let files = svg_files(all)?;
+    std::fs::create_dir_all(directory).with_context(|| {
+        format!("cannot make '{}' for the plots; `--plots` takes a directory", directory.display())
+    })?;
+    let mut written = Vec::new();
+    for (name, text) in files {
+        let path = directory.join(name);
+        std::fs::write(&path, text)
+            .with_context(|| format!("cannot write the plot '{}'", path.display()))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use control::server::ServerModel;
+
+    use super::*;
+
+    #[test]
+    fn each_figure_is_drawn_as_far_as_there_is_something_to_draw() {
+        let mut all = Analysis::simulated(&ServerModel::ix(), Objective::Energy, BTreeMap::new());
+        let files = svg_files(&mut all).expect("drawn");
+        let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["fig8-energy.svg", "fig8-consolidation.svg", "fig9-clocks.svg"]);
+        for (name, text) in &files {
+            assert!(text.starts_with("<svg") && text.contains("Pareto frontier"), "{name}");
+        }
+        // Without power there is nothing of energy to be drawn.
+        for entry in &mut all.entries {
+            if let Ok(candidate) = &mut entry.found {
+                candidate.watts = None;
+            }
+        }
+        let files = svg_files(&mut all).expect("drawn");
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].0, "fig8-consolidation.svg");
+    }
+}
