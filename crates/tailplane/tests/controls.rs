@@ -334,6 +334,33 @@ fn a_thread_with_a_move_under_way_is_not_parked() {
     );
 }
 
+/// A move without a packet ends in a cycle that did nothing else.
+#[test]
+fn moves_of_an_idle_service_are_told() {
+    let controls = Controls::new(CORES);
+    under_load(
+        &controls,
+        |_| {},
+        Scheduler::RunToCompletion,
+        |run| {
+            run.done.store(true, Ordering::Relaxed);
+            wait_until("the client is silent", || {
+                let packets = || (run.thread(0).packets, run.thread(1).packets);
+                let before = packets();
+                std::thread::sleep(Duration::from_millis(100));
+                before == packets()
+            });
+            for moved in 1..=5 {
+                run.move_all(1, controls.groups_of(1), 0);
+                run.move_all(0, (0..64).collect(), 1);
+                wait_until("both are told", || {
+                    (0..CORES as u16).all(|core| run.thread(core).migrations.completed == moved)
+                });
+            }
+        },
+    );
+}
+
 #[test]
 fn what_the_segment_shows_adds_up() {
     let controls = Controls::new(CORES);

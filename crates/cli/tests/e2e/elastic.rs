@@ -1,48 +1,34 @@
-//! A service under the real daemon, whose load steps up and down: it gets a second processor and gives it back.
+//! A service under the real daemon, with a job beside it, whose load steps up and down: what is measured of it is there,
+//! nothing is lost, and nothing is left behind. How well the daemon decides is a matter of the figure.
 
-use tailplane_cli::reproduce::elastic::{self, AHEAD, Found, Plan};
+use std::process::Command;
 
-use crate::harness::{possible, take_turn};
+use tailplane_cli::reproduce::elastic::{self, AHEAD, PAPER, Plan};
 
-/// Tries: somebody else may have the processors for seconds.
-const TRIES: u64 = 3;
+use crate::harness::{possible, take_turn, wait_until};
 
-/// Why this is not what it should be.
-fn fault(found: &Found) -> Option<String> {
-    let swings = &found.swings;
-    let [low, high] = elastic::job_shares(found);
-    let fault = |what: &str| Some(format!("{what}: {swings:?}, the job got {low:?} and {high:?}"));
-    if swings.len() != 2 || found.report.errors > 0 || found.report.requests < 500 {
-        return fault("the load was not carried");
-    }
-    if swings.iter().any(|swing| swing.granted_ns.is_none()) {
-        return fault("the second thread was not granted");
-    }
-    if swings[0].parked_ns.is_none() {
-        return fault("it was not parked again");
-    }
-    match (low, high) {
-        (Some(low), Some(high)) if low > 0.05 && low > 2.0 * high => None,
-        _ => fault("the job did not get what was left"),
-    }
+/// Processes that loop as the rig's job does.
+fn jobs() -> usize {
+    let own = format!("while kill -0 {}", std::process::id());
+    let listed = Command::new("ps").args(["-eo", "args"]).output().expect("procps");
+    String::from_utf8_lossy(&listed.stdout).matches(&own).count()
 }
 
 #[test]
-fn a_second_processor_is_granted_while_the_load_needs_it_and_a_job_has_it_else() {
+fn a_load_that_steps_up_and_down_is_carried_and_the_job_goes_on() {
     if !possible() {
         return;
     }
     let _turn = take_turn();
-    let mut faults = Vec::new();
-    for seed in 1..=TRIES {
-        let plan = Plan { policy: AHEAD, swings: 2, period_ms: 6_000, seed };
-        match elastic::run(&plan) {
-            Ok(found) => match fault(&found) {
-                None => return,
-                Some(fault) => faults.push(format!("{fault}; {}", found.disturbance)),
-            },
-            Err(error) => faults.push(format!("{error:#}")),
-        }
+    for policy in [AHEAD, PAPER] {
+        let found = elastic::run(&Plan { policy, swings: 1, period_ms: 4_000, seed: 1 });
+        let found = found.expect("it runs");
+        assert_eq!((found.report.errors, found.report.connections_lost), (0, 0), "{found:?}");
+        assert!(found.report.requests > 200 && found.report.series.len() == 40, "{found:?}");
+        assert_eq!(found.swings.len(), 1, "{:?}", found.swings);
+        let told: Vec<f64> = found.progress.iter().map(|told| told.cpu_s).collect();
+        assert!(told.len() > 5 && told.is_sorted(), "{told:?}");
+        assert!(told[told.len() - 1] > 0.0, "the job never ran: {told:?}");
+        wait_until("the job has ended", || jobs() == 0);
     }
-    panic!("{faults:#?}");
 }

@@ -49,6 +49,8 @@ pub struct Shown<'a> {
     next_copy: Instant,
     /// Whether anything was done since the last copy.
     is_stale: bool,
+    /// What was told of migrations: one may end in a cycle that did nothing else.
+    moves: MigrationTotals,
     sleeps: u64,
     /// Before this run.
     busy_ns: u64,
@@ -78,6 +80,7 @@ impl<'a> Shown<'a> {
             looked_at: now,
             next_copy: now,
             is_stale: true,
+            moves: MigrationTotals::default(),
             sleeps: 0,
             busy_ns: board.snapshot().busy_ns,
         }
@@ -170,7 +173,9 @@ impl<'a> Shown<'a> {
     #[cold]
     pub fn copy(&mut self, now: Instant, thread: &impl Elastic) {
         self.next_copy = now + COPIES_EVERY;
-        if !std::mem::take(&mut self.is_stale) {
+        let moves = migrations(&thread.migrations());
+        let has_moved = moves != std::mem::replace(&mut self.moves, moves);
+        if !std::mem::take(&mut self.is_stale) && !has_moved {
             return;
         }
         let cycle = thread.stats();
@@ -191,7 +196,7 @@ impl<'a> Shown<'a> {
             crossings: cycle.crossings,
             borrowed: cycle.borrowed,
         });
-        self.board.tell_migrations(&migrations(&thread.migrations()));
+        self.board.tell_migrations(&moves);
     }
 
     /// What the thread is doing.

@@ -16,7 +16,7 @@ pub const ELASTIC: Figure<Testbed> = Figure {
     title: "A second processor while the load needs one, and a job on it while not",
     section: "IX (TOCS'16) §4.6 and §5.4",
     what: "Not in the paper: its control plane for real, on two processors. tailplaned starts a service of two elastic \
-           threads, whose requests take 100 us each, and a background job. The load steps from 10 % of what both threads \
+           threads, whose requests take 500 us each, and a background job. The load steps from 10 % of what both threads \
            carry to 90 % and back. The second thread must serve within 100 ms of the first packet that waits longer than \
            the bound, and be parked again; the job gets its processor meanwhile, and the daemon tells how far it comes. \
            The load comes from the same two processors, at real-time priority.",

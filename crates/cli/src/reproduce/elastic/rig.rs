@@ -22,8 +22,12 @@ const PORT: u16 = 7_070;
 /// How long anything that is waited for may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
-/// A background job that wants all that it can get: how far it comes is its processor time, which the daemon tells.
-const JOB: &str = r#"["sh", "-c", "while :; do :; done"]"#;
+/// A background job that wants all that it can get: how far it comes is its processor time, which the daemon tells. It
+/// outlives the daemon, as services do, so it ends by itself once this process or its directory is gone.
+fn job(directory: &Path) -> String {
+    let (own, directory) = (std::process::id(), directory.display());
+    format!(r#"["sh", "-c", "while kill -0 {own} && [ -e {directory} ]; do :; done"]"#)
+}
 
 /// See the module's comment. Dropped, all of it is gone.
 pub struct Rig {
@@ -51,7 +55,7 @@ impl Rig {
         let config = directory.join("tailplaned.toml");
         std::fs::write(&config, daemon_toml(&directory, &tailplane))?;
         let service = directory.join("services").join(format!("{NAME}.toml"));
-        std::fs::write(service, service_toml(lab.prefix(), scheduler, policy))?;
+        std::fs::write(service, service_toml(lab.prefix(), scheduler, policy, &directory))?;
         let log = std::fs::File::create(directory.join("log"))?;
         let mut command = Command::new(&tailplaned);
         command.arg("--config").arg(&config).stdin(Stdio::null());
@@ -176,9 +180,11 @@ fn daemon_toml(directory: &Path, own: &Path) -> String {
     )
 }
 
-fn service_toml(lab: &str, scheduler: &str, policy: Option<&Policy>) -> String {
+fn service_toml(lab: &str, scheduler: &str, policy: Option<&Policy>, directory: &Path) -> String {
     let (granted, control) = match policy {
-        Some(policy) => (1, format!("{}background = {{ command = {JOB} }}\n", policy.table)),
+        Some(policy) => {
+            (1, format!("{}background = {{ command = {} }}\n", policy.table, job(directory)))
+        }
         None => (2, String::new()),
     };
     format!(
