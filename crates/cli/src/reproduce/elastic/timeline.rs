@@ -51,16 +51,16 @@ pub struct Swing {
     pub up_ns: u64,
     /// A packet had waited longer than the bound.
     pub violation_ns: Option<u64>,
-    /// The second thread served.
+    /// The second thread served; none also where it served when the load stepped up: that is no answer to it.
     pub granted_ns: Option<u64>,
     /// The load had stepped down; none where the looks end before.
     pub down_ns: Option<u64>,
-    /// The second thread was parked.
+    /// The second thread was parked; none also where it did not serve when the load stepped down.
     pub parked_ns: Option<u64>,
 }
 
 impl Swing {
-    /// From the violation until the second thread served, in ms: nothing where it served before.
+    /// From the violation until the second thread served, in ms: 0 where it was granted, after the step, before that.
     pub fn reacted_ms(&self) -> Option<f64> {
         let granted_ns = self.granted_ns?;
         Some(granted_ns.saturating_sub(self.violation_ns.unwrap_or(granted_ns)) as f64 / 1e6)
@@ -101,12 +101,17 @@ pub fn swings(looks: &[Look], (first_ns, period_ns): (u64, u64), bound_ns: u64) 
         let mut low =
             looks.iter().filter(|look| (down_ns..down_ns + half_ns).contains(&look.at_ns));
         let first = |look: &Look| look.at_ns;
+        let serves_at = |at_ns: u64| {
+            let before = looks.iter().rev().find(|look| look.at_ns < at_ns);
+            before.is_some_and(|look| look.granted)
+        };
+        let (served_at_up, served_at_down) = (serves_at(up_ns), serves_at(down_ns));
         Swing {
             up_ns,
             violation_ns: high().find(|look| look.waited_ns > bound_ns).map(first),
-            granted_ns: high().find(|look| look.granted).map(first),
+            granted_ns: high().find(|look| look.granted && !served_at_up).map(first),
             down_ns: (down_ns < end_ns).then_some(down_ns),
-            parked_ns: low.find(|look| !look.granted).map(first),
+            parked_ns: low.find(|look| !look.granted && served_at_down).map(first),
         }
     };
     let ups = (0..).map(|swing| first_ns + swing * period_ns.max(1));
@@ -171,11 +176,16 @@ mod tests {
         let times = (1_000 * MS, 2_000 * MS);
         let found = swings(&looks, times, 2 * MS);
         assert_eq!((found[0].granted_ms(), found[0].reacted_ms()), (None, None));
-        assert_eq!(found[0].violation_ns, None);
-        // One that served before anybody waited has reacted at once, and one that never stops is not parked.
-        looks.iter_mut().for_each(|look| look.granted = look.at_ns >= 900 * MS);
+        // One that never served is not parked either.
+        assert_eq!((found[0].violation_ns, found[0].parked_ms()), (None, None));
+        // One that is granted before anybody waits has reacted at once, and one that never stops is not parked.
+        looks.iter_mut().for_each(|look| look.granted = look.at_ns >= 1_002 * MS);
         let found = swings(&looks, times, 2 * MS);
         assert_eq!((found[0].reacted_ms(), found[0].parked_ms()), (Some(0.0), None));
+        // One that served before the step has not reacted to it.
+        looks.iter_mut().for_each(|look| look.granted = look.at_ns >= 900 * MS);
+        let found = swings(&looks, times, 2 * MS);
+        assert_eq!((found[0].reacted_ms(), found[0].granted_ms()), (None, None));
         assert_eq!(swings(&looks[..900], times, 2 * MS), []);
         assert_eq!(first_step_ns(&looks[..900], (1_000.0, 10_000.0)), None);
     }
