@@ -83,47 +83,35 @@ pub trait Service {
     }
 }
 
-impl<S: Service + ?Sized> Service for alloc::boxed::Box<S> {
-    fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        (**self).on_batch(now, events, calls);
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        (**self).wake_at()
-    }
-    fn is_away(&mut self, now: Instant) -> bool {
-        (**self).is_away(now)
-    }
-    fn has_batch(&self) -> bool {
-        (**self).has_batch()
-    }
-    fn collect(&mut self, now: Instant, calls: &mut Calls<'_>) {
-        (**self).collect(now, calls);
-    }
-    fn runs_anywhere(&self) -> bool {
-        (**self).runs_anywhere()
-    }
+/// A pointer to a service is one: every method is passed on. One that is forgotten here would be the trait's default,
+/// silently.
+macro_rules! passes_on {
+    ($pointer:ty) => {
+        impl<S: Service + ?Sized> Service for $pointer {
+            fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+                (**self).on_batch(now, events, calls);
+            }
+            fn wake_at(&self) -> Option<Instant> {
+                (**self).wake_at()
+            }
+            fn is_away(&mut self, now: Instant) -> bool {
+                (**self).is_away(now)
+            }
+            fn has_batch(&self) -> bool {
+                (**self).has_batch()
+            }
+            fn collect(&mut self, now: Instant, calls: &mut Calls<'_>) {
+                (**self).collect(now, calls);
+            }
+            fn runs_anywhere(&self) -> bool {
+                (**self).runs_anywhere()
+            }
+        }
+    };
 }
 
-impl<S: Service + ?Sized> Service for &mut S {
-    fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        (**self).on_batch(now, events, calls);
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        (**self).wake_at()
-    }
-    fn is_away(&mut self, now: Instant) -> bool {
-        (**self).is_away(now)
-    }
-    fn has_batch(&self) -> bool {
-        (**self).has_batch()
-    }
-    fn collect(&mut self, now: Instant, calls: &mut Calls<'_>) {
-        (**self).collect(now, calls);
-    }
-    fn runs_anywhere(&self) -> bool {
-        (**self).runs_anywhere()
-    }
-}
+passes_on!(alloc::boxed::Box<S>);
+passes_on!(&mut S);
 
 #[cfg(test)]
 mod tests;
