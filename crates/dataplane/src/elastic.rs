@@ -54,6 +54,12 @@ pub struct Progress {
     pub received: usize,
     /// Packets that were left in the receive ring when a full batch had been taken from it.
     pub waiting: usize,
+    /// Connections at home here whose work was taken from the ring and waits for the application, or for the thread
+    /// that runs it just now, and events that are not dealt out to their connections yet; 0 where threads run to
+    /// completion, as all that is taken is handed on (ZygOS §4.4).
+    pub ready: usize,
+    /// What those take in the application, as events took lately, in nanoseconds.
+    pub ready_ns: u64,
     /// The next moment at which there will be, without a packet: a timer, or the service's wish.
     pub next_deadline: Option<Instant>,
 }

@@ -193,6 +193,7 @@ impl<N: Nic> HomeLayer<N> {
         };
         let mut progress = net.finish(now, worked, is_busy);
         progress.pending |= self.home.has_due();
+        progress.ready = self.net.events.len() + self.home.held();
         progress
     }
 

@@ -187,7 +187,15 @@ impl<N: Nic> NetLayer<N> {
         let next_deadline = next_deadline.into_iter().chain(self.migration.next_deadline()).min();
         let awaits = self.migration.is_active();
         let Self { received, waiting, .. } = *self;
-        Progress { worked, pending, awaits, received, waiting, next_deadline }
+        Progress {
+            worked,
+            pending,
+            awaits,
+            received,
+            waiting,
+            next_deadline,
+            ..Progress::default()
+        }
     }
 
     /// A cycle without an application: a portion of the connections is reset, and what comes for the

@@ -14,7 +14,7 @@ use nic::loopback::{self, LoopbackConfig, LoopbackNic};
 use stack::{Secrets, Shared, StackConfig};
 use tailplane_dataplane::{
     Classes, ConservingConfig, ConservingThread, CycleStats, Elastic, ElasticConfig, ElasticThread,
-    Floor, ForwardPorts, Parts, ReadySetConfig, ServicePolicy, forwarding_mesh,
+    Floor, ForwardPorts, Parts, Progress, ReadySetConfig, ServicePolicy, forwarding_mesh,
 };
 use wire::{Endpoint, Ipv4Addr, MICROSOFT_KEY};
 
@@ -110,6 +110,11 @@ struct World {
 impl World {
     /// A server of two cores with connections of these classes, all open and quiet.
     fn new(classes: Classes, sharing: ConservingConfig, connections: &[u8]) -> Self {
+        Self::sharing(Some(classes), sharing, connections)
+    }
+
+    /// The same; without classes, each core has ready queues of its own.
+    fn sharing(classes: Option<Classes>, sharing: ConservingConfig, connections: &[u8]) -> Self {
         let now = Instant::from_micros(10);
         let region = Region::heap(8_192);
         let (near, far) = loopback::pair(LoopbackConfig::default());
@@ -117,8 +122,15 @@ impl World {
         let ports = forwarding_mesh(2, 64);
         let part = |(nic, ports)| Parts { nic, pool: Pool::new(&region, 512), ports };
         let parts = [near, idle].into_iter().zip(ports).map(part).collect();
-        let (elastic, config) = (ElasticConfig::default(), ReadySetConfig { sharing, classes });
-        let threads = Floor::ready_set(&shared(SERVER, 0), parts, elastic, &config, now);
+        let (elastic, host) = (ElasticConfig::default(), shared(SERVER, 0));
+        let threads = match classes {
+            Some(classes) => {
+                let config = ReadySetConfig { sharing, classes };
+                Floor::ready_set(&host, parts, elastic, &config, now)
+                    .expect("classes and cores in range")
+            }
+            None => Floor::threads(&host, parts, elastic, sharing, now),
+        };
         let (host, pool) = (shared(CLIENT, 1), Pool::new(&region, 512));
         let client = ElasticThread::new(0, host, far, pool, ForwardPorts::default(), elastic, now);
         let served = Rc::default();
@@ -126,7 +138,7 @@ impl World {
         let services = (0..2).map(|core| Noting { served: Rc::clone(&served), core }).collect();
         let mut world = Self {
             now,
-            threads: threads.expect("classes and cores in range"),
+            threads,
             services,
             served,
             client,
@@ -173,9 +185,9 @@ impl World {
     }
 
     /// It comes back.
-    fn finish(&mut self, core: usize) {
+    fn finish(&mut self, core: usize) -> Progress {
         let now = self.step();
-        self.threads[core].finish(now);
+        self.threads[core].finish(now)
     }
 
     fn cycle(&mut self, core: usize) {
@@ -338,4 +350,35 @@ fn a_full_queue_of_one_class_holds_no_other_up() {
     world.ask(&[0]);
     let served = world.classes_served(&[0]);
     assert_eq!(served, [of(0, 2), of(1, 19)].concat());
+}
+
+/// Classes or none: what a cycle leaves for the application is told, until all of it was served.
+#[test]
+fn what_waits_for_the_application_is_told() {
+    for classes in [None, Some(two_classes(ServicePolicy::StrictPriority))] {
+        let by_class = classes.is_some();
+        let mut world = World::sharing(classes, one_by_one(), &of(1, 8));
+        world.ask(&[1]);
+        for left in (0..8).rev() {
+            world.begin(0);
+            let progress = world.finish(0);
+            assert_eq!(progress.ready, left, "by class: {by_class}; {progress:?}");
+            assert_eq!(progress.waiting, 0, "none is left in the ring");
+            assert_eq!(progress.ready_ns > 0, left > 0, "{progress:?}");
+        }
+        assert_eq!(world.take_served().len(), 8);
+        // One that the other core has is told of at its home, and by nobody else.
+        world.ask(&[1]);
+        assert!(world.begin(0));
+        let helps = |world: &mut World| {
+            let found = world.begin(1);
+            assert_eq!(world.finish(1).ready, 0);
+            found
+        };
+        assert!((0..200).any(|_| helps(&mut world)), "it helps");
+        let left = world.finish(0).ready;
+        assert!((5..=7).contains(&left), "by class: {by_class}; {left}");
+        world.classes_served(&[0, 1]);
+        assert_eq!(world.finish(0).ready, 0);
+    }
 }

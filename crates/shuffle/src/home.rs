@@ -90,6 +90,12 @@ impl<T: Turn> Home<T> {
         self.held.is_empty()
     }
 
+    /// Connections that are not idle: their turns wait, or are run.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Whether some connection that is not idle is one that `is_it` says. Looks at all of those.
     pub fn holds(&self, mut is_it: impl FnMut(u64) -> bool) -> bool {
         self.held.keys().any(|&connection| is_it(connection))

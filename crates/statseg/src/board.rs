@@ -23,11 +23,17 @@ pub struct Cycle {
     pub queue_packets: u64,
     /// Packets that it took, at most B.
     pub taken_packets: u64,
+    /// Connections with work for the application that it left waiting: taken from the ring, and not handed to it
+    /// (ZygOS §4.4).
+    pub ready: u64,
+    /// What those take in the application, roughly, in nanoseconds.
+    pub ready_ns: u64,
     /// The iteration time, in nanoseconds.
     pub busy_ns: u64,
     /// For how long the oldest packet or event had waited, in nanoseconds.
     pub oldest_waiting_ns: u64,
-    /// The estimate of the queueing delay, `ceil(Q / B) x iteration time`, in nanoseconds (IX §4.6).
+    /// The estimate of the queueing delay, `ceil(Q / B) x iteration time` (IX §4.6) and what waits for the
+    /// application, in nanoseconds.
     pub delay_ns: u64,
 }
 
@@ -80,6 +86,10 @@ impl<'a> Board<'a> {
         }
         if cycle.queue_packets > taken {
             self.add(at::LEFT_PACKETS, cycle.queue_packets - taken);
+        }
+        if cycle.ready > 0 {
+            self.add(at::READY, cycle.ready);
+            self.add(at::READY_NS, cycle.ready_ns);
         }
     }
 
@@ -185,6 +195,8 @@ impl<'a> Board<'a> {
             processor: self.get(at::PROCESSOR).checked_sub(1).and_then(|cpu| cpu.try_into().ok()),
             packets,
             queue_packets: packets.wrapping_add(self.get(at::LEFT_PACKETS)),
+            ready: self.get(at::READY),
+            ready_ns: self.get(at::READY_NS),
             busy_cycles: batches.iter().copied().fold(0, u64::wrapping_add),
             idle_cycles: self.get(at::IDLE_CYCLES),
             busy_ns: self.get(at::BUSY_NS),
@@ -260,6 +272,8 @@ mod tests {
         board.busy(&Cycle {
             queue_packets: 100,
             taken_packets: 64,
+            ready: 3,
+            ready_ns: 4_500,
             busy_ns: 130_000,
             oldest_waiting_ns: 90_000,
             delay_ns: 260_000,
@@ -268,6 +282,7 @@ mod tests {
         let seen = board.snapshot();
         assert_eq!((seen.busy_cycles, seen.packets, seen.queue_packets), (2, 64, 100));
         assert_eq!((seen.busy_ns, seen.oldest_waiting_ns), (131_000, 0));
+        assert_eq!((seen.ready, seen.ready_ns), (3, 4_500));
         // 64 packets: bucket 7; none: bucket 0. 260 us: 256 to 511; a cycle without packets has no delay.
         assert_eq!((seen.batches[7], seen.batches[0]), (1, 1));
         assert_eq!((seen.delays[9], seen.delays.iter().sum::<u64>()), (1, 1));

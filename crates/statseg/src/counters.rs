@@ -63,6 +63,10 @@ pub struct Counters {
     pub packets: u64,
     /// The sum of the queue depths that busy cycles found.
     pub queue_packets: u64,
+    /// The sum of the connections that busy cycles left waiting for the application.
+    pub ready: u64,
+    /// The sum of what those take in the application, in nanoseconds.
+    pub ready_ns: u64,
     /// Time in busy cycles, in nanoseconds.
     pub busy_ns: u64,
     /// Time in others and asleep, in nanoseconds.
@@ -82,6 +86,10 @@ pub struct ThreadCounters {
     pub packets: u64,
     /// The sum of the queue depths that busy cycles found; grows.
     pub queue_packets: u64,
+    /// The sum of the connections that busy cycles left waiting for the application; grows.
+    pub ready: u64,
+    /// The sum of what those take in the application, in nanoseconds; grows.
+    pub ready_ns: u64,
     /// Cycles that did something; grows.
     pub busy_cycles: u64,
     /// Cycles that found nothing; grows.
@@ -121,6 +129,8 @@ impl ThreadCounters {
             idle_cycles: self.idle_cycles,
             packets: self.packets,
             queue_packets: self.queue_packets,
+            ready: self.ready,
+            ready_ns: self.ready_ns,
             busy_ns: self.busy_ns,
             idle_ns,
             oldest_waiting_ns: self.oldest_waiting_ns,

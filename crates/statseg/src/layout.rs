@@ -9,7 +9,7 @@
 /// "tailplan" in bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"tailplan");
 /// Of this layout. A change of any constant of this file is another version.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Most elastic threads of a segment.
 pub const THREADS_MAX: u16 = 128;
@@ -45,8 +45,8 @@ pub const LEFT_PACKETS: usize = 1;
 pub const BUSY_NS: usize = 2;
 /// Time in others; runs by itself while the thread sleeps: see [`RUNS`].
 pub const IDLE: usize = 3;
-/// Nothing: busy cycles are the sum of [`BATCHES`].
-const _RESERVED: usize = 4;
+/// The sum of the connections that busy cycles left waiting for the application: 0 where threads run to completion.
+pub const READY: usize = 4;
 /// Cycles that found nothing.
 pub const IDLE_CYCLES: usize = 5;
 /// How long the oldest one had waited.
@@ -61,6 +61,8 @@ pub const SLEEPS: usize = 9;
 pub const STATE: usize = 10;
 /// The processor's number and one more; 0: any.
 pub const PROCESSOR: usize = 11;
+/// The sum of the time that those take there.
+pub const READY_NS: usize = 12;
 /// From here on words are written about once a millisecond.
 pub const STEALS: usize = 16;
 /// Kicks that it sent.
@@ -162,7 +164,7 @@ mod tests {
     /// Other programs may read a segment by these numbers: a change is a new version.
     #[test]
     fn the_layout_is_that_of_its_version() {
-        assert_eq!((VERSION, MAGIC.to_le_bytes()), (1, *b"tailplan"));
+        assert_eq!((VERSION, MAGIC.to_le_bytes()), (2, *b"tailplan"));
         let layout = Layout { threads: 2, groups: 128, batch_max: 64 };
         assert_eq!((layout.home_at(0), layout.home_at(127)), (128, 1_144));
         assert_eq!((layout.thread_at(0), layout.thread_at(1)), (1_152, 3_584));
@@ -173,7 +175,7 @@ mod tests {
             LEFT_PACKETS,
             BUSY_NS,
             IDLE,
-            _RESERVED,
+            READY,
             IDLE_CYCLES,
             OLDEST_WAITING_NS,
             LAST_CYCLE_NS,
@@ -181,6 +183,7 @@ mod tests {
             SLEEPS,
             STATE,
             PROCESSOR,
+            READY_NS,
         ];
         assert_eq!(words, std::array::from_fn(|at| at));
         let slow = [

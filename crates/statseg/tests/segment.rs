@@ -114,7 +114,7 @@ fn files_that_are_no_segment_are_refused_with_what_was_found() {
     };
     for (bytes, header, parts) in [
         (bytes, with(0, 0x1234), ["begins with", "0x0000000000001234"]),
-        (bytes, with(1, 7), ["version 7", "version 1"]),
+        (bytes, with(1, 7), ["version 7", &*format!("version {VERSION}")]),
         (bytes, with(3, 0), ["0 threads", "1 to 128"]),
         (bytes, with(3, 1 << 40), ["1099511627776 threads", "1 to 128"]),
         (bytes, with(4, 5_000), ["5000 flow groups", "1 to 4096"]),

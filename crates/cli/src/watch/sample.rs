@@ -34,7 +34,9 @@ pub struct ThreadView {
     pub packets_per_s: f64,
     /// Packets of a busy cycle, on average.
     pub batch_packets: f64,
-    /// IX's estimate, `ceil(Q / B) x iteration time`, on average.
+    /// Connections that a busy cycle left waiting for the application, on average.
+    pub ready_connections: f64,
+    /// IX's estimate, `ceil(Q / B) x iteration time`, and what those take, on average.
     pub queueing_delay_us: f64,
     /// The same for 99 of 100 cycles that took packets: no more than this. None where there was no such cycle.
     pub queueing_delay_p99_us: Option<u64>,
@@ -122,6 +124,7 @@ impl ServiceView {
                 load: (counted_ns > 0).then(|| busy_ns as f64 / counted_ns as f64),
                 packets_per_s: per_s(then.packets, now.packets),
                 batch_packets: sample.map_or(0.0, |sample| sample.batch_packets),
+                ready_connections: sample.map_or(0.0, |sample| sample.ready),
                 queueing_delay_us: sample.map_or(0.0, |sample| sample.delay_ns() / 1e3),
                 queueing_delay_p99_us: p99(&then.delays, &now.delays),
                 steals_per_s: per_s(then.totals.steals, now.totals.steals),
@@ -231,6 +234,8 @@ pub(super) mod tests {
             boards[0].busy(&Cycle {
                 queue_packets: 96,
                 taken_packets: 32,
+                ready: 3,
+                ready_ns: 1_000_000,
                 busy_ns: 5_000_000,
                 oldest_waiting_ns: 0,
                 delay_ns: 10_000_000,
@@ -250,7 +255,8 @@ pub(super) mod tests {
         let [busy, parked] = &view.threads[..] else { panic!("two threads") };
         assert_eq!((busy.state, busy.processor, busy.load), ("running", Some(3), Some(0.5)));
         assert_eq!((busy.packets_per_s, busy.batch_packets), (3_200.0, 32.0));
-        assert_eq!((busy.queueing_delay_us, busy.queueing_delay_p99_us), (10_000.0, Some(16_384)));
+        assert_eq!((busy.ready_connections, busy.queueing_delay_us), (3.0, 11_000.0));
+        assert_eq!(busy.queueing_delay_p99_us, Some(16_384));
         assert_eq!((busy.steals_per_s, busy.kicks_per_s, busy.connections), (70.0, 4.0, 12));
         assert_eq!((busy.in_application_ms, busy.flow_groups), (Some(40.0), 4));
         assert_eq!((parked.state, parked.load, parked.processor), ("parked", Some(0.0), None));

@@ -29,6 +29,7 @@ fn a_load_that_steps_up_and_down_is_carried_and_the_job_goes_on() {
         let told: Vec<f64> = found.progress.iter().map(|told| told.cpu_s).collect();
         assert!(told.len() > 5 && told.is_sorted(), "{told:?}");
         assert!(told[told.len() - 1] > 0.0, "the job never ran: {told:?}");
+        assert!(!found.granted.is_empty(), "{}: no second thread amid overload", policy.name);
         wait_until("the job has ended", || jobs() == 0);
     }
 }

@@ -9,14 +9,16 @@ pub(super) const UNRESPONSIVE_NS: u64 = 10_000_000;
 const GROUP_HORIZON_NS: f64 = 2e9;
 /// The service time is averaged over this, in nanoseconds.
 const CAPACITY_HORIZON_NS: f64 = 200e6;
-/// Packets that must have been served before a service time is believed.
+/// Packets that must have been served before a service time is believed, in as many periods as it takes.
 const SERVED_MIN: f64 = 50.0;
+/// But within this, in nanoseconds: where less is served, busy time is mostly other things.
+const SERVED_WITHIN_NS: f64 = 1e9;
 
 #[derive(Debug)]
 struct Thread {
     delay: Averages,
     waiting: Ewma,
-    /// Packets that waited at the last sample.
+    /// Packets that waited in the ring at the last sample.
     last_waiting: f64,
     last_seen_ns: u64,
     /// For how long it has neither served nor idled.
@@ -37,7 +39,17 @@ pub(super) struct Measurements {
     packets: f64,
     busy_ns: f64,
     period_ns: u64,
+    served: Served,
     capacity_per_speed: Ewma,
+}
+
+/// What was served since the capacity was last learned.
+#[derive(Debug, Default)]
+struct Served {
+    packets: f64,
+    /// The busy time that a configuration of speed 1 would have taken, of all its threads together.
+    busy_ns: f64,
+    over_ns: f64,
 }
 
 impl Measurements {
@@ -59,6 +71,7 @@ impl Measurements {
             packets: 0.0,
             busy_ns: 0.0,
             period_ns: 0,
+            served: Served::default(),
             capacity_per_speed: Ewma::new(CAPACITY_HORIZON_NS),
             horizons_ns,
         }
@@ -86,13 +99,17 @@ impl Measurements {
             thread.last_seen_ns = now_ns;
             let silent = sample.packets == 0 && sample.idle == 0.0;
             thread.silent_ns = if silent { thread.silent_ns + sample.period_ns } else { 0 };
-            thread.delay.add(sample.delay_ns(), period_ns);
-            thread.waiting.add(sample.queue_packets, period_ns);
-            // What came in is what was taken and what waits more than before.
             let packets = sample.packets as f64;
-            let came = (packets + sample.queue_packets - thread.last_waiting).max(0.0);
-            thread.last_waiting = sample.queue_packets;
-            arrivals_per_s += came * 1e9 / period_ns;
+            // In the midst of one long cycle nothing is seen, neither work nor its absence: what was seen last holds.
+            if !sample.is_blind() {
+                thread.delay.add(sample.delay_ns(), period_ns);
+                thread.waiting.add(sample.waiting(), period_ns);
+                // What came in is what was taken and what waits more than before in the ring: connections that are
+                // ready have been taken.
+                let came = (packets + sample.queue_packets - thread.last_waiting).max(0.0);
+                thread.last_waiting = sample.queue_packets;
+                arrivals_per_s += came * 1e9 / period_ns;
+            }
             idle += sample.idle;
             self.packets += packets;
             self.busy_ns += (1.0 - sample.idle) * period_ns;
@@ -149,12 +166,20 @@ impl Measurements {
 
     /// Learns what the threads can serve from the service time, referred to a configuration's `speed`.
     pub fn learn_capacity(&mut self, speed: f64) {
-        if self.packets < SERVED_MIN || self.busy_ns <= 0.0 || speed <= 0.0 {
+        if self.present.is_empty() || speed <= 0.0 {
             return;
         }
-        let per_thread_s = self.packets / self.busy_ns * 1e9;
-        let capacity = per_thread_s * self.present.len() as f64;
-        self.capacity_per_speed.add(capacity / speed, self.period_ns as f64);
+        let served = &mut self.served;
+        served.packets += self.packets;
+        served.busy_ns += self.busy_ns * speed / self.present.len() as f64;
+        served.over_ns += self.period_ns as f64;
+        if served.packets >= SERVED_MIN && served.busy_ns > 0.0 {
+            let capacity_per_speed = served.packets / served.busy_ns * 1e9;
+            self.capacity_per_speed.add(capacity_per_speed, served.over_ns);
+        } else if served.over_ns < SERVED_WITHIN_NS {
+            return;
+        }
+        self.served = Served::default();
     }
 
     pub fn group_loads(&self) -> Vec<f64> {
@@ -187,5 +212,94 @@ impl Measurements {
             capacity_per_speed: (!capacity.is_empty()).then(|| capacity.get()),
             imbalance: 1.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD_NS: u64 = 1_000_000;
+
+    /// A thread that is busy for `busy` of a period of a millisecond and takes so many packets.
+    fn sample(packets: u64, busy: f64) -> Sample {
+        Sample {
+            thread: ThreadId(0),
+            period_ns: PERIOD_NS,
+            packets,
+            queue_packets: 1.0,
+            ready: 0.0,
+            ready_ns: 0.0,
+            iteration_ns: 500_000.0,
+            batch_packets: 1.0,
+            idle: 1.0 - busy,
+            oldest_waiting_ns: 0,
+            batch_max: 64,
+        }
+    }
+
+    fn measurements() -> Measurements {
+        Measurements::new([2e6, 25e6, 500e6], 1, 1)
+    }
+
+    fn turns(measured: &mut Measurements, count: u64, speed: f64, samples: &[Sample]) {
+        for turn in 0..count {
+            measured.take(turn * PERIOD_NS, samples, &[]);
+            measured.learn_capacity(speed);
+        }
+    }
+
+    #[test]
+    fn few_packets_a_period_tell_the_capacity_in_time() {
+        let mut measured = measurements();
+        turns(&mut measured, 24, 0.5, &[sample(2, 1.0)]);
+        assert_eq!(measured.view().capacity_per_speed, None, "48 packets say little");
+        turns(&mut measured, 1, 0.5, &[sample(2, 1.0)]);
+        // 2,000 a second at half the speed; a quarter of the load says the same.
+        let found = measured.view().capacity_per_speed.expect("50 packets");
+        assert!((found - 4_000.0).abs() < 1e-6, "{found}");
+        turns(&mut measured, 200, 0.5, &[sample(1, 0.5)]);
+        let found = measured.view().capacity_per_speed.expect("as before");
+        assert!((found - 4_000.0).abs() < 1e-6, "{found}");
+        // Half as fast from now on.
+        turns(&mut measured, 2_000, 0.5, &[sample(1, 1.0)]);
+        let found = measured.view().capacity_per_speed.expect("as before");
+        assert!((found - 2_000.0).abs() < 1.0, "{found}");
+    }
+
+    #[test]
+    fn a_packet_now_and_then_tells_nothing_of_the_capacity() {
+        let mut measured = measurements();
+        // Busy with other things nearly all of the time.
+        for _ in 0..10_000 {
+            turns(&mut measured, 1, 1.0, &[sample(1, 0.1)]);
+            turns(&mut measured, 99, 1.0, &[sample(0, 0.1)]);
+        }
+        assert_eq!(measured.view().capacity_per_speed, None);
+    }
+
+    #[test]
+    fn in_a_long_cycle_the_last_look_holds() {
+        let mut measured = measurements();
+        let waiting = Sample { queue_packets: 9.0, ready: 3.0, ready_ns: 1e6, ..sample(2, 1.0) };
+        turns(&mut measured, 50, 1.0, &[waiting]);
+        let before = measured.view();
+        assert_eq!((before.waiting_packets, before.delay_ns), (12.0, 1.5e6));
+        let nothing = Sample { queue_packets: 0.0, iteration_ns: 0.0, ..sample(0, 1.0) };
+        turns(&mut measured, 50, 1.0, &[nothing]);
+        let after = measured.view();
+        assert_eq!((after.waiting_packets, after.delay_ns), (12.0, 1.5e6));
+        // What had waited is not taken for what has come.
+        turns(&mut measured, 1, 1.0, &[waiting]);
+        assert_eq!(measured.view().arrivals_now_per_s, 2_000.0);
+    }
+
+    #[test]
+    fn what_became_ready_has_arrived_once() {
+        let mut measured = measurements();
+        let ready = |ready: f64| Sample { ready, ..sample(10, 1.0) };
+        turns(&mut measured, 1, 1.0, &[ready(0.0)]);
+        turns(&mut measured, 1, 1.0, &[ready(64.0)]);
+        assert_eq!(measured.view().arrivals_now_per_s, 10_000.0);
     }
 }

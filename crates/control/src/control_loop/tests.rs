@@ -97,6 +97,8 @@ impl World {
             period_ns,
             packets: (busy.min(1.0) * 300.0) as u64,
             queue_packets: if busy > 1.0 { 500.0 * busy } else { 0.0 },
+            ready: 0.0,
+            ready_ns: 0.0,
             iteration_ns: 200_000.0,
             batch_packets: 32.0,
             idle: (1.0 - busy).max(0.0),
@@ -257,6 +259,8 @@ fn each(control: &ControlLoop, period_ns: u64, queue_packets: f64, idle: f64) ->
         period_ns,
         packets: 1_000,
         queue_packets,
+        ready: 0.0,
+        ready_ns: 0.0,
         iteration_ns: 200_000.0,
         batch_packets: 64.0,
         idle,
@@ -431,6 +435,7 @@ fn an_application_that_does_not_return_is_said_once() {
         packets: 0,
         idle: 0.0,
         queue_packets: 0.0,
+        iteration_ns: 0.0,
         ..each(&control, 4_000_000, 0.0, 0.0)[0]
     };
     for turn in 0..10 {

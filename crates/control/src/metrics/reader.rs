@@ -13,6 +13,11 @@ pub struct Sample {
     pub packets: u64,
     /// Q: packets that waited when a busy cycle began, on average; 0 where there was none.
     pub queue_packets: f64,
+    /// Connections that busy cycles left waiting for the application, on average: the rest of the queue, under
+    /// schedulers that share work (ZygOS §4.4). Their packets are among those taken.
+    pub ready: f64,
+    /// What those take in the application, on average, in nanoseconds.
+    pub ready_ns: f64,
     /// The iteration time, of busy cycles on average, in nanoseconds; 0 where there was none.
     pub iteration_ns: f64,
     /// Packets that a busy cycle took, on average.
@@ -26,9 +31,20 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The queueing delay's upper bound, in nanoseconds: `ceil(Q / B) x iteration time` (IX §4.6).
+    /// The queueing delay's upper bound, in nanoseconds: `ceil(Q / B) x iteration time` (IX §4.6), and what waits
+    /// for the application by then.
     pub fn delay_ns(&self) -> f64 {
-        estimated_delay_ns(self.queue_packets, self.batch_max, self.iteration_ns)
+        estimated_delay_ns(self.queue_packets, self.batch_max, self.iteration_ns) + self.ready_ns
+    }
+
+    /// Whether it says nothing but that the thread was busy: no cycle has ended in the period.
+    pub fn is_blind(&self) -> bool {
+        self.packets == 0 && self.iteration_ns == 0.0 && self.idle == 0.0
+    }
+
+    /// All that waits: packets in the ring, and connections whose packets were taken from it.
+    pub fn waiting(&self) -> f64 {
+        self.queue_packets + self.ready
     }
 
     /// A packet's share of the busy time, in nanoseconds: the service time. None without packets.
@@ -80,6 +96,8 @@ impl Reader {
         let busy_cycles = counters.busy_cycles.checked_sub(before.busy_cycles)?;
         let packets = counters.packets.checked_sub(before.packets)?;
         let queue_packets = counters.queue_packets.checked_sub(before.queue_packets)?;
+        let ready = counters.ready.checked_sub(before.ready)?;
+        let ready_ns = counters.ready_ns.checked_sub(before.ready_ns)?;
         let busy_ns = counters.busy_ns.checked_sub(before.busy_ns)?;
         let idle_ns = counters.idle_ns.checked_sub(before.idle_ns)?;
         let per_cycle =
@@ -90,6 +108,8 @@ impl Reader {
             period_ns: now_ns - then_ns,
             packets,
             queue_packets: per_cycle(queue_packets),
+            ready: per_cycle(ready),
+            ready_ns: per_cycle(ready_ns),
             iteration_ns: per_cycle(busy_ns),
             batch_packets: per_cycle(packets),
             // A thread that counted nothing was parked, or sits in one long cycle: idle is what it said.
@@ -155,6 +175,31 @@ mod tests {
         assert!(groups.read(0, &[1, 2]).is_empty());
         assert_eq!(groups.read(9, &[5, 1])[0].packets, 4);
         assert_eq!(groups.read(9, &[5, 1]).len(), 0);
+    }
+
+    #[test]
+    fn what_is_ready_waits_beside_what_is_in_the_ring() {
+        let words = statseg::words();
+        let board = Board::over(&words);
+        let mut reader = Reader::new(ThreadId(0), 64);
+        reader.read(0, &board.snapshot().counters(0));
+        let cycle =
+            Cycle { queue_packets: 70, taken_packets: 64, busy_ns: 500, ..Cycle::default() };
+        board.busy(&Cycle { ready: 30, ready_ns: 9_000, ..cycle });
+        board.busy(&Cycle { ready: 10, ready_ns: 3_000, ..cycle });
+        let sample =
+            reader.read(1_000, &board.snapshot().counters(1_000)).expect("time has passed");
+        assert_eq!((sample.ready, sample.waiting()), (20.0, 90.0));
+        assert_eq!(sample.delay_ns(), 2.0 * 500.0 + 6_000.0);
+        assert!(!sample.is_blind());
+        // The thread is in one long cycle.
+        let sample =
+            reader.read(2_000, &board.snapshot().counters(2_000)).expect("time has passed");
+        assert!(sample.is_blind(), "{sample:?}");
+        board.idle(1_000);
+        let sample =
+            reader.read(3_000, &board.snapshot().counters(3_000)).expect("time has passed");
+        assert!(!sample.is_blind(), "{sample:?}");
     }
 
     proptest! {

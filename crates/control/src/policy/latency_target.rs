@@ -83,12 +83,14 @@ impl<P: Policy> LatencyTarget<P> {
     /// The load to provide for, in packets per second.
     fn load(&self, view: &View) -> f64 {
         let [fast, middle, _] = view.arrivals_per_s;
-        // The packets of a period are a Poisson count: its relative deviation is one over its root.
-        let seen = |rate: f64, horizon_ns: f64| (rate * horizon_ns / 1e9).max(1.0);
+        // The packets of a period are a Poisson count, which deviates by its root; where it is small its upper tail
+        // is longer than that, by a third of the squared number of deviations (Bernstein's bound).
+        let chance = self.target.chance;
         let period_ns = view.period_ns.max(1) as f64;
         let rises = |rate: f64, horizon_ns: f64| {
-            let deviation = middle / seen(middle, horizon_ns).sqrt();
-            rate > middle + self.target.chance * deviation
+            let seen = |rate: f64| rate * horizon_ns / 1e9;
+            let usual = seen(middle);
+            seen(rate) > usual + chance * usual.sqrt() + chance * chance / 3.0
         };
         let mut load = middle;
         if rises(fast, 4.0 * period_ns) {
@@ -252,6 +254,24 @@ mod tests {
         let mut policy = policy();
         assert_eq!(to(policy.wish(&with_now(1_900_000.0))), None, "2.4 deviations");
         assert_eq!(to(policy.wish(&with_now(2_300_000.0))), Some(8));
+    }
+
+    #[test]
+    fn a_few_packets_together_are_chance_where_few_come() {
+        // 2,000 packets a second are all that a thread serves, and 750 come: less than one in a period.
+        let target = Target::of_objective(6_000_000.0, 700_000.0);
+        let mut policy = LatencyTarget::new(Energy::new(&Machine::ix(), Scaling::ix()), 2, target);
+        let quiet = View { capacity_per_speed: Some(4_000.0), ..view(0, 0, 750.0) };
+        let [_, middle, slow] = quiet.arrivals_per_s;
+        let now = |arrivals_now_per_s: f64, fast: f64| View {
+            arrivals_now_per_s,
+            arrivals_per_s: [fast, middle, slow],
+            ..quiet
+        };
+        // 8 of them in a millisecond, as four requests and what confirms their answers; 15 in four.
+        assert_eq!(to(policy.wish(&now(8_000.0, 3_750.0))), None);
+        assert!(to(policy.wish(&now(14_000.0, 3_750.0))) > Some(0));
+        assert!(to(policy.wish(&now(8_000.0, 6_000.0))) > Some(0));
     }
 
     #[test]

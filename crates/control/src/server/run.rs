@@ -493,6 +493,8 @@ impl<'a> Server<'a> {
                     period_ns,
                     packets: thread.served.round() as u64,
                     queue_packets: thread.queue.packets().round(),
+                    ready: 0.0,
+                    ready_ns: 0.0,
                     iteration_ns,
                     batch_packets: taken,
                     idle: (thread.idle_s / period_s).clamp(0.0, 1.0),

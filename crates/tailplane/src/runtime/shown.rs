@@ -16,8 +16,8 @@ const _: () = assert!(statseg::layout::PHASE_BUCKETS == dataplane::HISTOGRAM_BUC
 /// What the time since a moment was spent on.
 #[derive(Clone, Copy, Debug)]
 enum Spent {
-    /// A cycle that did something, with the packets that it took, and Q.
-    Working { taken: u64, queue: u64 },
+    /// A cycle that did something, with the packets that it took, Q, and what it left ready for the application.
+    Working { taken: u64, queue: u64, ready: u64, ready_ns: u64 },
     /// A cycle that found nothing.
     Looking,
     /// No cycle: the thread leaves its ring alone, or has just woken.
@@ -109,7 +109,8 @@ impl<'a> Shown<'a> {
                 let taken = progress.received as u64;
                 let queue = taken + progress.waiting as u64;
                 self.is_stale = true;
-                Spent::Working { taken, queue }
+                let (ready, ready_ns) = (progress.ready as u64, progress.ready_ns);
+                Spent::Working { taken, queue, ready, ready_ns }
             }
         };
     }
@@ -140,7 +141,7 @@ impl<'a> Shown<'a> {
         let spent_ns = nanos(now, self.since);
         self.since = now;
         match self.spent {
-            Spent::Working { taken, queue } => {
+            Spent::Working { taken, queue, ready, ready_ns } => {
                 let (mut oldest_waiting_ns, mut delay_ns) = (self.gap_ns, spent_ns);
                 if queue > self.batch {
                     // `ceil(Q / B)` is 1 nearly always: then nothing is divided.
@@ -153,9 +154,12 @@ impl<'a> Shown<'a> {
                 self.board.busy(&Cycle {
                     queue_packets: queue,
                     taken_packets: taken,
+                    ready,
+                    ready_ns,
                     busy_ns: spent_ns,
-                    oldest_waiting_ns,
-                    delay_ns,
+                    // The ones that are ready came one after the other while those before them were served.
+                    oldest_waiting_ns: oldest_waiting_ns.max(ready_ns),
+                    delay_ns: delay_ns + ready_ns,
                 });
             }
             Spent::Looking => self.board.idle(spent_ns),
@@ -326,6 +330,29 @@ mod tests {
         shown.end(&worked(1, 0));
         shown.begin(at(10_700));
         assert_eq!(board.snapshot().oldest_waiting_ns, 100, "since it woke, at most");
+    }
+
+    #[test]
+    fn what_waits_for_the_application_is_part_of_the_delay() {
+        let words = statseg::words();
+        let board = Board::over(&words);
+        let mut shown = Shown::new(board, None, 0, 0, 64, at(0));
+        // Of four packets one was served, the others are ready, and take 500 us each.
+        shown.begin(at(100));
+        shown.end(&Progress { ready: 3, ready_ns: 1_500_000, ..worked(4, 0) });
+        shown.begin(at(500_100));
+        let seen = board.snapshot();
+        assert_eq!((seen.packets, seen.queue_packets), (4, 4), "none was left in the ring");
+        assert_eq!((seen.ready, seen.ready_ns, seen.oldest_waiting_ns), (3, 1_500_000, 1_500_000));
+        assert_eq!(seen.delays[11], 1, "2,000 us: the cycle, and what is ready");
+        // The next one takes none, and serves one.
+        shown.end(&Progress { ready: 2, ready_ns: 1_000_000, ..worked(0, 0) });
+        shown.begin(at(1_000_100));
+        let seen = board.snapshot();
+        assert_eq!((seen.ready, seen.ready_ns, seen.oldest_waiting_ns), (5, 2_500_000, 1_000_000));
+        shown.end(&worked(0, 0));
+        shown.begin(at(1_500_100));
+        assert_eq!((board.snapshot().ready, board.snapshot().oldest_waiting_ns), (5, 0));
     }
 
     #[test]

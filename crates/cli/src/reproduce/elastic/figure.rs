@@ -8,7 +8,7 @@ use crate::reproduce::Testbed;
 
 /// Within so long of the violation the second thread serves, in ms.
 const REACTS_MS: f64 = 100.0;
-const PERIOD_MS: u64 = 10_000;
+const PERIOD_MS: u64 = 14_000;
 
 /// See the module's comment.
 pub const ELASTIC: Figure<Testbed> = Figure {
@@ -21,7 +21,7 @@ pub const ELASTIC: Figure<Testbed> = Figure {
            the bound, and be parked again; the job gets its processor meanwhile, and the daemon tells how far it comes. \
            The load comes from the same two processors, at real-time priority.",
     claims: &[],
-    takes: Takes { quick_s: 40, full_s: 150 },
+    takes: Takes { quick_s: 45, full_s: 200 },
     run,
 };
 

@@ -11,8 +11,9 @@ use crate::watch::{Service, now_ns};
 const LOOK: Duration = Duration::from_millis(1);
 /// The rate is that of so many looks together.
 const WINDOW: usize = 50;
-/// The load has stepped up once this part of such a window is at the high load.
-const STEP_SHARE: f64 = 0.75;
+/// The load has stepped up once the rate is so far on the way from low to high: over what chance makes of the low one, and
+/// under what one thread takes of the high one.
+const STEP_SHARE: f64 = 0.25;
 
 /// One look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,15 +80,19 @@ impl Swing {
 
 /// When the load first stepped up from `low` to `high`, in packets per second: none where it did not.
 pub fn first_step_ns(looks: &[Look], (low, high): (f64, f64)) -> Option<u64> {
-    // So far over the middle that chance does not come there; a window of which three quarters are after the step does.
     let threshold = low + (high - low) * STEP_SHARE;
-    looks.windows(WINDOW + 1).find_map(|window| {
-        let (first, last) = (&window[0], &window[WINDOW]);
-        let over_ns = last.at_ns.saturating_sub(first.at_ns).max(1);
-        let rate = last.packets.saturating_sub(first.packets) as f64 * 1e9 / over_ns as f64;
-        let before_ns = (over_ns as f64 * (1.0 - STEP_SHARE)) as u64;
-        (rate >= threshold).then_some(first.at_ns + before_ns)
-    })
+    let came = |first: &Look, last: &Look| last.packets.saturating_sub(first.packets) as f64;
+    let expected =
+        |first: &Look, last: &Look| threshold * last.at_ns.saturating_sub(first.at_ns) as f64 / 1e9;
+    // For two windows, one after the other: connections are opened in a moment.
+    let is_high = |first: &Look, last: &Look| came(first, last) >= expected(first, last).max(1.0);
+    let found = looks.windows(2 * WINDOW + 1).position(|window| {
+        is_high(&window[0], &window[WINDOW]) && is_high(&window[WINDOW], &window[2 * WINDOW])
+    })?;
+    // Before the step less comes than the threshold says, and after it more: it is where what came is furthest behind.
+    let around = &looks[found.saturating_sub(WINDOW)..=found + WINDOW];
+    let behind = |look: &&Look| expected(&around[0], look) - came(&around[0], look);
+    around.iter().max_by(|a, b| behind(a).total_cmp(&behind(b))).map(|look| look.at_ns)
 }
 
 /// What was done about each swing of a load that first stepped up at `first_ns`, and again each `period_ns`; it stepped
@@ -149,6 +154,21 @@ mod tests {
     fn a_swing_is_found_with_what_was_done_about_it() {
         let looks = looks();
         let up_ns = first_step_ns(&looks, (1_000.0, 10_000.0)).expect("it steps up");
+        assert!(up_ns.abs_diff(1_000 * MS) <= 2 * MS, "{up_ns}");
+        // Connections are opened before: that is no step.
+        let mut opened = looks.clone();
+        opened.iter_mut().skip(100).for_each(|look| look.packets += 300);
+        assert_eq!(first_step_ns(&opened, (1_000.0, 10_000.0)), Some(up_ns));
+        // One thread takes half of the high load, until the other one helps.
+        let mut capped = looks.clone();
+        let mut packets = 0;
+        for look in &mut capped {
+            let ms = look.at_ns / MS;
+            packets +=
+                if (1_000..2_000).contains(&ms) { if ms < 1_300 { 5 } else { 10 } } else { 1 };
+            look.packets = packets;
+        }
+        let up_ns = first_step_ns(&capped, (1_000.0, 10_000.0)).expect("it steps up");
         assert!(up_ns.abs_diff(1_000 * MS) <= 2 * MS, "{up_ns}");
         let found = swings(&looks, (1_000 * MS, 2_000 * MS), 2 * MS);
         let expected = Swing {
