@@ -30,14 +30,11 @@ use nic::{Nic, NicStats};
 use shuffle::{Guard, Taker};
 use stack::Stack;
 
-use crate::elastic::{CycleStats, Elastic, Left, Progress};
+use crate::elastic::{CycleStats, Elastic, FIRST_EVENT_NS, Left, Progress, learned};
 use crate::floor::{ConservingConfig, Floor, OwnTender, Side, Tender, WhileAway};
 use crate::home_layer::{HomeLayer, Turns};
 use crate::migration::{MigrationStats, MoveMailbox};
 use crate::turn::{ConnectionTurn, discard};
-
-/// What an event is taken to cost before any was seen: long, so that few enter the first crossing.
-const FIRST_EVENT_NS: u64 = 10_000;
 
 /// One elastic thread of a work-conserving dataplane. See the module's comment.
 pub struct ConservingThread<N: Nic> {
@@ -107,6 +104,7 @@ impl<N: Nic> ConservingThread<N> {
             outbox: None,
             began: now,
             worked_at: now,
+            // Long, so that few enter the first crossing.
             event_ns: FIRST_EVENT_NS,
             borrow_pause,
             random: 0x9e37_79b9 ^ core as u32,
@@ -396,8 +394,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
     fn finish(&mut self, now: Instant) -> Progress {
         let events = self.stolen.as_ref().map_or(self.events.len(), |turn| turn.events.len());
         if events > 0 {
-            let spent = now.since(self.began).as_nanos() as u64 / events as u64;
-            self.event_ns = (7 * self.event_ns + spent) / 8;
+            self.event_ns = learned(self.event_ns, now.since(self.began), events);
         }
         if let Some(turn) = self.stolen.take() {
             self.outbox = Some(turn);

@@ -54,12 +54,15 @@ pub struct Progress {
     pub received: usize,
     /// Packets that were left in the receive ring when a full batch had been taken from it.
     pub waiting: usize,
-    /// Connections at home here whose work was taken from the ring and waits for the application, or for the thread
-    /// that runs it just now, and events that are not dealt out to their connections yet; 0 where threads run to
-    /// completion, as all that is taken is handed on (ZygOS §4.4).
+    /// Connections at home here whose work was taken from the ring and waits for the application, or for whoever runs it
+    /// just now, and events that are not dealt out to their connections yet (ZygOS §4.4). 0 where threads run to
+    /// completion and the application is linked in: all that is taken is handed on.
     pub ready: usize,
     /// What those take in the application, as events took lately, in nanoseconds.
     pub ready_ns: u64,
+    /// Whether the application, in a process of its own, has a batch: time passes with its work, though the thread may
+    /// have none.
+    pub is_lent: bool,
     /// The next moment at which there will be, without a packet: a timer, or the service's wish.
     pub next_deadline: Option<Instant>,
 }
@@ -121,7 +124,25 @@ pub struct ElasticThread<N: Nic> {
     /// it can have is not to be received into meanwhile.
     staging: Option<Pool>,
     /// The application has a batch, which came with `buffers`.
-    is_lent: bool,
+    lent: Option<Lent>,
+    /// What an event costs in an application that has batches, roughly.
+    event_ns: u64,
+}
+
+/// A batch that the application has.
+#[derive(Clone, Copy, Debug)]
+struct Lent {
+    since: Instant,
+    events: usize,
+}
+
+/// What an event is taken to cost in the application before any was seen.
+pub(crate) const FIRST_EVENT_NS: u64 = 10_000;
+
+/// What an event costs, after so many took `spent`.
+#[inline]
+pub(crate) fn learned(event_ns: u64, spent: clock::Duration, events: usize) -> u64 {
+    (7 * event_ns + spent.as_nanos() as u64 / events.max(1) as u64) / 8
 }
 
 impl<N: Nic> ElasticThread<N> {
@@ -142,7 +163,8 @@ impl<N: Nic> ElasticThread<N> {
             calls: CallArray::new(config.calls.max(1), segment_bytes),
             buffers: Vec::with_capacity(config.events()),
             staging: None,
-            is_lent: false,
+            lent: None,
+            event_ns: FIRST_EVENT_NS,
         }
     }
 
@@ -196,23 +218,28 @@ impl<N: Nic> ElasticThread<N> {
         self.net.is_withheld = service.is_away(now);
         if self.net.is_withheld {
             // Some of what it has is about flow groups that might be to move: all of them are in its hands.
-            let is_lent = self.is_lent;
-            return with_wish(self.net.finish(now, false, |_| is_lent), service);
+            let is_lent = self.lent.is_some();
+            let progress = self.net.finish(now, false, |_| is_lent);
+            return with_wish(self.with_waiting(progress), service);
         }
-        let was_lent = core::mem::take(&mut self.is_lent);
-        if was_lent {
+        let lent = self.lent.take();
+        if let Some(lent) = lent {
+            self.event_ns = learned(self.event_ns, now.since(lent.since), lent.events);
             self.collect(now, service);
         }
+        let was_lent = lent.is_some();
         // Groups that wait until the application has nothing in hand would wait for ever under load.
         let is_free = !(was_lent && self.net.migration.departures.has_sealed());
         let has_events = !self.net.events.is_empty();
         if is_free && (has_events || service.wake_at().is_some_and(|at| at <= now)) {
             let (events, mut calls) = self.crossing();
+            let lent = Lent { since: now, events: events.len() };
             service.on_batch(now, events, &mut calls);
             if service.has_batch() {
-                self.is_lent = true;
+                self.lent = Some(lent);
                 self.net.events.take_buffers(&mut self.buffers);
-                return with_wish(self.net.finish(now, true, |_| true), service);
+                let progress = self.net.finish(now, true, |_| true);
+                return with_wish(self.with_waiting(progress), service);
             }
             return with_wish(self.finish(now), service);
         }
@@ -221,6 +248,14 @@ impl<N: Nic> ElasticThread<N> {
             // The events are the next batch's.
             false => with_wish(self.net.finish(now, true, |_| false), service),
         }
+    }
+
+    /// With what waits for an application that has a batch: the rest of that, and what came since.
+    fn with_waiting(&self, mut progress: Progress) -> Progress {
+        progress.is_lent = self.lent.is_some();
+        progress.ready = self.net.events.len() + self.lent.map_or(0, |lent| lent.events);
+        progress.ready_ns = progress.ready as u64 * self.event_ns;
+        progress
     }
 
     /// Step 4 of a batch that took longer than its cycle.
@@ -239,9 +274,9 @@ impl<N: Nic> ElasticThread<N> {
 
     /// What the application has in hand is nobody's any more.
     fn take_back(&mut self) {
-        let Self { net, calls, buffers, is_lent, .. } = self;
+        let Self { net, calls, buffers, lent, .. } = self;
         discard(calls, &mut net.pool);
-        *is_lent = false;
+        *lent = None;
         buffers.drain(..).for_each(|(_, mbuf)| net.pool.free(mbuf));
     }
 

@@ -120,10 +120,20 @@ impl<'a> Board<'a> {
         self.set(at::IDLE, RUNS | self.get(at::IDLE).wrapping_sub(now_ns));
     }
 
-    /// The thread was asleep until now. `slept`: it was more than an attempt.
-    pub fn awake(&self, now_ns: u64, slept: bool) {
+    /// The thread was asleep until now.
+    pub fn awake(&self, now_ns: u64) {
         self.set(at::IDLE, self.get(at::IDLE).wrapping_add(now_ns) & !RUNS);
+    }
+
+    /// Counts a sleep, if it was more than an attempt.
+    pub fn slept(&self, slept: bool) {
         self.add(at::SLEEPS, slept.into());
+    }
+
+    /// Time passes with the work of an application in a process of its own, though no cycle is counted.
+    #[inline]
+    pub fn lent(&self, busy_ns: u64) {
+        self.add(at::BUSY_NS, busy_ns);
     }
 
     /// The application is entered, at a moment of `CLOCK_MONOTONIC` that is not 0.
@@ -299,7 +309,8 @@ mod tests {
         let asleep = board.snapshot();
         assert_eq!([10_000, 10_300].map(|now| asleep.counters(now).idle_ns), [700, 1_000]);
         assert!(asleep.is_asleep());
-        board.awake(10_500, true);
+        board.awake(10_500);
+        board.slept(true);
         let awake = board.snapshot();
         assert_eq!((awake.counters(99_999).idle_ns, awake.sleeps), (1_200, 1));
         // Longer asleep than it was ever idle before, and a clock that stands before that.

@@ -18,7 +18,7 @@ use tailplane::{
 
 mod common;
 
-use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config};
+use common::{CLIENT, CONNECTIONS, Counting, Echo, Ends, SERVER, config, wire};
 
 const CORES: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,12 +94,7 @@ fn under_load(
     scheduler: Scheduler,
     body: impl FnOnce(&Run<'_>),
 ) {
-    let pair = || {
-        let wire = ShmConfig::default();
-        let (near, offer) = ShmNic::create(&wire).expect("memory");
-        (near, ShmNic::join(offer, &wire.far()).expect("the other end"))
-    };
-    let (near, far): (Vec<_>, Vec<_>) = (0..CORES).map(|_| pair()).unzip();
+    let (near, far): (Vec<_>, Vec<_>) = (0..CORES).map(|_| wire()).unzip();
     let regions = [Region::heap(8_192), Region::heap(8_192)];
     let [stop, done] = [const { AtomicBool::new(false) }; 2];
     let [heard, wrong] = [const { AtomicUsize::new(0) }; 2];
@@ -138,14 +133,6 @@ fn under_load(
     }
     for region in &regions {
         assert_eq!(region.depot_len(), region.chunks() as usize, "all memory is back");
-    }
-}
-
-struct Ends<'a>([&'a AtomicBool; 2]);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
     }
 }
 

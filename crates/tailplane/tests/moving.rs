@@ -14,7 +14,7 @@ use tailplane::{
 
 mod common;
 
-use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config};
+use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config, wire};
 
 const CORES: usize = 2;
 const RUNS_FOR: Duration = Duration::from_millis(1_500);
@@ -50,12 +50,7 @@ fn control(mover: &Mover, until: Wall) -> usize {
 }
 
 fn moves_under_load(scheduler: Scheduler) {
-    let pair = || {
-        let wire = ShmConfig::default();
-        let (near, offer) = ShmNic::create(&wire).expect("memory");
-        (near, ShmNic::join(offer, &wire.far()).expect("the other end"))
-    };
-    let (near, far): (Vec<_>, Vec<_>) = (0..CORES).map(|_| pair()).unzip();
+    let (near, far): (Vec<_>, Vec<_>) = (0..CORES).map(|_| wire()).unzip();
     let regions = [Region::heap(8_192), Region::heap(8_192)];
     let [stop, done] = [const { AtomicBool::new(false) }; 2];
     let [heard, wrong] = [const { AtomicUsize::new(0) }; 2];

@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant as Wall};
 
 use mem::{HugePages, Region};
-use nic::shm::{ShmConfig, ShmNic};
-use process::{Geometry, Hello, Host, Waiting};
+use process::{Geometry, Hello, Host, Placement, Waiting};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tailplane::runtime::{Controls, Scheduler, run, run_protected};
-use tailplane::{GroupSet, MacAddr, MoveCommand, Server, SharedSlots, application};
+use tailplane::{
+    ConservingConfig, GroupSet, MacAddr, MoveCommand, ReadySetConfig, Server, SharedSlots,
+    application,
+};
 
 mod common;
 
-use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config};
+use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config, wire};
 
 const CORES: usize = 2;
 const RUNS_FOR: Duration = Duration::from_millis(1_000);
@@ -49,18 +51,13 @@ fn control(controls: &Controls) -> u64 {
 }
 
 /// The moves and the words that came.
-fn moves_under_load(shared: bool) -> (u64, usize) {
-    let pair = || {
-        let wire = ShmConfig::default();
-        let (near, offer) = ShmNic::create(&wire).expect("memory");
-        (near, ShmNic::join(offer, &wire.far()).expect("the other end"))
-    };
-    let (near, far): (Vec<_>, Vec<_>) = (0..CORES).map(|_| pair()).unzip();
+fn moves_under_load(scheduler: Scheduler, placement: Placement, shared: bool) -> (u64, usize) {
+    let (near, far): (Vec<_>, Vec<_>) = (0..CORES).map(|_| wire()).unzip();
     let flags = SocketFlags::CLOEXEC;
     let (near_socket, far_socket) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
     let (region, heap) = (Region::map(8_192, HugePages::No).expect("mapped"), Region::heap(8_192));
-    let waiting = Waiting { looks: 1_000, ..Waiting::default() };
+    let waiting = Waiting { looks: 1_000, placement };
     let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448 };
     let host = Host::new(hello, CORES, &region).expect("made");
     host.greet(near_socket.as_fd()).expect("sent");
@@ -81,7 +78,7 @@ fn moves_under_load(shared: bool) -> (u64, usize) {
         let (region, heap, controls, stop, done) = (&region, &heap, &controls, &stop, &done);
         let server = scope.spawn(move || {
             let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-            let config = config(SERVER.addr, mac, Scheduler::RunToCompletion);
+            let config = config(SERVER.addr, mac, scheduler);
             run_protected(&config, region, near, nears, || {}, Some(controls), stop)
         });
         let (heard, wrong) = (&heard, &wrong);
@@ -115,14 +112,31 @@ fn moves_under_load(shared: bool) -> (u64, usize) {
     (moved, heard.into_inner())
 }
 
+/// With an application that runs anywhere, on cores of its own and on those of the elastic threads.
+fn keeps_connections_in_order(scheduler: Scheduler) {
+    for placement in [Placement::Split, Placement::SameCore] {
+        let (moved, heard) = moves_under_load(scheduler.clone(), placement, true);
+        println!("{placement:?}: {heard} words, {moved} migrations");
+        assert!(moved > 20 && heard > 1_000, "{placement:?}: {moved} migrations, {heard} words");
+    }
+}
+
 #[test]
-fn an_application_that_runs_anywhere_keeps_its_connections_in_order() {
-    let (moved, heard) = moves_under_load(true);
-    println!("{heard} words, {moved} migrations");
-    assert!(moved > 20 && heard > 1_000, "{moved} migrations, {heard} words");
+fn run_to_completion() {
+    keeps_connections_in_order(Scheduler::RunToCompletion);
+}
+
+#[test]
+fn work_conserving() {
+    keeps_connections_in_order(Scheduler::WorkConserving(ConservingConfig::default()));
+}
+
+#[test]
+fn ready_set() {
+    keeps_connections_in_order(Scheduler::ReadySet(ReadySetConfig::default()));
 }
 
 #[test]
 fn one_that_keeps_its_connections_to_each_thread_is_left_alone() {
-    assert_eq!(moves_under_load(false).0, 0);
+    assert_eq!(moves_under_load(Scheduler::RunToCompletion, Placement::Split, false).0, 0);
 }

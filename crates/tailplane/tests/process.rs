@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mem::{HugePages, Region};
-use nic::shm::{ShmConfig, ShmNic};
 use process::{Geometry, Hello, Host, Placement, Waiting};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tailplane::runtime::{self, RuntimeConfig, Scheduler};
@@ -16,6 +15,10 @@ use tailplane::{
     MacAddr, ModerationPolicy, Opened, Output, Protocol, Server, Service, SharedSlots, StackConfig,
     application,
 };
+
+mod common;
+
+use common::{Ends, wire};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
@@ -156,10 +159,7 @@ fn config(address: Ipv4Addr, last: u8, scheduler: Scheduler) -> RuntimeConfig {
 
 /// Runs the service in the domain, and the client against it; answers what the near side counted of crossings.
 fn run(scheduler: Scheduler, placement: Placement) -> u64 {
-    let (near_nic, far_nic) = {
-        let wires = ShmConfig::default();
-        ShmNic::pair(&wires, &wires.far()).expect("made")
-    };
+    let (near_nic, far_nic) = wire();
     let (near_socket, far_socket) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .expect("made");
@@ -171,6 +171,7 @@ fn run(scheduler: Scheduler, placement: Placement) -> u64 {
     let (stop, client_stop) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
     let gone = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _ends = Ends([&stop, &client_stop]);
         let shares = !matches!(scheduler, Scheduler::RunToCompletion);
         let application = scope.spawn(move || {
             if shares {

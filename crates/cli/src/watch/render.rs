@@ -126,7 +126,7 @@ mod tests {
         let text = service(&ServiceView::between(&described(2), &before, &after));
         for part in [
             "kv: process 4711, work-conserving, domain inline, driver shm, B = 64",
-            "| 50 % | 3200      | 32.0  | 10000.0  | 16384 | 70",
+            "| 50 % | 3200      | 32.0  | 11000.0  | 16384 | 70",
             "running, in the application for 40 ms",
             "| parked ",
             "homes: thread 0: 0-3",

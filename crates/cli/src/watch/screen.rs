@@ -243,7 +243,7 @@ mod tests {
         for part in [
             "kv  process 4711, work-conserving, domain inline, shm, B = 64",
             "3200 packets/s; queueing delay p99 under 16384 us (estimate)\n",
-            "0      3    running   #####..... 50 %  3200       32.0   10000.0",
+            "0      3    running   #####..... 50 %  3200       32.0   11000.0",
             "1      any  parked    .......... 0 %",
             "   0  0000",
             "      1.2 s  4 flow groups moved from thread 1 to 0",

@@ -136,3 +136,8 @@ fn the_same_where_idle_threads_take_work_of_others() {
 fn the_same_where_dataplane_and_service_are_processes() {
     steered("steered-split", "run-to-completion", "process");
 }
+
+#[test]
+fn the_same_where_processes_share_work() {
+    steered("steered-split-wc", "work-conserving", "process");
+}

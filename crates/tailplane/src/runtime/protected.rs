@@ -31,8 +31,7 @@ const STAGED: (usize, usize) = (128, 512);
 
 /// As [`run_announced`](super::run_announced), for an application in another process: `nears` are the threads'
 /// sides of the domain, in their order. `controls` steer it, where they are given: threads are granted, parked and
-/// placed; flow groups are moved where the threads run to completion and go on without their applications, which must
-/// run anywhere.
+/// placed; flow groups are moved where the application runs anywhere.
 ///
 /// # Errors
 /// As [`run`](super::run); [`RuntimeError::Queues`] also where there are not as many `nears` as `nics`.
@@ -59,9 +58,7 @@ where
     let hand = match controls {
         None => Hand::Nobody,
         // Which of the application's threads is told of a connection must not matter to it.
-        Some(controls) if is_apart && nears.iter().all(Service::runs_anywhere) => {
-            Hand::Controls(controls)
-        }
+        Some(controls) if nears.iter().all(Service::runs_anywhere) => Hand::Controls(controls),
         Some(controls) => Hand::Fixed(controls),
     };
     let (ground, ports) = Ground::new(config, nics.len(), hand)?;

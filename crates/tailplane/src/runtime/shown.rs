@@ -20,6 +20,8 @@ enum Spent {
     Working { taken: u64, queue: u64, ready: u64, ready_ns: u64 },
     /// A cycle that found nothing.
     Looking,
+    /// A cycle that found nothing, or none, while the application, in a process of its own, had a batch.
+    Lent,
     /// No cycle: the thread leaves its ring alone, or has just woken.
     Waiting,
 }
@@ -51,6 +53,8 @@ pub struct Shown<'a> {
     is_stale: bool,
     /// What was told of migrations: one may end in a cycle that did nothing else.
     moves: MigrationTotals,
+    /// The application, in a process of its own, has a batch.
+    is_lent: bool,
     sleeps: u64,
     /// Before this run.
     busy_ns: u64,
@@ -81,6 +85,7 @@ impl<'a> Shown<'a> {
             next_copy: now,
             is_stale: true,
             moves: MigrationTotals::default(),
+            is_lent: false,
             sleeps: 0,
             busy_ns: board.snapshot().busy_ns,
         }
@@ -103,7 +108,9 @@ impl<'a> Shown<'a> {
     /// Its steps are done.
     #[inline]
     pub fn end(&mut self, progress: &Progress) {
+        self.is_lent = progress.is_lent;
         self.spent = match progress.worked {
+            false if progress.is_lent => Spent::Lent,
             false => Spent::Looking,
             true => {
                 let taken = progress.received as u64;
@@ -118,18 +125,24 @@ impl<'a> Shown<'a> {
     /// From here on no cycle runs for a while.
     pub fn wait(&mut self, now: Instant) {
         self.settle(now);
-        self.spent = Spent::Waiting;
+        self.spent = if self.is_lent { Spent::Lent } else { Spent::Waiting };
     }
 
     /// The thread is about to sleep.
     pub fn fall_asleep(&mut self, now: Instant) {
         self.wait(now);
-        self.board.asleep(self.epoch_ns + now.as_nanos());
+        if !self.is_lent {
+            self.board.asleep(self.epoch_ns + now.as_nanos());
+        }
     }
 
     /// It has woken, or did not sleep after all.
     pub fn awake(&mut self, now: Instant, slept: bool) {
-        self.board.awake(self.epoch_ns + now.as_nanos(), slept);
+        match self.is_lent {
+            true => self.settle(now),
+            false => self.board.awake(self.epoch_ns + now.as_nanos()),
+        }
+        self.board.slept(slept);
         self.sleeps += u64::from(slept);
         // What comes from here on waits from here on: nobody knows when what woke the thread came.
         (self.since, self.looked_at) = (now, now);
@@ -163,6 +176,7 @@ impl<'a> Shown<'a> {
                 });
             }
             Spent::Looking => self.board.idle(spent_ns),
+            Spent::Lent => self.board.lent(spent_ns),
             Spent::Waiting => self.board.wait(spent_ns),
         }
     }
@@ -353,6 +367,37 @@ mod tests {
         shown.end(&worked(0, 0));
         shown.begin(at(1_500_100));
         assert_eq!((board.snapshot().ready, board.snapshot().oldest_waiting_ns), (5, 0));
+    }
+
+    #[test]
+    fn an_application_that_has_a_batch_keeps_its_thread_from_being_idle() {
+        let words = statseg::words();
+        let board = Board::over(&words);
+        let mut shown = Shown::new(board, None, 0, 0, 64, at(0));
+        let lent = Progress { is_lent: true, ..Progress::default() };
+        shown.begin(at(0));
+        shown.end(&Progress { ready: 2, ready_ns: 900, is_lent: true, ..worked(2, 0) });
+        shown.begin(at(100));
+        shown.end(&lent);
+        shown.begin(at(400));
+        let seen = board.snapshot();
+        assert_eq!((seen.busy_ns, seen.busy_cycles, seen.ready), (400, 1, 2));
+        assert_eq!((seen.idle_cycles, seen.counters(400).idle_ns), (0, 0));
+        // Nor does it idle where it sleeps meanwhile, or leaves its ring alone.
+        shown.end(&lent);
+        shown.fall_asleep(at(500));
+        assert_eq!(board.snapshot().counters(1_000).idle_ns, 0);
+        shown.awake(at(1_500), true);
+        shown.wait(at(1_600));
+        shown.begin(at(2_000));
+        assert_eq!((board.snapshot().busy_ns, board.snapshot().sleeps), (2_000, 1));
+        // The batch has come back.
+        shown.end(&Progress::default());
+        shown.fall_asleep(at(2_300));
+        assert_eq!(board.snapshot().counters(2_700).idle_ns, 700);
+        shown.awake(at(2_800), false);
+        let seen = board.snapshot();
+        assert_eq!((seen.busy_ns, seen.counters(2_800).idle_ns, seen.sleeps), (2_000, 800, 1));
     }
 
     #[test]

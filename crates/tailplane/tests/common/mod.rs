@@ -1,9 +1,10 @@
 //! A server that echoes and a client that counts, on real threads over shared memory.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use nic::shm::{ShmConfig, ShmNic};
 use tailplane::runtime::{RuntimeConfig, Scheduler};
 use tailplane::{
     Calls, Cookie, ElasticConfig, Endpoint, Event, Events, Flow, Handle, IdlePolicy, Instant,
@@ -16,6 +17,13 @@ pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 pub const CONNECTIONS: usize = 16;
 /// Words under way on each.
 pub const WINDOW: u64 = 4;
+
+/// A wire, whose ends wake who sleeps.
+pub fn wire() -> (ShmNic, ShmNic) {
+    let config = ShmConfig::default();
+    let (near, offer) = ShmNic::create(&config).expect("memory");
+    (near, ShmNic::join(offer, &config.far()).expect("the other end"))
+}
 
 /// Sends every byte back.
 pub struct Echo;
@@ -114,5 +122,14 @@ pub fn config(address: Ipv4Addr, mac: MacAddr, scheduler: Scheduler) -> RuntimeC
         realtime: None,
         pool_keep: 512,
         segment: None,
+    }
+}
+
+/// Whatever fails, the threads end.
+pub struct Ends<'a>(pub [&'a AtomicBool; 2]);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
     }
 }
