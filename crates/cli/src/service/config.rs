@@ -396,13 +396,7 @@ impl DataplaneConfig {
 
     /// Whether connections can be at home on another thread than the one that accepted them.
     pub fn is_movable(&self) -> bool {
-        let shares = self.scheduler != SchedulerName::RunToCompletion;
-        let wanted = self.movable.unwrap_or(self.threads > 1);
-        match self.domain {
-            DomainName::Inline => shares || wanted,
-            // Others wait while their application, in its process, has a batch of a group that is to go.
-            DomainName::Process => !shares && self.placement == PlacementName::Split && wanted,
-        }
+        self.scheduler != SchedulerName::RunToCompletion || self.movable.unwrap_or(self.threads > 1)
     }
 
     /// Which class is served next.

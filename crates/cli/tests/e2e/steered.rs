@@ -32,13 +32,10 @@ fn status(bed: &Testbed) -> Value {
     json["services"][0].clone()
 }
 
+/// `domain`: lines of the configuration.
 fn steered(tag: &str, scheduler: &str, domain: &str) {
     let Some(mut bed) = Testbed::new(tag, 2) else { return };
-    bed.serve(
-        "echo",
-        2,
-        &format!("granted = 1\nscheduler = \"{scheduler}\"\ndomain = \"{domain}\"\n"),
-    );
+    bed.serve("echo", 2, &format!("granted = 1\nscheduler = \"{scheduler}\"\n{domain}\n"));
     let seen = status(&bed);
     assert_eq!(seen["threads"][1]["state"], "parked", "{seen}");
     assert_eq!(seen["threads"][0]["flow_groups"], 128, "{seen}");
@@ -97,7 +94,7 @@ impl Drop for Sets<'_> {
 
 #[test]
 fn threads_are_granted_and_parked_while_clients_talk() {
-    steered("steered-rtc", "run-to-completion", "inline");
+    steered("steered-rtc", "run-to-completion", "domain = \"inline\"");
 }
 
 #[test]
@@ -129,15 +126,20 @@ fn a_service_in_its_own_process_that_keeps_to_its_threads_is_not_moved() {
 
 #[test]
 fn the_same_where_idle_threads_take_work_of_others() {
-    steered("steered-wc", "work-conserving", "inline");
+    steered("steered-wc", "work-conserving", "domain = \"inline\"");
 }
 
 #[test]
 fn the_same_where_dataplane_and_service_are_processes() {
-    steered("steered-split", "run-to-completion", "process");
+    steered("steered-split", "run-to-completion", "domain = \"process\"");
 }
 
 #[test]
 fn the_same_where_processes_share_work() {
-    steered("steered-split-wc", "work-conserving", "process");
+    steered("steered-split-wc", "work-conserving", "domain = \"process\"");
+}
+
+#[test]
+fn the_same_where_service_and_dataplane_have_the_same_cores() {
+    steered("steered-same", "run-to-completion", "domain = \"process\"\nplacement = \"same-core\"");
 }
