@@ -409,7 +409,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
         stats.calls += layer.take_executed();
         let mut progress = layer.finish(now, worked);
-        progress.ready_ns = progress.ready as u64 * self.event_ns;
+        progress.ready_ns = (progress.ready as u64).saturating_mul(self.event_ns);
         progress.received = layer.take_taken();
         *wakes |= core::mem::take(&mut layer.net.forwarded);
         drop(layer);

@@ -254,7 +254,8 @@ impl<N: Nic> ElasticThread<N> {
     fn with_waiting(&self, mut progress: Progress) -> Progress {
         progress.is_lent = self.lent.is_some();
         progress.ready = self.net.events.len() + self.lent.map_or(0, |lent| lent.events);
-        progress.ready_ns = progress.ready as u64 * self.event_ns;
+        // An application may keep a batch for as long as it likes.
+        progress.ready_ns = (progress.ready as u64).saturating_mul(self.event_ns);
         progress
     }
 

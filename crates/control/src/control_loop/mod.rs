@@ -11,7 +11,8 @@
 //! let mut ixcp = ControlLoop::new(policy, machine, Scaling::ix(), places, found, LoopConfig::ixcp())?;
 //! let overloaded = Sample {
 //!     thread: ThreadId(0), period_ns: 100_000_000, packets: 18_000, queue_packets: 900.0,
-//!     ready: 0.0, ready_ns: 0.0, iteration_ns: 350_000.0, batch_packets: 64.0, idle: 0.0, oldest_waiting_ns: 5_000_000, batch_max: 64,
+//!     ready: 0.0, ready_ns: 0.0, iteration_ns: 350_000.0, batch_packets: 64.0, idle: 0.0,
+//!     oldest_waiting_ns: 5_000_000, batch_max: 64,
 //! };
 //! assert_eq!(ixcp.step(5_000_000_000, &[overloaded], &[]), [Decision::Grant(ThreadId(1))]);
 //! ixcp.outcome(&Outcome::Granted(ThreadId(1)));

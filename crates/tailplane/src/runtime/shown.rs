@@ -172,7 +172,7 @@ impl<'a> Shown<'a> {
                     busy_ns: spent_ns,
                     // The ones that are ready came one after the other while those before them were served.
                     oldest_waiting_ns: oldest_waiting_ns.max(ready_ns),
-                    delay_ns: delay_ns + ready_ns,
+                    delay_ns: delay_ns.saturating_add(ready_ns),
                 });
             }
             Spent::Looking => self.board.idle(spent_ns),
