@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::{Duration, Instant};
 use domain::{CallKind, CallRecord, Calls, ConnectError, Cookie, DeadReason, Event, EventRecord};
@@ -10,6 +11,9 @@ use domain::{Events, Handle, Service};
 use process::{Placement, Waiting};
 use support::{Pair, payload};
 use wire::{Endpoint, Ipv4Addr};
+
+/// How long anything that is waited for may take.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Returns what comes, and remembers all events in words.
 #[derive(Default)]
@@ -169,18 +173,36 @@ fn the_wish_to_be_run_is_heard() {
 /// The network goes on while the application is busy, which is noticed.
 #[test]
 fn the_network_goes_on_while_the_application_is_busy() {
-    struct Slow;
+    /// Is away for long, and until it has heard that it may return.
+    struct Slow(Arc<AtomicBool>);
     impl Service for Slow {
         fn on_batch(&mut self, _: Instant, _: Events<'_>, _: &mut Calls<'_>) {
-            std::thread::sleep(std::time::Duration::from_millis(30));
+            let began = std::time::Instant::now();
+            let is_long = || began.elapsed() >= std::time::Duration::from_millis(30);
+            let is_over = || self.0.load(Ordering::Relaxed) || began.elapsed() >= PATIENCE;
+            while !(is_long() && is_over()) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
         }
     }
     for placement in [Placement::Split, Placement::SameCore] {
-        let mut pair = Pair::new(Waiting { placement, ..Waiting::default() }, || Slow);
-        let stats = pair.near().stats();
-        pair.cross(Instant::ZERO);
+        let returns = Arc::new(AtomicBool::new(false));
+        let slow = Arc::clone(&returns);
+        let waiting = Waiting { placement, ..Waiting::default() };
+        let mut pair = Pair::new(waiting, move || Slow(Arc::clone(&slow)));
+        let (stats, looks) = (pair.near().stats(), pair.counted());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let began = std::time::Instant::now();
+                while looks.load(Ordering::Relaxed) <= 20 && began.elapsed() < PATIENCE {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                returns.store(true, Ordering::Relaxed);
+            });
+            pair.cross(Instant::ZERO);
+        });
         assert_eq!(stats.unresponsive(), 1);
-        assert!(pair.looks() > 20, "{} looks in 30 ms", pair.looks());
+        assert!(pair.looks() > 20, "{} looks", pair.looks());
         pair.end();
     }
 }

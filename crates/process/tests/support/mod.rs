@@ -123,6 +123,11 @@ impl<S: Service + Send + 'static> Pair<S> {
         Arc::clone(&self.gone)
     }
 
+    /// Where [`looks`](Self::looks) are counted, for others to see while it waits.
+    pub fn counted(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.looks)
+    }
+
     pub fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
     }
