@@ -18,12 +18,16 @@ use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config, wire};
 
 const CORES: usize = 2;
 const RUNS_FOR: Duration = Duration::from_millis(1_500);
+/// Moves that say something.
+const ENOUGH: usize = 20;
+const LONGER: Duration = Duration::from_secs(10);
 
 /// Moves whatever is at home on one thread to the other, a third of it or all, one command after the other.
 /// Answers how many were complete.
 fn control(mover: &Mover, until: Wall) -> usize {
     let (mut moved, mut round) = (0, 0);
-    while Wall::now() < until {
+    // On a busy machine it takes longer.
+    while Wall::now() < until || (moved < ENOUGH && Wall::now() < until + LONGER) {
         round += 1;
         let from = round % CORES;
         let all = mover.groups_of(from);
@@ -37,7 +41,7 @@ fn control(mover: &Mover, until: Wall) -> usize {
             if let Some(report) = mover.report(from) {
                 break report;
             }
-            assert!(Wall::now() < until + Duration::from_secs(20), "a command without a report");
+            assert!(Wall::now() < until + 2 * LONGER, "a command without a report");
             std::thread::sleep(Duration::from_micros(200));
         };
         assert_eq!(report.token, round as u64);
@@ -75,7 +79,7 @@ fn moves_under_load(scheduler: Scheduler) {
         let moved = control(&mover, Wall::now() + RUNS_FOR);
         let before = heard.load(Ordering::Relaxed);
         while heard.load(Ordering::Relaxed) < before + 1_000 {
-            assert!(began.elapsed() < Duration::from_secs(40), "it does not go on");
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not go on");
             std::thread::sleep(Duration::from_millis(1));
         }
         done.store(true, Ordering::Relaxed);
@@ -89,7 +93,7 @@ fn moves_under_load(scheduler: Scheduler) {
     let packets: u64 = reports.iter().map(|report| report.migrations.packets).sum();
     println!("{heard} words, {moved} migrations, {packets} packets deferred");
     assert_eq!((wrong, completed), (0, moved as u64));
-    assert!(moved > 20 && heard > 1_000, "{moved} migrations, {heard} words");
+    assert!(moved >= ENOUGH && heard > 1_000, "{moved} migrations, {heard} words");
     for region in &regions {
         assert_eq!(region.depot_len(), region.chunks() as usize, "all memory is back");
     }

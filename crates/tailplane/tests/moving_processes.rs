@@ -21,12 +21,15 @@ use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config, wire};
 
 const CORES: usize = 2;
 const RUNS_FOR: Duration = Duration::from_millis(1_000);
+/// Moves that say something.
+const ENOUGH: u64 = 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Moves whatever is at home on one thread to the other, a third of it or all. Answers how many were complete.
 fn control(controls: &Controls) -> u64 {
     let (began, mut round, mut moved) = (Wall::now(), 0, 0);
-    while began.elapsed() < RUNS_FOR {
+    // On a busy machine it takes longer.
+    while began.elapsed() < RUNS_FOR || (moved < ENOUGH && began.elapsed() < PATIENCE / 2) {
         round += 1;
         let from = round % CORES;
         let part = |group: &u16| round % 3 == 0 || usize::from(*group) % 3 == round % 3;
@@ -117,7 +120,10 @@ fn keeps_connections_in_order(scheduler: Scheduler) {
     for placement in [Placement::Split, Placement::SameCore] {
         let (moved, heard) = moves_under_load(scheduler.clone(), placement, true);
         println!("{placement:?}: {heard} words, {moved} migrations");
-        assert!(moved > 20 && heard > 1_000, "{placement:?}: {moved} migrations, {heard} words");
+        assert!(
+            moved >= ENOUGH && heard > 1_000,
+            "{placement:?}: {moved} migrations, {heard} words"
+        );
     }
 }
 
