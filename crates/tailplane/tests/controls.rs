@@ -104,7 +104,7 @@ fn under_load(
     change(&mut server_config);
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
-            let make = |core| Server::shared(core, Echo, Arc::clone(&slots));
+            let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
             run_controlled(&server_config, &regions[0], near, make, || {}, controls, &stop)
         });
         let client = scope.spawn(|| {
@@ -403,7 +403,7 @@ fn controls_and_segments_for_another_number_of_threads_are_refused() {
         let mut config = config(SERVER.addr, MacAddr([2; 6]), Scheduler::RunToCompletion);
         config.segment = Some(Segment::create("controls-test", &layout).expect("memory"));
         let (region, stop) = (Region::heap(4_096), AtomicBool::new(true));
-        let make = |_| Server::new(Echo);
+        let make = |_| Server::new(Echo::default());
         let ran = run_controlled(&config, &region, vec![near], make, || {}, controls, &stop);
         ran.map(|_| ()).expect_err("it is refused")
     };
@@ -428,7 +428,7 @@ fn a_service_that_keeps_to_its_threads_is_not_moved() {
     let (region, stop, controls) = (Region::heap(4_096), AtomicBool::new(false), Controls::new(1));
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
-            let make = |_| Server::new(Echo);
+            let make = |_| Server::new(Echo::default());
             run_controlled(&config, &region, vec![near], make, || {}, &controls, &stop)
         });
         let _ends = Ends([&stop, &stop]);

@@ -62,7 +62,7 @@ fn moves_under_load(scheduler: Scheduler) {
     let (reports, moved): (Vec<CoreReport>, usize) = std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let config = config(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), scheduler);
-            let make = |core| Server::shared(core, Echo, Arc::clone(&slots));
+            let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
             run_moved(&config, &regions[0], near, make, || {}, &mover, &stop)
         });
         let client = scope.spawn(|| {
@@ -124,11 +124,11 @@ fn what_cannot_be_moved_is_refused() {
         let ran = match shared {
             true => {
                 let slots = Arc::new(SharedSlots::new(1, 64));
-                let make = |core| Server::shared(core, Echo, Arc::clone(&slots));
+                let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
                 run_moved(&config, &region, vec![near], make, || {}, mover, &stop).map(|_| ())
             }
             false => {
-                let make = |_| Server::new(Echo);
+                let make = |_| Server::new(Echo::default());
                 run_moved(&config, &region, vec![near], make, || {}, mover, &stop).map(|_| ())
             }
         };

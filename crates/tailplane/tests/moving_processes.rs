@@ -72,10 +72,12 @@ fn moves_under_load(scheduler: Scheduler, placement: Placement, shared: bool) ->
         let application = scope.spawn(move || match shared {
             true => {
                 let slots = Arc::new(SharedSlots::new(CORES, 1_024));
-                let make = |core| Server::shared(core, Echo, Arc::clone(&slots));
+                let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
                 application::serve_over(far_socket, make).map(|_| ())
             }
-            false => application::serve_over(far_socket, |_| Server::new(Echo)).map(|_| ()),
+            false => {
+                application::serve_over(far_socket, |_| Server::new(Echo::default())).map(|_| ())
+            }
         });
         let nears = host.meet(near_socket.as_fd(), &gone).expect("met");
         let (region, heap, controls, stop, done) = (&region, &heap, &controls, &stop, &done);

@@ -14,40 +14,18 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use statseg::{Layout, Segment};
 use tailplane::runtime::{RuntimeConfig, Scheduler, run, run_protected};
 use tailplane::{
-    ConservingConfig, FLOW_GROUPS, Flow, Instant, MacAddr, Opened, Output, Protocol,
-    ReadySetConfig, Server, SharedSlots, application,
+    ConservingConfig, FLOW_GROUPS, MacAddr, ReadySetConfig, Server, SharedSlots, application,
 };
 
 mod common;
 
-use common::{CLIENT, CONNECTIONS, Counting, Ends, SERVER, config, wire};
+use common::{CLIENT, CONNECTIONS, Counting, Echo, Ends, SERVER, config, wire};
 
 /// What the application takes for what came on a connection, at least.
 const WORK: Duration = Duration::from_micros(500);
 /// Between two readings.
 const PERIOD: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Takes its time, and sends every byte back.
-struct Slow;
-
-impl Protocol for Slow {
-    type Connection = ();
-    fn open(&mut self, _: Instant, _: Opened) -> Option<()> {
-        Some(())
-    }
-    fn receive(
-        &mut self,
-        _: Instant,
-        _: &mut (),
-        data: &[u8],
-        output: &mut Output<'_, '_>,
-    ) -> Flow {
-        std::thread::sleep(WORK);
-        output.put(data);
-        Flow::Continue
-    }
-}
 
 /// What is seen of one elastic thread under overload; its application is linked in, or in another process.
 fn overloaded(scheduler: Scheduler, domain: Option<Placement>) -> Sample {
@@ -98,7 +76,7 @@ fn serve(
     stop: &AtomicBool,
 ) {
     let slots = Arc::new(SharedSlots::new(1, 1_024));
-    let make = move |core| Server::shared(core, Slow, Arc::clone(&slots));
+    let make = move |core| Server::shared(core, Echo { takes: WORK }, Arc::clone(&slots));
     let Some(placement) = domain else {
         run(config, region, vec![near], make, stop).expect("it runs");
         return;

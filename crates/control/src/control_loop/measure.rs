@@ -21,7 +21,7 @@ struct Thread {
     /// Packets that waited in the ring at the last sample.
     last_waiting: f64,
     last_seen_ns: u64,
-    /// For how long it has neither served nor idled.
+    /// For how long it has been in one cycle.
     silent_ns: u64,
 }
 
@@ -97,11 +97,12 @@ impl Measurements {
             };
             let period_ns = sample.period_ns as f64;
             thread.last_seen_ns = now_ns;
-            let silent = sample.packets == 0 && sample.idle == 0.0;
-            thread.silent_ns = if silent { thread.silent_ns + sample.period_ns } else { 0 };
             let packets = sample.packets as f64;
             // In the midst of one long cycle nothing is seen, neither work nor its absence: what was seen last holds.
-            if !sample.is_blind() {
+            if sample.is_blind() {
+                thread.silent_ns += sample.period_ns;
+            } else {
+                thread.silent_ns = 0;
                 thread.delay.add(sample.delay_ns(), period_ns);
                 thread.waiting.add(sample.waiting(), period_ns);
                 // What came in is what was taken and what waits more than before in the ring: connections that are

@@ -26,7 +26,11 @@ pub fn wire() -> (ShmNic, ShmNic) {
 }
 
 /// Sends every byte back.
-pub struct Echo;
+#[derive(Default)]
+pub struct Echo {
+    /// What it takes for what came on a connection, at least.
+    pub takes: Duration,
+}
 
 impl Protocol for Echo {
     type Connection = ();
@@ -40,6 +44,7 @@ impl Protocol for Echo {
         data: &[u8],
         output: &mut Output<'_, '_>,
     ) -> Flow {
+        std::thread::sleep(self.takes);
         output.put(data);
         Flow::Continue
     }
