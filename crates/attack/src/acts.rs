@@ -193,13 +193,18 @@ pub const ATTACKS: &[Attack] = &[
     ),
     attack(
         "arena-games",
-        "punches holes into its arena while it sends",
-        Act::Joined(memory::punched_arena),
+        "tries to take the pages of its arena and its calls away while it sends",
+        Act::Joined(memory::unsettled_arena),
     ),
     short(attack(
         "arena-joining",
         "joins with an arena that is none: small, unsealed, a pipe, the dataplane's own memory",
         Act::Unanswered(joining::arenas),
+    )),
+    short(attack(
+        "calls-joining",
+        "joins with calls that are none: unsealed, small, large, the dataplane's own memory",
+        Act::Unanswered(joining::calls),
     )),
     split(short(attack(
         "bell-joining",

@@ -39,7 +39,7 @@ pub struct Greeted {
     pub packets: Arc<Memory>,
     /// See above.
     pub events: Arc<Memory>,
-    /// See above.
+    /// What the attacker shows as its calls.
     pub calls: Arc<Memory>,
 }
 
@@ -73,8 +73,7 @@ impl Greeted {
             arena_chunks: u32::try_from(chunks)?,
         };
         let mut files = files.into_iter();
-        let (Some(packets), Some(events), Some(calls)) = (files.next(), files.next(), files.next())
-        else {
+        let (Some(packets), Some(events)) = (files.next(), files.next()) else {
             bail!("the dataplane's first message lacks descriptors");
         };
         Ok(Self {
@@ -83,7 +82,7 @@ impl Greeted {
             geometry,
             packets: Memory::join_read_only(packets, packet_bytes as usize)?,
             events: Memory::join_read_only(events, geometry.event_bytes())?,
-            calls: Memory::join(calls, geometry.call_bytes())?,
+            calls: Memory::create_for_readers("attack-calls", geometry.call_bytes())?,
         })
     }
 
@@ -93,10 +92,10 @@ impl Greeted {
     /// The arena could not be made, or the dataplane is gone.
     pub fn answer(self, anywhere: bool) -> anyhow::Result<Joined> {
         let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
-        let arena = Memory::create("attack-arena", bytes)?;
-        let file = arena.descriptor()?;
+        let arena = Memory::create_for_readers("attack-arena", bytes)?;
         let (bell, other) = bell()?;
-        self.say(self.words(anywhere, bytes as u64), &[file.as_fd(), other.as_fd()])?;
+        let files = [arena.file(), self.calls.file(), other.as_fd()];
+        self.say(self.words(anywhere, bytes as u64), &files)?;
         Ok(self.joined(arena, bell))
     }
 
@@ -111,8 +110,26 @@ impl Greeted {
         bytes: u64,
     ) -> anyhow::Result<Joined> {
         let (bell, other) = bell()?;
-        let files: Vec<_> = files.iter().copied().chain([other.as_fd()]).collect();
+        let rest = [self.calls.file(), other.as_fd()];
+        let files: Vec<_> = files.iter().copied().chain(rest).collect();
         self.say(self.words(false, bytes), &files)?;
+        Ok(self.joined(arena, bell))
+    }
+
+    /// An honest arena, with whatever as the calls; `calls` is what the attacker uses.
+    ///
+    /// # Errors
+    /// The arena could not be made, or the dataplane is gone.
+    pub fn answer_with_calls(
+        mut self,
+        calls: Arc<Memory>,
+        file: BorrowedFd<'_>,
+    ) -> anyhow::Result<Joined> {
+        let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
+        let arena = Memory::create_for_readers("attack-arena", bytes)?;
+        let (bell, other) = bell()?;
+        self.say(self.words(false, bytes as u64), &[arena.file(), file, other.as_fd()])?;
+        self.calls = calls;
         Ok(self.joined(arena, bell))
     }
 
@@ -122,9 +139,9 @@ impl Greeted {
     /// The arena could not be made, or the dataplane is gone.
     pub fn answer_with_bell(self, other: BorrowedFd<'_>, bell: OwnedFd) -> anyhow::Result<Joined> {
         let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
-        let arena = Memory::create("attack-arena", bytes)?;
-        let file = arena.descriptor()?;
-        self.say(self.words(false, bytes as u64), &[file.as_fd(), other])?;
+        let arena = Memory::create_for_readers("attack-arena", bytes)?;
+        let files = [arena.file(), self.calls.file(), other];
+        self.say(self.words(false, bytes as u64), &files)?;
         Ok(self.joined(arena, bell))
     }
 

@@ -74,6 +74,22 @@ pub fn ways_to_write(memory: &Memory) -> Vec<&'static str> {
     found
 }
 
+/// Asks in each way that there is to have pages of `memory` unmapped, swapped out or removed. Answers whether the one
+/// that takes them from all, which a seal forbids, worked.
+pub fn takes_pages_away(memory: &Memory, at: usize, bytes: usize) -> bool {
+    let Some(first) = memory.word(at) else { return false };
+    let place = std::ptr::from_ref(first).cast_mut().cast();
+    let bytes = bytes.min(memory.len() - at);
+    let advise = |advice| {
+        // SAFETY: inside a shared mapping of a file, of which any advice leaves the bytes in the file, or zeroes; both
+        // are what words and copies may read.
+        unsafe { libc::madvise(place, bytes, advice) == 0 }
+    };
+    // These are the caller's to give, and no matter of who has the memory too.
+    let _ = [libc::MADV_COLD, libc::MADV_PAGEOUT, libc::MADV_DONTNEED].map(advise);
+    advise(libc::MADV_REMOVE)
+}
+
 /// Has the calling thread run as any other one, whatever whoever started it did.
 ///
 /// # Errors

@@ -178,10 +178,6 @@ impl Fake {
         self.state().board(thread).busy(&cycle);
     }
 
-    pub fn idle(&self, thread: u16, idle_ns: u64) {
-        self.state().board(thread).idle(idle_ns);
-    }
-
     /// The application was entered then; 0: it has returned.
     pub fn enter(&self, thread: u16, at_ns: u64) {
         self.state().board(thread).enter_application(at_ns);

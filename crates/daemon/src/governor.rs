@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use control::actuator::{ActuatorError, BackgroundJob, Executor};
-use control::metrics::Sample;
+use control::metrics::{Sample, Sampler};
 use control::{Clock, ControlLoop, Event as LoopEvent, Machine, Outcome, Scaling, Topology};
 use endpoint::Request;
 
@@ -19,7 +19,6 @@ use crate::events::{Events, Severity};
 use crate::link::{Link, word_of, words_of};
 use crate::placement::{Placement, placement};
 use crate::policies;
-use crate::sampling::Sampler;
 use statseg::ThreadCounters;
 
 use crate::status::{BackgroundStatus, Running, StepStatus, ThreadStatus, Totals};
@@ -284,8 +283,8 @@ impl Governor {
     fn step(&mut self, now_ns: u64) {
         let Mode::Policy(control_loop) = &mut self.mode else { return };
         let link = self.executor.threads().link();
-        let mut samples = self.sampler.threads(now_ns, link);
-        let groups = self.sampler.groups(now_ns, link);
+        let mut samples = self.sampler.threads(now_ns, |thread| link.reading().thread(thread));
+        let groups = self.sampler.groups(now_ns, &link.reading().groups());
         // Parked threads are idle by decision: they say nothing of the load.
         let running = control_loop.running();
         samples.retain(|sample| running.contains(&sample.thread));
@@ -379,7 +378,7 @@ impl Governor {
     /// How things stand.
     pub fn status(&mut self, now_ns: u64) -> Running {
         let link = self.executor.threads().link();
-        let samples = self.shown.threads(now_ns, link);
+        let samples = self.shown.threads(now_ns, |thread| link.reading().thread(thread));
         if !samples.is_empty() {
             self.shown_samples = samples;
         }

@@ -45,7 +45,6 @@ mod policies;
 mod process;
 mod records;
 mod run;
-mod sampling;
 mod service;
 mod status;
 mod stream;

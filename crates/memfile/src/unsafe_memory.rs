@@ -2,12 +2,12 @@
 //!
 //! This module holds `unsafe` because the other process may write to that memory at any time: no
 //! reference into it is ever made but to atomic words, bytes are only copied, and the file's size is
-//! sealed, so that nobody can make our accesses fault by shrinking it. (Its owner can punch holes into
+//! sealed, so that nobody can make our accesses fault by shrinking it. (Whoever may write to it can punch holes into
 //! it: they read as zeroes, which is one more thing that the other side may write.)
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -81,13 +81,17 @@ impl Memory {
         Self::map(file, len, ProtFlags::READ, MapFlags::POPULATE)
     }
 
-    /// The same, of a process that may try to harm this one. Its pages are ordinary ones: of huge pages there may be
-    /// none left where it has given some back, and then a read is a fault.
+    /// The same, of a process that may try to harm this one: memory as [`create_for_readers`](Self::create_for_readers)
+    /// makes it. Its pages are ordinary ones: of huge pages there may be none left where it has given some back, and
+    /// then a read is a fault. And it is sealed against further writers, so that no page can be given back: that would
+    /// interrupt each processor on which this process runs, as often as the other one likes.
     ///
     /// # Errors
-    /// As [`join`](Self::join); `InvalidData` also where it is no memory of ordinary pages.
+    /// As [`join`](Self::join); `InvalidData` also where it is no memory of ordinary pages, or not sealed so.
     pub fn join_untrusted(file: OwnedFd, len: usize) -> io::Result<Arc<Self>> {
-        if fstatfs(&file)?.f_type != TMPFS_MAGIC {
+        let keeps_pages = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
+        let ordinary = fstatfs(&file)?.f_type == TMPFS_MAGIC;
+        if !ordinary || !fcntl_get_seals(&file)?.intersects(keeps_pages) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Self::join_read_only(file, len)
@@ -123,6 +127,11 @@ impl Memory {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The descriptor.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// A duplicate of the descriptor, to be passed on.
@@ -249,6 +258,7 @@ impl std::ops::Deref for Doorbell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FallocateFlags, fallocate};
     use std::sync::atomic::Ordering;
 
     #[test]
@@ -272,14 +282,21 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "maps a memory file")]
     fn of_whom_is_not_trusted_only_sealed_memory_of_ordinary_pages_is_joined() {
-        let near = Memory::create("test", 4096).expect("made");
+        let near = Memory::create_for_readers("test", 4096).expect("made");
         let joined = Memory::join_untrusted(near.descriptor().expect("duplicated"), 4096);
         assert!(joined.is_ok_and(|memory| !memory.copy_in(0, b"x")));
+        // No page of it can be given back, not by its maker either.
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert_eq!(fallocate(near.file(), punch, 0, 4096), Err(rustix::io::Errno::PERM));
+        let loose = Memory::create("test", 4096).expect("made");
+        assert_eq!(fallocate(loose.file(), punch, 0, 4096), Ok(()));
+        let joined = Memory::join_untrusted(loose.descriptor().expect("duplicated"), 4096);
+        assert_eq!(joined.map(drop).map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
         // Whether there are huge pages or not: a file can be made, and sealed.
         let huge = memfd_create("huge", MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB);
         let huge = huge.expect("a file without pages yet");
         ftruncate(&huge, 2 << 20).expect("sized");
-        fcntl_add_seals(&huge, SealFlags::SHRINK).expect("sealed");
+        fcntl_add_seals(&huge, SealFlags::SHRINK | SealFlags::FUTURE_WRITE).expect("sealed");
         let refused = Memory::join_untrusted(huge, 2 << 20).map(drop);
         assert_eq!(refused.map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
         let null = std::fs::File::open("/dev/zero").expect("the zero device");

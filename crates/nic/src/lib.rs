@@ -39,6 +39,7 @@ pub mod shm_offer;
 pub mod steer_program;
 #[cfg(feature = "std")]
 pub mod tap;
+#[cfg(feature = "std")]
 pub mod tracer;
 #[cfg(feature = "std")]
 mod unsafe_ethtool;

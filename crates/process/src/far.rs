@@ -70,7 +70,6 @@ impl Far {
     }
 
     /// What it was made of, for tests of applications that do otherwise.
-    #[cfg(test)]
     pub(crate) fn parts(&self) -> &FarParts {
         &self.parts
     }

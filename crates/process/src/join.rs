@@ -2,13 +2,14 @@
 //! all). The dataplane speaks first.
 //!
 //! ```text
-//! dataplane    hello   magic, lanes, geometry, waiting, sizes  + packets, then of each lane: events, calls
-//! application  ready   magic, lanes, whether it runs anywhere  + of each lane: transmit arena; then bells
+//! dataplane    hello   magic, lanes, geometry, waiting, sizes  + packets, then of each lane: events
+//! application  ready   magic, lanes, whether it runs anywhere  + of each lane: transmit arena, calls, bell
 //! either       hang-up the other one is gone
 //! ```
 //!
-//! The dataplane makes the arrays and seals what the application may only read before it passes it on. The
-//! application makes its arenas; they must be sealed at their size, so that nobody can make the dataplane fault.
+//! Either side makes what it writes, and seals it before it passes it on: at its size, so that nobody can make the
+//! other one fault, and against further writers. The latter also keeps its pages where they are: one who gives pages
+//! back, of which the other side has mappings, has the kernel interrupt each processor that runs it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -31,10 +32,12 @@ use crate::near::{Near, NearParts};
 use crate::waiting::{Placement, Waiting};
 
 /// What both sides speak: a name and a version.
-const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x03");
-/// Most elastic threads: two descriptors each, and one more, go over in one message.
+const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x04");
+/// Most elastic threads: three descriptors each go over in one message.
 const LANES_MAX: usize = 64;
-const DESCRIPTORS_MAX: usize = 1 + 2 * LANES_MAX;
+/// What the application sends of each elastic thread: an arena, a call array, a bell.
+const FROM_APPLICATION: usize = 3;
+const DESCRIPTORS_MAX: usize = FROM_APPLICATION * LANES_MAX;
 /// Words of a message.
 const WORDS: usize = 10;
 
@@ -144,18 +147,11 @@ pub struct Hello {
     pub segment_bytes: usize,
 }
 
-/// The arrays of one elastic thread.
-#[derive(Debug)]
-struct LaneMemory {
-    events: Arc<Memory>,
-    calls: Arc<Memory>,
-}
-
-/// The dataplane's side: the arrays of all elastic threads.
+/// The dataplane's side: the event arrays of all elastic threads.
 #[derive(Debug)]
 pub struct Host {
     hello: Hello,
-    lanes: Vec<LaneMemory>,
+    lanes: Vec<Arc<Memory>>,
     region: Arc<Region>,
 }
 
@@ -175,17 +171,8 @@ impl Host {
             return Err(JoinError::PacketMemorySize(region.len_bytes()));
         }
         let lane = |_| {
-            let made = |memory: std::io::Result<Arc<Memory>>| {
-                memory.map_err(system("making memory for the domain's arrays"))
-            };
-            let geometry = hello.geometry;
-            Ok(LaneMemory {
-                events: made(Memory::create_for_readers(
-                    "tailplane-events",
-                    geometry.event_bytes(),
-                ))?,
-                calls: made(Memory::create("tailplane-calls", geometry.call_bytes()))?,
-            })
+            Memory::create_for_readers("tailplane-events", hello.geometry.event_bytes())
+                .map_err(system("making memory for the domain's arrays"))
         };
         let lanes = (0..lanes).map(lane).collect::<Result<_, JoinError>>()?;
         Ok(Self { hello, lanes, region: Arc::clone(region) })
@@ -214,10 +201,8 @@ impl Host {
         let descriptor = |memory: &Memory| {
             memory.descriptor().map_err(system("duplicating a descriptor of the domain's arrays"))
         };
-        let mut arrays = Vec::new();
-        for lane in &self.lanes {
-            arrays.extend([descriptor(&lane.events)?, descriptor(&lane.calls)?]);
-        }
+        let arrays: Vec<_> =
+            self.lanes.iter().map(|events| descriptor(events)).collect::<Result<_, _>>()?;
         let packets = self.region.memfd().ok_or(JoinError::PacketMemory)?;
         let all: Vec<_> = [packets].into_iter().chain(arrays.iter().map(AsFd::as_fd)).collect();
         send(socket, words, &all)
@@ -233,35 +218,40 @@ impl Host {
         socket: BorrowedFd<'_>,
         gone: &Arc<AtomicBool>,
     ) -> Result<Vec<Near<'static>>, JoinError> {
-        const EXPECTED: &str =
-            "that it is ready, with a sealed arena and a bell for each elastic thread";
+        const EXPECTED: &str = "that it is ready, with a sealed arena, sealed calls and a bell for each elastic thread";
         const FROM: &str = "application";
-        let (words, mut arenas) = receive(socket, FROM, EXPECTED)?;
+        let (words, descriptors) = receive(socket, FROM, EXPECTED)?;
         let nonsense =
             |found: String| JoinError::Nonsense { from: FROM, found, expected: EXPECTED };
         let [_, lanes, anywhere, bytes, ..] = words;
-        if lanes != self.lanes.len() as u64 || arenas.len() != 2 * self.lanes.len() {
-            return Err(nonsense(format!("{} descriptors for {lanes} threads", arenas.len())));
+        let count = descriptors.len();
+        if lanes != self.lanes.len() as u64 || count != FROM_APPLICATION * self.lanes.len() {
+            return Err(nonsense(format!("{count} descriptors for {lanes} threads")));
         }
-        let bells = arenas.split_off(self.lanes.len());
         // All of it is mapped here: not more than was agreed upon.
         let most = Region::mapped_bytes(self.hello.geometry.arena_chunks as usize) as u64;
         if bytes > most {
             return Err(nonsense(format!("arenas of {bytes} bytes, more than {most}")));
         }
+        let joined = |memory, bytes: usize, what: &str| {
+            Memory::join_untrusted(memory, bytes).map_err(|error| {
+                nonsense(format!("{what} that is no sealed memory of ordinary pages: {error}"))
+            })
+        };
+        let mut descriptors = descriptors.into_iter();
         let mut nears = Vec::new();
-        for ((lane, arena), bell) in self.lanes.into_iter().zip(arenas).zip(bells) {
+        for events in self.lanes {
+            let mut next =
+                || descriptors.next().ok_or_else(|| nonsense("too few descriptors".into()));
+            let (arena, calls, bell) = (next()?, next()?, next()?);
             // Of other things, looking at them may take as long as the application likes.
             if socket_domain(&bell).ok() != Some(AddressFamily::UNIX) {
                 return Err(nonsense("a bell that is no Unix socket".into()));
             }
-            let arena = Memory::join_untrusted(arena, bytes as usize).map_err(|error| {
-                nonsense(format!("an arena that is no sealed memory of ordinary pages: {error}"))
-            })?;
             nears.push(Near::new(NearParts {
-                events: lane.events,
-                calls: lane.calls,
-                arena,
+                events,
+                calls: joined(calls, self.hello.geometry.call_bytes(), "a call array")?,
+                arena: joined(arena, bytes as usize, "an arena")?,
                 region: Arc::clone(&self.region),
                 geometry: self.hello.geometry,
                 waiting: self.hello.waiting,
@@ -301,7 +291,7 @@ impl Application {
         let geometry =
             Geometry { events: small(events), calls: small(calls), arena_chunks: small(chunks) };
         let placement = Placement::of_word(placement);
-        let whole = descriptors.len() as u64 == lanes.saturating_mul(2).saturating_add(1);
+        let whole = descriptors.len() as u64 == lanes.saturating_add(1);
         let (true, true, Some(placement)) = (geometry.is_valid(), whole, placement) else {
             return Err(nonsense(format!("{} descriptors for {lanes} threads", descriptors.len())));
         };
@@ -321,7 +311,8 @@ impl Application {
             bells.push(other);
             let parts = FarParts {
                 events: mapped(Memory::join_read_only(next()?, geometry.event_bytes()))?,
-                calls: mapped(Memory::join(next()?, geometry.call_bytes()))?,
+                calls: Memory::create_for_readers("tailplane-calls", geometry.call_bytes())
+                    .map_err(system("making memory for the domain's arrays"))?,
                 bell,
                 packets: Arc::clone(&packets),
                 geometry,
@@ -352,8 +343,12 @@ impl Application {
     pub fn begin(self, runs_anywhere: bool) -> Result<Vec<Far>, JoinError> {
         let Self { fars, arenas, bells, socket } = self;
         let bytes = arenas.first().map_or(0, |arena| arena.len_bytes());
-        let files = arenas.iter().filter_map(|arena| arena.memfd());
-        let files: Vec<_> = files.chain(bells.iter().map(AsFd::as_fd)).collect();
+        let mut files = Vec::new();
+        for ((far, arena), bell) in fars.iter().zip(&arenas).zip(&bells) {
+            arena.seal_writes().map_err(system("sealing the transmit arena"))?;
+            let arena = arena.memfd().ok_or(JoinError::PacketMemory)?;
+            files.extend([arena, far.parts().calls.file(), bell.as_fd()]);
+        }
         let (lanes, anywhere) = (fars.len() as u64, runs_anywhere.into());
         let words = [MAGIC, lanes, anywhere, bytes as u64, 0, 0, 0, 0, 0, 0];
         send(socket.as_fd(), words, &files)?;

@@ -29,7 +29,6 @@ mod device;
 mod drive;
 mod mover;
 mod protected;
-mod shown;
 mod stage;
 
 pub use controls::{ControlError, Controls, Order};

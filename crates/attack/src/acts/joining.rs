@@ -16,6 +16,8 @@ use crate::lies::{DATAGRAM, Liar, MIXED};
 
 /// What [`oversized`] passes on: little enough for a machine that tests, more than any arena needs.
 const OVERSIZED: u64 = 1 << 30;
+/// As a dataplane wants them.
+const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::FUTURE_WRITE);
 /// Bytes of a huge page.
 const HUGE_PAGE: u64 = 2 << 20;
 
@@ -28,10 +30,9 @@ fn file(bytes: u64, seals: SealFlags, further: MemfdFlags) -> anyhow::Result<Own
 
 /// Another kind with each seed. Those that are let in attack on.
 pub fn arenas(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
-    let honest = Memory::create("attack-arena", 1 << 20)?;
-    let shrink = SealFlags::SHRINK;
+    let honest = Memory::create_for_readers("attack-arena", 1 << 20)?;
     let right = || honest.descriptor();
-    let (files, bytes): (Vec<OwnedFd>, u64) = match seed % 14 {
+    let (files, bytes): (Vec<OwnedFd>, u64) = match seed % 15 {
         0 => (vec![right()?], (1 << 20) + 4_096),
         1 => (vec![right()?], u64::MAX),
         2 => (vec![right()?], 0),
@@ -45,15 +46,37 @@ pub fn arenas(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()
         10 => (vec![greeted.packets.descriptor()?], greeted.packets.len() as u64),
         11 => (vec![greeted.calls.descriptor()?], greeted.calls.len() as u64),
         // A byte, and nothing behind it.
-        12 => (vec![file(1, shrink, MemfdFlags::empty())?], 1),
+        12 => (vec![file(1, SEALED, MemfdFlags::empty())?], 1),
+        // Pages of it could be given back.
+        13 => (vec![file(1 << 20, SealFlags::SHRINK, MemfdFlags::empty())?], 1 << 20),
         // Huge pages, where there are some: they may be taken away.
-        _ => match file(2 << 20, shrink, MemfdFlags::HUGETLB) {
+        _ => match file(2 << 20, SEALED, MemfdFlags::HUGETLB) {
             Ok(file) => (vec![file], 2 << 20),
             Err(_) => (vec![greeted.events.descriptor()?], greeted.events.len() as u64),
         },
     };
     let borrowed: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
     let joined = greeted.answer_with(honest, &borrowed, bytes)?;
+    attack_on(joined, liar, seed)
+}
+
+/// Another kind of call array with each seed.
+pub fn calls(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+    let bytes = greeted.geometry.call_bytes() as u64;
+    let own = std::sync::Arc::clone(&greeted.calls);
+    let other: OwnedFd = match seed % 8 {
+        0 => file(bytes, SealFlags::empty(), MemfdFlags::empty())?,
+        1 => file(bytes, SealFlags::SHRINK, MemfdFlags::empty())?,
+        2 => file(bytes, SealFlags::FUTURE_WRITE, MemfdFlags::empty())?,
+        3 => file(bytes - 4_096, SEALED, MemfdFlags::empty())?,
+        4 => file(bytes + 4_096, SEALED, MemfdFlags::empty())?,
+        5 => std::fs::File::open("/dev/zero")?.into(),
+        // What the dataplane writes itself, where it is as large.
+        6 => greeted.events.descriptor()?,
+        // Nothing is ever written there that the attacker means.
+        _ => file(bytes, SEALED, MemfdFlags::empty())?,
+    };
+    let joined = greeted.answer_with_calls(own, other.as_fd())?;
     attack_on(joined, liar, seed)
 }
 
@@ -95,8 +118,8 @@ pub fn bells(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()>
 
 /// An arena as large as many, in which nothing is: memory that the dataplane takes by looking at it.
 pub fn oversized(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
-    let file = file(OVERSIZED, SealFlags::SHRINK, MemfdFlags::empty())?;
-    let own = Memory::create("attack-arena", 1 << 20)?;
+    let file = file(OVERSIZED, SEALED, MemfdFlags::empty())?;
+    let own = Memory::create_for_readers("attack-arena", 1 << 20)?;
     let joined = greeted.answer_with(own, &[file.as_fd()], OVERSIZED)?;
     attack_on(joined, liar, seed)
 }
@@ -104,15 +127,16 @@ pub fn oversized(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result
 /// An arena of huge pages, which are taken away once the dataplane has seen them: it has to fault where there is
 /// no page any more. Where the machine has no huge pages there is nothing to take.
 pub fn huge_pages(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
-    let huge = || file(HUGE_PAGE, SealFlags::SHRINK, MemfdFlags::HUGETLB);
+    let huge = || file(HUGE_PAGE, SEALED, MemfdFlags::HUGETLB);
     let arena = huge()?;
-    let own = Memory::create("attack-arena", 1 << 20)?;
+    let own = Memory::create_for_readers("attack-arena", 1 << 20)?;
     let joined = greeted.answer_with(own, &[arena.as_fd()], HUGE_PAGE)?;
     let liar = std::mem::replace(liar, Liar::new(seed, MIXED));
     let mut attacker = Attacker { joined, liar, seed, seen: 0 };
     attacker.serve(20);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(&arena, punch, 0, HUGE_PAGE)?;
+    // Sealed, it is not to work; the pages may also go with whoever else has some.
+    let _ = fallocate(&arena, punch, 0, HUGE_PAGE);
     // All that there are, until there are no more.
     let mut taken = Vec::new();
     while let Ok(file) = huge()

@@ -115,18 +115,24 @@ fn store(memory: &memfile::Memory) {
     }
 }
 
-/// Sends from its arena, out of which it punches holes all the time.
-pub fn punched_arena(attacker: &mut Attacker) -> anyhow::Result<()> {
-    let file = attacker.joined.arena.descriptor()?;
-    let len = attacker.joined.arena.len() as u64;
+/// Sends from its arena, whose pages, and those of its calls, it tries to take away from the dataplane all the time:
+/// each that went would interrupt the processors on which that runs.
+pub fn unsettled_arena(attacker: &mut Attacker) -> anyhow::Result<()> {
+    let memories = [&attacker.joined.arena, &attacker.joined.calls].map(std::sync::Arc::clone);
+    let len = memories[0].len() as u64;
     attacker.serve_turned(|liar, calls| {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let at = 4_096 * liar.random.random_range(0..len / 4_096);
-        // What is not punched now is next time.
-        let _ = fallocate(&file, punch, at, (len - at).min(1 << 20));
-        // Sealed: it has to fail.
-        if ftruncate(&file, 0).is_ok() {
-            std::process::exit(GOT_IN);
+        for memory in &memories {
+            let pages = memory.len() as u64 / 4_096;
+            let at = 4_096 * liar.random.random_range(0..pages);
+            let bytes = (4_096 * pages - at).min(1 << 20);
+            let taken = fallocate(memory.file(), punch, at, bytes).is_ok()
+                || ftruncate(memory.file(), 0).is_ok()
+                || unsafe_os::takes_pages_away(memory, at as usize, bytes as usize);
+            if taken {
+                crate::say("pages of a sealed memory were given back");
+                std::process::exit(GOT_IN);
+            }
         }
         for _ in 0..64 {
             let handle = liar.handle();

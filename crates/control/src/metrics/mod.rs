@@ -15,14 +15,16 @@
 //! ```
 //!
 //! - [`Board`]: one elastic thread's monotonic counters in its statistics segment, one writer, any number of readers.
-//! - [`Reader`]: the difference of two readings is a [`Sample`].
+//! - [`Reader`]: the difference of two readings is a [`Sample`]. [`Sampler`]: those of all threads of a service.
 //! - [`Ewma`], [`Averages`]: exponentially weighted moving averages with several smoothing factors.
 
 mod ewma;
 mod reader;
+mod sampler;
 
 pub use ewma::{Averages, Ewma};
 pub use reader::{GroupReader, GroupSample, Reader, Sample, estimated_delay_ns};
+pub use sampler::Sampler;
 pub use statseg::{Board, Counters, Cycle};
 
 /// An elastic thread's number: its place in the order of allocation.

@@ -13,10 +13,10 @@ use process::NearBell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
+use shown::Shown;
 use statseg::State;
 
 use super::controls::{Seat, What};
-use super::shown::Shown;
 use super::stage::Stage;
 use super::{CoreReport, RuntimeError, system};
 

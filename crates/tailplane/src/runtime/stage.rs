@@ -10,13 +10,13 @@ use dataplane::{ConservingThread, Elastic, Left, Tender};
 use domain::Service;
 use nic::Nic;
 use process::NearBell;
+use shown::Shown;
 use stack::{RssKey, Shared};
 use statseg::{Board, Segment, State};
 
 use super::controls::Controls;
 use super::drive::{Bell, pin};
 use super::mover::Mover;
-use super::shown::Shown;
 use super::{CoreReport, RuntimeConfig, RuntimeError, set_realtime, system};
 use crate::kicks::Kicks;
 

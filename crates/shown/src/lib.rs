@@ -2,6 +2,20 @@
 //!
 //! Per cycle it is some stores to lines of its own, from moments that the loop reads anyway. What is counted
 //! elsewhere is copied once a millisecond, and before the thread sleeps.
+//!
+//! ```
+//! use clock::Instant;
+//! use dataplane::Progress;
+//! use shown::Shown;
+//! let words = statseg::words();
+//! let board = statseg::Board::over(&words);
+//! let at = Instant::from_nanos;
+//! let mut shown = Shown::new(board, None, 0, 0, 64, at(0));
+//! shown.begin(at(100)); // a cycle, which takes three packets
+//! shown.end(&Progress { worked: true, received: 3, ..Progress::default() });
+//! shown.begin(at(900)); // the next one: that one took 800 ns
+//! assert_eq!((board.snapshot().packets, board.snapshot().busy_ns), (3, 800));
+//! ```
 
 use clock::{Duration, Instant};
 use dataplane::{Elastic, MigrationStats, PhaseStats, Progress};
@@ -26,8 +40,8 @@ enum Spent {
     Waiting,
 }
 
-/// What an elastic thread shows of itself, kept by whoever drives it: [`run`](super::run) and its like, or a loop
-/// of one's own.
+/// What an elastic thread shows of itself, kept by whoever drives it: a runtime's loop, a simulator, or a loop of one's
+/// own.
 ///
 /// ```text
 /// begin(now)  cycle  end(progress)  [copy, about once a millisecond]  begin(now) ...

@@ -5,17 +5,19 @@
 //! and busy time is what was counted, and what has passed since the application was entered. So a thread that waits
 //! is idle and one in its application is not, in every period.
 
-use control::metrics::{Counters, GroupReader, GroupSample, Reader, Sample, ThreadId};
+use statseg::ThreadCounters;
 
-use crate::link::Link;
+use super::{Counters, GroupReader, GroupSample, Reader, Sample, ThreadId};
 
 /// One thread's last reading.
+#[derive(Debug)]
 struct Seen {
     reader: Reader,
     last: Option<(u64, Counters)>,
 }
 
 /// Reads all threads of a service, period after period.
+#[derive(Debug)]
 pub struct Sampler {
     threads: Vec<Seen>,
     groups: GroupReader,
@@ -28,11 +30,16 @@ impl Sampler {
         Self { threads: (0..threads).map(seen).collect(), groups: GroupReader::default() }
     }
 
-    /// What happened since the last call, of each thread; without those of which that cannot be said.
-    pub fn threads(&mut self, now_ns: u64, link: &dyn Link) -> Vec<Sample> {
+    /// What happened since the last call, of each thread; without those of which that cannot be said. `shown` answers
+    /// what a thread shows now.
+    pub fn threads(
+        &mut self,
+        now_ns: u64,
+        shown: impl Fn(u16) -> Option<ThreadCounters>,
+    ) -> Vec<Sample> {
         let mut samples = Vec::with_capacity(self.threads.len());
         for (thread, seen) in (0u16..).zip(&mut self.threads) {
-            let Some(shown) = link.reading().thread(thread) else { continue };
+            let Some(shown) = shown(thread) else { continue };
             let (counters, entered_ns) = (shown.counters(now_ns), shown.in_application_since_ns);
             let sample = seen.reader.read(now_ns, &counters);
             if let (Some(mut sample), Some((then_ns, before))) = (sample, seen.last) {
@@ -47,9 +54,9 @@ impl Sampler {
         samples
     }
 
-    /// What each flow group has received since the last call.
-    pub fn groups(&mut self, now_ns: u64, link: &dyn Link) -> Vec<GroupSample> {
-        self.groups.read(now_ns, &link.reading().groups())
+    /// What each flow group has received since the last call, given what it has received in all.
+    pub fn groups(&mut self, now_ns: u64, packets: &[u64]) -> Vec<GroupSample> {
+        self.groups.read(now_ns, packets)
     }
 }
 
@@ -68,7 +75,7 @@ fn idle_share(then_ns: u64, now_ns: u64, counted_ns: u64, entered_ns: u64) -> f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::Fake;
+    use crate::metrics::{Board, Cycle};
 
     const MS: u64 = 1_000_000;
 
@@ -84,19 +91,23 @@ mod tests {
 
     #[test]
     fn a_long_sleep_that_ends_is_not_counted_twice() {
-        let (fake, link) = Fake::start("kv", 1, 4);
+        let words = statseg::words();
+        let board = Board::over(&words);
         let mut sampler = Sampler::new(1, 64);
-        let mut read = |now_ns| sampler.threads(now_ns, &*link).first().map(|sample| sample.idle);
+        let mut read = |now_ns| {
+            let samples = sampler.threads(now_ns, |_| Some(board.snapshot()));
+            samples.first().map(|sample| sample.idle)
+        };
         assert_eq!(read(MS), None);
         assert_eq!(read(101 * MS), Some(1.0), "asleep: nothing is counted");
-        fake.busy(0, 10, 10 * MS);
-        fake.idle(0, 190 * MS);
+        board.busy(&Cycle { taken_packets: 10, busy_ns: 10 * MS, ..Cycle::default() });
+        board.idle(190 * MS);
         // Counted: 190 ms idle of two periods, and 10 ms busy. The period itself was busy for a tenth.
         assert!((read(201 * MS).expect("a period") - 0.9).abs() < 1e-9);
-        fake.enter(0, 210 * MS);
+        board.enter_application(210 * MS);
         assert!((read(301 * MS).expect("a period") - 0.09).abs() < 1e-9);
         assert_eq!(read(401 * MS), Some(0.0), "the application does not return");
-        fake.enter(0, 0);
+        board.leave_application();
         assert_eq!(read(501 * MS), Some(1.0));
     }
 }
