@@ -202,6 +202,37 @@ fn found(
     Found { running, homes, clock, background_cores: base.background_cores }
 }
 
+/// A load pattern of §5.4, for servers of other sizes and runs of other lengths.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Which.
+    pub pattern: Pattern,
+    /// So many times the paper's requests.
+    pub scale: f64,
+    /// Time goes so many times as fast as in the paper.
+    pub speed: u64,
+    /// What its noise follows from.
+    pub seed: u64,
+}
+
+impl Load {
+    /// As in the paper.
+    pub fn new(pattern: Pattern, seed: u64) -> Self {
+        Self { pattern, scale: 1.0, speed: 1, seed }
+    }
+
+    /// The same for a server that serves more or less than the paper's.
+    pub fn for_server(self, model: &ServerModel) -> Self {
+        let most = |model: &ServerModel| model.capacity_rps(&model.machine().maximum());
+        Self { scale: most(model) / most(&ServerModel::ix()), ..self }
+    }
+
+    /// Requests per second, so many nanoseconds after the beginning.
+    pub fn rps(&self, at_ns: u64) -> f64 {
+        self.scale * self.pattern.rps(at_ns.saturating_mul(self.speed), self.seed)
+    }
+}
+
 /// Runs one panel of Figures 10 to 12, for `duration_s` seconds of the pattern (the paper: 240).
 ///
 /// # Errors
@@ -214,10 +245,29 @@ pub fn run(
     duration_s: u64,
     seed: u64,
 ) -> Result<Run, ModelError> {
-    let load = |at_ns: u64| pattern.rps(at_ns, seed);
+    let load = Load::new(pattern, seed);
+    run_on(model, &load, objective, plane, duration_s, |load, controller, config| {
+        simulate(model, load, controller, config)
+    })
+}
+
+/// The same for a load of any size, on any server of this model: `server` runs it.
+///
+/// # Errors
+/// A model out of its range, and what `server` says.
+pub fn run_on<E: From<ModelError>>(
+    model: &ServerModel,
+    load: &Load,
+    objective: Objective,
+    plane: Plane,
+    duration_s: u64,
+    server: impl FnOnce(&dyn Fn(u64) -> f64, &mut (ControlLoop, Found), &RunConfig) -> Result<Record, E>,
+) -> Result<Run, E> {
+    let Load { pattern, seed, .. } = *load;
+    let load = |at_ns: u64| load.rps(at_ns);
     let mut controller = control_loop(model, objective, plane)?;
     let config = RunConfig { duration_s, ..RunConfig::at_hz(plane.hz(), seed) };
-    let record = simulate(model, &load, &mut controller, &config)?;
+    let record = server(&load, &mut controller, &config)?;
     let maximum: Vec<f64> = match objective {
         Objective::Energy => {
             let loads = group_weights(model, seed);

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use clock::Instant;
+use control::server::Latencies;
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use queueing::{Law, Tail, Window};
 use rand::{Rng, RngExt, SeedableRng};
@@ -17,6 +18,7 @@ use spin::{Assembler, Frame};
 use wire::Endpoint;
 
 use crate::app::ASK_HOME;
+use crate::pattern::LoadPattern;
 use crate::replay::Replay;
 
 /// Connections that are being opened at a time: below any backlog.
@@ -36,6 +38,8 @@ pub(crate) struct Arrivals {
     pub balanced: bool,
     /// Requests of a connection that may be unanswered.
     pub pipeline: usize,
+    /// How many come, where that changes: in place of the mean time.
+    pub pattern: Option<LoadPattern>,
     /// What is asked instead.
     pub replay: Option<Arc<Replay>>,
 }
@@ -103,6 +107,8 @@ pub(crate) struct Client {
     pub open_requests: u64,
     pub drawn: u64,
     pub found: Found,
+    /// Latencies since they were last taken, if somebody takes them.
+    pub recent: Option<Latencies>,
 }
 
 impl Client {
@@ -125,6 +131,7 @@ impl Client {
             open_requests: 0,
             drawn: 0,
             found: Found::default(),
+            recent: None,
         }
     }
 
@@ -156,6 +163,11 @@ impl Client {
 
     /// When the next request is due, after one that was due at `before_ns`.
     fn due_after(&mut self, before_ns: f64) -> Option<f64> {
+        if let Some(pattern) = &self.arrivals.pattern {
+            let expected: f64 = Exp1.sample(&mut self.random);
+            let after_ns = pattern.after(before_ns - self.began_ns, expected);
+            return after_ns.map(|after_ns| self.began_ns + after_ns);
+        }
         let Some(replay) = &self.arrivals.replay else { return Some(before_ns + self.gap()) };
         let next = replay.requests.get(self.replayed);
         next.map(|request| self.began_ns + request.after_ns as f64)
@@ -272,6 +284,9 @@ impl Client {
             self.open_requests -= 1;
             self.found.all += 1;
             self.found.completed += u64::from(self.window.holds(nanos(now)));
+            if let Some(recent) = &mut self.recent {
+                recent.add(now.since(request.due).as_nanos() as f64 / 1e3, 1.0);
+            }
             if self.window.holds(nanos(request.due)) {
                 let latency = now.since(request.due).as_nanos() as f64;
                 self.found.answered += 1;

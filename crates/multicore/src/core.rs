@@ -33,6 +33,20 @@ impl Budget {
         self.network_ns + self.crossing_ns + self.application_ns + sharing_ns
     }
 
+    /// Each part so many times as long.
+    pub fn times(&self, factor: f64) -> Self {
+        Self {
+            network_ns: self.network_ns * factor,
+            crossing_ns: self.crossing_ns * factor,
+            application_ns: self.application_ns * factor,
+            steal_ns: self.steal_ns * factor,
+            borrow_ns: self.borrow_ns * factor,
+            turn_ns: self.turn_ns * factor,
+            kick_ns: self.kick_ns * factor,
+            waiting_ns: self.waiting_ns * factor,
+        }
+    }
+
     /// Adds another core's.
     pub fn add(&mut self, other: &Self) {
         self.network_ns += other.network_ns;

@@ -56,6 +56,9 @@ pub enum WorldError {
         /// Frames that found a queue full.
         dropped: u64,
     },
+    /// A parameter of the server that is governed is out of its range.
+    #[error(transparent)]
+    Model(#[from] control::server::ModelError),
     /// The theory beside a curve could not be computed.
     #[error(transparent)]
     Theory(#[from] queueing::RunError),

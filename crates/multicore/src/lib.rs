@@ -19,6 +19,7 @@
 //!   `dataplane::Elastic` fits.
 //! - [`Setup`] and [`Run`]: the server, its clients, one load. [`simulate`] answers an [`Outcome`].
 //! - [`sweep`] and [`max_load_at_slo`]: the curves and the metric of ZygOS §3.1.
+//! - [`govern`]: a load that changes, and the control loop that grants threads, parks them and moves flow groups.
 //! - [`linux`]: what a service on the kernel's own stack would reach, as queueing models with its costs.
 //!
 //! Not simulated: caches (a line that moves has a price, its absence has none), the memory bandwidth that
@@ -32,9 +33,11 @@ mod core;
 mod costs;
 mod device;
 mod error;
+mod governor;
 pub mod linux;
 mod moves;
 mod outcome;
+mod pattern;
 mod replay;
 mod scheduler;
 mod setup;
@@ -45,9 +48,10 @@ pub use cable::VirtualNic;
 pub use core::{Budget, Counts};
 pub use costs::{COST_NS_MAX, Costs, CostsError, LinuxCosts};
 pub use error::WorldError;
+pub use governor::Governance;
 pub use outcome::Outcome;
 pub use replay::{Interruption, Planned, Replay};
 pub use scheduler::{Looks, Parts, ReadySet, RunToCompletion, Scheduler, WorkConserving};
 pub use setup::{CONNECTIONS_MAX, CORES_MAX, Objective, Run, Setup};
 pub use sweep::{Point, Search, max_load_at_slo, sweep};
-pub use world::simulate;
+pub use world::{govern, simulate};

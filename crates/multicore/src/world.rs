@@ -19,6 +19,7 @@ use dataplane::{
 use mem::{HugePages, Pool, Region};
 use queueing::{Tail, Window, replication_seed};
 use stack::{Secrets, Shared, StackConfig};
+use statseg::Words;
 use wire::{Endpoint, Ipv4Addr, MICROSOFT_KEY, MacAddr};
 
 use crate::app::SpinApp;
@@ -27,11 +28,16 @@ use crate::client::{Arrivals, Client};
 use crate::core::{Budget, Core, Counts, Next, Noticing, after};
 use crate::device::Table;
 use crate::error::WorldError;
+use crate::governor::{Governance, Governor};
 use crate::moves::Moves;
 use crate::outcome::Outcome;
 use crate::replay::Interruption;
 use crate::scheduler::{Looks, Parts, Scheduler};
 use crate::setup::{Run, Setup};
+
+mod governed;
+
+pub use governed::govern;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 2);
@@ -50,7 +56,7 @@ const STILL_STEPS: u64 = 1 << 20;
 const OPEN_PER_CORE: u64 = 20_000;
 
 /// A simulated server with its clients, all connections open.
-pub(crate) struct World<T: Elastic> {
+pub(crate) struct World<'a, T: Elastic> {
     setup: Setup,
     threads: Vec<T>,
     cores: Vec<Core>,
@@ -78,6 +84,7 @@ pub(crate) struct World<T: Elastic> {
     began: Instant,
     interrupted: usize,
     moves: Option<Moves>,
+    governor: Option<Governor<'a>>,
     window: Window,
     steps: u64,
     /// Steps since the clock moved.
@@ -106,7 +113,7 @@ pub fn simulate<S: Scheduler>(
     setup.validate()?;
     run.validate()?;
     let began = std::time::Instant::now();
-    let mut world = World::new(scheduler, setup, run)?;
+    let mut world = World::new(scheduler, setup, run, None)?;
     let outcome = world.open().and_then(|()| world.measure(run));
     let memory = world.close();
     debug_assert!(
@@ -141,12 +148,13 @@ fn stack_config(address: Ipv4Addr, mac: MacAddr, setup: &Setup) -> StackConfig {
     config
 }
 
-impl<T: Elastic> World<T> {
+impl<'a, T: Elastic> World<'a, T> {
     // long: makes one part after another, each in a line or a few.
     fn new<S: Scheduler<Thread = T>>(
         scheduler: &S,
         setup: &Setup,
         run: &Run,
+        governance: Option<(Governance<'a>, &'a [Box<Words>])>,
     ) -> Result<Self, WorldError> {
         let (cores, now) = (setup.cores, Instant::ZERO);
         let secrets = secrets(run.seed);
@@ -154,11 +162,18 @@ impl<T: Elastic> World<T> {
         let mut config = stack_config(SERVER, SERVER_MAC, setup);
         config.tcp_listen = vec![PORT];
         let shared = Arc::new(Shared::new(config, &secrets, cores as u8));
+        // Flow groups are dealt out before anybody has one.
+        let homes = governance.as_ref().map(|(governance, _)| governance.controller.found().homes);
+        for (group, home) in (0..).zip(homes.into_iter().flatten()) {
+            shared.set_home(group, home.0 as u8);
+        }
         // Half of a pool is for what was sent. What a core has too little of, it finds in the depot.
         let held = CHUNKS_CONNECTION_MAX.min(setup.pipeline + 1) * setup.connections;
         let keep = 2 * (CHUNKS_CORE + held / cores);
         // A scheduler may keep a second pool for each core, as large as the first one's fixed part.
-        let memory = region(cores * (keep + CHUNKS_CORE) + held / 4);
+        // Under a governor, one core may have all connections.
+        let spare = if governance.is_some() { held } else { held / 4 };
+        let memory = region(cores * (keep + CHUNKS_CORE) + spare);
         let part = |(core, ports): (usize, ForwardPorts)| Parts {
             core: core as u8,
             shared: Arc::clone(&shared),
@@ -174,7 +189,11 @@ impl<T: Elastic> World<T> {
             let (scheduler, made) = (scheduler.name(), threads.len());
             return Err(WorldError::Threads { scheduler, made, cores });
         }
+        let pattern = governance.as_ref().map(|(governance, _)| governance.pattern());
         let table = Table::new(&shared, &cable);
+        let governor = governance.map(|(governance, words)| {
+            Governor::new(governance, words, &mut threads, &table, setup)
+        });
         let moves = setup.move_every_ns.map(|every_ns| {
             Moves::new(&mut threads, &shared, &table, every_ns, replication_seed(run.seed, 5))
         });
@@ -200,6 +219,7 @@ impl<T: Elastic> World<T> {
             gap_ns: 1e9 / setup.rate(run.load),
             balanced: setup.balanced,
             pipeline: setup.pipeline,
+            pattern,
             replay: setup.replay.clone(),
         };
         Ok(Self {
@@ -227,6 +247,7 @@ impl<T: Elastic> World<T> {
             began: Instant::FAR_FUTURE,
             interrupted: 0,
             moves,
+            governor,
             window: Window { start: f64::MAX, end: f64::MAX },
             steps: 0,
             still: 0,
@@ -349,7 +370,9 @@ impl<T: Elastic> World<T> {
         let (taken, interruption) = self.interruption().unzip();
         let taken = taken.unwrap_or(far);
         let moves = self.moves.as_ref().map_or(far, Moves::next).max(self.now);
+        let governed = self.governor.as_ref().map_or(far, Governor::next).max(self.now);
         let next = arrival.min(answer).min(host).min(kick).min(core).min(taken).min(moves);
+        let next = next.min(governed);
         debug_assert!(next >= self.now, "time goes on");
         self.steps += 1;
         self.still = if next > self.now { 0 } else { self.still + 1 };
@@ -364,6 +387,8 @@ impl<T: Elastic> World<T> {
         } else if let Some(interruption) = interruption.filter(|_| taken == next) {
             self.interrupted += 1;
             self.take_from(interruption.core, interruption.took_ns);
+        } else if governed == next {
+            self.govern();
         } else if moves == next {
             let asked = self.moves.as_mut().and_then(|moves| moves.act(next));
             asked.into_iter().for_each(|core| self.rouse(core, next));
@@ -375,6 +400,7 @@ impl<T: Elastic> World<T> {
         } else if let Some(index) = self.times.iter().position(|at| *at == next) {
             self.run_core(index);
             self.times[index] = self.cores[index].at;
+            self.after_step();
         }
         Ok(())
     }
@@ -473,6 +499,7 @@ impl<T: Elastic> World<T> {
 
     /// Steps 1 and 2 of a core's cycle, and all six where there is nothing to do.
     fn begin(&mut self, index: usize) {
+        self.shows_begin(index);
         self.cable.lock().begin(index);
         let has_events = self.threads[index].begin(self.now);
         let (mut spent, mut counts) = self.network(index);
@@ -488,6 +515,7 @@ impl<T: Elastic> World<T> {
 
     /// Step 3.
     fn serve(&mut self, index: usize) {
+        self.shows_application(index, Some(self.now));
         let (events, mut calls) = self.threads[index].crossing();
         let batch = self.app.serve(self.now, index as u8, &self.shared, events, &mut calls);
         let costs = &self.setup.costs;
@@ -512,9 +540,11 @@ impl<T: Elastic> World<T> {
     fn look_around(&mut self, index: usize) {
         let now = self.now;
         let progress = self.threads[index].finish(now);
+        self.shows_end(index, &progress);
         let (mut spent, mut counts) = self.network(index);
         if !progress.worked && !progress.pending {
             self.tell(index, now);
+            self.shows_rest(index);
             let core = &mut self.cores[index];
             core.rest(now, progress.next_deadline, &self.noticing);
             if let Some(again) = self.threads[index].looks_again() {
@@ -530,7 +560,9 @@ impl<T: Elastic> World<T> {
     /// Steps 4 to 6.
     fn finish(&mut self, index: usize) {
         self.cable.lock().begin(index);
-        self.threads[index].finish(self.now);
+        self.shows_application(index, None);
+        let progress = self.threads[index].finish(self.now);
+        self.shows_end(index, &progress);
         let (spent, counts) = self.network(index);
         self.end_step(index, Next::Begin, &spent, &counts);
     }
@@ -559,8 +591,9 @@ impl<T: Elastic> World<T> {
             turn_ns: counts.turns as f64 * costs.turn,
             ..Budget::default()
         };
+        let lasts_ns = spent.busy_ns() * self.slow(index);
         if let Some(core) = moved.abroad.and_then(|core| self.cores.get_mut(core)) {
-            core.lent_until = core.lent_until.max(after(self.now, spent.busy_ns()));
+            core.lent_until = core.lent_until.max(after(self.now, lasts_ns));
         }
         (spent, counts)
     }
@@ -577,6 +610,7 @@ impl<T: Elastic> World<T> {
         self.threads[index].kicked(self.now);
         let (mut spent, counts) = self.network(index);
         spent.kick_ns = self.setup.costs.interrupt;
+        let spent = spent.times(self.slow(index));
         self.spend(index, &spent, &counts);
         self.left_behind(index, after(self.now, spent.busy_ns()));
         self.cores[index].at = after(self.cores[index].at, spent.busy_ns());
@@ -584,7 +618,8 @@ impl<T: Elastic> World<T> {
 
     /// A step that has begun now lasts as long as what it spent; then comes `next`.
     fn end_step(&mut self, index: usize, next: Next, spent: &Budget, counts: &Counts) {
-        self.spend(index, spent, counts);
+        let spent = spent.times(self.slow(index));
+        self.spend(index, &spent, counts);
         let end = after(self.now, spent.busy_ns());
         self.left_behind(index, end);
         self.cores[index].next = next;

@@ -40,6 +40,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     ixcp::FIG11,
     ixcp::FIG12,
     ixcp::TABLE4,
+    ixcp::GOVERNED,
     ixcp::TABLE5,
     elastic::ELASTIC,
     batching::FIG13,

@@ -1,7 +1,9 @@
 //! From samples to what the policy sees.
 
 use crate::metrics::{Averages, Ewma, GroupSample, Sample, ThreadId};
-use crate::policy::View;
+use crate::policy::{Batching, View};
+
+use super::batching::CycleCost;
 
 /// A thread that says nothing for so long has an application that does not return (IX §4.7), in nanoseconds.
 pub(super) const UNRESPONSIVE_NS: u64 = 10_000_000;
@@ -37,16 +39,22 @@ pub(super) struct Measurements {
     present: Vec<ThreadId>,
     /// Of the latest samples: packets, busy time, the longest period.
     packets: f64,
+    cycles: f64,
     busy_ns: f64,
     period_ns: u64,
+    batch_max: u32,
     served: Served,
     capacity_per_speed: Ewma,
+    /// Packets of a cycle, over the same time.
+    batch: Ewma,
+    cycle_cost: CycleCost,
 }
 
 /// What was served since the capacity was last learned.
 #[derive(Debug, Default)]
 struct Served {
     packets: f64,
+    cycles: f64,
     /// The busy time that a configuration of speed 1 would have taken, of all its threads together.
     busy_ns: f64,
     over_ns: f64,
@@ -69,10 +77,14 @@ impl Measurements {
             arrivals_now_per_s: 0.0,
             present: Vec::new(),
             packets: 0.0,
+            cycles: 0.0,
             busy_ns: 0.0,
             period_ns: 0,
+            batch_max: 1,
             served: Served::default(),
             capacity_per_speed: Ewma::new(CAPACITY_HORIZON_NS),
+            batch: Ewma::new(CAPACITY_HORIZON_NS),
+            cycle_cost: CycleCost::default(),
             horizons_ns,
         }
     }
@@ -89,7 +101,7 @@ impl Measurements {
 
     pub fn take(&mut self, now_ns: u64, samples: &[Sample], groups: &[GroupSample]) {
         self.present.clear();
-        (self.packets, self.busy_ns, self.period_ns) = (0.0, 0.0, 0);
+        (self.packets, self.cycles, self.busy_ns, self.period_ns) = (0.0, 0.0, 0.0, 0);
         let (mut idle, mut arrivals_per_s) = (0.0, 0.0);
         for sample in samples.iter().filter(|sample| sample.period_ns > 0) {
             let Some(thread) = self.threads.get_mut(usize::from(sample.thread.0)) else {
@@ -113,6 +125,10 @@ impl Measurements {
             }
             idle += sample.idle;
             self.packets += packets;
+            if sample.batch_packets > 0.0 {
+                self.cycles += packets / sample.batch_packets;
+            }
+            self.batch_max = sample.batch_max;
             self.busy_ns += (1.0 - sample.idle) * period_ns;
             self.period_ns = self.period_ns.max(sample.period_ns);
             self.present.push(sample.thread);
@@ -171,12 +187,16 @@ impl Measurements {
             return;
         }
         let served = &mut self.served;
+        let busy_ns = self.busy_ns * speed / self.present.len() as f64;
         served.packets += self.packets;
-        served.busy_ns += self.busy_ns * speed / self.present.len() as f64;
+        served.cycles += self.cycles;
+        served.busy_ns += busy_ns;
         served.over_ns += self.period_ns as f64;
+        self.cycle_cost.add(self.period_ns as f64, self.cycles, self.packets, busy_ns);
         if served.packets >= SERVED_MIN && served.busy_ns > 0.0 {
             let capacity_per_speed = served.packets / served.busy_ns * 1e9;
             self.capacity_per_speed.add(capacity_per_speed, served.over_ns);
+            self.batch.add(served.packets / served.cycles.max(1.0), served.over_ns);
         } else if served.over_ns < SERVED_WITHIN_NS {
             return;
         }
@@ -211,6 +231,11 @@ impl Measurements {
                 self.arrivals.slow.get(),
             ],
             capacity_per_speed: (!capacity.is_empty()).then(|| capacity.get()),
+            batching: Batching {
+                cycle_ns: self.cycle_cost.least_ns(),
+                batch: self.batch.get().max(1.0),
+                batch_max: self.batch_max.max(1).into(),
+            },
             imbalance: 1.0,
         }
     }

@@ -28,6 +28,7 @@
 //! ever looks at the difference, a grant that fails, a thread that vanishes, a reading that is missing, or a
 //! state found at the start of a new daemon are all the same thing: a difference.
 
+mod batching;
 mod measure;
 mod reconcile;
 mod state;

@@ -9,7 +9,9 @@
 //! C >= imbalance x L + n ln(100) / T
 //! ```
 //!
-//! and the first step of the sequence for which that holds is the one to take, wherever it stands:
+//! and the first step of the sequence for which that holds is the one to take, wherever it stands. C is what they
+//! serve at that edge, where a packet waits T / ln(100) on average and batches are as long as queues are then ([`Batching`]).
+//!
 //! - *up* at once, with the shortest horizon where that says more than chance does, and with enough on top to
 //!   work off the packets that wait already within [`Target::drain_ns`]; the fastest clock bridges the time
 //!   until cores and flow groups have moved;
@@ -17,7 +19,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Because, Policy, Step, Thresholds, View, Wish, by_the_rule};
+use super::{Batching, Because, Policy, Step, Thresholds, View, Wish, by_the_rule};
 
 /// What to reach, and how cautiously.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -111,23 +113,43 @@ impl<P: Policy> LatencyTarget<P> {
             return view.delay_ns > delay_ns;
         };
         let at = view.at.min(self.threads.len() - 1);
-        let capacity = capacity_per_speed * self.sequence.steps()[at].speed;
+        let capacity = self.capacity(at, capacity_per_speed, &view.batching);
         let mean_ns = view.waiting_packets / capacity.max(1.0) * 1e9;
         let usual_ns = delay_ns / LN_100;
         mean_ns > usual_ns * (1.0 + chance / self.threads[at].sqrt())
             || view.delay_ns > HOPELESS * delay_ns
     }
 
+    /// What the step at `at` serves where the tail is at the target: packets wait T / ln 100 on average, and so many
+    /// share a cycle as come to a thread in that time.
+    fn capacity(&self, at: usize, per_speed: f64, batching: &Batching) -> f64 {
+        let speed = self.sequence.steps()[at].speed;
+        let waits_s = self.target.delay_ns / LN_100 / 1e9;
+        let mut capacity = speed * per_speed;
+        if batching.cycle_ns > 0.0 {
+            // Longer batches, more capacity, longer batches: it has settled after a few.
+            for _ in 0..4 {
+                let batch = capacity / self.threads[at] * waits_s;
+                capacity = speed * batching.capacity(per_speed, batch);
+            }
+        }
+        capacity
+    }
+
     /// The first step that serves the load within the target, with `margin` beside it.
     fn need(&self, view: &View, capacity_per_speed: f64, late: bool, margin: f64) -> usize {
-        let Target { delay_ns, drain_ns, .. } = self.target;
+        let Target { mut delay_ns, drain_ns, .. } = self.target;
+        if view.batching.cycle_ns > 0.0 {
+            // Answers leave with their batch, which takes T / ln 100 there: half of that later on average.
+            delay_ns *= 1.0 - 0.5 / LN_100;
+        }
         let mut load = self.load(view) * view.imbalance.max(1.0) * (1.0 + margin);
         if late {
             load += view.waiting_packets / drain_ns * 1e9;
         }
         let steps = self.sequence.steps();
         let enough = |&at: &usize| {
-            steps[at].speed * capacity_per_speed
+            self.capacity(at, capacity_per_speed, &view.batching)
                 >= load + self.threads[at] * LN_100 / delay_ns * 1e9
         };
         (0..steps.len()).find(enough).unwrap_or(steps.len() - 1)
@@ -228,6 +250,7 @@ mod tests {
             arrivals_now_per_s: load,
             arrivals_per_s: [load; 3],
             capacity_per_speed: Some(PER_SPEED),
+            batching: Batching::UNKNOWN,
             imbalance: 1.0,
         }
     }

@@ -78,9 +78,40 @@ pub struct View {
     /// Packets in a second that the threads could serve, from the measured service times, averaged over a long
     /// horizon and referred to the step's predicted speed. None before enough was served.
     pub capacity_per_speed: Option<f64>,
+    /// What it would be with more packets in a cycle.
+    pub batching: Batching,
     /// The fullest thread's load over its part: 1 is perfect balance.
     pub imbalance: f64,
 }
+
+/// How the time that packets take depends on how many of them share a cycle (IX §3).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Batching {
+    /// What a cycle takes beside its packets, in nanoseconds, referred to the step's predicted speed as the capacity
+    /// is: the least that is known for certain; 0 where nothing is.
+    pub cycle_ns: f64,
+    /// Packets that a busy cycle took, on average, where the capacity was measured.
+    pub batch: f64,
+    /// B: packets that one cycle takes at most.
+    pub batch_max: f64,
+}
+
+impl Batching {
+    /// Nothing is known of cycles.
+    pub const UNKNOWN: Self = Self { cycle_ns: 0.0, batch: 1.0, batch_max: 1.0 };
+
+    /// The capacity where `batch` packets share a cycle, given the one that was measured, in packets per second.
+    pub fn capacity(&self, measured: f64, batch: f64) -> f64 {
+        let share = |batch: f64| self.cycle_ns / batch.clamp(1.0, self.batch_max.max(1.0));
+        let measured_ns = 1e9 / measured.max(f64::MIN_POSITIVE);
+        // Never more than a cycle may be of a packet's time.
+        let packet_ns = (measured_ns - share(self.batch)).max(MARGINAL_MIN * measured_ns);
+        1e9 / (packet_ns + share(batch))
+    }
+}
+
+/// The part of the measured time of a packet that is its own, at least: what batching gains is not believed beyond.
+const MARGINAL_MIN: f64 = 0.25;
 
 /// What a policy wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -61,6 +61,7 @@ mod tests {
             arrivals_now_per_s: 0.0,
             arrivals_per_s: [0.0; 3],
             capacity_per_speed: None,
+            batching: crate::policy::Batching::UNKNOWN,
             imbalance: 1.0,
         }
     }

@@ -37,6 +37,6 @@ pub use executor::{Controller, Fixed};
 pub use latency::Latencies;
 pub use model::{ModelError, Reconfiguration, ServerModel};
 pub use pattern::Pattern;
-pub use power::Power;
+pub use power::{InUse, Meter, Power};
 pub(crate) use run::group_weights;
 pub use run::{Record, RunConfig, Second, simulate};

@@ -160,6 +160,16 @@ impl ServerModel {
             / self.scaling.speed(&machine, &all)
     }
 
+    /// This server with another service: one core serves so many requests in a second with one thread at the nominal
+    /// clock, always busy.
+    pub fn with_unit_rps(self, unit_rps: f64) -> Self {
+        let machine = self.machine();
+        let all = Configuration { clock: machine.nominal_clock(), ..machine.maximum() };
+        let headroom = f64::from(all.threads(&machine)) * self.headroom_rps();
+        let throughput_at_slo_rps = unit_rps * self.scaling.speed(&machine, &all) - headroom;
+        Self { throughput_at_slo_rps, ..self }
+    }
+
     /// What a thread must be able to serve beyond what it gets, so that its tail keeps the objective, in
     /// requests per second. In heavy traffic the sojourn time of M/G/1 has the tail
     /// exp(-2 (mu - lambda) t / (1 + scv)).
@@ -244,5 +254,7 @@ mod tests {
         assert!(with(|m| m.scaling.turbo_gain = 0.5).contains("turbo_gain"));
         assert!(ServerModel::from_toml("name = 'x'").unwrap_err().to_string().contains("missing"));
         assert_eq!(ServerModel::ix().ghz(Clock::Khz(1_200_000)), 1.2);
+        let other = ServerModel::ix().with_unit_rps(100_000.0);
+        assert!((other.unit_rps() - 100_000.0).abs() < 1e-6);
     }
 }

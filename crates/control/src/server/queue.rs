@@ -18,10 +18,13 @@
 //! So the queue at the ends of slices has the exact law of reflected Brownian motion, for slices of any length.
 
 use rand::{Rng, RngExt};
-use rand_distr::StandardNormal;
+use rand_distr::{Distribution, Poisson, StandardNormal};
 
 /// Beyond this exponent the chance that the queue was empty within a slice is under 1e-13.
 const NEVER_EMPTY: f64 = 30.0;
+/// Expected packets below which they are drawn one by one: four standard deviations beyond, a normal law's part below
+/// zero is nothing.
+const FEW: f64 = 16.0;
 
 /// Rates of one slice.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,7 +44,8 @@ pub struct Slice {
     pub arrived: f64,
     /// Packets that were served.
     pub served: f64,
-    /// The share of the slice without packets.
+    /// The share of the slice without packets. What can be served in a slice is left to chance, so that it may be more
+    /// than 1; the mean over many slices is exact.
     pub idle: f64,
 }
 
@@ -66,9 +70,8 @@ impl Queue {
     #[inline]
     pub fn pass(&mut self, rates: &Rates, seconds: f64, random: &mut impl Rng) -> Slice {
         let (in_mean, out_mean) = (rates.arriving * seconds, rates.serving * seconds);
-        let in_noise: f64 = random.sample(StandardNormal);
+        let arrived = arrivals(in_mean, random);
         let out_noise: f64 = random.sample(StandardNormal);
-        let arrived = (in_mean + in_mean.sqrt() * in_noise).max(0.0);
         let could = (out_mean + (out_mean * rates.scv).sqrt() * out_noise).max(0.0);
         let before = self.packets;
         let after = before + arrived - could;
@@ -78,9 +81,21 @@ impl Queue {
         // No more is left than was there: motion without packets would make some of nothing.
         self.packets = (after + unused).clamp(0.0, before + arrived);
         let served = before + arrived - self.packets;
-        let idle = if out_mean > 0.0 { (unused / out_mean).clamp(0.0, 1.0) } else { 0.0 };
+        // What could be served and was not found no packet.
+        let idle = if out_mean > 0.0 { (could - served).max(0.0) / out_mean } else { 0.0 };
         Slice { arrived, served, idle }
     }
+}
+
+/// Packets of a Poisson process of which so many are expected. Where these are few the normal law would bring more of
+/// them than that: it has a part below zero, which no packets are.
+#[inline]
+fn arrivals(mean: f64, random: &mut impl Rng) -> f64 {
+    if mean < FEW {
+        return Poisson::new(mean).map_or(0.0, |poisson| poisson.sample(random));
+    }
+    let noise: f64 = random.sample(StandardNormal);
+    (mean + mean.sqrt() * noise).max(0.0)
 }
 
 /// The least value of a Brownian bridge between two values, of this variance over its length.
@@ -135,6 +150,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn few_packets_are_no_more_than_come() {
+        let rates = Rates { arriving: 2_000.0, serving: 50_000.0, scv: 1.0 };
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+        let mut queue = Queue::default();
+        let (mut served, mut idle) = (0.0, 0.0);
+        for _ in 0..1_000_000 {
+            let slice = queue.pass(&rates, 100e-6, &mut random);
+            (served, idle) = (served + slice.served, idle + slice.idle);
+        }
+        assert!((served / 200_000.0 - 1.0).abs() < 0.01, "{served} in 100 s of 2,000 a second");
+        assert!((idle / 1e6 - 0.96).abs() < 0.01, "{idle}");
+    }
+
     proptest! {
         #[test]
         fn packets_are_neither_lost_nor_made(
@@ -147,7 +176,7 @@ mod tests {
             for _ in 0..50 {
                 let slice = queue.pass(&Rates { arriving, serving, scv: 1.0 }, 1e-4, &mut random);
                 balance += slice.arrived - slice.served;
-                prop_assert!((0.0..=1.0).contains(&slice.idle) && queue.packets() >= 0.0);
+                prop_assert!(slice.idle >= 0.0 && queue.packets() >= 0.0);
                 prop_assert!((balance - queue.packets()).abs() < 1e-6 * (1.0 + balance.abs()));
             }
         }

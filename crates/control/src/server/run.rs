@@ -9,6 +9,7 @@ use super::cost::MigrationLaw;
 use super::executor::{Controller, Pending, UnderWay};
 use super::latency::Latencies;
 use super::model::{ModelError, ServerModel};
+use super::power::{InUse, Meter};
 use super::queue::{Queue, Rates};
 use crate::configuration::{Clock, Machine};
 use crate::control_loop::{Decision, Event, Outcome, Place};
@@ -39,7 +40,11 @@ impl RunConfig {
         Self { duration_s: 240, period_ns: 1_000_000_000 / u64::from(hz.max(1)), seed }
     }
 
-    fn validate(&self) -> Result<(), ModelError> {
+    /// Checks it.
+    ///
+    /// # Errors
+    /// The first number that is out of its range.
+    pub fn validate(&self) -> Result<(), ModelError> {
         let check = |what, found: u64, low: u64, high: u64, allowed| {
             let fits = (low..=high).contains(&found);
             if fits {
@@ -168,8 +173,7 @@ struct Server<'a> {
     background: u32,
     /// Whether resources were added last, for the law of migrations.
     adding: bool,
-    /// How warm Turbo has made the processor, from 0 to 1.
-    heat: f64,
+    meter: Meter,
     random: Xoshiro256PlusPlus,
     latencies: Latencies,
     sums: Sums,
@@ -179,8 +183,6 @@ struct Server<'a> {
 /// Of the second that is going on.
 #[derive(Debug, Clone, Copy)]
 struct Sums {
-    joules: f64,
-    background_s: f64,
     served: f64,
     loads: (f64, f64),
     capacity: f64,
@@ -191,8 +193,6 @@ struct Sums {
 impl Sums {
     fn new() -> Self {
         Self {
-            joules: 0.0,
-            background_s: 0.0,
             served: 0.0,
             loads: (f64::MAX, 0.0),
             capacity: f64::MAX,
@@ -231,7 +231,7 @@ impl<'a> Server<'a> {
             halted_until_ns: 0,
             background: found.background_cores,
             adding: true,
-            heat: 0.0,
+            meter: Meter::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             latencies: Latencies::default(),
             sums: Sums::new(),
@@ -340,26 +340,11 @@ impl<'a> Server<'a> {
     }
 
     fn draw_power(&mut self, load_rps: f64, seconds: f64) {
-        let power = &self.model.power;
-        let ghz = self.model.ghz(self.clock);
-        let mut watts = power.static_watts;
-        for (core, &threads) in self.beside.iter().enumerate() {
-            // The background job has the last cores, each busy with one thread.
-            let works = core + self.background as usize >= self.beside.len();
-            if threads == 0 && !works {
-                continue;
-            }
-            let used = if works { 1.0 } else { self.used(core, load_rps) };
-            let one = power.core_watts(&self.machine, self.clock, ghz, used);
-            watts += one * power.threads_factor(threads > 1);
-        }
-        let target = if self.clock == Clock::Turbo { 1.0 } else { 0.0 };
-        self.heat += (target - self.heat) * (seconds / power.turbo_heat_s.max(seconds));
-        if self.clock == Clock::Turbo {
-            watts += power.turbo_heat_watts * self.heat;
-        }
-        self.sums.joules += watts * seconds;
-        self.sums.background_s += self.model.background(self.background, self.clock) * seconds;
+        let mut meter = self.meter;
+        let (clock, background) = (self.clock, self.background);
+        let now = InUse { clock, beside: &self.beside, background };
+        meter.pass(self.model, seconds, now, |core| self.used(core, load_rps));
+        self.meter = meter;
     }
 
     /// The share of time for which a core's threads have packets: what arrives over what they could serve.
@@ -526,13 +511,14 @@ impl<'a> Server<'a> {
     /// The second that ends.
     fn second(&mut self, step: usize) -> Second {
         let sums = std::mem::replace(&mut self.sums, Sums::new());
+        let (watts, background) = self.meter.take();
         let (before, now) = (self.loads_before, sums.loads);
         self.loads_before = now;
         let second = Second {
             rps: sums.served,
             p99_us: self.latencies.quantile_us(0.99),
-            watts: sums.joules,
-            background: sums.background_s,
+            watts,
+            background,
             step,
             load_rps: (before.0.min(now.0), before.1.max(now.1)),
             capacity_rps: sums.capacity,

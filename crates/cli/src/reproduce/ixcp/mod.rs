@@ -2,6 +2,7 @@
 //! what moving flow groups takes, for real.
 
 mod frontier;
+mod governed;
 mod patterns;
 mod table4;
 mod table5;
@@ -13,6 +14,7 @@ use crate::pareto::draw::millions;
 use crate::pareto::machine::IX_NOTE;
 
 pub use frontier::{FIG8, FIG9};
+pub use governed::GOVERNED;
 pub use patterns::{FIG10, FIG11, FIG12};
 pub use table4::TABLE4;
 pub use table5::TABLE5;
