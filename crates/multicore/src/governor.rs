@@ -1,28 +1,26 @@
 //! What a server under a control loop has beside its cores: what its threads show, what was decided and takes its
 //! time, and the record of it all.
 
+mod accounts;
+mod changes;
+
 use clock::{Duration, Instant};
 use control::metrics::{GroupId, GroupSample, Sample, Sampler, ThreadId};
-use control::server::{
-    Controller, InUse, Latencies, Meter, Record, RunConfig, Second, ServerModel,
-};
-use control::{Clock, Decision, Outcome as Done, Place, RequestId};
-use dataplane::{Elastic, GroupSet, MoveCommand, MoveControl, Progress, move_mailbox};
+use control::server::{Controller, Meter, Record, RunConfig, ServerModel};
+use control::{Clock, Place, RequestId};
+use dataplane::{Elastic, MoveControl, Progress, move_mailbox};
 use shown::Shown;
-use stack::{FLOW_GROUPS, Shared};
+use stack::FLOW_GROUPS;
 use statseg::{Board, Words};
 
 use crate::device::Table;
 use crate::error::WorldError;
 use crate::pattern::LoadPattern;
 use crate::setup::{Setup, check};
+use accounts::{METER_EVERY, SECOND};
 
 /// Commands of one core that may be without a report, as on real machines.
 const MAILBOX: usize = 16;
-/// How often what is drawn is added up, at least.
-const METER_EVERY: Duration = Duration::from_millis(10);
-/// How often the record has an entry.
-const SECOND: Duration = Duration::from_secs(1);
 
 /// A load, and who governs the server under it.
 pub struct Governance<'a> {
@@ -64,6 +62,8 @@ struct Part {
     to: ThreadId,
     groups: Vec<GroupId>,
     asked: Instant,
+    /// The thread keeps others: it is not about to be parked.
+    adding: bool,
 }
 
 /// See the module's comment.
@@ -91,7 +91,6 @@ pub(crate) struct Governor<'a> {
     next_clock: Option<(Instant, Clock)>,
     under_way: Vec<Part>,
     tokens: u64,
-    adding: bool,
     began: Instant,
     next_turn: Instant,
     next_meter: Instant,
@@ -164,7 +163,6 @@ impl<'a> Governor<'a> {
             next_clock: None,
             under_way: Vec::new(),
             tokens: 0,
-            adding: true,
             began: far,
             next_turn: far,
             next_meter: far,
@@ -228,8 +226,6 @@ impl<'a> Governor<'a> {
         self.capacity_rps = self.capacity_rps.min(serves);
     }
 
-    // What the threads show.
-
     /// A cycle of `core` begins.
     pub fn begin(&mut self, core: usize, now: Instant, sleep_after_ns: Option<f64>) {
         if let Some(since) = self.rests[core].take() {
@@ -265,205 +261,6 @@ impl<'a> Governor<'a> {
         let mut samples = self.sampler.threads(now_ns, shown);
         samples.retain(|sample| self.running[usize::from(sample.thread.0)]);
         (samples, self.sampler.groups(now_ns, packets))
-    }
-
-    // What is decided.
-
-    /// Whether a turn of the loop is due; if so the next one is a period later.
-    pub fn turns(&mut self, now: Instant) -> bool {
-        let due = self.next_turn <= now;
-        if due {
-            self.next_turn = now + self.period;
-        }
-        due
-    }
-
-    /// A turn of the loop.
-    pub fn turn(
-        &mut self,
-        now: Instant,
-        samples: &[Sample],
-        groups: &[GroupSample],
-        shared: &Shared,
-    ) -> Vec<Order> {
-        let decisions = self.controller.step(self.since(now), samples, groups);
-        let mut orders = Vec::new();
-        let done = self.carry_out(now, decisions, shared, &mut orders);
-        self.go_on(now, done, shared, &mut orders);
-        orders
-    }
-
-    /// What has come to its end: clocks, waking, migrations.
-    pub fn advance(&mut self, now: Instant, shared: &Shared) -> Vec<Order> {
-        let (mut orders, mut done) = (Vec::new(), self.reports(now));
-        if let Some((_, clock)) = self.next_clock.take_if(|(at, _)| *at <= now) {
-            self.clock = clock;
-            self.reckon_speeds();
-            orders.push(Order::Halt((self.model.reconfiguration.clock_halt_us * 1e3) as u64));
-        }
-        for (_, thread) in self.waking.extract_if(.., |(at, _)| *at <= now) {
-            self.running[usize::from(thread.0)] = true;
-            orders.push(Order::SetParked(thread.0.into(), false));
-            done.push(Done::Granted(thread));
-        }
-        if !orders.is_empty() {
-            self.reckon_speeds();
-        }
-        self.go_on(now, done, shared, &mut orders);
-        orders
-    }
-
-    /// What became of things goes to the controller, and what that makes possible is begun, until there is no more.
-    fn go_on(
-        &mut self,
-        now: Instant,
-        mut done: Vec<Done>,
-        shared: &Shared,
-        orders: &mut Vec<Order>,
-    ) {
-        while !done.is_empty() {
-            done.iter().for_each(|outcome| self.controller.outcome(outcome));
-            let decisions = self.controller.proceed();
-            done = self.carry_out(now, decisions, shared, orders);
-        }
-    }
-
-    /// Begins what was decided; answers what is done at once.
-    fn carry_out(
-        &mut self,
-        now: Instant,
-        decisions: Vec<Decision>,
-        shared: &Shared,
-        orders: &mut Vec<Order>,
-    ) -> Vec<Done> {
-        let costs = &self.model.reconfiguration;
-        let after = |us: f64| now + Duration::from_nanos((us * 1e3) as u64);
-        let (clock_at, wake_at) = (after(costs.clock_us), after(costs.wake_us));
-        let mut done = Vec::new();
-        for decision in decisions {
-            match decision {
-                Decision::Background(cores) => self.background = cores,
-                Decision::SetClock(clock) => self.next_clock = Some((clock_at, clock)),
-                Decision::Grant(thread) => {
-                    self.adding = true;
-                    self.waking.push((wake_at, thread));
-                }
-                Decision::Migrate { request, to, groups, .. } => {
-                    for (from, groups) in self.by_home(shared, &groups) {
-                        let part = Part { token: 0, request, from, to, groups, asked: now };
-                        done.extend(self.begin_migration(part, orders));
-                    }
-                }
-                Decision::Park(thread) => {
-                    self.adding = false;
-                    self.running[usize::from(thread.0)] = false;
-                    self.reckon_speeds();
-                    orders.push(Order::SetParked(thread.0.into(), true));
-                    done.push(Done::Parked(thread));
-                }
-            }
-        }
-        done
-    }
-
-    /// Flow groups by the thread that is their home now, whatever the request says.
-    fn by_home(&self, shared: &Shared, groups: &[GroupId]) -> Vec<(usize, Vec<GroupId>)> {
-        let of = |from| {
-            let at_home = |group: &&GroupId| usize::from(shared.home_of(group.0)) == from;
-            (from, groups.iter().filter(at_home).copied().collect::<Vec<_>>())
-        };
-        (0..self.controls.len()).map(of).filter(|(_, groups)| !groups.is_empty()).collect()
-    }
-
-    /// Asks a thread to give flow groups up; answers what is known at once. As on real machines any number of
-    /// migrations may be under way: each waits for what stood in its thread's ring, and all of them for the same.
-    fn begin_migration(&mut self, part: Part, orders: &mut Vec<Order>) -> Option<Done> {
-        let Part { request, from, to, groups, .. } = part;
-        if from == usize::from(to.0) {
-            return Some(Done::Migrated { request: Some(request), to, groups });
-        }
-        let set: GroupSet = groups.iter().map(|group| group.0).collect();
-        self.tokens += 1;
-        let token = self.tokens;
-        let command = MoveCommand { token, groups: set, to: to.0 as u8 };
-        if self.controls[from].post(command).is_err() {
-            return Some(Done::MigrationFailed { request, groups });
-        }
-        orders.push(Order::Rouse(from));
-        self.under_way.push(Part { token, groups, ..part });
-        None
-    }
-
-    /// Migrations that have ended.
-    fn reports(&mut self, now: Instant) -> Vec<Done> {
-        let mut done = Vec::new();
-        for (from, control) in self.controls.iter_mut().enumerate() {
-            while let Some(report) = control.report() {
-                let of_it = |part: &Part| part.from == from && part.token == report.token;
-                let Some(at) = self.under_way.iter().position(of_it) else { continue };
-                let Part { request, to, groups, asked, .. } = self.under_way.swap_remove(at);
-                if report.outcome.is_err() {
-                    done.push(Done::MigrationFailed { request, groups });
-                    continue;
-                }
-                let took_us = now.since(asked).as_nanos() as f64 / 1e3;
-                self.record.migrations.push((took_us, self.adding));
-                self.groups_moved += groups.len() as u32;
-                done.push(Done::Migrated { request: Some(request), to, groups });
-            }
-        }
-        done
-    }
-
-    // What is recorded.
-
-    /// Adds up what was drawn since the last time, given for how long each thread has been busy.
-    pub fn meter(&mut self, now: Instant, busy_ns: impl Iterator<Item = f64>) {
-        if self.next_meter <= now {
-            self.next_meter = now + METER_EVERY;
-        }
-        let passed_ns = now.since(std::mem::replace(&mut self.metered, now)).as_nanos() as f64;
-        let mut used_ns = vec![0.0; self.beside.len()];
-        for ((before, busy_ns), place) in self.busy_ns.iter_mut().zip(busy_ns).zip(&self.places) {
-            used_ns[place.core as usize] += busy_ns - std::mem::replace(before, busy_ns);
-        }
-        let (clock, background, beside) = (self.clock, self.background, &self.beside);
-        let now = InUse { clock, beside, background };
-        // A step is counted when it begins: the last one may reach beyond the moment.
-        let used =
-            |core: usize| (used_ns[core] / (passed_ns * beside[core].max(1) as f64)).min(1.0);
-        if passed_ns > 0.0 {
-            self.meter.pass(self.model, passed_ns / 1e9, now, used);
-        }
-    }
-
-    /// Whether a second is over; `latencies` are those of the answers that came in it.
-    pub fn second(&mut self, now: Instant, latencies: &mut Latencies) {
-        if self.next_second > now {
-            return;
-        }
-        self.next_second = now + SECOND;
-        let (watts, background) = self.meter.take();
-        let now_ns = self.since(now) as f64;
-        let steps = |back_ms: u32| self.pattern.rps(now_ns - f64::from(back_ms) * 1e6 + 5e5);
-        let loads = (1..=2_000).map(steps);
-        let (low, high) = loads.fold((f64::MAX, 0.0f64), |(l, h), rps| (l.min(rps), h.max(rps)));
-        let second = Second {
-            rps: latencies.requests(),
-            p99_us: latencies.quantile_us(0.99),
-            watts,
-            background,
-            step: self.controller.at(),
-            load_rps: (low, high),
-            capacity_rps: std::mem::replace(&mut self.capacity_rps, f64::MAX),
-            // Whose delay it was, an answer does not tell.
-            late: Default::default(),
-            groups_moved: std::mem::take(&mut self.groups_moved),
-        };
-        latencies.clear();
-        self.record.seconds.push(second);
-        self.record.events.extend(self.controller.take_events());
-        self.reckon_speeds();
     }
 
     /// The record of all seconds.
