@@ -26,12 +26,16 @@ fn step(model: &ServerModel) -> impl Fn(u64) -> f64 + use<> {
     move |at_ns| if (2..4).contains(&(at_ns / 1_000_000_000)) { 0.6 * most } else { 0.1 * most }
 }
 
-fn governed(scheduler: &impl Scheduler, plane: Plane, seed: u64) -> (Record, Outcome) {
+fn governed(
+    scheduler: &impl Scheduler,
+    objective: Objective,
+    plane: Plane,
+    seed: u64,
+) -> (Record, Outcome) {
     let (model, setup) = server();
     let load = step(&model);
     let run = RunConfig { duration_s: 6, ..RunConfig::at_hz(plane.hz(), seed) };
-    let found = control_loop(&model, Objective::Consolidation, plane);
-    let mut controller = found.expect("a valid model");
+    let mut controller = control_loop(&model, objective, plane).expect("a valid model");
     let governance = Governance { model: &model, load: &load, controller: &mut controller, run };
     govern(scheduler, &setup, governance).expect("nothing is lost, wrong or out of order")
 }
@@ -50,7 +54,7 @@ fn steps_after(record: &Record, second: u64) -> Vec<(f64, usize)> {
 fn governs(scheduler: &impl Scheduler) {
     let (model, _) = server();
     let load = step(&model);
-    let (record, outcome) = governed(scheduler, Plane::LatencyTarget, 1);
+    let (record, outcome) = governed(scheduler, Objective::Consolidation, Plane::LatencyTarget, 1);
     let served: f64 = record.seconds.iter().map(|second| second.rps).sum();
     let expected: f64 = (0..6).map(|second| load(second * 1_000_000_000)).sum();
     assert!((served / expected - 1.0).abs() < 0.01, "{served} of {expected}");
@@ -86,10 +90,24 @@ fn the_control_loop_governs_threads_that_share_their_work() {
 
 #[test]
 fn one_seed_replays_one_run_and_another_is_another() {
-    let run = |seed| governed(&RunToCompletion, Plane::Ix, seed).0;
+    let run = |seed| governed(&RunToCompletion, Objective::Energy, Plane::Ix, seed).0;
     let (first, again, other) = (run(7), run(7), run(8));
     assert_eq!(first, again);
     assert_ne!(first.seconds, other.seconds);
+}
+
+/// With the clock among the steps: less is drawn at the low load, and the high one is served.
+#[test]
+fn clocks_are_set_and_what_they_are_worth_is_served() {
+    let (model, _) = server();
+    let (record, _) = governed(&RunToCompletion, Objective::Energy, Plane::LatencyTarget, 1);
+    let seconds = &record.seconds;
+    assert!(seconds[1].watts < 0.8 * seconds[3].watts, "{record:?}");
+    assert!(seconds[5].watts < 0.8 * seconds[3].watts, "{record:?}");
+    // It begins with one core at the lowest clock, whose capacity it does not know, and the step comes in the third.
+    for (index, second) in seconds.iter().enumerate().filter(|(index, _)| ![0, 2].contains(index)) {
+        assert!(second.p99_us < model.slo_us, "second {index}: {second:?}");
+    }
 }
 
 /// The closed form of the model of queues, which the Pareto bound is made of, is what real threads serve.
