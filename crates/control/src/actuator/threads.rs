@@ -10,7 +10,7 @@ pub trait ElasticThreads {
     fn grant(&mut self, thread: ThreadId);
     /// Suspends a thread that has no flow group.
     fn park(&mut self, thread: ThreadId);
-    /// Moves flow groups in one request; requests are carried out one after the other (IX §4.5).
+    /// Moves flow groups in one request. Several may be under way at a time.
     fn migrate(&mut self, request: RequestId, from: ThreadId, to: ThreadId, groups: &[GroupId]);
     /// What has become known since the last call.
     fn outcomes(&mut self) -> Vec<Outcome>;

@@ -114,7 +114,8 @@ impl LoopConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RequestId(pub u64);
 
-/// What is to be done, in this order. The executor carries out one migration after the other (IX §4.5).
+/// What is to be done, begun in this order. Unlike IXCP's (IX §4.5) migrations need not wait for each other: out of an
+/// overloaded thread each waits for what stands in its ring, and all of them can wait for the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The background job may use so many cores, the last ones.
