@@ -16,7 +16,7 @@ tests=("${build[@]}" iproute2 ethtool tcpdump memcached netcat-openbsd iputils-p
 demo=("${build[@]}" iproute2 memcached)
 # Used where they are; a distribution release without them is no reason to stop.
 bpf_optional=(bpftool)
-tests_optional=(libmemcached-tools python3-pymemcache valgrind sockperf)
+tests_optional=(libmemcached-tools python3-pymemcache valgrind sockperf default-jre-headless maven)
 
 say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }

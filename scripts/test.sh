@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Lint and all tests of the workspace. The last line is "N passed, N failed": the sum over all test
-# binaries. Arguments go to `cargo test` (scripts/test.sh --package tailplane-wire), which then runs
-# without the lint.
+# Lint, the specification's model checker where it is to be had, and all tests of the workspace. The
+# last line is "N passed, N failed": the sum over all test binaries. Arguments go to `cargo test`
+# (scripts/test.sh --package tailplane-wire), which then runs without lint and specification.
 #
-# The exit status is 0 only where lint and tests are clean. A lint failure, a build failure and a
-# test binary that died without reporting each count as one failure.
+# The exit status is 0 only where lint, specification and tests are clean. A lint failure, a
+# specification that does not hold, a build failure and a test binary that died without reporting
+# each count as one failure.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -14,6 +15,7 @@ trap 'rm -f "$log"' EXIT
 extra_failures=0
 if [ $# -eq 0 ]; then
     scripts/lint.sh || extra_failures=1
+    spec/qwait/check.sh small || extra_failures=$((extra_failures + 1))
     set -- --workspace
 fi
 

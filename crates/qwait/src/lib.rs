@@ -59,7 +59,7 @@
 //!
 //! try_qwait            the first bit of ready & !mask at or after the cursor
 //! verify               the doorbell; zero is a spurious wake-up
-//! reconsider(k)    B1  left = doorbell -= k
+//! reconsider(k)    B1  left = doorbell -= k            exclusive: for several visits at once
 //!   exclusive      B2  if left == 0: ready &= !bit
 //!                  B3                if doorbell > 0: ready |= bit
 //!   shared             if left > 0: ready |= bit; wake somebody (the claim had cleared the bit)
@@ -68,6 +68,10 @@
 //! "Armed" needs no bit of its own: a queue is armed when its doorbell says zero. The doorbell's
 //! read-modify-write is what makes test-and-arm atomic, as the paper demands of `VERIFY` and
 //! `RECONSIDER`.
+//!
+//! An exclusive set does B1 once for several visits: it knows how many items a doorbell told of, and
+//! counts it down when half of them are done, at the latest when none is left. To everybody else that is a
+//! batch. B2 follows a B1 as ever, so that nothing below depends on it.
 //!
 //! An exclusive set of up to [`DIRECT_MAX`] queues has no ready bits: A2 is only the look for sleepers,
 //! `try_qwait` looks at the doorbells from the cursor on, and B2 and B3 fall away.
@@ -102,7 +106,7 @@
 //!
 //! *Masks.* Enabling clears the mask bit, then looks for sleepers: the same handshake.
 //!
-//! This is checked, on this code, by loom with ten seeded mistakes that it must catch
+//! This is checked, on this code, by loom with eleven seeded mistakes that it must catch
 //! (`loom_tests`); over all states of the specification `spec/qwait/ReadySet.tla`
 //! (`tests/spec.rs`); against [`model`] by random histories; and by threads with numbered items
 //! (`tests/stress.rs`).

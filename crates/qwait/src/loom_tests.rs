@@ -113,32 +113,31 @@ fn visit(set: &mut ExclusiveSet, payload: &[Touched], seen: &mut [u32], items: u
     true
 }
 
-/// One queue, one producer that rings as soon as there is room for one item, and a consumer that
-/// drains, so that bits are cleared while others set them. In the end everything was seen.
-fn drain_against_ring(bits: Bits) {
+/// One queue with items, one producer that rings for another as soon as there is room for one, and a consumer
+/// that drains one at a time, so that bits are cleared while others set them; with three items and more the
+/// first is counted down together with the second. In the end everything was seen, and once.
+fn drain_against_ring(bits: Bits, items: u16) {
     loom::model(move || {
         let mut set = exclusive(bits);
         let producer = set.add(id(0), DoorbellRef::new()).expect("added");
         settle(&mut set);
         let payload = Arc::new([Touched::new()]);
         let mut seen = [0];
-        producer.ring();
+        producer.ring_many(items);
         let other = Arc::clone(&payload);
         let thread = thread::spawn(move || {
-            // There is room for one item: the second waits for the first to be taken.
+            // The payload is one place, free again only when all that came before are out.
             if producer.count() == 0 {
                 other[0].touch();
-                producer.ring();
-                return 2;
             }
             producer.ring();
-            2
         });
-        visit(&mut set, &payload[..], &mut seen, 1);
-        visit(&mut set, &payload[..], &mut seen, 1);
-        let rung = thread.join().expect("the producer finished");
+        for _ in 0..items.max(2) {
+            visit(&mut set, &payload[..], &mut seen, 1);
+        }
+        thread.join().expect("the producer finished");
         while visit(&mut set, &payload[..], &mut seen, 1) {}
-        assert_eq!(seen, [rung], "work is left that nobody notices");
+        assert_eq!(seen, [u32::from(items) + 1], "work is left that nobody notices");
     });
 }
 
@@ -168,27 +167,36 @@ fn two_queues_in_a_word(bits: Bits) {
 
 #[test]
 fn the_exclusive_form_loses_nothing() {
-    drain_against_ring(Bits::Flat);
+    drain_against_ring(Bits::Flat, 1);
     two_queues_in_a_word(Bits::Flat);
+    drain_against_ring(Bits::Flat, 3);
+}
+
+#[test]
+#[should_panic(expected = "nobody notices")]
+fn a_doorbell_counted_down_by_a_store_is_caught() {
+    mutate(Some(Mutant::SettleByStore));
+    drain_against_ring(Bits::Flat, 3);
 }
 
 #[test]
 fn the_two_level_form_loses_nothing() {
-    drain_against_ring(Bits::TwoLevel);
+    drain_against_ring(Bits::TwoLevel, 1);
     two_queues_in_a_word(Bits::TwoLevel);
 }
 
 #[test]
 fn the_form_without_bits_loses_nothing() {
-    drain_against_ring(Bits::None);
+    drain_against_ring(Bits::None, 1);
     two_queues_in_a_word(Bits::None);
+    drain_against_ring(Bits::None, 3);
 }
 
 #[test]
 #[should_panic(expected = "nobody notices")]
 fn a_producer_that_skips_its_write_is_caught() {
     mutate(Some(Mutant::RelaxedSkip));
-    drain_against_ring(Bits::Flat);
+    drain_against_ring(Bits::Flat, 1);
 }
 
 #[test]
@@ -202,7 +210,7 @@ fn a_bit_cleared_by_a_store_is_caught() {
 #[should_panic(expected = "nobody notices")]
 fn a_missing_look_after_the_clear_is_caught() {
     mutate(Some(Mutant::MissingRecheck));
-    drain_against_ring(Bits::Flat);
+    drain_against_ring(Bits::Flat, 1);
 }
 
 #[test]

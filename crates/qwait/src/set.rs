@@ -419,8 +419,10 @@ impl Producer {
         true
     }
 
-    /// Items that were rung for and not reconsidered: the queue's length, where every item is rung
-    /// for. Use it to see whether there is room (it acquires what the consumer released).
+    /// Items that were rung for and not counted down: the queue's length, where every item is rung for,
+    /// or up to twice that less one where an exclusive set serves it (see
+    /// [`reconsider`](crate::ExclusiveSet::reconsider)); zero as soon as the queue is empty. Use it to see
+    /// whether there is room (it acquires what the consumer released).
     #[inline]
     pub fn count(&self) -> u32 {
         self.doorbell.count()

@@ -31,6 +31,8 @@ pub(crate) enum Mutant {
     ClearAfterLook,
     /// A tenant's ready word is emptied by a load and a store.
     FoldByStore,
+    /// An exclusive set counts a doorbell down by a load and a store.
+    SettleByStore,
     /// A set without ready bits falls asleep without a look at its doorbells.
     MissingDirectLook,
 }

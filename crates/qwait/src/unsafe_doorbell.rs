@@ -27,7 +27,7 @@ pub const MAX_COUNT: u32 = 1 << 30;
 /// Set while a consumer of a shared set owns the queue.
 const OWNED: u32 = 1 << 31;
 
-/// A queue's doorbell: how many items were enqueued and not yet reconsidered, with the semantics of
+/// A queue's doorbell: how many items were enqueued and not yet counted down, with the semantics of
 /// a semaphore (HyperPlane §III-A). It has two lines to itself (adjacent lines are fetched in pairs),
 /// so that neighbours do not disturb each other.
 ///
@@ -54,7 +54,7 @@ impl Doorbell {
         Self { word: AtomicU32::new(0) }
     }
 
-    /// Items that were rung for and not reconsidered.
+    /// Items that were rung for and not counted down.
     #[inline]
     pub fn count(&self) -> u32 {
         self.word.load(Ordering::Acquire) & !OWNED
@@ -120,6 +120,11 @@ impl Doorbell {
     #[inline]
     pub(crate) fn take(&self, items: u32) -> u32 {
         let items = items.min(self.word.load(Ordering::Relaxed) & !OWNED);
+        if mutated(Mutant::SettleByStore) {
+            let left = self.word.load(Ordering::Acquire) - items;
+            self.word.store(left, Ordering::Release);
+            return left;
+        }
         (self.word.fetch_sub(items, Ordering::AcqRel) & !OWNED) - items
     }
 
