@@ -13,9 +13,23 @@ use crate::work::{Item, Work};
 
 /// Share of a window before anything is counted: caches and branch predictors.
 const WARM_UP: f64 = 0.1;
+/// And at least so much, in nanoseconds: a visit and more to each of a thousand queues.
+const WARM_UP_MIN_NS: u64 = 1_000_000;
+/// At light load a queue is visited rarely: a thousand of them once in 20 ms and more. What the pause
+/// before a window and the other contenders' windows took out of the caches would so be missing for all
+/// of a window, which no data plane on cores of its own sees. So each window begins with traffic that
+/// goes once around the slots of a thousand queues, and is not counted.
+const WARM_LIGHT_NS: u64 = 18_000_000;
+/// The gap between two items meanwhile.
+const WARM_GAP_NS: u64 = 400;
+/// Time to serve what is then left.
+const WARM_REST_NS: u64 = 2_000_000;
 /// The last arrival comes so long before the end of a window, in nanoseconds: a sweep over 1,000 cold
 /// pages takes a tenth of it.
 const LAST_NS: u64 = 500_000;
+
+/// How much longer than asked for a window of single arrivals is.
+pub const WARM_LIGHT: Duration = Duration::from_nanos(WARM_LIGHT_NS + WARM_REST_NS);
 
 /// What a window of backlog found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,12 +107,14 @@ impl Bench {
         traffic.prime(pusher);
         // The producer goes on until the consumer has stopped: its end must not show.
         let over = AtomicBool::new(false);
+        let ends = EndsWith(&over);
         let (counted, (), disturbance) = together(
             place,
-            || {
+            move || {
+                // Whatever becomes of the consumer, even where it never comes to run.
+                let _ends = ends;
                 let consumer = Consumer { finder: &mut **finder, work, next, noted: None };
                 let counted = consumer.run(clock, length_ns);
-                over.store(true, Ordering::Relaxed);
                 (counted, counted.stall_ns)
             },
             || ((), keep_filled(pusher, traffic, clock, &over)),
@@ -115,7 +131,8 @@ impl Bench {
         })
     }
 
-    /// Single arrivals of a Poisson process for `length`, `gap_ns` apart on average.
+    /// Single arrivals of a Poisson process for `length`, `gap_ns` apart on average. Before them,
+    /// [`WARM_LIGHT`] of traffic that brings all queues into the caches.
     ///
     /// # Errors
     /// As [`backlog`](Self::backlog).
@@ -126,9 +143,10 @@ impl Bench {
         gap_ns: f64,
         work: &mut dyn Work,
     ) -> Result<Latency, WindowError> {
-        let length_ns = length.min(WINDOW_MAX).as_nanos() as u64;
+        let length_ns = length.min(WINDOW_MAX - WARM_LIGHT).as_nanos() as u64;
         self.drain()?;
         let Self { ends: Ends { pusher, finder }, traffic, next, spans } = self;
+        let queues = next.len() as u32;
         spans.clear();
         // Room for all, so that taking one down never allocates: Poisson counts hardly vary by so much.
         let expected = length_ns as f64 / gap_ns.max(1.0);
@@ -143,7 +161,10 @@ impl Bench {
                 let counted = consumer.run(clock, length_ns);
                 (counted, counted.stall_ns)
             },
-            || arrive(pusher, traffic, clock, length_ns, gap_ns),
+            || {
+                warm(pusher, clock, queues);
+                arrive(pusher, traffic, clock, length_ns, gap_ns)
+            },
         )?;
         counted.in_order()?;
         let (mut sorted_ns, left_out) = untouched(spans, &[gaps.stalls(), stalls]);
@@ -207,16 +228,16 @@ struct Consumer<'a> {
 impl Consumer<'_> {
     /// Serves until `length_ns` have been counted.
     fn run(mut self, clock: Stopwatch, length_ns: u64) -> Counted {
-        let from_ns = clock.now_ns() + (length_ns as f64 * WARM_UP) as u64;
+        let warm_ns = match self.noted {
+            None => ((length_ns as f64 * WARM_UP) as u64).max(WARM_UP_MIN_NS),
+            Some(_) => WARM_LIGHT_NS + WARM_REST_NS,
+        };
+        let from_ns = clock.now_ns() + warm_ns;
         let (mut count, mut begin, mut wrong) = (Count::default(), None, 0);
         let mut lots = match self.noted {
             None => Lots::begin(clock),
             Some(_) => Lots::begin_fine(clock),
         };
-        if let Some((_, gaps)) = &mut self.noted {
-            // Threads that meet wait for each other before: that is no stall.
-            **gaps = Gaps::new(clock.now_ns());
-        }
         loop {
             for _ in 0..lots.size() {
                 let Some(item) = self.finder.take() else {
@@ -224,6 +245,7 @@ impl Consumer<'_> {
                     continue;
                 };
                 if let Some((spans, _)) = &mut self.noted
+                    && item.sent_ns > 0
                     && spans.len() < spans.capacity()
                 {
                     spans.push((item.sent_ns, clock.now_ns()));
@@ -235,7 +257,10 @@ impl Consumer<'_> {
             }
             let at_ns = lots.done(begin.is_some());
             if let Some((_, gaps)) = &mut self.noted {
-                gaps.look(at_ns);
+                match begin {
+                    Some(_) => gaps.look(at_ns),
+                    None => gaps.restart(at_ns),
+                }
             }
             if at_ns < from_ns {
                 continue;
@@ -246,6 +271,16 @@ impl Consumer<'_> {
                 return Counted { begin, end: now, wrong, stall_ns: lots.stall_ns() };
             }
         }
+    }
+}
+
+/// Says that it is over once it is dropped: a producer at real-time priority that nobody ends would keep
+/// its processor for ever.
+struct EndsWith<'a>(&'a AtomicBool);
+
+impl Drop for EndsWith<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -266,6 +301,25 @@ fn keep_filled(
     lots.stall_ns()
 }
 
+/// Goes round all queues, so that they are in the caches when the arrivals begin, and leaves time to
+/// serve them.
+fn warm(pusher: &mut Pusher, clock: Stopwatch, queues: u32) {
+    let begun_ns = clock.now_ns();
+    let (mut queue, mut next_ns) = (0, begun_ns);
+    loop {
+        let now_ns = clock.now_ns();
+        if now_ns >= begun_ns + WARM_LIGHT_NS + WARM_REST_NS {
+            return;
+        }
+        if now_ns >= next_ns && now_ns < begun_ns + WARM_LIGHT_NS {
+            next_ns = now_ns + WARM_GAP_NS;
+            // Not timed: it was not sent at any time. At most one of each queue is left in the end.
+            pusher.push_if_empty(queue);
+            queue = if queue + 1 == queues { 0 } else { queue + 1 };
+        }
+    }
+}
+
 /// Sends one item at a time, until shortly before the consumer's end; when it stood still, and the longest time.
 fn arrive(
     pusher: &mut Pusher,
@@ -277,7 +331,7 @@ fn arrive(
     let mut now_ns = clock.now_ns();
     let from_ns = now_ns;
     let end_ns = from_ns + length_ns.saturating_sub(LAST_NS);
-    let mut at_ns = from_ns as f64 + length_ns as f64 * WARM_UP;
+    let mut at_ns = from_ns as f64;
     let (mut gaps, mut stall_ns) = (Gaps::new(now_ns), 0);
     while at_ns < end_ns as f64 {
         let queue = traffic.draw();
@@ -338,6 +392,28 @@ mod tests {
                 assert!(found.quantile_ns(0.5) <= found.quantile_ns(0.99));
                 assert!(found.sorted_ns.is_empty() || found.mean_ns() > 0.0);
             }
+        }
+    }
+
+    #[test]
+    fn a_consumer_that_never_runs_ends_its_producer() {
+        let mut bench = bench(Strategy::Exclusive, Shape::FullyBalanced, 2);
+        let refused = |side| match side {
+            Side::Consumer => Err("no place".to_owned()),
+            Side::Other => Ok(()),
+        };
+        let found = bench.backlog(&refused, Duration::from_millis(1), &mut Nothing);
+        assert_eq!(found.map(drop), Err(WindowError::Place("no place".to_owned())));
+        let mut panics = Panics;
+        let found = bench.backlog(&anywhere, Duration::from_millis(1), &mut panics);
+        assert_eq!(found.map(drop), Err(WindowError::Panicked));
+    }
+
+    struct Panics;
+
+    impl Work for Panics {
+        fn serve(&mut self, _: &Item) {
+            panic!("on purpose");
         }
     }
 

@@ -33,6 +33,14 @@ impl Gaps {
         Self { last_ns: now_ns, long, sample, seen: 0 }
     }
 
+    /// What was before now does not count.
+    #[inline]
+    pub(crate) fn restart(&mut self, now_ns: u64) {
+        self.long.clear();
+        self.sample.clear();
+        (self.seen, self.last_ns) = (0, now_ns);
+    }
+
     /// The thread looks at the clock.
     #[inline]
     pub(crate) fn look(&mut self, now_ns: u64) {

@@ -79,7 +79,7 @@ impl Disturbance {
 impl fmt::Display for Disturbance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { switches, stolen_ticks, stall_ns } = self;
-        let (stolen_ms, stall_us) = (stolen_ticks * 10, stall_ns / 1_000);
+        let (stolen_ms, stall_us) = (stolen_ticks * TICK_MS, stall_ns / 1_000);
         write!(f, "{switches} context switches, {stolen_ms} ms stolen, longest stall {stall_us} us")
     }
 }
@@ -157,19 +157,33 @@ fn in_place<T>(
     run: impl FnOnce() -> (T, u64),
 ) -> Result<(T, Disturbance), WindowError> {
     place(side).map_err(WindowError::Place)?;
-    arrived.fetch_add(1, Ordering::AcqRel);
+    meet(arrived)?;
+    let before = switches();
+    let (value, stall_ns) = run();
+    let switches = switches().saturating_sub(before);
+    Ok((value, Disturbance { switches, stall_ns, ..Disturbance::default() }))
+}
+
+/// Set by who has waited too long: the other must not begin either.
+const GONE: u32 = 1 << 31;
+
+/// Waits until both have come here. Both begin, or neither does.
+fn meet(arrived: &AtomicU32) -> Result<(), WindowError> {
+    if arrived.fetch_add(1, Ordering::AcqRel) & GONE != 0 {
+        return Err(WindowError::Alone);
+    }
     let begun = Instant::now();
     while arrived.load(Ordering::Acquire) < 2 {
         // At ordinary priority, and on one processor, the other needs a turn to arrive.
         thread::yield_now();
         if begun.elapsed() > MEETING_MAX {
-            return Err(WindowError::Alone);
+            let left = arrived.compare_exchange(1, GONE, Ordering::AcqRel, Ordering::Acquire);
+            if left.is_ok() {
+                return Err(WindowError::Alone);
+            }
         }
     }
-    let before = switches();
-    let (value, stall_ns) = run();
-    let switches = switches().saturating_sub(before);
-    Ok((value, Disturbance { switches, stall_ns, ..Disturbance::default() }))
+    Ok(())
 }
 
 /// Times that the calling thread lost its processor. Zero where the kernel does not tell: a stall still
@@ -179,6 +193,15 @@ fn switches() -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
+
+/// Time that the host took of all processors of this machine together, since it was started. Zero where that is
+/// not told: then nothing is put down to the host.
+pub fn stolen() -> Duration {
+    Duration::from_millis(stolen_ticks() * TICK_MS)
+}
+
+/// As `/proc/stat` counts.
+const TICK_MS: u64 = 10;
 
 /// Ticks that the host took from this machine until now.
 fn stolen_ticks() -> u64 {
@@ -271,6 +294,20 @@ mod tests {
         assert!(error.to_string().contains("processor 99"), "{error}");
         let panicked = together(&anywhere, || -> ((), u64) { panic!("on purpose") }, || ((), 0));
         assert_eq!(panicked.map(drop), Err(WindowError::Panicked));
+    }
+
+    #[test]
+    fn who_comes_after_the_other_has_gone_does_not_begin() {
+        let late = |side| {
+            if side == Side::Other {
+                thread::sleep(MEETING_MAX + Duration::from_millis(300));
+            }
+            Ok(())
+        };
+        let began = AtomicU32::new(0);
+        let begin = || (began.fetch_add(1, Ordering::Relaxed), 0);
+        let found = together(&late, begin, begin);
+        assert_eq!((found.map(drop), began.into_inner()), (Err(WindowError::Alone), 0));
     }
 
     #[test]

@@ -93,10 +93,14 @@ impl Measured {
         self
     }
 
-    /// Something a reader should know of this value.
+    /// Something a reader should know of this value, beside what was noted before.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.note = Some(note.into());
+        let note = note.into();
+        self.note = Some(match self.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note,
+        });
         self
     }
 

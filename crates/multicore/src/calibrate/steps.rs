@@ -336,7 +336,7 @@ pub(super) fn measure(
     // All windows wait for bursts; the smallest waits most.
     let idle: Vec<f64> =
         whole.iter().flat_map(|kept| kept.values(|phases| phases.idle_ns)).collect();
-    let idle = notify::contest::Kept { found: idle, discarded: 0, disturbed: None };
+    let idle = notify::contest::Kept::from(idle);
     let idle = Found::of("a poll that finds nothing", "idle polls", &idle)?;
     let cycle_ns = idle.median_ns;
     found.push(idle);
@@ -385,11 +385,7 @@ fn through<T>(
 ) -> Result<fit::Line, CalibrateError> {
     let mut points = Vec::new();
     for (size, kept) in sizes.iter().zip(kept) {
-        let values = notify::contest::Kept {
-            found: kept.values(of),
-            discarded: kept.discarded,
-            disturbed: kept.disturbed,
-        };
+        let values = kept.map(of);
         // A size that never came whole in a window has no point; the line needs but two.
         if let Ok(one) = Found::of(format!("{name}, {size} together"), name, &values) {
             points.push((*size as f64, one.median_ns));

@@ -19,8 +19,14 @@ pub const LIGHT_GAP_NS: f64 = 20_000.0;
 /// Stall that a window of latencies may have: it delays some five arrivals, less than the hundredth that
 /// is looked at.
 const LIGHT_STALL_MAX_NS: u64 = 100_000;
-/// Tries for each of its windows, as fewer are so quiet.
-const LIGHT_TRIES: usize = 10;
+/// Tries for each window of backlog, and for each of latencies: fewer of these are so quiet.
+const TRIES: usize = 4;
+const LIGHT_TRIES: usize = 8;
+/// Contests, each in other memory, where two contenders are judged that differ by a few hundredths: two that are alike
+/// differ by up to fifteen where one's memory happens to lie better.
+const PLACES: usize = 36;
+/// Of the windows of others, one in so many for each of these contests.
+const PLACE_SHARE: usize = 3;
 
 /// Queues, shape and layout of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +52,8 @@ pub struct Cells {
     /// Nanoseconds of one step of a chain of work.
     pub step_ns: f64,
     plan: Plan,
+    place_plan: Plan,
+    light_plan: Plan,
     throughput_window: Duration,
     latency_window: Duration,
     /// No real-time priority could be had.
@@ -63,18 +71,20 @@ impl Cells {
         }
         let options = recorder.options();
         let millis = Duration::from_millis;
+        // Short ones for throughput, and many: where neighbours use the host, a long one is never quiet.
         let (windows, throughput, latency, pause) =
-            if options.quick { (5, 8, 15, 6) } else { (2 * options.repeats as usize, 20, 45, 15) };
+            if options.quick { (9, 3, 15, 6) } else { (4 * options.repeats as usize, 5, 30, 6) };
         let step_ns = Chain::step_ns();
+        let plan = |windows: usize, tries, stall_max_ns| {
+            let windows = windows.max(3);
+            Plan { windows, tries: tries * windows, pause: millis(pause), stall_max_ns }
+        };
         let cells = Self {
             options,
             step_ns,
-            plan: Plan {
-                windows: windows.max(3),
-                tries: 3 * windows.max(3),
-                pause: millis(pause),
-                stall_max_ns: STALL_MAX_NS,
-            },
+            plan: plan(windows, TRIES, STALL_MAX_NS),
+            place_plan: plan(windows.div_ceil(PLACE_SHARE), TRIES, STALL_MAX_NS),
+            light_plan: plan(windows.div_ceil(2), LIGHT_TRIES, LIGHT_STALL_MAX_NS),
             throughput_window: millis(throughput),
             latency_window: millis(latency),
             ordinary: AtomicBool::new(false),
@@ -86,12 +96,15 @@ impl Cells {
         recorder.condition(
             "windows",
             format!(
-                "{} quiet ones of {throughput} ms (latency: {latency} ms, without a stall over {} us) for \
-                 each value, of {} tries (latency: {}) at most; contenders in turn",
+                "{} quiet ones at least of {throughput} ms (latency: {} of {latency} ms, without a stall over {} us), \
+                 of {} rounds (latency: {}) at most; {PLACES} times {}, each time in other memory, where two are judged \
+                 to a hundredth; contenders in turn, compared round by round",
                 cells.plan.windows,
-                LIGHT_STALL_MAX_NS / 1_000,
+                cells.light_plan.windows,
+                cells.light_plan.stall_max_ns / 1_000,
                 cells.plan.tries,
-                LIGHT_TRIES * cells.plan.windows
+                cells.light_plan.tries,
+                cells.place_plan.windows
             ),
         );
         Ok(cells)
@@ -129,12 +142,13 @@ impl Cells {
     }
 
     fn benches(&self, strategies: &[Strategy], queues: Queues) -> anyhow::Result<Vec<Bench>> {
-        let bench = |&strategy: &Strategy| {
-            let Queues { count, shape, layout } = queues;
-            let ends = set_up(strategy, count, layout)?;
-            Ok(Bench::new(ends, Traffic::new(shape, count, self.options.seed), count))
-        };
-        strategies.iter().map(bench).collect()
+        strategies.iter().map(|&strategy| self.bench(strategy, queues)).collect()
+    }
+
+    fn bench(&self, strategy: Strategy, queues: Queues) -> anyhow::Result<Bench> {
+        let Queues { count, shape, layout } = queues;
+        let ends = set_up(strategy, count, layout)?;
+        Ok(Bench::new(ends, Traffic::new(shape, count, self.options.seed), count))
     }
 
     /// Nanoseconds an item with backlog, by strategy.
@@ -147,39 +161,72 @@ impl Cells {
         queues: Queues,
         task: Task,
     ) -> anyhow::Result<Vec<Kept<Throughput>>> {
+        let mut benches = self.benches(strategies, queues)?;
+        self.contest(&mut benches, self.plan, task).with_context(|| queues.to_string())
+    }
+
+    /// The same in many contests, each in other memory.
+    ///
+    /// # Errors
+    /// As [`Self::backlog`].
+    pub fn backlog_in_places(
+        &self,
+        strategies: &[Strategy],
+        queues: Queues,
+        task: Task,
+    ) -> anyhow::Result<Vec<Kept<Throughput>>> {
+        // Kept to the end: memory that was given back would be had again.
+        let mut places = Vec::with_capacity(PLACES);
+        let mut all: Vec<Kept<Throughput>> = Vec::new();
+        for _ in 0..PLACES {
+            let mut benches = self.benches(strategies, queues)?;
+            let contest = self.contest(&mut benches, self.place_plan, task);
+            let found = contest.with_context(|| queues.to_string())?;
+            all = match all.is_empty() {
+                true => found,
+                false => all.into_iter().zip(found).map(|(all, next)| all.then(next)).collect(),
+            };
+            places.push(benches);
+        }
+        Ok(all)
+    }
+
+    fn contest(
+        &self,
+        benches: &mut [Bench],
+        plan: Plan,
+        task: Task,
+    ) -> anyhow::Result<Vec<Kept<Throughput>>> {
         let mut work = (task.make)(self.step_ns);
         let place = |side| self.place(side);
-        in_turn(&mut self.benches(strategies, queues)?, self.plan, |bench| {
+        in_turn(benches, plan, |bench| {
             let found = bench.backlog(&place, self.throughput_window, &mut *work)?;
             Ok((found, found.disturbance))
         })
-        .with_context(|| format!("{queues}, {}", task.name))
+        .with_context(|| format!("work of {}", task.name))
     }
 
-    /// Latencies at light load, by strategy; arrivals are `gap_ns` apart.
+    /// Latencies at light load of several in one contest: a strategy, its queues, and how far apart arrivals are.
     ///
     /// # Errors
     /// As [`Self::backlog`].
     pub fn light(
         &self,
-        strategies: &[Strategy],
-        queues: Queues,
-        gap_ns: f64,
+        contenders: &[(Strategy, Queues, f64)],
         task: Task,
     ) -> anyhow::Result<Vec<Kept<Latency>>> {
         let mut work = (task.make)(self.step_ns);
         let place = |side| self.place(side);
-        let plan = Plan {
-            tries: LIGHT_TRIES * self.plan.windows,
-            stall_max_ns: LIGHT_STALL_MAX_NS,
-            ..self.plan
-        };
-        in_turn(&mut self.benches(strategies, queues)?, plan, |bench| {
-            let found = bench.light(&place, self.latency_window, gap_ns, &mut *work)?;
+        let benches = contenders
+            .iter()
+            .map(|&(strategy, queues, gap_ns)| Ok((self.bench(strategy, queues)?, gap_ns)));
+        let mut benches = benches.collect::<anyhow::Result<Vec<_>>>()?;
+        in_turn(&mut benches, self.light_plan, |(bench, gap_ns)| {
+            let found = bench.light(&place, self.latency_window, *gap_ns, &mut *work)?;
             let disturbance = found.disturbance;
             Ok((found, disturbance))
         })
-        .with_context(|| format!("{queues}, light load"))
+        .context("light load")
     }
 }
 
@@ -195,15 +242,42 @@ pub fn measured<T>(kept: &Kept<T>, seed: u64, of: impl FnMut(&T) -> f64) -> Meas
     marked(measured, &[kept.disturbed])
 }
 
-/// The ratio of two contenders' medians with its 95 % interval, marked where either was disturbed.
+/// Fewer rounds than these compare nothing.
+const PAIRS_MIN: usize = 3;
+
+/// How two contenders of one contest compare: the median over their common rounds of what `how` makes of one's
+/// number and the other's, with its 95 % interval; marked where either was disturbed, or both were quiet in too
+/// few rounds.
+pub fn compared<A, B>(
+    (one, of_one): (&Kept<A>, fn(&A) -> f64),
+    (other, of_other): (&Kept<B>, fn(&B) -> f64),
+    seed: u64,
+    how: fn(f64, f64) -> f64,
+) -> Measured {
+    let pairs = one.paired(other);
+    let values: Vec<f64> = pairs.map(|(one, other)| how(of_one(one), of_other(other))).collect();
+    let median = ratio_of_medians(&values, &vec![1.0; values.len()], seed);
+    let measured = median.map_or(Measured::default(), |median| Measured::interval(&median));
+    if one.disturbed.is_none() && other.disturbed.is_none() && values.len() < PAIRS_MIN {
+        return measured.disturbed(format!("both were quiet in {} rounds only", values.len()));
+    }
+    marked(measured, &[one.disturbed, other.disturbed])
+}
+
+/// The ratio of two contenders of one contest, as [`compared`]; where both were quiet in too few rounds, that of
+/// their medians, which says so.
 pub fn ratio<A, B>(
     above: (&Kept<A>, fn(&A) -> f64),
     below: (&Kept<B>, fn(&B) -> f64),
     seed: u64,
 ) -> Measured {
+    if above.0.paired(below.0).take(PAIRS_MIN).count() == PAIRS_MIN {
+        return compared(above, below, seed, |above, below| above / below);
+    }
     let values = (above.0.values(above.1), below.0.values(below.1));
     let ratio = ratio_of_medians(&values.0, &values.1, seed);
     let measured = ratio.map_or(Measured::default(), |ratio| Measured::interval(&ratio));
+    let measured = measured.note("of windows in different rounds");
     marked(measured, &[above.0.disturbed, below.0.disturbed])
 }
 
@@ -221,8 +295,7 @@ mod tests {
     /// A seeded walk through values that look like windows: around 100, with a skewed spread.
     fn windows(count: usize, seed: u64) -> Kept<f64> {
         let mut random = notify::Random::new(seed);
-        let found = (0..count).map(|_| 100.0 + random.exponential(10.0)).collect();
-        Kept { found, discarded: 0, disturbed: None }
+        Kept::from(Vec::from_iter((0..count).map(|_| 100.0 + random.exponential(10.0))))
     }
 
     #[test]
@@ -248,5 +321,31 @@ mod tests {
         let of: fn(&f64) -> f64 = |&value| value;
         assert!(!ratio((&windows(3, 2), of), (&loud, of), 1).is_valid());
         assert!(ratio((&windows(3, 2), of), (&windows(3, 3), of), 1).is_valid());
+    }
+
+    #[test]
+    fn contenders_are_compared_round_by_round() {
+        // The host doubles its speed after a third of the rounds; one contender is always a tenth slower. That it
+        // was quiet in other rounds changes nothing.
+        let time = |round: usize| if round < 10 { 200.0 } else { 100.0 };
+        let at = |rounds: Vec<usize>, times: f64| Kept {
+            found: rounds.iter().map(|&round| times * time(round)).collect(),
+            rounds,
+            held: 31,
+            discarded: 0,
+            disturbed: None,
+        };
+        let slow = at((0..18).collect(), 1.1);
+        let fast = at((3..30).collect(), 1.0);
+        let of: fn(&f64) -> f64 = |&value| value;
+        let found = ratio((&slow, of), (&fast, of), 1);
+        assert!(found.is_valid() && found.value().is_some_and(|ratio| (ratio - 1.1).abs() < 1e-9));
+        let few = at(vec![1, 20, 30], 1.0);
+        let differ = compared((&slow, of), (&few, of), 1, |a, b| a - b);
+        assert!(!differ.is_valid(), "one round is too few");
+        // Medians of 220 and 100, and never silently.
+        let apart = ratio((&slow, of), (&few, of), 1);
+        assert!(format!("{apart:?}").contains("of windows in different rounds"));
+        assert!(apart.value().is_some_and(|ratio| ratio > 2.0), "{apart:?}");
     }
 }

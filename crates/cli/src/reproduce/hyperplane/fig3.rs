@@ -80,7 +80,8 @@ fn latency(cells: &Cells, recorder: &mut Recorder<'_>, counts: &[u32]) -> anyhow
     for &count in counts {
         recorder.step(&format!("light load, {count} queues"))?;
         let queues = Queues { count, shape: Shape::FullyBalanced, layout: LAYOUT };
-        let found = cells.light(&POLLING, queues, GAP_NS, ENCAPSULATION)?;
+        let contenders = POLLING.map(|strategy| (strategy, queues, GAP_NS));
+        let found = cells.light(&contenders, ENCAPSULATION)?;
         for (strategy, kept) in POLLING.iter().zip(&found) {
             let mean = recorder.series(chart, &format!("{}, mean", strategy.name()));
             let value = measured(kept, seed, |found| found.mean_ns() / 1e3);
@@ -125,11 +126,11 @@ mod tests {
             disturbance: notify::Disturbance::default(),
         };
         let found = vec![window(1_000), window(2_000)];
-        let points = distribution(&Kept { found, discarded: 0, disturbed: None });
+        let points = distribution(&Kept::from(found));
         assert_eq!((points[0], points[25]), ((1.0, 0.0), (2.0, 0.5)));
         assert_eq!(points.last(), Some(&(2.999, 1.0)));
         assert!(points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 < b.1));
-        let nothing = Kept { found: Vec::new(), discarded: 0, disturbed: None };
+        let nothing = Kept::from(Vec::new());
         assert!(distribution(&nothing).is_empty());
     }
 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use notify::contest::Kept;
 use notify::{Latency, Layout, PollCost, Shape, Strategy, Throughput, poll_cost};
-use reproduce::stats::{Interval, median, ratio_of_medians};
+use reproduce::stats::median;
 use reproduce::{Axis, Mark, MarkOf, Measured, Recorder};
 
-use super::bench::{Queues, ratio};
+use super::bench::{Queues, compared, ratio};
 use super::services::SERVICES;
 use super::task::{LONG, MIDDLE, SHORT, TASKS, Task};
 
@@ -24,8 +24,13 @@ pub const SINGLE_COST: &str = "qwait.real.single_queue_cost";
 pub struct Findings {
     /// Backlog, by queues and task.
     pub backlog: HashMap<(Queues, &'static str), Vec<Kept<Throughput>>>,
+    /// Spinning and the exclusive set in many places of memory, where they are judged by what little they differ.
+    pub close: HashMap<(Queues, &'static str), Vec<Kept<Throughput>>>,
     /// Light load.
     pub light: HashMap<Queues, Vec<Kept<Latency>>>,
+    /// The exclusive set's latency at many queues, at few that are used as often each, and at few that are used as
+    /// often together.
+    pub flat: HashMap<Layout, Vec<Kept<Latency>>>,
 }
 
 const TIME: fn(&Throughput) -> f64 = |found| found.ns_per_item;
@@ -37,6 +42,24 @@ const COMPARED: [Strategy; 3] = [Strategy::Exclusive, Strategy::Shared, Strategy
 
 fn index(strategy: Strategy) -> usize {
     Strategy::ALL.iter().position(|&of| of == strategy).unwrap_or(0)
+}
+
+/// Shares of spinning's throughput that are to be kept at least where all of 1,000 queues are busy, by work.
+const KEPT: [(Task, f64); 2] = [(SHORT, 0.97), (LONG, 0.99)];
+/// Work with which one queue that is always busy may lose a few hundredths.
+const ALONE: [Task; 2] = [MIDDLE, LONG];
+/// Those that are compared in many places of memory.
+pub const TWO: [Strategy; 2] = [Strategy::Spin, Strategy::Exclusive];
+
+fn fully(count: u32, layout: Layout) -> Queues {
+    Queues { count, shape: Shape::FullyBalanced, layout }
+}
+
+/// Cells in which the ready set and spinning are much alike, and judged by what little they differ.
+pub fn close_cells() -> Vec<(Queues, Task)> {
+    let alone = ALONE.map(|task| (fully(1, Layout::Packed), task));
+    let all = |layout| KEPT.map(|(task, _)| (fully(1_000, layout), task));
+    alone.into_iter().chain(Layout::ALL.into_iter().flat_map(all)).collect()
 }
 
 impl Findings {
@@ -112,6 +135,7 @@ impl Findings {
             self.latency_gains(recorder, layout, counts);
         }
         self.services(recorder);
+        self.close_ones(recorder);
         self.targets(recorder);
         self.claims(recorder)
     }
@@ -167,6 +191,20 @@ impl Findings {
         }
     }
 
+    fn close_ones(&self, recorder: &mut Recorder<'_>) {
+        let seed = recorder.options().seed;
+        let title = "The exclusive set's throughput over spinning's where all queues are busy, over many places of memory";
+        let y = Axis::linear("items/s over spinning's", "");
+        let chart = recorder.chart("close", title, Axis::category("queues and work"), y);
+        let series = recorder.series(chart, "QWAIT, exclusive");
+        for (queues, task) in close_cells() {
+            if let Some(kept) = self.closely(queues, task, seed, |spin, set| spin / set) {
+                recorder.category(series, &format!("{queues}, {}", task.name), kept);
+            }
+        }
+        recorder.mark(chart, Mark::horizontal(MarkOf::Goal, 1.0, "no difference"));
+    }
+
     fn latency_gains(&self, recorder: &mut Recorder<'_>, layout: Layout, counts: &[u32]) {
         let seed = recorder.options().seed;
         let name = format!("latency-gain-{}", stride(layout));
@@ -192,48 +230,52 @@ impl Findings {
         let absent = "its cell was not measured";
         let busy = |count, shape, layout| Queues { count, shape, layout };
         let queues = busy(1_000, Shape::SingleQueue, Layout::Paged);
-        let gain = self.gain(queues, MIDDLE, Strategy::Exclusive, seed).map(|gain| {
-            let words = format!(
-                "400 ns of work, {}; {}",
-                Layout::Paged.name(),
-                self.poll_words(Layout::Paged)
-            );
-            gain.note(words)
-        });
+        let gain = self
+            .gain(queues, MIDDLE, Strategy::Exclusive, seed)
+            .map(|gain| gain.note(format!("400 ns of work, {}", Layout::Paged.name())));
         recorder.claim(SQ_GAIN, gain.unwrap_or_else(|| Measured::missing(absent)))?;
         let queues = busy(1_000, Shape::FullyBalanced, Layout::Paged);
-        let gain = self.latency_gain(queues, Strategy::Exclusive, P99, seed).map(|gain| {
-            let words = format!(
-                "arrivals over all queues, {}; {}",
-                Layout::Paged.name(),
-                self.poll_words(Layout::Paged)
-            );
-            gain.note(words)
-        });
+        let gain = self
+            .latency_gain(queues, Strategy::Exclusive, P99, seed)
+            .map(|gain| gain.note(format!("arrivals over all queues, {}", Layout::Paged.name())));
         recorder.claim(P99_GAIN, gain.unwrap_or_else(|| Measured::missing(absent)))?;
         let cost = self.single_cost(LONG, seed).map(|cost| cost.note("1 us of work"));
         recorder.claim(SINGLE_COST, cost.unwrap_or_else(|| Measured::missing(absent)))?;
         Ok(())
     }
 
+    /// What the exclusive set keeps of spinning's throughput, or `how` else the two compare.
+    fn closely(
+        &self,
+        queues: Queues,
+        task: Task,
+        seed: u64,
+        how: fn(f64, f64) -> f64,
+    ) -> Option<Measured> {
+        let [spin, set] = self.close.get(&(queues, task.slug))?.as_slice() else { return None };
+        Some(compared((spin, TIME), (set, TIME), seed, how))
+    }
+
     /// The share of its throughput that one always busy queue loses by the exclusive set.
     fn single_cost(&self, task: Task, seed: u64) -> Option<Measured> {
-        let queues = Queues { count: 1, shape: Shape::FullyBalanced, layout: Layout::Packed };
-        let spin = self.time(queues, task, Strategy::Spin)?;
-        let set = self.time(queues, task, Strategy::Exclusive)?;
-        let kept = ratio_of_medians(&spin.values(TIME), &set.values(TIME), seed)?;
-        let lost = Interval {
-            value: 1.0 - kept.value,
-            low: 1.0 - kept.high,
-            high: 1.0 - kept.low,
-            n: kept.n,
+        self.closely(fully(1, Layout::Packed), task, seed, |spin, set| 1.0 - spin / set)
+    }
+
+    /// Latencies at 1,000 queues over those at 64, in both ways to compare them.
+    fn flatness(&self, layout: Layout, seed: u64) -> [(String, Option<Measured>); 2] {
+        let kept = self.flat.get(&layout);
+        let over = |few: usize| {
+            let (many, few) = (kept?.first()?, kept?.get(few)?);
+            Some(ratio((many, MEAN), (few, MEAN), seed))
         };
-        let disturbed = spin.disturbed.or(set.disturbed);
-        let lost = Measured::interval(&lost);
-        Some(match disturbed {
-            Some(disturbance) => lost.disturbed(format!("no window was quiet: {disturbance}")),
-            None => lost,
-        })
+        let what = |rate| {
+            let name = layout.name();
+            format!("QWAIT's mean latency at 1,000 queues over that at 64, {rate}, {name}")
+        };
+        [
+            (what("each queue used as often"), over(1)),
+            (what("all of them used as often together"), over(2)),
+        ]
     }
 
     /// One note for each target.
@@ -242,7 +284,7 @@ impl Findings {
         let at = |count, shape, layout| Queues { count, shape, layout };
         let gain = |queues, task| self.gain(queues, task, Strategy::Exclusive, seed);
         let sq = at(1_000, Shape::SingleQueue, Layout::Paged);
-        let fb = |layout| at(1_000, Shape::FullyBalanced, layout);
+        let fb = |layout| fully(1_000, layout);
         let mut note = |what: &str, found: Option<Measured>, bound: f64, at_least: bool| {
             recorder.note(judged(what, found, bound, at_least));
         };
@@ -274,27 +316,23 @@ impl Findings {
         };
         let p99 = self.latency_gain(fb(Layout::Paged), Strategy::Exclusive, P99, seed);
         note("light-load p99, 1,000 queues, a page each: spinning over QWAIT", p99, 4.0, true);
-        for task in [MIDDLE, LONG] {
+        for task in ALONE {
             let what = format!("one busy queue, {} of work: throughput lost", task.name);
             note(&what, self.single_cost(task, seed), 0.04, false);
         }
         for layout in Layout::ALL {
-            for (task, bound) in [(SHORT, 0.97), (LONG, 0.99)] {
+            for (task, bound) in KEPT {
                 let what = format!(
                     "FB, 1,000 queues, {}, {} of work: over spinning",
                     layout.name(),
                     task.name
                 );
-                note(&what, gain(fb(layout), task), bound, true);
+                let kept = self.closely(fb(layout), task, seed, |spin, set| spin / set);
+                note(&what, kept, bound, true);
             }
-            let few = at(64, Shape::FullyBalanced, layout);
-            let many = self.latency(fb(layout), Strategy::Exclusive);
-            let flat = many
-                .zip(self.latency(few, Strategy::Exclusive))
-                .map(|(many, few)| ratio((many, MEAN), (few, MEAN), seed));
-            let what =
-                format!("QWAIT's mean latency at 1,000 queues over that at 64, {}", layout.name());
-            note(&what, flat, 1.3, false);
+            for (what, found) in self.flatness(layout, seed) {
+                note(&what, found, 1.3, false);
+            }
             let list = self.time(fb(layout), MIDDLE, Strategy::Linear);
             let linear = list
                 .zip(self.time(fb(layout), MIDDLE, Strategy::Exclusive))
@@ -345,7 +383,7 @@ mod tests {
             idle_looks_per_item: 0.0,
             disturbance: Disturbance::default(),
         };
-        Kept { found: vec![found; 3], discarded: 0, disturbed: None }
+        Kept::from(vec![found; 3])
     }
 
     fn cell(findings: &mut Findings, count: u32, shape: Shape, spin: f64, polls: f64, set: f64) {

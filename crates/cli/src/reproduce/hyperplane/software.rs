@@ -10,7 +10,7 @@ use notify::{Chain, Layout, Shape, Strategy, Work};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::bench::{Cells, LIGHT_GAP_NS, Queues, measured, ratio};
-use super::findings::{Findings, P99_GAIN, SINGLE_COST, SQ_GAIN, judged, stride};
+use super::findings::{Findings, P99_GAIN, SINGLE_COST, SQ_GAIN, TWO, close_cells, judged, stride};
 use super::services::SERVICES;
 use super::task::{LONG, MIDDLE, SHORT, Task};
 use crate::reproduce::Testbed;
@@ -22,40 +22,73 @@ pub const SOFTWARE: Figure<Testbed> = Figure {
     section: "HyperPlane (MICRO'20) §V-B, §V-C, §V-E; here in software, on real cores",
     what: "A producer on one core and a consumer on another. Throughput in a closed loop with backlog, \
            one item a visit in round robin, in four traffic shapes at 1 to 1,000 queues; latency of \
-           single Poisson arrivals 20 us apart, from before an item is enqueued until it is dequeued. \
+           single Poisson arrivals 20 us apart, from before an item is enqueued until it is dequeued, after \
+           20 ms of traffic that brings all queues into the caches. \
            Contenders: a tight loop over doorbells; a loop with the costs of a poll-mode driver \
            (indirect call, burst of one, the queue's own line and its descriptor); QWAIT exclusive and \
            shared; and a list of ready queues that is searched from end to end, the paper's software \
            ready set. Work of 100 ns, 400 ns and 1 us, and the six services of the paper (§V-A). Two consumers, by turns with a set each and with one together, on a schedule of \
            arrivals that whichever of them looks next releases. A consumer that sleeps.",
     claims: &[SQ_GAIN, P99_GAIN, SINGLE_COST],
-    takes: Takes { quick_s: 170, full_s: 900 },
+    takes: Takes { quick_s: 200, full_s: 1_200 },
     run,
 };
 
 const COUNTS: [u32; 5] = [1, 8, 64, 256, 1_000];
 /// A quick run begins no further cell after this long.
-const QUICK_LIMIT: Duration = Duration::from_secs(130);
+const QUICK_LIMIT: Duration = Duration::from_secs(170);
 
 /// What is measured between one producer and one consumer.
 #[derive(Clone, Copy, Debug)]
 enum Cell {
     Backlog(Queues, Task),
+    /// Spinning and the exclusive set alone, in many places of memory.
+    Close(Queues, Task),
     Light(Queues),
+    /// The exclusive set's latency at [`MANY`] queues and at [`FEW`], in one contest.
+    Flat(Layout),
+}
+
+/// Numbers of queues whose latencies are compared.
+const MANY: u32 = 1_000;
+/// See [`MANY`].
+const FEW: u32 = 64;
+
+/// The contenders of [`Cell::Flat`]: many queues; few, each with as many arrivals as each of the many; few, with as
+/// many arrivals together. What a notification finds in the caches depends on how long ago its queue was last
+/// used, and only in the first two is that the same.
+fn flat(layout: Layout) -> [(Strategy, Queues, f64); 3] {
+    let set = |count, gap_ns| {
+        (Strategy::Exclusive, Queues { count, shape: Shape::FullyBalanced, layout }, gap_ns)
+    };
+    let rare_ns = LIGHT_GAP_NS * f64::from(MANY) / f64::from(FEW);
+    [set(MANY, LIGHT_GAP_NS), set(FEW, rare_ns), set(FEW, LIGHT_GAP_NS)]
 }
 
 impl Cell {
+    /// What it is about, whatever is measured.
+    fn queues(self) -> Queues {
+        match self {
+            Self::Backlog(queues, _) | Self::Close(queues, _) | Self::Light(queues) => queues,
+            Self::Flat(layout) => flat(layout)[0].1,
+        }
+    }
+
     fn name(self) -> String {
         match self {
             Self::Backlog(queues, task) => format!("{queues}, work of {}", task.name),
+            Self::Close(queues, task) => format!("{queues}, work of {}, two contenders", task.name),
             Self::Light(queues) => format!("{queues}, light load"),
+            Self::Flat(layout) => format!("FB {MANY} against {FEW}, {}, light load", layout.name()),
         }
     }
 
     fn is(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Backlog(a, task), Self::Backlog(b, of)) => a == b && task.slug == of.slug,
+            (Self::Backlog(a, task), Self::Backlog(b, of))
+            | (Self::Close(a, task), Self::Close(b, of)) => a == b && task.slug == of.slug,
             (Self::Light(a), Self::Light(b)) => a == b,
+            (Self::Flat(a), Self::Flat(b)) => a == b,
             _ => false,
         }
     }
@@ -70,24 +103,22 @@ fn cells() -> Vec<Cell> {
         Cell::Backlog(at(1_000, sq, paged), MIDDLE),
         Cell::Backlog(at(1_000, sq, paged), LONG),
         Cell::Light(at(1_000, fb, paged)),
-        Cell::Light(at(64, fb, paged)),
-        Cell::Backlog(at(1, fb, packed), LONG),
-        Cell::Backlog(at(1, fb, packed), MIDDLE),
+        Cell::Flat(paged),
+        Cell::Flat(packed),
+    ];
+    cells.extend(close_cells().into_iter().map(|(queues, task)| Cell::Close(queues, task)));
+    cells.extend([
         // One queue is a page's start as well as any other place; for the fit of a poll's cost.
         Cell::Backlog(at(1, fb, paged), MIDDLE),
-        Cell::Backlog(at(1_000, fb, paged), SHORT),
-        Cell::Backlog(at(1_000, fb, paged), LONG),
-        Cell::Backlog(at(1_000, fb, packed), SHORT),
-        Cell::Backlog(at(1_000, fb, packed), LONG),
         Cell::Backlog(at(1_000, fb, paged), MIDDLE),
-        Cell::Backlog(at(256, sq, paged), MIDDLE),
+        Cell::Backlog(at(1_000, fb, packed), MIDDLE),
+        Cell::Backlog(at(1_000, fb, paged), SHORT),
         Cell::Backlog(at(64, sq, paged), MIDDLE),
         Cell::Backlog(at(1_000, sq, packed), MIDDLE),
         Cell::Backlog(at(64, sq, packed), MIDDLE),
         Cell::Light(at(1, fb, packed)),
         Cell::Light(at(1_000, fb, packed)),
-        Cell::Light(at(64, fb, packed)),
-    ];
+    ]);
     for task in SERVICES {
         cells.push(Cell::Backlog(at(1_000, sq, paged), task));
         cells.push(Cell::Backlog(at(1_000, fb, paged), task));
@@ -109,8 +140,7 @@ fn cells() -> Vec<Cell> {
     }
     let mut kept: Vec<Cell> = Vec::new();
     for cell in cells {
-        let (Cell::Backlog(Queues { count, shape, .. }, _)
-        | Cell::Light(Queues { count, shape, .. })) = cell;
+        let Queues { count, shape, .. } = cell.queues();
         // A shape in which all queues are busy is FB.
         let is_fb = shape != fb && shape.hot(count) == count;
         if !is_fb && !kept.iter().any(|&other| other.is(cell)) {
@@ -172,8 +202,14 @@ fn measure(
             }
             findings.backlog.insert((queues, task.slug), kept);
         }
+        Cell::Close(queues, task) => {
+            findings
+                .close
+                .insert((queues, task.slug), bench.backlog_in_places(&TWO, queues, task)?);
+        }
         Cell::Light(queues) => {
-            let kept = bench.light(&Strategy::ALL, queues, LIGHT_GAP_NS, SHORT)?;
+            let contenders = Strategy::ALL.map(|strategy| (strategy, queues, LIGHT_GAP_NS));
+            let kept = bench.light(&contenders, SHORT)?;
             let (shape, bytes) = (queues.shape.short(), stride(queues.layout));
             for (words, of) in [("mean", None), ("p99", Some(0.99))] {
                 let name = format!("latency-{}-{bytes}-{words}", shape.to_lowercase());
@@ -189,6 +225,9 @@ fn measure(
                 }
             }
             findings.light.insert(queues, kept);
+        }
+        Cell::Flat(layout) => {
+            findings.flat.insert(layout, bench.light(&flat(layout), SHORT)?);
         }
     }
     Ok(())
@@ -318,7 +357,11 @@ mod tests {
         let backlog = cells.iter().filter(|cell| matches!(cell, Cell::Backlog(..))).count();
         // FB at five numbers, PC and SQ at four, NC at two, by layouts and tasks; each service twice.
         assert_eq!(backlog, 15 * Layout::ALL.len() * TASKS.len() + 2 * SERVICES.len());
-        assert_eq!(cells.len() - backlog, 15 * Layout::ALL.len());
+        let flat = cells.iter().filter(|cell| matches!(cell, Cell::Flat(..))).count();
+        assert_eq!(flat, Layout::ALL.len());
+        let close = cells.iter().filter(|cell| matches!(cell, Cell::Close(..))).count();
+        assert_eq!(close, close_cells().len());
+        assert_eq!(cells.len() - backlog - flat - close, 15 * Layout::ALL.len());
         let first: Vec<String> = cells[..3].iter().map(|cell| cell.name()).collect();
         assert_eq!(first[0], "SQ 1000, doorbells 4 KiB apart, work of 400 ns");
         assert!(first[2].contains("light load"), "{first:?}");
@@ -335,7 +378,7 @@ mod tests {
             refused,
         };
         let told = |refused| {
-            let kept = Kept { found: vec![window(refused); 2], discarded: 0, disturbed: None };
+            let kept = Kept::from(vec![window(refused); 2]);
             overloaded(&kept, Measured::single(1.0))
         };
         assert_eq!(told(3), Measured::single(1.0));
