@@ -157,7 +157,8 @@ impl Liar {
         match random.random_range(0..20) {
             0 => [CONNECT, random.random(), peer, 0],
             1 => [ACCEPT, handle, random.random(), 0],
-            2..=5 => [SEND | 1 << 32, handle, piece, 0],
+            2..=3 => [SEND | 1 << 32, handle, piece, 0],
+            4..=5 => [SEND | 1 << 32, handle, piece, random.random_range(0..2_000)],
             6 => [SEND | several.0, handle, 0, several.1],
             7 => [SEND, handle, 0, 0],
             8..=11 => [DONE_WITH, handle, random.random_range(0..2_000), 0],

@@ -190,14 +190,17 @@ impl Far {
                 self.pool.offset_of(mbuf).unwrap_or(0) << 16 | mbuf.len() as u64
             })
         };
-        let count = records.len().min(geometry.call_records());
-        for (index, record) in records.iter().take(count).enumerate() {
-            let Some(words) = calls.words::<RECORD_WORDS>(geometry.record(index)) else { break };
-            for (word, value) in words.iter().zip(record::call_words(record, piece)) {
+        let mut rest = &records[..];
+        let mut count = 0;
+        while let Some((told, taken)) = record::calls_words(rest, piece)
+            && count < geometry.call_records()
+        {
+            let Some(words) = calls.words::<RECORD_WORDS>(geometry.record(count)) else { break };
+            for (word, value) in words.iter().zip(told) {
                 word.store(value, Ordering::Relaxed);
             }
             // The only piece of a call stands in the call.
-            if let CallRecord::Sendv { staged, .. } | CallRecord::UdpSendv { staged, .. } = record
+            if let CallRecord::Sendv { staged, .. } | CallRecord::UdpSendv { staged, .. } = rest[0]
                 && staged.count > 1
             {
                 for index in staged.first..staged.first + staged.count {
@@ -206,6 +209,8 @@ impl Far {
                     }
                 }
             }
+            rest = &rest[taken..];
+            count += 1;
         }
         self.tell(layout::CALLS_AND_PIECES, two(count as u32, payloads.len() as u32));
         self.lent.append(&mut payloads);

@@ -103,6 +103,38 @@ fn check(array: &mut CallArray, pool: &mut Pool) -> usize {
     count
 }
 
+/// What a message takes along is checked as if it came by itself: it need not fit a number of 32 bits, nor what it
+/// comes with be sound.
+#[test]
+fn what_a_message_takes_along_is_a_call_of_its_own() {
+    let region = Region::map(512, HugePages::No).expect("mapped");
+    let (mut near, far) = join(&region);
+    let (memory, geometry) = (Arc::clone(&far.parts().calls), far.parts().geometry);
+    let mut pool = Pool::new(&region, 128);
+    let mut array = CallArray::new(ROOM, SEGMENT);
+    let outside = 1 << 60 | 1;
+    let told = [[8 << 16 | 4, 64], [8 << 16 | 4, u64::MAX], [outside, 64]];
+    for (index, [piece, bytes]) in told.into_iter().enumerate() {
+        for (word, value) in [2 | 1 << 32, 5 + index as u64, piece, bytes].into_iter().enumerate() {
+            write(&memory, geometry.record(index) + 8 * word, value);
+        }
+    }
+    write(&memory, layout::CALLS_AND_PIECES, layout::two(told.len() as u32, 0));
+    near.issue(&mut Calls::new(&mut array, &mut pool));
+    let (records, mut payloads) = array.take();
+    let done: Vec<u32> = (records.iter())
+        .filter_map(|record| match record {
+            CallRecord::RecvDone { bytes, .. } => Some(*bytes),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(done, [64, u32::MAX, 64]);
+    assert_eq!((records.len(), payloads.len()), (5, 2), "{records:?}");
+    assert_eq!(near.stats().violations(), 1);
+    payloads.drain(..).for_each(|(mbuf, _)| pool.free(mbuf));
+    array.restore(records, payloads);
+}
+
 fn storm(batches: u64, seed: u64) {
     let region = Region::map(512, HugePages::No).expect("mapped");
     let (mut near, far) = join(&region);

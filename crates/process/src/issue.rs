@@ -27,6 +27,10 @@ impl Near<'_> {
             if !self.issue_short(words, calls) {
                 self.issue_any(&words, pieces, &mut gathered, calls);
             }
+            let [kind, handle, _, bytes] = words;
+            if kind == record::SEND_ONE && bytes != 0 {
+                self.give_back(Handle::from_bits(handle), bytes, calls);
+            }
         }
         self.gathered = gathered;
         if let Some(toll) = &self.toll
@@ -41,10 +45,8 @@ impl Near<'_> {
     #[inline(always)]
     fn issue_short(&mut self, [kind, handle, third, _]: Words, calls: &mut Calls<'_>) -> bool {
         let handle = Handle::from_bits(handle);
-        if kind == record::RECEIVED_DONE && third <= u32::MAX.into() {
-            if calls.recv_done(handle, third as usize).is_err() {
-                NearStats::add(&self.stats.refused);
-            }
+        if kind == record::RECEIVED_DONE {
+            self.give_back(handle, third, calls);
             return true;
         }
         let (offset, len) = ((third >> 16) as usize, third as usize & 0xffff);
@@ -60,6 +62,14 @@ impl Near<'_> {
             NearStats::add(&self.stats.refused);
         }
         is_short
+    }
+
+    /// Received bytes are done with. More than there can be are too many, which the connection is told.
+    #[inline]
+    fn give_back(&mut self, handle: Handle, bytes: u64, calls: &mut Calls<'_>) {
+        if calls.recv_done(handle, usize::try_from(bytes).unwrap_or(usize::MAX)).is_err() {
+            NearStats::add(&self.stats.refused);
+        }
     }
 
     #[inline(never)]

@@ -41,7 +41,7 @@
 //! | --- | --- | --- | --- | --- |
 //! | 0 connect | | cookie | peer | |
 //! | 1 accept | | handle | cookie | |
-//! | 2 send | pieces `<< 32` | handle | the piece, where there is one | first piece, where there are several |
+//! | 2 send | pieces `<< 32` | handle | the piece, where there is one | first piece, where there are several; where there is one, received bytes that are done with, as by 3 after it |
 //! | 3 received bytes are done with | | handle | bytes | |
 //! | 4 close, 5 abort, 6 again | | handle | | |
 //! | 7 send a datagram | port `<< 16`, pieces `<< 32` | the piece, where there is one | peer | first piece, where there are several |

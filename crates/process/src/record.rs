@@ -11,7 +11,7 @@ use crate::layout::{RECORD_WORDS, both, two};
 /// An event or a call.
 pub(crate) type Words = [u64; RECORD_WORDS];
 
-/// The first word of a call that sends one piece.
+/// The first word of a call that sends one piece, and may say in its last that received bytes are done with.
 pub(crate) const SEND_ONE: u64 = 2 | 1 << 32;
 /// The first word of a call that gives received bytes back.
 pub(crate) const RECEIVED_DONE: u64 = 3;
@@ -199,16 +199,38 @@ pub(crate) fn event(words: &Words) -> Option<(EventRecord, Option<Span>)> {
     Some((record, None))
 }
 
-/// A call as words. `piece` answers the words of the call array's pieces; a call's only one stands in the call.
+/// The call at the front of `records` as words, and how many of them it is: a message of one piece and the request
+/// that it answers, given back, are one. `piece` answers the words of the call array's pieces; a call's only one
+/// stands in the call.
 #[inline]
-pub(crate) fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
+pub(crate) fn calls_words(
+    records: &[CallRecord],
+    piece: impl Fn(u32) -> u64,
+) -> Option<(Words, usize)> {
+    if let [
+        CallRecord::Sendv { handle, staged: Staged { first, count: 1 } },
+        CallRecord::RecvDone { handle: same, bytes: bytes @ 1.. },
+        ..,
+    ] = records
+        && handle == same
+    {
+        return Some(([SEND_ONE, handle.to_bits(), piece(*first), u64::from(*bytes)], 2));
+    }
+    Some((call_words(records.first()?, piece), 1))
+}
+
+#[inline]
+fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
     let count = |staged: Staged| u64::from(staged.count) << 32;
     let only = |staged: Staged| if staged.count == 1 { piece(staged.first) } else { 0 };
     match *record {
         CallRecord::Connect { cookie, peer } => [0, cookie.0, endpoint_word(peer), 0],
         CallRecord::Accept { handle, cookie } => [1, handle.to_bits(), cookie.0, 0],
+        CallRecord::Sendv { handle, staged: Staged { first, count: 1 } } => {
+            [SEND_ONE, handle.to_bits(), piece(first), 0]
+        }
         CallRecord::Sendv { handle, staged } => {
-            [2 | count(staged), handle.to_bits(), only(staged), staged.first.into()]
+            [2 | count(staged), handle.to_bits(), 0, staged.first.into()]
         }
         CallRecord::RecvDone { handle, bytes } => [3, handle.to_bits(), bytes.into(), 0],
         CallRecord::Close { handle } => [4, handle.to_bits(), 0, 0],
@@ -222,7 +244,7 @@ pub(crate) fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Wor
 }
 
 /// The call that words tell, with the word of its only piece if it has just one; nothing where they tell nothing.
-/// Neither its handle nor its pieces are checked.
+/// Neither its handle nor its pieces are checked, and what a send of one piece says beside that is not looked at.
 #[inline]
 pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
     let [kind, second, third, fourth] = *words;
@@ -244,4 +266,29 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
         _ => return None,
     };
     Some((record, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_one_piece_takes_along_the_request_that_it_answers() {
+        let [handle, other] = [5, 6].map(Handle::from_bits);
+        let send = |count| CallRecord::Sendv { handle, staged: Staged { first: 7, count } };
+        let done = |handle, bytes| CallRecord::RecvDone { handle, bytes };
+        let words = |records: &[CallRecord]| calls_words(records, |index| u64::from(index) << 16);
+        let both = [send(1), done(handle, 64), done(handle, 9)];
+        assert_eq!(words(&both), Some(([SEND_ONE, 5, 7 << 16, 64], 2)));
+        // Nothing else is put together: several pieces need the word, and nothing given back is a call all the same.
+        let alone = [SEND_ONE, 5, 7 << 16, 0];
+        for next in [done(other, 64), done(handle, 0), send(1)] {
+            assert_eq!(words(&[send(1), next]), Some((alone, 1)));
+        }
+        assert_eq!(words(&[send(1)]), Some((alone, 1)));
+        let several = [2 | 3 << 32, 5, 0, 7];
+        assert_eq!(words(&[send(3), done(handle, 64)]), Some((several, 1)));
+        assert_eq!(words(&[done(handle, 64), send(1)]), Some(([RECEIVED_DONE, 5, 64, 0], 1)));
+        assert_eq!(words(&[]), None);
+    }
 }

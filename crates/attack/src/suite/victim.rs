@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use mem::{HugePages, Region};
 use nic::shm::{ShmConfig, ShmNic};
+use notify::window::stolen;
 use process::{Direction, Geometry, Hello, Host, Near, NearStats, NetworkPolicy, Rule, Waiting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -287,6 +288,23 @@ fn watch(
     Ok(())
 }
 
+/// Time in which nothing was answered, less what the host took of the machine's processors meanwhile: nobody who runs
+/// on this machine did that.
+struct Silence {
+    since: Instant,
+    stolen: Duration,
+}
+
+impl Silence {
+    fn begin() -> Self {
+        Self { since: Instant::now(), stolen: stolen() }
+    }
+
+    fn lasted(&self) -> Duration {
+        self.since.elapsed().saturating_sub(stolen().saturating_sub(self.stolen))
+    }
+}
+
 /// Runs a dataplane with this attack until the application ends, or for so long.
 ///
 /// # Errors
@@ -304,22 +322,22 @@ pub fn episode(attack: &Attack, seed: u64, most: Duration, gate: &Gate) -> anyho
     };
     episode.joined = true;
     let began = Instant::now();
-    let (mut last, mut last_at, mut grown) = (0, Instant::now(), 0);
+    let (mut last, mut heard, mut grown) = (0, Silence::begin(), 0);
     while began.elapsed() < most && !running.stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
         let answered = running.counted.answered.load(Ordering::Relaxed);
         if answered != last {
-            episode.silence = episode.silence.max(last_at.elapsed());
-            (last, last_at) = (answered, Instant::now());
+            episode.silence = episode.silence.max(heard.lasted());
+            (last, heard) = (answered, Silence::begin());
         }
         grown = own::resident()?.saturating_sub(memory_before).max(grown);
         // An attack that takes all memory of the machine would end more than itself.
-        if grown > 4 * MEMORY_MAX || last_at.elapsed() > SILENCE_MAX {
+        if grown > 4 * MEMORY_MAX || heard.lasted() > SILENCE_MAX {
             break;
         }
     }
     if !running.stop.load(Ordering::Relaxed) {
-        episode.silence = episode.silence.max(last_at.elapsed());
+        episode.silence = episode.silence.max(heard.lasted());
     }
     if episode.silence > ANSWERS_WITHIN {
         let text =

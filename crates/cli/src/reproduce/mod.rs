@@ -12,6 +12,7 @@ pub mod elastic;
 mod generator;
 mod hyperplane;
 mod ixcp;
+mod lines;
 mod local;
 mod memcached;
 pub mod moving;

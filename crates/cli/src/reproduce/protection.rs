@@ -1,20 +1,21 @@
 //! What protection costs: the same echo with the application linked in, on another core, and on the same core.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use mem::{HugePages, Region};
 use process::{Geometry, Hello, Near, Placement, Waiting};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
-use rustix::thread::CpuSet;
 use tailplane::Service;
 use tailplane::runtime::set_realtime;
 use tailplane_bench::{RawEcho, Rig, RigConfig};
 
 use super::Testbed;
+use super::lines::{Lines, between_processors};
+use crate::demo::measure::pin;
 use crate::service::application::Started;
 
 const CROSSING: &str = "ix.sec4.protection_crossing_ns";
@@ -26,9 +27,6 @@ const APPLICATION: u8 = 2;
 
 /// Chunks that the pool of what the application sends keeps to itself.
 const STAGED: usize = 256;
-
-/// Longer than all of them take where both threads run, and no harm to the machine.
-const TRIPS_WITHIN: Duration = Duration::from_millis(500);
 
 /// See the module's comment.
 pub const PROTECTION: Figure<Testbed> = Figure {
@@ -71,7 +69,7 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     );
     recorder.plan(SHAPES.len() as u64);
     let series = DOMAINS.map(|name| recorder.series(chart, name));
-    let mut times: Vec<[Vec<f64>; DOMAINS.len()]> = Vec::new();
+    let mut times = Vec::new();
     for (place, (shape, in_flight, batch)) in SHAPES.into_iter().enumerate() {
         recorder.step(shape)?;
         let config = RigConfig { connections: 64, batch, in_flight, ..RigConfig::default() };
@@ -81,9 +79,19 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         }
         times.push(found);
     }
-    let median = |values: &[f64]| reproduce::stats::median(values).unwrap_or(f64::NAN);
-    let word = on_first_processor(word_there_and_back)?;
-    recorder.condition("a word to the other processor and back", format!("{word:.0} ns"));
+    show_rates(recorder, &times);
+    show_costs(recorder, &times)
+}
+
+/// What was found of one shape, a list for each domain.
+type Times = [Vec<f64>; DOMAINS.len()];
+
+/// The median; no number where there are no values.
+pub(super) fn median(values: &[f64]) -> f64 {
+    reproduce::stats::median(values).unwrap_or(f64::NAN)
+}
+
+fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
     let rates = recorder.chart(
         "rate",
         "Requests that the server's thread serves in a second of its time",
@@ -96,6 +104,12 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
             recorder.point(series, place as f64, Measured::single(1e9 / median(&times[which])));
         }
     }
+}
+
+/// What protection adds, and what lies below that.
+fn show_costs(recorder: &mut Recorder<'_>, times: &[Times]) -> anyhow::Result<()> {
+    let Lines { word_ns, request_ns } = on_first_processor(between_processors)?;
+    recorder.condition("a word to the other processor and back", format!("{word_ns:.0} ns"));
     // Windows of the three followed each other, so what the machine did to one it did to all: pairs are compared.
     let paired = |place: usize, which: usize, how: fn(f64, f64) -> f64| -> Vec<f64> {
         let [inline, ..] = &times[place];
@@ -118,60 +132,18 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     recorder.claim(CROSSING, Measured::samples(&crossings))?;
     recorder.note(format!(
         "a crossing is half of what there and back add to an unloaded request. Below it lie a word's way to the other \
-         processor and back, {word:.0} ns, and as much again for the request's bytes and its answer's"
+         processor and back, {word_ns:.0} ns, and as much again for the request's bytes and its answer's"
+    ));
+    recorder.note(format!(
+        "where the application has another processor, the lines of a batch of 64 requests (frames, events, calls, \
+         answers) take this one {request_ns:.0} ns more for each request than where it has them to itself, with nothing \
+         done but writing and reading them: that much lies below what split adds at B = 64"
     ));
     recorder.note(
         "copies: received bytes are read where the NIC put them in all domains; sent bytes are copied once inline, and \
          once more in the process domain, out of the application's reach before they are summed",
     );
     Ok(())
-}
-
-/// The median time in which a word that changes here is seen on the other processor, and its answer here.
-fn word_there_and_back() -> anyhow::Result<f64> {
-    const TRIPS: u32 = 20_000;
-    /// On a line of its own, and away from its neighbour.
-    #[repr(align(128))]
-    struct Word(AtomicU32);
-    let (there, back) = (Word(AtomicU32::new(0)), Word(AtomicU32::new(0)));
-    let stop = AtomicBool::new(false);
-    // The other thread begins on this processor, behind this one: it gets away only where this one sleeps.
-    let met = Barrier::new(2);
-    let mut times = std::thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            let placed = pin(1).and_then(|()| Ok(set_realtime(APPLICATION)?));
-            met.wait();
-            placed?;
-            let mut seen = 0;
-            while seen < TRIPS && !stop.load(Ordering::Relaxed) {
-                let word = there.0.load(Ordering::Acquire);
-                if word != seen {
-                    seen = word;
-                    back.0.store(word, Ordering::Release);
-                }
-            }
-            anyhow::Ok(())
-        });
-        met.wait();
-        let began = Instant::now();
-        let times: Vec<f64> = (1..=TRIPS)
-            .map(|trip| {
-                let sent = Instant::now();
-                there.0.store(trip, Ordering::Release);
-                while back.0.load(Ordering::Acquire) != trip && began.elapsed() < TRIPS_WITHIN {}
-                sent.elapsed().as_nanos() as f64
-            })
-            .collect();
-        stop.store(true, Ordering::Relaxed);
-        let other = other.join().unwrap_or_else(|_| anyhow::bail!("the other thread panicked"));
-        other.map(|()| times)
-    })?;
-    times.sort_by(f64::total_cmp);
-    anyhow::ensure!(
-        times.iter().sum::<f64>() < TRIPS_WITHIN.as_nanos() as f64,
-        "the two processors did not exchange {TRIPS} words within {TRIPS_WITHIN:?}; does something else run there?"
-    );
-    Ok(times[times.len() / 2])
 }
 
 /// The time for a request in each window of each domain, in nanoseconds; their windows take turns.
@@ -309,11 +281,4 @@ pub fn application(cpu: Option<usize>, realtime: Option<u8>) -> anyhow::Result<(
     }
     tailplane::application::serve(|_| RawEcho::default())?;
     Ok(())
-}
-
-fn pin(cpu: usize) -> anyhow::Result<()> {
-    let mut cpus = CpuSet::new();
-    cpus.set(cpu);
-    rustix::thread::sched_setaffinity(None, &cpus)
-        .with_context(|| format!("pinning to processor {cpu}"))
 }

@@ -1,0 +1,207 @@
+//! What moving lines between the two processors takes, with nothing done beside it: what lies below the cost of
+//! anything that crosses from one to the other.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tailplane::runtime::set_realtime;
+
+use super::protection::median;
+use crate::demo::measure::pin;
+
+/// Priority of the other processor's thread; the caller has its own.
+const OTHER: u8 = 2;
+/// Longer than all trips take where both threads run, and no harm to the machine.
+const WITHIN: Duration = Duration::from_millis(500);
+/// Requests of a batch.
+const BATCH: usize = 64;
+
+/// What was found, in nanoseconds: medians.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines {
+    /// From the change of a word here until the answer of the other processor, which sees it, is seen.
+    pub word_ns: f64,
+    /// What it takes here, for each request of a batch, to write what a request hands over and to read what comes
+    /// back, where the other processor reads and writes it in between; beyond what it takes where this one does.
+    pub request_ns: f64,
+}
+
+/// Measures it, on a thread that is pinned to the first processor and goes before all others there.
+///
+/// # Errors
+/// No second processor, no real-time priority, or something else runs on one of the two.
+pub fn between_processors() -> anyhow::Result<Lines> {
+    const WORDS: u32 = 20_000;
+    const BATCHES: u32 = 2_000;
+    let word = exchanged(WORDS, || {}, || {}, || {})?;
+    let shared = Batch::default();
+    let across = exchanged(BATCHES, || shared.tell(), || shared.serve(), || shared.take())?;
+    let alone = Batch::default();
+    let alone: Vec<f64> = (0..BATCHES)
+        .map(|_| {
+            let told = timed(|| alone.tell());
+            alone.serve();
+            told + timed(|| alone.take())
+        })
+        .collect();
+    let of_trips =
+        |trips: &[Trip], of: fn(&Trip) -> f64| median(&trips.iter().map(of).collect::<Vec<f64>>());
+    let across = of_trips(&across, |trip| trip.busy_ns);
+    Ok(Lines {
+        word_ns: of_trips(&word, |trip| trip.away_ns),
+        request_ns: (across - median(&alone)) / BATCH as f64,
+    })
+}
+
+/// One exchange.
+struct Trip {
+    /// From its handing over until the answer is seen.
+    away_ns: f64,
+    /// Before and after that.
+    busy_ns: f64,
+}
+
+/// `tell`, then the other processor's `serve`, then `take`, again and again.
+fn exchanged(
+    trips: u32,
+    tell: impl Fn(),
+    serve: impl Fn() + Sync,
+    take: impl Fn(),
+) -> anyhow::Result<Vec<Trip>> {
+    /// On a line of its own, and away from its neighbour.
+    #[repr(align(128))]
+    struct Word(AtomicU32);
+    let (there, back) = (Word(AtomicU32::new(0)), Word(AtomicU32::new(0)));
+    let stop = AtomicBool::new(false);
+    // The other thread begins on this processor, behind this one: it gets away only where this one sleeps.
+    let met = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let placed = pin(1).and_then(|()| Ok(set_realtime(OTHER)?));
+            met.wait();
+            placed?;
+            let mut seen = 0;
+            while seen < trips && !stop.load(Ordering::Relaxed) {
+                let word = there.0.load(Ordering::Acquire);
+                if word != seen {
+                    seen = word;
+                    serve();
+                    back.0.store(word, Ordering::Release);
+                }
+            }
+            anyhow::Ok(())
+        });
+        met.wait();
+        let began = Instant::now();
+        let mut found = Vec::with_capacity(trips as usize);
+        for trip in 1..=trips {
+            let begins = Instant::now();
+            tell();
+            there.0.store(trip, Ordering::Release);
+            let told = Instant::now();
+            while back.0.load(Ordering::Acquire) != trip && began.elapsed() < WITHIN {}
+            let seen = Instant::now();
+            take();
+            let nanos = |from: Instant, to: Instant| (to - from).as_nanos() as f64;
+            let busy_ns = nanos(begins, told) + nanos(seen, Instant::now());
+            found.push(Trip { away_ns: nanos(told, seen), busy_ns });
+        }
+        let is_over = began.elapsed() >= WITHIN;
+        stop.store(true, Ordering::Relaxed);
+        other.join().unwrap_or_else(|_| anyhow::bail!("the other thread panicked"))?;
+        anyhow::ensure!(
+            !is_over,
+            "the two processors did not exchange {trips} words within {WITHIN:?}; does something else run there?"
+        );
+        Ok(found)
+    })
+}
+
+fn timed(work: impl FnOnce()) -> f64 {
+    let began = Instant::now();
+    work();
+    began.elapsed().as_nanos() as f64
+}
+
+/// A cache line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; 8]);
+
+impl Line {
+    fn write(&self) {
+        self.write_words(0..8);
+    }
+
+    fn write_words(&self, words: std::ops::Range<usize>) {
+        self.0[words].iter().for_each(|word| word.store(black_box(1), Ordering::Relaxed));
+    }
+
+    fn read(&self) {
+        black_box(self.0.iter().fold(0, |all, word| all | word.load(Ordering::Relaxed)));
+    }
+}
+
+/// The first lines of a chunk of packet memory, which are all that a short packet needs.
+#[derive(Default)]
+#[repr(align(2048))]
+struct Chunk([Line; 2]);
+
+/// What a batch of short requests moves: see `process::layout`.
+struct Batch {
+    /// Frames that the driver writes and the application reads.
+    received: Vec<Chunk>,
+    /// Half a line for each.
+    events: Vec<Line>,
+    /// Half a line for each, in which the call to send has the one to give back with it.
+    calls: Vec<Line>,
+    /// What the application sends, in its arena: 64 bytes each.
+    sent: Vec<Chunk>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        let chunks = || (0..BATCH).map(|_| Chunk::default()).collect();
+        let lines = |count| (0..count).map(|_| Line::default()).collect();
+        Self {
+            received: chunks(),
+            events: lines(BATCH / 2),
+            calls: lines(BATCH / 2),
+            sent: chunks(),
+        }
+    }
+}
+
+impl Batch {
+    /// The dataplane's part until the batch is handed over.
+    fn tell(&self) {
+        for (index, received) in self.received.iter().enumerate() {
+            received.0.iter().for_each(Line::write);
+            write_half(&self.events, index);
+        }
+    }
+
+    /// The application's part.
+    fn serve(&self) {
+        self.events.iter().for_each(Line::read);
+        for (index, (received, sent)) in self.received.iter().zip(&self.sent).enumerate() {
+            received.0.iter().for_each(Line::read);
+            sent.0[0].write();
+            write_half(&self.calls, index);
+        }
+    }
+
+    /// The dataplane's part when it is back.
+    fn take(&self) {
+        self.calls.iter().for_each(Line::read);
+        self.sent.iter().for_each(|sent| sent.0[0].read());
+    }
+}
+
+/// A record of half a line.
+fn write_half(lines: &[Line], index: usize) {
+    let half = 4 * (index % 2);
+    lines[index / 2].write_words(half..half + 4);
+}
