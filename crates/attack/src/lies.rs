@@ -31,6 +31,8 @@ pub const DONE_WITH: u64 = 3;
 pub const CLOSE: u64 = 4;
 /// See [`CONNECT`].
 pub const DATAGRAM: u64 = 7;
+/// See [`CONNECT`].
+pub const SEND_RECEIVED: u64 = 8;
 
 /// A call as words.
 pub type Call = [u64; RECORD_WORDS];
@@ -100,7 +102,7 @@ impl Liar {
 
     /// Hears what the dataplane tells in the batch at hand.
     pub fn listen(&mut self, joined: &Joined) {
-        for [first, handle, ..] in joined.told() {
+        for [first, handle, _, fourth] in joined.told() {
             let kind = first & 0xff;
             self.heard[kind.min(10) as usize] += 1;
             match kind {
@@ -111,8 +113,13 @@ impl Liar {
                 1 => remember(&mut self.open, handle, &mut self.random),
                 RECEIVED => {
                     let bytes = first >> 16 & 0xffff;
-                    self.answers.push([SEND | 1 << 32, handle, bytes, 0]);
-                    self.answers.push([DONE_WITH, handle, bytes, 0]);
+                    if self.random.random_bool(0.5) {
+                        let place = fourth & 0xffff_ffff | (first >> 8 & 0xff) << 32;
+                        self.answers.push([SEND_RECEIVED, handle, place << 16 | bytes, bytes]);
+                    } else {
+                        self.answers.push([SEND | 1 << 32, handle, bytes, 0]);
+                        self.answers.push([DONE_WITH, handle, bytes, 0]);
+                    }
                 }
                 END_OF_STREAM => self.answers.push([CLOSE, handle, 0, 0]),
                 DEAD => {
@@ -157,7 +164,8 @@ impl Liar {
         match random.random_range(0..20) {
             0 => [CONNECT, random.random(), peer, 0],
             1 => [ACCEPT, handle, random.random(), 0],
-            2..=3 => [SEND | 1 << 32, handle, piece, 0],
+            2 => [SEND | 1 << 32, handle, piece, 0],
+            3 => [SEND_RECEIVED, handle, piece, random.random_range(0..2_000)],
             4..=5 => [SEND | 1 << 32, handle, piece, random.random_range(0..2_000)],
             6 => [SEND | several.0, handle, 0, several.1],
             7 => [SEND, handle, 0, 0],

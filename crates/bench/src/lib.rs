@@ -20,6 +20,7 @@
 
 mod caller;
 pub mod connections;
+mod empty_batches;
 pub mod instructions;
 pub mod profile;
 mod raw_echo;
@@ -27,5 +28,6 @@ mod rig;
 pub mod two_cores;
 
 pub use caller::Caller;
+pub use empty_batches::empty_batches;
 pub use raw_echo::RawEcho;
 pub use rig::{Rig, RigConfig, RigError, measured_server_cycle};

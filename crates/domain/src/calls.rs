@@ -4,12 +4,14 @@
 //! payload, with the checksum in the same pass; the application may reuse its memory at once. The
 //! frame's buffer is kept until the peer acknowledges it, so sending again copies nothing either.
 
-use alloc::vec::Vec;
+use alloc::vec::{Drain, Vec};
+use core::ops::Range;
 
 use clock::Instant;
 use mem::{Mbuf, Pool, Want};
 use wire::{Endpoint, Sum, copy_and_sum};
 
+use crate::placed::{Placed, Places, SharedMemory};
 use crate::{Cookie, EventArray, Handle};
 
 /// Which call, for error events.
@@ -51,14 +53,41 @@ pub struct Staged {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the fields are those of the methods of `Calls`")]
 pub enum CallRecord {
-    Connect { cookie: Cookie, peer: Endpoint },
-    Accept { handle: Handle, cookie: Cookie },
-    Sendv { handle: Handle, staged: Staged },
-    RecvDone { handle: Handle, bytes: u32 },
-    Close { handle: Handle },
-    Abort { handle: Handle },
-    Again { handle: Handle },
-    UdpSendv { local_port: u16, peer: Endpoint, staged: Staged },
+    Connect {
+        cookie: Cookie,
+        peer: Endpoint,
+    },
+    Accept {
+        handle: Handle,
+        cookie: Cookie,
+    },
+    Sendv {
+        handle: Handle,
+        staged: Staged,
+    },
+    /// Only of an array [by place](CallArray::by_place).
+    SendvPlaced {
+        handle: Handle,
+        placed: Placed,
+    },
+    RecvDone {
+        handle: Handle,
+        bytes: u32,
+    },
+    Close {
+        handle: Handle,
+    },
+    Abort {
+        handle: Handle,
+    },
+    Again {
+        handle: Handle,
+    },
+    UdpSendv {
+        local_port: u16,
+        peer: Endpoint,
+        staged: Staged,
+    },
 }
 
 const _: () = assert!(size_of::<CallRecord>() <= 32);
@@ -79,6 +108,8 @@ pub struct CallArray {
     segment_bytes: usize,
     /// The `Sendv` at the end of `payloads` that a further `sendv` on its handle continues.
     open: Option<(Handle, usize)>,
+    /// Messages are told by place.
+    places: Option<Places>,
 }
 
 impl CallArray {
@@ -92,6 +123,7 @@ impl CallArray {
             buffers: usize::MAX,
             segment_bytes: segment_bytes.clamp(1, BUFFER_BYTES),
             open: None,
+            places: None,
         }
     }
 
@@ -104,7 +136,22 @@ impl CallArray {
             buffers: usize::MAX,
             segment_bytes: segment_bytes.clamp(1, BUFFER_BYTES),
             open: None,
+            places: None,
         }
+    }
+
+    /// The same for an application in a process of its own, whose packet memory is at the addresses `packets`: a
+    /// message that one frame carries is not staged in a buffer of its own, but told by its place
+    /// ([`CallRecord::SendvPlaced`]), be it in the packet memory, where the application sends what it received, or in
+    /// the arena, the memory of the pool, where such messages are put one behind the other.
+    #[must_use]
+    pub fn by_place(self, packets: Range<usize>) -> Self {
+        Self { places: Some(Places::new(packets)), ..self }
+    }
+
+    /// The buffers of the messages that were told by place, to be freed once they have been read.
+    pub fn take_placed(&mut self) -> Option<Drain<'_, Mbuf>> {
+        self.places.as_mut().map(Places::take)
     }
 
     /// From now on there is room for so many calls, and payloads may take so many buffers: what the dataplane
@@ -126,7 +173,7 @@ impl CallArray {
     /// Empties the array for execution: records in order, and the payloads that they consume in
     /// order. Whoever takes them puts the two vectors back with [`restore`](Self::restore).
     pub fn take(&mut self) -> (Vec<CallRecord>, Vec<(Mbuf, Sum)>) {
-        self.open = None;
+        self.seal();
         (core::mem::take(&mut self.records), core::mem::take(&mut self.payloads))
     }
 
@@ -137,6 +184,15 @@ impl CallArray {
         payloads.clear();
         self.records = records;
         self.payloads = payloads;
+    }
+
+    /// No message is continued by what comes.
+    #[inline]
+    fn seal(&mut self) {
+        self.open = None;
+        if let Some(places) = &mut self.places {
+            places.open = None;
+        }
     }
 
     #[inline]
@@ -321,6 +377,11 @@ impl<'a> Calls<'a> {
     /// is refused in every batch: a long message is sent in pieces.
     #[inline]
     pub fn sendv(&mut self, handle: Handle, slices: &[&[u8]]) -> Result<(), Full> {
+        if self.array.places.is_some()
+            && let Some(sent) = self.sendv_placed(handle, slices)
+        {
+            return sent;
+        }
         // What most calls send: one slice that fits one buffer, on another connection than before.
         if let [slice] = *slices
             && !slice.is_empty()
@@ -332,6 +393,52 @@ impl<'a> Calls<'a> {
             return self.push_sendv(handle, count);
         }
         self.sendv_any(handle, slices)
+    }
+
+    /// Sends `slices` by place, if they are so many bytes as one frame carries. None: they are more, or none.
+    fn sendv_placed(&mut self, handle: Handle, slices: &[&[u8]]) -> Option<Result<(), Full>> {
+        let array = &mut *self.array;
+        let places = array.places.as_mut()?;
+        let len = slices.iter().map(|slice| slice.len()).sum::<usize>();
+        if !(1..=array.segment_bytes).contains(&len) {
+            return None;
+        }
+        let received = match slices {
+            [slice] => places.received(slice),
+            _ => None,
+        };
+        if received.is_none()
+            // What was staged since comes first.
+            && array.open.is_none()
+            && let Some((open, index, before)) = places.open
+            && open == handle
+            && before + len <= array.segment_bytes
+            && let Some(CallRecord::SendvPlaced { placed, .. }) = array.records.get_mut(index)
+            && places.extend(slices, len)
+        {
+            placed.len += len as u32;
+            places.open = Some((handle, index, before + len));
+            return Some(Ok(()));
+        }
+        // The dataplane needs a buffer for it.
+        let has_room = array.records.len() < array.capacity;
+        if !has_room || array.payloads.len() >= array.buffers {
+            return Some(Err(Full));
+        }
+        let placed = match received {
+            Some(placed) => placed,
+            None => match places.put(self.pool, slices, len) {
+                Ok(placed) => placed,
+                Err(full) => return Some(Err(full)),
+            },
+        };
+        places.open = match placed.memory {
+            SharedMemory::Arena => Some((handle, array.records.len(), len)),
+            SharedMemory::Packets => None,
+        };
+        array.open = None;
+        array.buffers -= 1;
+        Some(array.push(CallRecord::SendvPlaced { handle, placed }))
     }
 
     /// Records what was staged last.
@@ -346,7 +453,7 @@ impl<'a> Calls<'a> {
     /// it has no buffer of its own. Nor can the one before it be: its buffers would no longer be where the calls'
     /// order has them.
     fn push_nothing(&mut self, handle: Handle) -> Result<(), Full> {
-        self.array.open = None;
+        self.array.seal();
         let staged = Staged { first: self.array.payloads.len() as u32, count: 0 };
         self.array.push(CallRecord::Sendv { handle, staged })
     }
@@ -432,7 +539,7 @@ impl<'a> Calls<'a> {
     /// # Errors
     /// [`Full`].
     pub fn close(&mut self, handle: Handle) -> Result<(), Full> {
-        self.array.open = None;
+        self.array.seal();
         self.array.push(CallRecord::Close { handle })
     }
 
@@ -441,7 +548,7 @@ impl<'a> Calls<'a> {
     /// # Errors
     /// [`Full`].
     pub fn abort(&mut self, handle: Handle) -> Result<(), Full> {
-        self.array.open = None;
+        self.array.seal();
         self.array.push(CallRecord::Abort { handle })
     }
 
@@ -478,7 +585,7 @@ impl<'a> Calls<'a> {
         if self.room() == 0 {
             return Err(Full);
         }
-        self.array.open = None;
+        self.array.seal();
         let first = self.array.payloads.len() as u32;
         let count = self.array.stage_with(self.pool, len, false, BUFFER_BYTES, fill)?;
         self.array.push(CallRecord::UdpSendv { local_port, peer, staged: Staged { first, count } })
@@ -497,7 +604,7 @@ impl<'a> Calls<'a> {
         if self.room() == 0 {
             return Err(Full);
         }
-        self.array.open = None;
+        self.array.seal();
         let first = self.array.payloads.len() as u32;
         // A datagram is not cut where a segment would be: it goes out in one frame or not at all.
         let count = self.array.stage(self.pool, slices, false, BUFFER_BYTES)?;

@@ -13,6 +13,7 @@ extern crate alloc;
 mod calls;
 mod events;
 mod handle;
+mod placed;
 
 pub use calls::{CallArray, CallKind, CallRecord, Calls, Full, Staged};
 pub use events::{
@@ -20,6 +21,7 @@ pub use events::{
     Events, Held, Received,
 };
 pub use handle::{Cookie, Handle};
+pub use placed::{Placed, SharedMemory};
 
 use clock::Instant;
 

@@ -77,6 +77,135 @@ fn large_sends_fill_segments_exactly() {
     assert_eq!(staged.concat(), data);
 }
 
+/// What an array by place tells: of each call on a connection its handle's slot, and of messages their bytes.
+fn told(array: &mut CallArray, pool: &mut Pool, received: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let (records, mut payloads) = array.take();
+    let buffers: Vec<_> = array.take_placed().into_iter().flatten().collect();
+    let arena = |placed: Placed| {
+        let (from, len) = (placed.offset, placed.len as usize);
+        let all = buffers.iter().find_map(|mbuf| {
+            let begins = pool.offset_of(mbuf)?;
+            mbuf.bytes().get(from.checked_sub(begins)? as usize..)?.get(..len)
+        });
+        all.expect("it is in a buffer").to_vec()
+    };
+    let told = records
+        .iter()
+        .filter_map(|record| match *record {
+            CallRecord::SendvPlaced { handle, placed } => {
+                let bytes = match placed.memory {
+                    SharedMemory::Arena => arena(placed),
+                    SharedMemory::Packets => {
+                        received[placed.offset as usize..][..placed.len as usize].to_vec()
+                    }
+                };
+                Some((handle.slot(), bytes))
+            }
+            CallRecord::Sendv { handle, staged } => {
+                let staged = &payloads[staged.first as usize..][..staged.count as usize];
+                let bytes = staged.iter().flat_map(|(mbuf, _)| mbuf.bytes().to_vec()).collect();
+                Some((handle.slot(), bytes))
+            }
+            CallRecord::Close { handle } => Some((handle.slot(), Vec::new())),
+            _ => None,
+        })
+        .collect();
+    buffers
+        .into_iter()
+        .chain(payloads.drain(..).map(|(mbuf, _)| mbuf))
+        .for_each(|mbuf| pool.free(mbuf));
+    array.restore(records, payloads);
+    told
+}
+
+/// An array by place whose packet memory is `received`.
+fn by_place(capacity: usize, received: &[u8]) -> CallArray {
+    let begins = received.as_ptr().addr();
+    CallArray::new(capacity, 1_448).by_place(begins..begins + received.len())
+}
+
+#[test]
+fn by_place_what_was_received_is_sent_from_where_it_is() {
+    let received = b"request, and more";
+    let (mut pool, mut array) = (pool(), by_place(8, received));
+    let (a, b) = (Handle::new(0, 1, 0), Handle::new(0, 2, 0));
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(a, &[&received[9..]]).expect("room");
+    calls.recv_done(a, 8).expect("room");
+    // Other bytes are put down, also where some of them were received; on one connection they are one message.
+    calls.sendv(b, &[b"other"]).expect("room");
+    calls.sendv(b, &[&received[..7], b"!"]).expect("room");
+    // What was received cannot be continued, nor continues.
+    calls.sendv(b, &[&received[..3]]).expect("room");
+    calls.sendv(b, &[b"end"]).expect("room");
+    assert_eq!(pool.available(), 7, "messages share a buffer");
+    let expected: [(u32, &[u8]); 4] =
+        [(1, b"and more"), (2, b"otherrequest!"), (2, b"req"), (2, b"end")];
+    assert_eq!(
+        told(&mut array, &mut pool, received),
+        expected.map(|(slot, bytes)| (slot, bytes.to_vec()))
+    );
+    assert_eq!(pool.available(), 8);
+}
+
+#[test]
+fn by_place_no_message_overtakes_another() {
+    let (mut pool, mut array) = (pool(), by_place(16, &[]));
+    let handle = Handle::new(0, 1, 0);
+    let long: Vec<u8> = (0..2_000).map(|index| index as u8).collect();
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(handle, &[b"one"]).expect("room");
+    // Several frames: staged, and behind it nothing continues what was put down before.
+    calls.sendv(handle, &[&long]).expect("room");
+    calls.sendv(handle, &[b"two"]).expect("room");
+    calls.sendv(handle, &[&long[..1_447]]).expect("room");
+    calls.close(handle).expect("room");
+    calls.sendv(handle, &[b"late"]).expect("room");
+    let expected = [
+        b"one".to_vec(),
+        long.clone(),
+        b"two".to_vec(),
+        long[..1_447].to_vec(),
+        Vec::new(),
+        b"late".to_vec(),
+    ];
+    assert_eq!(told(&mut array, &mut pool, &[]), expected.map(|bytes| (1, bytes)));
+    assert_eq!(pool.available(), 8);
+}
+
+#[test]
+fn by_place_there_is_room_for_as_much_as_the_dataplane_has() {
+    let received = [7; 64];
+    let (mut pool, mut array) = (pool(), by_place(16, &received));
+    let handle = |slot| Handle::new(0, slot, 0);
+    array.bound(16, 3);
+    let mut calls = Calls::new(&mut array, &mut pool);
+    // A buffer each there, wherever the bytes stand here.
+    calls.sendv(handle(1), &[&received]).expect("room");
+    calls.sendv(handle(2), &[b"x"]).expect("room");
+    calls.sendv(handle(2), &[b"y"]).expect("the same buffer");
+    calls.sendv(handle(3), &[&[1; 1_449]]).expect_err("it needs two");
+    calls.sendv(handle(3), &[&received]).expect("room");
+    assert_eq!(calls.sendv(handle(4), &[&received]), Err(Full));
+    assert_eq!(calls.sendv(handle(4), &[b"x"]), Err(Full));
+    assert_eq!(told(&mut array, &mut pool, &received).len(), 3);
+    // No memory here: nothing is taken.
+    array.bound(16, usize::MAX);
+    let held: Vec<_> = core::iter::from_fn(|| pool.alloc().ok()).collect();
+    let mut calls = Calls::new(&mut array, &mut pool);
+    assert_eq!(calls.sendv(handle(4), &[b"x"]), Err(Full));
+    calls.sendv(handle(5), &[&received]).expect("needs none");
+    assert_eq!(told(&mut array, &mut pool, &received), [(5, received.to_vec())]);
+    // Nor is there more than one call for each of so many.
+    array.bound(1, usize::MAX);
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(handle(5), &[&received]).expect("room");
+    assert_eq!(calls.sendv(handle(6), &[&received]), Err(Full));
+    assert_eq!(told(&mut array, &mut pool, &received).len(), 1);
+    held.into_iter().for_each(|mbuf| pool.free(mbuf));
+    assert_eq!(pool.available(), 8);
+}
+
 #[test]
 fn datagrams_are_not_cut_where_segments_are() {
     let (mut pool, mut array) = (pool(), CallArray::new(8, 1448));

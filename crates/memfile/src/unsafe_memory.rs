@@ -119,6 +119,12 @@ impl Memory {
         Ok(Arc::new(Self { base, len, writable, file }))
     }
 
+    /// Where it is mapped.
+    pub fn addresses(&self) -> std::ops::Range<usize> {
+        let base = self.base.addr().get();
+        base..base + self.len
+    }
+
     /// Bytes of it.
     pub fn len(&self) -> usize {
         self.len

@@ -52,6 +52,8 @@ pub struct Far {
     batch: u32,
     /// Payloads that the dataplane may still read: until it hands over the next batch.
     lent: Vec<(Mbuf, Sum)>,
+    /// The same of those with several messages each.
+    lent_placed: Vec<Mbuf>,
 }
 
 /// Bytes of earlier batches are kept by the application, if it wants them: see [`domain::Events::held`].
@@ -65,8 +67,9 @@ impl Far {
     pub(crate) fn new(parts: FarParts, pool: Pool) -> Self {
         let events = parts.geometry.events as usize;
         let shown = Shown::new(events, Arc::clone(&parts.packets));
-        let call_array = CallArray::new(parts.geometry.calls as usize, parts.segment_bytes);
-        Self { parts, pool, shown, call_array, batch: 0, lent: Vec::new() }
+        let call_array = CallArray::new(parts.geometry.calls as usize, parts.segment_bytes)
+            .by_place(parts.packets.addresses());
+        Self { parts, pool, shown, call_array, batch: 0, lent: Vec::new(), lent_placed: Vec::new() }
     }
 
     /// What it was made of, for tests of applications that do otherwise.
@@ -146,9 +149,7 @@ impl Far {
         let (room, buffers) = both(self.told(layout::ROOM_AND_BUFFERS));
         self.show(events);
         // The dataplane has read what the batch before had to send.
-        for (mbuf, _) in self.lent.drain(..) {
-            self.pool.free(mbuf);
-        }
+        self.take_back();
         let yield_at = (yield_after != 0).then(|| now + Duration::from_nanos(yield_after.into()));
         self.call_array.bound(room.min(self.parts.geometry.calls) as usize, buffers as usize);
         let mut calls = Calls::new(&mut self.call_array, &mut self.pool).until(yield_at);
@@ -164,6 +165,14 @@ impl Far {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 let _ = rustix::net::send(&self.parts.bell, &[1], flags);
             }
+        }
+    }
+
+    /// Frees what was lent.
+    fn take_back(&mut self) {
+        let staged = self.lent.drain(..).map(|(mbuf, _)| mbuf);
+        for mbuf in staged.chain(self.lent_placed.drain(..)) {
+            self.pool.free(mbuf);
         }
     }
 
@@ -187,7 +196,7 @@ impl Far {
         let piece = |index: u32| {
             let payload = payloads.get(index as usize);
             payload.map_or(0, |(mbuf, _)| {
-                self.pool.offset_of(mbuf).unwrap_or(0) << 16 | mbuf.len() as u64
+                record::piece_word(self.pool.offset_of(mbuf).unwrap_or(0), mbuf.len())
             })
         };
         let mut rest = &records[..];
@@ -215,16 +224,17 @@ impl Far {
         self.tell(layout::CALLS_AND_PIECES, two(count as u32, payloads.len() as u32));
         self.lent.append(&mut payloads);
         self.call_array.restore(records, payloads);
+        self.lent_placed.extend(self.call_array.take_placed().into_iter().flatten());
     }
 }
 
 impl Drop for Far {
     fn drop(&mut self) {
-        let (records, payloads) = self.call_array.take();
-        for (mbuf, _) in self.lent.drain(..).chain(payloads) {
-            self.pool.free(mbuf);
-        }
-        self.call_array.restore(records, Vec::new());
+        let (records, mut payloads) = self.call_array.take();
+        self.lent.append(&mut payloads);
+        self.call_array.restore(records, payloads);
+        self.lent_placed.extend(self.call_array.take_placed().into_iter().flatten());
+        self.take_back();
     }
 }
 

@@ -13,6 +13,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use crate::policy::{Rates, Toll};
 use crate::{Application, Far, Geometry, Hello, Host, Near, Waiting, layout};
 
 const SEGMENT: usize = 1_448;
@@ -101,6 +102,44 @@ fn check(array: &mut CallArray, pool: &mut Pool) -> usize {
     let count = records.len();
     array.restore(records, payloads);
     count
+}
+
+/// Bytes of the packet memory can be sent by their place, and no others.
+#[test]
+fn what_is_sent_of_the_packet_memory_is_inside_it() {
+    let region = Region::map(512, HugePages::No).expect("mapped");
+    let (mut near, far) = join(&region);
+    let (memory, geometry) = (Arc::clone(&far.parts().calls), far.parts().geometry);
+    let mut pool = Pool::new(&region, 128);
+    let mut array = CallArray::new(ROOM, SEGMENT);
+    let mut mbuf = pool.alloc().expect("memory");
+    mbuf.append(b"received").expect("room");
+    let at = pool.offset_of(&mbuf).expect("its own");
+    let end = region.len_bytes() as u64;
+    let pieces = [(at, 8), (end - 4, 4), (end - 4, 5), (end, 1), (u64::MAX >> 16, 65_535)];
+    for policed in [false, true] {
+        // With rates to keep it goes another way.
+        let rates = Rates { bytes: policed.then_some(1 << 40), ..Rates::default() };
+        near.toll = Toll::new(rates);
+        let before = near.stats().violations();
+        for (index, (offset, len)) in pieces.into_iter().enumerate() {
+            let words = [8, 5 + index as u64, offset << 16 | len, 3];
+            for (word, value) in words.into_iter().enumerate() {
+                write(&memory, geometry.record(index) + 8 * word, value);
+            }
+        }
+        write(&memory, layout::CALLS_AND_PIECES, layout::two(pieces.len() as u32, 0));
+        near.issue(&mut Calls::new(&mut array, &mut pool));
+        let (records, mut payloads) = array.take();
+        let sent: Vec<_> = payloads.iter().map(|(mbuf, _)| mbuf.bytes().to_vec()).collect();
+        assert_eq!(sent, [&b"received"[..], &[0; 4]]);
+        assert_eq!(near.stats().violations() - before, 3);
+        // What they take along is given back all the same.
+        assert_eq!(records.len(), 2 + pieces.len(), "{records:?}");
+        payloads.drain(..).for_each(|(mbuf, _)| pool.free(mbuf));
+        array.restore(records, payloads);
+    }
+    pool.free(mbuf);
 }
 
 /// What a message takes along is checked as if it came by itself: it need not fit a number of 32 bits, nor what it

@@ -1,6 +1,8 @@
 //! What an application asked for: each word read once, checked, and then used.
 
-use domain::{CallError, CallKind, CallRecord, Calls, ConnectError, Cookie, Event, Handle, Staged};
+use domain::{
+    CallError, CallKind, CallRecord, Calls, ConnectError, Cookie, Event, Handle, Placed, Staged,
+};
 use memfile::Memory;
 use std::sync::atomic::Ordering;
 use wire::Sum;
@@ -28,7 +30,7 @@ impl Near<'_> {
                 self.issue_any(&words, pieces, &mut gathered, calls);
             }
             let [kind, handle, _, bytes] = words;
-            if kind == record::SEND_ONE && bytes != 0 {
+            if matches!(kind, record::SEND_ONE | record::SEND_RECEIVED) && bytes != 0 {
                 self.give_back(Handle::from_bits(handle), bytes, calls);
             }
         }
@@ -50,13 +52,16 @@ impl Near<'_> {
             return true;
         }
         let (offset, len) = ((third >> 16) as usize, third as usize & 0xffff);
-        let arena = &self.parts.arena;
-        let is_short = kind == record::SEND_ONE
-            && (1..=self.parts.segment_bytes).contains(&len)
-            && offset.checked_add(len).is_some_and(|end| end <= arena.len())
+        let memory = match kind {
+            record::SEND_ONE => &self.parts.arena,
+            record::SEND_RECEIVED => &self.parts.packets,
+            _ => return false,
+        };
+        let is_short = (1..=self.parts.segment_bytes).contains(&len)
+            && offset.checked_add(len).is_some_and(|end| end <= memory.len())
             && self.toll.is_none()
             && self.given.is_none();
-        if is_short && calls.sendv_with(handle, len, straight(arena, offset)).is_err() {
+        if is_short && calls.sendv_with(handle, len, straight(memory, offset)).is_err() {
             // A hole in the stream cannot be mended.
             let _ = calls.abort(handle);
             NearStats::add(&self.stats.refused);
@@ -116,17 +121,23 @@ impl Near<'_> {
             }
             CallRecord::Sendv { handle, staged } => {
                 let Some(len) = self.gather(staged, only, pieces, gathered) else { return };
-                self.use_up(len);
-                if let Some(given) = &mut self.given {
-                    let given = given.entry(handle).or_default();
-                    *given = given.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
-                }
+                self.count_sent(handle, len);
                 let arena = &self.parts.arena;
                 let sent = match gathered[..] {
                     [(offset, _)] => calls.sendv_with(handle, len, straight(arena, offset)),
                     _ => calls.sendv_with(handle, len, copier(arena, gathered)),
                 };
                 // A hole in the stream cannot be mended.
+                sent.or_else(|_| calls.abort(handle).and(Err(domain::Full)))
+            }
+            // Only received bytes come as such: what stands in the arena is one piece of it.
+            CallRecord::SendvPlaced { handle, placed: Placed { offset, len, .. } } => {
+                if offset.saturating_add(len.into()) > self.parts.packets.len() as u64 {
+                    return NearStats::add(&self.stats.violations);
+                }
+                self.count_sent(handle, len as usize);
+                let bytes = straight(&self.parts.packets, offset as usize);
+                let sent = calls.sendv_with(handle, len as usize, bytes);
                 sent.or_else(|_| calls.abort(handle).and(Err(domain::Full)))
             }
             CallRecord::UdpSendv { local_port, peer, staged } => {
@@ -142,6 +153,15 @@ impl Near<'_> {
         };
         if issued.is_err() {
             NearStats::add(&self.stats.refused);
+        }
+    }
+
+    /// Counts what a call sends on a connection.
+    fn count_sent(&mut self, handle: Handle, bytes: usize) {
+        self.use_up(bytes);
+        if let Some(given) = &mut self.given {
+            let given = given.entry(handle).or_default();
+            *given = given.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         }
     }
 

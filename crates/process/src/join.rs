@@ -32,7 +32,7 @@ use crate::near::{Near, NearParts};
 use crate::waiting::{Placement, Waiting};
 
 /// What both sides speak: a name and a version.
-const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x05");
+const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x06");
 /// Most elastic threads: three descriptors each go over in one message.
 const LANES_MAX: usize = 64;
 /// What the application sends of each elastic thread: an arena, a call array, a bell.
@@ -153,6 +153,8 @@ pub struct Host {
     hello: Hello,
     lanes: Vec<Arc<Memory>>,
     region: Arc<Region>,
+    /// The same memory, to be read whoever writes there meanwhile.
+    packets: Arc<Memory>,
 }
 
 impl Host {
@@ -164,18 +166,20 @@ impl Host {
         if !(1..=LANES_MAX).contains(&lanes) {
             return Err(JoinError::Lanes(lanes));
         }
-        if region.memfd().is_none() {
-            return Err(JoinError::PacketMemory);
-        }
+        let packets = region.memfd().ok_or(JoinError::PacketMemory)?;
         if region.len_bytes() as u64 > PACKET_BYTES_MAX {
             return Err(JoinError::PacketMemorySize(region.len_bytes()));
         }
+        let packets = packets
+            .try_clone_to_owned()
+            .and_then(|packets| Memory::join_read_only(packets, region.len_bytes()))
+            .map_err(system("mapping the packet memory to be read"))?;
         let lane = |_| {
             Memory::create_for_readers("tailplane-events", hello.geometry.event_bytes())
                 .map_err(system("making memory for the domain's arrays"))
         };
         let lanes = (0..lanes).map(lane).collect::<Result<_, JoinError>>()?;
-        Ok(Self { hello, lanes, region: Arc::clone(region) })
+        Ok(Self { hello, lanes, region: Arc::clone(region), packets })
     }
 
     /// Shows the packet memory and the arrays to the application at the other end of `socket`. From then on nobody
@@ -253,6 +257,7 @@ impl Host {
                 calls: joined(calls, self.hello.geometry.call_bytes(), "a call array")?,
                 arena: joined(arena, bytes as usize, "an arena")?,
                 region: Arc::clone(&self.region),
+                packets: Arc::clone(&self.packets),
                 geometry: self.hello.geometry,
                 waiting: self.hello.waiting,
                 segment_bytes: self.hello.segment_bytes,

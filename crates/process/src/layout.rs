@@ -45,6 +45,7 @@
 //! | 3 received bytes are done with | | handle | bytes | |
 //! | 4 close, 5 abort, 6 again | | handle | | |
 //! | 7 send a datagram | port `<< 16`, pieces `<< 32` | the piece, where there is one | peer | first piece, where there are several |
+//! | 8 send bytes of the packet memory | | handle | offset there `<< 16 \|` bytes | received bytes that are done with, as in 2 |
 
 /// Bytes before the records of either array.
 pub const HEADER: usize = 32;

@@ -95,6 +95,8 @@ pub(crate) struct NearParts {
     pub calls: Arc<Memory>,
     pub arena: Arc<Memory>,
     pub region: Arc<Region>,
+    /// The same memory as the application sees it: bytes that it may name at any moment, whoever holds them here.
+    pub packets: Arc<Memory>,
     pub geometry: Geometry,
     pub waiting: Waiting,
     pub segment_bytes: usize,

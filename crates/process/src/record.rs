@@ -2,7 +2,7 @@
 
 use domain::{
     BufferRef, CallError, CallKind, CallRecord, ConnectError, Cookie, DeadReason, Event,
-    EventRecord, Handle, Staged,
+    EventRecord, Handle, Placed, SharedMemory, Staged,
 };
 use wire::{Endpoint, Ipv4Addr};
 
@@ -15,6 +15,9 @@ pub(crate) type Words = [u64; RECORD_WORDS];
 pub(crate) const SEND_ONE: u64 = 2 | 1 << 32;
 /// The first word of a call that gives received bytes back.
 pub(crate) const RECEIVED_DONE: u64 = 3;
+/// The first word of a call that sends one piece of the packet memory, and may say in its last that received bytes are
+/// done with.
+pub(crate) const SEND_RECEIVED: u64 = 8;
 
 /// Where an event's bytes stand in the packet memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,23 +203,30 @@ pub(crate) fn event(words: &Words) -> Option<(EventRecord, Option<Span>)> {
 }
 
 /// The call at the front of `records` as words, and how many of them it is: a message of one piece and the request
-/// that it answers, given back, are one. `piece` answers the words of the call array's pieces; a call's only one
-/// stands in the call.
+/// that it answers, given back, are one. `piece` answers the words of the call array's pieces.
 #[inline]
 pub(crate) fn calls_words(
     records: &[CallRecord],
     piece: impl Fn(u32) -> u64,
 ) -> Option<(Words, usize)> {
-    if let [
-        CallRecord::Sendv { handle, staged: Staged { first, count: 1 } },
-        CallRecord::RecvDone { handle: same, bytes: bytes @ 1.. },
-        ..,
-    ] = records
-        && handle == same
+    let mut words = call_words(records.first()?, piece);
+    if let (
+        SEND_ONE | SEND_RECEIVED,
+        [sent, CallRecord::RecvDone { handle: same, bytes: bytes @ 1.. }, ..],
+    ) = (words[0], records)
+        && words[1] == same.to_bits()
+        && !matches!(sent, CallRecord::UdpSendv { .. })
     {
-        return Some(([SEND_ONE, handle.to_bits(), piece(*first), u64::from(*bytes)], 2));
+        words[3] = u64::from(*bytes);
+        return Some((words, 2));
     }
-    Some((call_words(records.first()?, piece), 1))
+    Some((words, 1))
+}
+
+/// Where a piece stands in its memory, and how many bytes it has, as one word.
+#[inline]
+pub(crate) fn piece_word(offset: u64, len: usize) -> u64 {
+    offset << 16 | len as u64
 }
 
 #[inline]
@@ -231,6 +241,13 @@ fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
         }
         CallRecord::Sendv { handle, staged } => {
             [2 | count(staged), handle.to_bits(), 0, staged.first.into()]
+        }
+        CallRecord::SendvPlaced { handle, placed: Placed { memory, offset, len } } => {
+            let kind = match memory {
+                SharedMemory::Arena => SEND_ONE,
+                SharedMemory::Packets => SEND_RECEIVED,
+            };
+            [kind, handle.to_bits(), piece_word(offset, len as usize), 0]
         }
         CallRecord::RecvDone { handle, bytes } => [3, handle.to_bits(), bytes.into(), 0],
         CallRecord::Close { handle } => [4, handle.to_bits(), 0, 0],
@@ -263,6 +280,10 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
             let (local_port, peer) = ((kind >> 16) as u16, endpoint(third));
             return Some((CallRecord::UdpSendv { local_port, peer, staged }, only(second)));
         }
+        8 => {
+            let (memory, offset, len) = (SharedMemory::Packets, third >> 16, third as u32 & 0xffff);
+            CallRecord::SendvPlaced { handle, placed: Placed { memory, offset, len } }
+        }
         _ => return None,
     };
     Some((record, None))
@@ -290,5 +311,22 @@ mod tests {
         assert_eq!(words(&[send(3), done(handle, 64)]), Some((several, 1)));
         assert_eq!(words(&[done(handle, 64), send(1)]), Some(([RECEIVED_DONE, 5, 64, 0], 1)));
         assert_eq!(words(&[]), None);
+        // What is told by place is the same call, of its memory.
+        let placed = |memory| CallRecord::SendvPlaced {
+            handle,
+            placed: Placed { memory, offset: 9, len: 4 },
+        };
+        for (memory, kind) in
+            [(SharedMemory::Arena, SEND_ONE), (SharedMemory::Packets, SEND_RECEIVED)]
+        {
+            let both = [placed(memory), done(handle, 64)];
+            assert_eq!(words(&both), Some(([kind, 5, 9 << 16 | 4, 64], 2)));
+            assert_eq!(
+                words(&[placed(memory), done(other, 64)]),
+                Some(([kind, 5, 9 << 16 | 4, 0], 1))
+            );
+        }
+        let Some((told, 1)) = words(&[placed(SharedMemory::Packets)]) else { panic!("one call") };
+        assert_eq!(call(&told), Some((placed(SharedMemory::Packets), None)));
     }
 }

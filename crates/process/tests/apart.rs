@@ -94,11 +94,12 @@ impl Rig {
         let calls = &mut Calls::new(&mut self.calls, &mut self.pool);
         self.near.on_batch(now, self.events.view(&NothingHeld), calls);
         assert!(issued(&mut self.calls, &mut self.pool).is_empty(), "nobody answered yet");
-        self.events.drain().for_each(|(_, mbuf)| self.pool.free(mbuf));
     }
 
     fn collect(&mut self, now: Instant) -> Vec<Issued> {
         self.near.collect(now, &mut Calls::new(&mut self.calls, &mut self.pool));
+        // Not before: what was received stays where it is for as long as the application has the batch.
+        self.events.drain().for_each(|(_, mbuf)| self.pool.free(mbuf));
         issued(&mut self.calls, &mut self.pool)
     }
 

@@ -51,6 +51,7 @@ fn connection_of(record: &CallRecord) -> Option<Handle> {
     match *record {
         CallRecord::Accept { handle, .. }
         | CallRecord::Sendv { handle, .. }
+        | CallRecord::SendvPlaced { handle, .. }
         | CallRecord::RecvDone { handle, .. }
         | CallRecord::Close { handle }
         | CallRecord::Abort { handle }
@@ -178,6 +179,10 @@ fn one(
                     stale(CallKind::Sendv, handle, ctx);
                 }
             }
+        }
+        // The domain has told the bytes themselves: there are no places on this side of it.
+        CallRecord::SendvPlaced { handle, .. } => {
+            calls::fail(CallKind::Sendv, handle, Cookie(0), CallError::Unsendable, ctx);
         }
         CallRecord::RecvDone { handle, bytes } => {
             // Of a connection that is gone it is the usual race with the peer.

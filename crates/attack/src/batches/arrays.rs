@@ -148,6 +148,7 @@ fn check(array: &mut CallArray, pool: &mut Pool, tally: &mut Tally) -> anyhow::R
             CallRecord::Abort { .. } => 5,
             CallRecord::Again { .. } => 6,
             CallRecord::UdpSendv { .. } => 7,
+            CallRecord::SendvPlaced { .. } => anyhow::bail!("{record:?} beyond the domain"),
         };
         tally.issued[kind] += 1;
         if let CallRecord::Sendv { staged, .. } | CallRecord::UdpSendv { staged, .. } = record {

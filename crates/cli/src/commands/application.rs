@@ -21,6 +21,9 @@ pub struct Args {
     /// Serve as the echo that `tailplane reproduce ix/protection` measures.
     #[arg(long)]
     pub raw_echo: bool,
+    /// Serve so, but write each answer to memory of its own.
+    #[arg(long, requires = "raw_echo")]
+    pub own_answers: bool,
     /// Run on this processor.
     #[arg(long, value_name = "N", requires = "raw_echo")]
     pub cpu: Option<usize>,
@@ -36,7 +39,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.config {
         Some(config) if !args.raw_echo => serve_builtin(&read(config, args.from_input)?)?,
-        _ => protection::application(args.cpu, args.realtime)?,
+        _ => protection::application(args.own_answers, args.cpu, args.realtime)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,7 +11,7 @@ use process::{Geometry, Hello, Near, Placement, Waiting};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 use tailplane::Service;
 use tailplane::runtime::set_realtime;
-use tailplane_bench::{RawEcho, Rig, RigConfig};
+use tailplane_bench::{RawEcho, Rig, RigConfig, empty_batches};
 
 use super::Testbed;
 use super::lines::{Lines, between_processors};
@@ -38,7 +38,9 @@ pub const PROTECTION: Figure<Testbed> = Figure {
            (split), and in one on the same processor (same-core). One request outstanding is a crossing for each \
            request, and the time of the whole round trip is told. 64 outstanding are one crossing for each with B = 1, \
            one for all with B = 64, and the time that the server's thread works for each is told: an application on \
-           another processor works at the same time, and the thread looks for something else to do.",
+           another processor works at the same time, and the thread looks for something else to do. The echo sends \
+           what it received from where it stands; at last it is one that reads its request and writes an answer of \
+           its own.",
     claims: &[CROSSING],
     takes: Takes { quick_s: 20, full_s: 60 },
     run,
@@ -47,12 +49,35 @@ pub const PROTECTION: Figure<Testbed> = Figure {
 /// What separates the two.
 const DOMAINS: [&str; 3] = ["inline", "process, split", "process, same-core"];
 
-/// Requests outstanding, and B.
-const SHAPES: [(&str, usize, usize); 3] = [
-    ("one request outstanding", 1, 64),
-    ("64 outstanding, B = 1", 64, 1),
-    ("64 outstanding, B = 64", 64, 64),
+/// What is asked of the server.
+#[derive(Clone, Copy)]
+struct Shape {
+    name: &'static str,
+    /// Requests outstanding.
+    in_flight: usize,
+    /// B.
+    batch: usize,
+    /// Its application writes an answer of its own.
+    own_answers: bool,
+}
+
+const fn shape(name: &'static str, in_flight: usize, batch: usize, own_answers: bool) -> Shape {
+    Shape { name, in_flight, batch, own_answers }
+}
+
+const SHAPES: [Shape; 4] = [
+    shape("one request outstanding", 1, 64, false),
+    shape("64 outstanding, B = 1", 64, 1, false),
+    shape("64 outstanding, B = 64", 64, 64, false),
+    shape("64 outstanding, B = 64, own answers", 64, 64, true),
 ];
+/// Places among them.
+const ALONE: usize = 0;
+const BATCHED: usize = 2;
+const OWN: usize = 3;
+const PLACES: &str = "shape: 0 one outstanding (round trip), 1 B = 1, 2 B = 64, 3 B = 64 and own answers (server's work)";
+/// Batches without an event, of each domain.
+const EMPTY: usize = 2_000;
 
 fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let options = recorder.options();
@@ -61,30 +86,32 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let chart = recorder.chart(
         "request",
         "The time for a request",
-        Axis::linear(
-            "shape: 0 one outstanding (round trip), 1 B = 1, 2 B = 64 (server's work)",
-            "",
-        ),
+        Axis::linear(PLACES, ""),
         Axis::linear("time", "ns"),
     );
     recorder.plan(SHAPES.len() as u64);
     let series = DOMAINS.map(|name| recorder.series(chart, name));
-    let mut times = Vec::new();
-    for (place, (shape, in_flight, batch)) in SHAPES.into_iter().enumerate() {
-        recorder.step(shape)?;
-        let config = RigConfig { connections: 64, batch, in_flight, ..RigConfig::default() };
-        let found = measure(config, windows).with_context(|| format!("measuring {shape}"))?;
+    let (mut times, mut empty) = (Vec::new(), Empty::default());
+    for (place, shape) in SHAPES.into_iter().enumerate() {
+        recorder.step(shape.name)?;
+        let (found, of_nothing) =
+            measure(shape, windows).with_context(|| format!("measuring {}", shape.name))?;
         for (series, times) in series.iter().zip(&found) {
             recorder.point(*series, place as f64, Measured::samples(times));
         }
         times.push(found);
+        for (all, one) in empty.iter_mut().zip(of_nothing) {
+            all.push(median(&one));
+        }
     }
     show_rates(recorder, &times);
-    show_costs(recorder, &times)
+    show_costs(recorder, &times, &empty)
 }
 
 /// What was found of one shape, a list for each domain.
 type Times = [Vec<f64>; DOMAINS.len()];
+/// Nanoseconds that batches without an event take, of the two domains with an application of their own.
+type Empty = [Vec<f64>; DOMAINS.len() - 1];
 
 /// The median; no number where there are no values.
 pub(super) fn median(values: &[f64]) -> f64 {
@@ -95,7 +122,7 @@ fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
     let rates = recorder.chart(
         "rate",
         "Requests that the server's thread serves in a second of its time",
-        Axis::linear("shape: 0 one outstanding, 1 B = 1, 2 B = 64", ""),
+        Axis::linear(PLACES, ""),
         Axis::linear("requests", "1/s"),
     );
     for (which, name) in DOMAINS.into_iter().enumerate() {
@@ -107,7 +134,7 @@ fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
 }
 
 /// What protection adds, and what lies below that.
-fn show_costs(recorder: &mut Recorder<'_>, times: &[Times]) -> anyhow::Result<()> {
+fn show_costs(recorder: &mut Recorder<'_>, times: &[Times], empty: &Empty) -> anyhow::Result<()> {
     let Lines { word_ns, request_ns } = on_first_processor(between_processors)?;
     recorder.condition("a word to the other processor and back", format!("{word_ns:.0} ns"));
     // Windows of the three followed each other, so what the machine did to one it did to all: pairs are compared.
@@ -117,18 +144,26 @@ fn show_costs(recorder: &mut Recorder<'_>, times: &[Times]) -> anyhow::Result<()
     };
     for (which, most) in [(1, Some(300.0)), (2, None)] {
         let name = DOMAINS[which];
-        let added = median(&paired(0, which, |with, without| with - without));
-        let share = median(&paired(2, which, |with, without| 100.0 * (with / without - 1.0)));
-        let crossing = median(&paired(2, which, |with, without| 64.0 * (with - without)));
+        let added = median(&paired(ALONE, which, |with, without| with - without));
+        let share =
+            |place| median(&paired(place, which, |with, without| 100.0 * (with / without - 1.0)));
+        let more = |place| median(&paired(place, which, |with, without| with - without));
         let bound = most.map_or(String::new(), |most| format!(" (at most {most:.0} wanted)"));
+        let of_nothing = median(&empty[which - 1]);
         recorder.note(format!(
             "{name}: an unloaded round trip takes {added:.0} ns more{bound}, of {:.0} ns, the client's part included; at \
-             B = 64 a request costs the server {share:.0} % more (at most 10 wanted), a crossing of 64 requests \
-             {crossing:.0} ns",
-            median(&times[0][0]),
+             B = 64 a request costs the server {:.0} ns more, {:.0} % (at most 10 wanted), with answers of its own \
+             {:.0} ns, {:.0} %. A batch without an event takes {of_nothing:.0} ns there and back, which is {:.0} ns for \
+             each of 64 requests",
+            median(&times[ALONE][0]),
+            more(BATCHED),
+            share(BATCHED),
+            more(OWN),
+            share(OWN),
+            of_nothing / 64.0,
         ));
     }
-    let crossings: Vec<f64> = paired(0, 1, |with, without| (with - without) / 2.0);
+    let crossings: Vec<f64> = paired(ALONE, 1, |with, without| (with - without) / 2.0);
     recorder.claim(CROSSING, Measured::samples(&crossings))?;
     recorder.note(format!(
         "a crossing is half of what there and back add to an unloaded request. Below it lie a word's way to the other \
@@ -146,15 +181,19 @@ fn show_costs(recorder: &mut Recorder<'_>, times: &[Times]) -> anyhow::Result<()
     Ok(())
 }
 
-/// The time for a request in each window of each domain, in nanoseconds; their windows take turns.
-fn measure(config: RigConfig, windows: u32) -> anyhow::Result<[Vec<f64>; DOMAINS.len()]> {
+/// The time for a request in each window of each domain, in nanoseconds; their windows take turns. And what batches
+/// without an event take.
+fn measure(shape: Shape, windows: u32) -> anyhow::Result<(Times, Empty)> {
+    let Shape { in_flight, batch, own_answers, .. } = shape;
+    let config = RigConfig { connections: 64, batch, in_flight, ..RigConfig::default() };
+    let echo = if own_answers { RawEcho::with_own_answers() } else { RawEcho::default() };
     let stop = AtomicBool::new(false);
-    let (split, split_region) = application_at(config, Placement::Split)?;
-    let (same, same_region) = application_at(config, Placement::SameCore)?;
+    let (split, split_region) = application_at(config, own_answers, Placement::Split)?;
+    let (same, same_region) = application_at(config, own_answers, Placement::SameCore)?;
     split.run(&stop, |mut split, _| {
         same.run(&stop, |mut same, _| {
             let one = "one elastic thread, one side";
-            let split = split.pop().context(one)?;
+            let mut split = split.pop().context(one)?;
             let mut same = same.pop().context(one)?;
             let mut attendant = same.attended();
             let over = AtomicBool::new(false);
@@ -166,10 +205,16 @@ fn measure(config: RigConfig, windows: u32) -> anyhow::Result<[Vec<f64>; DOMAINS
                     }
                 });
                 let measured = on_first_processor(|| {
-                    let mut inline = Rig::new(config, RawEcho::default());
+                    let empty = [
+                        empty_batches(&mut split, &split_region, EMPTY),
+                        empty_batches(&mut same, &same_region, EMPTY),
+                    ];
+                    let mut inline = Rig::new(config, echo);
                     let mut split = served(config, &split_region, split);
                     let mut same = served(config, &same_region, same);
-                    take_turns([&mut inline, &mut split, &mut same], windows)
+                    let times = take_turns([&mut inline, &mut split, &mut same], windows)?;
+                    let nanos = |took: &Duration| took.as_nanos() as f64;
+                    Ok((times, empty.map(|all| all.iter().map(nanos).collect())))
                 });
                 over.store(true, Ordering::Relaxed);
                 measured
@@ -181,6 +226,7 @@ fn measure(config: RigConfig, windows: u32) -> anyhow::Result<[Vec<f64>; DOMAINS
 /// Starts an echo in a process of its own, with the packet memory of its dataplane.
 fn application_at(
     config: RigConfig,
+    own_answers: bool,
     placement: Placement,
 ) -> anyhow::Result<(Started, Arc<Region>)> {
     let region = Region::map(config.chunks as usize, HugePages::Try)?;
@@ -192,6 +238,7 @@ fn application_at(
     let cpu = if placement == Placement::Split { "1" } else { "0" };
     let mut program = Command::new(std::env::current_exe()?);
     program.args(["application", "--raw-echo", "--cpu", cpu]);
+    program.args(own_answers.then_some("--own-answers"));
     program.args(["--realtime", &APPLICATION.to_string()]);
     Ok((Started::new(hello, 1, &region, program, None)?, region))
 }
@@ -271,7 +318,11 @@ fn on_first_processor<R: Send>(
 ///
 /// # Errors
 /// No dataplane started this process; it may not run so.
-pub fn application(cpu: Option<usize>, realtime: Option<u8>) -> anyhow::Result<()> {
+pub fn application(
+    own_answers: bool,
+    cpu: Option<usize>,
+    realtime: Option<u8>,
+) -> anyhow::Result<()> {
     // Before there are threads: they inherit both. What cannot be had would be measured otherwise unnoticed.
     if let Some(cpu) = cpu {
         pin(cpu)?;
@@ -279,6 +330,9 @@ pub fn application(cpu: Option<usize>, realtime: Option<u8>) -> anyhow::Result<(
     if let Some(priority) = realtime {
         set_realtime(priority)?;
     }
-    tailplane::application::serve(|_| RawEcho::default())?;
+    tailplane::application::serve(|_| match own_answers {
+        true => RawEcho::with_own_answers(),
+        false => RawEcho::default(),
+    })?;
     Ok(())
 }

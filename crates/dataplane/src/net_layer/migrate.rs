@@ -488,6 +488,7 @@ fn addressee(record: &CallRecord) -> (Handle, usize) {
     match *record {
         CallRecord::Sendv { handle, staged } => (handle, staged.count as usize),
         CallRecord::Accept { handle, .. }
+        | CallRecord::SendvPlaced { handle, .. }
         | CallRecord::RecvDone { handle, .. }
         | CallRecord::Close { handle }
         | CallRecord::Abort { handle }
@@ -501,7 +502,9 @@ fn addressee(record: &CallRecord) -> (Handle, usize) {
 /// What an application is told of a call that is not executed.
 fn failing(record: &CallRecord) -> Option<(CallKind, Handle)> {
     match *record {
-        CallRecord::Sendv { handle, .. } => Some((CallKind::Sendv, handle)),
+        CallRecord::Sendv { handle, .. } | CallRecord::SendvPlaced { handle, .. } => {
+            Some((CallKind::Sendv, handle))
+        }
         CallRecord::Accept { handle, .. } => Some((CallKind::Accept, handle)),
         CallRecord::RecvDone { handle, .. } => Some((CallKind::RecvDone, handle)),
         CallRecord::Close { handle } => Some((CallKind::Close, handle)),

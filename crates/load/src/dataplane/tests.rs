@@ -213,7 +213,9 @@ impl Host {
                     self.aborts += 1;
                     self.open.remove(&handle);
                 }
-                CallRecord::Accept { .. } | CallRecord::UdpSendv { .. } => {
+                CallRecord::Accept { .. }
+                | CallRecord::SendvPlaced { .. }
+                | CallRecord::UdpSendv { .. } => {
                     panic!("a load generator does not {record:?}")
                 }
             }

@@ -61,6 +61,7 @@ impl Distant {
                     let slices: Vec<&[u8]> = pieces.map(|(mbuf, _)| mbuf.bytes()).collect();
                     calls.sendv(handle, &slices)
                 }
+                CallRecord::SendvPlaced { .. } => unreachable!("this array stages what it sends"),
                 CallRecord::UdpSendv { local_port, peer, staged } => {
                     let (first, count) = (staged.first as usize, staged.count as usize);
                     let pieces = payloads[first..first + count].iter();

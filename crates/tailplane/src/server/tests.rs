@@ -187,6 +187,7 @@ impl Turn {
                 }
                 CallRecord::Connect { .. }
                 | CallRecord::Abort { .. }
+                | CallRecord::SendvPlaced { .. }
                 | CallRecord::UdpSendv { .. } => panic!("a server does not {record:?}"),
             }
         }

@@ -1,0 +1,99 @@
+//! Messages that are told by place. Between an application in a process of its own and its dataplane there is memory
+//! that both can read: what stands there already is not copied to be sent, and what does not is written there one
+//! message behind the other, so that the dataplane reads lines in sequence. The dataplane then copies it into the frame,
+//! with its sum, as it does what an application that is linked in sends.
+
+use alloc::vec::{Drain, Vec};
+use core::ops::Range;
+
+use mem::{Mbuf, Pool, Want};
+
+use crate::{Full, Handle};
+
+/// Memory that an application shares with its dataplane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SharedMemory {
+    /// What the dataplane receives into: the application may only read it.
+    Packets,
+    /// What the application sends from: the dataplane may only read it.
+    Arena,
+}
+
+/// Where the bytes of a message stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// In which memory.
+    pub memory: SharedMemory,
+    /// Bytes before them there.
+    pub offset: u64,
+    /// How many they are.
+    pub len: u32,
+}
+
+/// What the call array of such an application keeps for its messages.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// Addresses of the packet memory, here.
+    packets: Range<usize>,
+    /// Buffers of the arena, each with messages of this batch one behind the other. The last one has room, perhaps.
+    buffers: Vec<Mbuf>,
+    /// The message at the end of the last buffer, which further bytes on its handle continue: its handle, the index
+    /// of its record, and the bytes it has.
+    pub open: Option<(Handle, usize, usize)>,
+}
+
+impl Places {
+    pub fn new(packets: Range<usize>) -> Self {
+        Self { packets, buffers: Vec::new(), open: None }
+    }
+
+    /// Where bytes stand that were received: none where they are other bytes.
+    #[inline]
+    pub fn received(&self, bytes: &[u8]) -> Option<Placed> {
+        let at = bytes.as_ptr().addr();
+        let is_inside = self.packets.start <= at && at + bytes.len() <= self.packets.end;
+        is_inside.then(|| Placed {
+            memory: SharedMemory::Packets,
+            offset: (at - self.packets.start) as u64,
+            len: bytes.len() as u32,
+        })
+    }
+
+    /// Appends `len` bytes, those of `slices`, to the message at the end of the last buffer. False, with nothing done,
+    /// where that has no room for them.
+    pub fn extend(&mut self, slices: &[&[u8]], len: usize) -> bool {
+        let last = self.buffers.last_mut().filter(|last| last.tailroom() >= len);
+        last.is_some_and(|last| append(last, slices))
+    }
+
+    /// Puts down the `len` bytes of `slices` as a message, which a buffer has room for.
+    ///
+    /// # Errors
+    /// [`Full`]: there is no memory.
+    #[inline]
+    pub fn put(&mut self, pool: &mut Pool, slices: &[&[u8]], len: usize) -> Result<Placed, Full> {
+        if self.buffers.last().is_none_or(|last| last.tailroom() < len) {
+            if !pool.allows(Want::Send) {
+                return Err(Full);
+            }
+            self.buffers.push(pool.alloc().map_err(|_| Full)?);
+        }
+        let last = self.buffers.last_mut().ok_or(Full)?;
+        let offset = pool.offset_of(last).ok_or(Full)? + last.len() as u64;
+        match append(last, slices) {
+            true => Ok(Placed { memory: SharedMemory::Arena, offset, len: len as u32 }),
+            false => Err(Full),
+        }
+    }
+
+    /// The buffers of a batch, which are to be kept until the dataplane has read them.
+    pub fn take(&mut self) -> Drain<'_, Mbuf> {
+        self.open = None;
+        self.buffers.drain(..)
+    }
+}
+
+#[inline]
+fn append(buffer: &mut Mbuf, slices: &[&[u8]]) -> bool {
+    slices.iter().all(|slice| buffer.append(slice).is_ok())
+}
