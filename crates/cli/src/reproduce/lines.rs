@@ -24,8 +24,11 @@ pub struct Lines {
     /// From the change of a word here until the answer of the other processor, which sees it, is seen.
     pub word_ns: f64,
     /// What it takes here, for each request of a batch, to write what a request hands over and to read what comes
-    /// back, where the other processor reads and writes it in between; beyond what it takes where this one does.
-    pub request_ns: f64,
+    /// back, where the other processor reads and writes it in between; beyond what it takes where this one does. Of
+    /// an application that sends what it received from where it stands.
+    pub echo_ns: f64,
+    /// The same of one that reads its request, and writes an answer of its own.
+    pub own_ns: f64,
 }
 
 /// Measures it, on a thread that is pinned to the first processor and goes before all others there.
@@ -35,23 +38,25 @@ pub struct Lines {
 pub fn between_processors() -> anyhow::Result<Lines> {
     const WORDS: u32 = 20_000;
     const BATCHES: u32 = 2_000;
-    let word = exchanged(WORDS, || {}, || {}, || {})?;
-    let shared = Batch::default();
-    let across = exchanged(BATCHES, || shared.tell(), || shared.serve(), || shared.take())?;
-    let alone = Batch::default();
-    let alone: Vec<f64> = (0..BATCHES)
-        .map(|_| {
-            let told = timed(|| alone.tell());
-            alone.serve();
-            told + timed(|| alone.take())
-        })
-        .collect();
-    let of_trips =
+    let median_of =
         |trips: &[Trip], of: fn(&Trip) -> f64| median(&trips.iter().map(of).collect::<Vec<f64>>());
-    let across = of_trips(&across, |trip| trip.busy_ns);
+    let word = exchanged(WORDS, || {}, || {}, || {})?;
+    let request = |own_answers: bool| -> anyhow::Result<f64> {
+        let [shared, alone] = [own_answers; 2].map(Batch::new);
+        let across = exchanged(BATCHES, || shared.tell(), || shared.serve(), || shared.take())?;
+        let alone: Vec<f64> = (0..BATCHES)
+            .map(|_| {
+                let told = timed(|| alone.tell());
+                alone.serve();
+                told + timed(|| alone.take())
+            })
+            .collect();
+        Ok((median_of(&across, |trip| trip.busy_ns) - median(&alone)) / BATCH as f64)
+    };
     Ok(Lines {
-        word_ns: of_trips(&word, |trip| trip.away_ns),
-        request_ns: (across - median(&alone)) / BATCH as f64,
+        word_ns: median_of(&word, |trip| trip.away_ns),
+        echo_ns: request(false)?,
+        own_ns: request(true)?,
     })
 }
 
@@ -151,30 +156,27 @@ struct Chunk([Line; 2]);
 
 /// What a batch of short requests moves: see `process::layout`.
 struct Batch {
-    /// Frames that the driver writes and the application reads.
+    /// Frames that the driver writes, and the application reads where it answers with something else.
     received: Vec<Chunk>,
     /// Half a line for each.
     events: Vec<Line>,
     /// Half a line for each, in which the call to send has the one to give back with it.
     calls: Vec<Line>,
-    /// What the application sends, in its arena: 64 bytes each.
-    sent: Vec<Chunk>,
-}
-
-impl Default for Batch {
-    fn default() -> Self {
-        let chunks = || (0..BATCH).map(|_| Chunk::default()).collect();
-        let lines = |count| (0..count).map(|_| Line::default()).collect();
-        Self {
-            received: chunks(),
-            events: lines(BATCH / 2),
-            calls: lines(BATCH / 2),
-            sent: chunks(),
-        }
-    }
+    /// What the application writes, one answer of 64 bytes behind the other; empty: it sends what it received.
+    sent: Vec<Line>,
 }
 
 impl Batch {
+    fn new(own_answers: bool) -> Self {
+        let lines = |count| (0..count).map(|_| Line::default()).collect();
+        Self {
+            received: (0..BATCH).map(|_| Chunk::default()).collect(),
+            events: lines(BATCH / 2),
+            calls: lines(BATCH / 2),
+            sent: lines(if own_answers { BATCH } else { 0 }),
+        }
+    }
+
     /// The dataplane's part until the batch is handed over.
     fn tell(&self) {
         for (index, received) in self.received.iter().enumerate() {
@@ -186,17 +188,20 @@ impl Batch {
     /// The application's part.
     fn serve(&self) {
         self.events.iter().for_each(Line::read);
-        for (index, (received, sent)) in self.received.iter().zip(&self.sent).enumerate() {
+        (0..BATCH).for_each(|index| write_half(&self.calls, index));
+        for (received, sent) in self.received.iter().zip(&self.sent) {
             received.0.iter().for_each(Line::read);
-            sent.0[0].write();
-            write_half(&self.calls, index);
+            sent.write();
         }
     }
 
     /// The dataplane's part when it is back.
     fn take(&self) {
         self.calls.iter().for_each(Line::read);
-        self.sent.iter().for_each(|sent| sent.0[0].read());
+        match self.sent.is_empty() {
+            true => self.received.iter().flat_map(|received| &received.0).for_each(Line::read),
+            false => self.sent.iter().for_each(Line::read),
+        }
     }
 }
 

@@ -135,7 +135,7 @@ fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
 
 /// What protection adds, and what lies below that.
 fn show_costs(recorder: &mut Recorder<'_>, times: &[Times], empty: &Empty) -> anyhow::Result<()> {
-    let Lines { word_ns, request_ns } = on_first_processor(between_processors)?;
+    let Lines { word_ns, echo_ns, own_ns } = on_first_processor(between_processors)?;
     recorder.condition("a word to the other processor and back", format!("{word_ns:.0} ns"));
     // Windows of the three followed each other, so what the machine did to one it did to all: pairs are compared.
     let paired = |place: usize, which: usize, how: fn(f64, f64) -> f64| -> Vec<f64> {
@@ -166,17 +166,19 @@ fn show_costs(recorder: &mut Recorder<'_>, times: &[Times], empty: &Empty) -> an
     let crossings: Vec<f64> = paired(ALONE, 1, |with, without| (with - without) / 2.0);
     recorder.claim(CROSSING, Measured::samples(&crossings))?;
     recorder.note(format!(
-        "a crossing is half of what there and back add to an unloaded request. Below it lie a word's way to the other \
-         processor and back, {word_ns:.0} ns, and as much again for the request's bytes and its answer's"
+        "a crossing is half of what there and back add to an unloaded request. Below it lies a word's way to the other \
+         processor and back, {word_ns:.0} ns"
     ));
     recorder.note(format!(
-        "where the application has another processor, the lines of a batch of 64 requests (frames, events, calls, \
-         answers) take this one {request_ns:.0} ns more for each request than where it has them to itself, with nothing \
-         done but writing and reading them: that much lies below what split adds at B = 64"
+        "where the application has another processor, the lines of a batch of 64 requests (events and calls) take this \
+         one {echo_ns:.0} ns more for each request than where it has them to itself, with nothing done but writing and \
+         reading them; where the application reads the frames and writes answers of its own, {own_ns:.0} ns. So much of \
+         what split adds at B = 64 is the way of lines, as far as other work does not hide it"
     ));
     recorder.note(
-        "copies: received bytes are read where the NIC put them in all domains; sent bytes are copied once inline, and \
-         once more in the process domain, out of the application's reach before they are summed",
+        "copies: received bytes are read where the NIC put them in all domains. What an application sends of them is \
+         copied once, inline and in the process domain. An answer of its own is copied once inline; in the process \
+         domain once into the arena and once out of it, out of the application's reach before it is summed",
     );
     Ok(())
 }
