@@ -191,7 +191,7 @@ impl CallArray {
     fn seal(&mut self) {
         self.open = None;
         if let Some(places) = &mut self.places {
-            places.open = None;
+            places.last = None;
         }
     }
 
@@ -403,42 +403,36 @@ impl<'a> Calls<'a> {
         if !(1..=array.segment_bytes).contains(&len) {
             return None;
         }
-        let received = match slices {
-            [slice] => places.received(slice),
-            _ => None,
-        };
-        if received.is_none()
-            // What was staged since comes first.
-            && array.open.is_none()
-            && let Some((open, index, before)) = places.open
-            && open == handle
-            && before + len <= array.segment_bytes
+        // What was staged since comes first: then this continues nothing.
+        let before = places.last.filter(|(last, _)| *last == handle && array.open.is_none());
+        let sent = before.map_or(0, |(_, sent)| sent);
+        // The dataplane has a buffer for each that it fills with what follows one another on a connection.
+        let buffers = |bytes: usize| bytes.div_ceil(array.segment_bytes);
+        let needed = buffers(sent + len) - buffers(sent);
+        if needed > array.buffers.saturating_sub(array.payloads.len()) {
+            return Some(Err(Full));
+        }
+        if let (Some(index), Some(_)) = (places.open, before)
             && let Some(CallRecord::SendvPlaced { placed, .. }) = array.records.get_mut(index)
+            && placed.len as usize + len <= array.segment_bytes
             && places.extend(slices, len)
         {
             placed.len += len as u32;
-            places.open = Some((handle, index, before + len));
-            return Some(Ok(()));
-        }
-        // The dataplane needs a buffer for it.
-        let has_room = array.records.len() < array.capacity;
-        if !has_room || array.payloads.len() >= array.buffers {
-            return Some(Err(Full));
-        }
-        let placed = match received {
-            Some(placed) => placed,
-            None => match places.put(self.pool, slices, len) {
+        } else if array.records.len() < array.capacity {
+            let placed = match places.place(self.pool, slices, len) {
                 Ok(placed) => placed,
                 Err(full) => return Some(Err(full)),
-            },
-        };
-        places.open = match placed.memory {
-            SharedMemory::Arena => Some((handle, array.records.len(), len)),
-            SharedMemory::Packets => None,
-        };
+            };
+            let is_open = placed.memory == SharedMemory::Arena;
+            places.open = is_open.then_some(array.records.len());
+            array.records.push(CallRecord::SendvPlaced { handle, placed });
+        } else {
+            return Some(Err(Full));
+        }
         array.open = None;
-        array.buffers -= 1;
-        Some(array.push(CallRecord::SendvPlaced { handle, placed }))
+        array.buffers -= needed;
+        places.last = Some((handle, sent + len));
+        Some(Ok(()))
     }
 
     /// Records what was staged last.

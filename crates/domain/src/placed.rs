@@ -37,19 +37,25 @@ pub(crate) struct Places {
     packets: Range<usize>,
     /// Buffers of the arena, each with messages of this batch one behind the other. The last one has room, perhaps.
     buffers: Vec<Mbuf>,
-    /// The message at the end of the last buffer, which further bytes on its handle continue: its handle, the index
-    /// of its record, and the bytes it has.
-    pub open: Option<(Handle, usize, usize)>,
+    /// On which connection the last message is, and the bytes of all that are together with it there.
+    pub last: Option<(Handle, usize)>,
+    /// Its record, where it stands at the end of the last buffer.
+    pub open: Option<usize>,
 }
+
+/// Received bytes that continue a message are rather put down behind it, where they are no more: a further call would
+/// be as many bytes.
+const FEW: usize = 128;
 
 impl Places {
     pub fn new(packets: Range<usize>) -> Self {
-        Self { packets, buffers: Vec::new(), open: None }
+        Self { packets, buffers: Vec::new(), last: None, open: None }
     }
 
-    /// Where bytes stand that were received: none where they are other bytes.
+    /// Where the bytes of one slice stand that were received: none where they are other bytes.
     #[inline]
-    pub fn received(&self, bytes: &[u8]) -> Option<Placed> {
+    fn received(&self, slices: &[&[u8]]) -> Option<Placed> {
+        let [bytes] = *slices else { return None };
         let at = bytes.as_ptr().addr();
         let is_inside = self.packets.start <= at && at + bytes.len() <= self.packets.end;
         is_inside.then(|| Placed {
@@ -60,18 +66,25 @@ impl Places {
     }
 
     /// Appends `len` bytes, those of `slices`, to the message at the end of the last buffer. False, with nothing done,
-    /// where that has no room for them.
+    /// where that has no room for them, or they are better sent from where they are.
     pub fn extend(&mut self, slices: &[&[u8]], len: usize) -> bool {
+        if len > FEW && self.received(slices).is_some() {
+            return false;
+        }
         let last = self.buffers.last_mut().filter(|last| last.tailroom() >= len);
         last.is_some_and(|last| append(last, slices))
     }
 
-    /// Puts down the `len` bytes of `slices` as a message, which a buffer has room for.
+    /// Where the `len` bytes of `slices` stand, which a buffer has room for: they are put down if they were not
+    /// received.
     ///
     /// # Errors
     /// [`Full`]: there is no memory.
     #[inline]
-    pub fn put(&mut self, pool: &mut Pool, slices: &[&[u8]], len: usize) -> Result<Placed, Full> {
+    pub fn place(&mut self, pool: &mut Pool, slices: &[&[u8]], len: usize) -> Result<Placed, Full> {
+        if let Some(received) = self.received(slices) {
+            return Ok(received);
+        }
         if self.buffers.last().is_none_or(|last| last.tailroom() < len) {
             if !pool.allows(Want::Send) {
                 return Err(Full);
@@ -88,7 +101,7 @@ impl Places {
 
     /// The buffers of a batch, which are to be kept until the dataplane has read them.
     pub fn take(&mut self) -> Drain<'_, Mbuf> {
-        self.open = None;
+        self.last = None;
         self.buffers.drain(..)
     }
 }

@@ -126,21 +126,29 @@ fn by_place(capacity: usize, received: &[u8]) -> CallArray {
 
 #[test]
 fn by_place_what_was_received_is_sent_from_where_it_is() {
-    let received = b"request, and more";
+    let received = &[[b'r'; 200], [b'm'; 200]].concat()[..];
     let (mut pool, mut array) = (pool(), by_place(8, received));
     let (a, b) = (Handle::new(0, 1, 0), Handle::new(0, 2, 0));
     let mut calls = Calls::new(&mut array, &mut pool);
-    calls.sendv(a, &[&received[9..]]).expect("room");
+    calls.sendv(a, &[&received[200..]]).expect("room");
     calls.recv_done(a, 8).expect("room");
-    // Other bytes are put down, also where some of them were received; on one connection they are one message.
+    // Other bytes are put down; on one connection they are one message.
     calls.sendv(b, &[b"other"]).expect("room");
-    calls.sendv(b, &[&received[..7], b"!"]).expect("room");
-    // What was received cannot be continued, nor continues.
+    calls.recv_done(b, 8).expect("room");
+    calls.sendv(b, &[&received[..3], b"!"]).expect("room");
+    // So are a few that were received, but not many, which cannot be continued.
     calls.sendv(b, &[&received[..3]]).expect("room");
+    calls.sendv(b, &[&received[..129]]).expect("room");
     calls.sendv(b, &[b"end"]).expect("room");
+    calls.sendv(a, &[b"late"]).expect("room");
     assert_eq!(pool.available(), 7, "messages share a buffer");
-    let expected: [(u32, &[u8]); 4] =
-        [(1, b"and more"), (2, b"otherrequest!"), (2, b"req"), (2, b"end")];
+    let expected: [(u32, &[u8]); 5] = [
+        (1, &received[200..]),
+        (2, b"otherrrr!rrr"),
+        (2, &received[..129]),
+        (2, b"end"),
+        (1, b"late"),
+    ];
     assert_eq!(
         told(&mut array, &mut pool, received),
         expected.map(|(slot, bytes)| (slot, bytes.to_vec()))
@@ -196,6 +204,13 @@ fn by_place_there_is_room_for_as_much_as_the_dataplane_has() {
     assert_eq!(calls.sendv(handle(4), &[b"x"]), Err(Full));
     calls.sendv(handle(5), &[&received]).expect("needs none");
     assert_eq!(told(&mut array, &mut pool, &received), [(5, received.to_vec())]);
+    // Messages that follow one another on a connection fill its buffers.
+    array.bound(64, 2);
+    let mut calls = Calls::new(&mut array, &mut pool);
+    let mut received_again = || calls.sendv(handle(5), &[&received]);
+    let fit = core::iter::from_fn(|| received_again().ok()).count();
+    assert_eq!(fit, 2 * 1_448 / 64);
+    assert_eq!(told(&mut array, &mut pool, &received).len(), fit);
     // Nor is there more than one call for each of so many.
     array.bound(1, usize::MAX);
     let mut calls = Calls::new(&mut array, &mut pool);
