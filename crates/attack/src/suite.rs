@@ -30,8 +30,7 @@ const REPEATS: u32 = 3;
 const WINDOWS_MIN: usize = 10;
 /// An episode of an attack that ends by itself.
 const SHORT_EPISODE: Duration = Duration::from_millis(400);
-/// Mappings and bytes that the allocator and the threads' stacks come and go with.
-const MAPPINGS_MORE: usize = 40;
+/// Bytes that the allocator and the threads' stacks come and go with.
 const RESIDENT_MORE: u64 = 48 << 20;
 /// How long the process of one attack may take beyond its attacks.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
@@ -233,7 +232,7 @@ impl Suite {
                 format!("the other application's p99 is {:.2} times as long", measured.ratio());
             outcome.failures.push(text);
         }
-        check_holds(before, &mut outcome)?;
+        check_holds(&before, &mut outcome)?;
         if let Some(words) = attack.refusal {
             let told = outcome.refusals.iter().any(|why| why.contains(words));
             if outcome.joined > 0 || !told {
@@ -339,26 +338,30 @@ fn add(outcome: &mut Outcome, episode: Episode) {
 }
 
 /// This process holds what it held before.
-fn check_holds(before: own::Holds, outcome: &mut Outcome) -> anyhow::Result<()> {
+fn check_holds(before: &own::Holds, outcome: &mut Outcome) -> anyhow::Result<()> {
     // Threads that were waited for may be about to end.
     let began = Instant::now();
     loop {
         let now = own::holds()?;
         let more = [
             ("descriptors", now.descriptors > before.descriptors, now.descriptors),
-            ("mappings", now.mappings > before.mappings + MAPPINGS_MORE, now.mappings),
+            ("threads", now.threads > before.threads, now.threads),
             (
                 "bytes in memory",
                 now.resident > before.resident + RESIDENT_MORE,
                 now.resident as usize,
             ),
         ];
-        if more.iter().all(|(_, more, _)| !more) {
+        let mapped = now.mapped_more_than(before);
+        if mapped.is_empty() && more.iter().all(|(_, more, _)| !more) {
             return Ok(());
         }
         if began.elapsed() > Duration::from_millis(300) {
             for (what, _, many) in more.into_iter().filter(|(_, more, _)| *more) {
                 outcome.failures.push(format!("{many} {what} are left; before: {before:?}"));
+            }
+            if !mapped.is_empty() {
+                outcome.failures.push(format!("still mapped: {mapped}"));
             }
             return Ok(());
         }

@@ -1,15 +1,22 @@
-//! What this process holds: descriptors, mappings, memory. After an attack there has to be as much as before.
+//! What this process holds: descriptors, threads, mappings, memory. After an attack there has to be as much as before.
+
+use std::collections::BTreeMap;
 
 use anyhow::Context;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::unsafe_os;
+
 /// See the module's comment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Holds {
     /// Open descriptors.
     pub descriptors: usize,
-    /// Mappings.
-    pub mappings: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Mappings of files, those in memory too, by name. Others are the allocator's, and stacks that the threads'
+    /// library keeps for later: how many there are depends on how threads met.
+    pub mapped: BTreeMap<String, usize>,
     /// Bytes in memory.
     pub resident: u64,
 }
@@ -19,9 +26,28 @@ pub struct Holds {
 /// # Errors
 /// `/proc` is not there.
 pub fn holds() -> anyhow::Result<Holds> {
-    let descriptors = std::fs::read_dir("/proc/self/fd").context("counting descriptors")?.count();
+    let entries = |path: &str| -> anyhow::Result<usize> {
+        Ok(std::fs::read_dir(path).with_context(|| format!("counting what is in {path}"))?.count())
+    };
     let maps = std::fs::read_to_string("/proc/self/maps").context("counting mappings")?;
-    Ok(Holds { descriptors, mappings: maps.lines().count(), resident: resident()? })
+    let mut mapped = BTreeMap::new();
+    for name in maps.lines().filter_map(|line| line.split_whitespace().nth(5)) {
+        *mapped.entry(name.to_owned()).or_default() += 1;
+    }
+    unsafe_os::trim_heap();
+    let (descriptors, threads) = (entries("/proc/self/fd")?, entries("/proc/self/task")?);
+    Ok(Holds { descriptors, threads, mapped, resident: resident()? })
+}
+
+impl Holds {
+    /// Of which mappings there are more than in `before`, and how many more.
+    pub fn mapped_more_than(&self, before: &Self) -> String {
+        let more = self.mapped.iter().filter_map(|(name, count)| {
+            let more = count.saturating_sub(before.mapped.get(name).copied().unwrap_or(0));
+            (more > 0).then(|| format!("{more} of {name}"))
+        });
+        more.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Bytes of this process that are in memory.
