@@ -56,6 +56,8 @@ pub enum CallRecord {
     Connect {
         cookie: Cookie,
         peer: Endpoint,
+        /// `None`: one that the dataplane chooses.
+        local_port: Option<u16>,
     },
     Accept {
         handle: Handle,
@@ -358,7 +360,25 @@ impl<'a> Calls<'a> {
     /// # Errors
     /// [`Full`].
     pub fn connect(&mut self, cookie: Cookie, peer: Endpoint) -> Result<(), Full> {
-        self.array.push(CallRecord::Connect { cookie, peer })
+        self.array.push(CallRecord::Connect { cookie, peer, local_port: None })
+    }
+
+    /// As [`connect`](Self::connect), from a port of the caller's choice, which may be one that is listened on. The
+    /// flow group follows from both ends: where it is at home on another core, and where there is such a connection
+    /// already, the outcome is `NoPort`.
+    ///
+    /// For what is linked into the dataplane. An application in a process of its own is not heard on its port: the
+    /// dataplane chooses one.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn connect_from(
+        &mut self,
+        cookie: Cookie,
+        local_port: u16,
+        peer: Endpoint,
+    ) -> Result<(), Full> {
+        self.array.push(CallRecord::Connect { cookie, peer, local_port: Some(local_port) })
     }
 
     /// Accepts a connection that knocked; `cookie` comes with all of its events.

@@ -100,7 +100,8 @@ impl Near<'_> {
         calls: &mut Calls<'_>,
     ) {
         let issued = match record {
-            CallRecord::Connect { cookie, peer } => {
+            // No words tell a port of its own choice.
+            CallRecord::Connect { cookie, peer, .. } => {
                 if !self.policy.allows_connect(peer) {
                     let outcome = Err(ConnectError::Forbidden);
                     return self.forbid(Event::Connected { cookie, outcome });

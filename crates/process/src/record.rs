@@ -234,7 +234,9 @@ fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
     let count = |staged: Staged| u64::from(staged.count) << 32;
     let only = |staged: Staged| if staged.count == 1 { piece(staged.first) } else { 0 };
     match *record {
-        CallRecord::Connect { cookie, peer } => [0, cookie.0, endpoint_word(peer), 0],
+        // From which port is the dataplane's to choose: a port that others listen on is not an application's to
+        // speak from.
+        CallRecord::Connect { cookie, peer, .. } => [0, cookie.0, endpoint_word(peer), 0],
         CallRecord::Accept { handle, cookie } => [1, handle.to_bits(), cookie.0, 0],
         CallRecord::Sendv { handle, staged: Staged { first, count: 1 } } => {
             [SEND_ONE, handle.to_bits(), piece(first), 0]
@@ -269,7 +271,10 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
     let staged = Staged { first: fourth as u32, count: (kind >> 32) as u32 };
     let only = |word| (staged.count == 1).then_some(word);
     let record = match kind & 0xff {
-        0 => CallRecord::Connect { cookie: Cookie(second), peer: endpoint(third) },
+        0 => {
+            let (cookie, peer) = (Cookie(second), endpoint(third));
+            CallRecord::Connect { cookie, peer, local_port: None }
+        }
         1 => CallRecord::Accept { handle, cookie: Cookie(third) },
         2 => return Some((CallRecord::Sendv { handle, staged }, only(third))),
         3 => CallRecord::RecvDone { handle, bytes: u32::try_from(third).unwrap_or(u32::MAX) },
@@ -292,6 +297,21 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Neither by what a well-behaved application asks for nor by any other words.
+    #[test]
+    fn no_words_choose_the_port_that_a_connection_is_opened_from() {
+        let (cookie, peer) = (Cookie(5), Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 7));
+        let asked = CallRecord::Connect { cookie, peer, local_port: Some(80) };
+        let heard = CallRecord::Connect { cookie, peer, local_port: None };
+        let words = call_words(&asked, |_| unreachable!("it has no pieces"));
+        assert_eq!(words, call_words(&heard, |_| unreachable!("it has no pieces")));
+        let [_, second, third, _] = words;
+        for bit in 8..64 {
+            let words = [1 << bit, second, third, 1 << bit];
+            assert_eq!(call(&words), Some((heard, None)), "{words:x?}");
+        }
+    }
 
     #[test]
     fn a_message_of_one_piece_takes_along_the_request_that_it_answers() {

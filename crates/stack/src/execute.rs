@@ -193,12 +193,16 @@ fn one(
         CallRecord::UdpSendv { local_port, peer, staged: Staged { count, .. } } => {
             udp::send(local_port, peer, payloads.take(count as usize), ctx);
         }
-        CallRecord::Connect { cookie, peer } => {
+        CallRecord::Connect { cookie, peer, local_port } => {
             let in_use = |group, hash, port| {
                 group_mut(groups, group)
                     .is_none_or(|group| group.lookup(hash, FlowKey::new(peer, port)).is_some())
             };
-            match connect::choose_port(ctx.shared, core, peer, ports, in_use) {
+            let chosen = match local_port {
+                Some(port) => connect::given_port(ctx.shared, peer, port, in_use),
+                None => connect::choose_port(ctx.shared, core, peer, ports, in_use),
+            };
+            match chosen {
                 Some((port, hash)) => {
                     if let Some(group) = group_mut(groups, Shared::group_of(hash)) {
                         connect::open(group, hash, port, peer, cookie, ctx);

@@ -42,7 +42,7 @@ pub mod wheel;
 pub use config::{RssKey, StackConfig};
 pub use execute::Elsewhere;
 pub use group_set::GroupSet;
-pub use shared::{FLOW_GROUPS, Secrets, Shared};
+pub use shared::{FLOW_GROUPS, PeerRegister, Secrets, Shared};
 pub use stack::{Away, Ended, Stack};
 pub use stats::StackStats;
 pub use unsafe_packed::PackedGroup;

@@ -2,6 +2,7 @@
 //! thread is home to which flow group. Read on every packet, written hardly ever.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use wire::{FlowKey, Ipv4Addr, Toeplitz};
@@ -57,6 +58,21 @@ impl Ticks {
     }
 }
 
+/// Where it is written down which connections there are, for whoever resets their peers when this dataplane is gone and
+/// could not (RFC 9293 §3.5.1: half-open connections).
+///
+/// The place of a connection is its flow group and its slot there: no two that live have the same, and it stays the same
+/// where the group moves to another core (IX §4.5). Told of when a connection begins and when it has ended, by the core
+/// that is home to it, and never for a segment. Connections that end with their whole stack
+/// ([`Stack::close`](crate::Stack::close)) or flow group ([`PackedGroup::discard`](crate::PackedGroup::discard)) stay
+/// written down: their peers were not told.
+pub trait PeerRegister: Send + Sync + core::fmt::Debug {
+    /// A connection with these ends begins.
+    fn opened(&self, group: u16, slot: u32, flow: FlowKey);
+    /// It has ended.
+    fn closed(&self, group: u16, slot: u32);
+}
+
 /// See the module's comment.
 pub struct Shared {
     /// Settings.
@@ -75,6 +91,7 @@ pub struct Shared {
     /// loads are enough: who receives a packet of a group that it does not own forwards it, and ownership
     /// itself moves by value.
     home: Box<[AtomicU8; FLOW_GROUPS]>,
+    register: Option<Arc<dyn PeerRegister>>,
 }
 
 impl Shared {
@@ -97,7 +114,20 @@ impl Shared {
             window_scale: config.window_scale(),
             home: Box::new(home),
             config,
+            register: None,
         }
+    }
+
+    /// The same, with connections written down in `register`.
+    #[must_use]
+    pub fn with_register(self, register: Option<Arc<dyn PeerRegister>>) -> Self {
+        Self { register, ..self }
+    }
+
+    /// Where connections are written down.
+    #[inline]
+    pub(crate) fn register(&self) -> Option<&dyn PeerRegister> {
+        self.register.as_deref()
     }
 
     /// The RSS hash of a received packet: `remote` is its source.

@@ -29,12 +29,15 @@ mod device;
 mod drive;
 mod mover;
 mod protected;
+mod register;
 mod stage;
 
 pub use controls::{ControlError, Controls, Order};
 pub use mover::{Mover, MoverError};
 pub use protected::run_protected;
+pub use register::{PeersLeft, Register, places_of_group};
 pub use shown::{Shown, Watched};
+pub use stack::PeerRegister;
 
 use drive::Bell;
 pub(crate) use drive::run_on;
@@ -198,6 +201,8 @@ pub struct RuntimeConfig {
     pub pool_keep: usize,
     /// Where the elastic threads show what they do; none: nowhere. For as many threads as run.
     pub segment: Option<Arc<Segment>>,
+    /// Where connections are written down, for whoever resets them if this process is killed; none: nowhere.
+    pub register: Option<Arc<dyn PeerRegister>>,
 }
 
 /// What one elastic thread has done.
@@ -396,7 +401,8 @@ impl Ground {
         // That of the device's hash, where there is a table of which the configuration does not know.
         let rss_key: Option<RssKey> = hand.key().or(config.stack.rss_key);
         let stack = StackConfig { rss_key, ..config.stack.clone() };
-        let shared = Arc::new(Shared::new(stack, &secrets, cores as u8));
+        let shared = Shared::new(stack, &secrets, cores as u8);
+        let shared = Arc::new(shared.with_register(config.register.clone()));
         deal(&shared, config, cores, hand)?;
         let bells: Arc<[Bell]> = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
         let priority = config.realtime.unwrap_or(0);

@@ -387,21 +387,22 @@ fn what_the_segment_shows_adds_up() {
             run.done.store(true, Ordering::Relaxed);
             // A thread tells what it has counted a moment later, part after part, and may have no processor for a
             // while in between: wait until nothing changes any more and the parts agree.
-            let (mut threads, mut groups) = (Vec::new(), Vec::new());
+            let mut threads = Vec::new();
             let began = Wall::now();
-            loop {
+            let groups = loop {
                 let (before, reading) = (std::mem::take(&mut threads), run.segment.reading());
-                (threads, groups) = (reading.threads(), reading.groups());
+                threads = reading.threads();
+                let groups = reading.groups();
                 let differs = disagreement(&threads, &groups);
                 if has_settled(&before, &threads) && differs.is_none() {
-                    break;
+                    break groups;
                 }
                 assert!(
                     began.elapsed() < PATIENCE,
                     "it does not add up, or does not end: {differs:?}"
                 );
                 std::thread::sleep(Duration::from_millis(100));
-            }
+            };
             assert!(groups.iter().sum::<u64>() > 500, "{groups:?}");
             for thread in &threads {
                 assert!(

@@ -96,6 +96,7 @@ fn config(address: Ipv4Addr, mac: MacAddr, scheduler: Scheduler) -> RuntimeConfi
         realtime: None,
         pool_keep: 512,
         segment: None,
+        register: None,
     }
 }
 

@@ -154,6 +154,7 @@ fn config(address: Ipv4Addr, last: u8, scheduler: Scheduler) -> RuntimeConfig {
         realtime: None,
         pool_keep: 1_024,
         segment: None,
+        register: None,
     }
 }
 

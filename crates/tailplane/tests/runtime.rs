@@ -35,6 +35,7 @@ fn refusal(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeError {
         realtime,
         pool_keep: 512,
         segment: None,
+        register: None,
     };
     let stop = AtomicBool::new(false);
     let refused = run(&config, &Region::heap(4_096), vec![near], |_| Server::new(Quiet), &stop);

@@ -5,6 +5,8 @@
 //! let remote: Endpoint = "10.0.0.1:40000".parse().unwrap();
 //! let key = FlowKey::new(remote, 11211);
 //! assert_eq!((key.remote(), key.local_port()), (remote, 11211));
+//! assert_eq!(key.to_bits(), 0x0a00_0001_9c40_2bcb);
+//! assert_eq!(FlowKey::from_bits(key.to_bits()), key);
 //! ```
 
 use crate::{Endpoint, Ipv4Addr};
@@ -28,6 +30,22 @@ impl FlowKey {
             address: u32::from_ne_bytes(remote.addr.octets()),
             ports: u32::from_ne_bytes([a, b, c, d]),
         }
+    }
+
+    /// The key as one number: from the top the remote address, the remote port, the local port. The same on every
+    /// machine, and never 0 where there is an address.
+    #[inline]
+    pub const fn to_bits(self) -> u64 {
+        let address = u32::from_be_bytes(self.remote_addr().octets());
+        (address as u64) << 32 | (self.remote_port() as u64) << 16 | self.local_port() as u64
+    }
+
+    /// The key of such a number. Any is one.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Self {
+        let [a, b, c, d] = ((bits >> 32) as u32).to_be_bytes();
+        let remote = Endpoint { addr: Ipv4Addr::new(a, b, c, d), port: (bits >> 16) as u16 };
+        Self::new(remote, bits as u16)
     }
 
     /// The remote address.

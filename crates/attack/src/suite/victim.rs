@@ -103,6 +103,7 @@ fn config(index: usize, shares: Shares) -> RuntimeConfig {
         realtime: None,
         pool_keep: 1_024,
         segment: None,
+        register: None,
     }
 }
 

@@ -130,6 +130,7 @@ pub fn runtime(config: &RunConfig, mac: MacAddr) -> anyhow::Result<RuntimeConfig
         realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
         pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
         segment: None,
+        register: None,
     })
 }
 

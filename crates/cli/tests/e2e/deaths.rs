@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 use sandbox::{Seccomp, Standing};
-use tailplane_cli::lab::constants::DATAPLANE_INTERFACE;
+use tailplane_cli::lab::constants::{CLIENT_INTERFACE, DATAPLANE_INTERFACE};
 use tailplane_cli::service::identity::{APPLICATION_USER, DATAPLANE_USER};
 
 use crate::harness::process::Running;
@@ -26,6 +27,12 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 const CONNECTIONS: usize = 8;
 /// Kills of each process.
 const ROUNDS: u64 = 4;
+/// Kills of a dataplane whose peers are silent, and these peers.
+const SILENT_ROUNDS: u64 = 2;
+const SILENT: usize = 600;
+/// Peers that are not there any more, and their address.
+const GONE: usize = 300;
+const VANISHING: &str = "10.77.0.99/24";
 
 /// The processes of a service, by what it says of them.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +132,7 @@ fn protected(bed: &Testbed) -> Running {
 }
 
 /// Kills one of the three while clients talk, and looks at what is left.
-fn round(bed: &Testbed, victim: impl Fn(Three) -> u32, silent_ones_hear: bool) {
+fn round(bed: &Testbed, victim: impl Fn(Three) -> u32) {
     let before = (free_huge_pages(), namespaces());
     let service = protected(bed);
     let three = Three::of(&service);
@@ -148,10 +155,8 @@ fn round(bed: &Testbed, victim: impl Fn(Three) -> u32, silent_ones_hear: bool) {
         let heard = when.saturating_duration_since(killed);
         assert!(heard < AT_ONCE, "heard after {heard:?}, killed after {moment:?}");
     }
-    if silent_ones_hear {
-        let error = silent.read(&mut [0; 8]).expect_err("no end in order");
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{three:?} after {moment:?}");
-    }
+    let error = silent.read(&mut [0; 8]).expect_err("no end in order");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{three:?} after {moment:?}");
     println!("killed after {moment:?}: all gone {gone:?} later");
     assert!(gone < AT_ONCE, "gone after {gone:?}, killed after {moment:?}");
     // The kernel takes a dead process's programs and memory apart in its own time.
@@ -164,26 +169,102 @@ fn round(bed: &Testbed, victim: impl Fn(Three) -> u32, silent_ones_hear: bool) {
 #[test]
 fn the_starters_death_ends_the_others_and_resets_connections() {
     let Some(bed) = Testbed::new("starter", 2) else { return };
-    (0..ROUNDS).for_each(|_| round(&bed, |three| three.starter, true));
+    (0..ROUNDS).for_each(|_| round(&bed, |three| three.starter));
 }
 
 #[test]
 fn the_applications_death_ends_the_others_and_resets_connections() {
     let Some(bed) = Testbed::new("application", 2) else { return };
-    (0..ROUNDS).for_each(|_| round(&bed, |three| three.application, true));
+    (0..ROUNDS).for_each(|_| round(&bed, |three| three.application));
 }
 
-/// What it knew of its connections is gone with it: those that speak are told, those that wait in silence are not.
 #[test]
 fn the_dataplanes_death_ends_the_others_and_resets_connections() {
     let Some(bed) = Testbed::new("dataplane", 2) else { return };
-    (0..ROUNDS).for_each(|_| round(&bed, |three| three.dataplane, false));
+    (0..ROUNDS).for_each(|_| round(&bed, |three| three.dataplane));
     // And the next service finds all it needs.
     let service = protected(&bed);
     let mut stream = bed.at_client(|| connect(ECHO)).expect("let in");
     assert_echoes(&mut stream, b"as if nothing had been");
     drop(stream);
     service.interrupt(Signal::TERM).assert_success();
+}
+
+/// Connects from an address of the client's.
+fn connect_as(from: Ipv4Addr) -> TcpStream {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP));
+    let socket = socket.expect("a socket");
+    rustix::net::bind(&socket, &SocketAddrV4::new(from, 0)).expect("an address of ours");
+    rustix::net::connect(&socket, &ECHO).expect("let in");
+    TcpStream::from(socket)
+}
+
+fn at_clients_link(bed: &Testbed, what: &str) {
+    let mut command = Command::new("ip");
+    command.args(["-n", bed.lab.client().name(), "address", what, VANISHING, "dev"]);
+    assert!(command.arg(CLIENT_INTERFACE).status().expect("iproute2").success());
+}
+
+/// Whether all threads of a process are stopped.
+fn stands_still(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    threads.flatten().all(|thread| {
+        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+        state.is_some_and(|state| state.trim().starts_with('T'))
+    })
+}
+
+/// Whether the peer has acknowledged all that these have sent, as the kernel shows its sockets.
+fn all_acknowledged(bed: &Testbed, streams: &[TcpStream]) -> bool {
+    let read = || fs::read_to_string("/proc/thread-self/net/tcp").expect("a table of sockets");
+    let table = bed.at_client(read);
+    streams.iter().all(|stream| {
+        let port = format!(":{:04X}", stream.local_addr().expect("it is connected").port());
+        let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let line = lines.find(|fields| fields.get(1).is_some_and(|local| local.ends_with(&port)));
+        line.is_some_and(|fields| fields[4].starts_with("00000000:"))
+    })
+}
+
+/// Peers that will not say a word: they are told all the same, many more of them than are asked at a time, and although
+/// some of those that come before them are not there any more.
+#[test]
+fn peers_of_a_killed_dataplane_that_are_silent_are_reset() {
+    let Some(bed) = Testbed::new("silent", 2) else { return };
+    let (vanishing, _) = VANISHING.split_once('/').expect("with a prefix");
+    let vanishing = vanishing.parse().expect("an address");
+    for _ in 0..SILENT_ROUNDS {
+        let service = protected(&bed);
+        let three = Three::of(&service);
+        at_clients_link(&bed, "add");
+        let gone: Vec<_> = bed.at_client(|| (0..GONE).map(|_| connect_as(vanishing)).collect());
+        let some = || (0..SILENT).map(|_| connect(ECHO).expect("let in")).collect::<Vec<_>>();
+        let mut silent = bed.at_client(some);
+        silent.iter_mut().step_by(2).for_each(|stream| assert_echoes(stream, b"one word"));
+        // These wait for an answer, and have nothing more to send.
+        let application = i32::try_from(three.application).ok().and_then(Pid::from_raw);
+        kill_process(application.expect("a process"), Signal::STOP).expect("it runs");
+        // Each of its threads hears so when it next enters the kernel.
+        wait_until("the application stands still", || stands_still(three.application));
+        let asking = silent.iter_mut().step_by(3);
+        asking.for_each(|stream| stream.write_all(b"asked").expect("there is room"));
+        wait_until("all questions have arrived", || all_acknowledged(&bed, &silent));
+        at_clients_link(&bed, "del");
+        kill(three.dataplane);
+        let killed = Instant::now();
+        for (number, stream) in silent.iter_mut().enumerate() {
+            let error = stream.read(&mut [0; 8]).expect_err("no end in order, and no answer");
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{number}, of {three:?}");
+        }
+        let heard = killed.elapsed();
+        println!("{SILENT} silent peers have heard after {heard:?}");
+        assert!(heard < AT_ONCE, "after {heard:?}");
+        wait_until("all have ended", || !three.all().into_iter().any(lives));
+        assert!(killed.elapsed() < 2 * AT_ONCE, "gone after {:?}", killed.elapsed());
+        drop((gone, service.finish()));
+    }
 }
 
 #[test]

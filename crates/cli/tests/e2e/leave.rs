@@ -78,6 +78,7 @@ fn runtime(port: &Port, scheduler: Scheduler) -> RuntimeConfig {
         realtime: None,
         pool_keep: 1_024,
         segment: None,
+        register: None,
     }
 }
 

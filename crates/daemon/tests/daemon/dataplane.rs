@@ -424,6 +424,7 @@ fn config(address: Ipv4Addr, mac: MacAddr) -> RuntimeConfig {
         realtime: None,
         pool_keep: 512,
         segment: None,
+        register: None,
     }
 }
 

@@ -46,7 +46,12 @@ impl Distant {
         let (records, mut payloads) = self.calls.take();
         for record in &records {
             let issued = match *record {
-                CallRecord::Connect { cookie, peer } => calls.connect(cookie, peer),
+                CallRecord::Connect { cookie, peer, local_port: None } => {
+                    calls.connect(cookie, peer)
+                }
+                CallRecord::Connect { cookie, peer, local_port: Some(port) } => {
+                    calls.connect_from(cookie, port, peer)
+                }
                 CallRecord::Accept { handle, cookie } => calls.accept(handle, cookie),
                 CallRecord::RecvDone { handle, bytes } => calls.recv_done(handle, bytes as usize),
                 CallRecord::Close { handle } => calls.close(handle),

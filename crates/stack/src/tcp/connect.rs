@@ -45,6 +45,18 @@ pub(crate) fn choose_port(
     None
 }
 
+/// A port that the caller has chosen, and its hash, unless `in_use` answers for it: the flow group is at home elsewhere,
+/// or the port already leads to this peer.
+pub(crate) fn given_port(
+    shared: &Shared,
+    peer: Endpoint,
+    port: u16,
+    in_use: impl FnOnce(u16, u32, u16) -> bool,
+) -> Option<(u16, u32)> {
+    let hash = shared.flow_hash(peer.addr, peer.port, port);
+    (port != 0 && !in_use(Shared::group_of(hash), hash, port)).then_some((port, hash))
+}
+
 /// Sends a SYN from `local_port` to `peer`; the outcome comes as an event.
 pub(crate) fn open(
     group: &mut FlowGroup,

@@ -174,6 +174,9 @@ impl FlowGroup {
         let conn = self.slots.hot(slot);
         *conn = Conn { generation: conn.generation, flow, ..Conn::default() };
         self.table.insert(hash, slot);
+        if let Some(register) = ctx.shared.register() {
+            register.opened(self.index, slot, flow);
+        }
         Some(slot)
     }
 
@@ -194,6 +197,9 @@ impl FlowGroup {
         conn.state = State::Closed;
         conn.generation = (conn.generation + 1) % Handle::GENERATIONS;
         self.slots.free.push(slot);
+        if let Some(register) = ctx.shared.register() {
+            register.closed(self.index, slot);
+        }
         ctx.census.connections -= 1;
     }
 

@@ -1,9 +1,9 @@
 //! Opening: passive and active, with all options, and with everything that can go wrong.
 
-use domain::{ConnectError, Cookie};
+use domain::{Calls, ConnectError, Cookie};
 use wire::{Endpoint, TcpFlags};
 
-use crate::support::{Open, PEER_IP, Peer, STACK_IP, Seg, Told, World, config, ms, near};
+use crate::support::{Open, PEER_IP, PORT, Peer, STACK_IP, Seg, Told, World, config, ms, near};
 
 /// Announced by the stack for 256 KiB.
 const STACK_SCALE: u8 = 3;
@@ -238,6 +238,63 @@ fn connect(world: &mut World, open: Open) -> (Peer, Seg) {
     let mut peer = Peer::new(9000, open);
     (peer.there, peer.irs) = (syn.src, syn.seq);
     (peer, syn.clone())
+}
+
+/// RFC 9293 §3.5.1, as one end of a connection sees it that has lost its memory: the other end, which is synchronized,
+/// answers the SYN with a challenge ACK (RFC 5961 §4.2) and obeys a reset that hits its next sequence number.
+#[test]
+fn what_a_half_open_peer_says_of_a_syn_is_answered_with_the_reset_that_it_obeys() {
+    for timestamp in [None, Some((77, 78))] {
+        let mut world = World::new();
+        let mut peer = Peer::new(9000, Open::default());
+        let from = |calls: &mut Calls<'_>| calls.connect_from(Cookie(7), PORT, peer.here);
+        world.call(|calls| from(calls).expect("room"));
+        let [syn] = &world.segments()[..] else { panic!("one SYN") };
+        assert_eq!((syn.flags, syn.src, syn.dst), (TcpFlags::SYN, peer.there, peer.here));
+        (peer.irs, peer.timestamp) = (syn.seq, timestamp);
+        // Its own numbers are anywhere, and so are those that it acknowledges: any but our SYN.
+        for (seq, ack) in [(40_000, 5_000), (9, 0), (9, 0x7fff_ffff), (7, 2)] {
+            world.hear(&peer.seg(seq, ack));
+            let resets = world.expect(&peer, &[&format!("R {ack}")]);
+            assert_eq!((resets[0].seq, resets[0].flags), (peer.irs + ack, TcpFlags::RST));
+        }
+        // What it says beside is answered so too.
+        world.hear(&peer.seg(40_000, 5_000).len(100));
+        world.hear(&peer.seg(40_100, 5_000).flags("F."));
+        world.expect(&peer, &["R 5000", "R 5000"]);
+        assert_eq!((world.told(), world.stack.connections()), (vec![], 1), "it goes on asking");
+        near(world.pass_until_sent(ms(5_000)), 1_000);
+        world.expect(&peer, &["S 0"]);
+        peer.timestamp = None;
+        world.hear(&peer.seg(0, 1).flags("R."));
+        let error = ConnectError::Refused;
+        assert_eq!(world.told(), [Told::ConnectFailed { cookie: 7, error }]);
+        assert_eq!(world.stack.connections(), 0);
+        world.silent();
+    }
+}
+
+#[test]
+fn a_port_of_ones_own_choice_leads_to_a_peer_once() {
+    let mut world = World::new();
+    let [near_by, other] = [9000, 9001].map(|port| Endpoint::new(PEER_IP, port));
+    world.call(|calls| {
+        for (cookie, port, peer) in
+            [(1, 80, near_by), (2, 80, near_by), (3, 0, near_by), (4, 80, other), (5, 81, near_by)]
+        {
+            calls.connect_from(Cookie(cookie), port, peer).expect("room");
+        }
+    });
+    let ends: Vec<_> = world.segments().iter().map(|syn| (syn.src.port, syn.dst)).collect();
+    assert_eq!(ends, [(80, near_by), (80, other), (81, near_by)]);
+    let error = ConnectError::NoPort;
+    let failed = [2, 3].map(|cookie| Told::ConnectFailed { cookie, error });
+    assert_eq!(world.told(), failed);
+    // One that was accepted leads there too.
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.call(|calls| calls.connect_from(Cookie(6), PORT, peer.here).expect("room"));
+    world.silent();
+    assert!(world.told().contains(&Told::ConnectFailed { cookie: 6, error }));
 }
 
 #[test]

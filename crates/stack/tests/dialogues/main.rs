@@ -31,6 +31,7 @@ mod loss;
 mod predicted;
 mod properties;
 mod receive;
+mod register;
 mod send;
 mod support;
 mod timers;

@@ -37,6 +37,8 @@ mod predicted;
 mod properties;
 #[path = "../dialogues/receive.rs"]
 mod receive;
+#[path = "../dialogues/register.rs"]
+mod register;
 #[path = "../dialogues/send.rs"]
 mod send;
 #[path = "../dialogues/support/mod.rs"]

@@ -1,5 +1,6 @@
 //! What only a move does.
 
+use domain::{ConnectError, Cookie};
 use mem::{Pool, Region};
 use stack::{GroupSet, Shared};
 
@@ -48,6 +49,37 @@ fn without_memory_a_group_stays() {
     hoard.into_iter().for_each(|mbuf| world.pool.free(mbuf));
     world.hear(&peer.seg(1, 1_001));
     assert!(world.wander());
+}
+
+/// A port of one's own choice decides the flow group: where that is at home elsewhere, it cannot be had here.
+#[test]
+fn a_given_port_is_only_had_where_its_group_is_at_home() {
+    let mut world = World::new();
+    world.stays = true;
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    let set = of(&world);
+    world.hear(&peer.seg(1, 1).flags("R"));
+    world.told();
+    let ask = |world: &mut World| {
+        world.call(|calls| calls.connect_from(Cookie(9), 80, peer.here).expect("room"));
+    };
+    let World { now, stack, pool, .. } = &mut world;
+    stack.seal(set);
+    let packed = stack.pack(set, pool).expect("nothing is with the device").remove(0);
+    let mut events = domain::EventArray::new(64);
+    let mut other = stack::Stack::new(stack.shared().clone(), 9, *now, 64);
+    other.take_in(packed, *now, pool, &mut events);
+    ask(&mut world);
+    world.silent();
+    let error = ConnectError::NoPort;
+    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 9, error }]);
+    let World { now, stack, pool, .. } = &mut world;
+    other.seal(set);
+    let packed = other.pack(set, pool).expect("nothing is with the device").remove(0);
+    stack.take_in(packed, *now, pool, &mut events);
+    ask(&mut world);
+    let [syn] = &world.segments()[..] else { panic!("one SYN") };
+    assert_eq!((syn.src, syn.dst), (peer.there, peer.here));
 }
 
 /// A core counts what its own connections keep.

@@ -127,6 +127,7 @@ pub fn config(address: Ipv4Addr, mac: MacAddr, scheduler: Scheduler) -> RuntimeC
         realtime: None,
         pool_keep: 512,
         segment: None,
+        register: None,
     }
 }
 

@@ -144,6 +144,7 @@ impl DataplaneClient {
             realtime: self.realtime,
             pool_keep: 4_096,
             segment: None,
+            register: None,
         };
         match &mut self.wire {
             Wire::Port(port) => {

@@ -217,6 +217,7 @@ fn settings(stack: StackConfig) -> RuntimeConfig {
         realtime: None,
         pool_keep: CHUNKS / 4,
         segment: None,
+        register: None,
     }
 }
 

@@ -16,10 +16,11 @@ use nic::af_xdp::{AdoptedQueue, AfXdp, XdpSocket};
 use nic::shm::{ShmConfig, ShmNic, ShmOffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::SyscallPolicy;
-use tailplane::runtime::{self, Controls, RuntimeConfig, Scheduler};
-use tailplane::{Calls, Events, Instant, MacAddr, RssKey, Service};
+use tailplane::runtime::{self, Controls, Register, RuntimeConfig, Scheduler};
+use tailplane::{MacAddr, RssKey};
 
 use super::control::{receive, send};
+use super::half_open::{self, HalfOpen, Search};
 use super::relay::Attended;
 use super::{Order, PassedWire, Role, Start, Told};
 use crate::service::application::{Joined, LOOK, Sets, hello};
@@ -60,6 +61,8 @@ struct Passed {
     queues: Queues,
     mac: MacAddr,
     rss_key: Option<RssKey>,
+    /// The memory of the register of peers, where there is one.
+    register: Option<OwnedFd>,
 }
 
 fn run(control: &OwnedFd) -> anyhow::Result<()> {
@@ -73,18 +76,32 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
         Some(_) => bail!("another order came before the dataplane was alone"),
         None => return Ok(()),
     }
-    let Passed { config, application, region, queues, mac, rss_key } = passed;
+    let Passed { config, application, region, queues, mac, rss_key, register } = passed;
     let mut runtime = host::runtime(&config, mac)?;
     runtime.stack.rss_key = rss_key;
+    let (lanes, most) = (config.dataplane.threads as usize, config.tcp.max_connections);
     let Some((program, socket)) = application else {
-        silence(&mut runtime, &region, config.dataplane.threads as usize);
-        let reset = |stop: &AtomicBool| match queues {
-            Queues::AfXdp(queues) => Ok(runtime::run(&runtime, &region, queues, |_| Nobody, stop)?),
-            Queues::Shm(nics) => Ok(runtime::run(&runtime, &region, nics, |_| Nobody, stop)?),
-        };
-        return until_hang_up(control, None, reset).map(|_| ());
+        let register = register.context("no register of peers was passed")?;
+        let left = Register::left(register, most).context("joining the register of peers")?;
+        silence(&mut runtime, &region, lanes);
+        return until_hang_up(control, None, |stop| {
+            let search = Search::new(left, lanes, stop);
+            let resets = |_| HalfOpen::new(&search);
+            match queues {
+                Queues::AfXdp(queues) => {
+                    runtime::run(&runtime, &region, queues, resets, stop).map(|_| ())
+                }
+                Queues::Shm(nics) => {
+                    runtime::run(&runtime, &region, nics, resets, stop).map(|_| ())
+                }
+            }
+            .map_err(Into::into)
+        });
     };
-    let lanes = config.dataplane.threads as usize;
+    if let Some(register) = register {
+        let register = Register::join(register, most).context("joining the register of peers")?;
+        runtime.register = Some(register);
+    }
     let joined = Joined::new(hello(&config, &runtime), lanes, &region, socket, &program)?;
     let (segment, controls) = (host::segment(&config)?, Arc::new(host::controls(&config)));
     let shown = segment.descriptor().context("duplicating the statistics segment")?;
@@ -143,19 +160,11 @@ fn until_hang_up<R>(
 
 /// The settings of a dataplane that answers for one that was killed: it knows no connection and serves no port.
 fn silence(runtime: &mut RuntimeConfig, region: &Region, threads: usize) {
-    runtime.stack.tcp_listen.clear();
-    runtime.stack.udp_bind.clear();
+    half_open::settle(&mut runtime.stack);
     runtime.scheduler = Scheduler::RunToCompletion;
     runtime.cpus.clear();
     runtime.realtime = None;
     runtime.pool_keep = region.chunks() as usize / threads / 2;
-}
-
-/// A service of which nobody is told.
-struct Nobody;
-
-impl Service for Nobody {
-    fn on_batch(&mut self, _: Instant, _: Events<'_>, _: &mut Calls<'_>) {}
 }
 
 /// Takes a word of the starter. Answers false where it means the end: it has hung up, or makes no sense.
@@ -195,9 +204,9 @@ impl Passed {
             Role::Serve { program } => Some((program, next("socket of the application")?)),
             Role::Farewell => None,
         };
-        let (queues, mac, rss_key) = match start.wire {
+        let (queues, mac, rss_key, register) = match start.wire {
             PassedWire::AfXdp { name, index, mac, mtu, hardware_type, rx_buffers, rss_key } => {
-                let mac = MacAddr(mac);
+                let (mac, register) = (MacAddr(mac), next("register of peers")?);
                 let key = rss_key.map(<[u8; 40]>::try_from).transpose();
                 let key = key.ok().context("the hash's key is not 40 bytes long")?;
                 let interface = Interface { name, index, mac, mtu, hardware_type };
@@ -213,7 +222,7 @@ impl Passed {
                     let socket = XdpSocket::adopt(next("AF_XDP socket")?, &region, facts)?;
                     queues.push(AfXdp::new(socket)?);
                 }
-                (Queues::AfXdp(queues), mac, key.map(RssKey))
+                (Queues::AfXdp(queues), mac, key.map(RssKey), Some(register))
             }
             PassedWire::Shm => {
                 let offer = ShmOffer {
@@ -222,9 +231,9 @@ impl Passed {
                     wake_joiner: next("bell of the wire")?,
                 };
                 let config = ShmConfig::default();
-                (Queues::Shm(vec![ShmNic::take_over(offer, &config)?]), config.mac, None)
+                (Queues::Shm(vec![ShmNic::take_over(offer, &config)?]), config.mac, None, None)
             }
         };
-        Ok(Self { config, application, region, queues, mac, rss_key })
+        Ok(Self { config, application, region, queues, mac, rss_key, register })
     }
 }

@@ -1,20 +1,22 @@
-//! What peers hear of a dataplane that was killed: it could not tell them, and what it knew of them is gone.
+//! What peers hear of a dataplane that was killed: it could not tell them, and what it knew of them is gone, but for the
+//! register of who they are.
 //!
 //! A second one takes its place for a moment. It knows no connection, so that whatever arrives for one is answered
 //! with a reset (RFC 9293 §3.10.7.1), as by a machine that has been started again. Peers that have something under
-//! way hear so at once, or with their next retransmission; one that is silent hears of it from the next service that
-//! is started at this address, when it speaks.
+//! way hear so at once, or with their next retransmission; those that are silent are made to speak: see
+//! [`half_open`](super::half_open).
 
 use std::path::Path;
 use std::time::Duration;
 
+use super::half_open::STAYS_AT_MOST;
 use super::spawn::dataplane;
 use super::wire::Held;
 use crate::service::config::RunConfig;
 
-/// How long it stays: two or three retransmissions of a peer in the same network (RFC 6298: 200 ms on Linux, then
-/// twice that).
-const STAYS: Duration = Duration::from_millis(800);
+/// How long it may take to begin, beside other work of the machine; it is asked to end when this and the longest stay
+/// are over. It ends by itself as a rule.
+const BEGINS_WITHIN: Duration = Duration::from_secs(1);
 /// How long it may take to end.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 
@@ -32,7 +34,7 @@ pub fn send(config: &RunConfig, own: &Path, held: &mut Held) -> anyhow::Result<(
     let started = dataplane(&calm, own)?;
     held.pass_again(&started.control, config)?;
     let watched = started.program.watch()?;
-    if !watched.wait(STAYS)? {
+    if !watched.wait(BEGINS_WITHIN + STAYS_AT_MOST)? {
         drop(started.control);
         watched.wait(ENDS_WITHIN)?;
     }

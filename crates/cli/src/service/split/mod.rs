@@ -23,6 +23,7 @@
 pub mod control;
 pub mod dataplane;
 pub mod farewell;
+pub mod half_open;
 pub mod orphans;
 pub mod relay;
 pub mod spawn;
@@ -62,14 +63,14 @@ pub enum Role {
         /// The program's name.
         program: String,
     },
-    /// Reset what arrives, for a dataplane that was killed.
+    /// Reset what arrives and whom the register names, for a dataplane that was killed.
     Farewell,
 }
 
 /// A wire that was passed.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum PassedWire {
-    /// A socket for each elastic thread.
+    /// The register of peers, and a socket for each elastic thread.
     AfXdp {
         /// The interface's name, for errors.
         name: String,

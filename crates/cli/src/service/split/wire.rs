@@ -9,6 +9,7 @@ use nic::af_xdp::XdpSocket;
 use nic::shm::ShmOffer;
 use nic::steer_program::SteerProgram;
 use nic::xdp_program::XdpProgram;
+use tailplane::runtime::Register;
 
 use super::control::send;
 use super::{Order, PassedWire, Role, Start};
@@ -18,8 +19,9 @@ use crate::port::{OpenPort, PortConfig};
 use crate::service::config::RunConfig;
 use crate::service::host;
 
-/// Packet memory of each queue where nothing but resets is sent.
-const FAREWELL_CHUNKS: usize = 1024;
+/// Packet memory of each queue of a farewell: half of it is the kernel's for reception, and of the rest those
+/// connections that are under way hold a chunk each ([`half_open`](super::half_open)).
+const FAREWELL_CHUNKS: usize = 2048;
 
 /// A wire that this process has open.
 #[derive(Debug)]
@@ -33,8 +35,9 @@ pub enum OpenWire {
 /// What a starter holds as long as the dataplane runs: the wire ends with it.
 #[derive(Debug)]
 pub enum Held {
-    /// The program that takes the dataplane's packets, and the one that steers them to its queues.
-    Port(Box<XdpProgram>, PortConfig, Option<Box<SteerProgram>>),
+    /// The program that takes the dataplane's packets, the one that steers them to its queues, and the register of
+    /// the dataplane's peers.
+    Port(Box<XdpProgram>, PortConfig, Option<Box<SteerProgram>>, OwnedFd),
     /// Where joiners of a wire knock.
     Local(Box<dyn std::fmt::Debug>),
 }
@@ -89,11 +92,13 @@ impl OpenWire {
             Self::Port(port, opened, table) => {
                 let OpenPort { region, sockets, rx_buffers, program, .. } = *port;
                 let memory = memory(&region)?;
-                let given = [memory.as_fd(), domain.as_fd()];
+                let register = Register::create(config.tcp.max_connections)
+                    .context("making the register of peers")?;
+                let given = [memory.as_fd(), domain.as_fd(), register.as_fd()];
                 let given: Vec<_> = given.into_iter().chain(sockets_of(&sockets)).collect();
                 let wire = af_xdp(&sockets, rx_buffers, table.as_deref())?;
                 send(control, &start(wire), &given)?;
-                Held::Port(Box::new(program), opened, table)
+                Held::Port(Box::new(program), opened, table, register)
             }
             Self::Local(wire) => {
                 let memory = memory(&wire.region)?;
@@ -111,12 +116,12 @@ impl OpenWire {
 }
 
 impl Held {
-    /// Opens the port's sockets anew, for a dataplane that resets what comes. False: this wire has none.
+    /// Opens the port's sockets anew, for a dataplane that resets what comes and whom the register names. False: this wire has none.
     ///
     /// # Errors
     /// What could not be opened; the dataplane at the other end of `control` has gone.
     pub fn pass_again(&mut self, control: &OwnedFd, config: &RunConfig) -> anyhow::Result<bool> {
-        let Self::Port(program, port, table) = self else { return Ok(false) };
+        let Self::Port(program, port, table, register) = self else { return Ok(false) };
         let chunks = FAREWELL_CHUNKS * port.queues as usize;
         let small = PortConfig { chunks, huge_pages: HugePages::No, ..port.clone() };
         let opened = small.open_queues()?;
@@ -124,8 +129,8 @@ impl Held {
             program.register(number as u32, socket.fd())?;
         }
         let memory = memory(&opened.region)?;
-        let given: Vec<_> =
-            [memory.as_fd()].into_iter().chain(sockets_of(&opened.sockets)).collect();
+        let given = [memory.as_fd(), register.as_fd()];
+        let given: Vec<_> = given.into_iter().chain(sockets_of(&opened.sockets)).collect();
         let wire = af_xdp(&opened.sockets, opened.rx_buffers, table.as_deref())?;
         let start = Start { config: config.text.clone(), role: Role::Farewell, wire };
         send(control, &Order::Start(start), &given)?;

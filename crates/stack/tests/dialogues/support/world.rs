@@ -11,7 +11,9 @@ use domain::{
 };
 use mem::{Mbuf, Pool, Region, TxFrame};
 use stack::neighbors::Neighbor;
-use stack::{Ended, FLOW_GROUPS, GroupSet, Secrets, Shared, Stack, StackConfig, StackStats};
+use stack::{
+    Ended, FLOW_GROUPS, GroupSet, PeerRegister, Secrets, Shared, Stack, StackConfig, StackStats,
+};
 use wire::{ArpOperation, ArpRepr, Endpoint, EtherType, EthernetView, Ipv4Addr, Ipv4View, MacAddr};
 
 use super::{
@@ -110,8 +112,22 @@ impl World {
         Self::sized(config, 4096, 1024)
     }
 
+    /// A world whose connections are written down.
+    pub fn registered(config: StackConfig, register: Arc<dyn PeerRegister>) -> Self {
+        Self::made(config, Some(register), 4096, 1024)
+    }
+
     /// A world with `chunks` chunks of memory and a NIC queue of `frames` frames.
     pub fn sized(config: StackConfig, chunks: u32, frames: usize) -> Self {
+        Self::made(config, None, chunks, frames)
+    }
+
+    fn made(
+        config: StackConfig,
+        register: Option<Arc<dyn PeerRegister>>,
+        chunks: u32,
+        frames: usize,
+    ) -> Self {
         let secrets = Secrets {
             rss_key: wire::MICROSOFT_KEY,
             isn_key: [3; 16],
@@ -120,7 +136,7 @@ impl World {
         };
         let now = Instant::from_millis(1_000);
         let segment_bytes = config.mss() as usize;
-        let shared = Arc::new(Shared::new(config, &secrets, 1));
+        let shared = Arc::new(Shared::new(config, &secrets, 1).with_register(register));
         shared.neighbors.learn(PEER_IP, PEER_MAC, now);
         let region = Region::heap(chunks);
         Self {
