@@ -5,7 +5,7 @@ use alloc::vec::{Drain, Vec};
 
 use domain::{CallError, CallKind, CallRecord, ConnectError, Cookie, EventRecord, Handle, Staged};
 use mem::{Mbuf, Pool};
-use wire::{FlowKey, Sum};
+use wire::{Endpoint, FlowKey, Sum};
 
 use crate::context::Context;
 use crate::shared::{FLOW_GROUPS, Shared};
@@ -194,24 +194,7 @@ fn one(
             udp::send(local_port, peer, payloads.take(count as usize), ctx);
         }
         CallRecord::Connect { cookie, peer, local_port } => {
-            let in_use = |group, hash, port| {
-                group_mut(groups, group)
-                    .is_none_or(|group| group.lookup(hash, FlowKey::new(peer, port)).is_some())
-            };
-            let chosen = match local_port {
-                Some(port) => connect::given_port(ctx.shared, peer, port, in_use),
-                None => connect::choose_port(ctx.shared, core, peer, ports, in_use),
-            };
-            match chosen {
-                Some((port, hash)) => {
-                    if let Some(group) = group_mut(groups, Shared::group_of(hash)) {
-                        connect::open(group, hash, port, peer, cookie, ctx);
-                    }
-                }
-                None => {
-                    ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::NoPort });
-                }
-            }
+            connect(groups, core, ports, cookie, (peer, local_port), ctx);
         }
         CallRecord::Accept { handle, cookie } => match place_of(groups, handle) {
             Some((group, slot)) => calls::accept(group, slot, cookie, ctx),
@@ -229,6 +212,36 @@ fn one(
             if let Some((group, slot)) = place_of(groups, handle) {
                 calls::abort(group, slot, ctx);
             }
+        }
+    }
+}
+
+/// Opens a connection to a peer, from a port that was given or is chosen here.
+#[inline(never)]
+fn connect(
+    groups: &mut Groups,
+    core: u8,
+    ports: &mut u32,
+    cookie: Cookie,
+    (peer, local_port): (Endpoint, Option<u16>),
+    ctx: &mut Context<'_>,
+) {
+    let in_use = |group, hash, port| {
+        group_mut(groups, group)
+            .is_none_or(|group| group.lookup(hash, FlowKey::new(peer, port)).is_some())
+    };
+    let chosen = match local_port {
+        Some(port) => connect::given_port(ctx.shared, peer, port, in_use),
+        None => connect::choose_port(ctx.shared, core, peer, ports, in_use),
+    };
+    match chosen {
+        Some((port, hash)) => {
+            if let Some(group) = group_mut(groups, Shared::group_of(hash)) {
+                connect::open(group, hash, port, peer, cookie, ctx);
+            }
+        }
+        None => {
+            ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::NoPort });
         }
     }
 }
