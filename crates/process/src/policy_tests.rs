@@ -1,6 +1,6 @@
 //! Policies as the application meets them: over a domain of two threads.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -71,16 +71,18 @@ impl Drop for Ends<'_> {
     }
 }
 
-fn domain(region: &Arc<Region>) -> (Near<'static>, crate::Far) {
+/// Both sides, and the dataplane's end of their socket: an application that waits for a while looks whether that is
+/// still there, and ends where it is not.
+fn domain(region: &Arc<Region>) -> (Near<'static>, crate::Far, OwnedFd) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let (near, far) = pair.expect("made");
+    let (socket, far) = pair.expect("made");
     let geometry = Geometry { events: 8, calls: 64, arena_chunks: 64 };
     let hello = Hello { geometry, waiting: Waiting::default(), segment_bytes: 1_448 };
     let host = Host::new(hello, 1, region).expect("made");
-    host.greet(near.as_fd()).expect("sent");
+    host.greet(socket.as_fd()).expect("sent");
     let mut fars = Application::join(far).expect("joined").begin(false).expect("sent");
-    let mut nears = host.meet(near.as_fd(), &Arc::default()).expect("met");
-    (nears.pop().expect("one"), fars.pop().expect("one"))
+    let mut nears = host.meet(socket.as_fd(), &Arc::default()).expect("met");
+    (nears.pop().expect("one"), fars.pop().expect("one"), socket)
 }
 
 /// Runs a batch through the dataplane's side; the calls that come out of it.
@@ -117,7 +119,7 @@ fn policy() -> Arc<NetworkPolicy> {
 #[cfg_attr(miri, ignore = "maps memory files")]
 fn what_is_forbidden_is_told_and_not_done() {
     let region = Region::map(128, HugePages::No).expect("mapped");
-    let (near, mut far) = domain(&region);
+    let (near, mut far, _socket) = domain(&region);
     let mut near = near.under(&policy(), None);
     let (stop, mut asks) = (AtomicBool::new(false), Asks::default());
     std::thread::scope(|scope| {
@@ -169,7 +171,7 @@ fn what_is_forbidden_is_told_and_not_done() {
 #[cfg_attr(miri, ignore = "maps memory files")]
 fn windows_are_of_the_moment_also_behind_what_is_owed() {
     let region = Region::map(128, HugePages::No).expect("mapped");
-    let (near, mut far) = domain(&region);
+    let (near, mut far, _socket) = domain(&region);
     let mut near = near.under(&policy(), None);
     let (stop, mut asks) = (AtomicBool::new(false), Asks::default());
     std::thread::scope(|scope| {
@@ -197,7 +199,7 @@ fn windows_are_of_the_moment_also_behind_what_is_owed() {
 #[cfg_attr(miri, ignore = "maps memory files")]
 fn who_has_used_up_its_rate_gets_its_next_batch_later() {
     let region = Region::map(128, HugePages::No).expect("mapped");
-    let (near, mut far) = domain(&region);
+    let (near, mut far, _socket) = domain(&region);
     let toll = Toll::new(Rates { connections: Some(1), ..Rates::default() });
     let (time, runs) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicBool::new(false)));
     let (clock, goes) = (Arc::clone(&time), Arc::clone(&runs));
