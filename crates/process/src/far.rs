@@ -51,9 +51,7 @@ pub struct Far {
     call_array: CallArray,
     batch: u32,
     /// Payloads that the dataplane may still read: until it hands over the next batch.
-    lent: Vec<(Mbuf, Sum)>,
-    /// The same of those with several messages each.
-    lent_placed: Vec<Mbuf>,
+    lent: Vec<Mbuf>,
 }
 
 /// Bytes of earlier batches are kept by the application, if it wants them: see [`domain::Events::held`].
@@ -69,7 +67,7 @@ impl Far {
         let shown = Shown::new(events, Arc::clone(&parts.packets));
         let call_array = CallArray::new(parts.geometry.calls as usize, parts.segment_bytes)
             .by_place(parts.packets.addresses());
-        Self { parts, pool, shown, call_array, batch: 0, lent: Vec::new(), lent_placed: Vec::new() }
+        Self { parts, pool, shown, call_array, batch: 0, lent: Vec::new() }
     }
 
     /// What it was made of, for tests of applications that do otherwise.
@@ -168,12 +166,16 @@ impl Far {
         }
     }
 
+    /// Empties the call array: its buffers are lent from now on.
+    fn lend(&mut self, records: Vec<CallRecord>, mut payloads: Vec<(Mbuf, Sum)>) {
+        self.lent.extend(payloads.drain(..).map(|(mbuf, _)| mbuf));
+        self.call_array.restore(records, payloads);
+        self.lent.extend(self.call_array.take_placed().into_iter().flatten());
+    }
+
     /// Frees what was lent.
     fn take_back(&mut self) {
-        let staged = self.lent.drain(..).map(|(mbuf, _)| mbuf);
-        for mbuf in staged.chain(self.lent_placed.drain(..)) {
-            self.pool.free(mbuf);
-        }
+        self.lent.drain(..).for_each(|mbuf| self.pool.free(mbuf));
     }
 
     /// Reads so many events.
@@ -192,7 +194,7 @@ impl Far {
     fn ask(&mut self) {
         let geometry = self.parts.geometry;
         let calls = &self.parts.calls;
-        let (records, mut payloads) = self.call_array.take();
+        let (records, payloads) = self.call_array.take();
         let piece = |index: u32| {
             let payload = payloads.get(index as usize);
             payload.map_or(0, |(mbuf, _)| {
@@ -222,18 +224,14 @@ impl Far {
             count += 1;
         }
         self.tell(layout::CALLS_AND_PIECES, two(count as u32, payloads.len() as u32));
-        self.lent.append(&mut payloads);
-        self.call_array.restore(records, payloads);
-        self.lent_placed.extend(self.call_array.take_placed().into_iter().flatten());
+        self.lend(records, payloads);
     }
 }
 
 impl Drop for Far {
     fn drop(&mut self) {
-        let (records, mut payloads) = self.call_array.take();
-        self.lent.append(&mut payloads);
-        self.call_array.restore(records, payloads);
-        self.lent_placed.extend(self.call_array.take_placed().into_iter().flatten());
+        let (records, payloads) = self.call_array.take();
+        self.lend(records, payloads);
         self.take_back();
     }
 }

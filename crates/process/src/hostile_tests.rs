@@ -104,14 +104,37 @@ fn check(array: &mut CallArray, pool: &mut Pool) -> usize {
     count
 }
 
+/// Has these calls issued, with no pieces beside them. Answers what comes of them: calls, and the bytes of messages.
+fn issued(
+    near: &mut Near<'_>,
+    far: &Far,
+    told: &[[u64; layout::RECORD_WORDS]],
+    pool: &mut Pool,
+) -> (Vec<CallRecord>, Vec<Vec<u8>>) {
+    let (memory, geometry) = (&far.parts().calls, far.parts().geometry);
+    for (index, words) in told.iter().enumerate() {
+        for (word, value) in words.iter().enumerate() {
+            write(memory, geometry.record(index) + 8 * word, *value);
+        }
+    }
+    write(memory, layout::CALLS_AND_PIECES, layout::two(told.len() as u32, 0));
+    let mut array = CallArray::new(ROOM, SEGMENT);
+    near.issue(&mut Calls::new(&mut array, pool));
+    let (records, payloads) = array.take();
+    let take = |(mbuf, _): (mem::Mbuf, wire::Sum)| {
+        let bytes = mbuf.bytes().to_vec();
+        pool.free(mbuf);
+        bytes
+    };
+    (records, payloads.into_iter().map(take).collect())
+}
+
 /// Bytes of the packet memory can be sent by their place, and no others.
 #[test]
 fn what_is_sent_of_the_packet_memory_is_inside_it() {
     let region = Region::map(512, HugePages::No).expect("mapped");
     let (mut near, far) = join(&region);
-    let (memory, geometry) = (Arc::clone(&far.parts().calls), far.parts().geometry);
     let mut pool = Pool::new(&region, 128);
-    let mut array = CallArray::new(ROOM, SEGMENT);
     let mut mbuf = pool.alloc().expect("memory");
     mbuf.append(b"received").expect("room");
     let at = pool.offset_of(&mbuf).expect("its own");
@@ -122,22 +145,16 @@ fn what_is_sent_of_the_packet_memory_is_inside_it() {
         let rates = Rates { bytes: policed.then_some(1 << 40), ..Rates::default() };
         near.toll = Toll::new(rates);
         let before = near.stats().violations();
-        for (index, (offset, len)) in pieces.into_iter().enumerate() {
-            let words = [8, 5 + index as u64, offset << 16 | len, 3];
-            for (word, value) in words.into_iter().enumerate() {
-                write(&memory, geometry.record(index) + 8 * word, value);
-            }
-        }
-        write(&memory, layout::CALLS_AND_PIECES, layout::two(pieces.len() as u32, 0));
-        near.issue(&mut Calls::new(&mut array, &mut pool));
-        let (records, mut payloads) = array.take();
-        let sent: Vec<_> = payloads.iter().map(|(mbuf, _)| mbuf.bytes().to_vec()).collect();
+        let told: Vec<_> = pieces
+            .iter()
+            .zip(5..)
+            .map(|((at, len), handle)| [8, handle, at << 16 | len, 3])
+            .collect();
+        let (records, sent) = issued(&mut near, &far, &told, &mut pool);
         assert_eq!(sent, [&b"received"[..], &[0; 4]]);
         assert_eq!(near.stats().violations() - before, 3);
         // What they take along is given back all the same.
         assert_eq!(records.len(), 2 + pieces.len(), "{records:?}");
-        payloads.drain(..).for_each(|(mbuf, _)| pool.free(mbuf));
-        array.restore(records, payloads);
     }
     pool.free(mbuf);
 }
@@ -148,19 +165,15 @@ fn what_is_sent_of_the_packet_memory_is_inside_it() {
 fn what_a_message_takes_along_is_a_call_of_its_own() {
     let region = Region::map(512, HugePages::No).expect("mapped");
     let (mut near, far) = join(&region);
-    let (memory, geometry) = (Arc::clone(&far.parts().calls), far.parts().geometry);
     let mut pool = Pool::new(&region, 128);
-    let mut array = CallArray::new(ROOM, SEGMENT);
     let outside = 1 << 60 | 1;
     let told = [[8 << 16 | 4, 64], [8 << 16 | 4, u64::MAX], [outside, 64]];
-    for (index, [piece, bytes]) in told.into_iter().enumerate() {
-        for (word, value) in [2 | 1 << 32, 5 + index as u64, piece, bytes].into_iter().enumerate() {
-            write(&memory, geometry.record(index) + 8 * word, value);
-        }
-    }
-    write(&memory, layout::CALLS_AND_PIECES, layout::two(told.len() as u32, 0));
-    near.issue(&mut Calls::new(&mut array, &mut pool));
-    let (records, mut payloads) = array.take();
+    let told: Vec<_> = told
+        .iter()
+        .zip(5..)
+        .map(|([piece, bytes], handle)| [2 | 1 << 32, handle, *piece, *bytes])
+        .collect();
+    let (records, sent) = issued(&mut near, &far, &told, &mut pool);
     let done: Vec<u32> = (records.iter())
         .filter_map(|record| match record {
             CallRecord::RecvDone { bytes, .. } => Some(*bytes),
@@ -168,10 +181,8 @@ fn what_a_message_takes_along_is_a_call_of_its_own() {
         })
         .collect();
     assert_eq!(done, [64, u32::MAX, 64]);
-    assert_eq!((records.len(), payloads.len()), (5, 2), "{records:?}");
+    assert_eq!((records.len(), sent.len()), (5, 2), "{records:?}");
     assert_eq!(near.stats().violations(), 1);
-    payloads.drain(..).for_each(|(mbuf, _)| pool.free(mbuf));
-    array.restore(records, payloads);
 }
 
 fn storm(batches: u64, seed: u64) {

@@ -240,6 +240,15 @@ fn connect(world: &mut World, open: Open) -> (Peer, Seg) {
     (peer, syn.clone())
 }
 
+/// The peer refuses the SYN with a reset: that is told, and is the connection's end.
+fn assert_refused(world: &mut World, peer: &Peer) {
+    world.hear(&peer.seg(0, 1).flags("R."));
+    let error = ConnectError::Refused;
+    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 7, error }]);
+    assert_eq!(world.stack.connections(), 0);
+    world.silent();
+}
+
 /// RFC 9293 §3.5.1, as one end of a connection sees it that has lost its memory: the other end, which is synchronized,
 /// answers the SYN with a challenge ACK (RFC 5961 §4.2) and obeys a reset that hits its next sequence number.
 #[test]
@@ -266,11 +275,7 @@ fn what_a_half_open_peer_says_of_a_syn_is_answered_with_the_reset_that_it_obeys(
         near(world.pass_until_sent(ms(5_000)), 1_000);
         world.expect(&peer, &["S 0"]);
         peer.timestamp = None;
-        world.hear(&peer.seg(0, 1).flags("R."));
-        let error = ConnectError::Refused;
-        assert_eq!(world.told(), [Told::ConnectFailed { cookie: 7, error }]);
-        assert_eq!(world.stack.connections(), 0);
-        world.silent();
+        assert_refused(&mut world, &peer);
     }
 }
 
@@ -346,11 +351,7 @@ fn refused_only_by_a_reset_that_answers_the_syn() {
     world.hear(&peer.seg(0, 2).flags("R."));
     world.silent();
     assert_eq!(world.told(), []);
-    world.hear(&peer.seg(0, 1).flags("R."));
-    let error = ConnectError::Refused;
-    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 7, error }]);
-    assert_eq!(world.stack.connections(), 0);
-    world.silent();
+    assert_refused(&mut world, &peer);
 }
 
 #[test]
