@@ -428,7 +428,8 @@ impl<'a> Calls<'a> {
         let sent = before.map_or(0, |(_, sent)| sent);
         // The dataplane has a buffer for each that it fills with what follows one another on a connection.
         let buffers = |bytes: usize| bytes.div_ceil(array.segment_bytes);
-        let needed = buffers(sent + len) - buffers(sent);
+        // Nearly always it is the first there: then nothing is divided.
+        let needed = if sent == 0 { 1 } else { buffers(sent + len) - buffers(sent) };
         if needed > array.buffers.saturating_sub(array.payloads.len()) {
             return Some(Err(Full));
         }
