@@ -279,9 +279,10 @@ impl Joined {
     /// The events of the batch at hand.
     pub fn told(&self) -> impl Iterator<Item = [u64; RECORD_WORDS]> + '_ {
         let load = |at| self.events.word64(at).map_or(0, |word| word.load(Ordering::Relaxed));
-        let (_, events) = both(load(layout::YIELD_AND_EVENTS));
+        let (batch, (_, events)) = (self.batch(), both(load(layout::YIELD_AND_EVENTS)));
         (0..events.min(self.geometry.events) as usize).map(move |index| {
-            std::array::from_fn(|word| load(self.geometry.record(index) + 8 * word))
+            let at = self.geometry.event(batch, index);
+            std::array::from_fn(|word| load(at + 8 * word))
         })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clock::{Clock, Duration, VirtualClock};
 use dataplane::{ElasticConfig, ElasticThread, ForwardPorts, Progress};
-use domain::Service;
+use domain::{EventMirror, Service};
 use mem::{Pool, Region};
 use nic::Nic;
 use nic::loopback::{LoopbackConfig, LoopbackNic, WhenFull, pair};
@@ -197,6 +197,12 @@ impl<S: Service> Rig<S> {
         };
         rig.caller.set_request(&[b'e'; 64], &[b'e'; 64]);
         rig
+    }
+
+    /// With the server's events written to `mirror` as they come about: for a service in another process.
+    #[must_use]
+    pub fn mirroring(self, mirror: impl EventMirror + 'static) -> Self {
+        Self { server: self.server.mirroring(mirror), ..self }
     }
 
     /// Opens all connections.

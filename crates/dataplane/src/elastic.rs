@@ -1,10 +1,11 @@
 //! The elastic thread itself.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use clock::Instant;
-use domain::{CallArray, Calls, Events, Service};
+use domain::{CallArray, Calls, EventMirror, Events, Service};
 use mem::Pool;
 use nic::{Closed, Nic, NicStats};
 use stack::{Ended, Shared, Stack};
@@ -173,6 +174,13 @@ impl<N: Nic> ElasticThread<N> {
     #[must_use]
     pub fn staging(self, staging: Pool) -> Self {
         Self { staging: Some(staging), ..self }
+    }
+
+    /// For a service in another process: events are written to `mirror` as they come about.
+    #[must_use]
+    pub fn mirroring(mut self, mirror: impl EventMirror + 'static) -> Self {
+        self.net.events.mirror_in(Box::new(mirror));
+        self
     }
 
     /// Steps 1 and 2. Answers whether there are events for the application.

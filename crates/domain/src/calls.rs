@@ -484,21 +484,45 @@ impl<'a> Calls<'a> {
         len: usize,
         mut fill: impl FnMut(&mut [u8]) -> Sum,
     ) -> Result<(), Full> {
-        let limit = self.array.segment_bytes;
-        // What most calls send, as in `sendv`.
-        if (1..=limit).contains(&len)
-            && self.array.open.is_none_or(|(open, _)| open != handle)
-            && self.room() > 0
-        {
+        match self.sendv_short_with(handle, len, &mut fill) {
+            Some(sent) => sent,
+            None => self.sendv_any_with(handle, len, fill),
+        }
+    }
+
+    /// The same for what most calls send, and nothing else: so many bytes as one buffer holds, on another connection
+    /// than the call before. None: it is something else, and nothing was done.
+    #[inline(always)]
+    pub fn sendv_short_with(
+        &mut self,
+        handle: Handle,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Sum,
+    ) -> Option<Result<(), Full>> {
+        let array = &*self.array;
+        let is_short = (1..=array.segment_bytes).contains(&len)
+            && array.open.is_none_or(|(open, _)| open != handle)
+            && self.room() > 0;
+        is_short.then(|| {
             let mut mbuf = self.array.spare(self.pool).ok_or(Full)?;
             let sum = mbuf.extend(len).map_or(Sum::ZERO, fill);
             self.array.payloads.push((mbuf, sum));
-            return self.push_sendv(handle, 1);
-        }
+            self.push_sendv(handle, 1)
+        })
+    }
+
+    #[inline(never)]
+    fn sendv_any_with(
+        &mut self,
+        handle: Handle,
+        len: usize,
+        fill: impl FnMut(&mut [u8]) -> Sum,
+    ) -> Result<(), Full> {
+        let limit = self.array.segment_bytes;
         if let Some((open, index)) = self.array.open
             && open == handle
         {
-            let added = self.array.stage_with(self.pool, len, true, limit, &mut fill)?;
+            let added = self.array.stage_with(self.pool, len, true, limit, fill)?;
             self.array.continue_with(index, added);
             return Ok(());
         }

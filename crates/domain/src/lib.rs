@@ -11,15 +11,14 @@
 extern crate alloc;
 
 mod calls;
+mod event_array;
 mod events;
 mod handle;
 mod placed;
 
 pub use calls::{CallArray, CallKind, CallRecord, Calls, Full, Staged};
-pub use events::{
-    BufferRef, CallError, ConnectError, DeadReason, Event, EventArray, EventIter, EventRecord,
-    Events, Held, Received,
-};
+pub use event_array::{EventArray, EventIter, EventMirror, Events, Held, Received};
+pub use events::{BufferRef, CallError, ConnectError, DeadReason, Event, EventRecord};
 pub use handle::{Cookie, Handle};
 pub use placed::{Placed, SharedMemory};
 

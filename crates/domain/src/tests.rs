@@ -1,5 +1,7 @@
 //! The arrays are bounded, coalesce, and lose no buffer.
 
+extern crate std;
+
 use alloc::vec::Vec;
 
 use mem::{Pool, Region};
@@ -342,6 +344,69 @@ fn events_show_the_received_bytes_in_place() {
         pool.free(mbuf);
     }
     assert!(events.is_empty());
+}
+
+/// What was written, by number.
+type Places = alloc::collections::BTreeMap<usize, (EventRecord, Vec<u8>)>;
+
+/// Keeps what is written to it, and takes no datagram.
+#[derive(Debug, Default)]
+struct Written(std::sync::Arc<std::sync::Mutex<Places>>);
+
+impl EventMirror for Written {
+    fn put(&mut self, index: usize, record: &EventRecord, bytes: &[u8]) -> bool {
+        let mut written = self.0.lock().expect("nobody panicked");
+        let is_taken = !matches!(record, EventRecord::Datagram { .. });
+        if is_taken {
+            written.insert(index, (*record, bytes.to_vec()));
+        }
+        is_taken
+    }
+}
+
+#[test]
+fn events_are_mirrored_as_they_come_and_when_they_change() {
+    let (mut pool, mut events) = (pool(), EventArray::new(8));
+    let written = Written::default();
+    let seen = std::sync::Arc::clone(&written.0);
+    events.mirror_in(alloc::boxed::Box::new(written));
+    let (handle, cookie) = (Handle::new(1, 1, 1), Cookie(7));
+    let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
+    let mut filled = |bytes: &[u8]| {
+        let mut mbuf = pool.alloc().expect("a chunk");
+        mbuf.append(bytes).expect("fits");
+        mbuf
+    };
+    let is_mirrored = |events: &EventArray| events.view(&NothingHeld).is_mirrored();
+    let (first, second, third) = (filled(b"one"), filled(b"two"), filled(b"datagram"));
+    events.push_recv(handle, cookie, first, 0, 5).expect("room");
+    let sent = |bytes| EventRecord::Sent { handle, cookie, bytes, window: 6 };
+    for bytes in [1, 2] {
+        // The second is added to the first.
+        events.append(sent(bytes), None).expect("room");
+    }
+    events.push_recv(handle, cookie, second, 0, 6).expect("room");
+    events.renew_windows(|_| 9);
+    assert!(is_mirrored(&events));
+    {
+        let written = seen.lock().expect("nobody panicked");
+        assert!(written.values().map(|(record, _)| record).eq(events.records()));
+        let bytes: Vec<_> = written.values().map(|(_, bytes)| &bytes[..]).collect();
+        assert_eq!(bytes, [&b"one"[..], b"", b"two"]);
+    }
+    // What is not taken stays out, and all behind it.
+    events.push_datagram(53, peer, third).expect("room");
+    events.push(EventRecord::Eof { handle, cookie }).expect("room");
+    assert!(!is_mirrored(&events));
+    assert_eq!(seen.lock().expect("nobody panicked").len(), 3);
+    // The next batch is mirrored again; what was handed out is not.
+    events.take_buffers(&mut Vec::new());
+    events.push(EventRecord::Eof { handle, cookie }).expect("room");
+    assert!(is_mirrored(&events));
+    let mut others = EventArray::growing();
+    events.push(EventRecord::Again { handle, cookie, window: 1 }).expect("room");
+    assert_eq!(events.split_front(1, &mut others), 1);
+    assert!(!is_mirrored(&events) && !is_mirrored(&others));
 }
 
 /// A service behind a reference or in a box answers as it does by itself, to all that is asked of it.

@@ -84,11 +84,17 @@ impl Pool {
         }
     }
 
-    /// Fills up from the depot, where a quarter of what this pool keeps is missing, and with up to half of
-    /// what `other` has, where the depot has nothing: for a pool from which chunks are taken, and to which
-    /// none come back, as they come back to the other one.
+    /// Fills up with what `other` has beyond half of what it keeps, and where a quarter of what this pool keeps is
+    /// missing then, from the depot, and with up to half of what `other` has, where the depot has nothing: for a pool
+    /// from which chunks are taken, and to which none come back, as they come back to the other one. The chunks that
+    /// came back last go first: their lines are still in the cache.
     #[inline]
     pub fn top_up(&mut self, other: &mut Self) {
+        let missing = self.high_water.saturating_sub(self.free.len());
+        if missing == 0 || !Arc::ptr_eq(&self.region, &other.region) {
+            return;
+        }
+        self.take_from(other, missing.min(other.free.len().saturating_sub(other.high_water / 2)));
         if self.free.len() < self.high_water / 4 * 3 {
             self.top_up_from(other);
         }
@@ -102,11 +108,17 @@ impl Pool {
             let keep_from = depot.len().saturating_sub(missing);
             free.extend(depot.drain(keep_from..));
         });
-        if self.free.len() < self.high_water / 4 * 3 && Arc::ptr_eq(&self.region, &other.region) {
+        if self.free.len() < self.high_water / 4 * 3 {
             let missing = self.high_water - self.free.len();
-            let keep_from = other.free.len() - missing.min(other.free.len() / 2);
-            self.free.extend(other.free.drain(keep_from..));
+            self.take_from(other, missing.min(other.free.len() / 2));
         }
+    }
+
+    /// Takes so many chunks that the other pool has.
+    #[inline]
+    fn take_from(&mut self, other: &mut Self, count: usize) {
+        let keep_from = other.free.len() - count;
+        self.free.extend(other.free.drain(keep_from..));
     }
 
     #[cold]

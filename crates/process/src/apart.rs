@@ -70,15 +70,19 @@ impl Near<'_> {
         }
         self.now = now;
         self.given = None;
-        let mut rest = events.iter();
-        let count = self.tell_batch(&mut rest, calls);
-        debug_assert!(rest.next().is_none(), "the array has room for all that a thread has");
+        let count = self.tell_mirrored(&events, calls).unwrap_or_else(|| {
+            let mut rest = events.iter();
+            let count = self.tell_batch(&mut rest, calls);
+            debug_assert!(rest.next().is_none(), "the array has room for all that a thread has");
+            count
+        });
         let Some(apart) = &mut self.apart else { return };
         *apart = Apart { has_batch: true, ..Apart::default() };
         self.stats.outstanding.store(self.batch, Ordering::Relaxed);
         // Whatever it wished was for this batch.
         self.wish = None;
         self.publish();
+        self.call_for_lines(count);
         if count <= FEW && (0..LOOKS).any(|_| self.is_answered()) {
             self.collect_apart(now, calls);
         }

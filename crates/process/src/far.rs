@@ -181,10 +181,14 @@ impl Far {
     /// Reads so many events.
     fn show(&mut self, events: u32) {
         let geometry = self.parts.geometry;
-        for index in 0..events.min(geometry.events) as usize {
-            let Some(words) = self.parts.events.words(geometry.record(index)) else { break };
-            let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-            if let Some((record, span)) = record::event(&words) {
+        let memory = &self.parts.events;
+        let further = (events.min(geometry.events) as usize).saturating_sub(1);
+        // They are inside: the memory has the size that this geometry says.
+        let first = memory.arrays(geometry.record(0), events.min(1) as usize).unwrap_or_default();
+        let behind = geometry.further_event(self.batch, 0);
+        let behind = memory.arrays(behind, further).unwrap_or_default();
+        for place in first.iter().chain(behind) {
+            if let Some((record, span)) = record::event(&record::read(place)) {
                 self.shown.push(record, span);
             }
         }

@@ -57,16 +57,23 @@ impl Near<'_> {
             record::SEND_RECEIVED => &self.parts.packets,
             _ => return false,
         };
-        let is_short = (1..=self.parts.segment_bytes).contains(&len)
-            && offset.checked_add(len).is_some_and(|end| end <= memory.len())
-            && self.toll.is_none()
-            && self.given.is_none();
-        if is_short && calls.sendv_with(handle, len, straight(memory, offset)).is_err() {
-            // A hole in the stream cannot be mended.
-            let _ = calls.abort(handle);
-            NearStats::add(&self.stats.refused);
+        let is_plain = self.toll.is_none() && self.given.is_none();
+        if !is_plain || offset + len > memory.len() {
+            return false;
         }
-        is_short
+        match calls.sendv_short_with(handle, len, |room| copy_and_sum(memory, offset, room)) {
+            Some(Ok(())) => {}
+            Some(Err(_)) => self.break_off(handle, calls),
+            None => return false,
+        }
+        true
+    }
+
+    /// A hole in the stream of what is sent cannot be mended.
+    #[cold]
+    fn break_off(&mut self, handle: Handle, calls: &mut Calls<'_>) {
+        let _ = calls.abort(handle);
+        NearStats::add(&self.stats.refused);
     }
 
     /// Received bytes are done with. More than there can be are too many, which the connection is told.
@@ -223,15 +230,62 @@ impl Near<'_> {
 
 /// Writes the bytes from `offset` on, as [`copier`] does those of one piece.
 #[inline]
-fn straight(arena: &Memory, mut offset: usize) -> impl FnMut(&mut [u8]) -> Sum + '_ {
+fn straight(memory: &Memory, mut offset: usize) -> impl FnMut(&mut [u8]) -> Sum + '_ {
     move |room| {
-        if !arena.copy_out(offset, room) {
-            // There is no such thing: pieces were checked. What was not written is not what was there before.
-            room.fill(0);
-        }
+        let sum = copy_and_sum(memory, offset, room);
         offset += room.len();
-        Sum::of(room)
+        sum
     }
+}
+
+/// Copies bytes that the application may change meanwhile, with the sum of what was copied. In parts whose length is
+/// known here: a short message is copied without a call, and summed while it is in registers.
+#[inline(always)]
+fn copy_and_sum(memory: &Memory, offset: usize, to: &mut [u8]) -> Sum {
+    let mut copying = Copying { memory, offset, to, sum: Sum::ZERO };
+    while copying.copies::<64>() {}
+    copying.copies::<32>();
+    copying.copies::<16>();
+    copying.copies::<8>();
+    let Copying { offset, to, sum, .. } = copying;
+    match to.is_empty() {
+        true => sum,
+        false => sum.add(copied(memory, offset, to)),
+    }
+}
+
+/// What is left to be copied, and the sum of what was.
+struct Copying<'m, 't> {
+    memory: &'m Memory,
+    offset: usize,
+    to: &'t mut [u8],
+    sum: Sum,
+}
+
+impl Copying<'_, '_> {
+    /// Whether there were `N` bytes left, which are copied now.
+    #[inline(always)]
+    fn copies<const N: usize>(&mut self) -> bool {
+        if self.to.len() < N {
+            return false;
+        }
+        let Some((now, later)) = std::mem::take(&mut self.to).split_first_chunk_mut::<N>() else {
+            return false;
+        };
+        self.sum = self.sum.add(copied(self.memory, self.offset, now));
+        (self.offset, self.to) = (self.offset + N, later);
+        true
+    }
+}
+
+/// Copies bytes, and answers their sum.
+#[inline(always)]
+fn copied(memory: &Memory, offset: usize, to: &mut [u8]) -> Sum {
+    if !memory.copy_out(offset, to) {
+        // There is no such thing: pieces were checked. What was not written is not what was there before.
+        to.fill(0);
+    }
+    Sum::of(to)
 }
 
 /// Writes the bytes of `pieces` one after the other, with their sums: of what was copied, as the application may

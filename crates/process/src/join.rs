@@ -32,7 +32,7 @@ use crate::near::{Near, NearParts};
 use crate::waiting::{Placement, Waiting};
 
 /// What both sides speak: a name and a version.
-const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x06");
+const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x07");
 /// Most elastic threads: three descriptors each go over in one message.
 const LANES_MAX: usize = 64;
 /// What the application sends of each elastic thread: an arena, a call array, a bell.

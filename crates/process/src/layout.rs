@@ -10,11 +10,16 @@
 //!  20  events: u32                              20  pieces: u32
 //!  24  calls that there is room for: u32        24  not used
 //!  28  buffers that may be sent: u32            32  calls, four words each
-//!  32  events, four words each                      pieces: offset in the arena << 16 | bytes
+//!  32  the first event, four words                  pieces: offset in the arena << 16 | bytes
+//!  64  the others of batches with an even
+//!      number, then those of batches with
+//!      an odd one, four words each
 //! ```
 //!
 //! A request that is alone in its batch moves one cache line each way (besides its bytes): the header, and the
-//! first event or call behind it. Words are little-endian.
+//! first event or call behind it. Of a batch with more events the dataplane writes all but the first when they come
+//! about, while the application may still read those of the batch before: hence two places. Numbers of batches follow
+//! each other as [`next_batch`] says. Words are little-endian.
 //!
 //! # Events
 //!
@@ -73,6 +78,15 @@ pub const CALLS_AND_PIECES: usize = 16;
 /// Packet memory that events can tell of: offsets have 40 bits.
 pub const PACKET_BYTES_MAX: u64 = 1 << 40;
 
+/// The number of the batch that follows. 0 is no batch, and even and odd take turns.
+#[inline]
+pub const fn next_batch(batch: u32) -> u32 {
+    match batch {
+        u32::MAX => 2,
+        _ => batch + 1,
+    }
+}
+
 /// Two numbers of 32 bits as one word.
 #[inline]
 pub const fn two(low: u32, high: u32) -> u64 {
@@ -118,7 +132,29 @@ impl Geometry {
 
     /// Bytes of the event array.
     pub fn event_bytes(&self) -> usize {
-        (HEADER + self.events as usize * RECORD_BYTES).next_multiple_of(4096)
+        (self.further_event(1, 0) + self.further_bytes()).next_multiple_of(4096)
+    }
+
+    /// Bytes of all events of a batch but the first.
+    #[inline]
+    fn further_bytes(&self) -> usize {
+        // A whole number of lines: what the application reads shares none with what is written meanwhile.
+        ((self.events as usize - 1) * RECORD_BYTES).next_multiple_of(64)
+    }
+
+    /// Where an event of a batch stands in the event array that is not the first: 0 is the second one.
+    #[inline]
+    pub fn further_event(&self, batch: u32, index: usize) -> usize {
+        self.record(1) + (batch % 2) as usize * self.further_bytes() + index * RECORD_BYTES
+    }
+
+    /// Where an event of a batch stands in the event array.
+    #[inline]
+    pub fn event(&self, batch: u32, index: usize) -> usize {
+        match index {
+            0 => self.record(0),
+            _ => self.further_event(batch, index - 1),
+        }
     }
 
     /// Bytes of the call array.
@@ -126,7 +162,7 @@ impl Geometry {
         (self.piece(0) + self.arena_chunks as usize * 8).next_multiple_of(4096)
     }
 
-    /// Where an event or a call stands in its array.
+    /// Where a call stands in its array, and the first event in its.
     #[inline]
     pub fn record(&self, index: usize) -> usize {
         HEADER + index * RECORD_BYTES
@@ -136,5 +172,30 @@ impl Geometry {
     #[inline]
     pub fn piece(&self, index: usize) -> usize {
         self.record(self.call_records()) + index * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_that_follow_each_other_share_no_line_but_the_headers() {
+        for events in [1, 2, 3, 64, 2_048, 1 << 16] {
+            let geometry = Geometry { events, ..Geometry::default() };
+            let places = |batch: u32| {
+                let from = geometry.event(batch, 1);
+                from..from + (events as usize - 1) * RECORD_BYTES
+            };
+            let (even, odd) = (places(2), places(3));
+            assert_eq!((even.start, geometry.event(2, 0)), (64, HEADER));
+            assert!(even.end.next_multiple_of(64) <= odd.start, "{even:?} and {odd:?}");
+            assert!(odd.end <= geometry.event_bytes(), "{odd:?} of {}", geometry.event_bytes());
+        }
+        let (mut batch, mut before) = (u32::MAX - 3, u32::MAX - 4);
+        for _ in 0..8 {
+            assert!(batch != 0 && batch % 2 != before % 2, "{batch} after {before}");
+            (before, batch) = (batch, next_batch(batch));
+        }
     }
 }

@@ -38,6 +38,7 @@ mod hostile_tests;
 mod issue;
 mod join;
 pub mod layout;
+mod mirror;
 mod near;
 mod policy;
 #[cfg(test)]
@@ -51,6 +52,7 @@ pub use attendant::Attendant;
 pub use far::{Far, FarEnd};
 pub use join::{Application, Hello, Host, JoinError};
 pub use layout::Geometry;
+pub use mirror::Mirror;
 pub use near::{Near, NearStats};
 pub use policy::{Direction, NetworkPolicy, Rates, Rule, Toll, Transport, Used};
 pub use waiting::{Placement, Waiting};

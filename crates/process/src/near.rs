@@ -14,7 +14,8 @@ use memfile::Memory;
 
 use crate::apart::Apart;
 use crate::attendant::Attendant;
-use crate::layout::{self, Geometry, RECORD_WORDS, two};
+use crate::layout::{self, Geometry, two};
+use crate::mirror::{Mirror, offset};
 use crate::policy::{NetworkPolicy, Toll, Used};
 use crate::record::{self, Words};
 use crate::waiting::{self, Placement, Waiting};
@@ -112,6 +113,8 @@ pub struct Near<'a> {
     /// Address of the packet memory, whose bytes events tell of.
     base: usize,
     pub(crate) batch: u32,
+    /// The same, for the [mirror](Self::mirror).
+    last: Arc<AtomicU32>,
     pub(crate) wish: Option<Instant>,
     /// Where batches last longer than the call that hands them over.
     pub(crate) apart: Option<Apart>,
@@ -146,6 +149,7 @@ impl<'a> Near<'a> {
             parts,
             base,
             batch: 0,
+            last: Arc::default(),
             // To be told of the first moment: a client begins by itself.
             wish: Some(Instant::ZERO),
             apart: None,
@@ -172,6 +176,7 @@ impl<'a> Near<'a> {
             parts: self.parts,
             base: self.base,
             batch: self.batch,
+            last: self.last,
             wish: self.wish,
             apart: self.apart,
             meanwhile: Box::new(meanwhile),
@@ -201,6 +206,13 @@ impl<'a> Near<'a> {
     pub fn attended(&mut self) -> Attendant {
         self.is_attended = true;
         Attendant::new(Arc::clone(&self.parts.calls), Arc::clone(&self.stats))
+    }
+
+    /// What writes events down as they come about, for the array whose events this side is handed, all of them at a
+    /// time, and nobody else: see [`EventArray::mirror_in`](domain::EventArray::mirror_in).
+    pub fn mirror(&self) -> Mirror {
+        let NearParts { events, geometry, .. } = &self.parts;
+        Mirror::new(Arc::clone(events), *geometry, self.base, Arc::clone(&self.last))
     }
 
     /// Where the application's threads run.
@@ -243,56 +255,93 @@ impl<'a> Near<'a> {
         }
     }
 
+    /// Tells a batch of which the [mirror](Self::mirror) has written all but the first event down. Answers how many
+    /// it has; none where it is not so, or something else is to be told as well.
+    #[inline]
+    pub(crate) fn tell_mirrored(
+        &mut self,
+        events: &Events<'_>,
+        calls: &mut Calls<'_>,
+    ) -> Option<usize> {
+        if !(events.is_mirrored() && self.owed.is_empty()) {
+            return None;
+        }
+        let first = events.iter().next()?;
+        let place = self.parts.events.words(self.parts.geometry.record(0))?;
+        record::write(place, record::event_words(&first, |bytes| offset(self.base, bytes)));
+        self.tell_header(events.len(), calls);
+        Some(events.len())
+    }
+
     /// Writes a batch down. Answers how many events it has.
     pub(crate) fn tell_batch<'e>(
         &mut self,
         events: &mut impl Iterator<Item = Event<'e>>,
         calls: &mut Calls<'_>,
     ) -> usize {
-        let (geometry, now) = (self.parts.geometry, self.now);
-        let Self { parts, policy, stats, given, owed, .. } = self;
-        let (most, base) = (geometry.events as usize, self.base);
+        let geometry = self.parts.geometry;
+        let batch = layout::next_batch(self.batch);
+        let Self { parts, policy, stats, given, owed, base, .. } = self;
+        let most = geometry.events as usize;
         // They are inside: the memory was made by this geometry.
-        let records = parts.events.arrays(geometry.record(0), most).unwrap_or_default();
+        let first = parts.events.arrays(geometry.record(0), 1).unwrap_or_default();
+        let further = geometry.further_event(batch, 0);
+        let further = parts.events.arrays(further, most - 1).unwrap_or_default();
+        let mut places = first.iter().chain(further);
         // The other half is for what the network tells, all of which goes over where nobody waits.
         let owing = match self.apart {
             None => most.div_ceil(2),
             Some(_) => most - events.size_hint().0.min(most),
         };
         let owing = owing.min(owed.len());
-        for (told, record) in owed.drain(..owing).zip(records) {
-            write(record, told);
+        for (told, place) in owed.drain(..owing).zip(&mut places) {
+            record::write(place, told);
         }
-        let offset = |bytes: &[u8]| (bytes.as_ptr().addr().wrapping_sub(base)) as u64;
         let mut count = owing;
-        while let Some(record) = records.get(count)
+        while count < most
             && let Some(event) = events.next()
         {
             // What most events are.
-            if let Event::Recv { handle, cookie, data, acked, window } = event
+            let words = if let Event::Recv { handle, cookie, data, acked, window } = event
                 && given.is_none()
             {
-                let place = (offset(data), data.len());
-                write(record, record::received(handle, cookie, place, acked, window));
+                record::received(handle, cookie, (offset(*base, data), data.len()), acked, window)
             } else if Self::admits(policy, stats, &event, calls) {
-                write(record, record::event_words(&renewed(given, event), offset));
+                record::event_words(&renewed(given, event), |bytes| offset(*base, bytes))
             } else {
                 continue;
-            }
+            };
+            places.next().into_iter().for_each(|place| record::write(place, words));
             count += 1;
         }
+        self.tell_header(count, calls);
+        count
+    }
+
+    /// Says what there is besides events, and how many they are.
+    fn tell_header(&mut self, events: usize, calls: &mut Calls<'_>) {
+        let (geometry, now) = (self.parts.geometry, self.now);
         let room = calls.room().min(geometry.calls as usize) as u32;
         let buffers = calls.buffers().min(geometry.arena_chunks as usize) as u32;
         let yield_after = calls
             .yield_at()
             .map_or(0, |at| u32::try_from(at.since(now).as_nanos()).unwrap_or(u32::MAX).max(1));
         self.told(layout::NOW, now.as_nanos());
-        self.told(layout::YIELD_AND_EVENTS, two(yield_after, count as u32));
+        self.told(layout::YIELD_AND_EVENTS, two(yield_after, events as u32));
         self.told(layout::ROOM_AND_BUFFERS, two(room, buffers));
-        // 0 is no batch.
-        self.batch = self.batch.wrapping_add(1).max(1);
+        self.batch = layout::next_batch(self.batch);
+        self.last.store(self.batch, Ordering::Relaxed);
         NearStats::add(&self.stats.crossings);
-        count
+    }
+
+    /// Has the lines come here on which the next batch's events are to stand, if they are as many as this one's: the
+    /// application has read what they told last.
+    pub(crate) fn call_for_lines(&self, events: usize) {
+        let NearParts { events: memory, geometry, .. } = &self.parts;
+        let next = geometry.further_event(layout::next_batch(self.batch), 0);
+        // Two events share a line.
+        let lines = memory.arrays::<8>(next, events.saturating_sub(1) / 2).unwrap_or_default();
+        lines.iter().for_each(|line| line[0].store(0, Ordering::Relaxed));
     }
 
     /// Issues what the application asked for in answer to a batch.
@@ -450,15 +499,6 @@ impl Service for Near<'_> {
     fn runs_anywhere(&self) -> bool {
         self.parts.runs_anywhere
     }
-}
-
-/// Writes an event down.
-#[inline]
-fn write(record: &[AtomicU64; RECORD_WORDS], [first, second, third, fourth]: Words) {
-    record[0].store(first, Ordering::Relaxed);
-    record[1].store(second, Ordering::Relaxed);
-    record[2].store(third, Ordering::Relaxed);
-    record[3].store(fourth, Ordering::Relaxed);
 }
 
 /// The event with the window that is left of the one it tells.

@@ -6,6 +6,8 @@ use domain::{
 };
 use wire::{Endpoint, Ipv4Addr};
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::layout::{RECORD_WORDS, both, two};
 
 /// An event or a call.
@@ -18,6 +20,21 @@ pub(crate) const RECEIVED_DONE: u64 = 3;
 /// The first word of a call that sends one piece of the packet memory, and may say in its last that received bytes are
 /// done with.
 pub(crate) const SEND_RECEIVED: u64 = 8;
+
+/// Writes an event or a call down.
+#[inline]
+pub(crate) fn write(record: &[AtomicU64; RECORD_WORDS], [first, second, third, fourth]: Words) {
+    record[0].store(first, Ordering::Relaxed);
+    record[1].store(second, Ordering::Relaxed);
+    record[2].store(third, Ordering::Relaxed);
+    record[3].store(fourth, Ordering::Relaxed);
+}
+
+/// Reads one, each word once.
+#[inline]
+pub(crate) fn read(record: &[AtomicU64; RECORD_WORDS]) -> Words {
+    record.each_ref().map(|word| word.load(Ordering::Relaxed))
+}
 
 /// Where an event's bytes stand in the packet memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

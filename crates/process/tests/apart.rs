@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 
 use clock::{Duration, Instant};
 use domain::{
-    CallArray, CallRecord, Calls, Cookie, Event, EventArray, Events, Handle, Held, Service,
+    CallArray, CallRecord, Calls, Cookie, Event, EventArray, EventRecord, Events, Handle, Held,
+    Service,
 };
 use mem::Pool;
 use process::{Far, Geometry, Near, NearBell, Rates, Toll, Waiting};
@@ -206,4 +207,92 @@ fn who_is_in_debt_gets_its_next_batch_later() {
     assert!(held_back >= Duration::from_secs(2), "five connections at one a second: {held_back:?}");
     assert!(rig.near.stats().held_back() >= 2);
     assert_eq!(echo.batches, 5);
+}
+
+/// Keeps what it is told, and answers nothing.
+#[derive(Default)]
+struct Hears(Vec<String>);
+
+impl Service for Hears {
+    fn on_batch(&mut self, _: Instant, events: Events<'_>, _: &mut Calls<'_>) {
+        self.0 = events.iter().map(|event| format!("{event:?}")).collect();
+    }
+}
+
+impl Rig {
+    /// What a batch of this size may have in it, in an order that differs from batch to batch.
+    fn fill(&mut self, count: usize, batch: usize) {
+        let (handle, cookie) = (HANDLE, Cookie(batch as u64));
+        for index in batch..batch + count {
+            let window = (100 * batch + index) as u32;
+            let record = match index % 7 {
+                3 => EventRecord::Sent { handle, cookie, bytes: 3, window },
+                5 => EventRecord::Eof { handle, cookie },
+                _ => {
+                    self.receive(format!("{batch}: {index}").as_bytes());
+                    continue;
+                }
+            };
+            self.events.push(record).expect("room");
+        }
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.events.view(&NothingHeld).iter().map(|event| format!("{event:?}")).collect()
+    }
+
+    fn is_mirrored(&self) -> bool {
+        self.events.view(&NothingHeld).is_mirrored()
+    }
+}
+
+#[test]
+fn events_are_written_down_while_the_application_reads_those_before() {
+    let (mut rig, mut hears) = (Rig::new(), Hears::default());
+    rig.events.mirror_in(Box::new(rig.near.mirror()));
+    let knock = EventRecord::Knock {
+        handle: HANDLE,
+        local_port: 80,
+        peer: wire::Endpoint::new(wire::Ipv4Addr::new(10, 1, 2, 3), 99),
+        window: 5,
+    };
+    rig.fill(3, 0);
+    for (batch, count) in (1..).zip([1, 2, 64, 1, 300, 5, 0, 2, 2]) {
+        // Who knocks, the policy is asked about: then all of the batch is told when it is handed over.
+        let knocks = batch == 6;
+        if knocks {
+            rig.events.push(knock).expect("room");
+        }
+        assert_eq!(rig.is_mirrored(), !knocks, "batch {batch}");
+        let told = rig.told();
+        rig.hand_over(Instant::ZERO);
+        let mut lent = Vec::new();
+        rig.events.take_buffers(&mut lent);
+        rig.fill(count, batch);
+        assert!(rig.far.poll(&mut hears));
+        assert_eq!(hears.0, told, "batch {batch}");
+        rig.near.collect(Instant::ZERO, &mut Calls::new(&mut rig.calls, &mut rig.pool));
+        lent.into_iter().for_each(|(_, mbuf)| rig.pool.free(mbuf));
+        // What changes until the next batch is handed over, it tells.
+        rig.events.renew_windows(|_| batch as u32);
+    }
+}
+
+#[test]
+fn more_events_than_fit_are_not_written_beyond_the_array() {
+    let (mut rig, mut hears) = (Rig::new(), Hears::default());
+    rig.events = EventArray::new(4_096);
+    rig.events.mirror_in(Box::new(rig.near.mirror()));
+    let most = rig.near.events_max();
+    for bytes in 0..most as u32 {
+        let sent = EventRecord::Sent { handle: HANDLE, cookie: Cookie(1), bytes, window: bytes };
+        rig.events.push(sent).expect("room");
+    }
+    assert!(rig.is_mirrored());
+    let told = rig.told();
+    rig.hand_over(Instant::ZERO);
+    assert!(rig.far.poll(&mut hears));
+    assert_eq!(hears.0, told);
+    rig.events.push(EventRecord::Eof { handle: HANDLE, cookie: Cookie(1) }).expect("room");
+    assert!(!rig.is_mirrored(), "one more has no place");
 }

@@ -248,8 +248,11 @@ fn application_at(
 /// A server with its application in another process. One with a processor of its own is not waited for.
 fn served(config: RigConfig, region: &Arc<Region>, mut near: Near<'static>) -> Rig<Near<'static>> {
     let is_apart = near.placement() == Placement::Split && near.go_apart().is_some();
-    let staged = if is_apart { STAGED } else { 0 };
-    Rig::over(RigConfig { staged, ..config }, region, near)
+    if !is_apart {
+        return Rig::over(config, region, near);
+    }
+    let mirror = near.mirror();
+    Rig::over(RigConfig { staged: STAGED, ..config }, region, near).mirroring(mirror)
 }
 
 /// Something that is measured in windows.

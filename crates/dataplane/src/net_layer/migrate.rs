@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use clock::Instant;
-use domain::{CallError, CallKind, CallRecord, Cookie, EventArray, EventRecord, Handle, Received};
+use domain::{CallError, CallKind, CallRecord, Cookie, EventRecord, Handle, Received};
 use mem::Mbuf;
 use nic::Nic;
 use stack::{Elsewhere, GroupSet};
@@ -279,16 +279,18 @@ impl<N: Nic> NetLayer<N> {
             return;
         }
         let Self { events, migration, .. } = self;
-        let mut stay = EventArray::new(events.len() + events.room());
+        let mut stay = Vec::new();
         events.hand_out(|record, buffer| {
             if is_of(&record, set) {
                 migration.aside.push_back((record, buffer));
             } else {
-                let appended = stay.append(record, buffer);
-                debug_assert!(appended.is_ok(), "there was room for all");
+                stay.push((record, buffer));
             }
         });
-        *events = stay;
+        for (record, buffer) in stay {
+            let appended = events.append(record, buffer);
+            debug_assert!(appended.is_ok(), "there was room for all");
+        }
     }
 
     /// Calls that the application has issued here on connections that are not.

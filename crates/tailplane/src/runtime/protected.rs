@@ -119,17 +119,19 @@ fn run_apart<N: Nic + Send>(
     let (config, stop) = (stage.config, stage.stop);
     let (clock, elastic) = (stage.clock, config.elastic);
     let keep = staged(config);
-    let thread = |(core, Parts { nic, pool, ports })| {
+    let thread = |((core, Parts { nic, pool, ports }), mirror)| {
         let (shared, staging) = (Arc::clone(shared), Pool::new(region, keep));
         // Made where it runs: its parts cannot be moved.
         move || {
             ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
                 .staging(staging)
+                .mirroring(mirror)
         }
     };
     let none = Vec::<Tender<N>>::new();
+    let mirrors: Vec<_> = nears.iter().map(Near::mirror).collect();
     let nears: Vec<_> = nears.into_iter().map(|near| Mutex::new(Some(near.until(stop)))).collect();
-    let threads = parts.into_iter().enumerate().map(thread).collect();
+    let threads = parts.into_iter().enumerate().zip(mirrors).map(thread).collect();
     let reports = stage.run(threads, none, &hands_out(&nears), ready)?;
     Ok(reports.into_iter().map(|(report, _)| report).collect())
 }
