@@ -180,17 +180,18 @@ impl Far {
 
     /// Reads so many events.
     fn show(&mut self, events: u32) {
-        let geometry = self.parts.geometry;
-        let memory = &self.parts.events;
-        let further = (events.min(geometry.events) as usize).saturating_sub(1);
-        // They are inside: the memory has the size that this geometry says.
-        let first = memory.arrays(geometry.record(0), events.min(1) as usize).unwrap_or_default();
-        let behind = geometry.further_event(self.batch, 0);
-        let behind = memory.arrays(behind, further).unwrap_or_default();
-        for place in first.iter().chain(behind) {
+        let Self { parts: FarParts { events: memory, geometry, .. }, shown, batch, .. } = self;
+        let mut show = |place: &_| {
             if let Some((record, span)) = record::event(&record::read(place)) {
-                self.shown.push(record, span);
+                shown.push(record, span);
             }
+        };
+        let Some(further) = (events.min(geometry.events) as usize).checked_sub(1) else { return };
+        memory.words(geometry.record(0)).into_iter().for_each(&mut show);
+        if further > 0 {
+            // They are inside: the memory has the size that this geometry says.
+            let behind = memory.arrays(geometry.further_event(*batch, 0), further);
+            behind.unwrap_or_default().iter().for_each(show);
         }
     }
 

@@ -4,7 +4,6 @@ use domain::{
     CallError, CallKind, CallRecord, Calls, ConnectError, Cookie, Event, Handle, Placed, Staged,
 };
 use memfile::Memory;
-use std::sync::atomic::Ordering;
 use wire::Sum;
 
 use crate::layout::{self, RECORD_WORDS, both};
@@ -25,9 +24,9 @@ impl Near<'_> {
             let at = geometry.record(index);
             let Some(words) = self.parts.calls.words::<RECORD_WORDS>(at) else { break };
             // A private copy: from here on the application cannot change it.
-            let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            let words = record::read(words);
             if !self.issue_short(words, calls) {
-                self.issue_any(&words, pieces, &mut gathered, calls);
+                self.issue_any(words, pieces, &mut gathered, calls);
             }
             let [kind, handle, _, bytes] = words;
             if matches!(kind, record::SEND_ONE | record::SEND_RECEIVED) && bytes != 0 {
@@ -87,12 +86,12 @@ impl Near<'_> {
     #[inline(never)]
     fn issue_any(
         &mut self,
-        words: &Words,
+        words: Words,
         pieces: usize,
         gathered: &mut Vec<(usize, usize)>,
         calls: &mut Calls<'_>,
     ) {
-        match record::call(words) {
+        match record::call(&words) {
             Some((record, only)) => self.issue_one(record, only, pieces, gathered, calls),
             None => NearStats::add(&self.stats.violations),
         }

@@ -268,7 +268,7 @@ impl<'a> Near<'a> {
         }
         let first = events.iter().next()?;
         let place = self.parts.events.words(self.parts.geometry.record(0))?;
-        record::write(place, record::event_words(&first, |bytes| offset(self.base, bytes)));
+        record::write(place, words_of(&first, self.base));
         self.tell_header(events.len(), calls);
         Some(events.len())
     }
@@ -301,15 +301,13 @@ impl<'a> Near<'a> {
         while count < most
             && let Some(event) = events.next()
         {
-            // What most events are.
-            let words = if let Event::Recv { handle, cookie, data, acked, window } = event
-                && given.is_none()
-            {
-                record::received(handle, cookie, (offset(*base, data), data.len()), acked, window)
-            } else if Self::admits(policy, stats, &event, calls) {
-                record::event_words(&renewed(given, event), |bytes| offset(*base, bytes))
-            } else {
-                continue;
+            // What most events are is asked about by nobody.
+            let words = match given {
+                None if matches!(event, Event::Recv { .. }) => words_of(&event, *base),
+                _ if Self::admits(policy, stats, &event, calls) => {
+                    words_of(&renewed(given, event), *base)
+                }
+                _ => continue,
             };
             places.next().into_iter().for_each(|place| record::write(place, words));
             count += 1;
@@ -498,6 +496,18 @@ impl Service for Near<'_> {
 
     fn runs_anywhere(&self) -> bool {
         self.parts.runs_anywhere
+    }
+}
+
+/// An event as words, with its bytes in the packet memory that is mapped at `base`.
+#[inline(always)]
+fn words_of(event: &Event<'_>, base: usize) -> Words {
+    match *event {
+        // What most events are.
+        Event::Recv { handle, cookie, data, acked, window } => {
+            record::received(handle, cookie, (offset(base, data), data.len()), acked, window)
+        }
+        _ => record::event_words(event, |bytes| offset(base, bytes)),
     }
 }
 

@@ -18,7 +18,7 @@ use tailplane::Service;
 use wire::MacAddr;
 
 use crate::dice::Dice;
-use crate::host::distant::Distant;
+use crate::host::distant::{Distant, EventCopy};
 use crate::network::{SharedNetwork, Spread};
 use crate::port::{SimNic, SimNicConfig};
 
@@ -67,10 +67,11 @@ impl HostConfig {
         completes: bool,
         dice: Dice,
         service: Box<dyn Service>,
+        copy: EventCopy,
     ) -> Box<dyn Service> {
         let Some(distant) = self.distant.filter(|_| completes) else { return service };
         let segment_bytes = self.stack.mss() as usize - 12;
-        Box::new(Distant::new(service, distant, self.chunks, segment_bytes, dice))
+        Box::new(Distant::new(service, distant, self.chunks, segment_bytes, dice, copy))
     }
 }
 
@@ -230,13 +231,17 @@ impl Host {
             threads.into_iter().map(|thread| Thread::Conserving(Box::new(thread))).collect()
         };
         let completes = matches!(config.sharing, Sharing::Not);
+        // What each of the applications that are elsewhere is shown before it is handed its batch.
+        let copies: Vec<EventCopy> = (0..config.cores).map(|_| EventCopy::default()).collect();
         let threads: Vec<Thread> = match &config.sharing {
             Sharing::Not => {
                 let thread = |(core, Parts { nic, pool, ports })| {
                     let (core, shared) = (core as u8, Arc::clone(&shared));
                     let thread = ElasticThread::new(core, shared, nic, pool, ports, elastic, start);
                     Thread::Completing(Box::new(match config.distant {
-                        Some(_) => thread.staging(Pool::new(&region, STAGED)),
+                        Some(_) => thread
+                            .staging(Pool::new(&region, STAGED))
+                            .mirroring(copies[usize::from(core)].clone()),
                         None => thread,
                     }))
                 };
@@ -252,7 +257,7 @@ impl Host {
         };
         let mut service = |core: usize| {
             let dice = Dice::new(seed, "distant", number << 8 | core as u64);
-            config.brought_to(completes, dice, service(core as u8))
+            config.brought_to(completes, dice, service(core as u8), copies[core].clone())
         };
         let core = |(core, thread)| Core {
             thread,

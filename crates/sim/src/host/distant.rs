@@ -1,8 +1,10 @@
 //! An application that is elsewhere: it has each batch for a while, and the elastic thread goes on meanwhile
 //! ([`Service::has_batch`]). What it asks for is kept and issued when the batch comes back.
 
+use std::sync::{Arc, Mutex};
+
 use clock::{Duration, Instant};
-use domain::{CallArray, CallRecord};
+use domain::{CallArray, CallRecord, EventMirror, EventRecord};
 use mem::{Pool, Region};
 use tailplane::{Calls, Events, Service};
 
@@ -17,6 +19,39 @@ pub struct DistantConfig {
     pub longest: Duration,
 }
 
+/// An event, and its bytes.
+type Copied = (EventRecord, Vec<u8>);
+
+/// Events as they were written down when they came about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventCopy(Arc<Mutex<Vec<Copied>>>);
+
+impl EventMirror for EventCopy {
+    fn put(&mut self, index: usize, record: &EventRecord, bytes: &[u8]) -> bool {
+        let mut copies = self.0.lock().expect("nobody panicked");
+        let copy = (*record, bytes.to_vec());
+        match copies.get_mut(index) {
+            Some(place) => *place = copy,
+            None => copies.push(copy),
+        }
+        // As one that asks somebody about them.
+        !matches!(record, EventRecord::Knock { .. } | EventRecord::Datagram { .. })
+    }
+}
+
+impl EventCopy {
+    /// What was written down is what is told.
+    fn check(&self, events: &Events<'_>) {
+        let copies = self.0.lock().expect("nobody panicked");
+        if events.is_mirrored() {
+            for (index, event) in events.iter().enumerate() {
+                let copy = copies.get(index).map(|(record, bytes)| record.event(|_| bytes));
+                assert_eq!(copy, Some(event), "event {index} of {}", events.len());
+            }
+        }
+    }
+}
+
 /// See the module's comment.
 pub(super) struct Distant {
     service: Box<dyn Service>,
@@ -27,6 +62,7 @@ pub(super) struct Distant {
     /// It has a batch until then.
     until: Option<Instant>,
     dice: Dice,
+    copy: EventCopy,
 }
 
 impl Distant {
@@ -36,10 +72,11 @@ impl Distant {
         chunks: u32,
         segment_bytes: usize,
         dice: Dice,
+        copy: EventCopy,
     ) -> Self {
         let pool = Pool::new(&Region::heap(chunks), 0);
         let calls = CallArray::new(0, segment_bytes);
-        Self { service, config, pool, calls, until: None, dice }
+        Self { service, config, pool, calls, until: None, dice, copy }
     }
 
     fn issue(&mut self, calls: &mut Calls<'_>) {
@@ -83,6 +120,7 @@ impl Distant {
 
 impl Service for Distant {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        self.copy.check(&events);
         self.calls.bound(calls.room(), calls.buffers());
         let mut own = Calls::new(&mut self.calls, &mut self.pool);
         self.service.on_batch(now, events, &mut own);
