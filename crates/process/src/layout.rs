@@ -19,8 +19,8 @@
 //! A request that is alone in its batch moves one cache line each way (besides its bytes): the header, and the
 //! first event or call behind it. Of a batch with more events the dataplane writes all but the first when they come
 //! about, while the application may still read those of the batch before: hence two places. What stands there before the
-//! batch's number does means nothing yet. Numbers of batches follow
-//! each other as [`next_batch`] says. Words are little-endian.
+//! batch's number does means nothing yet. Numbers of batches follow each other as [`next_batch`] says. Words are
+//! little-endian.
 //!
 //! # Events
 //!

@@ -61,6 +61,23 @@ pub struct HostConfig {
 }
 
 impl HostConfig {
+    /// An elastic thread that runs to completion; `copy` is told the events for an application that is elsewhere.
+    fn completing(
+        &self,
+        core: u8,
+        shared: &Arc<Shared>,
+        Parts { nic, pool, ports }: Parts<SimNic>,
+        region: &Arc<Region>,
+        copy: &EventCopy,
+    ) -> Thread {
+        let (shared, start) = (Arc::clone(shared), Instant::ZERO);
+        let thread = ElasticThread::new(core, shared, nic, pool, ports, self.elastic, start);
+        Thread::Completing(Box::new(match self.distant {
+            Some(_) => thread.staging(Pool::new(region, STAGED)).mirroring(copy.clone()),
+            None => thread,
+        }))
+    }
+
     /// A core's service, or one that is elsewhere, as far as such a host can have that.
     fn brought_to(
         &self,
@@ -235,17 +252,11 @@ impl Host {
         let copies: Vec<EventCopy> = (0..config.cores).map(|_| EventCopy::default()).collect();
         let threads: Vec<Thread> = match &config.sharing {
             Sharing::Not => {
-                let thread = |(core, Parts { nic, pool, ports })| {
-                    let (core, shared) = (core as u8, Arc::clone(&shared));
-                    let thread = ElasticThread::new(core, shared, nic, pool, ports, elastic, start);
-                    Thread::Completing(Box::new(match config.distant {
-                        Some(_) => thread
-                            .staging(Pool::new(&region, STAGED))
-                            .mirroring(copies[usize::from(core)].clone()),
-                        None => thread,
-                    }))
-                };
-                parts.enumerate().map(thread).collect()
+                let all = parts.enumerate().zip(&copies);
+                all.map(|((core, parts), copy)| {
+                    config.completing(core as u8, &shared, parts, &region, copy)
+                })
+                .collect()
             }
             Sharing::Conserving(sharing) => {
                 conserving(Floor::threads(&shared, parts.collect(), elastic, *sharing, start))

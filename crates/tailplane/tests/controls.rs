@@ -368,9 +368,14 @@ fn disagreement(threads: &[ThreadCounters], groups: &[u64]) -> Option<String> {
     threads.iter().find_map(|thread| {
         let (batches, delays) =
             (thread.batches.iter().sum::<u64>(), thread.delays.iter().sum::<u64>());
+        // Totals are told now and then, after all else.
+        let totals = &thread.totals;
         let agrees = batches == thread.busy_cycles
             && delays == batches - thread.batches[0]
-            && thread.in_application_since_ns == 0;
+            && thread.in_application_since_ns == 0
+            && totals.events > 0
+            && totals.calls > 0
+            && totals.crossings > 0;
         (!agrees).then(|| format!("{thread:?}"))
     })
 }
@@ -405,12 +410,7 @@ fn what_the_segment_shows_adds_up() {
             };
             assert!(groups.iter().sum::<u64>() > 500, "{groups:?}");
             for thread in &threads {
-                assert!(
-                    thread.totals.events > 0
-                        && thread.totals.calls > 0
-                        && thread.totals.crossings > 0
-                );
-                assert!(thread.busy_ns > 0 && thread.last_cycle_ns > 0);
+                assert!(thread.busy_ns > 0 && thread.last_cycle_ns > 0, "{thread:?}");
             }
         },
     );
