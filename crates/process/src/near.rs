@@ -337,8 +337,7 @@ impl<'a> Near<'a> {
     pub(crate) fn call_for_lines(&self, events: usize) {
         let NearParts { events: memory, geometry, .. } = &self.parts;
         let next = geometry.further_event(layout::next_batch(self.batch), 0);
-        // Two events share a line. A store, which nobody waits for: asked for in advance (`prefetchw`), a line that the
-        // other processor has read did not come for good.
+        // Two events share a line. A store, which nobody waits for: `prefetchw` was measured to save about half as much.
         let lines = memory.arrays::<8>(next, events.saturating_sub(1) / 2).unwrap_or_default();
         lines.iter().for_each(|line| line[0].store(0, Ordering::Relaxed));
     }
