@@ -74,6 +74,12 @@ impl EventArray {
         (self.mirror, self.mirrored) = (Some(mirror), 0);
     }
 
+    /// Where the next buffer is going to stand.
+    #[inline]
+    fn next_buffer(&self) -> BufferRef {
+        BufferRef { index: self.base.wrapping_add(self.buffers.len() as u32) }
+    }
+
     /// Appends a record for which there is room, whose buffer, if it has one, was appended just before.
     #[inline(always)]
     fn add(&mut self, record: EventRecord) {
@@ -156,7 +162,7 @@ impl EventArray {
         if self.records.len() == self.capacity {
             return Err(mbuf);
         }
-        let buffer = BufferRef { index: self.base.wrapping_add(self.buffers.len() as u32) };
+        let buffer = self.next_buffer();
         self.buffers.push((Some(handle), mbuf));
         self.add(EventRecord::Recv { handle, cookie, buffer, acked, window });
         Ok(())
@@ -176,7 +182,7 @@ impl EventArray {
         if self.records.len() == self.capacity {
             return Err(mbuf);
         }
-        let buffer = BufferRef { index: self.base.wrapping_add(self.buffers.len() as u32) };
+        let buffer = self.next_buffer();
         self.buffers.push((None, mbuf));
         self.add(EventRecord::Datagram { local_port, peer, buffer });
         Ok(())
@@ -288,9 +294,9 @@ impl EventArray {
         if self.records.len() == self.capacity {
             return Err(buffer);
         }
-        let index = self.base.wrapping_add(self.buffers.len() as u32);
+        let place = self.next_buffer();
         self.buffers.extend(buffer);
-        self.add(record.with_buffer(BufferRef { index }));
+        self.add(record.with_buffer(place));
         Ok(())
     }
 
