@@ -382,8 +382,8 @@ impl<N: Nic> Elastic for ConservingThread<N> {
     fn crossing(&mut self) -> (Events<'_>, Calls<'_>) {
         let Self { floor, began, stolen, events, calls, pool, stats, .. } = self;
         let (events, calls) = match stolen {
-            Some(turn) => (&turn.events, &mut turn.calls),
-            None => (&*events, calls),
+            Some(turn) => (&mut turn.events, &mut turn.calls),
+            None => (events, calls),
         };
         stats.crossings += 1;
         stats.events += events.len() as u64;

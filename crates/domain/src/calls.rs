@@ -100,16 +100,16 @@ const BUFFER_BYTES: usize = mem::CHUNK_SIZE - mem::TX_HEADROOM;
 /// The dataplane's side of the call array.
 #[derive(Debug)]
 pub struct CallArray {
-    records: Vec<CallRecord>,
+    pub(crate) records: Vec<CallRecord>,
     /// Payloads in the order of the records that refer to them, with their checksums.
-    payloads: Vec<(Mbuf, Sum)>,
-    capacity: usize,
+    pub(crate) payloads: Vec<(Mbuf, Sum)>,
+    pub(crate) capacity: usize,
     /// Payload buffers that may be staged.
-    buffers: usize,
+    pub(crate) buffers: usize,
     /// Payload bytes that one frame carries on most connections.
-    segment_bytes: usize,
+    pub(crate) segment_bytes: usize,
     /// The `Sendv` at the end of `payloads` that a further `sendv` on its handle continues.
-    open: Option<(Handle, usize)>,
+    pub(crate) open: Option<(Handle, usize)>,
     /// Messages are told by place.
     places: Option<Places>,
 }
@@ -321,8 +321,8 @@ impl CallArray {
 /// The application's side of the call array.
 #[derive(Debug)]
 pub struct Calls<'a> {
-    array: &'a mut CallArray,
-    pool: &'a mut Pool,
+    pub(crate) array: &'a mut CallArray,
+    pub(crate) pool: &'a mut Pool,
     yield_at: Option<Instant>,
 }
 
@@ -479,40 +479,6 @@ impl<'a> Calls<'a> {
     /// # Errors
     /// As [`sendv`](Self::sendv).
     pub fn sendv_with(
-        &mut self,
-        handle: Handle,
-        len: usize,
-        mut fill: impl FnMut(&mut [u8]) -> Sum,
-    ) -> Result<(), Full> {
-        match self.sendv_short_with(handle, len, &mut fill) {
-            Some(sent) => sent,
-            None => self.sendv_any_with(handle, len, fill),
-        }
-    }
-
-    /// The same for what most calls send, and nothing else: so many bytes as one buffer holds, on another connection
-    /// than the call before. None: it is something else, and nothing was done.
-    #[inline(always)]
-    pub fn sendv_short_with(
-        &mut self,
-        handle: Handle,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Sum,
-    ) -> Option<Result<(), Full>> {
-        let array = &*self.array;
-        let is_short = (1..=array.segment_bytes).contains(&len)
-            && array.open.is_none_or(|(open, _)| open != handle)
-            && self.room() > 0;
-        is_short.then(|| {
-            let mut mbuf = self.array.spare(self.pool).ok_or(Full)?;
-            let sum = mbuf.extend(len).map_or(Sum::ZERO, fill);
-            self.array.payloads.push((mbuf, sum));
-            self.push_sendv(handle, 1)
-        })
-    }
-
-    #[inline(never)]
-    fn sendv_any_with(
         &mut self,
         handle: Handle,
         len: usize,

@@ -6,15 +6,8 @@ use alloc::vec::Vec;
 use mem::Mbuf;
 use wire::Endpoint;
 
+use crate::mirrored::{Appended, EventMirror, Mirrored};
 use crate::{BufferRef, Cookie, Event, EventRecord, Handle};
-
-/// Writes events down where an application in another process reads them, one by one as they come about, so that
-/// nothing but their number is left to be told when the batch is handed over.
-pub trait EventMirror: Send + core::fmt::Debug {
-    /// Whether event number `index` of the next batch, with its bytes where it has some, stands there now. One that
-    /// does not is told in another way, and with it all behind it.
-    fn put(&mut self, index: usize, record: &EventRecord, bytes: &[u8]) -> bool;
-}
 
 /// A frame trimmed to its payload, with the connection that received it (`None`: UDP).
 pub type Received = (Option<Handle>, Mbuf);
@@ -33,9 +26,7 @@ pub struct EventArray {
     /// The index of the first of them: those before it went with the records that were split off.
     base: u32,
     capacity: usize,
-    mirror: Option<Box<dyn EventMirror>>,
-    /// So many of the first records stand in the mirror.
-    mirrored: usize,
+    mirrored: Mirrored,
 }
 
 impl EventArray {
@@ -51,8 +42,7 @@ impl EventArray {
             shown: Vec::new(),
             base: 0,
             capacity,
-            mirror: None,
-            mirrored: 0,
+            mirrored: Mirrored::none(),
         }
     }
 
@@ -64,14 +54,13 @@ impl EventArray {
             shown: Vec::new(),
             base: 0,
             capacity: usize::MAX,
-            mirror: None,
-            mirrored: 0,
+            mirrored: Mirrored::none(),
         }
     }
 
     /// From now on events are written to `mirror` as they are appended.
     pub fn mirror_in(&mut self, mirror: Box<dyn EventMirror>) {
-        (self.mirror, self.mirrored) = (Some(mirror), 0);
+        self.mirrored = Mirrored::by(mirror);
     }
 
     /// Where the next buffer is going to stand.
@@ -83,35 +72,23 @@ impl EventArray {
     /// Appends a record for which there is room, whose buffer, if it has one, was appended just before.
     #[inline(always)]
     fn add(&mut self, record: EventRecord) {
-        let index = self.records.len();
         self.records.push(record);
-        if let Some(mirror) = &mut self.mirror
-            && self.mirrored == index
-        {
-            let buffer = record.buffer().and_then(|_| self.buffers.last());
-            let bytes = buffer.map_or(&[][..], |(_, mbuf)| mbuf.bytes());
-            self.mirrored += usize::from(mirror.put(index, &self.records[index], bytes));
+        if self.mirrored.is_due(self.records.len()) {
+            self.mirror_new();
         }
+    }
+
+    /// Writes what is new to the mirror.
+    #[inline(never)]
+    fn mirror_new(&mut self) {
+        let Self { records, buffers, base, mirrored, .. } = self;
+        mirrored.put_new(Appended::new(records, buffers, *base));
     }
 
     /// Writes a record to the mirror that has changed there.
     fn put_again(&mut self, index: usize) {
-        let Self { records, buffers, base, mirror, mirrored, .. } = self;
-        if index < *mirrored
-            && let (Some(record), Some(mirror)) = (records.get(index), mirror)
-        {
-            let buffer = record.buffer();
-            let buffer = buffer.and_then(|at| buffers.get(at.index.wrapping_sub(*base) as usize));
-            if !mirror.put(index, record, buffer.map_or(&[], |(_, mbuf)| mbuf.bytes())) {
-                *mirrored = index;
-            }
-        }
-    }
-
-    /// There are no records any more, or others.
-    #[inline]
-    fn forget_mirrored(&mut self) {
-        self.mirrored = 0;
+        let Self { records, buffers, base, mirrored, .. } = self;
+        mirrored.put_again(index, Appended::new(records, buffers, *base));
     }
 
     /// Records that still fit.
@@ -211,7 +188,7 @@ impl EventArray {
     /// Empties an array of events that were [shown](Self::show).
     pub fn conclude(&mut self) {
         self.records.clear();
-        self.forget_mirrored();
+        self.mirrored.forget();
         self.shown.clear();
     }
 
@@ -219,7 +196,7 @@ impl EventArray {
     /// connection that it belongs to, go back to whoever accounts for them.
     pub fn drain(&mut self) -> impl Iterator<Item = Received> + '_ {
         self.records.clear();
-        self.forget_mirrored();
+        self.mirrored.forget();
         self.base = 0;
         self.buffers.drain(..)
     }
@@ -229,7 +206,7 @@ impl EventArray {
     pub fn take_buffers(&mut self, buffers: &mut Vec<Received>) {
         debug_assert!(buffers.is_empty(), "buffers that nobody settled");
         self.records.clear();
-        self.forget_mirrored();
+        self.mirrored.forget();
         self.base = 0;
         core::mem::swap(&mut self.buffers, buffers);
     }
@@ -242,7 +219,7 @@ impl EventArray {
             core::mem::swap(&mut self.records, &mut into.records);
             core::mem::swap(&mut self.buffers, &mut into.buffers);
             into.base = core::mem::take(&mut self.base);
-            self.forget_mirrored();
+            self.mirrored.forget();
             return count;
         }
         self.move_front(count, |record, buffer| {
@@ -258,7 +235,7 @@ impl EventArray {
     }
 
     fn move_front(&mut self, count: usize, mut take: impl FnMut(EventRecord, Option<Received>)) {
-        self.forget_mirrored();
+        self.mirrored.forget();
         let with_buffers =
             self.records[..count].iter().filter(|record| record.buffer().is_some()).count();
         let mut buffers = self.buffers.drain(..with_buffers);
@@ -322,7 +299,10 @@ impl EventArray {
     }
 
     /// What the application gets to see. `held` answers for buffers of earlier batches.
-    pub fn view<'a>(&'a self, held: &'a dyn Held) -> Events<'a> {
+    pub fn view<'a>(&'a mut self, held: &'a dyn Held) -> Events<'a> {
+        if self.mirrored.is_left(self.records.len()) {
+            self.mirror_new();
+        }
         Events { array: self, held }
     }
 }
@@ -361,7 +341,7 @@ impl<'a> Events<'a> {
 
     /// Whether all of it stands in the [mirror](EventMirror) already.
     pub fn is_mirrored(&self) -> bool {
-        self.array.mirror.is_some() && self.array.mirrored == self.array.records.len()
+        self.array.mirrored.has(self.array.records.len())
     }
 
     /// The events in order.

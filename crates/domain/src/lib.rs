@@ -10,16 +10,20 @@
 #![no_std]
 extern crate alloc;
 
+mod answers;
 mod calls;
 mod event_array;
 mod events;
 mod handle;
+mod mirrored;
 mod placed;
 
+pub use answers::Answers;
 pub use calls::{CallArray, CallKind, CallRecord, Calls, Full, Staged};
-pub use event_array::{EventArray, EventIter, EventMirror, Events, Held, Received};
+pub use event_array::{EventArray, EventIter, Events, Held, Received};
 pub use events::{BufferRef, CallError, ConnectError, DeadReason, Event, EventRecord};
 pub use handle::{Cookie, Handle};
+pub use mirrored::{Appended, EventMirror};
 pub use placed::{Placed, SharedMemory};
 
 use clock::Instant;

@@ -354,13 +354,15 @@ type Places = alloc::collections::BTreeMap<usize, (EventRecord, Vec<u8>)>;
 struct Written(std::sync::Arc<std::sync::Mutex<Places>>);
 
 impl EventMirror for Written {
-    fn put(&mut self, index: usize, record: &EventRecord, bytes: &[u8]) -> bool {
+    fn put(&mut self, index: usize, events: Appended<'_>) -> usize {
         let mut written = self.0.lock().expect("nobody panicked");
-        let is_taken = !matches!(record, EventRecord::Datagram { .. });
-        if is_taken {
-            written.insert(index, (*record, bytes.to_vec()));
-        }
-        is_taken
+        let is_taken = |record: &EventRecord| !matches!(record, EventRecord::Datagram { .. });
+        let taken = events.records().iter().take_while(|record| is_taken(record));
+        let copied = |record: &EventRecord| (*record, events.bytes(record).to_vec());
+        let taken: Vec<_> = taken.map(copied).collect();
+        let put = taken.len();
+        written.extend((index..).zip(taken));
+        put
     }
 }
 
@@ -377,7 +379,7 @@ fn events_are_mirrored_as_they_come_and_when_they_change() {
         mbuf.append(bytes).expect("fits");
         mbuf
     };
-    let is_mirrored = |events: &EventArray| events.view(&NothingHeld).is_mirrored();
+    let is_mirrored = |events: &mut EventArray| events.view(&NothingHeld).is_mirrored();
     let (first, second, third) = (filled(b"one"), filled(b"two"), filled(b"datagram"));
     events.push_recv(handle, cookie, first, 0, 5).expect("room");
     let sent = |bytes| EventRecord::Sent { handle, cookie, bytes, window: 6 };
@@ -387,7 +389,7 @@ fn events_are_mirrored_as_they_come_and_when_they_change() {
     }
     events.push_recv(handle, cookie, second, 0, 6).expect("room");
     events.renew_windows(|_| 9);
-    assert!(is_mirrored(&events));
+    assert!(is_mirrored(&mut events));
     {
         let written = seen.lock().expect("nobody panicked");
         assert!(written.values().map(|(record, _)| record).eq(events.records()));
@@ -397,16 +399,82 @@ fn events_are_mirrored_as_they_come_and_when_they_change() {
     // What is not taken stays out, and all behind it.
     events.push_datagram(53, peer, third).expect("room");
     events.push(EventRecord::Eof { handle, cookie }).expect("room");
-    assert!(!is_mirrored(&events));
+    assert!(!is_mirrored(&mut events));
     assert_eq!(seen.lock().expect("nobody panicked").len(), 3);
-    // The next batch is mirrored again; what was handed out is not.
+    // The next batch is mirrored again; of what is split off, the rest is, from its beginning.
     events.take_buffers(&mut Vec::new());
     events.push(EventRecord::Eof { handle, cookie }).expect("room");
-    assert!(is_mirrored(&events));
+    assert!(is_mirrored(&mut events));
     let mut others = EventArray::growing();
     events.push(EventRecord::Again { handle, cookie, window: 1 }).expect("room");
     assert_eq!(events.split_front(1, &mut others), 1);
-    assert!(!is_mirrored(&events) && !is_mirrored(&others));
+    assert!(is_mirrored(&mut events) && !is_mirrored(&mut others));
+    assert_eq!(seen.lock().expect("nobody panicked")[&0].0, events.records()[0]);
+}
+
+/// What is new is written some at a time, so that its lines are on their way before the batch ends; once one is not
+/// taken, nothing behind it is shown to the mirror.
+#[test]
+fn events_are_mirrored_before_the_batch_ends() {
+    let (mut events, written) = (EventArray::new(100), Written::default());
+    let seen = std::sync::Arc::clone(&written.0);
+    let count = || seen.lock().expect("nobody panicked").len();
+    events.mirror_in(alloc::boxed::Box::new(written));
+    let record = |index| EventRecord::Eof { handle: Handle::new(0, index, 0), cookie: Cookie(0) };
+    for index in 0..50 {
+        events.push(record(index)).expect("room");
+        let new = events.len() - count();
+        assert!(new < 8, "{new} of {} are not written", events.len());
+    }
+    assert_eq!(events.view(&NothingHeld).len(), count());
+    let (mut pool, peer) = (pool(), Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9));
+    events.push_datagram(53, peer, pool.alloc().expect("a chunk")).expect("room");
+    (0..20).for_each(|index| events.push(record(index)).expect("room"));
+    assert!(!events.view(&NothingHeld).is_mirrored());
+    assert_eq!(count(), 50);
+    events.drain().for_each(|(_, mbuf)| pool.free(mbuf));
+}
+
+/// Whatever is asked for, and whatever room there is: the same calls, or nothing is done.
+#[test]
+fn answers_are_the_calls_that_the_other_methods_make() {
+    let handles = [1, 2, 3].map(|slot| Handle::new(0, slot, 0));
+    // Handle, bytes sent, bytes given back.
+    let shapes = [(0, 5, 9), (1, 64, 0), (2, 100, 7), (2, 1, 1), (0, 101, 3), (0, 0, 3), (0, 7, 2)];
+    for (capacity, chunks) in (0..16).flat_map(|calls| (0..16).map(move |chunks| (calls, chunks))) {
+        let mut pools = [(); 2].map(|()| Pool::new(&Region::heap(64), 32));
+        let mut arrays = [(); 2].map(|()| CallArray::new(capacity, 100));
+        arrays.iter_mut().for_each(|array| array.bound(capacity, chunks));
+        let ([pool, others_pool], [array, others]) = (&mut pools, &mut arrays);
+        let mut others = Calls::new(others, others_pool);
+        for (which, len, done) in shapes {
+            let fill = |room: &mut [u8]| {
+                room.fill(len as u8);
+                Sum::of(room)
+            };
+            let mut calls = Calls::new(array, pool);
+            let mut answers = calls.answers();
+            let handle = handles[which];
+            let is_done = match len {
+                64 => answers.recv_done(handle, done),
+                _ => answers.sendv_and_done(handle, len, done, fill),
+            };
+            if !is_done {
+                continue;
+            }
+            if len != 64 {
+                others.sendv_with(handle, len, fill).expect("room, as there was for the answer");
+            }
+            if len == 64 || done > 0 {
+                others.recv_done(handle, done as usize).expect("room, as there was for the answer");
+            }
+        }
+        let [array, others] = &mut arrays;
+        assert_eq!(array.records, others.records, "{capacity} calls, {chunks} buffers");
+        assert!(capacity < 8 || chunks < 4 || array.len() == 7, "there was room: {array:?}");
+        let [pool, others_pool] = &mut pools;
+        assert_eq!(drain(array, pool), drain(others, others_pool));
+    }
 }
 
 /// A service behind a reference or in a box answers as it does by itself, to all that is asked of it.
@@ -437,7 +505,7 @@ fn what_is_asked_of_a_wrapped_service_is_asked_of_it() {
     }
     fn ask<S: crate::Service>(mut service: S) {
         let mut pool = Pool::new(&Region::heap(16), 16);
-        let (events, mut calls) = (EventArray::new(1), CallArray::new(1, 100));
+        let (mut events, mut calls) = (EventArray::new(1), CallArray::new(1, 100));
         let mut calls = Calls::new(&mut calls, &mut pool);
         service.on_batch(Instant::ZERO, events.view(&NothingHeld), &mut calls);
         service.collect(Instant::ZERO, &mut calls);

@@ -84,6 +84,12 @@ impl Pool {
         }
     }
 
+    /// The same of a chunk that this pool has itself; `None` where it has none.
+    #[inline]
+    pub fn alloc_at_hand(&mut self) -> Option<Mbuf> {
+        self.free.pop().map(Mbuf::adopt)
+    }
+
     /// Fills up with what `other` has beyond half of what it keeps, and where a quarter of what this pool keeps is
     /// missing then, from the depot, and with up to half of what `other` has, where the depot has nothing: for a pool
     /// from which chunks are taken, and to which none come back, as they come back to the other one. The chunks that
@@ -169,7 +175,13 @@ impl Pool {
                 free.extend(depot.drain(keep_from..));
             });
         }
-        self.free.len().saturating_sub(stays_free)
+        self.at_hand(want)
+    }
+
+    /// As [`allowance`](Self::allowance), of the chunks that this pool has itself.
+    #[inline]
+    pub fn at_hand(&self, want: Want) -> usize {
+        self.free.len().saturating_sub(self.stays_free(want))
     }
 
     /// Whether so many chunks could be had for this purpose, as far as can be said now: what takes more does well not

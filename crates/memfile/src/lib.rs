@@ -20,4 +20,4 @@
 
 mod unsafe_memory;
 
-pub use unsafe_memory::{Doorbell, Memory};
+pub use unsafe_memory::{Doorbell, Memory, Transfer};

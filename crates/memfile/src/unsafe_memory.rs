@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -209,6 +210,13 @@ impl Memory {
         true
     }
 
+    /// As many bytes as `to` has, to be copied there part by part; `None` where they lie outside.
+    #[inline(always)]
+    pub fn transfer<'a>(&'a self, offset: usize, to: &'a mut [u8]) -> Option<Transfer<'a>> {
+        let from = self.at(offset, to.len(), 1)?;
+        Some(Transfer { from, to, memory: PhantomData })
+    }
+
     /// Copies private bytes into the memory. False, and nothing is copied, where that is outside, or the memory
     /// was joined to be read.
     #[inline]
@@ -228,6 +236,48 @@ impl Drop for Memory {
         // SAFETY: our own mapping, to which nothing refers any more: whoever keeps an address in it
         // (`Doorbell`) keeps an `Arc` of it. A failure leaves the mapping, which is harmless.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Bytes on their way out of a memory, in parts whose length is known where the program is compiled: short ones take no
+/// call. Made by [`Memory::transfer`].
+#[derive(Debug)]
+pub struct Transfer<'a> {
+    /// As many bytes in the mapping as `to` has here.
+    from: NonNull<u8>,
+    to: &'a mut [u8],
+    memory: PhantomData<&'a Memory>,
+}
+
+impl<'a> Transfer<'a> {
+    /// Copies the next `N` bytes and answers the copy, which nobody else can change. None: fewer are left.
+    #[inline(always)]
+    pub fn part<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        if self.to.len() < N {
+            return None;
+        }
+        let (now, later) = std::mem::take(&mut self.to).split_first_chunk_mut::<N>()?;
+        // SAFETY: as for `copy_out`: `from` had as many bytes inside the mapping as `to` before it was split, which were
+        // `N` or more; so what lies behind them is inside, or right at the end.
+        unsafe {
+            self.from.cast::<[u8; N]>().copy_to_nonoverlapping(NonNull::from(&mut *now), 1);
+            self.from = self.from.add(N);
+        }
+        self.to = later;
+        Some(now)
+    }
+
+    /// Copies all that are left, if any are.
+    #[inline]
+    pub fn rest(self) -> Option<&'a [u8]> {
+        if self.to.is_empty() {
+            return None;
+        }
+        // SAFETY: as for `copy_out`: `from` has as many bytes inside the mapping as `to`.
+        unsafe {
+            self.from.copy_to_nonoverlapping(NonNull::from(&mut *self.to).cast(), self.to.len());
+        }
+        Some(self.to)
     }
 }
 
@@ -283,6 +333,25 @@ mod tests {
         assert!(far.words::<4>(8160).is_some() && far.words::<4>(8168).is_none());
         assert!(far.words::<4>(4).is_none() && far.words::<4>(usize::MAX - 7).is_none());
         assert!(far.word(8192).is_none() && far.word(2).is_none() && far.word64(4).is_none());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a memory file")]
+    fn what_is_transferred_in_parts_is_what_stands_there() {
+        let memory = Memory::create("test", 4096).expect("made");
+        let there: Vec<u8> = (0..100).collect();
+        assert!(memory.copy_in(3996, &there));
+        let mut to = [0; 100];
+        let mut transfer = memory.transfer(3996, &mut to).expect("inside");
+        assert_eq!(transfer.part::<64>().expect("left"), &there[..64]);
+        assert!(transfer.part::<64>().is_none());
+        assert_eq!(transfer.part::<32>().expect("left"), &there[64..96]);
+        assert_eq!(transfer.rest().expect("left"), &there[96..]);
+        assert_eq!(to[..], there);
+        assert_eq!(memory.transfer(4096, &mut []).expect("nothing").rest(), None);
+        for outside in [3997, 4096, usize::MAX] {
+            assert!(memory.transfer(outside, &mut to).is_none(), "{outside}");
+        }
     }
 
     #[test]

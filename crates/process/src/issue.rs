@@ -7,7 +7,8 @@ use memfile::Memory;
 use wire::Sum;
 
 use crate::layout::{self, RECORD_WORDS, both};
-use crate::near::{Near, NearStats};
+use crate::near::{Near, NearParts, NearStats};
+use crate::policy::Used;
 use crate::record::{self, Words};
 
 impl Near<'_> {
@@ -20,18 +21,9 @@ impl Near<'_> {
         // Each piece belongs to one call: together they have no more.
         self.pieces_left = pieces;
         let mut gathered = std::mem::take(&mut self.gathered);
-        for index in 0..count {
-            let at = geometry.record(index);
-            let Some(words) = self.parts.calls.words::<RECORD_WORDS>(at) else { break };
-            // A private copy: from here on the application cannot change it.
-            let words = record::read(words);
-            if !self.issue_short(words, calls) {
-                self.issue_any(words, pieces, &mut gathered, calls);
-            }
-            let [kind, handle, _, bytes] = words;
-            if matches!(kind, record::SEND_ONE | record::SEND_RECEIVED) && bytes != 0 {
-                self.give_back(Handle::from_bits(handle), bytes, calls);
-            }
+        let mut index = 0;
+        while let Some(words) = self.issue_answers(&mut index, count, calls) {
+            self.issue_any(words, pieces, &mut gathered, calls);
         }
         self.gathered = gathered;
         if let Some(toll) = &self.toll
@@ -41,48 +33,61 @@ impl Near<'_> {
         }
     }
 
-    /// What most calls are: bytes that are given back, and one piece to send that fits a frame. False: it is
-    /// something else, and nothing was done.
-    #[inline(always)]
-    fn issue_short(&mut self, [kind, handle, third, _]: Words, calls: &mut Calls<'_>) -> bool {
-        let handle = Handle::from_bits(handle);
-        if kind == record::RECEIVED_DONE {
-            self.give_back(handle, third, calls);
-            return true;
-        }
-        let (offset, len) = ((third >> 16) as usize, third as usize & 0xffff);
-        let memory = match kind {
-            record::SEND_ONE => &self.parts.arena,
-            record::SEND_RECEIVED => &self.parts.packets,
-            _ => return false,
-        };
-        let is_plain = self.toll.is_none() && self.given.is_none();
-        if !is_plain || offset + len > memory.len() {
-            return false;
-        }
-        match calls.sendv_short_with(handle, len, |room| copy_and_sum(memory, offset, room)) {
-            Some(Ok(())) => {}
-            Some(Err(_)) => self.break_off(handle, calls),
-            None => return false,
-        }
-        true
-    }
-
-    /// A hole in the stream of what is sent cannot be mended.
-    #[cold]
-    fn break_off(&mut self, handle: Handle, calls: &mut Calls<'_>) {
-        let _ = calls.abort(handle);
-        NearStats::add(&self.stats.refused);
-    }
-
-    /// Received bytes are done with. More than there can be are too many, which the connection is told.
+    /// What most calls are: one piece to send that fits a frame, and bytes that are given back. From the call at `index`
+    /// on; answers the first one that is something else, and the index of the next.
     #[inline]
-    fn give_back(&mut self, handle: Handle, bytes: u64, calls: &mut Calls<'_>) {
-        if calls.recv_done(handle, usize::try_from(bytes).unwrap_or(usize::MAX)).is_err() {
-            NearStats::add(&self.stats.refused);
+    fn issue_answers(
+        &mut self,
+        index: &mut usize,
+        count: usize,
+        calls: &mut Calls<'_>,
+    ) -> Option<Words> {
+        let NearParts { calls: memory, arena, packets, geometry, segment_bytes, .. } = &self.parts;
+        // They are inside: the memory was made by this geometry.
+        let records = memory.arrays::<RECORD_WORDS>(geometry.record(*index), count - *index);
+        let mut records = records.unwrap_or_default().iter();
+        let is_counted = self.given.is_some();
+        let mut answers = calls.answers();
+        let mut sent = Used::default();
+        let mut other = None;
+        for record in &mut records {
+            // A private copy: from here on the application cannot change it.
+            let words = record::read(record);
+            let [kind, handle, third, fourth] = words;
+            let handle = Handle::from_bits(handle);
+            let (offset, len) = ((third >> 16) as usize, third as usize & 0xffff);
+            let memory = match kind {
+                record::SEND_ONE => Some(arena),
+                record::SEND_RECEIVED => Some(packets),
+                _ => None,
+            };
+            // More bytes than there can be are too many, which the connection is told.
+            let bytes = |word: u64| u32::try_from(word).unwrap_or(u32::MAX);
+            let is_issued = match memory {
+                Some(memory) => {
+                    len <= *segment_bytes
+                        && !is_counted
+                        && offset + len <= memory.len()
+                        && answers.sendv_and_done(handle, len, bytes(fourth), |room| {
+                            copy_and_sum(memory, offset, room)
+                        })
+                }
+                None => kind == record::RECEIVED_DONE && answers.recv_done(handle, bytes(third)),
+            };
+            if !is_issued {
+                other = Some(words);
+                break;
+            }
+            sent.packets += u64::from(memory.is_some());
+            sent.bytes += if memory.is_some() { len as u64 } else { 0 };
         }
+        *index = count - records.len();
+        self.used.packets += sent.packets;
+        self.used.bytes += sent.bytes;
+        other
     }
 
+    /// Any call.
     #[inline(never)]
     fn issue_any(
         &mut self,
@@ -94,6 +99,18 @@ impl Near<'_> {
         match record::call(&words) {
             Some((record, only)) => self.issue_one(record, only, pieces, gathered, calls),
             None => NearStats::add(&self.stats.violations),
+        }
+        let [kind, handle, _, bytes] = words;
+        if matches!(kind, record::SEND_ONE | record::SEND_RECEIVED) && bytes != 0 {
+            self.give_back(Handle::from_bits(handle), bytes, calls);
+        }
+    }
+
+    /// Received bytes are done with. More than there can be are too many, which the connection is told.
+    #[inline]
+    fn give_back(&mut self, handle: Handle, bytes: u64, calls: &mut Calls<'_>) {
+        if calls.recv_done(handle, usize::try_from(bytes).unwrap_or(usize::MAX)).is_err() {
+            NearStats::add(&self.stats.refused);
         }
     }
 
@@ -241,50 +258,28 @@ fn straight(memory: &Memory, mut offset: usize) -> impl FnMut(&mut [u8]) -> Sum 
 /// known here: a short message is copied without a call, and summed while it is in registers.
 #[inline(always)]
 fn copy_and_sum(memory: &Memory, offset: usize, to: &mut [u8]) -> Sum {
-    let mut copying = Copying { memory, offset, to, sum: Sum::ZERO };
-    while copying.copies::<64>() {}
-    copying.copies::<32>();
-    copying.copies::<16>();
-    copying.copies::<8>();
-    let Copying { offset, to, sum, .. } = copying;
-    match to.is_empty() {
-        true => sum,
-        false => sum.add(copied(memory, offset, to)),
+    let Some(mut bytes) = memory.transfer(offset, to) else { return missing(to) };
+    let mut sum = Sum::ZERO;
+    while let Some(part) = bytes.part::<64>() {
+        sum = sum.add(Sum::of(part));
     }
+    if let Some(part) = bytes.part::<32>() {
+        sum = sum.add(Sum::of(part));
+    }
+    if let Some(part) = bytes.part::<16>() {
+        sum = sum.add(Sum::of(part));
+    }
+    if let Some(part) = bytes.part::<8>() {
+        sum = sum.add(Sum::of(part));
+    }
+    bytes.rest().map_or(sum, |rest| sum.add(Sum::of(rest)))
 }
 
-/// What is left to be copied, and the sum of what was.
-struct Copying<'m, 't> {
-    memory: &'m Memory,
-    offset: usize,
-    to: &'t mut [u8],
-    sum: Sum,
-}
-
-impl Copying<'_, '_> {
-    /// Whether there were `N` bytes left, which are copied now.
-    #[inline(always)]
-    fn copies<const N: usize>(&mut self) -> bool {
-        if self.to.len() < N {
-            return false;
-        }
-        let Some((now, later)) = std::mem::take(&mut self.to).split_first_chunk_mut::<N>() else {
-            return false;
-        };
-        self.sum = self.sum.add(copied(self.memory, self.offset, now));
-        (self.offset, self.to) = (self.offset + N, later);
-        true
-    }
-}
-
-/// Copies bytes, and answers their sum.
-#[inline(always)]
-fn copied(memory: &Memory, offset: usize, to: &mut [u8]) -> Sum {
-    if !memory.copy_out(offset, to) {
-        // There is no such thing: pieces were checked. What was not written is not what was there before.
-        to.fill(0);
-    }
-    Sum::of(to)
+/// There is no such thing: pieces were checked. What was not written is not what was there before.
+#[cold]
+fn missing(to: &mut [u8]) -> Sum {
+    to.fill(0);
+    Sum::ZERO
 }
 
 /// Writes the bytes of `pieces` one after the other, with their sums: of what was copied, as the application may

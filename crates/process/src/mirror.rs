@@ -1,4 +1,4 @@
-//! Events written down as they come about (IX §4.3): while the network layer works on the packets of a batch, the lines
+//! Events written down as they come about, some at a time (IX §4.3): while the network layer works on the packets of a batch, the lines
 //! that will tell of them are on their way here from the application's processor, which read the batch before the last
 //! from them. Written all at once when the batch is handed over, each would be waited for.
 //!
@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use domain::{EventMirror, EventRecord};
+use domain::{Appended, EventMirror, EventRecord};
 use memfile::Memory;
 
-use crate::layout::{Geometry, RECORD_BYTES, next_batch};
+use crate::layout::{Geometry, next_batch};
 use crate::record::{self, Words};
 
 /// Made by [`Near::mirror`](crate::Near::mirror), for the array whose events that side hands over.
@@ -25,8 +25,6 @@ pub struct Mirror {
     last: Arc<AtomicU32>,
     /// The one before those events that are written down now.
     before: u32,
-    /// Where the second of them stands.
-    second: usize,
 }
 
 impl Mirror {
@@ -36,41 +34,60 @@ impl Mirror {
         base: usize,
         last: Arc<AtomicU32>,
     ) -> Self {
-        Self { events, geometry, base, last, before: 0, second: 0 }
+        Self { events, geometry, base, last, before: 0 }
     }
 
     /// The words of an event that needs nobody's leave to be told. What knocks, and datagrams, the policy is asked
     /// about when they are handed over.
     #[inline(always)]
-    fn words_of(&self, record: &EventRecord, bytes: &[u8]) -> Option<Words> {
+    fn words_of(&self, record: &EventRecord, events: Appended<'_>) -> Option<Words> {
         match *record {
-            EventRecord::Recv { handle, cookie, acked, window, .. } => {
+            EventRecord::Recv { handle, cookie, buffer, acked, window } => {
+                let bytes = events.bytes_at(buffer);
                 let place = (offset(self.base, bytes), bytes.len());
                 Some(record::received(handle, cookie, place, acked, window))
             }
-            EventRecord::Knock { .. } | EventRecord::Datagram { .. } => None,
-            _ => Some(record::event_words(&record.event(|_| bytes), |_| 0)),
+            _ => words_of_other(record),
         }
     }
 }
 
+/// The same of one without bytes.
+#[inline(never)]
+fn words_of_other(record: &EventRecord) -> Option<Words> {
+    match record {
+        EventRecord::Knock { .. } | EventRecord::Datagram { .. } => None,
+        _ => Some(record::event_words(&record.event(|_| &[]), |_| 0)),
+    }
+}
+
 impl EventMirror for Mirror {
-    fn put(&mut self, index: usize, record: &EventRecord, bytes: &[u8]) -> bool {
+    fn put(&mut self, index: usize, events: Appended<'_>) -> usize {
         let last = self.last.load(Ordering::Relaxed);
-        let Some(further) = index.checked_sub(1) else {
+        if index == 0 {
             self.before = last;
-            self.second = self.geometry.further_event(next_batch(last), 0);
-            return self.words_of(record, bytes).is_some();
-        };
-        let is_begun = last == self.before && index < self.geometry.events as usize;
-        if is_begun
-            && let Some(words) = self.words_of(record, bytes)
-            && let Some(place) = self.events.words(self.second + further * RECORD_BYTES)
-        {
-            record::write(place, words);
-            return true;
         }
-        false
+        let room = (self.geometry.events as usize).saturating_sub(index);
+        let mut records = events.records();
+        records = &records[..records.len().min(room)];
+        if last != self.before || records.is_empty() {
+            return 0;
+        }
+        if index == 0 {
+            if self.words_of(&records[0], events).is_none() {
+                return 0;
+            }
+            records = &records[1..];
+        }
+        let first = usize::from(index == 0);
+        let from = self.geometry.event(next_batch(last), index + first);
+        // They are inside: the memory has the size that this geometry says.
+        let places = self.events.arrays(from, records.len()).unwrap_or_default();
+        for (put, (record, place)) in records.iter().zip(places).enumerate() {
+            let Some(words) = self.words_of(record, events) else { return first + put };
+            record::write(place, words);
+        }
+        first + places.len()
     }
 }
 

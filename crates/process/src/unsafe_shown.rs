@@ -47,7 +47,7 @@ impl Shown {
     }
 
     /// The batch, to be consumed.
-    pub fn view<'a>(&'a self, held: &'a dyn Held) -> Events<'a> {
+    pub fn view<'a>(&'a mut self, held: &'a dyn Held) -> Events<'a> {
         self.array.view(held)
     }
 

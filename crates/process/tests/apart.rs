@@ -237,11 +237,11 @@ impl Rig {
         }
     }
 
-    fn told(&self) -> Vec<String> {
+    fn told(&mut self) -> Vec<String> {
         self.events.view(&NothingHeld).iter().map(|event| format!("{event:?}")).collect()
     }
 
-    fn is_mirrored(&self) -> bool {
+    fn is_mirrored(&mut self) -> bool {
         self.events.view(&NothingHeld).is_mirrored()
     }
 }

@@ -433,7 +433,7 @@ mod tests {
         let shown = Shown::new(board, None, 0, 500, 64, at(0));
         let mut watched = shown.watch(Looks(board, 0));
         assert_eq!((watched.wake_at(), watched.runs_anywhere()), (Some(at(9)), true));
-        let events = domain::EventArray::new(1);
+        let mut events = domain::EventArray::new(1);
         struct Nothing;
         impl domain::Held for Nothing {
             fn held(&self, _: domain::Handle, _: &mut dyn FnMut(&[u8])) {}

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use clock::{Duration, Instant};
-use domain::{CallArray, CallRecord, EventMirror, EventRecord};
+use domain::{Appended, CallArray, CallRecord, EventMirror, EventRecord};
 use mem::{Pool, Region};
 use tailplane::{Calls, Events, Service};
 
@@ -27,15 +27,23 @@ type Copied = (EventRecord, Vec<u8>);
 pub(super) struct EventCopy(Arc<Mutex<Vec<Copied>>>);
 
 impl EventMirror for EventCopy {
-    fn put(&mut self, index: usize, record: &EventRecord, bytes: &[u8]) -> bool {
+    fn put(&mut self, index: usize, events: Appended<'_>) -> usize {
         let mut copies = self.0.lock().expect("nobody panicked");
-        let copy = (*record, bytes.to_vec());
-        match copies.get_mut(index) {
-            Some(place) => *place = copy,
-            None => copies.push(copy),
-        }
         // As one that asks somebody about them.
-        !matches!(record, EventRecord::Knock { .. } | EventRecord::Datagram { .. })
+        let is_asked = |record: &EventRecord| {
+            matches!(record, EventRecord::Knock { .. } | EventRecord::Datagram { .. })
+        };
+        let taken = events.records().iter().take_while(|record| !is_asked(record));
+        let copied = |record: &EventRecord| (*record, events.bytes(record).to_vec());
+        let taken: Vec<Copied> = taken.map(copied).collect();
+        let put = taken.len();
+        for (index, copy) in (index..).zip(taken) {
+            match copies.get_mut(index) {
+                Some(place) => *place = copy,
+                None => copies.push(copy),
+            }
+        }
+        put
     }
 }
 
