@@ -339,7 +339,7 @@ impl<'a> Events<'a> {
         self.held.held(handle, &mut visit);
     }
 
-    /// Whether all of it stands in the [mirror](EventMirror) already.
+    /// Whether all of it but the first event stands in the [mirror](EventMirror) already.
     pub fn is_mirrored(&self) -> bool {
         self.array.mirrored.has(self.array.records.len())
     }

@@ -6,10 +6,10 @@ use crate::event_array::Received;
 use crate::{BufferRef, EventRecord};
 
 /// Writes events down where an application in another process reads them, some at a time as they come about, so that
-/// nothing but their number is left to be told when the batch is handed over.
+/// only the first one of a batch and their number are left to be told when it is handed over.
 pub trait EventMirror: Send + core::fmt::Debug {
-    /// How many of `events`, in order, stand there now: the first of them as event number `index` of the next batch.
-    /// One that does not is told in another way, and with it all behind it.
+    /// How many of `events`, in order, stand there now: the first of them as event number `index` of the next batch, 1
+    /// or more. One that does not is told in another way, and with it all behind it.
     fn put(&mut self, index: usize, events: Appended<'_>) -> usize;
 }
 
@@ -54,7 +54,7 @@ impl<'a> Appended<'a> {
 #[derive(Debug)]
 pub(crate) struct Mirrored {
     mirror: Option<Box<dyn EventMirror>>,
-    /// So many of the first records stand there.
+    /// The first event, which is told when the batch is handed over, and so many of the others stand there.
     count: usize,
     /// So many records there are when the next are to be written.
     due: usize,
@@ -64,13 +64,15 @@ impl Mirrored {
     /// New events that are written down together. They are as many as four lines tell of: few enough that those lines
     /// come while the network layer goes on, and that at the end of a batch as many more are soon written.
     const GROUP: usize = 8;
+    /// The first event is not written down.
+    const FIRST: usize = 1;
 
     pub const fn none() -> Self {
-        Self { mirror: None, count: 0, due: usize::MAX }
+        Self { mirror: None, count: Self::FIRST, due: usize::MAX }
     }
 
     pub fn by(mirror: Box<dyn EventMirror>) -> Self {
-        Self { mirror: Some(mirror), count: 0, due: Self::GROUP }
+        Self { mirror: Some(mirror), count: Self::FIRST, due: Self::FIRST + Self::GROUP }
     }
 
     /// Whether some of the events, of which there are `len`, are to be written now.
@@ -85,9 +87,9 @@ impl Mirrored {
         self.due != usize::MAX && len > self.count
     }
 
-    /// Whether all of the events stand in the mirror.
+    /// Whether all of the events but the first stand in the mirror.
     pub fn has(&self, len: usize) -> bool {
-        self.mirror.is_some() && self.count == len
+        self.mirror.is_some() && self.count == len.max(Self::FIRST)
     }
 
     /// Writes those of all `events` that are new.
@@ -101,7 +103,8 @@ impl Mirrored {
 
     /// Writes one of all `events` that has changed.
     pub fn put_again(&mut self, index: usize, events: Appended<'_>) {
-        let Some(mirror) = self.mirror.as_mut().filter(|_| index < self.count) else { return };
+        let is_there = (Self::FIRST..self.count).contains(&index);
+        let Some(mirror) = self.mirror.as_mut().filter(|_| is_there) else { return };
         let changed = Appended { records: &events.records[index..=index], ..events };
         if mirror.put(index, changed) == 0 {
             (self.count, self.due) = (index, usize::MAX);
@@ -111,7 +114,7 @@ impl Mirrored {
     /// There are no events any more, or others.
     #[inline]
     pub fn forget(&mut self) {
-        self.count = 0;
-        self.due = if self.mirror.is_some() { Self::GROUP } else { usize::MAX };
+        self.count = Self::FIRST;
+        self.due = if self.mirror.is_some() { Self::FIRST + Self::GROUP } else { usize::MAX };
     }
 }

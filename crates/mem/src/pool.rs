@@ -90,14 +90,16 @@ impl Pool {
         self.free.pop().map(Mbuf::adopt)
     }
 
-    /// Fills up with what `other` has beyond half of what it keeps, and where a quarter of what this pool keeps is
-    /// missing then, from the depot, and with up to half of what `other` has, where the depot has nothing: for a pool
-    /// from which chunks are taken, and to which none come back, as they come back to the other one. The chunks that
-    /// came back last go first: their lines are still in the cache.
+    /// Fills up, where more than a few are missing, with what `other` has beyond half of what it keeps; and where a
+    /// quarter of what this pool keeps is missing then, from the depot, and with up to half of what `other` has, where
+    /// the depot has nothing. For a pool from which chunks are taken, and to which none come back, as they come back to
+    /// the other one. The chunks that came back last go first: their lines are still in the cache.
     #[inline]
     pub fn top_up(&mut self, other: &mut Self) {
+        // A few are soon many: together they cost less.
+        const FEW: usize = BATCH / 4;
         let missing = self.high_water.saturating_sub(self.free.len());
-        if missing == 0 || !Arc::ptr_eq(&self.region, &other.region) {
+        if missing < FEW || !Arc::ptr_eq(&self.region, &other.region) {
             return;
         }
         self.take_from(other, missing.min(other.free.len().saturating_sub(other.high_water / 2)));

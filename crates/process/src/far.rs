@@ -153,7 +153,7 @@ impl Far {
         let mut calls = Calls::new(&mut self.call_array, &mut self.pool).until(yield_at);
         service.on_batch(now, self.shown.view(&NothingHeld), &mut calls);
         self.shown.conclude();
-        self.ask();
+        let (records, payloads) = self.ask();
         self.tell(layout::WISH, service.wake_at().map_or(u64::MAX, Instant::as_nanos));
         let words = (self.parts.calls.word(layout::BATCH), self.parts.events.word(layout::ASLEEP));
         if let (Some(done), Some(asleep)) = words {
@@ -164,6 +164,8 @@ impl Far {
                 let _ = rustix::net::send(&self.parts.bell, &[1], flags);
             }
         }
+        // Nobody waits for this.
+        self.lend(records, payloads);
     }
 
     /// Empties the call array: its buffers are lent from now on.
@@ -195,8 +197,8 @@ impl Far {
         }
     }
 
-    /// Writes the calls down.
-    fn ask(&mut self) {
+    /// Writes the calls down, and takes them.
+    fn ask(&mut self) -> (Vec<CallRecord>, Vec<(Mbuf, Sum)>) {
         let geometry = self.parts.geometry;
         let calls = &self.parts.calls;
         let (records, payloads) = self.call_array.take();
@@ -229,7 +231,7 @@ impl Far {
             count += 1;
         }
         self.tell(layout::CALLS_AND_PIECES, two(count as u32, payloads.len() as u32));
-        self.lend(records, payloads);
+        (records, payloads)
     }
 }
 

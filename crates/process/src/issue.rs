@@ -20,12 +20,10 @@ impl Near<'_> {
         let pieces = (pieces as usize).min(geometry.arena_chunks as usize);
         // Each piece belongs to one call: together they have no more.
         self.pieces_left = pieces;
-        let mut gathered = std::mem::take(&mut self.gathered);
         let mut index = 0;
         while let Some(words) = self.issue_answers(&mut index, count, calls) {
-            self.issue_any(words, pieces, &mut gathered, calls);
+            self.issue_any(words, pieces, calls);
         }
-        self.gathered = gathered;
         if let Some(toll) = &self.toll
             && !self.used.is_nothing()
         {
@@ -89,17 +87,13 @@ impl Near<'_> {
 
     /// Any call.
     #[inline(never)]
-    fn issue_any(
-        &mut self,
-        words: Words,
-        pieces: usize,
-        gathered: &mut Vec<(usize, usize)>,
-        calls: &mut Calls<'_>,
-    ) {
+    fn issue_any(&mut self, words: Words, pieces: usize, calls: &mut Calls<'_>) {
+        let mut gathered = std::mem::take(&mut self.gathered);
         match record::call(&words) {
-            Some((record, only)) => self.issue_one(record, only, pieces, gathered, calls),
+            Some((record, only)) => self.issue_one(record, only, pieces, &mut gathered, calls),
             None => NearStats::add(&self.stats.violations),
         }
+        self.gathered = gathered;
         let [kind, handle, _, bytes] = words;
         if matches!(kind, record::SEND_ONE | record::SEND_RECEIVED) && bytes != 0 {
             self.give_back(Handle::from_bits(handle), bytes, calls);

@@ -64,30 +64,23 @@ fn words_of_other(record: &EventRecord) -> Option<Words> {
 impl EventMirror for Mirror {
     fn put(&mut self, index: usize, events: Appended<'_>) -> usize {
         let last = self.last.load(Ordering::Relaxed);
-        if index == 0 {
+        if index == 1 {
             self.before = last;
         }
-        let room = (self.geometry.events as usize).saturating_sub(index);
-        let mut records = events.records();
-        records = &records[..records.len().min(room)];
-        if last != self.before || records.is_empty() {
+        if last != self.before {
             return 0;
         }
-        if index == 0 {
-            if self.words_of(&records[0], events).is_none() {
-                return 0;
-            }
-            records = &records[1..];
-        }
-        let first = usize::from(index == 0);
-        let from = self.geometry.event(next_batch(last), index + first);
+        let room = (self.geometry.events as usize).saturating_sub(index);
+        let records = events.records();
+        let records = &records[..records.len().min(room)];
+        let from = self.geometry.event(next_batch(last), index);
         // They are inside: the memory has the size that this geometry says.
         let places = self.events.arrays(from, records.len()).unwrap_or_default();
         for (put, (record, place)) in records.iter().zip(places).enumerate() {
-            let Some(words) = self.words_of(record, events) else { return first + put };
+            let Some(words) = self.words_of(record, events) else { return put };
             record::write(place, words);
         }
-        first + places.len()
+        places.len()
     }
 }
 

@@ -266,7 +266,10 @@ impl<'a> Near<'a> {
         if !(events.is_mirrored() && self.owed.is_empty()) {
             return None;
         }
-        let first = events.iter().next()?;
+        // The policy is asked about who knocks, and about datagrams.
+        let is_free =
+            |event: &Event<'_>| !matches!(event, Event::Knock { .. } | Event::Datagram { .. });
+        let first = events.iter().next().filter(is_free)?;
         let place = self.parts.events.words(self.parts.geometry.record(0))?;
         record::write(place, words_of(&first, self.base));
         self.tell_header(events.len(), calls);

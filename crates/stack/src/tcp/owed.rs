@@ -42,7 +42,16 @@ impl OwedResets {
 }
 
 /// Sends those that there is room and memory for, in the order in which their connections ended.
+#[inline]
 pub(crate) fn pay(ctx: &mut Context<'_>) {
+    // Nearly always none: then the depot is not asked, whose lock waits for all that this core has written.
+    if !ctx.out.owed.0.is_empty() {
+        pay_waiting(ctx);
+    }
+}
+
+#[cold]
+fn pay_waiting(ctx: &mut Context<'_>) {
     while ctx.can_send()
         && ctx.pool.available() > 0
         && let Some(Reset { flow, seq, ack }) = ctx.out.owed.0.pop_front()
