@@ -61,9 +61,9 @@ pub(crate) struct Mirrored {
 }
 
 impl Mirrored {
-    /// New events that are written down together. They are as many as four lines tell of: few enough that those lines
+    /// New events that are written down together. They are as many as eight lines tell of: few enough that those lines
     /// come while the network layer goes on, and that at the end of a batch as many more are soon written.
-    const GROUP: usize = 8;
+    const GROUP: usize = 16;
     /// The first event is not written down.
     const FIRST: usize = 1;
 

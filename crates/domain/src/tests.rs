@@ -426,7 +426,7 @@ fn events_are_mirrored_before_the_batch_ends() {
     for index in 0..50 {
         events.push(record(index)).expect("room");
         let new = events.len() - 1 - count();
-        assert!(new < 8, "{new} of {} are not written", events.len());
+        assert!(new < 16, "{new} of {} are not written", events.len());
     }
     // The first one is told otherwise.
     assert_eq!(events.view(&NothingHeld).len(), 1 + count());
