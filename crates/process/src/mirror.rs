@@ -1,6 +1,6 @@
-//! Events written down as they come about, some at a time (IX §4.3): while the network layer works on the packets of a batch, the lines
-//! that will tell of them are on their way here from the application's processor, which read the batch before the last
-//! from them. Written all at once when the batch is handed over, each would be waited for.
+//! Events written down as they come about, some at a time (IX §4.3): while the network layer works on the packets of a
+//! batch, the lines that will tell of them are on their way here from the application's processor, which read the batch
+//! before the last from them. Written all at once when the batch is handed over, each would be waited for.
 //!
 //! The first event is not: it shares its line with the word that the application looks at again and again, and would
 //! take it away from there before its time.
