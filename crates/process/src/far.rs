@@ -21,6 +21,9 @@ use crate::waiting::{self, Placement, Waiting};
 /// Longest sleep before the next look whether the dataplane is still there.
 const NAP: Duration = Duration::from_millis(50);
 
+/// Looks without a pause: about as long as it takes a dataplane to send an answer and receive a request that follows it.
+const QUICK_LOOKS: u32 = 1_024;
+
 /// Why [`Far::run`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FarEnd {
@@ -124,7 +127,7 @@ impl Far {
             Placement::SameCore => 0,
         };
         let old = *batch;
-        if !waiting::look(begun, looks, |begun| begun != old) {
+        if !waiting::look(begun, (QUICK_LOOKS, looks), |begun| begun != old) {
             waiting::sleep(begun, old, asleep, NAP);
         }
         let now = begun.load(Ordering::Acquire);

@@ -27,6 +27,8 @@ const DOZE: Duration = Duration::from_millis(20);
 pub(crate) const UNRESPONSIVE: Duration = Duration::from_millis(10);
 /// Looks at the application's word between two looks at the network: a few microseconds.
 const LOOKS: u32 = 128;
+/// Before these some without a pause: about as long as an answer takes that comes soon.
+const QUICK_LOOKS: u32 = 256;
 /// On a shared core that nobody attends to: longest sleep before the next look at the network. A sleep with a limit
 /// costs a timer, which is far dearer than the rest of a crossing where a hypervisor keeps the timers.
 const NAP: Duration = Duration::from_micros(50);
@@ -431,7 +433,7 @@ impl<'a> Near<'a> {
         }
         let mut since = None;
         let mut reported = false;
-        while !waiting::look(done, looks, |done| done == *batch) {
+        while !waiting::look(done, (QUICK_LOOKS, looks), |done| done == *batch) {
             let now = meanwhile();
             let since = *since.get_or_insert(now);
             if !reported && now.since(since) >= UNRESPONSIVE {

@@ -46,15 +46,16 @@ impl Default for Waiting {
     }
 }
 
-/// Looks that follow each other at once: about as long as an answer takes that comes soon. A pause between two
-/// would cost a good part of that.
-const QUICK_LOOKS: u32 = 256;
-
-/// Looks `looks` times, and [`QUICK_LOOKS`] times before if at all, whether the word is `wanted`.
+/// Looks `looks` times, and `quick` times before if at all, whether the word is `wanted`. Quick looks follow each other
+/// at once: a pause between two costs a good part of the time that an answer takes which comes soon.
 #[inline]
-pub(crate) fn look(word: &AtomicU32, looks: u32, wanted: impl Fn(u32) -> bool) -> bool {
-    let quick = if looks > 0 { QUICK_LOOKS } else { 0 };
-    for turn in 0..quick + looks {
+pub(crate) fn look(
+    word: &AtomicU32,
+    (quick, looks): (u32, u32),
+    wanted: impl Fn(u32) -> bool,
+) -> bool {
+    let quick = if looks > 0 { quick } else { 0 };
+    for turn in 0..looks.saturating_add(quick) {
         if wanted(word.load(Ordering::Acquire)) {
             return true;
         }
