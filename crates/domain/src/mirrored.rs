@@ -72,7 +72,9 @@ impl Mirrored {
     }
 
     pub fn by(mirror: Box<dyn EventMirror>) -> Self {
-        Self { mirror: Some(mirror), count: Self::FIRST, due: Self::FIRST + Self::GROUP }
+        let mut mirrored = Self { mirror: Some(mirror), ..Self::none() };
+        mirrored.forget();
+        mirrored
     }
 
     /// Whether some of the events, of which there are `len`, are to be written now.

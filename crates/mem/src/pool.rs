@@ -78,8 +78,8 @@ impl Pool {
     /// [`Exhausted`] where neither this pool nor the depot has one; counted.
     #[inline]
     pub fn alloc(&mut self) -> Result<Mbuf, Exhausted> {
-        match self.free.pop() {
-            Some(chunk) => Ok(Mbuf::adopt(chunk)),
+        match self.alloc_at_hand() {
+            Some(mbuf) => Ok(mbuf),
             None => self.alloc_from_depot(),
         }
     }
@@ -136,8 +136,8 @@ impl Pool {
             let keep_from = depot.len().saturating_sub(BATCH);
             free.extend(depot.drain(keep_from..));
         });
-        match self.free.pop() {
-            Some(chunk) => Ok(Mbuf::adopt(chunk)),
+        match self.alloc_at_hand() {
+            Some(mbuf) => Ok(mbuf),
             None => {
                 self.stats.exhausted += 1;
                 Err(Exhausted)

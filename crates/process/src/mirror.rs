@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use domain::{Appended, EventMirror, EventRecord};
+use domain::{Appended, Event, EventMirror, EventRecord};
 use memfile::Memory;
 
 use crate::layout::{Geometry, next_batch};
@@ -37,8 +37,8 @@ impl Mirror {
         Self { events, geometry, base, last, before: 0 }
     }
 
-    /// The words of an event that needs nobody's leave to be told. What knocks, and datagrams, the policy is asked
-    /// about when they are handed over.
+    /// The words of an event that needs nobody's leave to be told. About the others the policy is asked when they are
+    /// handed over.
     #[inline(always)]
     fn words_of(&self, record: &EventRecord, events: Appended<'_>) -> Option<Words> {
         match *record {
@@ -55,10 +55,13 @@ impl Mirror {
 /// The same of one without bytes.
 #[inline(never)]
 fn words_of_other(record: &EventRecord) -> Option<Words> {
-    match record {
-        EventRecord::Knock { .. } | EventRecord::Datagram { .. } => None,
-        _ => Some(record::event_words(&record.event(|_| &[]), |_| 0)),
-    }
+    let event = record.event(|_| &[]);
+    (!needs_leave(&event)).then(|| record::event_words(&event, |_| 0))
+}
+
+/// Whether the policy is asked about an event before it is told.
+pub(crate) fn needs_leave(event: &Event<'_>) -> bool {
+    matches!(event, Event::Knock { .. } | Event::Datagram { .. })
 }
 
 impl EventMirror for Mirror {

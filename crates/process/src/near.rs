@@ -15,7 +15,7 @@ use memfile::Memory;
 use crate::apart::Apart;
 use crate::attendant::Attendant;
 use crate::layout::{self, Geometry, two};
-use crate::mirror::{Mirror, offset};
+use crate::mirror::{Mirror, needs_leave, offset};
 use crate::policy::{NetworkPolicy, Toll, Used};
 use crate::record::{self, Words};
 use crate::waiting::{self, Placement, Waiting};
@@ -268,10 +268,7 @@ impl<'a> Near<'a> {
         if !(events.is_mirrored() && self.owed.is_empty()) {
             return None;
         }
-        // The policy is asked about who knocks, and about datagrams.
-        let is_free =
-            |event: &Event<'_>| !matches!(event, Event::Knock { .. } | Event::Datagram { .. });
-        let first = events.iter().next().filter(is_free)?;
+        let first = events.iter().next().filter(|first| !needs_leave(first))?;
         let place = self.parts.events.words(self.parts.geometry.record(0))?;
         record::write(place, words_of(&first, self.base));
         self.tell_header(events.len(), calls);
