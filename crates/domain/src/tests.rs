@@ -384,10 +384,12 @@ fn events_are_mirrored_as_they_come_and_when_they_change() {
     events.push_recv(handle, cookie, first, 0, 5).expect("room");
     let sent = |bytes| EventRecord::Sent { handle, cookie, bytes, window: 6 };
     for bytes in [1, 2] {
-        // The second is added to the first.
+        // The second is added to the first, which stands there already.
         events.append(sent(bytes), None).expect("room");
+        assert!(is_mirrored(&mut events));
     }
     events.push_recv(handle, cookie, second, 0, 6).expect("room");
+    assert!(is_mirrored(&mut events));
     events.renew_windows(|_| 9);
     assert!(is_mirrored(&mut events));
     {

@@ -13,7 +13,7 @@ use domain::{
     Service,
 };
 use mem::Pool;
-use process::{Far, Geometry, Near, NearBell, Rates, Toll, Waiting};
+use process::{Far, Geometry, Near, NearBell, NetworkPolicy, Rates, Toll, Waiting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use support::{Issued, Joined, SEGMENT, issued, join};
 
@@ -295,4 +295,34 @@ fn more_events_than_fit_are_not_written_beyond_the_array() {
     assert_eq!(hears.0, told);
     rig.events.push(EventRecord::Eof { handle: HANDLE, cookie: Cookie(1) }).expect("room");
     assert!(!rig.is_mirrored(), "one more has no place");
+}
+
+/// Also where all else is written down already, and as the first event, which is not.
+#[test]
+fn who_may_not_knock_is_not_told_of_wherever_it_stands() {
+    for (others, at) in [(0, 0), (3, 0), (3, 1), (3, 3), (40, 20), (40, 40)] {
+        let policy = Arc::new(NetworkPolicy { allow_in: false, ..NetworkPolicy::default() });
+        let (mut rig, mut hears) = (Rig::with(|near| near.under(&policy, None)), Hears::default());
+        rig.events.mirror_in(Box::new(rig.near.mirror()));
+        let knock = EventRecord::Knock {
+            handle: HANDLE,
+            local_port: 80,
+            peer: wire::Endpoint::new(wire::Ipv4Addr::new(10, 1, 2, 3), 99),
+            window: 5,
+        };
+        for index in 0..=others {
+            let other = EventRecord::Eof { handle: HANDLE, cookie: Cookie(index) };
+            rig.events.push(if index == at { knock } else { other }).expect("room");
+        }
+        let told: Vec<String> =
+            rig.told().into_iter().filter(|event| !event.contains("Knock")).collect();
+        let calls = &mut Calls::new(&mut rig.calls, &mut rig.pool);
+        rig.near.on_batch(Instant::ZERO, rig.events.view(&NothingHeld), calls);
+        assert!(rig.far.poll(&mut hears));
+        assert_eq!(told.len(), others as usize, "number {at}");
+        assert_eq!(hears.0, told, "number {at} of {others}");
+        assert_eq!(rig.near.stats().forbidden(), 1, "number {at} of {others}");
+        let issued = issued(&mut rig.calls, &mut rig.pool);
+        assert!(matches!(issued[..], [(CallRecord::Abort { handle: HANDLE }, _)]), "{issued:?}");
+    }
 }
