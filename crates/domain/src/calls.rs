@@ -4,7 +4,7 @@
 //! payload, with the checksum in the same pass; the application may reuse its memory at once. The
 //! frame's buffer is kept until the peer acknowledges it, so sending again copies nothing either.
 
-use alloc::vec::{Drain, Vec};
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use clock::Instant;
@@ -151,11 +151,6 @@ impl CallArray {
         Self { places: Some(Places::new(packets)), ..self }
     }
 
-    /// The buffers of the messages that were told by place, to be freed once they have been read.
-    pub fn take_placed(&mut self) -> Option<Drain<'_, Mbuf>> {
-        self.places.as_mut().map(Places::take)
-    }
-
     /// From now on there is room for so many calls, and payloads may take so many buffers: what the dataplane
     /// of another process says that it has.
     pub fn bound(&mut self, calls: usize, buffers: usize) {
@@ -177,6 +172,24 @@ impl CallArray {
     pub fn take(&mut self) -> (Vec<CallRecord>, Vec<(Mbuf, Sum)>) {
         self.seal();
         (core::mem::take(&mut self.records), core::mem::take(&mut self.payloads))
+    }
+
+    /// The calls and their payloads, to be told to a dataplane in another process, which reads what they name:
+    /// [`emptied_into`](Self::emptied_into) keeps it for as long.
+    #[inline]
+    pub fn told(&mut self) -> (&[CallRecord], &[(Mbuf, Sum)]) {
+        self.seal();
+        (&self.records, &self.payloads)
+    }
+
+    /// Empties the array of calls that were [told](Self::told). The buffers of all that they send go to `lent`.
+    #[inline]
+    pub fn emptied_into(&mut self, lent: &mut Vec<Mbuf>) {
+        self.records.clear();
+        lent.extend(self.payloads.drain(..).map(|(mbuf, _)| mbuf));
+        if let Some(places) = &mut self.places {
+            places.emptied_into(lent);
+        }
     }
 
     /// Returns the emptied vectors of [`take`](Self::take), so that their memory is used again.
@@ -397,10 +410,13 @@ impl<'a> Calls<'a> {
     /// is refused in every batch: a long message is sent in pieces.
     #[inline]
     pub fn sendv(&mut self, handle: Handle, slices: &[&[u8]]) -> Result<(), Full> {
-        if self.array.places.is_some()
-            && let Some(sent) = self.sendv_placed(handle, slices)
-        {
-            return sent;
+        if self.array.places.is_some() {
+            if self.sends_received(handle, slices) {
+                return Ok(());
+            }
+            if let Some(sent) = self.sendv_placed(handle, slices) {
+                return sent;
+            }
         }
         // What most calls send: one slice that fits one buffer, on another connection than before.
         if let [slice] = *slices
@@ -413,6 +429,27 @@ impl<'a> Calls<'a> {
             return self.push_sendv(handle, count);
         }
         self.sendv_any(handle, slices)
+    }
+
+    /// Sends one slice that was received, as the first on its connection of those that follow one another. False, with
+    /// nothing done: it is something else, or there is no room.
+    #[inline]
+    fn sends_received(&mut self, handle: Handle, slices: &[&[u8]]) -> bool {
+        let array = &mut *self.array;
+        let (Some(places), [slice]) = (&mut array.places, slices) else { return false };
+        let Some(placed) = places.received(slice) else { return false };
+        let is_first = places.last.is_none_or(|(last, _)| last != handle);
+        let is_short = (1..=array.segment_bytes).contains(&slice.len());
+        let is_room = array.payloads.len() < array.buffers && array.records.len() < array.capacity;
+        if !(is_first && is_short && is_room) {
+            return false;
+        }
+        places.open = None;
+        places.last = Some((handle, slice.len()));
+        array.open = None;
+        array.buffers -= 1;
+        array.records.push(CallRecord::SendvPlaced { handle, placed });
+        true
     }
 
     /// Sends `slices` by place, if they are so many bytes as one frame carries. None: they are more, or none.

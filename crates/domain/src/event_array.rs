@@ -185,6 +185,28 @@ impl EventArray {
         Ok(())
     }
 
+    /// The same of received bytes of a connection: see [`push_recv`](Self::push_recv).
+    ///
+    /// # Errors
+    /// [`Full`](crate::Full).
+    #[inline]
+    pub fn show_recv(
+        &mut self,
+        (handle, cookie): (Handle, Cookie),
+        bytes: &'static [u8],
+        acked: u32,
+        window: u32,
+    ) -> Result<(), crate::Full> {
+        debug_assert!(self.buffers.is_empty(), "an array of either kind");
+        if self.records.len() == self.capacity {
+            return Err(crate::Full);
+        }
+        let buffer = BufferRef { index: self.shown.len() as u32 };
+        self.records.push(EventRecord::Recv { handle, cookie, buffer, acked, window });
+        self.shown.push(bytes);
+        Ok(())
+    }
+
     /// Empties an array of events that were [shown](Self::show).
     pub fn conclude(&mut self) {
         self.records.clear();

@@ -3,7 +3,7 @@
 //! message behind the other, so that the dataplane reads lines in sequence. The dataplane then copies it into the frame,
 //! with its sum, as it does what an application that is linked in sends.
 
-use alloc::vec::{Drain, Vec};
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use mem::{Mbuf, Pool, Want};
@@ -52,10 +52,9 @@ impl Places {
         Self { packets, buffers: Vec::new(), last: None, open: None }
     }
 
-    /// Where the bytes of one slice stand that were received: none where they are other bytes.
+    /// Where bytes stand that were received: none where they are other bytes.
     #[inline]
-    fn received(&self, slices: &[&[u8]]) -> Option<Placed> {
-        let [bytes] = *slices else { return None };
+    pub fn received(&self, bytes: &[u8]) -> Option<Placed> {
         let at = bytes.as_ptr().addr();
         let is_inside = self.packets.start <= at && at + bytes.len() <= self.packets.end;
         is_inside.then(|| Placed {
@@ -65,10 +64,16 @@ impl Places {
         })
     }
 
+    /// The same of those of the only slice.
+    fn received_alone(&self, slices: &[&[u8]]) -> Option<Placed> {
+        let [bytes] = *slices else { return None };
+        self.received(bytes)
+    }
+
     /// Appends `len` bytes, those of `slices`, to the message at the end of the last buffer. False, with nothing done,
     /// where that has no room for them, or they are better sent from where they are.
     pub fn extend(&mut self, slices: &[&[u8]], len: usize) -> bool {
-        if len > FEW && self.received(slices).is_some() {
+        if len > FEW && self.received_alone(slices).is_some() {
             return false;
         }
         let last = self.buffers.last_mut().filter(|last| last.tailroom() >= len);
@@ -82,7 +87,7 @@ impl Places {
     /// [`Full`]: there is no memory.
     #[inline]
     pub fn place(&mut self, pool: &mut Pool, slices: &[&[u8]], len: usize) -> Result<Placed, Full> {
-        if let Some(received) = self.received(slices) {
+        if let Some(received) = self.received_alone(slices) {
             return Ok(received);
         }
         if self.buffers.last().is_none_or(|last| last.tailroom() < len) {
@@ -99,10 +104,12 @@ impl Places {
         }
     }
 
-    /// The buffers of a batch, which are to be kept until the dataplane has read them.
-    pub fn take(&mut self) -> Drain<'_, Mbuf> {
+    /// Has no messages any more. The buffers that they are in go to `lent`: they are to be kept until the dataplane has
+    /// read them.
+    #[inline]
+    pub fn emptied_into(&mut self, lent: &mut Vec<Mbuf>) {
         self.last = None;
-        self.buffers.drain(..)
+        lent.append(&mut self.buffers);
     }
 }
 

@@ -82,7 +82,8 @@ fn large_sends_fill_segments_exactly() {
 /// What an array by place tells: of each call on a connection its handle's slot, and of messages their bytes.
 fn told(array: &mut CallArray, pool: &mut Pool, received: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let (records, mut payloads) = array.take();
-    let buffers: Vec<_> = array.take_placed().into_iter().flatten().collect();
+    let mut buffers = Vec::new();
+    array.emptied_into(&mut buffers);
     let arena = |placed: Placed| {
         let (from, len) = (placed.offset, placed.len as usize);
         let all = buffers.iter().find_map(|mbuf| {

@@ -27,7 +27,7 @@ use crate::near::{Near, NearStats, UNRESPONSIVE};
 /// then leaves a cycle earlier.
 const FEW: usize = 2;
 /// So many, without a pause between two: about as long as a short request takes there and back.
-const LOOKS: u32 = 768;
+const LOOKS: u32 = 3_072;
 /// Bytes that are taken from a bell at a time. An application that writes more only keeps its own dataplane awake.
 const RINGS: usize = 64;
 
@@ -76,16 +76,22 @@ impl Near<'_> {
             debug_assert!(rest.next().is_none(), "the array has room for all that a thread has");
             count
         });
-        let Some(apart) = &mut self.apart else { return };
-        *apart = Apart { has_batch: true, ..Apart::default() };
         self.stats.outstanding.store(self.batch, Ordering::Relaxed);
+        self.publish();
+        // The application has it from here on: what is only this side's may as well be done now.
+        self.apart = Some(Apart { has_batch: true, ..Apart::default() });
         // Whatever it wished was for this batch.
         self.wish = None;
-        self.publish();
         self.call_for_lines(count);
-        if count <= FEW && (0..LOOKS).any(|_| self.is_answered()) {
+        if count <= FEW && self.is_answered_soon() {
             self.collect_apart(now, calls);
         }
+    }
+
+    /// Whether the batch at hand is over within some looks.
+    fn is_answered_soon(&self) -> bool {
+        let Some(done) = self.parts.calls.word(layout::BATCH) else { return false };
+        (0..LOOKS).any(|_| done.load(Ordering::Acquire) == self.batch)
     }
 
     /// Whether the batch at hand is over.

@@ -11,10 +11,9 @@ use mem::{Mbuf, Pool};
 use memfile::Memory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
-use wire::Sum;
 
 use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
-use crate::record;
+use crate::record::{self, Words};
 use crate::unsafe_shown::Shown;
 use crate::waiting::{self, Placement, Waiting};
 
@@ -83,16 +82,6 @@ impl Far {
         self.pool.region()
     }
 
-    fn told(&self, at: usize) -> u64 {
-        self.parts.events.word64(at).map_or(0, |word| word.load(Ordering::Relaxed))
-    }
-
-    fn tell(&self, at: usize, value: u64) {
-        if let Some(word) = self.parts.calls.word64(at) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
     /// Runs `service` on every batch, until `stop` is set or the dataplane goes.
     pub fn run(&mut self, service: &mut impl Service, stop: &AtomicBool) -> FarEnd {
         while !stop.load(Ordering::Relaxed) {
@@ -145,10 +134,11 @@ impl Far {
     }
 
     fn batch(&mut self, service: &mut impl Service) {
-        let now = Instant::from_nanos(self.told(layout::NOW));
-        let (yield_after, events) = both(self.told(layout::YIELD_AND_EVENTS));
-        let (room, buffers) = both(self.told(layout::ROOM_AND_BUFFERS));
-        self.show(events);
+        let [now, yield_and_events, room_and_buffers, first @ ..] = self.told();
+        let now = Instant::from_nanos(now);
+        let (yield_after, count) = both(yield_and_events);
+        let (room, buffers) = both(room_and_buffers);
+        self.show(&first, count);
         // The dataplane has read what the batch before had to send.
         self.take_back();
         let yield_at = (yield_after != 0).then(|| now + Duration::from_nanos(yield_after.into()));
@@ -156,8 +146,7 @@ impl Far {
         let mut calls = Calls::new(&mut self.call_array, &mut self.pool).until(yield_at);
         service.on_batch(now, self.shown.view(&NothingHeld), &mut calls);
         self.shown.conclude();
-        let (records, payloads) = self.ask();
-        self.tell(layout::WISH, service.wake_at().map_or(u64::MAX, Instant::as_nanos));
+        self.ask(service.wake_at());
         let words = (self.parts.calls.word(layout::BATCH), self.parts.events.word(layout::ASLEEP));
         if let (Some(done), Some(asleep)) = words {
             done.store(self.batch, Ordering::Release);
@@ -168,58 +157,55 @@ impl Far {
             }
         }
         // Nobody waits for this.
-        self.lend(records, payloads);
+        self.call_array.emptied_into(&mut self.lent);
     }
 
-    /// Empties the call array: its buffers are lent from now on.
-    fn lend(&mut self, records: Vec<CallRecord>, mut payloads: Vec<(Mbuf, Sum)>) {
-        self.lent.extend(payloads.drain(..).map(|(mbuf, _)| mbuf));
-        self.call_array.restore(records, payloads);
-        self.lent.extend(self.call_array.take_placed().into_iter().flatten());
+    /// What the header tells behind the batch's number, and behind that the first event, if there is one.
+    #[inline]
+    fn told(&self) -> [u64; 3 + RECORD_WORDS] {
+        // They are inside: the memory has the size that this geometry says.
+        let words = self.parts.events.words(layout::NOW);
+        words.map_or([0; _], |words| words.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
     /// Frees what was lent.
+    #[inline]
     fn take_back(&mut self) {
-        self.lent.drain(..).for_each(|mbuf| self.pool.free(mbuf));
-    }
-
-    /// Reads so many events.
-    fn show(&mut self, events: u32) {
-        let Self { parts: FarParts { events: memory, geometry, .. }, shown, batch, .. } = self;
-        let mut show = |place: &_| {
-            if let Some((record, span)) = record::event(&record::read(place)) {
-                shown.push(record, span);
-            }
-        };
-        let Some(further) = (events.min(geometry.events) as usize).checked_sub(1) else { return };
-        memory.words(geometry.record(0)).into_iter().for_each(&mut show);
-        if further > 0 {
-            // They are inside: the memory has the size that this geometry says.
-            let behind = memory.arrays(geometry.further_event(*batch, 0), further);
-            behind.unwrap_or_default().iter().for_each(show);
+        if !self.lent.is_empty() {
+            self.lent.drain(..).for_each(|mbuf| self.pool.free(mbuf));
         }
     }
 
-    /// Writes the calls down, and takes them.
-    fn ask(&mut self) -> (Vec<CallRecord>, Vec<(Mbuf, Sum)>) {
-        let geometry = self.parts.geometry;
-        let calls = &self.parts.calls;
-        let (records, payloads) = self.call_array.take();
+    /// Shows so many events, of which `first` is the first.
+    fn show(&mut self, first: &Words, events: u32) {
+        let Self { parts: FarParts { events: memory, geometry, .. }, shown, batch, .. } = self;
+        let Some(further) = (events.min(geometry.events) as usize).checked_sub(1) else { return };
+        shown.push(first);
+        if further > 0 {
+            let behind = memory.arrays(geometry.further_event(*batch, 0), further);
+            behind.unwrap_or_default().iter().for_each(|place| shown.push(&record::read(place)));
+        }
+    }
+
+    /// Writes the calls down, and when the application wants to be run without an event.
+    fn ask(&mut self, wish: Option<Instant>) {
+        let Self { parts: FarParts { calls, geometry, .. }, call_array, pool, .. } = self;
+        let (records, payloads) = call_array.told();
         let piece = |index: u32| {
             let payload = payloads.get(index as usize);
             payload.map_or(0, |(mbuf, _)| {
-                record::piece_word(self.pool.offset_of(mbuf).unwrap_or(0), mbuf.len())
+                record::piece_word(pool.offset_of(mbuf).unwrap_or(0), mbuf.len())
             })
         };
-        let mut rest = &records[..];
+        let mut rest = records;
         let mut count = 0;
+        // They are inside: the memory was made by this geometry.
+        let places = calls.arrays(geometry.record(0), geometry.call_records());
+        let mut places = places.unwrap_or_default().iter();
         while let Some((told, taken)) = record::calls_words(rest, piece)
-            && count < geometry.call_records()
+            && let Some(place) = places.next()
         {
-            let Some(words) = calls.words::<RECORD_WORDS>(geometry.record(count)) else { break };
-            for (word, value) in words.iter().zip(told) {
-                word.store(value, Ordering::Relaxed);
-            }
+            record::write(place, told);
             // The only piece of a call stands in the call.
             if let CallRecord::Sendv { staged, .. } | CallRecord::UdpSendv { staged, .. } = rest[0]
                 && staged.count > 1
@@ -233,15 +219,16 @@ impl Far {
             rest = &rest[taken..];
             count += 1;
         }
-        self.tell(layout::CALLS_AND_PIECES, two(count as u32, payloads.len() as u32));
-        (records, payloads)
+        if let Some([wished, calls_and_pieces]) = calls.words(layout::WISH) {
+            wished.store(wish.map_or(u64::MAX, Instant::as_nanos), Ordering::Relaxed);
+            calls_and_pieces.store(two(count, payloads.len() as u32), Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Far {
     fn drop(&mut self) {
-        let (records, payloads) = self.call_array.take();
-        self.lend(records, payloads);
+        self.call_array.emptied_into(&mut self.lent);
         self.take_back();
     }
 }

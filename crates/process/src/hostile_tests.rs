@@ -119,7 +119,7 @@ fn issued(
     }
     write(memory, layout::CALLS_AND_PIECES, layout::two(told.len() as u32, 0));
     let mut array = CallArray::new(ROOM, SEGMENT);
-    near.issue(&mut Calls::new(&mut array, pool));
+    near.take_calls(&mut Calls::new(&mut array, pool));
     let (records, payloads) = array.take();
     let take = |(mbuf, _): (mem::Mbuf, wire::Sum)| {
         let bytes = mbuf.bytes().to_vec();

@@ -1,28 +1,71 @@
 //! What an application asked for: each word read once, checked, and then used.
 
 use domain::{
-    CallError, CallKind, CallRecord, Calls, ConnectError, Cookie, Event, Handle, Placed, Staged,
+    Answers, CallError, CallKind, CallRecord, Calls, ConnectError, Cookie, Event, Handle, Placed,
+    Staged,
 };
 use memfile::Memory;
 use wire::Sum;
 
-use crate::layout::{self, RECORD_WORDS, both};
+use crate::layout::RECORD_WORDS;
 use crate::near::{Near, NearParts, NearStats};
 use crate::policy::Used;
 use crate::record::{self, Words};
 
+impl NearParts {
+    /// Issues what most calls are: one piece to send that fits a frame, and bytes that are given back. False, with
+    /// nothing done: it is something else, or there is no room. Adds what it sends to `sent`.
+    ///
+    /// Compiled for each of its callers, whose number it is told: what copies bytes is then part of it, where the compiler
+    /// would make of what several have in common a call.
+    #[inline(always)]
+    fn issue_answer<const CALLER: u8>(
+        &self,
+        words: &Words,
+        answers: &mut Answers<'_>,
+        sent: &mut Used,
+    ) -> bool {
+        let Self { arena, packets, segment_bytes, .. } = self;
+        let [kind, handle, third, fourth] = *words;
+        let handle = Handle::from_bits(handle);
+        // More bytes than there can be are too many, which the connection is told.
+        let bytes = |word: u64| u32::try_from(word).unwrap_or(u32::MAX);
+        let memory = match kind {
+            record::SEND_ONE => arena,
+            record::SEND_RECEIVED => packets,
+            _ => {
+                return kind == record::RECEIVED_DONE && answers.recv_done(handle, bytes(third));
+            }
+        };
+        let (offset, len) = ((third >> 16) as usize, third as usize & 0xffff);
+        let is_issued = len <= *segment_bytes
+            && offset + len <= memory.len()
+            && answers.sendv_and_done(handle, len, bytes(fourth), |room| {
+                copy_and_sum(memory, offset, room)
+            });
+        sent.packets += u64::from(is_issued);
+        sent.bytes += if is_issued { len as u64 } else { 0 };
+        is_issued
+    }
+}
+
 impl Near<'_> {
-    /// Issues what the application asked for.
-    pub(crate) fn issue(&mut self, calls: &mut Calls<'_>) {
-        let geometry = self.parts.geometry;
-        let (count, pieces) = both(self.heard(layout::CALLS_AND_PIECES));
-        let count = (count as usize).min(geometry.call_records());
-        let pieces = (pieces as usize).min(geometry.arena_chunks as usize);
+    /// Issues what the application asked for: so many calls with so many pieces, as it says, or one only.
+    #[inline]
+    pub(crate) fn issue(
+        &mut self,
+        count: u32,
+        pieces: u32,
+        only: Option<Words>,
+        calls: &mut Calls<'_>,
+    ) {
+        let pieces = pieces.min(self.parts.geometry.arena_chunks) as usize;
         // Each piece belongs to one call: together they have no more.
         self.pieces_left = pieces;
-        let mut index = 0;
-        while let Some(words) = self.issue_answers(&mut index, count, calls) {
-            self.issue_any(words, pieces, calls);
+        match only {
+            // The answer to a request that is alone: what many calls ask for once would cost it more than all else.
+            Some(words) => self.issue_only(words, pieces, calls),
+            None => self.issue_all(count as usize, pieces, calls),
         }
         if let Some(toll) = &self.toll
             && !self.used.is_nothing()
@@ -31,8 +74,25 @@ impl Near<'_> {
         }
     }
 
-    /// What most calls are: one piece to send that fits a frame, and bytes that are given back. From the call at `index`
-    /// on; answers the first one that is something else, and the index of the next.
+    #[inline]
+    fn issue_only(&mut self, words: Words, pieces: usize, calls: &mut Calls<'_>) {
+        let Self { parts, given, used, .. } = self;
+        if given.is_some() || !parts.issue_answer::<0>(&words, &mut calls.answers(), used) {
+            self.issue_any(words, pieces, calls);
+        }
+    }
+
+    #[inline(never)]
+    fn issue_all(&mut self, count: usize, pieces: usize, calls: &mut Calls<'_>) {
+        let count = count.min(self.parts.geometry.call_records());
+        let mut index = 0;
+        while let Some(words) = self.issue_answers(&mut index, count, calls) {
+            self.issue_any(words, pieces, calls);
+        }
+    }
+
+    /// Those calls that are answers, from the one at `index` on; answers the first one that is none, and the index of
+    /// the next.
     #[inline]
     fn issue_answers(
         &mut self,
@@ -40,48 +100,26 @@ impl Near<'_> {
         count: usize,
         calls: &mut Calls<'_>,
     ) -> Option<Words> {
-        let NearParts { calls: memory, arena, packets, geometry, segment_bytes, .. } = &self.parts;
+        let Self { parts, given, used, .. } = self;
         // They are inside: the memory was made by this geometry.
-        let records = memory.arrays::<RECORD_WORDS>(geometry.record(*index), count - *index);
+        let from = parts.geometry.record(*index);
+        let records = parts.calls.arrays::<RECORD_WORDS>(from, count - *index);
         let mut records = records.unwrap_or_default().iter();
-        let is_counted = self.given.is_some();
+        let is_counted = given.is_some();
         let mut answers = calls.answers();
         let mut sent = Used::default();
         let mut other = None;
         for record in &mut records {
             // A private copy: from here on the application cannot change it.
             let words = record::read(record);
-            let [kind, handle, third, fourth] = words;
-            let handle = Handle::from_bits(handle);
-            let (offset, len) = ((third >> 16) as usize, third as usize & 0xffff);
-            let memory = match kind {
-                record::SEND_ONE => Some(arena),
-                record::SEND_RECEIVED => Some(packets),
-                _ => None,
-            };
-            // More bytes than there can be are too many, which the connection is told.
-            let bytes = |word: u64| u32::try_from(word).unwrap_or(u32::MAX);
-            let is_issued = match memory {
-                Some(memory) => {
-                    len <= *segment_bytes
-                        && !is_counted
-                        && offset + len <= memory.len()
-                        && answers.sendv_and_done(handle, len, bytes(fourth), |room| {
-                            copy_and_sum(memory, offset, room)
-                        })
-                }
-                None => kind == record::RECEIVED_DONE && answers.recv_done(handle, bytes(third)),
-            };
-            if !is_issued {
+            if is_counted || !parts.issue_answer::<1>(&words, &mut answers, &mut sent) {
                 other = Some(words);
                 break;
             }
-            sent.packets += u64::from(memory.is_some());
-            sent.bytes += if memory.is_some() { len as u64 } else { 0 };
         }
         *index = count - records.len();
-        self.used.packets += sent.packets;
-        self.used.bytes += sent.bytes;
+        used.packets += sent.packets;
+        used.bytes += sent.bytes;
         other
     }
 

@@ -14,7 +14,7 @@ use memfile::Memory;
 
 use crate::apart::Apart;
 use crate::attendant::Attendant;
-use crate::layout::{self, Geometry, two};
+use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
 use crate::mirror::{Mirror, needs_leave, offset};
 use crate::policy::{NetworkPolicy, Toll, Used};
 use crate::record::{self, Words};
@@ -233,13 +233,6 @@ impl<'a> Near<'a> {
         Arc::clone(&self.stats)
     }
 
-    /// A word of the event array. It is inside: offsets follow from the geometry that the memory was made by.
-    fn told(&self, at: usize, value: u64) {
-        if let Some(word) = self.parts.events.word64(at) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
     /// A word of the call array, read once.
     pub(crate) fn heard(&self, at: usize) -> u64 {
         self.parts.calls.word64(at).map_or(0, |word| word.load(Ordering::Relaxed))
@@ -326,9 +319,14 @@ impl<'a> Near<'a> {
         let yield_after = calls
             .yield_at()
             .map_or(0, |at| u32::try_from(at.since(now).as_nanos()).unwrap_or(u32::MAX).max(1));
-        self.told(layout::NOW, now.as_nanos());
-        self.told(layout::YIELD_AND_EVENTS, two(yield_after, events as u32));
-        self.told(layout::ROOM_AND_BUFFERS, two(room, buffers));
+        // They are inside: the memory was made by this geometry.
+        if let Some([told, yield_and_events, room_and_buffers]) =
+            self.parts.events.words(layout::NOW)
+        {
+            told.store(now.as_nanos(), Ordering::Relaxed);
+            yield_and_events.store(two(yield_after, events as u32), Ordering::Relaxed);
+            room_and_buffers.store(two(room, buffers), Ordering::Relaxed);
+        }
         self.batch = layout::next_batch(self.batch);
         self.last.store(self.batch, Ordering::Relaxed);
         NearStats::add(&self.stats.crossings);
@@ -346,9 +344,15 @@ impl<'a> Near<'a> {
 
     /// Issues what the application asked for in answer to a batch.
     pub(crate) fn take_calls(&mut self, calls: &mut Calls<'_>) {
-        let wish = self.heard(layout::WISH);
+        // The header behind the batch's number, and the first call behind that: nearly always that is all of it. They are
+        // inside: the memory was made by this geometry.
+        let words = self.parts.calls.words::<{ 3 + RECORD_WORDS }>(layout::WISH);
+        let Some([wish, calls_and_pieces, _, first @ ..]) = words else { return };
+        let wish = wish.load(Ordering::Relaxed);
+        let (count, pieces) = both(calls_and_pieces.load(Ordering::Relaxed));
+        let only = (count == 1).then(|| record::read(first));
         self.wish = (wish != u64::MAX).then(|| Instant::from_nanos(wish));
-        self.issue(calls);
+        self.issue(count, pieces, only, calls);
     }
 
     /// Shows the application that a batch is there.

@@ -13,6 +13,8 @@ use crate::layout::{RECORD_WORDS, both, two};
 /// An event or a call.
 pub(crate) type Words = [u64; RECORD_WORDS];
 
+/// The kind of an event that tells of received bytes.
+const RECEIVED: u64 = 3;
 /// The first word of a call that sends one piece, and may say in its last that received bytes are done with.
 pub(crate) const SEND_ONE: u64 = 2 | 1 << 32;
 /// The first word of a call that gives received bytes back.
@@ -140,7 +142,7 @@ pub(crate) fn received(
     window: u32,
 ) -> Words {
     // A buffer's bytes are fewer than a chunk's.
-    let kind = first(3, place >> 32 & 0xff, len as u16, window);
+    let kind = first(RECEIVED as u8, place >> 32 & 0xff, len as u16, window);
     [kind, handle.to_bits(), cookie.0, two(place as u32, acked)]
 }
 
@@ -183,6 +185,27 @@ pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> W
     }
 }
 
+/// What words tell that tell of received bytes, and what else the segment told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub connection: (Handle, Cookie),
+    pub span: Span,
+    pub acked: u32,
+    pub window: u32,
+}
+
+/// What words tell of received bytes; none where they tell something else.
+#[inline]
+pub(crate) fn received_at(words: &Words) -> Option<Received> {
+    let [kind, handle, cookie, fourth] = *words;
+    let connection = (Handle::from_bits(handle), Cookie(cookie));
+    let (place, acked) = both(fourth);
+    let span =
+        Span { offset: two(place, (kind >> 8) as u32 & 0xff), len: (kind >> 16) as u32 & 0xffff };
+    let is_received = kind & 0xff == RECEIVED;
+    is_received.then_some(Received { connection, span, acked, window: (kind >> 32) as u32 })
+}
+
 /// The event that words tell, with the place of its bytes; none where they tell nothing.
 #[inline]
 pub(crate) fn event(words: &Words) -> Option<(EventRecord, Option<Span>)> {
@@ -198,7 +221,7 @@ pub(crate) fn event(words: &Words) -> Option<(EventRecord, Option<Span>)> {
         0 => EventRecord::Knock { handle, local_port: (kind >> 16) as u16, peer, window },
         1 => EventRecord::Connected { cookie, handle, window },
         2 => EventRecord::ConnectFailed { cookie, error: connect_error(byte)? },
-        3 => {
+        RECEIVED => {
             let record = EventRecord::Recv { handle, cookie, buffer, acked: high, window };
             return Some((record, span()));
         }

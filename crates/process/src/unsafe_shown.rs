@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use domain::{EventArray, EventRecord, Events, Held};
+use domain::{EventArray, Events, Full, Held};
 use memfile::Memory;
 
-use crate::record::Span;
+use crate::record::{self, Received, Span, Words};
 
 /// The events of one batch, and the packet memory in which their bytes stand.
 #[derive(Debug)]
@@ -26,24 +26,38 @@ impl Shown {
         Self { array: EventArray::new(events), packets }
     }
 
-    /// Appends an event. One whose bytes would be outside the packet memory, or for which there is no room, is
-    /// left out: no dataplane tells of such.
-    pub fn push(&mut self, record: EventRecord, span: Option<Span>) {
-        let bytes = match span {
-            Some(Span { offset, len }) => {
-                // SAFETY: the dataplane, which the application trusts, leaves bytes that it has told of as they are
-                // until they are given back, and hears of that only after the batch, when the array was emptied.
-                // They are in the mapping, which `self` keeps.
-                let Some(bytes) = (unsafe { self.packets.bytes(offset as usize, len as usize) })
-                else {
-                    return;
-                };
-                // SAFETY: as above; what refers to it stays in `self`, see the module's comment.
-                Some(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
-            }
-            None => None,
+    /// Appends the event that words tell. Where they tell none, or of bytes that would be outside the packet memory,
+    /// or there is no room, it is left out: no dataplane tells of such.
+    #[inline]
+    pub fn push(&mut self, words: &Words) {
+        let _ = match record::received_at(words) {
+            // What most events are.
+            Some(Received { connection, span, acked, window }) => match self.bytes(span) {
+                Some(bytes) => self.array.show_recv(connection, bytes, acked, window),
+                None => return,
+            },
+            None => self.push_other(words),
         };
-        let _ = self.array.show(record, bytes);
+    }
+
+    #[inline(never)]
+    fn push_other(&mut self, words: &Words) -> Result<(), Full> {
+        let Some((record, span)) = record::event(words) else { return Ok(()) };
+        match span.map(|span| self.bytes(span)) {
+            Some(None) => Ok(()),
+            bytes => self.array.show(record, bytes.flatten()),
+        }
+    }
+
+    /// Received bytes, to be shown until the batch has been consumed.
+    #[inline]
+    fn bytes(&self, Span { offset, len }: Span) -> Option<&'static [u8]> {
+        // SAFETY: the dataplane, which the application trusts, leaves bytes that it has told of as they are
+        // until they are given back, and hears of that only after the batch, when the array was emptied.
+        // They are in the mapping, which `self` keeps.
+        let bytes = unsafe { self.packets.bytes(offset as usize, len as usize) }?;
+        // SAFETY: as above; what refers to it stays in `self`, see the module's comment.
+        Some(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
     }
 
     /// The batch, to be consumed.
