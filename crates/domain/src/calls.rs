@@ -541,6 +541,7 @@ impl<'a> Calls<'a> {
 
     /// Payload buffers that can be had for what is sent in this batch, as long as nobody else takes them: of
     /// the pool's own, which nobody else takes while the batch lasts.
+    #[inline]
     pub fn buffers(&mut self) -> usize {
         self.pool.allowance(Want::Send)
     }

@@ -168,16 +168,22 @@ impl Pool {
 
     /// Chunks that may be taken for this purpose without a visit to the depot, which others visit too. Where
     /// there are few, some are brought from there first.
+    #[inline]
     pub fn allowance(&mut self, want: Want) -> usize {
-        let stays_free = self.stays_free(want);
-        if self.free.len() <= stays_free + BATCH / 2 {
-            let free = &mut self.free;
-            self.region.depot.try_with(|depot| {
-                let keep_from = depot.len().saturating_sub(BATCH);
-                free.extend(depot.drain(keep_from..));
-            });
+        if self.at_hand(want) <= BATCH / 2 {
+            self.fetch();
         }
         self.at_hand(want)
+    }
+
+    /// Takes some chunks from the depot, if it has any and nobody else is there.
+    #[cold]
+    fn fetch(&mut self) {
+        let free = &mut self.free;
+        self.region.depot.try_with(|depot| {
+            let keep_from = depot.len().saturating_sub(BATCH);
+            free.extend(depot.drain(keep_from..));
+        });
     }
 
     /// As [`allowance`](Self::allowance), of the chunks that this pool has itself.

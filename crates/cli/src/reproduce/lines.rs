@@ -36,11 +36,7 @@ pub struct Lines {
 /// # Errors
 /// No second processor, no real-time priority, or something else runs on one of the two.
 pub fn between_processors() -> anyhow::Result<Lines> {
-    const WORDS: u32 = 20_000;
     const BATCHES: u32 = 2_000;
-    let median_of =
-        |trips: &[Trip], of: fn(&Trip) -> f64| median(&trips.iter().map(of).collect::<Vec<f64>>());
-    let word = exchanged(WORDS, || {}, || {}, || {})?;
     let request = |own_answers: bool| -> anyhow::Result<f64> {
         let [shared, alone] = [own_answers; 2].map(Batch::new);
         let across = exchanged(BATCHES, || shared.tell(), || shared.serve(), || shared.take())?;
@@ -53,11 +49,20 @@ pub fn between_processors() -> anyhow::Result<Lines> {
             .collect();
         Ok((median_of(&across, |trip| trip.busy_ns) - median(&alone)) / BATCH as f64)
     };
-    Ok(Lines {
-        word_ns: median_of(&word, |trip| trip.away_ns),
-        echo_ns: request(false)?,
-        own_ns: request(true)?,
-    })
+    Ok(Lines { word_ns: word_ns(20_000)?, echo_ns: request(false)?, own_ns: request(true)? })
+}
+
+/// How long it takes from the change of a word until the answer of the other processor, which sees it, is seen: the
+/// median of so many.
+///
+/// # Errors
+/// As [`between_processors`].
+pub fn word_ns(words: u32) -> anyhow::Result<f64> {
+    Ok(median_of(&exchanged(words, || {}, || {}, || {})?, |trip| trip.away_ns))
+}
+
+fn median_of(trips: &[Trip], of: fn(&Trip) -> f64) -> f64 {
+    median(&trips.iter().map(of).collect::<Vec<f64>>())
 }
 
 /// One exchange.

@@ -5,6 +5,7 @@
 //! from the [`Testbed`].
 
 mod batching;
+mod beside;
 mod connections;
 mod cores;
 mod echo;

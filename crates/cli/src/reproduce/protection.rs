@@ -14,13 +14,17 @@ use tailplane::runtime::set_realtime;
 use tailplane_bench::{RawEcho, Rig, RigConfig, empty_batches};
 
 use super::Testbed;
-use super::lines::{Lines, between_processors};
+use super::beside::{self, Beside, Found, NEAR, Pair, Plan, QUIET};
+use super::lines::{Lines, between_processors, word_ns};
 use crate::demo::measure::pin;
 use crate::service::application::Started;
 
 const CROSSING: &str = "ix.sec4.protection_crossing_ns";
-/// Requests of one window: some ten milliseconds, in which both sides run before all others.
-const WINDOW: u64 = 20_000;
+/// Requests of one window: some milliseconds, in which both sides run before all others. Neighbours come and go more
+/// slowly.
+const WINDOW: u64 = 4_000;
+/// Words that are sent to the other processor and back between two windows.
+const WORDS: u32 = 500;
 /// Real-time priorities; on a shared processor the dataplane's is the higher one.
 const DATAPLANE: u8 = 3;
 const APPLICATION: u8 = 2;
@@ -40,9 +44,10 @@ pub const PROTECTION: Figure<Testbed> = Figure {
            one for all with B = 64, and the time that the server's thread works for each is told: an application on \
            another processor works at the same time, and the thread looks for something else to do. The echo sends \
            what it received from where it stands; at last it is one that reads its request and writes an answer of \
-           its own.",
+           its own. A window of either process is compared with those right before and after it in which the application \
+           is linked in, and counts where no neighbour of the machine slowed these down.",
     claims: &[CROSSING],
-    takes: Takes { quick_s: 20, full_s: 60 },
+    takes: Takes { quick_s: 40, full_s: 150 },
     run,
 };
 
@@ -81,7 +86,7 @@ const EMPTY: usize = 2_000;
 
 fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let options = recorder.options();
-    let windows = if options.quick { 15 } else { 60 };
+    let rounds = if options.quick { 25 } else { 100 };
     recorder.condition("driver", "loopback, client and server in one thread");
     let chart = recorder.chart(
         "request",
@@ -95,9 +100,11 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     for (place, shape) in SHAPES.into_iter().enumerate() {
         recorder.step(shape.name)?;
         let (found, of_nothing) =
-            measure(shape, windows).with_context(|| format!("measuring {}", shape.name))?;
-        for (series, times) in series.iter().zip(&found) {
-            recorder.point(*series, place as f64, Measured::samples(times));
+            measure(shape, rounds).with_context(|| format!("measuring {}", shape.name))?;
+        let with = |beside: &Beside| beside.pairs.iter().map(|pair| pair.with).collect();
+        let [split, same] = found.others.each_ref().map(with);
+        for (series, times) in series.iter().zip([found.reference.clone(), split, same]) {
+            recorder.point(*series, place as f64, Measured::samples(&times));
         }
         times.push(found);
         for (all, one) in empty.iter_mut().zip(of_nothing) {
@@ -108,8 +115,8 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     show_costs(recorder, &times, &empty)
 }
 
-/// What was found of one shape, a list for each domain.
-type Times = [Vec<f64>; DOMAINS.len()];
+/// What was found of one shape: linked in, and beside that in the other domains.
+type Times = Found<{ DOMAINS.len() - 1 }>;
 /// Nanoseconds that batches without an event take, of the two domains with an application of their own.
 type Empty = [Vec<f64>; DOMAINS.len() - 1];
 
@@ -128,7 +135,11 @@ fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
     for (which, name) in DOMAINS.into_iter().enumerate() {
         let series = recorder.series(rates, name);
         for (place, times) in times.iter().enumerate() {
-            recorder.point(series, place as f64, Measured::single(1e9 / median(&times[which])));
+            let time = match which.checked_sub(1) {
+                None => median(&times.reference),
+                Some(which) => times.others[which].median(|pair| pair.with),
+            };
+            recorder.point(series, place as f64, Measured::single(1e9 / time));
         }
     }
 }
@@ -137,34 +148,46 @@ fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
 fn show_costs(recorder: &mut Recorder<'_>, times: &[Times], empty: &Empty) -> anyhow::Result<()> {
     let Lines { word_ns, echo_ns, own_ns } = on_first_processor(between_processors)?;
     recorder.condition("a word to the other processor and back", format!("{word_ns:.0} ns"));
-    // Windows of the three followed each other, so what the machine did to one it did to all: pairs are compared.
-    let paired = |place: usize, which: usize, how: fn(f64, f64) -> f64| -> Vec<f64> {
-        let [inline, ..] = &times[place];
-        times[place][which].iter().zip(inline).map(|(with, without)| how(*with, *without)).collect()
-    };
-    for (which, most) in [(1, Some(300.0)), (2, None)] {
-        let name = DOMAINS[which];
-        let added = median(&paired(ALONE, which, |with, without| with - without));
-        let share =
-            |place| median(&paired(place, which, |with, without| 100.0 * (with / without - 1.0)));
-        let more = |place| median(&paired(place, which, |with, without| with - without));
+    for (which, most) in [Some(300.0), None].into_iter().enumerate() {
+        let name = DOMAINS[which + 1];
+        let [alone, batched, own] = [ALONE, BATCHED, OWN].map(|place| &times[place].others[which]);
         let bound = most.map_or(String::new(), |most| format!(" (at most {most:.0} wanted)"));
-        let of_nothing = median(&empty[which - 1]);
+        let of_nothing = median(&empty[which]);
         recorder.note(format!(
-            "{name}: an unloaded round trip takes {added:.0} ns more{bound}, of {:.0} ns, the client's part included; at \
+            "{name}: an unloaded round trip takes {:.0} ns more{bound}, of {:.0} ns, the client's part included; at \
              B = 64 a request costs the server {:.0} ns more, {:.0} % (at most 10 wanted), with answers of its own \
              {:.0} ns, {:.0} %. A batch without an event takes {of_nothing:.0} ns there and back, which is {:.0} ns for \
              each of 64 requests",
-            median(&times[ALONE][0]),
-            more(BATCHED),
-            share(BATCHED),
-            more(OWN),
-            share(OWN),
+            alone.median(Pair::more),
+            median(&times[ALONE].reference),
+            batched.median(Pair::more),
+            batched.median(Pair::share),
+            own.median(Pair::more),
+            own.median(Pair::share),
             of_nothing / 64.0,
         ));
+        recorder.note(format!(
+            "{name}: of the windows {}; {}; and {} are left out, as right before or after them a request to an application that is \
+             linked in took more than {QUIET} times what it took at best, or a word to the other processor and back \
+             more than {NEAR} times. With them: {:.0} ns; {:.0} ns, {:.0} %; {:.0} ns, {:.0} %",
+            alone.left_out(),
+            batched.left_out(),
+            own.left_out(),
+            alone.median_of_all(Pair::more),
+            batched.median_of_all(Pair::more),
+            batched.median_of_all(Pair::share),
+            own.median_of_all(Pair::more),
+            own.median_of_all(Pair::share),
+        ));
     }
-    let crossings: Vec<f64> = paired(ALONE, 1, |with, without| (with - without) / 2.0);
+    let crossings: Vec<f64> =
+        times[ALONE].others[0].pairs.iter().map(|pair| pair.more() / 2.0).collect();
     recorder.claim(CROSSING, Measured::samples(&crossings))?;
+    show_what_lies_below(recorder, word_ns, [echo_ns, own_ns]);
+    Ok(())
+}
+
+fn show_what_lies_below(recorder: &mut Recorder<'_>, word_ns: f64, [echo_ns, own_ns]: [f64; 2]) {
     recorder.note(format!(
         "a crossing is half of what there and back add to an unloaded request. Below it lies a word's way to the other \
          processor and back, {word_ns:.0} ns"
@@ -180,12 +203,11 @@ fn show_costs(recorder: &mut Recorder<'_>, times: &[Times], empty: &Empty) -> an
          copied once, inline and in the process domain. An answer of its own is copied once inline; in the process \
          domain once into the arena and once out of it, out of the application's reach before it is summed",
     );
-    Ok(())
 }
 
-/// The time for a request in each window of each domain, in nanoseconds; their windows take turns. And what batches
-/// without an event take.
-fn measure(shape: Shape, windows: u32) -> anyhow::Result<(Times, Empty)> {
+/// The time for a request in windows of each domain, in nanoseconds, which take turns. And what batches without an event
+/// take.
+fn measure(shape: Shape, rounds: usize) -> anyhow::Result<(Times, Empty)> {
     let Shape { in_flight, batch, own_answers, .. } = shape;
     let config = RigConfig { connections: 64, batch, in_flight, ..RigConfig::default() };
     let echo = if own_answers { RawEcho::with_own_answers() } else { RawEcho::default() };
@@ -214,7 +236,7 @@ fn measure(shape: Shape, windows: u32) -> anyhow::Result<(Times, Empty)> {
                     let mut inline = Rig::new(config, echo);
                     let mut split = served(config, &split_region, split);
                     let mut same = served(config, &same_region, same);
-                    let times = take_turns([&mut inline, &mut split, &mut same], windows)?;
+                    let times = take_turns([&mut inline, &mut split, &mut same], rounds)?;
                     let nanos = |took: &Duration| took.as_nanos() as f64;
                     Ok((times, empty.map(|all| all.iter().map(nanos).collect())))
                 });
@@ -287,21 +309,11 @@ impl<S: Service> Timed for Rig<S> {
     }
 }
 
-/// The windows of each, one after the other.
-fn take_turns<const N: usize>(
-    mut rigs: [&mut dyn Timed; N],
-    windows: u32,
-) -> anyhow::Result<[Vec<f64>; N]> {
+/// The windows of each, the first one's beside those of all others.
+fn take_turns(mut rigs: [&mut dyn Timed; DOMAINS.len()], rounds: usize) -> anyhow::Result<Times> {
     rigs.iter_mut().try_for_each(|rig| rig.open())?;
-    let mut times = [const { Vec::new() }; N];
-    for _ in 0..windows {
-        for (rig, times) in rigs.iter_mut().zip(&mut times) {
-            times.push(rig.window()?);
-        }
-        // The rest of the machine gets its turn.
-        std::thread::sleep(Duration::from_millis(60));
-    }
-    Ok(times)
+    let plan = Plan { rounds, pause: Duration::from_millis(30) };
+    beside::measure(plan, |which| rigs[which].window(), || word_ns(WORDS))
 }
 
 /// Runs `body` on a thread of its own that nothing but the client and the dataplane's server run on.
