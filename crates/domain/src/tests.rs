@@ -184,6 +184,63 @@ fn by_place_no_message_overtakes_another() {
     assert_eq!(pool.available(), 8);
 }
 
+/// What was received is sent from where it is without continuing anything, and nothing is continued past it.
+#[test]
+fn by_place_what_was_received_ends_what_came_before() {
+    let received = &[b'r'; 2_000][..];
+    let (mut pool, mut array) = (Pool::new(&Region::heap(64), 64), by_place(16, received));
+    let (a, b) = (Handle::new(0, 1, 0), Handle::new(0, 2, 0));
+    let long: Vec<u8> = (0..2_000).map(|index| index as u8).collect();
+    let mut calls = Calls::new(&mut array, &mut pool);
+    calls.sendv(a, &[b"own"]).expect("room");
+    calls.sendv(b, &[&received[..10]]).expect("room");
+    // Not to what the other connection had put down.
+    calls.sendv(b, &[b"tail"]).expect("room");
+    calls.sendv(a, &[&long]).expect("room");
+    calls.sendv(a, &[&received[..150]]).expect("room");
+    // Not to the buffers before it.
+    calls.sendv(a, &[&long]).expect("room");
+    let expected = [
+        (1, b"own".to_vec()),
+        (2, received[..10].to_vec()),
+        (2, b"tail".to_vec()),
+        (1, long.clone()),
+        (1, received[..150].to_vec()),
+        (1, long),
+    ];
+    assert_eq!(told(&mut array, &mut pool, received), expected);
+    // More than a frame carries has to be cut, and nothing has no place.
+    for len in [1_449, 0] {
+        Calls::new(&mut array, &mut pool).sendv(a, &[&received[..len]]).expect("room");
+        let (records, payloads) = array.told();
+        let expected = len.div_ceil(1_448) as u32;
+        let [CallRecord::Sendv { staged, .. }] = records else { panic!("{records:?}") };
+        assert_eq!((staged.count, payloads.len() as u32), (expected, expected));
+        assert_eq!(told(&mut array, &mut pool, received), [(1, received[..len].to_vec())]);
+    }
+    assert_eq!(pool.available(), 64);
+}
+
+/// An array that was told and emptied knows nothing of what was in it.
+#[test]
+fn nothing_is_continued_of_calls_that_were_told() {
+    let received = &[b'r'; 64][..];
+    let (mut pool, mut array) = (Pool::new(&Region::heap(64), 64), by_place(16, received));
+    let handle = Handle::new(0, 1, 0);
+    let (long, mut lent) = ([7; 2_000], Vec::new());
+    for message in [&long[..], b"own", received] {
+        for _ in 0..2 {
+            Calls::new(&mut array, &mut pool).sendv(handle, &[message]).expect("room");
+            assert_eq!(array.told().0.len(), 1, "{} bytes", message.len());
+            array.emptied_into(&mut lent);
+            assert!(array.is_empty() && array.told().1.is_empty());
+        }
+    }
+    // Two for each long message, and one for each short one that was not received.
+    assert_eq!((lent.len(), pool.available()), (6, 58));
+    lent.into_iter().for_each(|mbuf| pool.free(mbuf));
+}
+
 #[test]
 fn by_place_there_is_room_for_as_much_as_the_dataplane_has() {
     let received = [7; 64];

@@ -355,3 +355,19 @@ fn a_segment_put_to_the_front_is_taken_first() {
     assert!(queue.is_empty());
     assert_eq!(pool.available(), 4);
 }
+
+#[test]
+fn an_allowance_is_brought_from_the_depot_before_it_is_used_up() {
+    let region = Region::heap(1_000);
+    let mut pool = Pool::new(&region, 400);
+    let mut taken = Vec::new();
+    while pool.at_hand(Want::Send) > 0 {
+        taken.push(pool.alloc().expect("at hand"));
+    }
+    let brought = pool.allowance(Want::Send);
+    assert!(brought > 0, "the depot has {}", 1_000 - taken.len() - pool.available());
+    assert_eq!(pool.at_hand(Want::Send), brought);
+    // What there is enough of stays where it is.
+    assert_eq!(pool.allowance(Want::Send), brought);
+    taken.into_iter().for_each(|mbuf| pool.free(mbuf));
+}

@@ -144,19 +144,49 @@ fn what_is_sent_of_the_packet_memory_is_inside_it() {
         // With rates to keep it goes another way.
         let rates = Rates { bytes: policed.then_some(1 << 40), ..Rates::default() };
         near.toll = Toll::new(rates);
-        let before = near.stats().violations();
         let told: Vec<_> = pieces
             .iter()
             .zip(5..)
             .map(|((at, len), handle)| [8, handle, at << 16 | len, 3])
             .collect();
-        let (records, sent) = issued(&mut near, &far, &told, &mut pool);
-        assert_eq!(sent, [&b"received"[..], &[0; 4]]);
-        assert_eq!(near.stats().violations() - before, 3);
-        // What they take along is given back all the same.
-        assert_eq!(records.len(), 2 + pieces.len(), "{records:?}");
+        // All in one batch, and each in one of its own.
+        for batches in [vec![&told[..]], told.chunks(1).collect()] {
+            let before = near.stats().violations();
+            let (mut records, mut sent) = (Vec::new(), Vec::new());
+            for batch in batches {
+                let (more, bytes) = issued(&mut near, &far, batch, &mut pool);
+                records.extend(more);
+                sent.extend(bytes);
+            }
+            assert_eq!(sent, [&b"received"[..], &[0; 4]]);
+            assert_eq!(near.stats().violations() - before, 3);
+            // What they take along is given back all the same.
+            assert_eq!(records.len(), 2 + pieces.len(), "{records:?}");
+        }
     }
     pool.free(mbuf);
+}
+
+/// Answers count against an application's rates, many in a batch or one.
+#[test]
+fn answers_are_charged() {
+    let region = Region::map(512, HugePages::No).expect("mapped");
+    let (mut near, far) = join(&region);
+    let mut pool = Pool::new(&region, 128);
+    let (packets, bytes) = (Some(1_000), Some(1_000));
+    let told: Vec<_> = (5..8).map(|handle| [8, handle, 8 << 16 | 8, 3]).collect();
+    for (rates, millis) in
+        [(Rates { packets, ..Rates::default() }, 3), (Rates { bytes, ..Rates::default() }, 3 * 8)]
+    {
+        for batches in [vec![&told[..]], told.chunks(1).collect()] {
+            near.toll = Toll::new(rates);
+            for batch in batches {
+                issued(&mut near, &far, batch, &mut pool);
+            }
+            let toll = near.toll.as_ref().expect("there are rates");
+            assert_eq!(toll.free_at(), Instant::from_millis(millis), "{rates:?}");
+        }
+    }
 }
 
 /// What a message takes along is checked as if it came by itself: it need not fit a number of 32 bits, nor what it

@@ -25,7 +25,7 @@ impl NearParts {
         answers: &mut Answers<'_>,
         sent: &mut Used,
     ) -> bool {
-        let Self { arena, packets, segment_bytes, .. } = self;
+        let Self { arena, packets, .. } = self;
         let [kind, handle, third, fourth] = *words;
         let handle = Handle::from_bits(handle);
         // More bytes than there can be are too many, which the connection is told.
@@ -38,8 +38,8 @@ impl NearParts {
             }
         };
         let (offset, len) = ((third >> 16) as usize, third as usize & 0xffff);
-        let is_issued = len <= *segment_bytes
-            && offset + len <= memory.len()
+        // It is for the array of calls to say whether a frame has room for so many.
+        let is_issued = offset + len <= memory.len()
             && answers.sendv_and_done(handle, len, bytes(fourth), |room| {
                 copy_and_sum(memory, offset, room)
             });

@@ -98,6 +98,46 @@ fn an_application_sees_and_does_the_same_as_if_it_were_linked_in() {
     }
 }
 
+/// What more than one frame carries crosses in pieces, the only call of its batch or not.
+#[test]
+fn long_messages_cross_in_pieces() {
+    struct Long(usize);
+    impl Service for Long {
+        fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+            for event in events.iter() {
+                let Event::Recv { handle, .. } = event else { continue };
+                calls.sendv(handle, &[&payload(self.0)]).expect("room");
+                self.0 += 1_000;
+            }
+        }
+    }
+    let mut pair = Pair::new(Waiting::default(), || Long(1));
+    let mut inline = Long(1);
+    for requests in [1, 1, 1, 1, 3, 2, 1] {
+        for slot in 0..requests {
+            pair.receive(Handle::new(1, 2, slot), Cookie(1), b"more");
+        }
+        let expected = pair.inline(Instant::ZERO, &mut inline);
+        assert_eq!(pair.cross(Instant::ZERO), expected);
+    }
+    let stats = pair.near().stats();
+    assert_eq!((stats.violations(), stats.refused()), (0, 0), "{stats:?}");
+    assert_eq!(pair.end().0, inline.0);
+}
+
+/// The arena has room for so many batches with an answer, and there are more.
+#[test]
+fn memory_of_answers_comes_back() {
+    let mut pair = Pair::new(Waiting::default(), Echo::default);
+    let handle = Handle::new(1, 2, 3);
+    for batch in 0..2 * process::Geometry::default().arena_chunks {
+        pair.receive(handle, Cookie(1), b"ping");
+        let issued = pair.cross(Instant::ZERO);
+        assert_eq!(issued.first().map(|(_, bytes)| &bytes[..]), Some(&b"<ping>"[..]), "{batch}");
+    }
+    pair.end();
+}
+
 #[test]
 fn a_long_batch_goes_over_in_several() {
     let mut pair = Pair::new(Waiting::default(), Echo::default);
