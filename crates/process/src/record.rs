@@ -200,38 +200,38 @@ pub(crate) fn received_at(words: &Words) -> Option<Received> {
     let [kind, handle, cookie, fourth] = *words;
     let connection = (Handle::from_bits(handle), Cookie(cookie));
     let (place, acked) = both(fourth);
-    let span =
-        Span { offset: two(place, (kind >> 8) as u32 & 0xff), len: (kind >> 16) as u32 & 0xffff };
-    let is_received = kind & 0xff == RECEIVED;
-    is_received.then_some(Received { connection, span, acked, window: (kind >> 32) as u32 })
+    let received =
+        Received { connection, span: span(kind, place), acked, window: (kind >> 32) as u32 };
+    (kind & 0xff == RECEIVED).then_some(received)
 }
 
-/// The event that words tell, with the place of its bytes; none where they tell nothing.
+/// Where the bytes of an event stand whose first word is this one, and whose last begins so.
 #[inline]
-pub(crate) fn event(words: &Words) -> Option<(EventRecord, Option<Span>)> {
+fn span(first: u64, place: u32) -> Span {
+    Span { offset: two(place, (first >> 8) as u32 & 0xff), len: (first >> 16) as u32 & 0xffff }
+}
+
+/// The event that other words tell, with the place of its bytes; none where they tell nothing.
+#[inline]
+pub(crate) fn other_event(words: &Words) -> Option<(EventRecord, Option<Span>)> {
     let [kind, handle, third, fourth] = *words;
     let (handle, window) = (Handle::from_bits(handle), (kind >> 32) as u32);
     let (peer, cookie) = (endpoint(third), Cookie(third));
     let (low, high) = both(fourth);
     let byte = kind >> 8 & 0xff;
-    // Numbered anew where the bytes are found.
-    let buffer = BufferRef { index: 0 };
-    let span = || Some(Span { offset: two(low, byte as u32), len: (kind >> 16 & 0xffff) as u32 });
     let record = match kind & 0xff {
         0 => EventRecord::Knock { handle, local_port: (kind >> 16) as u16, peer, window },
         1 => EventRecord::Connected { cookie, handle, window },
         2 => EventRecord::ConnectFailed { cookie, error: connect_error(byte)? },
-        RECEIVED => {
-            let record = EventRecord::Recv { handle, cookie, buffer, acked: high, window };
-            return Some((record, span()));
-        }
         4 => EventRecord::Sent { handle, cookie, bytes: high, window },
         5 => EventRecord::Eof { handle, cookie },
         6 => EventRecord::Again { handle, cookie, window },
         7 => EventRecord::Dead { handle, cookie, reason: reason(byte)? },
         8 => {
-            let local_port = (kind >> 32) as u16;
-            return Some((EventRecord::Datagram { local_port, peer, buffer }, span()));
+            // Numbered anew where the bytes are found.
+            let buffer = BufferRef { index: 0 };
+            let record = EventRecord::Datagram { local_port: (kind >> 32) as u16, peer, buffer };
+            return Some((record, Some(span(kind, low))));
         }
         9 => {
             let error = call_error(kind >> 16 & 0xffff, fourth)?;

@@ -42,7 +42,7 @@ impl Shown {
 
     #[inline(never)]
     fn push_other(&mut self, words: &Words) -> Result<(), Full> {
-        let Some((record, span)) = record::event(words) else { return Ok(()) };
+        let Some((record, span)) = record::other_event(words) else { return Ok(()) };
         match span.map(|span| self.bytes(span)) {
             Some(None) => Ok(()),
             bytes => self.array.show(record, bytes.flatten()),
