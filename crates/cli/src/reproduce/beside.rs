@@ -157,10 +157,10 @@ mod tests {
     /// Windows of a reference that takes what `references` say, one after the other and then the last of them, and of two
     /// others that take 10 and 100 more than that; beside the reference's the way takes what `ways` say.
     fn found(rounds: usize, references: &[f64], ways: &[f64]) -> Found<2> {
-        let next = |values: &[f64]| {
-            let (mut rest, last) = (values.to_vec().into_iter(), values[values.len() - 1]);
+        fn next(values: &[f64]) -> impl FnMut() -> f64 {
+            let (mut rest, last) = (values.iter().copied(), values[values.len() - 1]);
             move || rest.next().unwrap_or(last)
-        };
+        }
         let (mut time, mut way, mut last) = (next(references), next(ways), 0.0);
         let window = |which: usize| -> Result<f64, ()> {
             if which == 0 {
