@@ -174,8 +174,8 @@ impl CallArray {
         (core::mem::take(&mut self.records), core::mem::take(&mut self.payloads))
     }
 
-    /// The calls and their payloads, to be told to a dataplane in another process, which reads what they name:
-    /// [`emptied_into`](Self::emptied_into) keeps it for as long.
+    /// The calls and their payloads, to be told to a dataplane in another process, which reads what they name: for as long
+    /// the buffers that [`emptied_into`](Self::emptied_into) hands over are to be kept.
     #[inline]
     pub fn told(&mut self) -> (&[CallRecord], &[(Mbuf, Sum)]) {
         self.seal();
