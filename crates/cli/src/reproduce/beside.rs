@@ -12,6 +12,8 @@ pub const QUIET: f64 = 1.15;
 /// And beside which the way between the processors took no more than so many times the shortest one. More than where the
 /// two are now hyperthreads of one core and now neighbours, less than where they are far apart.
 pub const NEAR: f64 = 2.5;
+/// Fewer quiet windows than so many say less than all disturbed ones do.
+const FEWEST: usize = 5;
 /// Rounds that are held for each that is wanted.
 const TRIES: usize = 6;
 
@@ -48,11 +50,11 @@ impl Pair {
 /// The windows of one of those that were measured beside the reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Beside {
-    /// Those that count: between quiet windows of the reference, or all where it had no two of them in a row.
+    /// Those that count: between quiet windows of the reference, or all where too few of them were.
     pub pairs: Vec<Pair>,
     /// All of them.
     pub all: Vec<Pair>,
-    /// Whether any were between quiet windows.
+    /// Whether enough were between quiet windows.
     pub is_quiet: bool,
 }
 
@@ -61,7 +63,7 @@ impl Beside {
     pub fn left_out(&self) -> String {
         match self.is_quiet {
             true => format!("{} of {}", self.all.len() - self.pairs.len(), self.all.len()),
-            false => format!("none (of {}, all disturbed)", self.all.len()),
+            false => format!("none (of {}, too many of which were disturbed)", self.all.len()),
         }
     }
 
@@ -122,7 +124,7 @@ pub fn measure<const N: usize, E>(
     let others = others.map(|others| {
         let all = pairs(&references, &others, |_| true);
         let pairs = pairs(&references, &others, &is_quiet);
-        let is_quiet = !pairs.is_empty();
+        let is_quiet = pairs.len() >= FEWEST.min(plan.rounds);
         Beside { pairs: if is_quiet { pairs } else { all.clone() }, all, is_quiet }
     });
     let reference = references.iter().filter(|one| is_quiet(one)).map(|one| one.time).collect();
@@ -204,7 +206,13 @@ mod tests {
         let slow = [[200.0, 100.0, 200.0]; 40].concat();
         let Found { others: [one, two], .. } = found(5, &slow, &[130.0]);
         assert_eq!((one.all.len(), one.pairs.len()), (30, 30));
-        assert_eq!(one.left_out(), "none (of 30, all disturbed)");
+        assert_eq!(one.left_out(), "none (of 30, too many of which were disturbed)");
         assert_eq!(two.median_of_all(Pair::more), two.median(Pair::more));
+        // A few quiet ones are not enough, if more were wanted.
+        for (quiet, counted) in [(4, 30), (5, 5)] {
+            let all = [vec![100.0; 3 * quiet], slow.clone()].concat();
+            let Found { others: [one, _], .. } = found(5, &all, &[130.0]);
+            assert_eq!(one.pairs.len(), counted, "{quiet} of {}", one.all.len());
+        }
     }
 }
