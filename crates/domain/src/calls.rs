@@ -219,6 +219,26 @@ impl CallArray {
         Ok(())
     }
 
+    /// Records a message that is told by place, for which there is room. What stands in the arena can be continued.
+    #[inline]
+    fn push_placed(&mut self, handle: Handle, placed: Placed) {
+        if let Some(places) = &mut self.places {
+            let is_open = placed.memory == SharedMemory::Arena;
+            places.open = is_open.then_some(self.records.len());
+        }
+        self.records.push(CallRecord::SendvPlaced { handle, placed });
+    }
+
+    /// So many bytes together are sent by place last, on one connection, and take so many buffers more there.
+    #[inline]
+    fn sent_placed(&mut self, handle: Handle, bytes: usize, buffers: usize) {
+        self.open = None;
+        self.buffers -= buffers;
+        if let Some(places) = &mut self.places {
+            places.last = Some((handle, bytes));
+        }
+    }
+
     /// Appends `slices` to the payloads, starting a new buffer unless `append`, with at most
     /// `buffer_bytes` in one. On failure what was staged is freed again.
     fn stage(
@@ -444,11 +464,8 @@ impl<'a> Calls<'a> {
         if !(is_first && is_short && is_room) {
             return false;
         }
-        places.open = None;
-        places.last = Some((handle, slice.len()));
-        array.open = None;
-        array.buffers -= 1;
-        array.records.push(CallRecord::SendvPlaced { handle, placed });
+        array.push_placed(handle, placed);
+        array.sent_placed(handle, slice.len(), 1);
         true
     }
 
@@ -481,15 +498,11 @@ impl<'a> Calls<'a> {
                 Ok(placed) => placed,
                 Err(full) => return Some(Err(full)),
             };
-            let is_open = placed.memory == SharedMemory::Arena;
-            places.open = is_open.then_some(array.records.len());
-            array.records.push(CallRecord::SendvPlaced { handle, placed });
+            array.push_placed(handle, placed);
         } else {
             return Some(Err(Full));
         }
-        array.open = None;
-        array.buffers -= needed;
-        places.last = Some((handle, sent + len));
+        array.sent_placed(handle, sent + len, needed);
         Some(Ok(()))
     }
 

@@ -131,11 +131,7 @@ impl Pool {
 
     #[cold]
     fn alloc_from_depot(&mut self) -> Result<Mbuf, Exhausted> {
-        let free = &mut self.free;
-        self.region.depot.try_with(|depot| {
-            let keep_from = depot.len().saturating_sub(BATCH);
-            free.extend(depot.drain(keep_from..));
-        });
+        self.fetch();
         match self.alloc_at_hand() {
             Some(mbuf) => Ok(mbuf),
             None => {

@@ -246,22 +246,23 @@ impl Rig {
     }
 }
 
+const KNOCK: EventRecord = EventRecord::Knock {
+    handle: HANDLE,
+    local_port: 80,
+    peer: wire::Endpoint::new(wire::Ipv4Addr::new(10, 1, 2, 3), 99),
+    window: 5,
+};
+
 #[test]
 fn events_are_written_down_while_the_application_reads_those_before() {
     let (mut rig, mut hears) = (Rig::new(), Hears::default());
     rig.events.mirror_in(Box::new(rig.near.mirror()));
-    let knock = EventRecord::Knock {
-        handle: HANDLE,
-        local_port: 80,
-        peer: wire::Endpoint::new(wire::Ipv4Addr::new(10, 1, 2, 3), 99),
-        window: 5,
-    };
     rig.fill(3, 0);
     for (batch, count) in (1..).zip([1, 2, 64, 1, 300, 5, 0, 2, 2]) {
         // Who knocks, the policy is asked about: then all of the batch is told when it is handed over.
         let knocks = batch == 6;
         if knocks {
-            rig.events.push(knock).expect("room");
+            rig.events.push(KNOCK).expect("room");
         }
         assert_eq!(rig.is_mirrored(), !knocks, "batch {batch}");
         let told = rig.told();
@@ -304,15 +305,9 @@ fn who_may_not_knock_is_not_told_of_wherever_it_stands() {
         let policy = Arc::new(NetworkPolicy { allow_in: false, ..NetworkPolicy::default() });
         let (mut rig, mut hears) = (Rig::with(|near| near.under(&policy, None)), Hears::default());
         rig.events.mirror_in(Box::new(rig.near.mirror()));
-        let knock = EventRecord::Knock {
-            handle: HANDLE,
-            local_port: 80,
-            peer: wire::Endpoint::new(wire::Ipv4Addr::new(10, 1, 2, 3), 99),
-            window: 5,
-        };
         for index in 0..=others {
             let other = EventRecord::Eof { handle: HANDLE, cookie: Cookie(index) };
-            rig.events.push(if index == at { knock } else { other }).expect("room");
+            rig.events.push(if index == at { KNOCK } else { other }).expect("room");
         }
         let told: Vec<String> =
             rig.told().into_iter().filter(|event| !event.contains("Knock")).collect();

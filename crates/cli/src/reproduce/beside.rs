@@ -66,16 +66,11 @@ impl Beside {
             false => format!("none (of {}, too many of which were disturbed)", self.all.len()),
         }
     }
+}
 
-    /// The median of what `of` says of the pairs that count.
-    pub fn median(&self, of: impl FnMut(&Pair) -> f64) -> f64 {
-        median(&self.pairs.iter().map(of).collect::<Vec<f64>>())
-    }
-
-    /// The same of all pairs.
-    pub fn median_of_all(&self, of: impl FnMut(&Pair) -> f64) -> f64 {
-        median(&self.all.iter().map(of).collect::<Vec<f64>>())
-    }
+/// The median of what `of` says of each pair.
+pub fn median_of(pairs: &[Pair], of: impl FnMut(&Pair) -> f64) -> f64 {
+    median(&pairs.iter().map(of).collect::<Vec<f64>>())
 }
 
 /// What was found.
@@ -123,9 +118,9 @@ pub fn measure<const N: usize, E>(
     let is_quiet = quiet(&references);
     let others = others.map(|others| {
         let all = pairs(&references, &others, |_| true);
-        let pairs = pairs(&references, &others, &is_quiet);
-        let is_quiet = pairs.len() >= FEWEST.min(plan.rounds);
-        Beside { pairs: if is_quiet { pairs } else { all.clone() }, all, is_quiet }
+        let quiet = pairs(&references, &others, &is_quiet);
+        let is_quiet = quiet.len() >= FEWEST.min(plan.rounds);
+        Beside { pairs: if is_quiet { quiet } else { all.clone() }, all, is_quiet }
     });
     let reference = references.iter().filter(|one| is_quiet(one)).map(|one| one.time).collect();
     Ok(Found { reference, others })
@@ -187,7 +182,7 @@ mod tests {
         assert_eq!(without(&two), [100.0, 102.0, 100.0]);
         assert_eq!([one.left_out(), two.left_out()], ["1 of 4", "1 of 4"]);
         assert!(reference.iter().all(|time| *time <= 115.0) && reference.len() == 10);
-        assert_eq!((two.median(Pair::more), two.median(Pair::share)), (100.0, 100.0));
+        assert_eq!([Pair::more, Pair::share].map(|of| median_of(&two.pairs, of)), [100.0, 100.0]);
         assert_eq!(one.all[1], Pair { without: 152.0, with: 210.0 });
     }
 
@@ -207,7 +202,7 @@ mod tests {
         let Found { others: [one, two], .. } = found(5, &slow, &[130.0]);
         assert_eq!((one.all.len(), one.pairs.len()), (30, 30));
         assert_eq!(one.left_out(), "none (of 30, too many of which were disturbed)");
-        assert_eq!(two.median_of_all(Pair::more), two.median(Pair::more));
+        assert_eq!(two.pairs, two.all);
         // A few quiet ones are not enough, if more were wanted.
         for (quiet, counted) in [(4, 30), (5, 5)] {
             let all = [vec![100.0; 3 * quiet], slow.clone()].concat();

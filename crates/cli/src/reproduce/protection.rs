@@ -14,7 +14,7 @@ use tailplane::runtime::set_realtime;
 use tailplane_bench::{RawEcho, Rig, RigConfig, empty_batches};
 
 use super::Testbed;
-use super::beside::{self, Beside, Found, NEAR, Pair, Plan, QUIET};
+use super::beside::{self, Beside, Found, NEAR, Pair, Plan, QUIET, median_of};
 use super::lines::{Lines, between_processors, word_ns};
 use crate::demo::measure::pin;
 use crate::service::application::Started;
@@ -137,7 +137,7 @@ fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
         for (place, times) in times.iter().enumerate() {
             let time = match which.checked_sub(1) {
                 None => median(&times.reference),
-                Some(which) => times.others[which].median(|pair| pair.with),
+                Some(which) => median_of(&times.others[which].pairs, |pair| pair.with),
             };
             recorder.point(series, place as f64, Measured::single(1e9 / time));
         }
@@ -158,12 +158,12 @@ fn show_costs(recorder: &mut Recorder<'_>, times: &[Times], empty: &Empty) -> an
              B = 64 a request costs the server {:.0} ns more, {:.0} % (at most 10 wanted), with answers of its own \
              {:.0} ns, {:.0} %. A batch without an event takes {of_nothing:.0} ns there and back, which is {:.0} ns for \
              each of 64 requests",
-            alone.median(Pair::more),
+            median_of(&alone.pairs, Pair::more),
             median(&times[ALONE].reference),
-            batched.median(Pair::more),
-            batched.median(Pair::share),
-            own.median(Pair::more),
-            own.median(Pair::share),
+            median_of(&batched.pairs, Pair::more),
+            median_of(&batched.pairs, Pair::share),
+            median_of(&own.pairs, Pair::more),
+            median_of(&own.pairs, Pair::share),
             of_nothing / 64.0,
         ));
         recorder.note(format!(
@@ -173,11 +173,11 @@ fn show_costs(recorder: &mut Recorder<'_>, times: &[Times], empty: &Empty) -> an
             alone.left_out(),
             batched.left_out(),
             own.left_out(),
-            alone.median_of_all(Pair::more),
-            batched.median_of_all(Pair::more),
-            batched.median_of_all(Pair::share),
-            own.median_of_all(Pair::more),
-            own.median_of_all(Pair::share),
+            median_of(&alone.all, Pair::more),
+            median_of(&batched.all, Pair::more),
+            median_of(&batched.all, Pair::share),
+            median_of(&own.all, Pair::more),
+            median_of(&own.all, Pair::share),
         ));
     }
     let crossings: Vec<f64> =
