@@ -129,7 +129,6 @@ impl<N: Nic> HomeLayer<N> {
             into.renew_windows(|handle| stack.window(handle));
             self.aged = !self.net.events.is_empty();
         }
-        // Without its copies: an entry too many does no harm.
         self.direct.extend(into.records().iter().filter_map(|record| record.connection()));
     }
 
@@ -167,9 +166,9 @@ impl<N: Nic> HomeLayer<N> {
 
     fn distribute(&mut self) {
         if !self.direct.is_empty() && !core::mem::replace(&mut self.direct_held, true) {
-            for &handle in &self.direct {
-                self.home.hold(number_of(Some(handle)));
-            }
+            let Self { direct, home, .. } = self;
+            // A connection with several events stands there several times, and is held and released once.
+            direct.retain(|&handle| home.hold(number_of(Some(handle))));
         }
         let Self { net: NetLayer { events, pool, classes, .. }, home, .. } = self;
         events.hand_out(|record, buffer| {

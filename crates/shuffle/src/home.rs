@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::hash::{BuildHasherDefault, Hasher};
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 use crate::ready_set::MAX_CLASSES;
 use crate::sync::{Mutant, mutated};
@@ -51,7 +52,8 @@ impl Hasher for Spread {
     }
 }
 
-/// A connection that is held, or about to be.
+/// A connection that is not idle. It stands in a line of `due` exactly while it has a next turn and none of its
+/// turns is under way; so it stands there once.
 #[derive(Debug)]
 struct Held<T> {
     /// A turn of it is under way.
@@ -121,15 +123,15 @@ impl<T: Turn> Home<T> {
         for line in due.iter_mut().filter(|line| !line.is_empty()) {
             let mut handed = 0;
             for &connection in &*line {
-                let Some(entry) = held.get_mut(&connection) else {
+                let due = held.get_mut(&connection).filter(|entry| !entry.out);
+                let Some((entry, turn)) =
+                    due.and_then(|entry| entry.next.take().map(|turn| (entry, turn)))
+                else {
+                    debug_assert!(mutated(Mutant::TurnWhileHeld), "{connection} is not due");
                     handed += 1;
                     continue;
                 };
-                let Some(turn) = entry.next.take() else {
-                    handed += 1;
-                    continue;
-                };
-                // Before it is out of our hands: whoever ends it may be faster than we are.
+                // Before another core can take the turn, run it, and send it back.
                 entry.out = true;
                 if let Err(turn) = hand_out(turn) {
                     (entry.out, entry.next) = (false, Some(turn));
@@ -164,15 +166,26 @@ impl<T: Turn> Home<T> {
         self.held.drain().filter_map(|(_, held)| held.next)
     }
 
-    /// Holds a connection that is idle, for a turn that is not made of a [`Turn`]: what comes for it
-    /// gathers until it is [`release`](Self::release)d. No effect where it is held.
-    pub fn hold(&mut self, connection: u64) {
-        self.held.entry(connection).or_insert(Held { out: true, next: None });
+    /// Holds a connection that is idle, for a turn that is not made of a [`Turn`]: what comes for it gathers until
+    /// it is [`release`](Self::release)d. Returns whether this call holds it: false, and without effect, where the
+    /// connection was not idle. Each hold is released once.
+    #[must_use]
+    pub fn hold(&mut self, connection: u64) -> bool {
+        match self.held.entry(connection) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(idle) => {
+                idle.insert(Held { out: true, next: None });
+                true
+            }
+        }
     }
 
-    /// Ends what [`hold`](Self::hold) began.
+    /// Ends what [`hold`](Self::hold) began. Without effect on a connection of which no turn is under way.
     pub fn release(&mut self, connection: u64) {
         let Some(entry) = self.held.get_mut(&connection) else { return };
+        if !entry.out && !mutated(Mutant::TurnWhileHeld) {
+            return;
+        }
         let Some(next) = &entry.next else {
             self.held.remove(&connection);
             return;
@@ -205,7 +218,7 @@ fn fresh<T: Turn>(spare: &mut Vec<Box<T>>, make: &dyn Fn() -> T, connection: u64
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use alloc::collections::{BTreeMap, VecDeque};
+    use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
     use proptest::prelude::*;
 
@@ -228,12 +241,14 @@ mod tests {
     }
 
     /// What happens: something comes for a connection, turns are handed out as far as there is room, the
-    /// n-th turn under way ends.
+    /// n-th turn under way ends, a connection is held or released, also where that has no effect.
     #[derive(Clone, Debug)]
     enum Step {
         Arrive(u64),
         HandOut(usize),
         Finish(usize),
+        Hold(u64),
+        Release(u64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -241,6 +256,8 @@ mod tests {
             (0..5u64).prop_map(Step::Arrive),
             (0..4usize).prop_map(Step::HandOut),
             (0..6usize).prop_map(Step::Finish),
+            (0..5u64).prop_map(Step::Hold),
+            (0..5u64).prop_map(Step::Release),
         ]
     }
 
@@ -252,6 +269,7 @@ mod tests {
             let mut home = Home::new(Numbers::default);
             let mut under_way: VecDeque<Box<Numbers>> = VecDeque::new();
             let (mut came, mut seen) = (BTreeMap::<u64, u32>::new(), BTreeMap::<u64, u32>::new());
+            let mut holding = BTreeSet::new();
             let mut see = |turn: &Numbers| {
                 for &number in &turn.numbers {
                     let next = seen.entry(turn.connection).or_default();
@@ -273,9 +291,22 @@ mod tests {
                         room -= 1;
                         let connection = turn.connection;
                         assert!(under_way.iter().all(|other| other.connection != connection));
+                        assert!(!holding.contains(&connection), "{connection} is held");
                         under_way.push_back(turn);
                         Ok(())
                     }),
+                    Step::Hold(connection) => {
+                        if home.hold(connection) {
+                            holding.insert(connection);
+                        }
+                    }
+                    Step::Release(connection) => {
+                        // One that a turn has is released by the turn's end alone.
+                        if under_way.iter().all(|turn| turn.connection != connection) {
+                            home.release(connection);
+                            holding.remove(&connection);
+                        }
+                    }
                     Step::Finish(which) => {
                         if let Some(turn) = under_way.remove(which) {
                             see(&turn);
@@ -284,6 +315,7 @@ mod tests {
                     }
                 }
             }
+            holding.into_iter().for_each(|connection| home.release(connection));
             while home.has_due() || !under_way.is_empty() {
                 home.hand_out(|turn| {
                     under_way.push_back(turn);
@@ -337,10 +369,38 @@ mod tests {
         assert_eq!((&taken[..], home.has_due()), (&[2, 4, 1, 3, 5][..], false));
     }
 
+    /// A queue without room between two releases of one connection must not let a second turn out.
+    #[test]
+    fn a_connection_that_is_released_twice_has_one_turn_under_way() {
+        let mut home = Home::new(Numbers::default);
+        assert!(home.hold(7));
+        assert!(!home.hold(7), "it is held");
+        home.arrive(7, |turn| turn.numbers.push(0));
+        home.release(7);
+        home.arrive(8, |turn| turn.numbers.push(0));
+        home.release(7);
+        let mut under_way = Vec::new();
+        // Room for the first turn alone.
+        home.hand_out(|turn| match under_way.is_empty() {
+            true => {
+                under_way.push(turn);
+                Ok(())
+            }
+            false => Err(turn),
+        });
+        home.arrive(7, |turn| turn.numbers.push(1));
+        home.hand_out(|turn| {
+            under_way.push(turn);
+            Ok(())
+        });
+        let connections: Vec<u64> = under_way.iter().map(|turn| turn.connection).collect();
+        assert_eq!(connections, [7, 8]);
+    }
+
     #[test]
     fn what_comes_for_a_held_connection_waits_until_it_is_released() {
         let mut home = Home::new(Numbers::default);
-        home.hold(7);
+        assert!(home.hold(7));
         home.arrive(7, |turn| turn.numbers.push(1));
         home.hand_out(|_| panic!("it is held"));
         home.release(7);
