@@ -31,8 +31,9 @@ use shuffle::{Guard, Taker};
 use stack::Stack;
 
 use crate::elastic::{CycleStats, Elastic, FIRST_EVENT_NS, Left, Progress, learned};
-use crate::floor::{ConservingConfig, Floor, OwnTender, Side, Tender, WhileAway};
+use crate::floor::{ConservingConfig, Floor, Hints, OwnTender, Side, Tender, WhileAway};
 use crate::home_layer::{HomeLayer, Turns};
+use crate::longest::Longest;
 use crate::migration::{MigrationStats, MoveMailbox};
 use crate::turn::{ConnectionTurn, discard};
 
@@ -60,13 +61,19 @@ pub struct ConservingThread<N: Nic> {
     began: Instant,
     /// The last cycle that found something.
     worked_at: Instant,
-    /// What an event costs in the application, roughly.
+    /// What an event costs in the application, on average.
     event_ns: u64,
+    /// What it costs at most, of late.
+    longest: Longest,
     /// How long a core's network layer is left alone after a look.
     borrow_pause: Duration,
     random: u32,
+    /// Turns were published for which no core was woken yet.
+    published: bool,
     wakes: u128,
     kicks: u128,
+    /// What its [`OwnTender`] upgrades to.
+    own_tender: Option<Arc<Tender<N>>>,
     /// Its processor is for others: see [`Elastic::set_parked`].
     parked: bool,
     stats: CycleStats,
@@ -90,6 +97,7 @@ impl<N: Nic> ConservingThread<N> {
         now: Instant,
     ) -> Self {
         let borrow_pause = floor.config.borrow_after;
+        let floor_crossing = floor.config.crossing;
         Self {
             floor,
             core,
@@ -106,10 +114,13 @@ impl<N: Nic> ConservingThread<N> {
             worked_at: now,
             // Long, so that few enter the first crossing.
             event_ns: FIRST_EVENT_NS,
+            longest: Longest::of(floor_crossing),
             borrow_pause,
             random: 0x9e37_79b9 ^ core as u32,
+            published: false,
             wakes: 0,
             kicks: 0,
+            own_tender: None,
             parked: false,
             stats: CycleStats::default(),
         }
@@ -123,22 +134,24 @@ impl<N: Nic> ConservingThread<N> {
         self.side().layer()
     }
 
-    /// Events that a crossing of the configured length holds.
+    /// Events that a crossing of the configured length holds, if each is as long as the longest of late: none waits
+    /// behind a long one while another core is idle.
     fn crossing_len(&self) -> usize {
-        let fits = self.floor.config.crossing.as_nanos() as u64 / self.event_ns.max(1);
+        let fits = self.floor.config.crossing.as_nanos() as u64 / self.longest.event_ns().max(1);
         (fits as usize).max(1)
     }
 
     /// Runs the own network layer, and takes what is next of the own. Answers whether there is something.
     fn work_at_home(&mut self, now: Instant) -> bool {
-        let somebody_waits = self.floor.lanes.somebody_idle(self.core).is_some();
+        let somebody_waits = self.floor.lanes.somebody_idle(self.core);
         let limit = if somebody_waits { 1 } else { self.crossing_len() };
-        let Self { floor, core, pool, events, wakes, stats, .. } = self;
+        let Self { floor, core, pool, events, published, wakes, stats, .. } = self;
         let core = *core;
         // Where another core runs it just now, its turns are there to be taken all the same.
-        if let Some(mut layer) = floor.sides[core].layer.try_lock() {
+        if let Some(mut layer) = floor.sides[core].try_layer() {
             let now = layer.at(now);
             layer.receive(now, &floor.lanes);
+            *wakes |= core::mem::take(&mut layer.net.forwarded);
             // What is taken from the one comes back to the other.
             pool.top_up(&mut layer.net.pool);
             if !floor.lanes.is_by_class() && layer.home.is_idle() {
@@ -148,7 +161,7 @@ impl<N: Nic> ConservingThread<N> {
                     return !events.is_empty();
                 }
             }
-            *wakes |= floor.hand_out(&mut layer, core, stats);
+            *published |= floor.hand_out(&mut layer, core, stats);
         }
         // As many turns as one crossing has time for, and one at least.
         while self.next.is_none()
@@ -215,6 +228,14 @@ impl<N: Nic> ConservingThread<N> {
         self.stolen.is_some() || !self.events.is_empty()
     }
 
+    /// Has as many idle cores woken as turns wait, if this core has published some since the last time or ceased to
+    /// be one that others count upon. Before the application: a turn does not wait behind a request that runs here.
+    fn call_others(&mut self) {
+        if core::mem::take(&mut self.published) {
+            self.wakes |= u128::from(self.floor.lanes.call(self.core));
+        }
+    }
+
     /// Takes a turn, now that another core's network layer was run. What comes out of the ready set may be
     /// this core's own all the same, and then goes into its own crossing.
     fn take_borrowed(&mut self, random: u32) {
@@ -231,45 +252,53 @@ impl<N: Nic> ConservingThread<N> {
         let cores = self.floor.sides.len();
         for offset in 0..cores {
             let victim = (random as usize + offset) % cores;
-            let side = &self.floor.sides[victim];
-            // A hint: nothing hangs on it but whether it is worth a look.
-            let since = side.away_since.load(Ordering::Relaxed);
+            let hints = &self.floor.sides[victim].hints;
+            let since = hints.away_since.load(Ordering::Relaxed);
             let away = Duration::from_nanos(now.as_nanos().saturating_sub(since));
             if victim == self.core || since == 0 || away < self.floor.config.borrow_after {
                 continue;
             }
-            if now.as_nanos() < side.borrow_not_before.load(Ordering::Relaxed) {
+            if now.as_nanos() < hints.borrow_not_before.load(Ordering::Relaxed) {
                 continue;
             }
             match self.floor.config.while_away {
                 WhileAway::Wait => return false,
                 WhileAway::Kick => {
-                    if self.floor.sides[victim].is_worth_a_kick()
-                        || self.floor.lanes.has_come_back(victim)
-                    {
-                        self.kick(now, victim);
+                    match self.is_worth_a_kick(victim) {
+                        true => self.kick(now, victim),
+                        false => self.pause_after(now, victim, false),
                     }
                     continue;
                 }
                 WhileAway::Borrow => {}
             }
             let Some(worth_it) = self.tend(now, victim) else { continue };
-            // Where nothing waits, others look less and less often.
-            let ConservingConfig { borrow_after: least, borrow_pause: most, .. } =
-                self.floor.config;
-            let pause = if worth_it { least } else { 2 * self.borrow_pause };
-            self.borrow_pause = pause.clamp(least, most.max(least));
-            let next = now + self.borrow_pause;
-            let side = &self.floor.sides[victim];
-            side.borrow_not_before.store(next.as_nanos(), Ordering::Relaxed);
+            self.pause_after(now, victim, worth_it);
             return true;
         }
         false
     }
 
+    /// The network layer of `victim` was looked at. Where nothing waits, others look less and less often: a look
+    /// takes lines from it, and its lock.
+    fn pause_after(&mut self, now: Instant, victim: usize, worth_it: bool) {
+        let ConservingConfig { borrow_after: least, borrow_pause: most, .. } = self.floor.config;
+        let pause = if worth_it { least } else { 2 * self.borrow_pause };
+        self.borrow_pause = pause.clamp(least, most.max(least));
+        let next = now + self.borrow_pause;
+        let hints = &self.floor.sides[victim].hints;
+        hints.borrow_not_before.store(next.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether something waits for the network layer of `victim`.
+    fn is_worth_a_kick(&self, victim: usize) -> bool {
+        self.floor.lanes.has_come_back(victim)
+            || self.floor.sides[victim].borrow().is_some_and(|layer| layer.net.nic.rx_backlog() > 0)
+    }
+
     /// Has core `home` interrupted, unless it was a moment ago.
     fn kick(&mut self, now: Instant, home: usize) {
-        let Side { borrow_not_before: not_before, .. } = &self.floor.sides[home];
+        let Hints { borrow_not_before: not_before, .. } = &self.floor.sides[home].hints;
         if now.as_nanos() >= not_before.load(Ordering::Relaxed) {
             let next = now + self.floor.config.borrow_pause;
             not_before.store(next.as_nanos(), Ordering::Relaxed);
@@ -278,11 +307,11 @@ impl<N: Nic> ConservingThread<N> {
         }
     }
 
-    /// Runs the network layer of core `home`, which is in the application, in its stead: with the turn in the
-    /// outbox, if it is from there. Answers whether there was anything; `None`: somebody has the layer.
+    /// Runs the network layer of core `home`, which is in the application or asleep, in its stead: with the turn in
+    /// the outbox, if it is from there. Answers whether there was anything; `None`: somebody has the layer.
     fn tend(&mut self, now: Instant, home: usize) -> Option<bool> {
-        let Self { floor, outbox, wakes, stats, .. } = self;
-        let mut layer = floor.sides[home].layer.try_lock()?;
+        let Self { floor, outbox, published, wakes, stats, .. } = self;
+        let mut layer = floor.sides[home].borrow()?;
         let now = layer.at(now);
         let brought = outbox.take_if(|turn| turn.home as usize == home);
         let mut worth_it = brought.is_some();
@@ -290,10 +319,14 @@ impl<N: Nic> ConservingThread<N> {
             layer.end(now, turn);
         }
         worth_it |= layer.receive(now, &floor.lanes);
-        *wakes |= floor.hand_out(&mut layer, home, stats);
+        *published |= floor.hand_out(&mut layer, home, stats);
         layer.finish(now, false);
         // What it left for others is not to wait until its home comes back.
         *wakes |= core::mem::take(&mut layer.net.forwarded);
+        if worth_it {
+            // Where it sleeps: for turns that only it may take, and for timers that are new.
+            *wakes |= 1 << home;
+        }
         stats.borrowed += 1;
         Some(worth_it)
     }
@@ -311,7 +344,7 @@ impl<N: Nic> ConservingThread<N> {
         floor.lanes.declare_busy(*core);
         let side = &floor.sides[*core];
         let mut layer = side.layer();
-        side.away_since.store(0, Ordering::Relaxed);
+        side.hints.away_since.store(0, Ordering::Relaxed);
         let now = layer.at(now);
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
         drop(layer);
@@ -327,7 +360,7 @@ impl<N: Nic> ConservingThread<N> {
     fn bring_home(&mut self, now: Instant) -> bool {
         let Some(home) = self.outbox.as_ref().map(|turn| turn.home as usize) else { return true };
         // A hint, as in `borrow`.
-        let is_away = self.floor.sides[home].away_since.load(Ordering::Relaxed) != 0;
+        let is_away = self.floor.sides[home].hints.away_since.load(Ordering::Relaxed) != 0;
         if is_away && self.floor.config.while_away == WhileAway::Borrow {
             self.tend(now, home);
         }
@@ -356,8 +389,9 @@ impl<N: Nic> ConservingThread<N> {
 
     /// The same for the thread itself, while it waits for an application in another process: it does not keep
     /// the network layer from being taken apart.
-    pub fn own_tender(&self) -> OwnTender<N> {
-        OwnTender { floor: Arc::downgrade(&self.floor), core: self.core }
+    pub fn own_tender(&mut self) -> OwnTender<N> {
+        let tender = self.tender();
+        OwnTender(Arc::downgrade(self.own_tender.get_or_insert_with(|| Arc::new(tender))))
     }
 }
 
@@ -372,10 +406,12 @@ impl<N: Nic> Elastic for ConservingThread<N> {
             _ => self.work_at_home(now) || self.work_elsewhere(now),
         };
         if found {
-            self.floor.lanes.declare_busy(self.core);
+            // Whoever counted upon this core for another turn is served by the next idle one.
+            self.published |= self.floor.lanes.declare_busy(self.core);
             self.began = now;
-            self.side().away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+            self.side().hints.away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
         }
+        self.call_others();
         found
     }
 
@@ -394,7 +430,9 @@ impl<N: Nic> Elastic for ConservingThread<N> {
     fn finish(&mut self, now: Instant) -> Progress {
         let events = self.stolen.as_ref().map_or(self.events.len(), |turn| turn.events.len());
         if events > 0 {
-            self.event_ns = learned(self.event_ns, now.since(self.began), events);
+            let spent = now.since(self.began);
+            self.longest.learn(spent, events, self.event_ns);
+            self.event_ns = learned(self.event_ns, spent, events);
         }
         if let Some(turn) = self.stolen.take() {
             self.outbox = Some(turn);
@@ -404,7 +442,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         let Self { floor, core, events, calls, turns, kept, wakes, stats, .. } = self;
         let side = &floor.sides[*core];
         let mut layer = side.layer();
-        side.away_since.store(0, Ordering::Relaxed);
+        side.hints.away_since.store(0, Ordering::Relaxed);
         let now = layer.at(now);
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
         stats.calls += layer.take_executed();
@@ -413,6 +451,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         progress.received = layer.take_taken();
         *wakes |= core::mem::take(&mut layer.net.forwarded);
         drop(layer);
+        self.call_others();
         progress.pending |= self.outbox.is_some() || self.next.is_some();
         if progress.worked {
             self.worked_at = now;
@@ -428,8 +467,8 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         let mark = (!marked && !self.parked).then(|| self.worked_at + config.idle_after);
         let sides = if config.while_away == WhileAway::Wait { &[] } else { &**sides };
         let away = |(core, side): (usize, &Side<N>)| {
-            let since = side.away_since.load(Ordering::Relaxed);
-            let from = Instant::from_nanos(side.borrow_not_before.load(Ordering::Relaxed));
+            let since = side.hints.away_since.load(Ordering::Relaxed);
+            let from = Instant::from_nanos(side.hints.borrow_not_before.load(Ordering::Relaxed));
             let away = Instant::from_nanos(since) + config.borrow_after;
             (core != self.core && since != 0).then(|| away.max(from))
         };
@@ -451,6 +490,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         // Nobody runs its network layer any more.
         self.layer().net.fall_silent();
         let mut left = Left::default();
+        self.own_tender = None;
         // The last one: what the others had of it they gave up when they left.
         if let Some(Floor { lanes, sides, .. }) = Arc::into_inner(self.floor) {
             while let Some(mut turn) =
@@ -459,7 +499,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
                 turn.give_back(&mut self.pool);
             }
             for side in sides {
-                left += side.layer.into_inner().close(&lanes);
+                left += side.into_layer().close(&lanes);
             }
         }
         left
@@ -517,15 +557,25 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         self.pool.free_len() + self.layer().net.pool.free_len()
     }
 
-    fn is_quiet(&mut self) -> bool {
-        self.outbox.is_none()
+    fn arm(&mut self, now: Instant) -> bool {
+        // Nobody is to think that one which is parked waits for work.
+        let is_quiet = self.outbox.is_none()
             && self.next.is_none()
-            && !self.layer().net.ports.has_work()
             && match self.parked {
-                // Nobody is to think that it waits for work.
                 true => self.floor.lanes.is_empty_at(self.core),
                 false => self.floor.lanes.declare_idle(self.core),
             }
+            && self.layer().net.arm();
+        if is_quiet {
+            // Another core may run its network layer while it sleeps.
+            self.side().hints.away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+        }
+        is_quiet
+    }
+
+    fn disarm(&mut self) {
+        self.side().hints.away_since.store(0, Ordering::Relaxed);
+        self.layer().net.nic.disarm();
     }
 
     fn set_parked(&mut self, parked: bool) {

@@ -221,7 +221,20 @@ impl<N: Nic> ElasticThread<N> {
 
     /// The whole cycle. With an application that is linked in a crossing is a function call; one that is in another
     /// process has its batch for as long as it likes, and the cycle goes on without it.
+    ///
+    /// Who has to be woken for what was forwarded, [`take_forwarded`](Self::take_forwarded) says after it.
     pub fn run_cycle(&mut self, now: Instant, service: &mut impl Service) -> Progress {
+        self.run_cycle_with(now, service, |_| ())
+    }
+
+    /// The same; `before_batch` is called before the application has a batch.
+    #[inline]
+    fn run_cycle_with(
+        &mut self,
+        now: Instant,
+        service: &mut impl Service,
+        before_batch: impl FnOnce(&mut Self),
+    ) -> Progress {
         self.begin(now);
         self.net.is_withheld = service.is_away(now);
         if self.net.is_withheld {
@@ -240,6 +253,7 @@ impl<N: Nic> ElasticThread<N> {
         let is_free = !(was_lent && self.net.migration.departures.has_sealed());
         let has_events = !self.net.events.is_empty();
         if is_free && (has_events || service.wake_at().is_some_and(|at| at <= now)) {
+            before_batch(self);
             let (events, mut calls) = self.crossing();
             let lent = Lent { since: now, events: events.len() };
             service.on_batch(now, events, &mut calls);
@@ -302,11 +316,6 @@ impl<N: Nic> ElasticThread<N> {
     /// The pool, to look at.
     pub fn pool(&self) -> &Pool {
         &self.net.pool
-    }
-
-    /// Whether packets wait that another core forwarded.
-    pub fn has_forwarded(&self) -> bool {
-        self.net.ports.has_work()
     }
 
     /// Cores to which packets were forwarded since the last call, one bit each: they may sleep.
@@ -408,40 +417,49 @@ pub trait Elastic {
     /// Chunks that are free in all pools of this thread, the depot not counted.
     fn free_chunks(&self) -> usize;
 
-    /// Whether nothing waits, but for what the device has. Declares so where others look for it: they
-    /// then wake this core when something comes.
-    fn is_quiet(&mut self) -> bool;
+    /// Goes to sleep, second phase: declares that the thread found nothing, where others look for it, arms the queue
+    /// pair, and looks at every source once more: what other cores and the controller leave here, and what the device
+    /// has. Returns whether the thread may block. If so, [`disarm`](Self::disarm) comes next; else nothing is armed.
+    ///
+    /// Whoever leaves something for the thread does so first and then asks whether it sleeps: the driver says so
+    /// before it calls this.
+    fn arm(&mut self, now: Instant) -> bool;
 
-    /// Runs `body` on the queue pair, which nobody else touches meanwhile: to arm it, sleep, disarm it.
+    /// Ends what [`arm`](Self::arm) began.
+    fn disarm(&mut self);
+
+    /// Runs `body` on the queue pair, which nobody else touches meanwhile.
     fn with_nic<R>(&mut self, body: impl FnOnce(&mut Self::Nic) -> R) -> R;
 
-    /// The whole cycle with an application that is linked in: a crossing is a function call. `later`
-    /// answers the time after it, where the scheduler wants to know.
+    /// The whole cycle with an application that is linked in: a crossing is a function call.
     fn cycle(
         &mut self,
         now: Instant,
-        later: impl FnOnce() -> Instant,
+        driver: &mut impl Driver,
         service: &mut impl Service,
     ) -> Progress {
-        cycle(self, now, later, service)
+        let has_events = self.begin(now);
+        let mut after = now;
+        if has_events || service.wake_at().is_some_and(|at| at <= now) {
+            driver.signal(self.take_wakes(), self.take_kicks());
+            let (events, mut calls) = self.crossing();
+            service.on_batch(now, events, &mut calls);
+            after = driver.now();
+        }
+        let progress = self.finish(after);
+        driver.signal(self.take_wakes(), self.take_kicks());
+        with_wish(progress, service)
     }
 }
 
-#[inline]
-fn cycle<T: Elastic + ?Sized>(
-    thread: &mut T,
-    now: Instant,
-    later: impl FnOnce() -> Instant,
-    service: &mut impl Service,
-) -> Progress {
-    let has_events = thread.begin(now);
-    let mut after = now;
-    if has_events || service.wake_at().is_some_and(|at| at <= now) {
-        let (events, mut calls) = thread.crossing();
-        service.on_batch(now, events, &mut calls);
-        after = later();
-    }
-    with_wish(thread.finish(after), service)
+/// What runs the cycles of an elastic thread: the clock, and the way to the other threads.
+pub trait Driver {
+    /// The time after the application, for a scheduler that wants to know.
+    fn now(&self) -> Instant;
+
+    /// Wakes the threads of `wakes` that sleep and interrupts the applications of `kicks`, a bit for each core. Called
+    /// before the application, which may have the thread for long, and after the cycle.
+    fn signal(&mut self, wakes: u128, kicks: u128);
 }
 
 #[inline]
@@ -457,11 +475,15 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     fn cycle(
         &mut self,
         now: Instant,
-        _later: impl FnOnce() -> Instant,
+        driver: &mut impl Driver,
         service: &mut impl Service,
     ) -> Progress {
         // One look at the clock for a cycle.
-        self.run_cycle(now, service)
+        let progress = self.run_cycle_with(now, service, |thread| {
+            driver.signal(thread.take_forwarded(), 0);
+        });
+        driver.signal(self.take_forwarded(), 0);
+        progress
     }
     fn begin(&mut self, now: Instant) -> bool {
         ElasticThread::begin(self, now)
@@ -501,8 +523,11 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     fn free_chunks(&self) -> usize {
         self.net.pool.free_len() + self.staging.as_ref().map_or(0, Pool::free_len)
     }
-    fn is_quiet(&mut self) -> bool {
-        !self.has_forwarded()
+    fn arm(&mut self, _now: Instant) -> bool {
+        self.net.arm()
+    }
+    fn disarm(&mut self) {
+        self.net.nic.disarm();
     }
     fn with_nic<R>(&mut self, body: impl FnOnce(&mut N) -> R) -> R {
         body(self.nic())

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clock::{Duration, Instant};
 use domain::CallArray;
@@ -38,9 +38,9 @@ pub enum WhileAway {
 /// How a work-conserving dataplane shares its work.
 #[derive(Clone, Copy, Debug)]
 pub struct ConservingConfig {
-    /// How long a crossing may last by expectation, where no core waits for work: the longest that one which
-    /// becomes idle meanwhile waits for a part of it, and time enough for short requests to share a crossing's
-    /// costs.
+    /// How long a crossing lasts at most, where no core waits for work and its events take no longer than the
+    /// longest ones of late: the longest that a core which becomes idle meanwhile waits for a part of it, and time
+    /// enough for short requests to share a crossing's costs.
     pub crossing: Duration,
     /// How long a core must have had nothing to do before others make turns for it to take: about what
     /// handing one over costs, so that a gap between two packets does not change how everybody works.
@@ -86,29 +86,77 @@ pub struct ReadySetConfig {
     pub classes: Classes,
 }
 
+/// Looks at a network layer that another core runs before its home yields: more than a full batch takes there.
+const LOOKS_BEFORE_RELAXING: u32 = 2_048;
+
+/// Lets others have the processor: whoever has the network layer was preempted there, perhaps by the one that waits.
+fn relax() {
+    #[cfg(feature = "std")]
+    std::thread::yield_now();
+    #[cfg(not(feature = "std"))]
+    core::hint::spin_loop();
+}
+
 /// One core's part of what is shared.
 pub(crate) struct Side<N: Nic> {
-    pub layer: TryLock<HomeLayer<N>>,
-    /// When the core went into the application, in nanoseconds; 0: it is not there.
+    pub hints: Hints,
+    layer: TryLock<HomeLayer<N>>,
+}
+
+/// What other cores read of a core in each idle look, in a cache line that its network layer has no part of. All of
+/// them are hints: a stale one costs a look, or delays one.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Hints {
+    /// When the core went into the application or to sleep, in nanoseconds; 0: it runs its network layer itself.
     pub away_since: AtomicU64,
     /// When its network layer is next worth a look by others, in nanoseconds.
     pub borrow_not_before: AtomicU64,
+    /// The core waits for its network layer: nobody else is to take it before.
+    wanted: AtomicBool,
 }
 
 impl<N: Nic> Side<N> {
-    /// Whether packets wait in the receive ring.
-    pub fn is_worth_a_kick(&self) -> bool {
-        self.layer.try_lock().is_some_and(|layer| layer.net.nic.rx_backlog() > 0)
+    fn new(layer: HomeLayer<N>) -> Self {
+        Self { hints: Hints::default(), layer: TryLock::new(layer) }
     }
 
-    /// The network layer. Whoever has it is in a step of it, which is short.
+    /// The network layer for a core that is not its home, unless somebody has it or its home waits for it.
+    pub fn borrow(&self) -> Option<Guard<'_, HomeLayer<N>>> {
+        if self.hints.wanted.load(Ordering::Relaxed) { None } else { self.layer.try_lock() }
+    }
+
+    /// The network layer for its home, unless another core runs it just now.
+    pub fn try_layer(&self) -> Option<Guard<'_, HomeLayer<N>>> {
+        self.layer.try_lock()
+    }
+
+    /// The network layer for its home. The core that has it is in a step of it, which is short, or was preempted
+    /// there: this one waits, and is the next to have it.
     pub fn layer(&self) -> Guard<'_, HomeLayer<N>> {
-        loop {
-            if let Some(layer) = self.layer.try_lock() {
-                return layer;
+        self.layer.try_lock().unwrap_or_else(|| self.wait_for_layer())
+    }
+
+    #[cold]
+    fn wait_for_layer(&self) -> Guard<'_, HomeLayer<N>> {
+        self.hints.wanted.store(true, Ordering::Relaxed);
+        let layer = loop {
+            let found = (0..LOOKS_BEFORE_RELAXING).find_map(|_| {
+                core::hint::spin_loop();
+                self.layer.try_lock()
+            });
+            match found {
+                Some(layer) => break layer,
+                None => relax(),
             }
-            core::hint::spin_loop();
-        }
+        };
+        self.hints.wanted.store(false, Ordering::Relaxed);
+        layer
+    }
+
+    /// As [`into_inner`](TryLock::into_inner).
+    pub fn into_layer(self) -> HomeLayer<N> {
+        self.layer.into_inner()
     }
 }
 
@@ -165,8 +213,8 @@ impl<N: Nic> Floor<N> {
         now: Instant,
     ) -> ConservingThread<N> {
         let config = ConservingConfig {
-            // All that has come is one crossing.
-            crossing: Duration::from_secs(1),
+            // All that has come is one crossing, however long one event took.
+            crossing: Duration::from_secs(1 << 20),
             while_away: WhileAway::Wait,
             pool_keep,
             ..ConservingConfig::default()
@@ -217,8 +265,7 @@ impl<N: Nic> Floor<N> {
             let number = first + core;
             let mut net = NetLayer::new(number, Arc::clone(shared), nic, pool, ports, elastic, now);
             net.classes = classes.clone().map(ClassTable::new);
-            let layer = TryLock::new(HomeLayer::new(net, core, segment_bytes, now));
-            Side { layer, away_since: AtomicU64::new(0), borrow_not_before: AtomicU64::new(0) }
+            Side::new(HomeLayer::new(net, core, segment_bytes, now))
         };
         let sides: Box<[_]> =
             parts.into_iter().take(shuffle::MAX_CORES).enumerate().map(side).collect();
@@ -233,33 +280,37 @@ impl<N: Nic> Floor<N> {
     /// Runs the network layer of core `core` on that core, while its application is interrupted, if nobody else
     /// does. Answers who is to be woken, one bit each.
     pub(crate) fn kicked(&self, now: Instant, core: usize) -> u128 {
-        let Some(mut layer) = self.sides[core].layer.try_lock() else { return 0 };
+        let Some(mut layer) = self.sides[core].try_layer() else { return 0 };
         let now = layer.at(now);
         layer.receive(now, &self.lanes);
-        // The thread that is interrupted has its own counters in its hands.
+        // The thread that is interrupted updates counters of its own.
         let mut stats = layer.kicked;
-        let wakes = self.hand_out(&mut layer, core, &mut stats);
+        let published = self.hand_out(&mut layer, core, &mut stats);
         stats.kicked += 1;
         layer.kicked = stats;
         layer.finish(now, false);
+        // The core that is interrupted takes none of them.
+        let wakes = if published { self.lanes.call(core).into() } else { 0 };
         wakes | core::mem::take(&mut layer.net.forwarded)
     }
 
-    /// Makes turns of what the layer of core `home` has, and tells the others. Answers who is to be woken, one
-    /// bit each. Counted for the core that did it, as what it did in the layer before.
+    /// Makes turns of what the layer of core `home` has, and announces them. Returns whether there are new ones:
+    /// the core that runs this then wakes those whom [`Lanes::call`] names, once it has taken what it runs itself.
+    /// Counted for that core, as what it did in the layer before.
+    #[must_use]
     pub(crate) fn hand_out(
         &self,
         layer: &mut HomeLayer<N>,
         home: usize,
         stats: &mut CycleStats,
-    ) -> u128 {
+    ) -> bool {
         stats.calls += layer.take_executed();
         let made = layer.hand_out(&self.lanes);
         stats.turns += made;
-        if made == 0 {
-            return 0;
+        if made > 0 {
+            self.lanes.announce(home);
         }
-        self.lanes.announce(home).map_or(0, |idle| 1 << idle)
+        made > 0
     }
 }
 
@@ -278,22 +329,20 @@ impl<N: Nic> Tender<N> {
     }
 }
 
-/// As [`Tender`], for the thread's own use.
-pub struct OwnTender<N: Nic> {
-    pub(crate) floor: Weak<Floor<N>>,
-    pub(crate) core: usize,
-}
+/// As [`Tender`], for the thread's own use: it does not keep the network layer from being taken apart. Each thread
+/// has a count of its own for this, so that a look writes to no line of another core.
+pub struct OwnTender<N: Nic>(pub(crate) Weak<Tender<N>>);
 
 impl<N: Nic> OwnTender<N> {
     /// Runs the network layer, if nobody does. Answers as [`Tender::tend`].
     pub fn tend(&self, now: Instant) -> u128 {
-        self.floor.upgrade().map_or(0, |floor| floor.kicked(now, self.core))
+        self.0.upgrade().map_or(0, |tender| tender.tend(now))
     }
 }
 
 impl<N: Nic> core::fmt::Debug for OwnTender<N> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("OwnTender").field("core", &self.core).finish_non_exhaustive()
+        f.debug_struct("OwnTender").finish_non_exhaustive()
     }
 }
 

@@ -223,7 +223,7 @@ impl<T: Elastic> Rig<T> {
             self.run_client();
             for thread in &mut self.threads {
                 self.now += Duration::from_micros(1);
-                thread.cycle(self.now, || self.now, &mut Echo);
+                thread.cycle(self.now, &mut self.now, &mut Echo);
             }
         }
     }
@@ -309,7 +309,7 @@ fn one_leaves_and_the_other_goes_on<T: Elastic>(mut rig: Rig<T>) {
     assert!(gone > 0 && gone < CONNECTIONS, "connections live at both");
     // A request of each of its connections waits where it leaves.
     rig.ask();
-    rig.threads[1].cycle(rig.now, || rig.now, &mut Echo);
+    rig.threads[1].cycle(rig.now, &mut rig.now, &mut Echo);
     rig.one_leaves();
     rig.go_on();
     let stay = CONNECTIONS - gone;

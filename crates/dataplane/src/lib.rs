@@ -22,6 +22,7 @@ mod floor;
 mod forward;
 mod home_layer;
 mod idle;
+mod longest;
 mod message;
 mod migration;
 mod moderation;
@@ -31,7 +32,7 @@ mod unsafe_send;
 
 pub use classes::{ClassError, Classes};
 pub use conserving::ConservingThread;
-pub use elastic::{CycleStats, Elastic, ElasticConfig, ElasticThread, Left, Progress};
+pub use elastic::{CycleStats, Driver, Elastic, ElasticConfig, ElasticThread, Left, Progress};
 pub use floor::{ConservingConfig, Floor, OwnTender, Parts, ReadySetConfig, Tender, WhileAway};
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};

@@ -9,7 +9,7 @@
 //!           goes into A's queue
 //! wait      goes on as the owner                                                 parks what comes to it
 //!                                                                          <---- Met: the first packet
-//!           all Fenced; and the probe, with all before it, has been processed,
+//!           all Fenced, or the fence's timer; and the probe, with all before it, has been processed,
 //!           or (without one) Met, and what stood in its receive ring then has,
 //!           or the timer, and what stood there then has: the groups are sealed
 //! rpc       busy connections are waited for; one message has it all  --------->  takes the groups in
@@ -67,6 +67,12 @@
 //!
 //! # What can go wrong
 //!
+//! A core that is in its application for long answers no fence. IX involves two cores; here the others are asked, and
+//! after a time ([`MigrationConfig::fence`]) not waited for. One that is in its application has forwarded nothing since
+//! the home word changed, and does so to the new home when it comes back. Only one that was preempted for as long
+//! between reading the word and writing the ring breaks the order of what it had taken, at most a batch; TCP puts that
+//! right.
+//!
 //! A ring that is full delays messages, which wait at the sender in order (packets behind them are dropped and
 //! counted, as always when a ring is full). A new home that has left is noticed before the groups are
 //! given away, and they stay. Cores that have left answer no fence and send nothing more: none is waited for. A
@@ -105,6 +111,10 @@ pub struct MigrationConfig {
     /// new home. It goes on with the groups meanwhile. Longer than a packet takes from the device's table to its
     /// ring: where a probe is lost, the timer stands for it.
     pub timer: Duration,
+    /// How long the old home waits for the fences of other cores: longer than a step of a network layer takes. A core
+    /// that does not answer is in its application, and all that it forwarded before has been processed; or it was
+    /// preempted within such a step, and packets that it forwards afterwards may be overtaken.
+    pub fence: Duration,
     /// Packets that may be parked at a new home, of all groups that are on their way there. Further ones are
     /// dropped and counted.
     pub parked: usize,
@@ -118,7 +128,8 @@ pub struct MigrationConfig {
 impl Default for MigrationConfig {
     fn default() -> Self {
         let timer = Duration::from_millis(1);
-        Self { timer, parked: 4_096, calls: 4_096, mistake: None }
+        let fence = Duration::from_millis(5);
+        Self { timer, fence, parked: 4_096, calls: 4_096, mistake: None }
     }
 }
 
@@ -300,7 +311,7 @@ pub(crate) struct Migration {
 impl Migration {
     pub fn new(core: u8, config: MigrationConfig) -> Self {
         Self {
-            departures: Departures::new(core, config.timer),
+            departures: Departures::new(core, &config),
             arrivals: Arrivals::new(config.parked),
             config,
             stats: MigrationStats::default(),

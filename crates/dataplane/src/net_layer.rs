@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use clock::Instant;
 use domain::{CallArray, EventArray, Handle};
 use mem::{Mbuf, Pool};
-use nic::Nic;
+use nic::{Armed, Nic};
 use stack::{Away, GroupSet, Shared, Stack};
 
 use crate::classes::ClassTable;
@@ -208,6 +208,20 @@ impl<N: Nic> NetLayer<N> {
         self.finish(now, true, |_| false);
         self.drop_events();
         more || !self.stack.frames().is_empty() || self.nic.in_flight() > 0
+    }
+
+    /// The network layer's part of going to sleep: looks at what other cores and the controller leave here, arms the
+    /// queue pair, and looks at that once more. Returns whether nothing waits.
+    pub fn arm(&mut self) -> bool {
+        let is_quiet = !self.ports.has_work() && !self.migration.is_asked();
+        if !is_quiet {
+            return false;
+        }
+        let is_armed = self.nic.arm() == Armed::Quiet;
+        if !is_armed {
+            self.nic.disarm();
+        }
+        is_armed
     }
 
     /// Sends other cores nothing any more, so that none waits for this one.

@@ -119,8 +119,11 @@ pub(crate) enum Next {
     Serve,
     /// Steps 4 to 6.
     Finish,
-    /// It polls, at `since` and every so often after it, and nothing it looks at has changed.
-    Idle { since: Instant },
+    /// It polls, at `since` and every so often after it, and nothing it looks at has changed. What its timers say
+    /// at `deadline` it notices itself.
+    Idle { since: Instant, deadline: Option<Instant> },
+    /// It sleeps until it is woken, its device has something, or its timer ends.
+    Asleep,
 }
 
 /// How soon an idle core looks again at a timer that should have fired: a tick of the timing wheel.
@@ -130,8 +133,12 @@ const TIMER_AGAIN: Duration = Duration::from_micros(16);
 #[derive(Debug, Clone)]
 pub(crate) struct Core {
     pub next: Next,
-    /// When; the far future for an idle core that no timer will rouse.
+    /// When; the far future for an idle core that no timer ends.
     pub at: Instant,
+    /// When it last had work: polls that find nothing, and looks at others' network layers, are none.
+    pub worked_at: Instant,
+    /// When an idle core that notices nothing goes to sleep.
+    pub sleeps_at: Instant,
     pub budget: Budget,
     pub counts: Counts,
     /// What its thread had counted when it was last asked.
@@ -156,39 +163,63 @@ impl Core {
     pub fn new(now: Instant) -> Self {
         let (budget, counts) = (Budget::default(), Counts::default());
         let seen = CycleStats::default();
-        Self { next: Next::Begin, at: now, budget, counts, seen, lent_until: now }
+        let sleeps_at = Instant::FAR_FUTURE;
+        let (next, at, worked_at, lent_until) = (Next::Begin, now, now, now);
+        Self { next, at, worked_at, sleeps_at, budget, counts, seen, lent_until }
     }
 
     /// The core has found nothing at `now`. What its timers say, `deadline`, it will notice itself.
     pub fn rest(&mut self, now: Instant, deadline: Option<Instant>, noticing: &Noticing) {
-        self.next = Next::Idle { since: now };
-        self.at = Instant::FAR_FUTURE;
+        // One that this very cycle should have seen is looked at again in a while, not for ever.
+        let deadline = deadline.map(|at| if at > now { at } else { now + TIMER_AGAIN });
+        self.next = Next::Idle { since: now, deadline };
+        self.sleeps_at = match noticing.sleep_after_ns {
+            // After another poll, where it has been idle for as long.
+            Some(ns) => after(self.worked_at, ns.ceil()).max(after(now, noticing.poll_ns)),
+            None => Instant::FAR_FUTURE,
+        };
+        self.at = self.sleeps_at;
         if let Some(deadline) = deadline {
-            // One that this very cycle should have seen is looked at again in a while, not for ever.
-            let deadline = if deadline > now { deadline } else { now + TIMER_AGAIN };
-            self.rouse(deadline, noticing);
+            self.notice(deadline, noticing);
         }
     }
 
-    /// Something that an idle core looks at changes at `at`: it notices with its first poll from then on.
-    /// The polls that it would have made meanwhile would have found nothing, and are left out; their
-    /// phase is kept.
-    pub fn rouse(&mut self, at: Instant, noticing: &Noticing) {
-        let Next::Idle { since } = self.next else { return };
+    /// The core has armed every source and found nothing once more.
+    pub fn sleep(&mut self, noticing: &Noticing) {
+        let Next::Idle { deadline, .. } = self.next else { return };
+        self.next = Next::Asleep;
+        self.at = Instant::FAR_FUTURE;
+        if let Some(deadline) = deadline {
+            self.wake(deadline, noticing);
+        }
+    }
+
+    /// Something that a polling core looks at changes at `at`: it notices with its first poll from then on. The
+    /// polls that it would have made meanwhile would have found nothing, and are left out; their phase is kept. A
+    /// core that sleeps by then notices nothing.
+    pub fn notice(&mut self, at: Instant, noticing: &Noticing) {
+        let Next::Idle { since, .. } = self.next else { return };
         let idle_ns = at.since(since).as_nanos() as f64;
-        let noticed_ns = match noticing.sleep_after_ns {
-            Some(sleep_ns) if idle_ns > sleep_ns => idle_ns + noticing.wake_ns,
+        let noticed_ns = if noticing.poll_ns > 0.0 {
             // The poll at `since` is over: the next one is the first that can see it.
-            _ if noticing.poll_ns > 0.0 => {
-                (idle_ns / noticing.poll_ns).ceil().max(1.0) * noticing.poll_ns
-            }
-            _ => idle_ns,
+            (idle_ns / noticing.poll_ns).ceil().max(1.0) * noticing.poll_ns
+        } else {
+            idle_ns
         };
         // Up, never down: a poll before the change would not see it.
         let noticed = since + Duration::from_nanos(noticed_ns.ceil() as u64);
         if noticed < self.at {
             self.at = noticed;
         }
+    }
+
+    /// Somebody wakes the core at `at`, or what it sleeps for happens then: its device has a frame, its timer ends.
+    /// One that polls notices as ever.
+    pub fn wake(&mut self, at: Instant, noticing: &Noticing) {
+        if self.next != Next::Asleep {
+            return self.notice(at, noticing);
+        }
+        self.at = self.at.min(after(at, noticing.wake_ns));
     }
 }
 
@@ -209,16 +240,16 @@ mod tests {
         let mut core = Core::new(AT(0));
         core.rest(AT(1_030), None, &POLL);
         assert_eq!(core.at, Instant::FAR_FUTURE);
-        core.rouse(AT(1_431), &POLL);
+        core.notice(AT(1_431), &POLL);
         assert_eq!(core.at, AT(1_530));
-        core.rouse(AT(1_600), &POLL);
+        core.notice(AT(1_600), &POLL);
         assert_eq!(core.at, AT(1_530), "what comes later does not delay it");
-        core.rouse(AT(1_430), &POLL);
+        core.wake(AT(1_430), &POLL);
         assert_eq!(core.at, AT(1_430), "the poll sees what comes at its very moment");
         core.rest(AT(1_030), Some(AT(1_031)), &POLL);
         assert_eq!(core.at, AT(1_130), "a timer is seen by the next poll");
         core.rest(AT(1_030), None, &Noticing { poll_ns: 0.0, ..POLL });
-        core.rouse(AT(1_033), &Noticing { poll_ns: 0.0, ..POLL });
+        core.notice(AT(1_033), &Noticing { poll_ns: 0.0, ..POLL });
         assert_eq!(core.at, AT(1_033));
     }
 
@@ -226,18 +257,30 @@ mod tests {
     fn a_core_that_sleeps_has_to_be_woken() {
         let noticing = Noticing { sleep_after_ns: Some(500.0), wake_ns: 7_000.0, ..POLL };
         let mut core = Core::new(AT(0));
-        core.rest(AT(0), None, &noticing);
-        core.rouse(AT(450), &noticing);
-        assert_eq!(core.at, AT(500));
-        core.rest(AT(0), None, &noticing);
-        core.rouse(AT(501), &noticing);
-        assert_eq!(core.at, AT(7_501));
+        core.rest(AT(0), Some(AT(9_000)), &noticing);
+        core.notice(AT(350), &noticing);
+        assert_eq!(core.at, AT(400));
+        core.rest(AT(0), Some(AT(9_000)), &noticing);
+        core.notice(AT(501), &noticing);
+        assert_eq!((core.at, core.sleeps_at), (AT(500), AT(500)), "it polls no more by then");
+        core.sleep(&noticing);
+        assert_eq!(core.at, AT(16_000), "its timer wakes it");
+        core.notice(AT(600), &noticing);
+        assert_eq!(core.at, AT(16_000), "it does not look");
+        core.wake(AT(600), &noticing);
+        assert_eq!(core.at, AT(7_600));
+        core.rest(AT(7_600), None, &noticing);
+        assert_eq!(core.sleeps_at, AT(7_700), "woken in vain, it sleeps again at once");
+        core.worked_at = AT(8_000);
+        core.rest(AT(8_100), None, &noticing);
+        assert_eq!(core.sleeps_at, AT(8_500));
     }
 
     #[test]
-    fn only_an_idle_core_is_roused() {
+    fn only_an_idle_core_notices() {
         let mut core = Core::new(AT(50));
-        core.rouse(AT(10), &POLL);
+        core.notice(AT(10), &POLL);
+        core.wake(AT(10), &POLL);
         assert_eq!((core.at, core.next), (AT(50), Next::Begin));
     }
 }

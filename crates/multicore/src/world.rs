@@ -6,15 +6,16 @@
 //! A core's cycle is three steps of the simulation: the real elastic thread runs steps 1 and 2 (`begin`), and
 //! what that costs passes; the application runs, and what it costs passes, with the requests' service times;
 //! the thread runs steps 4 to 6 (`finish`), what that costs passes, and the frames are on the wire. Whatever
-//! a step changes that other cores can see, they see from the step's own moment on, and idle ones that look
-//! for it are roused at the step's end. Who runs another core's network layer has it until the step's end:
-//! its home waits.
+//! a step changes that other cores can see, they see from the step's own moment on, and those that poll notice it
+//! at the step's end. A core that sleeps notices nothing: it is woken at the end of a step by whoever the thread
+//! says, as real threads are, by its device, or by its timer. Who runs another core's network layer has it until the
+//! step's end: its home waits.
 
 use std::sync::Arc;
 
 use clock::{DueQueue, Duration, Instant};
 use dataplane::{
-    Elastic, ElasticConfig, ElasticThread, ForwardPorts, MigrationStats, forwarding_mesh,
+    Elastic, ElasticConfig, ElasticThread, ForwardPorts, MigrationStats, Progress, forwarding_mesh,
 };
 use mem::{HugePages, Pool, Region};
 use queueing::{Tail, Window, replication_seed};
@@ -391,7 +392,7 @@ impl<'a, T: Elastic> World<'a, T> {
             self.govern();
         } else if moves == next {
             let asked = self.moves.as_mut().and_then(|moves| moves.act(next));
-            asked.into_iter().for_each(|core| self.rouse(core, next));
+            asked.into_iter().for_each(|core| self.wake_one(core, next));
         } else if kick == next {
             while let Some(index) = self.kicks.pop_due(next) {
                 self.interrupt(index);
@@ -415,19 +416,23 @@ impl<'a, T: Elastic> World<'a, T> {
     fn arrive(&mut self) {
         while let Some((queue, frame)) = self.to_server.pop_due(self.now) {
             self.cable.lock().deliver(queue, frame);
-            self.rouse(queue, self.now);
+            self.wake_one(queue, self.now);
         }
     }
 
-    fn rouse(&mut self, core: usize, at: Instant) {
-        if let Some(roused) = self.cores.get_mut(core) {
-            roused.rouse(at, &self.noticing);
-            self.times[core] = roused.at;
+    fn wake_one(&mut self, core: usize, at: Instant) {
+        if let Some(woken) = self.cores.get_mut(core) {
+            woken.wake(at, &self.noticing);
+            self.times[core] = woken.at;
         }
     }
 
-    fn rouse_all(&mut self, at: Instant) {
-        (0..self.cores.len()).for_each(|core| self.rouse(core, at));
+    /// Cores that poll look at what other cores have made of theirs.
+    fn all_notice(&mut self, at: Instant) {
+        for (core, time) in self.cores.iter_mut().zip(&mut self.times) {
+            core.notice(at, &self.noticing);
+            *time = core.at;
+        }
     }
 
     /// The client's host takes what has come and sends what is due, in no time.
@@ -471,13 +476,14 @@ impl<'a, T: Elastic> World<'a, T> {
         let ns = took_ns as f64;
         let core = &mut self.cores[index];
         core.at = match core.next {
-            Next::Idle { .. } => after(self.now, ns),
+            Next::Idle { .. } | Next::Asleep => after(self.now, ns),
             Next::Finish => core.at.max(after(self.now, ns)),
             Next::Begin | Next::Serve => after(core.at, ns),
         };
         if let Next::Idle { .. } = core.next {
             core.next = Next::Begin;
         }
+        // One that sleeps is disarmed when it is woken, as ever.
         self.times[index] = core.at;
     }
 
@@ -491,9 +497,23 @@ impl<'a, T: Elastic> World<'a, T> {
                 self.spend(index, &spent, &Counts::default());
                 self.cores[index].at = lent_until;
             }
+            Next::Idle { .. } if self.cores[index].sleeps_at <= self.now => self.sleep(index),
+            Next::Asleep => {
+                self.threads[index].disarm();
+                self.begin(index);
+            }
             Next::Begin | Next::Idle { .. } => self.begin(index),
             Next::Serve => self.serve(index),
             Next::Finish => self.finish(index),
+        }
+    }
+
+    /// An idle core arms every source and looks once more; then it sleeps.
+    fn sleep(&mut self, index: usize) {
+        if self.threads[index].arm(self.now) {
+            self.cores[index].sleep(&self.noticing);
+        } else {
+            self.begin(index);
         }
     }
 
@@ -548,13 +568,21 @@ impl<'a, T: Elastic> World<'a, T> {
             let core = &mut self.cores[index];
             core.rest(now, progress.next_deadline, &self.noticing);
             if let Some(again) = self.threads[index].looks_again() {
-                core.rouse(again.max(now), &self.noticing);
+                core.notice(again.max(now), &self.noticing);
             }
             return;
         }
         counts.cycles = 1;
         spent.network_ns += self.setup.costs.cycle;
         self.end_step(index, Next::Begin, &spent, &counts);
+        self.worked(index, &progress);
+    }
+
+    /// A core that had work sleeps later.
+    fn worked(&mut self, index: usize, progress: &Progress) {
+        if progress.worked || progress.received > 0 {
+            self.cores[index].worked_at = self.cores[index].at;
+        }
     }
 
     /// Steps 4 to 6.
@@ -565,6 +593,7 @@ impl<'a, T: Elastic> World<'a, T> {
         self.shows_end(index, &progress);
         let (spent, counts) = self.network(index);
         self.end_step(index, Next::Begin, &spent, &counts);
+        self.worked(index, &progress);
     }
 
     /// What a step took that has just run in network layers, its own and others'.
@@ -651,7 +680,7 @@ impl<'a, T: Elastic> World<'a, T> {
         }
         self.tell(index, end);
         if self.looks == Looks::Everywhere {
-            self.rouse_all(end);
+            self.all_notice(end);
         }
     }
 
@@ -675,7 +704,7 @@ impl<'a, T: Elastic> World<'a, T> {
         while wakes != 0 {
             let core = wakes.trailing_zeros() as usize;
             wakes &= wakes - 1;
-            self.rouse(core, at);
+            self.wake_one(core, at);
         }
     }
 }

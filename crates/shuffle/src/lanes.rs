@@ -108,30 +108,70 @@ impl<T: Turn> Lanes<T> {
         self.lane(home).own.push(turn)
     }
 
-    /// Tells the others that the ready queue of `home`, or the shared ones, have something. Answers a core to be woken if it
-    /// sleeps: one that found nothing to do.
+    /// Shows the others that the ready queue of `home`, or the shared ones, have something. Which of them are to
+    /// be woken for it, [`call`](Self::call) returns.
     ///
-    /// One fence for what was published since the last time.
+    /// One fence for all turns that were published since the last announcement.
     #[inline]
-    pub fn announce(&self, home: usize) -> Option<usize> {
-        // Pairs with the fences of `steal` and `declare_idle`: either they see what we published, or we see
-        // what they wrote.
-        idle_fence();
+    pub fn announce(&self, home: usize) {
         let bit = 1 << home;
-        if self.shared.is_none() && self.stealable.0.load(Ordering::Relaxed) & bit == 0 {
+        let is_shown =
+            || self.shared.is_some() || self.stealable.0.load(Ordering::Relaxed) & bit != 0;
+        if !is_shown() {
             self.stealable.0.fetch_or(bit, Ordering::AcqRel);
         }
-        self.somebody_idle(home)
+        // Pairs with the fences of `clear_stealable`, `declare_idle` and `declare_busy`: either they see what we
+        // published, or we see what they wrote.
+        idle_fence();
+        if !is_shown() {
+            self.stealable.0.fetch_or(bit, Ordering::AcqRel);
+            // The look at who is idle comes after the bit, too.
+            idle_fence();
+        }
     }
 
-    /// A core other than `but` that found nothing to do a moment ago.
+    /// Whether a core other than `but` found nothing to do a moment ago.
     #[inline]
-    pub fn somebody_idle(&self, but: usize) -> Option<usize> {
-        let idle = self.idle.0.load(Ordering::Relaxed) & !(1 << but);
-        // The next one after us, so that not all wake the same.
-        let after = idle & (!0 << but);
-        let chosen = if after != 0 { after } else { idle };
-        (chosen != 0).then(|| chosen.trailing_zeros() as usize)
+    pub fn somebody_idle(&self, but: usize) -> bool {
+        self.idle.0.load(Ordering::Relaxed) & !(1 << but) != 0
+    }
+
+    /// The cores that `caller` wakes, a bit each, for the turns that wait for any core: as many as there are such
+    /// turns, of those that found nothing to do, never itself. To be asked after [`announce`](Self::announce), once
+    /// the caller has taken what it runs itself; and by a core that [ceases to be idle](Self::declare_busy).
+    #[inline]
+    pub fn call(&self, caller: usize) -> u64 {
+        let idle = self.idle.0.load(Ordering::Relaxed) & !(1 << caller);
+        if idle == 0 { 0 } else { self.choose(idle, caller) }
+    }
+
+    /// As many of the `idle` cores as turns wait. Those after the caller first, so that not all callers wake the
+    /// same.
+    fn choose(&self, idle: u64, caller: usize) -> u64 {
+        let start = caller as u32;
+        let (mut left, mut chosen) = (idle.rotate_right(start), 0);
+        let mut turns = self.waiting();
+        while turns > 0 && left != 0 {
+            chosen |= left & left.wrapping_neg();
+            left &= left - 1;
+            turns -= 1;
+        }
+        chosen.rotate_left(start)
+    }
+
+    /// Turns that wait for any core, as far as one look shows.
+    fn waiting(&self) -> usize {
+        if let Some(shared) = &self.shared {
+            return shared.len();
+        }
+        let mut left = self.stealable.0.load(Ordering::Acquire);
+        let mut turns = 0;
+        while left != 0 {
+            let core = left.trailing_zeros() as usize;
+            left &= left - 1;
+            turns += self.lanes.get(core).map_or(0, |lane| lane.ready.len());
+        }
+        turns
     }
 
     /// The oldest turn of the core's own queues, those that nobody else may take first.
@@ -151,12 +191,6 @@ impl<T: Turn> Lanes<T> {
     #[inline]
     pub fn take_shared(&self, taker: &mut Taker) -> Option<Box<T>> {
         self.shared.as_ref()?.take(taker)
-    }
-
-    /// Turns that wait in the ready queue of `core`, for the core itself to look at.
-    #[inline]
-    pub fn ready_len(&self, core: usize) -> usize {
-        self.lane(core).ready.len()
     }
 
     /// The oldest turn of some other core that has any. `random` decides with which the search begins.
@@ -245,12 +279,18 @@ impl<T: Turn> Lanes<T> {
         own.own.is_empty() && own.back.is_empty() && own.ready.is_empty()
     }
 
-    /// `core` has something to do.
+    /// `core` has something to do. Returns whether it was taken to have nothing: another core may have counted
+    /// upon it for a turn then, so that it has to [`call`](Self::call) somebody for what it leaves.
     #[inline]
-    pub fn declare_busy(&self, core: usize) {
+    pub fn declare_busy(&self, core: usize) -> bool {
         let bit = 1 << core;
-        if self.idle.0.load(Ordering::Relaxed) & bit != 0 {
-            self.idle.0.fetch_and(!bit, Ordering::AcqRel);
+        if self.idle.0.load(Ordering::Relaxed) & bit == 0 {
+            return false;
         }
+        self.idle.0.fetch_and(!bit, Ordering::AcqRel);
+        // Pairs with the fence of `announce`: a core that publishes either sees that this one is busy, or its turn
+        // is seen by the look that follows here.
+        idle_fence();
+        true
     }
 }

@@ -135,6 +135,11 @@ impl<T> ReadySet<T> {
         self.queues.iter().all(|queue| queue.turns.is_empty())
     }
 
+    /// Turns that wait, of all classes, as far as one look shows.
+    pub fn len(&self) -> usize {
+        self.queues.iter().map(|queue| queue.turns.len()).sum()
+    }
+
     /// Turns of a class that wait; none where there is no such class.
     pub fn len_of(&self, class: usize) -> usize {
         self.queues.get(class).map_or(0, |queue| queue.turns.len())

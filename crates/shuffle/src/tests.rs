@@ -113,7 +113,8 @@ fn thieves_take_what_is_ready_and_leave_what_is_anothers_own() {
     let turn = |connection| Box::new(Numbers { connection, numbers: Vec::new() });
     lanes.publish(1, turn(5)).expect("room");
     lanes.publish_own(1, turn(6)).expect("room");
-    assert_eq!(lanes.announce(1), None);
+    lanes.announce(1);
+    assert_eq!(lanes.call(1), 0, "nobody is idle");
     assert!(lanes.steal(1, 0).is_none(), "one does not steal from oneself");
     for random in [0, 1, 2, 63, u32::MAX] {
         let stolen = lanes.steal(2, random).expect("there is one");
@@ -126,9 +127,39 @@ fn thieves_take_what_is_ready_and_leave_what_is_anothers_own() {
     assert!(!lanes.declare_idle(0), "there is something to steal");
     assert_eq!(lanes.take(1).map(|turn| turn.connection), Some(5));
     assert!(lanes.declare_idle(0) && lanes.declare_idle(2));
-    assert_eq!((lanes.somebody_idle(0), lanes.somebody_idle(1)), (Some(2), Some(2)));
-    lanes.declare_busy(2);
-    assert_eq!((lanes.somebody_idle(0), lanes.somebody_idle(1)), (None, Some(0)));
+    assert!(lanes.somebody_idle(0) && lanes.somebody_idle(1));
+    assert!(lanes.declare_busy(2) && !lanes.declare_busy(2));
+    assert!(!lanes.somebody_idle(0) && lanes.somebody_idle(1));
+}
+
+/// As many idle cores are called as turns wait, none of them by itself, whichever form the queues have.
+#[test]
+fn as_many_are_called_as_turns_wait() {
+    let turn = |connection| Box::new(Numbers { connection, numbers: Vec::new() });
+    let set = || {
+        let policy = ServicePolicy::RoundRobin;
+        ReadySet::new(2, policy, &[1; MAX_CLASSES], 8).expect("two classes")
+    };
+    for lanes in [Lanes::new(5, 8), Lanes::by_class(5, 8, set())] {
+        for core in [0, 2, 3, 4] {
+            lanes.mark_idle(core);
+        }
+        assert_eq!(lanes.call(1), 0, "no turn waits");
+        lanes.publish_own(1, turn(1)).expect("room");
+        lanes.announce(1);
+        assert_eq!(lanes.call(1), 0, "another core cannot take it");
+        lanes.publish(1, turn(2)).expect("room");
+        lanes.publish(1, turn(3)).expect("room");
+        lanes.announce(1);
+        assert_eq!(lanes.call(1), 0b01100, "those after the caller first");
+        assert_eq!(lanes.call(3), 0b10001, "a thief does not wake itself");
+        for connection in 4..8 {
+            lanes.publish(1, turn(connection)).expect("room");
+        }
+        lanes.announce(1);
+        assert_eq!(lanes.call(1), 0b11101);
+        assert_eq!(lanes.call(2), 0b11001);
+    }
 }
 
 #[test]
@@ -167,7 +198,8 @@ fn a_shared_turn_is_anybodys_and_wakes_whoever_is_idle() {
     }
     assert!(lanes.publish(0, turn(11)).is_err(), "two of a class have room");
     lanes.publish_own(0, turn(2)).expect("room");
-    assert_eq!(lanes.announce(0), Some(1));
+    lanes.announce(0);
+    assert_eq!((lanes.call(0), lanes.call(1)), (0b10, 0), "three turns, one idle core");
     assert!(!lanes.declare_idle(1) && lanes.steal(1, 0).is_none() && lanes.take_own(1).is_none());
     let mut taken = Vec::new();
     for core in [1, 0, 1, 0] {

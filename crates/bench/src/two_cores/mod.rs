@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clock::{Clock, Duration, MonotonicClock};
 use dataplane::{
-    ConservingConfig, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor, Parts,
+    ConservingConfig, CycleStats, Driver, Elastic, ElasticConfig, ElasticThread, Floor, Parts,
     forwarding_mesh,
 };
 use mem::{Pool, Region};
@@ -302,6 +302,17 @@ fn first(priority: u8) -> Result<(), TwoCoresError> {
         .map_err(|error| TwoCoresError::Priority(error.to_string()))
 }
 
+/// Both cores spin all the time, so none is asleep.
+struct Spins(MonotonicClock);
+
+impl Driver for Spins {
+    fn now(&self) -> clock::Instant {
+        self.0.now()
+    }
+
+    fn signal(&mut self, _wakes: u128, _kicks: u128) {}
+}
+
 /// What a thread ends with: at the second core also with what the client found, and when requests began.
 struct End {
     stats: CycleStats,
@@ -328,9 +339,7 @@ fn elastic_thread<T: Elastic>(
         if raised.is_some_and(|since| now.since(since) > RUN_MAX * 2) {
             break;
         }
-        let progress = thread.cycle(now, || clock.now(), &mut service);
-        // Both spin all the time, so nobody is asleep.
-        thread.take_wakes();
+        let progress = thread.cycle(now, &mut Spins(clock), &mut service);
         let after = clock.now();
         if !progress.worked {
             service.idled(now, after);

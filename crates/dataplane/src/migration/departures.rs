@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 use clock::{Duration, Instant};
 use stack::GroupSet;
 
-use super::{MOVES_MAX, MoveCommand, MoveError, MoveId};
+use super::{MOVES_MAX, MigrationConfig, MoveCommand, MoveError, MoveId};
 
 /// How far a migration is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// For the fences.
-    Preparing,
+    /// For the fences, or their timer.
+    Preparing { deadline: Instant },
     /// For the probe at the old home; or, without one, for the first packet at the new home; or the timer.
     Waiting { deadline: Instant },
     /// As many packets as stood in the receive ring then, and had been taken from it, are still to be processed.
@@ -56,13 +56,22 @@ pub(crate) struct Departure {
 pub(crate) struct Departures {
     core: u8,
     timer: Duration,
+    fence: Duration,
+    /// Migrations that went on without a core's answer to the fence.
+    unanswered: u64,
     moves: Vec<Departure>,
     next_number: u32,
 }
 
 impl Departures {
-    pub fn new(core: u8, timer: Duration) -> Self {
-        Self { core, timer, moves: Vec::new(), next_number: 0 }
+    pub fn new(core: u8, config: &MigrationConfig) -> Self {
+        let MigrationConfig { timer, fence, .. } = *config;
+        Self { core, timer, fence, unanswered: 0, moves: Vec::new(), next_number: 0 }
+    }
+
+    /// Migrations that went on without a core's answer to the fence.
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered
     }
 
     /// Whose these are.
@@ -122,7 +131,7 @@ impl Departures {
             token,
             set,
             to,
-            stage: Stage::Preparing,
+            stage: Stage::Preparing { deadline: now + self.fence },
             unfenced: alive & !(1 << self.core),
             met: false,
             probe: Probe::None,
@@ -199,7 +208,10 @@ impl Departures {
     pub fn step(&mut self, now: Instant, ring: usize, taken: usize) -> GroupSet {
         let mut seal = GroupSet::NONE;
         for one in &mut self.moves {
-            if one.stage == Stage::Preparing && one.unfenced == 0 {
+            if let Stage::Preparing { deadline } = one.stage
+                && (one.unfenced == 0 || now >= deadline)
+            {
+                self.unanswered += u64::from(one.unfenced != 0);
                 one.prepared_at = now;
                 one.stage = Stage::Waiting { deadline: now + self.timer };
             }
@@ -225,7 +237,7 @@ impl Departures {
     /// As [`step`](Self::step), without waiting for anybody.
     pub fn step_at_once(&mut self, now: Instant) -> GroupSet {
         for one in &mut self.moves {
-            if let Stage::Preparing | Stage::Waiting { .. } = one.stage {
+            if let Stage::Preparing { .. } | Stage::Waiting { .. } = one.stage {
                 (one.stage, one.prepared_at) = (Stage::Draining { left: 0 }, now);
             }
         }
@@ -268,7 +280,7 @@ impl Departures {
         let deadline = |one: &Departure| match (one.stage, one.probe) {
             (Stage::Waiting { .. }, Probe::Come) => None,
             (Stage::Waiting { .. }, Probe::None) if one.met => None,
-            (Stage::Waiting { deadline }, _) => Some(deadline),
+            (Stage::Waiting { deadline } | Stage::Preparing { deadline }, _) => Some(deadline),
             _ => None,
         };
         self.moves.iter().filter_map(deadline).min()

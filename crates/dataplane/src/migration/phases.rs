@@ -122,6 +122,8 @@ pub struct MigrationStats {
     pub probed: u64,
     /// See [`redirected`](Self::redirected).
     pub not_redirected: u64,
+    /// Migrations that went on without some core's answer to the fence.
+    pub unfenced: u64,
     /// Calls on connections that are at home elsewhere, sent there from here.
     pub calls_forwarded: u64,
     /// Calls that were refused, as too many wait already.
@@ -159,6 +161,7 @@ impl core::ops::AddAssign for MigrationStats {
         self.redirected += other.redirected;
         self.probed += other.probed;
         self.not_redirected += other.not_redirected;
+        self.unfenced += other.unfenced;
         self.calls_forwarded += other.calls_forwarded;
         self.calls_refused += other.calls_refused;
         self.phases.iter_mut().zip(other.phases).for_each(|(one, another)| *one += another);

@@ -25,7 +25,8 @@ fn command(groups: GroupSet, to: u8) -> MoveCommand {
 }
 
 fn departures() -> Departures {
-    Departures::new(0, Duration::from_micros(100))
+    let timer = Duration::from_micros(100);
+    Departures::new(0, &MigrationConfig { timer, ..MigrationConfig::default() })
 }
 
 fn some() -> GroupSet {
@@ -371,7 +372,7 @@ impl<T: Elastic> Rig<T> {
             while self.client.run_cycle(self.now, &mut self.listener).pending {}
             for (thread, speaker) in self.threads.iter_mut().zip(&mut self.speakers) {
                 self.now += Duration::from_micros(1);
-                thread.cycle(self.now, || self.now, speaker);
+                thread.cycle(self.now, &mut self.now, speaker);
             }
         }
     }

@@ -164,6 +164,7 @@ impl<N: Nic> NetLayer<N> {
             true => departures.step_at_once(now),
             false => departures.step(now, ring, taken),
         };
+        self.migration.stats.unfenced = departures.unanswered();
         if !seal.is_empty() {
             self.stack.seal(seal);
             self.set_aside();

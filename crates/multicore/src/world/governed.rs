@@ -120,10 +120,10 @@ impl<T: Elastic> World<'_, T> {
             match *order {
                 Order::SetParked(core, parked) => {
                     self.threads[core].set_parked(parked);
-                    self.rouse(core, self.now);
+                    self.wake_one(core, self.now);
                 }
                 Order::Halt(ns) => (0..self.cores.len()).for_each(|core| self.take_from(core, ns)),
-                Order::Rouse(core) => self.rouse(core, self.now),
+                Order::Rouse(core) => self.wake_one(core, self.now),
             }
         }
     }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
-use dataplane::{Elastic, Idle, IdlePolicy, Left, Moderation};
+use dataplane::{Driver, Elastic, Idle, IdlePolicy, Left, Moderation};
 use domain::Service;
-use nic::{Armed, Nic};
+use nic::Nic;
 use process::NearBell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -53,22 +53,21 @@ impl Stage<'_> {
         thread: &mut T,
         service: S,
         mut shown: Shown<'_>,
-    ) -> (CoreReport, S) {
+    ) -> Result<(CoreReport, S), RuntimeError> {
         let Self { config, clock, stop, .. } = *self;
         let mut service = shown.watch(service);
         let mut idle = Idle::new(config.idle, clock.now());
         let mut moderation = Moderation::new(config.moderation, clock.now());
+        let (mut driver, device) = (self, thread.with_nic(device_fd)?);
         let mut seat = self.hand.controls().and_then(|controls| controls.seat(core));
         shown.set_state(State::Running);
         while !stop.load(Ordering::Relaxed) {
             let now = clock.now();
             shown.begin(now);
-            let mut progress = thread.cycle(now, || clock.now(), &mut service);
+            let mut progress = thread.cycle(now, &mut driver, &mut service);
             // Packets that cause nothing here are work, too: acknowledgments, and those of other threads.
             progress.worked |= progress.received > 0;
             shown.end(&progress);
-            self.ring(thread.take_wakes());
-            self.kicks.send(thread.take_kicks());
             if shown.is_due(now) {
                 shown.copy(now, thread);
             }
@@ -87,12 +86,13 @@ impl Stage<'_> {
             let rest = idle.after_cycle(now, &progress);
             if let Some(span) = rest {
                 shown.copy(now, thread);
-                self.sleep(core, thread, span, seat.as_ref(), &mut shown);
+                let device = device.as_ref().map(AsFd::as_fd);
+                self.sleep(core, thread, device, span, seat.as_ref(), &mut shown);
             }
         }
         shown.wait(clock.now());
         shown.copy(clock.now(), thread);
-        (report(thread, &shown), service.service)
+        Ok((report(thread, &shown), service.service))
     }
 
     /// Carries an order out. Answers how the thread idles from now on, where that changes.
@@ -132,11 +132,13 @@ impl Stage<'_> {
         idle.map(|policy| Idle::new(policy, self.clock.now()))
     }
 
-    /// Arms every source, looks once more, and blocks.
+    /// Arms every source, looks once more, and blocks. The network layer is free meanwhile: another thread that has
+    /// nothing to do may run it, and does so before this one is awake.
     fn sleep<T: Elastic>(
         &self,
         core: usize,
         thread: &mut T,
+        device: Option<BorrowedFd<'_>>,
         span: Duration,
         seat: Option<&Seat<'_>>,
         shown: &mut Shown<'_>,
@@ -151,15 +153,10 @@ impl Stage<'_> {
         let is_called = self.stop.load(Ordering::Relaxed)
             || seat.is_some_and(Seat::has_order)
             || caller.is_some_and(|caller| !caller.arm());
-        if !is_called && thread.is_quiet() {
-            slept = thread.with_nic(|nic| {
-                let quiet = nic.arm() == Armed::Quiet;
-                if quiet {
-                    block(nic.wait_fd(), bell.event.as_fd(), caller, span);
-                }
-                nic.disarm();
-                quiet
-            });
+        if !is_called && thread.arm(self.clock.now()) {
+            block(device, bell.event.as_fd(), caller, span);
+            thread.disarm();
+            slept = true;
         }
         caller.into_iter().for_each(NearBell::disarm);
         bell.asleep.store(false, Ordering::Relaxed);
@@ -168,6 +165,23 @@ impl Stage<'_> {
         let _ = rustix::io::read(&bell.event, &mut count);
         shown.awake(self.clock.now(), slept);
     }
+}
+
+impl Driver for &Stage<'_> {
+    fn now(&self) -> clock::Instant {
+        self.clock.now()
+    }
+
+    fn signal(&mut self, wakes: u128, kicks: u128) {
+        self.ring(wakes);
+        self.kicks.send(kicks);
+    }
+}
+
+/// A descriptor of the thread's own for what the device has: it polls it while others have the device itself.
+fn device_fd<N: Nic>(nic: &mut N) -> Result<Option<OwnedFd>, RuntimeError> {
+    let own = nic.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+    own.map_err(|source| system("duplicating the descriptor of a queue pair", source))
 }
 
 fn report<T: Elastic>(thread: &T, shown: &Shown<'_>) -> CoreReport {

@@ -149,11 +149,11 @@ fn hands_out<'n, 'a>(
 /// Threads whose network layers run on while they wait for their applications.
 fn run_tended<N: Nic + Send>(
     stage: Stage<'_>,
-    threads: Vec<ConservingThread<N>>,
+    mut threads: Vec<ConservingThread<N>>,
     mut nears: Vec<Near<'static>>,
     ready: &(impl Fn() + Sync),
 ) -> Result<Vec<CoreReport>, RuntimeError> {
-    let tenders: Vec<OwnTender<N>> = threads.iter().map(ConservingThread::own_tender).collect();
+    let tenders: Vec<OwnTender<N>> = threads.iter_mut().map(ConservingThread::own_tender).collect();
     let on_shared_cores = nears.iter_mut().filter(|near| near.placement() == Placement::SameCore);
     let attendants: Vec<Attendant> = on_shared_cores.map(Near::attended).collect();
     let nears: Vec<_> = nears

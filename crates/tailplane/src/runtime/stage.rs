@@ -196,7 +196,7 @@ impl Stage<'_> {
         }
         self.follow(core, thread, service.runs_anywhere())?;
         // The first cycle lends the NIC its receive buffers: before, it drops what comes.
-        thread.cycle(self.clock.now(), || self.clock.now(), &mut service);
+        thread.cycle(self.clock.now(), &mut { self }, &mut service);
         // The last thread knows by this that the others are as far.
         if self.starting.fetch_sub(1, Ordering::AcqRel) == 1 {
             ready();
@@ -208,7 +208,7 @@ impl Stage<'_> {
         let now = self.clock.now();
         let shown = Shown::new(board, segment, core as u16, self.epoch_ns, batch, now);
         shown.set_processor(self.config.cpus.get(core).copied());
-        Ok(self.drive(core, thread, service, shown))
+        self.drive(core, thread, service, shown)
     }
 
     fn segment(&self) -> Option<&Segment> {

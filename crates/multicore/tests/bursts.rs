@@ -1,0 +1,102 @@
+//! Work conservation with sleeping cores (ZygOS §4): a burst at one core is served by as many cores as it needs, each
+//! within a few microseconds, though most of them sleep when it comes.
+
+use std::sync::Arc;
+
+use dataplane::{Classes, ConservingConfig, ServicePolicy, WhileAway};
+use multicore::{Costs, Outcome, Planned, Replay, Run, Scheduler, Setup, WorkConserving, simulate};
+use queueing::Law;
+
+/// Requests of the burst, and how long each takes.
+const BURST: usize = 8;
+const LONG_NS: u64 = 1_000_000;
+/// Short requests keep a quarter of the cores awake until the burst comes.
+const AWAKE_NS: u64 = 2_000_000;
+const SHORT_NS: u64 = 500;
+const EVERY_NS: u64 = 8_000;
+/// Idle cores sleep after so long.
+const SLEEP_AFTER_NS: u64 = 20_000;
+/// Within so long each core that is needed serves.
+const REACTION_US: f64 = 20.0;
+
+/// One burst at core 0 of so many cores, three quarters of which sleep.
+fn burst(cores: usize) -> Setup {
+    let at = |part: usize, of: usize| (part as f64 + 0.5) / of as f64;
+    let mut requests = Vec::new();
+    for after_ns in (EVERY_NS..AWAKE_NS).step_by(EVERY_NS as usize) {
+        for core in 0..cores / 4 {
+            let (home, among) = (at(core, cores), at(requests.len() % 7, 7));
+            requests.push(Planned { after_ns, home, among, service_ns: SHORT_NS });
+        }
+    }
+    for number in 0..BURST {
+        let (home, among) = (at(0, cores), at(number, BURST));
+        requests.push(Planned { after_ns: AWAKE_NS, home, among, service_ns: LONG_NS });
+    }
+    // What cores do is counted until the last request is due.
+    let (home, among, after_ns) = (at(0, cores), at(0, BURST), AWAKE_NS + 4 * LONG_NS);
+    requests.push(Planned { after_ns, home, among, service_ns: SHORT_NS });
+    let setup = Setup::zygos(Costs::sandy_bridge_dune(), Law::Deterministic, 10.0);
+    let replay = Some(Arc::new(Replay { requests, interruptions: Vec::new() }));
+    let connections = 64 * cores;
+    let sleep_after_ns = Some(SLEEP_AFTER_NS);
+    Setup { cores, batch: 64, connections, replay, sleep_after_ns, ..setup }
+}
+
+fn serve(scheduler: &impl Scheduler, cores: usize, seed: u64) -> Outcome {
+    let run = Run { seed, ..Run::new(0.1, 1) };
+    simulate(scheduler, &burst(cores), &run).expect("a valid run")
+}
+
+/// The longest latency of a burst for which each core serves so many requests, one after the other.
+fn bound_us(rounds: f64) -> f64 {
+    let setup = burst(4);
+    let each_us = (LONG_NS as f64 + setup.costs.per_request(1.0)) / 1e3;
+    2.0 * setup.wire_ns as f64 / 1e3 + rounds * (each_us + REACTION_US)
+}
+
+fn all_needed_cores_serve(scheduler: &impl Scheduler) {
+    for seed in 1..=5 {
+        for (cores, rounds) in [(4, 2.0), (16, 1.0)] {
+            let outcome = serve(scheduler, cores, seed);
+            let busy = outcome.budgets.iter().filter(|one| one.application_ns >= LONG_NS as f64);
+            let (busy, longest) = (busy.count(), outcome.latency_ns.max() / 1e3);
+            let what = format!("{} on {cores} cores, seed {seed}", scheduler.name());
+            assert_eq!(busy, cores.min(BURST), "{what}: cores that serve");
+            assert!(longest <= bound_us(rounds), "{what}: {longest} us, {}", bound_us(rounds));
+        }
+    }
+}
+
+#[test]
+fn a_burst_wakes_as_many_cores_as_it_needs() {
+    all_needed_cores_serve(&WorkConserving::default());
+}
+
+#[test]
+fn it_does_so_where_nobody_runs_the_network_layer_of_a_busy_core() {
+    for while_away in [WhileAway::Wait, WhileAway::Kick] {
+        let config = ConservingConfig { while_away, ..ConservingConfig::default() };
+        all_needed_cores_serve(&WorkConserving { config });
+    }
+}
+
+#[test]
+fn it_does_so_where_the_cores_share_one_ready_set() {
+    let classes = Classes::new(ServicePolicy::RoundRobin);
+    all_needed_cores_serve(&WorkConserving::default().by_class(classes));
+}
+
+/// Short requests that their own core serves at once wake nobody: a core that sleeps saves energy.
+#[test]
+fn a_trickle_lets_the_others_sleep() {
+    let mut setup = burst(4);
+    let mut replay = Replay::clone(setup.replay.as_deref().expect("there is one"));
+    replay.requests.retain(|request| request.service_ns == SHORT_NS);
+    // But for the very last, after whose arrival nothing is counted.
+    let served = replay.requests.len() as u64 - 1;
+    setup.replay = Some(Arc::new(replay));
+    let run = Run::new(0.1, 1);
+    let outcome = simulate(&WorkConserving::default(), &setup, &run).expect("a valid run");
+    assert_eq!(outcome.counts[0].requests, served, "{:?}", outcome.counts);
+}
