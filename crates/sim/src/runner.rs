@@ -46,6 +46,9 @@ pub struct ScenarioConfig {
     /// Whether the server's application is elsewhere and has each batch for some time. Where cores share their
     /// work this changes nothing.
     pub distant: bool,
+    /// Turns that each queue of a server holds whose cores share their work, in place of what the seed says: few let
+    /// the queues fill. Such a server has several cores, and long crossings.
+    pub turns: Option<usize>,
     /// Keep the frames that the server sends and receives.
     pub capture: bool,
 }
@@ -60,6 +63,7 @@ impl ScenarioConfig {
             scheduler: SchedulerChoice::BySeed,
             migrations: None,
             distant: false,
+            turns: None,
             capture: false,
         }
     }
@@ -215,7 +219,13 @@ impl Simulation {
         if config.distant {
             variation.go_apart(seed);
         }
+        if config.turns.is_some() {
+            variation.spread_out(seed);
+        }
         variation.schedule(seed, config.scheduler);
+        if let Some(turns) = config.turns {
+            variation.crowd(seed, turns);
+        }
         let network = Network::new(seed, config.faults);
         if config.capture {
             network.borrow_mut().capture();
@@ -253,6 +263,7 @@ impl Simulation {
             let client = number << 8 | core as u64;
             let mut dice = Dice::new(seed, "client", client);
             let load = Load::draw(scenario, &mut dice);
+            let load = if variation.crowded { load.crowded() } else { load };
             ledger.borrow_mut().planned += load.connections;
             let config = ClientConfig {
                 server: Endpoint::new(addresses(0).0, PORT),

@@ -41,6 +41,8 @@ pub struct Variation {
     pub piece: usize,
     /// Longest pause between the connections of a client's slot.
     pub open_within: Duration,
+    /// Whether each client has many connections at a time.
+    pub crowded: bool,
 }
 
 /// Address and link address of host `number`.
@@ -178,6 +180,15 @@ fn conserving(dice: &mut Dice) -> ConservingConfig {
     ConservingConfig { crossing, idle_after, borrow_after, turns, while_away, ..usual }
 }
 
+/// Several cores, where the host has one, and memory for them.
+fn have_cores(host: &mut HostConfig, dice: &mut Dice) {
+    if host.cores < 2 {
+        host.cores = dice.between(2, 4) as u8;
+        host.chunks += 192 * u32::from(host.cores);
+        host.pool_keep = (host.chunks as usize / host.cores as usize).min(1024);
+    }
+}
+
 /// Ports at which a server with classes listens.
 const PORTS: u16 = 3;
 
@@ -225,16 +236,35 @@ impl Variation {
         }
     }
 
+    /// The server has several cores. Drawn apart, as above.
+    pub fn spread_out(&mut self, seed: u64) {
+        have_cores(&mut self.server, &mut Dice::new(seed, "cores", 0));
+    }
+
+    /// The queues of a server whose cores share their work hold so many turns, and each crossing lasts long: more
+    /// comes for its connections meanwhile than the queues hold. Drawn apart, as above.
+    pub fn crowd(&mut self, seed: u64, turns: usize) {
+        let mut dice = Dice::new(seed, "crowd", 0);
+        let sharing = match &mut self.server.sharing {
+            Sharing::Not => return,
+            Sharing::Conserving(sharing) => sharing,
+            Sharing::ReadySet(set) => &mut set.sharing,
+        };
+        let longest = dice.spread(20, 500);
+        sharing.turns = turns;
+        // Many events share a crossing, however long it takes.
+        sharing.crossing = Duration::from_micros(longest * dice.spread(1, 100));
+        sharing.idle_after = Duration::from_micros(dice.spread(1, 2_000));
+        self.server.cycle.1 = Duration::from_micros(longest);
+        self.crowded = true;
+    }
+
     /// The server has several cores, and its flow groups move between them all the time. Drawn apart, as
     /// above.
     pub fn migrate(&mut self, seed: u64, choice: &Migrations) {
         let mut dice = Dice::new(seed, "migrations", 0);
         let server = &mut self.server;
-        if server.cores < 2 {
-            server.cores = dice.between(2, 4) as u8;
-            server.chunks += 192 * u32::from(server.cores);
-            server.pool_keep = (server.chunks as usize / server.cores as usize).min(1024);
-        }
+        have_cores(server, &mut dice);
         let every = Duration::from_micros(dice.spread(5, 2_000));
         let drawn = dice.pick(&[
             Steering::Random,
@@ -303,6 +333,7 @@ impl Variation {
             },
             piece: if dice.chance(0.3) { dice.spread(1, 4_000) as usize } else { usize::MAX },
             open_within: Duration::from_micros(dice.spread(1, 20_000)),
+            crowded: false,
         }
     }
 
@@ -314,6 +345,7 @@ impl Variation {
             hold: Duration::ZERO,
             piece: usize::MAX,
             open_within: Duration::from_millis(1),
+            crowded: false,
         };
         plain.server.stack.tcp_listen = vec![PORT];
         plain

@@ -1,5 +1,7 @@
 //! Seeds of every scenario with all faults. A failure prints the command that replays it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tailplane_sim::{
     Faults, Scenario, ScenarioConfig, SchedulerChoice, replay_command, run, run_interrupted,
     run_many,
@@ -65,6 +67,33 @@ fn share_work(scheduler: SchedulerChoice, first: u64) {
     let shared = format!("{scheduler:?}: {stolen} stolen, {borrowed} borrowed, {kicked} kicked");
     println!("{shared}");
     assert!(stolen > 50 && borrowed > 300 && kicked > 100, "{shared}");
+}
+
+/// Requests on their way by the handful, long crossings, and queues of eight turns, which are full most of the time:
+/// no order is broken, and no event dropped.
+#[test]
+fn order_is_kept_where_queues_are_full() {
+    let seeds = seeds_of("TAILPLANE_SIM_SEEDS", SEEDS / 2);
+    let scenario = Scenario::Kv;
+    for scheduler in [SchedulerChoice::WorkConserving, SchedulerChoice::ReadySet] {
+        let config = ScenarioConfig { scheduler, turns: Some(8), ..ScenarioConfig::new(scenario) };
+        let failed = AtomicU64::new(0);
+        let outcomes = run_many(0, seeds, &config, 2, |seed, outcome| {
+            if let Some(failure) = &outcome.failure
+                && failed.fetch_add(1, Ordering::Relaxed) < 3
+            {
+                let replay = replay_command(seed, scenario);
+                println!("{replay} --turns 8, {scheduler:?}: {failure}");
+            }
+        });
+        assert_eq!(failed.into_inner(), 0, "of {seeds} failed, {scheduler:?}");
+        assert!(outcomes.iter().map(|(_, outcome)| outcome.stats.stolen).sum::<u64>() > seeds);
+    }
+}
+
+/// How many seeds a test runs: as many as the environment says, or so many.
+fn seeds_of(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).map_or(usual, |text| text.parse().expect("a number of seeds"))
 }
 
 /// Connections are open, turns and frames under way, cores in the application: no chunk is lost for that.

@@ -112,6 +112,10 @@ pub struct Args {
     /// Who runs the server's application: by seed, or the same in all runs.
     #[arg(long, value_enum, default_value_t = SchedulerArg::BySeed)]
     pub scheduler: SchedulerArg,
+    /// Turns that each queue of a server holds whose cores share their work: few let the queues fill. Such a server has
+    /// several cores, and long crossings.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub turns: Option<u16>,
     /// Threads to run seeds on.
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub threads: usize,
@@ -168,6 +172,7 @@ impl Args {
             faults,
             vary: !self.plain,
             scheduler: self.scheduler.into(),
+            turns: self.turns.map(usize::from),
             capture,
             ..ScenarioConfig::new(scenario)
         }
@@ -189,6 +194,9 @@ impl Args {
         }
         if self.plain {
             command.push_str(" --plain");
+        }
+        if let Some(turns) = self.turns {
+            command.push_str(&format!(" --turns {turns}"));
         }
         if let (true, Some(scheduler)) =
             (self.scheduler != SchedulerArg::BySeed, self.scheduler.to_possible_value())

@@ -56,6 +56,9 @@ impl Scenario {
     }
 }
 
+/// Further connections of a client where there are to be many.
+const CROWD: u64 = 48;
+
 /// How much is asked for, drawn from the seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -75,6 +78,13 @@ impl Load {
             Scenario::Kv => (dice.between(1, 6), dice.between(1, 6)),
         };
         Self { connections, slots: slots.min(connections) as usize }
+    }
+
+    /// The same with many connections at a time.
+    #[must_use]
+    pub fn crowded(self) -> Self {
+        let connections = self.connections + CROWD;
+        Self { connections, slots: connections as usize }
     }
 }
 
