@@ -131,7 +131,7 @@ impl<N: Nic> ConservingThread<N> {
     }
 
     fn layer(&self) -> Guard<'_, HomeLayer<N>> {
-        self.side().layer()
+        self.side().layer.home()
     }
 
     /// Events that a crossing of the configured length holds, if each is as long as the longest of late: none waits
@@ -148,7 +148,7 @@ impl<N: Nic> ConservingThread<N> {
         let Self { floor, core, pool, events, published, wakes, stats, .. } = self;
         let core = *core;
         // Where another core runs it just now, its turns are there to be taken all the same.
-        if let Some(mut layer) = floor.sides[core].try_layer() {
+        if let Some(mut layer) = floor.sides[core].layer.try_home() {
             let now = layer.at(now);
             layer.receive(now, &floor.lanes);
             *wakes |= core::mem::take(&mut layer.net.forwarded);
@@ -293,7 +293,10 @@ impl<N: Nic> ConservingThread<N> {
     /// Whether something waits for the network layer of `victim`.
     fn is_worth_a_kick(&self, victim: usize) -> bool {
         self.floor.lanes.has_come_back(victim)
-            || self.floor.sides[victim].borrow().is_some_and(|layer| layer.net.nic.rx_backlog() > 0)
+            || self.floor.sides[victim]
+                .layer
+                .borrow()
+                .is_some_and(|layer| layer.net.nic.rx_backlog() > 0)
     }
 
     /// Has core `home` interrupted, unless it was a moment ago.
@@ -311,7 +314,7 @@ impl<N: Nic> ConservingThread<N> {
     /// the outbox, if it is from there. Answers whether there was anything; `None`: somebody has the layer.
     fn tend(&mut self, now: Instant, home: usize) -> Option<bool> {
         let Self { floor, outbox, published, wakes, stats, .. } = self;
-        let mut layer = floor.sides[home].borrow()?;
+        let mut layer = floor.sides[home].layer.borrow()?;
         let now = layer.at(now);
         let brought = outbox.take_if(|turn| turn.home as usize == home);
         let mut worth_it = brought.is_some();
@@ -343,7 +346,7 @@ impl<N: Nic> ConservingThread<N> {
         // Nobody makes turns for it any more, nor runs its network layer.
         floor.lanes.declare_busy(*core);
         let side = &floor.sides[*core];
-        let mut layer = side.layer();
+        let mut layer = side.layer.home();
         side.hints.away_since.store(0, Ordering::Relaxed);
         let now = layer.at(now);
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
@@ -441,7 +444,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         let worked = events > 0 || !self.calls.is_empty();
         let Self { floor, core, events, calls, turns, kept, wakes, stats, .. } = self;
         let side = &floor.sides[*core];
-        let mut layer = side.layer();
+        let mut layer = side.layer.home();
         side.hints.away_since.store(0, Ordering::Relaxed);
         let now = layer.at(now);
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
@@ -499,7 +502,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
                 turn.give_back(&mut self.pool);
             }
             for side in sides {
-                left += side.into_layer().close(&lanes);
+                left += side.layer.into_inner().close(&lanes);
             }
         }
         left

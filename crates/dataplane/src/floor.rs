@@ -5,13 +5,13 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 
 use clock::{Duration, Instant};
 use domain::CallArray;
 use mem::Pool;
 use nic::Nic;
-use shuffle::{Guard, Lanes, ReadySet, Taker, TryLock};
+use shuffle::{Lanes, ReadySet, Taker};
 use stack::Shared;
 
 use crate::classes::{ClassError, ClassTable, Classes};
@@ -19,6 +19,7 @@ use crate::conserving::ConservingThread;
 use crate::elastic::{CycleStats, ElasticConfig};
 use crate::forward::ForwardPorts;
 use crate::home_layer::HomeLayer;
+use crate::home_lock::HomeLock;
 use crate::net_layer::NetLayer;
 use crate::turn::ConnectionTurn;
 
@@ -86,21 +87,11 @@ pub struct ReadySetConfig {
     pub classes: Classes,
 }
 
-/// Looks at a network layer that another core runs before its home yields: more than a full batch takes there.
-const LOOKS_BEFORE_RELAXING: u32 = 2_048;
-
-/// Lets others have the processor: whoever has the network layer was preempted there, perhaps by the one that waits.
-fn relax() {
-    #[cfg(feature = "std")]
-    std::thread::yield_now();
-    #[cfg(not(feature = "std"))]
-    core::hint::spin_loop();
-}
-
 /// One core's part of what is shared.
 pub(crate) struct Side<N: Nic> {
     pub hints: Hints,
-    layer: TryLock<HomeLayer<N>>,
+    /// The core's network layer. Other cores borrow it while the core is in the application or asleep.
+    pub layer: HomeLock<HomeLayer<N>>,
 }
 
 /// What other cores read of a core in each idle look, in a cache line that its network layer has no part of. All of
@@ -112,52 +103,6 @@ pub(crate) struct Hints {
     pub away_since: AtomicU64,
     /// When its network layer is next worth a look by others, in nanoseconds.
     pub borrow_not_before: AtomicU64,
-    /// The core waits for its network layer: nobody else is to take it before.
-    wanted: AtomicBool,
-}
-
-impl<N: Nic> Side<N> {
-    fn new(layer: HomeLayer<N>) -> Self {
-        Self { hints: Hints::default(), layer: TryLock::new(layer) }
-    }
-
-    /// The network layer for a core that is not its home, unless somebody has it or its home waits for it.
-    pub fn borrow(&self) -> Option<Guard<'_, HomeLayer<N>>> {
-        if self.hints.wanted.load(Ordering::Relaxed) { None } else { self.layer.try_lock() }
-    }
-
-    /// The network layer for its home, unless another core runs it just now.
-    pub fn try_layer(&self) -> Option<Guard<'_, HomeLayer<N>>> {
-        self.layer.try_lock()
-    }
-
-    /// The network layer for its home. The core that has it is in a step of it, which is short, or was preempted
-    /// there: this one waits, and is the next to have it.
-    pub fn layer(&self) -> Guard<'_, HomeLayer<N>> {
-        self.layer.try_lock().unwrap_or_else(|| self.wait_for_layer())
-    }
-
-    #[cold]
-    fn wait_for_layer(&self) -> Guard<'_, HomeLayer<N>> {
-        self.hints.wanted.store(true, Ordering::Relaxed);
-        let layer = loop {
-            let found = (0..LOOKS_BEFORE_RELAXING).find_map(|_| {
-                core::hint::spin_loop();
-                self.layer.try_lock()
-            });
-            match found {
-                Some(layer) => break layer,
-                None => relax(),
-            }
-        };
-        self.hints.wanted.store(false, Ordering::Relaxed);
-        layer
-    }
-
-    /// As [`into_inner`](TryLock::into_inner).
-    pub fn into_layer(self) -> HomeLayer<N> {
-        self.layer.into_inner()
-    }
 }
 
 /// What the elastic threads of a work-conserving dataplane share.
@@ -265,7 +210,8 @@ impl<N: Nic> Floor<N> {
             let number = first + core;
             let mut net = NetLayer::new(number, Arc::clone(shared), nic, pool, ports, elastic, now);
             net.classes = classes.clone().map(ClassTable::new);
-            Side::new(HomeLayer::new(net, core, segment_bytes, now))
+            let layer = HomeLock::new(HomeLayer::new(net, core, segment_bytes, now));
+            Side { hints: Hints::default(), layer }
         };
         let sides: Box<[_]> =
             parts.into_iter().take(shuffle::MAX_CORES).enumerate().map(side).collect();
@@ -280,7 +226,7 @@ impl<N: Nic> Floor<N> {
     /// Runs the network layer of core `core` on that core, while its application is interrupted, if nobody else
     /// does. Answers who is to be woken, one bit each.
     pub(crate) fn kicked(&self, now: Instant, core: usize) -> u128 {
-        let Some(mut layer) = self.sides[core].try_layer() else { return 0 };
+        let Some(mut layer) = self.sides[core].layer.try_home() else { return 0 };
         let now = layer.at(now);
         layer.receive(now, &self.lanes);
         // The thread that is interrupted updates counters of its own.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use clock::{Duration, Instant};
 use domain::{Calls, Cookie, DeadReason, Event, Events, Handle, Service};
 use mem::{Mbuf, Pool, Region, TxFrame};
-use nic::{Capabilities, Closed, Nic, NicStats};
+use nic::{Armed, Capabilities, Closed, Nic, NicStats};
 use stack::{Secrets, Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
@@ -35,6 +35,9 @@ pub(crate) struct Port {
 }
 
 impl Nic for Port {
+    fn arm(&mut self) -> Armed {
+        if self.wire.borrow()[self.queue].is_empty() { Armed::Quiet } else { Armed::HasWork }
+    }
     fn receive(&mut self, _: Instant, pool: &mut Pool, out: &mut Vec<Mbuf>, limit: usize) -> usize {
         let waiting = &mut self.wire.borrow_mut()[self.queue];
         let count = waiting.len().min(limit);

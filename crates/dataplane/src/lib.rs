@@ -21,6 +21,7 @@ mod elastic;
 mod floor;
 mod forward;
 mod home_layer;
+mod home_lock;
 mod idle;
 mod longest;
 mod message;

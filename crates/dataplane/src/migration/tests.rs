@@ -70,6 +70,20 @@ fn the_timer_ends_a_wait_and_an_empty_ring_a_drain() {
 }
 
 #[test]
+fn a_core_that_answers_no_fence_is_not_waited_for() {
+    let mut ends = departures();
+    let (sets, alive) = ([some(), GroupSet::NONE], 0b111);
+    let id = ends.begin(AT(1), &command(some(), 1), sets, 3, alive).expect("fine").id;
+    ends.fenced(id, 1);
+    ends.met(id);
+    assert!(ends.step(AT(5_000), 0, 0).is_empty(), "core 2 may be about to answer");
+    assert_eq!((ends.next_deadline(), ends.unanswered()), (Some(AT(5_001)), 0));
+    ends.step(AT(5_001), 0, 0);
+    ends.processed(1, true);
+    assert_eq!((ends.step(AT(5_002), 0, 0), ends.unanswered()), (some(), 1));
+}
+
+#[test]
 fn a_probe_ends_a_wait_once_what_came_before_it_is_processed() {
     let mut ends = departures();
     let sets = [some(), GroupSet::NONE];
@@ -459,6 +473,25 @@ fn calls_that_are_refused_are_missed() {
 }
 
 /// All groups of each core to the other, in one moment; and again.
+/// A command that came while its thread was about to sleep: the thread sees it and stays awake.
+fn a_command_keeps_awake<T: Elastic>(make: Make<T>) {
+    let mut rig = Rig::new(make, None);
+    rig.go_on(200);
+    assert!(rig.threads[0].arm(rig.now), "nothing is left");
+    rig.threads[0].disarm();
+    rig.post(0, rig.home_of(0), 1);
+    assert!(!rig.threads[0].arm(rig.now), "there is a command");
+    rig.go_on(4_000);
+    assert_eq!(rig.migrations().completed, 1);
+    rig.account();
+}
+
+#[test]
+fn a_command_keeps_its_thread_awake() {
+    a_command_keeps_awake(completing);
+    a_command_keeps_awake(conserving);
+}
+
 fn moves_cross<T: Elastic>(make: Make<T>) {
     let mut rig = Rig::new(make, None);
     let before = rig.connections();
