@@ -50,7 +50,8 @@ fn alone(classes: usize) -> f64 {
     let mut turn = Box::new(Small(1));
     for _ in 0..TURNS {
         lanes.publish(0, turn).expect("room");
-        black_box(lanes.announce(0));
+        lanes.announce(0);
+        black_box(lanes.call(0));
         turn = match &mut taker {
             None => lanes.take(0),
             Some(taker) => lanes.take_shared(taker),
@@ -85,7 +86,8 @@ fn handed_over(classes: usize) -> f64 {
                 turn = back;
                 std::hint::spin_loop();
             }
-            black_box(lanes.announce(0));
+            lanes.announce(0);
+            black_box(lanes.call(0));
         }
         thief.join().expect("no panic")
     })
