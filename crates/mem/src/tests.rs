@@ -371,3 +371,62 @@ fn an_allowance_is_brought_from_the_depot_before_it_is_used_up() {
     assert_eq!(pool.allowance(Want::Send), brought);
     taken.into_iter().for_each(|mbuf| pool.free(mbuf));
 }
+
+/// Whoever may read a region learns from it where neither the region nor anything else of this process is.
+#[cfg(all(feature = "std", not(miri)))]
+#[test]
+fn no_address_is_written_to_packet_memory() {
+    use std::os::unix::fs::FileExt;
+    let region = Region::map(64, HugePages::No).expect("normal pages");
+    let mut pool = Pool::new(&region, 64);
+    let (mut received, mut sent) = (MbufQueue::default(), RetainedQueue::default());
+    for seq in 0..8 {
+        received.push(pool.alloc().expect("a chunk"));
+        let meta = TxMeta { seq, ..TxMeta::default() };
+        let segment = pool.alloc().expect("a chunk").retain(meta);
+        if seq % 2 == 0 { sent.push(segment) } else { sent.push_front(segment) }
+    }
+    let file = std::fs::File::from(
+        region.memfd().expect("mapped").try_clone_to_owned().expect("a descriptor is left"),
+    );
+    let mut bytes = vec![0; region.len_bytes()];
+    file.read_exact_at(&mut bytes, 0).expect("all of it");
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("one's own mappings");
+    let mapped: Vec<_> = maps
+        .lines()
+        .filter_map(|line| line.split_once(' ')?.0.split_once('-'))
+        .map(|(from, to)| u64::from_str_radix(from, 16).ok().zip(u64::from_str_radix(to, 16).ok()))
+        .collect::<Option<_>>()
+        .expect("ranges of addresses");
+    let base = region.base().addr().get() as u64;
+    assert!(mapped.iter().any(|(from, to)| (*from..*to).contains(&base)), "{maps}");
+    for (at, word) in bytes.chunks_exact(8).enumerate() {
+        let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        let inside = mapped.iter().find(|(from, to)| (*from..*to).contains(&word));
+        assert_eq!(inside, None, "an address at offset {}", 8 * at);
+    }
+    while let Some(mbuf) = received.pop() {
+        pool.free(mbuf);
+    }
+    while let Some(segment) = sent.pop() {
+        pool.release(segment);
+    }
+    assert_eq!(pool.available(), region.chunks() as usize);
+}
+
+#[test]
+fn a_queue_has_chunks_of_several_regions() {
+    let mut pools = [pool(2), pool(2)];
+    let mut queue = MbufQueue::default();
+    for (index, tag) in [(0, 1), (1, 2), (0, 3), (1, 4)] {
+        let mut mbuf = pools[index].alloc().expect("a chunk");
+        mbuf.tag = tag;
+        queue.push(mbuf);
+    }
+    for (index, tag) in [(0, 1), (1, 2), (0, 3), (1, 4)] {
+        let mbuf = queue.pop().expect("four were pushed");
+        assert_eq!(mbuf.tag, tag);
+        pools[index].free(mbuf);
+    }
+    assert!(queue.is_empty() && pools.iter().all(|pool| pool.available() == 2));
+}

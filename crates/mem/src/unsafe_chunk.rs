@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use core::marker::PhantomData;
+use core::num::NonZero;
 use core::ptr::NonNull;
 use core::slice;
 
@@ -33,7 +34,8 @@ pub struct TxMeta {
 /// The first cache line of a chunk.
 #[repr(C)]
 struct Header {
-    next: Option<NonNull<u8>>,
+    /// Bytes from this chunk to the next one of its queue; 0: it is the last one.
+    next: isize,
     meta: TxMeta,
     /// Where the payload starts and how long it is: what `Retained` can see.
     payload_head: u16,
@@ -45,6 +47,36 @@ const _: () = assert!(CHUNK_SIZE <= u16::MAX as usize);
 
 fn header(chunk: NonNull<u8>) -> NonNull<Header> {
     chunk.cast()
+}
+
+/// Makes `next` the chunk behind `chunk` in their queue. What is written is the distance between the two: whoever may
+/// read packet memory learns no address from it.
+///
+/// # Safety
+/// The caller holds the claim on `chunk`'s header.
+#[inline]
+unsafe fn link(chunk: NonNull<u8>, next: NonNull<u8>) {
+    // A queue may have chunks of two regions: hence not only an offset from `chunk`.
+    let next = next.expose_provenance().get();
+    // SAFETY: the header is inside the chunk, and the caller's.
+    unsafe { (*header(chunk).as_ptr()).next = next.wrapping_sub(chunk.addr().get()) as isize };
+}
+
+/// The chunk behind `chunk` in their queue.
+///
+/// # Safety
+/// The caller holds the claim on `chunk`'s header, in which [`link`] or a queue has written.
+#[inline]
+unsafe fn next(chunk: NonNull<u8>) -> Option<NonNull<u8>> {
+    // SAFETY: the header is inside the chunk, and the caller's.
+    let distance = unsafe { header(chunk).as_ref() }.next;
+    if distance == 0 {
+        return None;
+    }
+    let address = chunk.addr().get().wrapping_add_signed(distance);
+    // SAFETY: `link` took the distance between two chunks' addresses, none of which is zero.
+    let address = unsafe { NonZero::new_unchecked(address) };
+    Some(NonNull::with_exposed_provenance(address))
 }
 
 /// Who holds a chunk, so that what a device returns can be checked: a byte for each chunk of a block, at the
@@ -487,13 +519,13 @@ impl MbufQueue {
         // mbuf itself would hold.
         unsafe {
             let new = &mut *header(mbuf.chunk).as_ptr();
-            new.next = None;
+            new.next = 0;
             new.payload_head = mbuf.head;
             new.payload_len = mbuf.len;
             new.meta.seq = mbuf.tag;
             match self.tail {
                 None => self.head = Some(mbuf.chunk),
-                Some(tail) => (*header(tail).as_ptr()).next = Some(mbuf.chunk),
+                Some(tail) => link(tail, mbuf.chunk),
             }
         }
         self.tail = Some(mbuf.chunk);
@@ -505,7 +537,7 @@ impl MbufQueue {
         // SAFETY: the queue owns the chunk; `push` filled these fields.
         let (next, head, len, tag) = unsafe {
             let header = header(chunk).as_ref();
-            (header.next, header.payload_head, header.payload_len, header.meta.seq)
+            (next(chunk), header.payload_head, header.payload_len, header.meta.seq)
         };
         self.head = next;
         if next.is_none() {
@@ -522,7 +554,7 @@ impl MbufQueue {
             // SAFETY: the queue owns the chunk, and its borrow keeps it from being popped.
             unsafe {
                 let header = header(chunk).as_ref();
-                cursor = header.next;
+                cursor = next(chunk);
                 let start = chunk.as_ptr().add(header.payload_head as usize);
                 Some(slice::from_raw_parts(start, header.payload_len as usize))
             }
@@ -558,10 +590,10 @@ impl RetainedQueue {
     pub fn push(&mut self, segment: Retained) {
         // SAFETY: the claims on all chunks of the queue are ours.
         unsafe {
-            (*header(segment.chunk).as_ptr()).next = None;
+            (*header(segment.chunk).as_ptr()).next = 0;
             match self.tail {
                 None => self.head = Some(segment.chunk),
-                Some(tail) => (*header(tail).as_ptr()).next = Some(segment.chunk),
+                Some(tail) => link(tail, segment.chunk),
             }
         }
         self.tail = Some(segment.chunk);
@@ -571,7 +603,12 @@ impl RetainedQueue {
     #[inline]
     pub fn push_front(&mut self, segment: Retained) {
         // SAFETY: the claims on all chunks of the queue are ours.
-        unsafe { (*header(segment.chunk).as_ptr()).next = self.head };
+        unsafe {
+            match self.head {
+                None => (*header(segment.chunk).as_ptr()).next = 0,
+                Some(head) => link(segment.chunk, head),
+            }
+        }
         self.head = Some(segment.chunk);
         self.tail.get_or_insert(segment.chunk);
     }
@@ -581,7 +618,7 @@ impl RetainedQueue {
     pub fn pop(&mut self) -> Option<Retained> {
         let chunk = self.head?;
         // SAFETY: the claim is ours.
-        self.head = unsafe { header(chunk).as_ref() }.next;
+        self.head = unsafe { next(chunk) };
         if self.head.is_none() {
             self.tail = None;
         }
@@ -615,7 +652,7 @@ impl RetainedQueue {
         let mut cursor = self.head;
         while let Some(chunk) = cursor {
             // SAFETY: the claim is ours; `next` is read before the body can change anything.
-            cursor = unsafe { header(chunk).as_ref() }.next;
+            cursor = unsafe { next(chunk) };
             if !body(&mut Retained { chunk, _local: PhantomData }) {
                 return;
             }
