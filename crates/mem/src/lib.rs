@@ -4,8 +4,11 @@
 //! [`CHUNK_SIZE`] bytes. A block's first chunk says who holds each of the others; a chunk's first cache
 //! line is for what the stack remembers of a segment that it sent. Every elastic thread has a [`Pool`]: a
 //! last-in first-out list of free chunks, a few instructions to allocate and to free, no atomics.
-//! Pools of one region trade batches of chunks through a depot, so that frames which travel to
+//! Pools of one region trade batches of chunks through a lock-free depot, so that frames which travel to
 //! another core do not drain the one they came from.
+//!
+//! An application of another process may read all of a region. No address is kept in it: links between chunks
+//! are distances.
 //!
 //! ```
 //! use tailplane_mem::{Pool, Region};
@@ -29,10 +32,11 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
+mod depot;
 mod pool;
 mod region;
+mod sync;
 mod unsafe_chunk;
-mod unsafe_depot;
 mod unsafe_prefetch;
 mod unsafe_region;
 mod unsafe_table_box;
@@ -88,3 +92,5 @@ impl core::error::Error for BadAddress {}
 
 #[cfg(test)]
 mod tests;
+#[cfg(all(test, loom))]
+mod unsafe_loom_tests;

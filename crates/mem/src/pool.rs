@@ -6,8 +6,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 
+use crate::depot::BATCH;
 use crate::unsafe_chunk::{ChunkState, Mbuf, TxFrame};
-use crate::unsafe_depot::BATCH;
 use crate::{BadAddress, Exhausted, Region};
 
 /// What a pool has done.
@@ -59,11 +59,7 @@ impl Pool {
             region: Arc::clone(region),
             stats: PoolStats::default(),
         };
-        let want = keep.min(high_water);
-        pool.region.depot.with(|depot| {
-            let keep_from = depot.len().saturating_sub(want);
-            pool.free.extend(depot.drain(keep_from..));
-        });
+        pool.fetch(keep);
         pool
     }
 
@@ -110,12 +106,7 @@ impl Pool {
 
     #[cold]
     fn top_up_from(&mut self, other: &mut Self) {
-        let missing = self.high_water - self.free.len();
-        let free = &mut self.free;
-        self.region.depot.try_with(|depot| {
-            let keep_from = depot.len().saturating_sub(missing);
-            free.extend(depot.drain(keep_from..));
-        });
+        self.fetch(self.high_water - self.free.len());
         if self.free.len() < self.high_water / 4 * 3 {
             let missing = self.high_water - self.free.len();
             self.take_from(other, missing.min(other.free.len() / 2));
@@ -131,7 +122,7 @@ impl Pool {
 
     #[cold]
     fn alloc_from_depot(&mut self) -> Result<Mbuf, Exhausted> {
-        self.fetch();
+        self.fetch(BATCH);
         match self.alloc_at_hand() {
             Some(mbuf) => Ok(mbuf),
             None => {
@@ -167,19 +158,16 @@ impl Pool {
     #[inline]
     pub fn allowance(&mut self, want: Want) -> usize {
         if self.at_hand(want) <= BATCH / 2 {
-            self.fetch();
+            self.fetch(BATCH);
         }
         self.at_hand(want)
     }
 
-    /// Takes some chunks from the depot, if it has any and nobody else is there.
+    /// Takes up to so many chunks from the depot, fewer only where it has fewer.
     #[cold]
-    fn fetch(&mut self) {
-        let free = &mut self.free;
-        self.region.depot.try_with(|depot| {
-            let keep_from = depot.len().saturating_sub(BATCH);
-            free.extend(depot.drain(keep_from..));
-        });
+    fn fetch(&mut self, most: usize) {
+        let Self { region, free, .. } = self;
+        region.depot.take(most, free, |number| region.chunk(number));
     }
 
     /// As [`allowance`](Self::allowance), of the chunks that this pool has itself.
@@ -196,9 +184,7 @@ impl Pool {
         if self.free.len() >= most {
             return true;
         }
-        // A depot that is busy may have them.
-        let depot = self.region.depot.try_with(|depot| depot.len());
-        depot.is_none_or(|depot| self.free.len() + depot >= most)
+        self.available() >= most
     }
 
     /// Chunks that whoever wants one for this purpose leaves.
@@ -229,11 +215,10 @@ impl Pool {
         self.kept
     }
 
-    /// Counts the depot's chunks too; a depot that is busy has none to offer.
+    /// Counts the depot's chunks too.
     #[cold]
     fn has_more_than(&self, count: usize) -> bool {
-        let depot = self.region.depot.try_with(|depot| depot.len()).unwrap_or(0);
-        self.free.len() + depot > count
+        self.available() > count
     }
 
     /// Where the bytes of an mbuf of this pool begin, as an offset in the region; none where it is of another.
@@ -270,13 +255,14 @@ impl Pool {
 
     #[cold]
     fn spill(&mut self) {
-        let free = &mut self.free;
-        let keep_from = free.len() - BATCH;
-        let spilt = self.region.depot.try_with(|depot| depot.extend(free.drain(keep_from..)));
-        if spilt.is_none() {
-            // The depot is busy: keep the surplus, and allow for it once.
-            self.free.reserve(BATCH);
-        }
+        self.put_from(self.free.len() - BATCH);
+    }
+
+    /// Gives the free chunks from the one at `index` on to the depot.
+    fn put_from(&mut self, index: usize) {
+        let Self { region, free, .. } = self;
+        region.depot.put(free[index..].iter().map(|chunk| region.number_of(*chunk)));
+        free.truncate(index);
     }
 
     /// Chunks that this pool can hand out without visiting the depot.
@@ -378,7 +364,6 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let free = &mut self.free;
-        self.region.depot.with(|depot| depot.append(free));
+        self.put_from(0);
     }
 }

@@ -15,7 +15,7 @@ pub enum HugePages {
 /// Why a region could not be made.
 #[derive(Debug)]
 pub enum RegionError {
-    /// A region needs at least one chunk, and at most `u32::MAX`.
+    /// A region needs at least one chunk, and at most 2^31.
     BadSize {
         /// Chunks that were asked for.
         chunks: usize,
@@ -42,7 +42,7 @@ impl core::fmt::Display for RegionError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::BadSize { chunks } => {
-                write!(f, "a region of {chunks} chunks was asked for; allowed: 1 to {}", u32::MAX)
+                write!(f, "a region of {chunks} chunks was asked for; allowed: 1 to {}", 1u32 << 31)
             }
             #[cfg(feature = "std")]
             Self::Map { bytes, huge, source } => {

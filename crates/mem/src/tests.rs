@@ -372,6 +372,36 @@ fn an_allowance_is_brought_from_the_depot_before_it_is_used_up() {
     taken.into_iter().for_each(|mbuf| pool.free(mbuf));
 }
 
+/// A pool may visit the depot at any time, whoever else is there: chunks that are free are found.
+#[cfg(feature = "std")]
+#[test]
+fn no_pool_is_exhausted_while_the_depot_has_chunks() {
+    const CORES: usize = 4;
+    /// More than a pool keeps: each round goes through the depot.
+    const HELD: usize = 200;
+    let rounds = if cfg!(miri) { 2 } else { 10_000 };
+    let region = Region::heap(2_048);
+    std::thread::scope(|scope| {
+        for _ in 0..CORES {
+            scope.spawn(|| {
+                let mut pool = Pool::new(&region, 128);
+                let mut held = Vec::new();
+                for round in 0..rounds {
+                    for _ in 0..HELD {
+                        assert!(pool.allows(Want::Send), "not allowed in round {round}");
+                        held.push(pool.alloc().unwrap_or_else(|error| {
+                            panic!("round {round}, {} chunks free: {error}", region.depot_len())
+                        }));
+                    }
+                    held.drain(..).for_each(|mbuf| pool.free(mbuf));
+                }
+                assert_eq!(pool.stats().exhausted, 0);
+            });
+        }
+    });
+    assert_eq!(region.depot_len(), 2_048);
+}
+
 /// Whoever may read a region learns from it where neither the region nor anything else of this process is.
 #[cfg(all(feature = "std", not(miri)))]
 #[test]

@@ -10,12 +10,14 @@ use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
-use crate::unsafe_depot::Depot;
+use crate::depot::Depot;
 use crate::{BLOCK_SIZE, CHUNK_SIZE};
 
 /// Chunks of a block, the first of which holds the states of all.
 const BLOCK_CHUNKS: usize = BLOCK_SIZE / CHUNK_SIZE;
 const _: () = assert!(BLOCK_CHUNKS <= CHUNK_SIZE);
+/// Chunks of the largest region, 4 TiB: with the blocks' first ones they are numbered by 32 bits.
+const CHUNKS_MAX: usize = 1 << 31;
 
 /// Bytes in which so many chunks fit, the blocks' first ones not counted.
 fn bytes_for(chunks: usize) -> usize {
@@ -45,7 +47,7 @@ pub struct Region {
 }
 
 // SAFETY: the region is an address range; whoever holds a chunk of it has that chunk alone, and
-// the depot has its own lock.
+// the depot is made of atomics.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -64,14 +66,11 @@ impl Region {
 
     /// `bytes`: whole chunks, from a multiple of a block's size on, all zero.
     fn with_backing(base: NonNull<u8>, bytes: usize, huge: bool, backing: Backing) -> Arc<Self> {
-        let all = bytes / CHUNK_SIZE;
-        let chunks = (all - all.div_ceil(BLOCK_CHUNKS)) as u32;
-        let depot = Depot::new(chunks);
-        for index in (0..all).rev().filter(|index| index % BLOCK_CHUNKS != 0) {
-            // SAFETY: the offset lies inside the allocation.
-            let chunk = unsafe { base.add(index * CHUNK_SIZE) };
-            depot.with(|free| free.push(chunk));
-        }
+        let all = (bytes / CHUNK_SIZE) as u32;
+        let chunks = all - all.div_ceil(BLOCK_CHUNKS as u32);
+        let depot = Depot::new(all);
+        // The lowest is taken first.
+        depot.put((0..all).rev().filter(|number| number % BLOCK_CHUNKS as u32 != 0));
         Arc::new(Self { base, bytes, chunks, huge, backing, depot })
     }
 
@@ -88,7 +87,7 @@ impl Region {
     #[cfg(feature = "std")]
     pub fn map(chunks: usize, pages: crate::HugePages) -> Result<Arc<Self>, crate::RegionError> {
         use crate::{HugePages, RegionError};
-        if chunks == 0 || u32::try_from(chunks).is_err() {
+        if chunks == 0 || chunks > CHUNKS_MAX {
             return Err(RegionError::BadSize { chunks });
         }
         if pages != HugePages::No {
@@ -132,7 +131,7 @@ impl Region {
             let found = fstat(&memfd)?;
             let bytes = usize::try_from(found.st_size).unwrap_or(0);
             let chunks = bytes / CHUNK_SIZE;
-            if !sealed || chunks < 2 || u32::try_from(chunks).is_err() || bytes % CHUNK_SIZE != 0 {
+            if !sealed || !(2..=CHUNKS_MAX).contains(&chunks) || bytes % CHUNK_SIZE != 0 {
                 return Err(std::io::ErrorKind::InvalidData.into());
             }
             let huge = found.st_blksize as usize >= BLOCK_SIZE;
@@ -186,7 +185,23 @@ impl Region {
 
     /// Chunks that are in no pool and in no one's hands.
     pub fn depot_len(&self) -> usize {
-        self.depot.with(|free| free.len())
+        self.depot.len()
+    }
+
+    /// The chunk with this number, as the [depot](crate::depot) counts them: from the region's beginning on, the
+    /// blocks' first ones included.
+    #[inline]
+    pub(crate) fn chunk(&self, number: u32) -> NonNull<u8> {
+        let at = number as usize * CHUNK_SIZE;
+        assert!(at < self.bytes, "chunk {number} lies outside the region");
+        // SAFETY: inside the region, as was just checked.
+        unsafe { self.base.add(at) }
+    }
+
+    /// The number of a chunk of this region.
+    #[inline]
+    pub(crate) fn number_of(&self, chunk: NonNull<u8>) -> u32 {
+        ((chunk.addr().get() - self.base.addr().get()) / CHUNK_SIZE) as u32
     }
 
     /// Offset of a chunk in the region, or none where it is of another region.

@@ -44,7 +44,7 @@ impl OwedResets {
 /// Sends those that there is room and memory for, in the order in which their connections ended.
 #[inline]
 pub(crate) fn pay(ctx: &mut Context<'_>) {
-    // Nearly always none: then the depot is not asked, whose lock waits for all that this core has written.
+    // Nearly always none: then the depot is not asked, whose line other cores write.
     if !ctx.out.owed.0.is_empty() {
         pay_waiting(ctx);
     }
