@@ -15,9 +15,12 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Each word is read and written as an atomic, bytes are copied: what the other side does meanwhile may
-//! make them anything, and never makes us fault or misbehave.
+//! Each word is read and written as an atomic, bytes are copied, each read once: what the other side does meanwhile
+//! may make them anything, and never makes us fault or misbehave. [`copy_from_shared`] and [`copy_to_shared`] do so for
+//! those who map such memory themselves.
 
+mod unsafe_copy;
 mod unsafe_memory;
 
+pub use unsafe_copy::{copy_from_shared, copy_to_shared};
 pub use unsafe_memory::{Doorbell, Memory, Transfer};

@@ -1,7 +1,7 @@
 //! A memory file, mapped: words by offset, bytes copied in and out.
 //!
 //! This module holds `unsafe` because the other process may write to that memory at any time: no
-//! reference into it is ever made but to atomic words, bytes are only copied, and the file's size is
+//! reference into it is ever made but to atomic words, bytes are only copied (see `unsafe_copy`), and the file's size is
 //! sealed, so that nobody can make our accesses fault by shrinking it. (Whoever may write to it can punch holes into
 //! it: they read as zeroes, which is one more thing that the other side may write.)
 #![allow(unsafe_code)]
@@ -18,6 +18,8 @@ use rustix::fs::{
     memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::unsafe_copy::{copy_array_from_shared, copy_from_shared, copy_to_shared};
 
 /// linux/magic.h: what memory files of ordinary pages are in.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
@@ -204,9 +206,8 @@ impl Memory {
     #[must_use]
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> bool {
         let Some(from) = self.at(offset, to.len(), 1) else { return false };
-        // SAFETY: `from` has that many bytes inside the mapping; `to` is ours and elsewhere. The other
-        // process may write meanwhile: then these are some bytes or others, and any are valid.
-        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *to).cast(), to.len()) };
+        // SAFETY: `from` has that many bytes inside the mapping; `to` is ours and elsewhere.
+        unsafe { copy_from_shared(from, to) };
         true
     }
 
@@ -225,8 +226,8 @@ impl Memory {
         let Some(to) = self.at(offset, from.len(), 1).filter(|_| self.writable) else {
             return false;
         };
-        // SAFETY: as for `copy_out`; nobody on this side reads there meanwhile but by copying.
-        unsafe { to.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
+        // SAFETY: `to` has that many bytes inside the mapping, which can be written to; `from` is elsewhere.
+        unsafe { copy_to_shared(from, to) };
         true
     }
 }
@@ -250,7 +251,8 @@ pub struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    /// Copies the next `N` bytes and answers the copy, which nobody else can change. None: fewer are left.
+    /// Copies the next `N` bytes and answers the copy, which nobody else can change and which was read once. None:
+    /// fewer are left.
     #[inline(always)]
     pub fn part<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         if self.to.len() < N {
@@ -260,7 +262,7 @@ impl<'a> Transfer<'a> {
         // SAFETY: as for `copy_out`: `from` had as many bytes inside the mapping as `to` before it was split, which were
         // `N` or more; so what lies behind them is inside, or right at the end.
         unsafe {
-            self.from.cast::<[u8; N]>().copy_to_nonoverlapping(NonNull::from(&mut *now), 1);
+            copy_array_from_shared(self.from, now);
             self.from = self.from.add(N);
         }
         self.to = later;
@@ -274,9 +276,7 @@ impl<'a> Transfer<'a> {
             return None;
         }
         // SAFETY: as for `copy_out`: `from` has as many bytes inside the mapping as `to`.
-        unsafe {
-            self.from.copy_to_nonoverlapping(NonNull::from(&mut *self.to).cast(), self.to.len());
-        }
+        unsafe { copy_from_shared(self.from, self.to) };
         Some(self.to)
     }
 }
