@@ -12,15 +12,15 @@
 //! entry. Acquire pairs with the other side's release: the entries are written before the consumer
 //! sees them, and read before the producer may write over them.
 //!
-//! This module holds `unsafe` because the memory is shared with the kernel or another process. No
-//! reference into the entries is ever made; they are copied in and out. An other side that writes
-//! nonsense into its index can make us read stale entries or see a full ring, never more.
+//! This module holds `unsafe` because the memory is shared with the kernel or another process. An other
+//! side that writes nonsense into its index can make us read stale entries or see a full ring, never more. One
+//! that writes to a slot while we read it gets us to see some entry: an [`Entry`] is made of atomic words, each read once,
+//! so that what was checked is what is used.
 #![allow(unsafe_code)]
 
-use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// An index word. A trait so that the model checker can put its own in place.
 pub(crate) trait Word {
@@ -55,6 +55,45 @@ impl Word for AtomicU32 {
     }
 }
 
+/// What a slot of a ring holds.
+///
+/// # Safety
+/// `Words` consists of atomics only, and any bits are one.
+pub(crate) unsafe trait Entry: Copy {
+    /// The entry as it lies in shared memory.
+    type Words;
+    /// Reads each word once.
+    fn load(words: &Self::Words) -> Self;
+    /// Writes each word once.
+    fn store(self, words: &Self::Words);
+}
+
+// SAFETY: an atomic, for which any bits do.
+unsafe impl Entry for u32 {
+    type Words = AtomicU32;
+    #[inline(always)]
+    fn load(words: &AtomicU32) -> Self {
+        words.load(Ordering::Relaxed)
+    }
+    #[inline(always)]
+    fn store(self, words: &AtomicU32) {
+        words.store(self, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: an atomic, for which any bits do.
+unsafe impl Entry for u64 {
+    type Words = AtomicU64;
+    #[inline(always)]
+    fn load(words: &AtomicU64) -> Self {
+        words.load(Ordering::Relaxed)
+    }
+    #[inline(always)]
+    fn store(self, words: &AtomicU64) {
+        words.store(self, Ordering::Relaxed);
+    }
+}
+
 /// Where a ring lies.
 ///
 /// # Safety
@@ -66,10 +105,11 @@ pub(crate) unsafe trait RingMemory<T: Copy> {
     fn consumer(&self) -> &Self::Word;
     fn size(&self) -> u32;
     /// # Safety
-    /// `slot < size`, and the caller is the producer, to whom the slot belongs at present.
+    /// `slot < size`, and the caller is the producer. By the protocol the slot is its own at present; an other side
+    /// that breaks the protocol may use it all the same.
     unsafe fn write(&self, slot: u32, entry: T);
     /// # Safety
-    /// `slot < size`, and the caller is the consumer, to whom the slot belongs at present.
+    /// `slot < size`, and the caller is the consumer; else as for `write`.
     unsafe fn read(&self, slot: u32) -> T;
 }
 
@@ -124,8 +164,7 @@ impl<T: Copy, M: RingMemory<T>> Producer<T, M> {
     #[inline]
     pub(crate) fn push(&mut self, entry: T) -> bool {
         let Some(slot) = self.next_slot() else { return false };
-        // SAFETY: masked, so below the size; not yet submitted and released by the consumer, so
-        // ours.
+        // SAFETY: masked, so below the size; we are the producer.
         unsafe { self.memory.write(slot, entry) };
         self.head = self.head.wrapping_add(1);
         true
@@ -151,8 +190,7 @@ impl<T: Copy, M: RingMemory<T>> Producer<T, M> {
         let pending = self.pending();
         let first = self.head.wrapping_sub(pending);
         (0..pending)
-            // SAFETY: masked, so below the size. The slot is not given back yet or was just now;
-            // only we write to it.
+            // SAFETY: masked, so below the size. Of the consumer and us, only we write there.
             .map(|index| unsafe { self.memory.read(first.wrapping_add(index) & mask) })
             .collect()
     }
@@ -223,7 +261,7 @@ impl<T: Copy, M: RingMemory<T>> Consumer<T, M> {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<T> {
         let slot = self.next_slot()?;
-        // SAFETY: masked, so below the size; submitted and not yet released, so ours.
+        // SAFETY: masked, so below the size; we are the consumer.
         let entry = unsafe { self.memory.read(slot) };
         self.tail = self.tail.wrapping_add(1);
         Some(entry)
@@ -238,19 +276,18 @@ impl<T: Copy, M: RingMemory<T>> Consumer<T, M> {
 
 /// A ring at raw addresses, inside memory that `O` keeps alive.
 #[derive(Debug)]
-pub(crate) struct RawRing<T, O> {
+pub(crate) struct RawRing<T: Entry, O> {
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     /// AF_XDP's flags word (`XDP_RING_NEED_WAKEUP`).
     flags: Option<NonNull<AtomicU32>>,
-    entries: NonNull<UnsafeCell<T>>,
+    entries: NonNull<T::Words>,
     size: u32,
     _owner: O,
 }
 
-// SAFETY: the addresses lie in memory that `O` owns and that may be used from any thread; the index
-// protocol orders all accesses.
-unsafe impl<T: Send, O: Send> Send for RawRing<T, O> {}
+// SAFETY: the addresses lie in memory that `O` owns and that may be used from any thread; all accesses are atomic.
+unsafe impl<T: Entry + Send, O: Send> Send for RawRing<T, O> {}
 
 /// Byte offsets of a ring's parts from the start of its memory.
 #[derive(Clone, Copy, Debug)]
@@ -268,13 +305,13 @@ impl RingOffsets {
     }
 }
 
-impl<T: Copy, O> RawRing<T, O> {
+impl<T: Entry, O> RawRing<T, O> {
     /// A ring at `base`; none where the parts do not fit `len_bytes`, are not aligned, or the size
     /// is not a power of two.
     ///
     /// # Safety
-    /// `base` is aligned to 8 bytes and valid for `len_bytes` for as long as `owner` lives, and
-    /// only rings touch that memory. Any bit pattern is a `T`.
+    /// `base` is aligned to 8 bytes and valid for `len_bytes` for as long as `owner` lives, and nobody in this
+    /// process uses that memory otherwise than by atomics.
     pub(crate) unsafe fn new(
         base: NonNull<u8>,
         len_bytes: usize,
@@ -290,9 +327,9 @@ impl<T: Copy, O> RawRing<T, O> {
             // SAFETY: inside the memory, as was just checked.
             Some(unsafe { base.add(offset) }.cast::<AtomicU32>())
         };
-        let fits = offsets.len_bytes(size, size_of::<T>()) <= len_bytes
-            && offsets.entries.is_multiple_of(align_of::<T>());
-        if !size.is_power_of_two() || !fits || align_of::<T>() > 8 {
+        let fits = offsets.len_bytes(size, size_of::<T::Words>()) <= len_bytes
+            && offsets.entries.is_multiple_of(align_of::<T::Words>());
+        if !size.is_power_of_two() || !fits || align_of::<T::Words>() > 8 {
             return None;
         }
         let flags = match offsets.flags {
@@ -315,7 +352,7 @@ impl<T: Copy, O> RawRing<T, O> {
 
 // SAFETY: `new` checked that all parts lie in the memory, which `_owner` keeps; masks keep slots
 // below the size.
-unsafe impl<T: Copy, O> RingMemory<T> for RawRing<T, O> {
+unsafe impl<T: Entry, O> RingMemory<T> for RawRing<T, O> {
     type Word = AtomicU32;
     #[inline(always)]
     fn producer(&self) -> &AtomicU32 {
@@ -333,13 +370,13 @@ unsafe impl<T: Copy, O> RingMemory<T> for RawRing<T, O> {
     }
     #[inline(always)]
     unsafe fn write(&self, slot: u32, entry: T) {
-        // SAFETY: the slot is inside the ring and the caller's; no reference is made.
-        unsafe { self.entries.add(slot as usize).cast::<T>().write(entry) }
+        // SAFETY: the slot is inside the ring, and made of atomics, whoever else uses it.
+        entry.store(unsafe { self.entries.add(slot as usize).as_ref() });
     }
     #[inline(always)]
     unsafe fn read(&self, slot: u32) -> T {
-        // SAFETY: as in `write`; every bit pattern is a `T`.
-        unsafe { self.entries.add(slot as usize).cast::<T>().read() }
+        // SAFETY: as in `write`.
+        T::load(unsafe { self.entries.add(slot as usize).as_ref() })
     }
 }
 

@@ -4,6 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p tailplane-nic --lib ring --release`.
 
 use super::*;
+use std::cell::UnsafeCell;
 use std::sync::Arc;
 
 const OFFSETS: RingOffsets =

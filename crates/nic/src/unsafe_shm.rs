@@ -8,10 +8,10 @@
 //! Lane 0 carries frames from the creator to the joiner, lane 1 back. The ring of lengths follows
 //! the protocol of `unsafe_ring`; a frame lies in the slot of the same number as its length.
 //!
-//! The peer is not trusted: a length is read once and checked, indices are clamped, and the memory
-//! is sealed against shrinking, so that reading it cannot fault. This module holds `unsafe` because
-//! the peer may write to that memory at any time: no reference into it is ever made, bytes are
-//! copied in and out. A peer that breaks the protocol makes us copy garbage.
+//! The peer is not trusted: a length is one atomic word, read once and then checked, indices are clamped, and
+//! the memory is sealed against shrinking, so that reading it cannot fault. This module holds `unsafe` because
+//! the peer may write to that memory at any time: no reference into it is ever made but to atomic words, frames are
+//! copied in and out, each byte read once. A peer that breaks the protocol makes us copy garbage.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use mem::{CHUNK_SIZE, Mbuf, Pool, RX_HEADROOM};
+use memfile::{copy_from_shared, copy_to_shared};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -234,9 +235,8 @@ impl Sender {
         if frame.len() > MAX_FRAME_BYTES {
             return false;
         }
-        // SAFETY: the slot is ours until it is submitted and holds `SLOT_BYTES`, more than the
-        // frame has; the frame is in other memory.
-        unsafe { self.lane.frame(slot).copy_from_nonoverlapping(first_byte(frame), frame.len()) };
+        // SAFETY: the slot holds `SLOT_BYTES`, more than the frame has, whatever the peer does there meanwhile.
+        unsafe { copy_to_shared(frame, self.lane.frame(slot)) };
         self.ring.push(frame.len() as u32)
     }
 
@@ -246,11 +246,6 @@ impl Sender {
         self.ring.submit();
         doorbell::must_ring(self.lane.armed())
     }
-}
-
-fn first_byte(bytes: &[u8]) -> NonNull<u8> {
-    // Copying from it only reads.
-    NonNull::from(bytes).cast()
 }
 
 /// Why a frame was not received.
@@ -295,10 +290,8 @@ impl Receiver {
             pool.free(mbuf);
             return Some(Err(Refused::BadLength));
         };
-        let to = NonNull::from(room).cast();
-        // SAFETY: the slot is ours until it is released and holds `SLOT_BYTES`, more than `len`; the
-        // buffer has `len` bytes and is in other memory.
-        unsafe { self.lane.frame(slot).copy_to_nonoverlapping(to, len) };
+        // SAFETY: the slot holds `SLOT_BYTES`, more than the room has, whatever the peer does there meanwhile.
+        unsafe { copy_from_shared(self.lane.frame(slot), room) };
         Some(Ok(mbuf))
     }
 

@@ -73,6 +73,50 @@ fn lying_lengths_and_indices_are_refused() {
     assert_eq!(pool.available(), 8);
 }
 
+/// A peer that goes on changing the length of a frame that it has handed over: what is used is what was checked.
+/// Miri finds where the length is read otherwise than as one atomic word.
+#[test]
+fn a_length_that_changes_while_it_is_read_is_used_as_it_was_checked() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const LENGTHS: [usize; 5] = [0, 60, MAX_FRAME_BYTES, MAX_FRAME_BYTES + 1, u32::MAX as usize];
+    let rounds = if cfg!(miri) { 30 } else { 50_000 };
+    let (mut sender, mut receiver, memory) = ends(2);
+    let region = Region::heap(8);
+    let mut pool = Pool::new(&region, 8);
+    let (stop, mut refused, mut received) = (AtomicBool::new(false), 0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (ring, _) = lane(&memory, 1).expect("fits");
+            while !stop.load(Ordering::Relaxed) {
+                for (len, slot) in LENGTHS.into_iter().zip([0, 1].into_iter().cycle()) {
+                    // SAFETY: below the size; this thread plays a producer that breaks the protocol.
+                    unsafe { ring.write(slot, len as u32) };
+                }
+                std::thread::yield_now();
+            }
+        });
+        for _ in 0..rounds {
+            assert!(sender.room(1) == 1 && sender.push(&[7; 60]));
+            sender.submit();
+            assert_eq!(receiver.ready(1), 1);
+            match receiver.pop(&mut pool).expect("a frame") {
+                Ok(mbuf) => {
+                    assert!(LENGTHS[..3].contains(&mbuf.len()), "{} bytes", mbuf.len());
+                    received += 1;
+                    pool.free(mbuf);
+                }
+                Err(refusal) => {
+                    assert_eq!(refusal, Refused::BadLength);
+                    refused += 1;
+                }
+            }
+            receiver.release();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!((refused + received, pool.available()), (rounds, 8));
+}
+
 #[test]
 fn want_of_a_buffer_is_an_answer() {
     let (mut sender, mut receiver, _) = ends(2);

@@ -173,7 +173,7 @@ impl AfXdp {
 }
 
 /// All entries that wait for us.
-fn drain<T: super::unsafe_map::RingEntry>(ring: &mut Consumer<T, MappedRing<T>>) -> Vec<T> {
+fn drain<T: crate::unsafe_ring::Entry>(ring: &mut Consumer<T, MappedRing<T>>) -> Vec<T> {
     ring.peek(u32::MAX);
     std::iter::from_fn(|| ring.pop()).collect()
 }

@@ -6,14 +6,15 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{
     XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
 };
-use rustix::net::xdp::{XdpDesc, XdpMmapOffsets, XdpRingOffset};
+use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpMmapOffsets, XdpRingOffset};
 
-use crate::unsafe_ring::{RawRing, RingOffsets};
+use crate::unsafe_ring::{Entry, RawRing, RingOffsets};
 
 /// A mapping, unmapped when dropped.
 #[derive(Debug)]
@@ -119,7 +120,7 @@ pub(super) fn can_map(
 }
 
 /// Maps a ring of descriptors (`Receive`, `Transmit`) or of addresses (`Fill`, `Completion`).
-pub(super) fn map<T: RingEntry>(
+pub(super) fn map<T: Entry>(
     socket: BorrowedFd<'_>,
     kind: Kind,
     offsets: &XdpMmapOffsets,
@@ -132,12 +133,37 @@ pub(super) fn map<T: RingEntry>(
     let len = offsets.len_bytes(frames, size_of::<T>());
     let mapping = map_bytes(socket, kind, len)?;
     // SAFETY: the mapping starts on a page, is `len` bytes long and lives with the ring, and only
-    // the kernel and this ring use it; `RingEntry`s are valid for any bits.
+    // the kernel and this ring use it.
     unsafe { RawRing::new(mapping.base, len, offsets, frames, mapping) }
         .ok_or(rustix::io::Errno::INVAL)
 }
 
-/// Entries that are valid whatever their bits.
-pub(super) trait RingEntry: Copy {}
-impl RingEntry for u64 {}
-impl RingEntry for XdpDesc {}
+/// A descriptor as the kernel lays it out.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct DescriptorWords {
+    addr: AtomicU64,
+    len: AtomicU32,
+    options: AtomicU32,
+}
+
+const _: () = assert!(size_of::<DescriptorWords>() == size_of::<XdpDesc>());
+
+// SAFETY: atomics only, for which any bits do.
+unsafe impl Entry for XdpDesc {
+    type Words = DescriptorWords;
+    #[inline(always)]
+    fn load(words: &DescriptorWords) -> Self {
+        Self {
+            addr: words.addr.load(Ordering::Relaxed),
+            len: words.len.load(Ordering::Relaxed),
+            options: XdpDescOptions::from_bits_retain(words.options.load(Ordering::Relaxed)),
+        }
+    }
+    #[inline(always)]
+    fn store(self, words: &DescriptorWords) {
+        words.addr.store(self.addr, Ordering::Relaxed);
+        words.len.store(self.len, Ordering::Relaxed);
+        words.options.store(self.options.bits(), Ordering::Relaxed);
+    }
+}
