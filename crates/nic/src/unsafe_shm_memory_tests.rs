@@ -84,7 +84,14 @@ fn a_length_that_changes_while_it_is_read_is_used_as_it_was_checked() {
     let region = Region::heap(8);
     let mut pool = Pool::new(&region, 8);
     let (stop, mut refused, mut received) = (AtomicBool::new(false), 0, 0);
+    struct Ends<'a>(&'a AtomicBool);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         scope.spawn(|| {
             let (ring, _) = lane(&memory, 1).expect("fits");
             while !stop.load(Ordering::Relaxed) {
@@ -112,7 +119,6 @@ fn a_length_that_changes_while_it_is_read_is_used_as_it_was_checked() {
             }
             receiver.release();
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert_eq!((refused + received, pool.available()), (rounds, 8));
 }

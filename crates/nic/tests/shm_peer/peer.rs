@@ -149,6 +149,15 @@ impl Victim {
     }
 }
 
+/// Ends the other thread, also where this one panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Carries a script out, each step after the other.
 pub fn run(script: &[u8]) {
     let (mut victim, memory) = Victim::new();
@@ -169,6 +178,7 @@ pub fn race(script: &[u8], looks: u32) {
     let (mut victim, memory) = Victim::new();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let mut script = Script(script);
@@ -180,7 +190,6 @@ pub fn race(script: &[u8], looks: u32) {
         for look in 0..looks {
             victim.step(look as u8 & 0xfc | look as u8 % 8 % 4);
         }
-        stop.store(true, Ordering::Relaxed);
     });
     victim.end();
 }
