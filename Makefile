@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO_SECONDS ?= 20
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test lint bpf fuzz loom miri bench clean
+.PHONY: help setup demo test lint bpf fuzz loom miri nightly bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -44,6 +44,9 @@ loom: ## model checking of the lock-free structures
 
 miri: ## the modules with unsafe code under Miri
 	scripts/miri.sh
+
+nightly: ## fuzz, miri, loom, the dependencies and the BPF objects: a table in docs/results/nightly.md
+	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/nightly.sh
 
 bench: ## instructions per request (callgrind), and half a million connections
 	scripts/bench-instructions.sh --profile

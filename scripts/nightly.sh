@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# The checks that take too long for each change: fuzzing, Miri, loom, the dependencies, the BPF objects.
+#
+#   scripts/nightly.sh [PART...]      all parts, or those named: fuzz miri loom dependencies advisories bpf
+#
+# FUZZ_SECONDS (60) is for each fuzz target, PART_LIMIT_S (14,400) for each part; MIRI_PACKAGES and LOOM_PACKAGES
+# name packages in place of all. A part that fails does not end the run. The table at the end also goes to
+# docs/results/nightly.md; logs go to target/nightly/. The exit status is not 0 where a part failed. A part whose tool
+# cannot be had is "not checked", with the reason, and never counts as passed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+export FUZZ_SECONDS="${FUZZ_SECONDS:-60}"
+PART_LIMIT_S="${PART_LIMIT_S:-14400}"
+logs=target/nightly
+report=docs/results/nightly.md
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(fuzz miri loom dependencies advisories bpf)
+mkdir -p "$logs" "$(dirname "$report")"
+
+# A part's status where it could not be checked; the last line of its log says why.
+NOT_CHECKED=3
+not_checked() { echo "not checked: $*"; exit "$NOT_CHECKED"; }
+
+# Installs a cargo command that is missing.
+tool() {
+    cargo "${1#cargo-}" --version >/dev/null 2>&1 && return
+    cargo install --locked "$1" || not_checked "$1 is not installed, and 'cargo install $1' failed"
+}
+
+fuzz_part() {
+    cargo +nightly --version >/dev/null 2>&1 \
+        || rustup toolchain install nightly --profile minimal \
+        || not_checked "no nightly compiler"
+    tool cargo-fuzz
+    scripts/fuzz.sh "$FUZZ_SECONDS"
+}
+
+miri_part() {
+    local out
+    # Status 0 with this line: Miri cannot be installed here.
+    out=$(mktemp) || exit 1
+    scripts/miri.sh 2>&1 | tee "$out" || { rm -f "$out"; exit 1; }
+    reason=$(sed -n 's/^miri: skipped: //p' "$out" | tail -n 1)
+    rm -f "$out"
+    [ -z "$reason" ] || not_checked "$reason"
+}
+
+loom_part() { scripts/loom.sh; }
+
+dependencies_part() {
+    tool cargo-deny
+    cargo deny check bans licenses sources
+}
+
+advisories_part() {
+    tool cargo-deny
+    cargo deny fetch db || not_checked "the database of advisories cannot be fetched"
+    cargo deny check --disable-fetch advisories
+}
+
+bpf_part() {
+    scripts/setup.sh bpf || not_checked "clang and libbpf cannot be installed"
+    scripts/bpf.sh
+}
+
+status=0
+rows=()
+for part in "${parts[@]}"; do
+    case "$part" in
+        fuzz | miri | loom | dependencies | advisories | bpf) ;;
+        *) echo "nightly: no part '$part': fuzz, miri, loom, dependencies, advisories, bpf" >&2; exit 2 ;;
+    esac
+done
+for part in "${parts[@]}"; do
+    log=$logs/$part.log
+    echo "nightly: $part (log: $log)"
+    began=$SECONDS
+    export NOT_CHECKED
+    export -f not_checked tool "${part}_part"
+    timeout "$PART_LIMIT_S" bash -c "set -euo pipefail; ${part}_part" >"$log" 2>&1 </dev/null
+    ended=$?
+    took=$((SECONDS - began))
+    case "$ended" in
+        0) result=passed ;;
+        "$NOT_CHECKED") result=$(tail -n 1 "$log") ;;
+        124) result="failed: took longer than $PART_LIMIT_S s" status=1 ;;
+        *) result="failed with status $ended" status=1 ;;
+    esac
+    case "$result" in failed*) tail -n 30 "$log" ;; esac
+    rows+=("| $part | $result | $took |")
+done
+
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+[ -z "$(git status --porcelain --untracked-files=no 2>/dev/null | grep -v " $report\$")" ] || commit="$commit with changes"
+{
+    echo "# Nightly checks"
+    echo
+    echo "Written by \`make nightly\` on $(date --utc +%Y-%m-%d) for commit $commit: $FUZZ_SECONDS s for each fuzz target;"
+    echo "Miri: ${MIRI_PACKAGES:-all packages with unsafe code}; loom: ${LOOM_PACKAGES:-all packages with models}."
+    echo
+    echo "| Part | Result | Seconds |"
+    echo "| --- | --- | ---: |"
+    printf '%s\n' "${rows[@]}"
+} >"$report"
+echo
+cat "$report"
+exit "$status"
