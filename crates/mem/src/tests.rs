@@ -379,7 +379,7 @@ fn no_pool_is_exhausted_while_the_depot_has_chunks() {
     const CORES: usize = 4;
     /// More than a pool keeps: each round goes through the depot.
     const HELD: usize = 200;
-    let rounds = if cfg!(miri) { 2 } else { 10_000 };
+    let rounds = if cfg!(miri) { 1 } else { 10_000 };
     let region = Region::heap(2_048);
     std::thread::scope(|scope| {
         for _ in 0..CORES {

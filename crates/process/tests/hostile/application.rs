@@ -253,7 +253,7 @@ fn lie(calls: &Memory, arena: &Memory, script: &mut Script<'_>) {
 /// Events of several kinds, some with bytes.
 fn fill(events: &mut EventArray, pool: &mut Pool, batch: u64) {
     let (handle, cookie) = (Handle::new(1, 1, 1), Cookie(1));
-    if batch % 3 != 0 {
+    if !batch.is_multiple_of(3) {
         let mut mbuf = pool.alloc().expect("memory");
         mbuf.append(b"request").expect("room");
         events.push_recv(handle, cookie, mbuf, 0, 1_000).expect("room");
