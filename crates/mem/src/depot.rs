@@ -76,12 +76,12 @@ impl Depot {
         if number == NONE { 0 } else { self.link(number).1 }
     }
 
-    /// Adds chunks, of which the last becomes the uppermost. The caller holds them, and nobody else does.
+    /// Adds chunks, of which the last becomes the uppermost. The caller is their only holder.
     pub(crate) fn put(&self, numbers: impl Iterator<Item = u32> + Clone) {
         let top = &self.top.0;
         // Acquire: the depth of the uppermost chunk is what the visit wrote that put it there.
         let seen = unless(Mutant::RelaxedDepth, Ordering::Acquire);
-        // Release pairs with the load in `take`: whoever takes a chunk sees it as its last holder left it.
+        // Release pairs with the load in `take`: the next holder of a chunk sees it as the last one left it.
         let shown = unless(Mutant::RelaxedPut, Ordering::Release);
         let mut found = top.load(seen);
         loop {

@@ -7,7 +7,7 @@
 //! Pools of one region trade batches of chunks through a lock-free depot, so that frames which travel to
 //! another core do not drain the one they came from.
 //!
-//! An application of another process may read all of a region. No address is kept in it: links between chunks
+//! An application of another process may read all of a region. A region holds no address: links between chunks
 //! are distances.
 //!
 //! ```

@@ -372,7 +372,7 @@ fn an_allowance_is_brought_from_the_depot_before_it_is_used_up() {
     taken.into_iter().for_each(|mbuf| pool.free(mbuf));
 }
 
-/// A pool may visit the depot at any time, whoever else is there: chunks that are free are found.
+/// Several pools visit the depot at the same time: each finds the chunks that are free.
 #[cfg(feature = "std")]
 #[test]
 fn no_pool_is_exhausted_while_the_depot_has_chunks() {
@@ -402,7 +402,7 @@ fn no_pool_is_exhausted_while_the_depot_has_chunks() {
     assert_eq!(region.depot_len(), 2_048);
 }
 
-/// Whoever may read a region learns from it where neither the region nor anything else of this process is.
+/// A process that reads a region finds no address of this process in it.
 #[cfg(all(feature = "std", not(miri)))]
 #[test]
 fn no_address_is_written_to_packet_memory() {

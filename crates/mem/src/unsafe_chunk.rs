@@ -49,8 +49,8 @@ fn header(chunk: NonNull<u8>) -> NonNull<Header> {
     chunk.cast()
 }
 
-/// Makes `next` the chunk behind `chunk` in their queue. What is written is the distance between the two: whoever may
-/// read packet memory learns no address from it.
+/// Makes `next` the chunk behind `chunk` in their queue. Writes the distance between the two: a process that reads
+/// packet memory finds no address in it.
 ///
 /// # Safety
 /// The caller holds the claim on `chunk`'s header.

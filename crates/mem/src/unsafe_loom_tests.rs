@@ -101,7 +101,7 @@ fn return_first() {
     assert_eq!(held, [0, 1, 2], "a chunk has two holders, or none");
 }
 
-/// Both take what there is: whoever gets none found none.
+/// Both take a chunk, of which there are two: each gets one.
 fn share() {
     let chunks = Chunks::new(2, 2);
     let other = Arc::clone(&chunks);

@@ -1,7 +1,7 @@
 //! Copies between private memory and memory that another process may write to at any time.
 //!
-//! This module holds `unsafe` because of what an ordinary copy permits: the compiler may take for granted that nobody
-//! writes meanwhile, and so read a place once more later, in place of the copy: a length after it was checked, bytes
+//! This module holds `unsafe` because of what an ordinary copy permits: the compiler may assume that no other
+//! process writes meanwhile, and so read a place once more later, in place of the copy: a length after it was checked, bytes
 //! after they were summed. Here each shared byte is read once, by a volatile access, which the compiler neither repeats
 //! nor leaves out. What other processes do beside is not part of the program, as with a device's memory; threads of
 //! one process that share words use atomics.

@@ -251,7 +251,7 @@ pub struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    /// Copies the next `N` bytes and answers the copy, which nobody else can change and which was read once. None:
+    /// Copies the next `N` bytes and answers the copy, which is private and was read once. None:
     /// fewer are left.
     #[inline(always)]
     pub fn part<const N: usize>(&mut self) -> Option<&'a [u8; N]> {

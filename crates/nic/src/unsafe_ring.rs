@@ -310,8 +310,8 @@ impl<T: Entry, O> RawRing<T, O> {
     /// is not a power of two.
     ///
     /// # Safety
-    /// `base` is aligned to 8 bytes and valid for `len_bytes` for as long as `owner` lives, and nobody in this
-    /// process uses that memory otherwise than by atomics.
+    /// `base` is aligned to 8 bytes and valid for `len_bytes` for as long as `owner` lives, and this
+    /// process uses that memory by atomics only.
     pub(crate) unsafe fn new(
         base: NonNull<u8>,
         len_bytes: usize,
@@ -370,7 +370,7 @@ unsafe impl<T: Entry, O> RingMemory<T> for RawRing<T, O> {
     }
     #[inline(always)]
     unsafe fn write(&self, slot: u32, entry: T) {
-        // SAFETY: the slot is inside the ring, and made of atomics, whoever else uses it.
+        // SAFETY: the slot is inside the ring, and made of atomics, which the other side may use too.
         entry.store(unsafe { self.entries.add(slot as usize).as_ref() });
     }
     #[inline(always)]
