@@ -119,14 +119,14 @@ mod tests {
         for len in (0..=3 * ROUND).step_by(if cfg!(miri) { 7 } else { 1 }) {
             for at in 0..WIDE {
                 let mut to = vec![0xee; len + 2];
-                let first = NonNull::from(&from[at]);
-                // SAFETY: `from` has more than 16 + 192 bytes.
+                let first = NonNull::from(&from[at..at + len]).cast();
+                // SAFETY: `first` has `len` bytes.
                 unsafe { copy_from_shared(first, &mut to[1..=len]) };
                 assert_eq!((to[0], to[len + 1]), (0xee, 0xee));
                 assert_eq!(to[1..=len], from[at..at + len]);
                 let mut back = vec![0xee; len + 2];
                 // SAFETY: `back` has `len` bytes behind its first.
-                unsafe { copy_to_shared(&to[1..=len], NonNull::from(&mut back[1])) };
+                unsafe { copy_to_shared(&to[1..=len], NonNull::from(&mut back[1..=len]).cast()) };
                 assert_eq!(back, to);
             }
         }
