@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use qwait::{
     Config, DoorbellRef, ExclusiveSet, MAX_QUEUES, Producer, QueueId, Region, ServicePolicy,
-    SharedConsumer, SharedSet, monitor_support,
+    SharedConsumer, SharedSet,
 };
 
 const WINDOWS: usize = 21;
@@ -169,7 +169,6 @@ fn main() {
         "build:     {}",
         if cfg!(debug_assertions) { "debug: not a measurement" } else { "release" }
     );
-    println!("user-level monitor instruction: {}", monitor_support());
     println!("one thread; median and fastest of {WINDOWS} windows of {ROUNDS} operations\n");
     println!(
         "{:<56} {:>6} {:>9} {:>9}",

@@ -15,7 +15,7 @@
 //! edge; a woken one that leaves work behind wakes the next.
 //!
 //! To sleep on something else as well (a socket, another set), use the two halves by hand:
-//! `arm`, wait on everything, `disarm`; see [`EventSleeper`](crate::EventSleeper).
+//! `arm`, wait on everything, `disarm`.
 
 use core::fmt::Debug;
 use core::time::Duration;

@@ -35,7 +35,6 @@
 //! | --- | --- |
 //! | one core that serves its own queues | [`ExclusiveSet`]: cheapest |
 //! | several cores that serve the same queues | [`SharedSet`] with a [`SharedConsumer`] each: a queue has one owner at a time |
-//! | a set per core or memory node, whose cores help each other out | [`ReadySets`] with a `StealingConsumer` each |
 //! | queues of processes that you do not trust | `TenantSet` |
 //! | the same, served by several cores | `SharedTenantSet` with a `SharedTenantConsumer` each |
 //! | a simulation or a proof | [`model`], the bit vectors that all of the above are tested against |
@@ -139,7 +138,6 @@ mod bitmap;
 mod exclusive;
 mod idle;
 pub mod model;
-mod partition;
 mod policy;
 mod set;
 mod shared;
@@ -160,8 +158,6 @@ mod tenant_shared;
 mod tenant_words;
 mod unsafe_doorbell;
 #[cfg(all(feature = "std", not(loom)))]
-mod unsafe_monitor;
-#[cfg(all(feature = "std", not(loom)))]
 mod unsafe_region;
 #[cfg(any(test, all(not(feature = "std"), not(loom))))]
 mod unsafe_spin_lock;
@@ -175,14 +171,13 @@ mod tests;
 pub use bitmap::FLAT_MAX;
 pub use exclusive::ExclusiveSet;
 pub use idle::{Sleeper, SpinSleeper};
-pub use partition::{ReadySets, SetQueue, StealingConsumer};
 pub use policy::ServicePolicy;
 pub use set::{
     Config, Control, DIRECT_MAX, MAX_CONSUMERS, MAX_QUEUES, Producer, QueueId, SetError,
 };
 pub use shared::{SharedConsumer, SharedSet};
 #[cfg(all(feature = "std", not(loom)))]
-pub use sleepers::{EventSleeper, FutexSleeper};
+pub use sleepers::FutexSleeper;
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant::{TENANT_QUEUES_MAX, TENANTS_MAX, Tenant, TenantError, TenantOffer, TenantSet};
 #[cfg(all(feature = "std", not(loom)))]
@@ -192,8 +187,6 @@ pub use tenant_rounds::{TENANT_CLASS_LOWEST, TENANT_CLASSES};
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant_shared::{SharedTenantConsumer, SharedTenantSet};
 pub use unsafe_doorbell::{Doorbell, DoorbellRef, MAX_COUNT};
-#[cfg(all(feature = "std", not(loom)))]
-pub use unsafe_monitor::{MonitorAbsent, MonitorSleeper, MonitorSupport, monitor_support};
 #[cfg(all(feature = "std", not(loom)))]
 pub use unsafe_region::{Region, RegionError};
 

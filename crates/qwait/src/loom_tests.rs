@@ -475,26 +475,3 @@ fn disabled_is_not_returned(bits: Bits) {
         assert_eq!(set.try_qwait(), Some(id(0)));
     });
 }
-
-/// A consumer that sleeps on two sets is woken by either; work comes to both.
-#[test]
-fn a_stealing_consumer_is_woken_from_any_set() {
-    loom::model(|| {
-        let sets = ReadySets::new(2, CONFIG).expect("made");
-        let add = |set| {
-            let set: &SharedSet = sets.get(set).expect("two");
-            set.add(id(0), DoorbellRef::new()).expect("added")
-        };
-        let (home, remote) = (add(0), add(1));
-        let mut consumer = sets.consumer(0, ModelSleeper::new()).expect("joins");
-        assert_eq!(consumer.try_qwait(), None);
-        let near = thread::spawn(move || home.ring());
-        let far = thread::spawn(move || remote.ring());
-        let first = consumer.qwait();
-        assert_eq!(consumer.reconsider(first, 1), 0);
-        let second = consumer.qwait();
-        assert_eq!(consumer.reconsider(second, 1), 0);
-        assert_ne!(first.set, second.set, "each once");
-        assert!(near.join().expect("finished") && far.join().expect("finished"));
-    });
-}

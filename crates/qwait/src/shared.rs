@@ -153,14 +153,6 @@ impl SharedConsumer {
         }
     }
 
-    /// This consumer was woken, but serves another set first: the wake-up goes on.
-    #[inline]
-    pub(crate) fn pass_baton_unseen(&mut self) {
-        if self.baton {
-            self.pass_baton(true);
-        }
-    }
-
     /// Verifies an activation and takes the queue.
     #[inline]
     fn own(&mut self, queue: QueueId) -> bool {
@@ -243,7 +235,9 @@ impl Drop for SharedConsumer {
         for queue in 0..self.core.capacity() {
             self.reconsider(QueueId::new(queue), 0);
         }
-        self.pass_baton_unseen();
+        if self.baton {
+            self.pass_baton(true);
+        }
         self.core.leave(self.bit);
     }
 }

@@ -5,14 +5,12 @@ use core::time::Duration;
 
 use crate::exclusive::ExclusiveSet;
 use crate::idle::Sleeper;
-use crate::partition::{SetQueue, StealingConsumer};
 use crate::set::QueueId;
 use crate::shared::SharedConsumer;
 
 /// What waiting needs of a consumer.
 pub(crate) trait Waits {
-    type Found;
-    fn look(&mut self) -> Option<Self::Found>;
+    fn look(&mut self) -> Option<QueueId>;
     fn sleeper(&self) -> &dyn Sleeper;
     fn spin_looks(&self) -> u32;
     fn announce(&mut self) -> bool;
@@ -20,7 +18,6 @@ pub(crate) trait Waits {
 }
 
 impl Waits for ExclusiveSet {
-    type Found = QueueId;
     fn look(&mut self) -> Option<QueueId> {
         self.try_qwait()
     }
@@ -39,7 +36,6 @@ impl Waits for ExclusiveSet {
 }
 
 impl Waits for SharedConsumer {
-    type Found = QueueId;
     fn look(&mut self) -> Option<QueueId> {
         self.try_qwait()
     }
@@ -62,7 +58,7 @@ fn wait<W: Waits>(
     consumer: &mut W,
     timeout: impl Fn() -> Option<Duration>,
     give_up: impl Fn() -> bool,
-) -> Option<W::Found> {
+) -> Option<QueueId> {
     for _ in 0..consumer.spin_looks() {
         if let Some(found) = consumer.look() {
             return Some(found);
@@ -86,11 +82,11 @@ fn wait<W: Waits>(
 }
 
 macro_rules! waiting {
-    ($consumer:ty, $found:ty) => {
+    ($consumer:ty) => {
         impl $consumer {
             /// `QWAIT`: as `try_qwait`, but waits until a queue is ready: looks as often as the set
             /// was configured for, then sleeps.
-            pub fn qwait(&mut self) -> $found {
+            pub fn qwait(&mut self) -> QueueId {
                 loop {
                     if let Some(found) = wait(self, || None, || false) {
                         return found;
@@ -100,7 +96,7 @@ macro_rules! waiting {
 
             /// As [`qwait`](Self::qwait), but gives up once `timeout` has passed.
             #[cfg(feature = "std")]
-            pub fn qwait_timeout(&mut self, timeout: Duration) -> Option<$found> {
+            pub fn qwait_timeout(&mut self, timeout: Duration) -> Option<QueueId> {
                 use std::time::Instant;
                 // A timeout beyond what a clock can show is none.
                 let deadline = Instant::now().checked_add(timeout);
@@ -129,6 +125,5 @@ macro_rules! waiting {
     };
 }
 
-waiting!(ExclusiveSet, QueueId);
-waiting!(SharedConsumer, QueueId);
-waiting!(StealingConsumer, SetQueue);
+waiting!(ExclusiveSet);
+waiting!(SharedConsumer);

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use qwait::{
-    Config, DoorbellRef, ExclusiveSet, FutexSleeper, Producer, QueueId, ReadySets, ServicePolicy,
-    SetQueue, SharedConsumer, SharedSet, Sleeper, StealingConsumer, Tenant, TenantSet,
+    Config, DoorbellRef, ExclusiveSet, FutexSleeper, Producer, QueueId, ServicePolicy, SharedSet,
+    Sleeper, Tenant, TenantSet,
 };
 
 const SLOTS: u32 = 8;
@@ -141,48 +141,17 @@ fn exclusive_two_level() {
     exclusive_stress(if cfg!(miri) { 1_200 } else { 8_192 }, 8, scaled(10_000), 100);
 }
 
-/// Either kind of consumer of shared queues.
-trait Consumes: Send {
-    fn next(&mut self, timeout: Duration) -> Option<SetQueue>;
-    fn count(&mut self, at: SetQueue) -> u32;
-    fn done(&mut self, at: SetQueue, items: u32);
-}
-
-impl Consumes for SharedConsumer {
-    fn next(&mut self, timeout: Duration) -> Option<SetQueue> {
-        self.qwait_timeout(timeout).map(|queue| SetQueue { set: 0, queue })
-    }
-    fn count(&mut self, at: SetQueue) -> u32 {
-        self.verify(at.queue)
-    }
-    fn done(&mut self, at: SetQueue, items: u32) {
-        self.reconsider(at.queue, items);
-    }
-}
-
-impl Consumes for StealingConsumer {
-    fn next(&mut self, timeout: Duration) -> Option<SetQueue> {
-        self.qwait_timeout(timeout)
-    }
-    fn count(&mut self, at: SetQueue) -> u32 {
-        self.verify(at)
-    }
-    fn done(&mut self, at: SetQueue, items: u32) {
-        self.reconsider(at, items);
-    }
-}
-
-/// Two consumers and a producer over `sets` sets with `active` queues each.
-fn shared_stress<C: Consumes>(sets: &[SharedSet], consumers: [C; 2], active: u32, items: u32) {
-    let queues: Vec<_> = (0..sets.len()).map(|_| queues(active)).collect();
-    let mut produced = Vec::new();
-    for (set, queues) in sets.iter().zip(&queues) {
-        for (index, queue) in queues.iter().enumerate() {
-            let producer = set.add(QueueId::new(index as u32), DoorbellRef::new()).expect("added");
-            produced.push((Arc::clone(queue), producer));
-        }
-    }
-    let total = items * active * sets.len() as u32;
+/// Two consumers and a producer over `active` queues.
+fn shared_stress(config: Config, active: u32, items: u32) {
+    let set = SharedSet::new(config).expect("made");
+    let consumers = [set.consumer().expect("joins"), set.consumer().expect("joins")];
+    let queues = queues(active);
+    let add = |(number, queue): (u32, &Arc<_>)| {
+        let producer = set.add(QueueId::new(number), DoorbellRef::new()).expect("added");
+        (Arc::clone(queue), producer)
+    };
+    let produced: Vec<_> = (0..).zip(&queues).map(add).collect();
+    let total = items * active;
     let (seen, start) = (AtomicU32::new(0), Instant::now());
     thread::scope(|scope| {
         for mut consumer in consumers {
@@ -191,14 +160,15 @@ fn shared_stress<C: Consumes>(sets: &[SharedSet], consumers: [C; 2], active: u32
                 // The last item may be the other's: a short sleep, then another look at the total.
                 while seen.load(Ordering::Relaxed) < total {
                     assert!(start.elapsed() < LIMIT, "stuck: a wake-up was lost");
-                    let Some(at) = consumer.next(Duration::from_millis(50)) else { continue };
-                    let count = consumer.count(at);
+                    let wait = Duration::from_millis(50);
+                    let Some(id) = consumer.qwait_timeout(wait) else { continue };
+                    let count = consumer.verify(id);
                     assert!(count > 0, "an owned queue has work");
                     consumer_turn += 1;
                     let take = count.min(1 + consumer_turn % 2);
-                    let queue = &queues[at.set as usize][at.queue.get() as usize];
+                    let queue = &queues[id.get() as usize];
                     seen.fetch_add(queue.ring.take(take), Ordering::Relaxed);
-                    consumer.done(at, take);
+                    consumer.reconsider(id, take);
                 }
                 drop(consumer);
             });
@@ -210,24 +180,12 @@ fn shared_stress<C: Consumes>(sets: &[SharedSet], consumers: [C; 2], active: u32
 
 #[test]
 fn shared_flat() {
-    let set = SharedSet::new(config(16, 50)).expect("made");
-    let consumers = [set.consumer().expect("joins"), set.consumer().expect("joins")];
-    shared_stress(&[set], consumers, 6, scaled(10_000));
+    shared_stress(config(16, 50), 6, scaled(10_000));
 }
 
 #[test]
 fn shared_two_level_sleeping_at_once() {
-    let set = SharedSet::new(config(2_000, 0)).expect("made");
-    let consumers = [set.consumer().expect("joins"), set.consumer().expect("joins")];
-    shared_stress(&[set], consumers, 4, scaled(2_000));
-}
-
-#[test]
-fn stealing() {
-    let sets = ReadySets::new(2, config(16, 20)).expect("made");
-    let join = |home| sets.consumer(home, Arc::new(FutexSleeper::default())).expect("joins");
-    let all = [0, 1].map(|set| sets.get(set).expect("two").clone());
-    shared_stress(&all, [join(0), join(1)], 3, scaled(8_000));
+    shared_stress(config(2_000, 0), 4, scaled(2_000));
 }
 
 /// A futex that counts the sleeps that it was asked for.
