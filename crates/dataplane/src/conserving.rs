@@ -560,20 +560,28 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         self.pool.free_len() + self.layer().net.pool.free_len()
     }
 
-    fn arm(&mut self, now: Instant) -> bool {
-        // Nobody is to think that one which is parked waits for work.
-        let is_quiet = self.outbox.is_none()
+    fn is_quiet(&mut self) -> bool {
+        self.outbox.is_none()
             && self.next.is_none()
             && match self.parked {
+                // Nobody is to think that it waits for work.
                 true => self.floor.lanes.is_empty_at(self.core),
                 false => self.floor.lanes.declare_idle(self.core),
             }
-            && self.layer().net.arm();
-        if is_quiet {
+            && !self.layer().net.ports.has_work()
+    }
+
+    fn is_asked(&self) -> bool {
+        self.layer().net.migration.is_asked()
+    }
+
+    fn arm(&mut self, now: Instant) -> bool {
+        let is_armed = self.layer().net.arm();
+        if is_armed {
             // Another core may run its network layer while it sleeps.
             self.side().hints.away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
         }
-        is_quiet
+        is_armed
     }
 
     fn disarm(&mut self) {

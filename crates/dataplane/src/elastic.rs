@@ -417,13 +417,22 @@ pub trait Elastic {
     /// Chunks that are free in all pools of this thread, the depot not counted.
     fn free_chunks(&self) -> usize;
 
-    /// Goes to sleep, second phase: declares that the thread found nothing, where others look for it, arms the queue
-    /// pair, and looks at every source once more: what other cores and the controller leave here, and what the device
-    /// has. Returns whether the thread may block. If so, [`disarm`](Self::disarm) comes next; else nothing is armed.
-    ///
-    /// Whoever leaves something for the thread does so first and then asks whether it sleeps: the driver says so
-    /// before it calls this.
+    /// Whether other cores have left nothing here. Declares so where they look for it: they then wake this core when
+    /// something comes.
+    fn is_quiet(&mut self) -> bool;
+
+    /// Whether the controller has left a command in the mailbox.
+    fn is_asked(&self) -> bool;
+
+    /// Arms the queue pair and looks at it once more. Returns whether the device has nothing, so that the thread may
+    /// block; if so, [`disarm`](Self::disarm) comes next. Else nothing is armed.
     fn arm(&mut self, now: Instant) -> bool;
+
+    /// Goes to sleep where all cores run on one thread, so that none leaves anything meanwhile. Returns whether it
+    /// may: as from [`arm`](Self::arm).
+    fn sleeps(&mut self, now: Instant) -> bool {
+        self.is_quiet() && !self.is_asked() && self.arm(now)
+    }
 
     /// Ends what [`arm`](Self::arm) began.
     fn disarm(&mut self);
@@ -522,6 +531,12 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     }
     fn free_chunks(&self) -> usize {
         self.net.pool.free_len() + self.staging.as_ref().map_or(0, Pool::free_len)
+    }
+    fn is_quiet(&mut self) -> bool {
+        !self.net.ports.has_work()
+    }
+    fn is_asked(&self) -> bool {
+        self.net.migration.is_asked()
     }
     fn arm(&mut self, _now: Instant) -> bool {
         self.net.arm()

@@ -210,13 +210,8 @@ impl<N: Nic> NetLayer<N> {
         more || !self.stack.frames().is_empty() || self.nic.in_flight() > 0
     }
 
-    /// The network layer's part of going to sleep: looks at what other cores and the controller leave here, arms the
-    /// queue pair, and looks at that once more. Returns whether nothing waits.
+    /// Arms the queue pair, and looks at it once more. Returns whether it has nothing, and is armed.
     pub fn arm(&mut self) -> bool {
-        let is_quiet = !self.ports.has_work() && !self.migration.is_asked();
-        if !is_quiet {
-            return false;
-        }
         let is_armed = self.nic.arm() == Armed::Quiet;
         if !is_armed {
             self.nic.disarm();

@@ -510,7 +510,7 @@ impl<'a, T: Elastic> World<'a, T> {
 
     /// An idle core arms every source and looks once more; then it sleeps.
     fn sleep(&mut self, index: usize) {
-        if self.threads[index].arm(self.now) {
+        if self.threads[index].sleeps(self.now) {
             self.cores[index].sleep(&self.noticing);
         } else {
             self.begin(index);

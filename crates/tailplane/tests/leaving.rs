@@ -176,3 +176,35 @@ fn whoever_is_connected_is_told_when_the_service_panics() {
         all_memory_is_back(&regions);
     }
 }
+
+/// Serves nothing; the one of thread 0 cannot be made.
+struct Absent;
+
+impl Service for Absent {
+    fn on_batch(&mut self, _: Instant, _: Events<'_>, _: &mut Calls<'_>) {}
+    fn runs_anywhere(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_thread_that_ends_wakes_those_that_sleep() {
+    const LONG: Duration = Duration::from_secs(30);
+    let (near, offer) = ShmNic::create(&ShmConfig::default()).expect("memory");
+    let far = ShmNic::join(offer, &ShmConfig::default().far()).expect("the other end");
+    let mut config = config(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), Scheduler::RunToCompletion);
+    config.idle = IdlePolicy { spin: Some(Duration::ZERO), longest_sleep: LONG };
+    let (region, stop) = (Region::heap(8_192), AtomicBool::new(false));
+    let began = std::time::Instant::now();
+    let make = |core| {
+        if core == 0 {
+            // The other thread is asleep by then.
+            std::thread::sleep(Duration::from_millis(300));
+            panic!("this one has a bug");
+        }
+        Absent
+    };
+    let error = run(&config, &region, vec![near, far], make, &stop).map(|_| ()).expect_err("a bug");
+    assert!(matches!(&error, RuntimeError::Panicked { core: 0, .. }), "{error}");
+    assert!(began.elapsed() < LONG / 2, "the other thread slept for {:?}", began.elapsed());
+}

@@ -477,10 +477,10 @@ fn calls_that_are_refused_are_missed() {
 fn a_command_keeps_awake<T: Elastic>(make: Make<T>) {
     let mut rig = Rig::new(make, None);
     rig.go_on(200);
-    assert!(rig.threads[0].arm(rig.now), "nothing is left");
+    assert!(rig.threads[0].sleeps(rig.now), "nothing is left");
     rig.threads[0].disarm();
     rig.post(0, rig.home_of(0), 1);
-    assert!(!rig.threads[0].arm(rig.now), "there is a command");
+    assert!(!rig.threads[0].sleeps(rig.now), "there is a command");
     rig.go_on(4_000);
     assert_eq!(rig.migrations().completed, 1);
     rig.account();

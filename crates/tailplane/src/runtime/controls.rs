@@ -22,7 +22,7 @@ use dataplane::{GroupSet, MoveCommand, MoveMailbox, MoveReport};
 use nic::indirection::IndirectionTable;
 use stack::Shared;
 
-use super::drive::Bell;
+use super::drive::{Bell, Wake};
 use super::mover::{Mover, MoverError};
 
 /// Processors that an order can name.
@@ -344,7 +344,7 @@ impl Controls {
         };
         // The word is all that the thread reads of it.
         self.stations[core].order.store(u64::from(number) << 32 | kind, Ordering::Relaxed);
-        self.mover.ring(core);
+        self.mover.ring(core, Wake::Order);
         Order { core, number, what }
     }
 }

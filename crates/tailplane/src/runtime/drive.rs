@@ -2,12 +2,13 @@
 //! (arm every source, look once more, block) until a packet, a timer, a forwarded packet, an order or the end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
 use dataplane::{Driver, Elastic, Idle, IdlePolicy, Left, Moderation};
 use domain::Service;
+use handshake::{ByFence, Sleepers, sources};
 use nic::Nic;
 use process::NearBell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -20,10 +21,31 @@ use super::controls::{Seat, What};
 use super::stage::Stage;
 use super::{CoreReport, RuntimeError, system};
 
+sources! {
+    /// What a sleeping elastic thread is woken for. It looks at all of these before it blocks.
+    pub(super) enum Wake {
+        /// The run ends.
+        Stop,
+        /// The control plane has an order for the thread.
+        Order,
+        /// The application is done with the batch that it had; rings a [`NearBell`].
+        Answer,
+        /// Another thread left a turn or a packet.
+        Turn,
+        /// The control plane asks for a migration of flow groups.
+        Migration,
+        /// The device has a packet; its own descriptor becomes readable.
+        Packet,
+    }
+}
+
+/// The bit of a bell's one sleeper.
+const THREAD: u64 = 1;
+
 /// How others wake a sleeping elastic thread.
 #[derive(Debug)]
 pub(super) struct Bell {
-    asleep: AtomicBool,
+    sleeper: Sleepers<AtomicU64, Wake, ByFence>,
     event: OwnedFd,
 }
 
@@ -31,17 +53,31 @@ impl Bell {
     pub fn new() -> Result<Self, RuntimeError> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|errno| system("making an eventfd", errno))?;
-        Ok(Self { asleep: AtomicBool::new(false), event })
+        Ok(Self { sleeper: Sleepers::default(), event })
     }
 
-    /// Called after work was left for the thread. The fence orders that before the look at the
-    /// flag; it pairs with the one in `sleep`, where the flag is set before the look for work.
-    pub fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) {
-            // A full counter (nobody reads it for long) still wakes.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    /// Called after work was left for the thread in `source`: a fence and one load where it is awake.
+    #[inline]
+    pub fn ring(&self, source: Wake) {
+        if self.sleeper.notify(source) != 0 {
+            self.end_sleep();
         }
+    }
+
+    /// Each waker writes, and none relies on another that claimed the sleeper: that one may be of lower priority, and
+    /// descheduled before its system call.
+    #[cold]
+    fn end_sleep(&self) {
+        // A full counter (nobody reads it for long) still wakes.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// The thread is awake again: withdraws the announcement, and takes the wake-ups that came.
+    fn disarm(&self) {
+        self.sleeper.disarm(THREAD);
+        let mut count = [0u8; 8];
+        // Nothing to read: nobody rang.
+        let _ = rustix::io::read(&self.event, &mut count);
     }
 }
 
@@ -132,8 +168,8 @@ impl Stage<'_> {
         idle.map(|policy| Idle::new(policy, self.clock.now()))
     }
 
-    /// Arms every source, looks once more, and blocks. The network layer is free meanwhile: another thread that has
-    /// nothing to do may run it, and does so before this one is awake.
+    /// Announces the sleep, looks at every source, and blocks on all of them. The network layer is free meanwhile:
+    /// another thread that has nothing to do may run it, and does so before this one is awake.
     fn sleep<T: Elastic>(
         &self,
         core: usize,
@@ -145,25 +181,23 @@ impl Stage<'_> {
     ) {
         shown.fall_asleep(self.clock.now());
         let bell = &self.bells[core];
-        bell.asleep.store(true, Ordering::Relaxed);
-        // The flag is seen before we look for work; see `Bell::ring`.
-        fence(Ordering::SeqCst);
-        let mut slept = false;
         let caller = self.callers.get(core).and_then(Option::as_ref);
-        let is_called = self.stop.load(Ordering::Relaxed)
-            || seat.is_some_and(Seat::has_order)
-            || caller.is_some_and(|caller| !caller.arm());
-        if !is_called && thread.arm(self.clock.now()) {
+        let armed = bell.sleeper.arm(THREAD, |source| match source {
+            Wake::Stop => self.stop.load(Ordering::Relaxed),
+            Wake::Order => seat.is_some_and(Seat::has_order),
+            Wake::Answer => caller.is_some_and(|caller| !caller.arm()),
+            Wake::Turn => !thread.is_quiet(),
+            Wake::Migration => thread.is_asked(),
+            // The last one, which is armed only where none of the others has anything.
+            Wake::Packet => !thread.arm(self.clock.now()),
+        });
+        if armed.is_quiet() {
             block(device, bell.event.as_fd(), caller, span);
             thread.disarm();
-            slept = true;
         }
         caller.into_iter().for_each(NearBell::disarm);
-        bell.asleep.store(false, Ordering::Relaxed);
-        let mut count = [0u8; 8];
-        // Nothing to read: nobody rang.
-        let _ = rustix::io::read(&bell.event, &mut count);
-        shown.awake(self.clock.now(), slept);
+        bell.disarm();
+        shown.awake(self.clock.now(), armed.is_quiet());
     }
 }
 

@@ -17,7 +17,7 @@ use nic::rss::RssError;
 use stack::{FLOW_GROUPS, RssKey, Shared};
 
 use super::device::SharedTable;
-use super::drive::Bell;
+use super::drive::{Bell, Wake};
 
 /// Commands of one thread that may be without a report.
 const MAILBOX: usize = 16;
@@ -126,7 +126,7 @@ impl Mover {
         let control = self.controls.get(core).ok_or(MoverError::NoSuchThread { core, cores })?;
         lock(control).post(command).map_err(|_| MoverError::Full { core })?;
         // It may sleep.
-        self.ring(core);
+        self.ring(core, Wake::Migration);
         Ok(())
     }
 
@@ -164,10 +164,11 @@ impl Mover {
         self.running.get().is_some()
     }
 
-    /// Wakes a thread for which something was left.
-    pub(super) fn ring(&self, core: usize) {
+    /// Wakes a thread for which something was left in `source`.
+    pub(super) fn ring(&self, core: usize, source: Wake) {
         let running = self.running.get();
-        running.and_then(|running| running.bells.get(core)).into_iter().for_each(Bell::ring);
+        let bell = running.and_then(|running| running.bells.get(core));
+        bell.into_iter().for_each(|bell| bell.ring(source));
     }
 
     /// Threads start that are reached by these. Answers whether they are the first, and as many as expected.

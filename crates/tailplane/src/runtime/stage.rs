@@ -15,7 +15,7 @@ use stack::{RssKey, Shared};
 use statseg::{Board, Segment, State};
 
 use super::controls::Controls;
-use super::drive::{Bell, pin};
+use super::drive::{Bell, Wake, pin};
 use super::mover::Mover;
 use super::{CoreReport, RuntimeConfig, RuntimeError, set_realtime, system};
 use crate::kicks::Kicks;
@@ -146,7 +146,7 @@ impl Stage<'_> {
         make_service: &impl Fn(usize) -> S,
         ready: &impl Fn(),
     ) -> Result<(CoreReport, S), RuntimeError> {
-        let others = EndsWithThis(self.stop);
+        let others = EndsWithThis(self);
         // Its memory is first touched where it runs.
         let placed = self.place(core);
         let mut thread = make();
@@ -170,7 +170,7 @@ impl Stage<'_> {
     /// The thread that kicks wake, until all stop.
     fn tend<N: Nic>(&self, core: usize, tender: Tender<N>) -> Result<(), RuntimeError> {
         let _counted = Counted(self.kicks);
-        let _others = EndsWithThis(self.stop);
+        let _others = EndsWithThis(self);
         pin(core, self.config.cpus.get(core).copied())?;
         set_realtime(self.config.realtime.unwrap_or(0) + 1)?;
         self.kicks.tend(core, &tender, self.clock, |wakes| self.ring(wakes), self.stop);
@@ -267,7 +267,7 @@ impl Stage<'_> {
             let other = wakes.trailing_zeros() as usize;
             wakes &= wakes - 1;
             if let Some(bell) = self.bells.get(other) {
-                bell.ring();
+                bell.ring(Wake::Turn);
             }
         }
     }
@@ -309,10 +309,11 @@ fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
 
 /// Ends all elastic threads when one ends, also by an error or a panic: a dataplane of which a part
 /// is missing would go on without the connections of that part, and nobody would be told.
-struct EndsWithThis<'a>(&'a AtomicBool);
+struct EndsWithThis<'a>(&'a Stage<'a>);
 
 impl Drop for EndsWithThis<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.stop.store(true, Ordering::Relaxed);
+        self.0.bells.iter().for_each(|bell| bell.ring(Wake::Stop));
     }
 }
