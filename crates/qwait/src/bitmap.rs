@@ -12,7 +12,9 @@
 
 use alloc::boxed::Box;
 
-use crate::sync::{AtomicU64, Mutant, Ordering, mutated};
+use handshake::look;
+
+use crate::sync::{AtomicU64, Mutant, Ordering, mutated, publishing};
 
 /// Words of a block: two lines of 64 bytes, which x86 fetches together. Few for the model checker.
 const BLOCK_WORDS: usize = if cfg!(loom) { 2 } else { 16 };
@@ -111,10 +113,10 @@ impl Bitmap {
         if mutated(Mutant::RelaxedSkip) && word.load(Ordering::Relaxed) & bit_of(queue) != 0 {
             return;
         }
-        // Sequentially consistent for the idle handshake: see `sync::idle_fence`.
-        word.fetch_or(bit_of(queue), Ordering::SeqCst);
+        let order = publishing(Mutant::SetWithoutAcquire);
+        word.fetch_or(bit_of(queue), order);
         if let Some(summary) = &self.summary {
-            summary.word((leaf / 64) as usize).fetch_or(bit_of(leaf), Ordering::SeqCst);
+            summary.word((leaf / 64) as usize).fetch_or(bit_of(leaf), order);
         }
     }
 
@@ -130,34 +132,38 @@ impl Bitmap {
         word.fetch_and(!bit_of(queue), Ordering::AcqRel) & bit_of(queue) != 0
     }
 
-    /// Whether a queue's ready bit is set. For whoever alone sets it, and for the idle handshake.
+    /// Whether a queue's ready bit is set. For a consumer that alone sets it.
     #[inline]
     pub(crate) fn is_set(&self, queue: u32) -> bool {
         let word = self.ready.word((queue / 64) as usize);
-        word.load(Ordering::SeqCst) & bit_of(queue) != 0
+        word.load(Ordering::Acquire) & bit_of(queue) != 0
     }
 
     /// Sets or clears a queue's mask bit.
     pub(crate) fn set_mask(&self, queue: u32, masked: bool) {
         let word = self.mask.word((queue / 64) as usize);
         if masked {
-            word.fetch_or(bit_of(queue), Ordering::SeqCst);
+            word.fetch_or(bit_of(queue), Ordering::AcqRel);
         } else {
-            word.fetch_and(!bit_of(queue), Ordering::SeqCst);
+            word.fetch_and(!bit_of(queue), publishing(Mutant::EnableWithoutAcquire));
         }
     }
 
     /// Whether a queue's mask bit is set.
     #[inline]
     pub(crate) fn is_masked(&self, queue: u32) -> bool {
-        // Sequentially consistent for the idle handshake of a set without ready bits.
-        self.mask.word((queue / 64) as usize).load(Ordering::SeqCst) & bit_of(queue) != 0
+        self.mask.word((queue / 64) as usize).load(Ordering::Acquire) & bit_of(queue) != 0
+    }
+
+    /// The same, for a consumer that announced its sleep.
+    pub(crate) fn is_masked_before_sleep(&self, queue: u32) -> bool {
+        look(self.mask.word((queue / 64) as usize)) & bit_of(queue) != 0
     }
 
     /// Ready and enabled bits of a leaf. The masks' line is read only where a bit is set.
     #[inline]
-    fn enabled(&self, index: usize, ready: u64, order: Ordering) -> u64 {
-        if ready == 0 { 0 } else { ready & !self.mask.word(index).load(order) }
+    fn enabled(&self, index: usize, ready: u64) -> u64 {
+        if ready == 0 { 0 } else { ready & !self.mask.word(index).load(Ordering::Acquire) }
     }
 
     /// The first ready and enabled queue at or after `from`, in circular order. `resurfaced` is set
@@ -174,9 +180,7 @@ impl Bitmap {
     #[inline]
     fn next_flat(&self, from: u32) -> Option<u32> {
         let first = (from / 64) as usize;
-        let load = |index| {
-            self.enabled(index, self.ready.word(index).load(Ordering::Acquire), Ordering::Acquire)
-        };
+        let load = |index| self.enabled(index, self.ready.word(index).load(Ordering::Acquire));
         let answer = |index: usize, word: u64| Some(index as u32 * 64 + word.trailing_zeros());
         // The first word is read once and used at both ends of the round.
         let start = load(first);
@@ -213,7 +217,7 @@ impl Bitmap {
             let mut at = low;
             while let Some(leaf) = next_leaf(summary, at, high) {
                 let ready = self.leaf_or_tidy(summary, leaf, resurfaced);
-                let mut word = self.enabled(leaf as usize, ready, Ordering::Acquire);
+                let mut word = self.enabled(leaf as usize, ready);
                 if leaf == first {
                     word &= first_mask;
                 }
@@ -241,21 +245,32 @@ impl Bitmap {
         }
         let again = word.load(Ordering::Acquire);
         if again != 0 {
-            above.fetch_or(bit_of(leaf), Ordering::SeqCst);
+            above.fetch_or(bit_of(leaf), publishing(Mutant::SetWithoutAcquire));
             *resurfaced = true;
         }
         again
     }
 
-    /// Whether a queue is ready and enabled, for one who is about to sleep: with the loads of the
-    /// idle handshake.
+    /// Whether a queue is ready and enabled.
     pub(crate) fn any(&self) -> bool {
-        let order = Ordering::SeqCst;
-        let any_leaf = |index| self.enabled(index, self.ready.word(index).load(order), order) != 0;
+        self.any_by(|word| word.load(Ordering::Acquire))
+    }
+
+    /// The same, for a consumer that announced its sleep: each word in which others publish is read by an
+    /// exchange, so that whoever publishes later sees the announcement.
+    pub(crate) fn any_before_sleep(&self) -> bool {
+        self.any_by(look)
+    }
+
+    fn any_by(&self, read: impl Fn(&AtomicU64) -> u64) -> bool {
+        let any_leaf = |index| {
+            let ready = read(self.ready.word(index));
+            ready != 0 && ready & !read(self.mask.word(index)) != 0
+        };
         match &self.summary {
             None => (0..self.ready.len).any(any_leaf),
             Some(summary) => (0..summary.len).any(|word| {
-                let mut bits = summary.word(word).load(order);
+                let mut bits = read(summary.word(word));
                 core::iter::from_fn(|| {
                     let bit = bits.trailing_zeros();
                     bits &= bits.wrapping_sub(1);

@@ -186,13 +186,14 @@ impl ExclusiveSet {
         }
         self.core.arm_unless(self.bit, &mut false, || {
             if mutated(Mutant::MissingDirectLook) {
-                return self.core.ready.any();
+                return self.core.ready.any_before_sleep();
             }
             let rung = |watched: &Option<Watched>| {
-                watched.as_ref().is_some_and(|watched| watched.doorbell.is_rung())
+                watched.as_ref().is_some_and(|watched| watched.doorbell.is_rung_before_sleep())
             };
             (0..).zip(&self.doorbells).any(|(queue, bell)| {
-                (rung(bell) || self.core.ready.is_set(queue)) && !self.core.ready.is_masked(queue)
+                let ready = &self.core.ready;
+                (rung(bell) || ready.is_set(queue)) && !ready.is_masked_before_sleep(queue)
             })
         })
     }

@@ -9,8 +9,8 @@
 //!   sleepers &= !me
 //! ```
 //!
-//! Each side writes one word and then reads the other's, sequentially consistently, so that they
-//! cannot both miss. The token closes the last window, between the look and the sleep: a sleeper does
+//! Each side changes one word and then reads the other's, the consumer by an exchange ([`handshake::ByExchange`]), so
+//! that they cannot both miss. The token closes the last window, between the look and the sleep: a sleeper does
 //! not fall asleep if it was woken after the token was read. Exactly one consumer is woken for one
 //! edge; a woken one that leaves work behind wakes the next.
 //!

@@ -96,7 +96,8 @@
 //! both, so that it never depends on another that was interrupted halfway.
 //!
 //! *Sleep.* The consumer announces itself, then looks at the bits; the producer sets a bit, then
-//! looks for announcements; all four are sequentially consistent, so that both cannot miss. A
+//! looks for announcements ([`handshake`], paired by exchange): the consumer looks by read-modify-writes, so that
+//! a producer that sets a bit later acquires the announcement, and pays no fence for it. A
 //! token read before the announcement closes the window between the look and the sleep. Each edge
 //! wakes one sleeper; one that was woken by a set and finds work elsewhere passes the wake-up on.
 //!
@@ -105,7 +106,7 @@
 //!
 //! *Masks.* Enabling clears the mask bit, then looks for sleepers: the same handshake.
 //!
-//! This is checked, on this code, by loom with eleven seeded mistakes that it must catch
+//! This is checked, on this code, by loom with seeded mistakes that it must catch, each by the assertion that it breaks
 //! (`loom_tests`); over all states of the specification `spec/qwait/ReadySet.tla`
 //! (`tests/spec.rs`); against [`model`] by random histories; and by threads with numbered items
 //! (`tests/stress.rs`).

@@ -11,6 +11,7 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
+use handshake::models;
 use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -269,7 +270,7 @@ fn a_stray_activation_gives_no_second_owner() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn without_the_owners_bit_a_stray_activation_is_caught() {
     mutate(Some(Mutant::MissingOwner));
     two_consumers(true);
@@ -320,18 +321,66 @@ fn a_missing_look_at_the_doorbells_before_sleep_is_caught() {
     sleep_over_a_rung_queue(Bits::None);
 }
 
-#[test]
-#[should_panic(expected = "deadlock")]
-fn a_missing_fence_before_sleep_without_bits_is_caught() {
-    mutate(Some(Mutant::MissingIdleFence));
-    sleep_against_ring(Bits::None);
+/// A consumer that may block, and whether the publication at the same time ends its sleep.
+fn oversleeps(bits: Bits, publish: fn(Producer)) {
+    let sleeper = ModelSleeper::new();
+    let mut set = ExclusiveSet::over(core(bits), CONFIG, sleeper.clone()).expect("joins");
+    let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+    settle(&mut set);
+    let token = sleeper.token();
+    let waker = thread::spawn(move || publish(producer));
+    let asleep = set.arm();
+    waker.join().expect("the waker ends");
+    assert!(!asleep || sleeper.token() != token, "{OVERSLEPT}");
+}
+
+const OVERSLEPT: &str = "asleep over a ready queue, and not woken";
+
+/// The mistakes of a sleeper that pairs by exchange.
+const SLEEPERS: [(models::Mutant, &str); 3] = [
+    (models::Mutant::LookByLoad, OVERSLEPT),
+    (models::Mutant::LookWithoutRelease, OVERSLEPT),
+    (models::Mutant::LookBeforeAnnouncement, OVERSLEPT),
+];
+
+/// Checks both sides of the handshake: a sleeper's mistakes, and a waker that does not acquire the announcement.
+fn check_sleep(bits: Bits, without_acquire: Mutant, publish: fn(Producer)) {
+    models::check(models::mutate, &SLEEPERS, move || oversleeps(bits, publish));
+    let mistakes = [(without_acquire, OVERSLEPT)];
+    models::check(mutate, &mistakes, move || oversleeps(bits, publish));
 }
 
 #[test]
-#[should_panic(expected = "deadlock")]
-fn a_missing_fence_before_sleep_is_caught() {
-    mutate(Some(Mutant::MissingIdleFence));
-    sleep_against_ring(Bits::Flat);
+fn no_consumer_sleeps_over_a_ring() {
+    let ring: fn(Producer) = |producer| _ = producer.ring();
+    check_sleep(Bits::Flat, Mutant::SetWithoutAcquire, ring);
+    check_sleep(Bits::TwoLevel, Mutant::SetWithoutAcquire, ring);
+    check_sleep(Bits::None, Mutant::RingWithoutAcquire, ring);
+}
+
+/// The queue is ready and disabled when the consumer falls asleep; enabling it is the publication.
+fn oversleeps_enabling(bits: Bits) {
+    let sleeper = ModelSleeper::new();
+    let mut set = ExclusiveSet::over(core(bits), CONFIG, sleeper.clone()).expect("joins");
+    let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+    settle(&mut set);
+    let control = set.control();
+    control.disable(id(0)).expect("disabled");
+    producer.ring();
+    let token = sleeper.token();
+    let waker = thread::spawn(move || control.enable(id(0)).expect("enabled"));
+    let asleep = set.arm();
+    waker.join().expect("the waker ends");
+    assert!(!asleep || sleeper.token() != token, "{OVERSLEPT}");
+}
+
+#[test]
+fn no_consumer_sleeps_over_a_queue_that_is_enabled() {
+    for bits in [Bits::Flat, Bits::None] {
+        models::check(models::mutate, &SLEEPERS, move || oversleeps_enabling(bits));
+        let mistakes = [(Mutant::EnableWithoutAcquire, OVERSLEPT)];
+        models::check(mutate, &mistakes, move || oversleeps_enabling(bits));
+    }
 }
 
 /// Two sleeping consumers, two items in two queues, one producer: both get up.

@@ -6,10 +6,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use handshake::{Armed, ByExchange, One, Sleepers};
+
 use crate::bitmap::Bitmap;
 use crate::idle::Sleeper;
 use crate::policy::ServicePolicy;
-use crate::sync::{AtomicU64, Lock, Ordering, idle_fence};
+use crate::sync::{AtomicU64, Lock, Ordering};
 use crate::unsafe_doorbell::{DoorbellRef, Rung};
 
 /// Most queues of one set.
@@ -111,18 +113,10 @@ pub enum SetError {
     },
 }
 
-/// What the control path changes under a lock.
-#[derive(Debug)]
-struct Registry {
-    doorbells: Vec<Option<DoorbellRef>>,
-    /// By consumer.
-    sleepers: Vec<Option<Arc<dyn Sleeper>>>,
-}
-
 /// A word with two lines to itself.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
-struct Alone(AtomicU64);
+struct Alone(Sleepers<AtomicU64, One, ByExchange>);
 
 /// The state between producers and consumers.
 #[derive(Debug)]
@@ -135,7 +129,10 @@ pub(crate) struct Core {
     /// up, or wakes somebody: producers otherwise share it unchanged, so that their load costs
     /// nothing while nobody sleeps.
     sleepers: Alone,
-    registry: Lock<Registry>,
+    /// By queue. Only the control path takes this lock: no waker waits for it.
+    doorbells: Lock<Vec<Option<DoorbellRef>>>,
+    /// By consumer: how it sleeps. A waker takes this lock for a clone.
+    parkers: Lock<Vec<Option<Arc<dyn Sleeper>>>>,
     capacity: u32,
     /// The doorbells are the ready bits: a ring writes nothing else, and the one consumer looks at all of
     /// them. Of the ready words only what adding sets is used, which the consumer itself does.
@@ -171,8 +168,9 @@ impl Core {
         Arc::new(Self {
             ready,
             slots: (0..capacity).map(|_| AtomicU64::new(1)).collect(),
-            sleepers: Alone(AtomicU64::new(0)),
-            registry: Lock::new(Registry { doorbells, sleepers: Vec::new() }),
+            sleepers: Alone::default(),
+            doorbells: Lock::new(doorbells),
+            parkers: Lock::new(Vec::new()),
             capacity,
             direct,
         })
@@ -201,8 +199,8 @@ impl Core {
     /// and where there is none the first visit finds that out.
     pub(crate) fn add(&self, queue: QueueId, doorbell: &DoorbellRef) -> Result<(), SetError> {
         self.check(queue)?;
-        self.registry.with(|registry| {
-            let place = &mut registry.doorbells[queue.index()];
+        self.doorbells.with(|doorbells| {
+            let place = &mut doorbells[queue.index()];
             if place.is_some() {
                 return Err(SetError::AlreadyAdded { queue });
             }
@@ -218,19 +216,20 @@ impl Core {
 
     pub(crate) fn remove(&self, queue: QueueId) -> Result<(), SetError> {
         self.check(queue)?;
-        self.registry.with(|registry| {
-            if registry.doorbells[queue.index()].take().is_none() {
-                return Err(SetError::NotAdded { queue });
+        let removed = self.doorbells.with(|doorbells| {
+            let removed = doorbells[queue.index()].take();
+            if removed.is_some() {
+                self.slots[queue.index()].fetch_add(1 << 32, Ordering::Release);
             }
-            self.slots[queue.index()].fetch_add(1 << 32, Ordering::Release);
-            Ok(())
-        })
+            removed
+        });
+        // The doorbell's memory may be unmapped here, outside of the lock.
+        removed.map(drop).ok_or(SetError::NotAdded { queue })
     }
 
     /// The doorbell that is registered at present, with its generation.
     pub(crate) fn lookup(&self, queue: QueueId) -> (u32, Option<DoorbellRef>) {
-        self.registry
-            .with(|registry| (self.generation(queue), registry.doorbells[queue.index()].clone()))
+        self.doorbells.with(|doorbells| (self.generation(queue), doorbells[queue.index()].clone()))
     }
 
     #[inline]
@@ -249,7 +248,7 @@ impl Core {
             return Err(SetError::ZeroWeight { queue });
         }
         // Under the lock, since additions and removals change the other half.
-        self.registry.with(|_| {
+        self.doorbells.with(|_| {
             let generation = u64::from(self.generation(queue)) << 32;
             self.slots[queue.index()].store(generation | u64::from(weight), Ordering::Release);
         });
@@ -287,32 +286,24 @@ impl Core {
     /// Wakes one consumer if one sleeps. One load if none does.
     #[inline]
     pub(crate) fn wake_one(&self) {
-        idle_fence();
-        // Sequentially consistent for the idle handshake, as was the change that comes before.
-        let sleepers = self.sleepers.0.load(Ordering::SeqCst);
-        if sleepers != 0 {
-            self.wake_one_of(sleepers);
+        let asleep = self.sleepers.0.notify(One);
+        if asleep != 0 {
+            self.wake_one_of(asleep);
         }
     }
 
-    /// The lowest number first: the others can sleep deeper. Each turn takes one bit off the word
-    /// that was seen, so there are at most as many turns as consumers.
+    /// Each turn takes one bit off the word that was seen, so there are at most as many turns as consumers.
     #[cold]
     fn wake_one_of(&self, mut seen: u64) {
-        while seen != 0 {
-            let bit = seen & seen.wrapping_neg();
-            // Whoever clears the bit is the one that wakes: nobody is woken twice.
-            let before = self.sleepers.0.fetch_and(!bit, Ordering::AcqRel);
-            if before & bit != 0 {
-                let number = bit.trailing_zeros() as usize;
-                let sleeper =
-                    self.registry.with(|registry| registry.sleepers.get(number).cloned().flatten());
-                if let Some(sleeper) = sleeper {
-                    sleeper.wake();
-                    return;
-                }
+        while let Some(number) = self.sleepers.0.claim_lowest(seen) {
+            let sleeper =
+                self.parkers.with(|parkers| parkers.get(number as usize).cloned().flatten());
+            if let Some(sleeper) = sleeper {
+                sleeper.wake();
+                return;
             }
-            seen = before & !bit;
+            // It left after its announcement was seen.
+            seen &= !(1 << number);
         }
     }
 
@@ -331,16 +322,16 @@ impl Core {
 
     /// Registers a consumer; its bit in the sleepers' word.
     pub(crate) fn join(&self, sleeper: &Arc<dyn Sleeper>) -> Result<u64, SetError> {
-        self.registry.with(|registry| {
-            let free = registry.sleepers.iter().position(Option::is_none);
-            let number = free.unwrap_or(registry.sleepers.len());
+        self.parkers.with(|parkers| {
+            let free = parkers.iter().position(Option::is_none);
+            let number = free.unwrap_or(parkers.len());
             if number >= MAX_CONSUMERS as usize {
                 return Err(SetError::TooManyConsumers);
             }
-            if number == registry.sleepers.len() {
-                registry.sleepers.push(None);
+            if number == parkers.len() {
+                parkers.push(None);
             }
-            registry.sleepers[number] = Some(Arc::clone(sleeper));
+            parkers[number] = Some(Arc::clone(sleeper));
             Ok(1 << number)
         })
     }
@@ -348,11 +339,8 @@ impl Core {
     /// A consumer is gone. If somebody had just woken it, the wake-up goes on to another.
     pub(crate) fn leave(&self, bit: u64) {
         let picked = self.disarm(bit);
-        self.registry.with(|registry| {
-            if let Some(place) = registry.sleepers.get_mut(bit.trailing_zeros() as usize) {
-                *place = None;
-            }
-        });
+        let number = bit.trailing_zeros() as usize;
+        drop(self.parkers.with(|parkers| parkers.get_mut(number).and_then(Option::take)));
         if picked && self.ready.any() {
             self.wake_one();
         }
@@ -361,28 +349,28 @@ impl Core {
     /// Announces that a consumer is about to sleep. False: there is work, and the announcement was
     /// taken back; `picked` is then set if a waker had seen it.
     pub(crate) fn arm(&self, bit: u64, picked: &mut bool) -> bool {
-        self.arm_unless(bit, picked, || self.ready.any())
+        self.arm_unless(bit, picked, || self.ready.any_before_sleep())
     }
 
-    /// The same with another way to look for work, which must be sequentially consistent.
+    /// The same with another way to look for work, which reads what others publish by [`handshake::look`].
     pub(crate) fn arm_unless(
         &self,
         bit: u64,
         picked: &mut bool,
-        work: impl FnOnce() -> bool,
+        has_work: impl Fn() -> bool,
     ) -> bool {
-        self.sleepers.0.fetch_or(bit, Ordering::SeqCst);
-        idle_fence();
-        let work = work();
-        if work {
-            *picked |= self.disarm(bit);
+        match self.sleepers.0.arm(bit, |One| has_work()) {
+            Armed::Quiet => true,
+            Armed::Work { was_claimed } => {
+                *picked |= was_claimed;
+                false
+            }
         }
-        !work
     }
 
     /// Takes the announcement back. True where a waker had picked this consumer.
     pub(crate) fn disarm(&self, bit: u64) -> bool {
-        self.sleepers.0.fetch_and(!bit, Ordering::AcqRel) & bit == 0
+        self.sleepers.0.disarm(bit)
     }
 }
 

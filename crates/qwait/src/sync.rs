@@ -4,9 +4,9 @@
 //! runs. `mutated(Mutant::X)` is a constant `false` in every other build.
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Mistakes that the models must catch; see `loom_tests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,12 @@ pub(crate) enum Mutant {
     ClearByStore,
     /// The consumer does not look at the doorbell again after it cleared the bit.
     MissingRecheck,
-    /// No fence between "my bit is set" and "does somebody sleep", nor on the other side.
-    MissingIdleFence,
+    /// A producer sets a ready bit without acquiring the announcement of a sleeper that looked before.
+    SetWithoutAcquire,
+    /// The same at the doorbell of a set without ready bits.
+    RingWithoutAcquire,
+    /// The same where a queue is enabled.
+    EnableWithoutAcquire,
     /// A shared consumer goes by the ready bit alone, without taking the doorbell.
     MissingOwner,
     /// The summary is cleared without looking at the leaf again.
@@ -29,6 +33,11 @@ pub(crate) enum Mutant {
     /// The claimant of a tenant's queue clears the ready bit when it ends its visit, not before it
     /// looks at the doorbell.
     ClearAfterLook,
+    /// The claimant of a tenant's queue gives it back without acquiring the announcement of a sleeper that
+    /// looked before.
+    FinishWithoutAcquire,
+    /// A tenant's ready word is looked at by a load before a sleep.
+    FoldByLoad,
     /// A tenant's ready word is emptied by a load and a store.
     FoldByStore,
     /// An exclusive set counts a doorbell down by a load and a store.
@@ -55,28 +64,21 @@ pub(crate) fn mutated(mutant: Mutant) -> bool {
     MUTANT.with(|cell| cell.get() == Some(mutant))
 }
 
+/// The ordering of a read-modify-write that publishes work: see [`handshake::ByExchange`]. Without the acquire half
+/// where the model at hand makes this mistake.
+#[inline(always)]
+pub(crate) fn publishing(mutant: Mutant) -> Ordering {
+    if mutated(mutant) { Ordering::Release } else { Ordering::AcqRel }
+}
+
 /// Makes the models of this test make a mistake.
 #[cfg(loom)]
 pub(crate) fn mutate(mutant: Option<Mutant>) {
     MUTANT.with(|cell| cell.set(mutant));
 }
 
-/// The fence of the idle handshake.
-///
-/// The handshake is store buffering on two words, a ready word and the sleepers' word. Both sides
-/// write one and read the other *with sequentially consistent accesses*, which forbids that both
-/// miss (and costs nothing on x86-64: the writes are locked instructions anyway, the reads plain
-/// ones). Loom knows sequentially consistent fences but takes such accesses for acquire/release, so
-/// there, and only there, a fence stands in for them.
-#[inline(always)]
-pub(crate) fn idle_fence() {
-    if cfg!(loom) && !mutated(Mutant::MissingIdleFence) {
-        fence(Ordering::SeqCst);
-    }
-}
-
 /// A mutex for adding, removing and waking; never taken while a queue is merely served. It is held
-/// for a few instructions. With `std` it blocks rather than spins, so that a real-time thread does
+/// for a few instructions, and nothing is dropped under it: what a queue or a sleeper owns may be slow to free. With `std` it blocks rather than spins, so that a real-time thread does
 /// not spin for ever on one that it has preempted.
 #[derive(Debug)]
 pub(crate) struct Lock<T>(Inner<T>);

@@ -400,10 +400,6 @@ impl TenantSet {
         self.tenant(slot).map_or(0, |tenant| tenant.lies)
     }
 
-    fn fold_all(&mut self) {
-        (0..self.high as u32).for_each(|slot| self.words.fold(slot));
-    }
-
     /// `QWAIT` that does not block: the queue to be served next. For each class from the first on, folds
     /// one tenant's word, or all of them where nothing of that class is ready, before it goes to the next.
     #[inline]
@@ -472,8 +468,13 @@ impl TenantSet {
     /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
     #[must_use = "where it is false there is work, and nobody will wake this consumer"]
     pub fn arm(&mut self) -> bool {
-        self.words.tenants[..self.high].iter().flatten().for_each(Connected::announce);
-        self.fold_all();
+        let words = &mut self.words;
+        for (tenant, ready) in words.tenants[..self.high].iter().zip(&mut words.ready) {
+            if let Some(tenant) = tenant {
+                tenant.announce();
+                *ready |= tenant.fold_before_sleep();
+            }
+        }
         let work = self.rounds.any(&self.words);
         if work {
             self.disarm();

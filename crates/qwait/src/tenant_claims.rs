@@ -27,7 +27,9 @@
 //! never forgotten; that others sleep meanwhile costs concurrency, for which `finish` tells whether
 //! the queue is ready again.
 
-use crate::sync::{AtomicU64, Mutant, Ordering, mutated};
+use handshake::look;
+
+use crate::sync::{AtomicU64, Mutant, Ordering, mutated, publishing};
 
 /// Trusted words of 64 queues of one tenant. They have two lines to themselves.
 #[derive(Debug, Default)]
@@ -43,7 +45,7 @@ impl Claims {
     #[inline]
     pub(crate) fn add(&self, taken: u64) {
         if taken != 0 {
-            self.ready.fetch_or(taken, Ordering::AcqRel);
+            self.ready.fetch_or(taken, publishing(Mutant::SetWithoutAcquire));
         }
     }
 
@@ -87,8 +89,15 @@ impl Claims {
         } else if mutated(Mutant::ClearAfterLook) {
             self.ready.fetch_and(!bit, Ordering::AcqRel);
         }
-        self.owned.fetch_and(!bit, Ordering::AcqRel);
+        self.owned.fetch_and(!bit, publishing(Mutant::FinishWithoutAcquire));
         left || self.ready.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Before a look at the candidates, by a consumer that announced its sleep: whoever gives a queue back or adds
+    /// ready bits later sees the announcement, and what was done before is seen by the look.
+    pub(crate) fn exchange(&self) {
+        look(&self.owned);
+        look(&self.ready);
     }
 
     /// Disables or enables a queue.
@@ -116,6 +125,7 @@ mod loom_tests {
     use crate::sync::{AtomicU32, mutate};
     use crate::tenant_words as words;
     use alloc::sync::Arc;
+    use handshake::{ByExchange, One, Sleepers, models};
     use loom::cell::UnsafeCell;
     use loom::thread;
 
@@ -201,10 +211,49 @@ mod loom_tests {
     }
 
     #[test]
-    #[should_panic]
+    #[should_panic(expected = "Causality violation")]
     fn a_claim_by_a_store_is_caught() {
         mutate(Some(Mutant::ClaimByStore));
         served_by_two(true);
+    }
+
+    /// One consumer gives a queue back with work left, or adds a ready bit and goes on elsewhere, while another
+    /// falls asleep.
+    #[test]
+    fn no_consumer_sleeps_over_a_queue_that_another_left() {
+        const OVERSLEPT: &str = "asleep over a queue, and not to be woken";
+        fn left(leave: fn(&Claims)) {
+            let model = Arc::new(Model::default());
+            assert!(!model.claims.claim(1), "it is not ready");
+            model.claims.add(3);
+            assert!(model.claims.claim(1) && model.claims.claim(2), "they are nobody's");
+            let sleepers =
+                Arc::new(Sleepers::<AtomicU64, One, ByExchange>::over(AtomicU64::new(0)));
+            let other = (Arc::clone(&model), Arc::clone(&sleepers));
+            let sleeper = thread::spawn(move || {
+                let (Model { claims, .. }, sleepers) = (&*other.0, &other.1);
+                let has_work = || {
+                    claims.exchange();
+                    claims.candidates() != 0
+                };
+                sleepers.arm(1, |One| has_work()).is_quiet()
+            });
+            leave(&model.claims);
+            let woken = sleepers.notify(One) != 0;
+            let asleep = sleeper.join().expect("the sleeper ends");
+            assert!(!asleep || woken, "{OVERSLEPT}");
+        }
+        let exchange = [
+            (models::Mutant::LookByLoad, OVERSLEPT),
+            (models::Mutant::LookWithoutRelease, OVERSLEPT),
+            (models::Mutant::LookBeforeAnnouncement, OVERSLEPT),
+        ];
+        let finishes = || left(|claims| _ = claims.finish(1, true));
+        models::check(models::mutate, &exchange, finishes);
+        models::check(mutate, &[(Mutant::FinishWithoutAcquire, OVERSLEPT)], finishes);
+        let adds = || left(|claims| claims.add(4));
+        models::check(models::mutate, &exchange, adds);
+        models::check(mutate, &[(Mutant::SetWithoutAcquire, OVERSLEPT)], adds);
     }
 
     #[test]

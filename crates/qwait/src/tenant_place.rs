@@ -119,6 +119,11 @@ impl Connected {
         self.place.ready().map_or(0, |ready| words::fold(ready, self.valid))
     }
 
+    /// The same, after [`announce`](Self::announce).
+    pub(crate) fn fold_before_sleep(&self) -> u64 {
+        self.place.ready().map_or(0, |ready| words::fold_before_sleep(ready, self.valid))
+    }
+
     /// Tells the tenant to ring aloud.
     pub(crate) fn announce(&self) {
         if let Some(idle) = self.place.idle() {
@@ -129,7 +134,7 @@ impl Connected {
     /// Tells the tenant that it need not ring aloud any more.
     pub(crate) fn withdraw(&self) {
         if let Some(idle) = self.place.idle() {
-            idle.store(0, std::sync::atomic::Ordering::Relaxed);
+            words::withdraw(idle);
         }
     }
 

@@ -35,6 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use handshake::{ByExchange, One, Sleepers};
+
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::policy::ServicePolicy;
@@ -50,7 +52,7 @@ struct Shared {
     /// By slot.
     claims: Box<[Claims]>,
     /// One bit for each consumer that sleeps or is about to.
-    sleepers: AtomicU64,
+    sleepers: Sleepers<AtomicU64, One, ByExchange>,
     /// By consumer: ends its sleep.
     wakes: Box<[OwnedFd]>,
     /// Consumers that were made.
@@ -77,7 +79,7 @@ impl SharedTenantSet {
         Ok(Self {
             shared: Arc::new(Shared {
                 claims: (0..tenants).map(|_| Claims::default()).collect(),
-                sleepers: AtomicU64::new(0),
+                sleepers: Sleepers::default(),
                 wakes: (0..CONSUMERS_MAX).map(wake).collect::<Result<_, _>>()?,
                 made: AtomicU64::new(0),
             }),
@@ -214,10 +216,6 @@ impl SharedTenantConsumer {
         }
     }
 
-    fn fold_all(&mut self) {
-        (0..self.high as u32).for_each(|slot| self.words.fold(slot));
-    }
-
     /// Sets a tenant's class for this consumer: each is told, as each searches for itself. A tenant begins
     /// in [`TENANT_CLASS_LOWEST`](crate::TENANT_CLASS_LOWEST).
     ///
@@ -246,8 +244,7 @@ impl SharedTenantConsumer {
     pub fn try_qwait(&mut self) -> Option<QueueId> {
         let queue = self.rounds.select(&mut self.words)?;
         // Read only while all are awake: the line stays in every cache.
-        let sleepers = &self.words.shared.sleepers;
-        if sleepers.load(Ordering::Relaxed) != 0 && self.rounds.any(&self.words) {
+        if self.words.shared.sleepers.notify(One) != 0 && self.rounds.any(&self.words) {
             self.wake_one();
         }
         Some(QueueId::new(queue))
@@ -255,11 +252,9 @@ impl SharedTenantConsumer {
 
     #[cold]
     fn wake_one(&self) {
-        let sleepers = self.words.shared.sleepers.load(Ordering::Relaxed);
-        let bit = sleepers & sleepers.wrapping_neg();
-        // Whoever clears the bit is the one that wakes.
-        if bit != 0 && self.words.shared.sleepers.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
-            let wake = &self.words.shared.wakes[bit.trailing_zeros() as usize];
+        let sleepers = &self.words.shared.sleepers;
+        if let Some(number) = sleepers.claim_lowest(sleepers.asleep()) {
+            let wake = &self.words.shared.wakes[number as usize];
             // Ours alone and non-blocking; full means readable, which is what is wanted.
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
@@ -304,7 +299,7 @@ impl SharedTenantConsumer {
     fn finish(&mut self, slot: usize, index: u32, left: bool) {
         self.words.owned[slot] &= !(1 << index);
         let ready = self.words.shared.claims[slot].finish(1 << index, left);
-        if ready && self.words.shared.sleepers.load(Ordering::Relaxed) != 0 {
+        if ready && self.words.shared.sleepers.notify(One) != 0 {
             // This consumer may go on elsewhere for long.
             self.wake_one();
         }
@@ -336,24 +331,37 @@ impl SharedTenantConsumer {
     /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
     #[must_use = "where it is false there is work, and nobody will wake this consumer"]
     pub fn arm(&mut self) -> bool {
-        self.words.shared.sleepers.fetch_or(1 << self.number, Ordering::AcqRel);
-        self.words.tenants[..self.high].iter().flatten().for_each(Connected::announce);
-        self.fold_all();
-        let work = self.rounds.any(&self.words);
-        if work {
-            self.disarm();
+        let Looks { shared, tenants, .. } = &self.words;
+        let has_work = || {
+            for (tenant, claims) in tenants[..self.high].iter().zip(&shared.claims) {
+                if let Some(tenant) = tenant {
+                    tenant.announce();
+                    claims.add(tenant.fold_before_sleep());
+                    claims.exchange();
+                }
+            }
+            self.rounds.any(&self.words)
+        };
+        let is_quiet = shared.sleepers.arm(1 << self.number, |One| has_work()).is_quiet();
+        if !is_quiet {
+            self.withdraw_unless(shared.sleepers.asleep());
         }
-        !work
+        is_quiet
+    }
+
+    /// Takes the announcements to the tenants back, unless one of these consumers sleeps: the next ring is to wake
+    /// it, as this one may be busy for long.
+    fn withdraw_unless(&self, others_asleep: u64) {
+        if others_asleep == 0 {
+            self.words.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+        }
     }
 
     /// The second half: this consumer is awake.
     pub fn disarm(&mut self) {
-        let me = 1 << self.number;
-        let others = self.words.shared.sleepers.fetch_and(!me, Ordering::AcqRel) & !me;
-        // While another sleeps, the next ring is to wake it: this one may be busy for long.
-        if others == 0 {
-            self.words.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
-        }
+        let sleepers = &self.words.shared.sleepers;
+        sleepers.disarm(1 << self.number);
+        self.withdraw_unless(sleepers.asleep());
     }
 
     /// Makes the descriptor unreadable again. Look for work after this, or arm.
@@ -373,7 +381,7 @@ impl Drop for SharedTenantConsumer {
     /// Gives back what it owns, and does not count as asleep.
     fn drop(&mut self) {
         (0..self.words.tenants.len() as u32).for_each(|slot| self.detach(slot));
-        self.words.shared.sleepers.fetch_and(!(1 << self.number), Ordering::AcqRel);
+        self.words.shared.sleepers.disarm(1 << self.number);
     }
 }
 

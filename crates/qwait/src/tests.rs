@@ -6,6 +6,8 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use proptest::prelude::*;
 
@@ -491,4 +493,48 @@ fn a_timed_wait_ends_with_and_without_work() {
     producers[1].ring();
     assert_eq!(set.qwait_timeout(timeout), Some(id(1)));
     assert_eq!(set.qwait_timeout(Duration::MAX), Some(id(1)), "not reconsidered: still ready");
+}
+
+/// A doorbell in memory that takes until it is permitted to be unmapped.
+struct SlowMemory {
+    doorbell: Doorbell,
+    unmapping: Sender<()>,
+    permitted: Mutex<Receiver<()>>,
+}
+
+impl Drop for SlowMemory {
+    fn drop(&mut self) {
+        let _ = self.unmapping.send(());
+        let permitted = self.permitted.lock().expect("not poisoned");
+        let _ = permitted.recv_timeout(PATIENCE);
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_wake_up_does_not_wait_for_memory_that_a_removal_unmaps() {
+    let set = SharedSet::new(config(2, ServicePolicy::RoundRobin)).expect("made");
+    let producer = set.add(id(0), DoorbellRef::new()).expect("added");
+    let mut consumer = set.consumer().expect("joins");
+    assert_eq!(consumer.try_qwait(), None);
+    // Disabled, so that the set has the only reference to it.
+    set.control().disable(id(1)).expect("inside");
+    let ((unmapping, begins), (permit, permitted)) = (channel(), channel());
+    let memory = SlowMemory { doorbell: Doorbell::new(), unmapping, permitted: permitted.into() };
+    let memory = Arc::new(memory);
+    drop(set.add(id(1), DoorbellRef::project(&memory, |memory| &memory.doorbell)));
+    drop(memory);
+    assert!(consumer.arm(), "nothing is ready");
+    let (rung, has_rung) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| set.remove(id(1)).expect("there"));
+        begins.recv_timeout(PATIENCE).expect("the removal unmaps");
+        scope.spawn(move || rung.send(producer.ring()));
+        let woken = has_rung.recv_timeout(PATIENCE / 4);
+        permit.send(()).expect("the removal waits for it");
+        assert_eq!(woken, Ok(true), "a producer waits for the removal");
+    });
+    consumer.disarm();
+    assert_eq!(consumer.try_qwait(), Some(id(0)));
 }

@@ -20,7 +20,7 @@ use core::fmt;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use crate::sync::{AtomicU32, Mutant, Ordering, mutated};
+use crate::sync::{AtomicU32, Mutant, Ordering, mutated, publishing};
 
 /// Most items that a doorbell counts: ringing for more leaves it there. Real queues are smaller.
 pub const MAX_COUNT: u32 = 1 << 30;
@@ -60,10 +60,10 @@ impl Doorbell {
         self.word.load(Ordering::Acquire) & !OWNED
     }
 
-    /// Whether there are any, with the load of the idle handshake.
+    /// Whether there are any, for a consumer that announced its sleep.
     #[inline]
-    pub(crate) fn is_rung(&self) -> bool {
-        self.word.load(Ordering::SeqCst) & !OWNED != 0
+    pub(crate) fn is_rung_before_sleep(&self) -> bool {
+        handshake::look(&self.word) as u32 & !OWNED != 0
     }
 
     /// Counts items up, for a consumer that looks at the doorbell itself and has no set: a spinning data
@@ -83,11 +83,12 @@ impl Doorbell {
     }
 
     /// Adds items. Release: the items are written before. Acquire: the edge continues the release
-    /// sequence by which the last owner passed the queue's consumer side on. Sequentially consistent for
-    /// the idle handshake of a set without ready bits: see `sync::idle_fence`.
+    /// sequence by which the last owner passed the queue's consumer side on; in a set without ready bits it
+    /// also sees the announcement of a sleeper that looked before.
     #[inline]
     pub(crate) fn ring(&self, items: u16) -> Rung {
-        let before = self.word.fetch_add(u32::from(items), Ordering::SeqCst) & !OWNED;
+        let before =
+            self.word.fetch_add(u32::from(items), publishing(Mutant::RingWithoutAcquire)) & !OWNED;
         // One comparison for the two rare cases, zero and far too many.
         if before.wrapping_sub(1) < MAX_COUNT - 1 {
             return Rung::More;
