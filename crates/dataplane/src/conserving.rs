@@ -341,16 +341,17 @@ impl<N: Nic> ConservingThread<N> {
             discard(&mut turn.calls, &mut self.pool);
             self.outbox = Some(turn);
         }
-        let Self { floor, core, pool, events, calls, turns, kept, .. } = self;
+        let Self { floor, core, pool, events, calls, turns, kept, published, .. } = self;
         discard(calls, pool);
         // Nobody makes turns for it any more, nor runs its network layer.
-        floor.lanes.declare_busy(*core);
+        *published |= floor.lanes.declare_busy(*core);
         let side = &floor.sides[*core];
         let mut layer = side.layer.home();
         side.hints.away_since.store(0, Ordering::Relaxed);
         let now = layer.at(now);
         layer.end_crossing(now, events, calls, turns, core::mem::take(kept));
         drop(layer);
+        self.call_others();
         // One that was put aside goes the same way, if there is room.
         if self.bring_home(now) {
             self.outbox = self.next.take();
@@ -593,7 +594,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         self.parked = parked;
         // The mark says that it would take others' work. Whoever has seen it and wakes this thread in vain has
         // the turn in a queue that it looks into itself before it sleeps.
-        self.floor.lanes.declare_busy(self.core);
+        self.published |= self.floor.lanes.declare_busy(self.core);
     }
 
     fn with_nic<R>(&mut self, body: impl FnOnce(&mut N) -> R) -> R {

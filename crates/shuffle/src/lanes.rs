@@ -6,18 +6,32 @@
 
 use alloc::boxed::Box;
 
+use handshake::{ByFence, One, Sleepers, sources};
+
 use crate::home::Turn;
 use crate::ready_set::{ReadySet, Taker};
-use crate::sync::{AtomicU64, Mutant, Ordering, idle_fence, mutated};
+use crate::sync::{AtomicU64, Mutant, mutated};
 use crate::unsafe_ring::Ring;
 
 /// Most cores.
 pub const MAX_CORES: usize = 64;
 
-/// A word that shares no cache line with anything else.
-#[derive(Debug)]
+sources! {
+    /// Where a core can find a turn. It looks into all of these before it sleeps.
+    enum Queue {
+        /// Turns that only this core may take.
+        Own,
+        /// Turns that other cores ran, on their way home.
+        Back,
+        /// Turns that any core may take.
+        Ready,
+    }
+}
+
+/// A bit for each core, in a word that shares no cache line with anything else.
+#[derive(Debug, Default)]
 #[repr(align(128))]
-struct Word(AtomicU64);
+struct Cores<S>(Sleepers<AtomicU64, S, ByFence>);
 
 /// One core's queues.
 #[derive(Debug)]
@@ -34,12 +48,12 @@ struct Lane<T> {
 #[derive(Debug)]
 pub struct Lanes<T> {
     lanes: Box<[Lane<T>]>,
-    /// Cores whose ready queue has something, a bit each. Set by whoever fills the queue, cleared by whoever
-    /// found it empty. A bit that is missing delays a steal, and loses nothing: the home core looks into its
-    /// queue without it.
-    stealable: Word,
+    /// Cores into whose ready queue no thief looks: a thief found it empty and announces by this bit that it
+    /// stays away; the core that fills the queue next claims the bit. A bit that is set in vain delays a steal, and
+    /// loses nothing: the home core looks into its queue without it.
+    avoided: Cores<One>,
     /// Cores that found nothing to do.
-    idle: Word,
+    idle: Cores<Queue>,
     /// The shared form.
     shared: Option<ReadySet<T>>,
 }
@@ -64,8 +78,9 @@ impl<T: Turn> Lanes<T> {
         };
         Self {
             lanes: (0..cores.clamp(1, MAX_CORES)).map(lane).collect(),
-            stealable: Word(AtomicU64::new(0)),
-            idle: Word(AtomicU64::new(0)),
+            // No queue has been filled yet.
+            avoided: Cores(Sleepers::over(AtomicU64::new(!0))),
+            idle: Cores(Sleepers::over(AtomicU64::new(0))),
             shared,
         }
     }
@@ -114,26 +129,17 @@ impl<T: Turn> Lanes<T> {
     /// One fence for all turns that were published since the last announcement.
     #[inline]
     pub fn announce(&self, home: usize) {
-        let bit = 1 << home;
-        let is_shown =
-            || self.shared.is_some() || self.stealable.0.load(Ordering::Relaxed) & bit != 0;
-        if !is_shown() {
-            self.stealable.0.fetch_or(bit, Ordering::AcqRel);
-        }
-        // Pairs with the fences of `clear_stealable`, `declare_idle` and `declare_busy`: either they see what we
-        // published, or we see what they wrote.
-        idle_fence();
-        if !is_shown() {
-            self.stealable.0.fetch_or(bit, Ordering::AcqRel);
-            // The look at who is idle comes after the bit, too.
-            idle_fence();
+        // Its fence serves both words: `call` reads the other one behind it.
+        let is_avoided = self.avoided.0.notify(One) & 1 << home != 0;
+        if is_avoided && self.shared.is_none() {
+            self.avoided.0.claim(1 << home);
         }
     }
 
     /// Whether a core other than `but` found nothing to do a moment ago.
     #[inline]
     pub fn somebody_idle(&self, but: usize) -> bool {
-        self.idle.0.load(Ordering::Relaxed) & !(1 << but) != 0
+        self.idle.0.asleep() & !(1 << but) != 0
     }
 
     /// The cores that `caller` wakes, a bit each, for the turns that wait for any core: as many as there are such
@@ -141,7 +147,7 @@ impl<T: Turn> Lanes<T> {
     /// the caller has taken what it runs itself; and by a core that [ceases to be idle](Self::declare_busy).
     #[inline]
     pub fn call(&self, caller: usize) -> u64 {
-        let idle = self.idle.0.load(Ordering::Relaxed) & !(1 << caller);
+        let idle = self.idle.0.asleep() & !(1 << caller);
         if idle == 0 { 0 } else { self.choose(idle, caller) }
     }
 
@@ -150,7 +156,10 @@ impl<T: Turn> Lanes<T> {
     fn choose(&self, idle: u64, caller: usize) -> u64 {
         let start = caller as u32;
         let (mut left, mut chosen) = (idle.rotate_right(start), 0);
-        let mut turns = self.waiting();
+        let mut turns = match &self.shared {
+            Some(shared) => shared.len(),
+            None => self.lanes.iter().map(|lane| lane.ready.len()).sum(),
+        };
         while turns > 0 && left != 0 {
             chosen |= left & left.wrapping_neg();
             left &= left - 1;
@@ -159,19 +168,12 @@ impl<T: Turn> Lanes<T> {
         chosen.rotate_left(start)
     }
 
-    /// Turns that wait for any core, as far as one look shows.
-    fn waiting(&self) -> usize {
-        if let Some(shared) = &self.shared {
-            return shared.len();
+    /// Whether a turn waits for any core. Looks at every queue: no hint may hide one from a core that sleeps.
+    fn has_ready(&self) -> bool {
+        match &self.shared {
+            Some(shared) => !shared.is_empty(),
+            None => self.lanes.iter().any(|lane| !lane.ready.is_empty()),
         }
-        let mut left = self.stealable.0.load(Ordering::Acquire);
-        let mut turns = 0;
-        while left != 0 {
-            let core = left.trailing_zeros() as usize;
-            left &= left - 1;
-            turns += self.lanes.get(core).map_or(0, |lane| lane.ready.len());
-        }
-        turns
     }
 
     /// The oldest turn of the core's own queues, those that nobody else may take first.
@@ -195,7 +197,7 @@ impl<T: Turn> Lanes<T> {
 
     /// The oldest turn of some other core that has any. `random` decides with which the search begins.
     pub fn steal(&self, thief: usize, random: u32) -> Option<Box<T>> {
-        let others = self.stealable.0.load(Ordering::Acquire) & !(1 << thief);
+        let others = !self.avoided.0.asleep() & !(1 << thief);
         let start = random % 64;
         let mut left = others.rotate_right(start);
         while left != 0 {
@@ -205,21 +207,17 @@ impl<T: Turn> Lanes<T> {
             if let Some(turn) = lane.ready.pop() {
                 return Some(turn);
             }
-            self.clear_stealable(victim);
+            self.avoid(victim);
         }
         None
     }
 
-    /// The ready queue of `victim` was empty.
+    /// The ready queue of `victim` was empty: thieves stay away until it is filled, unless it was meanwhile.
     #[cold]
-    fn clear_stealable(&self, victim: usize) {
-        let bit = 1 << victim;
-        self.stealable.0.fetch_and(!bit, Ordering::AcqRel);
-        // Pairs with the fence of `announce`: what was published before it saw the bit is seen here.
-        idle_fence();
-        if !mutated(Mutant::MissingLaneRecheck) && !self.lane(victim).ready.is_empty() {
-            self.stealable.0.fetch_or(bit, Ordering::AcqRel);
-        }
+    fn avoid(&self, victim: usize) {
+        let is_filled =
+            || !mutated(Mutant::MissingLaneRecheck) && !self.lane(victim).ready.is_empty();
+        let _ = self.avoided.0.arm(1 << victim, |One| is_filled());
     }
 
     /// Sends a turn back to core `home`, where what the application asked for is done.
@@ -246,30 +244,26 @@ impl<T: Turn> Lanes<T> {
     /// Says that `core` found nothing to do, and goes on looking.
     #[inline]
     pub fn mark_idle(&self, core: usize) {
-        let bit = 1 << core;
-        if self.idle.0.load(Ordering::Relaxed) & bit == 0 {
-            self.idle.0.fetch_or(bit, Ordering::AcqRel);
+        if !self.is_marked_idle(core) {
+            self.idle.0.announce(1 << core);
         }
     }
 
     /// Whether `core` is taken to have nothing to do.
     pub fn is_marked_idle(&self, core: usize) -> bool {
-        self.idle.0.load(Ordering::Relaxed) & (1 << core) != 0
+        self.idle.0.asleep() & (1 << core) != 0
     }
 
     /// Says that `core` found nothing to do, and is about to sleep. Answers whether it may: there is nothing
-    /// in its own queues, and nothing that it could steal.
+    /// in its own queues, and nothing that it could steal. It stays marked until it has something to do.
     pub fn declare_idle(&self, core: usize) -> bool {
         self.mark_idle(core);
-        // Pairs with the fence of `announce`.
-        idle_fence();
-        let own = self.lane(core);
-        own.own.is_empty()
-            && own.back.is_empty()
-            && match &self.shared {
-                Some(shared) => shared.is_empty(),
-                None => self.lanes.iter().all(|lane| lane.ready.is_empty()),
-            }
+        let lane = self.lane(core);
+        !self.idle.0.finds_work(|queue| match queue {
+            Queue::Own => !lane.own.is_empty(),
+            Queue::Back => !lane.back.is_empty(),
+            Queue::Ready => self.has_ready(),
+        })
     }
 
     /// Whether nothing is in the queues of `core`, which may sleep then without having
@@ -279,18 +273,15 @@ impl<T: Turn> Lanes<T> {
         own.own.is_empty() && own.back.is_empty() && own.ready.is_empty()
     }
 
-    /// `core` has something to do. Returns whether it was taken to have nothing: another core may have counted
-    /// upon it for a turn then, so that it has to [`call`](Self::call) somebody for what it leaves.
+    /// `core` has something to do. Returns whether it was taken to have nothing while turns wait for any core: another
+    /// core may have counted upon it for one of them, so that it has to [`call`](Self::call) somebody.
     #[inline]
     pub fn declare_busy(&self, core: usize) -> bool {
-        let bit = 1 << core;
-        if self.idle.0.load(Ordering::Relaxed) & bit == 0 {
+        if !self.is_marked_idle(core) {
             return false;
         }
-        self.idle.0.fetch_and(!bit, Ordering::AcqRel);
-        // Pairs with the fence of `announce`: a core that publishes either sees that this one is busy, or its turn
-        // is seen by the look that follows here.
-        idle_fence();
-        true
+        self.idle.0.disarm(1 << core);
+        // As before a sleep: a core that publishes either sees that this one is busy, or its turn is seen here.
+        self.idle.0.finds_work(|queue| queue == Queue::Ready && self.has_ready())
     }
 }

@@ -4,9 +4,9 @@
 //! runs. `mutated(Mutant::X)` is a constant `false` in every other build.
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Mistakes that the models must catch; see `unsafe_loom_tests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +19,21 @@ pub(crate) enum Mutant {
     ReleaseBeforeCalls,
     /// A place of a ring is handed over without ordering what stands in it.
     RelaxedHandOver,
+    /// Two producers may fill one place of a ring.
+    FillWithoutClaim,
     /// Two consumers may take what stands at one place.
     TakeWithoutClaim,
     /// The lock's holder gives it back without ordering what it did.
     RelaxedUnlock,
-    /// No fence between "I left work" and "does somebody wait", nor on the other side.
-    MissingIdleFence,
-    /// A thief clears the bit of a lane that it found empty, and does not look again.
+    /// A place of a ring is filled without ordering that after the read of what stood there.
+    RelaxedRoom,
+    /// A value is read out of a ring without ordering that after its hand-over.
+    RelaxedTake,
+    /// A place of a ring is given back without ordering the read of what stood there.
+    RelaxedReturn,
+    /// The lock is taken without ordering what comes after its last holder.
+    RelaxedLock,
+    /// A thief stays away from a lane that it found empty, and does not look again.
     MissingLaneRecheck,
     /// A core that found a class's first turn not yet in its place counts it as taken.
     CountsUntaken,
@@ -49,16 +57,14 @@ pub(crate) fn mutated(mutant: Mutant) -> bool {
     MUTANT.with(|cell| cell.get() == Some(mutant))
 }
 
+/// The ordering as it ships, or none at all where the model at hand makes this mistake.
+#[inline(always)]
+pub(crate) fn unless(mutant: Mutant, shipped: Ordering) -> Ordering {
+    if mutated(mutant) { Ordering::Relaxed } else { shipped }
+}
+
 /// Makes the models of this test make a mistake.
 #[cfg(loom)]
 pub(crate) fn mutate(mutant: Option<Mutant>) {
     MUTANT.with(|cell| cell.set(mutant));
-}
-
-/// The fence between writing one word and reading another, where the other side does the reverse.
-#[inline(always)]
-pub(crate) fn idle_fence() {
-    if !mutated(Mutant::MissingIdleFence) {
-        fence(Ordering::SeqCst);
-    }
 }

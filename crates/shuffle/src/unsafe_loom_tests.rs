@@ -7,26 +7,36 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use handshake::{ByFence, One, Sleepers, models};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::thread;
 
 use super::*;
 use crate::sync::{Mutant, mutate, mutated};
 
-/// Checks `body` as it is, and that with each of `mutants` it fails.
-fn check(mutants: &[Mutant], body: fn()) {
-    mutate(None);
-    loom::model(body);
-    for &mutant in mutants {
-        mutate(Some(mutant));
-        let found = catch_unwind(AssertUnwindSafe(|| loom::model(body)));
-        mutate(None);
-        assert!(found.is_err(), "{mutant:?} was not found");
-    }
+/// What loom says where two threads have a cell at a time, or one after the other without an order between them.
+const UNORDERED: &str = "Causality violation";
+/// A core sleeps, and the core that left work for it does not know.
+const OVERSLEPT: &str = "asleep over a turn, and not to be woken";
+
+/// Checks `body` as it is, and that with each of `mutants` the assertion fails that the mistake breaks.
+fn check(mutants: &[(Mutant, &str)], body: fn()) {
+    models::check(mutate, mutants, body);
+}
+
+/// Thieves stay away from a lane that has a turn.
+const OVERLOOKED: &str = "no thief looks at a lane that has a turn";
+
+/// The same for mistakes in the handshake.
+fn check_handshake(body: fn()) {
+    let mistakes = [
+        (models::Mutant::NoFenceBeforeLook, OVERSLEPT),
+        (models::Mutant::NoFenceBeforeNotify, OVERSLEPT),
+    ];
+    models::check(models::mutate, &mistakes, body);
 }
 
 /// A turn with the numbers of the events in it.
@@ -158,7 +168,8 @@ impl World {
 
 #[test]
 fn a_connection_is_seen_in_order_whoever_takes_its_turns() {
-    check(&[Mutant::TurnWhileHeld, Mutant::ReleaseBeforeCalls, Mutant::RelaxedHandOver], || {
+    let mistakes = [(Mutant::ReleaseBeforeCalls, UNORDERED), (Mutant::RelaxedHandOver, UNORDERED)];
+    check(&mistakes, || {
         let world = World::new();
         let thief = {
             let world = Arc::clone(&world);
@@ -188,7 +199,12 @@ fn a_connection_is_seen_in_order_whoever_takes_its_turns() {
 
 #[test]
 fn another_core_may_run_the_network_layer_in_its_homes_stead() {
-    check(&[Mutant::RelaxedUnlock, Mutant::TurnWhileHeld], || {
+    let mistakes = [
+        (Mutant::RelaxedLock, UNORDERED),
+        (Mutant::RelaxedUnlock, UNORDERED),
+        (Mutant::TurnWhileHeld, UNORDERED),
+    ];
+    check(&mistakes, || {
         let world = World::new();
         if let Some(mut home) = world.home.try_lock() {
             world.arrive(&mut home, 0);
@@ -219,7 +235,12 @@ fn another_core_may_run_the_network_layer_in_its_homes_stead() {
 
 #[test]
 fn a_ring_gives_each_value_to_one() {
-    check(&[Mutant::TakeWithoutClaim, Mutant::RelaxedHandOver], || {
+    let mistakes = [
+        (Mutant::TakeWithoutClaim, UNORDERED),
+        (Mutant::RelaxedHandOver, UNORDERED),
+        (Mutant::RelaxedTake, UNORDERED),
+    ];
+    check(&mistakes, || {
         let ring = Arc::new(Ring::new(2));
         let takers: Vec<_> = (0..2)
             .map(|_| {
@@ -239,8 +260,25 @@ fn a_ring_gives_each_value_to_one() {
 }
 
 #[test]
+fn a_place_of_a_ring_is_filled_again_after_it_was_read() {
+    check(&[(Mutant::RelaxedRoom, UNORDERED), (Mutant::RelaxedReturn, UNORDERED)], || {
+        let ring = Arc::new(Ring::new(2));
+        assert_eq!((ring.push(0usize), ring.push(1)), (Ok(()), Ok(())));
+        let taker = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.pop())
+        };
+        while ring.push(2).is_err() {
+            thread::yield_now();
+        }
+        assert_eq!(taker.join().expect("no panic"), Some(0));
+        assert_eq!((ring.pop(), ring.pop(), ring.pop()), (Some(1), Some(2), None));
+    });
+}
+
+#[test]
 fn two_that_fill_a_ring_do_not_hinder_each_other() {
-    check(&[Mutant::RelaxedHandOver], || {
+    check(&[(Mutant::FillWithoutClaim, UNORDERED)], || {
         let ring = Arc::new(Ring::new(2));
         let other = {
             let ring = Arc::clone(&ring);
@@ -258,7 +296,7 @@ fn two_that_fill_a_ring_do_not_hinder_each_other() {
 
 #[test]
 fn no_core_falls_idle_over_a_turn_that_is_ready() {
-    check(&[Mutant::MissingIdleFence], || {
+    check_handshake(|| {
         let lanes = Arc::new(Lanes::<Numbers>::new(2, 2));
         let idler = {
             let lanes = Arc::clone(&lanes);
@@ -267,13 +305,32 @@ fn no_core_falls_idle_over_a_turn_that_is_ready() {
         lanes.publish(0, Box::default()).expect("room");
         let woken = lanes.announce(0) == Some(1);
         let asleep = idler.join().expect("no panic");
-        assert!(!asleep || woken, "asleep, and nobody knows");
+        assert!(!asleep || woken, "{OVERSLEPT}");
+    });
+}
+
+/// The whole way of a sleep: a core that is marked idle announces itself at its bell, looks into the lanes as
+/// one of the bell's sources, and blocks; a core that publishes finds the mark, and rings that bell.
+#[test]
+fn no_core_blocks_at_its_bell_over_a_turn() {
+    check_handshake(|| {
+        let lanes = Arc::new(Lanes::<Numbers>::new(2, 2));
+        let bell = Arc::new(Sleepers::<AtomicU64, One, ByFence>::over(AtomicU64::new(0)));
+        lanes.mark_idle(1);
+        let idler = {
+            let (lanes, bell) = (Arc::clone(&lanes), Arc::clone(&bell));
+            thread::spawn(move || bell.arm(1, |One| !lanes.declare_idle(1)).is_quiet())
+        };
+        lanes.publish(0, Box::default()).expect("room");
+        let rung = lanes.announce(0) == Some(1) && bell.notify(One) != 0;
+        let asleep = idler.join().expect("no panic");
+        assert!(!asleep || rung, "{OVERSLEPT}");
     });
 }
 
 #[test]
 fn a_bit_that_a_thief_clears_is_set_again_where_something_came() {
-    check(&[Mutant::MissingLaneRecheck, Mutant::MissingIdleFence], || {
+    let model = || {
         let lanes = Arc::new(Lanes::<Numbers>::new(2, 2));
         // The home core took back what it had published: the bit is left over.
         lanes.publish(0, Box::default()).expect("room");
@@ -289,8 +346,15 @@ fn a_bit_that_a_thief_clears_is_set_again_where_something_came() {
         lanes.publish(0, Box::default()).expect("room");
         lanes.announce(0);
         thief.join().expect("no panic");
-        assert!(taken.load(Ordering::Relaxed) || lanes.steal(1, 0).is_some(), "overlooked");
-    });
+        assert!(taken.load(Ordering::Relaxed) || lanes.steal(1, 0).is_some(), "{OVERLOOKED}");
+    };
+    check(&[(Mutant::MissingLaneRecheck, OVERLOOKED)], model);
+    let mistakes = [
+        (models::Mutant::NoFenceBeforeLook, OVERLOOKED),
+        (models::Mutant::NoFenceBeforeNotify, OVERLOOKED),
+        (models::Mutant::LookBeforeAnnouncement, OVERLOOKED),
+    ];
+    models::check(models::mutate, &mistakes, model);
 }
 
 /// The shared form, with a taker for each of two cores, all queues added and met before.
@@ -310,7 +374,7 @@ fn ready_set(classes: usize, policy: ServicePolicy) -> (ReadySet<Numbers>, [Take
 
 #[test]
 fn two_cores_share_a_class_and_no_turn_is_forgotten() {
-    check(&[Mutant::CountsUntaken], || {
+    check(&[(Mutant::CountsUntaken, "a turn is forgotten")], || {
         let (set, [mut one, mut two]) = ready_set(1, ServicePolicy::StrictPriority);
         let set = Arc::new(set);
         // Two network layers make turns of one class at a time; both cores take.
@@ -327,13 +391,13 @@ fn two_cores_share_a_class_and_no_turn_is_forgotten() {
         while set.take(&mut one).is_some() {
             taken += 1;
         }
-        assert_eq!((taken, set.is_empty()), (2, true));
+        assert_eq!((taken, set.is_empty()), (2, true), "a turn is forgotten");
     });
 }
 
 #[test]
 fn no_core_falls_asleep_over_a_shared_turn() {
-    check(&[Mutant::MissingIdleFence], || {
+    check_handshake(|| {
         let (set, _) = ready_set(2, ServicePolicy::RoundRobin);
         let lanes = Arc::new(Lanes::<Numbers>::by_class(2, 2, set));
         let idler = {
@@ -343,14 +407,14 @@ fn no_core_falls_asleep_over_a_shared_turn() {
         lanes.publish(0, Box::default()).expect("room");
         let woken = lanes.announce(0) == Some(1);
         let asleep = idler.join().expect("no panic");
-        assert!(!asleep || woken, "asleep, and nobody knows");
+        assert!(!asleep || woken, "{OVERSLEPT}");
     });
 }
 
 /// Two cores fill a class's queue at a time: the later place may be full before the first.
 #[test]
 fn whoever_fills_the_first_place_announces_last() {
-    check(&[Mutant::MissingIdleFence], || {
+    check_handshake(|| {
         let (set, _) = ready_set(1, ServicePolicy::StrictPriority);
         let lanes = Arc::new(Lanes::<Numbers>::by_class(3, 2, set));
         let publish = |lanes: &Lanes<Numbers>, home| {
@@ -368,14 +432,15 @@ fn whoever_fills_the_first_place_announces_last() {
         let mut woken = publish(&lanes, 0);
         woken |= other.join().expect("no panic");
         let asleep = idler.join().expect("no panic");
-        assert!(!asleep || woken, "asleep, and nobody knows");
+        assert!(!asleep || woken, "{OVERSLEPT}");
     });
 }
 
 /// As `a_connection_is_seen_in_order_whoever_takes_its_turns`, where the home core competes for its own.
 #[test]
 fn a_connection_is_seen_in_order_out_of_the_shared_set() {
-    check(&[Mutant::TurnWhileHeld, Mutant::RelaxedHandOver], || {
+    let mistakes = [(Mutant::TurnWhileHeld, UNORDERED), (Mutant::RelaxedHandOver, UNORDERED)];
+    check(&mistakes, || {
         let (set, [mut one, mut two]) = ready_set(1, ServicePolicy::StrictPriority);
         let lanes = Lanes::by_class(2, 2, set);
         let home = TryLock::new(Home::new(Numbers::default));

@@ -11,7 +11,7 @@
 use alloc::boxed::Box;
 use core::mem::MaybeUninit;
 
-use crate::sync::{AtomicUsize, Mutant, Ordering, mutated};
+use crate::sync::{AtomicUsize, Mutant, Ordering, mutated, unless};
 
 #[cfg(not(loom))]
 use core::cell::UnsafeCell;
@@ -72,10 +72,14 @@ impl<T> Ring<T> {
         let place = loop {
             let place = self.place(number);
             // Acquire: whoever emptied the place has read it before we write.
-            let turn = place.turn.load(Ordering::Acquire);
+            let turn = place.turn.load(unless(Mutant::RelaxedRoom, Ordering::Acquire));
             match turn.wrapping_sub(number) as isize {
                 0 => {
                     let next = number.wrapping_add(1);
+                    if mutated(Mutant::FillWithoutClaim) {
+                        self.tail.0.store(next, Ordering::Relaxed);
+                        break place;
+                    }
                     // Relaxed: the hand-over is by the place's own word.
                     match self.tail.0.compare_exchange_weak(
                         number,
@@ -95,10 +99,7 @@ impl<T> Ring<T> {
         // SAFETY: the tail moved over this place by our exchange alone, and its word said that it is free:
         // it is ours until we say otherwise.
         unsafe { write(&place.value, value) };
-        let hand_over = match mutated(Mutant::RelaxedHandOver) {
-            false => Ordering::Release,
-            true => Ordering::Relaxed,
-        };
+        let hand_over = unless(Mutant::RelaxedHandOver, Ordering::Release);
         place.turn.store(number.wrapping_add(1), hand_over);
         Ok(())
     }
@@ -110,7 +111,7 @@ impl<T> Ring<T> {
         let place = loop {
             let place = self.place(number);
             // Acquire: what was written there is seen.
-            let turn = place.turn.load(Ordering::Acquire);
+            let turn = place.turn.load(unless(Mutant::RelaxedTake, Ordering::Acquire));
             match turn.wrapping_sub(number.wrapping_add(1)) as isize {
                 0 => {
                     let next = number.wrapping_add(1);
@@ -135,7 +136,8 @@ impl<T> Ring<T> {
         // SAFETY: the head moved over this place by our exchange alone, and its word said that a value
         // stands there: it is ours until we say otherwise, and nobody reads it again.
         let value = unsafe { read(&place.value) };
-        place.turn.store(number.wrapping_add(self.places.len()), Ordering::Release);
+        let give_back = unless(Mutant::RelaxedReturn, Ordering::Release);
+        place.turn.store(number.wrapping_add(self.places.len()), give_back);
         Some(value)
     }
 

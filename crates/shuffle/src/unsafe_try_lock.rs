@@ -5,7 +5,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-use crate::sync::{AtomicBool, Mutant, Ordering, mutated};
+use crate::sync::{AtomicBool, Mutant, Ordering, unless};
 
 #[cfg(not(loom))]
 use core::cell::UnsafeCell;
@@ -36,8 +36,9 @@ impl<T> TryLock<T> {
         if self.held.load(Ordering::Relaxed) {
             return None;
         }
+        let take = unless(Mutant::RelaxedLock, Ordering::Acquire);
         self.held
-            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(false, true, take, Ordering::Relaxed)
             .ok()
             .map(|_| Guard::new(self))
     }
@@ -108,11 +109,7 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         #[cfg(loom)]
         drop(self.value.take());
-        let order = match mutated(Mutant::RelaxedUnlock) {
-            false => Ordering::Release,
-            true => Ordering::Relaxed,
-        };
-        self.lock.held.store(false, order);
+        self.lock.held.store(false, unless(Mutant::RelaxedUnlock, Ordering::Release));
     }
 }
 
