@@ -13,15 +13,17 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use clock::Instant;
 use domain::{Calls, Events};
+use handshake::One;
 use memfile::Memory;
 use rustix::net::{RecvFlags, recv};
 
 use crate::layout;
 use crate::near::{Near, NearStats, UNRESPONSIVE};
+use crate::waiting;
 
 /// A batch of so few events is soon over: worth some looks before the network's next turn, as an answer that is seen
 /// then leaves a cycle earlier.
@@ -172,25 +174,23 @@ impl NearBell {
     /// Asks the application to ring when it is done. Answers whether the thread may sleep: false where it is done
     /// already.
     pub fn arm(&self) -> bool {
-        self.says(layout::AT_THE_BELL);
-        // The flag is seen before the word is looked at; pairs with the fence in `waiting::wake`.
-        fence(Ordering::SeqCst);
-        let outstanding = self.stats.outstanding.load(Ordering::Relaxed);
-        let done = self.calls.word(layout::BATCH).map(|done| done.load(Ordering::Acquire));
-        outstanding == 0 || done != Some(outstanding)
+        let Some(asleep) = self.events.word(layout::ASLEEP) else { return false };
+        let is_over = || {
+            let outstanding = self.stats.outstanding.load(Ordering::Relaxed);
+            let done = self.calls.word(layout::BATCH).map(|done| done.load(Ordering::Acquire));
+            outstanding != 0 && done == Some(outstanding)
+        };
+        waiting::side(asleep).arm(layout::AT_THE_BELL, |One| is_over()).is_quiet()
     }
 
     /// Undoes it.
     pub fn disarm(&self) {
-        self.says(0);
+        if let Some(asleep) = self.events.word(layout::ASLEEP) {
+            waiting::side(asleep).disarm(layout::AT_THE_BELL);
+        }
         let mut rings = [0u8; RINGS];
         // Never waits, whatever the application does with its end. What is left ends the next sleep.
         let _ = recv(&self.socket, &mut rings, RecvFlags::DONTWAIT);
-    }
-
-    fn says(&self, word: u32) {
-        let asleep: Option<&AtomicU32> = self.events.word(layout::ASLEEP);
-        asleep.into_iter().for_each(|asleep| asleep.store(word, Ordering::Relaxed));
     }
 }
 

@@ -65,7 +65,7 @@ pub const BATCH: usize = 0;
 /// In both arrays, 32 bits: whose it is sleeps, and wants to be woken.
 pub const ASLEEP: usize = 4;
 /// What the dataplane says there where it waits at the bell: a byte on the socket of that name wakes it.
-pub const AT_THE_BELL: u32 = 2;
+pub const AT_THE_BELL: u64 = 2;
 /// In the event array.
 pub const NOW: usize = 8;
 /// In the event array: `yield after` and `events`, as one word.
