@@ -19,7 +19,6 @@ extern crate alloc;
 pub mod af_xdp;
 pub mod blaster;
 #[cfg(feature = "std")]
-mod doorbell;
 #[cfg(feature = "std")]
 pub mod fault;
 #[cfg(feature = "std")]

@@ -20,16 +20,13 @@
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// An index word. A trait so that the model checker can put its own in place.
 pub(crate) trait Word {
     fn load_relaxed(&self) -> u32;
     fn load_acquire(&self) -> u32;
-    fn store_relaxed(&self, value: u32);
     fn store_release(&self, value: u32);
-    /// Sequentially consistent fence.
-    fn full_fence();
 }
 
 impl Word for AtomicU32 {
@@ -42,16 +39,8 @@ impl Word for AtomicU32 {
         self.load(Ordering::Acquire)
     }
     #[inline(always)]
-    fn store_relaxed(&self, value: u32) {
-        self.store(value, Ordering::Relaxed);
-    }
-    #[inline(always)]
     fn store_release(&self, value: u32) {
         self.store(value, Ordering::Release);
-    }
-    #[inline(always)]
-    fn full_fence() {
-        fence(Ordering::SeqCst);
     }
 }
 

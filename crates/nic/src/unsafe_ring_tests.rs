@@ -148,8 +148,9 @@ fn two_threads_lose_and_invent_nothing() {
 #[cfg(loom)]
 mod loom_model {
     use super::*;
+    use handshake::{ByFence, One, Sleepers, models};
     use loom::cell::UnsafeCell as ModelCell;
-    use loom::sync::atomic::{AtomicU32 as ModelWord, Ordering, fence};
+    use loom::sync::atomic::{AtomicU32 as ModelWord, Ordering};
 
     struct Good(ModelWord);
     impl Word for Good {
@@ -159,53 +160,37 @@ mod loom_model {
         fn load_acquire(&self) -> u32 {
             self.0.load(Ordering::Acquire)
         }
-        fn store_relaxed(&self, value: u32) {
-            self.0.store(value, Ordering::Relaxed);
-        }
         fn store_release(&self, value: u32) {
             self.0.store(value, Ordering::Release);
         }
-        fn full_fence() {
-            fence(Ordering::SeqCst);
-        }
     }
 
-    /// The mutant: publishes with a relaxed store.
-    struct Mutant(Good);
-    impl Word for Mutant {
+    /// A mistake: publishes with a relaxed store.
+    struct RelaxedPublish(Good);
+    impl Word for RelaxedPublish {
         fn load_relaxed(&self) -> u32 {
             self.0.load_relaxed()
         }
         fn load_acquire(&self) -> u32 {
             self.0.load_acquire()
-        }
-        fn store_relaxed(&self, value: u32) {
-            self.0.store_relaxed(value);
         }
         fn store_release(&self, value: u32) {
-            self.0.store_relaxed(value);
-        }
-        fn full_fence() {
-            Good::full_fence();
+            self.0.0.store(value, Ordering::Relaxed);
         }
     }
 
-    /// The other mutant: no fence.
-    struct NoFence(Good);
-    impl Word for NoFence {
+    /// A mistake: reads the other side's index without acquiring what stands behind it.
+    struct RelaxedLook(Good);
+    impl Word for RelaxedLook {
         fn load_relaxed(&self) -> u32 {
             self.0.load_relaxed()
         }
         fn load_acquire(&self) -> u32 {
-            self.0.load_acquire()
-        }
-        fn store_relaxed(&self, value: u32) {
-            self.0.store_relaxed(value);
+            self.0.load_relaxed()
         }
         fn store_release(&self, value: u32) {
             self.0.store_release(value);
         }
-        fn full_fence() {}
     }
 
     trait Make: Word + 'static {
@@ -216,28 +201,33 @@ mod loom_model {
             Good(ModelWord::new(0))
         }
     }
-    impl Make for Mutant {
+    impl Make for RelaxedPublish {
         fn zero() -> Self {
-            Mutant(Good::zero())
+            RelaxedPublish(Good::zero())
         }
     }
-    impl Make for NoFence {
+    impl Make for RelaxedLook {
         fn zero() -> Self {
-            NoFence(Good::zero())
+            RelaxedLook(Good::zero())
         }
     }
 
     struct Memory<W> {
         producer: W,
         consumer: W,
-        armed: W,
+        armed: ModelWord,
         slots: Vec<ModelCell<u32>>,
     }
 
     impl<W: Make> Memory<W> {
         fn shared(size: usize) -> Arc<Self> {
             let slots = (0..size).map(|_| ModelCell::new(0)).collect();
-            Arc::new(Self { producer: W::zero(), consumer: W::zero(), armed: W::zero(), slots })
+            Arc::new(Self {
+                producer: W::zero(),
+                consumer: W::zero(),
+                armed: ModelWord::new(0),
+                slots,
+            })
         }
     }
 
@@ -301,14 +291,27 @@ mod loom_model {
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn a_relaxed_publish_is_caught() {
-        two_entries::<Mutant>();
+        two_entries::<RelaxedPublish>();
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn a_relaxed_look_is_caught() {
+        two_entries::<RelaxedLook>();
     }
 
     /// Sleeping: the consumer arms, then looks; the producer submits, then looks whether the
     /// consumer armed. At least one of them must notice.
-    fn sleep<W: Make>() {
-        loom::model(|| {
-            let memory = Memory::<W>::shared(1);
+    #[test]
+    fn no_wake_up_is_lost() {
+        const OVERSLEPT: &str = "asleep, with an entry in the ring and no wake-up";
+        let mistakes = [
+            (models::Mutant::NoFenceBeforeLook, OVERSLEPT),
+            (models::Mutant::NoFenceBeforeNotify, OVERSLEPT),
+            (models::Mutant::LookBeforeAnnouncement, OVERSLEPT),
+        ];
+        models::check(models::mutate, &mistakes, || {
+            let memory = Memory::<Good>::shared(1);
             let mut producer = Producer::new(Arc::clone(&memory));
             let consumer = Consumer::new(Arc::clone(&memory));
             let other = Arc::clone(&memory);
@@ -316,22 +319,13 @@ mod loom_model {
                 producer.reserve(1);
                 producer.push(7);
                 producer.submit();
-                crate::doorbell::must_ring(&other.armed)
+                let sleeper = Sleepers::<_, One, ByFence>::over(&other.armed);
+                sleeper.notify(One) != 0 && sleeper.claim(1)
             });
-            let quiet = crate::doorbell::arm(&memory.armed, || consumer.backlog() == 0);
+            let sleeper = Sleepers::<_, One, ByFence>::over(&memory.armed);
+            let quiet = sleeper.arm(1, |One| consumer.backlog() > 0).is_quiet();
             let rang = sender.join().expect("the sender finished");
-            assert!(!quiet || rang, "asleep, with an entry in the ring and no wake-up");
+            assert!(!quiet || rang, "{OVERSLEPT}");
         });
-    }
-
-    #[test]
-    fn no_wake_up_is_lost() {
-        sleep::<Good>();
-    }
-
-    #[test]
-    #[should_panic(expected = "no wake-up")]
-    fn without_the_fences_a_wake_up_is_lost() {
-        sleep::<NoFence>();
     }
 }

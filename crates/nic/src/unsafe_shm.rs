@@ -21,12 +21,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use handshake::{ByFence, One, Sleepers};
 use mem::{CHUNK_SIZE, Mbuf, Pool, RX_HEADROOM};
 use memfile::{copy_from_shared, copy_to_shared};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::doorbell;
 use crate::unsafe_ring::{Consumer, Producer, RawRing, RingOffsets};
 
 /// Says that this is such memory, and of which version.
@@ -40,6 +40,8 @@ pub(crate) const MIN_SLOTS: u32 = 2;
 pub(crate) const MAX_SLOTS: u32 = 1 << 16;
 /// Where the consumer says that it sleeps.
 const ARMED: usize = 128;
+/// Its bit there.
+const CONSUMER: u64 = 1;
 const LENGTHS: RingOffsets =
     RingOffsets { producer: 0, consumer: 64, flags: Some(ARMED), entries: 192 };
 
@@ -181,9 +183,10 @@ struct Lane {
 unsafe impl Send for Lane {}
 
 impl Lane {
-    fn armed(&self) -> &AtomicU32 {
+    /// The lane's consumer as a sleeper, whom the producer wakes.
+    fn consumer(&self) -> Sleepers<&AtomicU32, One, ByFence> {
         // SAFETY: inside the memory, which `self.memory` keeps; an atomic may be shared.
-        unsafe { self.armed.as_ref() }
+        Sleepers::over(unsafe { self.armed.as_ref() })
     }
 
     /// Where the frame of `slot` lies. `slot` is masked by the ring, so below the lane's slots.
@@ -244,7 +247,8 @@ impl Sender {
     #[inline]
     pub(crate) fn submit(&mut self) -> bool {
         self.ring.submit();
-        doorbell::must_ring(self.lane.armed())
+        let consumer = self.lane.consumer();
+        consumer.notify(One) & CONSUMER != 0 && consumer.claim(CONSUMER)
     }
 }
 
@@ -309,12 +313,12 @@ impl Receiver {
 
     /// First phase of going to sleep: answers whether nothing waits.
     pub(crate) fn arm(&self) -> bool {
-        doorbell::arm(self.lane.armed(), || self.ring.backlog() == 0)
+        self.lane.consumer().arm(CONSUMER, |One| self.ring.backlog() > 0).is_quiet()
     }
 
     /// Undoes `arm`.
     pub(crate) fn disarm(&self) {
-        doorbell::disarm(self.lane.armed());
+        self.lane.consumer().disarm(CONSUMER);
     }
 }
 
