@@ -4,9 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use handshake::One;
 use qwait::{Region, TenantPlace};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -14,6 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 
 use crate::geometry::{Geometry, SLOT_BYTES_MAX, Shape, WAITING};
 use crate::join::{self, Answer};
+use crate::link;
 use crate::queue_pair::{SubmitError, TenantPair};
 use memfile::{Doorbell, Memory};
 
@@ -264,16 +266,14 @@ impl Tenant {
     fn sleep(&mut self, timeout: Option<Duration>) -> Result<(), TenantError> {
         let memory = Arc::clone(&self.memory);
         let Some(waiting) = memory.word(WAITING) else { return Err(TenantError::Gone) };
-        waiting.store(1, Ordering::SeqCst);
-        // Between our word and the look at the completions; its counterpart is the plane's, between
-        // completions and its look at our word.
-        fence(Ordering::SeqCst);
-        if !self.pairs.iter().any(|pair| pair.is_ready(&memory)) {
+        let tenant = link::tenant(waiting);
+        let is_ready = || self.pairs.iter().any(|pair| pair.is_ready(&memory));
+        if tenant.arm(link::TENANT, |One| is_ready()).is_quiet() {
             let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
             // An interruption ends the sleep early, and the caller looks again.
             let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref());
+            tenant.disarm(link::TENANT);
         }
-        waiting.store(0, Ordering::Release);
         self.drain_wakes()
     }
 

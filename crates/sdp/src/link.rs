@@ -3,8 +3,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32};
 
+use handshake::{ByFence, One, Sleepers};
 use qwait::{Region, TenantPlace};
 use rustix::net::SendFlags;
 
@@ -13,6 +14,15 @@ use crate::counters::{Counters, Counts};
 use crate::geometry::{Geometry, WAITING};
 use crate::queue_pair::PlanePair;
 use memfile::Memory;
+
+/// The tenant's bit in its own waiting word: it has one thread that sleeps.
+pub(crate) const TENANT: u64 = 1;
+
+/// A tenant as a sleeper, which the plane wakes after completions.
+#[inline]
+pub(crate) fn tenant(waiting: &AtomicU32) -> Sleepers<&AtomicU32, One, ByFence> {
+    Sleepers::over(waiting)
+}
 
 /// One tenant.
 #[derive(Debug)]
@@ -54,21 +64,16 @@ impl Link {
 
     /// After completions: wakes the tenant if it says that it waits. True where it did.
     ///
-    /// The tenant writes "I wait", then looks for completions; we write completions, then look
-    /// whether it waits. With a fence between on both sides both cannot miss.
+    /// A core that claims the tenant makes the system call; the others find it awake.
     #[inline]
     pub(crate) fn wake_if_waiting(&self) -> bool {
-        fence(Ordering::SeqCst);
         let Some(waiting) = self.memory.word(WAITING) else { return false };
-        if waiting.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
-        self.wake(waiting)
+        tenant(waiting).notify(One) & TENANT != 0 && self.wake(waiting)
     }
 
     #[cold]
-    fn wake(&self, waiting: &std::sync::atomic::AtomicU32) -> bool {
-        if waiting.swap(0, Ordering::AcqRel) == 0 {
+    fn wake(&self, waiting: &AtomicU32) -> bool {
+        if !tenant(waiting).claim(TENANT) {
             return false;
         }
         // Full means readable, which is what is wanted; gone means that control will see it. Costs a
