@@ -5,6 +5,8 @@ use core::time::Duration;
 
 use wire::{Ipv4Addr, MacAddr};
 
+use crate::policy::NetworkPolicy;
+
 /// Settings of one dataplane's stack: the same for all of its elastic threads.
 #[derive(Clone, Debug)]
 pub struct StackConfig {
@@ -51,6 +53,8 @@ pub struct StackConfig {
     /// The key of the hash before the device's indirection table, where it has one: flow groups are its entries
     /// then. `None`: a secret one (`Secrets`), and frames may come anywhere.
     pub rss_key: Option<RssKey>,
+    /// With which peers the application may speak.
+    pub policy: NetworkPolicy,
 }
 
 /// A key of the RSS hash. It is not printed: who knows it can aim all of its connections at one core.
@@ -89,6 +93,7 @@ impl StackConfig {
             rx_checksums_verified: false,
             stray_replies_per_second: 1000,
             rss_key: None,
+            policy: NetworkPolicy::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use mem::{Mbuf, Pool};
 use wire::{Endpoint, FlowKey, Sum};
 
 use crate::context::Context;
+use crate::policy::{Direction, Transport};
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::tcp::conn::{Cold, Conn, Place};
 use crate::tcp::group::FlowGroup;
@@ -226,6 +227,11 @@ fn connect(
     (peer, local_port): (Endpoint, Option<u16>),
     ctx: &mut Context<'_>,
 ) {
+    let from = local_port.unwrap_or(0);
+    if !ctx.shared.access.permits(Direction::Out, Transport::Tcp, peer, from, ctx.now) {
+        ctx.stats.policy_denied_out += 1;
+        return ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::Forbidden });
+    }
     let in_use = |group, hash, port| {
         group_mut(groups, group)
             .is_none_or(|group| group.lookup(hash, FlowKey::new(peer, port)).is_some())

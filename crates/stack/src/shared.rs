@@ -9,6 +9,7 @@ use wire::{FlowKey, Ipv4Addr, Toeplitz};
 
 use crate::config::StackConfig;
 use crate::neighbors::NeighborTable;
+use crate::policy::Access;
 use crate::tcp::isn::IsnSecret;
 use crate::tcp::rtt::UNIT_SHIFT;
 use crate::wheel::ticks;
@@ -82,6 +83,7 @@ pub struct Shared {
     toeplitz: Box<Toeplitz>,
     /// What our own address contributes to every flow's hash.
     hash_of_address: u32,
+    pub(crate) access: Access,
     pub(crate) isn: IsnSecret,
     pub(crate) port_key: [u8; 16],
     pub(crate) timestamp_offset: u32,
@@ -107,6 +109,7 @@ impl Shared {
             neighbors: NeighborTable::new(secrets.offset.rotate_left(16)),
             hash_of_address: toeplitz.destination(config.address),
             toeplitz,
+            access: Access::new(config.policy.clone(), secrets.port_key),
             isn: IsnSecret::new(secrets.isn_key),
             port_key: secrets.port_key,
             timestamp_offset: secrets.offset,

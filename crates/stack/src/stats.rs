@@ -75,6 +75,10 @@ counters! {
     udp_in,
     /// Datagrams sent.
     udp_out,
+    /// SYNs and datagrams of peers that the access policy denied.
+    policy_denied_in,
+    /// Connections and datagrams of the application that the access policy denied.
+    policy_denied_out,
     /// ICMP echo requests answered.
     icmp_echoes,
     /// ICMP errors received.

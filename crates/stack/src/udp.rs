@@ -6,6 +6,7 @@ use wire::{Endpoint, Ipv4Addr, Ipv4Repr, Protocol, Sum, UdpRepr, UdpView, Unreac
 
 use crate::context::Context;
 use crate::icmp;
+use crate::policy::{Direction, Transport};
 use crate::tcp::calls::fail;
 
 /// A datagram came; it stands at `at..at + len` of the frame.
@@ -23,6 +24,10 @@ pub(crate) fn arrive(mut mbuf: Mbuf, at: usize, len: usize, src: Ipv4Addr, ctx: 
     let (local_port, peer) = (udp.dst_port(), Endpoint::new(src, udp.src_port()));
     if !config.udp_bind.contains(&local_port) {
         icmp::unreachable(UnreachableCode::Port, &mbuf, src, ctx);
+        return ctx.pool.free(mbuf);
+    }
+    if !ctx.shared.access.permits(Direction::In, Transport::Udp, peer, local_port, ctx.now) {
+        ctx.stats.policy_denied_in += 1;
         return ctx.pool.free(mbuf);
     }
     let payload_len = udp.payload().len();
@@ -43,6 +48,11 @@ pub(crate) fn send(
     mut payloads: impl Iterator<Item = (Mbuf, Sum)>,
     ctx: &mut Context<'_>,
 ) {
+    if !ctx.shared.access.permits(Direction::Out, Transport::Udp, peer, local_port, ctx.now) {
+        ctx.stats.policy_denied_out += 1;
+        payloads.for_each(|(mbuf, _)| ctx.pool.free(mbuf));
+        return refuse(CallError::Forbidden, ctx);
+    }
     let first = payloads.next();
     let mut whole = true;
     for (rest, _) in payloads {
@@ -76,6 +86,10 @@ pub(crate) fn send(
 }
 
 fn unsendable(ctx: &mut Context<'_>) {
-    let nobody = Handle::from_bits(u64::MAX);
-    fail(CallKind::UdpSendv, nobody, Cookie(0), CallError::Unsendable, ctx);
+    refuse(CallError::Unsendable, ctx);
+}
+
+fn refuse(error: CallError, ctx: &mut Context<'_>) {
+    let no_connection = Handle::from_bits(u64::MAX);
+    fail(CallKind::UdpSendv, no_connection, Cookie(0), error, ctx);
 }

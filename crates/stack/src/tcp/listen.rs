@@ -10,6 +10,7 @@ use super::newreno::initial_window;
 use super::output::{self, TIMESTAMP_BYTES};
 use super::segment::Segment;
 use crate::context::Context;
+use crate::policy::{Direction, Transport};
 use crate::shared::Shared;
 
 /// What a peer gets that names no MSS (RFC 9293 §3.7.1).
@@ -36,6 +37,12 @@ pub(crate) fn arrive(
     let opens = segment.flags.contains(TcpFlags::SYN)
         && !segment.flags.intersects(TcpFlags::ACK.union(TcpFlags::FIN));
     if !listening || !opens || ctx.census.leaving {
+        return send_reset(segment, ctx);
+    }
+    let (peer, port) = (segment.remote(), segment.flow.local_port());
+    // Before there is a connection: one that the policy denies has no handle that could be guessed.
+    if !ctx.shared.access.permits(Direction::In, Transport::Tcp, peer, port, ctx.now) {
+        ctx.stats.policy_denied_in += 1;
         return send_reset(segment, ctx);
     }
     if ctx.census.embryonic >= ctx.shared.config.backlog {
