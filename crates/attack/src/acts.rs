@@ -49,6 +49,17 @@ pub enum Shares {
     Ready,
 }
 
+/// What the operator of an attacked dataplane allows on the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// Everything.
+    Everything,
+    /// The client may connect and send datagrams; the application may answer.
+    Client,
+    /// Nothing: neither side may reach the other.
+    Nothing,
+}
+
 /// One attack.
 #[derive(Clone, Copy)]
 pub struct Attack {
@@ -58,8 +69,8 @@ pub struct Attack {
     pub what: &'static str,
     /// Where its dataplane's application runs.
     pub placement: Placement,
-    /// Its dataplane's operator forbids most of what it asks for.
-    pub forbids: bool,
+    /// The policy of its dataplane's operator.
+    pub allowed: Allowed,
     /// Who runs the application: the attacker says that it runs anywhere, where that is asked for.
     pub shares: Shares,
     /// It is over soon, and is done again and again, with another seed each.
@@ -86,7 +97,7 @@ const fn attack(name: &'static str, what: &'static str, act: Act) -> Attack {
         name,
         what,
         placement: Placement::SameCore,
-        forbids: false,
+        allowed: Allowed::Everything,
         shares: Shares::Nothing,
         short: false,
         refusal: None,
@@ -154,11 +165,27 @@ pub const ATTACKS: &[Attack] = &[
         Act::Joined(calls::connect_flood),
     ),
     Attack {
-        forbids: true,
+        allowed: Allowed::Client,
         ..attack(
             "forbidden-flood",
-            "more of what the operator forbids than it can be told about",
+            "connects, without an end, to peers that the policy denies",
             Act::Joined(calls::connect_flood),
+        )
+    },
+    Attack {
+        allowed: Allowed::Nothing,
+        ..attack(
+            "accept-unannounced",
+            "accepts and sends on guessed handles, before a knock and after its refusal",
+            Act::Joined(calls::accept_unannounced),
+        )
+    },
+    Attack {
+        allowed: Allowed::Nothing,
+        ..attack(
+            "reach-denied",
+            "connects and sends datagrams to a peer that the policy denies",
+            Act::Joined(calls::reach_denied),
         )
     },
     split(attack(

@@ -36,8 +36,6 @@ pub struct Tally {
     pub violations: u64,
     /// Calls beyond the room for them.
     pub refused: u64,
-    /// Calls that the policy forbade.
-    pub forbidden: u64,
     /// Calls issued, by kind, as the arrays number them.
     pub issued: [u64; 8],
     /// Events told, by kind.
@@ -71,8 +69,8 @@ impl std::fmt::Display for Tally {
         };
         writeln!(
             f,
-            "{} crossings: {} calls without sense, {} beyond the room for them, {} forbidden",
-            self.crossings, self.violations, self.refused, self.forbidden
+            "{} crossings: {} calls without sense, {} beyond the room for them",
+            self.crossings, self.violations, self.refused
         )?;
         writeln!(f, "  issued  {}", listed(&CALLS, &self.issued))?;
         writeln!(f, "  told    {}", listed(&EVENTS, &self.told))?;
@@ -90,7 +88,6 @@ impl Tally {
         self.crossings += stats.crossings();
         self.violations += stats.violations();
         self.refused += stats.refused();
-        self.forbidden += stats.forbidden();
     }
 
     fn took(&mut self, duration: Duration, batch: u64) {

@@ -31,6 +31,8 @@ pub struct Crowd {
     pub answered: u64,
     /// Connections of its that were opened.
     pub connected: u64,
+    /// Connections and datagrams of the server's that came.
+    pub reached: u64,
     pace: Duration,
     next: Instant,
 }
@@ -40,7 +42,7 @@ impl Crowd {
     pub fn new(seed: u64, pace: Duration) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let (open, next) = (Vec::new(), Instant::ZERO);
-        Self { random, open, opening: 0, answered: 0, connected: 0, pace, next }
+        Self { random, open, opening: 0, answered: 0, connected: 0, reached: 0, pace, next }
     }
 
     fn act(&mut self, calls: &mut Calls<'_>) {
@@ -77,7 +79,9 @@ impl Service for Crowd {
                     self.connected += u64::from(outcome.is_ok());
                     self.open.extend(outcome.ok().map(|(handle, _)| handle));
                 }
+                Event::Datagram { .. } => self.reached += 1,
                 Event::Knock { handle, .. } => {
+                    self.reached += 1;
                     // One that cannot be accepted gives up.
                     let _ = calls.accept(handle, Cookie(0));
                     self.open.push(handle);

@@ -142,9 +142,6 @@ impl Near<'_> {
         if has_batch && self.is_answered() {
             self.now = now;
             self.take_calls(calls);
-            if !self.owed.is_empty() {
-                self.wish = Some(now);
-            }
         }
     }
 

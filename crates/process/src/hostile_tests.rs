@@ -13,7 +13,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::policy::{Rates, Toll};
+use crate::rates::{Rates, Toll};
 use crate::{Application, Far, Geometry, Hello, Host, Near, Waiting, layout};
 
 const SEGMENT: usize = 1_448;
@@ -222,7 +222,7 @@ fn storm(batches: u64, seed: u64) {
     let geometry = far.parts().geometry;
     std::thread::scope(|scope| {
         let stop = &stop;
-        let _end = crate::policy_tests::Ends(stop);
+        let _end = crate::rates_tests::Ends(stop);
         scope.spawn(move || {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
             let far = far;

@@ -1,15 +1,12 @@
 //! What an application asked for: each word read once, checked, and then used.
 
-use domain::{
-    Answers, CallError, CallKind, CallRecord, Calls, ConnectError, Cookie, Event, Handle, Placed,
-    Staged,
-};
+use domain::{Answers, CallRecord, Calls, Handle, Placed, Staged};
 use memfile::Memory;
 use wire::Sum;
 
 use crate::layout::RECORD_WORDS;
 use crate::near::{Near, NearParts, NearStats};
-use crate::policy::Used;
+use crate::rates::Used;
 use crate::record::{self, Words};
 
 impl NearParts {
@@ -157,10 +154,6 @@ impl Near<'_> {
         let issued = match record {
             // No words tell a port of its own choice.
             CallRecord::Connect { cookie, peer, .. } => {
-                if !self.policy.allows_connect(peer) {
-                    let outcome = Err(ConnectError::Forbidden);
-                    return self.forbid(Event::Connected { cookie, outcome });
-                }
                 self.used.connections += 1;
                 calls.connect(cookie, peer)
             }
@@ -198,11 +191,6 @@ impl Near<'_> {
             }
             CallRecord::UdpSendv { local_port, peer, staged } => {
                 let Some(len) = self.gather(staged, only, pieces, gathered) else { return };
-                if !self.policy.allows_send(local_port, peer) {
-                    let (call, error) = (CallKind::UdpSendv, CallError::Forbidden);
-                    let (handle, cookie) = (Handle::from_bits(u64::MAX), Cookie(0));
-                    return self.forbid(Event::Failed { call, handle, cookie, error });
-                }
                 self.use_up(len);
                 calls.udp_sendv_with(local_port, peer, len, copier(&self.parts.arena, gathered))
             }
@@ -225,15 +213,6 @@ impl Near<'_> {
     fn use_up(&mut self, bytes: usize) {
         self.used.bytes += bytes as u64;
         self.used.packets += bytes.div_ceil(self.parts.segment_bytes.max(1)).max(1) as u64;
-    }
-
-    /// Has the application told, in its next batch, that the policy forbids what it asked for.
-    /// One that does not stop asking is not told each time.
-    fn forbid(&mut self, told: Event<'_>) {
-        NearStats::add(&self.stats.forbidden);
-        if self.owed.len() < self.parts.geometry.events as usize {
-            self.owed.push(record::event_words(&told, |_| 0));
-        }
     }
 
     /// Where the bytes of a call stand, each word read once, into `gathered`. Answers how many bytes; none where

@@ -40,9 +40,9 @@ mod join;
 pub mod layout;
 mod mirror;
 mod near;
-mod policy;
+mod rates;
 #[cfg(test)]
-mod policy_tests;
+mod rates_tests;
 mod record;
 mod unsafe_shown;
 mod waiting;
@@ -54,5 +54,5 @@ pub use join::{Application, Hello, Host, JoinError};
 pub use layout::Geometry;
 pub use mirror::Mirror;
 pub use near::{Near, NearStats};
-pub use policy::{Direction, NetworkPolicy, Rates, Rule, Toll, Transport, Used};
+pub use rates::{Rates, Toll, Used};
 pub use waiting::{Placement, Waiting};

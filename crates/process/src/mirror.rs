@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use domain::{Appended, Event, EventMirror, EventRecord};
+use domain::{Appended, EventMirror, EventRecord};
 use memfile::Memory;
 
 use crate::layout::{Geometry, next_batch};
@@ -37,31 +37,25 @@ impl Mirror {
         Self { events, geometry, base, last, before: 0 }
     }
 
-    /// The words of an event that needs nobody's leave to be told. About the others the policy is asked when they are
-    /// handed over.
+    /// The words of an event.
     #[inline(always)]
-    fn words_of(&self, record: &EventRecord, events: Appended<'_>) -> Option<Words> {
+    fn words_of(&self, record: &EventRecord, events: Appended<'_>) -> Words {
         match *record {
             EventRecord::Recv { handle, cookie, buffer, acked, window } => {
                 let bytes = events.bytes_at(buffer);
                 let place = (offset(self.base, bytes), bytes.len());
-                Some(record::received(handle, cookie, place, acked, window))
+                record::received(handle, cookie, place, acked, window)
             }
-            _ => words_of_other(record),
+            _ => words_of_other(self.base, record, events),
         }
     }
 }
 
-/// The same of one without bytes.
+/// The words of any other event.
 #[inline(never)]
-fn words_of_other(record: &EventRecord) -> Option<Words> {
-    let event = record.event(|_| &[]);
-    (!needs_leave(&event)).then(|| record::event_words(&event, |_| 0))
-}
-
-/// Whether the policy is asked about an event before it is told.
-pub(crate) fn needs_leave(event: &Event<'_>) -> bool {
-    matches!(event, Event::Knock { .. } | Event::Datagram { .. })
+fn words_of_other(base: usize, record: &EventRecord, events: Appended<'_>) -> Words {
+    let event = record.event(|buffer| events.bytes_at(buffer));
+    record::event_words(&event, |bytes| offset(base, bytes))
 }
 
 impl EventMirror for Mirror {
@@ -79,9 +73,8 @@ impl EventMirror for Mirror {
         let from = self.geometry.event(next_batch(last), index);
         // They are inside: the memory has the size that this geometry says.
         let places = self.events.arrays(from, records.len()).unwrap_or_default();
-        for (put, (record, place)) in records.iter().zip(places).enumerate() {
-            let Some(words) = self.words_of(record, events) else { return put };
-            record::write(place, words);
+        for (record, place) in records.iter().zip(places) {
+            record::write(place, self.words_of(record, events));
         }
         places.len()
     }

@@ -15,8 +15,8 @@ use memfile::Memory;
 use crate::apart::Apart;
 use crate::attendant::Attendant;
 use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
-use crate::mirror::{Mirror, needs_leave, offset};
-use crate::policy::{NetworkPolicy, Toll, Used};
+use crate::mirror::{Mirror, offset};
+use crate::rates::{Toll, Used};
 use crate::record::{self, Words};
 use crate::waiting::{self, Placement, Waiting};
 
@@ -45,7 +45,6 @@ pub struct NearStats {
     pub(crate) is_unresponsive: AtomicBool,
     /// The batch that the application has, where this side does not wait for it; 0: none.
     pub(crate) outstanding: AtomicU32,
-    pub(crate) forbidden: AtomicU64,
     pub(crate) held_back: AtomicU64,
 }
 
@@ -68,11 +67,6 @@ impl NearStats {
     /// Batches that took longer than 10 ms.
     pub fn unresponsive(&self) -> u64 {
         self.unresponsive.load(Ordering::Relaxed)
-    }
-
-    /// What the operator's policy did not allow: calls, connections and datagrams of peers.
-    pub fn forbidden(&self) -> u64 {
-        self.forbidden.load(Ordering::Relaxed)
     }
 
     /// Batches that came later than they could have, since the application had used up its rates.
@@ -124,7 +118,6 @@ pub struct Near<'a> {
     meanwhile: Box<dyn FnMut() -> Instant + Send + 'a>,
     /// Pieces of the call at hand, offset and bytes: kept for its memory.
     pub(crate) gathered: Vec<(usize, usize)>,
-    pub(crate) policy: Arc<NetworkPolicy>,
     pub(crate) toll: Option<Arc<Toll>>,
     /// Pieces that the calls of the batch at hand may still name.
     pub(crate) pieces_left: usize,
@@ -132,8 +125,6 @@ pub struct Near<'a> {
     pub(crate) used: Used,
     /// When the batch at hand was handed over.
     pub(crate) now: Instant,
-    /// Events that the policy made: the application is told them first.
-    pub(crate) owed: Vec<Words>,
     /// Where a batch goes over in several: the bytes that connections have been given in it so far. Windows that
     /// its further events tell are from before.
     pub(crate) given: Option<HashMap<Handle, u32>>,
@@ -158,11 +149,9 @@ impl<'a> Near<'a> {
             meanwhile: Box::new(|| Instant::ZERO),
             gathered: Vec::new(),
             pieces_left: 0,
-            policy: Arc::default(),
             toll: None,
             used: Used::default(),
             now: Instant::ZERO,
-            owed: Vec::new(),
             given: None,
             is_attended: false,
             stop: None,
@@ -184,11 +173,9 @@ impl<'a> Near<'a> {
             meanwhile: Box::new(meanwhile),
             gathered: self.gathered,
             pieces_left: 0,
-            policy: self.policy,
             toll: self.toll,
             used: self.used,
             now: self.now,
-            owed: self.owed,
             given: None,
             is_attended: self.is_attended,
             stop: None,
@@ -196,11 +183,10 @@ impl<'a> Near<'a> {
         }
     }
 
-    /// Has the application do on the network what `policy` allows, as much as `toll` does. By whose time it is kept,
-    /// [`with_meanwhile`](Self::with_meanwhile) says.
+    /// Charges what the application sends and opens to `toll`, by the clock of [`with_meanwhile`](Self::with_meanwhile).
     #[must_use]
-    pub fn under(self, policy: &Arc<NetworkPolicy>, toll: Option<&Arc<Toll>>) -> Self {
-        Self { policy: Arc::clone(policy), toll: toll.map(Arc::clone), ..self }
+    pub fn charged_to(self, toll: Option<&Arc<Toll>>) -> Self {
+        Self { toll: toll.map(Arc::clone), ..self }
     }
 
     /// From now on this thread sleeps, where it shares its core with the application, until that is done (or for 20
@@ -251,17 +237,17 @@ impl<'a> Near<'a> {
     }
 
     /// Tells a batch of which the [mirror](Self::mirror) has written all but the first event down. Answers how many
-    /// it has; none where it is not so, or something else is to be told as well.
+    /// it has; none where it is not so.
     #[inline]
     pub(crate) fn tell_mirrored(
         &mut self,
         events: &Events<'_>,
         calls: &mut Calls<'_>,
     ) -> Option<usize> {
-        if !(events.is_mirrored() && self.owed.is_empty()) {
+        if !events.is_mirrored() {
             return None;
         }
-        let first = events.iter().next().filter(|first| !needs_leave(first))?;
+        let first = events.iter().next()?;
         let place = self.parts.events.words(self.parts.geometry.record(0))?;
         record::write(place, words_of(&first, self.base));
         self.tell_header(events.len(), calls);
@@ -276,34 +262,18 @@ impl<'a> Near<'a> {
     ) -> usize {
         let geometry = self.parts.geometry;
         let batch = layout::next_batch(self.batch);
-        let Self { parts, policy, stats, given, owed, base, .. } = self;
+        let Self { parts, given, base, .. } = self;
         let most = geometry.events as usize;
         // They are inside: the memory was made by this geometry.
         let first = parts.events.arrays(geometry.record(0), 1).unwrap_or_default();
         let further = geometry.further_event(batch, 0);
         let further = parts.events.arrays(further, most - 1).unwrap_or_default();
         let mut places = first.iter().chain(further);
-        // The other half is for what the network tells, all of which goes over where nobody waits.
-        let owing = match self.apart {
-            None => most.div_ceil(2),
-            Some(_) => most - events.size_hint().0.min(most),
-        };
-        let owing = owing.min(owed.len());
-        for (told, place) in owed.drain(..owing).zip(&mut places) {
-            record::write(place, told);
-        }
-        let mut count = owing;
+        let mut count = 0;
         while count < most
             && let Some(event) = events.next()
         {
-            // What most events are is asked about by nobody.
-            let words = match given {
-                None if matches!(event, Event::Recv { .. }) => words_of(&event, *base),
-                _ if Self::admits(policy, stats, &event, calls) => {
-                    words_of(&renewed(given, event), *base)
-                }
-                _ => continue,
-            };
+            let words = words_of(&renewed(given, event), *base);
             places.next().into_iter().for_each(|place| record::write(place, words));
             count += 1;
         }
@@ -364,28 +334,6 @@ impl<'a> Near<'a> {
             begun.store(self.batch, Ordering::Release);
             waiting::wake(begun, asleep);
         }
-    }
-
-    /// Whether the application may hear of it. Who knocks and may not is reset.
-    fn admits(
-        policy: &NetworkPolicy,
-        stats: &NearStats,
-        event: &Event<'_>,
-        calls: &mut Calls<'_>,
-    ) -> bool {
-        let admitted = match *event {
-            Event::Knock { peer, local_port, .. } => policy.allows_knock(peer, local_port),
-            Event::Datagram { peer, local_port, .. } => policy.allows_datagram(peer, local_port),
-            _ => return true,
-        };
-        if !admitted {
-            NearStats::add(&stats.forbidden);
-            if let Event::Knock { handle, .. } = *event {
-                // Where there is no room for the call the peer hears nothing, and gives up.
-                let _ = calls.abort(handle);
-            }
-        }
-        admitted
     }
 
     /// Waits until the application is out of debt, with the network layer running on.
@@ -463,8 +411,7 @@ impl Service for Near<'_> {
         if self.apart.is_some() {
             return self.begin_apart(now, events, calls);
         }
-        // What the policy made goes over with them.
-        let several = events.len() + self.owed.len() > self.parts.geometry.events as usize;
+        let several = events.len() > self.parts.geometry.events as usize;
         self.given = several.then(HashMap::new);
         let mut rest = events.iter().peekable();
         // At least once: the application may have wished to be run without an event.
@@ -478,9 +425,6 @@ impl Service for Near<'_> {
             if rest.peek().is_none() {
                 break;
             }
-        }
-        if !self.owed.is_empty() {
-            self.wish = Some(now);
         }
     }
 

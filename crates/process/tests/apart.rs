@@ -13,7 +13,7 @@ use domain::{
     Service,
 };
 use mem::Pool;
-use process::{Far, Geometry, Near, NearBell, NetworkPolicy, Rates, Toll, Waiting};
+use process::{Far, Geometry, Near, NearBell, Rates, Toll, Waiting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use support::{Issued, Joined, SEGMENT, issued, join};
 
@@ -188,7 +188,7 @@ fn who_takes_long_is_reported_once_and_who_has_gone_is_not_waited_for() {
 #[test]
 fn who_is_in_debt_gets_its_next_batch_later() {
     let toll = Toll::new(Rates { connections: Some(1), ..Rates::default() });
-    let mut rig = Rig::with(|near| near.under(&Arc::default(), toll.as_ref()));
+    let mut rig = Rig::with(|near| near.charged_to(toll.as_ref()));
     let mut echo = Echo { connects: true, ..Echo::default() };
     let mut now = Instant::from_millis(1);
     let mut held_back = Duration::ZERO;
@@ -259,12 +259,14 @@ fn events_are_written_down_while_the_application_reads_those_before() {
     rig.events.mirror_in(Box::new(rig.near.mirror()));
     rig.fill(3, 0);
     for (batch, count) in (1..).zip([1, 2, 64, 1, 300, 5, 0, 2, 2]) {
-        // Who knocks, the policy is asked about: then all of the batch is told when it is handed over.
-        let knocks = batch == 6;
-        if knocks {
+        if batch == 6 {
             rig.events.push(KNOCK).expect("room");
+            let mut mbuf = rig.pool.alloc().expect("memory");
+            mbuf.append(b"datagram").expect("it fits");
+            let peer = wire::Endpoint::new(wire::Ipv4Addr::new(10, 1, 2, 3), 98);
+            rig.events.push_datagram(80, peer, mbuf).expect("room");
         }
-        assert_eq!(rig.is_mirrored(), !knocks, "batch {batch}");
+        assert!(rig.is_mirrored(), "batch {batch}");
         let told = rig.told();
         rig.hand_over(Instant::ZERO);
         let mut lent = Vec::new();
@@ -296,28 +298,4 @@ fn more_events_than_fit_are_not_written_beyond_the_array() {
     assert_eq!(hears.0, told);
     rig.events.push(EventRecord::Eof { handle: HANDLE, cookie: Cookie(1) }).expect("room");
     assert!(!rig.is_mirrored(), "one more has no place");
-}
-
-/// Also where all else is written down already, and as the first event, which is not.
-#[test]
-fn who_may_not_knock_is_not_told_of_wherever_it_stands() {
-    for (others, at) in [(0, 0), (3, 0), (3, 1), (3, 3), (40, 20), (40, 40)] {
-        let policy = Arc::new(NetworkPolicy { allow_in: false, ..NetworkPolicy::default() });
-        let (mut rig, mut hears) = (Rig::with(|near| near.under(&policy, None)), Hears::default());
-        rig.events.mirror_in(Box::new(rig.near.mirror()));
-        for index in 0..=others {
-            let other = EventRecord::Eof { handle: HANDLE, cookie: Cookie(index) };
-            rig.events.push(if index == at { KNOCK } else { other }).expect("room");
-        }
-        let told: Vec<String> =
-            rig.told().into_iter().filter(|event| !event.contains("Knock")).collect();
-        let calls = &mut Calls::new(&mut rig.calls, &mut rig.pool);
-        rig.near.on_batch(Instant::ZERO, rig.events.view(&NothingHeld), calls);
-        assert!(rig.far.poll(&mut hears));
-        assert_eq!(told.len(), others as usize, "number {at}");
-        assert_eq!(hears.0, told, "number {at} of {others}");
-        assert_eq!(rig.near.stats().forbidden(), 1, "number {at} of {others}");
-        let issued = issued(&mut rig.calls, &mut rig.pool);
-        assert!(matches!(issued[..], [(CallRecord::Abort { handle: HANDLE }, _)]), "{issued:?}");
-    }
 }

@@ -100,5 +100,5 @@ pub use server::{
     CoreSlots, Flow, Opened, Output, OwnSlots, Protocol, Server, ServerStats, SharedServer,
     SharedSlots,
 };
-pub use stack::{FLOW_GROUPS, RssKey, StackConfig};
+pub use stack::{FLOW_GROUPS, RssKey, StackConfig, policy};
 pub use wire::{Endpoint, Ipv4Addr, MacAddr};

@@ -1,8 +1,10 @@
 //! Attacks by what is asked for.
 
+use domain::Handle;
 use rand::{Rng, RngExt};
 
 use super::{Attacker, pick, send, shuffle};
+use crate::crowd::{CLIENT, DATAGRAM_PORT, PORT};
 use crate::lies::{ACCEPT, CLOSE, CONNECT, Call, DATAGRAM, DONE_WITH, SEND, neighbour, odd};
 
 /// All calls on a connection.
@@ -162,6 +164,35 @@ pub fn connect_flood(attacker: &mut Attacker) -> anyhow::Result<()> {
             };
             let cookie = liar.random.next_u64();
             calls.push([CONNECT, cookie, peer, 0]);
+        }
+    });
+    Ok(())
+}
+
+/// Accepts, and sends on, every handle that the next connection could have.
+pub fn accept_unannounced(attacker: &mut Attacker) -> anyhow::Result<()> {
+    const GROUPS: u16 = 128;
+    attacker.serve_turned(|liar, calls| {
+        let (slot, generation) = (liar.random.random_range(0..2), liar.random.random_range(0..4));
+        for group in 0..GROUPS {
+            let handle = Handle::new(group, slot, generation).to_bits();
+            calls.extend([[ACCEPT, handle, 1, 0], send(handle, 64)]);
+        }
+    });
+    Ok(())
+}
+
+/// Connects and sends datagrams to the client, from ports of its own and of others.
+pub fn reach_denied(attacker: &mut Attacker) -> anyhow::Result<()> {
+    attacker.serve_turned(|liar, calls| {
+        for _ in 0..MANY {
+            let (own, port) = match liar.random.random_bool(0.5) {
+                true => (DATAGRAM_PORT, DATAGRAM_PORT),
+                false => (liar.random.random(), PORT),
+            };
+            let peer = u64::from(CLIENT.to_bits()) << 16 | u64::from(port);
+            calls.push([DATAGRAM | u64::from(own) << 16 | 1 << 32, 64, peer, 0]);
+            calls.push([CONNECT, 1, peer, 0]);
         }
     });
     Ok(())

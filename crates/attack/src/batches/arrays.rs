@@ -1,7 +1,6 @@
 //! Batches against a dataplane's side with its arrays in hand: what comes out must be calls that an honest
 //! application could have made, with sums of the bytes that leave, and no packet memory may be lost.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::ensure;
@@ -10,7 +9,7 @@ use domain::{
     Service,
 };
 use mem::{HugePages, Pool, Region};
-use process::{Direction, Geometry, NetworkPolicy, Rule};
+use process::Geometry;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use wire::{Endpoint, Ipv4Addr};
@@ -53,9 +52,6 @@ fn one_round(
     let geometry = Geometry { events: 16, calls: 128, arena_chunks: 64 };
     let seed = seed ^ round << 56;
     let mut domain = Domain::new(&region, geometry, seed, MIXED)?;
-    if round % 2 == 1 {
-        domain.near = domain.near.under(&policy(), None);
-    }
     let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
     let mut pool = Pool::new(&region, 128);
     let mut array = CallArray::new(ROOM, SEGMENT_BYTES);
@@ -114,23 +110,6 @@ fn fill(events: &mut EventArray, pool: &mut Pool, random: &mut impl Rng) {
         // A full array is full.
         let _ = events.push(record);
     }
-}
-
-/// Half of all peers are forbidden, and most ports.
-fn policy() -> Arc<NetworkPolicy> {
-    let rule = |direction| Rule {
-        allow: false,
-        direction,
-        transport: None,
-        network: Ipv4Addr::new(0, 0, 0, 0),
-        prefix_bits: 1,
-        ports: 0..=u16::MAX,
-    };
-    Arc::new(NetworkPolicy {
-        rules: vec![rule(Direction::Out), rule(Direction::In)],
-        source_ports: Some(vec![9..=9]),
-        ..NetworkPolicy::default()
-    })
 }
 
 /// See the module's comment.

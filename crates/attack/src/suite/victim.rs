@@ -15,20 +15,21 @@ use anyhow::Context;
 use mem::{HugePages, Region};
 use nic::shm::{ShmConfig, ShmNic};
 use notify::window::stolen;
-use process::{Direction, Geometry, Hello, Host, Near, NearStats, NetworkPolicy, Rule, Waiting};
+use process::{Geometry, Hello, Host, Near, NearStats, Waiting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tailplane::application::DOMAIN_VARIABLE;
+use tailplane::policy::{Direction, NetworkPolicy, Rule};
 use tailplane::runtime::{self, CoreReport, RuntimeConfig, RuntimeError, Scheduler};
 use tailplane::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
 
 use super::gate::Gate;
 use super::own;
 use super::pings::{Counted, Pings};
-use crate::acts::{Attack, Shares};
+use crate::acts::{Allowed, Attack, Shares};
 use crate::crowd::{CLIENT, Crowd, DATAGRAM_PORT, MACS, PORT, SERVER};
 
 /// Packet memory of the attacked dataplane.
@@ -61,7 +62,7 @@ pub struct Episode {
     pub violations: u64,
     /// See [`NearStats`].
     pub refused: u64,
-    /// See [`NearStats`].
+    /// Calls, SYNs and datagrams that the policy denied.
     pub forbidden: u64,
     /// Pings sent and answered.
     pub pings: (u64, u64),
@@ -164,17 +165,22 @@ fn spawn(attack: &Attack, seed: u64, socket: &OwnedFd) -> anyhow::Result<Hostile
     Ok(Hostile(command.spawn().context("starting the hostile application")?))
 }
 
-/// Of an operator that allows next to nothing.
-fn policy() -> Arc<NetworkPolicy> {
-    let rules = vec![Rule {
+/// The policy of the attacked dataplane.
+fn policy(allowed: Allowed) -> NetworkPolicy {
+    let client = Rule {
         allow: true,
         direction: Direction::In,
         transport: None,
         network: CLIENT,
         prefix_bits: 32,
         ports: 0..=u16::MAX,
-    }];
-    Arc::new(NetworkPolicy { rules, allow_out: false, allow_in: false, source_ports: None })
+    };
+    let rules = match allowed {
+        Allowed::Everything => return NetworkPolicy::default(),
+        Allowed::Client => vec![client],
+        Allowed::Nothing => Vec::new(),
+    };
+    NetworkPolicy { rules, allow_out: false, allow_in: false, source_ports: None }
 }
 
 /// Whether the other end of the socket has hung up, after a while. What it sends is not read.
@@ -190,6 +196,7 @@ type Ran = Result<Vec<CoreReport>, RuntimeError>;
 /// A dataplane that runs, with all that belongs to it.
 struct Running {
     hostile: Hostile,
+    allowed: Allowed,
     stop: Arc<AtomicBool>,
     client_stop: Arc<AtomicBool>,
     gone: Arc<AtomicBool>,
@@ -197,7 +204,7 @@ struct Running {
     stats: Arc<NearStats>,
     region: Arc<Region>,
     dataplane: Task<Ran>,
-    client: Task<Option<(u64, u64)>>,
+    client: Task<Option<Crowd>>,
     /// Kept: the application would hear of the dataplane's end.
     _socket: Arc<OwnedFd>,
 }
@@ -226,18 +233,16 @@ fn start(attack: &Attack, seed: u64, gate: &Gate) -> anyhow::Result<Started> {
     gate.is_there(hostile.group());
     let gone = Arc::new(AtomicBool::new(false));
     let met = host.greet(near.as_fd()).and_then(|()| host.meet(near.as_fd(), &gone));
-    let mut near_side = match met {
+    let near_side = match met {
         Ok(mut nears) => nears.pop().context("a side for each elastic thread")?,
         Err(error) => return Ok(Started::Refused(error.to_string())),
     };
-    if attack.forbids {
-        near_side = near_side.under(&policy(), None);
-    }
     let stats = near_side.stats();
     let (stop, client_stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let dataplane = {
         let (region, stop) = (Arc::clone(&region), Arc::clone(&stop));
-        let config = config(0, attack.shares);
+        let mut config = config(0, attack.shares);
+        config.stack.policy = policy(attack.allowed);
         Task::start("attacked", move || -> Ran {
             let nears: Vec<Near<'static>> = vec![near_side];
             runtime::run_protected(&config, &region, vec![near_nic], nears, || {}, None, &stop)
@@ -252,13 +257,14 @@ fn start(attack: &Attack, seed: u64, gate: &Gate) -> anyhow::Result<Started> {
             let make = |_| Crowd::new(seed, Duration::from_micros(50));
             let ran =
                 runtime::run(&config(1, Shares::Nothing), &heap, vec![nic], make, &stop).ok()?;
-            ran.first().map(|(_, crowd)| (crowd.connected, crowd.answered))
+            ran.into_iter().next().map(|(_, crowd)| crowd)
         })?
     };
     let socket = Arc::new(near);
     watch(&socket, &gone, &stop)?;
     Ok(Started::Running(Running {
         hostile,
+        allowed: attack.allowed,
         stop,
         client_stop,
         gone,
@@ -380,11 +386,15 @@ fn end(running: &mut Running, episode: &mut Episode) {
     }
     running.client_stop.store(true, Ordering::Relaxed);
     match running.client.end(ENDS_WITHIN) {
-        Some(client) => episode.client = client.unwrap_or_default(),
+        Some(client) => client.iter().for_each(|crowd| check_client(crowd, running, episode)),
         None => episode.failures.push("the client of the attacked dataplane did not end".into()),
     }
     match &ran {
         Some(Ok(reports)) => {
+            let denied = |report: &CoreReport| {
+                report.stack.policy_denied_in + report.stack.policy_denied_out
+            };
+            episode.forbidden = reports.iter().map(denied).sum();
             let lost = reports.iter().map(|report| report.left.memory.lost).sum::<u32>();
             let (back, all) = (running.region.depot_len(), running.region.chunks() as usize);
             if lost > 0 || back != all {
@@ -397,9 +407,19 @@ fn end(running: &mut Running, episode: &mut Episode) {
     }
     let Running { stats, counted, .. } = running;
     (episode.crossings, episode.violations) = (stats.crossings(), stats.violations());
-    (episode.refused, episode.forbidden) = (stats.refused(), stats.forbidden());
+    episode.refused = stats.refused();
     let load = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
     episode.pings = (load(&counted.sent), load(&counted.answered));
+}
+
+/// What the client saw: of a dataplane whose policy denies everything, nothing.
+fn check_client(crowd: &Crowd, running: &Running, episode: &mut Episode) {
+    episode.client = (crowd.connected, crowd.answered);
+    let seen = crowd.connected + crowd.answered + crowd.reached;
+    if running.allowed == Allowed::Nothing && seen > 0 {
+        let text = format!("{seen} connections and messages passed a policy that denies all");
+        episode.failures.push(text);
+    }
 }
 
 /// How the application ended tells whether it got where nobody may.

@@ -152,12 +152,11 @@ impl Joined {
         for (core, stats) in counted.iter().enumerate() {
             println!(
                 "domain {core}: {} crossings, {} of over 10 ms, {} calls without sense, {} beyond the room for them, \
-                 {} forbidden, {} batches held back by rates",
+                 {} batches held back by rates",
                 stats.crossings(),
                 stats.unresponsive(),
                 stats.violations(),
                 stats.refused(),
-                stats.forbidden(),
                 stats.held_back(),
             );
         }

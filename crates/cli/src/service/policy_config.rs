@@ -14,12 +14,12 @@
 //! ```
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use process::{Direction, Near, NetworkPolicy, Rates, Rule, Toll, Transport};
+use process::{Near, Rates, Toll};
 use serde::Deserialize;
 use tailplane::Ipv4Addr;
+use tailplane::policy::{Direction, NetworkPolicy, Rule, Transport};
 
 use super::config::DomainName;
 
@@ -90,18 +90,10 @@ impl PolicyConfig {
         })
     }
 
-    /// Puts the threads' sides of the domain under the policy, all of them under the same rates.
-    ///
-    /// # Errors
-    /// As [`network`](Self::network).
-    pub fn govern(
-        &self,
-        nears: Vec<Near<'static>>,
-        own_ports: RangeInclusive<u16>,
-    ) -> anyhow::Result<Vec<Near<'static>>> {
-        let policy = Arc::new(self.network(own_ports)?);
+    /// Keeps the threads' sides of the domain to the rates, all of them together.
+    pub fn charge(&self, nears: Vec<Near<'static>>) -> Vec<Near<'static>> {
         let toll = Toll::new(self.rates());
-        Ok(nears.into_iter().map(|near| near.under(&policy, toll.as_ref())).collect())
+        nears.into_iter().map(|near| near.charged_to(toll.as_ref())).collect()
     }
 
     /// How much it may do.
@@ -206,9 +198,11 @@ mod tests {
             .expect("the example is allowed");
         let policy = config.network(7..=8).expect("checked");
         let peer = |last: u8, port| Endpoint::new(Ipv4Addr::new(last, 0, 0, 1), port);
-        assert!(policy.allows_connect(peer(10, 85)) && !policy.allows_connect(peer(10, 91)));
-        assert!(!policy.allows_connect(peer(11, 85)) && policy.allows_knock(peer(11, 85), 7));
-        assert!(!policy.allows_send(7, peer(10, 85)), "the rule is about TCP");
+        let opens = |peer| policy.allows(Direction::Out, Transport::Tcp, peer, 7);
+        assert!(opens(peer(10, 85)) && !opens(peer(10, 91)) && !opens(peer(11, 85)));
+        assert!(policy.allows(Direction::In, Transport::Tcp, peer(11, 85), 7));
+        let sends = policy.allows(Direction::Out, Transport::Udp, peer(10, 85), 7);
+        assert!(!sends, "the rule is about TCP");
         assert_eq!(config.rates().bytes, Some(125_000_000));
     }
 
@@ -217,8 +211,12 @@ mod tests {
         let config = PolicyConfig::default();
         let policy = config.network(7..=8).expect("nothing to go wrong");
         let anybody = Endpoint::new(Ipv4Addr::new(1, 2, 3, 4), 5);
-        assert!(policy.allows_connect(anybody) && policy.allows_knock(anybody, 7));
-        assert!(policy.allows_send(8, anybody) && !policy.allows_send(9, anybody));
+        for direction in [Direction::In, Direction::Out] {
+            for transport in [Transport::Tcp, Transport::Udp] {
+                assert!(policy.allows(direction, transport, anybody, 7));
+            }
+        }
+        assert!(policy.allows_source(8) && !policy.allows_source(9));
         assert_eq!(config.rates(), Rates::default());
         assert!(config.check(DomainName::Inline).is_ok());
     }

@@ -19,7 +19,9 @@ pub fn summarize(reports: &[CoreReport]) {
             report.stack.forwarded,
         );
         let odd = report.stack.entries().filter(|(name, value)| {
-            *value > 0 && (name.contains("drop") || name.contains("bad") || *name == "malformed")
+            let is_odd =
+                ["drop", "bad", "malformed", "policy_denied"].iter().any(|odd| name.contains(odd));
+            *value > 0 && is_odd
         });
         let left = report.left;
         let unfinished = [

@@ -79,6 +79,7 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let Passed { config, application, region, queues, mac, rss_key, register } = passed;
     let mut runtime = host::runtime(&config, mac)?;
     runtime.stack.rss_key = rss_key;
+    runtime.stack.policy = config.policy.network(config.service.all_ports())?;
     let (lanes, most) = (config.dataplane.threads as usize, config.tcp.max_connections);
     let Some((program, socket)) = application else {
         let register = register.context("no register of peers was passed")?;
@@ -113,7 +114,7 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     };
     let (reports, _) = until_hang_up(control, Some(&controls), |stop| {
         joined.run(stop, |nears, stop| {
-            let nears = config.policy.govern(nears, config.service.all_ports())?;
+            let nears = config.policy.charge(nears);
             let steered = Some(&*controls);
             Ok(match queues {
                 Queues::AfXdp(queues) => {

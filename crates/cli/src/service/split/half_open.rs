@@ -22,6 +22,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tailplane::policy::NetworkPolicy;
 use tailplane::runtime::PeersLeft;
 use tailplane::{Calls, ConnectError, Cookie, Event, Events, Instant, Service, StackConfig};
 
@@ -50,6 +51,8 @@ const RESETS_PER_SECOND: u32 = 50_000;
 pub fn settle(stack: &mut StackConfig) {
     stack.tcp_listen.clear();
     stack.udp_bind.clear();
+    // It connects to the peers of whatever connections there were.
+    stack.policy = NetworkPolicy::default();
     (stack.rto_min, stack.rto_max) = (REPEATED_AFTER, REPEATED_AFTER);
     stack.syn_retries = SYN_RETRIES;
     stack.stray_replies_per_second = RESETS_PER_SECOND;
