@@ -217,7 +217,12 @@ impl Run<'_> {
             Step::Migrate { peer, own, port } => {
                 world.migrate(Endpoint::new(PEERS[peer], OWN_PORTS[own]), LISTEN[port]);
             }
-            Step::Pass(pause) => world.pass(PAUSES[pause]),
+            Step::Pass(pause) => {
+                // What a peer has sent arrives before: the model counts from then.
+                world.round();
+                world.round();
+                world.pass(PAUSES[pause]);
+            }
         }
     }
 
