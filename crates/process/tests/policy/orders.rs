@@ -13,13 +13,12 @@ use crate::START;
 use crate::application::{Call, Heard, MESSAGE};
 use crate::model::{Model, Verdict, flow_of};
 use crate::peer::Act;
-use crate::world::{BOUND, Domain, LISTEN, MODES, Mode, PEER_PORTS, PEERS, Sent, World};
+use crate::world::{BOUND, CORES, Domain, LISTEN, MODES, Mode, PEER_PORTS, PEERS, Sent, World};
 
 /// Ports from which peers connect: few, so that slots and flows come again.
 const OWN_PORTS: [u16; 2] = [4_000, 4_001];
 /// The port from which the last connection of a case comes.
 const LAST_PORT: u16 = 5_000;
-const CORES: usize = 2;
 
 /// A handle, as an application comes by it.
 #[derive(Clone, Copy, Debug)]

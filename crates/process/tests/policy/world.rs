@@ -32,7 +32,7 @@ pub const LISTEN: [u16; 2] = [7, 8];
 /// UDP ports of the dataplane.
 pub const BOUND: [u16; 2] = [7, 9];
 pub const SEGMENT: usize = 1_448;
-const CORES: usize = 2;
+pub const CORES: usize = 2;
 /// Time from one round to the next.
 const ROUND: Duration = Duration::from_micros(20);
 const PACKET_CHUNKS: usize = 1_024;
