@@ -379,7 +379,7 @@ impl<'d> World<'d> {
 
 /// Answers whether there is more to withdraw.
 fn withdraw<T: Elastic>(threads: &mut [T], now: Instant) -> bool {
-    threads.iter_mut().fold(false, |left, thread| thread.withdraw(now) || left)
+    threads.iter_mut().map(|thread| thread.withdraw(now)).filter(|is_left| *is_left).count() > 0
 }
 
 fn leave<T: Elastic>(threads: Vec<T>) {
