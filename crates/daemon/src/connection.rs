@@ -1,24 +1,33 @@
 //! A real service: its control socket and its statistics segment, reached without making anybody wait.
 //!
 //! A service may be stopped in a debugger, or mean harm. Reaching it is therefore the business of a thread of its own,
-//! for a bounded time, and nothing of what it says of itself is believed that can be checked: who listens at its
-//! socket is asked of the kernel, and its segment is read only where it is sealed.
+//! for a bounded time, and nothing of what it says of itself is believed that can be checked: the kernel names the
+//! process and the user that listen at its socket, and its segment is read only where it is sealed. A service of
+//! another user than root and the daemon's own is refused before it has said a word.
 
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use endpoint::{Answer, Client, ClientError, Description, Request};
+use rustix::process::geteuid;
 use statseg::{Reading, Segment};
 
 use crate::bell::Bell;
 use crate::link::{Gone, Link};
 use crate::process::{Held, Process};
+use crate::unsafe_peer::Peer;
 use crate::world::Reached;
 
 /// Services that are being reached at a time.
 const REACHING_MAX: usize = 32;
+
+/// Longest name in a description (scheduler, domain, driver), in bytes.
+const WORD_BYTES_MAX: usize = 64;
+/// Largest batch in a description, in packets.
+const BATCH_MAX: u32 = 65_536;
 
 /// See the module's comment.
 pub struct Connection {
@@ -34,7 +43,13 @@ impl Connection {
     /// What did not work, and where.
     pub fn reach(path: &Path) -> Result<Self, String> {
         let said = |error: ClientError| error.to_string();
+        let file = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+        // Before the connection: a stranger's socket may keep whoever connects waiting.
+        check_user(file.uid())?;
         let mut client = Client::connect(path).map_err(said)?;
+        let peer = Peer::of(&client.fd())
+            .map_err(|error| format!("cannot read the credentials of its socket: {error}"))?;
+        check_user(peer.uid)?;
         let (description, segment) = client.describe().map_err(said)?;
         let reading = Segment::join(segment).map_err(|error| error.to_string())?;
         let layout = reading.layout();
@@ -46,34 +61,67 @@ impl Connection {
                 layout.threads, layout.groups
             ));
         }
-        if description.cpus.len() != usize::from(threads) {
-            let named = description.cpus.len();
-            return Err(format!("the service names {named} processors for {threads} threads"));
-        }
+        check_description(&description)?;
         Ok(Self { client, description, reading })
     }
 
-    /// Holds the process that listens at the socket. It answers after it is held: so it is not another one that was
-    /// given its number.
+    /// Holds the process that listens at the socket, by the pidfd that the kernel gives ([`Held::peer`]). It answers
+    /// after it is held: where the kernel gives no more than a number, that is not another process's by then.
     ///
     /// # Errors
     /// It cannot be held, or says that it is another one.
     pub fn hold(&mut self, proc: &Path) -> Result<Held, String> {
-        let credentials = rustix::net::sockopt::socket_peercred(self.client.fd())
-            .map_err(|error| format!("who listens cannot be known: {error}"))?;
-        let listens = credentials.pid.as_raw_nonzero().get();
-        let says = self.description.pid;
-        if u32::try_from(listens).ok() != Some(says) {
+        let mut held = Held::peer(proc, &self.client.fd())
+            .map_err(|error| format!("cannot hold the process that listens: {error}"))?;
+        let (listens, says) = (held.identity().pid, self.description.pid);
+        if listens != says {
             return Err(format!(
                 "it says that it is process {says}, and process {listens} listens"
             ));
         }
-        let mut held = Held::adopt(proc, says).map_err(|error| error.to_string())?;
         let again = self.client.describe().map_err(|error| error.to_string())?;
         if again.0.pid != says || held.ended().is_some() {
             return Err(format!("process {says} ended while it was looked at"));
         }
         Ok(held)
+    }
+}
+
+/// Whether the daemon governs services of this user: root's, and those of its own user.
+fn check_user(uid: u32) -> Result<(), String> {
+    let own = geteuid().as_raw();
+    if uid == 0 || uid == own {
+        return Ok(());
+    }
+    Err(format!(
+        "cannot govern a service of user {uid}: only those of root and of user {own} are; remove its socket, or start \
+         it as one of them"
+    ))
+}
+
+/// Whether the numbers and names of a description are in their ranges.
+fn check_description(description: &Description) -> Result<(), String> {
+    let Description { threads, cpus, batch_max, scheduler, domain, driver, .. } = description;
+    if cpus.len() != usize::from(*threads) {
+        return Err(format!("the service names {} processors for {threads} threads", cpus.len()));
+    }
+    let cpu_max = control::sysfs::CPU_MAX as usize;
+    if let Some(cpu) = cpus.iter().flatten().find(|cpu| **cpu > cpu_max) {
+        return Err(format!("the service names processor {cpu}; allowed: 0 to {cpu_max}"));
+    }
+    if !(1..=BATCH_MAX).contains(batch_max) {
+        return Err(format!("the service names a batch of {batch_max}; allowed: 1 to {BATCH_MAX}"));
+    }
+    let is_word = |word: &&String| {
+        word.len() <= WORD_BYTES_MAX
+            && word.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+    };
+    match [scheduler, domain, driver].into_iter().find(|word| !is_word(word)) {
+        None => Ok(()),
+        Some(word) => Err(format!(
+            "the service describes itself with a name of {} bytes; allowed: {WORD_BYTES_MAX} visible ASCII letters",
+            word.len()
+        )),
     }
 }
 

@@ -157,6 +157,35 @@ impl ControlConfig {
         Ok(file.control)
     }
 
+    /// The table of a service that no file of the daemon configures, from the text that the service describes itself
+    /// with; and the keys that were left out.
+    ///
+    /// A key that would have the daemon start a program, read a file or write to a control group is an order, which the
+    /// daemon takes from its own files alone. What is left chooses among the daemon's own policies, and their numbers.
+    ///
+    /// # Errors
+    /// As [`of_service`](Self::of_service).
+    pub fn of_description(text: &str) -> anyhow::Result<(Self, Vec<&'static str>)> {
+        let mut control = Self::of_service(text)?;
+        let mut left_out = Vec::new();
+        if control.background.take().is_some() {
+            left_out.push("background");
+        }
+        if control.sequence.take().is_some() {
+            left_out.push("sequence");
+        }
+        if !std::mem::take(&mut control.program).is_empty() {
+            left_out.push("program");
+        }
+        if control.check_policy().is_err() {
+            // Without its sequence this policy has no steps.
+            left_out.push("policy");
+            (control.policy, control.over) = (PolicyName::None, None);
+        }
+        (control.autostart, control.restart) = (false, Restart::Never);
+        Ok((control, left_out))
+    }
+
     /// Reads a service's file: its name and the table.
     ///
     /// # Errors
@@ -342,6 +371,50 @@ mod tests {
                 assert!(found.contains(part), "{part:?} is not in: {found}");
             }
         }
+    }
+
+    proptest::proptest! {
+        /// Keys that exist with values of any kind: read within the ranges, or refused.
+        #[test]
+        fn any_table_is_in_range_or_an_error(
+            lines in proptest::collection::vec((
+                "(name|socket|policy|over|slo_us|floor_us|period_ms|sequence|cores|background|autostart|program)",
+                "(true|nan|inf|-?[0-9]{1,20}|[0-9]{1,9}\\.[0-9]|\"(energy|file|latency-target|.{0,9})\"|\\[[0-9]{1,5}\\]|\\{ command = \\[\"x\"\\] \\}|[^\n]{0,12})",
+            ), 0..6),
+            noise in ".{0,60}",
+        ) {
+            let table: String = lines.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+            for text in [format!("[control]\n{table}"), format!("{noise}\n[control]\n{table}"), noise] {
+                let Ok((control, _)) = ControlConfig::of_description(&text) else { continue };
+                proptest::prop_assert!((1..=10_000).contains(&control.period_ms));
+                proptest::prop_assert!(control.slo_us.is_none_or(|slo_us| (1.0..=1e7).contains(&slo_us)));
+                proptest::prop_assert!((0.0..=1e7).contains(&control.floor_us));
+                proptest::prop_assert!(control.cores.iter().all(|cpu| *cpu <= control::sysfs::CPU_MAX));
+                proptest::prop_assert!(control.background.is_none() && control.sequence.is_none());
+                let _ = crate::config::Config::parse(&text);
+            }
+        }
+    }
+
+    #[test]
+    fn a_description_gives_no_orders() {
+        let job = "policy = \"consolidation\"\nslo_us = 9\nbackground = { command = [\"x\"] }\n\
+                   program = [\"y\"]\nautostart = true\nrestart = \"on-failure\"";
+        let read = |table: &str| ControlConfig::of_description(&format!("[control]\n{table}"));
+        let (control, left_out) = read(job).expect("a table");
+        assert_eq!(left_out, ["background", "program"]);
+        let kept = ControlConfig {
+            policy: PolicyName::Consolidation,
+            slo_us: Some(9.0),
+            ..ControlConfig::default()
+        };
+        assert_eq!(control, kept);
+        let file = "policy = \"file\"\nsequence = \"/etc/shadow\"\nbackground = { cgroup = \"x\" }";
+        let (control, left_out) = read(file).expect("a table");
+        assert_eq!(left_out, ["background", "sequence", "policy"]);
+        assert_eq!(control, ControlConfig::default());
+        let (control, left_out) = read("policy = \"energy\"\ncores = [3]").expect("a table");
+        assert!(left_out.is_empty() && control.cores == [3]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Everything is bounded: connections (of all, of people who may only look, of each of them), bytes both ways, calls a
 //! turn. What is refused or cut off is counted, and told to whom it concerns.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::commands::{Answered, Command, Failure};
 use crate::desk::Desk;
-use crate::listen::Listener;
+use crate::listen::{Listener, Origin};
 use crate::machine::monotonic_ns;
 use crate::metrics::http::{self, Asked};
 use crate::metrics::{FrontCounts, render};
@@ -25,9 +26,13 @@ pub const SESSIONS_MAX: usize = 256;
 const OTHERS_MAX: usize = 128;
 /// And of each such user.
 const OF_USER_MAX: usize = 32;
+/// Connections of everybody but root and the daemon's user, who always have room for the rest.
+const GUESTS_MAX: usize = SESSIONS_MAX - 32;
+/// And of each user who may change things as a member of the group.
+const OF_MEMBER_MAX: usize = 64;
 /// Connections beyond those that are told so, at a time; more are closed without a word.
 const TURNED_AWAY_MAX: usize = 64;
-/// Connections to the page of metrics.
+/// Connections to the page of metrics. One more takes the place of the oldest of the party that holds the most.
 const PAGES_MAX: usize = 64;
 /// Connections that are taken in one turn.
 const ACCEPT_MAX: usize = 32;
@@ -41,6 +46,7 @@ const TURN_S: i64 = 1;
 /// A connection to the page of metrics.
 struct PageSession {
     pipe: Pipe,
+    origin: Origin,
     until_ns: u64,
     answered: bool,
 }
@@ -158,12 +164,12 @@ impl Front {
         &mut self,
         of: impl Fn(&Self) -> Option<&Listener>,
         now_ns: u64,
-        take: impl Fn(&mut Self, Stream),
+        take: impl Fn(&mut Self, Stream, Origin),
     ) {
         for _ in 0..ACCEPT_MAX {
             let accepted = of(self).map_or(Ok(None), Listener::accept);
             match accepted {
-                Ok(Some(stream)) => take(self, stream),
+                Ok(Some((stream, origin))) => take(self, stream, origin),
                 Ok(None) => return,
                 Err(error) => {
                     let reason = error.to_string();
@@ -179,7 +185,7 @@ impl Front {
         self.accept(
             |this| Some(&this.control),
             now_ns,
-            |this, stream| {
+            |this, stream, _| {
                 let Ok(peer) = Peer::of(&stream) else {
                     this.counts.control_refused += 1;
                     return;
@@ -203,17 +209,19 @@ impl Front {
     /// The limit that one more connection of this user would exceed.
     fn limit(&self, role: Role, uid: u32) -> Option<usize> {
         let heard = || self.sessions.values().filter(|session| !session.ends());
-        let others = || heard().filter(|session| session.role < Role::Change);
-        let is_full = heard().count() >= SESSIONS_MAX;
-        if role == Role::Change {
-            return is_full.then_some(SESSIONS_MAX);
-        }
-        let of_user = others().filter(|session| session.uid == uid).count();
-        if is_full || others().count() >= OTHERS_MAX {
-            Some(OTHERS_MAX)
-        } else {
-            (of_user >= OF_USER_MAX).then_some(OF_USER_MAX)
-        }
+        let is_owner = |uid: u32| uid == 0 || uid == self.access.own_uid;
+        let of_user = heard().filter(|session| session.uid == uid).count();
+        let readers = heard().filter(|session| session.role < Role::Change).count();
+        let guests = heard().filter(|session| !is_owner(session.uid)).count();
+        // Of how many connections there are so many already.
+        let bounds: &[(usize, usize)] = match role {
+            _ if is_owner(uid) => &[(heard().count(), SESSIONS_MAX)],
+            Role::Change => &[(guests, GUESTS_MAX), (of_user, OF_MEMBER_MAX)],
+            Role::Read | Role::Nobody => {
+                &[(guests, GUESTS_MAX), (readers, OTHERS_MAX), (of_user, OF_USER_MAX)]
+            }
+        };
+        bounds.iter().find(|(count, max)| count >= max).map(|(_, max)| *max)
     }
 
     fn number(&mut self) -> u64 {
@@ -274,23 +282,38 @@ impl Front {
         self.accept(
             |this| this.metrics.as_ref(),
             now_ns,
-            |this, stream| {
-                let mut pipe = Pipe::new(stream, now_ns);
-                let asking = this.pages.values().filter(|page| !page.answered).count();
-                let answered = asking >= PAGES_MAX;
-                if answered {
-                    this.counts.metrics_refused += 1;
-                    if this.pages.len() >= PAGES_MAX + TURNED_AWAY_MAX {
-                        return;
-                    }
-                    pipe.put(&http::no("503 Service Unavailable"), now_ns);
+            |this, stream, origin| {
+                if this.pages.len() >= PAGES_MAX {
+                    this.evict_page(origin);
                 }
-                let page = PageSession { pipe, until_ns: now_ns + PAGE_NS, answered };
+                let (pipe, until_ns) = (Pipe::new(stream, now_ns), now_ns + PAGE_NS);
                 let number = this.number();
-                this.pages.insert(number, page);
+                this.pages.insert(number, PageSession { pipe, origin, until_ns, answered: false });
                 this.serve_page(number, PollFlags::IN, now_ns);
             },
         );
+    }
+
+    /// Ends a connection to the page, so that a new one of `newcomer` has its place: of the party that holds the most
+    /// with the new one, the oldest that has not asked, or else the oldest.
+    fn evict_page(&mut self, newcomer: Origin) {
+        let mut held: BTreeMap<Origin, usize> = BTreeMap::from([(newcomer, 1)]);
+        for page in self.pages.values() {
+            *held.entry(page.origin).or_default() += 1;
+        }
+        // Numbers grow: the smallest is the oldest.
+        let oldest = self
+            .pages
+            .iter()
+            .max_by_key(|(number, page)| (held[&page.origin], !page.answered, Reverse(**number)));
+        let Some(number) = oldest.map(|(number, _)| *number) else { return };
+        let Some(mut page) = self.pages.remove(&number) else { return };
+        self.counts.metrics_refused += 1;
+        if !page.answered {
+            page.pipe.put(&http::no("503 Service Unavailable"), page.until_ns);
+            // A client that has gone needs no answer.
+            let _ = page.pipe.flush(page.until_ns);
+        }
     }
 
     fn serve_page(&mut self, number: u64, flags: PollFlags, now_ns: u64) {
@@ -325,7 +348,8 @@ impl Front {
 
     fn clear_up(&mut self, now_ns: u64) {
         let before = self.sessions.len();
-        self.sessions.retain(|_, session| !session.is_stalled(now_ns));
+        self.sessions
+            .retain(|_, session| !(session.is_stalled(now_ns) || session.is_half_sent(now_ns)));
         self.counts.control_refused += (before - self.sessions.len()) as u64;
         self.sessions.retain(|_, session| !session.is_over(now_ns));
         let counts = &mut self.counts;

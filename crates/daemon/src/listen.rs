@@ -1,13 +1,14 @@
 //! Sockets that people connect to: made with the right owner and mode, in place of what a dead daemon left.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use rustix::net::sockopt::socket_peercred;
 
 use crate::stream::Stream;
 
@@ -16,6 +17,15 @@ use crate::stream::Stream;
 pub struct Listener {
     socket: Socket,
     path: Option<PathBuf>,
+}
+
+/// The party that a connection is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// A user of this machine, at a Unix socket.
+    User(u32),
+    /// A machine, over TCP.
+    Address(IpAddr),
 }
 
 #[derive(Debug)]
@@ -54,8 +64,10 @@ impl Listener {
     pub fn unix(path: &Path, owner: &Owner) -> anyhow::Result<Self> {
         let shown = path.display();
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)
-                .with_context(|| format!("cannot make the directory {}", parent.display()))?;
+            // Whatever the daemon's umask: who can write there could listen in its place.
+            let mut directory = std::fs::DirBuilder::new();
+            let made = directory.recursive(true).mode(0o755).create(parent);
+            made.with_context(|| format!("cannot make the directory {}", parent.display()))?;
         }
         match std::fs::symlink_metadata(path) {
             Ok(about) if !about.file_type().is_socket() => bail!(
@@ -84,23 +96,24 @@ impl Listener {
         Ok(this)
     }
 
-    /// Somebody who has connected; none where nobody waits.
+    /// The next connection, and its origin; none where no client waits.
     ///
     /// # Errors
     /// No descriptors are left, and the like.
-    pub fn accept(&self) -> io::Result<Option<Stream>> {
+    pub fn accept(&self) -> io::Result<Option<(Stream, Origin)>> {
         let accepted = match &self.socket {
             Socket::Unix(socket) => socket.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
+                let uid = socket_peercred(&stream)?.uid.as_raw();
+                Ok((Stream::Unix(stream), Origin::User(uid)))
             }),
-            Socket::Tcp(socket) => socket.accept().and_then(|(stream, _)| {
+            Socket::Tcp(socket) => socket.accept().and_then(|(stream, peer)| {
                 stream.set_nonblocking(true)?;
-                Ok(Stream::Tcp(stream))
+                Ok((Stream::Tcp(stream), Origin::Address(peer.ip())))
             }),
         };
         match accepted {
-            Ok(stream) => Ok(Some(stream)),
+            Ok(accepted) => Ok(Some(accepted)),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock
                 | io::ErrorKind::Interrupted

@@ -1,21 +1,24 @@
 //! The machine itself: [`World`] over the run directory and real processes; its moment; what it lacks.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use rustix::process::geteuid;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::bell::Bell;
 use crate::config::Config;
 use crate::connection::Connector;
-use crate::process::{Held, Identity, Process};
+use crate::process::{Held, Identity, Process, session};
 use crate::unsafe_session::own_session;
 use crate::world::{Launch, Reached, World};
 
 /// Processes whose command lines are looked at, at most.
 const PROCESSES_MAX: usize = 65_536;
+/// Longest command line that is compared, in bytes; what is longer is no service's.
+const COMMAND_LINE_BYTES_MAX: u64 = 1 << 20;
 /// What systemd tells the daemon and nobody else.
 const NOT_FOR_CHILDREN: [&str; 6] = [
     "NOTIFY_SOCKET",
@@ -96,10 +99,21 @@ impl World for Outside {
     }
 }
 
-/// Whether a process has exactly this command line.
+/// Whether the daemon may have started this process: it is the daemon's user's, leads a session of its own, and has
+/// exactly this command line. Any user can give a process such a command line.
 fn is_launched(proc: &Path, pid: u32, launch: &Launch) -> bool {
     use std::os::unix::ffi::OsStrExt;
-    let Ok(found) = std::fs::read(proc.join(format!("{pid}/cmdline"))) else { return false };
+    use std::os::unix::fs::MetadataExt;
+    let user = std::fs::metadata(proc.join(pid.to_string())).map(|about| about.uid());
+    let leads = session(proc, pid).is_ok_and(|leader| leader == u64::from(pid));
+    if !leads || user.ok() != Some(geteuid().as_raw()) {
+        return false;
+    }
+    let Ok(file) = std::fs::File::open(proc.join(format!("{pid}/cmdline"))) else { return false };
+    let mut found = Vec::new();
+    if file.take(COMMAND_LINE_BYTES_MAX).read_to_end(&mut found).is_err() {
+        return false;
+    }
     let words = std::iter::once(launch.program.as_os_str())
         .chain(launch.arguments.iter().map(std::ffi::OsString::as_os_str));
     let wanted = words.flat_map(|word| word.as_bytes().iter().copied().chain([0]));
@@ -110,6 +124,36 @@ fn is_launched(proc: &Path, pid: u32, launch: &Launch) -> bool {
 mod tests {
     use super::*;
     use rustix::process::Signal;
+
+    #[test]
+    fn a_process_of_another_user_or_session_is_not_one_that_was_started() {
+        use std::os::unix::process::CommandExt;
+        let bell = Arc::new(Bell::new().expect("a descriptor"));
+        let mut outside = Outside::new(&Config::default(), &bell);
+        let seconds = format!("62.{}", std::process::id());
+        let launch = Launch { program: "sleep".into(), arguments: vec![(&seconds).into()] };
+        let imitate = |change: &dyn Fn(&mut Command)| {
+            let mut command = Command::new("sleep");
+            change(command.arg(&seconds));
+            command.spawn().expect("sleep")
+        };
+        let mut imitations = vec![imitate(&|_| {})];
+        if geteuid().is_root() {
+            imitations.push(imitate(&|command| {
+                command.uid(65_534).gid(65_534);
+                own_session(command);
+            }));
+        } else {
+            println!("needs root: a process of another user cannot be started");
+        }
+        // Until they are what they pretend to be.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let found = outside.find(&launch).map(|found| found.identity().pid);
+        for child in &mut imitations {
+            child.kill().and_then(|()| child.wait()).expect("it is ours");
+        }
+        assert_eq!(found, None, "an imitation was taken for the service");
+    }
 
     #[test]
     fn programs_are_started_apart_and_found_by_their_whole_command_line() {

@@ -271,14 +271,21 @@ impl<W: World> Manager<W> {
         }
     }
 
-    /// A service that has no file here: what it was configured by says how it is to be governed.
+    /// A service that has no file here: the table of the file that it was started with chooses a policy, and gives no
+    /// orders ([`ControlConfig::of_description`]).
     fn find(&mut self, name: &str, reached: &Reached) {
         let text = &reached.link.description().config_text;
-        let control = ControlConfig::of_service(text).unwrap_or_else(|error| {
+        let (control, left_out) = ControlConfig::of_description(text).unwrap_or_else(|error| {
             let fields = [("reason", format!("{error:#}"))];
             self.events.say(Severity::Warning, name, "configuration-unreadable", fields);
-            ControlConfig::default()
+            Default::default()
         });
+        if !left_out.is_empty() {
+            let directory = self.config.services_directory.display();
+            let reason = format!("only a file in '{directory}' may set these keys of `[control]`");
+            let fields = [("keys", left_out.join(" ")), ("reason", reason)];
+            self.events.say(Severity::Warning, name, "control-ignored", fields);
+        }
         let service = Service::new(name, None, control, &self.config);
         self.services.insert(name.to_owned(), service);
     }
@@ -332,13 +339,16 @@ impl<W: World> Manager<W> {
     }
 
     fn change_policy(&mut self, name: &str, change: PolicyChange) -> Result<(), Failure> {
+        let directory = self.config.services_directory.clone();
         let (services, mut around) = self.split();
         let service = services.get_mut(name).ok_or(Failure::NoSuchService)?;
         let mut control = service.control().clone();
         control.policy = change.policy;
         control.slo_us = change.slo_us.or(control.slo_us);
         control.period_ms = change.period_ms.unwrap_or(control.period_ms);
-        control.sequence = change.sequence.or(control.sequence);
+        if let Some(sequence) = change.sequence {
+            control.sequence = Some(own_file(&directory, &sequence).map_err(Failure::Failed)?);
+        }
         control.over = match change.policy {
             PolicyName::LatencyTarget => change.over.or(control.over),
             _ => change.over,
@@ -456,6 +466,22 @@ pub fn service_files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
         .collect();
     files.sort();
     Ok(files)
+}
+
+/// The path of a file that somebody names at the control socket, where it is one of the services directory's.
+///
+/// Members of `control.group` may change policies; what files root can read is not theirs to find out.
+fn own_file(directory: &Path, named: &Path) -> Result<PathBuf, String> {
+    let path = directory.join(named);
+    let found = |path: &Path| std::fs::canonicalize(path).ok();
+    let own = found(directory).zip(found(&path)).filter(|(own, path)| path.parent() == Some(own));
+    own.map(|(_, path)| path).ok_or_else(|| {
+        format!(
+            "cannot read the sequence '{}': it is no file of the services directory '{}'; put it there",
+            named.display(),
+            directory.display()
+        )
+    })
 }
 
 fn describe(what: &What) -> String {

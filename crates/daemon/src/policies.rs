@@ -1,5 +1,7 @@
 //! From a service's `[control]` table to a policy and the control loop's numbers.
 
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use control::policy::{Consolidation, Energy, LatencyTarget, Policy, Sequence, Target};
@@ -89,12 +91,18 @@ fn stepwise(
 
 fn read_sequence(path: &Path, machine: &Machine, scaling: Scaling) -> Result<Sequence, String> {
     let shown = path.display();
-    let long = std::fs::metadata(path).is_ok_and(|about| about.len() > SEQUENCE_BYTES_MAX);
-    if long {
+    let unread = |error: std::io::Error| format!("cannot read the sequence '{shown}': {error}");
+    // A FIFO without a writer would hold the daemon up in open.
+    let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = file.map_err(unread)?;
+    if !file.metadata().map_err(unread)?.is_file() {
+        return Err(unread(std::io::Error::other("it is no regular file")));
+    }
+    let mut text = String::new();
+    file.take(SEQUENCE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unread)?;
+    if text.len() as u64 > SEQUENCE_BYTES_MAX {
         return Err(format!("the sequence '{shown}' has more than {SEQUENCE_BYTES_MAX} bytes"));
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read the sequence '{shown}': {error}"))?;
     Sequence::from_toml(&text, machine, scaling)
         .map_err(|error| format!("in the sequence '{shown}': {error}"))
 }

@@ -13,13 +13,15 @@
 //! means one process for ever; across a restart of the daemon, number, start time and boot do.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::Child;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+
+use crate::unsafe_peer::peer_pidfd;
 
 /// Which process this is, also after the daemon was started anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,10 +104,37 @@ impl Held {
         Ok(this)
     }
 
+    /// The process that connected to this end of a Unix socket, or that listens at the other one.
+    ///
+    /// The kernel gives its pidfd (`SO_PEERPIDFD`, Linux 6.5). An older kernel gives its number alone, which may belong
+    /// to another process by now: whoever calls must then hear from the peer once more.
+    ///
+    /// # Errors
+    /// It has ended, it is in a PID namespace that is not shown here, or no descriptors are left.
+    pub fn peer(proc: &Path, socket: &impl AsFd) -> io::Result<Self> {
+        let pidfd = match peer_pidfd(socket) {
+            Ok(pidfd) => pidfd,
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+                let pid = rustix::net::sockopt::socket_peercred(socket)?.pid;
+                return Self::adopt(proc, u32::try_from(pid.as_raw_nonzero().get()).unwrap_or(0));
+            }
+            Err(error) => return Err(error),
+        };
+        let mut this = Self::of_pidfd(proc, pid_of(proc, &pidfd)?, pidfd)?;
+        // It runs still: so its number, and the start time read by it, were its own.
+        if this.ended().is_some() {
+            return Err(io::Error::other(format!("process {} has ended", this.identity.pid)));
+        }
+        Ok(this)
+    }
+
     fn open(proc: &Path, pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let raw = raw.ok_or_else(|| io::Error::other(format!("{pid} is no process's number")))?;
-        let pidfd = pidfd_open(raw, PidfdFlags::empty())?;
+        Self::of_pidfd(proc, pid, pidfd_open(raw, PidfdFlags::empty())?)
+    }
+
+    fn of_pidfd(proc: &Path, pid: u32, pidfd: OwnedFd) -> io::Result<Self> {
         let start_ticks = start_ticks(proc, pid)?;
         let identity = Identity { pid, start_ticks, boot: boot(proc) };
         Ok(Self { identity, pidfd, child: None, ended: None })
@@ -163,14 +192,36 @@ impl Process for Held {
     }
 }
 
-/// `/proc/PID/stat`: the name stands in brackets and may hold any character; the start time is the 20th field behind.
+/// The number of a pidfd's process, as `/proc/self/fdinfo` shows it; -1 where it has ended, 0 in another PID namespace.
+fn pid_of(proc: &Path, pidfd: &OwnedFd) -> io::Result<u32> {
+    let path = proc.join(format!("self/fdinfo/{}", pidfd.as_raw_fd()));
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i32>().ok());
+    match pid {
+        Some(pid @ 1..) => Ok(pid.unsigned_abs()),
+        _ => Err(io::Error::other("the peer's process has ended, or is in another PID namespace")),
+    }
+}
+
+/// When a process started, in clock ticks since the boot.
 fn start_ticks(proc: &Path, pid: u32) -> io::Result<u64> {
+    stat_field(proc, pid, 19)
+}
+
+/// The session that a process belongs to; 0 where that is another PID namespace's.
+pub fn session(proc: &Path, pid: u32) -> io::Result<u64> {
+    stat_field(proc, pid, 3)
+}
+
+/// A number of `/proc/PID/stat`: the name stands in brackets and may hold any character; `field` counts behind it.
+fn stat_field(proc: &Path, pid: u32, field: usize) -> io::Result<u64> {
     let path = proc.join(format!("{pid}/stat"));
     let stat = std::fs::read_to_string(&path)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-    let ticks = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19));
-    let malformed = || io::Error::other(format!("{} has no start time", path.display()));
-    ticks.and_then(|ticks| ticks.parse().ok()).ok_or_else(malformed)
+    let found = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(field));
+    let malformed = || io::Error::other(format!("{} has no field {field}", path.display()));
+    found.and_then(|found| found.parse().ok()).ok_or_else(malformed)
 }
 
 /// Which boot this is; nothing where that is not shown.
@@ -231,6 +282,89 @@ mod tests {
         assert_eq!(wait(&mut held), Ended::Signal(9));
         assert_eq!(wait(&mut again), Ended::Unseen, "its end was the other's to see");
         assert!(Held::again(Path::new(PROC), &identity).is_err());
+    }
+
+    /// Names the part that this test's own program plays in a PID namespace, and the socket there.
+    const PART: &str = "TAILPLANED_TEST_PART";
+    const SOCKET: &str = "TAILPLANED_TEST_SOCKET";
+    const REUSED: &str = "process::tests::a_peer_is_not_the_process_that_was_given_its_number";
+    const SAID: &str = "the peer was told from the process with its number";
+
+    /// This test again, in another part.
+    fn play(program: &mut Command, part: &str, socket: &Path) {
+        program.args(["--exact", REUSED, "--nocapture"]).env(PART, part).env(SOCKET, socket);
+    }
+
+    #[test]
+    fn a_peer_is_not_the_process_that_was_given_its_number() {
+        let us = std::env::current_exe().expect("we run");
+        let part = std::env::var(PART).unwrap_or_default();
+        let socket = std::env::var_os(SOCKET).map(std::path::PathBuf::from).unwrap_or_default();
+        match part.as_str() {
+            "listener" => return listen_and_leave(&socket),
+            "namespace" => return reuse_the_number(&us, &socket),
+            _ => {}
+        }
+        if !rustix::process::geteuid().is_root() {
+            println!("needs root: a PID namespace cannot be made");
+            return;
+        }
+        let directory = crate::fake::Directory::new("reuse");
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).arg(us);
+        play(&mut unshare, "namespace", &directory.path().join("socket"));
+        let output = unshare.output().expect("unshare");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains(SAID), "{said}");
+    }
+
+    /// Listens, gives the socket to a heir, and ends: the kernel names a process that is no more.
+    fn listen_and_leave(path: &Path) {
+        let listener = std::os::unix::net::UnixListener::bind(path).expect("a socket");
+        let mut heir = Command::new("sleep");
+        heir.arg("60").stdin(std::process::Stdio::from(OwnedFd::from(listener)));
+        drop(heir.stdout(std::process::Stdio::null()).spawn().expect("sleep"));
+    }
+
+    /// As the first process of a PID namespace, which ends the others with it.
+    fn reuse_the_number(us: &Path, path: &Path) {
+        let mut listener = Command::new(us);
+        play(&mut listener, "listener", path);
+        let mut listener = listener.spawn().expect("our own program");
+        let number = listener.id();
+        assert!(listener.wait().expect("it is ours").success());
+        let stream = std::os::unix::net::UnixStream::connect(path).expect("the heir listens");
+        // A thread of the test harness may be quicker to get the number.
+        let victim = (0..100).find_map(|_| {
+            std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).expect("root");
+            let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+            let is_victim = child.id() == number;
+            if !is_victim {
+                child.kill().and_then(|()| child.wait()).expect("it is ours");
+            }
+            is_victim.then_some(child)
+        });
+        let mut victim = victim.expect("the number is given again");
+        let credentials = rustix::net::sockopt::socket_peercred(&stream).expect("connected");
+        assert_eq!(credentials.pid.as_raw_nonzero().get().unsigned_abs(), number);
+        let by_number = Held::adopt(Path::new(PROC), number).expect("some process has the number");
+        assert_eq!(by_number.identity().pid, victim.id(), "the number alone names another one");
+        let peer = Held::peer(Path::new(PROC), &stream);
+        assert!(peer.is_err(), "the victim is held: {peer:?}");
+        victim.kill().and_then(|()| victim.wait()).expect("it is ours");
+        println!("{SAID}");
+    }
+
+    #[test]
+    fn a_peer_that_runs_is_held_by_its_pidfd() {
+        let (near, _far) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let mut held = Held::peer(Path::new(PROC), &near).expect("it is us");
+        assert_eq!((held.identity().pid, held.ended()), (std::process::id(), None));
+        assert_eq!(
+            *held.identity(),
+            *Held::adopt(Path::new(PROC), std::process::id()).expect("us").identity()
+        );
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Who is at the other end of a Unix socket, with all groups: `SO_PEERCRED` and `SO_PEERGROUPS`.
+//! The peer of a Unix socket: its user and groups (`SO_PEERCRED`, `SO_PEERGROUPS`) and its process (`SO_PEERPIDFD`).
 //!
-//! This module holds `unsafe` because the second of them is to be had only by the bare system call.
+//! This module holds `unsafe` because only the bare system call reads the last two options.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_void, gid_t, socklen_t};
 
@@ -34,6 +34,35 @@ impl Peer {
         let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
         Ok(Self { pid, uid: credentials.uid.as_raw(), gids })
     }
+}
+
+/// The pidfd of the process that connected, or that called `listen` (Linux 6.5).
+///
+/// A pidfd names one process for ever, where the number in `SO_PEERCRED` may belong to another one by now.
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel; another error where the process has ended.
+pub fn peer_pidfd(socket: &impl AsFd) -> io::Result<OwnedFd> {
+    let mut raw: RawFd = -1;
+    let mut bytes = size_of::<RawFd>() as socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes to `raw`, which has them, and the length to `bytes`.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            (&raw mut raw).cast::<c_void>(),
+            &raw mut bytes,
+        )
+    };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if raw < 0 || bytes as usize != size_of::<RawFd>() {
+        return Err(io::Error::other("the kernel returned no descriptor for the peer's process"));
+    }
+    // SAFETY: the kernel has just made this descriptor for the caller, and no other code has seen it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {

@@ -95,6 +95,22 @@ mod tests {
         );
     }
 
+    proptest::proptest! {
+        /// Looked at byte by byte as they come, as the server does, any bytes are answered within the bound.
+        #[test]
+        fn any_bytes_are_answered_or_wait_within_the_bound(
+            line in "(GET|HEAD|POST|[A-Z]{0,6}) /?(metrics)?.{0,30}",
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+        ) {
+            let request = [line.as_bytes(), &bytes, b"\r\n\r\n"].concat();
+            let answered = (0..=request.len()).find(|&len| asked(&request[..len]).is_some());
+            proptest::prop_assert!(answered.is_some());
+            let endless = bytes.iter().copied().filter(|byte| *byte != b'\n').cycle().take(HEAD_MAX + 1);
+            let endless: Vec<u8> = endless.collect();
+            proptest::prop_assert!(endless.is_empty() || asked(&endless).is_some());
+        }
+    }
+
     #[test]
     fn answers_say_their_length() {
         let text = String::from_utf8(page("a 1\n# EOF\n", false)).expect("text");

@@ -73,6 +73,33 @@ mod tests {
         assert!(Call::parse(deep.as_bytes()).is_err(), "the reader's depth is bounded");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_a_call_or_an_error(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..256)) {
+            let _ = Call::parse(&bytes);
+        }
+
+        /// Whatever a client names is answered by one message.
+        #[test]
+        fn any_call_has_one_answer(
+            method in "(io.tailplane.Control.(Start|Stop|Policy|Grant|Park|Move|Pin|Status|Events|List|[A-Z][a-z]{0,5}))|.{0,40}",
+            name in "[0-9a-z]{0,3}|.{0,9}",
+            number in proptest::prelude::any::<i64>(),
+            key in "(thread|cpu|groups|from|to|policy|period_ms|slo_us|sequence|over|[a-z]{0,4})",
+        ) {
+            use super::super::{Access, interface::{Asked, asked}};
+            let parameters = json!({ "name": name, key: number });
+            let call = json!({ "method": method, "parameters": parameters }).to_string();
+            let call = Call::parse(call.as_bytes()).expect("a call");
+            let access = Access { own_uid: 0, group: None, others_read: false };
+            let snapshot = crate::status::Snapshot::default();
+            if let Asked::Reply(bytes) = asked(&call, &access, super::super::Role::Change, &snapshot) {
+                proptest::prop_assert_eq!(bytes.iter().filter(|byte| **byte == 0).count(), 1);
+                proptest::prop_assert_eq!(bytes.last(), Some(&0));
+            }
+        }
+    }
+
     #[test]
     fn replies_end_with_a_zero() {
         assert_eq!(reply(json!({"a": 1}), false), b"{\"parameters\":{\"a\":1}}\0");

@@ -21,6 +21,9 @@ const CALLS_MAX: usize = 16;
 /// A client that reads nothing for so long is cut off, in nanoseconds.
 const STALL_NS: u64 = 30_000_000_000;
 
+/// A client that has sent a part of a message and not the rest for so long is cut off, in nanoseconds.
+const HALF_NS: u64 = 10_000_000_000;
+
 /// Where it is.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
@@ -54,12 +57,14 @@ pub struct Session {
     pub uid: u32,
     state: State,
     oneway: bool,
+    /// Since when a part of a message waits for its rest.
+    half_since_ns: Option<u64>,
 }
 
 impl Session {
     /// With somebody who has connected.
     pub fn new(pipe: Pipe, role: Role, uid: u32) -> Self {
-        Self { pipe, role, uid, state: State::Idle, oneway: false }
+        Self { pipe, role, uid, state: State::Idle, oneway: false, half_since_ns: None }
     }
 
     /// Whether calls are taken from it now.
@@ -101,6 +106,7 @@ impl Session {
                 self.look_at_rest(now_ns);
                 return Ok(None);
             };
+            self.half_since_ns = None;
             let message: Vec<u8> = self.pipe.input.drain(..=end).collect();
             if let Some(wants) = self.call(&message[..end], access, snapshot, now_ns) {
                 return Ok(Some(wants));
@@ -115,7 +121,15 @@ impl Session {
             self.refuse(&format!("a message is longer than {MESSAGE_MAX} bytes"), now_ns);
         } else if self.pipe.ended {
             self.state = State::Ends;
+        } else if !self.pipe.input.is_empty() {
+            self.half_since_ns.get_or_insert(now_ns);
         }
+    }
+
+    /// Whether a part of a message has waited for its rest for too long, however slowly the rest comes.
+    pub fn is_half_sent(&self, now_ns: u64) -> bool {
+        let since_ns = self.half_since_ns.filter(|_| self.listens());
+        since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) > HALF_NS)
     }
 
     fn refuse(&mut self, reason: &str, now_ns: u64) {
@@ -253,4 +267,77 @@ fn summary(moved: &MoveSummary) -> serde_json::Value {
         "packets_deferred": moved.packets_deferred,
         "phase_ns": moved.phase_ns,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::stream::Stream;
+
+    fn session() -> (Session, UnixStream) {
+        let (near, far) = UnixStream::pair().expect("sockets");
+        for end in [&near, &far] {
+            end.set_nonblocking(true).expect("set");
+        }
+        (Session::new(Pipe::new(Stream::Unix(near), 0), Role::Change, 0), far)
+    }
+
+    fn access() -> Access {
+        Access { own_uid: 0, group: None, others_read: false }
+    }
+
+    #[test]
+    fn half_a_message_is_waited_for_a_while_however_slowly_it_grows() {
+        let (mut session, mut far) = session();
+        let mut now_ns = 0;
+        let mut come = |session: &mut Session, bytes: &[u8], now_ns: u64| {
+            far.write_all(bytes).expect("room");
+            session.take(&access(), &Snapshot::default(), now_ns).expect("whole");
+            session.is_half_sent(now_ns)
+        };
+        // An idle client may stay for ever.
+        assert!(!come(&mut session, b"", 1_000 * HALF_NS));
+        for _ in 0..10 {
+            assert!(!come(&mut session, b" ", now_ns));
+            now_ns += HALF_NS / 10;
+        }
+        assert!(come(&mut session, b" ", now_ns + 1));
+        // The rest comes, with a part of the next message, which has its own time.
+        let rest = b"{\"method\":\"io.tailplane.Control.List\"}\0{";
+        assert!(!come(&mut session, rest, now_ns + 1));
+        assert!(
+            !session.is_half_sent(now_ns + HALF_NS) && session.is_half_sent(now_ns + HALF_NS + 2)
+        );
+    }
+
+    proptest! {
+        /// Whatever a client sends, in whatever parts, and though it reads nothing: no more is kept than the bounds say.
+        #[test]
+        fn any_bytes_are_kept_within_the_bounds(
+            parts in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..64), 1usize..3_000), 0..40),
+            call in prop::sample::select(vec!["List", "Status", "Events", "Nothing", "GetInfo"]),
+        ) {
+            let (mut session, mut far) = session();
+            let call = format!("{{\"method\":\"io.tailplane.Control.{call}\"}}\0");
+            for (bytes, times) in parts {
+                // What does not fit into the socket is lost: it was too much anyway.
+                let _ = far.write(&bytes.repeat(times));
+                let _ = far.write(&call.as_bytes().repeat(times % 100));
+                for now_ns in 0..4 {
+                    // A connection that is broken is one that is over.
+                    if let Ok(Some(Wants::Command(service, _))) = session.take(&access(), &Snapshot::default(), now_ns) {
+                        session.waits(1, service);
+                    }
+                    prop_assert!(session.pipe.input.len() <= MESSAGE_MAX + 1);
+                    // The last reply before the bound may be as long as the interface's description.
+                    prop_assert!(session.pipe.unsent() <= UNSENT_MAX + 64 * 1024);
+                }
+            }
+        }
+    }
 }

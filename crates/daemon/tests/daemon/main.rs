@@ -2,6 +2,7 @@
 
 mod control_socket;
 mod dataplane;
+mod intruder;
 mod killed;
 mod page;
 mod processes;

@@ -231,6 +231,7 @@ impl Inside {
 struct Steered {
     inside: Arc<Inside>,
     name: String,
+    config_text: String,
     threads: u16,
     moves: Vec<(Instant, Token, u16, Vec<u16>)>,
 }
@@ -242,7 +243,7 @@ impl Steering for Steered {
             pid: std::process::id(),
             started_unix_ms: 1,
             config_path: String::new(),
-            config_text: String::new(),
+            config_text: self.config_text.clone(),
             threads: self.threads,
             cpus: (0..usize::from(self.threads)).map(Some).collect(),
             batch_max: 64,
@@ -340,6 +341,11 @@ pub struct Service {
 impl Service {
     /// So many threads, of which the first runs and has all flow groups.
     pub fn start(run_dir: &Path, name: &str, threads: u16) -> Self {
+        Self::start_with(run_dir, name, threads, "")
+    }
+
+    /// The same, configured by a file of this text.
+    pub fn start_with(run_dir: &Path, name: &str, threads: u16, config_text: &str) -> Self {
         let layout = Layout { threads, groups: GROUPS, batch_max: 64 };
         let inside = Arc::new(Inside {
             segment: Segment::create(name, &layout).expect("memory"),
@@ -358,6 +364,7 @@ impl Service {
         let steered = Steered {
             inside: Arc::clone(&inside),
             name: name.to_owned(),
+            config_text: config_text.to_owned(),
             threads,
             moves: Vec::new(),
         };
