@@ -19,6 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const KNOCK: Duration = Duration::from_millis(5);
 /// Requests that wait here for a server that does not read.
 const OUTBOX_MAX: usize = 256;
+/// Answers that are kept for a caller who has not asked for them yet.
+const INBOX_MAX: usize = 512;
+/// Descriptors of segments that are kept.
+const SEGMENTS_MAX: usize = 8;
+/// Messages that one call reads: a service that never ends its speech keeps nobody for ever.
+const READ_MAX: usize = 256;
 
 /// Why a client could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -200,18 +206,31 @@ impl Client {
 
     fn listen_to_the_end(&mut self) -> Result<()> {
         self.outbox.clear();
-        while self.take()? {}
+        self.take_some()?;
         Err(ClientError::Gone)
     }
 
     fn listen(&mut self) -> Result<()> {
         self.flush()?;
-        while self.take()? {}
+        self.take_some()
+    }
+
+    fn take_some(&mut self) -> Result<()> {
+        for _ in 0..READ_MAX {
+            if !self.take()? {
+                break;
+            }
+        }
         Ok(())
     }
 
     /// Takes one message. Answers whether there was one.
     fn take(&mut self) -> Result<bool> {
+        if self.inbox.len() >= INBOX_MAX || self.segments.len() > SEGMENTS_MAX {
+            let reason =
+                format!("it sends more than {INBOX_MAX} answers or {SEGMENTS_MAX} segments");
+            return Err(ClientError::Sense(reason));
+        }
         let mut segment = None;
         let len = match packet::receive(&self.socket, &mut self.buffer, Some(&mut segment))? {
             Received::Nothing => return Ok(false),

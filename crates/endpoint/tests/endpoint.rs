@@ -479,3 +479,35 @@ fn errors_of_clients_say_where_they_looked() {
     assert!(began.elapsed() >= SECOND);
     drop(silent);
 }
+
+/// A service that answers what it was not asked, without end: its client goes on after a bounded number of answers.
+#[test]
+fn a_service_that_floods_its_client_is_cut_off() {
+    let dir = Dir::new();
+    let path = dir.0.join("flood.sock");
+    let address = SocketAddrUnix::new(&path).expect("short enough");
+    let flags = SocketFlags::CLOEXEC;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let listener = listener.expect("a socket");
+    rustix::net::bind(&listener, &address)
+        .and_then(|()| rustix::net::listen(&listener, 1))
+        .expect("bound");
+    let flood = std::thread::spawn(move || {
+        let peer = rustix::net::accept(&listener).expect("a client");
+        let answer = br#"{"id":7,"result":{"Ok":"granted"}}"#;
+        // Until the client has gone.
+        while send(&peer, answer, SendFlags::NOSIGNAL).is_ok() {}
+    });
+    let mut client = Client::connect(&path).expect("it listens");
+    let began = Instant::now();
+    assert!(client.answers().is_ok_and(|answers| answers.len() <= 512));
+    // Answers to others are kept while this one is waited for.
+    let error = client.wait(1, PATIENCE).expect_err("it is not answered");
+    assert!(
+        matches!(&error, ClientError::Sense(reason) if reason.contains("512 answers")),
+        "{error}"
+    );
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    drop(client);
+    flood.join().expect("no panic");
+}

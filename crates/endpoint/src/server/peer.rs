@@ -131,6 +131,31 @@ mod tests {
     use super::*;
     use crate::protocol::Request;
 
+    proptest::proptest! {
+        /// What a client sends is a request, nonsense with a number, or the end of the connection.
+        #[test]
+        fn any_bytes_are_understood_or_refused(
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),
+            request in "(\"end\"|\\{\"(grant|park|move|place)\":\\{(\"(thread|cpu|from|to|groups)\":(-?[0-9]{1,22}|\\[[0-9,]{0,9}\\]),?){0,4}\\}\\}|.{0,30})",
+            id in "-?[0-9]{0,25}",
+        ) {
+            let _ = understand(&bytes);
+            let message = format!("{{\"id\":{id},\"request\":{request}}}");
+            match understand(message.as_bytes()) {
+                Some(Said::Ask(ask)) => proptest::prop_assert_ne!(ask.id, 0),
+                Some(Said::Nonsense(id, why)) => {
+                    proptest::prop_assert!(!why.is_empty());
+                    proptest::prop_assert!(message.contains(&id.to_string()));
+                }
+                None => {}
+            }
+            // As a client hears a server.
+            let answer = format!("{{\"id\":{id},\"result\":{request}}}");
+            let _ = serde_json::from_slice::<Answer>(answer.as_bytes());
+            let _ = serde_json::from_slice::<Answer>(&bytes);
+        }
+    }
+
     fn nonsense(message: &[u8]) -> Option<u64> {
         match understand(message)? {
             Said::Nonsense(id, _) => Some(id),

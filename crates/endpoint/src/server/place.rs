@@ -6,7 +6,7 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -81,7 +81,9 @@ impl Place {
             move |source| BindError::System { path, source }
         };
         let directory = directory::directory(run_dir);
-        std::fs::create_dir_all(&directory).map_err(failed(&directory))?;
+        // Whatever the caller's umask: who can write there could serve in the name of a service.
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o755).create(&directory).map_err(failed(&directory))?;
         let lock_path = path.with_extension("lock");
         let mut options = File::options();
         let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
