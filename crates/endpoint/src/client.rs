@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::packet::{self, MESSAGE_MAX, Received, Sent};
+use crate::printable::printable;
 use crate::protocol::{Answer, Ask, Description, Done, Refused, Request};
 
 /// How long a service may take to let a client in, and to describe itself.
@@ -241,7 +242,8 @@ impl Client {
             return Err(ClientError::Sense(format!("it is longer than {MESSAGE_MAX} bytes")));
         }
         let answer = serde_json::from_slice::<Answer>(&self.buffer[..len]);
-        let answer = answer.map_err(|error| ClientError::Sense(error.to_string()))?;
+        let answer = answer.map_err(|error| ClientError::Sense(printable(&error.to_string())))?;
+        let answer = answer.printable();
         if let (0, Err(refused)) = (answer.id, &answer.result) {
             return Err(refused.clone().into());
         }

@@ -27,12 +27,14 @@
 mod client;
 mod directory;
 mod packet;
+mod printable;
 mod protocol;
 mod server;
 
 pub use client::{Client, ClientError};
 pub use directory::{NameError, RUN_DIR_VARIABLE, run_dir, services, socket_path};
 pub use packet::MESSAGE_MAX;
+pub use printable::{PRINTED_MAX, printable, push_printable};
 pub use protocol::{
     Answer, Ask, Description, Done, MoveSummary, PROTOCOL_VERSION, Refused, RefusedKind, Request,
 };

@@ -13,6 +13,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::printable::printable;
+
 /// Of what is said here: [`Description::version`].
 pub const PROTOCOL_VERSION: u32 = 1;
 
@@ -69,6 +71,20 @@ pub struct Answer {
     pub id: u64,
     /// What was done, or why nothing was.
     pub result: Result<Done, Refused>,
+}
+
+impl Answer {
+    /// The same, with each text that people read as a terminal can show it. A service is not trusted by its clients:
+    /// its reasons and names reach terminals and logs.
+    pub(crate) fn printable(self) -> Self {
+        let result = match self.result {
+            Ok(Done::Described(description)) => {
+                Ok(Done::Described(Box::new(description.printable())))
+            }
+            result => result.map_err(Refused::printable),
+        };
+        Self { result, ..self }
+    }
 }
 
 /// What was done.
@@ -139,6 +155,20 @@ pub struct Description {
     pub version: u32,
 }
 
+impl Description {
+    /// The same, with each text that is printed in one line as a terminal can show it. The configuration is read by
+    /// programs, and stays as it is.
+    fn printable(self) -> Self {
+        Self {
+            name: printable(&self.name),
+            scheduler: printable(&self.scheduler),
+            domain: printable(&self.domain),
+            driver: printable(&self.driver),
+            ..self
+        }
+    }
+}
+
 /// Why nothing was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
@@ -177,5 +207,10 @@ impl Refused {
     /// A refusal of this kind.
     pub fn new(kind: RefusedKind, reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), kind }
+    }
+
+    /// The same, with its reason as a terminal can show it: of a process that is not trusted.
+    pub fn printable(self) -> Self {
+        Self { reason: printable(&self.reason), ..self }
     }
 }
