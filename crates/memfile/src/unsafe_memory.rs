@@ -92,12 +92,26 @@ impl Memory {
     /// # Errors
     /// As [`join`](Self::join); `InvalidData` also where it is no memory of ordinary pages, or not sealed so.
     pub fn join_untrusted(file: OwnedFd, len: usize) -> io::Result<Arc<Self>> {
-        let keeps_pages = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
-        let ordinary = fstatfs(&file)?.f_type == TMPFS_MAGIC;
-        if !ordinary || !fcntl_get_seals(&file)?.intersects(keeps_pages) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
+        Self::untrusted_len(&file)?;
         Self::join_read_only(file, len)
+    }
+
+    /// The size of memory that [`join_untrusted`](Self::join_untrusted) accepts, in bytes. Never waits, whatever file
+    /// the other process has passed.
+    ///
+    /// # Errors
+    /// As [`join_untrusted`](Self::join_untrusted).
+    pub fn untrusted_len(file: impl AsFd) -> io::Result<u64> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        // First, since the kernel answers it by itself: none but memory files have seals. All other questions go to
+        // the file's file system, which may be another process (FUSE) that never answers.
+        let seals = fcntl_get_seals(&file).map_err(|_| invalid())?;
+        let keeps_pages = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
+        let is_sealed = seals.contains(SealFlags::SHRINK) && seals.intersects(keeps_pages);
+        if !is_sealed || fstatfs(&file)?.f_type != TMPFS_MAGIC {
+            return Err(invalid());
+        }
+        Ok(fstat(&file)?.st_size as u64)
     }
 
     fn check(file: &OwnedFd, len: usize) -> io::Result<()> {

@@ -1,6 +1,5 @@
 //! The memory of all boards: who makes it, and who reads it.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -129,17 +128,16 @@ impl Segment {
     /// # Errors
     /// [`JoinError`].
     pub fn join(file: OwnedFd) -> Result<Arc<Reading>, JoinError> {
-        let file = File::from(file);
-        let found = file.metadata().map_err(JoinError::System)?.len();
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => JoinError::NotSealed,
+            _ => JoinError::System(error),
+        };
+        let found = Memory::untrusted_len(&file).map_err(failed)?;
         let most = Layout { threads: THREADS_MAX, groups: GROUPS_MAX, batch_max: 1 }.bytes() as u64;
         if !(HEADER_BYTES as u64..=most).contains(&found) {
             return Err(JoinError::Size { found });
         }
-        let joined = Memory::join_untrusted(file.into(), found as usize);
-        let memory = joined.map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => JoinError::NotSealed,
-            _ => JoinError::System(error),
-        })?;
+        let memory = Memory::join_untrusted(file, found as usize).map_err(failed)?;
         let layout = layout_of(&memory, found)?;
         Ok(Arc::new(Reading { memory, layout }))
     }

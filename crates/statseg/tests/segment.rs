@@ -142,7 +142,7 @@ fn files_that_could_be_cut_short_while_they_are_read_are_refused() {
     assert!(matches!(refused, JoinError::NotSealed), "{refused}");
     let null = std::fs::File::open("/dev/null").expect("the null device");
     let refused = Segment::join(null.into()).expect_err("a device");
-    assert!(matches!(refused, JoinError::Size { found: 0 }), "{refused}");
+    assert!(matches!(refused, JoinError::NotSealed), "{refused}");
 }
 
 #[test]
@@ -173,4 +173,58 @@ fn a_reader_cannot_write_and_no_layout_is_made_that_there_is_not() {
     assert!(joined.is_err(), "sealed against further writers");
     let refused = Segment::create("statseg-test", &Layout { threads: 0, ..LAYOUT });
     assert!(refused.is_err_and(|error| error.to_string().contains("threads: 0")));
+}
+
+/// A folder of a file system (FUSE) whose process answers nothing, as a descriptor that can be passed (`O_PATH`), and
+/// the file system's own end. None, which is printed, where that cannot be mounted.
+fn silent_file() -> Option<(OwnedFd, OwnedFd)> {
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let Ok(device) = device else {
+        println!("skipped: needs root and /dev/fuse");
+        return None;
+    };
+    let folder = std::env::temp_dir().join(format!("statseg-silent-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder of this test");
+    let number = std::os::fd::AsRawFd::as_raw_fd(&device);
+    let data = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
+    let data = std::ffi::CString::new(data).expect("no zeroes");
+    let mounted = mount("silent", &folder, "fuse", MountFlags::empty(), data.as_c_str());
+    let file = mounted.map(|()| {
+        let file = open(&folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        unmount(&folder, UnmountFlags::DETACH).expect("it was mounted");
+        file.expect("a path needs no answer")
+    });
+    std::fs::remove_dir(&folder).expect("a folder of this test");
+    match file {
+        Ok(file) => Some((file, device)),
+        Err(errno) => {
+            println!("skipped: cannot mount a FUSE file system: {errno}");
+            None
+        }
+    }
+}
+
+/// The kernel asks the other process for the size and the kind of such a file, for as long as that likes.
+#[test]
+#[cfg_attr(miri, ignore = "mounts a file system")]
+fn a_file_whose_file_system_never_answers_is_refused_at_once() {
+    const WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
+    let Some((file, device)) = silent_file() else { return };
+    let again = file.try_clone().expect("a descriptor");
+    let (sender, refusals) = std::sync::mpsc::channel();
+    let asking = std::thread::spawn(move || {
+        let of_memory = Memory::join_untrusted(again, 4_096).map(|_| ());
+        let of_segment = Segment::join(file).map(|_| ());
+        // A test that has failed does not listen.
+        let _ = sender.send((of_memory, of_segment));
+    });
+    let refused = refusals.recv_timeout(WITHIN);
+    // Ends all questions that are not answered.
+    drop(device);
+    asking.join().expect("no panic");
+    let (of_memory, of_segment) = refused.expect("an answer in time");
+    assert!(of_memory.is_err_and(|error| error.kind() == std::io::ErrorKind::InvalidData));
+    assert!(matches!(of_segment, Err(JoinError::NotSealed)), "{of_segment:?}");
 }
