@@ -503,7 +503,9 @@ fn tell_note(name: &str, note: Note, events: &mut Events) {
             events.say(Severity::Warning, name, "unanswered", [("request", words_of(&request))]);
         }
         Note::Moved { from, to, moved } => {
-            let total_us = moved.phase_ns.iter().sum::<u64>() / 1_000;
+            // The service's own numbers, which may be any.
+            let total_ns = moved.phase_ns.iter().copied().fold(0, u64::saturating_add);
+            let total_us = total_ns / 1_000;
             let fields = [
                 ("from", from.to_string()),
                 ("to", to.to_string()),

@@ -20,7 +20,10 @@ pub fn between(before: &Snapshot, after: &Snapshot) -> Vec<String> {
                 now.processor.map_or("any processor".to_owned(), |cpu| format!("processor {cpu}"));
             said.push(format!("thread {thread} runs on {place}"));
         }
-        let moves = [then, now].map(|one| one.migrations.given_up + one.migrations.refused);
+        // The service's own numbers, which may be any.
+        let failed =
+            |one: &ThreadCounters| one.migrations.given_up.saturating_add(one.migrations.refused);
+        let moves = [failed(then), failed(now)];
         if moves[1] > moves[0] {
             let failed = moves[1] - moves[0];
             said.push(format!("{failed} moves from thread {thread} were refused or given up"));

@@ -33,7 +33,7 @@ pub fn service(view: &ServiceView) -> String {
         table.add_row(row(thread));
     }
     text += &format!("{table}\n{}\n", homes(&view.homes));
-    if moves.completed + moves.failed > 0 {
+    if moves.completed > 0 || moves.failed > 0 {
         text += &format!(
             "moves: {} complete ({} flow groups, {} connections; {:.0} us on average, {:.0} at most), {} refused or \
              given up\n",

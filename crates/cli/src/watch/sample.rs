@@ -115,7 +115,8 @@ impl ServiceView {
             let [was, is] = [then.counters(before.at_ns), now.counters(after.at_ns)];
             let sample = reader.read(after.at_ns, &is);
             let busy_ns = is.busy_ns.saturating_sub(was.busy_ns);
-            let counted_ns = busy_ns + is.idle_ns.saturating_sub(was.idle_ns);
+            // The service's own numbers, which may be any.
+            let counted_ns = busy_ns.saturating_add(is.idle_ns.saturating_sub(was.idle_ns));
             let since = now.in_application_since_ns;
             ThreadView {
                 thread,
@@ -164,24 +165,26 @@ impl ServiceView {
 fn p99(before: &[u64; DELAY_BUCKETS], after: &[u64; DELAY_BUCKETS]) -> Option<u64> {
     let counts = before.iter().zip(after).map(|(then, now)| now.saturating_sub(*then));
     let counts: Vec<u64> = counts.collect();
-    let total: u64 = counts.iter().sum();
-    let mut seen = 0;
+    let sum = |counts: &[u64]| counts.iter().map(|count| u128::from(*count)).sum::<u128>();
+    let (total, mut seen) = (sum(&counts), 0);
     let bucket = counts.iter().position(|count| {
-        seen += count;
+        seen += u128::from(*count);
         total > 0 && seen * 100 >= total * 99
     })?;
     Some(bucket_floor(bucket + 1))
 }
 
 fn moves<'a>(all: impl Iterator<Item = &'a MigrationTotals>) -> MoveView {
-    let (mut view, mut sum_ns) = (MoveView::default(), 0);
+    let (mut view, mut sum_ns) = (MoveView::default(), 0u64);
+    let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
     for one in all {
-        view.completed += one.completed;
-        view.failed += one.given_up + one.refused;
-        view.flow_groups += one.groups;
-        view.connections += one.connections;
+        add(&mut view.completed, one.completed);
+        add(&mut view.failed, one.given_up);
+        add(&mut view.failed, one.refused);
+        add(&mut view.flow_groups, one.groups);
+        add(&mut view.connections, one.connections);
         view.longest_us = view.longest_us.max(one.total.max_ns as f64 / 1e3);
-        sum_ns += one.total.sum_ns;
+        add(&mut sum_ns, one.total.sum_ns);
     }
     view.mean_us =
         if view.completed == 0 { 0.0 } else { sum_ns as f64 / 1e3 / view.completed as f64 };
@@ -266,5 +269,38 @@ pub(super) mod tests {
         // A service that was started anew has smaller numbers: none of them is negative.
         let view = ServiceView::between(&described(2), &after, &before);
         assert!(view.threads.iter().all(|thread| thread.packets_per_s == 0.0));
+    }
+
+    /// A segment is written by a process that may write any words.
+    #[test]
+    fn any_words_are_a_view_that_can_be_drawn() {
+        use super::super::{events, render, screen::Screen};
+        use ratatui::{Terminal, backend::TestBackend};
+        let words = [statseg::words(), statseg::words()];
+        let read = |at_ns: u64| {
+            let threads = words.iter().map(|words| Board::over(words).snapshot()).collect();
+            let homes = vec![None, Some(0), Some(1), Some(u16::MAX)];
+            Snapshot { at_ns, threads, groups: vec![0, u64::MAX, at_ns, 1 << 63], homes }
+        };
+        let mut word = 0x9e37_79b9_7f4a_7c15_u64;
+        let (mut before, mut screen) = (read(0), Screen::default());
+        for turn in 0..2_000_u64 {
+            for place in words.iter().flatten() {
+                word = word.rotate_left(13).wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(turn);
+                let odd = [u64::MAX, u64::MAX - 1, 1 << 63, 0, 1, word][(word >> 32) as usize % 6];
+                place.store(odd, std::sync::atomic::Ordering::Relaxed);
+            }
+            let after = read(turn.wrapping_mul(word));
+            let view = ServiceView::between(&described(2), &before, &after);
+            let text = render::service(&view);
+            assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text}");
+            events::between(&before, &after).into_iter().for_each(|event| screen.note(0.0, event));
+            screen.view = Some(view);
+            if turn % 100 == 0 {
+                let mut terminal = Terminal::new(TestBackend::new(120, 40)).expect("a buffer");
+                terminal.draw(|frame| screen.draw(frame)).expect("it is drawn");
+            }
+            before = after;
+        }
     }
 }
