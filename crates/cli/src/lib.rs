@@ -22,4 +22,5 @@ pub mod pareto;
 pub mod port;
 pub mod reproduce;
 pub mod service;
+pub mod terminal;
 pub mod watch;

@@ -7,12 +7,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tailplane_cli::commands::Cli;
+use tailplane_cli::terminal::Output;
 
 fn main() -> ExitCode {
     match Cli::parse().run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tailplane: {}", in_one_line(&error));
+            // Whoever reads it may have stopped: this process ends all the same.
+            Output::Error.print(&format!("tailplane: {}\n", in_one_line(&error)));
             ExitCode::FAILURE
         }
     }

@@ -19,6 +19,7 @@ use crate::service::control::{ControlSocket, Steered, describe};
 use crate::service::host::{Host, address, lab};
 use crate::service::report;
 use crate::service::split::starter::{self, Serving};
+use crate::terminal::Output;
 use anyhow::Context;
 
 /// Arguments of `tailplane run`.
@@ -90,8 +91,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 &serving.protection,
                 &serving.control,
             ) {
-                Ok(announcement) => print!("{announcement}"),
-                Err(error) => eprintln!("tailplane: {error:#}"),
+                Ok(announcement) => Output::Standard.print(&announcement),
+                Err(error) => Output::Error.print(&format!("tailplane: {error:#}\n")),
             };
             starter::run(&config, lab.as_ref(), program, announce, &stop)?;
         }

@@ -27,12 +27,17 @@ use tailplane::runtime::RuntimeConfig;
 
 use super::builtin::{self, Runner};
 use super::config::RunConfig;
+use crate::terminal::Output;
 
 /// How long a program may take to join, and to end when its dataplane has gone.
 pub(super) const JOINS_WITHIN: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// How long the kernel may take to end a program that was killed. One that waits for a device may take for ever.
+const DIES_WITHIN: Duration = Duration::from_millis(200);
 /// The socket's number in a program that inherits nothing else.
 const CONFINED_SOCKET: i32 = 3;
+/// Between two looks at a program that is to end.
+const END_LOOK: Duration = Duration::from_millis(2);
 /// Between two looks at a program.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
@@ -150,15 +155,16 @@ impl Joined {
         });
         drop(socket);
         for (core, stats) in counted.iter().enumerate() {
-            println!(
+            // Not `println!`, which panics where the starter has gone.
+            Output::Standard.print(&format!(
                 "domain {core}: {} crossings, {} of over 10 ms, {} calls without sense, {} beyond the room for them, \
-                 {} batches held back by rates",
+                 {} batches held back by rates\n",
                 stats.crossings(),
                 stats.unresponsive(),
                 stats.violations(),
                 stats.refused(),
                 stats.held_back(),
-            );
+            ));
         }
         Ok((result?, gone.load(Ordering::Relaxed)))
     }
@@ -169,13 +175,12 @@ fn report_late(threads: &[Arc<NearStats>], late: &mut [bool]) {
     for (core, (stats, late)) in threads.iter().zip(late).enumerate() {
         let was = std::mem::replace(late, stats.is_unresponsive());
         match (was, *late) {
-            (false, true) => eprintln!(
+            (false, true) => Output::Error.print(&format!(
                 "tailplane: elastic thread {core} of the application has not answered for more than 10 ms: it blocks, \
-                 works on one batch, or is stopped. The network goes on; its connections wait"
-            ),
-            (true, false) => {
-                eprintln!("tailplane: elastic thread {core} of the application is back")
-            }
+                 works on one batch, or is stopped. The network goes on; its connections wait\n"
+            )),
+            (true, false) => Output::Error
+                .print(&format!("tailplane: elastic thread {core} of the application is back\n")),
             _ => {}
         }
     }
@@ -199,36 +204,44 @@ impl Program {
         Ok(Watched::of_child(&self.0)?)
     }
 
-    /// Waits for its end, for some time; then ends it.
+    /// Waits for its end until some moment; then kills it.
     ///
     /// # Errors
-    /// The operating system does not know it.
-    pub fn end(&mut self) -> std::io::Result<ExitStatus> {
-        let began = Instant::now();
-        while began.elapsed() < ENDS_WITHIN {
-            if let Some(status) = self.0.try_wait()? {
-                return Ok(status);
-            }
-            std::thread::sleep(LOOK);
+    /// The operating system does not know it, or does not end it.
+    pub fn end(&mut self, by: Instant) -> std::io::Result<ExitStatus> {
+        if let Some(status) = self.wait(by)? {
+            return Ok(status);
         }
-        self.kill()
+        self.0.kill()?;
+        let killed = self.wait(Instant::now() + DIES_WITHIN)?;
+        killed.ok_or_else(|| {
+            std::io::Error::new(
+                std::io::ErrorKind::TimedOut,
+                format!("process {} was killed, and the kernel has not ended it", self.id()),
+            )
+        })
     }
 
-    /// Ends it now.
-    ///
-    /// # Errors
-    /// As [`end`](Self::end).
-    pub fn kill(&mut self) -> std::io::Result<ExitStatus> {
-        self.0.kill()?;
-        self.0.wait()
+    /// Kills it, and does not wait for its end.
+    pub fn begin_to_kill(&mut self) {
+        // Where it has ended already there is nothing to do.
+        let _ = self.0.kill();
+    }
+
+    fn wait(&mut self, by: Instant) -> std::io::Result<Option<ExitStatus>> {
+        loop {
+            let status = self.0.try_wait()?;
+            if status.is_some() || Instant::now() >= by {
+                return Ok(status);
+            }
+            std::thread::sleep(END_LOOK);
+        }
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Where it has ended already there is nothing to do.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.end(Instant::now());
     }
 }
 
@@ -317,7 +330,8 @@ impl Started {
     ) -> anyhow::Result<R> {
         let Self { mut program, joined } = self;
         let ran = joined.run(stop, dataplane);
-        let status = program.end().context("waiting for the program's end")?;
+        let status =
+            program.end(Instant::now() + ENDS_WITHIN).context("waiting for the program's end")?;
         let (result, gone) = ran?;
         judge(gone, status)?;
         Ok(result)

@@ -160,6 +160,17 @@ impl SchedulerName {
     }
 }
 
+/// `application.stdin`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InputName {
+    /// Nothing.
+    #[default]
+    Null,
+    /// The starter's: with a terminal, what is typed there.
+    Inherit,
+}
+
 /// `[application]`: what it is confined to in the `process` domain. Who it is where nothing is said, and what becomes
 /// of it: [`identity`](super::identity).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -177,6 +188,8 @@ pub struct ApplicationConfig {
     pub open_files: Option<u64>,
     /// Whether it has no network but the dataplane's.
     pub own_network: bool,
+    /// What a program of one's own reads as its standard input.
+    pub stdin: InputName,
 }
 
 impl ApplicationConfig {

@@ -2,13 +2,15 @@
 
 use tailplane::runtime::CoreReport;
 
+use crate::terminal::Output;
+
 /// Prints what each elastic thread has done, and what went wrong there.
 pub fn summarize(reports: &[CoreReport]) {
     for (core, report) in reports.iter().enumerate() {
         let (connections, _) = report.footprint;
-        println!(
+        Output::Standard.print(&format!(
             "thread {core}: {} packets in, {} out, {} cycles with work ({:.1} ms), {} sleeps, {} \
-             connections accepted, {connections} left, {} reset, {} forwarded",
+             connections accepted, {connections} left, {} reset, {} forwarded\n",
             report.nic.rx_frames,
             report.nic.tx_frames,
             report.cycle.busy_cycles,
@@ -17,7 +19,7 @@ pub fn summarize(reports: &[CoreReport]) {
             report.stack.tcp_accepted,
             report.left.connections.reset,
             report.stack.forwarded,
-        );
+        ));
         let odd = report.stack.entries().filter(|(name, value)| {
             let is_odd =
                 ["drop", "bad", "malformed", "policy_denied"].iter().any(|odd| name.contains(odd));
@@ -29,7 +31,7 @@ pub fn summarize(reports: &[CoreReport]) {
             ("packet_memory_lost", u64::from(left.memory.lost)),
         ];
         for (name, value) in odd.chain(unfinished.into_iter().filter(|(_, value)| *value > 0)) {
-            println!("  {name}: {value}");
+            Output::Standard.print(&format!("  {name}: {value}\n"));
         }
     }
 }

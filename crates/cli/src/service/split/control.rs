@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use anyhow::{Context, bail};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -29,10 +30,10 @@ pub fn pair() -> anyhow::Result<(OwnedFd, OwnedFd)> {
         .context("making the socket between starter and dataplane")
 }
 
-/// Sends a message.
+/// Sends a message, without a wait for the other end to read.
 ///
 /// # Errors
-/// It is too large; the other end has gone.
+/// It is too large; the other end has gone, or has not read what was sent before.
 pub fn send(
     socket: impl AsFd,
     message: &impl Serialize,
@@ -53,21 +54,29 @@ pub fn send(
         let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         debug_assert!(fits, "there are few enough");
     }
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
-        .context("sending to the process at the other end")?;
-    Ok(())
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    match sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
+        Ok(_) => Ok(()),
+        Err(Errno::AGAIN) => bail!(
+            "cannot send to the process at the other end: it does not read what was sent before"
+        ),
+        Err(errno) => Err(errno).context("sending to the process at the other end"),
+    }
 }
 
-/// Receives a message, waiting for it. None: the other end has hung up.
+/// Receives a message, waiting for it. None: the other end has hung up. Where more than `most` descriptors come with
+/// it, the kernel closes the others and the message is an error.
 ///
 /// # Errors
 /// What came makes no sense.
 pub fn receive<M: DeserializeOwned>(
     socket: impl AsFd,
+    most: usize,
 ) -> anyhow::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; MESSAGE_MAX + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let room = rustix::cmsg_space!(ScmRights(most)).min(space.len());
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space[..room]);
     let received = loop {
         let mut slices = [IoSliceMut::new(&mut bytes)];
         match recvmsg(&socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
@@ -77,14 +86,19 @@ pub fn receive<M: DeserializeOwned>(
             other => break other,
         }
     };
-    let len = received.context("receiving from the process at the other end")?.bytes;
+    let received = received.context("receiving from the process at the other end")?;
+    let len = received.bytes;
     let rights = ancillary.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    let descriptors = rights.flatten().collect();
+    let descriptors: Vec<OwnedFd> = rights.flatten().collect();
     match len {
         0 => Ok(None),
+        // The room is a multiple of 8 bytes: one more than `most` may have come.
+        _ if received.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() > most => {
+            bail!("a message came with more than {most} descriptors")
+        }
         _ if len > MESSAGE_MAX => bail!("a message of more than {MESSAGE_MAX} bytes came"),
         _ => {
             let message = serde_json::from_slice(&bytes[..len]).context("reading a message")?;
@@ -104,14 +118,14 @@ mod tests {
         send(&near, &Told::Failed(vec!["a".into(), "b".into()]), &[near.as_fd(), far.as_fd()])
             .expect("sent");
         send(&near, &Told::Ready { movable: true }, &[]).expect("sent");
-        let (told, descriptors) = receive::<Told>(&far).expect("sense").expect("something");
+        let (told, descriptors) = receive::<Told>(&far, 2).expect("sense").expect("something");
         assert!(matches!(told, Told::Failed(causes) if causes == ["a", "b"]));
         assert_eq!(descriptors.len(), 2);
-        let (told, none) = receive::<Told>(&far).expect("sense").expect("something");
+        let (told, none) = receive::<Told>(&far, 2).expect("sense").expect("something");
         assert!(matches!(told, Told::Ready { movable: true }) && none.is_empty());
         // The end that went over is an end, too.
         drop((near, descriptors));
-        assert!(receive::<Told>(&far).expect("no error").is_none(), "hung up");
+        assert!(receive::<Told>(&far, 2).expect("no error").is_none(), "hung up");
         let refused = send(&far, &Told::Ready { movable: true }, &[]).expect_err("nobody is there");
         assert!(format!("{refused:#}").contains("other end"), "{refused:#}");
     }
@@ -121,7 +135,7 @@ mod tests {
         let (near, far) = pair().expect("sockets");
         for bytes in [&b"{}"[..], b"\"Redy\"", b"\xff\xfe", &[b'['; MESSAGE_MAX + 9]] {
             rustix::net::send(&near, bytes, SendFlags::empty()).expect("sent");
-            receive::<Order>(&far).expect_err("no order");
+            receive::<Order>(&far, 0).expect_err("no order");
         }
         let long = Told::Failed(vec!["x".repeat(MESSAGE_MAX)]);
         let error = send(&near, &long, &[]).expect_err("too long");

@@ -19,7 +19,7 @@ use sandbox::SyscallPolicy;
 use tailplane::runtime::{self, Controls, Register, RuntimeConfig, Scheduler};
 use tailplane::{MacAddr, RssKey};
 
-use super::control::{receive, send};
+use super::control::{DESCRIPTORS_MAX, receive, send};
 use super::half_open::{self, HalfOpen, Search};
 use super::relay::Attended;
 use super::{Order, PassedWire, Role, Start, Told};
@@ -67,11 +67,11 @@ struct Passed {
 
 fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let (order, descriptors) =
-        receive(control)?.context("`tailplane run` starts this, and has gone")?;
+        receive(control, DESCRIPTORS_MAX)?.context("`tailplane run` starts this, and has gone")?;
     let Order::Start(start) = order else { bail!("another order came before the start") };
     let passed = Passed::take(start, descriptors)?;
     // Until then, packet memory is not ours alone.
-    match receive(control)? {
+    match receive(control, 0)? {
         Some((Order::Alone, _)) => {}
         Some(_) => bail!("another order came before the dataplane was alone"),
         None => return Ok(()),
@@ -171,7 +171,7 @@ fn silence(runtime: &mut RuntimeConfig, region: &Region, threads: usize) {
 /// Takes a word of the starter. Answers false where it means the end: it has hung up, or makes no sense.
 fn heeds(control: &OwnedFd, attended: Option<&mut Attended>) -> bool {
     let (Ok(Some((Order::Steer(order), _))), Some(attended)) =
-        (receive::<Order>(control), attended)
+        (receive::<Order>(control, 0), attended)
     else {
         return false;
     };

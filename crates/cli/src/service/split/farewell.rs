@@ -6,37 +6,72 @@
 //! way hear so at once, or with their next retransmission; those that are silent are made to speak: see
 //! [`half_open`](super::half_open).
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use sandbox::Watched;
 
 use super::half_open::STAYS_AT_MOST;
-use super::spawn::dataplane;
+use super::spawn::{self, Started};
 use super::wire::Held;
+use crate::service::application::{LOOK, Program};
 use crate::service::config::RunConfig;
+use crate::terminal::Copies;
 
 /// How long it may take to begin, beside other work of the machine; it is asked to end when this and the longest stay
 /// are over. It ends by itself as a rule.
 const BEGINS_WITHIN: Duration = Duration::from_secs(1);
+/// How long it stays where somebody waits for the service's end.
+const STAYS_WHEN_ASKED: Duration = Duration::from_millis(200);
 /// How long it may take to end.
-const ENDS_WITHIN: Duration = Duration::from_millis(500);
+const ENDS_WITHIN: Duration = Duration::from_millis(50);
 
-/// Has a dataplane without an application answer for one that was killed, for a moment. It has ended afterwards.
+/// A dataplane without an application, which answers for one that was killed.
+#[derive(Debug)]
+pub struct Farewell {
+    program: Program,
+    watched: Watched,
+    control: OwnedFd,
+    began: Instant,
+}
+
+/// Starts a farewell. None: the wire has no place for it.
 ///
 /// # Errors
 /// What could not be opened or started.
-pub fn send(config: &RunConfig, own: &Path, held: &mut Held) -> anyhow::Result<()> {
+pub fn begin(
+    config: &RunConfig,
+    own: &Path,
+    held: &mut Held,
+    copies: &mut Copies,
+) -> anyhow::Result<Option<Farewell>> {
     if !matches!(held, Held::Port(..)) {
-        return Ok(());
+        return Ok(None);
     }
     let mut calm = config.clone();
     // It has no time for a priority to matter.
     calm.dataplane.realtime = 0;
-    let started = dataplane(&calm, own)?;
-    held.pass_again(&started.control, config)?;
-    let watched = started.program.watch()?;
-    if !watched.wait(BEGINS_WITHIN + STAYS_AT_MOST)? {
-        drop(started.control);
-        watched.wait(ENDS_WITHIN)?;
+    let Started { program, control, .. } = spawn::dataplane(&calm, own, copies)?;
+    held.pass_again(&control, config)?;
+    let watched = program.watch()?;
+    Ok(Some(Farewell { program, watched, control, began: Instant::now() }))
+}
+
+impl Farewell {
+    /// Waits until it has ended: for its longest stay, or a moment where `is_asked` for the service's end.
+    ///
+    /// # Errors
+    /// The operating system does not know it.
+    pub fn wait(mut self, is_asked: impl Fn() -> bool) -> anyhow::Result<()> {
+        let mut until = self.began + BEGINS_WITHIN + STAYS_AT_MOST;
+        while !self.watched.wait(LOOK)? && Instant::now() < until {
+            if is_asked() {
+                until = until.min(Instant::now() + STAYS_WHEN_ASKED);
+            }
+        }
+        drop(self.control);
+        self.program.end(Instant::now() + ENDS_WITHIN)?;
+        Ok(())
     }
-    Ok(())
 }

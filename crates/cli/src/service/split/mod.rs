@@ -29,6 +29,7 @@ pub mod relay;
 pub mod spawn;
 pub mod starter;
 pub mod wire;
+pub mod words;
 
 use serde::{Deserialize, Serialize};
 

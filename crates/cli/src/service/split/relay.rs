@@ -8,10 +8,12 @@
 //! Flow groups move where the threads go on without their application, and where it makes no difference to the
 //! application which of its threads is told of a connection.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use endpoint::{Description, Done, MoveSummary, Outcome, Refused, RefusedKind, Steering, Token};
 use serde::{Deserialize, Serialize};
@@ -22,8 +24,11 @@ use super::control::send;
 use super::{Order, Told};
 use crate::service::control::{Orders, refusal};
 
-/// Orders without an answer, at most: fewer than the socket between the two holds.
+/// Orders without an answer of the dataplane, at most.
 const OPEN_MAX: usize = 8;
+/// How long a client waits for the dataplane's answer. A move of flow groups takes milliseconds.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const NOT_YET: &str = "the dataplane does not serve yet: ask again";
 
 /// An order for the dataplane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,49 +62,74 @@ pub enum Steered {
 /// An answer of the dataplane, to the order of this number.
 type Answer = (u64, Result<Option<MoveSummary>, Refused>);
 
-/// What the dataplane has said of orders, until the control socket's server asks.
+/// What the dataplane has said, from the thread that hears it to the control socket's server.
 #[derive(Clone, Debug, Default)]
-pub struct Answers(Arc<Mutex<Vec<Answer>>>);
+pub struct Heard(Arc<Mutex<Said>>);
 
-impl Answers {
-    /// Something came.
-    pub fn put(&self, number: u64, result: Result<Option<MoveSummary>, Refused>) {
-        let mut all = self.all();
-        // A dataplane that says more than it was asked is not heard.
-        if all.len() < OPEN_MAX {
-            all.push((number, result));
-        }
+#[derive(Debug, Default)]
+struct Said {
+    /// Its statistics segment, or why there is none; nothing before it serves.
+    shown: Option<Result<Arc<Reading>, String>>,
+    /// Whether flow groups can be moved.
+    movable: bool,
+    /// Orders that it has not answered.
+    unanswered: BTreeSet<u64>,
+    answers: Vec<Answer>,
+}
+
+impl Heard {
+    /// The dataplane serves.
+    pub fn serves(&self, shown: Result<Arc<Reading>, String>, movable: bool) {
+        let mut said = self.said();
+        (said.shown, said.movable) = (Some(shown), movable);
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Answer>> {
+    /// The dataplane has answered an order. False: that order has no answer to come.
+    pub fn answered(&self, number: u64, result: Result<Option<MoveSummary>, Refused>) -> bool {
+        let mut said = self.said();
+        let is_expected = said.unanswered.remove(&number);
+        if is_expected {
+            // Bounded by the orders that were given.
+            said.answers.push((number, result.map_err(Refused::printable)));
+        }
+        is_expected
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
+}
+
+/// An order that its client has no answer to.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    token: Token,
+    done: Done,
+    given: Instant,
 }
 
 /// The starter's side.
 #[derive(Debug)]
 pub struct Relay {
     description: Description,
-    segment: Arc<Reading>,
     control: OwnedFd,
-    answers: Answers,
-    /// Orders without an answer.
-    open: Vec<(u64, Token, Done)>,
+    heard: Heard,
+    open: Vec<Open>,
     next: u64,
     end: Arc<AtomicBool>,
 }
 
 impl Relay {
-    /// To the dataplane at the other end of `control`, whose answers come by `answers`. `end` is set where a client asks
-    /// for the service's end.
+    /// To the dataplane at the other end of `control`, of which another thread has `heard`. `end` is set where a client
+    /// asks for the service's end.
     pub fn new(
         description: Description,
-        segment: Arc<Reading>,
         control: OwnedFd,
-        answers: Answers,
+        heard: Heard,
         end: Arc<AtomicBool>,
     ) -> Self {
-        Self { description, segment, control, answers, open: Vec::new(), next: 0, end }
+        Self { description, control, heard, open: Vec::new(), next: 0, end }
     }
 
     fn pass(&mut self, token: Token, what: Steered, done: Done) -> Option<Outcome> {
@@ -107,26 +137,48 @@ impl Relay {
         if self.end.load(Ordering::Relaxed) {
             return refuse(RefusedKind::Leaving, "the service is ending".into());
         }
-        if self.open.len() >= OPEN_MAX {
+        let number = self.next;
+        let mut said = self.heard.said();
+        if said.shown.is_none() {
+            return refuse(RefusedKind::System, NOT_YET.into());
+        }
+        // Also those whose clients wait no longer: the dataplane may answer them yet.
+        if said.unanswered.len() >= OPEN_MAX {
             let reason = format!("{OPEN_MAX} orders have no answer yet: wait for one");
             return refuse(RefusedKind::TooMany, reason);
         }
-        let number = self.next;
+        // Before it can be answered.
+        said.unanswered.insert(number);
         if let Err(error) = send(&self.control, &Order::Steer(Steer { number, what }), &[]) {
-            return refuse(RefusedKind::Leaving, format!("the dataplane has gone: {error:#}"));
+            said.unanswered.remove(&number);
+            return refuse(RefusedKind::System, format!("cannot reach the dataplane: {error:#}"));
         }
         self.next += 1;
-        self.open.push((number, token, done));
+        self.open.push(Open { number, token, done, given: Instant::now() });
         None
+    }
+
+    /// Orders that the dataplane has not answered in time.
+    fn late(&mut self) -> Vec<(Token, Outcome)> {
+        let reason =
+            format!("the dataplane has not answered within {} s", ANSWERS_WITHIN.as_secs());
+        let late = self.open.extract_if(.., |order| order.given.elapsed() > ANSWERS_WITHIN);
+        let refused =
+            |order: Open| (order.token, Err(Refused::new(RefusedKind::System, reason.clone())));
+        late.map(refused).collect()
     }
 }
 
 impl Steering for Relay {
     fn describe(&self) -> Description {
-        self.description.clone()
+        Description { movable: self.heard.said().movable, ..self.description.clone() }
     }
     fn segment(&self) -> io::Result<OwnedFd> {
-        self.segment.descriptor()
+        match &self.heard.said().shown {
+            Some(Ok(segment)) => segment.descriptor(),
+            Some(Err(why)) => Err(io::Error::other(why.clone())),
+            None => Err(io::Error::other(NOT_YET)),
+        }
     }
     fn grant(&mut self, token: Token, thread: u16) -> Option<Outcome> {
         self.pass(token, Steered::Grant(thread), Done::Granted)
@@ -147,17 +199,20 @@ impl Steering for Relay {
         Ok(Done::Ending)
     }
     fn reports(&mut self) -> Vec<(Token, Outcome)> {
-        let answers = std::mem::take(&mut *self.answers.all());
+        let answers = std::mem::take(&mut self.heard.said().answers);
         let outcome = |(number, result): Answer| {
-            let at = self.open.iter().position(|(other, ..)| *other == number)?;
-            let (_, token, done) = self.open.swap_remove(at);
+            // None: its client was refused meanwhile, since the answer took too long.
+            let at = self.open.iter().position(|order| order.number == number)?;
+            let Open { token, done, .. } = self.open.swap_remove(at);
             let say = |moved: Option<MoveSummary>| match done {
                 Done::Moved(_) => Done::Moved(moved.unwrap_or_default()),
                 done => done,
             };
             Some((token, result.map(say)))
         };
-        answers.into_iter().filter_map(outcome).collect()
+        let mut reports: Vec<_> = answers.into_iter().filter_map(outcome).collect();
+        reports.extend(self.late());
+        reports
     }
 }
 

@@ -11,6 +11,7 @@ use super::control::pair;
 use crate::service::application::Program;
 use crate::service::config::RunConfig;
 use crate::service::identity;
+use crate::terminal::Copies;
 
 /// A dataplane that waits for its first order.
 #[derive(Debug)]
@@ -23,16 +24,17 @@ pub struct Started {
     pub missing: Vec<String>,
 }
 
-/// Starts the dataplane of a configuration, which is the program `own`.
+/// Starts the dataplane of a configuration, which is the program `own` and prints through `copies`.
 ///
 /// # Errors
 /// It cannot be started.
-pub fn dataplane(config: &RunConfig, own: &Path) -> anyhow::Result<Started> {
+pub fn dataplane(config: &RunConfig, own: &Path, copies: &mut Copies) -> anyhow::Result<Started> {
     let (control, theirs) = pair()?;
     let boxed = identity::dataplane(&config.dataplane, own, identity::is_root())?;
     let mut command = Command::new(own);
     // Nothing of the starter's surroundings is the dataplane's business.
     command.arg("dataplane").env_clear().stdin(theirs);
+    copies.of(&mut command).context("making pipes for the dataplane's output")?;
     let confinement = boxed.confinement.unwrap_or_default();
     let child = at_priority(config.dataplane.realtime, || {
         confinement.spawn(command, &[]).context("cannot start the dataplane")

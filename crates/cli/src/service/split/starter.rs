@@ -4,34 +4,48 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use endpoint::Description;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use endpoint::printable;
 use rustix::net::Shutdown;
 use sandbox::{Standing, Watched};
+use statseg::Segment;
 use tailplane::application::CPUS_VARIABLE;
 
-use statseg::Segment;
-
-use super::control::receive;
 use super::orphans::Orphans;
-use super::relay::{Answers, Relay};
+use super::relay::{Heard, Relay};
 use super::spawn::{self, Started};
 use super::wire::{Held, OpenWire};
+use super::words::{Word, Words};
 use super::{Told, farewell};
 use crate::lab::Lab;
-use crate::service::application::{self, LOOK, Program};
-use crate::service::config::RunConfig;
+use crate::service::application::{self, JOINS_WITHIN, LOOK, Program};
+use crate::service::config::{InputName, RunConfig};
 use crate::service::control::{ControlSocket, describe};
 use crate::service::identity;
+use crate::terminal::{Copies, Output};
 
-/// How long a dataplane may take to reset its connections and to end.
-const LEAVES_WITHIN: Duration = Duration::from_secs(3);
+/// How long dataplane and application may take to end, from the request or from the first end on.
+const END_WITHIN: Duration = Duration::from_millis(750);
+/// How long a dataplane may take of that to reset its connections and to end, before it is killed.
+const LEAVES_WITHIN: Duration = Duration::from_millis(500);
+/// How long the kernel may take to end what was killed. Longer than that it is not waited for.
+const DIES_WITHIN: Duration = Duration::from_millis(150);
+/// How long a dataplane may take until it serves: its application has to join, and packet memory to be mapped.
+const SERVES_WITHIN: Duration = JOINS_WITHIN.saturating_mul(3);
+/// When the control socket is served although the dataplane does not serve yet. Most serve before: their clients need
+/// not ask twice.
+const ANSWERS_AFTER: Duration = Duration::from_millis(500);
+/// How long the last words of a dataplane that has ended are waited for.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(100);
+/// Words of the dataplane that are taken before all else is looked at again.
+const WORDS_PER_TURN: usize = 16;
+/// Causes of a dataplane's failure that are printed.
+const CAUSES_MAX: usize = 16;
 
 /// What runs, when it does.
 #[derive(Debug)]
@@ -63,20 +77,29 @@ pub fn run(
     let mut boxes = Boxes::start(config, &own, program, wire)?;
     boxes.serving.control.clone_from(&socket.told);
     let end = Arc::new(AtomicBool::new(false));
-    let steer = |boxes: &Boxes, shown| boxes.steer(config, &socket, shown, &end);
-    let seen = boxes.watch(announce, steer, stop, &end)?;
-    if seen.serves && seen.told.is_none() {
+    let seen = boxes.watch(config, &socket, announce, stop, &end)?;
+    let farewell = match seen.needs_farewell() {
+        true => farewell::begin(config, &own, &mut boxes.held, &mut boxes.copies),
+        false => Ok(None),
+    };
+    // Meanwhile: a farewell stays longer than an application may.
+    let application = boxes.application.end(seen.ends_by());
+    let is_asked = || stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed);
+    let said = farewell.and_then(|begun| begun.map_or(Ok(()), |begun| begun.wait(is_asked)));
+    if let Err(error) = said {
         // It is no worse without: peers find out by themselves, later.
-        if let Err(error) = farewell::send(config, &own, &mut boxes.held) {
-            eprintln!("tailplane: peers could not be told: {error:#}");
-        }
+        Output::Error.print(&format!("tailplane: peers could not be told: {error:#}\n"));
     }
-    let dataplane = boxes.dataplane.end().context("waiting for the dataplane's end")?;
-    let application = boxes.application.end().context("waiting for the program's end")?;
+    let dataplane = boxes.dataplane.end(seen.ends_by());
     let left_behind = orphans.end();
+    boxes.copies.end();
     if left_behind > 0 {
-        eprintln!("tailplane: ended {left_behind} processes that the program had left behind");
+        Output::Error.print(&format!(
+            "tailplane: ended {left_behind} processes that the program had left behind\n"
+        ));
     }
+    let dataplane = dataplane.context("waiting for the dataplane's end")?;
+    let application = application.context("waiting for the program's end")?;
     seen.judge(dataplane, application, stop.load(Ordering::Relaxed))
 }
 
@@ -88,6 +111,7 @@ struct Boxes {
     control: OwnedFd,
     serving: Serving,
     held: Held,
+    copies: Copies,
 }
 
 impl Boxes {
@@ -103,6 +127,11 @@ impl Boxes {
             Some(command) => command,
             None => application::builtin(own, config)?,
         };
+        if built_in.is_none() && config.application.stdin == InputName::Null {
+            command.stdin(Stdio::null());
+        }
+        let mut copies = Copies::default();
+        copies.of(&mut command).context("making pipes for the program's output")?;
         let name = command.get_program().to_string_lossy().into_owned();
         if !config.application.cpus.is_empty() {
             let cpus: Vec<_> = config.application.cpus.iter().map(usize::to_string).collect();
@@ -117,23 +146,14 @@ impl Boxes {
                 None => "as the user of the starter".to_owned(),
             })?;
         drop(far);
-        let Started { program: dataplane, control, missing } = spawn::dataplane(config, own)?;
+        let Started { program: dataplane, control, missing } =
+            spawn::dataplane(config, own, &mut copies)?;
         protection.extend(missing);
         let driver = wire.driver().to_owned();
         let held = wire.pass(&control, config, name, near)?;
         let serving = Serving { driver, control: String::new(), protection };
-        Ok(Self { dataplane, application, control, serving, held })
+        Ok(Self { dataplane, application, control, serving, held, copies })
     }
-}
-
-/// What a dataplane that serves can be steered by.
-struct Steerable {
-    /// Its statistics segment.
-    shown: Option<OwnedFd>,
-    /// What it says of orders.
-    answers: Answers,
-    /// Whether flow groups can be moved, as it says.
-    movable: bool,
 }
 
 /// How far they are.
@@ -141,91 +161,102 @@ struct Steerable {
 struct Seen {
     /// The dataplane's last word.
     told: Option<Told>,
-    /// Its statistics segment, until somebody takes it.
-    shown: Option<OwnedFd>,
-    /// What it says of orders.
-    answers: Answers,
+    /// Why the dataplane is not believed any more.
+    broken: Option<String>,
+    /// What it has said for the control socket's clients.
+    heard: Heard,
     serves: bool,
-    movable: bool,
     control_closed: bool,
     application_ended: bool,
     /// It ended before anybody asked for an end.
     application_left: bool,
-    /// When the dataplane was asked to end, and whether it was killed since it did not.
+    /// When the dataplane was asked to end.
     asked: Option<Instant>,
-    overdue: bool,
+    /// When it was killed, since it did not, or broke the protocol.
+    killed: Option<Instant>,
 }
 
 impl Boxes {
-    /// Waits for the dataplane's end, and sees to it where somebody asks for one or the application ends.
+    /// Waits for the dataplane's end, and sees to it where somebody asks for one, where the application ends, and where
+    /// the dataplane breaks the protocol. No turn of it waits longer than a [`LOOK`], whatever the others do.
     fn watch(
         &mut self,
+        config: &RunConfig,
+        socket: &ControlSocket,
         announce: impl FnOnce(&Serving),
-        steer: impl FnOnce(&Self, Steerable) -> anyhow::Result<()>,
         stop: &AtomicBool,
-        end: &AtomicBool,
+        end: &Arc<AtomicBool>,
     ) -> anyhow::Result<Seen> {
         let (dataplane, application) = (self.dataplane.watch()?, self.application.watch()?);
-        let (mut seen, mut begin) = (Seen::default(), Some((announce, steer)));
+        let (mut seen, words) = (Seen::default(), Words::of(&self.control)?);
+        let mut relay = Some(self.relay(config, &seen.heard, end)?);
+        let (mut announce, began) = (Some(announce), Instant::now());
         loop {
-            wait(&self.control, &dataplane, &application, &seen);
-            // Before what came of it: its last word is in the socket when it has ended.
-            let ended = dataplane.wait(Duration::ZERO)?;
-            seen.listen(&self.control);
-            if seen.serves
-                && let Some((announce, steer)) = begin.take()
-            {
-                self.stands();
-                let (shown, answers) = (seen.shown.take(), seen.answers.clone());
-                let steerable = Steerable { shown, answers, movable: seen.movable };
-                if let Err(error) = steer(self, steerable) {
+            // Before its words: when it has ended, its last one is in the socket.
+            let ended = dataplane.wait(if seen.control_closed { LOOK } else { Duration::ZERO })?;
+            seen.listen(&words, if ended { LAST_WORDS_WITHIN } else { LOOK });
+            if seen.serves || began.elapsed() > ANSWERS_AFTER {
+                let served = relay.take().map_or(Ok(()), |relay| socket.serve(relay));
+                if let Err(error) = served {
                     self.serving.control = format!("none: {error:#}");
                 }
+            }
+            if seen.serves
+                && let Some(announce) = announce.take()
+            {
+                self.stands();
                 announce(&self.serving);
             }
+            let is_asked = stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed);
             if !seen.application_ended && application.wait(Duration::ZERO)? {
                 seen.application_ended = true;
-                let is_asked = stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed);
                 seen.application_left = seen.asked.is_none() && !is_asked;
             }
-            if ended {
+            if !seen.serves && began.elapsed() > SERVES_WITHIN {
+                seen.breaks(format!("it does not serve after {} s", SERVES_WITHIN.as_secs()));
+            }
+            if ended || seen.killed.is_some_and(|killed| killed.elapsed() > DIES_WITHIN) {
+                let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
                 return Ok(seen);
             }
-            let is_to_end = seen.application_ended
-                || stop.load(Ordering::Relaxed)
-                || end.load(Ordering::Relaxed);
-            match seen.asked {
-                None if is_to_end => {
-                    // A dataplane that still waits for its application hears of its end.
-                    if !seen.serves {
-                        let _ = self.application.kill();
-                    }
-                    let _ = rustix::net::shutdown(&self.control, Shutdown::Write);
-                    seen.asked = Some(Instant::now());
-                }
-                Some(asked) if !seen.overdue && asked.elapsed() > LEAVES_WITHIN => {
-                    dataplane.kill()?;
-                    seen.overdue = true;
-                }
-                _ => {}
-            }
+            self.see_to_the_end(&mut seen, &dataplane, is_asked)?;
         }
     }
 
-    /// Has the control socket served, for a dataplane that shows this.
-    fn steer(
+    /// Asks the dataplane to end where it is to, and kills one that does not or is not believed.
+    fn see_to_the_end(
+        &mut self,
+        seen: &mut Seen,
+        dataplane: &Watched,
+        is_asked: bool,
+    ) -> anyhow::Result<()> {
+        let is_over = seen.told.is_some() || seen.control_closed;
+        if seen.asked.is_none() && (is_asked || is_over || seen.application_ended) {
+            // A dataplane that still waits for its application hears of its end.
+            if !seen.serves {
+                self.application.begin_to_kill();
+            }
+            let _ = rustix::net::shutdown(&self.control, Shutdown::Write);
+            seen.asked = Some(Instant::now());
+        }
+        let is_overdue = seen.asked.is_some_and(|asked| asked.elapsed() > LEAVES_WITHIN);
+        if seen.killed.is_none() && (seen.broken.is_some() || is_overdue) {
+            dataplane.kill()?;
+            seen.killed = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// What the control socket is served by.
+    fn relay(
         &self,
         config: &RunConfig,
-        socket: &ControlSocket,
-        Steerable { shown, answers, movable }: Steerable,
+        heard: &Heard,
         end: &Arc<AtomicBool>,
-    ) -> anyhow::Result<()> {
-        let shown = shown.context("the dataplane shows no statistics")?;
-        // It is not trusted to have made one.
-        let segment = Segment::join(shown).context("the dataplane's statistics")?;
+    ) -> anyhow::Result<Relay> {
         let control = self.control.try_clone().context("duplicating the control socket")?;
-        let description = Description { movable, ..describe(config, &self.serving.driver) };
-        socket.serve(Relay::new(description, segment, control, answers, Arc::clone(end)))
+        let description = describe(config, &self.serving.driver);
+        Ok(Relay::new(description, control, heard.clone(), Arc::clone(end)))
     }
 
     /// Writes down how the two stand.
@@ -240,28 +271,65 @@ impl Boxes {
 }
 
 impl Seen {
-    /// Takes what the dataplane has said.
-    fn listen(&mut self, control: &OwnedFd) {
-        while !self.control_closed && is_readable(control) {
-            match receive::<Told>(control) {
-                Ok(Some((Told::Ready { movable }, descriptors))) => {
-                    (self.serves, self.movable) = (true, movable);
-                    self.shown = descriptors.into_iter().next();
-                }
-                Ok(Some((Told::Steered { number, result }, _))) => {
-                    self.answers.put(number, result);
-                }
-                Ok(Some((told, _))) => self.told = Some(told),
-                Ok(None) => self.control_closed = true,
-                // It may not speak so: no word of it counts any more.
-                Err(error) => {
-                    let causes = error.chain().map(ToString::to_string);
-                    let said = "the dataplane's message makes no sense".to_owned();
-                    self.told = Some(Told::Failed([said].into_iter().chain(causes).collect()));
-                    self.control_closed = true;
-                }
+    /// Takes what the dataplane has said, and waits a little for it.
+    fn listen(&mut self, words: &Words, within: Duration) {
+        let by = Instant::now() + within;
+        for _ in 0..WORDS_PER_TURN {
+            if self.control_closed {
+                return;
+            }
+            match words.next(by.saturating_duration_since(Instant::now())) {
+                Word::Told(told, descriptors) => self.hear(told, descriptors),
+                Word::Broken(why) => self.breaks(why),
+                Word::HungUp => self.control_closed = true,
+                Word::None => return,
             }
         }
+    }
+
+    /// Takes a word: that it serves once, an answer for each order that was given, and the last one.
+    fn hear(&mut self, told: Told, mut descriptors: Vec<OwnedFd>) {
+        let descriptor = descriptors.pop();
+        match told {
+            _ if self.told.is_some() => self.breaks("it spoke after its last word"),
+            Told::Ready { .. } if self.serves => self.breaks("it said twice that it serves"),
+            Told::Ready { movable } => {
+                self.serves = true;
+                let shown = match descriptor {
+                    // It is not trusted to have made one.
+                    Some(shown) => Segment::join(shown).map_err(|error| error.to_string()),
+                    None => Err("the dataplane shows no statistics".to_owned()),
+                };
+                self.heard.serves(shown, movable);
+            }
+            _ if descriptor.is_some() => self.breaks("it sent a descriptor with an answer"),
+            Told::Steered { number, result } => {
+                if !self.heard.answered(number, result) {
+                    self.breaks(format!("it answered order {number}, which has no answer to come"));
+                }
+            }
+            Told::Failed(causes) => {
+                let causes = causes.iter().take(CAUSES_MAX).map(|cause| printable(cause));
+                self.told = Some(Told::Failed(causes.collect()));
+            }
+            Told::Ended => self.told = Some(Told::Ended),
+        }
+    }
+
+    /// From now on no word of the dataplane counts.
+    fn breaks(&mut self, why: impl Into<String>) {
+        self.broken.get_or_insert(why.into());
+        self.control_closed = true;
+    }
+
+    /// Whether peers have connections of which the dataplane cannot have told them.
+    fn needs_farewell(&self) -> bool {
+        self.serves && (self.told.is_none() || self.killed.is_some())
+    }
+
+    /// When the others shall have ended.
+    fn ends_by(&self) -> Instant {
+        self.asked.unwrap_or_else(Instant::now) + END_WITHIN
     }
 
     /// What all that means.
@@ -271,14 +339,24 @@ impl Seen {
         application: ExitStatus,
         stopped: bool,
     ) -> anyhow::Result<()> {
+        let within_ms = LEAVES_WITHIN.as_millis();
+        if let Some(why) = self.broken {
+            bail!("the dataplane broke the protocol, and was killed: {why}; please report this");
+        }
         match self.told {
             // It was interrupted where it still waited for its application.
             Some(Told::Failed(_)) if stopped && !self.serves => Ok(()),
             Some(Told::Failed(causes)) => Err(chain(causes)),
+            Some(_) if self.killed.is_some() => bail!(
+                "the dataplane lived on for {within_ms} ms after its last word, and was killed; please report this"
+            ),
             Some(_) => application::judge(self.application_left, application),
-            None if self.overdue => bail!(
-                "the dataplane did not end within {} s of being told to, and was killed: peers were not told",
-                LEAVES_WITHIN.as_secs()
+            None if self.killed.is_some() && self.control_closed => bail!(
+                "the dataplane lived on for {within_ms} ms after it had hung up, and was killed; please report this"
+            ),
+            None if self.killed.is_some() => bail!(
+                "the dataplane did not end within {within_ms} ms of being told to, and was killed: peers may not have \
+                 been told"
             ),
             None => bail!(
                 "the dataplane ended without a word ({dataplane}): its connections are lost; where nobody killed it, \
@@ -293,23 +371,4 @@ fn chain(causes: Vec<String>) -> anyhow::Error {
     let mut causes = causes.into_iter().rev();
     let first = causes.next().unwrap_or_else(|| "the dataplane did not say why it ended".into());
     causes.fold(anyhow::Error::msg(first), anyhow::Error::context)
-}
-
-fn is_readable(socket: &OwnedFd) -> bool {
-    poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&Timespec::default()))
-        .is_ok_and(|count| count > 0)
-}
-
-/// Waits for something to happen, or a little.
-fn wait(control: &OwnedFd, dataplane: &Watched, application: &Watched, seen: &Seen) {
-    let most = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-    let mut asked = vec![PollFd::new(dataplane, PollFlags::IN)];
-    if !seen.control_closed {
-        asked.push(PollFd::new(control, PollFlags::IN));
-    }
-    if !seen.application_ended {
-        asked.push(PollFd::new(application, PollFlags::IN));
-    }
-    // An interrupted poll is another look.
-    let _ = poll(&mut asked, Some(&most));
 }
