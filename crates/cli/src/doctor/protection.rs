@@ -3,6 +3,8 @@
 use memfile::Memory;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
+use crate::service::identity::{APPLICATION_USER, DATAPLANE_USER};
+
 use super::privilege::{effective, has};
 use super::{Check, Root};
 
@@ -46,6 +48,7 @@ pub fn checks(root: &Root, probed: Probed) -> Vec<Check> {
     vec![
         memory(probed),
         identities(effective),
+        names(root),
         emptiness(root, effective),
         filter(root),
         ends(probed),
@@ -73,6 +76,28 @@ fn identities(effective: u64) -> Check {
         false => Check::ok(GROUP, name, "cannot be given from here").missing(
             "dataplane and application run as the user that starts them: each may trace and end the others",
             "start them as root, or through tailplaned",
+        ),
+    }
+}
+
+fn names(root: &Root) -> Check {
+    let name = "users that belong to dataplane and application alone";
+    let passwd = root.read("etc/passwd").unwrap_or_default();
+    let default = [DATAPLANE_USER, APPLICATION_USER];
+    let absent = default.iter().filter(|user| user.named(&passwd).is_none());
+    let absent: Vec<String> = absent.map(|user| format!("no user '{}'", user.name)).collect();
+    match absent.is_empty() {
+        true => {
+            let names = default.map(|user| user.name);
+            Check::ok(GROUP, name, names.join(", "))
+        }
+        false => Check::ok(GROUP, name, absent.join(", ")).warn(
+            format!(
+                "the numbers {} and {} stand in: a process of another program that runs as one of them may signal and \
+                 trace that process",
+                DATAPLANE_USER.number, APPLICATION_USER.number
+            ),
+            "copy dist/sysusers.d/tailplane.conf to /usr/lib/sysusers.d and run `systemd-sysusers`",
         ),
     }
 }
@@ -153,7 +178,9 @@ mod tests {
 
     const ALL: Probed = Probed { seals: true, pidfd: true, processors: 2 };
 
-    fn found(capabilities: &str, actions: &str, probed: Probed) -> Vec<Status> {
+    const NAMED: &str = "tailplane-dataplane:x:990:990::/:\ntailplane-app:x:991:991::/:\n";
+
+    fn found(capabilities: &str, actions: &str, passwd: &str, probed: Probed) -> Vec<Status> {
         let status = format!("Name:\tx\nCapEff:\t{capabilities}\n");
         let files = [
             ("proc/self/status", status.as_str()),
@@ -161,6 +188,7 @@ mod tests {
             ("proc/self/ns/mnt", ""),
             ("proc/sys/kernel/seccomp/actions_avail", actions),
             ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
+            ("etc/passwd", passwd),
         ];
         let checks = checks(&FakeRoot::with(&files).root(), probed);
         checks.into_iter().map(|check| check.status).collect()
@@ -168,18 +196,18 @@ mod tests {
 
     #[test]
     fn root_on_a_whole_machine_has_all_of_it() {
-        let all = found("000001ffffffffff", "kill_process kill_thread errno allow\n", ALL);
-        assert_eq!(all, [Status::Ok; 7]);
+        let all = found("000001ffffffffff", "kill_process kill_thread errno allow\n", NAMED, ALL);
+        assert_eq!(all, [Status::Ok; 8]);
     }
 
     #[test]
     fn what_is_missing_is_missing() {
         use Status::{Missing, Ok, Warn};
-        let user = found("0", "kill_process errno", ALL);
-        assert_eq!(user, [Ok, Missing, Missing, Ok, Ok, Ok, Warn]);
+        let user = found("0", "kill_process errno", "root:x:0:0::/:\n", ALL);
+        assert_eq!(user, [Ok, Missing, Warn, Missing, Ok, Ok, Ok, Warn]);
         let nothing = Probed { seals: false, pidfd: false, processors: 1 };
-        let old = found("000001ffffffffff", "", nothing);
-        assert_eq!(old, [Missing, Ok, Ok, Missing, Missing, Missing, Ok]);
+        let old = found("000001ffffffffff", "", NAMED, nothing);
+        assert_eq!(old, [Missing, Ok, Ok, Ok, Missing, Missing, Missing, Ok]);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! ```toml
 //! [dataplane]
 //! domain = "process"
-//! user = 61801          # the default; or "inherit": the starter's user, still without capabilities
+//! user = 990        # by default that of `tailplane-dataplane`; or "inherit": the starter's user, without capabilities
 //! [application]
-//! user = 61802          # the default where the starter is root; or "inherit": as the starter, confined by the rest
+//! user = 991        # by default that of `tailplane-app`; or "inherit": the starter's user, confined by the rest
 //! ```
 //!
 //! Three boxes, three users, so that none can signal or trace another. What cannot be had is a line of
@@ -19,11 +19,54 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 use super::config::{ApplicationConfig, DataplaneConfig};
 
-/// The users of boxes for which the configuration names none: above those that systems give to people and services,
-/// and below `nobody`.
-pub const DATAPLANE_USER: u32 = 61_801;
-/// See [`DATAPLANE_USER`].
-pub const APPLICATION_USER: u32 = 61_802;
+/// The user of a box for which the configuration names none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DefaultUser {
+    /// Its name, as `dist/sysusers.d/tailplane.conf` has it made.
+    pub name: &'static str,
+    /// The number that stands in where there is no such name: of user and group.
+    ///
+    /// Above what 16 bits hold, where systemd (DynamicUser= takes 61184 to 65519), Debian and `useradd` give out
+    /// numbers, and below 100000, from which on users have ranges of their own for containers (`/etc/subuid`).
+    pub number: u32,
+}
+
+/// The dataplane's.
+pub const DATAPLANE_USER: DefaultUser = DefaultUser { name: "tailplane-dataplane", number: 78_801 };
+/// The application's.
+pub const APPLICATION_USER: DefaultUser = DefaultUser { name: "tailplane-app", number: 78_802 };
+/// Where names of users are. Nothing else is asked: the starter is root, and who its boxes are is no matter of the
+/// network's.
+const PASSWD: &str = "/etc/passwd";
+
+impl DefaultUser {
+    /// User and group of this name in a file like `/etc/passwd`, where both are numbers and not root's.
+    pub fn named(&self, passwd: &str) -> Option<(u32, u32)> {
+        let ids = |line: &str| {
+            // NAME:PASSWORD:UID:GID:...
+            let mut fields = line.split(':');
+            let is_named = fields.next() == Some(self.name);
+            let mut id = || fields.next().and_then(|field| field.parse::<u32>().ok());
+            let (_, user, group) = (id(), id()?, id()?);
+            let is_id = |id: u32| id > 0 && id < u32::MAX;
+            (is_named && is_id(user) && is_id(group)).then_some((user, group))
+        };
+        passwd.lines().find_map(ids)
+    }
+
+    /// User and group; where the number stands in, `missing` says so.
+    fn ids(&self, passwd: &str, missing: &mut Vec<String>) -> (u32, u32) {
+        let Self { name, number } = *self;
+        self.named(passwd).unwrap_or_else(|| {
+            missing.push(format!(
+                "no user '{name}' in {PASSWD}: user {number} stands in, which others may use too (install \
+                 dist/sysusers.d/tailplane.conf, or name a user)"
+            ));
+            (number, number)
+        })
+    }
+}
+
 /// Descriptors of a dataplane beside those of its elastic threads, and of each thread: socket, event, arrays, arena,
 /// and what is duplicated on the way.
 const OPEN_FILES: u64 = 64;
@@ -115,6 +158,11 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// The names of this machine's users; empty where they cannot be read.
+fn passwd() -> String {
+    std::fs::read_to_string(PASSWD).unwrap_or_default()
+}
+
 const NOT_ROOT: &str = "the command was not started as root";
 const INHERITED: &str = "the configuration says \"inherit\"";
 
@@ -124,10 +172,11 @@ const INHERITED: &str = "the configuration says \"inherit\"";
 /// The program cannot be read.
 pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow::Result<Boxed> {
     let mut missing = Vec::new();
-    let user = match config.user.unwrap_or(UserName::Number(DATAPLANE_USER)) {
-        UserName::Number(user) if root => Some((user, config.group.unwrap_or(user))),
+    let user = match config.user {
+        Some(UserName::Number(user)) if root => Some((user, config.group.unwrap_or(user))),
+        None if root => Some(DATAPLANE_USER.ids(&passwd(), &mut missing)),
         user => {
-            let reason = if user == UserName::Inherit { INHERITED } else { NOT_ROOT };
+            let reason = if user == Some(UserName::Inherit) { INHERITED } else { NOT_ROOT };
             missing.push(format!("the dataplane has no user of its own: {reason}"));
             None
         }
@@ -169,13 +218,14 @@ pub fn application(
     let mut missing = Vec::new();
     let user = match config.user {
         Some(UserName::Number(user)) => Some((user, config.group.unwrap_or(user))),
-        None if root => Some((APPLICATION_USER, APPLICATION_USER)),
+        None if root => Some(APPLICATION_USER.ids(&passwd(), &mut missing)),
         None | Some(UserName::Inherit) => None,
     };
     if user.is_none() {
         let reason = if config.user.is_some() { INHERITED } else { NOT_ROOT };
         missing.push(format!("the application has no user of its own: {reason}"));
-        if (ApplicationConfig { user: None, ..config.clone() }) == ApplicationConfig::default() {
+        let plain = ApplicationConfig::default();
+        if (ApplicationConfig { user: None, stdin: plain.stdin, ..config.clone() }) == plain {
             return Ok(Boxed { confinement: None, user: None, missing });
         }
     }
@@ -236,9 +286,32 @@ mod tests {
     }
 
     #[test]
+    fn default_users_have_names_or_numbers_that_no_one_gives_out() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\ntailplane-application:x:7:7::/:\n\
+                      tailplane-app:x:991:990:tailplane application:/:/usr/sbin/nologin\n\
+                      tailplane-dataplane:x:0:0::/:\n";
+        assert_eq!(APPLICATION_USER.named(passwd), Some((991, 990)));
+        // A dataplane is never root.
+        assert_eq!(DATAPLANE_USER.named(passwd), None);
+        for broken in
+            ["", "tailplane-dataplane", "tailplane-dataplane:x:a:b", "tailplane-dataplane:x:5"]
+        {
+            assert_eq!(DATAPLANE_USER.named(broken), None, "{broken}");
+        }
+        for user in [DATAPLANE_USER, APPLICATION_USER] {
+            let mut missing = Vec::new();
+            assert_eq!(user.ids("", &mut missing), (user.number, user.number));
+            assert!(matches!(&missing[..], [line] if line.contains(user.name)), "{missing:?}");
+            // systemd's UIDS-GIDS.md: DynamicUser= and all else of 16 bits, nobody, containers and /etc/subuid.
+            assert!((65_536..100_000).contains(&user.number), "{user:?}");
+        }
+        assert_ne!(DATAPLANE_USER.number, APPLICATION_USER.number);
+    }
+
+    #[test]
     fn what_is_missing_is_said() {
         let program = std::env::current_exe().expect("a program");
-        let plain = parsed("").expect("fine");
+        let plain = parsed("user = 7\n[application]\nuser = 8\n").expect("fine");
         let inherits =
             parsed("user = \"inherit\"\n[application]\nuser = \"inherit\"\n").expect("fine");
         for (config, root, lines) in
@@ -249,8 +322,8 @@ mod tests {
             assert!(boxed.confinement.is_some());
             let inherited = std::ptr::eq(config, &raw const inherits);
             let boxed = application(&config.application, None, root).expect("nothing to read");
-            assert_eq!(boxed.confinement.is_some(), root && !inherited);
-            assert_eq!(boxed.missing.is_empty(), root && !inherited, "{:?}", boxed.missing);
+            assert_eq!(boxed.confinement.is_some(), !inherited);
+            assert_eq!(boxed.missing.is_empty(), !inherited, "{:?}", boxed.missing);
         }
         let open_files = parsed("[application]\nopen_files = 64\n").expect("fine");
         let boxed = application(&open_files.application, None, false).expect("nothing to read");

@@ -285,11 +285,14 @@ fn three_processes_are_three_users_without_power() {
     let [starter, dataplane, application] =
         three.all().map(|pid| Standing::of(pid).expect("it runs"));
     assert_eq!((starter.users[1], starter.seccomp), (0, Seccomp::Off));
-    assert_eq!((dataplane.users, dataplane.groups), ([DATAPLANE_USER; 4], [DATAPLANE_USER; 4]));
-    assert_eq!(
-        (application.users, application.groups),
-        ([APPLICATION_USER; 4], [APPLICATION_USER; 4])
-    );
+    let passwd = fs::read_to_string("/etc/passwd").expect("names of users");
+    for (standing, default) in [(&dataplane, DATAPLANE_USER), (&application, APPLICATION_USER)] {
+        let stand_in = (default.number, default.number);
+        let (user, group) = default.named(&passwd).unwrap_or(stand_in);
+        assert_eq!((standing.users, standing.groups), ([user; 4], [group; 4]));
+        let is_lack = service.stdout().contains(&format!("no user '{}'", default.name));
+        assert_eq!(is_lack, default.named(&passwd).is_none(), "{}", service.stdout());
+    }
     for standing in [&dataplane, &application] {
         assert!(standing.supplementary.is_empty(), "{standing:?}");
         assert!(standing.is_powerless() && standing.no_new_privileges, "{standing:?}");
