@@ -3,6 +3,7 @@
 mod acts;
 mod batches;
 mod crowd;
+mod dataplanes;
 mod joined;
 mod lies;
 mod suite;
@@ -164,6 +165,9 @@ fn run() -> anyhow::Result<bool> {
             for attack in acts::ATTACKS {
                 writeln!(out, "{:<24} {}", attack.name, attack.what)?;
             }
+            for act in dataplanes::ACTS {
+                writeln!(out, "dataplane {:<14} {}", act.name, act.what)?;
+            }
         }
         Command::Batches { count, seed, only } => {
             for (name, tally) in batches::run(count, seed, only.as_deref())? {
@@ -175,6 +179,9 @@ fn run() -> anyhow::Result<bool> {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = dataplanes::as_started() {
+        return code;
+    }
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -27,7 +27,7 @@ pub const BURST_BYTES: usize = 128 << 10;
 /// How long a line waits for room in this command's own output before it is dropped.
 pub const GIVES_UP_AFTER: Duration = Duration::from_millis(50);
 /// How long the last output of processes that have ended is copied.
-const DRAINS_WITHIN: Duration = Duration::from_millis(100);
+const DRAINS_WITHIN: Duration = Duration::from_millis(200);
 /// Bytes that a write to a pipe with room takes without a wait (`PIPE_BUF`).
 const PIECE_BYTES: usize = 4_096;
 /// Between two looks whether the processes have ended.
