@@ -256,6 +256,8 @@ impl Variation {
         sharing.crossing = Duration::from_micros(longest * dice.spread(1, 100));
         sharing.idle_after = Duration::from_micros(dice.spread(1, 2_000));
         self.server.cycle.1 = Duration::from_micros(longest);
+        // Clients with hardly any room would give so many connections up.
+        self.clients = (1..=3).map(plain_host).collect();
         self.crowded = true;
     }
 
