@@ -12,12 +12,12 @@ pub fn push_printable(text: &mut String, character: char) {
     use std::fmt::Write;
     let code = u32::from(character);
     let written = match character {
-        '\n' => Ok(text.push_str("\\n")),
-        '\r' => Ok(text.push_str("\\r")),
-        '\t' => Ok(text.push_str("\\t")),
+        '\n' => text.write_str("\\n"),
+        '\r' => text.write_str("\\r"),
+        '\t' => text.write_str("\\t"),
         _ if code < 0x80 && character.is_control() => write!(text, "\\x{code:02x}"),
         _ if character.is_control() || redirects(code) => write!(text, "\\u{{{code:x}}}"),
-        _ => Ok(text.push(character)),
+        _ => text.write_char(character),
     };
     debug_assert!(written.is_ok(), "a string takes all that is written to it");
 }

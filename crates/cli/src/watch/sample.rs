@@ -285,7 +285,7 @@ pub(super) mod tests {
         let mut word = 0x9e37_79b9_7f4a_7c15_u64;
         let (mut before, mut screen) = (read(0), Screen::default());
         for turn in 0..2_000_u64 {
-            for place in words.iter().flatten() {
+            for place in words.iter().flat_map(|words| words.iter()) {
                 word = word.rotate_left(13).wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(turn);
                 let odd = [u64::MAX, u64::MAX - 1, 1 << 63, 0, 1, word][(word >> 32) as usize % 6];
                 place.store(odd, std::sync::atomic::Ordering::Relaxed);

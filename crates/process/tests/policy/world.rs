@@ -70,7 +70,8 @@ pub const MODES: [Mode; 6] = {
 
 const ELASTIC: ElasticConfig = {
     let timer = Duration::from_micros(100);
-    let migration = dataplane::MigrationConfig { timer, parked: 64, calls: 64, mistake: None };
+    let usual = dataplane::MigrationConfig::default();
+    let migration = dataplane::MigrationConfig { timer, parked: 64, calls: 64, ..usual };
     ElasticConfig { batch: 16, calls: 64, tx_frames: 128, migration }
 };
 
@@ -159,6 +160,16 @@ impl Domain {
         let peer_settings = PEERS.into_iter().enumerate().map(settings).collect();
         Self { mode, lanes, region, peers, peer_settings, _socket: socket, _bells: bells }
     }
+}
+
+/// The driver of a world on one thread: its clock stands during a cycle, and no thread sleeps.
+struct Standing(Instant);
+
+impl dataplane::Driver for Standing {
+    fn now(&self) -> Instant {
+        self.0
+    }
+    fn signal(&mut self, _wakes: u128, _kicks: u128) {}
 }
 
 impl Mode {
@@ -273,8 +284,8 @@ impl<'d> World<'d> {
     pub fn cycle(&mut self, core: usize) {
         let (now, lane) = (self.now, &mut self.domain.lanes[core]);
         match &mut self.threads {
-            Threads::Complete(threads) => threads[core].cycle(now, || now, lane),
-            Threads::Sharing(threads) => threads[core].cycle(now, || now, lane),
+            Threads::Complete(threads) => threads[core].cycle(now, &mut Standing(now), lane),
+            Threads::Sharing(threads) => threads[core].cycle(now, &mut Standing(now), lane),
         };
     }
 
