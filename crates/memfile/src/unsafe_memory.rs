@@ -17,12 +17,15 @@ use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
     memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::unsafe_copy::{copy_array_from_shared, copy_from_shared, copy_to_shared};
 
 /// linux/magic.h: what memory files of ordinary pages are in.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// What a page table's entry maps at least.
+const PAGE_BYTES: usize = 4096;
 
 /// Memory that two processes map.
 #[derive(Debug)]
@@ -134,6 +137,16 @@ impl Memory {
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidInput)?;
         let writable = protection.contains(ProtFlags::WRITE);
         Ok(Arc::new(Self { base, len, writable, file }))
+    }
+
+    /// Takes the pages of a range out of this process's page table; the bytes stay in the file, and an access maps
+    /// their page again. For who unmaps large memory in steps, since each step interrupts the other threads once.
+    /// Nothing happens where the range is outside, or does not begin at a page.
+    pub fn forget_pages(&self, offset: usize, len: usize) {
+        let Some(from) = self.at(offset, len, PAGE_BYTES) else { return };
+        // SAFETY: inside our own shared mapping, whose bytes the file keeps. A failure leaves the pages mapped, which
+        // is harmless.
+        let _ = unsafe { madvise(from.as_ptr().cast(), len, Advice::LinuxDontNeed) };
     }
 
     /// Where it is mapped.
@@ -390,6 +403,26 @@ mod tests {
         assert_eq!(refused.map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
         let null = std::fs::File::open("/dev/zero").expect("the zero device");
         assert!(Memory::join_untrusted(null.into(), 4096).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a memory file")]
+    fn pages_that_are_forgotten_keep_their_bytes_and_sealed_ones_cannot_be_removed() {
+        let near = Memory::create_for_readers("test", 16_384).expect("made");
+        let word = near.word(8_192).expect("inside");
+        word.store(7, Ordering::Release);
+        near.forget_pages(4_096, 8_192);
+        near.forget_pages(100, 4_096);
+        near.forget_pages(12_288, 8_192);
+        assert_eq!(word.load(Ordering::Acquire), 7, "the file keeps it");
+        // The other way to punch a hole, by address, is closed by the same seal.
+        let remove = |memory: &Memory| {
+            let at = memory.addresses().start as *mut std::ffi::c_void;
+            // SAFETY: inside the mapping; nobody refers to its bytes.
+            unsafe { madvise(at, 4_096, Advice::LinuxRemove) }
+        };
+        assert_eq!(remove(&near), Err(rustix::io::Errno::PERM));
+        assert_eq!(remove(&Memory::create("test", 4_096).expect("made")), Ok(()));
     }
 
     #[test]

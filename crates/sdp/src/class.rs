@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 
 use qwait::{TENANT_CLASS_LOWEST, TENANT_CLASSES};
 
+use crate::limits::refusal;
+
 /// Classes: 0 is served first, strictly.
 pub const CLASSES: u8 = TENANT_CLASSES;
 /// The class that is served last.
@@ -59,11 +61,13 @@ impl ClassPolicy {
             None => Ok(given),
             Some(wish) if wish == given => Ok(given),
             Some(wish) if !self.wishes => {
-                Err(format!("class {wish} was asked for: user {uid} has {given}, and no choice"))
+                let found = format_args!("class {wish} asked for by user {uid}, who has {given}");
+                Err(refusal(found, "ask for none"))
             }
             Some(wish) if (given..CLASSES).contains(&wish) => Ok(wish),
-            Some(wish) => Err(format!(
-                "class {wish} was asked for: user {uid} may have {given} to {CLASS_LOWEST}"
+            Some(wish) => Err(refusal(
+                format_args!("class {wish} asked for by user {uid}"),
+                &format!("ask for {given} to {CLASS_LOWEST}"),
             )),
         }
     }

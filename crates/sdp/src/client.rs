@@ -17,6 +17,7 @@ use crate::geometry::{Geometry, SLOT_BYTES_MAX, Shape, WAITING};
 use crate::join::{self, Answer};
 use crate::link;
 use crate::queue_pair::{SubmitError, TenantPair};
+use crate::tenant_memory;
 use memfile::{Doorbell, Memory};
 
 /// How long a plane may take to answer an ask.
@@ -33,8 +34,8 @@ pub enum TenantError {
         /// What the operating system said.
         source: io::Error,
     },
-    /// The plane refused.
-    #[error("the plane refused: {0}")]
+    /// The plane refused: its own words, what it found and what to do.
+    #[error("{0}")]
     Refused(String),
     /// The plane said nothing in time, or something else than planes say.
     #[error("no answer that a plane gives: {0}")]
@@ -114,39 +115,34 @@ impl Tenant {
         let (socket, shape) = (connect(path)?, ask.shape);
         rustix::net::send(&socket, &join::ask(ask), SendFlags::NOSIGNAL)
             .map_err(os("asking the plane"))?;
-        let timeout = Timespec::try_from(ANSWER_TIMEOUT).ok();
-        let ready = poll(&mut [PollFd::new(&socket, PollFlags::IN)], timeout.as_ref())
-            .map_err(os("waiting for the answer"))?;
-        if ready == 0 {
-            return Err(TenantError::NoAnswer("it took too long"));
-        }
-        let answer = join::receive_answer(socket.as_fd()).map_err(|errno| match errno {
-            Errno::CONNRESET => TenantError::Gone,
-            errno => os("receiving the answer")(errno),
-        })?;
-        match answer {
-            Answer::Refused(why) => Err(TenantError::Refused(why)),
-            Answer::Nonsense => Err(TenantError::NoAnswer("another version, or another program")),
-            Answer::Accepted(accepted, memory, wakes) => {
-                let geometry = shape
-                    .check_over(accepted.sets)
-                    .map_err(|error| TenantError::Refused(error.to_string()))?;
-                Self::over(socket, accepted, geometry, memory, wakes)
-            }
+        let Answer::Offered(offered, memory, wakes) = answer(&socket)? else {
+            return Err(TenantError::NoAnswer("joined, before anything was offered"));
+        };
+        let geometry = shape
+            .check_over(offered.sets)
+            .map_err(|error| TenantError::Refused(error.to_string()))?;
+        tenant_memory::allocate(&memory, &geometry)
+            .map_err(|source| TenantError::Os { tried: "allocating the shared memory", source })?;
+        let tenant = Self::over(socket, offered, geometry, memory, wakes)?;
+        rustix::net::send(&tenant.socket, &join::MAPPED, SendFlags::NOSIGNAL)
+            .map_err(os("confirming the memory"))?;
+        match answer(&tenant.socket)? {
+            Answer::Joined => Ok(tenant),
+            _ => Err(TenantError::NoAnswer("a second offer")),
         }
     }
 
     /// Maps what the plane passed.
     pub(crate) fn over(
         socket: OwnedFd,
-        accepted: join::Accepted,
+        offered: join::Offered,
         geometry: Geometry,
         file: OwnedFd,
         wakes: Vec<OwnedFd>,
     ) -> Result<Self, TenantError> {
         let failed = |source| TenantError::Os { tried: "mapping the plane's memory", source };
         let memory = Memory::join(file, geometry.memory_bytes()).map_err(failed)?;
-        let bells = if accepted.ready_bits {
+        let bells = if offered.ready_bits {
             let file = memory.descriptor().map_err(failed)?;
             let region = Region::join(file).map_err(|error| failed(io::Error::other(error)))?;
             let bell = |word| ready_bell(&geometry, word, &region, &wakes).map_err(failed);
@@ -158,7 +154,7 @@ impl Tenant {
         let queues = geometry.shape().queues;
         Ok(Self {
             socket,
-            id: accepted.id,
+            id: offered.id,
             geometry,
             memory,
             pairs: (0..queues).map(|queue| TenantPair::new(&geometry, queue)).collect(),
@@ -296,6 +292,25 @@ impl AsFd for Tenant {
     /// The connection: hangs up when the plane is gone.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// What the plane answers, within a time. A refusal is an error.
+fn answer(socket: &OwnedFd) -> Result<Answer, TenantError> {
+    let timeout = Timespec::try_from(ANSWER_TIMEOUT).ok();
+    let ready = poll(&mut [PollFd::new(socket, PollFlags::IN)], timeout.as_ref())
+        .map_err(os("waiting for the answer"))?;
+    if ready == 0 {
+        return Err(TenantError::NoAnswer("it took too long"));
+    }
+    let answer = join::receive_answer(socket.as_fd()).map_err(|errno| match errno {
+        Errno::CONNRESET => TenantError::Gone,
+        errno => os("receiving the answer")(errno),
+    })?;
+    match answer {
+        Answer::Refused(why) => Err(TenantError::Refused(why)),
+        Answer::Nonsense => Err(TenantError::NoAnswer("another version, or another program")),
+        Answer::Offered(..) | Answer::Joined => Ok(answer),
     }
 }
 

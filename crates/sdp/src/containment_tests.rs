@@ -11,14 +11,14 @@ use crate::join::{self, Answer};
 use crate::processes_tests::{PATIENCE, Process, Role, socket_path};
 use crate::*;
 
-fn plane(name: &str, change: impl FnOnce(&mut PlaneConfig)) -> (Plane, std::path::PathBuf) {
+pub(crate) fn plane(name: &str, change: impl FnOnce(&mut PlaneConfig)) -> (Plane, std::path::PathBuf) {
     let socket = socket_path(name);
     let mut config = PlaneConfig { spin_looks: 200, ..PlaneConfig::new(&socket) };
     change(&mut config);
     (Plane::start(config, |_| Box::new(Echo)).expect("started"), socket)
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < PATIENCE, "{what}: it takes too long");
@@ -26,7 +26,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn honest(socket: &Path, count: usize, queues: u32, requests: u32) -> Vec<Process> {
+pub(crate) fn honest(socket: &Path, count: usize, queues: u32, requests: u32) -> Vec<Process> {
     let role = Role::Honest { queues, requests, paged: false };
     let started: Vec<_> = (0..count).map(|_| Process::spawn(socket, role)).collect();
     started.into_iter().map(Process::joined).collect()
@@ -166,7 +166,7 @@ fn liars_hurt_nobody_else() {
 }
 
 /// Descriptors and mappings of this process.
-fn footprint() -> (usize, usize) {
+pub(crate) fn footprint() -> (usize, usize) {
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("readable").count();
     let maps = std::fs::read_to_string("/proc/self/maps").expect("readable");
     (descriptors, maps.lines().filter(|line| line.contains("tailplane-sdp")).count())
@@ -241,7 +241,23 @@ fn killed_processes_take_nothing_with_them_for_a_minute() {
     storm_in_a_process_of_its_own(60_000);
 }
 
-fn connect(socket: &Path) -> OwnedFd {
+/// The first half of a join, by hand.
+pub(crate) fn offered(
+    socket: &Path,
+    shape: Shape,
+) -> (OwnedFd, join::Offered, OwnedFd, Vec<OwnedFd>) {
+    let end = connect(socket);
+    let ask = join::ask(join::Ask { shape, class: None });
+    rustix::net::send(&end, &ask, SendFlags::NOSIGNAL).expect("sent");
+    let Answer::Offered(offered, memory, wakes) =
+        join::receive_answer(end.as_fd()).expect("answered")
+    else {
+        panic!("not offered")
+    };
+    (end, offered, memory, wakes)
+}
+
+pub(crate) fn connect(socket: &Path) -> OwnedFd {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let end = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("made");
     rustix::net::connect(&end, &SocketAddrUnix::new(socket).expect("a path")).expect("connected");
@@ -309,12 +325,12 @@ fn limits_are_kept_and_given_back() {
     };
     refused(0, 64, "allowed are 1 to 1024");
     refused(1, 60, "powers of two");
-    refused(11, 32, "this plane has 0 queues, 11 more are over the limit of 10");
+    refused(11, 32, "this plane with 0 queues, 11 more are over the limit of 10");
     refused(4, 1024, "bytes of shared memory");
     let (one, two) = (ask(4, 32).expect("joined"), ask(5, 32).expect("joined"));
     refused(2, 32, "over the limit of 10");
     let three = ask(1, 32).expect("joined");
-    refused(1, 32, "has 3 tenants");
+    refused(1, 32, "with 3 tenants");
     let ids = [one.id(), two.id(), three.id()];
     assert!(ids[0] < ids[1] && ids[1] < ids[2], "numbers are not used again: {ids:?}");
     drop((one, two));
@@ -335,19 +351,14 @@ fn limits_are_kept_and_given_back() {
 #[cfg_attr(miri, ignore = "opens sockets")]
 fn descriptors_that_are_shared_cannot_be_made_to_block_a_core() {
     let (plane, socket) = plane("descriptors", |config| config.spin_looks = 10);
-    let end = connect(&socket);
     let shape = Shape::default();
-    rustix::net::send(&end, &join::ask(join::Ask { shape, class: None }), SendFlags::NOSIGNAL)
-        .expect("sent");
-    let Answer::Accepted(accepted, memory, wakes) =
-        join::receive_answer(end.as_fd()).expect("answered")
-    else {
-        panic!("not accepted")
-    };
+    let (end, offered, memory, wakes) = offered(&socket, shape);
     let wake = wakes[0].try_clone().expect("duplicated");
-    let geometry = shape.check().expect("allowed");
-    let id = accepted.id;
-    let liar = Tenant::over(end, accepted, geometry, memory, wakes).expect("mapped");
+    let (geometry, id) = (shape.check().expect("allowed"), offered.id);
+    tenant_memory::allocate(&memory, &geometry).expect("allocated");
+    let liar = Tenant::over(end, offered, geometry, memory, wakes).expect("mapped");
+    rustix::net::send(liar.as_fd(), &join::MAPPED, SendFlags::NOSIGNAL).expect("sent");
+    assert!(matches!(join::receive_answer(liar.as_fd()), Ok(Answer::Joined)));
     rustix::fs::fcntl_setfl(&wake, rustix::fs::OFlags::empty()).expect("its own");
     rustix::io::write(&wake, &(u64::MAX - 1).to_ne_bytes()).expect("full");
     let mut honest = Tenant::join(&socket, shape).expect("joined");

@@ -1,17 +1,18 @@
 //! The control thread: lets tenants in, within limits, and sees them go.
 //!
-//! It is a thread of its own, so that whatever joiners do costs the data-plane cores nothing: sockets
-//! do not block, a message is read whole or not at all, who says nothing is dropped after a time, and
-//! every table has a limit. It speaks to the cores by bounded letterboxes.
+//! It is a thread of its own, so that joiners cost the data-plane cores nothing but what an address space
+//! in common costs: sockets do not block, a message is read whole or not at all, who says nothing is
+//! dropped after a time, every table has a limit, and each user an account (`limits`). It maps and unmaps
+//! tenants' memory in bounded steps (`tenant_memory`), and speaks to the cores by bounded letterboxes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU8;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use qwait::{Region, SharedTenantSet, TENANTS_MAX};
+use qwait::{SharedTenantSet, TENANTS_MAX};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -21,10 +22,11 @@ use crate::class::ClassPolicy;
 use crate::core::{Letterbox, Mail};
 use crate::counters::{Counters, Counts};
 use crate::geometry::Geometry;
-use crate::join::{self, Accepted, Ask};
+use crate::join::{self, Ask, Offered};
+use crate::limits::{Accounts, Limits, Usage, refusal};
 use crate::link::Link;
 use crate::queue_pair::PlanePair;
-use memfile::Memory;
+use crate::tenant_memory::{self, STEP_BYTES};
 
 /// Connections that one look at the listener accepts.
 const ACCEPTS_A_LOOK: usize = 16;
@@ -32,46 +34,13 @@ const ACCEPTS_A_LOOK: usize = 16;
 const EVENTS: usize = 64;
 /// Between two looks at time-outs, at the most.
 const TICK: Duration = Duration::from_millis(100);
-/// The same while tenants are leaving: cores answer within microseconds.
+/// The same while tenants are leaving: cores answer within microseconds. Between two steps of forgetting
+/// memory, at the least.
 const LEAVING_TICK: Duration = Duration::from_millis(2);
+/// Tenants that one step frees at most: each is two mappings.
+const FREED_A_TICK: usize = 4;
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
-
-/// How much tenants may have. What is over a limit is refused, with the limit's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Tenants in all.
-    pub tenants: u32,
-    /// Queue pairs in all.
-    pub queues: u32,
-    /// Bytes of shared memory in all.
-    pub bytes: u64,
-    /// Tenants of one user.
-    pub tenants_per_uid: u32,
-    /// Queue pairs of one user.
-    pub queues_per_uid: u32,
-    /// Bytes of one user.
-    pub bytes_per_uid: u64,
-    /// Connections that have not asked yet. One more drops the oldest of them.
-    pub joining: u32,
-    /// How long a connection may take to ask.
-    pub ask_timeout: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            tenants: TENANTS_MAX,
-            queues: 16_384,
-            bytes: 1 << 30,
-            tenants_per_uid: TENANTS_MAX,
-            queues_per_uid: 16_384,
-            bytes_per_uid: 1 << 30,
-            joining: 64,
-            ask_timeout: Duration::from_secs(1),
-        }
-    }
-}
 
 /// What became of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +51,11 @@ pub struct JoinCounts {
     pub joined: u64,
     /// Asks that were refused.
     pub refused: u64,
-    /// Connections that were dropped before they asked: too slow, or too many.
+    /// Of these, asks over a limit of the user or of the plane.
+    pub over_limit: u64,
+    /// Offers that came to nothing: the tenant confirmed memory that it had not allocated, or had sealed.
+    pub unusable: u64,
+    /// Connections that were dropped before they had joined: too slow, or too many.
     pub dropped: u64,
     /// Tenants that were disconnected as they said more than an ask.
     pub disconnected: u64,
@@ -160,51 +133,14 @@ impl SetSlots {
     }
 }
 
-/// What a user, or all of them, have.
-#[derive(Clone, Copy, Debug, Default)]
-struct Usage {
-    tenants: u32,
-    queues: u32,
-    bytes: u64,
-}
-
-impl Usage {
-    fn of(geometry: &Geometry) -> Self {
-        let bytes = geometry.memory_bytes() as u64;
-        Self { tenants: 1, queues: geometry.shape().queues, bytes }
-    }
-
-    fn add(&mut self, more: Self) {
-        self.tenants += more.tenants;
-        self.queues += more.queues;
-        self.bytes += more.bytes;
-    }
-
-    fn sub(&mut self, less: Self) {
-        self.tenants -= less.tenants;
-        self.queues -= less.queues;
-        self.bytes -= less.bytes;
-    }
-
-    /// What of a limit would be exceeded by so much more.
-    fn over(self, more: Self, limit: Self, whose: &str) -> Result<(), String> {
-        let check = |what: &str, have: u64, more: u64, limit: u64| {
-            if have + more <= limit {
-                return Ok(());
-            }
-            Err(format!("{whose} has {have} {what}, {more} more are over the limit of {limit}"))
-        };
-        check("tenants", self.tenants.into(), more.tenants.into(), limit.tenants.into())?;
-        check("queues", self.queues.into(), more.queues.into(), limit.queues.into())?;
-        check("bytes of shared memory", self.bytes, more.bytes, limit.bytes)
-    }
-}
-
-/// A connection that has not asked yet.
+/// A connection that has not joined yet.
 #[derive(Debug)]
 struct Joining {
     socket: OwnedFd,
     since: Instant,
+    peer: Peer,
+    /// What it was offered, and has not confirmed.
+    offer: Option<Offer>,
 }
 
 /// Who a connection is, as the kernel says.
@@ -214,22 +150,43 @@ struct Peer {
     uid: u32,
 }
 
-/// A tenant that joined.
+/// What a tenant needs, charged to its user; nothing of it is mapped.
 #[derive(Debug)]
-struct Joined {
-    /// The connection, as it was registered; the link has a duplicate.
-    socket: OwnedFd,
-    link: Arc<Link>,
-    uid: u32,
+struct Offer {
+    geometry: Geometry,
+    class: u8,
+    slots: Vec<u32>,
+    file: OwnedFd,
+    wakes: Vec<OwnedFd>,
+    usage: Usage,
 }
 
-/// A tenant that is gone: its slots are free when no core looks at it any more.
+/// A tenant whose memory is mapped.
+#[derive(Debug)]
+struct Mapped {
+    link: Arc<Link>,
+    peer: Peer,
+    usage: Usage,
+}
+
+/// A tenant that waits until its pages are touched, from this place on.
+#[derive(Debug)]
+struct Settling {
+    mapped: Mapped,
+    from: usize,
+}
+
+/// A tenant that is gone: its slots are free when no core looks at it any more, its user's account when
+/// its pages are forgotten.
 #[derive(Debug)]
 struct Leaving {
-    link: Arc<Link>,
-    uid: u32,
-    /// Cores that were not told yet.
+    mapped: Mapped,
+    /// It was listed.
+    has_joined: bool,
+    /// Cores whose letterbox has not taken the news yet.
     untold: Vec<usize>,
+    /// Pages are forgotten from here on.
+    from: usize,
 }
 
 /// What a new tenant gets.
@@ -247,16 +204,17 @@ pub(crate) struct Control {
     /// Ends the thread's wait; a stop is asked for by writing to it.
     wake: Arc<OwnedFd>,
     epoll: OwnedFd,
-    limits: Limits,
+    accounts: Accounts,
     new_tenants: NewTenants,
     cores: Vec<CoreHandle>,
     sets: Vec<SetSlots>,
     board: Arc<Mutex<Board>>,
     joining: BTreeMap<u64, Joining>,
-    joined: BTreeMap<u64, Joined>,
-    leaving: Vec<Leaving>,
-    total: Usage,
-    by_uid: HashMap<u32, Usage>,
+    settling: VecDeque<Settling>,
+    joined: BTreeMap<u64, Mapped>,
+    leaving: VecDeque<Leaving>,
+    /// When memory was forgotten last.
+    forgot: Instant,
     next_id: u64,
     /// The listener failed (no descriptor left): not asked again before the next tick.
     paused: bool,
@@ -279,16 +237,16 @@ impl Control {
             listener,
             wake,
             epoll,
-            limits,
+            accounts: Accounts::new(limits),
             new_tenants,
             cores,
             sets,
             board,
             joining: BTreeMap::new(),
+            settling: VecDeque::new(),
             joined: BTreeMap::new(),
-            leaving: Vec::new(),
-            total: Usage::default(),
-            by_uid: HashMap::new(),
+            leaving: VecDeque::new(),
+            forgot: Instant::now(),
             next_id: WAKE + 1,
             paused: false,
         })
@@ -299,7 +257,11 @@ impl Control {
         let mut events = Vec::with_capacity(EVENTS);
         let mut ticked = Instant::now();
         loop {
-            let tick = if self.leaving.is_empty() { TICK } else { LEAVING_TICK };
+            let tick = match (self.settling.is_empty(), self.leaving.is_empty()) {
+                (false, _) => Duration::ZERO,
+                (true, false) => LEAVING_TICK,
+                (true, true) => TICK,
+            };
             events.clear();
             let spare = rustix::buffer::spare_capacity(&mut events);
             // An interruption is an early tick.
@@ -315,7 +277,9 @@ impl Control {
                 ticked = Instant::now();
                 self.drop_slow();
                 self.resume();
+                self.accounts.prune();
             }
+            self.settle();
             self.finish_leaving();
         }
     }
@@ -336,17 +300,40 @@ impl Control {
                 Err(_) => return self.pause(),
             };
             self.board(|board| board.joins.connections += 1);
-            if self.joining.len() >= self.limits.joining as usize {
-                // The oldest has had the most time: so honest joiners, who ask at once, come through.
-                self.joining.pop_first();
-                self.board(|board| board.joins.dropped += 1);
-            }
+            let Some(peer) = peer_of(&socket) else { continue };
+            self.make_room(peer.uid);
             let id = self.next_id;
             self.next_id += 1;
             let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
             if epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(id), events).is_ok() {
-                self.joining.insert(id, Joining { socket, since: Instant::now() });
+                let joining = Joining { socket, since: Instant::now(), peer, offer: None };
+                self.joining.insert(id, joining);
             }
+        }
+    }
+
+    /// Drops the oldest connection of the user, or of all, where one more would be too many: it has had the
+    /// most time. So honest joiners, who ask at once, come through.
+    fn make_room(&mut self, uid: u32) {
+        let limits = self.accounts.limits();
+        let (all, each) = (limits.joining as usize, limits.joining_per_uid as usize);
+        let mut of_user = self.joining.iter().filter(|(_, joining)| joining.peer.uid == uid);
+        let oldest = match of_user.clone().count() >= each {
+            true => of_user.next().map(|(&id, _)| id),
+            false if self.joining.len() >= all => self.joining.keys().next().copied(),
+            false => None,
+        };
+        if let Some(joining) = oldest.and_then(|id| self.joining.remove(&id)) {
+            self.withdraw(&joining);
+            self.board(|board| board.joins.dropped += 1);
+        }
+    }
+
+    /// Takes back what a connection was offered.
+    fn withdraw(&mut self, joining: &Joining) {
+        if let Some(offer) = &joining.offer {
+            self.free_slots(&offer.geometry, &offer.slots);
+            self.accounts.release(joining.peer.uid, offer.usage);
         }
     }
 
@@ -364,20 +351,21 @@ impl Control {
     }
 
     fn drop_slow(&mut self) {
-        let timeout = self.limits.ask_timeout;
-        let before = self.joining.len();
-        self.joining.retain(|_, joining| joining.since.elapsed() < timeout);
-        let dropped = (before - self.joining.len()) as u64;
-        if dropped > 0 {
-            self.board(|board| board.joins.dropped += dropped);
+        let timeout = self.accounts.limits().ask_timeout;
+        let is_slow = |joining: &Joining| joining.since.elapsed() >= timeout;
+        let slow: Vec<u64> =
+            self.joining.iter().filter(|(_, one)| is_slow(one)).map(|(&id, _)| id).collect();
+        for joining in slow.iter().filter_map(|id| self.joining.remove(id)).collect::<Vec<_>>() {
+            self.withdraw(&joining);
+            self.board(|board| board.joins.dropped += 1);
         }
     }
 
     /// A connection said something, or hung up.
     fn hear(&mut self, id: u64) {
         let mut buffer = join::ASK_BUFFER;
-        if let Some(joined) = self.joined.get(&id) {
-            match join::receive_ask(joined.socket.as_fd(), &mut buffer) {
+        if let Some(mapped) = self.joined.get(&id).or_else(|| self.settling_of(id)) {
+            match join::receive_ask(mapped.link.socket.as_fd(), &mut buffer) {
                 Ok(None) => {}
                 Ok(Some(said)) => {
                     if !said.is_empty() {
@@ -395,84 +383,157 @@ impl Control {
             Ok(Some(said)) => said,
             Err(_) => &[],
         };
-        let Some(Joining { socket, .. }) = self.joining.remove(&id) else { return };
+        let Some(mut joining) = self.joining.remove(&id) else { return };
         if said.is_empty() {
+            self.withdraw(&joining);
             return self.board(|board| board.joins.dropped += 1);
         }
-        let answer = join::parse_ask(said).and_then(|ask| self.admit(id, &socket, ask));
-        match answer {
-            Ok((link, peer)) => self.welcome(id, socket, link, peer),
-            Err(why) => {
-                join::send_refused(socket.as_fd(), &why);
-                self.board(|board| board.joins.refused += 1);
-            }
+        if joining.offer.is_some() {
+            return self.confirmed(id, joining, said);
         }
+        let offer = join::parse_ask(said).and_then(|ask| self.admit(joining.peer, ask));
+        match offer.and_then(|offer| self.offer(id, &joining.socket, offer)) {
+            Ok(offer) => {
+                joining.offer = Some(offer);
+                self.joining.insert(id, joining);
+            }
+            Err(why) => self.refuse(&joining.socket, &why),
+        }
+    }
+
+    fn settling_of(&self, id: u64) -> Option<&Mapped> {
+        self.settling.iter().map(|settling| &settling.mapped).find(|mapped| mapped.link.id == id)
+    }
+
+    fn refuse(&self, socket: &OwnedFd, why: &str) {
+        // Counted before the tenant knows.
+        self.board(|board| board.joins.refused += 1);
+        join::send_refused(socket.as_fd(), why);
     }
 
     // ---- tenants ------------------------------------------------------------------------------
 
-    /// Makes what a tenant needs, or says why not.
-    fn admit(
-        &mut self,
-        id: u64,
-        socket: &OwnedFd,
-        Ask { shape, class }: Ask,
-    ) -> Result<(Arc<Link>, Peer), String> {
-        let peer = rustix::net::sockopt::socket_peercred(socket)
-            .map_err(|error| format!("who is asking cannot be told: {error}"))?;
-        let peer = Peer { pid: peer.pid.as_raw_nonzero().get(), uid: peer.uid.as_raw() };
-        let geometry =
-            shape.check_over(self.sets.len() as u32).map_err(|error| error.to_string())?;
+    /// Charges a tenant's user for what it asks, and makes that, or says why not.
+    fn admit(&mut self, peer: Peer, Ask { shape, class }: Ask) -> Result<Offer, String> {
+        let geometry = shape
+            .check_over(self.sets.len() as u32)
+            .map_err(|error| format!("cannot join: found {error}"))?;
         let class = self.new_tenants.classes.admit(peer.uid, class)?;
-        let more = Usage::of(&geometry);
-        self.within_limits(peer.uid, more)?;
-        let slots = self.take_slots(&geometry)?;
-        let link = self.make(id, (geometry, class), socket, slots.clone()).map_err(|error| {
-            self.free_slots(&geometry, &slots);
-            format!("the plane has no room: {error}")
+        let usage = self.usage_of(&geometry);
+        self.accounts.charge(peer.uid, usage).inspect_err(|_| {
+            self.board(|board| board.joins.over_limit += 1);
         })?;
-        self.total.add(more);
-        self.by_uid.entry(peer.uid).or_default().add(more);
-        Ok((Arc::new(link), peer))
+        let slots = self.take_slots(&geometry).inspect_err(|_| {
+            self.accounts.release(peer.uid, usage);
+        })?;
+        let wake = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wakes = (0..geometry.sets()).map(|_| Ok(wake()?)).collect::<std::io::Result<_>>();
+        match wakes.and_then(|wakes| Ok((wakes, tenant_memory::offer(&geometry)?))) {
+            Ok((wakes, file)) => Ok(Offer { geometry, class, slots, file, wakes, usage }),
+            Err(error) => {
+                self.free_slots(&geometry, &slots);
+                self.accounts.release(peer.uid, usage);
+                Err(refusal(format_args!("a plane without room ({error})"), "try again later"))
+            }
+        }
+    }
+
+    /// What a tenant of this shape takes. Descriptors: the connection, the memory twice (`memfile`'s and
+    /// `qwait`'s), an eventfd for each set, and for each ready word one that each core of its set watches.
+    fn usage_of(&self, geometry: &Geometry) -> Usage {
+        let cores_each = (self.cores.len() / self.sets.len().max(1)) as u32;
+        let watched =
+            if self.new_tenants.ready_bits { geometry.words() * cores_each } else { 0 };
+        Usage {
+            tenants: 1,
+            queues: geometry.shape().queues,
+            bytes: geometry.memory_bytes() as u64,
+            descriptors: 3 + geometry.sets() + watched,
+        }
+    }
+
+    /// Sends an offer, or takes it back.
+    fn offer(&mut self, id: u64, socket: &OwnedFd, offer: Offer) -> Result<Offer, String> {
+        let ready_bits = self.new_tenants.ready_bits;
+        let offered = Offered { id, sets: offer.geometry.sets(), ready_bits };
+        join::send_offered(socket.as_fd(), offered, offer.file.as_fd(), &offer.wakes)
+            .map(|()| offer)
+            .map_err(|error| refusal(format_args!("a socket that takes no answer ({error})"), "read"))
+    }
+
+    /// A tenant says that it has mapped its memory: maps it here, and lets its pages settle.
+    fn confirmed(&mut self, id: u64, mut joining: Joining, said: &[u8]) {
+        let is_mapped = said == join::MAPPED;
+        let Some(offer) = joining.offer.take() else { return };
+        let mapped = match is_mapped {
+            true => tenant_memory::map(&offer.file, &offer.geometry),
+            false => Err(std::io::Error::other("another message than `mapped`")),
+        };
+        let (memory, region) = match mapped {
+            Ok(both) => both,
+            Err(error) => {
+                self.board(|board| board.joins.unusable += 1);
+                self.refuse(&joining.socket, &refusal(error, "map what was offered, once"));
+                joining.offer = Some(offer);
+                return self.withdraw(&joining);
+            }
+        };
+        let Offer { geometry, class, slots, wakes, usage, .. } = offer;
+        let limiter = Limiter::default();
+        limiter.set(self.new_tenants.limit);
+        let weight = self.new_tenants.weight;
+        let link = Arc::new(Link {
+            id,
+            geometry,
+            memory,
+            region,
+            queues: (0..geometry.shape().queues)
+                .map(|queue| PlanePair::new(&geometry, queue, weight))
+                .collect(),
+            wakes,
+            slots,
+            socket: joining.socket,
+            limiter,
+            class: AtomicU8::new(class),
+            counters: (0..self.cores.len()).map(|_| Counters::default()).collect(),
+        });
+        let mapped = Mapped { link, peer: joining.peer, usage };
+        self.settling.push_back(Settling { mapped, from: 0 });
+    }
+
+    /// Touches the next pages of the tenant that has waited longest, one step; the others' turns come.
+    fn settle(&mut self) {
+        let Some(mut settling) = self.settling.pop_front() else { return };
+        let link = &settling.mapped.link;
+        settling.from =
+            tenant_memory::settle(&link.memory, &link.region, &link.geometry, settling.from);
+        if settling.from < link.memory.len() {
+            return self.settling.push_back(settling);
+        }
+        self.welcome(settling.mapped);
     }
 
     /// Tells the cores, then the tenant; undoes it where one of them cannot be told.
-    fn welcome(&mut self, id: u64, socket: OwnedFd, link: Arc<Link>, peer: Peer) {
+    fn welcome(&mut self, mapped: Mapped) {
+        let (link, id) = (Arc::clone(&mapped.link), mapped.link.id);
         // A tenant with fewer queues than there are sets has none in the last ones.
         let concerned = |core: &&CoreHandle| link.geometry.word(core.set).is_some();
         let mut cores = self.cores.iter().filter(concerned);
         let told = cores.all(|core| core.tell(Mail::Attach(Arc::clone(&link))));
-        let (sets, ready_bits) = (link.geometry.sets(), self.new_tenants.ready_bits);
         // Listed before it knows: who joined finds itself in a report.
-        let listed = Listed { pid: peer.pid, uid: peer.uid, link: Arc::downgrade(&link) };
+        let Peer { pid, uid } = mapped.peer;
+        let listed = Listed { pid, uid, link: Arc::downgrade(&link) };
         self.board(|board| {
             board.joins.joined += 1;
             board.tenants.insert(id, listed);
         });
-        let sent = told
-            && link.memory.descriptor().is_ok_and(|memory| {
-                let accepted = Accepted { id, sets, ready_bits };
-                join::send_accepted(socket.as_fd(), accepted, memory.as_fd(), &link.wakes).is_ok()
-            });
+        self.joined.insert(id, mapped);
         if !told {
-            join::send_refused(socket.as_fd(), "the cores are busy, try again");
+            join::send_refused(link.socket.as_fd(), &refusal("busy cores", "try again"));
         }
-        self.joined.insert(id, Joined { socket, link, uid: peer.uid });
-        if !sent {
+        if !told || join::send_joined(link.socket.as_fd()).is_err() {
             self.leave(id);
         }
-    }
-
-    fn within_limits(&self, uid: u32, more: Usage) -> Result<(), String> {
-        let Limits { tenants, queues, bytes, .. } = self.limits;
-        let have = self.by_uid.get(&uid).copied().unwrap_or_default();
-        let limit = Usage {
-            tenants: self.limits.tenants_per_uid,
-            queues: self.limits.queues_per_uid,
-            bytes: self.limits.bytes_per_uid,
-        };
-        have.over(more, limit, &format!("user {uid}"))?;
-        self.total.over(more, Usage { tenants, queues, bytes }, "this plane")
     }
 
     /// A slot for each of a tenant's ready words, or none at all.
@@ -483,7 +544,8 @@ impl Control {
                 Some(slot) => slots.push(slot),
                 None => {
                     self.free_slots(geometry, &slots);
-                    return Err(format!("all {TENANTS_MAX} places of a set of cores are taken"));
+                    let found = format_args!("all {TENANTS_MAX} places of a set of cores taken");
+                    return Err(refusal(found, "try again later"));
                 }
             }
         }
@@ -496,77 +558,69 @@ impl Control {
         }
     }
 
-    fn make(
-        &self,
-        id: u64,
-        (geometry, class): (Geometry, u8),
-        socket: &OwnedFd,
-        slots: Vec<u32>,
-    ) -> std::io::Result<Link> {
-        let memory = Memory::create("tailplane-sdp", geometry.memory_bytes())?;
-        let region = Region::join(memory.descriptor()?).map_err(std::io::Error::other)?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wakes = (0..geometry.sets()).map(|_| Ok(eventfd(0, flags)?));
-        let limiter = Limiter::default();
-        limiter.set(self.new_tenants.limit);
-        let weight = self.new_tenants.weight;
-        Ok(Link {
-            id,
-            geometry,
-            memory,
-            region,
-            queues: (0..geometry.shape().queues)
-                .map(|queue| PlanePair::new(&geometry, queue, weight))
-                .collect(),
-            wakes: wakes.collect::<std::io::Result<_>>()?,
-            slots,
-            socket: socket.try_clone()?,
-            limiter,
-            class: AtomicU8::new(class),
-            counters: (0..self.cores.len()).map(|_| Counters::default()).collect(),
-        })
-    }
-
     /// A tenant is gone, or is to go: its queues are removed.
     fn leave(&mut self, id: u64) {
-        let Some(Joined { socket, link, uid }) = self.joined.remove(&id) else { return };
-        // The link's duplicate keeps the file, and so the registration, which goes by this descriptor.
-        let _ = epoll::delete(&self.epoll, &socket);
-        let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
-        let untold = (0..self.cores.len()).collect();
-        self.leaving.push(Leaving { link, uid, untold });
-        self.finish_leaving();
+        let settling = self.settling.iter().position(|one| one.mapped.link.id == id);
+        let settling = settling.and_then(|at| self.settling.remove(at));
+        let (mapped, has_joined) = match (self.joined.remove(&id), settling) {
+            (Some(mapped), _) => (mapped, true),
+            (None, Some(settling)) => (settling.mapped, false),
+            (None, None) => return,
+        };
+        let _ = epoll::delete(&self.epoll, &mapped.link.socket);
+        let _ = rustix::net::shutdown(&mapped.link.socket, rustix::net::Shutdown::Both);
+        let untold = if has_joined { (0..self.cores.len()).collect() } else { Vec::new() };
+        self.leaving.push_back(Leaving { mapped, has_joined, untold, from: 0 });
     }
 
-    /// Frees what no core looks at any more.
+    /// Tells the cores of who leaves. Then, a step each tick: forgets the pages of those that no core looks
+    /// at any more, and frees what has none left. So others' cores are interrupted at a bounded rate.
     fn finish_leaving(&mut self) {
-        let mut leaving = std::mem::take(&mut self.leaving);
-        leaving.retain_mut(|gone| {
-            let id = gone.link.id;
+        for gone in &mut self.leaving {
+            let id = gone.mapped.link.id;
             gone.untold.retain(|&core| !self.cores[core].tell(Mail::Detach(id)));
+        }
+        if self.leaving.is_empty() || self.forgot.elapsed() < LEAVING_TICK {
+            return;
+        }
+        self.forgot = Instant::now();
+        let mut left = STEP_BYTES;
+        for _ in 0..self.leaving.len().min(FREED_A_TICK) {
+            let Some(mut gone) = self.leaving.pop_front() else { return };
+            let link = &gone.mapped.link;
             // Control's is the last: the cores have dropped theirs, and so the queues.
-            if !gone.untold.is_empty() || Arc::strong_count(&gone.link) > 1 {
-                return true;
+            let is_alone = gone.untold.is_empty() && Arc::strong_count(link) == 1;
+            if is_alone && left > 0 {
+                let from = gone.from;
+                gone.from = tenant_memory::forget(&link.memory, from, left);
+                left -= gone.from - from;
             }
-            let geometry = gone.link.geometry;
-            self.free_slots(&geometry, &gone.link.slots);
-            self.total.sub(Usage::of(&geometry));
-            if let Some(usage) = self.by_uid.get_mut(&gone.uid) {
-                usage.sub(Usage::of(&geometry));
-                if usage.tenants == 0 {
-                    self.by_uid.remove(&gone.uid);
-                }
+            match is_alone && gone.from == link.memory.len() {
+                true => self.free(gone),
+                false => self.leaving.push_back(gone),
             }
-            let counts = gone.link.counts();
+        }
+    }
+
+    fn free(&mut self, gone: Leaving) {
+        let Leaving { mapped: Mapped { link, peer, usage }, has_joined, .. } = gone;
+        self.free_slots(&link.geometry, &link.slots);
+        self.accounts.release(peer.uid, usage);
+        if has_joined {
+            let counts = link.counts();
             self.board(|board| {
-                board.tenants.remove(&id);
+                board.tenants.remove(&link.id);
                 board.joins.left += 1;
                 board.gone += counts;
             });
-            false
-        });
-        self.leaving = leaving;
+        }
     }
+}
+
+/// Who is at the other end.
+fn peer_of(socket: &OwnedFd) -> Option<Peer> {
+    let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
+    Some(Peer { pid: peer.pid.as_raw_nonzero().get(), uid: peer.uid.as_raw() })
 }
 
 impl std::fmt::Debug for Control {

@@ -13,7 +13,7 @@ use crate::class::CLASS_LOWEST;
 use crate::client::Tenant;
 use crate::geometry::Shape;
 use crate::handler::Echo;
-use crate::join::Accepted;
+use crate::join::Offered;
 use crate::notify::Notify;
 use crate::queue_pair::{PlanePair, SubmitError};
 use memfile::Memory;
@@ -63,7 +63,7 @@ impl Rig {
         let wakes = vec![eventfd(0, flags).expect("an eventfd")];
         let (near, far) = std::os::unix::net::UnixStream::pair().expect("sockets");
         let id = 100 + u64::from(self.next_slot);
-        let accepted = Accepted { id, sets: 1, ready_bits: self.notify == Notify::Qwait };
+        let accepted = Offered { id, sets: 1, ready_bits: self.notify == Notify::Qwait };
         let file = memory.descriptor().expect("duplicated");
         let theirs = wakes.iter().map(|wake| wake.try_clone().expect("duplicated")).collect();
         let tenant = Tenant::over(far.into(), accepted, geometry, file, theirs).expect("mapped");

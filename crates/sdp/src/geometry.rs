@@ -213,7 +213,8 @@ impl Geometry {
         (WORDS + self.words() as usize * 2 * APART).next_multiple_of(PAGE)
     }
 
-    fn queues_at(&self) -> usize {
+    /// Where the pages of ready words and doorbells end, and the queues begin.
+    pub(crate) fn doorbells_end(&self) -> usize {
         let doorbells = self.shape.queues as usize * self.shape.doorbells.stride_bytes();
         (self.doorbells_at() + doorbells).next_multiple_of(PAGE)
     }
@@ -234,7 +235,7 @@ impl Geometry {
 
     /// Where a queue's tenant says how many completions it consumed.
     pub(crate) fn consumed(&self, queue: u32) -> usize {
-        self.queues_at() + queue as usize * self.queue_bytes()
+        self.doorbells_end() + queue as usize * self.queue_bytes()
     }
 
     /// A queue's first submission slot.
@@ -249,7 +250,7 @@ impl Geometry {
 
     /// The whole memory, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        (self.queues_at() + self.shape.queues as usize * self.queue_bytes()).next_multiple_of(PAGE)
+        (self.doorbells_end() + self.shape.queues as usize * self.queue_bytes()).next_multiple_of(PAGE)
     }
 }
 

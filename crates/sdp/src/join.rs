@@ -2,14 +2,18 @@
 //!
 //! ```text
 //! tenant   ask      magic, version | queues, depth, slot bytes, doorbell layout, class + 1 or 0
-//! plane    answer   magic, version | accepted | id, sets, flags       + memory, an eventfd per set
+//! plane    answer   magic, version | offered  | id, sets, flags       + memory, an eventfd per set
+//!                   magic, version | refused  | why, in words
+//! tenant   mapped   magic, version: the memory's pages are allocated and mapped
+//! plane    answer   magic, version | joined   | id: the memory is sealed, the cores serve it
 //!                   magic, version | refused  | why, in words
 //! plane    1 byte   at any time after: completions are there (asked for by the word `waiting`)
 //! either   hang-up  the tenant is gone: its queues are removed and its memory freed
 //! ```
 //!
-//! A tenant sends nothing after its ask; one that does is disconnected. Descriptors that come with an
-//! ask are never received.
+//! `tenant_memory` has the reason for the second exchange. A tenant sends nothing after it; one that does
+//! is disconnected. Descriptors that come with a message of a tenant are never received: to close one of a
+//! file system that the tenant serves could block.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,13 +26,18 @@ use rustix::net::{
 };
 
 use crate::geometry::{DoorbellLayout, SETS_MAX, Shape};
+use crate::limits::refusal;
 
 /// What both sides speak: a name and a version.
-const MAGIC: [u8; 8] = *b"tpsdp\0\0\x01";
+const MAGIC: [u8; 8] = *b"tpsdp\0\0\x02";
 /// Bytes of an ask.
 const ASK_BYTES: usize = 32;
 /// Bytes of an answer before its words.
 const ANSWER_BYTES: usize = 32;
+/// What an answer is.
+const REFUSED: u8 = 0;
+const OFFERED: u8 = 1;
+const JOINED: u8 = 2;
 /// Most bytes of a refusal's reason.
 const REASON_BYTES: usize = 256;
 /// Memory, and an eventfd for each set.
@@ -62,28 +71,34 @@ pub(crate) fn ask(Ask { shape, class }: Ask) -> [u8; ASK_BYTES] {
 /// What came, where it is an ask; neither shape nor class is checked. Else what is wrong with it.
 pub(crate) fn parse_ask(bytes: &[u8]) -> Result<Ask, String> {
     if bytes.len() != ASK_BYTES {
-        return Err(format!("a message of {} bytes: an ask has {ASK_BYTES}", bytes.len()));
+        let found = format_args!("a message of {} bytes", bytes.len());
+        return Err(refusal(found, "send an ask, which has 32"));
     }
     if bytes[..7] != MAGIC[..7] {
-        return Err("this is no ask of a data plane's tenant".into());
+        return Err(refusal("no ask of a data plane's tenant", "join with this library"));
     }
     if bytes[7] != MAGIC[7] {
-        return Err(format!("version {}: this plane speaks {}", bytes[7], MAGIC[7]));
+        let found = format_args!("version {}, and this plane has {}", bytes[7], MAGIC[7]);
+        return Err(refusal(found, "build tenant and plane from one version"));
     }
     let doorbells = match word(bytes, 20) {
         0 => DoorbellLayout::Packed,
         1 => DoorbellLayout::Paged,
-        other => return Err(format!("doorbell layout {other}: 0 is packed, 1 a page each")),
+        other => {
+            let found = format_args!("doorbell layout {other}");
+            return Err(refusal(found, "ask for 0, packed, or 1, a page each"));
+        }
     };
     let class = match word(bytes, 24) {
         0 => None,
         wish => {
+            let found = format!("class {}", wish - 1);
             let wish = u8::try_from(wish - 1);
-            Some(wish.map_err(|_| format!("class {}: there is none", word(bytes, 24) - 1))?)
+            Some(wish.map_err(|_| refusal(found, "ask for 0 to 7, or for none"))?)
         }
     };
     if bytes[28..] != [0; 4] {
-        return Err("the last 4 bytes of an ask must be zero".into());
+        return Err(refusal("an ask with more in its last 4 bytes", "set them to zero"));
     }
     let (queues, depth, slot_bytes) = (word(bytes, 8), word(bytes, 12), word(bytes, 16));
     Ok(Ask { shape: Shape { queues, depth, slot_bytes, doorbells }, class })
@@ -102,12 +117,15 @@ pub(crate) fn receive_ask<'a>(
     }
 }
 
+/// That the offered memory is mapped, as it travels.
+pub(crate) const MAPPED: [u8; 8] = MAGIC;
+
 /// Room for an ask and one byte more, which shows that a message was too long.
 pub(crate) const ASK_BUFFER: [u8; ASK_BYTES + 1] = [0; ASK_BYTES + 1];
 
-/// What an accepted tenant is told.
+/// What a tenant is told with the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Accepted {
+pub(crate) struct Offered {
     pub(crate) id: u64,
     /// Over how many sets its queues are dealt out.
     pub(crate) sets: u32,
@@ -115,19 +133,19 @@ pub(crate) struct Accepted {
     pub(crate) ready_bits: bool,
 }
 
-/// Accepts: the answer and the descriptors, or nothing at all.
-pub(crate) fn send_accepted(
+/// Offers: the answer and the descriptors, or nothing at all.
+pub(crate) fn send_offered(
     socket: BorrowedFd<'_>,
-    accepted: Accepted,
+    offered: Offered,
     memory: BorrowedFd<'_>,
     wakes: &[OwnedFd],
 ) -> Result<(), Errno> {
     let mut bytes = [0; ANSWER_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8] = 1;
-    bytes[12..16].copy_from_slice(&accepted.sets.to_le_bytes());
-    bytes[16..24].copy_from_slice(&accepted.id.to_le_bytes());
-    bytes[24] = u8::from(accepted.ready_bits);
+    bytes[8] = OFFERED;
+    bytes[12..16].copy_from_slice(&offered.sets.to_le_bytes());
+    bytes[16..24].copy_from_slice(&offered.id.to_le_bytes());
+    bytes[24] = u8::from(offered.ready_bits);
     let mut descriptors = vec![memory];
     descriptors.extend(wakes.iter().map(AsFd::as_fd));
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -137,6 +155,15 @@ pub(crate) fn send_accepted(
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags).map(|_| ())
+}
+
+/// Tells a tenant that it has joined. Its empty socket takes that; one that it has filled is its own loss.
+pub(crate) fn send_joined(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut bytes = [0; ANSWER_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8] = JOINED;
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::send(socket, &bytes, flags).map(|_| ())
 }
 
 /// Refuses, and says why; as far as the socket takes it.
@@ -153,7 +180,9 @@ pub(crate) fn send_refused(socket: BorrowedFd<'_>, why: &str) {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// With the memory, and an eventfd for each set.
-    Accepted(Accepted, OwnedFd, Vec<OwnedFd>),
+    Offered(Offered, OwnedFd, Vec<OwnedFd>),
+    /// The plane serves the tenant.
+    Joined,
     /// Why not.
     Refused(String),
     /// Nothing that a plane answers.
@@ -179,7 +208,10 @@ pub(crate) fn receive_answer(socket: BorrowedFd<'_>) -> Result<Answer, Errno> {
     if received.bytes < ANSWER_BYTES || bytes[..8] != MAGIC {
         return Ok(Answer::Nonsense);
     }
-    if bytes[8] == 0 {
+    if bytes[8] == JOINED {
+        return Ok(Answer::Joined);
+    }
+    if bytes[8] == REFUSED {
         let why = String::from_utf8_lossy(&bytes[ANSWER_BYTES..received.bytes]);
         return Ok(Answer::Refused(why.into_owned()));
     }
@@ -190,7 +222,7 @@ pub(crate) fn receive_answer(socket: BorrowedFd<'_>) -> Result<Answer, Errno> {
         return Ok(Answer::Nonsense);
     }
     let memory = descriptors.remove(0);
-    Ok(Answer::Accepted(Accepted { id, sets, ready_bits: bytes[24] == 1 }, memory, descriptors))
+    Ok(Answer::Offered(Offered { id, sets, ready_bits: bytes[24] == 1 }, memory, descriptors))
 }
 
 #[cfg(test)]

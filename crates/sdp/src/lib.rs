@@ -29,6 +29,8 @@
 //! | `geometry` | what a tenant may ask for, and where everything lies in its memory |
 //! | `queue_pair` | the two rings, from both sides |
 //! | `join`, `control` | joining over a Unix socket; the thread that lets tenants in and sees them go |
+//! | `limits` | what each user's tenants may have, and how fast they may join |
+//! | `tenant_memory` | the memory of a tenant: offered, mapped, sealed, unmapped in steps |
 //! | `notify`, `spin` | which queue has work: `qwait`'s ready set, or looking at each |
 //! | `core` | a data-plane core: visits, weights, rate limits, sleep |
 //! | `class` | strict priority: which tenants go before which |
@@ -50,29 +52,34 @@ mod counters;
 mod geometry;
 mod handler;
 mod join;
+mod limits;
 mod link;
 mod notify;
 mod plane;
 mod queue_pair;
 mod spin;
+mod tenant_memory;
 
 #[cfg(test)]
 mod containment_tests;
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod processes_tests;
 
 pub use bucket::RateLimit;
 pub use class::{CLASS_LOWEST, CLASSES, ClassPolicy};
 pub use client::{Reply, Tenant, TenantError};
-pub use control::{JoinCounts, Limits};
+pub use control::JoinCounts;
 pub use counters::Counts;
 pub use geometry::{
     DEPTH_MAX, DEPTH_MIN, DoorbellLayout, Geometry, QUEUES_MAX, SETS_MAX, SLOT_BYTES_MAX,
     SLOT_BYTES_MIN, Shape, ShapeError,
 };
 pub use handler::{Echo, Handler, Outcome, TenantQueue, Work, handler};
+pub use limits::Limits;
 pub use notify::Notify;
 pub use plane::{
-    Arrangement, CORES_MAX, Plane, PlaneConfig, PlaneError, PlaneReport, TenantReport, WEIGHT_MAX,
+    Arrangement, CORES_MAX, Listener, Plane, PlaneConfig, PlaneError, PlaneReport, TenantReport, WEIGHT_MAX,
 };
 pub use queue_pair::SubmitError;

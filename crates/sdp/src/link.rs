@@ -38,7 +38,7 @@ pub(crate) struct Link {
     pub(crate) wakes: Vec<OwnedFd>,
     /// By ready word: its slot in its set's table.
     pub(crate) slots: Vec<u32>,
-    /// The connection that it joined by, and over which it is woken. A send says itself that it does
+    /// The connection that it joined by, and over which it is woken; control polls it. A send says itself that it does
     /// not block, whatever the tenant does to its end; an eventfd's write could be made to.
     pub(crate) socket: OwnedFd,
     pub(crate) limiter: Limiter,

@@ -2,7 +2,7 @@
 //! while it runs.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -14,14 +14,16 @@ use clock::MonotonicClock;
 use qwait::{SharedTenantSet, TENANTS_MAX};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Resource, Rlimit};
 
 use crate::bucket::RateLimit;
 use crate::class::{CLASSES, ClassPolicy};
-use crate::control::{Board, Control, CoreHandle, JoinCounts, Limits, NewTenants, SetSlots};
+use crate::control::{Board, Control, CoreHandle, JoinCounts, NewTenants, SetSlots};
 use crate::core::{Core, CoreConfig, Letterbox};
 use crate::counters::Counts;
 use crate::geometry::SETS_MAX;
 use crate::handler::Handler;
+use crate::limits::Limits;
 use crate::link::Link;
 use crate::notify::{Notifier, Notify};
 
@@ -117,6 +119,16 @@ pub enum PlaneError {
     /// Something else is there.
     #[error("{0} is there, and is no socket: take another path")]
     NoSocket(PathBuf),
+    /// Not one tenant would have room.
+    #[error(
+        "cannot serve: found a limit of {found} open files; raise it to {least} at least (`ulimit -n`)"
+    )]
+    OpenFiles {
+        /// The process's limit.
+        found: u64,
+        /// What the fewest tenants take.
+        least: u64,
+    },
     /// There is no such tenant.
     #[error("tenant {0} is not there: it has left, or never joined")]
     NoSuchTenant(u64),
@@ -181,10 +193,45 @@ impl PlaneReport {
 /// Makes the service of a core.
 type MakeHandler = dyn Fn(usize) -> Box<dyn Handler> + Send + Sync;
 
+/// The socket that tenants join at, bound and open to them; dropping it removes its path. For a process
+/// that opens it with privileges which the plane shall not have: [`Plane::start_at`] takes a duplicate.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Binds a path, with these permissions. A socket that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    /// [`PlaneError::InUse`], [`PlaneError::NoSocket`], [`PlaneError::Os`].
+    pub fn bind(path: impl Into<PathBuf>, mode: u32) -> Result<Self, PlaneError> {
+        let path = path.into();
+        Ok(Self { socket: listen(&path, mode)?, path })
+    }
+
+    /// The socket, to be duplicated.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Ours, as long as nobody else took the path.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 /// A plane that serves. Dropping it stops it.
 #[derive(Debug)]
 pub struct Plane {
-    socket: PathBuf,
+    /// Dropped last: joiners are refused by the kernel once the control thread has ended.
+    _listener: Option<Listener>,
+    limits: Limits,
+    /// What tenants may have less than was configured, and why.
+    lowered: Option<String>,
     letterboxes: Vec<Arc<Letterbox>>,
     control_wake: Arc<OwnedFd>,
     board: Arc<Mutex<Board>>,
@@ -241,13 +288,35 @@ impl Plane {
         config: PlaneConfig,
         handler: impl Fn(usize) -> Box<dyn Handler> + Send + Sync + 'static,
     ) -> Result<Self, PlaneError> {
+        groups(&config)?;
+        let listener = Listener::bind(&config.socket, config.socket_mode)?;
+        let socket = listener.socket().try_clone_to_owned();
+        let duplicated =
+            |source| PlaneError::Os { tried: "duplicating the listener".into(), source };
+        let mut plane = Self::start_at(socket.map_err(duplicated)?, config, handler)?;
+        plane._listener = Some(listener);
+        Ok(plane)
+    }
+
+    /// As [`start`](Self::start), at a [`Listener`]'s socket that another process has bound: the path and
+    /// the permissions in `config` are not used.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_at(
+        listener: OwnedFd,
+        config: PlaneConfig,
+        handler: impl Fn(usize) -> Box<dyn Handler> + Send + Sync + 'static,
+    ) -> Result<Self, PlaneError> {
         let handler: Arc<MakeHandler> = Arc::new(handler);
         let (per_set, sets) = groups(&config)?;
-        let listener = listen(&config.socket, config.socket_mode)?;
+        let (limits, lowered) = provide_descriptors(config.limits)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let control_wake = Arc::new(eventfd(0, flags).map_err(os("eventfd"))?);
         let mut plane = Self {
-            socket: config.socket.clone(),
+            _listener: None,
+            limits,
+            lowered,
             letterboxes: Vec::new(),
             control_wake: Arc::clone(&control_wake),
             board: Arc::default(),
@@ -277,9 +346,12 @@ impl Plane {
         let parts = (handles, slots);
         let board = Arc::clone(&plane.board);
         let control =
-            Control::new(listener, control_wake, config.limits, new_tenants, parts, board)
+            Control::new(listener, control_wake, limits, new_tenants, parts, board)
                 .map_err(os("making the control thread's epoll"))?;
-        plane.spawn("sdp-control", move || control.run())?;
+        plane.spawn("sdp-control", move || {
+            keep_off(&config.cpus);
+            control.run();
+        })?;
         Ok(plane)
     }
 
@@ -319,6 +391,16 @@ impl Plane {
         let pinned = pin_result.recv().unwrap_or(Err(rustix::io::Errno::SRCH));
         pinned.map_err(os(&format!("pinning core {} to processor {cpu:?}", config.number)))?;
         Ok(CoreHandle { set: config.set, mail, letterbox })
+    }
+
+    /// What tenants may have: as configured, or less where the process's descriptors do not reach.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// That limits were lowered and why, to be announced.
+    pub fn lowered(&self) -> Option<&str> {
+        self.lowered.as_deref()
     }
 
     /// What was counted so far. Cores are not disturbed.
@@ -421,8 +503,52 @@ impl Drop for Plane {
             // A service that panicked has ended its core; the others ended as they were told.
             let _ = thread.join();
         }
-        // Ours, as long as nobody else took the path.
-        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Raises the soft limit of open files to what the plane's limits need. Where the hard limit is below that:
+/// lower limits, and a line about it.
+fn provide_descriptors(limits: Limits) -> Result<(Limits, Option<String>), PlaneError> {
+    let needed = limits.open_files();
+    let now = rustix::process::getrlimit(Resource::Nofile);
+    let reaches = |limit: Option<u64>| limit.is_none_or(|limit| limit >= needed);
+    if reaches(now.current) {
+        return Ok((limits, None));
+    }
+    let maximum = now.maximum.map(|maximum| maximum.max(needed));
+    let raised = Rlimit { current: Some(needed), maximum };
+    if rustix::process::setrlimit(Resource::Nofile, raised).is_ok() {
+        return Ok((limits, None));
+    }
+    // Without the privilege, up to the hard limit.
+    let most = Rlimit { current: now.maximum, ..now };
+    let open_files = match rustix::process::setrlimit(Resource::Nofile, most) {
+        Ok(()) => now.maximum,
+        Err(_) => now.current,
+    };
+    let open_files = open_files.unwrap_or(needed);
+    let lowered = limits.lowered_to(open_files).map_err(|least| PlaneError::OpenFiles {
+        found: open_files,
+        least,
+    })?;
+    let note = format!(
+        "tenants have {} descriptors instead of {}, {} of them one user: found a limit of {open_files} open \
+         files; raise it to {needed} (`ulimit -Hn`, `LimitNOFILE`)",
+        lowered.descriptors, limits.descriptors, lowered.descriptors_per_uid
+    );
+    Ok((lowered, Some(note)))
+}
+
+/// Keeps the calling thread off these processors, where it may run on others.
+fn keep_off(cpus: &[usize]) {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
+    let mut others = allowed;
+    for &cpu in cpus {
+        others.unset(cpu);
+    }
+    if others.count() > 0 && others != allowed {
+        // It shares a core's processor then, which costs that core time and nothing else.
+        let _ = rustix::thread::sched_setaffinity(None, &others);
     }
 }
 

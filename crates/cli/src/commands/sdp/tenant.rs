@@ -311,6 +311,6 @@ mod tests {
         assert!(tenant(&wrong, &stop).is_err());
         let vain = TenantArgs { class: Some(0), ..args(0, true) };
         let refused = tenant(&vain, &stop).expect_err("nobody said that it may choose");
-        assert!(refused.to_string().contains("class 0 was asked for"), "{refused}");
+        assert!(refused.to_string().contains("class 0 asked for"), "{refused}");
     }
 }
