@@ -11,7 +11,10 @@ use crate::join::{self, Answer};
 use crate::processes_tests::{PATIENCE, Process, Role, socket_path};
 use crate::*;
 
-pub(crate) fn plane(name: &str, change: impl FnOnce(&mut PlaneConfig)) -> (Plane, std::path::PathBuf) {
+pub(crate) fn plane(
+    name: &str,
+    change: impl FnOnce(&mut PlaneConfig),
+) -> (Plane, std::path::PathBuf) {
     let socket = socket_path(name);
     let mut config = PlaneConfig { spin_looks: 200, ..PlaneConfig::new(&socket) };
     change(&mut config);

@@ -442,8 +442,7 @@ impl Control {
     /// `qwait`'s), an eventfd for each set, and for each ready word one that each core of its set watches.
     fn usage_of(&self, geometry: &Geometry) -> Usage {
         let cores_each = (self.cores.len() / self.sets.len().max(1)) as u32;
-        let watched =
-            if self.new_tenants.ready_bits { geometry.words() * cores_each } else { 0 };
+        let watched = if self.new_tenants.ready_bits { geometry.words() * cores_each } else { 0 };
         Usage {
             tenants: 1,
             queues: geometry.shape().queues,
@@ -458,7 +457,9 @@ impl Control {
         let offered = Offered { id, sets: offer.geometry.sets(), ready_bits };
         join::send_offered(socket.as_fd(), offered, offer.file.as_fd(), &offer.wakes)
             .map(|()| offer)
-            .map_err(|error| refusal(format_args!("a socket that takes no answer ({error})"), "read"))
+            .map_err(|error| {
+                refusal(format_args!("a socket that takes no answer ({error})"), "read")
+            })
     }
 
     /// A tenant says that it has mapped its memory: maps it here, and lets its pages settle.

@@ -250,7 +250,8 @@ impl Geometry {
 
     /// The whole memory, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        (self.doorbells_end() + self.shape.queues as usize * self.queue_bytes()).next_multiple_of(PAGE)
+        (self.doorbells_end() + self.shape.queues as usize * self.queue_bytes())
+            .next_multiple_of(PAGE)
     }
 }
 

@@ -59,6 +59,7 @@ mod plane;
 mod queue_pair;
 mod spin;
 mod tenant_memory;
+mod unsafe_socket;
 
 #[cfg(test)]
 mod containment_tests;
@@ -80,6 +81,7 @@ pub use handler::{Echo, Handler, Outcome, TenantQueue, Work, handler};
 pub use limits::Limits;
 pub use notify::Notify;
 pub use plane::{
-    Arrangement, CORES_MAX, Listener, Plane, PlaneConfig, PlaneError, PlaneReport, TenantReport, WEIGHT_MAX,
+    Arrangement, CORES_MAX, Listener, Plane, PlaneConfig, PlaneError, PlaneReport, TenantReport,
+    WEIGHT_MAX,
 };
 pub use queue_pair::SubmitError;

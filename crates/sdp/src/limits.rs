@@ -122,7 +122,8 @@ impl Limits {
     /// # Errors
     /// Not one tenant would have room.
     pub(crate) fn lowered_to(self, open_files: u64) -> Result<Self, u64> {
-        let least = OWN_DESCRIPTORS + u64::from(self.joining) + u64::from(USERS * TENANT_DESCRIPTORS);
+        let least =
+            OWN_DESCRIPTORS + u64::from(self.joining) + u64::from(USERS * TENANT_DESCRIPTORS);
         let room = open_files.saturating_sub(OWN_DESCRIPTORS + u64::from(self.joining));
         if open_files < least {
             return Err(least);
@@ -194,7 +195,9 @@ impl Usage {
         match kinds.into_iter().find(|(_, have, more, limit)| have + more > *limit) {
             None => Ok(()),
             Some((what, have, more, limit)) => Err(refusal(
-                format_args!("{whose} with {have} {what}, {more} more are over the limit of {limit}"),
+                format_args!(
+                    "{whose} with {have} {what}, {more} more are over the limit of {limit}"
+                ),
                 "ask for less, or let tenants leave first",
             )),
         }
@@ -306,8 +309,7 @@ mod tests {
     #[test]
     fn several_users_fit_though_each_takes_all_it_can() {
         let slow = Limits::default();
-        let limits =
-            Limits { joins: RateLimit::NONE, joins_per_uid: RateLimit::NONE, ..slow };
+        let limits = Limits { joins: RateLimit::NONE, joins_per_uid: RateLimit::NONE, ..slow };
         let mut accounts = Accounts::new(limits);
         let greedy = Usage { bytes: 1 << 20, queues: 16, descriptors: 8, ..ONE };
         for uid in 0..USERS {
@@ -328,7 +330,9 @@ mod tests {
         assert_eq!(limits.lowered_to(limits.open_files()), Ok(limits));
         let low = limits.lowered_to(1_024).expect("room for some");
         assert!(low.open_files() <= 1_024 && low.descriptors >= 384, "{low:?}");
-        assert!(low.descriptors_per_uid * USERS <= low.descriptors && low.descriptors_per_uid >= 48);
+        assert!(
+            low.descriptors_per_uid * USERS <= low.descriptors && low.descriptors_per_uid >= 48
+        );
         let least = limits.lowered_to(600).expect_err("not one tenant");
         assert!(limits.lowered_to(least).is_ok_and(|low| low.descriptors_per_uid >= 8), "{least}");
         let alone = limits.of_one_user().lowered_to(1_024).expect("room for some");
@@ -338,8 +342,7 @@ mod tests {
     #[test]
     fn a_rate_survives_leaving_and_is_each_users_own() {
         let rate = RateLimit { requests_per_s: 1, burst_requests: 3, ..RateLimit::NONE };
-        let mut accounts =
-            Accounts::new(Limits { joins_per_uid: rate, ..Limits::default() });
+        let mut accounts = Accounts::new(Limits { joins_per_uid: rate, ..Limits::default() });
         for _ in 0..3 {
             accounts.charge(7, ONE).expect("within the burst");
             accounts.release(7, ONE);

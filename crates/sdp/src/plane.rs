@@ -26,6 +26,7 @@ use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::link::Link;
 use crate::notify::{Notifier, Notify};
+use crate::unsafe_socket::refuse_descriptors;
 
 /// Most data-plane cores.
 pub const CORES_MAX: u32 = 4;
@@ -199,6 +200,7 @@ type MakeHandler = dyn Fn(usize) -> Box<dyn Handler> + Send + Sync;
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    weaker: Option<String>,
 }
 
 impl Listener {
@@ -208,7 +210,19 @@ impl Listener {
     /// [`PlaneError::InUse`], [`PlaneError::NoSocket`], [`PlaneError::Os`].
     pub fn bind(path: impl Into<PathBuf>, mode: u32) -> Result<Self, PlaneError> {
         let path = path.into();
-        Ok(Self { socket: listen(&path, mode)?, path })
+        let socket = listen(&path, mode)?;
+        let weaker = refuse_descriptors(socket.as_fd()).err().map(|error| {
+            format!(
+                "a tenant's descriptors are closed by the control thread, which can hold up those who want to \
+                 join: found that this kernel cannot refuse them ({error}); take Linux 6.16 or later"
+            )
+        });
+        Ok(Self { socket, path, weaker })
+    }
+
+    /// The protection that this kernel does not give and why, to be announced.
+    pub fn weaker(&self) -> Option<&str> {
+        self.weaker.as_deref()
     }
 
     /// The socket, to be duplicated.
@@ -345,9 +359,8 @@ impl Plane {
         };
         let parts = (handles, slots);
         let board = Arc::clone(&plane.board);
-        let control =
-            Control::new(listener, control_wake, limits, new_tenants, parts, board)
-                .map_err(os("making the control thread's epoll"))?;
+        let control = Control::new(listener, control_wake, limits, new_tenants, parts, board)
+            .map_err(os("making the control thread's epoll"))?;
         plane.spawn("sdp-control", move || {
             keep_off(&config.cpus);
             control.run();
@@ -527,10 +540,9 @@ fn provide_descriptors(limits: Limits) -> Result<(Limits, Option<String>), Plane
         Err(_) => now.current,
     };
     let open_files = open_files.unwrap_or(needed);
-    let lowered = limits.lowered_to(open_files).map_err(|least| PlaneError::OpenFiles {
-        found: open_files,
-        least,
-    })?;
+    let lowered = limits
+        .lowered_to(open_files)
+        .map_err(|least| PlaneError::OpenFiles { found: open_files, least })?;
     let note = format!(
         "tenants have {} descriptors instead of {}, {} of them one user: found a limit of {open_files} open \
          files; raise it to {needed} (`ulimit -Hn`, `LimitNOFILE`)",

@@ -17,6 +17,8 @@ const ROLE: &str = "TAILPLANE_SDP_ROLE";
 const SOCKET: &str = "TAILPLANE_SDP_SOCKET";
 /// Requests outstanding on each queue.
 const WINDOW: u32 = 8;
+/// Between two lines about progress.
+const PROGRESS: Duration = Duration::from_millis(100);
 /// Longest that anything here takes; a hung test is a failed one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -27,6 +29,8 @@ pub(crate) enum Role {
     Honest { queues: u32, requests: u32, paged: bool },
     /// Every lie there is, until told.
     Liar { seed: u64 },
+    /// One attack, by its place in [`ATTACKS`](crate::hostile_tests::ATTACKS), until told.
+    Hostile { attack: u64 },
 }
 
 impl Role {
@@ -36,6 +40,7 @@ impl Role {
                 format!("honest {queues} {requests} {}", u32::from(paged))
             }
             Self::Liar { seed } => format!("liar {seed}"),
+            Self::Hostile { attack } => format!("hostile {attack}"),
         }
     }
 
@@ -49,7 +54,8 @@ impl Role {
                 requests: number() as u32,
                 paged: number() == 1,
             },
-            _ => Self::Liar { seed: number() },
+            Some("liar") => Self::Liar { seed: number() },
+            _ => Self::Hostile { attack: number() },
         }
     }
 }
@@ -92,6 +98,23 @@ impl Process {
     pub(crate) fn joined(mut self) -> Self {
         self.line("@joined").expect("the child joined");
         self
+    }
+
+    /// How many requests it has had answered so far, from the line that it prints now and then.
+    pub(crate) fn progress(&mut self) -> u64 {
+        let count = self.line("@progress").expect("the child goes on");
+        count.parse().expect("a count")
+    }
+
+    /// The same from a line that was not there before the call.
+    pub(crate) fn fresh_progress(&mut self) -> u64 {
+        loop {
+            let asked = Instant::now();
+            let count = self.progress();
+            if asked.elapsed() > PROGRESS / 4 {
+                return count;
+            }
+        }
     }
 
     pub(crate) fn go(&mut self) {
@@ -153,8 +176,24 @@ fn a_tenant_process() {
             wait_for_go(&stop);
             lie(tenant, seed, &stop)
         }
+        Role::Hostile { attack } => {
+            become_another_user();
+            wait_for_go(&stop);
+            crate::hostile_tests::attack(attack as usize, &socket, &stop)
+        }
     };
     println!("\n@done {count}");
+}
+
+/// A user of the attackers' own, where the tests run as root: the limits are each user's.
+pub(crate) const ATTACKER: u32 = 61_899;
+
+fn become_another_user() {
+    if rustix::process::geteuid().is_root() {
+        let user = rustix::thread::Uid::from_raw(ATTACKER);
+        // This thread and those that it starts: the kernel takes the connection's user from it.
+        rustix::thread::set_thread_res_uid(user, user, user).expect("root may");
+    }
 }
 
 fn wait_for_go(stop: &Arc<AtomicBool>) {
@@ -180,8 +219,15 @@ fn honest(mut tenant: Tenant, requests: u32, stop: &AtomicBool) -> u64 {
         bytes[8..].copy_from_slice(&number.to_le_bytes());
         bytes
     };
-    let deadline = Instant::now() + PATIENCE;
+    let mut deadline = Instant::now() + PATIENCE;
+    let mut told = Instant::now();
     loop {
+        if requests == 0 && told.elapsed() > PROGRESS {
+            told = Instant::now();
+            // Each line is progress: a long test is not a stuck one.
+            deadline = told + PATIENCE;
+            println!("\n@progress {}", got.iter().map(|&count| u64::from(count)).sum::<u64>());
+        }
         let stopped = stop.load(Ordering::Relaxed);
         for queue in 0..queues {
             let sent = &mut sent[queue as usize];

@@ -58,10 +58,7 @@ pub(crate) fn allocate(file: &OwnedFd, geometry: &Geometry) -> io::Result<()> {
 /// # Errors
 /// `InvalidData`: the file is not sealed as it must be, or lacks pages. Else what the operating system
 /// says.
-pub(crate) fn map(
-    file: &OwnedFd,
-    geometry: &Geometry,
-) -> io::Result<(Arc<Memory>, Arc<Region>)> {
+pub(crate) fn map(file: &OwnedFd, geometry: &Geometry) -> io::Result<(Arc<Memory>, Arc<Region>)> {
     let len = geometry.memory_bytes();
     let region = Region::join(file.try_clone()?).map_err(io::Error::other)?;
     let memory = Memory::join(file.try_clone()?, len)?;

@@ -20,7 +20,7 @@ use comfy_table::{Table, presets};
 use notify::contest::{Kept, Plan, in_turn};
 use notify::window::{STALL_MAX_NS, WindowError};
 use notify::{Disturbance, Shape};
-use sdp::{Handler, Notify, Outcome, Plane, PlaneConfig, TenantQueue};
+use sdp::{Handler, Limits, Notify, Outcome, Plane, PlaneConfig, TenantQueue};
 use serde::Serialize;
 
 use super::bench_tenant::{Found, shape};
@@ -271,6 +271,8 @@ impl Bench<'_> {
             arrangement: arrangement(contender.arrangement)?,
             notify: contender.notify,
             batch: args.batch,
+            // All of its tenants are this user's.
+            limits: Limits::default().of_one_user(),
             ..PlaneConfig::new(std::env::temp_dir().join(name))
         };
         let socket = config.socket.clone();

@@ -1,51 +1,69 @@
-//! The service `gateway` of `tailplane sdp serve`: its device is opened, and its gateway made, before the
-//! plane starts, so that what is wrong is said at once.
+//! The service `gateway` of `tailplane sdp serve`: the opener opens its device, the plane's process adopts
+//! that and makes the gateway before the plane starts, so that what is wrong is said at once.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use gateway::{Counters, Gateway, GatewayConfig, Links};
 use mem::{Pool, Region};
-use nic::Nic;
-use nic::af_xdp::{AfXdp, AfXdpConfig, XdpSocket};
+use nic::Interface;
+use nic::af_xdp::{AdoptedQueue, AfXdp, AfXdpConfig, XdpSocket};
 use nic::xdp_program::{XdpFilter, XdpProgram};
 use sdp::{Echo, Handler};
+use serde::{Deserialize, Serialize};
 use tailplane::MacAddr;
 
-use super::gateway_config::{Device, GatewaySettings, LabEnd};
+use super::gateway_config::{Device, GatewayFile, GatewaySettings, LabEnd};
+use super::serve::ServeArgs;
 use crate::lab::constants::{CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_MAC};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime, in_namespace};
 
-/// A gateway that waits for its plane, and what must stay as long as that runs.
-pub struct Prepared {
-    /// What it does, readable while it runs.
-    pub counters: Arc<Counters>,
-    /// Lines about it for whoever started it.
-    pub announcement: String,
-    config: GatewayConfig,
-    /// The device and its memory, until the core takes them.
-    parts: Mutex<Option<(AfXdp, Pool)>>,
+/// What the plane's process needs to know of the device, with its packet memory and its socket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PassedGateway {
+    /// The text of the gateway's file, where there is one.
+    text: Option<String>,
+    /// The end of the lab, where there is none.
+    end: LabEnd,
+    next_hop: [u8; 6],
+    interface: String,
+    index: u32,
+    mac: [u8; 6],
+    mtu: usize,
+    hardware_type: u16,
+    rx_buffers: u32,
 }
 
-/// Held until the plane has stopped: the program goes first, then the lab.
+/// Held by the opener until the plane has stopped: the program goes first, then the lab.
+#[derive(Debug)]
 pub struct Held {
     _program: XdpProgram,
     _lab: Option<Lab>,
 }
 
-/// An opened queue.
-struct Opened {
-    nic: AfXdp,
-    program: XdpProgram,
-    pool: Pool,
-    description: String,
+/// A device that was opened, to be passed on.
+pub struct Opened {
+    /// Lines about it for the person who started it.
+    pub announcement: String,
+    /// What goes with the descriptors.
+    pub passed: PassedGateway,
+    /// The packet memory, and the socket.
+    pub descriptors: [OwnedFd; 2],
+    /// To be held meanwhile.
+    pub held: Held,
 }
 
-/// Opens the device and makes the gateway.
+/// Opens the device of the gateway that the arguments describe.
 ///
 /// # Errors
 /// What could not be opened or made, and what to do.
-pub fn prepare(settings: &GatewaySettings) -> anyhow::Result<(Prepared, Held)> {
+pub fn open(args: &ServeArgs) -> anyhow::Result<Opened> {
+    let end = args.lab_end.unwrap_or_default();
+    let (text, settings) = match &args.gateway {
+        Some(path) => GatewayFile::load(path).map(|(text, settings)| (Some(text), settings))?,
+        None => (None, GatewayFile::in_lab(end).check()?),
+    };
     let (lab, interface, next_hop) = match &settings.device {
         Device::Interface(name, next_hop) => (None, name.as_str(), *next_hop),
         Device::Lab(name, LabEnd::Dataplane) => {
@@ -57,33 +75,100 @@ pub fn prepare(settings: &GatewaySettings) -> anyhow::Result<(Prepared, Held)> {
     };
     let opened = match (&lab, &settings.device) {
         (Some(lab), Device::Lab(_, LabEnd::Client)) => {
-            in_namespace(lab.client(), || open(interface, settings))?
+            in_namespace(lab.client(), || open_queue(interface, &settings))?
         }
-        (Some(lab), _) => in_namespace(lab.dataplane(), || open(interface, settings))?,
-        (None, _) => open(interface, settings),
+        (Some(lab), _) => in_namespace(lab.dataplane(), || open_queue(interface, &settings))?,
+        (None, _) => open_queue(interface, &settings),
     };
-    let Opened { nic, program, pool, description } =
+    let Queue { socket, program, region, rx_buffers, description } =
         opened.with_context(|| format!("cannot open interface '{interface}' for the gateway"))?;
-    let mut config = GatewayConfig {
-        tunnel: settings.tunnel,
-        links: Links { local: nic.capabilities().mac, remote: next_hop },
-        tenants: settings.tenants,
-        steering: settings.steering,
-        servers: settings.servers,
+    let link = socket.interface();
+    let passed = PassedGateway {
+        text,
+        end,
+        next_hop: next_hop.0,
+        interface: link.name.clone(),
+        index: link.index,
+        mac: link.mac.0,
+        mtu: link.mtu,
+        hardware_type: link.hardware_type,
+        rx_buffers,
     };
-    if let Some(steering) = &mut config.steering {
-        // Whoever knew it could aim all sessions at one tenant.
-        rustix::rand::getrandom(&mut steering.key, rustix::rand::GetRandomFlags::empty())
-            .context("drawing a key for the steering")?;
-    }
-    let announcement = announcement(settings, &config, interface, &description);
+    let config = passed.config(&settings);
     config.check().context("cannot make the gateway")?;
-    let parts = Mutex::new(Some((nic, pool)));
-    let prepared = Prepared { counters: Arc::default(), announcement, config, parts };
-    Ok((prepared, Held { _program: program, _lab: lab }))
+    let memory = region.memfd().context("packet memory is no memory file")?;
+    let duplicate = |descriptor: std::os::fd::BorrowedFd<'_>| {
+        descriptor.try_clone_to_owned().context("duplicating a descriptor of the gateway")
+    };
+    Ok(Opened {
+        announcement: announcement(&settings, &config, interface, &description),
+        descriptors: [duplicate(memory)?, duplicate(socket.fd())?],
+        held: Held { _program: program, _lab: lab },
+        passed,
+    })
+}
+
+impl PassedGateway {
+    fn settings(&self) -> anyhow::Result<GatewaySettings> {
+        match &self.text {
+            Some(text) => GatewayFile::parse(text),
+            None => GatewayFile::in_lab(self.end).check(),
+        }
+    }
+
+    /// The gateway's configuration; the key of its steering is not drawn.
+    fn config(&self, settings: &GatewaySettings) -> GatewayConfig {
+        GatewayConfig {
+            tunnel: settings.tunnel,
+            links: Links { local: MacAddr(self.mac), remote: MacAddr(self.next_hop) },
+            tenants: settings.tenants,
+            steering: settings.steering,
+            servers: settings.servers,
+        }
+    }
+}
+
+/// A gateway that waits for its plane.
+pub struct Prepared {
+    /// What it does, readable while it runs.
+    pub counters: Arc<Counters>,
+    config: GatewayConfig,
+    /// The device and its memory, until the core takes them.
+    parts: Mutex<Option<(AfXdp, Pool)>>,
 }
 
 impl Prepared {
+    /// Adopts a device that the opener has let go of.
+    ///
+    /// # Errors
+    /// The descriptors are not what the opener passes.
+    pub fn adopt(passed: &PassedGateway, memory: OwnedFd, socket: OwnedFd) -> anyhow::Result<Self> {
+        let settings = passed.settings()?;
+        let mut config = passed.config(&settings);
+        if let Some(steering) = &mut config.steering {
+            // A tenant that knew it could aim all sessions at one tenant.
+            rustix::rand::getrandom(&mut steering.key, rustix::rand::GetRandomFlags::empty())
+                .context("drawing a key for the steering")?;
+        }
+        let region = Region::join(memory).context("joining the packet memory")?;
+        let facts = AdoptedQueue {
+            interface: Interface {
+                name: passed.interface.clone(),
+                index: passed.index,
+                mac: MacAddr(passed.mac),
+                mtu: passed.mtu,
+                hardware_type: passed.hardware_type,
+            },
+            queue: settings.queue,
+            rx_buffers: passed.rx_buffers,
+            assume_rx_checksums: false,
+            is_sole_owner: true,
+        };
+        let nic = AfXdp::new(XdpSocket::adopt(socket, &region, facts)?)?;
+        let pool = Pool::new(&region, region.chunks() as usize / 2);
+        Ok(Self { counters: Arc::default(), config, parts: Mutex::new(Some((nic, pool))) })
+    }
+
     /// The service of the plane's only core, which asks once.
     pub fn take(&self) -> Box<dyn Handler> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -115,9 +200,18 @@ fn lab(name: &str) -> anyhow::Result<Lab> {
     }
 }
 
+/// An opened queue.
+struct Queue {
+    socket: XdpSocket,
+    program: XdpProgram,
+    region: Arc<Region>,
+    rx_buffers: u32,
+    description: String,
+}
+
 /// Opens the queue, in the namespace of the calling thread. GRE to the tunnel's end is ours, all else the
 /// kernel's.
-fn open(interface: &str, settings: &GatewaySettings) -> anyhow::Result<Opened> {
+fn open_queue(interface: &str, settings: &GatewaySettings) -> anyhow::Result<Queue> {
     let memory = &settings.memory;
     let region = Region::map(memory.chunks, memory.huge_pages.into())?;
     let mut queue = AfXdpConfig::new(interface, settings.queue);
@@ -127,12 +221,11 @@ fn open(interface: &str, settings: &GatewaySettings) -> anyhow::Result<Opened> {
     let socket = XdpSocket::open(&queue, &region)?;
     let mut program = XdpProgram::attach(interface, &XdpFilter::tunnel(settings.tunnel.local))?;
     program.register(settings.queue, socket.fd())?;
-    let nic = AfXdp::new(socket)?;
-    let capabilities = nic.capabilities();
+    let mode = if socket.is_zero_copy() { "zero-copy" } else { "copy" };
     let pages = if region.is_huge() { "2 MB pages" } else { "4 KiB pages" };
-    let (driver, mode) = (capabilities.driver, capabilities.mode);
-    let description = format!("{driver} {mode}, {} XDP, {pages}", program.mode().name());
-    Ok(Opened { nic, program, pool: Pool::new(&region, half), description })
+    let description = format!("af_xdp {mode}, {} XDP, {pages}", program.mode().name());
+    let rx_buffers = queue.rx_buffers;
+    Ok(Queue { socket, program, region, rx_buffers, description })
 }
 
 fn announcement(

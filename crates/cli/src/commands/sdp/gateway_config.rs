@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use services::{EncapsulationConfig, SteeringConfig};
 use tailplane::MacAddr;
 
@@ -25,7 +25,7 @@ const LAB_CLIENT_TENANTS: &str = "10.8.1.0/24";
 const MTU: (usize, usize) = (1_280, 1_500);
 
 /// An end of the lab's veth pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LabEnd {
     /// The dataplane's.
@@ -221,14 +221,16 @@ impl GatewayFile {
         Self { network: Network { end, ..Network::default() }, ..Self::default() }
     }
 
-    /// Reads a file.
+    /// Reads a file: its text, and what that says.
     ///
     /// # Errors
     /// What is wrong with it: the key, the value, what is allowed.
-    pub fn load(path: &Path) -> anyhow::Result<GatewaySettings> {
+    pub fn load(path: &Path) -> anyhow::Result<(String, GatewaySettings)> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration '{}'", path.display()))?;
-        Self::parse(&text).with_context(|| format!("in the configuration '{}'", path.display()))
+        let settings = Self::parse(&text)
+            .with_context(|| format!("in the configuration '{}'", path.display()))?;
+        Ok((text, settings))
     }
 
     /// Reads and checks the text of a file.

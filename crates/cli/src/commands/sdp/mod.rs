@@ -11,7 +11,10 @@ pub mod bench;
 pub mod bench_tenant;
 mod gateway;
 mod gateway_config;
+mod opener;
 pub mod packets;
+mod plane;
+mod report;
 pub mod serve;
 mod services;
 pub mod tenant;
@@ -55,6 +58,7 @@ key. In a lab nothing need be said. Both ends of a tunnel, in four terminals:
 EXAMPLES
   tailplane sdp serve --socket /tmp/sdp.sock --service work:1000
   tailplane sdp serve --socket /tmp/sdp.sock --mode 666 --class 0:0,1000:3    root's tenants go first
+  tailplane sdp serve --socket /tmp/sdp.sock --one-user --user inherit            for a test by oneself
   tailplane sdp serve --socket /tmp/sdp.sock --cores 2 --arrangement scale-up:2 --cpus 0,1
   tailplane sdp tenant --socket /tmp/sdp.sock --queues 200 --active 1 --doorbells paged --rate 10000
   tailplane sdp tenant --socket /tmp/sdp.sock --count 100000 --json -
@@ -80,6 +84,9 @@ pub enum Action {
     Packets(PacketArgs),
     /// Measure the plane's throughput: strategies, arrangements, queues, traffic shapes.
     Bench(BenchArgs),
+    /// The plane's process: started by `serve`.
+    #[command(hide = true)]
+    Plane,
     /// A window of a bench's tenant.
     #[command(hide = true)]
     BenchTenant(BenchTenantArgs),
@@ -91,6 +98,11 @@ pub enum Action {
 /// A plane that cannot be started or joined, a reply that is not what was sent, or a file that cannot
 /// be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Action::Plane = args.action {
+        // Signals of the terminal are the opener's.
+        plane::serve()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let stop = Arc::new(AtomicBool::new(false));
     cleanup::first_signal_sets(Arc::clone(&stop)).context("catching signals")?;
     match args.action {
@@ -99,6 +111,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Packets(args) => packets::packets(&args, &stop),
         Action::Bench(args) => bench::bench(&args, &stop),
         Action::BenchTenant(args) => bench_tenant::bench_tenant(&args),
+        Action::Plane => Ok(()),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,25 +1,40 @@
 //! `tailplane sdp serve`: the plane.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ::gateway::GatewayStats;
 use anyhow::{Context, bail};
-use sdp::{
-    Arrangement, ClassPolicy, Counts, Notify, Plane, PlaneConfig, PlaneError, PlaneReport,
-    RateLimit,
-};
+use sdp::{Arrangement, ClassPolicy, Limits, Listener, Notify, PlaneConfig, RateLimit};
+use serde::{Deserialize, Serialize};
 
-use super::gateway::{self, Held, Prepared};
-use super::gateway_config::{GatewayFile, LabEnd};
+use super::gateway;
+use super::gateway_config::LabEnd;
+use super::opener::PlaneProcess;
 use super::services::service;
 use super::write_json;
 
+/// The name of the service that has a device.
+pub const GATEWAY: &str = "gateway";
+
+/// A notifier by its name, in a message.
+mod notify_name {
+    use sdp::Notify;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub fn serialize<S: Serializer>(notify: &Notify, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(notify.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Notify, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
 /// Arguments of `tailplane sdp serve`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub struct ServeArgs {
     /// Where tenants join.
     #[arg(long, value_name = "PATH")]
@@ -39,6 +54,7 @@ pub struct ServeArgs {
     pub arrangement: String,
     /// How a core learns of work: `qwait`, `spin` or `spin-dpdk`.
     #[arg(long, default_value = "qwait", value_name = "HOW")]
+    #[serde(with = "notify_name")]
     pub notify: Notify,
     /// What is served: `echo`; `work:NS`, which is busy for NS nanoseconds, then echoes; `encryption`
     /// (AES-256-CBC); `raid:DISKS` (P + Q); `reed-solomon:DATA+PARITY`; `gateway`, tenants' packets to
@@ -70,6 +86,13 @@ pub struct ServeArgs {
     /// Let tenants choose a class that is not above their user's.
     #[arg(long)]
     pub class_wishes: bool,
+    /// Let one user have all that tenants may have, instead of an eighth.
+    #[arg(long)]
+    pub one_user: bool,
+    /// The user that the plane's process runs as, by number; `inherit`: the command's own. 61803 by default
+    /// where root starts the command.
+    #[arg(long, value_name = "UID")]
+    pub user: Option<String>,
     /// End after this many seconds instead of at Ctrl-C.
     #[arg(long, value_name = "N")]
     pub seconds: Option<u64>,
@@ -93,32 +116,16 @@ pub fn arrangement(name: &str) -> anyhow::Result<Arrangement> {
     Ok(Arrangement::ScaleUp { cores_per_group })
 }
 
-/// What is served, made as far as it can be before the plane starts.
-enum Served {
-    /// A function of a request, by its name.
-    Named(String),
-    /// A gateway.
-    Gateway {
-        prepared: Arc<Prepared>,
-        /// Held for its `Drop`.
-        _held: Held,
-    },
-}
-
-fn served(args: &ServeArgs) -> anyhow::Result<Served> {
-    if args.service == "gateway" {
+/// What must be so for any service, before anything is opened.
+fn check_service(args: &ServeArgs) -> anyhow::Result<()> {
+    if args.service == GATEWAY {
         if args.cores != 1 {
             bail!(
                 "`--cores` is {}; allowed with `--service gateway`: 1, for one queue",
                 args.cores
             );
         }
-        let settings = match &args.gateway {
-            Some(path) => GatewayFile::load(path)?,
-            None => GatewayFile::in_lab(args.lab_end.unwrap_or_default()).check()?,
-        };
-        let (prepared, held) = gateway::prepare(&settings)?;
-        return Ok(Served::Gateway { prepared: Arc::new(prepared), _held: held });
+        return Ok(());
     }
     if args.gateway.is_some() || args.lab_end.is_some() {
         bail!(
@@ -133,44 +140,7 @@ fn served(args: &ServeArgs) -> anyhow::Result<Served> {
             args.service
         );
     }
-    Ok(Served::Named(args.service.clone()))
-}
-
-impl Served {
-    fn start(&self, config: PlaneConfig) -> Result<Plane, PlaneError> {
-        match self {
-            Self::Named(name) => {
-                let name = name.clone();
-                // The name was found before, and the registry does not change.
-                Plane::start(config, move |_| service(&name).unwrap_or_else(|| Box::new(sdp::Echo)))
-            }
-            Self::Gateway { prepared, .. } => {
-                let prepared = Arc::clone(prepared);
-                Plane::start(config, move |_| prepared.take())
-            }
-        }
-    }
-
-    fn announcement(&self, args: &ServeArgs) -> String {
-        let socket = args.socket.display();
-        match self {
-            Self::Named(_) => {
-                format!("  try it     tailplane sdp tenant --socket {socket} --queues 10")
-            }
-            Self::Gateway { prepared, .. } => format!(
-                "{}  try it     tailplane sdp packets --socket {socket} --address ADDRESS",
-                prepared.announcement
-            ),
-        }
-    }
-
-    /// What a gateway did.
-    fn stats(&self) -> Option<GatewayStats> {
-        match self {
-            Self::Named(_) => None,
-            Self::Gateway { prepared, .. } => Some(prepared.counters.read()),
-        }
-    }
+    Ok(())
 }
 
 fn classes(args: &ServeArgs) -> anyhow::Result<ClassPolicy> {
@@ -193,7 +163,11 @@ fn classes(args: &ServeArgs) -> anyhow::Result<ClassPolicy> {
     Ok(ClassPolicy { others: args.others_class, wishes: args.class_wishes, ..policy })
 }
 
-fn plane_config(args: &ServeArgs) -> anyhow::Result<PlaneConfig> {
+/// The plane that the arguments describe.
+///
+/// # Errors
+/// The argument that makes no sense, and what is allowed.
+pub fn plane_config(args: &ServeArgs) -> anyhow::Result<PlaneConfig> {
     let mode = u32::from_str_radix(&args.mode, 8).ok().filter(|&mode| mode <= 0o777);
     let socket_mode =
         mode.with_context(|| format!("`--mode {}` is no octal mode such as 660", args.mode))?;
@@ -211,111 +185,69 @@ fn plane_config(args: &ServeArgs) -> anyhow::Result<PlaneConfig> {
             ..RateLimit::NONE
         },
         classes: classes(args)?,
+        limits: match args.one_user {
+            true => Limits::default().of_one_user(),
+            false => Limits::default(),
+        },
         ..PlaneConfig::new(&args.socket)
     })
 }
 
-/// Runs `tailplane sdp serve`.
+/// Runs `tailplane sdp serve`: opens what takes privileges, and has a process without any serve.
 ///
 /// # Errors
 /// A device or a plane that cannot be had, or a file that cannot be written.
 pub fn serve(args: &ServeArgs, stop: &AtomicBool) -> anyhow::Result<()> {
     let config = plane_config(args)?;
-    let served = served(args)?;
-    let plane = served.start(config)?;
+    check_service(args)?;
+    let gateway = (args.service == GATEWAY).then(|| gateway::open(args)).transpose()?;
+    let listener = Listener::bind(&config.socket, config.socket_mode)?;
+    let announcement = match &gateway {
+        None => format!(
+            "  try it     tailplane sdp tenant --socket {} --queues 10",
+            args.socket.display()
+        ),
+        Some(opened) => format!(
+            "{}  try it     tailplane sdp packets --socket {} --address ADDRESS",
+            opened.announcement,
+            args.socket.display()
+        ),
+    };
+    let mut plane = PlaneProcess::start(args, &config, &listener, gateway)?;
     let idle = match args.notify {
         Notify::Qwait => format!("sleeps after {} empty looks", args.spin_looks),
         _ => "spins for ever".to_owned(),
     };
+    let protection: String =
+        plane.protection.iter().map(|line| format!("  protection {line}\n")).collect();
     eprintln!(
-        "{} at {}\n  cores      {}, {}\n  notify     {} ({idle}), batch {}\n{}",
+        "{} at {}\n  cores      {}, {}\n  notify     {} ({idle}), batch {}\n{protection}{announcement}",
         args.service,
         args.socket.display(),
         args.cores,
         args.arrangement,
         args.notify.name(),
         args.batch,
-        served.announcement(args),
     );
     let start = Instant::now();
     let over = |start: Instant| args.seconds.is_some_and(|end| start.elapsed().as_secs() >= end);
-    while !stop.load(Ordering::Relaxed) && !over(start) {
+    while !stop.load(Ordering::Relaxed) && !over(start) && plane.runs()? {
         std::thread::sleep(Duration::from_millis(50));
     }
-    let report = plane.report();
-    plane.stop();
-    let stats = served.stats();
+    let protection = plane.protection.clone();
+    let mut written = plane.stop()?;
     match &args.json {
-        Some(path) => write_json(path, &plane_json(args, &report, stats)),
-        None => {
-            print!("{}", plane_text(&report));
-            if let Some(stats) = stats {
-                let counts = stats.entries().map(|(name, count)| format!("{name} {count}"));
-                println!("gateway: {}", counts.collect::<Vec<_>>().join(", "));
+        Some(path) => {
+            if let Some(conditions) = written.json.get_mut("conditions") {
+                conditions["protection"] = protection.into();
             }
+            write_json(path, &written.json)
+        }
+        None => {
+            print!("{}", written.text);
             Ok(())
         }
     }
-}
-
-fn counted(counts: &Counts) -> String {
-    let odd = counts.entries().filter(|(_, value)| *value > 0);
-    odd.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
-}
-
-fn plane_text(report: &PlaneReport) -> String {
-    let mut text = String::new();
-    for (core, counts) in report.cores.iter().enumerate() {
-        text += &format!("core {core}: {}\n", counted(counts));
-    }
-    for tenant in &report.tenants {
-        text += &format!(
-            "tenant {} (process {}, user {}, {} queues, class {}): {}\n",
-            tenant.id,
-            tenant.pid,
-            tenant.uid,
-            tenant.queues,
-            tenant.class,
-            counted(&tenant.counts)
-        );
-    }
-    let joins = &report.joins;
-    text += &format!(
-        "tenants: {} joined, {} left, {} refused, {} dropped, {} disconnected\n",
-        joins.joined, joins.left, joins.refused, joins.dropped, joins.disconnected
-    );
-    text
-}
-
-fn plane_json(
-    args: &ServeArgs,
-    report: &PlaneReport,
-    gateway: Option<GatewayStats>,
-) -> serde_json::Value {
-    let counts = |counts: &Counts| {
-        let pairs = counts.entries().map(|(name, value)| (name.to_owned(), value.into()));
-        serde_json::Value::Object(pairs.collect())
-    };
-    let tenants = report.tenants.iter().map(|tenant| {
-        serde_json::json!({
-            "id": tenant.id, "pid": tenant.pid, "uid": tenant.uid, "queues": tenant.queues,
-            "class": tenant.class,
-            "counts": counts(&tenant.counts),
-        })
-    });
-    serde_json::json!({
-        "conditions": {
-            "service": args.service, "cores": args.cores, "arrangement": args.arrangement,
-            "notify": args.notify.name(), "batch": args.batch, "spin_looks": args.spin_looks,
-        },
-        "cores": report.cores.iter().map(counts).collect::<Vec<_>>(),
-        "tenants": tenants.collect::<Vec<_>>(),
-        "gone": counts(&report.gone),
-        "gateway": gateway.map(|stats| stats.entries().collect::<BTreeMap<_, _>>()),
-        "joined": report.joins.joined,
-        "left": report.joins.left,
-        "refused": report.joins.refused,
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,263 @@
+//! The opener of `tailplane sdp serve`: it keeps what takes privileges (the socket's path, the device's XDP
+//! program, the lab, files), starts the plane's process with descriptors and nothing else, and watches it.
+//!
+//! ```text
+//! opener   (the command's user)   binds the socket, opens the device, starts the plane, prints its report
+//!    |  control socket: arguments, descriptors; hang-up means: end
+//! plane    (own user, no capabilities, no files, no network, system calls filtered)
+//!    |  shared memory and the socket
+//! tenants  (any users)
+//! ```
+//!
+//! The plane dies with its opener.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::Shutdown;
+use rustix::process::{Resource, getrlimit};
+use sandbox::{Confinement, Limits, Standing, SyscallPolicy};
+use sdp::{Listener, PlaneConfig};
+use serde::{Deserialize, Serialize};
+
+use super::gateway::{Held, Opened, PassedGateway};
+use super::report::Written;
+use super::serve::ServeArgs;
+use crate::service::application::Program;
+use crate::service::identity::is_root;
+use crate::service::split::control::{pair, receive, send};
+
+/// The user of planes for which nothing else is said: beside those of dataplanes and applications.
+const PLANE_USER: u32 = 61_803;
+/// Threads of all planes of one user.
+const THREADS_MAX: u64 = 256;
+/// How long a plane may take to start, and to end.
+const STARTS_WITHIN: Duration = Duration::from_secs(10);
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
+/// Bytes of a report at most; one of a thousand tenants has some 300 KB.
+const REPORT_MAX: u64 = 16 << 20;
+
+/// What an opener says to its plane.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// At first. With the listening socket, a file for the report and, where there is a gateway, packet memory
+    /// and socket.
+    Start(Box<Start>),
+    /// The opener has let go of all that it passed but the listening socket.
+    Alone,
+}
+
+/// What a plane needs to know and cannot look up.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// The command's arguments.
+    pub args: ServeArgs,
+    /// The device of a gateway.
+    pub gateway: Option<PassedGateway>,
+}
+
+/// What a plane says to its opener.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Told {
+    /// Tenants can join. With what was lowered, and why.
+    Ready(Vec<String>),
+    /// It has ended as it was to, and written its report.
+    Ended,
+    /// It has not; each cause after what it caused.
+    Failed(Vec<String>),
+}
+
+/// The system calls of a plane that serves: a dataplane's, and what lets tenants in.
+pub fn policy() -> anyhow::Result<SyscallPolicy> {
+    Ok(SyscallPolicy::dataplane().with_joining().allow(["accept4"])?)
+}
+
+/// What is taken from the plane, and a line for each protection that is missing.
+fn confinement(
+    args: &ServeArgs,
+    config: &PlaneConfig,
+    program: &Path,
+    root: bool,
+) -> anyhow::Result<(Confinement, Vec<String>)> {
+    let mut missing = Vec::new();
+    let wanted = match args.user.as_deref() {
+        None => Some(PLANE_USER),
+        Some("inherit") => None,
+        Some(number) => match number.parse() {
+            Ok(user) if user != 0 && user != u32::MAX => Some(user),
+            _ => bail!("`--user` is '{number}'; allowed: 1 to {}, or `inherit`", u32::MAX - 1),
+        },
+    };
+    let user = wanted.filter(|_| root);
+    if user.is_none() {
+        let reason = match wanted {
+            None => "`--user` is `inherit`",
+            Some(_) => "the command was not started as root",
+        };
+        missing.push(format!("missing: the plane has no user of its own: {reason}"));
+    }
+    let needed = config.limits.open_files();
+    let hard = getrlimit(Resource::Nofile).maximum.filter(|_| !root);
+    let limits = Limits {
+        open_files: Some(hard.map_or(needed, |hard| hard.min(needed))),
+        // Of another's user it would count the other's threads too.
+        processes: user.map(|_| THREADS_MAX),
+        locked_memory_bytes: Some(0),
+        realtime_priority: Some(0),
+        ..Limits::default()
+    };
+    let mut confinement = Confinement::new().limits(limits).syscalls(policy()?.with_startup());
+    if let Some(user) = user {
+        confinement = confinement.identity(user, user);
+    }
+    if root {
+        confinement = confinement.alone_with(program)?;
+    } else {
+        missing.push(
+            "missing: the plane has the command's files and network until its system calls are filtered: the \
+             command was not started as root"
+                .to_owned(),
+        );
+    }
+    Ok((confinement, missing))
+}
+
+/// A plane's process. Dropping it kills it.
+pub struct PlaneProcess {
+    program: Program,
+    control: OwnedFd,
+    report: File,
+    /// How it stands, as the kernel says; then what protection is missing or was lowered, and why.
+    pub protection: Vec<String>,
+    /// Held for its `Drop`, after the process.
+    _held: Option<Held>,
+}
+
+impl PlaneProcess {
+    /// Starts a plane at a listener, and waits until it serves. To be called on a thread that lives as long as
+    /// the plane shall.
+    ///
+    /// # Errors
+    /// It cannot be started, or says why it cannot serve.
+    pub fn start(
+        args: &ServeArgs,
+        config: &PlaneConfig,
+        listener: &Listener,
+        gateway: Option<Opened>,
+    ) -> anyhow::Result<Self> {
+        let own = std::env::current_exe().context("finding this program's file")?;
+        let (confinement, mut missing) = confinement(args, config, &own, is_root())?;
+        let (control, theirs) = pair()?;
+        let mut command = Command::new(&own);
+        // Nothing of the opener's surroundings is the plane's business.
+        command.args(["sdp", "plane"]).env_clear().stdin(theirs);
+        let child = confinement.spawn(command, &[]).context("cannot start the plane's process")?;
+        let program = Program::from(child);
+        let report = memfd_create("report", MemfdFlags::CLOEXEC)
+            .map_err(std::io::Error::from)
+            .context("making a file for the report")?;
+        let (passed, descriptors, held) = match gateway {
+            None => (None, None, None),
+            Some(Opened { passed, descriptors, held, .. }) => {
+                (Some(passed), Some(descriptors), Some(held))
+            }
+        };
+        let start = Order::Start(Box::new(Start { args: args.clone(), gateway: passed }));
+        let given = [listener.socket(), report.as_fd()].into_iter();
+        let given: Vec<_> = given.chain(descriptors.iter().flatten().map(AsFd::as_fd)).collect();
+        send(&control, &start, &given)?;
+        drop(descriptors);
+        send(&control, &Order::Alone, &[])?;
+        let mut plane =
+            Self { program, control, report: report.into(), protection: Vec::new(), _held: held };
+        let Told::Ready(lowered) = plane.hear(STARTS_WITHIN)? else {
+            bail!("the plane ended before it served: please report this");
+        };
+        plane.protection.push(match Standing::of(plane.program.id()) {
+            Ok(standing) => format!("plane: {standing}"),
+            Err(error) => format!("plane: {error}"),
+        });
+        plane.protection.append(&mut missing);
+        plane.protection.extend(listener.weaker().map(|line| format!("missing: {line}")));
+        plane.protection.extend(lowered.iter().map(|line| format!("lowered: {}", plain(line))));
+        Ok(plane)
+    }
+
+    /// Whether it runs. It has no reason to say anything meanwhile.
+    ///
+    /// # Errors
+    /// It has ended by itself, and how.
+    pub fn runs(&mut self) -> anyhow::Result<bool> {
+        match is_readable(&self.control, Duration::ZERO) {
+            false => Ok(true),
+            true => match self.hear(Duration::ZERO)? {
+                Told::Ended => Ok(false),
+                _ => bail!("the plane ended by itself: please report this"),
+            },
+        }
+    }
+
+    /// Ends it: what it has counted.
+    ///
+    /// # Errors
+    /// It did not end as it was to.
+    pub fn stop(mut self) -> anyhow::Result<Written> {
+        let _ = rustix::net::shutdown(&self.control, Shutdown::Write);
+        let Told::Ended = self.hear(ENDS_WITHIN)? else {
+            bail!("the plane said something else than that it ended: please report this");
+        };
+        let mut text = Vec::new();
+        self.report.rewind().context("reading the plane's report")?;
+        Read::by_ref(&mut self.report)
+            .take(REPORT_MAX)
+            .read_to_end(&mut text)
+            .context("reading the plane's report")?;
+        let written: Written =
+            serde_json::from_slice(&text).context("reading the plane's report")?;
+        self.program.end().context("waiting for the plane's end")?;
+        Ok(Written { text: plain(&written.text), ..written })
+    }
+
+    /// The plane's next word, within a time.
+    fn hear(&mut self, within: Duration) -> anyhow::Result<Told> {
+        if !is_readable(&self.control, within) {
+            self.program.kill().context("ending the plane")?;
+            bail!("the plane did not answer within {} s, and was killed", within.as_secs());
+        }
+        match receive::<Told>(&self.control)? {
+            Some((Told::Failed(causes), _)) => {
+                let mut causes = causes.iter().map(|cause| plain(cause)).rev();
+                let first = causes.next().unwrap_or_else(|| "the plane gave no reason".into());
+                Err(causes.fold(anyhow::Error::msg(first), anyhow::Error::context))
+            }
+            Some((told, _)) => Ok(told),
+            None => {
+                let status = self.program.end().context("waiting for the plane's end")?;
+                bail!("the plane ended without a word ({status}): please report this")
+            }
+        }
+    }
+}
+
+/// Text of a process that is not trusted, for a terminal.
+fn plain(text: &str) -> String {
+    text.chars().filter(|char| *char == '\n' || !char.is_control()).collect()
+}
+
+fn is_readable(socket: &OwnedFd, within: Duration) -> bool {
+    let end = Instant::now() + within;
+    loop {
+        let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], left.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other.is_ok_and(|count| count > 0),
+        }
+    }
+}
