@@ -191,6 +191,8 @@ fn odd_descriptors(socket: &Path, stop: &AtomicBool) -> u64 {
             let _ = send_with(&end, &join::MAPPED, given);
             sent += 1;
         }
+        // Where the kernel refused it, this is the last close: it lasts until the process ends.
+        std::thread::spawn(move || drop(linger));
         std::thread::sleep(Duration::from_millis(10));
     }
     sent
