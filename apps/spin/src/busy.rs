@@ -59,7 +59,7 @@ impl Connection {
     fn flow(&self) -> Flow {
         match self.pending.is_late() {
             _ if self.refused => Flow::Close,
-            true => Flow::Yield,
+            true => Flow::Yield { left: 0 },
             false if self.ended => Flow::Close,
             false => Flow::Continue,
         }

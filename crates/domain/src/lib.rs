@@ -78,7 +78,8 @@ pub trait Service {
     /// - *the connection's home* alone is told of `Knock`, `Connected`, `Dead`, `Failed` and `Datagram`; so
     ///   what begins and ends a connection's state is run by one core's value;
     /// - *calls* on the turn's own connection are executed at its home, in order. On other connections,
-    ///   and without one, a turn that another core runs issues none;
+    ///   and without one, a turn that another core runs issues none but [`Calls::again`], which is carried to
+    ///   the connection's home;
     /// - a *window* in an event is that at the moment of the hand-over.
     ///
     /// Not promised: [`Events::held`], and that [`wake_at`](Self::wake_at) is asked on another core than

@@ -97,7 +97,8 @@ pub use domain::{
     Service,
 };
 pub use server::{
-    CoreSlots, Flow, Opened, Output, OwnSlots, Protocol, Server, ServerStats, SharedServer,
+    CONNECTION_MEMORY_BYTES, ConnectionMemory, ConnectionMemoryStats, CoreSlots, Flow, Limits,
+    OUTPUT_LIMIT_BYTES, Opened, Output, OwnSlots, Protocol, Server, ServerStats, SharedServer,
     SharedSlots,
 };
 pub use stack::{FLOW_GROUPS, RssKey, StackConfig, policy};

@@ -2,14 +2,26 @@
 //!
 //! Writes go straight into the frames of this batch as long as the window has room; what it has no
 //! room for is kept here, in the application's own memory, and goes out when `sent` events open the
-//! window. While much is kept, received bytes are not given back, so that a peer that does not read
-//! cannot make the server buffer without bound: its own window closes.
+//! window.
+//!
+//! # What a connection can make a server keep
+//!
+//! A reply beyond the window, up to [`OUTPUT_LIMIT_BYTES`] and what one more [`put`](Output::put) adds: the
+//! protocol is not asked for more until the peer has read. Bytes received meanwhile, and incomplete requests:
+//! up to a receive window. [`Limits`] bound both for all connections together, and in time; the server ends the
+//! connections that have waited longest first.
 
+mod batch;
+#[cfg(test)]
+mod limit_tests;
+mod limits;
 mod sending;
 mod shared_slots;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod turn;
+mod watch;
 
 use std::sync::Arc;
 
@@ -17,9 +29,12 @@ use clock::Instant;
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use wire::Endpoint;
 
-pub use sending::Output;
+pub use limits::{CONNECTION_MEMORY_BYTES, ConnectionMemory, ConnectionMemoryStats, Limits};
 use sending::Sending;
+pub use sending::{OUTPUT_LIMIT_BYTES, Output};
 use slots::{CACHED, Slot, Slots};
+use turn::Turn;
+use watch::{ASKED_AT_ONCE, Entry, PORTION, Watch};
 
 pub use shared_slots::{CoreSlots, SharedSlots};
 pub use slots::OwnSlots;
@@ -29,8 +44,21 @@ pub use slots::OwnSlots;
 pub enum Flow {
     /// It does.
     Continue,
-    /// It does, but what came for it is not done: once others had their turn, [`Protocol::resume`] is called.
-    Yield,
+    /// It does, in the middle of a request: of the bytes that came the protocol has not taken the last `left`.
+    /// The next call of [`Protocol::receive`] has them again, with what came since behind them.
+    Partial {
+        /// Bytes that were not taken; 0 where the protocol keeps the beginning of the request itself.
+        left: usize,
+        /// Whether the request began in these bytes, behind complete ones: its time begins now.
+        begun: bool,
+    },
+    /// It does, but what came for it is not done: there is no [room](Output::room) for the reply, or others are
+    /// to be served. [`Protocol::resume`] is called once the peer has read, or in a later batch; then
+    /// [`Protocol::receive`] has the last `left` of the bytes that came again, with what came since.
+    Yield {
+        /// Bytes that were not taken.
+        left: usize,
+    },
     /// It is closed once all that was put has been sent.
     Close,
     /// It is reset at once.
@@ -53,10 +81,19 @@ pub trait Protocol {
     /// by another thread's value, one after the other.
     type Connection;
 
+    /// Bytes of memory that the protocol has for a connection in the middle of a request or of a reply, beyond
+    /// [`Connection`](Self::Connection): the server charges them with what it keeps itself.
+    const REQUEST_BYTES: usize = 0;
+
+    /// The limits of its connections. Asked once, when the server is made.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
     /// A peer connects; `None` rejects it.
     fn open(&mut self, now: Instant, opened: Opened) -> Option<Self::Connection>;
 
-    /// Bytes came. All of them are consumed: what is not understood yet is kept in `connection`.
+    /// Bytes came. The protocol takes them, but for what it [leaves](Flow) to be given again.
     fn receive(
         &mut self,
         now: Instant,
@@ -65,8 +102,7 @@ pub trait Protocol {
         output: &mut Output<'_, '_>,
     ) -> Flow;
 
-    /// Goes on with what was put off by [`Flow::Yield`]. More bytes may have come meanwhile
-    /// ([`receive`](Self::receive)): what they ask for is to be served after it.
+    /// Goes on with what was put off by [`Flow::Yield`]. Bytes that came meanwhile wait until it is done.
     fn resume(
         &mut self,
         _now: Instant,
@@ -115,8 +151,11 @@ pub struct ServerStats {
 pub struct Server<P: Protocol, S: Slots<P::Connection> = OwnSlots<<P as Protocol>::Connection>> {
     protocol: P,
     slots: S,
-    /// The number of the batch at hand: see [`Slots::first_batch`].
+    /// The number of the batch at hand: see [`batch`].
     batch: u64,
+    /// The tick of that batch.
+    tick: u64,
+    watch: Watch,
     stats: ServerStats,
 }
 
@@ -148,7 +187,8 @@ where
 impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
     fn with_slots(protocol: P, slots: S) -> Self {
         let batch = slots.first_batch();
-        Self { protocol, slots, batch, stats: ServerStats::default() }
+        let watch = Watch::new(protocol.limits(), || slots.memory());
+        Self { protocol, slots, batch, tick: 0, watch, stats: ServerStats::default() }
     }
 
     /// Counters.
@@ -205,71 +245,114 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
             self.slots.release(cookie);
             return None;
         };
-        let sending = Sending::new(handle, window, self.batch);
+        let mut sending = Sending::new(handle, window, self.batch);
         let Some(mut place) = self.slots.get(cookie) else {
             self.protocol.closed(connection);
             return None;
         };
+        if self.watch.limits.idle_timeout.is_some() {
+            sending.open_tick = batch::tick(now) as u16;
+            self.watch.open(Entry { since: now, cookie, handle });
+        }
         *place = Some(Slot { sending, connection: Some(connection) });
         Some(cookie)
     }
 
-    /// Runs `body` on a connection for which (`received`) bytes came, with the window, then sends and gives back what
-    /// can be.
-    #[inline]
+    /// Runs `body` on a connection that keeps something, or is to end, and settles it.
+    #[cold]
+    #[inline(never)]
     fn with(
         &mut self,
-        cookie: Cookie,
-        handle: Handle,
-        received: Option<(usize, u32)>,
+        now: Instant,
+        (cookie, handle): (Cookie, Handle),
         calls: &mut Calls<'_>,
-        body: impl FnOnce(&mut P, &mut P::Connection, &mut Output<'_, '_>) -> Flow,
+        body: impl FnOnce(&mut Turn<'_, '_, P>, &mut Slot<P::Connection>),
     ) {
-        let Self { protocol, slots, stats, batch } = self;
+        let Self { protocol, slots, stats, batch, watch, .. } = self;
         let Some(mut place) = slots.get(cookie) else { return };
         let Some(slot) = &mut *place else { return };
         if slot.sending.handle != handle {
             return;
         }
-        if let Some((bytes, window)) = received {
-            slot.sending.unreturned += bytes as u32;
-            slot.sending.set_window(*batch, window);
-        }
-        let flow = match &mut slot.connection {
-            Some(connection) => {
-                let mut output = Output {
-                    sending: &mut slot.sending,
-                    calls,
-                    batch: *batch,
-                    kept_bytes: &mut stats.kept_bytes,
-                };
-                body(protocol, connection, &mut output)
+        let mut turn = Turn { protocol, stats, watch, batch: *batch, now, cookie, calls };
+        body(&mut turn, slot);
+        turn.settle(slot);
+    }
+
+    /// While memory is short: ends the connections that have kept something for longest.
+    #[cold]
+    fn relieve(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        for _ in 0..if S::SHARED { ASKED_AT_ONCE } else { PORTION } {
+            if !self.watch.memory.is_short() || calls.room() == 0 {
+                return;
             }
-            None => Flow::Continue,
+            let Some(Entry { since, cookie, handle }) = self.watch.take_oldest() else { return };
+            match S::SHARED {
+                // It may be in another core's hands: its next turn, whoever has it, looks.
+                true => calls.again(handle),
+                false => {
+                    self.with(now, (cookie, handle), calls, |turn, slot| turn.evict(slot, since));
+                }
+            }
+        }
+    }
+
+    /// Looks at connections that may have exceeded their time, a portion of them.
+    #[cold]
+    fn sweep(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        for _ in 0..PORTION.min(calls.room()) {
+            let Some((Entry { cookie, handle, .. }, is_open)) = self.watch.take_due(now) else {
+                return;
+            };
+            match (S::SHARED, is_open) {
+                (true, _) => calls.again(handle),
+                (false, false) => {
+                    self.with(now, (cookie, handle), calls, |turn, slot| turn.look(slot))
+                }
+                (false, true) => self.with(now, (cookie, handle), calls, |turn, slot| {
+                    turn.look_if_idle(slot, slot.sending.batch);
+                }),
+            }
+        }
+    }
+
+    /// Bytes came for a connection, with the window.
+    #[inline]
+    fn received(
+        &mut self,
+        now: Instant,
+        (cookie, handle): (Cookie, Handle),
+        (data, window): (&[u8], u32),
+        calls: &mut Calls<'_>,
+    ) {
+        let Self { protocol, slots, stats, batch, .. } = self;
+        let Some(mut place) = slots.get(cookie) else { return };
+        let Some(slot) = &mut *place else { return };
+        let Slot { sending, connection } = slot;
+        if sending.handle != handle {
+            return;
+        }
+        sending.unreturned += data.len() as u32;
+        sending.set_window(*batch, window);
+        let flow = match connection {
+            Some(connection) if sending.backlog.is_none() => {
+                let kept_bytes = &mut stats.kept_bytes;
+                let mut output = Output { sending, calls, now, kept_bytes };
+                let flow = protocol.receive(now, connection, data, &mut output);
+                // Nearly always there is nothing but received bytes to give back.
+                if flow == Flow::Continue && sending.is_clear() {
+                    return sending.give_back(calls);
+                }
+                Some(flow)
+            }
+            _ => None,
         };
-        match flow {
-            Flow::Continue => {}
-            Flow::Yield => {
-                if !core::mem::replace(&mut slot.sending.yielded, true) {
-                    calls.again(handle);
-                }
-            }
-            Flow::Close => {
-                slot.sending.closing = true;
-                if let Some(connection) = slot.connection.take() {
-                    protocol.closed(connection);
-                }
-            }
-            Flow::Abort => {
-                if let Some(connection) = slot.connection.take() {
-                    protocol.closed(connection);
-                }
-                slot.sending.forget();
-                // Where the batch is full, an orderly close is tried again.
-                slot.sending.closing = calls.abort(handle).is_err();
-            }
-        }
-        slot.sending.flush(*batch, calls);
+        drop(place);
+        self.with(now, (cookie, handle), calls, |turn, slot| match flow {
+            Some(flow) => turn.received(slot, flow, data),
+            None => turn.receive(slot, data),
+        });
+        self.relieve(now, calls);
     }
 
     /// Asks for the slots of a batch: a message of one connection out of many finds it in no cache.
@@ -282,24 +365,27 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
         }
     }
 
-    /// The window is told, by itself: sends what it has room for, and what else waits. Answers whether the
-    /// connection has put something off.
+    /// An event tells of the window alone: sends what it has room for, and goes on with what waits.
     #[inline]
-    fn go_on(
+    fn sent(
         &mut self,
-        cookie: Cookie,
-        handle: Handle,
+        now: Instant,
+        (cookie, handle): (Cookie, Handle),
         window: u32,
         calls: &mut Calls<'_>,
-    ) -> bool {
-        let Some(mut place) = self.slots.get(cookie) else { return false };
-        let Some(slot) = &mut *place else { return false };
-        if slot.sending.handle != handle {
-            return false;
+    ) {
+        let Some(mut place) = self.slots.get(cookie) else { return };
+        let Some(Slot { sending, .. }) = &mut *place else { return };
+        if sending.handle != handle {
+            return;
         }
-        slot.sending.set_window(self.batch, window);
-        slot.sending.flush(self.batch, calls);
-        slot.sending.yielded
+        sending.set_window(self.batch, window);
+        if sending.is_clear() {
+            return sending.give_back(calls);
+        }
+        drop(place);
+        self.with(now, (cookie, handle), calls, |turn, slot| turn.go_on(slot));
+        self.relieve(now, calls);
     }
 
     fn dead(&mut self, cookie: Cookie, handle: Handle) {
@@ -307,9 +393,12 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
         if place.as_ref().is_none_or(|slot| slot.sending.handle != handle) {
             return;
         }
-        let slot = place.take();
+        let Some(Slot { sending, connection }) = place.take() else { return };
         drop(place);
-        if let Some(connection) = slot.and_then(|slot| slot.connection) {
+        if let Some(backlog) = sending.backlog {
+            self.watch.memory.charge(backlog.charged, 0);
+        }
+        if let Some(connection) = connection {
             self.protocol.closed(connection);
         }
         self.slots.release(cookie);
@@ -319,32 +408,27 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
     fn event(&mut self, now: Instant, event: Event<'_>, calls: &mut Calls<'_>) {
         match event {
             Event::Recv { handle, cookie, data, window, .. } => {
-                self.with(
-                    cookie,
-                    handle,
-                    Some((data.len(), window)),
-                    calls,
-                    |protocol, connection, output| protocol.receive(now, connection, data, output),
-                );
+                self.received(now, (cookie, handle), (data, window), calls);
             }
             Event::Sent { handle, cookie, window, .. } => {
-                self.go_on(cookie, handle, window, calls);
+                self.sent(now, (cookie, handle), window, calls);
             }
             Event::Again { handle, cookie, window } => {
-                if self.go_on(cookie, handle, window, calls) {
-                    self.with(cookie, handle, None, calls, |protocol, connection, output| {
-                        output.sending.yielded = false;
-                        protocol.resume(now, connection, output)
-                    });
-                }
+                self.with(now, (cookie, handle), calls, |turn, slot| {
+                    let seen = slot.sending.batch;
+                    slot.sending.set_window(turn.batch, window);
+                    if S::SHARED {
+                        turn.look_as_asked(slot, seen);
+                    }
+                    turn.go_on(slot);
+                });
+                self.relieve(now, calls);
             }
             Event::Knock { handle, local_port, peer, window } => {
                 self.knock(now, handle, Opened { local_port, peer }, window, calls);
             }
             Event::Eof { handle, cookie } => {
-                self.with(cookie, handle, None, calls, |protocol, connection, output| {
-                    protocol.end(now, connection, output)
-                });
+                self.with(now, (cookie, handle), calls, |turn, slot| turn.end_of_input(slot));
             }
             Event::Dead { handle, cookie, .. } => self.dead(cookie, handle),
             Event::Datagram { local_port, peer, data } => {
@@ -356,7 +440,7 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
             Event::Failed { call: domain::CallKind::Sendv, handle, cookie, .. } => {
                 // A hole in the stream cannot be mended.
                 self.stats.broken += 1;
-                self.with(cookie, handle, None, calls, |_, _, _| Flow::Abort);
+                self.with(now, (cookie, handle), calls, |turn, slot| turn.abort(slot));
             }
             // A server does not connect, and its other calls fail only on connections that died.
             Event::Connected { .. } | Event::Failed { .. } => {}
@@ -368,13 +452,26 @@ impl<P: Protocol, S: Slots<P::Connection>> Service for Server<P, S> {
     // Not inlined: within the dataplane's cycle its loop would have no registers.
     #[inline(never)]
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        self.batch = self.batch.wrapping_add(1);
+        match batch::tick(now) {
+            tick if tick > self.tick => {
+                (self.tick, self.batch) = (tick, batch::first(self.slots.first_batch(), tick));
+            }
+            _ => self.batch += 1,
+        }
         if self.slots.capacity() > CACHED {
             self.prefetch(events);
         }
         for event in events.iter() {
             self.event(now, event, calls);
         }
+        if now >= self.watch.wake() {
+            self.sweep(now, calls);
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let wake = self.watch.wake();
+        (wake != Instant::FAR_FUTURE).then_some(wake)
     }
 
     fn runs_anywhere(&self) -> bool {

@@ -42,15 +42,14 @@ use domain::{Cookie, Handle};
 use mem::TableBox;
 use shuffle::{Guard, TryLock};
 
+use super::batch::CORE_SHIFT;
+use super::limits::ConnectionMemory;
 use super::slots::{PAGE, Slot, Slots};
 
 /// Cores that a table is made for at most.
 const MAX_CORES: usize = 1 << 8;
 /// In every cookie: zero, which events of connections that were never accepted have, names no slot.
 const MARK: u64 = 1 << 63;
-/// Where in a batch's number the core's stands: below are some years of batches.
-const CORE_SHIFT: u32 = 56;
-
 const _: () = assert!((MAX_CORES as u64 - 1) << CORE_SHIFT >> CORE_SHIFT == MAX_CORES as u64 - 1);
 
 /// A slot and its lock on cache lines of their own.
@@ -85,6 +84,7 @@ pub struct SharedSlots<C> {
     /// Pages of all parts, one part's after the other's; those that are not allocated yet are empty.
     pages: Box<[OnceLock<Page<C>>]>,
     pages_per_core: usize,
+    memory: Arc<ConnectionMemory>,
 }
 
 impl<C> SharedSlots<C> {
@@ -100,6 +100,7 @@ impl<C> SharedSlots<C> {
             parts: (0..cores).map(part).collect(),
             pages: (0..cores * pages_per_core).map(|_| OnceLock::new()).collect(),
             pages_per_core,
+            memory: Arc::default(),
         }
     }
 
@@ -223,6 +224,10 @@ impl<C> Slots<C> for CoreSlots<C> {
 
     fn first_batch(&self) -> u64 {
         (self.core as u64) << CORE_SHIFT
+    }
+
+    fn memory(&self) -> Arc<ConnectionMemory> {
+        Arc::clone(&self.table.memory)
     }
 
     fn out_of_turn(&self) -> u64 {

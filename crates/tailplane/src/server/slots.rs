@@ -3,10 +3,12 @@
 //! nothing for the latter.
 
 use core::ops::DerefMut;
+use std::sync::Arc;
 
 use domain::Cookie;
 use mem::TableBox;
 
+use super::limits::ConnectionMemory;
 use super::sending::Sending;
 
 /// One connection.
@@ -51,8 +53,11 @@ pub trait Slots<C> {
     /// Those of them that are taken.
     fn taken(&self) -> usize;
 
-    /// The number before the first batch's. Batches of servers that share slots have different numbers.
+    /// The core's number where numbers of batches have it: servers that share slots have different ones.
     fn first_batch(&self) -> u64;
+
+    /// What the connections keep is charged to this, where the protocol names no other.
+    fn memory(&self) -> Arc<ConnectionMemory>;
 
     /// Times that a slot was in other hands.
     fn out_of_turn(&self) -> u64;
@@ -125,6 +130,10 @@ impl<C> Slots<C> for OwnSlots<C> {
 
     fn first_batch(&self) -> u64 {
         0
+    }
+
+    fn memory(&self) -> Arc<ConnectionMemory> {
+        Arc::default()
     }
 
     fn out_of_turn(&self) -> u64 {

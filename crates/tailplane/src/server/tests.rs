@@ -25,7 +25,7 @@ impl Held for NothingHeld {
 
 /// Answers each byte with its sum with its number in the stream.
 #[derive(Default)]
-struct Numbering {
+pub(super) struct Numbering {
     closed: usize,
 }
 
@@ -59,24 +59,25 @@ impl Protocol for Numbering {
 }
 
 /// A connection as the dataplane has it, with what it has for the application and what that asks for.
-struct Turn {
-    handle: Handle,
-    cookie: Cookie,
-    accepted: bool,
+pub(super) struct Turn {
+    pub(super) handle: Handle,
+    pub(super) cookie: Cookie,
+    pub(super) accepted: bool,
     /// Bytes that may be sent.
-    window: u32,
-    sent: Vec<u8>,
+    pub(super) window: u32,
+    pub(super) sent: Vec<u8>,
     /// Bytes that were received, and those of them that were not given back.
-    received: Vec<u8>,
-    unreturned: usize,
-    closed: bool,
-    again: bool,
-    events: EventArray,
-    calls: CallArray,
+    pub(super) received: Vec<u8>,
+    pub(super) unreturned: usize,
+    pub(super) closed: bool,
+    pub(super) aborted: bool,
+    pub(super) again: bool,
+    pub(super) events: EventArray,
+    pub(super) calls: CallArray,
 }
 
 impl Turn {
-    fn new(slot: u32, generation: u32) -> Self {
+    pub(super) fn new(slot: u32, generation: u32) -> Self {
         Self {
             handle: Handle::new(3, slot, generation),
             cookie: Cookie(0),
@@ -86,6 +87,7 @@ impl Turn {
             received: Vec::new(),
             unreturned: 0,
             closed: false,
+            aborted: false,
             again: false,
             events: EventArray::growing(),
             calls: CallArray::growing(1_024, 1_448),
@@ -96,14 +98,14 @@ impl Turn {
         assert!(self.events.append(record, buffer).is_ok(), "a growing array has room");
     }
 
-    fn knock(&mut self, port: u16) -> &mut Self {
+    pub(super) fn knock(&mut self, port: u16) -> &mut Self {
         let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 2), port);
         let (handle, window) = (self.handle, self.window);
         self.push(EventRecord::Knock { handle, local_port: 7, peer, window }, None);
         self
     }
 
-    fn recv(&mut self, pool: &mut Pool, data: &[u8]) -> &mut Self {
+    pub(super) fn recv(&mut self, pool: &mut Pool, data: &[u8]) -> &mut Self {
         let mut mbuf = pool.alloc().expect("a chunk");
         mbuf.append(data).expect("it fits a chunk");
         self.received.extend_from_slice(data);
@@ -116,27 +118,27 @@ impl Turn {
     }
 
     /// The window is now `window`.
-    fn opens(&mut self, window: u32) -> &mut Self {
+    pub(super) fn opens(&mut self, window: u32) -> &mut Self {
         let (handle, cookie) = (self.handle, self.cookie);
         self.window = window;
         self.push(EventRecord::Sent { handle, cookie, bytes: 0, window }, None);
         self
     }
 
-    fn eof(&mut self) -> &mut Self {
+    pub(super) fn eof(&mut self) -> &mut Self {
         let (handle, cookie) = (self.handle, self.cookie);
         self.push(EventRecord::Eof { handle, cookie }, None);
         self
     }
 
-    fn dead(&mut self) -> &mut Self {
+    pub(super) fn dead(&mut self) -> &mut Self {
         let (handle, cookie, reason) = (self.handle, self.cookie, DeadReason::Closed);
         self.push(EventRecord::Dead { handle, cookie, reason }, None);
         self
     }
 
     /// What `again` asked for, if it did.
-    fn again(&mut self) -> &mut Self {
+    pub(super) fn again(&mut self) -> &mut Self {
         if core::mem::take(&mut self.again) {
             let (handle, cookie, window) = (self.handle, self.cookie, self.window);
             self.push(EventRecord::Again { handle, cookie, window }, None);
@@ -146,8 +148,17 @@ impl Turn {
 
     /// Some core's server sees it.
     fn run(&mut self, server: &mut impl Service, pool: &mut Pool) -> &mut Self {
+        self.run_at(Instant::ZERO, server, pool)
+    }
+
+    pub(super) fn run_at(
+        &mut self,
+        now: Instant,
+        server: &mut impl Service,
+        pool: &mut Pool,
+    ) -> &mut Self {
         let mut calls = Calls::new(&mut self.calls, pool);
-        server.on_batch(Instant::ZERO, self.events.view(&NothingHeld), &mut calls);
+        server.on_batch(now, self.events.view(&NothingHeld), &mut calls);
         for (_, mbuf) in self.events.drain() {
             pool.free(mbuf);
         }
@@ -155,9 +166,25 @@ impl Turn {
     }
 
     /// The home core executes the calls.
-    fn execute(&mut self, pool: &mut Pool) -> &mut Self {
+    pub(super) fn execute(&mut self, pool: &mut Pool) -> &mut Self {
+        self.execute_with(&mut [], pool)
+    }
+
+    /// The same, where calls may be about `others`, and about connections that have ended.
+    pub(super) fn execute_with(&mut self, others: &mut [Self], pool: &mut Pool) -> &mut Self {
         let (records, mut payloads) = self.calls.take();
         for record in &records {
+            if let CallRecord::Again { handle } | CallRecord::Abort { handle } = *record
+                && handle != self.handle
+            {
+                let other = others.iter_mut().find(|other| other.handle == handle && !other.closed);
+                if let Some(other) = other {
+                    let is_abort = matches!(record, CallRecord::Abort { .. });
+                    (other.closed, other.aborted) = (is_abort, is_abort);
+                    other.again |= !is_abort;
+                }
+                continue;
+            }
             match *record {
                 CallRecord::Accept { handle, cookie } => {
                     assert_eq!((handle, self.accepted), (self.handle, false));
@@ -185,8 +212,11 @@ impl Turn {
                     assert_eq!(handle, self.handle);
                     self.again = true;
                 }
+                CallRecord::Abort { handle } => {
+                    assert_eq!((handle, self.closed), (self.handle, false));
+                    (self.closed, self.aborted) = (true, true);
+                }
                 CallRecord::Connect { .. }
-                | CallRecord::Abort { .. }
                 | CallRecord::SendvPlaced { .. }
                 | CallRecord::UdpSendv { .. } => panic!("a server does not {record:?}"),
             }
@@ -196,7 +226,7 @@ impl Turn {
     }
 
     /// Both.
-    fn on(&mut self, server: &mut impl Service, pool: &mut Pool) -> &mut Self {
+    pub(super) fn on(&mut self, server: &mut impl Service, pool: &mut Pool) -> &mut Self {
         self.run(server, pool).execute(pool)
     }
 
@@ -212,7 +242,7 @@ impl Turn {
     }
 }
 
-fn pool(chunks: u32) -> Pool {
+pub(super) fn pool(chunks: u32) -> Pool {
     Pool::new(&Region::heap(chunks), chunks as usize)
 }
 

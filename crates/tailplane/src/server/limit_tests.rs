@@ -1,0 +1,214 @@
+//! Limits of what connections keep, in memory and in time, where one server serves a connection and where
+//! several do.
+
+use std::sync::Arc;
+
+use clock::{Duration, Instant};
+use domain::Service;
+use mem::Pool;
+
+use super::tests::{Turn, pool};
+use super::*;
+
+const MEMORY_BYTES: usize = 1 << 20;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
+/// Bytes of a reply to one byte.
+const REPLY_BYTES: usize = 4 << 10;
+
+/// Answers each byte with `REPLY_BYTES`, as far as there is room; a byte 0 begins a request that never ends.
+struct Amplifier {
+    memory: Arc<ConnectionMemory>,
+}
+
+impl Protocol for Amplifier {
+    type Connection = ();
+    const REQUEST_BYTES: usize = 100;
+
+    fn limits(&self) -> Limits {
+        Limits {
+            request_timeout: Some(REQUEST_TIMEOUT),
+            idle_timeout: Some(IDLE_TIMEOUT),
+            memory: Some(Arc::clone(&self.memory)),
+        }
+    }
+
+    fn open(&mut self, _: Instant, _: Opened) -> Option<()> {
+        Some(())
+    }
+
+    fn receive(
+        &mut self,
+        _: Instant,
+        (): &mut (),
+        data: &[u8],
+        output: &mut Output<'_, '_>,
+    ) -> Flow {
+        for (number, byte) in data.iter().enumerate() {
+            let left = data.len() - number;
+            match byte {
+                0 => return Flow::Partial { left, begun: number > 0 },
+                _ if output.room() == 0 => return Flow::Yield { left },
+                _ => output.put(&[*byte; REPLY_BYTES]),
+            }
+        }
+        Flow::Continue
+    }
+}
+
+fn memory() -> Arc<ConnectionMemory> {
+    Arc::new(ConnectionMemory::new(MEMORY_BYTES))
+}
+
+fn alone(memory: &Arc<ConnectionMemory>) -> Server<Amplifier> {
+    Server::new(Amplifier { memory: Arc::clone(memory) })
+}
+
+fn shared(memory: &Arc<ConnectionMemory>) -> [SharedServer<Amplifier>; 2] {
+    let slots = Arc::new(SharedSlots::new(2, 10_000));
+    [0, 1].map(|core| {
+        Server::shared(core, Amplifier { memory: Arc::clone(memory) }, Arc::clone(&slots))
+    })
+}
+
+/// An accepted connection that grants `window` bytes.
+fn open(server: &mut impl Service, pool: &mut Pool, slot: u32, window: u32) -> Turn {
+    let mut turn = Turn::new(slot, 1);
+    turn.knock(5).on(server, pool);
+    assert!(turn.accepted);
+    turn.opens(window).on(server, pool);
+    turn
+}
+
+/// The server's batch without an event, whose calls, which may be about any connection, are executed.
+fn wake(server: &mut impl Service, pool: &mut Pool, now: Instant, turns: &mut [Turn]) {
+    let mut bare = Turn::new(u32::MAX >> 12, 9);
+    bare.run_at(now, server, pool).execute_with(turns, pool);
+}
+
+#[test]
+fn a_peer_that_does_not_read_costs_no_more_than_a_limit() {
+    let (mut pool, memory) = (pool(256), memory());
+    let mut server = alone(&memory);
+    let mut turn = open(&mut server, &mut pool, 1, 10_000);
+    // 4 MiB of replies, and 128 KiB of requests, were they executed.
+    for _ in 0..100 {
+        turn.recv(&mut pool, &[7; 1_000]).on(&mut server, &mut pool);
+    }
+    assert_eq!(turn.sent.len(), 10_000);
+    let most = OUTPUT_LIMIT_BYTES + REPLY_BYTES;
+    assert!(server.stats().kept_bytes <= most as u64, "{:?}", server.stats());
+    assert!(memory.stats().kept_bytes <= 2 * (most + 100_000), "{:?}", memory.stats());
+    assert!(turn.unreturned >= 99_000, "the peer's window closes: {}", turn.unreturned);
+    // It reads slowly, and gets all.
+    while turn.sent.len() < 100_000 * REPLY_BYTES / 16 {
+        let before = turn.sent.len();
+        turn.opens(30_000).on(&mut server, &mut pool).again().on(&mut server, &mut pool);
+        assert!(
+            turn.sent.len() > before && turn.sent.iter().rev().take(100).all(|&byte| byte == 7)
+        );
+        assert!(memory.stats().kept_bytes <= 2 * (most + 100_000), "{:?}", memory.stats());
+    }
+    turn.dead().on(&mut server, &mut pool);
+    assert!(memory.stats().kept_bytes < 200, "{:?}", memory.stats());
+}
+
+#[test]
+fn incomplete_requests_time_out_where_cores_share_connections() {
+    let (mut pool, memory) = (pool(64), memory());
+    let [mut home, mut thief] = shared(&memory);
+    let mut turns = [open(&mut home, &mut pool, 1, 1_000), open(&mut home, &mut pool, 2, 1_000)];
+    // The thief has the turn in which the request begins: its wake is the one that counts.
+    turns[0].recv(&mut pool, &[0]).on(&mut thief, &mut pool);
+    let due = thief.wake_at().expect("an entry");
+    assert_eq!(due, Instant::ZERO + REQUEST_TIMEOUT);
+    wake(&mut thief, &mut pool, due, &mut turns);
+    assert!(turns[0].again && !turns[1].again);
+    turns[0].again().run_at(due, &mut home, &mut pool).execute(&mut pool);
+    assert!(turns[0].aborted && !turns[1].closed);
+    assert_eq!((memory.stats().timed_out, home.stats().out_of_turn), (1, 0));
+}
+
+#[test]
+fn idle_connections_are_closed_where_cores_share_connections() {
+    let (mut pool, memory) = (pool(64), memory());
+    let [mut home, mut thief] = shared(&memory);
+    let mut turns =
+        [open(&mut home, &mut pool, 1, 1 << 20), open(&mut home, &mut pool, 2, 1 << 20)];
+    let mut now = Instant::ZERO;
+    for second in 1..=250 {
+        now = Instant::ZERO + Duration::from_secs(second);
+        wake(&mut home, &mut pool, now, &mut turns);
+        wake(&mut thief, &mut pool, now, &mut turns);
+        for turn in &mut turns {
+            if turn.again {
+                turn.again().run_at(now, &mut thief, &mut pool).execute(&mut pool);
+            }
+        }
+        if second % 50 == 0 {
+            turns[1].recv(&mut pool, &[1]).run_at(now, &mut thief, &mut pool).execute(&mut pool);
+        }
+        assert!(!turns[0].closed || second >= 100, "closed after {second} s");
+    }
+    assert_eq!(
+        (turns[0].closed, turns[0].aborted, turns[1].closed),
+        (true, false, false),
+        "{now:?}"
+    );
+    assert_eq!(memory.stats().idle_closed, 1);
+}
+
+#[test]
+fn the_longest_waiting_are_ended_when_memory_is_short() {
+    let (mut pool, memory) = (pool(64), memory());
+    let mut server = alone(&memory);
+    let mut turns = Vec::new();
+    for slot in 0..1_000 {
+        let mut turn = open(&mut server, &mut pool, slot, 1_000);
+        // What is aborted is another connection's, which the calls of this turn name.
+        turn.recv(&mut pool, &[0; 1_400]).run_at(
+            Instant::from_millis(slot.into()),
+            &mut server,
+            &mut pool,
+        );
+        turns.push(turn);
+        let last = turns.len() - 1;
+        let (others, this) = turns.split_at_mut(last);
+        this[0].execute_with(others, &mut pool);
+        assert!(memory.stats().kept_bytes <= MEMORY_BYTES, "{:?}", memory.stats());
+    }
+    let ended = turns.iter().take_while(|turn| turn.aborted).count();
+    assert_eq!(memory.stats().evicted, ended as u64);
+    assert!(ended > 300 && turns[ended..].iter().all(|turn| !turn.closed), "{ended} were ended");
+}
+
+#[test]
+fn memory_that_cores_share_is_bounded() {
+    let (mut pool, memory) = (pool(64), memory());
+    let [mut home, mut thief] = shared(&memory);
+    let mut turns = Vec::new();
+    for slot in 0..1_000u32 {
+        let now = Instant::from_millis(slot.into());
+        let mut turn = open(&mut home, &mut pool, slot, 1_000);
+        turn.recv(&mut pool, &[0; 1_400]);
+        match slot % 2 {
+            0 => turn.run_at(now, &mut home, &mut pool),
+            _ => turn.run_at(now, &mut thief, &mut pool),
+        };
+        turns.push(turn);
+        let last = turns.len() - 1;
+        let (others, this) = turns.split_at_mut(last);
+        this[0].execute_with(others, &mut pool);
+        for number in 0..turns.len() {
+            if turns[number].again && !turns[number].closed {
+                let mut turn = core::mem::replace(&mut turns[number], Turn::new(20_000, 0));
+                turn.again().run_at(now, &mut home, &mut pool).execute_with(&mut turns, &mut pool);
+                turns[number] = turn;
+            }
+        }
+        assert!(memory.stats().highest_bytes <= MEMORY_BYTES + 4_096, "{:?}", memory.stats());
+    }
+    assert!(memory.stats().evicted > 300, "{:?}", memory.stats());
+    let newest = turns[900..].iter().filter(|turn| turn.closed).count();
+    assert!(newest < 10, "{newest} of the 100 newest were ended");
+}

@@ -1,0 +1,301 @@
+//! Turns of connections that keep something, and the limits on what they keep.
+//!
+//! A request that comes whole and whose reply the window takes never enters here.
+
+use clock::Instant;
+use domain::{Calls, Cookie};
+
+use super::limits::Ended;
+use super::sending::{OUTPUT_LIMIT_BYTES, Output};
+use super::slots::Slot;
+use super::watch::{Entry, Watch};
+use super::{Flow, Protocol, ServerStats, batch};
+
+/// What the turn of one connection works with.
+pub(super) struct Turn<'a, 'b, P> {
+    pub protocol: &'a mut P,
+    pub stats: &'a mut ServerStats,
+    pub watch: &'a mut Watch,
+    pub batch: u64,
+    pub now: Instant,
+    pub cookie: Cookie,
+    pub calls: &'a mut Calls<'b>,
+}
+
+impl<P: Protocol> Turn<'_, '_, P> {
+    fn run(
+        &mut self,
+        slot: &mut Slot<P::Connection>,
+        body: impl FnOnce(&mut P, &mut P::Connection, &mut Output<'_, '_>) -> Flow,
+    ) -> Flow {
+        let Some(connection) = &mut slot.connection else { return Flow::Continue };
+        let mut output = Output {
+            sending: &mut slot.sending,
+            calls: self.calls,
+            now: self.now,
+            kept_bytes: &mut self.stats.kept_bytes,
+        };
+        body(self.protocol, connection, &mut output)
+    }
+
+    /// What the protocol answered. Returns how many of the bytes that it was given it has not taken.
+    fn conclude(&mut self, slot: &mut Slot<P::Connection>, flow: Flow) -> usize {
+        let now = self.now;
+        match flow {
+            Flow::Continue => {
+                if let Some(backlog) = &mut slot.sending.backlog {
+                    (backlog.partial, backlog.since) = (false, now);
+                }
+                0
+            }
+            Flow::Partial { left, begun } => {
+                let backlog = slot.sending.backlog(now);
+                if begun || !backlog.partial {
+                    backlog.since = now;
+                }
+                backlog.partial = true;
+                left
+            }
+            Flow::Yield { left } => {
+                self.watch.memory.count_yield();
+                let backlog = slot.sending.backlog(now);
+                (backlog.partial, backlog.yielded, backlog.since) = (false, true, now);
+                left
+            }
+            Flow::Close => {
+                self.leave(slot);
+                slot.sending.closing = true;
+                0
+            }
+            Flow::Abort => {
+                self.abort(slot);
+                0
+            }
+        }
+    }
+
+    /// The protocol has seen `data`, which came when nothing waited, and answered `flow`.
+    pub fn received(&mut self, slot: &mut Slot<P::Connection>, flow: Flow, data: &[u8]) {
+        let left = self.conclude(slot, flow).min(data.len());
+        if let Some(backlog) = &mut slot.sending.backlog
+            && left > 0
+        {
+            backlog.keep_input(&data[data.len() - left..]);
+            backlog.fresh = backlog.yielded;
+        }
+        self.end_turn(slot);
+    }
+
+    /// `data` came behind what waits.
+    pub fn receive(&mut self, slot: &mut Slot<P::Connection>, data: &[u8]) {
+        if slot.connection.is_some() {
+            slot.sending.backlog(self.now).keep_input(data);
+        }
+        self.go_on(slot);
+    }
+
+    /// The peer will send no more.
+    pub fn end_of_input(&mut self, slot: &mut Slot<P::Connection>) {
+        slot.sending.enter(self.batch);
+        if slot.connection.is_some() {
+            slot.sending.backlog(self.now).ended = true;
+        }
+        self.go_on(slot);
+    }
+
+    /// Sends what is kept, and has the protocol go on with what waits, as far as there is room for replies.
+    pub fn go_on(&mut self, slot: &mut Slot<P::Connection>) {
+        loop {
+            self.send(slot);
+            if slot.connection.is_none() {
+                break;
+            }
+            let Some(backlog) = &mut slot.sending.backlog else { break };
+            if backlog.output_len() >= OUTPUT_LIMIT_BYTES {
+                break;
+            }
+            let now = self.now;
+            if core::mem::take(&mut backlog.yielded) {
+                let flow = self
+                    .run(slot, |protocol, connection, out| protocol.resume(now, connection, out));
+                self.conclude(slot, flow);
+            } else if let Some((input, taken)) = backlog.take_input() {
+                let flow = self.run(slot, |protocol, connection, out| {
+                    protocol.receive(now, connection, &input[taken..], out)
+                });
+                let left = self.conclude(slot, flow);
+                if let Some(backlog) = &mut slot.sending.backlog
+                    && slot.connection.is_some()
+                {
+                    backlog.put_back(input, left);
+                    backlog.fresh = backlog.yielded && left > 0;
+                }
+            } else if core::mem::take(&mut backlog.ended) {
+                let flow =
+                    self.run(slot, |protocol, connection, out| protocol.end(now, connection, out));
+                self.conclude(slot, flow);
+            } else {
+                break;
+            }
+            // A turn ends where the protocol says so: others are to be served.
+            if slot.sending.backlog.as_ref().is_some_and(|backlog| backlog.yielded) {
+                break;
+            }
+        }
+        self.end_turn(slot);
+    }
+
+    fn send(&mut self, slot: &mut Slot<P::Connection>) {
+        match slot.sending.send_kept(self.calls) {
+            Ok(sent) => {
+                if let Some(backlog) =
+                    slot.sending.backlog.as_mut().filter(|it| sent && !it.partial)
+                {
+                    backlog.since = self.now;
+                }
+            }
+            Err(_) => self.calls.again(slot.sending.handle),
+        }
+    }
+
+    /// A protocol that put something off is asked to go on in a later batch; where the peer does not read, once
+    /// it does.
+    fn end_turn(&mut self, slot: &mut Slot<P::Connection>) {
+        self.send(slot);
+        let sending = &slot.sending;
+        if let Some(backlog) = &sending.backlog
+            && backlog.yielded
+            && backlog.output_len() < OUTPUT_LIMIT_BYTES
+        {
+            self.calls.again(sending.handle);
+        }
+    }
+
+    /// After everything else: gives back what was received, closes, charges what is kept.
+    pub fn settle(&mut self, slot: &mut Slot<P::Connection>) {
+        let sending = &mut slot.sending;
+        let backlog = sending.backlog.as_ref();
+        // First what frees memory. While something waits, the peer's window closes.
+        if !backlog.is_some_and(|it| it.yielded || it.output_len() >= OUTPUT_LIMIT_BYTES) {
+            sending.give_back(self.calls);
+        }
+        if sending.closing && sending.output_len() == 0 {
+            match self.calls.close(sending.handle) {
+                Ok(()) => sending.closing = false,
+                Err(_) => self.calls.again(sending.handle),
+            }
+        }
+        let memory = &self.watch.memory;
+        let Some(backlog) = &mut sending.backlog else { return };
+        if backlog.is_done() {
+            memory.charge(backlog.charged, 0);
+            sending.backlog = None;
+            return;
+        }
+        let bytes = backlog.bytes(P::REQUEST_BYTES);
+        memory.charge(core::mem::replace(&mut backlog.charged, bytes), bytes);
+        if memory.is_spent() {
+            return self.end(slot, Ended::Evicted);
+        }
+        if !core::mem::replace(&mut sending.watched, true) {
+            // Where nothing times out, it is looked at from time to time.
+            let times_out = self.watch.limits.request_timeout.is_some();
+            let since = if times_out { backlog.since } else { self.now };
+            let handle = sending.handle;
+            self.watch.hold(Entry { since, cookie: self.cookie, handle });
+        }
+    }
+
+    /// The connection's entry among those that keep something was taken out: ends it where it has waited for
+    /// too long, else enters it again where it still keeps something.
+    pub fn look(&mut self, slot: &mut Slot<P::Connection>) {
+        slot.sending.watched = false;
+        let Some(backlog) = &slot.sending.backlog else { return };
+        let timeout = self.watch.limits.request_timeout;
+        if timeout.is_some_and(|timeout| backlog.since + timeout <= self.now) {
+            self.end(slot, Ended::TimedOut);
+        }
+    }
+
+    /// The same, for want of memory: ends it unless it has made progress since its entry.
+    pub fn evict(&mut self, slot: &mut Slot<P::Connection>, since: Instant) {
+        slot.sending.watched = false;
+        if slot.sending.backlog.as_ref().is_some_and(|backlog| backlog.since <= since) {
+            self.end(slot, Ended::Evicted);
+        }
+    }
+
+    /// The connection's entry among all was taken out. `seen`: the batch of its last event.
+    pub fn look_if_idle(&mut self, slot: &mut Slot<P::Connection>, seen: u64) {
+        let Some(timeout) = self.watch.limits.idle_timeout else { return };
+        if slot.connection.is_none() {
+            return;
+        }
+        let last = match slot.sending.backlog {
+            Some(_) => self.now,
+            None => batch::last_moment(seen, self.now).min(self.now),
+        };
+        if last + timeout <= self.now {
+            return self.end(slot, Ended::Idle);
+        }
+        // It is looked at when it may have been idle for long enough, or has ended meanwhile.
+        let since = (last + (timeout - self.watch.open_time())).min(self.now);
+        slot.sending.open_tick = batch::tick(since) as u16;
+        let (cookie, handle) = (self.cookie, slot.sending.handle);
+        self.watch.open(Entry { since, cookie, handle });
+    }
+
+    /// Another core's server asked for this turn by one of its entries; which one, the connection knows.
+    pub fn look_as_asked(&mut self, slot: &mut Slot<P::Connection>, seen: u64) {
+        if slot.sending.watched {
+            match self.watch.memory.is_short() {
+                true => self.evict(slot, self.now),
+                false => self.look(slot),
+            }
+        }
+        if self.watch.limits.idle_timeout.is_some() {
+            let ticks = (batch::tick(self.now) as u16).wrapping_sub(slot.sending.open_tick);
+            // Before that its entry is still there.
+            if u64::from(ticks) >= batch::ticks(self.watch.open_time()) {
+                self.look_if_idle(slot, seen);
+            }
+            slot.sending.look_away(seen);
+        }
+    }
+
+    /// Ends the connection for a limit's sake.
+    fn end(&mut self, slot: &mut Slot<P::Connection>, why: Ended) {
+        self.watch.memory.count(why);
+        match why {
+            Ended::Idle => {
+                self.leave(slot);
+                slot.sending.closing = true;
+            }
+            Ended::TimedOut | Ended::Evicted => self.abort(slot),
+        }
+    }
+
+    /// The connection is over for the protocol: what waits for it is dropped.
+    fn leave(&mut self, slot: &mut Slot<P::Connection>) {
+        if let Some(backlog) = &mut slot.sending.backlog {
+            backlog.forget_input();
+            (backlog.partial, backlog.yielded, backlog.ended) = (false, false, false);
+        }
+        if let Some(connection) = slot.connection.take() {
+            self.protocol.closed(connection);
+        }
+    }
+
+    /// Resets the connection.
+    pub fn abort(&mut self, slot: &mut Slot<P::Connection>) {
+        self.leave(slot);
+        if let Some(backlog) = slot.sending.backlog.take() {
+            self.watch.memory.charge(backlog.charged, 0);
+        }
+        // Where the batch is full, an orderly close is tried again.
+        slot.sending.closing = self.calls.abort(slot.sending.handle).is_err();
+        if slot.sending.closing {
+            self.calls.again(slot.sending.handle);
+        }
+    }
+}
