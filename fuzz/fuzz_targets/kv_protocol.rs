@@ -2,13 +2,13 @@
 //! the replies. The first bytes of the input say where it is cut.
 #![no_main]
 
-use kv::{Session, Store, StoreConfig, Verdict, WallTime};
+use kv::{Conversation, Flow, Store, StoreConfig, WallTime};
 
 /// Bytes of the input that give the distances of cuts.
 const CUTS: usize = 8;
 
 /// The replies to `input`, which comes in pieces of the given lengths in turn.
-fn talk(input: &[u8], lengths: &[usize]) -> (Vec<u8>, Verdict) {
+fn talk(input: &[u8], lengths: &[usize]) -> (Vec<u8>, Flow) {
     let now = WallTime::from_unix_s(1_800_000_000);
     let config = StoreConfig {
         memory_limit_bytes: 8 << 20,
@@ -17,8 +17,8 @@ fn talk(input: &[u8], lengths: &[usize]) -> (Vec<u8>, Verdict) {
         ..StoreConfig::default()
     };
     let store = Store::new(config, [1, 2]).expect("these settings are possible");
-    let mut session = Session::new();
-    let (mut replies, mut verdict) = (Vec::new(), Verdict::Continue);
+    let mut session = Conversation::new();
+    let (mut replies, mut verdict) = (Vec::new(), Flow::Continue);
     let mut rest = input;
     for &length in lengths.iter().cycle() {
         let (piece, later) = rest.split_at(length.clamp(1, rest.len().max(1)).min(rest.len()));

@@ -8,7 +8,7 @@
 //! Arguments: requests, key bytes, value bytes. The count divided by the requests is the instructions
 //! of one GET hit, the copy into the output included.
 
-use tailplane_kv::{Output, Session, Store, StoreConfig, Verdict, WallTime};
+use tailplane_kv::{Flow, Output, Session, Store, StoreConfig, WallTime};
 
 const NOW: WallTime = WallTime::from_unix_s(1_800_000_000);
 
@@ -29,7 +29,7 @@ impl Output for Buffer {
 fn measured(store: &Store, session: &mut Session, request: &[u8], out: &mut Buffer, times: usize) {
     for _ in 0..times {
         out.len = 0;
-        if session.feed(store, NOW, request, out) == Verdict::Close {
+        if session.feed(store, NOW, request, out) == Flow::Close {
             break;
         }
     }

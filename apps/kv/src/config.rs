@@ -1,5 +1,7 @@
 //! What a [`Store`](crate::Store) may use, checked before anything is allocated.
 
+use tailplane::{CONNECTION_MEMORY_BYTES, Duration};
+
 use crate::WallTime;
 use crate::store::slab::PAGE_BYTES;
 
@@ -12,6 +14,9 @@ const SHARDS_MAX: usize = 1 << 12;
 /// The smallest item limit that leaves room for the longest key.
 const ITEM_SIZE_MIN_BYTES: usize = 1024;
 
+/// A request of the largest item has this long at 140 kbit/s; half a line needs no longer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Limits of a store. `StoreConfig::default()` is memcached's: 64 MiB, items up to 1 MiB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
@@ -23,6 +28,14 @@ pub struct StoreConfig {
     /// Number of independently locked parts. More than the cores that serve requests keeps them
     /// from waiting on one another.
     pub shards: usize,
+    /// Bytes for what connections keep beside items, all together: requests and replies in part.
+    pub connection_memory_bytes: usize,
+    /// How long a request may be incomplete, or a peer take nothing of a reply, before the connection is
+    /// reset; `None`: for ever.
+    pub request_timeout: Option<Duration>,
+    /// How long a connection may be idle between requests before it is closed; `None`, as in memcached: for
+    /// ever.
+    pub idle_timeout: Option<Duration>,
     /// When the service started, for `stats` uptime.
     pub started: WallTime,
 }
@@ -33,6 +46,9 @@ impl Default for StoreConfig {
             memory_limit_bytes: 64 << 20,
             item_size_max_bytes: 1 << 20,
             shards: 16,
+            connection_memory_bytes: CONNECTION_MEMORY_BYTES,
+            request_timeout: Some(REQUEST_TIMEOUT),
+            idle_timeout: None,
             started: WallTime::default(),
         }
     }

@@ -4,15 +4,15 @@
 //! [`Session`] and sends what it puts out.
 //!
 //! ```
-//! use tailplane_kv::{Session, Store, StoreConfig, Verdict, WallTime};
+//! use tailplane_kv::{Flow, Session, Store, StoreConfig, WallTime};
 //!
 //! // In a service the hash key comes from the operating system's random numbers.
 //! let store = Store::new(StoreConfig::default(), [1, 2])?;
 //! let mut session = Session::new();
 //! let now = WallTime::from_unix_s(1_800_000_000);
 //! let mut reply = Vec::new();
-//! let verdict = session.feed(&store, now, b"set a 0 0 2\r\nhi\r\nget a\r\n", &mut reply);
-//! assert_eq!(verdict, Verdict::Continue);
+//! let flow = session.feed(&store, now, b"set a 0 0 2\r\nhi\r\nget a\r\n", &mut reply);
+//! assert_eq!(flow, Flow::Continue);
 //! assert_eq!(reply, b"STORED\r\nVALUE a 0 2\r\nhi\r\nEND\r\n");
 //! # Ok::<(), tailplane_kv::ConfigError>(())
 //! ```
@@ -26,6 +26,8 @@
 //! - a line over [`LINE_MAX_BYTES`] closes the connection wherever the stream is cut, and so does a
 //!   multi-get over [`MULTIGET_LINE_MAX_BYTES`];
 //! - a multi-get with a key that is too long touches nothing, and an expired TTL is told as 0;
+//! - a number that is incremented while a peer slowly reads it (it would have to be some 16 KiB long) loses
+//!   its padding;
 //! - a delayed flush_all does not bring back what an earlier one has flushed;
 //! - slabs, lru, lru_crawler, watch, extstore and the binary protocol are not there; the memory limit
 //!   can't be changed while running.
@@ -41,9 +43,10 @@ mod time;
 pub use config::{ConfigError, StoreConfig};
 pub use protocol::reply::Output;
 pub use service::KvProtocol;
-pub use session::{LINE_MAX_BYTES, MULTIGET_LINE_MAX_BYTES, Session, Verdict};
+pub use session::{Conversation, LINE_MAX_BYTES, MULTIGET_LINE_MAX_BYTES, Session};
 pub use stats::{ClassCounters, ClassStats, Counters, StoreStats};
 pub use store::Store;
+pub use tailplane::Flow;
 pub use time::WallTime;
 
 /// What `version` answers: first the version of memcached whose protocol this is, since clients

@@ -8,6 +8,7 @@ pub(crate) mod line;
 pub(crate) mod meta;
 pub(crate) mod meta_flags;
 pub(crate) mod meta_store;
+pub(crate) mod reading;
 pub(crate) mod reply;
 pub(crate) mod text;
 pub(crate) mod value;

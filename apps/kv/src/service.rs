@@ -13,9 +13,10 @@
 
 use std::sync::Arc;
 
-use tailplane::{Flow, Instant, Opened, Output as Sink, Protocol};
+use tailplane::{Flow, Instant, Limits, Opened, Output as Sink, Protocol};
 
-use crate::{Output, Session, Store, Verdict, WallTime};
+use crate::session::REQUEST_BYTES;
+use crate::{Output, Session, Store, WallTime};
 
 /// The memcached protocol on a store that all elastic threads share.
 #[derive(Debug)]
@@ -44,10 +45,25 @@ impl Output for Reply<'_, '_, '_> {
     fn put(&mut self, bytes: &[u8]) {
         self.0.put(bytes);
     }
+
+    #[inline]
+    fn room(&self) -> usize {
+        self.0.room()
+    }
 }
 
 impl Protocol for KvProtocol {
     type Connection = Session;
+    const REQUEST_BYTES: usize = REQUEST_BYTES;
+
+    fn limits(&self) -> Limits {
+        let config = self.store.config();
+        Limits {
+            request_timeout: config.request_timeout,
+            idle_timeout: config.idle_timeout,
+            memory: Some(Arc::clone(self.store.connection_memory())),
+        }
+    }
 
     fn open(&mut self, _: Instant, _: Opened) -> Option<Session> {
         self.store.connection_opened();
@@ -63,10 +79,11 @@ impl Protocol for KvProtocol {
         output: &mut Sink<'_, '_>,
     ) -> Flow {
         let now = self.wall(now);
-        match session.feed(&self.store, now, data, &mut Reply(output)) {
-            Verdict::Continue => Flow::Continue,
-            Verdict::Close => Flow::Close,
-        }
+        session.feed(&self.store, now, data, &mut Reply(output))
+    }
+
+    fn resume(&mut self, _: Instant, session: &mut Session, output: &mut Sink<'_, '_>) -> Flow {
+        session.resume(&self.store, &mut Reply(output))
     }
 
     fn closed(&mut self, mut session: Session) {

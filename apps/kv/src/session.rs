@@ -1,12 +1,18 @@
 //! One connection's place in the protocol.
 //!
-//! Requests that lie wholly in the bytes given to [`Session::feed`] are carried out from there. Only
-//! what is cut off at the end is kept: the beginning of a command line, or, for a value, a ticket for
-//! the item that it is being copied into. Cutting a byte stream elsewhere never changes the replies.
+//! Requests that lie wholly in the bytes given to [`Session::feed`] are carried out from there. A command
+//! line that is cut off is not taken: its bytes are to be given again, with what follows them. A value that
+//! is cut goes part by part into its item, for which there is a ticket. A reply that there is no room for
+//! stops at a key, or within a long value, which is then pinned. So a session itself holds no bytes, and
+//! cutting a byte stream elsewhere never changes the replies.
 
-use crate::protocol::command::{self, Context, Next};
-use crate::protocol::line::find;
+use tailplane::Flow;
+
+use crate::protocol::command::{self, Context, Next, TURN_OPERATIONS};
+use crate::protocol::line::{find, until_nul};
+use crate::protocol::reading::{Keys, Progress, Reading};
 use crate::protocol::reply::Output;
+use crate::protocol::text;
 use crate::protocol::value::Partial;
 use crate::{Store, WallTime};
 
@@ -18,25 +24,22 @@ pub const LINE_MAX_BYTES: usize = 2048;
 /// closed; memcached sets no limit.
 pub const MULTIGET_LINE_MAX_BYTES: usize = 64 << 10;
 
-/// Whether the connection goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a connection that is to be closed must be closed by the caller"]
-pub enum Verdict {
-    /// More input is welcome.
-    Continue,
-    /// Send the replies so far, then close.
-    Close,
-}
+/// Memory that a session may have for a value or a reply in part, the store's entry for it included.
+pub(crate) const REQUEST_BYTES: usize = {
+    const ENTRY_BYTES: usize = 64;
+    let (value, reading) = (size_of::<Partial>(), size_of::<Reading>());
+    (if value > reading { value } else { reading }) + ENTRY_BYTES
+};
 
-/// The protocol state of one connection; a few dozen bytes while no request is half received.
+/// The protocol state of one connection: two words while no request is half received.
 ///
-/// Call [`Session::close`] when the connection ends: half-received values then free their memory at
-/// once, and otherwise only when the store wants it.
+/// Call [`Session::close`] when the connection ends: half-received values and half-sent ones then free their
+/// memory at once, and otherwise only when the store wants it.
 #[derive(Debug)]
 pub struct Session {
-    /// The beginning of a command line.
-    line: Vec<u8>,
     state: State,
+    /// Bytes at the beginning of the next input that are known to hold no end of a line.
+    scanned: u32,
 }
 
 #[derive(Debug)]
@@ -44,11 +47,17 @@ enum State {
     Command,
     Swallow(u64),
     Value(Box<Partial>),
+    /// In a retrieval command, before a key: the input goes on with the rest of its line.
+    Keys(Keys),
+    /// In the reply to a retrieval command, within a value.
+    Reading(Box<Reading>),
     Closed,
 }
 
 // Tens of thousands of idle connections cost no more than this each.
-const _: () = assert!(size_of::<Session>() <= 64);
+const _: () = assert!(size_of::<Session>() <= 24);
+// What is scanned is a part of a line.
+const _: () = assert!(MULTIGET_LINE_MAX_BYTES <= u32::MAX as usize);
 
 impl Default for Session {
     fn default() -> Self {
@@ -59,29 +68,37 @@ impl Default for Session {
 impl Session {
     /// A new connection's state.
     pub const fn new() -> Self {
-        Self { line: Vec::new(), state: State::Command }
+        Self { state: State::Command, scanned: 0 }
     }
 
-    /// Whether no request is half received.
+    /// Whether no request is half received or half answered.
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Command) && self.line.is_empty()
+        matches!(self.state, State::Command) && self.scanned == 0
     }
 
-    /// Takes received bytes, all of them, and puts the replies to `out` in order.
+    /// Takes received bytes, and puts the replies to `out` in order.
     ///
-    /// After [`Verdict::Close`] further input is ignored.
+    /// - [`Flow::Partial`]: the last `left` bytes are the beginning of a command line, to be given again in
+    ///   front of what follows.
+    /// - [`Flow::Yield`]: there is no room for the reply, or others are to be served. Call
+    ///   [`resume`](Self::resume), then this with the last `left` bytes.
+    /// - After [`Flow::Close`] further input is ignored.
     pub fn feed(
         &mut self,
         store: &Store,
         now: WallTime,
         input: &[u8],
         out: &mut impl Output,
-    ) -> Verdict {
-        let mut context = Context { store, now, out };
+    ) -> Flow {
+        let mut context = Context { store, now, out, turn: TURN_OPERATIONS };
+        let mut begun = self.is_idle();
         let mut rest = input;
         while !rest.is_empty() {
             let taken = match &mut self.state {
-                State::Command => self.feed_command(&mut context, rest),
+                State::Command => match self.feed_command(&mut context, rest) {
+                    Some(taken) => taken,
+                    None => return Flow::Partial { left: rest.len(), begun },
+                },
                 State::Swallow(left) => {
                     let taken = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                     *left -= taken as u64;
@@ -97,75 +114,180 @@ impl Session {
                     }
                     taken
                 }
-                State::Closed => return Verdict::Close,
+                State::Keys(keys) => {
+                    let keys = *keys;
+                    self.feed_keys(&mut context, keys, rest)
+                }
+                State::Reading(_) => break,
+                State::Closed => return Flow::Close,
             };
-            debug_assert!(taken > 0 && taken <= rest.len(), "input that is not used up");
+            debug_assert!(taken <= rest.len(), "more was taken than there is");
             rest = &rest[taken..];
-        }
-        if matches!(self.state, State::Closed) { Verdict::Close } else { Verdict::Continue }
-    }
-
-    /// Gives back what a half-received value holds. The session takes no more input.
-    pub fn close(&mut self, store: &Store) {
-        if let State::Value(partial) = std::mem::replace(&mut self.state, State::Closed) {
-            partial.abandon(store);
-        }
-        self.line = Vec::new();
-    }
-
-    /// Carries out the command that ends in `rest`, or keeps what there is of it.
-    fn feed_command<O: Output>(&mut self, context: &mut Context<'_, O>, rest: &[u8]) -> usize {
-        let Some(end) = find::<b'\n'>(rest) else {
-            if self.line_len_ok(rest, rest.len()) {
-                self.line.extend_from_slice(rest);
-            } else {
-                self.end();
+            begun |= matches!(self.state, State::Command);
+            let is_paused = matches!(self.state, State::Keys(_) | State::Reading(_));
+            if is_paused || (!rest.is_empty() && begun && context.is_over()) {
+                return Flow::Yield { left: rest.len() };
             }
-            return rest.len();
-        };
-        if !self.line_len_ok(rest, end) {
-            self.end();
-            return rest.len();
         }
-        let (line, after) = (&rest[..end], &rest[end + 1..]);
-        let step = if self.line.is_empty() {
-            command::execute(context, line, after)
-        } else {
-            let mut whole = std::mem::take(&mut self.line);
-            whole.extend_from_slice(line);
-            command::execute(context, &whole, after)
+        match self.state {
+            State::Command => Flow::Continue,
+            State::Swallow(_) | State::Value(_) => Flow::Partial { left: 0, begun },
+            State::Keys(_) | State::Reading(_) => Flow::Yield { left: rest.len() },
+            State::Closed => Flow::Close,
+        }
+    }
+
+    /// Goes on with a reply that was broken off. [`Flow::Abort`]: its item is gone, so that the reply cannot be
+    /// completed.
+    pub fn resume(&mut self, store: &Store, out: &mut impl Output) -> Flow {
+        let State::Reading(reading) = &mut self.state else { return Flow::Continue };
+        match reading.send(out, store) {
+            Progress::NoRoom => return Flow::Yield { left: 0 },
+            Progress::Lost => {
+                self.state = State::Closed;
+                return Flow::Abort;
+            }
+            Progress::Done => {}
+        }
+        self.state = reading.then.map_or(State::Command, State::Keys);
+        Flow::Continue
+    }
+
+    /// Gives back what a half-received or half-sent value holds. The session takes no more input.
+    pub fn close(&mut self, store: &Store) {
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Value(partial) => partial.abandon(store),
+            State::Reading(reading) => reading.abandon(store),
+            State::Command | State::Swallow(_) | State::Keys(_) | State::Closed => {}
+        }
+    }
+
+    /// Carries out the command that `rest` begins with. `None`: it is incomplete.
+    fn feed_command<O: Output>(
+        &mut self,
+        context: &mut Context<'_, O>,
+        rest: &[u8],
+    ) -> Option<usize> {
+        let scanned = (std::mem::take(&mut self.scanned) as usize).min(rest.len());
+        let Some(end) = find::<b'\n'>(&rest[scanned..]) else {
+            if line_len_ok(rest) {
+                self.scanned = rest.len() as u32;
+                return None;
+            }
+            self.state = State::Closed;
+            return Some(rest.len());
         };
+        let end = scanned + end;
+        let (line, after) = (&rest[..end], &rest[end + 1..]);
+        if !line_len_ok(line) {
+            self.state = State::Closed;
+            return Some(rest.len());
+        }
+        let step = command::execute(context, line, after);
         match step.next {
             Next::Command => {}
             Next::Swallow(bytes) => self.state = State::Swallow(bytes),
             Next::Value(partial) => self.state = State::Value(partial),
+            Next::Reading(reading) => self.state = State::Reading(reading),
+            Next::Keys { at, keys, reading } => {
+                self.state = reading.map_or(State::Keys(keys), State::Reading);
+                return Some(at);
+            }
             Next::Close => {
-                self.end();
-                return rest.len();
+                self.state = State::Closed;
+                return Some(rest.len());
             }
         }
-        end + 1 + step.consumed
+        Some(end + 1 + step.consumed)
     }
 
-    fn end(&mut self) {
-        self.state = State::Closed;
-        self.line = Vec::new();
+    /// Answers the rest of a retrieval command's keys, with which `rest` begins.
+    fn feed_keys<O: Output>(
+        &mut self,
+        context: &mut Context<'_, O>,
+        keys: Keys,
+        rest: &[u8],
+    ) -> usize {
+        // It was there when the command began.
+        let Some(end) = find::<b'\n'>(rest) else {
+            self.state = State::Closed;
+            return rest.len();
+        };
+        let line = until_nul(rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]));
+        match text::go_on(context, line, keys).next {
+            Next::Keys { at, keys, reading } => {
+                self.state = reading.map_or(State::Keys(keys), State::Reading);
+                at
+            }
+            _ => {
+                self.state = State::Command;
+                end + 1
+            }
+        }
+    }
+}
+
+/// Whether a line, or the beginning of one, is within the limit for its kind.
+#[inline]
+fn line_len_ok(line: &[u8]) -> bool {
+    if line.len() <= LINE_MAX_BYTES {
+        return true;
+    }
+    let start = line.iter().take_while(|&&byte| byte == b' ').count();
+    let retrieves = [&b"get "[..], b"gat ", b"gets ", b"gats "];
+    let is_retrieval = retrieves.iter().any(|name| line[start..].starts_with(name));
+    is_retrieval && line.len() <= MULTIGET_LINE_MAX_BYTES
+}
+
+/// A [`Session`] with the bytes that it has not taken: for a caller without a server.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    session: Session,
+    waiting: Vec<u8>,
+}
+
+impl Conversation {
+    /// A new one.
+    pub const fn new() -> Self {
+        Self { session: Session::new(), waiting: Vec::new() }
     }
 
-    /// Whether the kept line with `more` bytes of `rest` is within the limit for its kind.
-    fn line_len_ok(&self, rest: &[u8], more: usize) -> bool {
-        let len = self.line.len() + more;
-        if len <= LINE_MAX_BYTES {
-            return true;
+    /// As [`Session::feed`], to the end of what can be answered: [`Flow::Continue`], [`Flow::Close`] or
+    /// [`Flow::Abort`]. `out` must have room for all.
+    pub fn feed(
+        &mut self,
+        store: &Store,
+        now: WallTime,
+        input: &[u8],
+        out: &mut impl Output,
+    ) -> Flow {
+        self.waiting.extend_from_slice(input);
+        loop {
+            let flow = self.session.feed(store, now, &self.waiting, out);
+            let left = match flow {
+                Flow::Partial { left, .. } | Flow::Yield { left } => left,
+                Flow::Continue | Flow::Close | Flow::Abort => 0,
+            };
+            self.waiting.drain(..self.waiting.len() - left);
+            match flow {
+                Flow::Yield { .. } => match self.session.resume(store, out) {
+                    Flow::Continue if self.waiting.is_empty() => return Flow::Continue,
+                    Flow::Continue => {}
+                    ended => return ended,
+                },
+                Flow::Partial { .. } => return Flow::Continue,
+                Flow::Continue | Flow::Close | Flow::Abort => return flow,
+            }
         }
-        // The name is among the first bytes, wherever the line was cut.
-        let start = self.line.iter().chain(&rest[..more]).skip_while(|&&byte| byte == b' ');
-        let mut name = [0; 5];
-        for (place, byte) in name.iter_mut().zip(start) {
-            *place = *byte;
-        }
-        let retrieval = matches!(&name, b"get  " | b"gat  " | b"gets " | b"gats ")
-            || matches!(&name[..4], b"get " | b"gat ");
-        retrieval && len <= MULTIGET_LINE_MAX_BYTES
+    }
+
+    /// As [`Session::is_idle`].
+    pub fn is_idle(&self) -> bool {
+        self.session.is_idle()
+    }
+
+    /// As [`Session::close`].
+    pub fn close(&mut self, store: &Store) {
+        self.session.close(store);
     }
 }

@@ -3,6 +3,8 @@
 //! Each shard counts under its own lock, so counting costs no atomic operation; a snapshot adds the
 //! shards up.
 
+use tailplane::ConnectionMemoryStats;
+
 /// Declares a struct of counters that can be added up.
 macro_rules! counters {
     ($(#[$meta:meta])* $visibility:vis struct $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
@@ -52,6 +54,8 @@ counters! {
         curr_items,
         /// Bytes of the items stored now, headers included.
         bytes,
+        /// Replies broken off since the memory of their item was needed.
+        reads_lost,
         /// Meta commands.
         cmd_meta,
         /// Pages moved from one size class to another.
@@ -131,6 +135,10 @@ pub struct StoreStats {
     pub cmd_flush: u64,
     /// Values that have begun to arrive.
     pub pending_items: u64,
+    /// Items that slow readers are being sent.
+    pub pinned_items: u64,
+    /// What connections keep beside items, and those that were ended for it.
+    pub connections: ConnectionMemoryStats,
     /// Pages that no class holds.
     pub free_pages: u64,
     /// Counters that have no size class.

@@ -5,6 +5,7 @@ pub(crate) mod item;
 pub(crate) mod lru;
 pub(crate) mod operations;
 pub(crate) mod pending;
+pub(crate) mod pinned;
 pub(crate) mod shard;
 pub(crate) mod slab;
 #[cfg(test)]
@@ -12,11 +13,13 @@ mod tests;
 mod unsafe_memory;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shard::{KeyHash, Shard};
 use siphasher::sip::SipHasher13;
 use unsafe_memory::Memory;
+
+use tailplane::ConnectionMemory;
 
 use crate::stats::{ClassStats, Counters, StoreStats};
 use crate::{ConfigError, StoreConfig, WallTime};
@@ -32,6 +35,8 @@ pub struct Store {
     /// The key stays in the hasher: cloning it saves mixing the key in for every request.
     hasher: SipHasher13,
     config: StoreConfig,
+    /// What connections keep beside items: requests and replies in part.
+    connection_memory: Arc<ConnectionMemory>,
     // Counted once per connection or flush, not per request.
     cmd_flush: AtomicU64,
     curr_connections: AtomicU64,
@@ -60,6 +65,7 @@ impl Store {
         Ok(Self {
             shards,
             hasher: SipHasher13::new_with_keys(hash_key[0], hash_key[1]),
+            connection_memory: Arc::new(ConnectionMemory::new(config.connection_memory_bytes)),
             config,
             cmd_flush: AtomicU64::new(0),
             curr_connections: AtomicU64::new(0),
@@ -70,6 +76,11 @@ impl Store {
     /// The limits the store was made with.
     pub fn config(&self) -> &StoreConfig {
         &self.config
+    }
+
+    /// The memory that connections keep beside items.
+    pub fn connection_memory(&self) -> &Arc<ConnectionMemory> {
+        &self.connection_memory
     }
 
     /// Counts a connection that was opened, for `stats`.
@@ -90,11 +101,13 @@ impl Store {
     pub fn stats(&self, now: WallTime) -> StoreStats {
         let mut counters = Counters::default();
         let mut classes: Vec<ClassStats> = Vec::new();
-        let (mut pending_items, mut free_pages, mut allocated_bytes) = (0, 0, 0);
+        let (mut pending_items, mut pinned_items) = (0, 0);
+        let (mut free_pages, mut allocated_bytes) = (0, 0);
         for shard in &self.shards {
             let shard = lock(shard);
             counters.add(&shard.counters);
             pending_items += shard.pending_len() as u64;
+            pinned_items += shard.pinned_len() as u64;
             free_pages += shard.slab().free_page_count() as u64;
             allocated_bytes += shard.allocated_bytes() as u64;
             classes.resize_with(shard.slab().classes().len(), ClassStats::default);
@@ -121,6 +134,8 @@ impl Store {
             total_connections: self.total_connections.load(Ordering::Relaxed),
             cmd_flush: self.cmd_flush.load(Ordering::Relaxed),
             pending_items,
+            pinned_items,
+            connections: self.connection_memory.stats(),
             free_pages,
             counters,
             classes,

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{NOW, Rng, expect, store, talk};
-use tailplane_kv::{Output, Session, Store, StoreConfig, Verdict, WallTime};
+use tailplane_kv::{Conversation, Flow, Output, Session, Store, StoreConfig, WallTime};
 
 fn later(seconds: u64) -> WallTime {
     WallTime::from_unix_s(NOW.unix_s + seconds)
@@ -236,20 +236,20 @@ fn meta_commands() {
 fn connections_are_closed_where_memcached_closes_them() {
     for ending in ["quit\r\nget a\r\n", "quit now\r\n", "POST / HTTP/1.1\r\n"] {
         let (reply, verdict) = talk(&store(), NOW, format!("mn\r\n{ending}").as_bytes());
-        assert_eq!((reply.as_slice(), verdict), (&b"MN\r\n"[..], Verdict::Close), "{ending:?}");
+        assert_eq!((reply.as_slice(), verdict), (&b"MN\r\n"[..], Flow::Close), "{ending:?}");
     }
-    let (store, mut session, mut out) = (store(), Session::new(), Vec::new());
+    let (store, mut session, mut out) = (store(), Conversation::new(), Vec::new());
     for _ in 0..tailplane_kv::LINE_MAX_BYTES {
-        assert_eq!(session.feed(&store, NOW, b"x", &mut out), Verdict::Continue);
+        assert_eq!(session.feed(&store, NOW, b"x", &mut out), Flow::Continue);
     }
-    assert_eq!(session.feed(&store, NOW, b"x", &mut out), Verdict::Close);
-    assert_eq!(session.feed(&store, NOW, b"\r\nmn\r\n", &mut out), Verdict::Close);
+    assert_eq!(session.feed(&store, NOW, b"x", &mut out), Flow::Close);
+    assert_eq!(session.feed(&store, NOW, b"\r\nmn\r\n", &mut out), Flow::Close);
     assert!(out.is_empty());
 }
 
 #[test]
 fn a_closed_session_gives_back_its_half_value() {
-    let (store, mut session) = (store(), Session::new());
+    let (store, mut session) = (store(), Conversation::new());
     assert!(session.is_idle());
     let mut out = Vec::new();
     let _ = session.feed(&store, NOW, b"set a 0 0 100000\r\nabc", &mut out);
@@ -257,7 +257,7 @@ fn a_closed_session_gives_back_its_half_value() {
     assert_eq!(store.stats(NOW).pending_items, 1);
     session.close(&store);
     assert_eq!(store.stats(NOW).pending_items, 0);
-    assert_eq!(session.feed(&store, NOW, b"mn\r\n", &mut out), Verdict::Close);
+    assert_eq!(session.feed(&store, NOW, b"mn\r\n", &mut out), Flow::Close);
     println!("an idle session takes {} bytes", size_of::<Session>());
 }
 
@@ -315,7 +315,7 @@ fn a_hit_is_two_pieces() {
     let store = store();
     let _ = talk(&store, NOW, b"set a 0 0 3\r\nabc\r\n");
     let mut pieces = Pieces(0);
-    let _ = Session::new().feed(&store, NOW, b"get a\r\n", &mut pieces);
+    let _ = Conversation::new().feed(&store, NOW, b"get a\r\n", &mut pieces);
     assert_eq!(pieces.0, 2);
 }
 
@@ -350,7 +350,7 @@ fn garbage_never_panics() {
     for seed in 1..200_u64 {
         let mut rng = Rng(seed);
         let store = store();
-        let mut session = Session::new();
+        let mut session = Conversation::new();
         let mut out = Vec::new();
         let words: [&[u8]; 22] = [
             b"get ",
@@ -381,9 +381,9 @@ fn garbage_never_panics() {
             if rng.one_in(4) {
                 piece.extend((0..rng.below(40)).map(|_| rng.next() as u8));
             }
-            if session.feed(&store, NOW, &piece, &mut out) == Verdict::Close {
+            if session.feed(&store, NOW, &piece, &mut out) == Flow::Close {
                 session.close(&store);
-                session = Session::new();
+                session = Conversation::new();
             }
         }
         session.close(&store);

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::{Rng, command};
-use tailplane_kv::{Session, Store, StoreConfig, Verdict, WallTime};
+use tailplane_kv::{Conversation, Flow, Store, StoreConfig, WallTime};
 
 const MEMCACHED: &str = "/usr/bin/memcached";
 
@@ -135,13 +135,13 @@ fn ask_memcached(stream: &mut TcpStream, command: &[u8]) -> Option<Vec<u8>> {
 
 struct Engine {
     store: Store,
-    session: Session,
+    session: Conversation,
 }
 
 impl Engine {
     fn new() -> Self {
         let store = Store::new(StoreConfig::default(), [11, 13]).expect("default limits");
-        Self { store, session: Session::new() }
+        Self { store, session: Conversation::new() }
     }
 
     fn ask(&mut self, command: &[u8]) -> Option<Vec<u8>> {
@@ -150,11 +150,11 @@ impl Engine {
         let mut reply = Vec::new();
         let input = [command, b"mn\r\n"].concat();
         match self.session.feed(&self.store, now, &input, &mut reply) {
-            Verdict::Close => {
-                self.session = Session::new();
+            Flow::Close => {
+                self.session = Conversation::new();
                 None
             }
-            Verdict::Continue => {
+            _ => {
                 let shown = String::from_utf8_lossy(command);
                 assert!(reply.ends_with(b"MN\r\n"), "the engine waits for more after {shown:?}");
                 reply.truncate(reply.len() - 4);

@@ -2,26 +2,14 @@
 
 mod common;
 
-use common::{NOW, Rng, command, small_store, talk};
+use common::{NOW, small_store, stream, talk};
 use proptest::prelude::*;
-use tailplane_kv::Session;
-
-fn stream(seed: u64, commands: usize, large: bool) -> Vec<u8> {
-    let mut rng = Rng(seed | 1);
-    let mut stream = Vec::new();
-    for _ in 0..commands {
-        let text = String::from_utf8(command(&mut rng, large).1).expect("commands are text");
-        stream.extend_from_slice(
-            text.replace("{C}", "1").replace("{L}", "1").replace("{H}", "2").as_bytes(),
-        );
-    }
-    stream
-}
+use tailplane_kv::Conversation;
 
 /// Feeds the pieces between `cuts` (in order) to one session.
 fn talk_in_pieces(input: &[u8], cuts: &[usize]) -> Vec<u8> {
     let store = small_store();
-    let mut session = Session::new();
+    let mut session = Conversation::new();
     let mut out = Vec::new();
     let mut from = 0;
     for &to in cuts.iter().chain([&input.len()]) {

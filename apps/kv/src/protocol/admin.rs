@@ -145,6 +145,15 @@ fn general<O>(context: &Context<'_, O>) -> String {
     report.stat("slabs_moved", counters.slabs_moved);
     report.stat("slab_global_page_pool", stats.free_pages);
     report.stat("pending_items", stats.pending_items);
+    report.stat("pinned_items", stats.pinned_items);
+    report.stat("reads_lost", counters.reads_lost);
+    report.stat("conn_memory_limit", stats.connections.limit_bytes);
+    report.stat("conn_memory", stats.connections.kept_bytes);
+    report.stat("conn_memory_highest", stats.connections.highest_bytes);
+    report.stat("conn_memory_evictions", stats.connections.evicted);
+    report.stat("conn_yields", stats.connections.yields);
+    report.stat("request_timeouts", stats.connections.timed_out);
+    report.stat("idle_kicks", stats.connections.idle_closed);
     report.stat("bytes", counters.bytes);
     report.stat("curr_items", counters.curr_items);
     report.stat("total_items", counters.total_items);
@@ -167,6 +176,9 @@ fn settings<O>(context: &Context<'_, O>) -> String {
     report.stat("binding_protocol", "ascii");
     report.stat("item_size_max", config.item_size_max_bytes);
     report.stat("shards", config.shards);
+    report.stat("conn_memory_limit", config.connection_memory_bytes);
+    report.stat("request_timeout", config.request_timeout.map_or(0, |it| it.as_secs()));
+    report.stat("idle_timeout", config.idle_timeout.map_or(0, |it| it.as_secs()));
     report.stat("flush_enabled", "yes");
     report.stat("dump_enabled", "no");
     report.stat("shutdown_command", "no");

@@ -1,6 +1,7 @@
 //! From a command line to the function that carries it out.
 
 use super::line::{Tokens, command_of};
+use super::reading::{Keys, Reading};
 use super::reply::Output;
 use super::value::Partial;
 use super::{admin, meta, meta_store, text};
@@ -12,9 +13,22 @@ pub(crate) struct Context<'a, O> {
     pub(crate) store: &'a Store,
     pub(crate) now: WallTime,
     pub(crate) out: &'a mut O,
+    /// Keys and commands that this turn may still answer, before others are served.
+    pub(crate) turn: u32,
 }
 
+/// Keys and commands of one connection that one turn answers at most: some tens of microseconds.
+pub(crate) const TURN_OPERATIONS: u32 = 256;
+
 impl<O: Output> Context<'_, O> {
+    /// Whether the turn is over, behind one key or command and before the next: the peer is to read, or others
+    /// are to be served.
+    #[inline]
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.turn = self.turn.saturating_sub(1);
+        self.turn == 0 || self.out.room() == 0
+    }
+
     /// Answers with a whole line, newline included.
     pub(crate) fn reply(&mut self, line: &[u8]) {
         debug_assert!(line.ends_with(b"\r\n"), "a reply without its line end");
@@ -38,6 +52,10 @@ pub(crate) enum Next {
     Swallow(u64),
     /// The rest of a value.
     Value(Box<Partial>),
+    /// The keys from offset `at` of the line on, once the peer has read; behind the value `reading`.
+    Keys { at: usize, keys: Keys, reading: Option<Box<Reading>> },
+    /// The next command line, behind this value.
+    Reading(Box<Reading>),
     /// Nothing: it is to be closed.
     Close,
 }
@@ -69,8 +87,7 @@ pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, line: &[u8], afte
     let command = command_of(line);
     // Most requests are these, and their keys are not counted or cut into tokens first.
     if let Some(keys) = command.strip_prefix(b"get ") {
-        text::get(context, keys, false);
-        return Step::done();
+        return text::get(context, (command.len(), keys), false);
     }
     let tokens = Tokens::of(command);
     let count = tokens.len();
@@ -91,14 +108,18 @@ pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, line: &[u8], afte
     };
     debug_assert!(!meta || count >= 2);
     match name {
-        b"mg" => meta::get(context, &tokens),
+        b"mg" => {
+            if let Some(reading) = meta::get(context, &tokens) {
+                return Step::new(0, Next::Reading(reading));
+            }
+        }
         b"ms" => return meta_store::set(context, &tokens, after),
         b"md" => meta::delete(context, &tokens),
         b"ma" => meta::arithmetic(context, &tokens),
         b"mn" => context.reply(b"MN\r\n"),
         b"me" => meta::debug(context, &tokens),
         b"get" | b"gets" | b"bget" | b"gat" | b"gats" if count >= 2 => {
-            retrieve(context, name, command);
+            return retrieve(context, name, command);
         }
         b"set" if matches!(count, 5 | 6) => {
             return text::update(context, &tokens, Mode::Set, after);
@@ -128,10 +149,10 @@ pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, line: &[u8], afte
 }
 
 /// The retrieval commands other than a plain `get`; `command` is the whole line.
-fn retrieve<O: Output>(context: &mut Context<'_, O>, name: &[u8], command: &[u8]) {
+fn retrieve<O: Output>(context: &mut Context<'_, O>, name: &[u8], command: &[u8]) -> Step {
     // Leading blanks are allowed: the keys start behind the first occurrence of the name.
     let start = command.iter().take_while(|&&byte| byte == b' ').count() + name.len();
-    let keys = command.get(start..).unwrap_or(&[]);
+    let keys = (command.len(), command.get(start..).unwrap_or(&[]));
     match name {
         b"gets" => text::get(context, keys, true),
         b"gat" => text::get_and_touch(context, keys, false),

@@ -33,6 +33,11 @@ pub(crate) fn command_of(line: &[u8]) -> &[u8] {
         [start @ .., b'\r'] if !start.is_empty() => start,
         _ => line,
     };
+    until_nul(line)
+}
+
+/// A line up to its first NUL.
+pub(crate) fn until_nul(line: &[u8]) -> &[u8] {
     match find::<0>(line) {
         Some(end) => &line[..end],
         None => line,
@@ -77,19 +82,40 @@ impl<'a> Tokens<'a> {
 }
 
 /// The words of a line, cut at spaces.
-pub(crate) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = line;
-    std::iter::from_fn(move || {
+#[derive(Debug, Clone)]
+pub(crate) struct Words<'a> {
+    rest: &'a [u8],
+}
+
+/// See [`Words`].
+pub(crate) fn words(line: &[u8]) -> Words<'_> {
+    Words { rest: line }
+}
+
+impl<'a> Words<'a> {
+    /// What lies behind the last word.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let mut rest = self.rest;
         while let [b' ', tail @ ..] = rest {
             rest = tail;
         }
         if rest.is_empty() {
+            self.rest = rest;
             return None;
         }
         let (word, tail) = rest.split_at(find::<b' '>(rest).unwrap_or(rest.len()));
-        rest = tail;
+        self.rest = tail;
         Some(word)
-    })
+    }
 }
 
 fn is_c_space(byte: u8) -> bool {

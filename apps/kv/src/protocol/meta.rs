@@ -7,6 +7,7 @@ use super::command::{BAD_FORMAT, Context};
 use super::line::Tokens;
 use super::meta_flags::{MetaFlags, MetaKey, opaque_too_long};
 use super::meta_store::{META_LINE_MAX_BYTES, META_TOKENS_MAX, push_key};
+use super::reading::Reading;
 use super::reply::{Line, Output};
 use super::value::KEY_MAX_BYTES;
 use crate::store::item::{FETCHED, KEY_BINARY, STALE, WON};
@@ -89,15 +90,22 @@ fn vivify_request(flags: &MetaFlags) -> StoreRequest {
     }
 }
 
-/// mg.
-pub(crate) fn get<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
-    let (key, flags) = match understand(context, tokens, false) {
-        Ok(understood) => understood,
-        Err(line) => return context.reply(line),
+/// mg. Answers with the rest of a value that is longer than there is room for.
+pub(crate) fn get<O: Output>(
+    context: &mut Context<'_, O>,
+    tokens: &Tokens<'_>,
+) -> Option<Box<Reading>> {
+    let understood = match understand(context, tokens, false) {
+        Ok(_) if opaque_too_long(tokens.from(2)) => Err(OPAQUE_TOO_LONG),
+        understood => understood,
     };
-    if opaque_too_long(tokens.from(2)) {
-        return context.reply(OPAQUE_TOO_LONG);
-    }
+    let (key, flags) = match understood {
+        Ok(understood) => understood,
+        Err(line) => {
+            context.reply(line);
+            return None;
+        }
+    };
     let now = context.now.as_u32();
     let hash = context.store.hash(key.bytes());
     let mut shard = context.store.shard(hash);
@@ -121,7 +129,7 @@ pub(crate) fn get<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) 
             line.push(b"\r\n");
             context.reply(line.as_bytes());
         }
-        return;
+        return None;
     };
     if flags.value {
         line.push(b"VA ");
@@ -135,12 +143,14 @@ pub(crate) fn get<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) 
     }
     line.push(b"\r\n");
     context.out.put(line.as_bytes());
-    if flags.value {
-        shard.slab().for_value_line(item, |piece| context.out.put(piece));
-    }
     if !flags.no_bump {
         shard.bump(item, now);
     }
+    if !flags.value {
+        return None;
+    }
+    let range = shard.slab().value_range(item);
+    Reading::begin(context.out, &mut shard, (item, hash), range)
 }
 
 fn count_get(shard: &mut Shard, item: Option<Chunk>, touch: bool) {

@@ -4,6 +4,12 @@
 pub trait Output {
     /// Appends `bytes` to the reply stream.
     fn put(&mut self, bytes: &[u8]);
+
+    /// Bytes that may be put before the peer has taken some: with 0, a long reply is broken off to be gone on
+    /// with.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
 }
 
 impl Output for Vec<u8> {

@@ -1,11 +1,12 @@
 //! The classic commands: retrieval, storage, arithmetic, deletion, touching.
 
 use super::command::{BAD_FORMAT, Context, ERROR, Next, Step};
-use super::line::{Tokens, parse_i32, parse_u32, parse_u64, words};
+use super::line::{Tokens, Words, parse_i32, parse_u32, parse_u64, words};
+use super::reading::{Keys, Reading};
 use super::reply::{Line, Output};
 use super::value::{self, KEY_MAX_BYTES, ValueCommand, ValueReply};
 use crate::store::operations::{Arithmetic, DIGITS_MAX, Delta, Mode, StoreRequest};
-use crate::store::shard::Shard;
+use crate::store::shard::{KeyHash, Shard};
 use crate::store::slab::Chunk;
 
 const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
@@ -21,73 +22,157 @@ fn any_too_long(keys: &[u8]) -> bool {
     keys.len() > KEY_MAX_BYTES && words(keys).any(|key| key.len() > KEY_MAX_BYTES)
 }
 
-/// get and gets.
-pub(crate) fn get<O: Output>(context: &mut Context<'_, O>, keys: &[u8], with_cas: bool) {
+/// get and gets. `keys` are the end of a command of `command_len` bytes.
+pub(crate) fn get<O: Output>(
+    context: &mut Context<'_, O>,
+    (command_len, keys): (usize, &[u8]),
+    with_cas: bool,
+) -> Step {
     if any_too_long(keys) {
         context.reply(BAD_FORMAT);
-        return;
+        return Step::done();
     }
-    let now = context.now.as_u32();
-    let mut count = 0;
-    for key in words(keys) {
-        count += 1;
-        let hash = context.store.hash(key);
-        let mut shard = context.store.shard(hash);
-        shard.counters.cmd_get += 1;
-        match shard.find(hash, key, now) {
-            Some(item) => {
-                shard.bump(item, now);
-                let class = shard.slab().class_of(item);
-                shard.class_counters[class].get_hits += 1;
-                put_item(context.out, &shard, item, with_cas);
-            }
-            None => shard.counters.get_misses += 1,
-        }
-    }
-    context.reply(if count == 0 { ERROR } else { b"END\r\n" });
+    let mut words = words(keys);
+    let Some(first) = words.next() else {
+        context.reply(ERROR);
+        return Step::done();
+    };
+    let how = Keys { with_cas, touch: None };
+    step(answer(context, first, words, how), command_len, how)
 }
 
 /// gat and gats: the first word is the expiration time.
-pub(crate) fn get_and_touch<O: Output>(context: &mut Context<'_, O>, line: &[u8], with_cas: bool) {
-    let exptime = words(line).next().unwrap_or(&[]);
-    let Some(exptime_s) = parse_i32(exptime) else {
+pub(crate) fn get_and_touch<O: Output>(
+    context: &mut Context<'_, O>,
+    (command_len, line): (usize, &[u8]),
+    with_cas: bool,
+) -> Step {
+    let mut words = words(line);
+    let Some(exptime_s) = parse_i32(words.next().unwrap_or(&[])) else {
         context.reply(BAD_EXPTIME);
-        return;
+        return Step::done();
     };
     if any_too_long(line) {
         context.reply(BAD_FORMAT);
-        return;
+        return Step::done();
     }
-    let now = context.now.as_u32();
-    let expires = context.now.expiry(exptime_s);
-    for key in words(line).skip(1) {
-        let hash = context.store.hash(key);
-        let mut shard = context.store.shard(hash);
-        shard.counters.cmd_touch += 1;
-        match shard.find(hash, key, now) {
-            Some(item) => {
-                shard.set_expiry(item, expires);
-                shard.bump(item, now);
-                put_item(context.out, &shard, item, with_cas);
-            }
-            None => shard.counters.touch_misses += 1,
-        }
-    }
-    context.reply(b"END\r\n");
+    let how = Keys { with_cas, touch: Some(context.now.expiry(exptime_s)) };
+    let Some(first) = words.next() else {
+        context.reply(b"END\r\n");
+        return Step::done();
+    };
+    step(answer(context, first, words, how), command_len, how)
 }
 
-fn put_item(out: &mut impl Output, shard: &Shard, item: Chunk, with_cas: bool) {
+/// The rest of the keys of such a command, whose line was found to be in order.
+pub(crate) fn go_on<O: Output>(context: &mut Context<'_, O>, keys: &[u8], how: Keys) -> Step {
+    let mut words = words(keys);
+    let Some(first) = words.next() else {
+        context.reply(b"END\r\n");
+        return Step::done();
+    };
+    step(answer(context, first, words, how), keys.len(), how)
+}
+
+/// Where the turn ended before the keys did.
+struct Pause {
+    /// Bytes of keys that are left.
+    left: usize,
+    reading: Option<Box<Reading>>,
+}
+
+fn step(pause: Option<Pause>, command_len: usize, keys: Keys) -> Step {
+    match pause {
+        None => Step::done(),
+        Some(Pause { left, reading }) => {
+            Step::new(0, Next::Keys { at: command_len - left, keys, reading })
+        }
+    }
+}
+
+/// Answers keys, and the command, as far as the turn goes.
+#[inline]
+fn answer<O: Output>(
+    context: &mut Context<'_, O>,
+    first: &[u8],
+    mut rest: Words<'_>,
+    how: Keys,
+) -> Option<Pause> {
+    let now = context.now.as_u32();
+    let mut key = first;
+    loop {
+        let hash = context.store.hash(key);
+        let mut shard = context.store.shard(hash);
+        let found = shard.find(hash, key, now);
+        count(&mut shard, found, how, now);
+        if let Some(item) = found
+            && let Some(mut reading) = put_item(context.out, &mut shard, (item, hash), how.with_cas)
+        {
+            reading.then = Some(how);
+            return Some(Pause { left: rest.rest().len(), reading: Some(reading) });
+        }
+        drop(shard);
+        let behind = rest.rest();
+        let Some(next) = rest.next() else { break };
+        if context.is_over() {
+            return Some(Pause { left: behind.len(), reading: None });
+        }
+        key = next;
+    }
+    context.reply(b"END\r\n");
+    None
+}
+
+#[inline]
+fn count(shard: &mut Shard, found: Option<Chunk>, how: Keys, now: u32) {
+    match (found, how.touch) {
+        (Some(item), None) => {
+            shard.counters.cmd_get += 1;
+            shard.bump(item, now);
+            let class = shard.slab().class_of(item);
+            shard.class_counters[class].get_hits += 1;
+        }
+        (None, None) => {
+            shard.counters.cmd_get += 1;
+            shard.counters.get_misses += 1;
+        }
+        (Some(item), Some(expires)) => {
+            shard.counters.cmd_touch += 1;
+            shard.set_expiry(item, expires);
+            shard.bump(item, now);
+        }
+        (None, Some(_)) => {
+            shard.counters.cmd_touch += 1;
+            shard.counters.touch_misses += 1;
+        }
+    }
+}
+
+/// Answers with an item; with the rest of it, where that is long and the peer has to read first.
+#[inline]
+fn put_item(
+    out: &mut impl Output,
+    shard: &mut Shard,
+    (item, hash): (Chunk, KeyHash),
+    with_cas: bool,
+) -> Option<Box<Reading>> {
+    let slab = shard.slab();
     if with_cas {
         let mut cas = Line::<24>::new();
         cas.push(b" ");
-        cas.number(shard.slab().cas(item));
+        cas.number(slab.cas(item));
         cas.push(b"\r\n");
-        out.put(shard.slab().value_heading(item));
+        out.put(slab.value_heading(item));
         out.put(cas.as_bytes());
-        shard.slab().for_value_line(item, |piece| out.put(piece));
-    } else {
-        shard.slab().for_body(item, |piece| out.put(piece));
+        let range = slab.value_range(item);
+        return Reading::begin(out, shard, (item, hash), range);
     }
+    if let Some(body) = slab.whole_body(item) {
+        out.put(body);
+        return None;
+    }
+    let range = (0, slab.body_len(item));
+    Reading::begin(out, shard, (item, hash), range)
 }
 
 /// set, add, replace, append, prepend and cas.

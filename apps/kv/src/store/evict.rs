@@ -43,7 +43,9 @@ impl Shard {
             if item.is_nil() {
                 break;
             }
-            if round < ROUNDS_MAX && self.slab.flag(item, ACTIVE) && !self.is_dead(item, now) {
+            let stays =
+                self.pinned.has(item) || (self.slab.flag(item, ACTIVE) && !self.is_dead(item, now));
+            if round < ROUNDS_MAX && stays {
                 self.slab.set_flag(item, ACTIVE, false);
                 self.lru[class].remove(&mut self.slab, item);
                 self.lru[class].push_front(&mut self.slab, item);
@@ -145,10 +147,14 @@ impl Shard {
         let mut nth = 0;
         while let Some(chunk) = self.slab.chunk_in_page(page, nth) {
             if let Some(item) = self.owner(chunk) {
-                if self.slab.flag(item, UNLINKED) {
-                    self.abandon_slot(self.slab.pending_slot(item));
-                } else {
+                let is_pinned = self.pinned.has(item);
+                if !self.slab.flag(item, UNLINKED) {
                     self.give_way(item, now);
+                } else if !is_pinned {
+                    self.abandon_slot(self.slab.pending_slot(item));
+                }
+                if is_pinned {
+                    self.break_pins(item);
                 }
             }
             nth += 1;

@@ -304,14 +304,34 @@ impl Slab {
 
     /// The bytes of the item's chunks that are in use, headers included.
     pub(crate) fn item_bytes(&self, item: Chunk) -> usize {
-        let layout = Layout::of_body(self.template_len(item) + self.value_len(item) + CRLF.len());
+        let layout = Layout::of_body(self.body_len(item));
         layout.full * CHUNK_MAX_BYTES + layout.last
     }
 
-    /// The whole `VALUE ...\r\n<value>\r\n`, piece by piece; one piece unless the item is a chain.
-    pub(crate) fn for_body(&self, item: Chunk, piece: impl FnMut(&[u8])) {
-        let len = self.template_len(item) + self.value_len(item) + CRLF.len();
-        self.for_range(item, 0, len, piece);
+    /// Length of the whole `VALUE ...\r\n<value>\r\n`.
+    pub(crate) fn body_len(&self, item: Chunk) -> usize {
+        self.template_len(item) + self.value_len(item) + CRLF.len()
+    }
+
+    /// The whole body where it lies in one chunk.
+    pub(crate) fn whole_body(&self, item: Chunk) -> Option<&[u8]> {
+        let len = self.body_len(item);
+        (len <= CHUNK_MAX_BYTES - HEADER_BYTES).then(|| self.bytes(item, HEADER_BYTES, len))
+    }
+
+    /// The body from offset `at` on, as much as lies in one chunk, `most` bytes at most.
+    pub(crate) fn body_part(&self, item: Chunk, at: usize, most: usize) -> &[u8] {
+        let (mut place, mut from) = (Place::new(item), at);
+        while from >= place.room() {
+            from -= place.room();
+            place.advance(self, item);
+        }
+        self.bytes(place.chunk, place.header + from, most.min(place.room() - from))
+    }
+
+    /// The part of the body that is `<value>\r\n`.
+    pub(crate) fn value_range(&self, item: Chunk) -> (usize, usize) {
+        (self.template_len(item), self.body_len(item))
     }
 
     /// `<value>\r\n`, piece by piece.

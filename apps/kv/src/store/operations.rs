@@ -400,7 +400,8 @@ impl Shard {
         let mut line = crate::protocol::reply::Line::<DIGITS_MAX>::new();
         line.number(number);
         let old_len = self.slab.value_len(item);
-        if line.as_bytes().len() <= old_len {
+        // A pinned item is being sent: the new number then stands in an item of its own.
+        if line.as_bytes().len() <= old_len && !self.pinned.has(item) {
             self.slab.write_value(item, 0, line.as_bytes());
             let mut at = line.as_bytes().len();
             while at < old_len {

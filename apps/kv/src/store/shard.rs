@@ -5,6 +5,7 @@
 use super::item::{self, FETCHED, Layout, NewItem, UNLINKED};
 use super::lru::List;
 use super::pending::Pending;
+use super::pinned::Pinned;
 use super::slab::{Chunk, PAGE_BYTES, Slab};
 use super::unsafe_memory::{Carved, Memory};
 use crate::stats::{ClassCounters, Counters};
@@ -34,6 +35,7 @@ pub(crate) struct Shard {
     pub(super) slab: Slab,
     pub(super) lru: Vec<List>,
     pub(super) pending: Pending,
+    pub(super) pinned: Pinned,
     buckets: Carved<u32>,
     cas_last: u64,
     /// Items of an earlier epoch are flushed. Wraps after 256 flushes, see `flush_now`.
@@ -58,6 +60,7 @@ impl Shard {
             slab,
             lru: vec![List::new(); classes],
             pending: Pending::default(),
+            pinned: Pinned::default(),
             buckets,
             cas_last: 0,
             epoch: 0,
@@ -170,7 +173,7 @@ impl Shard {
         self.lru[class].remove(&mut self.slab, item);
         self.counters.curr_items -= 1;
         self.counters.bytes -= self.slab.item_bytes(item) as u64;
-        self.free_chain(item);
+        self.free_unlinked(item);
     }
 
     /// Frees all chunks of an item that is in no list.

@@ -1,7 +1,7 @@
 //! A seeded source of valid, odd and wrong commands, shared by the tests.
 #![allow(dead_code, reason = "each test uses its part")]
 
-use tailplane_kv::{Session, Store, StoreConfig, Verdict, WallTime};
+use tailplane_kv::{Conversation, Flow, Store, StoreConfig, WallTime};
 
 /// xorshift64*: small, seeded, and the same everywhere.
 pub struct Rng(pub u64);
@@ -40,9 +40,9 @@ pub fn small_store() -> Store {
 }
 
 /// Feeds a whole stream at once to a new session.
-pub fn talk(store: &Store, now: WallTime, input: &[u8]) -> (Vec<u8>, Verdict) {
+pub fn talk(store: &Store, now: WallTime, input: &[u8]) -> (Vec<u8>, Flow) {
     let mut out = Vec::new();
-    let verdict = Session::new().feed(store, now, input, &mut out);
+    let verdict = Conversation::new().feed(store, now, input, &mut out);
     (out, verdict)
 }
 
@@ -52,7 +52,7 @@ pub fn expect(store: &Store, now: WallTime, input: &str, reply: &str) {
     let (out, verdict) = talk(store, now, input.as_bytes());
     let shown = String::from_utf8_lossy(&out).into_owned();
     assert_eq!(shown, reply, "reply to {input:?}");
-    assert_eq!(verdict, Verdict::Continue, "after {input:?}");
+    assert_eq!(verdict, Flow::Continue, "after {input:?}");
 }
 
 /// A random command. `{C}`, `{L}` and `{H}` stand for the CAS value of the key named, one less and one
@@ -186,4 +186,17 @@ fn meta_flags(rng: &mut Rng, allowed: &str) -> String {
         text.push_str(&format!(" {flag}{argument}"));
     }
     text
+}
+
+/// A stream of random commands.
+pub fn stream(seed: u64, commands: usize, large: bool) -> Vec<u8> {
+    let mut rng = Rng(seed | 1);
+    let mut stream = Vec::new();
+    for _ in 0..commands {
+        let text = String::from_utf8(command(&mut rng, large).1).expect("commands are text");
+        stream.extend_from_slice(
+            text.replace("{C}", "1").replace("{L}", "1").replace("{H}", "2").as_bytes(),
+        );
+    }
+    stream
 }

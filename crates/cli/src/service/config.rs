@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use tailplane::{Classes, ConservingConfig, Duration, ServicePolicy, WhileAway};
+use tailplane::{Classes, ConservingConfig, Duration, Limits, ServicePolicy, WhileAway};
 
 use super::control_config::ControlConfig;
 use super::identity::UserName;
@@ -587,11 +587,24 @@ pub struct KvConfig {
     pub memory_mb: usize,
     /// Largest item, in KiB.
     pub item_max_kb: usize,
+    /// Memory for what connections keep beside items, in MiB: requests and replies in part.
+    pub connection_memory_mb: usize,
+    /// Seconds for which a request may be incomplete, or a client take nothing of a reply, before its connection
+    /// is reset; 0: for ever.
+    pub request_timeout_s: u64,
+    /// Seconds for which a connection may be idle between requests before it is closed; 0: for ever.
+    pub idle_timeout_s: u64,
 }
 
 impl Default for KvConfig {
     fn default() -> Self {
-        Self { memory_mb: 64, item_max_kb: 1024 }
+        Self {
+            memory_mb: 64,
+            item_max_kb: 1024,
+            connection_memory_mb: 64,
+            request_timeout_s: 60,
+            idle_timeout_s: 0,
+        }
     }
 }
 
@@ -661,6 +674,14 @@ impl RunConfig {
         in_range("tcp.max_connections", self.tcp.max_connections, 1, 1 << 24)?;
         in_range("kv.memory_mb", self.kv.memory_mb, 1, 1 << 20)?;
         in_range("kv.item_max_kb", self.kv.item_max_kb, 1, 1 << 20)?;
+        in_range("kv.connection_memory_mb", self.kv.connection_memory_mb, 1, 1 << 20)?;
+        in_range("kv.request_timeout_s", self.kv.request_timeout_s, 0, 86_400)?;
+        in_range(
+            "kv.idle_timeout_s",
+            self.kv.idle_timeout_s,
+            0,
+            Limits::IDLE_TIMEOUT_MAX.as_secs(),
+        )?;
         let (cpus, threads) = (&self.dataplane.cpus, self.dataplane.threads as usize);
         if !cpus.is_empty() && cpus.len() != threads {
             bail!("`dataplane.cpus` names {} processors; allowed: none, or {threads}", cpus.len());
@@ -787,6 +808,10 @@ mod tests {
             (
                 &format!("{app}[network]\ninterface = \"eth0\"\naddress = \"10.0.0.2\"\n"),
                 ["'10.0.0.2'", "0 to 32"],
+            ),
+            (
+                &format!("{app}[kv]\nidle_timeout_s = 86400\n"),
+                ["`kv.idle_timeout_s` is 86400", "0 to 43200"],
             ),
             (&format!("{app}[tcp]\nbacklog = \"many\"\n"), ["backlog", "many"]),
         ] {

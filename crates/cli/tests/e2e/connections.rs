@@ -13,7 +13,7 @@ const CONNECTIONS: usize = 10_000;
 const OTHER_FILES: u64 = 256;
 
 /// Lets this process open that many files; false, which is printed, where it may not.
-fn may_open(files: u64) -> bool {
+pub fn may_open(files: u64) -> bool {
     let now = getrlimit(Resource::Nofile);
     if now.current.is_none_or(|limit| limit >= files) {
         return true;

@@ -18,6 +18,7 @@ mod deaths;
 mod elastic;
 mod gateway;
 mod harness;
+mod hostile_kv;
 mod leave;
 mod moving;
 mod protected;

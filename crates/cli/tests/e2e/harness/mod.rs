@@ -216,6 +216,11 @@ impl Testbed {
         self.service = Some(start(&self.directory, &config));
     }
 
+    /// The service, where one runs.
+    pub fn service(&self) -> Option<&Running> {
+        self.service.as_ref()
+    }
+
     /// Ends the service as Ctrl-C does. It must end well.
     pub fn stop(&mut self) -> Summary {
         let service = self.service.take().expect("a service runs");
