@@ -283,7 +283,7 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
     #[cold]
     fn relieve(&mut self, now: Instant, calls: &mut Calls<'_>) {
         for _ in 0..if S::SHARED { ASKED_AT_ONCE } else { PORTION } {
-            if !self.watch.memory.is_short() || calls.room() == 0 {
+            if !self.watch.is_short() || calls.room() == 0 {
                 return;
             }
             let Some(Entry { since, cookie, handle }) = self.watch.take_oldest() else { return };
@@ -297,9 +297,15 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
         }
     }
 
-    /// Looks at connections that may have exceeded their time, a portion of them.
+    /// Looks at connections that may have exceeded their time, a portion of them, and relieves the memory that
+    /// another core's connections may have used up.
     #[cold]
+    #[inline(never)]
     fn sweep(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        self.relieve(now, calls);
+        if now < self.watch.wake() {
+            return;
+        }
         for _ in 0..PORTION.min(calls.room()) {
             let Some((Entry { cookie, handle, .. }, is_open)) = self.watch.take_due(now) else {
                 return;
@@ -396,7 +402,7 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
         let Some(Slot { sending, connection }) = place.take() else { return };
         drop(place);
         if let Some(backlog) = sending.backlog {
-            self.watch.memory.charge(backlog.charged, 0);
+            self.watch.charge(backlog.charged, 0);
         }
         if let Some(connection) = connection {
             self.protocol.closed(connection);
@@ -464,7 +470,8 @@ impl<P: Protocol, S: Slots<P::Connection>> Service for Server<P, S> {
         for event in events.iter() {
             self.event(now, event, calls);
         }
-        if now >= self.watch.wake() {
+        // Nearly always no connection keeps anything.
+        if self.watch.wake() != Instant::FAR_FUTURE {
             self.sweep(now, calls);
         }
     }

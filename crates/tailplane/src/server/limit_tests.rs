@@ -212,3 +212,31 @@ fn memory_that_cores_share_is_bounded() {
     let newest = turns[900..].iter().filter(|turn| turn.closed).count();
     assert!(newest < 10, "{newest} of the 100 newest were ended");
 }
+
+#[test]
+fn connections_of_one_core_do_not_suffer_for_another_cores() {
+    let (mut pool, memory) = (pool(64), memory());
+    let (mut attacked, mut other) = (alone(&memory), alone(&memory));
+    let mut turns = Vec::new();
+    for slot in 0..600 {
+        let mut turn = open(&mut attacked, &mut pool, slot, 1_000);
+        turn.recv(&mut pool, &[0; 1_400]).run(&mut attacked, &mut pool);
+        turn.execute_with(&mut turns, &mut pool);
+        turns.push(turn);
+    }
+    assert!(memory.stats().evicted > 0);
+    // Some that keep something at the other core, for longer than those that come.
+    let mut patient: Vec<Turn> =
+        (0..20).map(|slot| open(&mut other, &mut pool, slot, 1_000)).collect();
+    for turn in &mut patient {
+        turn.recv(&mut pool, &[0; 1_400]).on(&mut other, &mut pool);
+    }
+    for slot in 600..900 {
+        let mut turn = open(&mut attacked, &mut pool, slot, 1_000);
+        turn.recv(&mut pool, &[0; 1_400]).run(&mut attacked, &mut pool);
+        turn.execute_with(&mut turns, &mut pool);
+        turns.push(turn);
+    }
+    assert!(patient.iter().all(|turn| !turn.closed));
+    assert!(memory.stats().highest_bytes <= MEMORY_BYTES, "{:?}", memory.stats());
+}

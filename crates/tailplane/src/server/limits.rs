@@ -51,6 +51,8 @@ impl Limits {
 #[derive(Debug)]
 pub struct ConnectionMemory {
     limit_bytes: usize,
+    /// Servers that charge it.
+    servers: AtomicUsize,
     kept_bytes: AtomicUsize,
     highest_bytes: AtomicUsize,
     timed_out: AtomicU64,
@@ -89,6 +91,7 @@ impl ConnectionMemory {
     pub fn new(limit_bytes: usize) -> Self {
         Self {
             limit_bytes,
+            servers: AtomicUsize::new(0),
             kept_bytes: AtomicUsize::new(0),
             highest_bytes: AtomicUsize::new(0),
             timed_out: AtomicU64::new(0),
@@ -110,6 +113,16 @@ impl ConnectionMemory {
             evicted: self.evicted.load(Ordering::Relaxed),
             yields: self.yields.load(Ordering::Relaxed),
         }
+    }
+
+    /// One server more charges it.
+    pub(super) fn join(&self) {
+        self.servers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A server's part of the reserve.
+    pub(super) fn reserve_bytes(&self) -> usize {
+        self.limit_bytes / RESERVE / self.servers.load(Ordering::Relaxed).max(1)
     }
 
     /// A connection that was charged `before` bytes now keeps `after`.

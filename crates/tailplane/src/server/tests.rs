@@ -147,7 +147,7 @@ impl Turn {
     }
 
     /// Some core's server sees it.
-    fn run(&mut self, server: &mut impl Service, pool: &mut Pool) -> &mut Self {
+    pub(super) fn run(&mut self, server: &mut impl Service, pool: &mut Pool) -> &mut Self {
         self.run_at(Instant::ZERO, server, pool)
     }
 

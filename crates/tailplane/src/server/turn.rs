@@ -185,16 +185,15 @@ impl<P: Protocol> Turn<'_, '_, P> {
                 Err(_) => self.calls.again(sending.handle),
             }
         }
-        let memory = &self.watch.memory;
         let Some(backlog) = &mut sending.backlog else { return };
         if backlog.is_done() {
-            memory.charge(backlog.charged, 0);
+            self.watch.charge(backlog.charged, 0);
             sending.backlog = None;
             return;
         }
         let bytes = backlog.bytes(P::REQUEST_BYTES);
-        memory.charge(core::mem::replace(&mut backlog.charged, bytes), bytes);
-        if memory.is_spent() {
+        self.watch.charge(core::mem::replace(&mut backlog.charged, bytes), bytes);
+        if self.watch.memory.is_spent() {
             return self.end(slot, Ended::Evicted);
         }
         if !core::mem::replace(&mut sending.watched, true) {
@@ -290,7 +289,7 @@ impl<P: Protocol> Turn<'_, '_, P> {
     pub fn abort(&mut self, slot: &mut Slot<P::Connection>) {
         self.leave(slot);
         if let Some(backlog) = slot.sending.backlog.take() {
-            self.watch.memory.charge(backlog.charged, 0);
+            self.watch.charge(backlog.charged, 0);
         }
         // Where the batch is full, an orderly close is tried again.
         slot.sending.closing = self.calls.abort(slot.sending.handle).is_err();

@@ -50,6 +50,8 @@ impl PartialOrd for Entry {
 pub(super) struct Watch {
     pub limits: Limits,
     pub memory: Arc<ConnectionMemory>,
+    /// What this server has charged to it, less what it gave back: below 0 where connections have moved here.
+    kept_bytes: isize,
     /// Connections that keep something, or did when they were entered.
     holding: BinaryHeap<Entry>,
     /// All connections, where idle ones are closed.
@@ -61,10 +63,11 @@ pub(super) struct Watch {
 impl Watch {
     pub fn new(mut limits: Limits, own: impl FnOnce() -> Arc<ConnectionMemory>) -> Self {
         let memory = limits.memory.clone().unwrap_or_else(own);
+        memory.join();
         let longest = Limits::IDLE_TIMEOUT_MAX;
         limits.idle_timeout = limits.idle_timeout.map(|timeout| timeout.min(longest));
         let (holding, open) = (BinaryHeap::new(), BinaryHeap::new());
-        Self { limits, memory, holding, open, wake: Instant::FAR_FUTURE }
+        Self { limits, memory, kept_bytes: 0, holding, open, wake: Instant::FAR_FUTURE }
     }
 
     /// When the first entry is due.
@@ -73,9 +76,21 @@ impl Watch {
         self.wake
     }
 
+    /// A connection that was charged `before` bytes now keeps `after`.
+    pub fn charge(&mut self, before: usize, after: usize) {
+        self.memory.charge(before, after);
+        self.kept_bytes += after as isize - before as isize;
+    }
+
+    /// Whether this server is to end connections for want of memory: it is short, and connections here keep more
+    /// than a server's part of the reserve. Those of a server that keeps less do not suffer for the others'.
+    pub fn is_short(&self) -> bool {
+        self.kept_bytes > self.memory.reserve_bytes() as isize && self.memory.is_short()
+    }
+
     /// Enters a connection that keeps something.
     pub fn hold(&mut self, entry: Entry) {
-        self.memory.charge(0, ENTRY_BYTES);
+        self.charge(0, ENTRY_BYTES);
         self.wake = self.wake.min(entry.since + self.hold_time());
         self.holding.push(entry);
     }
@@ -117,7 +132,7 @@ impl Watch {
     /// The entry of the connection that has kept something for longest.
     pub fn take_oldest(&mut self) -> Option<Entry> {
         let entry = self.holding.pop()?;
-        self.memory.charge(ENTRY_BYTES, 0);
+        self.charge(ENTRY_BYTES, 0);
         Some(entry)
     }
 }
