@@ -82,7 +82,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         measure(&format!("beside {} hostile connections", streams.len()), &mut good, process)?;
     }
-    let ended = streams.iter_mut().filter(|stream| {
+    let ended = streams.iter().filter(|stream| {
+        let mut stream: &TcpStream = stream;
         let read = stream.read(&mut [0; 1 << 10]);
         !matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     });
