@@ -76,6 +76,14 @@ fn one(name: &str, pid: i32) -> i64 {
                 path.map_or(-1, |path| open(&path, libc::O_RDWR))
             }
             "write physical memory" => open(c"/dev/mem", libc::O_RDWR),
+            "write to null" => open(c"/dev/null", libc::O_WRONLY | libc::O_TRUNC),
+            "list devices' folder" => open(c"/dev/shm", libc::O_RDONLY | libc::O_DIRECTORY),
+            "open another device" => open(c"/dev/kmsg", libc::O_RDONLY | libc::O_NONBLOCK),
+            "write below proc" => open(c"/proc/self/comm", libc::O_WRONLY),
+            "number of itself" => {
+                println!("{}", libc::getpid());
+                0
+            }
             "make a file" => open(c"/tmp", libc::O_TMPFILE | libc::O_RDWR),
             "read files of another" => {
                 let path = std::ffi::CString::new(format!("/proc/{pid}/root/etc/passwd"));
@@ -197,6 +205,13 @@ fn one(name: &str, pid: i32) -> i64 {
                 let parameters = libc::sched_param { sched_priority: 1 };
                 libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters).into()
             }
+            "rare socket" => socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0),
+            "die with another signal" => libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGURG).into(),
+            "die with the starter" => libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL).into(),
+            "type at the terminal" => {
+                let letter = b'x';
+                libc::ioctl(0, libc::TIOCSTI, &raw const letter).into()
+            }
             "spin in real time" => {
                 let start = std::time::Instant::now();
                 // The policy is given from outside.
@@ -228,6 +243,56 @@ fn one(name: &str, pid: i32) -> i64 {
                 std::process::exit(2);
             }
         }
+    }
+}
+
+/// Leaves a chain of processes behind: each starts the next and ends.
+pub fn chain(lasts: std::time::Duration) {
+    let began = std::time::Instant::now();
+    // SAFETY: this process has one thread; a forked one sleeps, forks and ends.
+    unsafe {
+        if libc::fork() != 0 {
+            println!("ready");
+            return;
+        }
+        libc::setsid();
+        while began.elapsed() < lasts {
+            libc::usleep(500);
+            if libc::fork() != 0 {
+                libc::_exit(0);
+            }
+        }
+        libc::_exit(0);
+    }
+}
+
+/// Whether a call of this number passes the filter that `confine` installs and that kills at a refusal. A process of
+/// its own makes it, with arguments that no call takes; whatever else becomes of that process, the call passed.
+pub fn passes(number: i64, confine: impl Fn() -> bool) -> bool {
+    const NO_SENSE: i64 = -1;
+    const ENOUGH_SECONDS: u32 = 1;
+    // SAFETY: the child has one thread, makes one call and ends; no argument is an address, a descriptor, a signal or
+    // the number of a process. Where it forks, both end.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::close(1);
+            libc::alarm(ENOUGH_SECONDS);
+            if confine() {
+                let [a, b, c, d, e, f] = [NO_SENSE; 6];
+                let answer = libc::syscall(number, a, b, c, d, e, f);
+                let absent =
+                    *libc::__errno_location() == libc::ENOSYS && number == libc::SYS_clone3;
+                libc::_exit(if answer == -1 && absent { 2 } else { 0 });
+            }
+            libc::_exit(1);
+        }
+        let mut status = 0;
+        libc::waitpid(child, &mut status, 0);
+        assert!(!libc::WIFEXITED(status) || libc::WEXITSTATUS(status) != 1, "no filter");
+        let refused = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSYS;
+        let absent = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 2;
+        !refused && !absent
     }
 }
 

@@ -4,15 +4,18 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags};
 use rustix::thread::CapabilitySet;
 
+use crate::files::{Files, FilesPlan};
 use crate::limits::Limits;
 use crate::policy::SyscallPolicy;
 use crate::root::{Root, RootPlan};
+use crate::unsafe_processes::ForChildren;
 use crate::unsafe_steps::{Passed, Prepared, hold_number, install, run_before_exec};
 use crate::{SandboxError, Step};
 
@@ -28,11 +31,15 @@ pub const LAST_TARGET: i32 = 767;
 /// files, lower niceness, and (where a child is started) every descriptor that is not listed.
 #[derive(Clone, Debug)]
 pub struct Confinement {
+    groups: Vec<Arc<OwnedFd>>,
     identity: Option<(u32, u32)>,
     limits: Limits,
     nice: Option<i32>,
+    realtime: Option<u8>,
     root: Root,
+    files: Option<Files>,
     own_network: bool,
+    own_processes: bool,
     own_session: bool,
     dies_with_parent: bool,
     expected_parent: Option<u32>,
@@ -49,11 +56,15 @@ impl Confinement {
     /// No identity, root, network or policy of its own; dies with its starter; a session of its own.
     pub fn new() -> Self {
         Self {
+            groups: Vec::new(),
             identity: None,
             limits: Limits::default(),
             nice: None,
+            realtime: None,
             root: Root::Host,
+            files: None,
             own_network: false,
+            own_processes: false,
             own_session: true,
             dies_with_parent: true,
             expected_parent: None,
@@ -62,12 +73,13 @@ impl Confinement {
     }
 
     /// A dataplane's: [`SyscallPolicy::dataplane`], and what it needs until it calls
-    /// [`enforce`](SyscallPolicy::enforce) with that. It outlives its starter, to tell its peers that it ends.
+    /// [`enforce`](SyscallPolicy::enforce) with that, in two steps: with [threads](SyscallPolicy::with_threads) before
+    /// it makes them, without when they run. It outlives its starter, to tell its peers that it ends.
     ///
     /// With an [identity](Self::identity) of its own, [limits](Self::limits) for its size and
     /// [nothing but its program](Self::alone_with), where the starter can give these.
     pub fn dataplane() -> Self {
-        let policy = SyscallPolicy::dataplane().with_joining().with_startup();
+        let policy = SyscallPolicy::dataplane().with_threads().with_joining().with_startup();
         Self::new().syscalls(policy).outlives_parent()
     }
 
@@ -87,6 +99,38 @@ impl Confinement {
     /// CPU niceness, -20 to 19; below the starter's needs root.
     pub fn nice(mut self, nice: i32) -> Self {
         self.nice = Some(nice);
+        self
+    }
+
+    /// Real-time priority (`SCHED_FIFO`, 1 to 99), which its threads inherit and may lower. Needs `CAP_SYS_NICE`.
+    pub fn realtime(mut self, priority: u8) -> Self {
+        self.realtime = Some(priority);
+        self
+    }
+
+    /// Joins a control group before all else: `procs` is its `cgroup.procs`, open for writing. Once for each
+    /// hierarchy. What the process starts begins in the same groups.
+    pub fn group(mut self, procs: Arc<OwnedFd>) -> Self {
+        self.groups.push(procs);
+        self
+    }
+
+    /// A PID namespace of its own, and a `/proc` that shows nothing else where it has the host's root. Needs root;
+    /// for [`spawn`](Self::spawn).
+    ///
+    /// The process that `spawn` answers is the namespace's first: it reaps, and ends as soon as the program has
+    /// ended, which runs as its child ([`Standing::of_program`](crate::Standing::of_program)). With the first process
+    /// the kernel kills all others of the namespace, however many forks away: no descendant outlives the program, and
+    /// none can undo the death with the starter. The answered process exits with the program's code, or with 128 and
+    /// the number of the signal that killed the program.
+    pub fn own_processes(mut self) -> Self {
+        self.own_processes = true;
+        self
+    }
+
+    /// Landlock rules: which files it may open, and how. Needs Linux 5.13 ([`Files::version`]).
+    pub fn files(mut self, files: Files) -> Self {
+        self.files = Some(files);
         self
     }
 
@@ -186,11 +230,25 @@ impl Confinement {
         let (told, report) = report_pipe(prepared.above_targets)?;
         let placeholders = hold_targets(descriptors, told.as_fd())?;
         run_before_exec(&mut command, prepared, report);
-        let started = command.spawn();
+        let started = ForChildren::enter(self.own_processes)
+            .map_err(|errno| SandboxError::Step { step: Step::Processes, errno })
+            .map(|namespace| {
+                let started = command.spawn();
+                (started, namespace.leave())
+            });
         drop(placeholders);
         // The write end went with the hook: now the pipe ends where nothing was told.
         drop(command);
-        started.map_err(|e| failure(&told, &e))
+        let (started, left) = started?;
+        let mut child = started.map_err(|e| failure(&told, &e))?;
+        match left {
+            Ok(()) => Ok(child),
+            // The thread could start nothing that is not in that namespace any more.
+            Err(errno) => {
+                let _ = child.kill().and_then(|()| child.wait());
+                Err(SandboxError::Step { step: Step::Processes, errno })
+            }
+        }
     }
 
     /// Takes everything from the calling process itself: for one that first opens and maps what it
@@ -211,6 +269,8 @@ impl Confinement {
         };
         let mut prepared = self.prepare(parent, Some(std::process::id()))?;
         prepared.own_session = false;
+        // For children only: a process stays in its PID namespace.
+        prepared.own_processes = false;
         prepared.whole_process = true;
         prepared.run().map_err(|(step, errno)| SandboxError::Step { step, errno })
     }
@@ -218,20 +278,30 @@ impl Confinement {
     fn prepare(&self, parent: Option<Pid>, own_pid: Option<u32>) -> Result<Prepared, SandboxError> {
         let capabilities = rustix::thread::capabilities(None)
             .map_err(|errno| SandboxError::Step { step: Step::Capabilities, errno })?;
+        let parent = if self.dies_with_parent { parent } else { None };
+        let watch = parent.filter(|_| self.own_processes && own_pid.is_none()).map(|_| {
+            rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
+                .map_err(|errno| SandboxError::Step { step: Step::ParentDeath, errno })
+        });
         Ok(Prepared {
+            groups: self.groups.clone(),
             own_session: self.own_session,
             passed: Vec::new(),
             above_targets: FIRST_TARGET,
             parked: Vec::new(),
             own_network: self.own_network,
             root: RootPlan::of(&self.root)?,
+            own_processes: self.own_processes,
             nice: self.nice,
+            realtime: self.realtime,
             limits: self.limits.list(),
             // Without it the bounding set stays, and means nothing: no_new_privs stops `exec` from
             // giving anything out of it.
             may_bound: capabilities.effective.contains(CapabilitySet::SETPCAP),
             identity: self.identity,
-            parent: if self.dies_with_parent { parent } else { None },
+            files: self.files.as_ref().map(FilesPlan::of).transpose()?,
+            parent,
+            parent_watch: watch.transpose()?,
             filter: self.policy.as_ref().map(|policy| policy.compile(own_pid)).transpose()?,
             whole_process: false,
         })

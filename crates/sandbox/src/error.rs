@@ -62,6 +62,14 @@ pub enum SandboxError {
         /// Why.
         reason: &'static str,
     },
+    /// A Landlock rule that cannot be made.
+    #[error("could not prepare the rules for files: {path:?} {reason}")]
+    Files {
+        /// The path that does not fit.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
     /// A policy that is not one.
     #[error(transparent)]
     Policy(#[from] PolicyError),

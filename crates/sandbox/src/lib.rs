@@ -16,10 +16,10 @@
 //!     .limits(Limits { processes: Some(16), open_files: Some(64), ..Limits::default() })
 //!     .root(Root::for_program(program)?)
 //!     .own_network()
-//!     .syscalls(SyscallPolicy::dataplane().with_startup());
+//!     .syscalls(SyscallPolicy::dataplane().with_threads().with_startup());
 //! let mut child = confinement.spawn(Command::new(program), &[(theirs.as_fd(), 3)])?;
 //! let watched = Watched::of_child(&child)?;
-//! // ... and the child's first act is `SyscallPolicy::dataplane().enforce()`.
+//! // ... and the child calls `SyscallPolicy::dataplane().enforce()` when its threads run.
 //! if watched.wait(Duration::from_secs(1))? {
 //!     println!("it ended: {:?}", watched.ended()?);
 //! }
@@ -29,9 +29,9 @@
 //!
 //! - [`Confinement`]: what is taken; [`Confinement::spawn`] and [`Confinement::confine_self`] take it.
 //!   The order of the steps is that of [`Step`].
-//! - [`SyscallPolicy`]: which system calls are left. [`SyscallPolicy::dataplane`] is the preset;
-//!   [`SyscallPolicy::from_file`] an operator's.
-//! - [`Limits`], [`Root`]: resources and files.
+//! - [`SyscallPolicy`]: which system calls are left. [`SyscallPolicy::dataplane`] and
+//!   [`SyscallPolicy::application`] are the presets; [`SyscallPolicy::from_file`] is an operator's.
+//! - [`Limits`], [`Root`], [`Files`]: resources and files.
 //! - [`Standing`]: what a process is allowed, as the kernel sees it; [`Watched`]: when it ends.
 //!
 //! # What it does not defend against
@@ -40,16 +40,17 @@
 //!   the processor (caches, speculation) or through timing.
 //! - What passed descriptors allow. Whoever holds a socket may send what it likes on it; whoever holds a
 //!   writable memory may change it at any time. The receiver must check every word, once.
-//! - Use of processor and memory bandwidth below the limits. Pair it with cpusets and memory cgroups:
-//!   `RLIMIT_AS` bounds one process, not the pages that it touches in shared memory.
-//! - Grandchildren. A child dies with its starter; what an application started itself does not, unless
-//!   its policy lets it start nothing. A cgroup kills them all.
+//! - Use of processor and memory bandwidth below the limits. Have it join groups with cpusets and memory limits
+//!   ([`Confinement::group`]): `RLIMIT_AS` bounds one process, not the pages that it touches in shared memory.
+//! - Grandchildren of a child without [`Confinement::own_processes`]. A child dies with its starter; what it
+//!   started itself does not.
 //! - A policy of denials (`default = "allow"`): one effect has many calls. Write lists of what is allowed.
 //! - Arguments behind pointers: a filter sees numbers. So the dataplane's list has no call that takes a path.
 //! - A starter that is broken into: it is root.
 
 mod confinement;
 mod error;
+mod files;
 mod limits;
 mod policy;
 mod policy_file;
@@ -58,11 +59,13 @@ mod root;
 mod standing;
 mod step;
 pub mod syscalls;
+mod unsafe_processes;
 mod unsafe_steps;
 mod watched;
 
 pub use confinement::{Confinement, FIRST_TARGET, LAST_TARGET};
 pub use error::{PolicyError, SandboxError};
+pub use files::Files;
 pub use limits::Limits;
 pub use policy::{ArgTest, Refusal, SyscallPolicy};
 pub use root::Root;

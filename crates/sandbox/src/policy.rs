@@ -39,6 +39,8 @@ pub enum Refusal {
 pub enum ArgTest {
     /// Argument `.0`, as 32 bits, is `.1`. For what the kernel itself reads as 32 bits.
     Is(u8, u32),
+    /// Argument `.0`, as 32 bits, is another than `.1`.
+    IsNot(u8, u32),
     /// Argument `.0`, as 64 bits, is zero: a null pointer.
     IsNull(u8),
     /// Argument `.0` has none of the bits `.1`.
@@ -57,6 +59,8 @@ type Cases = Vec<Vec<ArgTest>>;
 enum Rule {
     Allow,
     AllowIf(Cases),
+    /// Among denials only.
+    RefuseIf(Cases),
     Refuse,
 }
 
@@ -110,7 +114,9 @@ impl SyscallPolicy {
         match self.rules.get_mut(name) {
             Some(Rule::Allow) => {}
             Some(Rule::AllowIf(cases)) => cases.push(tests.to_vec()),
-            Some(Rule::Refuse) => return Err(PolicyError::Both { name: name.into() }),
+            Some(Rule::Refuse | Rule::RefuseIf(_)) => {
+                return Err(PolicyError::Both { name: name.into() });
+            }
             None if self.allow_by_default => {}
             None => {
                 self.rules.insert(name, Rule::AllowIf(vec![tests.to_vec()]));
@@ -133,11 +139,25 @@ impl SyscallPolicy {
         Ok(self)
     }
 
+    /// Denies a call of a policy of denials where every one of `tests` holds.
+    pub(crate) fn narrow(mut self, name: &'static str, cases: &[&[ArgTest]]) -> Self {
+        debug_assert!(self.allow_by_default, "a list of what is allowed names the rest");
+        let cases = cases.iter().map(|case| case.to_vec()).collect();
+        self.rules.insert(name, Rule::RefuseIf(cases));
+        self
+    }
+
+    /// Denies a call.
+    pub(crate) fn without(mut self, name: &'static str) -> Self {
+        self.rules.insert(name, Rule::Refuse);
+        self
+    }
+
     /// Whether the call is allowed, for some arguments at least.
     pub fn allows(&self, name: &str) -> bool {
         match self.rules.get(name) {
             Some(Rule::Refuse) => false,
-            Some(Rule::Allow | Rule::AllowIf(_)) => true,
+            Some(Rule::Allow | Rule::AllowIf(_) | Rule::RefuseIf(_)) => true,
             None => self.allow_by_default,
         }
     }
@@ -152,7 +172,7 @@ impl SyscallPolicy {
         match self.rules.get_mut(name) {
             Some(Rule::Allow) => {}
             Some(Rule::AllowIf(known)) => known.extend(more),
-            Some(Rule::Refuse) | None => {
+            Some(Rule::Refuse | Rule::RefuseIf(_)) | None => {
                 self.rules.insert(name, Rule::AllowIf(more.collect()));
             }
         }
@@ -185,10 +205,11 @@ impl SyscallPolicy {
                 (Rule::Allow, false) | (Rule::Refuse, true) => {
                     listed.insert(number, Vec::new());
                 }
-                (Rule::AllowIf(cases), false) => {
+                (Rule::AllowIf(cases), false) | (Rule::RefuseIf(cases), true) => {
                     listed.insert(number, rules_of(cases, own_pid)?);
                 }
-                (Rule::Allow | Rule::AllowIf(_), true) | (Rule::Refuse, false) => {}
+                (Rule::Allow | Rule::AllowIf(_), true)
+                | (Rule::Refuse | Rule::RefuseIf(_), false) => {}
             }
         }
         let (otherwise, matched) = match self.allow_by_default {
@@ -248,6 +269,7 @@ fn condition_of(
     use SeccompCmpArgLen::{Dword, Qword};
     let (arg, length, operator, value) = match test {
         ArgTest::Is(arg, value) => (arg, Dword, SeccompCmpOp::Eq, value),
+        ArgTest::IsNot(arg, value) => (arg, Dword, SeccompCmpOp::Ne, value),
         ArgTest::IsNull(arg) => (arg, Qword, SeccompCmpOp::Eq, 0),
         ArgTest::Without(arg, bits) => (arg, Dword, SeccompCmpOp::MaskedEq(bits.into()), 0),
         ArgTest::With(arg, bits) => (arg, Dword, SeccompCmpOp::MaskedEq(bits.into()), bits),

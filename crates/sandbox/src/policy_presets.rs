@@ -1,10 +1,12 @@
-//! The policies that come with the crate: what a dataplane needs, and what any program's start needs.
+//! The policies that come with the crate: what a dataplane needs, what any program's start needs, and what no
+//! application needs.
 //!
 //! A change of the dataplane's list belongs beside a reason: each call is surface that a broken-into
 //! dataplane reaches the kernel by.
 
 use crate::policy::{ArgTest, SyscallPolicy};
-use ArgTest::{Is, IsNull, IsOwnPid, With, Without};
+use crate::syscalls::look_up;
+use ArgTest::{Is, IsNot, IsNull, IsOwnPid, With, Without};
 
 const PROT_EXEC: u32 = libc::PROT_EXEC as u32;
 const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
@@ -113,13 +115,8 @@ const DATAPLANE: &[&str] = &[
 const DATAPLANE_TESTED: &[(&str, &[&[ArgTest]])] = &[
     ("mmap", &[&[Without(2, PROT_EXEC)]]),
     ("mprotect", &[&[Without(2, PROT_EXEC)]]),
-    // Threads, no processes and no namespaces. The flags are the first argument on both processors.
-    ("clone", &[&[With(0, libc::CLONE_THREAD as u32), Without(0, NEW_NAMESPACES)]]),
-    // Thread 0 is the calling one.
+    // Thread 0 is the calling one. The mask stands behind a pointer: a cpuset bounds it.
     ("sched_setaffinity", &[&[Is(0, 0)]]),
-    ("sched_setscheduler", &[&[Is(0, 0)]]),
-    ("sched_setparam", &[&[Is(0, 0)]]),
-    ("sched_setattr", &[&[Is(0, 0)]]),
     // Limits may be read, its own.
     ("prlimit64", &[&[Is(0, 0), IsNull(2)]]),
     ("tgkill", &[&[IsOwnPid(0)]]),
@@ -144,6 +141,22 @@ const DATAPLANE_TESTED: &[(&str, &[&[ArgTest]])] = &[
             &[Is(0, libc::PR_GET_PDEATHSIG as u32)],
             &[Is(0, libc::PR_SET_TIMERSLACK as u32)],
             &[Is(0, PR_SET_VMA)],
+        ],
+    ),
+];
+
+/// What a dataplane calls until its threads run, besides.
+const STARTING_TESTED: &[(&str, &[&[ArgTest]])] = &[
+    // Threads, no processes and no namespaces. The flags are the first argument on both processors.
+    ("clone", &[&[With(0, libc::CLONE_THREAD as u32), Without(0, NEW_NAMESPACES)]]),
+    ("sched_setscheduler", &[&[Is(0, 0)]]),
+    // A further filter only, for all threads: `SECCOMP_SET_MODE_FILTER`.
+    ("seccomp", &[&[Is(0, libc::SECCOMP_SET_MODE_FILTER)]]),
+    (
+        "prctl",
+        &[
+            &[Is(0, libc::PR_SET_NO_NEW_PRIVS as u32)],
+            &[Is(0, libc::PR_SET_DUMPABLE as u32), Is(1, 0)],
         ],
     ),
 ];
@@ -235,12 +248,129 @@ const JOINING: &[&str] = &["memfd_create", "ftruncate", "fstatfs"];
 const JOINING_TESTED: &[(&str, &[&[ArgTest]])] =
     &[("fcntl", &[&[Is(1, libc::F_ADD_SEALS as u32)]])];
 
+/// What a container's runtime refuses as well: the kernel's administration, other processes, and interfaces with a
+/// history of faults that a service has no use for.
+const NO_APPLICATION: &[&str] = &[
+    // Mounts and roots.
+    "mount",
+    "umount2",
+    "move_mount",
+    "open_tree",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "fspick",
+    "mount_setattr",
+    "pivot_root",
+    "chroot",
+    "open_by_handle_at",
+    "name_to_handle_at",
+    "fanotify_init",
+    // Namespaces: a user namespace brings all capabilities back, inside of it.
+    "unshare",
+    "setns",
+    // Other processes.
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "process_madvise",
+    "pidfd_getfd",
+    "kcmp",
+    // Programs in the kernel, and rings of calls that no filter sees.
+    "bpf",
+    "perf_event_open",
+    "userfaultfd",
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_uring_register",
+    // Keys of the kernel, which know no namespaces.
+    "add_key",
+    "request_key",
+    "keyctl",
+    // The machine.
+    "kexec_load",
+    "kexec_file_load",
+    "init_module",
+    "finit_module",
+    "delete_module",
+    "reboot",
+    "swapon",
+    "swapoff",
+    "acct",
+    "quotactl",
+    "syslog",
+    "settimeofday",
+    "clock_settime",
+    "clock_adjtime",
+    "adjtimex",
+    "sethostname",
+    "setdomainname",
+    "vhangup",
+    "iopl",
+    "ioperm",
+    "modify_ldt",
+    "uselib",
+    "ustat",
+    "sysfs",
+    "_sysctl",
+    "nfsservctl",
+    "lookup_dcookie",
+];
+
+/// linux/personality.h: what `personality` reads with, and changes nothing.
+const PERSONALITY_READ: u32 = 0xffff_ffff;
+
+/// Calls that an application may make, but not with these arguments.
+const NO_APPLICATION_TESTED: &[(&str, &[&[ArgTest]])] = &[
+    (
+        "clone",
+        &[
+            &[With(0, libc::CLONE_NEWNS as u32)],
+            &[With(0, libc::CLONE_NEWCGROUP as u32)],
+            &[With(0, libc::CLONE_NEWUTS as u32)],
+            &[With(0, libc::CLONE_NEWIPC as u32)],
+            &[With(0, libc::CLONE_NEWUSER as u32)],
+            &[With(0, libc::CLONE_NEWPID as u32)],
+            &[With(0, libc::CLONE_NEWNET as u32)],
+        ],
+    ),
+    // Bytes into the input of a terminal: `TIOCSTI`, and the console's selection.
+    ("ioctl", &[&[Is(1, libc::TIOCSTI as u32)], &[Is(1, libc::TIOCLINUX as u32)]]),
+    // Death with the starter cannot be cancelled. Whoever asks for it asks for SIGKILL.
+    ("prctl", &[&[Is(0, libc::PR_SET_PDEATHSIG as u32), IsNot(1, libc::SIGKILL as u32)]]),
+    ("personality", &[&[IsNot(0, 0), IsNot(0, PERSONALITY_READ)]]),
+];
+
+/// Families of sockets that an application may make: Unix, internet, and netlink, by which C libraries list
+/// interfaces.
+const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
 impl SyscallPolicy {
-    /// What an elastic thread needs whose AF_XDP sockets, eventfds, memory and control socket are open:
-    /// to sleep and wake, to kick, to map passed memory, to make threads, to read clocks, to end. No path
-    /// can be named, no socket made, no program started, no code made, no other process touched.
+    /// What elastic threads need that run, whose AF_XDP sockets, eventfds, memory and control socket are open:
+    /// to sleep and wake, to kick, to map passed memory, to read clocks, to end. No path can be named, no
+    /// socket made, no program or thread started, no code made, no priority raised, no other process touched.
     pub fn dataplane() -> Self {
         with(Self::deny_all(), DATAPLANE, DATAPLANE_TESTED)
+    }
+
+    /// This policy, and what a dataplane needs besides until its threads run: to make them, to set their priorities,
+    /// and to install the policy itself.
+    pub fn with_threads(self) -> Self {
+        with(self, &[], STARTING_TESTED)
+    }
+
+    /// Everything but what no service needs: the kernel's administration, other processes, new namespaces, programs
+    /// in the kernel, `io_uring`, sockets of rare families. Programs that know nothing of it do not notice.
+    pub fn application() -> Self {
+        let policy = NO_APPLICATION.iter().filter_map(|name| look_up(name)).map(|(name, _)| name);
+        let policy = policy.fold(Self::allow_all(), Self::without);
+        let policy = NO_APPLICATION_TESTED
+            .iter()
+            .fold(policy, |policy, (name, cases)| policy.narrow(name, cases));
+        let rare: Vec<ArgTest> = FAMILIES.iter().map(|family| IsNot(0, *family as u32)).collect();
+        ["socket", "socketpair"]
+            .into_iter()
+            .fold(policy, |policy, name| policy.narrow(name, &[&rare]))
     }
 
     /// This policy, and what a dataplane needs besides until its application has joined: to make memory files and to
@@ -271,13 +401,19 @@ fn with(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syscalls::look_up;
 
     #[test]
     fn every_name_of_a_preset_exists() {
-        let tested = DATAPLANE_TESTED.iter().chain(STARTUP_TESTED).chain(JOINING_TESTED);
-        let tested = tested.map(|(name, _)| *name);
-        for name in DATAPLANE.iter().chain(STARTUP).chain(JOINING).copied().chain(tested) {
+        let tested = [
+            DATAPLANE_TESTED,
+            STARTING_TESTED,
+            STARTUP_TESTED,
+            JOINING_TESTED,
+            NO_APPLICATION_TESTED,
+        ];
+        let tested = tested.into_iter().flatten().map(|(name, _)| *name);
+        let names = [DATAPLANE, STARTUP, JOINING, NO_APPLICATION].into_iter().flatten().copied();
+        for name in names.chain(tested) {
             assert!(look_up(name).is_some(), "{name} is not a system call");
         }
     }
@@ -299,7 +435,11 @@ mod tests {
             "execveat",
             "fork",
             "vfork",
+            "clone",
             "clone3",
+            "sched_setscheduler",
+            "sched_setparam",
+            "sched_setattr",
             "ptrace",
             "process_vm_readv",
             "process_vm_writev",
@@ -342,6 +482,9 @@ mod tests {
             assert!(!policy.allows(name), "{name}");
         }
         assert!(!policy.allows("ftruncate"));
+        let starting = policy.clone().with_threads();
+        assert!(starting.allows("clone") && starting.allows("sched_setscheduler"));
+        assert!(!starting.allows("sched_setattr") && !starting.allows("fork"));
         let joining = policy.with_joining();
         assert!(joining.allows("memfd_create") && !joining.allows("openat"));
         assert!(joining.with_startup().allows("execve"));

@@ -20,6 +20,8 @@ pub enum Seccomp {
 pub struct Standing {
     /// Process id.
     pub pid: u32,
+    /// Its number in each PID namespace that has one for it, the caller's first. Empty where the kernel does not say.
+    pub numbers: Vec<u32>,
     /// Its parent's.
     pub parent: u32,
     /// Real, effective, saved and file system user.
@@ -63,6 +65,22 @@ impl Standing {
         Self::read(&format!("/proc/{pid}/status"))
     }
 
+    /// That of the program of a process that [`Confinement::spawn`](crate::Confinement::spawn) answered: the child of
+    /// that process where it is the first of a [PID namespace](crate::Confinement::own_processes).
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn of_program(pid: u32) -> Result<Self, SandboxError> {
+        let own = Self::of(pid)?;
+        if own.numbers.len() < 2 || own.numbers.last() != Some(&1) {
+            return Ok(own);
+        }
+        // The first child: it was there before the program could start another one, and reaped ones leave the list.
+        let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let first = listed.ok().and_then(|list| list.split_whitespace().next()?.parse().ok());
+        first.map_or(Ok(own), Self::of)
+    }
+
     fn read(path: &str) -> Result<Self, SandboxError> {
         let failed = |found| SandboxError::System {
             tried: "read what a process is allowed",
@@ -93,6 +111,9 @@ impl Standing {
         };
         Some(Self {
             pid: number("Pid")?,
+            numbers: field("NSpid")
+                .map(|all| all.split_whitespace().map_while(|one| one.parse().ok()).collect())
+                .unwrap_or_default(),
             parent: number("PPid")?,
             users: four("Uid")?,
             groups: four("Gid")?,

@@ -9,16 +9,24 @@ use rustix::io::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Step {
+    /// The control groups.
+    ControlGroups = 1,
     /// A session of its own, so that no terminal is its controlling one.
-    Session = 1,
+    Session,
     /// Listed descriptors to their numbers, all others closed at `exec`.
     Descriptors,
     /// An own, empty network namespace.
     Network,
     /// An own mount namespace with its own read-only root.
     Root,
+    /// An own PID namespace, with a `/proc` that shows it.
+    Processes,
+    /// The Landlock rules for files.
+    Files,
     /// CPU niceness.
     Nice,
+    /// The real-time priority.
+    Realtime,
     /// Resource limits.
     Limits,
     /// The capability bounding and ambient sets emptied; secure bits locked.
@@ -46,12 +54,16 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 21] = [
+        Self::ControlGroups,
         Self::Session,
         Self::Descriptors,
         Self::Network,
         Self::Root,
+        Self::Processes,
+        Self::Files,
         Self::Nice,
+        Self::Realtime,
         Self::Limits,
         Self::BoundingSet,
         Self::Groups,
@@ -74,10 +86,14 @@ impl Step {
     /// What the step was about to do: "could not ...".
     pub fn tried(self) -> &'static str {
         match self {
+            Self::ControlGroups => "join its control groups",
             Self::Session => "start a session of its own",
             Self::Descriptors => "pass the listed descriptors and close the others",
             Self::Network => "make an empty network namespace",
             Self::Root => "make a read-only root with nothing but the listed files",
+            Self::Processes => "make a PID namespace and a /proc that shows it",
+            Self::Files => "restrict the files by Landlock rules",
+            Self::Realtime => "set the real-time priority",
             Self::Nice => "set the CPU niceness",
             Self::Limits => "set the resource limits",
             Self::BoundingSet => "empty the capability bounding set",
@@ -118,6 +134,13 @@ impl Step {
                 "a descriptor is not open, or its number is above the starter's limit of open files"
             }
             (Self::ParentGone, _) => "nothing: without its starter the process must not run",
+            (Self::ControlGroups, _) => {
+                "the group must exist, and have processors (cpuset.cpus) and room (pids.max) for another process"
+            }
+            (Self::Files, Errno::NOSYS | Errno::OPNOTSUPP) => {
+                "boot a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in lsm="
+            }
+            (Self::Processes, Errno::NOSPC) => "raise /proc/sys/user/max_pid_namespaces",
             (Self::Filter, Errno::NOSYS | Errno::INVAL) => {
                 "the kernel must be built with CONFIG_SECCOMP_FILTER"
             }

@@ -8,7 +8,9 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags};
@@ -16,8 +18,10 @@ use rustix::thread::{Gid, Uid};
 use seccompiler::BpfProgram;
 
 use crate::Step;
+use crate::files::FilesPlan;
 use crate::limits::MOST_LIMITS;
 use crate::root::RootPlan;
+use crate::unsafe_processes;
 
 /// A descriptor on its way: from the starter's number, over one that nobody wants, to the child's.
 pub(crate) struct Passed {
@@ -27,6 +31,8 @@ pub(crate) struct Passed {
 
 /// A confinement, ready to be carried out without another allocation.
 pub(crate) struct Prepared {
+    /// `cgroup.procs` of each group that the process joins, open for writing.
+    pub groups: Vec<Arc<OwnedFd>>,
     pub own_session: bool,
     /// Passed to the child; unused where a process confines itself.
     pub passed: Vec<Passed>,
@@ -35,13 +41,21 @@ pub(crate) struct Prepared {
     pub parked: Vec<RawFd>,
     pub own_network: bool,
     pub root: Option<RootPlan>,
+    /// The process is the first of a new PID namespace: it sees to the others, its child runs the program.
+    pub own_processes: bool,
     pub nice: Option<i32>,
+    /// `SCHED_FIFO` priority.
+    pub realtime: Option<u8>,
     pub limits: [Option<(Resource, Rlimit)>; MOST_LIMITS],
     /// Whether the caller may take capabilities out of its bounding set.
     pub may_bound: bool,
     pub identity: Option<(u32, u32)>,
+    /// The Landlock rules.
+    pub files: Option<FilesPlan>,
     /// The process whose death is ours.
     pub parent: Option<Pid>,
+    /// The same process, for a child whose PID namespace has no number for it.
+    pub parent_watch: Option<OwnedFd>,
     pub filter: Option<BpfProgram>,
     /// All threads rather than the calling one (which after `fork` is all there are).
     pub whole_process: bool,
@@ -51,6 +65,10 @@ impl Prepared {
     /// Carries out every step in order, the filter last: under it, most of the others would be refused.
     pub(crate) fn run(&mut self) -> Result<(), (Step, Errno)> {
         let at = |step| move |errno| (step, errno);
+        for group in &self.groups {
+            // cgroups(7): 0 is the writing process.
+            rustix::io::write(&**group, b"0").map_err(at(Step::ControlGroups))?;
+        }
         if self.own_session {
             match rustix::process::setsid() {
                 // The leader of a process group cannot, and then the caller has arranged its groups.
@@ -64,9 +82,18 @@ impl Prepared {
         }
         if let Some(root) = &self.root {
             unshare(UnshareFlags::NEWNS).and_then(|()| root.enter()).map_err(at(Step::Root))?;
+        } else if self.own_processes {
+            unshare(UnshareFlags::NEWNS)
+                .and_then(|()| unsafe_processes::show_own())
+                .map_err(at(Step::Processes))?;
         }
+        let files =
+            self.files.as_ref().map(FilesPlan::make).transpose().map_err(at(Step::Files))?;
         if let Some(nice) = self.nice {
             rustix::process::setpriority_process(None, nice).map_err(at(Step::Nice))?;
+        }
+        if let Some(priority) = self.realtime {
+            set_realtime(priority).map_err(at(Step::Realtime))?;
         }
         for (resource, limit) in self.limits.iter().flatten() {
             rustix::process::setrlimit(*resource, *limit).map_err(at(Step::Limits))?;
@@ -79,9 +106,20 @@ impl Prepared {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
                 .map_err(at(Step::ParentDeath))?;
             // It may have died before the request: then no signal comes, and a reaper is our parent.
-            if rustix::process::getppid() != Some(parent) {
+            let gone = match &self.parent_watch {
+                Some(watch) => has_ended(watch),
+                None => rustix::process::getppid() != Some(parent),
+            };
+            if gone {
                 return Err((Step::ParentGone, Errno::SRCH));
             }
+        }
+        if let Some(files) = files {
+            unsafe_processes::restrict(&files).map_err(at(Step::Files))?;
+        }
+        if self.own_processes {
+            // The caller goes on as the program; its parent, which it leaves behind, ends with it.
+            unsafe_processes::leave_to_child().map_err(at(Step::Processes))?;
         }
         match &self.filter {
             Some(filter) => install(filter, self.whole_process).map_err(at(Step::Filter)),
@@ -140,21 +178,36 @@ impl Prepared {
     }
 }
 
+/// Whether the process of this pidfd has ended.
+fn has_ended(watch: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(watch, PollFlags::IN)];
+    !matches!(poll(&mut asked, Some(&Timespec::default())), Ok(0))
+}
+
+/// Gives the calling thread `SCHED_FIFO`, which threads and processes of its making inherit.
+fn set_realtime(priority: u8) -> Result<(), Errno> {
+    let parameters = libc::sched_param { sched_priority: priority.into() };
+    // SAFETY: the pointer is to a local value; 0 names the calling thread.
+    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    check(answer.into()).map(|_| ())
+}
+
 /// The kernel's answer to a raw call as a result.
-fn check(answer: libc::c_long) -> Result<libc::c_long, Errno> {
+pub(crate) fn check(answer: libc::c_long) -> Result<libc::c_long, Errno> {
     match answer {
         -1 => Err(last_errno()),
         answer => Ok(answer),
     }
 }
 
-fn last_errno() -> Errno {
+pub(crate) fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-fn unshare(what: UnshareFlags) -> Result<(), Errno> {
-    // SAFETY: network and mount namespaces change no memory and no descriptor of ours; the thread is
-    // alone (a forked child, or a process that refused to have threads), so no other one loses its view.
+pub(crate) fn unshare(what: UnshareFlags) -> Result<(), Errno> {
+    // SAFETY: network, mount and PID namespaces change no memory and no descriptor of ours. For the first two the
+    // thread is alone (a forked child, or a process that refused to have threads), so no other one loses its view;
+    // the last is about the caller's next children alone.
     unsafe { rustix::thread::unshare_unsafe(what) }
 }
 

@@ -14,6 +14,8 @@ pub const USER: u32 = 30_001;
 
 /// No probe takes longer; one that does is killed and the test fails.
 const LONGEST: Duration = Duration::from_millis(2500);
+/// For a probe that makes hundreds of processes.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Whether this is root; says why a test is skipped where not.
 pub fn is_root() -> bool {
@@ -69,6 +71,13 @@ impl Place {
     ) -> (String, Ended) {
         finish(confinement.spawn(self.command(words), descriptors).expect("the probe starts"))
     }
+
+    /// The same of what takes longer.
+    #[allow(dead_code)] // Each test file has its own copy of this module, and not each uses all.
+    pub fn patiently(&self, confinement: &Confinement, words: &[&str]) -> (String, Ended) {
+        let child = confinement.spawn(self.command(words), &[]).expect("the probe starts");
+        finish_within(child, PATIENCE)
+    }
 }
 
 impl Drop for Place {
@@ -79,17 +88,21 @@ impl Drop for Place {
 }
 
 /// What it printed and how it ended.
-pub fn finish(mut child: Child) -> (String, Ended) {
+pub fn finish(child: Child) -> (String, Ended) {
+    finish_within(child, LONGEST)
+}
+
+fn finish_within(mut child: Child, longest: Duration) -> (String, Ended) {
     drop(child.stdin.take());
     let watched = Watched::of_child(&child).expect("a child");
-    let in_time = watched.wait(LONGEST).expect("a wait");
+    let in_time = watched.wait(longest).expect("a wait");
     if !in_time {
         watched.kill().expect("a child of ours");
         watched.wait(LONGEST).expect("a wait");
     }
     let ended = watched.ended().expect("a child of ours");
     child.wait().expect("a child of ours");
-    assert!(in_time, "the probe did not end in {LONGEST:?}");
+    assert!(in_time, "the probe did not end in {longest:?}");
     let mut printed = String::new();
     let output = child.stdout.as_mut().expect("piped");
     output.read_to_string(&mut printed).expect("text");
