@@ -465,11 +465,17 @@ fn deal(
 }
 
 /// Lets the calling thread run before all ordinary ones (`SCHED_FIFO`, priority 1 to 99). A thread
-/// that never sleeps must not stay so: it starves its processor.
+/// that never sleeps must not stay so: it starves its processor. Threads and processes that it starts inherit it.
 ///
 /// # Errors
 /// [`RuntimeError::System`]: without privileges, that they are missing.
 pub fn set_realtime(priority: u8) -> Result<(), RuntimeError> {
-    crate::unsafe_priority::set_realtime(priority)
+    crate::unsafe_priority::set_realtime(priority, true)
+        .map_err(|source| system("setting a real-time priority", source))
+}
+
+/// The same for a thread of the dataplane: what it starts begins as an ordinary thread.
+fn set_own_realtime(priority: u8) -> Result<(), RuntimeError> {
+    crate::unsafe_priority::set_realtime(priority, false)
         .map_err(|source| system("setting a real-time priority", source))
 }

@@ -4,15 +4,45 @@
 //! a value that lives across the call and touches no other memory.
 #![allow(unsafe_code)]
 
-/// Lets the calling thread run before all ordinary ones (`SCHED_FIFO`, priority 1 to 99).
+/// Lets the calling thread run before all ordinary ones (`SCHED_FIFO`, priority 1 to 99); with it, threads and
+/// processes that it starts, where these are to inherit that.
 ///
 /// # Errors
 /// What the operating system said: without privileges, that they are missing.
-pub(crate) fn set_realtime(priority: u8) -> Result<(), std::io::Error> {
+pub(crate) fn set_realtime(priority: u8, is_inherited: bool) -> Result<(), std::io::Error> {
     let parameters = libc::sched_param { sched_priority: priority.clamp(1, 99).into() };
+    let policy = match is_inherited {
+        true => libc::SCHED_FIFO,
+        false => libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+    };
     // SAFETY: the pointer is to a local value; 0 names the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } {
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::set_realtime;
+
+    /// The policy of a thread that a thread of a real-time priority starts.
+    fn inherited(is_inherited: bool) -> Option<i32> {
+        let starter = std::thread::spawn(move || {
+            set_realtime(1, is_inherited).ok()?;
+            // SAFETY: asks about the calling thread.
+            let policy = || unsafe { libc::sched_getscheduler(0) };
+            std::thread::spawn(policy).join().ok()
+        });
+        starter.join().expect("no panic")
+    }
+
+    #[test]
+    fn a_priority_is_inherited_only_where_that_is_asked_for() {
+        match inherited(true) {
+            Some(policy) => assert_eq!(policy, libc::SCHED_FIFO),
+            None => return println!("skipped: real-time priorities take CAP_SYS_NICE"),
+        }
+        assert_eq!(inherited(false), Some(libc::SCHED_OTHER));
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use clock::Clock;
@@ -18,7 +19,9 @@ use process::{Attendant, Near, Placement};
 use stack::Shared;
 
 use super::stage::{Hand, Stage};
-use super::{Controls, CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, set_realtime};
+use super::{
+    Controls, CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, set_own_realtime,
+};
 
 /// Between two looks after threads that sleep while their application has a batch: how long their network layer may
 /// wait for them.
@@ -187,22 +190,32 @@ fn attended<R>(
     std::thread::scope(|scope| {
         let over = &over;
         let _over = Sets(over);
+        let (has_begun, begins) = sync_channel(1);
         let named = std::thread::Builder::new().name("attendant".into());
         named
-            .spawn_scoped(scope, move || attend(attendants, realtime, over))
+            .spawn_scoped(scope, move || attend(attendants, realtime, &has_begun, over))
             .map_err(|source| RuntimeError::System { tried: "starting a thread", source })?;
+        // It has its priority before the elastic threads run: afterwards a dataplane may give up the right to set one.
+        let _ = begins.recv();
         run()
     })
 }
 
 /// Looks after the threads until it is over. With their priority: before their applications, which may have their cores
 /// for themselves for as long as they like.
-fn attend(mut attendants: Vec<Attendant>, realtime: Option<u8>, over: &AtomicBool) {
+fn attend(
+    mut attendants: Vec<Attendant>,
+    realtime: Option<u8>,
+    has_begun: &SyncSender<()>,
+    over: &AtomicBool,
+) {
     if let Some(priority) = realtime
-        && let Err(error) = set_realtime(priority)
+        && let Err(error) = set_own_realtime(priority)
     {
         tracing::warn!(%error, "what looks after the elastic threads runs without priority");
     }
+    // There is room for one word, so this waits for nobody.
+    let _ = has_begun.send(());
     while !over.load(Ordering::Relaxed) {
         // All of them: each look tells of its own thread.
         let busy = attendants.iter_mut().fold(false, |busy, one| one.look() | busy);

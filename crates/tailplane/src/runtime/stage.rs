@@ -17,7 +17,7 @@ use statseg::{Board, Segment, State};
 use super::controls::Controls;
 use super::drive::{Bell, Wake, pin};
 use super::mover::Mover;
-use super::{CoreReport, RuntimeConfig, RuntimeError, set_realtime, system};
+use super::{CoreReport, RuntimeConfig, RuntimeError, set_own_realtime, system};
 use crate::kicks::Kicks;
 
 /// How long a thread that ends goes on telling its peers so, where they or the device keep it waiting; after
@@ -74,7 +74,7 @@ pub(super) struct Stage<'a> {
     pub kicks: &'a Kicks,
     pub hand: Hand<'a>,
     pub stop: &'a AtomicBool,
-    /// Threads that do not receive yet.
+    /// Elastic threads that do not receive yet, and those for kicks that have no priority yet.
     pub starting: AtomicUsize,
     /// Of each thread, what its application rings when it is done with a batch, where it has one in another process.
     pub callers: Vec<Option<NearBell>>,
@@ -108,9 +108,10 @@ impl Stage<'_> {
         std::thread::scope(|scope| {
             let mut handles = Vec::new();
             let mut tended = Vec::new();
+            self.starting.fetch_add(tenders.len(), Ordering::AcqRel);
             for (core, tender) in tenders.into_iter().enumerate() {
                 self.kicks.add();
-                let body = move || self.tend(core, tender);
+                let body = move || self.tend(core, tender, ready);
                 let named = std::thread::Builder::new().name(format!("kicked-{core}"));
                 match named.spawn_scoped(scope, body) {
                     Ok(handle) => tended.push(handle),
@@ -168,11 +169,17 @@ impl Stage<'_> {
     }
 
     /// The thread that kicks wake, until all stop.
-    fn tend<N: Nic>(&self, core: usize, tender: Tender<N>) -> Result<(), RuntimeError> {
+    fn tend<N: Nic>(
+        &self,
+        core: usize,
+        tender: Tender<N>,
+        ready: &impl Fn(),
+    ) -> Result<(), RuntimeError> {
         let _counted = Counted(self.kicks);
         let _others = EndsWithThis(self);
         pin(core, self.config.cpus.get(core).copied())?;
-        set_realtime(self.config.realtime.unwrap_or(0) + 1)?;
+        set_own_realtime(self.config.realtime.unwrap_or(0) + 1)?;
+        self.has_started(ready);
         self.kicks.tend(core, &tender, self.clock, |wakes| self.ring(wakes), self.stop);
         Ok(())
     }
@@ -180,7 +187,7 @@ impl Stage<'_> {
     /// Puts the calling thread, number `core`, where it is to run.
     fn place(&self, core: usize) -> Result<(), RuntimeError> {
         pin(core, self.config.cpus.get(core).copied())?;
-        self.config.realtime.map_or(Ok(()), set_realtime)
+        self.config.realtime.map_or(Ok(()), set_own_realtime)
     }
 
     fn serve<T: Elastic, S: Service>(
@@ -197,10 +204,7 @@ impl Stage<'_> {
         self.follow(core, thread, service.runs_anywhere())?;
         // The first cycle lends the NIC its receive buffers: before, it drops what comes.
         thread.cycle(self.clock.now(), &mut { self }, &mut service);
-        // The last thread knows by this that the others are as far.
-        if self.starting.fetch_sub(1, Ordering::AcqRel) == 1 {
-            ready();
-        }
+        self.has_started(ready);
         let own = statseg::words();
         let board = self.segment().and_then(|segment| segment.board(core as u16));
         let board = board.unwrap_or_else(|| Board::over(&own));
@@ -209,6 +213,14 @@ impl Stage<'_> {
         let shown = Shown::new(board, segment, core as u16, self.epoch_ns, batch, now);
         shown.set_processor(self.config.cpus.get(core).copied());
         self.drive(core, thread, service, shown)
+    }
+
+    /// One more thread is where it is to run, at its priority. The last one knows by this that all are: from then on
+    /// no thread is made, and none changes its priority.
+    fn has_started(&self, ready: &impl Fn()) {
+        if self.starting.fetch_sub(1, Ordering::AcqRel) == 1 {
+            ready();
+        }
     }
 
     fn segment(&self) -> Option<&Segment> {
