@@ -82,19 +82,21 @@ impl Bell {
 }
 
 impl Stage<'_> {
-    /// Runs a thread until the end. Answers what it has done, and its service.
+    /// Runs a thread until the end. `device` becomes readable when its queue pair has something. Answers what it has
+    /// done, and its service.
     pub fn drive<T: Elastic, S: Service>(
         &self,
         core: usize,
         thread: &mut T,
+        device: Option<OwnedFd>,
         service: S,
         mut shown: Shown<'_>,
-    ) -> Result<(CoreReport, S), RuntimeError> {
+    ) -> (CoreReport, S) {
         let Self { config, clock, stop, .. } = *self;
         let mut service = shown.watch(service);
         let mut idle = Idle::new(config.idle, clock.now());
         let mut moderation = Moderation::new(config.moderation, clock.now());
-        let (mut driver, device) = (self, thread.with_nic(device_fd)?);
+        let mut driver = self;
         let mut seat = self.hand.controls().and_then(|controls| controls.seat(core));
         shown.set_state(State::Running);
         while !stop.load(Ordering::Relaxed) {
@@ -128,7 +130,7 @@ impl Stage<'_> {
         }
         shown.wait(clock.now());
         shown.copy(clock.now(), thread);
-        Ok((report(thread, &shown), service.service))
+        (report(thread, &shown), service.service)
     }
 
     /// Carries an order out. Answers how the thread idles from now on, where that changes.
@@ -213,7 +215,7 @@ impl Driver for &Stage<'_> {
 }
 
 /// A descriptor of the thread's own for what the device has: it polls it while others have the device itself.
-fn device_fd<N: Nic>(nic: &mut N) -> Result<Option<OwnedFd>, RuntimeError> {
+pub(super) fn device_fd<N: Nic>(nic: &mut N) -> Result<Option<OwnedFd>, RuntimeError> {
     let own = nic.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
     own.map_err(|source| system("duplicating the descriptor of a queue pair", source))
 }

@@ -15,7 +15,7 @@ use stack::{RssKey, Shared};
 use statseg::{Board, Segment, State};
 
 use super::controls::Controls;
-use super::drive::{Bell, Wake, pin};
+use super::drive::{Bell, Wake, device_fd, pin};
 use super::mover::Mover;
 use super::{CoreReport, RuntimeConfig, RuntimeError, set_own_realtime, system};
 use crate::kicks::Kicks;
@@ -202,6 +202,8 @@ impl Stage<'_> {
             return Err(RuntimeError::KeepsToItsCore);
         }
         self.follow(core, thread, service.runs_anywhere())?;
+        // Before the thread may do no more than serving takes.
+        let device = thread.with_nic(device_fd)?;
         // The first cycle lends the NIC its receive buffers: before, it drops what comes.
         thread.cycle(self.clock.now(), &mut { self }, &mut service);
         self.has_started(ready);
@@ -212,7 +214,7 @@ impl Stage<'_> {
         let now = self.clock.now();
         let shown = Shown::new(board, segment, core as u16, self.epoch_ns, batch, now);
         shown.set_processor(self.config.cpus.get(core).copied());
-        self.drive(core, thread, service, shown)
+        Ok(self.drive(core, thread, device, service, shown))
     }
 
     /// One more thread is where it is to run, at its priority. The last one knows by this that all are: from then on
