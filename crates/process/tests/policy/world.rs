@@ -70,8 +70,9 @@ pub const MODES: [Mode; 6] = {
 
 const ELASTIC: ElasticConfig = {
     let timer = Duration::from_micros(100);
-    let usual = dataplane::MigrationConfig::default();
-    let migration = dataplane::MigrationConfig { timer, parked: 64, calls: 64, ..usual };
+    let fence = Duration::from_millis(1);
+    let (parked, calls, mistake) = (64, 64, None);
+    let migration = dataplane::MigrationConfig { timer, fence, parked, calls, mistake };
     ElasticConfig { batch: 16, calls: 64, tx_frames: 128, migration }
 };
 

@@ -19,6 +19,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use endpoint::printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::Shutdown;
@@ -221,34 +222,37 @@ impl PlaneProcess {
             .context("reading the plane's report")?;
         let written: Written =
             serde_json::from_slice(&text).context("reading the plane's report")?;
-        self.program.end().context("waiting for the plane's end")?;
+        self.program.end(Instant::now() + ENDS_WITHIN).context("waiting for the plane's end")?;
         Ok(Written { text: plain(&written.text), ..written })
     }
 
     /// The plane's next word, within a time.
     fn hear(&mut self, within: Duration) -> anyhow::Result<Told> {
         if !is_readable(&self.control, within) {
-            self.program.kill().context("ending the plane")?;
+            self.program.begin_to_kill();
             bail!("the plane did not answer within {} s, and was killed", within.as_secs());
         }
-        match receive::<Told>(&self.control)? {
+        match receive::<Told>(&self.control, 0)? {
             Some((Told::Failed(causes), _)) => {
-                let mut causes = causes.iter().map(|cause| plain(cause)).rev();
+                let mut causes = causes.iter().map(|cause| printable(cause)).rev();
                 let first = causes.next().unwrap_or_else(|| "the plane gave no reason".into());
                 Err(causes.fold(anyhow::Error::msg(first), anyhow::Error::context))
             }
             Some((told, _)) => Ok(told),
             None => {
-                let status = self.program.end().context("waiting for the plane's end")?;
+                let status = self
+                    .program
+                    .end(Instant::now() + ENDS_WITHIN)
+                    .context("waiting for the plane's end")?;
                 bail!("the plane ended without a word ({status}): please report this")
             }
         }
     }
 }
 
-/// Text of a process that is not trusted, for a terminal.
+/// Text of a process that is not trusted, for a terminal, line by line.
 fn plain(text: &str) -> String {
-    text.chars().filter(|char| *char == '\n' || !char.is_control()).collect()
+    text.lines().map(|line| printable(line) + "\n").collect()
 }
 
 fn is_readable(socket: &OwnedFd, within: Duration) -> bool {

@@ -17,7 +17,7 @@ use super::opener::{Order, Start, Told, policy};
 use super::report::Written;
 use super::serve::plane_config;
 use super::services::service;
-use crate::service::split::control::{receive, send};
+use crate::service::split::control::{DESCRIPTORS_MAX, receive, send};
 
 /// Serves as the plane of the opener at the other end of the standard input, and tells it how that went.
 ///
@@ -33,11 +33,11 @@ pub fn serve() -> anyhow::Result<()> {
 }
 
 fn run(control: &OwnedFd) -> anyhow::Result<()> {
-    let (order, descriptors) =
-        receive(control)?.context("`tailplane sdp serve` starts this, and has gone")?;
+    let (order, descriptors) = receive(control, DESCRIPTORS_MAX)?
+        .context("`tailplane sdp serve` starts this, and has gone")?;
     let Order::Start(start) = order else { bail!("another order came before the start") };
     // Until then, packet memory is not ours alone.
-    match receive(control)? {
+    match receive(control, 0)? {
         Some((Order::Alone, _)) => {}
         Some(_) => bail!("another order came before the plane was alone"),
         None => return Ok(()),
