@@ -128,8 +128,11 @@ fn thieves_take_what_is_ready_and_leave_what_is_anothers_own() {
     assert_eq!(lanes.take(1).map(|turn| turn.connection), Some(5));
     assert!(lanes.declare_idle(0) && lanes.declare_idle(2));
     assert!(lanes.somebody_idle(0) && lanes.somebody_idle(1));
-    assert!(lanes.declare_busy(2) && !lanes.declare_busy(2));
+    assert!(!lanes.declare_busy(2), "no turn waits for which another counted upon it");
     assert!(!lanes.somebody_idle(0) && lanes.somebody_idle(1));
+    lanes.mark_idle(2);
+    lanes.publish(1, turn(7)).expect("room");
+    assert!(lanes.declare_busy(2) && !lanes.declare_busy(2), "one waits, and it is busy once");
 }
 
 /// As many idle cores are called as turns wait, none of them by itself, whichever form the queues have.
