@@ -3,7 +3,6 @@
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
-use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
 
@@ -143,30 +142,7 @@ impl<N: Nic> Floor<N> {
         let cores = parts.len().min(shuffle::MAX_CORES);
         let (lanes, takers) = (Lanes::new(cores, config.turns), (0..cores).map(|_| None).collect());
         let form = Form { lanes, takers, classes: None };
-        Self::build(shared, parts, 0, elastic, config, form, now)
-    }
-
-    /// Thread `core` of a dataplane whose threads share nothing: it runs to completion, and its network layer can
-    /// be run while its application has a batch ([`ConservingThread::tender`]), for applications that the
-    /// dataplane must not wait for.
-    pub fn alone(
-        shared: &Arc<Shared>,
-        core: u8,
-        parts: Parts<N>,
-        elastic: ElasticConfig,
-        pool_keep: usize,
-        now: Instant,
-    ) -> ConservingThread<N> {
-        let config = ConservingConfig {
-            // All that has come is one crossing, however long one event took.
-            crossing: Duration::from_secs(1 << 20),
-            while_away: WhileAway::Wait,
-            pool_keep,
-            ..ConservingConfig::default()
-        };
-        let form = Form { lanes: Lanes::new(1, config.turns), takers: vec![None], classes: None };
-        let threads = Self::build(shared, vec![parts], core, elastic, config, form, now);
-        threads.into_iter().next().expect("one part, one thread")
+        Self::build(shared, parts, elastic, config, form, now)
     }
 
     /// The same with one ready set for all cores.
@@ -187,14 +163,12 @@ impl<N: Nic> Floor<N> {
         let takers = (0..cores).map(|_| ready.taker().map(Some)).collect::<Result<_, _>>()?;
         let lanes = Lanes::by_class(cores, sharing.turns, ready);
         let form = Form { lanes, takers, classes: Some(Arc::new(classes.clone())) };
-        Ok(Self::build(shared, parts, 0, elastic, *sharing, form, now))
+        Ok(Self::build(shared, parts, elastic, *sharing, form, now))
     }
 
-    /// `first`: the number of the first thread among all of the dataplane.
     fn build(
         shared: &Arc<Shared>,
         parts: Vec<Parts<N>>,
-        first: u8,
         elastic: ElasticConfig,
         config: ConservingConfig,
         form: Form,
@@ -207,8 +181,7 @@ impl<N: Nic> Floor<N> {
             let Parts { nic, pool, ports } = parts;
             own.push(Pool::new(pool.region(), config.pool_keep));
             let core = core as u8;
-            let number = first + core;
-            let mut net = NetLayer::new(number, Arc::clone(shared), nic, pool, ports, elastic, now);
+            let mut net = NetLayer::new(core, Arc::clone(shared), nic, pool, ports, elastic, now);
             net.classes = classes.clone().map(ClassTable::new);
             let layer = HomeLock::new(HomeLayer::new(net, core, segment_bytes, now));
             Side { hints: Hints::default(), layer }

@@ -41,9 +41,25 @@ impl Idle {
         Self { policy, last_work: now, awaiting_since: None }
     }
 
+    /// As [`after_cycle`](Self::after_cycle), for a thread that holds somebody up while it spins: it sleeps after the
+    /// first cycle that finds nothing.
+    pub fn at_once(&mut self, now: Instant, progress: &Progress) -> Option<Duration> {
+        let policy = IdlePolicy { spin: Some(Duration::ZERO), ..self.policy };
+        self.after(policy, now, progress)
+    }
+
     /// Tells of a cycle that ended at `now`. Answers how long the thread may sleep, if it is time
     /// for that: until the next deadline, bounded by the policy.
     pub fn after_cycle(&mut self, now: Instant, progress: &Progress) -> Option<Duration> {
+        self.after(self.policy, now, progress)
+    }
+
+    fn after(
+        &mut self,
+        policy: IdlePolicy,
+        now: Instant,
+        progress: &Progress,
+    ) -> Option<Duration> {
         let Progress { worked, awaits, next_deadline, .. } = *progress;
         if !awaits {
             self.awaiting_since = None;
@@ -52,13 +68,13 @@ impl Idle {
             self.last_work = now;
             return None;
         }
-        let spin = self.policy.spin?;
+        let spin = policy.spin?;
         let awaited = awaits && now.since(*self.awaiting_since.get_or_insert(now)) < AWAITED;
         if awaited || now.since(self.last_work) < spin {
             return None;
         }
-        let until = next_deadline.map_or(self.policy.longest_sleep, |deadline| deadline.since(now));
-        (!until.is_zero()).then_some(until.min(self.policy.longest_sleep))
+        let until = next_deadline.map_or(policy.longest_sleep, |deadline| deadline.since(now));
+        (!until.is_zero()).then_some(until.min(policy.longest_sleep))
     }
 }
 
@@ -87,6 +103,16 @@ mod tests {
             None,
             "work starts the budget anew"
         );
+    }
+
+    #[test]
+    fn a_thread_that_holds_somebody_up_sleeps_after_the_first_idle_cycle() {
+        let policy = IdlePolicy::default();
+        let mut idle = Idle::new(policy, Instant::ZERO);
+        assert_eq!(idle.at_once(AT(1), &of(true, None)), None);
+        assert_eq!(idle.at_once(AT(2), &of(false, None)), Some(policy.longest_sleep));
+        assert_eq!(idle.after_cycle(AT(3), &of(false, None)), None, "its budget is its own again");
+        assert_eq!(idle.at_once(AT(4), &of(false, Some(AT(4)))), None, "it is due: do not sleep");
     }
 
     #[test]

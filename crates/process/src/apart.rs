@@ -6,10 +6,12 @@
 //! collect    done == batch: calls checked, issued
 //! ```
 //!
-//! For an application on a core of its own and a thread that runs to completion. While the application works on one
-//! batch, the thread receives the next one and sends the answers to the one before: of the two cores' work each hides
-//! behind the other's. Nothing of the application's makes the thread wait, ever: a batch that does not come back only
-//! keeps the events of its own connections waiting.
+//! For a thread that runs to completion. While the application works on one batch on a core of its own, the thread
+//! receives the next one and sends the answers to the one before: of the two cores' work each hides behind the
+//! other's. Where it shares the thread's core, the thread sleeps at once, for as long as somebody who
+//! [attends](Near::attended) to it lets it: most batches are over by then, and the others are taken for away from there
+//! on. Nothing of the application's makes the thread wait for longer: a batch that does not come back only keeps the
+//! events of its own connections waiting.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,7 +24,8 @@ use memfile::Memory;
 use rustix::net::{RecvFlags, recv};
 
 use crate::layout;
-use crate::near::{Near, NearStats, UNRESPONSIVE};
+use crate::near::{Near, NearStats, UNRESPONSIVE, sleep_for};
+use crate::place::{Placement, Placer};
 use crate::waiting;
 
 /// A batch of so few events is soon over: worth some looks before the network's next turn, as an answer that is seen
@@ -57,7 +60,8 @@ impl Near<'_> {
         let socket = self.parts.bell.take()?;
         self.apart = Some(Apart::default());
         let (events, calls) = (Arc::clone(&self.parts.events), Arc::clone(&self.parts.calls));
-        Some(NearBell { socket, events, calls, stats: Arc::clone(&self.stats) })
+        let placer = self.placer();
+        Some(NearBell { socket, events, calls, placer, stats: Arc::clone(&self.stats) })
     }
 
     /// Events that one batch can have.
@@ -85,9 +89,22 @@ impl Near<'_> {
         // Whatever it wished was for this batch.
         self.wish = None;
         self.call_for_lines(count);
-        if count <= FEW && self.is_answered_soon() {
+        let is_answered = match self.placement() {
+            Placement::SameCore => self.is_answered_below(),
+            Placement::Split => count <= FEW && self.is_answered_soon(),
+        };
+        if is_answered {
             self.collect_apart(now, calls);
         }
+    }
+
+    /// Whether the batch at hand is over once the application has had this thread's core for a while.
+    fn is_answered_below(&self) -> bool {
+        let (asleep, done) =
+            (self.parts.events.word(layout::ASLEEP), self.parts.calls.word(layout::BATCH));
+        let (Some(asleep), Some(done)) = (asleep, done) else { return false };
+        sleep_for(self.batch, (done, asleep), self.is_attended, &self.stats);
+        done.load(Ordering::Acquire) == self.batch
     }
 
     /// Whether the batch at hand is over within some looks.
@@ -164,10 +181,18 @@ pub struct NearBell {
     socket: OwnedFd,
     events: Arc<Memory>,
     calls: Arc<Memory>,
+    placer: Placer,
     stats: Arc<NearStats>,
 }
 
 impl NearBell {
+    /// Whether the application has a batch, and can only work on it while the thread sleeps.
+    #[inline]
+    pub fn needs_the_core(&self) -> bool {
+        self.stats.outstanding.load(Ordering::Relaxed) != 0
+            && self.placer.placed().placement == Placement::SameCore
+    }
+
     /// Asks the application to ring when it is done. Answers whether the thread may sleep: false where it is done
     /// already.
     pub fn arm(&self) -> bool {

@@ -12,23 +12,25 @@ use rustix::thread::futex;
 
 use crate::layout;
 use crate::near::NearStats;
+use crate::place::{Placement, Placer};
 
 /// Looks after one elastic thread. Made by [`Near::attended`](crate::Near::attended).
 #[derive(Debug)]
 pub struct Attendant {
     calls: Arc<Memory>,
+    placer: Placer,
     stats: Arc<NearStats>,
     slept_for: u32,
     crossings: u64,
 }
 
 impl Attendant {
-    pub(crate) fn new(calls: Arc<Memory>, stats: Arc<NearStats>) -> Self {
-        Self { calls, stats, slept_for: 0, crossings: 0 }
+    pub(crate) fn new(calls: Arc<Memory>, placer: Placer, stats: Arc<NearStats>) -> Self {
+        Self { calls, placer, stats, slept_for: 0, crossings: 0 }
     }
 
-    /// To be called about every millisecond. Whether the thread has had a batch since the last look: if not for a
-    /// while, looks may be rarer.
+    /// To be called about every millisecond. Whether the thread, on its application's core, has had a batch since the
+    /// last look: if not for a while, looks may be rarer.
     pub fn look(&mut self) -> bool {
         let slept_for = self.stats.slept_for.load(Ordering::Relaxed);
         let crossings = self.stats.crossings();
@@ -39,7 +41,8 @@ impl Attendant {
             // Nobody sleeps where it was quicker.
             let _ = futex::wake(done, futex::Flags::empty(), 1);
         }
-        let busy = slept_for != 0 || crossings != self.crossings;
+        let shares = self.placer.placed().placement == Placement::SameCore;
+        let busy = shares && (slept_for != 0 || crossings != self.crossings);
         (self.slept_for, self.crossings) = (slept_for, crossings);
         busy
     }

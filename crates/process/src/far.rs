@@ -11,11 +11,13 @@ use mem::{Mbuf, Pool};
 use memfile::Memory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
 use crate::record::{self, Words};
 use crate::unsafe_shown::Shown;
-use crate::waiting::{self, Placement, Waiting};
+use crate::place::{Place, Placement};
+use crate::waiting;
 
 /// Longest sleep before the next look whether the dataplane is still there.
 const NAP: Duration = Duration::from_millis(50);
@@ -38,7 +40,8 @@ pub(crate) struct FarParts {
     pub calls: Arc<Memory>,
     pub packets: Arc<Memory>,
     pub geometry: Geometry,
-    pub waiting: Waiting,
+    /// For how many looks its thread spins before it sleeps, where it has a core of its own.
+    pub looks: u32,
     pub segment_bytes: usize,
     pub socket: Arc<OwnedFd>,
     /// Wakes the dataplane's thread where it sleeps at its other end.
@@ -52,6 +55,10 @@ pub struct Far {
     shown: Shown,
     call_array: CallArray,
     batch: u32,
+    /// Where its thread was told to run.
+    place: Place,
+    /// The processors that its thread had before it was told one.
+    found: Option<CpuSet>,
     /// Payloads that the dataplane may still read: until it hands over the next batch.
     lent: Vec<Mbuf>,
 }
@@ -69,7 +76,8 @@ impl Far {
         let shown = Shown::new(events, Arc::clone(&parts.packets));
         let call_array = CallArray::new(parts.geometry.calls as usize, parts.segment_bytes)
             .by_place(parts.packets.addresses());
-        Self { parts, pool, shown, call_array, batch: 0, lent: Vec::new() }
+        let (place, found) = (Place::default(), None);
+        Self { parts, pool, shown, call_array, batch: 0, place, found, lent: Vec::new() }
     }
 
     /// What it was made of, for tests of applications that do otherwise.
@@ -108,11 +116,15 @@ impl Far {
 
     /// Whether a batch is there, after a while.
     fn wait(&mut self) -> bool {
-        let Self { parts, batch, .. } = self;
+        let told = Place::told(&self.parts.events, self.parts.geometry);
+        if told != self.place {
+            self.go_to(told);
+        }
+        let Self { parts, batch, place, .. } = self;
         let words = (parts.events.word(layout::BATCH), parts.calls.word(layout::ASLEEP));
         let (Some(begun), Some(asleep)) = words else { return false };
-        let looks = match parts.waiting.placement {
-            Placement::Split => parts.waiting.looks,
+        let looks = match place.placement {
+            Placement::Split => parts.looks,
             Placement::SameCore => 0,
         };
         let old = *batch;
@@ -122,6 +134,24 @@ impl Far {
         let now = begun.load(Ordering::Acquire);
         *batch = now;
         now != old
+    }
+
+    /// Has the calling thread run where the dataplane says. A processor that it cannot have is left alone: then it
+    /// serves from where it is.
+    #[cold]
+    fn go_to(&mut self, place: Place) {
+        self.place = place;
+        if self.found.is_none() {
+            self.found = sched_getaffinity(None).ok();
+        }
+        let one = place.cpu.filter(|&cpu| (cpu as usize) < CpuSet::MAX_CPU).map(|cpu| {
+            let mut one = CpuSet::new();
+            one.set(cpu as usize);
+            one
+        });
+        if let Some(set) = one.or(self.found) {
+            let _ = sched_setaffinity(None, &set);
+        }
     }
 
     /// Whether the dataplane has hung up.

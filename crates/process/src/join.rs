@@ -29,10 +29,11 @@ use rustix::net::{
 use crate::far::{Far, FarParts};
 use crate::layout::{Geometry, PACKET_BYTES_MAX};
 use crate::near::{Near, NearParts};
-use crate::waiting::{Placement, Waiting};
+use crate::place::Place;
+use crate::waiting::Waiting;
 
 /// What both sides speak: a name and a version.
-const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x07");
+const MAGIC: u64 = u64::from_le_bytes(*b"tpdom\0\0\x08");
 /// Most elastic threads: three descriptors each go over in one message.
 const LANES_MAX: usize = 64;
 /// What the application sends of each elastic thread: an arena, a call array, a bell.
@@ -175,8 +176,11 @@ impl Host {
             .and_then(|packets| Memory::join_read_only(packets, region.len_bytes()))
             .map_err(system("mapping the packet memory to be read"))?;
         let lane = |_| {
-            Memory::create_for_readers("tailplane-events", hello.geometry.event_bytes())
-                .map_err(system("making memory for the domain's arrays"))
+            let geometry = hello.geometry;
+            let events = Memory::create_for_readers("tailplane-events", geometry.event_bytes())
+                .map_err(system("making memory for the domain's arrays"))?;
+            Place { placement: hello.waiting.placement, cpu: None }.tell(&events, geometry);
+            Ok(events)
         };
         let lanes = (0..lanes).map(lane).collect::<Result<_, JoinError>>()?;
         Ok(Self { hello, lanes, region: Arc::clone(region), packets })
@@ -196,10 +200,10 @@ impl Host {
             geometry.events.into(),
             geometry.calls.into(),
             geometry.arena_chunks.into(),
-            waiting.placement.word(),
             waiting.looks.into(),
             segment_bytes as u64,
             self.region.len_bytes() as u64,
+            0,
             0,
         ];
         let descriptor = |memory: &Memory| {
@@ -259,7 +263,6 @@ impl Host {
                 region: Arc::clone(&self.region),
                 packets: Arc::clone(&self.packets),
                 geometry: self.hello.geometry,
-                waiting: self.hello.waiting,
                 segment_bytes: self.hello.segment_bytes,
                 gone: Arc::clone(gone),
                 runs_anywhere: anywhere == 1,
@@ -291,16 +294,14 @@ impl Application {
         let (words, descriptors) = receive(socket.as_fd(), "dataplane", EXPECTED)?;
         let nonsense =
             |found: String| JoinError::Nonsense { from: "dataplane", found, expected: EXPECTED };
-        let [_, lanes, events, calls, chunks, placement, looks, segment, packet_bytes, _] = words;
+        let [_, lanes, events, calls, chunks, looks, segment, packet_bytes, ..] = words;
         let small = |word: u64| u32::try_from(word).unwrap_or(u32::MAX);
         let geometry =
             Geometry { events: small(events), calls: small(calls), arena_chunks: small(chunks) };
-        let placement = Placement::of_word(placement);
         let whole = descriptors.len() as u64 == lanes.saturating_add(1);
-        let (true, true, Some(placement)) = (geometry.is_valid(), whole, placement) else {
+        let (true, true) = (geometry.is_valid(), whole) else {
             return Err(nonsense(format!("{} descriptors for {lanes} threads", descriptors.len())));
         };
-        let waiting = Waiting { placement, looks: small(looks) };
         let mapped = |memory: std::io::Result<Arc<Memory>>| {
             memory.map_err(system("mapping the domain's memory"))
         };
@@ -321,7 +322,7 @@ impl Application {
                 bell,
                 packets: Arc::clone(&packets),
                 geometry,
-                waiting,
+                looks: small(looks),
                 segment_bytes: segment as usize,
                 socket: Arc::clone(&socket),
             };

@@ -14,6 +14,10 @@
 //!  64  the others of batches with an even
 //!      number, then those of batches with
 //!      an odd one, four words each
+//!      where the application's thread is to run:
+//!      0: on a core of its own, 1: on the
+//!      dataplane's, u32; 1 + processor, or 0
+//!      for any, u32
 //! ```
 //!
 //! A request that is alone in its batch moves one cache line each way (besides its bytes): the header, and the
@@ -133,7 +137,14 @@ impl Geometry {
 
     /// Bytes of the event array.
     pub fn event_bytes(&self) -> usize {
-        (self.further_event(1, 0) + self.further_bytes()).next_multiple_of(4096)
+        (self.place() + 64).next_multiple_of(4096)
+    }
+
+    /// Where in the event array the dataplane says where the application's thread is to run: a line that is read again
+    /// and again, and hardly ever written.
+    #[inline]
+    pub fn place(&self) -> usize {
+        self.further_event(1, 0) + self.further_bytes()
     }
 
     /// Bytes of all events of a batch but the first.
@@ -191,7 +202,8 @@ mod tests {
             let (even, odd) = (places(2), places(3));
             assert_eq!((even.start, geometry.event(2, 0)), (64, HEADER));
             assert!(even.end.next_multiple_of(64) <= odd.start, "{even:?} and {odd:?}");
-            assert!(odd.end <= geometry.event_bytes(), "{odd:?} of {}", geometry.event_bytes());
+            assert!(odd.end <= geometry.place(), "{odd:?} before {}", geometry.place());
+            assert!(geometry.place() % 64 == 0 && geometry.place() + 64 <= geometry.event_bytes());
         }
         let (mut batch, mut before) = (u32::MAX - 3, u32::MAX - 4);
         for _ in 0..8 {

@@ -40,6 +40,7 @@ mod join;
 pub mod layout;
 mod mirror;
 mod near;
+mod place;
 mod rates;
 #[cfg(test)]
 mod rates_tests;
@@ -54,5 +55,6 @@ pub use join::{Application, Hello, Host, JoinError};
 pub use layout::Geometry;
 pub use mirror::Mirror;
 pub use near::{Near, NearStats};
+pub use place::{Place, Placement, Placer};
 pub use rates::{Rates, Toll, Used};
-pub use waiting::{Placement, Waiting};
+pub use waiting::Waiting;

@@ -18,7 +18,8 @@ use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
 use crate::mirror::{Mirror, offset};
 use crate::rates::{Toll, Used};
 use crate::record::{self, Words};
-use crate::waiting::{self, Placement, Waiting};
+use crate::place::{Place, Placement, Placer};
+use crate::waiting;
 
 /// Longest sleep of a thread that somebody attends to: its application can have the kernel lose a wake-up of the word
 /// that it sleeps on. Beyond the kernel's next tick a limit is cheap.
@@ -95,7 +96,6 @@ pub(crate) struct NearParts {
     /// The same memory as the application sees it: bytes that it may name at any moment, whoever holds them here.
     pub packets: Arc<Memory>,
     pub geometry: Geometry,
-    pub waiting: Waiting,
     pub segment_bytes: usize,
     pub gone: Arc<AtomicBool>,
     pub runs_anywhere: bool,
@@ -129,7 +129,7 @@ pub struct Near<'a> {
     /// its further events tell are from before.
     pub(crate) given: Option<HashMap<Handle, u32>>,
     /// Somebody wakes this thread where the application takes long.
-    is_attended: bool,
+    pub(crate) is_attended: bool,
     /// The dataplane ends.
     stop: Option<&'a AtomicBool>,
     pub(crate) stats: Arc<NearStats>,
@@ -193,7 +193,8 @@ impl<'a> Near<'a> {
     /// ms), or the answer's [`look`](Attendant::look) wakes it: to be called by a thread that nobody else's work holds up.
     pub fn attended(&mut self) -> Attendant {
         self.is_attended = true;
-        Attendant::new(Arc::clone(&self.parts.calls), Arc::clone(&self.stats))
+        let calls = Arc::clone(&self.parts.calls);
+        Attendant::new(calls, self.placer(), Arc::clone(&self.stats))
     }
 
     /// What writes events down as they come about, for the array whose events this side is handed, all of them at a
@@ -203,9 +204,15 @@ impl<'a> Near<'a> {
         Mirror::new(Arc::clone(events), *geometry, self.base, Arc::clone(&self.last))
     }
 
-    /// Where the application's threads run.
+    /// Where the application's thread runs now.
+    #[inline]
     pub fn placement(&self) -> Placement {
-        self.parts.waiting.placement
+        Place::told(&self.parts.events, self.parts.geometry).placement
+    }
+
+    /// What tells the application's thread, and this side, where that thread is to run from now on.
+    pub fn placer(&self) -> Placer {
+        Placer::new(&self.parts.events, self.parts.geometry)
     }
 
     /// Waits for the application no longer than until `stop` is set.
@@ -362,20 +369,12 @@ impl<'a> Near<'a> {
     /// wait for it any more.
     fn hand_over(&mut self) -> bool {
         self.publish();
+        let looks = if self.placement() == Placement::Split { LOOKS } else { 0 };
         let Self { parts, batch, meanwhile, stop, stats, is_attended, .. } = self;
-        let NearParts { events, calls, waiting, gone, .. } = parts;
+        let NearParts { events, calls, gone, .. } = parts;
         let words = [events.word(layout::ASLEEP), calls.word(layout::BATCH)];
         let [Some(asleep), Some(done)] = words else { return false };
-        let looks = if waiting.placement == Placement::Split { LOOKS } else { 0 };
-        let most = if *is_attended { DOZE } else { NAP };
-        let sleep = || {
-            let old = done.load(Ordering::Relaxed);
-            if old != *batch {
-                stats.slept_for.store(if *is_attended { *batch } else { 0 }, Ordering::Relaxed);
-                waiting::sleep(done, old, asleep, most);
-                stats.slept_for.store(0, Ordering::Relaxed);
-            }
-        };
+        let sleep = || sleep_for(*batch, (done, asleep), *is_attended, stats);
         // On a shared core nothing happens before this thread sleeps.
         if looks == 0 {
             sleep();
@@ -446,6 +445,21 @@ impl Service for Near<'_> {
 
     fn runs_anywhere(&self) -> bool {
         self.parts.runs_anywhere
+    }
+}
+
+/// Sleeps until the application is done with this batch, or for a while: for long only where somebody attends.
+pub(crate) fn sleep_for(
+    batch: u32,
+    (done, asleep): (&AtomicU32, &AtomicU32),
+    is_attended: bool,
+    stats: &NearStats,
+) {
+    let old = done.load(Ordering::Relaxed);
+    if old != batch {
+        stats.slept_for.store(if is_attended { batch } else { 0 }, Ordering::Relaxed);
+        waiting::sleep(done, old, asleep, if is_attended { DOZE } else { NAP });
+        stats.slept_for.store(0, Ordering::Relaxed);
     }
 }
 

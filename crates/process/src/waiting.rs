@@ -6,35 +6,12 @@ use std::time::Duration;
 use handshake::{ByFence, One, Sleepers};
 use rustix::thread::futex;
 
-/// Where the application's thread runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Placement {
-    /// On a core of its own (or another hyperthread): both look at each other's words for a while before they
-    /// sleep. A crossing takes a few cache lines' way there and back.
-    #[default]
-    Split,
-    /// On the dataplane's core, below its priority: whoever waits sleeps at once, and the dataplane's thread, when
-    /// it is woken, runs before the application's.
-    SameCore,
-}
+use crate::place::Placement;
 
-impl Placement {
-    pub(crate) fn word(self) -> u64 {
-        match self {
-            Self::Split => 0,
-            Self::SameCore => 1,
-        }
-    }
-
-    pub(crate) fn of_word(word: u64) -> Option<Self> {
-        [Self::Split, Self::SameCore].into_iter().find(|placement| placement.word() == word)
-    }
-}
-
-/// How long to look before sleeping.
+/// How the application's thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// See [`Placement`].
+    /// Where it runs at first: see [`Placement`].
     pub placement: Placement,
     /// For how many looks the application's thread spins before it sleeps, where it has a core of its own. One
     /// takes some 10 ns.

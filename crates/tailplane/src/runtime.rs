@@ -89,6 +89,17 @@ pub enum RuntimeError {
         /// Most threads.
         max: usize,
     },
+    /// A domain whose event arrays are too small for the threads' batches.
+    #[error(
+        "a batch of an elastic thread has up to {events} events, and the domain's event arrays have room for {room}: \
+         make them larger (`process::Geometry`), or the batch smaller"
+    )]
+    EventArray {
+        /// Events that one batch can have.
+        events: usize,
+        /// Room of the smallest array.
+        room: usize,
+    },
     /// A service that keeps its connections' state to each thread.
     #[error(
         "the schedulers work-conserving and ready-set run a connection on any core, and this service keeps \

@@ -82,8 +82,11 @@ pub fn serve_builtin(config: &RunConfig) -> anyhow::Result<()> {
 
 /// What a dataplane of this configuration tells its application.
 pub fn hello(config: &RunConfig, runtime: &RuntimeConfig) -> Hello {
+    let plain = Geometry::default();
+    let events = u32::try_from(runtime.elastic.events()).unwrap_or(u32::MAX);
     Hello {
-        geometry: Geometry::default(),
+        // One batch has all that a thread can have.
+        geometry: Geometry { events: plain.events.max(events), ..plain },
         waiting: Waiting { placement: config.dataplane.placement.into(), ..Waiting::default() },
         // Segments carry timestamps.
         segment_bytes: usize::from(runtime.stack.mss()) - 12,

@@ -176,7 +176,7 @@ impl dataplane::Driver for Standing {
 impl Mode {
     /// The elastic threads go on while the application has a batch.
     pub fn goes_apart(self) -> bool {
-        self.scheduler == Scheduler::RunToCompletion && self.placement == Placement::Split
+        self.scheduler == Scheduler::RunToCompletion
     }
 }
 
@@ -426,17 +426,13 @@ fn threads(
 ) -> Threads {
     let sharing = ConservingConfig { pool_keep: KEPT, turns: 64, ..ConservingConfig::default() };
     match mode.scheduler {
-        Scheduler::RunToCompletion if mode.goes_apart() => {
+        Scheduler::RunToCompletion => {
             let thread = |((core, Parts { nic, pool, ports }), mirror)| {
                 ElasticThread::new(core as u8, Arc::clone(shared), nic, pool, ports, ELASTIC, now)
                     .staging(Pool::new(region, KEPT / 2))
                     .mirroring(mirror)
             };
             Threads::Complete(parts.into_iter().enumerate().zip(mirrors).map(thread).collect())
-        }
-        Scheduler::RunToCompletion => {
-            let alone = |(core, parts)| Floor::alone(shared, core as u8, parts, ELASTIC, KEPT, now);
-            Threads::Sharing(parts.into_iter().enumerate().map(alone).collect())
         }
         Scheduler::WorkConserving => {
             Threads::Sharing(Floor::threads(shared, parts, ELASTIC, sharing, now))

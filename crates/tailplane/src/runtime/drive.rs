@@ -98,6 +98,7 @@ impl Stage<'_> {
         let mut moderation = Moderation::new(config.moderation, clock.now());
         let mut driver = self;
         let mut seat = self.hand.controls().and_then(|controls| controls.seat(core));
+        let caller = self.callers.get(core).and_then(Option::as_ref);
         shown.set_state(State::Running);
         while !stop.load(Ordering::Relaxed) {
             let now = clock.now();
@@ -121,7 +122,11 @@ impl Stage<'_> {
                 let until = progress.next_deadline.map_or(until, |deadline| deadline.min(until));
                 leave_alone(clock, until);
             }
-            let rest = idle.after_cycle(now, &progress);
+            let rest = match caller {
+                // What this thread does not need is the application's.
+                Some(caller) if caller.needs_the_core() => idle.at_once(now, &progress),
+                _ => idle.after_cycle(now, &progress),
+            };
             if let Some(span) = rest {
                 shown.copy(now, thread);
                 let device = device.as_ref().map(AsFd::as_fd);

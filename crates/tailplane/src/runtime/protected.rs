@@ -1,8 +1,9 @@
 //! Elastic threads whose application is another process: the `process` domain (IX §4.1).
 //!
 //! Each thread's service is the near side of the domain. Acknowledgments, timers and other connections' packets do not
-//! wait for the application: a thread that runs to completion goes on while an application on a core of its own
-//! has a batch; others wait, and run their network layer meanwhile.
+//! wait for the application: a thread that runs to completion goes on while its application has a batch; others wait,
+//! and run their network layer meanwhile. Where the application's threads run may change at any time
+//! ([`Placer`](process::Placer)).
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -15,7 +16,7 @@ use dataplane::{ConservingThread, ElasticThread, Floor, OwnTender, Parts, Tender
 use domain::Service;
 use mem::{Pool, Region};
 use nic::Nic;
-use process::{Attendant, Near, Placement};
+use process::{Attendant, Near};
 use stack::Shared;
 
 use super::stage::{Hand, Stage};
@@ -56,8 +57,10 @@ where
     if config.scheduler.shares() && !nears.iter().all(Service::runs_anywhere) {
         return Err(RuntimeError::KeepsToItsCore);
     }
-    let is_apart =
-        matches!(config.scheduler, Scheduler::RunToCompletion) && goes_apart(config, &nears);
+    let (room, events) = (nears.iter().map(Near::events_max).min(), config.elastic.events());
+    if room.is_some_and(|room| room < events) {
+        return Err(RuntimeError::EventArray { events, room: room.unwrap_or(0) });
+    }
     let hand = match controls {
         None => Hand::Nobody,
         // Which of the application's threads is told of a connection must not matter to it.
@@ -74,15 +77,7 @@ where
         .collect();
     let shared = &ground.shared;
     match &config.scheduler {
-        Scheduler::RunToCompletion if is_apart => {
-            run_apart(shared, stage, region, parts, nears, &ready)
-        }
-        Scheduler::RunToCompletion => {
-            let (keep, elastic) = (staged(config), config.elastic);
-            let alone = |(core, parts)| Floor::alone(shared, core as u8, parts, elastic, keep, now);
-            let threads = parts.into_iter().enumerate().map(alone).collect();
-            run_tended(stage, threads, nears, &ready)
-        }
+        Scheduler::RunToCompletion => run_apart(shared, stage, region, parts, nears, &ready),
         Scheduler::WorkConserving(conserving) => {
             let threads = Floor::threads(shared, parts, config.elastic, *conserving, now);
             run_tended(stage, threads, nears, &ready)
@@ -98,15 +93,6 @@ where
 /// what two pools of a thread keep, no other thread can have.
 fn staged(config: &RuntimeConfig) -> usize {
     (config.pool_keep / 4).clamp(STAGED.0, STAGED.1).min(config.pool_keep)
-}
-
-/// Whether the threads go on while their applications, on cores of their own, have a batch: all that a thread can have
-/// for them must fit one batch.
-fn goes_apart(config: &RuntimeConfig, nears: &[Near<'static>]) -> bool {
-    let fits = |near: &Near<'_>| {
-        near.placement() == Placement::Split && near.events_max() >= config.elastic.events()
-    };
-    nears.iter().all(fits)
 }
 
 /// Threads that run to completion and go on while their applications have a batch.
@@ -133,9 +119,11 @@ fn run_apart<N: Nic + Send>(
     };
     let none = Vec::<Tender<N>>::new();
     let mirrors: Vec<_> = nears.iter().map(Near::mirror).collect();
+    let attendants: Vec<Attendant> = nears.iter_mut().map(Near::attended).collect();
     let nears: Vec<_> = nears.into_iter().map(|near| Mutex::new(Some(near.until(stop)))).collect();
     let threads = parts.into_iter().enumerate().zip(mirrors).map(thread).collect();
-    let reports = stage.run(threads, none, &hands_out(&nears), ready)?;
+    let run = || stage.run(threads, none, &hands_out(&nears), ready);
+    let reports = attended(attendants, stage.config.realtime, run)?;
     Ok(reports.into_iter().map(|(report, _)| report).collect())
 }
 
@@ -157,8 +145,7 @@ fn run_tended<N: Nic + Send>(
     ready: &(impl Fn() + Sync),
 ) -> Result<Vec<CoreReport>, RuntimeError> {
     let tenders: Vec<OwnTender<N>> = threads.iter_mut().map(ConservingThread::own_tender).collect();
-    let on_shared_cores = nears.iter_mut().filter(|near| near.placement() == Placement::SameCore);
-    let attendants: Vec<Attendant> = on_shared_cores.map(Near::attended).collect();
+    let attendants: Vec<Attendant> = nears.iter_mut().map(Near::attended).collect();
     let nears: Vec<_> = nears
         .into_iter()
         .zip(tenders)
@@ -183,9 +170,6 @@ fn attended<R>(
     realtime: Option<u8>,
     run: impl FnOnce() -> Result<R, RuntimeError>,
 ) -> Result<R, RuntimeError> {
-    if attendants.is_empty() {
-        return run();
-    }
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let over = &over;

@@ -1,7 +1,8 @@
 //! The dataplane of the `process` domain: `tailplane dataplane`, started by [`starter`](super::starter).
 //!
 //! Its control socket is its standard input. It takes what the starter passes, lets the application join, gives up
-//! all system calls that a dataplane does not make, and serves until the starter hangs up or the application goes.
+//! all system calls that a dataplane does not make, those that make threads when all of these run, and serves until
+//! the starter hangs up or the application goes.
 
 use std::io::stdin;
 use std::os::fd::{AsFd, OwnedFd};
@@ -108,9 +109,14 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let shown = segment.descriptor().context("duplicating the statistics segment")?;
     runtime.segment = Some(segment);
     let ready = || {
-        let told = Told::Ready { movable: controls.is_movable() };
+        let told = match SyscallPolicy::dataplane().enforce() {
+            Ok(()) => Told::Ready { movable: controls.is_movable() },
+            // The starter ends what spoke its last word.
+            Err(error) => Told::Failed(vec!["cannot give up making threads".into(), error.to_string()]),
+        };
+        let shown = matches!(told, Told::Ready { .. }).then(|| shown.as_fd());
         // Nobody hears it: then the next word is that.
-        _ = send(control, &told, &[shown.as_fd()]);
+        _ = send(control, &told, shown.as_slice());
     };
     let (reports, _) = until_hang_up(control, Some(&controls), |stop| {
         joined.run(stop, |nears, stop| {
@@ -130,7 +136,7 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives up the system calls that a dataplane does not make, and runs `serve` with a flag that is set as soon as the
+/// Gives up the system calls that a dataplane does not make but for its threads' sake, and runs `serve` with a flag that is set as soon as the
 /// starter hangs up. Its orders go to `controls` meanwhile, if there are any.
 fn until_hang_up<R>(
     control: &OwnedFd,
@@ -139,7 +145,7 @@ fn until_hang_up<R>(
 ) -> anyhow::Result<R> {
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     // All of this process's threads, those to come too.
-    SyscallPolicy::dataplane().enforce().context("giving up system calls")?;
+    SyscallPolicy::dataplane().with_threads().enforce().context("giving up system calls")?;
     std::thread::scope(|scope| {
         let (stop, over) = (&stop, &over);
         scope.spawn(move || {
