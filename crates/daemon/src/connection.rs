@@ -25,7 +25,7 @@ use crate::world::Reached;
 const REACHING_MAX: usize = 32;
 
 /// Longest name in a description (scheduler, domain, driver), in bytes.
-const WORD_BYTES_MAX: usize = 64;
+const WORD_BYTES_MAX: usize = 128;
 /// Largest batch in a description, in packets.
 const BATCH_MAX: u32 = 65_536;
 

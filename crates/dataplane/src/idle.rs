@@ -41,11 +41,16 @@ impl Idle {
         Self { policy, last_work: now, awaiting_since: None }
     }
 
-    /// As [`after_cycle`](Self::after_cycle), for a thread that holds somebody up while it spins: it sleeps after the
-    /// first cycle that finds nothing.
-    pub fn at_once(&mut self, now: Instant, progress: &Progress) -> Option<Duration> {
-        let policy = IdlePolicy { spin: Some(Duration::ZERO), ..self.policy };
-        self.after(policy, now, progress)
+    /// As [`after_cycle`](Self::after_cycle), for a thread that holds somebody up while it spins, and does so for no
+    /// longer than `most`.
+    pub fn after_cycle_within(
+        &mut self,
+        most: Duration,
+        now: Instant,
+        progress: &Progress,
+    ) -> Option<Duration> {
+        let spin = self.policy.spin.map_or(most, |spin| spin.min(most));
+        self.after(IdlePolicy { spin: Some(spin), ..self.policy }, now, progress)
     }
 
     /// Tells of a cycle that ended at `now`. Answers how long the thread may sleep, if it is time
@@ -106,13 +111,18 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_holds_somebody_up_sleeps_after_the_first_idle_cycle() {
+    fn a_thread_that_holds_somebody_up_sleeps_soon() {
+        let none = Duration::ZERO;
         let policy = IdlePolicy::default();
         let mut idle = Idle::new(policy, Instant::ZERO);
-        assert_eq!(idle.at_once(AT(1), &of(true, None)), None);
-        assert_eq!(idle.at_once(AT(2), &of(false, None)), Some(policy.longest_sleep));
-        assert_eq!(idle.after_cycle(AT(3), &of(false, None)), None, "its budget is its own again");
-        assert_eq!(idle.at_once(AT(4), &of(false, Some(AT(4)))), None, "it is due: do not sleep");
+        assert_eq!(idle.after_cycle_within(none, AT(1), &of(true, None)), None);
+        let within = |idle: &mut Idle, spin, at| idle.after_cycle_within(spin, AT(at), &of(false, None));
+        assert_eq!(within(&mut idle, none, 2), Some(policy.longest_sleep));
+        assert_eq!(within(&mut idle, Duration::from_micros(5), 4), None);
+        assert_eq!(within(&mut idle, Duration::from_micros(5), 6), Some(policy.longest_sleep));
+        assert_eq!(idle.after_cycle(AT(7), &of(false, None)), None, "its budget is its own again");
+        let due = of(false, Some(AT(8)));
+        assert_eq!(idle.after_cycle_within(none, AT(8), &due), None, "it is due: do not sleep");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::layout;
 use crate::near::{Near, NearStats, UNRESPONSIVE, sleep_for};
-use crate::place::{Placement, Placer};
+use crate::place::Placement;
 use crate::waiting;
 
 /// A batch of so few events is soon over: worth some looks before the network's next turn, as an answer that is seen
@@ -60,8 +60,7 @@ impl Near<'_> {
         let socket = self.parts.bell.take()?;
         self.apart = Some(Apart::default());
         let (events, calls) = (Arc::clone(&self.parts.events), Arc::clone(&self.parts.calls));
-        let placer = self.placer();
-        Some(NearBell { socket, events, calls, placer, stats: Arc::clone(&self.stats) })
+        Some(NearBell { socket, events, calls, stats: Arc::clone(&self.stats) })
     }
 
     /// Events that one batch can have.
@@ -181,18 +180,10 @@ pub struct NearBell {
     socket: OwnedFd,
     events: Arc<Memory>,
     calls: Arc<Memory>,
-    placer: Placer,
     stats: Arc<NearStats>,
 }
 
 impl NearBell {
-    /// Whether the application has a batch, and can only work on it while the thread sleeps.
-    #[inline]
-    pub fn needs_the_core(&self) -> bool {
-        self.stats.outstanding.load(Ordering::Relaxed) != 0
-            && self.placer.placed().placement == Placement::SameCore
-    }
-
     /// Asks the application to ring when it is done. Answers whether the thread may sleep: false where it is done
     /// already.
     pub fn arm(&self) -> bool {

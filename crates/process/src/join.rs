@@ -179,7 +179,8 @@ impl Host {
             let geometry = hello.geometry;
             let events = Memory::create_for_readers("tailplane-events", geometry.event_bytes())
                 .map_err(system("making memory for the domain's arrays"))?;
-            Place { placement: hello.waiting.placement, cpu: None }.tell(&events, geometry);
+            let placement = hello.waiting.placement;
+            Place { placement, ..Place::default() }.tell(&events, geometry);
             Ok(events)
         };
         let lanes = (0..lanes).map(lane).collect::<Result<_, JoinError>>()?;

@@ -15,9 +15,10 @@
 //!      number, then those of batches with
 //!      an odd one, four words each
 //!      where the application's thread is to run:
-//!      0: on a core of its own, 1: on the
-//!      dataplane's, u32; 1 + processor, or 0
-//!      for any, u32
+//!      bit 0: on the dataplane's core, else
+//!      on one of its own, u32 (bit 1 is the
+//!      dataplane's matter); 1 + processor,
+//!      or 0 for any, u32
 //! ```
 //!
 //! A request that is alone in its batch moves one cache line each way (besides its bytes): the header, and the

@@ -26,6 +26,9 @@ pub struct Place {
     pub placement: Placement,
     /// The processor; none: any that the thread was started with.
     pub cpu: Option<u32>,
+    /// The elastic thread shares its processor with another one, and sleeps soon when it has nothing to do. No matter
+    /// of the application.
+    pub is_crowded: bool,
 }
 
 impl Place {
@@ -35,13 +38,14 @@ impl Place {
             Placement::Split => 0,
             Placement::SameCore => 1,
         };
-        two(placement, self.cpu.map_or(0, |cpu| cpu.saturating_add(1)))
+        two(placement | u32::from(self.is_crowded) << 1, self.cpu.map_or(0, |cpu| cpu.saturating_add(1)))
     }
 
     fn of_word(word: u64) -> Self {
         let (placement, cpu) = both(word);
-        let placement = if placement == 0 { Placement::Split } else { Placement::SameCore };
-        Self { placement, cpu: cpu.checked_sub(1) }
+        let is_crowded = placement & 2 != 0;
+        let placement = if placement & 1 == 0 { Placement::Split } else { Placement::SameCore };
+        Self { placement, cpu: cpu.checked_sub(1), is_crowded }
     }
 
     /// Writes it into an event array.
@@ -92,12 +96,15 @@ mod tests {
     fn a_place_survives_its_word() {
         for placement in [Placement::Split, Placement::SameCore] {
             for cpu in [None, Some(0), Some(1), Some(1023), Some(u32::MAX - 1)] {
-                let place = Place { placement, cpu };
-                assert_eq!(Place::of_word(place.word()), place);
+                for is_crowded in [false, true] {
+                    let place = Place { placement, cpu, is_crowded };
+                    assert_eq!(Place::of_word(place.word()), place);
+                }
             }
         }
         // Whatever stands there: the next sleep or the next look, and a processor that is refused where there is none.
         let odd = Place::of_word(u64::MAX);
-        assert_eq!(odd, Place { placement: Placement::SameCore, cpu: Some(u32::MAX - 1) });
+        let cpu = Some(u32::MAX - 1);
+        assert_eq!(odd, Place { placement: Placement::SameCore, cpu, is_crowded: true });
     }
 }

@@ -450,8 +450,8 @@ impl Ground {
         let Self { clock, epoch_ns, bells, kicks, .. } = self;
         let starting = AtomicUsize::new(bells.len());
         let (clock, epoch_ns) = (*clock, *epoch_ns);
-        let callers = Vec::new();
-        Stage { config, clock, epoch_ns, bells, kicks, hand, stop, starting, callers }
+        let (callers, placers) = (Vec::new(), Vec::new());
+        Stage { config, clock, epoch_ns, bells, kicks, hand, stop, starting, placers, callers }
     }
 }
 
@@ -489,4 +489,14 @@ pub fn set_realtime(priority: u8) -> Result<(), RuntimeError> {
 fn set_own_realtime(priority: u8) -> Result<(), RuntimeError> {
     crate::unsafe_priority::set_realtime(priority, false)
         .map_err(|source| system("setting a real-time priority", source))
+}
+
+/// Whether this process may run threads at such a priority.
+///
+/// # Errors
+/// As [`set_realtime`].
+pub fn may_have_realtime(priority: u8) -> Result<(), RuntimeError> {
+    // A thread of its own has it for a moment.
+    let tried = std::thread::spawn(move || set_own_realtime(priority)).join();
+    tried.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -62,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         DomainName::Inline => {
             let host = Host::open(&config, lab.as_ref())?;
             let control = ControlSocket::open(&config)?;
-            let announcement = announcement(&config, &host.driver, &[], &control.told)?;
+            let announcement = announcement(&config, &host.driver, None, &[], &control.told)?;
             let segment = host.runtime.segment.clone().context("the service shows nothing")?;
             let controls = Arc::clone(&host.controls);
             let description = describe(&config, &host.driver);
@@ -88,6 +88,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let announce = |serving: &Serving| match announcement(
                 &config,
                 &serving.driver,
+                serving.placement.as_deref(),
                 &serving.protection,
                 &serving.control,
             ) {
@@ -106,6 +107,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn announcement(
     config: &RunConfig,
     driver: &str,
+    placement: Option<&str>,
     protection: &[String],
     control: &str,
 ) -> anyhow::Result<String> {
@@ -130,11 +132,12 @@ fn announcement(
         all if all == plane.threads => String::new(),
         granted => format!(", {granted} of them granted"),
     };
+    let placement = placement.map_or(String::new(), |said| format!("  placement  {said}\n"));
     let protection: String =
         protection.iter().map(|line| format!("  protection {line}\n")).collect();
     Ok(format!(
         "{:?} at {}:{}\n  driver     {}\n  threads    {}{granted} ({idle}), B = {}\n  \
-         scheduler  {}, domain {}\n{protection}  control    {control}\n{try_it}",
+         scheduler  {}, domain {}\n{placement}{protection}  control    {control}\n{try_it}",
         config.service.app,
         address,
         config.service.port(),

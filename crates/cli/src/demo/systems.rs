@@ -54,7 +54,7 @@ impl Tailplane {
     pub fn start(lab: &Lab) -> anyhow::Result<Self> {
         Self::start_with(lab, App::Kv, |config| {
             config.dataplane.spin_us = SPIN_US;
-            config.dataplane.realtime = REALTIME;
+            config.dataplane.realtime = Some(REALTIME);
         })
     }
 
@@ -91,7 +91,7 @@ impl Tailplane {
     pub fn start_for_many(lab: &Lab, ports: u16) -> anyhow::Result<Self> {
         Self::start_with(lab, App::Echo, |config| {
             config.dataplane.spin_us = SPIN_US;
-            config.dataplane.realtime = REALTIME;
+            config.dataplane.realtime = Some(REALTIME);
             config.dataplane.moderation_us = MODERATION_US;
             config.service.port = Some(MANY_PORT);
             config.service.ports = ports;
@@ -106,7 +106,7 @@ impl Tailplane {
     pub fn start_moderated(lab: &Lab) -> anyhow::Result<Self> {
         Self::start_with(lab, App::Kv, |config| {
             config.dataplane.spin_us = SPIN_US;
-            config.dataplane.realtime = REALTIME;
+            config.dataplane.realtime = Some(REALTIME);
             config.dataplane.moderation_us = MODERATION_US;
         })
     }
@@ -118,7 +118,7 @@ impl Tailplane {
     pub fn start_batched(lab: &Lab, batch: usize) -> anyhow::Result<Self> {
         Self::start_with(lab, App::Kv, |config| {
             config.dataplane.spin_us = SPIN_US;
-            config.dataplane.realtime = REALTIME;
+            config.dataplane.realtime = Some(REALTIME);
             config.dataplane.batch = batch;
         })
     }

@@ -48,7 +48,7 @@ impl ShmService {
         std::fs::create_dir_all(&directory)?;
         let (config, socket) = (directory.join("service.toml"), directory.join("wire"));
         let text = format!(
-            "[service]\napp = \"{app}\"\n[network]\nshm = \"{}\"\n[dataplane]\ncpus = [{SERVER_CPU}]\n\
+            "[service]\napp = \"{app}\"\n[network]\nshm = \"{}\"\n[dataplane]\ndomain = \"inline\"\ncpus = [{SERVER_CPU}]\n\
              {dataplane}",
             socket.display()
         );

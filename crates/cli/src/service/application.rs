@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use mem::Region;
-use process::{Geometry, Hello, Host, Near, NearStats, Waiting};
+use process::{Geometry, Hello, Host, Near, NearStats, Placer, Waiting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -126,6 +126,11 @@ impl Joined {
             )
         })?;
         Ok(Self { socket, nears, gone })
+    }
+
+    /// What places the application's threads, in the elastic threads' order.
+    pub fn placers(&self) -> Vec<Placer> {
+        self.nears.iter().map(Near::placer).collect()
     }
 
     /// Runs `dataplane` with the threads' sides of the domain until `stop` is set, and sets it where the application

@@ -208,19 +208,21 @@ impl ApplicationConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DomainName {
-    /// The application is linked into the dataplane, and trusted.
-    #[default]
-    Inline,
     /// The application is another process, which can only hurt itself.
+    #[default]
     Process,
+    /// The application is linked into the dataplane, and trusted.
+    Inline,
 }
 
 /// `dataplane.placement`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacementName {
-    /// The application's threads run on other processors than the elastic threads.
+    /// Of the two below, whichever suits what others use of the processors, also when that changes.
     #[default]
+    Auto,
+    /// The application's threads run on other processors than the elastic threads.
     Split,
     /// Each runs on its elastic thread's processor, which is the thread's whenever that has something to do.
     SameCore,
@@ -230,7 +232,8 @@ impl From<PlacementName> for process::Placement {
     fn from(name: PlacementName) -> Self {
         match name {
             PlacementName::Split => Self::Split,
-            PlacementName::SameCore => Self::SameCore,
+            // Until it is known what others use.
+            PlacementName::SameCore | PlacementName::Auto => Self::SameCore,
         }
     }
 }
@@ -239,6 +242,7 @@ impl PlacementName {
     /// As it is written.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Split => "split",
             Self::SameCore => "same-core",
         }
@@ -345,8 +349,9 @@ pub struct DataplaneConfig {
     /// Longest time, in microseconds, for which a thread waits for several packets where they come
     /// often; 0: it never does.
     pub moderation_us: u64,
-    /// Real-time priority of the threads, 1 to 99; 0: none. Not together with endless spinning.
-    pub realtime: u8,
+    /// Real-time priority of the threads, 1 to 99; 0: none. Not together with endless spinning. Where nothing is said:
+    /// none, or the lowest with a placement that is chosen while the service runs.
+    pub realtime: Option<u8>,
 }
 
 impl Default for DataplaneConfig {
@@ -370,7 +375,7 @@ impl Default for DataplaneConfig {
             batch: 64,
             spin_us: 50,
             moderation_us: 0,
-            realtime: 0,
+            realtime: None,
         }
     }
 }
@@ -400,6 +405,11 @@ impl DataplaneConfig {
             classes = classes.weight(class, weight).context("`dataplane.weights`")?;
         }
         Ok(classes)
+    }
+
+    /// The real-time priority of the threads that is said; 0: none.
+    pub fn realtime(&self) -> u8 {
+        self.realtime.unwrap_or(0)
     }
 
     /// Elastic threads that are granted at first.
@@ -439,11 +449,11 @@ impl DataplaneConfig {
                 self.scheduler.as_str()
             );
         }
-        if self.while_away == Some(AwayName::Kick) && !(1..=98).contains(&self.realtime) {
+        if self.while_away == Some(AwayName::Kick) && !(1..=98).contains(&self.realtime()) {
             bail!(
                 "`dataplane.while_away` is \"kick\", which interrupts the application by a thread of higher \
                  real-time priority, and `dataplane.realtime` is {}; allowed with it: 1 to 98",
-                self.realtime
+                self.realtime()
             );
         }
         in_range("dataplane.quantum_us", self.quantum_us, 0, 1_000_000)
@@ -653,17 +663,17 @@ impl RunConfig {
         in_range("dataplane.batch", self.dataplane.batch, 1, 1024)?;
         in_range("dataplane.spin_us", self.dataplane.spin_us, -1, 10_000_000)?;
         in_range("dataplane.moderation_us", self.dataplane.moderation_us, 0, 1_000)?;
-        in_range("dataplane.realtime", self.dataplane.realtime, 0, 99)?;
+        in_range("dataplane.realtime", self.dataplane.realtime(), 0, 99)?;
         self.dataplane.check_classes(&self.service)?;
         self.dataplane.check_sharing()?;
         self.application.check(self.dataplane.domain)?;
         self.policy.check(self.dataplane.domain)?;
         UserName::check_group("dataplane", self.dataplane.user, self.dataplane.group)?;
-        if self.dataplane.realtime > 0 && self.dataplane.spin_us < 0 {
+        if self.dataplane.realtime() > 0 && self.dataplane.spin_us < 0 {
             bail!(
                 "`dataplane.realtime` is {}; allowed: only 0 where `dataplane.spin_us` is negative \
                  (a thread that spins for ever at real-time priority starves its processor)",
-                self.dataplane.realtime
+                self.dataplane.realtime()
             );
         }
         in_range("memory.chunks", self.memory.chunks, 1024, 1 << 26)?;

@@ -127,7 +127,7 @@ pub fn runtime(config: &RunConfig, mac: MacAddr) -> anyhow::Result<RuntimeConfig
             longest: Duration::from_micros(config.dataplane.moderation_us),
         },
         cpus: config.dataplane.cpus.clone(),
-        realtime: (config.dataplane.realtime > 0).then_some(config.dataplane.realtime),
+        realtime: config.dataplane.realtime.filter(|&priority| priority > 0),
         pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
         segment: None,
         register: None,

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
-use dataplane::{Driver, Elastic, Idle, IdlePolicy, Left, Moderation};
+use dataplane::{Driver, Elastic, Idle, IdlePolicy, Left, Moderation, Progress};
 use domain::Service;
 use handshake::{ByFence, Sleepers, sources};
 use nic::Nic;
-use process::NearBell;
+use process::{NearBell, Placement};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
@@ -38,6 +38,10 @@ sources! {
         Packet,
     }
 }
+
+/// For how long a thread spins that shares its processor with another one: about as long as it takes a peer that has
+/// its answer to ask again.
+const CROWDED_SPIN: Duration = Duration::from_micros(25);
 
 /// The bit of a bell's one sleeper.
 const THREAD: u64 = 1;
@@ -98,7 +102,6 @@ impl Stage<'_> {
         let mut moderation = Moderation::new(config.moderation, clock.now());
         let mut driver = self;
         let mut seat = self.hand.controls().and_then(|controls| controls.seat(core));
-        let caller = self.callers.get(core).and_then(Option::as_ref);
         shown.set_state(State::Running);
         while !stop.load(Ordering::Relaxed) {
             let now = clock.now();
@@ -122,10 +125,9 @@ impl Stage<'_> {
                 let until = progress.next_deadline.map_or(until, |deadline| deadline.min(until));
                 leave_alone(clock, until);
             }
-            let rest = match caller {
-                // What this thread does not need is the application's.
-                Some(caller) if caller.needs_the_core() => idle.at_once(now, &progress),
-                _ => idle.after_cycle(now, &progress),
+            let rest = match self.leaves_to_others(core, &progress) {
+                Some(spin) => idle.after_cycle_within(spin, now, &progress),
+                None => idle.after_cycle(now, &progress),
             };
             if let Some(span) = rest {
                 shown.copy(now, thread);
@@ -136,6 +138,17 @@ impl Stage<'_> {
         shown.wait(clock.now());
         shown.copy(clock.now(), thread);
         (report(thread, &shown), service.service)
+    }
+
+    /// For how long the thread may spin at most, where somebody else has its processor only while it sleeps.
+    #[inline]
+    fn leaves_to_others(&self, core: usize, progress: &Progress) -> Option<Duration> {
+        let place = self.placers.get(core)?.placed();
+        match place.placement {
+            // What this thread does not need is the application's.
+            Placement::SameCore if progress.is_lent => Some(Duration::ZERO),
+            _ => place.is_crowded.then_some(CROWDED_SPIN),
+        }
     }
 
     /// Carries an order out. Answers how the thread idles from now on, where that changes.

@@ -68,7 +68,8 @@ where
         Some(controls) => Hand::Fixed(controls),
     };
     let (ground, ports) = Ground::new(config, nics.len(), hand)?;
-    let stage = ground.stage(config, hand, stop);
+    let placers = nears.iter().map(Near::placer).collect();
+    let stage = Stage { placers, ..ground.stage(config, hand, stop) };
     let now = ground.clock.now();
     let parts: Vec<_> = nics
         .into_iter()

@@ -9,7 +9,7 @@ use clock::{Clock, MonotonicClock};
 use dataplane::{ConservingThread, Elastic, Left, Tender};
 use domain::Service;
 use nic::Nic;
-use process::NearBell;
+use process::{NearBell, Placer};
 use shown::Shown;
 use stack::{RssKey, Shared};
 use statseg::{Board, Segment, State};
@@ -76,6 +76,8 @@ pub(super) struct Stage<'a> {
     pub stop: &'a AtomicBool,
     /// Elastic threads that do not receive yet, and those for kicks that have no priority yet.
     pub starting: AtomicUsize,
+    /// Where each thread's application runs, where that is in another process.
+    pub placers: Vec<Placer>,
     /// Of each thread, what its application rings when it is done with a batch, where it has one in another process.
     pub callers: Vec<Option<NearBell>>,
 }

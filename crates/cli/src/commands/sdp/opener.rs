@@ -77,7 +77,7 @@ pub enum Told {
 
 /// The system calls of a plane that serves: a dataplane's, and what lets tenants in.
 pub fn policy() -> anyhow::Result<SyscallPolicy> {
-    Ok(SyscallPolicy::dataplane().with_joining().allow(["accept4"])?)
+    Ok(SyscallPolicy::dataplane().with_threads().with_joining().allow(["accept4"])?)
 }
 
 /// What is taken from the plane, and a line for each protection that is missing.

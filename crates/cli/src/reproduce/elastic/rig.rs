@@ -189,7 +189,7 @@ fn service_toml(lab: &str, scheduler: &str, policy: Option<&Policy>, directory: 
     };
     format!(
         "[service]\napp = \"spin\"\nport = {PORT}\n[network]\nlab = \"{lab}\"\n\
-         [dataplane]\nthreads = 2\ncpus = [0, 1]\ngranted = {granted}\nscheduler = \"{scheduler}\"\n\
+         [dataplane]\ndomain = \"inline\"\nthreads = 2\ncpus = [0, 1]\ngranted = {granted}\nscheduler = \"{scheduler}\"\n\
          [control]\n{control}autostart = true\n"
     )
 }

@@ -17,7 +17,7 @@ use nic::af_xdp::{AdoptedQueue, AfXdp, XdpSocket};
 use nic::shm::{ShmConfig, ShmNic, ShmOffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::SyscallPolicy;
-use tailplane::runtime::{self, Controls, Register, RuntimeConfig, Scheduler};
+use tailplane::runtime::{self, Register, RuntimeConfig, Scheduler};
 use tailplane::{MacAddr, RssKey};
 
 use super::control::{DESCRIPTORS_MAX, receive, send};
@@ -118,7 +118,8 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
         // Nobody hears it: then the next word is that.
         _ = send(control, &told, shown.as_slice());
     };
-    let (reports, _) = until_hang_up(control, Some(&controls), |stop| {
+    let attended = Attended::new(Arc::clone(&controls), joined.placers());
+    let (reports, _) = until_hang_up(control, Some(attended), |stop| {
         joined.run(stop, |nears, stop| {
             let nears = config.policy.charge(nears);
             let steered = Some(&*controls);
@@ -137,10 +138,10 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
 }
 
 /// Gives up the system calls that a dataplane does not make but for its threads' sake, and runs `serve` with a flag that is set as soon as the
-/// starter hangs up. Its orders go to `controls` meanwhile, if there are any.
+/// starter hangs up. Its orders are `attended` to meanwhile, where there are any.
 fn until_hang_up<R>(
     control: &OwnedFd,
-    controls: Option<&Arc<Controls>>,
+    mut attended: Option<Attended>,
     serve: impl FnOnce(&AtomicBool) -> anyhow::Result<R>,
 ) -> anyhow::Result<R> {
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -149,7 +150,6 @@ fn until_hang_up<R>(
     std::thread::scope(|scope| {
         let (stop, over) = (&stop, &over);
         scope.spawn(move || {
-            let mut attended = controls.map(|controls| Attended::new(Arc::clone(controls)));
             while !over.load(Ordering::Relaxed) {
                 if has_news(control, attended.as_ref()) && !heeds(control, attended.as_mut()) {
                     stop.store(true, Ordering::Relaxed);
@@ -176,16 +176,20 @@ fn silence(runtime: &mut RuntimeConfig, region: &Region, threads: usize) {
 
 /// Takes a word of the starter. Answers false where it means the end: it has hung up, or makes no sense.
 fn heeds(control: &OwnedFd, attended: Option<&mut Attended>) -> bool {
-    let (Ok(Some((Order::Steer(order), _))), Some(attended)) =
-        (receive::<Order>(control, 0), attended)
-    else {
-        return false;
-    };
-    if let Some(told) = attended.begin(order) {
-        // Nobody hears it: then the next word is that.
-        _ = send(control, &told, &[]);
+    match (receive::<Order>(control, 0), attended) {
+        (Ok(Some((Order::Steer(order), _))), Some(attended)) => {
+            if let Some(told) = attended.begin(order) {
+                // Nobody hears it: then the next word is that.
+                _ = send(control, &told, &[]);
+            }
+            true
+        }
+        (Ok(Some((Order::Place(pairs), _))), Some(attended)) => {
+            attended.place(&pairs);
+            true
+        }
+        _ => false,
     }
-    true
 }
 
 /// Waits a little for a word of the starter.
@@ -202,6 +206,7 @@ impl Passed {
     fn take(start: Start, descriptors: Vec<OwnedFd>) -> anyhow::Result<Self> {
         let mut config = RunConfig::parse(&start.config)?;
         config.dataplane.domain = DomainName::Process;
+        (config.dataplane.cpus, config.dataplane.realtime) = (start.cpus, Some(start.realtime));
         let mut descriptors = descriptors.into_iter();
         let mut next = |what: &'static str| {
             descriptors.next().with_context(|| format!("no {what} was passed"))

@@ -51,7 +51,7 @@ pub fn begin(
     }
     let mut calm = config.clone();
     // It has no time for a priority to matter.
-    calm.dataplane.realtime = 0;
+    calm.dataplane.realtime = None;
     let Started { program, control, .. } = spawn::dataplane(&calm, own, copies)?;
     held.pass_again(&control, config)?;
     let watched = program.watch()?;

@@ -25,6 +25,9 @@ pub mod dataplane;
 pub mod farewell;
 pub mod half_open;
 pub mod orphans;
+pub mod placing;
+pub mod plan;
+pub mod processors;
 pub mod relay;
 pub mod spawn;
 pub mod starter;
@@ -32,6 +35,8 @@ pub mod wire;
 pub mod words;
 
 use serde::{Deserialize, Serialize};
+
+use super::config::RunConfig;
 
 /// What a starter says to its dataplane.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,6 +48,9 @@ pub enum Order {
     Alone,
     /// Something for the elastic threads. It is [`Told::Steered`] what became of it.
     Steer(relay::Steer),
+    /// Where each elastic thread and the application's thread that serves it are to run, in the threads' order. The
+    /// next such order says so again: nobody hears what became of this one.
+    Place(Vec<plan::Pair>),
 }
 
 /// What a dataplane needs to know and cannot look up.
@@ -50,10 +58,22 @@ pub enum Order {
 pub struct Start {
     /// The text of the configuration.
     pub config: String,
+    /// The processors of the elastic threads, where they have some.
+    pub cpus: Vec<usize>,
+    /// Their real-time priority; 0: none.
+    pub realtime: u8,
     /// What it is to do.
     pub role: Role,
     /// What kind of wire came.
     pub wire: PassedWire,
+}
+
+impl Start {
+    /// With processors and priority as they are in `config`, whatever its text says.
+    pub fn of(config: &RunConfig, role: Role, wire: PassedWire) -> Self {
+        let (cpus, realtime) = (config.dataplane.cpus.clone(), config.dataplane.realtime());
+        Self { config: config.text.clone(), cpus, realtime, role, wire }
+    }
 }
 
 /// What a dataplane is to do.

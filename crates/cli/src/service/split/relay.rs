@@ -8,7 +8,7 @@
 //! Flow groups move where the threads go on without their application, and where it makes no difference to the
 //! application which of its threads is told of a connection.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,12 @@ use std::time::{Duration, Instant};
 
 use endpoint::{Description, Done, MoveSummary, Outcome, Refused, RefusedKind, Steering, Token};
 use serde::{Deserialize, Serialize};
+use process::Placer;
 use statseg::Reading;
 use tailplane::runtime::Controls;
 
 use super::control::send;
+use super::plan::Pair;
 use super::{Order, Told};
 use crate::service::control::{Orders, refusal};
 
@@ -75,6 +77,8 @@ struct Said {
     /// Orders that it has not answered.
     unanswered: BTreeSet<u64>,
     answers: Vec<Answer>,
+    /// Where clients have placed elastic threads.
+    placed: BTreeMap<u16, usize>,
 }
 
 impl Heard {
@@ -95,6 +99,11 @@ impl Heard {
         is_expected
     }
 
+    /// Where clients have placed elastic threads since the last call.
+    pub fn placed(&self) -> BTreeMap<u16, usize> {
+        std::mem::take(&mut self.said().placed)
+    }
+
     fn said(&self) -> MutexGuard<'_, Said> {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
@@ -107,6 +116,8 @@ struct Open {
     token: Token,
     done: Done,
     given: Instant,
+    /// The elastic thread that it places, and where.
+    places: Option<(u16, usize)>,
 }
 
 /// The starter's side.
@@ -149,12 +160,16 @@ impl Relay {
         }
         // Before it can be answered.
         said.unanswered.insert(number);
+        let places = match what {
+            Steered::Place(thread, cpu) => Some((thread, cpu)),
+            _ => None,
+        };
         if let Err(error) = send(&self.control, &Order::Steer(Steer { number, what }), &[]) {
             said.unanswered.remove(&number);
             return refuse(RefusedKind::System, format!("cannot reach the dataplane: {error:#}"));
         }
         self.next += 1;
-        self.open.push(Open { number, token, done, given: Instant::now() });
+        self.open.push(Open { number, token, done, given: Instant::now(), places });
         None
     }
 
@@ -203,7 +218,10 @@ impl Steering for Relay {
         let outcome = |(number, result): Answer| {
             // None: its client was refused meanwhile, since the answer took too long.
             let at = self.open.iter().position(|order| order.number == number)?;
-            let Open { token, done, .. } = self.open.swap_remove(at);
+            let Open { token, done, places, .. } = self.open.swap_remove(at);
+            if result.is_ok() {
+                self.heard.said().placed.extend(places);
+            }
             let say = |moved: Option<MoveSummary>| match done {
                 Done::Moved(_) => Done::Moved(moved.unwrap_or_default()),
                 done => done,
@@ -220,12 +238,31 @@ impl Steering for Relay {
 #[derive(Debug)]
 pub struct Attended {
     orders: Orders,
+    placers: Vec<Placer>,
+    /// Where the starter has placed each elastic thread.
+    placed: Vec<Option<u32>>,
 }
 
 impl Attended {
-    /// Carries out by `controls`.
-    pub fn new(controls: Arc<Controls>) -> Self {
-        Self { orders: Orders::new(controls) }
+    /// Carries out by `controls`, and places the application's threads by `placers`.
+    pub fn new(controls: Arc<Controls>, placers: Vec<Placer>) -> Self {
+        let placed = vec![None; placers.len()];
+        Self { orders: Orders::new(controls), placers, placed }
+    }
+
+    /// Has all threads run where the starter says. An elastic thread that has another order to carry out moves when
+    /// the starter says so again.
+    pub fn place(&mut self, pairs: &[Pair]) {
+        for (thread, (pair, placer)) in pairs.iter().zip(&self.placers).enumerate() {
+            if self.placed[thread] != Some(pair.elastic)
+                && self.orders.controls().place(thread, pair.elastic as usize).is_ok()
+            {
+                self.placed[thread] = Some(pair.elastic);
+            }
+            if placer.placed() != pair.place() {
+                placer.place(pair.place());
+            }
+        }
     }
 
     /// Whether something is to be told.

@@ -36,7 +36,7 @@ pub fn dataplane(config: &RunConfig, own: &Path, copies: &mut Copies) -> anyhow:
     command.arg("dataplane").env_clear().stdin(theirs);
     copies.of(&mut command).context("making pipes for the dataplane's output")?;
     let confinement = boxed.confinement.unwrap_or_default();
-    let child = at_priority(config.dataplane.realtime, || {
+    let child = at_priority(config.dataplane.realtime(), || {
         confinement.spawn(command, &[]).context("cannot start the dataplane")
     });
     Ok(Started { program: Program::from(child?), control, missing: boxed.missing })

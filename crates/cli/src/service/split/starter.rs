@@ -17,6 +17,7 @@ use statseg::Segment;
 use tailplane::application::CPUS_VARIABLE;
 
 use super::orphans::Orphans;
+use super::placing::Placing;
 use super::relay::{Heard, Relay};
 use super::spawn::{self, Started};
 use super::wire::{Held, OpenWire};
@@ -54,6 +55,8 @@ pub struct Serving {
     pub driver: String,
     /// Where the control socket is, or why there is none.
     pub control: String,
+    /// Where the threads run, where the service chooses that.
+    pub placement: Option<String>,
     /// How dataplane and application stand, as the kernel says; then what protection is missing, and why.
     pub protection: Vec<String>,
 }
@@ -71,13 +74,18 @@ pub fn run(
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("finding this program's file")?;
+    let (mut config, mut missing) = (config.clone(), Vec::new());
+    let placing = Placing::settle(&mut config, &mut missing);
+    let config = &config;
     let socket = ControlSocket::open(config)?;
     let wire = OpenWire::open(config, lab)?;
     let orphans = Orphans::adopt()?;
     let mut boxes = Boxes::start(config, &own, program, wire)?;
     boxes.serving.control.clone_from(&socket.told);
+    boxes.serving.protection.extend(missing);
+    boxes.serving.placement = placing.as_ref().map(Placing::describe);
     let end = Arc::new(AtomicBool::new(false));
-    let seen = boxes.watch(config, &socket, announce, stop, &end)?;
+    let seen = boxes.watch(config, &socket, placing, announce, stop, &end)?;
     let farewell = match seen.needs_farewell() {
         true => farewell::begin(config, &own, &mut boxes.held, &mut boxes.copies),
         false => Ok(None),
@@ -151,7 +159,7 @@ impl Boxes {
         protection.extend(missing);
         let driver = wire.driver().to_owned();
         let held = wire.pass(&control, config, name, near)?;
-        let serving = Serving { driver, control: String::new(), protection };
+        let serving = Serving { driver, placement: None, control: String::new(), protection };
         Ok(Self { dataplane, application, control, serving, held, copies })
     }
 }
@@ -183,6 +191,7 @@ impl Boxes {
         &mut self,
         config: &RunConfig,
         socket: &ControlSocket,
+        mut placing: Option<Placing>,
         announce: impl FnOnce(&Serving),
         stop: &AtomicBool,
         end: &Arc<AtomicBool>,
@@ -206,6 +215,13 @@ impl Boxes {
             {
                 self.stands();
                 announce(&self.serving);
+            }
+            if seen.serves
+                && !seen.control_closed
+                && let Some(placing) = &mut placing
+            {
+                let processes = [self.dataplane.id(), self.application.id()];
+                placing.turn(&self.control, &seen.heard, &processes);
             }
             let is_asked = stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed);
             if !seen.application_ended && application.wait(Duration::ZERO)? {

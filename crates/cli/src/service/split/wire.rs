@@ -85,9 +85,7 @@ impl OpenWire {
         program: String,
         domain: OwnedFd,
     ) -> anyhow::Result<Held> {
-        let start = |wire| {
-            Order::Start(Start { config: config.text.clone(), role: Role::Serve { program }, wire })
-        };
+        let start = |wire| Order::Start(Start::of(config, Role::Serve { program }, wire));
         let held = match self {
             Self::Port(port, opened, table) => {
                 let OpenPort { region, sockets, rx_buffers, program, .. } = *port;
@@ -132,8 +130,7 @@ impl Held {
         let given = [memory.as_fd(), register.as_fd()];
         let given: Vec<_> = given.into_iter().chain(sockets_of(&opened.sockets)).collect();
         let wire = af_xdp(&opened.sockets, opened.rx_buffers, table.as_deref())?;
-        let start = Start { config: config.text.clone(), role: Role::Farewell, wire };
-        send(control, &Order::Start(start), &given)?;
+        send(control, &Order::Start(Start::of(config, Role::Farewell, wire)), &given)?;
         drop((opened, memory));
         send(control, &Order::Alone, &[])?;
         Ok(true)
