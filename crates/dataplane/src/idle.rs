@@ -59,12 +59,7 @@ impl Idle {
         self.after(self.policy, now, progress)
     }
 
-    fn after(
-        &mut self,
-        policy: IdlePolicy,
-        now: Instant,
-        progress: &Progress,
-    ) -> Option<Duration> {
+    fn after(&mut self, policy: IdlePolicy, now: Instant, progress: &Progress) -> Option<Duration> {
         let Progress { worked, awaits, next_deadline, .. } = *progress;
         if !awaits {
             self.awaiting_since = None;
@@ -116,7 +111,8 @@ mod tests {
         let policy = IdlePolicy::default();
         let mut idle = Idle::new(policy, Instant::ZERO);
         assert_eq!(idle.after_cycle_within(none, AT(1), &of(true, None)), None);
-        let within = |idle: &mut Idle, spin, at| idle.after_cycle_within(spin, AT(at), &of(false, None));
+        let within =
+            |idle: &mut Idle, spin, at| idle.after_cycle_within(spin, AT(at), &of(false, None));
         assert_eq!(within(&mut idle, none, 2), Some(policy.longest_sleep));
         assert_eq!(within(&mut idle, Duration::from_micros(5), 4), None);
         assert_eq!(within(&mut idle, Duration::from_micros(5), 6), Some(policy.longest_sleep));

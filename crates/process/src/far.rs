@@ -14,9 +14,9 @@ use rustix::net::SendFlags;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
+use crate::place::{Place, Placement};
 use crate::record::{self, Words};
 use crate::unsafe_shown::Shown;
-use crate::place::{Place, Placement};
 use crate::waiting;
 
 /// Longest sleep before the next look whether the dataplane is still there.

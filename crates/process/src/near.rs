@@ -16,9 +16,9 @@ use crate::apart::Apart;
 use crate::attendant::Attendant;
 use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
 use crate::mirror::{Mirror, offset};
+use crate::place::{Place, Placement, Placer};
 use crate::rates::{Toll, Used};
 use crate::record::{self, Words};
-use crate::place::{Place, Placement, Placer};
 use crate::waiting;
 
 /// Longest sleep of a thread that somebody attends to: its application can have the kernel lose a wake-up of the word

@@ -38,7 +38,10 @@ impl Place {
             Placement::Split => 0,
             Placement::SameCore => 1,
         };
-        two(placement | u32::from(self.is_crowded) << 1, self.cpu.map_or(0, |cpu| cpu.saturating_add(1)))
+        two(
+            placement | u32::from(self.is_crowded) << 1,
+            self.cpu.map_or(0, |cpu| cpu.saturating_add(1)),
+        )
     }
 
     fn of_word(word: u64) -> Self {

@@ -123,7 +123,9 @@ impl<T: Turn> Home<T> {
         for line in due.iter_mut().filter(|line| !line.is_empty()) {
             let mut handed = 0;
             for &connection in &*line {
-                let due = held.get_mut(&connection).filter(|entry| !entry.out);
+                let due = held
+                    .get_mut(&connection)
+                    .filter(|entry| !entry.out || mutated(Mutant::TurnWhileHeld));
                 let Some((entry, turn)) =
                     due.and_then(|entry| entry.next.take().map(|turn| (entry, turn)))
                 else {

@@ -112,7 +112,9 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
         let told = match SyscallPolicy::dataplane().enforce() {
             Ok(()) => Told::Ready { movable: controls.is_movable() },
             // The starter ends what spoke its last word.
-            Err(error) => Told::Failed(vec!["cannot give up making threads".into(), error.to_string()]),
+            Err(error) => {
+                Told::Failed(vec!["cannot give up making threads".into(), error.to_string()])
+            }
         };
         let shown = matches!(told, Told::Ready { .. }).then(|| shown.as_fd());
         // Nobody hears it: then the next word is that.

@@ -123,7 +123,8 @@ impl Plan {
 
     /// Somebody else has placed an elastic thread, which stays there from now on.
     pub fn placed(&mut self, thread: usize, cpu: u32) {
-        if let (Some(pair), Some(fixed)) = (self.pairs.get_mut(thread), self.fixed.get_mut(thread)) {
+        if let (Some(pair), Some(fixed)) = (self.pairs.get_mut(thread), self.fixed.get_mut(thread))
+        {
             *fixed = true;
             if pair.application == pair.elastic {
                 pair.application = cpu;
@@ -155,7 +156,8 @@ impl Plan {
                 *wanted = 1.0;
             }
         }
-        let is_ours = |cpu| self.pairs.iter().any(|pair| [pair.elastic, pair.application].contains(&cpu));
+        let is_ours =
+            |cpu| self.pairs.iter().any(|pair| [pair.elastic, pair.application].contains(&cpu));
         if !wanted.iter().any(|(cpu, used)| !is_ours(*cpu) && *used > EXPLAINS) {
             let ours = wanted.iter_mut().filter(|(cpu, _)| is_ours(**cpu));
             let most = ours.max_by(|a, b| a.1.total_cmp(b.1));
@@ -219,7 +221,8 @@ impl Plan {
         let mut free: Vec<u32> = self.allowed.clone();
         free.retain(|&cpu| !self.is_elastic(cpu) && of(wanted, cpu) < limit);
         // A thread stays where it is, if it can.
-        let stays = |cpu: u32| self.pairs.iter().any(|pair| is_split(pair) && pair.application == cpu);
+        let stays =
+            |cpu: u32| self.pairs.iter().any(|pair| is_split(pair) && pair.application == cpu);
         free.sort_by_key(|&cpu| !stays(cpu));
         if free.len() < self.pairs.len() {
             if was_split {
@@ -281,13 +284,23 @@ mod tests {
         assert_eq!(pairs(&plan), [(1, 1)], "the quieter one, and the same at first");
         assert_eq!(until_change(&mut plan, &[0.05, 0.02]), Some(SPLITS_AFTER));
         assert_eq!(pairs(&plan), [(1, 0)]);
-        assert_eq!(plan.pairs()[0].place(), Place { placement: Placement::Split, cpu: Some(0), is_crowded: false });
+        assert_eq!(
+            plan.pairs()[0].place(),
+            Place { placement: Placement::Split, cpu: Some(0), is_crowded: false }
+        );
         // A client begins there.
         assert_eq!(until_change(&mut plan, &[0.9, 0.0]), Some(1), "at once");
         assert_eq!(pairs(&plan), [(1, 1)]);
-        assert_eq!(plan.pairs()[0].place(), Place { placement: Placement::SameCore, cpu: Some(1), is_crowded: false });
+        assert_eq!(
+            plan.pairs()[0].place(),
+            Place { placement: Placement::SameCore, cpu: Some(1), is_crowded: false }
+        );
         assert_eq!(until_change(&mut plan, &[0.9, 0.0]), None, "as long as it stays");
-        assert_eq!(until_change(&mut plan, &[0.0, 0.0]), Some(2 * SPLITS_AFTER), "later than before");
+        assert_eq!(
+            until_change(&mut plan, &[0.0, 0.0]),
+            Some(2 * SPLITS_AFTER),
+            "later than before"
+        );
     }
 
     #[test]
@@ -393,7 +406,10 @@ mod tests {
         plan.placed(0, 1);
         plan.placed(7, 1);
         assert_eq!(pairs(&plan), [(1, 1)]);
-        assert!(until_change(&mut plan, &[0.0, 0.9]).is_some(), "the application's thread may move");
+        assert!(
+            until_change(&mut plan, &[0.0, 0.9]).is_some(),
+            "the application's thread may move"
+        );
         assert_eq!(pairs(&plan), [(1, 0)]);
     }
 }

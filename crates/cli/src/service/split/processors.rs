@@ -70,7 +70,8 @@ impl Processors {
             // One that has just come is not known to be free.
             *share = before.idle_s.get(cpu).map_or(span, |before| span - (*share - before));
         }
-        let idle = used.iter().map(|(cpu, busy)| (*cpu, (1.0 - busy / span).clamp(0.0, 1.0))).collect();
+        let idle =
+            used.iter().map(|(cpu, busy)| (*cpu, (1.0 - busy / span).clamp(0.0, 1.0))).collect();
         for (task, now) in &seen.own_s {
             let before = before.own_s.get(task).unwrap_or(now);
             // Where it ran last it is taken to have run all the time: these threads stay where they are.
@@ -91,7 +92,11 @@ impl Processors {
 
     fn idle(&self) -> Option<BTreeMap<u32, f64>> {
         let mut text = String::new();
-        File::open(self.root.join("proc/stat")).ok()?.take(READ_MAX).read_to_string(&mut text).ok()?;
+        File::open(self.root.join("proc/stat"))
+            .ok()?
+            .take(READ_MAX)
+            .read_to_string(&mut text)
+            .ok()?;
         let idle = text.lines().filter_map(|line| {
             // The first line has no number: it is of all of them.
             let (cpu, fields) = line.strip_prefix("cpu")?.split_once(' ')?;
@@ -183,7 +188,10 @@ mod tests {
         // Of one second processor 0 was busy for 0.8 s, half of it by ours; processor 1 for 0.3, all of it ours.
         write("stat", "cpu  0 0\ncpu0 150 0 30 515 5 0 0 900\ncpu1 50 0 10 540 0 10 10 30\n");
         // For 0.6 s somebody waited: for 0.1 s one of ours.
-        write("pressure/cpu", "some avg10=9.00 avg60=0.00 avg300=0.00 total=601000\nfull total=7\n");
+        write(
+            "pressure/cpu",
+            "some avg10=9.00 avg60=0.00 avg300=0.00 total=601000\nfull total=7\n",
+        );
         write("70/task/70/schedstat", "1300000000 100000005 5\n");
         write("14/task/14/schedstat", "100000000 0 0\n");
         write("81/task/81/schedstat", "310000000 0 0\n");

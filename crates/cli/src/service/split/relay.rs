@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use endpoint::{Description, Done, MoveSummary, Outcome, Refused, RefusedKind, Steering, Token};
-use serde::{Deserialize, Serialize};
 use process::Placer;
+use serde::{Deserialize, Serialize};
 use statseg::Reading;
 use tailplane::runtime::Controls;
 
