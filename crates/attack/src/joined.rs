@@ -66,7 +66,7 @@ impl Greeted {
         for (word, eight) in hello.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(eight.try_into()?);
         }
-        let [_, _, events, calls, chunks, _, _, _, packet_bytes, _] = hello;
+        let [_, _, events, calls, chunks, _, _, packet_bytes, ..] = hello;
         let geometry = Geometry {
             events: u32::try_from(events)?,
             calls: u32::try_from(calls)?,

@@ -48,6 +48,7 @@
 //! - Arguments behind pointers: a filter sees numbers. So the dataplane's list has no call that takes a path.
 //! - A starter that is broken into: it is root.
 
+mod cgroup;
 mod confinement;
 mod error;
 mod files;
@@ -63,6 +64,7 @@ mod unsafe_processes;
 mod unsafe_steps;
 mod watched;
 
+pub use cgroup::{GroupLimits, Groups};
 pub use confinement::{Confinement, FIRST_TARGET, LAST_TARGET};
 pub use error::{PolicyError, SandboxError};
 pub use files::Files;

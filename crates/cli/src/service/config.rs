@@ -182,10 +182,18 @@ pub struct ApplicationConfig {
     pub user: Option<UserName>,
     /// Its group; by default the one with the user's number.
     pub group: Option<u32>,
-    /// A file that lists the system calls that it may use.
+    /// A file that lists the system calls that it may use; by default all that a service has a use for.
     pub policy: Option<std::path::PathBuf>,
     /// Most files that it may have open.
     pub open_files: Option<u64>,
+    /// Directories and files that it may write, as far as its user may, besides `/dev/null` and its like.
+    pub writable: Vec<std::path::PathBuf>,
+    /// Memory that all of its processes may use together, in MiB; by default half of the machine's.
+    pub memory_mb: Option<u64>,
+    /// Processes and threads that they may be.
+    pub processes: Option<u64>,
+    /// Processors that they may use together; by default all but as many as there are elastic threads.
+    pub processors: Option<u32>,
     /// Whether it has no network but the dataplane's.
     pub own_network: bool,
     /// What a program of one's own reads as its standard input.
@@ -200,6 +208,9 @@ impl ApplicationConfig {
                  \"inline\": set it to \"process\", or leave the section out"
             );
         }
+        in_range("application.memory_mb", self.memory_mb.unwrap_or(64), 16, 1 << 24)?;
+        in_range("application.processes", self.processes.unwrap_or(64), 4, 1 << 22)?;
+        in_range("application.processors", self.processors.unwrap_or(1), 1, 1 << 16)?;
         UserName::check_group("application", self.user, self.group)
     }
 }
@@ -327,6 +338,9 @@ pub struct DataplaneConfig {
     pub user: Option<UserName>,
     /// Its group; by default the one with the user's number.
     pub group: Option<u32>,
+    /// In the `process` domain: memory that the dataplane may use, packet memory included, in MiB; by default half of
+    /// the machine's.
+    pub memory_mb: Option<u64>,
     /// In the `process` domain: where the application's threads run.
     pub placement: PlacementName,
     /// For `ready-set`: the class of the connections that come in at a port, 0 (the most urgent) to 7.
@@ -365,6 +379,7 @@ impl Default for DataplaneConfig {
             domain: DomainName::default(),
             user: None,
             group: None,
+            memory_mb: None,
             placement: PlacementName::default(),
             classes: BTreeMap::new(),
             other_class: 0,
@@ -660,6 +675,7 @@ impl RunConfig {
         in_range("dataplane.threads", self.dataplane.threads, 1, 64)?;
         in_range("dataplane.granted", self.dataplane.granted(), 1, self.dataplane.threads)?;
         self.control.check()?;
+        in_range("dataplane.memory_mb", self.dataplane.memory_mb.unwrap_or(64), 16, 1 << 24)?;
         in_range("dataplane.batch", self.dataplane.batch, 1, 1024)?;
         in_range("dataplane.spin_us", self.dataplane.spin_us, -1, 10_000_000)?;
         in_range("dataplane.moderation_us", self.dataplane.moderation_us, 0, 1_000)?;

@@ -14,7 +14,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use sandbox::{Confinement, Limits, Root, SyscallPolicy};
+use sandbox::{Confinement, Files, GroupLimits, Groups, Limits, Root, SyscallPolicy};
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 use super::config::{ApplicationConfig, DataplaneConfig};
@@ -151,6 +151,8 @@ pub struct Boxed {
     pub user: Option<u32>,
     /// What protection is missing and why, a line each.
     pub missing: Vec<String>,
+    /// The control groups that it joins, to be kept until it has ended.
+    pub groups: Groups,
 }
 
 /// Whether the caller may give others' users and namespaces to what it starts.
@@ -165,6 +167,33 @@ fn passwd() -> String {
 
 const NOT_ROOT: &str = "the command was not started as root";
 const INHERITED: &str = "the configuration says \"inherit\"";
+
+/// Processes and threads of an application where nothing is said.
+const PROCESSES: u64 = 512;
+/// Threads of a dataplane beside the elastic ones and those that kicks wake: what attends to them, what hears the
+/// starter, and one that has not ended yet.
+const OTHER_THREADS: u64 = 8;
+
+/// Control groups for the box `name` of a starter that is root.
+fn groups(name: &str, limits: &GroupLimits, root: bool, missing: &mut Vec<String>) -> Groups {
+    if !root {
+        missing.push(format!("the {name} may use all memory and processors: {NOT_ROOT}"));
+        return Groups::default();
+    }
+    let groups = Groups::make(name, limits);
+    missing.extend(groups.missing().iter().map(|lack| format!("the {name} has {lack}")));
+    groups
+}
+
+/// So much memory as is said, or half of the machine's.
+fn memory_bytes(said_mb: Option<u64>) -> Option<u64> {
+    let machine = || {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        Some(total.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+    };
+    said_mb.map(|mb| mb << 20).or_else(|| machine().map(|bytes| bytes / 2))
+}
 
 /// What is taken from the dataplane, which is `program`, by a starter that is root or not.
 ///
@@ -202,16 +231,25 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
             "the dataplane has the starter's files and network until its system calls are filtered: {NOT_ROOT}"
         ));
     }
-    Ok(Boxed { confinement: Some(confinement), user: user.map(|(user, _)| user), missing })
+    let limits = GroupLimits {
+        memory_bytes: memory_bytes(config.memory_mb),
+        processes: Some(OTHER_THREADS + 2 * u64::from(config.threads)),
+        // Its elastic threads are as many as it has processors, and have real-time priorities.
+        processors: None,
+    };
+    let groups = groups("dataplane", &limits, root, &mut missing);
+    let confinement = Some(groups.joined_by(confinement));
+    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, groups })
 }
 
 /// What is taken from an application. `built_in` is this program, where the application is a service of it: nothing
 /// but its own file, and no network, is left to that.
 ///
 /// # Errors
-/// The policy cannot be read, or names what there is not; the program cannot be read.
+/// The policy cannot be read, or names what there is not; the program cannot be read; what it may write is not there.
 pub fn application(
     config: &ApplicationConfig,
+    elastic_threads: u32,
     built_in: Option<&Path>,
     root: bool,
 ) -> anyhow::Result<Boxed> {
@@ -224,19 +262,28 @@ pub fn application(
     if user.is_none() {
         let reason = if config.user.is_some() { INHERITED } else { NOT_ROOT };
         missing.push(format!("the application has no user of its own: {reason}"));
-        let plain = ApplicationConfig::default();
-        if (ApplicationConfig { user: None, stdin: plain.stdin, ..config.clone() }) == plain {
-            return Ok(Boxed { confinement: None, user: None, missing });
-        }
     }
     let limits = Limits { open_files: config.open_files, ..Limits::default() };
     let mut confinement = Confinement::new().limits(limits);
     if let Some((user, group)) = user {
         confinement = confinement.identity(user, group);
     }
-    if let Some(policy) = &config.policy {
-        let read = SyscallPolicy::from_file(policy).context("`application.policy`")?;
-        confinement = confinement.syscalls(read);
+    // Who inherits is the starter, and may do what that may.
+    let inherits = config.user == Some(UserName::Inherit);
+    match &config.policy {
+        Some(policy) => {
+            let read = SyscallPolicy::from_file(policy).context("`application.policy`")?;
+            confinement = confinement.syscalls(read);
+        }
+        None if inherits => {
+            missing.push(format!("the application may make every system call: {INHERITED}"))
+        }
+        None => confinement = confinement.syscalls(SyscallPolicy::application()),
+    }
+    if root {
+        confinement = confinement.own_processes();
+    } else {
+        missing.push(format!("what the application starts is not ended as a whole: {NOT_ROOT}"));
     }
     let alone = built_in.filter(|_| root && user.is_some());
     if let Some(program) = alone {
@@ -245,7 +292,30 @@ pub fn application(
     if config.own_network || alone.is_some() {
         confinement = confinement.own_network();
     }
-    Ok(Boxed { confinement: Some(confinement), user: user.map(|(user, _)| user), missing })
+    // One that is alone has no file to write; and the rules are about the host's.
+    if alone.is_none() && !(inherits && config.writable.is_empty()) {
+        if Files::version() == 0 {
+            missing.push(
+                "the application may write whatever its user may: this kernel has no Landlock"
+                    .into(),
+            );
+        } else {
+            let files = config.writable.iter().fold(Files::read_only(), Files::writable);
+            confinement = confinement.files(files);
+        }
+    }
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let limits = GroupLimits {
+        memory_bytes: memory_bytes(config.memory_mb),
+        processes: Some(config.processes.unwrap_or(PROCESSES)),
+        processors: Some(config.processors.unwrap_or_else(|| {
+            // Each of its elastic threads can have one.
+            processors.saturating_sub(elastic_threads).max(elastic_threads)
+        })),
+    };
+    let groups = groups("application", &limits, root, &mut missing);
+    let confinement = Some(groups.joined_by(confinement));
+    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, groups })
 }
 
 #[cfg(test)]

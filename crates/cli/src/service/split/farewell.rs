@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sandbox::Watched;
+use sandbox::{Groups, Watched};
 
 use super::half_open::STAYS_AT_MOST;
 use super::spawn::{self, Started};
@@ -34,6 +34,7 @@ pub struct Farewell {
     watched: Watched,
     control: OwnedFd,
     began: Instant,
+    _groups: Groups,
 }
 
 /// Starts a farewell. None: the wire has no place for it.
@@ -52,10 +53,10 @@ pub fn begin(
     let mut calm = config.clone();
     // It has no time for a priority to matter.
     calm.dataplane.realtime = None;
-    let Started { program, control, .. } = spawn::dataplane(&calm, own, copies)?;
+    let Started { program, control, groups, .. } = spawn::dataplane(&calm, own, copies)?;
     held.pass_again(&control, config)?;
     let watched = program.watch()?;
-    Ok(Some(Farewell { program, watched, control, began: Instant::now() }))
+    Ok(Some(Farewell { program, watched, control, began: Instant::now(), _groups: groups }))
 }
 
 impl Farewell {

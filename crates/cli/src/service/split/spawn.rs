@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
+use sandbox::Groups;
 use tailplane::runtime::set_realtime;
 
 use super::control::pair;
@@ -22,6 +23,8 @@ pub struct Started {
     pub control: OwnedFd,
     /// What protection it lacks, and why.
     pub missing: Vec<String>,
+    /// Its control groups, to be kept until it has ended.
+    pub groups: Groups,
 }
 
 /// Starts the dataplane of a configuration, which is the program `own` and prints through `copies`.
@@ -39,7 +42,8 @@ pub fn dataplane(config: &RunConfig, own: &Path, copies: &mut Copies) -> anyhow:
     let child = at_priority(config.dataplane.realtime(), || {
         confinement.spawn(command, &[]).context("cannot start the dataplane")
     });
-    Ok(Started { program: Program::from(child?), control, missing: boxed.missing })
+    let program = Program::from(child?);
+    Ok(Started { program, control, missing: boxed.missing, groups: boxed.groups })
 }
 
 /// Has what `spawn` starts run at the elastic threads' real-time priority, or the one above, which is for what looks

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use endpoint::printable;
 use rustix::net::Shutdown;
-use sandbox::{Standing, Watched};
+use sandbox::{Groups, Standing, Watched};
 use statseg::Segment;
 use tailplane::application::CPUS_VARIABLE;
 
@@ -120,6 +120,7 @@ struct Boxes {
     serving: Serving,
     held: Held,
     copies: Copies,
+    _groups: [Groups; 2],
 }
 
 impl Boxes {
@@ -145,7 +146,8 @@ impl Boxes {
             let cpus: Vec<_> = config.application.cpus.iter().map(usize::to_string).collect();
             command.env(CPUS_VARIABLE, cpus.join(","));
         }
-        let boxed = identity::application(&config.application, built_in, root)?;
+        let boxed =
+            identity::application(&config.application, config.dataplane.threads, built_in, root)?;
         let mut protection = boxed.missing;
         let (near, far) = application::sockets()?;
         let application = application::start(command, &far, boxed.confinement.as_ref())
@@ -154,13 +156,14 @@ impl Boxes {
                 None => "as the user of the starter".to_owned(),
             })?;
         drop(far);
-        let Started { program: dataplane, control, missing } =
+        let Started { program: dataplane, control, missing, groups } =
             spawn::dataplane(config, own, &mut copies)?;
         protection.extend(missing);
+        let groups = [boxed.groups, groups];
         let driver = wire.driver().to_owned();
         let held = wire.pass(&control, config, name, near)?;
         let serving = Serving { driver, placement: None, control: String::new(), protection };
-        Ok(Self { dataplane, application, control, serving, held, copies })
+        Ok(Self { dataplane, application, control, serving, held, copies, _groups: groups })
     }
 }
 
@@ -278,7 +281,7 @@ impl Boxes {
     /// Writes down how the two stand.
     fn stands(&mut self) {
         let boxes = [("dataplane", &self.dataplane), ("application", &self.application)];
-        let lines = boxes.map(|(name, program)| match Standing::of(program.id()) {
+        let lines = boxes.map(|(name, program)| match Standing::of_program(program.id()) {
             Ok(standing) => format!("{name}: {standing}"),
             Err(error) => format!("{name}: {error}"),
         });
