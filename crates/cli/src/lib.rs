@@ -20,6 +20,7 @@ pub mod lab;
 pub mod local_wire;
 pub mod pareto;
 pub mod port;
+pub mod private;
 pub mod reproduce;
 pub mod service;
 pub mod terminal;

@@ -13,8 +13,6 @@ use serde_json::Value;
 
 /// Longest that anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The plane's user, where nothing else is said.
-const PLANE_USER: u32 = 61_803;
 
 fn tailplane(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailplane"));
@@ -108,9 +106,17 @@ fn the_plane_serves_without_privileges_and_says_what_protects_it() {
     // Those of the start and of serving.
     assert!(matches!(standing.seccomp, Seccomp::Filters(count) if count >= 2), "{standing}");
     if rustix::process::geteuid().is_root() {
-        assert_eq!((standing.users, standing.groups), ([PLANE_USER; 4], [PLANE_USER; 4]));
+        assert!(standing.users.iter().all(|user| *user != 0 && *user == standing.users[0]));
+        assert!(standing.groups.iter().all(|group| *group != 0), "{standing}");
         assert!(standing.supplementary.is_empty());
-        assert_eq!(serving.missing(), 0, "{:?}", serving.said);
+        // What depends on how the machine was set up: its users, its control groups.
+        let of_machine = ["no user 'tailplane-sdp'", "the plane has no limit of"];
+        let mut missing = serving.said.iter().filter(|line| line.contains("protection missing: "));
+        assert!(
+            missing.all(|line| of_machine.iter().any(|part| line.contains(part))),
+            "{:?}",
+            serving.said
+        );
         let root = std::fs::read_dir(format!("/proc/{}/root/etc", serving.plane()));
         assert!(root.is_err(), "it sees no file of the machine's");
     } else {

@@ -28,8 +28,9 @@
 //!
 //! What travels: frames of a length and JSON (`frame`), bounded, with deadlines. Handshake
 //! (`handshake`): the coordinator's challenge, the agent's answer, the coordinator's verdict; with a
-//! secret, both prove that they have it before anything else is said. The frames after that are
-//! neither encrypted nor signed: a secret keeps strangers out, not somebody on the path.
+//! secret, both prove that they have it before anything else is said, and every frame after that is
+//! authenticated (`frame`). Nothing is encrypted: somebody on the path can read, and can cut the
+//! connection. An agent without a secret obeys only a coordinator on a loopback address.
 //!
 //! A run: job, ready (connected, keys stored), clock readings (`clock`), a common moment to start
 //! at, results (`carried`). Each share is `rate/N` and `connections/N`, the rate in proportion to

@@ -113,6 +113,18 @@ impl Groups {
         groups
     }
 
+    /// The version of the control groups that have `controller` (`memory`, `pids`, `cpu`), where they are mounted below
+    /// `root`, as a rule `/sys/fs/cgroup`.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn version(root: &Path, controller: &str) -> Result<u32, String> {
+        Hierarchy::of(root, controller).map(|found| match found {
+            Hierarchy::First(_) => 1,
+            Hierarchy::Second(_) => 2,
+        })
+    }
+
     /// What could not be limited, and why, a line each.
     pub fn missing(&self) -> &[String] {
         &self.missing

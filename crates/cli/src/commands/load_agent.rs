@@ -24,7 +24,7 @@ place on every machine. The clocks of the machines need not agree: the coordinat
 before the start, and reports the bound of what is left.
 
 EXAMPLES
-  tailplane load-agent 10.0.0.1:7700
+  tailplane load-agent 127.0.0.1:7700
   tailplane load-agent coordinator.lan:7700 --cpus 2,3 --name rack4 --secret-file /etc/tailplane.secret";
 
 /// Arguments of `tailplane load-agent`.
@@ -44,7 +44,7 @@ pub struct Args {
     /// How long to wait for the coordinator to be there, in seconds.
     #[arg(long, default_value_t = 60, value_name = "S")]
     pub wait_s: u64,
-    /// A file with the secret that the coordinator has, too.
+    /// A file with the secret that the coordinator has, too: needed where the coordinator runs on another machine.
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 }

@@ -1,9 +1,10 @@
 //! Which protection this machine gives between starter, dataplane and application, and why not more.
 
 use memfile::Memory;
+use sandbox::{Files, Groups};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use crate::service::identity::{APPLICATION_USER, DATAPLANE_USER};
+use crate::service::identity::{APPLICATION_USER, DATAPLANE_USER, PLANE_USER};
 
 use super::privilege::{effective, has};
 use super::{Check, Root};
@@ -21,6 +22,8 @@ pub struct Probed {
     pub seals: bool,
     /// The end of a process can be waited for without a race over its number.
     pub pidfd: bool,
+    /// The version of Landlock that the kernel enforces; 0: none.
+    pub landlock: u32,
     /// Processors that this process may use.
     pub processors: usize,
 }
@@ -38,6 +41,7 @@ pub fn probe() -> Probed {
     Probed {
         seals: mapped(false).is_some() && mapped(true).is_none(),
         pidfd: pidfd_open(own, PidfdFlags::empty()).is_ok(),
+        landlock: Files::version(),
         processors: std::thread::available_parallelism().map_or(1, usize::from),
     }
 }
@@ -51,6 +55,9 @@ pub fn checks(root: &Root, probed: Probed) -> Vec<Check> {
         names(root),
         emptiness(root, effective),
         filter(root),
+        files(probed),
+        processes(root, effective),
+        limits(root, effective),
         ends(probed),
     ]
     .into_iter()
@@ -81,9 +88,9 @@ fn identities(effective: u64) -> Check {
 }
 
 fn names(root: &Root) -> Check {
-    let name = "users that belong to dataplane and application alone";
+    let name = "users that belong to dataplane, application and sdp plane alone";
     let passwd = root.read("etc/passwd").unwrap_or_default();
-    let default = [DATAPLANE_USER, APPLICATION_USER];
+    let default = [DATAPLANE_USER, APPLICATION_USER, PLANE_USER];
     let absent = default.iter().filter(|user| user.named(&passwd).is_none());
     let absent: Vec<String> = absent.map(|user| format!("no user '{}'", user.name)).collect();
     match absent.is_empty() {
@@ -93,9 +100,9 @@ fn names(root: &Root) -> Check {
         }
         false => Check::ok(GROUP, name, absent.join(", ")).warn(
             format!(
-                "the numbers {} and {} stand in: a process of another program that runs as one of them may signal and \
+                "numbers from {} to {} stand in: a process of another program that runs as one of them may signal and \
                  trace that process",
-                DATAPLANE_USER.number, APPLICATION_USER.number
+                DATAPLANE_USER.number, PLANE_USER.number
             ),
             "copy dist/sysusers.d/tailplane.conf to /usr/lib/sysusers.d and run `systemd-sysusers`",
         ),
@@ -127,6 +134,55 @@ fn filter(root: &Root) -> Check {
             "all of the kernel's interface is open to a dataplane or an application that is broken into",
             "boot a kernel with CONFIG_SECCOMP_FILTER",
         ),
+    }
+}
+
+fn files(probed: Probed) -> Check {
+    let name = "files that an application may not write";
+    match probed.landlock {
+        0 => Check::ok(GROUP, name, "no Landlock").warn(
+            "an application of one's own may write all files that its user may",
+            "boot a kernel with CONFIG_SECURITY_LANDLOCK, and `landlock` in its list of security modules (lsm=)",
+        ),
+        version => Check::ok(GROUP, name, format!("Landlock, version {version}")),
+    }
+}
+
+fn processes(root: &Root, effective: u64) -> Check {
+    let name = "an application's processes end as a whole";
+    match root.exists("proc/self/ns/pid") && has(effective, SYS_ADMIN_BIT) {
+        true => Check::ok(GROUP, name, "PID namespaces can be made (CAP_SYS_ADMIN)"),
+        false => Check::ok(GROUP, name, "no PID namespace can be made from here").missing(
+            "what an application starts may outlive it, or its starter where that is killed",
+            "start it as root, on a kernel with CONFIG_PID_NS",
+        ),
+    }
+}
+
+fn limits(root: &Root, effective: u64) -> Check {
+    let name = "limits of memory, processes and processors";
+    let version = |controller| Groups::version(&root.path("sys/fs/cgroup"), controller);
+    let found: Vec<_> = ["memory", "pids", "cpu"].map(|name| (name, version(name))).into();
+    let absent: Vec<&str> =
+        found.iter().filter(|(_, version)| version.is_err()).map(|(name, _)| *name).collect();
+    if !has(effective, SYS_ADMIN_BIT) {
+        return Check::ok(GROUP, name, "no control groups can be made from here").missing(
+            "dataplane and application may use up all of the machine's memory and processes",
+            "start them as root",
+        );
+    }
+    match absent.is_empty() {
+        true => {
+            let version = found.iter().filter_map(|(_, version)| version.clone().ok()).min();
+            Check::ok(GROUP, name, format!("control groups, version {}", version.unwrap_or(0)))
+        }
+        false => {
+            let found = format!("no control groups with {}", absent.join(", "));
+            Check::ok(GROUP, name, found).missing(
+                "dataplane and application may use up what is not limited so",
+                "mount control groups: `mount -t cgroup2 none /sys/fs/cgroup`",
+            )
+        }
     }
 }
 
@@ -176,9 +232,10 @@ mod tests {
     use super::super::root::tests::FakeRoot;
     use super::*;
 
-    const ALL: Probed = Probed { seals: true, pidfd: true, processors: 2 };
+    const ALL: Probed = Probed { seals: true, pidfd: true, landlock: 6, processors: 2 };
 
-    const NAMED: &str = "tailplane-dataplane:x:990:990::/:\ntailplane-app:x:991:991::/:\n";
+    const NAMED: &str = "tailplane-dataplane:x:990:990::/:\ntailplane-app:x:991:991::/:\n\
+         tailplane-sdp:x:992:992::/:\n";
 
     fn found(capabilities: &str, actions: &str, passwd: &str, probed: Probed) -> Vec<Status> {
         let status = format!("Name:\tx\nCapEff:\t{capabilities}\n");
@@ -186,7 +243,9 @@ mod tests {
             ("proc/self/status", status.as_str()),
             ("proc/self/ns/net", ""),
             ("proc/self/ns/mnt", ""),
+            ("proc/self/ns/pid", ""),
             ("proc/sys/kernel/seccomp/actions_avail", actions),
+            ("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n"),
             ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
             ("etc/passwd", passwd),
         ];
@@ -197,17 +256,39 @@ mod tests {
     #[test]
     fn root_on_a_whole_machine_has_all_of_it() {
         let all = found("000001ffffffffff", "kill_process kill_thread errno allow\n", NAMED, ALL);
-        assert_eq!(all, [Status::Ok; 8]);
+        assert_eq!(all, [Status::Ok; 11]);
     }
 
     #[test]
     fn what_is_missing_is_missing() {
         use Status::{Missing, Ok, Warn};
         let user = found("0", "kill_process errno", "root:x:0:0::/:\n", ALL);
-        assert_eq!(user, [Ok, Missing, Warn, Missing, Ok, Ok, Ok, Warn]);
-        let nothing = Probed { seals: false, pidfd: false, processors: 1 };
+        assert_eq!(
+            user,
+            [Ok, Missing, Warn, Missing, Ok, Ok, Missing, Missing, Ok, Ok, Warn]
+        );
+        let nothing = Probed { seals: false, pidfd: false, landlock: 0, processors: 1 };
         let old = found("000001ffffffffff", "", NAMED, nothing);
-        assert_eq!(old, [Missing, Ok, Ok, Ok, Missing, Missing, Missing, Ok]);
+        assert_eq!(
+            old,
+            [Missing, Ok, Ok, Ok, Missing, Warn, Ok, Ok, Missing, Missing, Ok]
+        );
+    }
+
+    #[test]
+    fn a_controller_that_is_not_mounted_is_missing() {
+        let with = |controllers: &'static str| {
+            let status = "CapEff:\t000001ffffffffff\n";
+            let files =
+                [("proc/self/status", status), ("sys/fs/cgroup/cgroup.controllers", controllers)];
+            let root = FakeRoot::with(&files);
+            let check = limits(&root.root(), effective(&root.root()));
+            (check.status, check.found)
+        };
+        let (status, found) = with("cpuset cpu io memory pids\n");
+        assert_eq!((status, &*found), (Status::Ok, "control groups, version 2"));
+        let (status, found) = with("cpuset cpu io\n");
+        assert_eq!((status, &*found), (Status::Missing, "no control groups with memory, pids"));
     }
 
     #[test]

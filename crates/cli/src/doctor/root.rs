@@ -31,6 +31,11 @@ impl Root {
         self.read(path)?.parse().ok()
     }
 
+    /// Where `path` is.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.path.join(path)
+    }
+
     /// Whether it exists.
     pub fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.path.join(path).exists()

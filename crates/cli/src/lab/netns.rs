@@ -5,14 +5,16 @@
 //! namespace of the thread that starts it ([`spawn_in`]), so no code runs between fork and exec.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::constants::NETNS_DIRECTORY;
@@ -91,6 +93,19 @@ impl Namespace {
         Ok(text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
     }
 
+    /// The process `pid`, where it is inside. Its number may be another's since it was listed: only the one that the
+    /// descriptor holds, and that is found inside afterwards, is meant.
+    fn hold(&self, pid: u32) -> Option<OwnedFd> {
+        let number = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        let held = pidfd_open(number, PidfdFlags::empty()).ok()?;
+        let of = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let its = of(Path::new(&format!("/proc/{pid}/ns/net")))?;
+        // While it has not ended, its number is nobody else's: what was read was its.
+        let mut ended = [PollFd::new(&held, PollFlags::IN)];
+        let runs = poll(&mut ended, Some(&Timespec::default())) == Ok(0);
+        (runs && of(&self.path())? == its).then_some(held)
+    }
+
     /// Ends the programs inside: SIGTERM, and SIGKILL for those that are left after `wait`. The
     /// calling process and its ancestors (a shell in the lab that runs `lab down`) are spared.
     ///
@@ -98,10 +113,13 @@ impl Namespace {
     /// What `ip netns pids` said.
     pub(super) fn terminate_programs(&self, wait: Duration) -> Result<(), LabError> {
         let spared = ancestors();
-        let others = || -> Result<Vec<u32>, LabError> {
-            let mut pids = self.pids()?;
-            pids.retain(|pid| !spared.contains(pid));
-            Ok(pids)
+        let others = || -> Result<Vec<OwnedFd>, LabError> {
+            let pids = self.pids()?;
+            Ok(pids
+                .into_iter()
+                .filter(|pid| !spared.contains(pid))
+                .filter_map(|pid| self.hold(pid))
+                .collect())
         };
         send(&others()?, Signal::TERM);
         let deadline = Instant::now() + wait;
@@ -117,10 +135,9 @@ impl Namespace {
 }
 
 /// A process that has ended meanwhile is what was wanted: errors say nothing here.
-fn send(pids: &[u32], signal: Signal) {
-    let pids = pids.iter().filter_map(|&pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    for pid in pids {
-        let _ = kill_process(pid, signal);
+fn send(processes: &[OwnedFd], signal: Signal) {
+    for process in processes {
+        let _ = pidfd_send_signal(process, signal);
     }
 }
 
@@ -194,6 +211,18 @@ mod tests {
         assert!(!absent.exists());
         let error = in_namespace(&absent, || ()).expect_err("entered what does not exist");
         assert!(error.to_string().contains("'tp-absent'"), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_inside_is_not_ended() {
+        // The name of this process's own namespace, as iproute2's directory would have it.
+        let own = Namespace::named("../../proc/self/ns/net");
+        let mut inside = Command::new("sleep").arg("60").spawn().expect("starts");
+        let held = own.hold(inside.id()).expect("is inside");
+        assert!(Namespace::named("tp-absent").hold(inside.id()).is_none());
+        send(&[held], Signal::KILL);
+        inside.wait().expect("it ended");
+        assert!(own.hold(inside.id()).is_none(), "it has ended");
     }
 
     #[test]

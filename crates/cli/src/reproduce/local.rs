@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use load::{KernelConfig, LoadConfig, LoadReport, Wait};
+use tempfile::TempDir;
 
 use crate::commands::load::DataplaneClient;
 use crate::demo::kernel_echo::KernelEcho;
@@ -15,6 +16,7 @@ use crate::demo::machine::Disturbance;
 use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
 use crate::demo::systems::{REALTIME, SPIN_US, Tailplane};
 use crate::demo::window::window_of;
+use crate::private;
 
 /// How long a service may take to offer its wire.
 const START: Duration = Duration::from_secs(10);
@@ -22,7 +24,7 @@ const START: Duration = Duration::from_secs(10);
 /// One of our services in a process of its own, at one end of a wire in shared memory.
 pub struct ShmService {
     child: Child,
-    directory: PathBuf,
+    directory: TempDir,
 }
 
 impl ShmService {
@@ -43,10 +45,9 @@ impl ShmService {
     }
 
     fn start_with(app: &str, dataplane: &str) -> anyhow::Result<Self> {
-        let directory =
-            std::env::temp_dir().join(format!("tailplane-figures-{}", std::process::id()));
-        std::fs::create_dir_all(&directory)?;
-        let (config, socket) = (directory.join("service.toml"), directory.join("wire"));
+        let directory = private::directory("figures")?;
+        let file = |name| directory.path().join(name);
+        let (config, socket) = (file("service.toml"), file("wire"));
         let text = format!(
             "[service]\napp = \"{app}\"\n[network]\nshm = \"{}\"\n[dataplane]\ndomain = \"inline\"\ncpus = [{SERVER_CPU}]\n\
              {dataplane}",
@@ -73,7 +74,7 @@ impl ShmService {
     }
 
     fn socket(&self) -> PathBuf {
-        self.directory.join("wire")
+        self.directory.path().join("wire")
     }
 
     /// Carries one load from a client at the other end to the service's port.
@@ -105,10 +106,9 @@ impl ShmService {
 
 impl Drop for ShmService {
     fn drop(&mut self) {
-        // It may have ended by itself; its directory goes in any case.
+        // It may have ended by itself; its directory goes after it.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -35,6 +35,8 @@ pub struct DefaultUser {
 pub const DATAPLANE_USER: DefaultUser = DefaultUser { name: "tailplane-dataplane", number: 78_801 };
 /// The application's.
 pub const APPLICATION_USER: DefaultUser = DefaultUser { name: "tailplane-app", number: 78_802 };
+/// That of a plane of `tailplane sdp serve`.
+pub const PLANE_USER: DefaultUser = DefaultUser { name: "tailplane-sdp", number: 78_803 };
 /// Where names of users are. Nothing else is asked: the starter is root, and who its boxes are is no matter of the
 /// network's.
 const PASSWD: &str = "/etc/passwd";
@@ -55,7 +57,7 @@ impl DefaultUser {
     }
 
     /// User and group; where the number stands in, `missing` says so.
-    fn ids(&self, passwd: &str, missing: &mut Vec<String>) -> (u32, u32) {
+    pub fn ids(&self, passwd: &str, missing: &mut Vec<String>) -> (u32, u32) {
         let Self { name, number } = *self;
         self.named(passwd).unwrap_or_else(|| {
             missing.push(format!(
@@ -145,14 +147,29 @@ impl<'de> Deserialize<'de> for UserName {
 /// What is taken from a process, and what could not be.
 #[derive(Debug)]
 pub struct Boxed {
-    /// None: it runs as its starter does.
-    pub confinement: Option<Confinement>,
+    /// All but its control groups.
+    pub confinement: Confinement,
     /// The user that it gets; none: the starter's.
     pub user: Option<u32>,
     /// What protection is missing and why, a line each.
     pub missing: Vec<String>,
-    /// The control groups that it joins, to be kept until it has ended.
-    pub groups: Groups,
+    /// What its processes may use together.
+    pub limits: GroupLimits,
+}
+
+impl Boxed {
+    /// Makes the control groups of a box of this name, which it joins, and which are to be kept until it has ended:
+    /// where the caller is root.
+    pub fn make_groups(&mut self, name: &str) -> Groups {
+        if !is_root() {
+            self.missing.push(format!("the {name} may use all memory and processors: {NOT_ROOT}"));
+            return Groups::default();
+        }
+        let groups = Groups::make(name, &self.limits);
+        self.missing.extend(groups.missing().iter().map(|lack| format!("the {name} has {lack}")));
+        self.confinement = groups.joined_by(std::mem::take(&mut self.confinement));
+        groups
+    }
 }
 
 /// Whether the caller may give others' users and namespaces to what it starts.
@@ -161,7 +178,7 @@ pub fn is_root() -> bool {
 }
 
 /// The names of this machine's users; empty where they cannot be read.
-fn passwd() -> String {
+pub fn passwd() -> String {
     std::fs::read_to_string(PASSWD).unwrap_or_default()
 }
 
@@ -174,19 +191,8 @@ const PROCESSES: u64 = 512;
 /// starter, and one that has not ended yet.
 const OTHER_THREADS: u64 = 8;
 
-/// Control groups for the box `name` of a starter that is root.
-fn groups(name: &str, limits: &GroupLimits, root: bool, missing: &mut Vec<String>) -> Groups {
-    if !root {
-        missing.push(format!("the {name} may use all memory and processors: {NOT_ROOT}"));
-        return Groups::default();
-    }
-    let groups = Groups::make(name, limits);
-    missing.extend(groups.missing().iter().map(|lack| format!("the {name} has {lack}")));
-    groups
-}
-
 /// So much memory as is said, or half of the machine's.
-fn memory_bytes(said_mb: Option<u64>) -> Option<u64> {
+pub fn memory_bytes(said_mb: Option<u64>) -> Option<u64> {
     let machine = || {
         let text = std::fs::read_to_string("/proc/meminfo").ok()?;
         let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -237,9 +243,7 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
         // Its elastic threads are as many as it has processors, and have real-time priorities.
         processors: None,
     };
-    let groups = groups("dataplane", &limits, root, &mut missing);
-    let confinement = Some(groups.joined_by(confinement));
-    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, groups })
+    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
 }
 
 /// What is taken from an application. `built_in` is this program, where the application is a service of it: nothing
@@ -313,9 +317,7 @@ pub fn application(
             processors.saturating_sub(elastic_threads).max(elastic_threads)
         })),
     };
-    let groups = groups("application", &limits, root, &mut missing);
-    let confinement = Some(groups.joined_by(confinement));
-    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, groups })
+    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
 }
 
 #[cfg(test)]
@@ -384,19 +386,49 @@ mod tests {
         let plain = parsed("user = 7\n[application]\nuser = 8\n").expect("fine");
         let inherits =
             parsed("user = \"inherit\"\n[application]\nuser = \"inherit\"\n").expect("fine");
-        for (config, root, lines) in
-            [(&plain, true, 0), (&plain, false, 2), (&inherits, true, 1), (&inherits, false, 2)]
-        {
+        // Of the application: without a user of its own it may do all that the starter may, also to files.
+        for (config, root, lines, application_lines) in [
+            (&plain, true, 0, 0),
+            (&plain, false, 2, 1),
+            (&inherits, true, 1, 2),
+            (&inherits, false, 2, 3),
+        ] {
             let boxed = dataplane(&config.dataplane, &program, root).expect("a program of ours");
             assert_eq!(boxed.missing.len(), lines, "{:?}", boxed.missing);
-            assert!(boxed.confinement.is_some());
-            let inherited = std::ptr::eq(config, &raw const inherits);
-            let boxed = application(&config.application, None, root).expect("nothing to read");
-            assert_eq!(boxed.confinement.is_some(), !inherited);
-            assert_eq!(boxed.missing.is_empty(), !inherited, "{:?}", boxed.missing);
+            let boxed = application(&config.application, 1, None, root).expect("nothing to read");
+            let landlock = usize::from(
+                Files::version() == 0 && config.application.user == plain.application.user,
+            );
+            assert_eq!(boxed.missing.len(), application_lines + landlock, "{:?}", boxed.missing);
         }
-        let open_files = parsed("[application]\nopen_files = 64\n").expect("fine");
-        let boxed = application(&open_files.application, None, false).expect("nothing to read");
-        assert!(boxed.confinement.is_some() && !boxed.missing.is_empty());
+    }
+
+    #[test]
+    fn an_application_has_limits_that_the_machine_or_the_configuration_gives() {
+        let of = |more: &str| {
+            let config = parsed(more).expect("fine");
+            application(&config.application, 2, None, false).expect("nothing to read").limits
+        };
+        let usual = of("");
+        assert!(usual.memory_bytes.is_some_and(|bytes| bytes > 16 << 20), "{usual:?}");
+        assert_eq!(usual.processes, Some(PROCESSES));
+        assert!(usual.processors.is_some_and(|count| count >= 2), "{usual:?}");
+        let said = of("[application]\nmemory_mb = 64\nprocesses = 9\nprocessors = 3\n");
+        let expected =
+            GroupLimits { memory_bytes: Some(64 << 20), processes: Some(9), processors: Some(3) };
+        assert_eq!(said, expected);
+        for (more, part) in [
+            ("[application]\nmemory_mb = 1\n", "16 to"),
+            ("[application]\nprocesses = 1\n", "4 to"),
+            ("[application]\nprocessors = 0\n", "1 to"),
+            ("memory_mb = 1\n", "`dataplane.memory_mb` is 1"),
+        ] {
+            let found = parsed(more).expect_err("is refused");
+            assert!(found.contains(part), "{part:?} is not in: {found}");
+        }
+        let none = parsed("[application]\nwritable = [\"/no/such/directory\"]\n").expect("a path");
+        let boxed =
+            application(&none.application, 1, None, false).expect("not looked at before the start");
+        assert_eq!(boxed.limits.processes, Some(PROCESSES));
     }
 }

@@ -66,3 +66,79 @@ fn the_repository_keeps_its_style() {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), lines.join("\n"));
 }
+
+/// A test that a document names: `FILE.rs::NAME` between backquotes, the file from the repository's root.
+#[derive(Debug, PartialEq, Eq)]
+struct NamedTest {
+    /// The document's line, from 1.
+    line: usize,
+    file: String,
+    name: String,
+}
+
+/// The tests that a document names.
+fn named_tests(document: &str) -> Vec<NamedTest> {
+    let spans = |line: &str| -> Vec<(String, String)> {
+        // Every second piece is between two backquotes.
+        let pieces = line.split('`').skip(1).step_by(2);
+        let named = pieces.filter_map(|piece| piece.split_once(".rs::"));
+        named.map(|(file, name)| (format!("{file}.rs"), name.to_owned())).collect()
+    };
+    document
+        .lines()
+        .enumerate()
+        .flat_map(|(at, line)| {
+            spans(line).into_iter().map(move |(file, name)| NamedTest { line: at + 1, file, name })
+        })
+        .collect()
+}
+
+/// Whether `code` has a function `name` under `#[test]`, with nothing but attributes and comments between the two.
+fn has_test(code: &str, name: &str) -> bool {
+    let lines: Vec<&str> = code.lines().map(str::trim).collect();
+    let start = format!("fn {name}(");
+    let marks = |line: &&&str| line.starts_with("#[") || line.starts_with("//");
+    lines.iter().enumerate().any(|(at, line)| {
+        line.starts_with(&start)
+            && lines[..at].iter().rev().take_while(marks).any(|above| *above == "#[test]")
+    })
+}
+
+#[test]
+fn every_test_that_a_document_names_exists() {
+    let root = repository();
+    let mut files = Vec::new();
+    walk(&root, Path::new(""), 0, &mut files);
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "md"));
+    let mut findings = Vec::new();
+    let mut counts = std::collections::BTreeMap::new();
+    for document in &files {
+        let text = fs::read_to_string(root.join(document)).expect("a document is readable");
+        let named = named_tests(&text);
+        counts.insert(document.to_string_lossy().into_owned(), named.len());
+        for NamedTest { line, file, name } in named {
+            let code = fs::read_to_string(root.join(&file)).unwrap_or_default();
+            if !has_test(&code, &name) {
+                let at = format!("{}:{line}", document.display());
+                findings.push(format!("{at}: {file} has no test {name}; name one that exists"));
+            }
+        }
+    }
+    assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
+    assert!(counts["docs/security.md"] > 0, "its promises are without tests: {counts:?}");
+}
+
+#[test]
+fn a_named_test_is_found_and_a_missing_one_is_not() {
+    let document = "Text.\n| a | `crates/a/b.rs::it_holds`, `c.rs::x` | `not.rs` `a::b` |\n";
+    let named = |file: &str, name: &str| NamedTest {
+        line: 2,
+        file: file.to_owned(),
+        name: name.to_owned(),
+    };
+    assert_eq!(named_tests(document), [named("crates/a/b.rs", "it_holds"), named("c.rs", "x")]);
+    let code = "fn helper() {}\n    #[test]\n    // Why.\n    #[cfg(x)]\n    fn it_holds() {\n}\n";
+    assert!(has_test(code, "it_holds"));
+    assert!(!has_test(code, "helper") && !has_test(code, "it_hold"));
+    assert!(!has_test("// fn it_holds() {}\n", "it_holds"));
+}

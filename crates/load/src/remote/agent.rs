@@ -3,7 +3,7 @@
 //! It needs to know nothing but the coordinator's address, so that a launcher starts all of them
 //! alike.
 
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -39,7 +39,8 @@ pub struct AgentConfig {
     pub cores: Vec<usize>,
     /// How long to wait for the coordinator to be there.
     pub wait: Duration,
-    /// What the coordinator must have, too.
+    /// What the coordinator must have, too. Without one only a coordinator on a loopback address is obeyed: anybody who
+    /// can answer at the coordinator's address could send load wherever this machine reaches.
     pub secret: Option<Secret>,
 }
 
@@ -57,16 +58,21 @@ enum Event {
 /// whoever watches.
 ///
 /// # Errors
-/// No coordinator, one that refuses this agent, one that is lost: the load is stopped at once.
+/// No coordinator, one on another machine where there is no secret, one that refuses this agent, one that is lost: the
+/// load is stopped at once.
 pub fn serve(config: &AgentConfig, notes: &mut dyn FnMut(&str)) -> Result<(), RemoteError> {
     let stream = dial(config, notes)?;
+    let peer = stream.peer_addr().map_err(|error| lost(config, error.to_string()))?;
+    if !may_obey(peer.ip(), config.secret.as_ref()) {
+        return Err(RemoteError::NoSecret { coordinator: config.coordinator.clone() });
+    }
     let host = host_name();
     let name = config.name.as_deref().unwrap_or(&host);
-    present(&stream, (name, &host), config.secret.as_ref(), &config.coordinator)?;
+    let seals = present(&stream, (name, &host), config.secret.as_ref(), &config.coordinator)?;
     notes(&format!("agent {name} serves the coordinator at {}", config.coordinator));
     let (sender, events) = mpsc::channel();
     let told = sender.clone();
-    let link = Link::new(stream, move |_, read| {
+    let link = Link::new(stream, seals, move |_, read| {
         let event = read.map_or_else(Event::Gone, Event::Told);
         told.send(event).is_ok()
     })
@@ -91,6 +97,11 @@ pub fn serve(config: &AgentConfig, notes: &mut dyn FnMut(&str)) -> Result<(), Re
             Some(Event::Told(_) | Event::Over(_)) | None => {}
         }
     }
+}
+
+/// Whether an agent with this secret lets a coordinator at `peer` say what to send where.
+pub(super) fn may_obey(peer: IpAddr, secret: Option<&Secret>) -> bool {
+    secret.is_some() || peer.to_canonical().is_loopback()
 }
 
 /// Connects, and tries again while nobody is there.

@@ -103,8 +103,8 @@ impl Coordinator {
         (self.config.secret.is_none() && !self.address.ip().is_loopback()).then(|| {
             format!(
                 "{} is open to everybody who can reach it: whoever connects can take an agent's place \
-                 and report anything, and agents do what whoever answers on that address says; give \
-                 both sides a `--secret-file`",
+                 and report anything, and agents on other machines refuse a coordinator without a \
+                 secret; give both sides a `--secret-file`",
                 self.address
             )
         })
@@ -192,7 +192,7 @@ impl Fleet {
         let id = self.came;
         self.came += 1;
         let events = self.door.events();
-        let link = Link::new(guest.stream, move |at, read| {
+        let link = Link::new(guest.stream, guest.introduced.seals, move |at, read| {
             let event = read.map_or_else(
                 |error| Event::Gone(id, error),
                 |message: ToCoordinator| Event::Said(id, at, message),

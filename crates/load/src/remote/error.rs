@@ -109,6 +109,15 @@ pub enum RemoteError {
         /// Why.
         reason: String,
     },
+    /// The coordinator is on another machine, and there is no secret.
+    #[error(
+        "cannot obey the coordinator at {coordinator}: it is on another machine, and this agent has no secret to know \
+         it by; give both the same `--secret-file` (`openssl rand -hex 32` makes a good one)"
+    )]
+    NoSecret {
+        /// Who.
+        coordinator: String,
+    },
     /// The secret's file cannot be used.
     #[error("cannot use the secret file '{path}': {reason}")]
     Secret {

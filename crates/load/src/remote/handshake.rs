@@ -6,7 +6,8 @@
 //! coordinator  Verdict   {proof: HMAC(secret, "coordinator" c a name host)}
 //! ```
 //!
-//! HMAC-SHA-256 (RFC 2104). Both nonces are fresh, so that no proof serves twice, and the two proofs
+//! Each direction's frames are sealed from then on, with a key that is a proof of the words "frames from the agent" or
+//! "frames from the coordinator", which is never sent. HMAC-SHA-256 (RFC 2104). Both nonces are fresh, so that no proof serves twice, and the two proofs
 //! differ in their first word, so that none can be sent back. A name in a proof is a name that its
 //! owner said.
 
@@ -20,7 +21,8 @@ use sha2::Sha256;
 
 use super::carried::{from_hex, to_hex};
 use super::error::RemoteError;
-use super::frame::{self, FrameError, HANDSHAKE_BYTES_MAX, Until};
+use super::frame::{self, FrameError, HANDSHAKE_BYTES_MAX, Seal, Until};
+use super::link::Seals;
 use super::message::{Answer, Challenge, PROTOCOL, VERSION, Verdict};
 use crate::error::LoadError;
 
@@ -95,6 +97,16 @@ impl Secret {
         Some(to_hex(&self.mac(who, challenge, answer)?.finalize().into_bytes()))
     }
 
+    /// How the frames of a connection are sealed, at the end that sends as the first of these and receives as the
+    /// second.
+    fn seals(&self, ends: [&str; 2], said: (&Challenge, &Answer)) -> Option<Seals> {
+        let of = |end| {
+            let mac = self.mac(&format!("frames from the {end}"), said.0, said.1)?;
+            Seal::new(&mac.finalize().into_bytes())
+        };
+        Some(Seals { sent: of(ends[0])?, received: of(ends[1])? })
+    }
+
     /// Whether `proof` is right, in a time that does not tell how much of it is.
     fn accepts(&self, proof: Option<&str>, who: &str, said: (&Challenge, &Answer)) -> bool {
         let bytes = proof.and_then(from_hex);
@@ -130,12 +142,14 @@ fn into_name(name: &str) -> String {
 }
 
 /// An agent that belongs to the run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Introduced {
     /// What it is called.
     pub name: String,
     /// The machine it runs on.
     pub host: String,
+    /// How what follows is sealed: where there is a secret.
+    pub seals: Option<Seals>,
 }
 
 /// The coordinator's side: who has connected, or why it is refused, which it is told where it speaks
@@ -154,7 +168,7 @@ pub(super) fn introduce(
         secret: secret.is_some(),
     };
     let mut out = stream;
-    frame::write(&mut out, &challenge).map_err(|error| error.to_string())?;
+    frame::write(&mut out, &challenge, None).map_err(|error| error.to_string())?;
     let answer: Answer = read(stream, deadline).map_err(|error| error.to_string())?;
     let judged = judge(&challenge, &answer, secret).map_or_else(|| full().map_or(Ok(()), Err), Err);
     let verdict = match &judged {
@@ -163,8 +177,10 @@ pub(super) fn introduce(
         },
         Err(reason) => Verdict::Refused { reason: reason.clone() },
     };
-    frame::write(&mut out, &verdict).map_err(|error| error.to_string())?;
-    judged.map(|()| Introduced { name: answer.name, host: answer.host })
+    frame::write(&mut out, &verdict, None).map_err(|error| error.to_string())?;
+    let seals =
+        secret.and_then(|secret| secret.seals(["coordinator", "agent"], (&challenge, &answer)));
+    judged.map(|()| Introduced { name: answer.name, host: answer.host, seals })
 }
 
 /// Why the agent does not belong to the run.
@@ -197,7 +213,7 @@ fn judge(challenge: &Challenge, answer: &Answer, secret: Option<&Secret>) -> Opt
     }
 }
 
-/// The agent's side: introduces it as `name` on `host`.
+/// The agent's side: introduces it as `name` on `host`. How what follows is sealed, where it has a secret.
 ///
 /// # Errors
 /// A peer that is no coordinator, or does not want this agent.
@@ -206,7 +222,7 @@ pub(super) fn present(
     (name, host): (&str, &str),
     secret: Option<&Secret>,
     coordinator: &str,
-) -> Result<(), RemoteError> {
+) -> Result<Option<Seals>, RemoteError> {
     let not_ours = |reason: String| RemoteError::NotOurs { peer: coordinator.to_owned(), reason };
     let broken = |error: FrameError| not_ours(error.to_string());
     let deadline = Instant::now() + HANDSHAKE_MAX;
@@ -234,7 +250,7 @@ pub(super) fn present(
         answer.proof = secret.and_then(|secret| secret.proof("agent", &challenge, &answer));
     }
     let mut out = stream;
-    frame::write(&mut out, &answer).map_err(broken)?;
+    frame::write(&mut out, &answer, None).map_err(broken)?;
     if challenge.version != VERSION {
         return Err(not_ours(format!(
             "it speaks version {} of the protocol, this agent version {VERSION}; use the same \
@@ -252,7 +268,8 @@ pub(super) fn present(
             {
                 Err(not_ours("it could not prove that it has the secret".to_owned()))
             }
-            _ => Ok(()),
+            _ => Ok(secret
+                .and_then(|secret| secret.seals(["agent", "coordinator"], (&challenge, &answer)))),
         },
     }
 }
@@ -262,7 +279,7 @@ fn read<M: serde::de::DeserializeOwned>(
     stream: &TcpStream,
     deadline: Instant,
 ) -> Result<M, FrameError> {
-    frame::read(&mut Until { stream, deadline }, HANDSHAKE_BYTES_MAX)?
+    frame::read(&mut Until { stream, deadline }, HANDSHAKE_BYTES_MAX, None)?
         .ok_or_else(|| FrameError::Malformed("an empty frame".to_owned()))
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::frame::{self, FRAME_BYTES_MAX, FrameError};
+use super::frame::{self, FRAME_BYTES_MAX, FrameError, Seal};
 
 /// How often either end says that it is alive. A wake-up a second does not disturb a generator.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// One end of a connection. Ends it when dropped.
 #[derive(Debug)]
 pub(super) struct Link {
-    stream: Arc<Mutex<TcpStream>>,
+    writer: Arc<Mutex<Writer>>,
     /// For ending it while somebody sends.
     control: TcpStream,
     /// Dropped to end the thread that says it is alive.
@@ -31,11 +31,28 @@ pub(super) struct Link {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// What is sent on, and how it is sealed.
+#[derive(Debug)]
+struct Writer {
+    stream: TcpStream,
+    seal: Option<Seal>,
+}
+
+/// How both directions of a connection are sealed, as seen from one of its ends.
+#[derive(Debug, Clone)]
+pub(super) struct Seals {
+    /// What this end sends.
+    pub sent: Seal,
+    /// What it receives.
+    pub received: Seal,
+}
+
 impl Link {
-    /// Takes over `stream`: each message goes to `deliver` with the moment at which it came, the end
+    /// Takes over `stream`, whose frames have `seals` where both ends have a secret: each message goes to `deliver` with the moment at which it came, the end
     /// of the connection as the last; `false` from it ends the reading.
     pub fn new<M: DeserializeOwned>(
         stream: TcpStream,
+        seals: Option<Seals>,
         mut deliver: impl FnMut(Instant, Result<M, FrameError>) -> bool + Send + 'static,
     ) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
@@ -43,10 +60,11 @@ impl Link {
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         let mut reader = stream.try_clone()?;
         let control = stream.try_clone()?;
-        let stream = Arc::new(Mutex::new(stream));
+        let (sent, mut received) = seals.map(|seals| (seals.sent, seals.received)).unzip();
+        let writer = Arc::new(Mutex::new(Writer { stream, seal: sent }));
         let reading = std::thread::Builder::new().name("load link".into()).spawn(move || {
             loop {
-                let read = frame::read(&mut reader, FRAME_BYTES_MAX);
+                let read = frame::read(&mut reader, FRAME_BYTES_MAX, received.as_mut());
                 let at = Instant::now();
                 let goes_on = match read {
                     Ok(None) => true,
@@ -62,21 +80,23 @@ impl Link {
             }
         })?;
         let (alive, ended) = mpsc::channel::<()>();
-        let writer = Arc::clone(&stream);
+        let ours = Arc::clone(&writer);
         let telling = std::thread::Builder::new().name("load alive".into()).spawn(move || {
             while ended.recv_timeout(ALIVE_EVERY) == Err(RecvTimeoutError::Timeout) {
-                let mut stream = writer.lock().unwrap_or_else(PoisonError::into_inner);
+                let Writer { stream, seal } =
+                    &mut *ours.lock().unwrap_or_else(PoisonError::into_inner);
                 // The reader notices what is wrong with the connection.
-                let _ = frame::write_alive(&mut *stream);
+                let _ = frame::write_alive(stream, seal.as_mut());
             }
         })?;
-        Ok(Self { stream, control, alive: Some(alive), threads: vec![reading, telling] })
+        Ok(Self { writer, control, alive: Some(alive), threads: vec![reading, telling] })
     }
 
     /// Sends `message`.
     pub fn send<M: Serialize>(&self, message: &M) -> Result<(), FrameError> {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        frame::write(&mut *stream, message)
+        let Writer { stream, seal } =
+            &mut *self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        frame::write(stream, message, seal.as_mut())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::kernel::Wait;
 
 /// Version of the protocol. Coordinator and agents must agree on it: the shares of one load are only
 /// comparable where the generators are the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// How either side says which protocol it speaks.
 pub(super) const PROTOCOL: &str = "tailplane-load";
 

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::agent::may_obey;
 use super::frame::{self, HANDSHAKE_BYTES_MAX};
 use super::message::{Answer, Challenge, PROTOCOL, ToAgent, ToCoordinator, Verdict};
 use super::*;
@@ -180,7 +181,7 @@ fn dying_agent(address: SocketAddr) -> JoinHandle<()> {
         let (mut from, mut to) = (&stream, &stream);
         let mut job = 0;
         loop {
-            let message = frame::read::<ToAgent>(&mut from, frame::FRAME_BYTES_MAX);
+            let message = frame::read::<ToAgent>(&mut from, frame::FRAME_BYTES_MAX, None);
             let what = match message.expect("the coordinator is there") {
                 Some(ToAgent::Task(task)) => {
                     job = task.job;
@@ -190,7 +191,7 @@ fn dying_agent(address: SocketAddr) -> JoinHandle<()> {
                 Some(ToAgent::Start { .. }) => return,
                 Some(_) | None => continue,
             };
-            frame::write(&mut to, &ToCoordinator { job, what }).expect("is taken");
+            frame::write(&mut to, &ToCoordinator { job, what }, None).expect("is taken");
         }
     })
 }
@@ -241,16 +242,16 @@ fn a_lost_coordinator_stops_the_load_at_once() {
     let target = server.address;
     let task =
         message::Task { job: 1, load, index: 0, agents: 1, target, wait: Wait::Block, threads: 1 };
-    frame::write(&mut &stream, &ToAgent::Task(Box::new(task))).expect("is taken");
+    frame::write(&mut &stream, &ToAgent::Task(Box::new(task)), None).expect("is taken");
     loop {
-        let said = frame::read::<ToCoordinator>(&mut &stream, frame::FRAME_BYTES_MAX);
+        let said = frame::read::<ToCoordinator>(&mut &stream, frame::FRAME_BYTES_MAX, None);
         match said.expect("the agent is there").map(|said| said.what) {
             Some(message::Said::Ready) => break,
             Some(other) => panic!("{other:?}"),
             None => {}
         }
     }
-    frame::write(&mut &stream, &ToAgent::Start { at_ns: 1 }).expect("is taken");
+    frame::write(&mut &stream, &ToAgent::Start { at_ns: 1 }, None).expect("is taken");
     std::thread::sleep(Duration::from_millis(50));
     let gone = Instant::now();
     drop(stream);
@@ -360,12 +361,25 @@ fn an_agent_with_a_secret_serves_no_coordinator_without() {
 }
 
 #[test]
+fn an_agent_without_a_secret_obeys_only_its_own_machine() {
+    for (peer, without) in
+        [("127.0.0.1", true), ("127.9.9.9", true), ("::1", true), ("::ffff:127.0.0.1", true)]
+            .into_iter()
+            .chain([("10.0.0.1", false), ("fe80::1", false), ("::ffff:10.0.0.1", false)])
+    {
+        let peer = peer.parse().expect("an address");
+        assert_eq!(may_obey(peer, None), without, "{peer}");
+        assert!(may_obey(peer, Some(&secret())), "{peer}");
+    }
+}
+
+#[test]
 fn other_versions_are_told_so_on_both_sides() {
     let coordinator = coordinator(1, None);
     let address = coordinator.address();
     let stream = TcpStream::connect(address).expect("listens");
     let challenge: Option<Challenge> =
-        frame::read(&mut &stream, HANDSHAKE_BYTES_MAX).expect("is asked");
+        frame::read(&mut &stream, HANDSHAKE_BYTES_MAX, None).expect("is asked");
     assert_eq!(challenge.expect("a challenge").version, VERSION);
     let answer = Answer {
         protocol: PROTOCOL.into(),
@@ -375,10 +389,13 @@ fn other_versions_are_told_so_on_both_sides() {
         nonce: String::new(),
         proof: None,
     };
-    frame::write(&mut &stream, &answer).expect("is taken");
-    let verdict: Option<Verdict> = frame::read(&mut &stream, HANDSHAKE_BYTES_MAX).expect("is told");
+    frame::write(&mut &stream, &answer, None).expect("is taken");
+    let verdict: Option<Verdict> =
+        frame::read(&mut &stream, HANDSHAKE_BYTES_MAX, None).expect("is told");
     let Some(Verdict::Refused { reason }) = verdict else { panic!("{verdict:?}") };
-    assert!(reason.contains("speaks version 2 of the protocol, the coordinator version 1"));
+    let (other, own) = (VERSION + 1, VERSION);
+    let expected = format!("speaks version {other} of the protocol, the coordinator version {own}");
+    assert!(reason.contains(&expected), "{reason}");
     drop(coordinator);
 
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
@@ -388,7 +405,8 @@ fn other_versions_are_told_so_on_both_sides() {
     let length = (text.len() as u32).to_be_bytes();
     (&stream).write_all(&[&length[..], text].concat()).expect("is taken");
     let error = ended(agent).expect_err("another version").to_string();
-    assert!(error.contains("speaks version 9 of the protocol, this agent version 1"), "{error}");
+    let expected = format!("speaks version 9 of the protocol, this agent version {VERSION}");
+    assert!(error.contains(&expected), "{error}");
 }
 
 #[test]

@@ -241,7 +241,7 @@ pub struct Args {
     #[arg(long, default_value_t = 60, value_name = "S", requires = "agents")]
     pub wait_s: u64,
     /// A file with a secret that the agents must have, too (at least 16 bytes). Without it whoever
-    /// reaches the port can take part.
+    /// reaches the port can take part, and agents on other machines refuse to.
     #[arg(long, value_name = "FILE", requires = "agents")]
     pub secret_file: Option<PathBuf>,
     /// Print the report as JSON.

@@ -29,6 +29,7 @@ use super::services::service;
 use super::write_json;
 use crate::demo::machine;
 use crate::demo::systems::REALTIME;
+use crate::private;
 
 /// How long a tenant may take to join: a thousand queues are some megabytes.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -261,10 +262,8 @@ impl Bench<'_> {
         queues: u32,
         shape: Shape,
     ) -> anyhow::Result<(Window, Disturbance)> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let args = self.args;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tailplane-sdp-bench-{}-{number}", std::process::id());
+        let directory = private::directory("sdp-bench")?;
         let config = PlaneConfig {
             cores: args.cores,
             cpus: (0..args.cores as usize).collect(),
@@ -273,7 +272,7 @@ impl Bench<'_> {
             batch: args.batch,
             // All of its tenants are this user's.
             limits: Limits::default().of_one_user(),
-            ..PlaneConfig::new(std::env::temp_dir().join(name))
+            ..PlaneConfig::new(directory.path().join("socket"))
         };
         let socket = config.socket.clone();
         let watches: Arc<Mutex<Vec<Arc<Watch>>>> = Arc::default();

@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::Shutdown;
 use rustix::process::{Resource, getrlimit};
-use sandbox::{Confinement, Limits, Standing, SyscallPolicy};
+use sandbox::{Confinement, GroupLimits, Groups, Limits, Standing, SyscallPolicy};
 use sdp::{Listener, PlaneConfig};
 use serde::{Deserialize, Serialize};
 
@@ -32,18 +32,20 @@ use super::gateway::{Held, Opened, PassedGateway};
 use super::report::Written;
 use super::serve::ServeArgs;
 use crate::service::application::Program;
-use crate::service::identity::is_root;
+use crate::service::identity::{Boxed, PLANE_USER, is_root, memory_bytes, passwd};
 use crate::service::split::control::{pair, receive, send};
 
-/// The user of planes for which nothing else is said: beside those of dataplanes and applications.
-const PLANE_USER: u32 = 61_803;
 /// Threads of all planes of one user.
 const THREADS_MAX: u64 = 256;
+/// Threads of one plane beside its cores': what lets tenants in, what hears the opener, and one that has not ended yet.
+const OTHER_THREADS: u64 = 8;
 /// How long a plane may take to start, and to end.
 const STARTS_WITHIN: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// Bytes of a report at most; one of a thousand tenants has some 300 KB.
 const REPORT_MAX: u64 = 16 << 20;
+
+const NOT_ROOT: &str = "the command was not started as root";
 
 /// What an opener says to its plane.
 #[derive(Debug, Serialize, Deserialize)]
@@ -80,29 +82,25 @@ pub fn policy() -> anyhow::Result<SyscallPolicy> {
     Ok(SyscallPolicy::dataplane().with_threads().with_joining().allow(["accept4"])?)
 }
 
-/// What is taken from the plane, and a line for each protection that is missing.
+/// What is taken from the plane.
 fn confinement(
     args: &ServeArgs,
     config: &PlaneConfig,
     program: &Path,
     root: bool,
-) -> anyhow::Result<(Confinement, Vec<String>)> {
+) -> anyhow::Result<Boxed> {
     let mut missing = Vec::new();
-    let wanted = match args.user.as_deref() {
-        None => Some(PLANE_USER),
-        Some("inherit") => None,
+    let (user, without) = match args.user.as_deref() {
+        None if root => (Some(PLANE_USER.ids(&passwd(), &mut missing)), ""),
+        None => (None, NOT_ROOT),
+        Some("inherit") => (None, "`--user` is `inherit`"),
         Some(number) => match number.parse() {
-            Ok(user) if user != 0 && user != u32::MAX => Some(user),
+            Ok(user) if user != 0 && user != u32::MAX => (root.then_some((user, user)), NOT_ROOT),
             _ => bail!("`--user` is '{number}'; allowed: 1 to {}, or `inherit`", u32::MAX - 1),
         },
     };
-    let user = wanted.filter(|_| root);
     if user.is_none() {
-        let reason = match wanted {
-            None => "`--user` is `inherit`",
-            Some(_) => "the command was not started as root",
-        };
-        missing.push(format!("missing: the plane has no user of its own: {reason}"));
+        missing.push(format!("the plane has no user of its own: {without}"));
     }
     let needed = config.limits.open_files();
     let hard = getrlimit(Resource::Nofile).maximum.filter(|_| !root);
@@ -115,19 +113,23 @@ fn confinement(
         ..Limits::default()
     };
     let mut confinement = Confinement::new().limits(limits).syscalls(policy()?.with_startup());
-    if let Some(user) = user {
-        confinement = confinement.identity(user, user);
+    if let Some((user, group)) = user {
+        confinement = confinement.identity(user, group);
     }
     if root {
         confinement = confinement.alone_with(program)?;
     } else {
-        missing.push(
-            "missing: the plane has the command's files and network until its system calls are filtered: the \
-             command was not started as root"
-                .to_owned(),
-        );
+        missing.push(format!(
+            "the plane has the command's files and network until its system calls are filtered: {NOT_ROOT}"
+        ));
     }
-    Ok((confinement, missing))
+    let limits = GroupLimits {
+        memory_bytes: memory_bytes(None),
+        processes: Some(OTHER_THREADS + u64::from(args.cores)),
+        // Its cores may spin; what lets tenants in may take one processor more.
+        processors: Some(args.cores + 1),
+    };
+    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
 }
 
 /// A plane's process. Dropping it kills it.
@@ -139,6 +141,7 @@ pub struct PlaneProcess {
     pub protection: Vec<String>,
     /// Held for its `Drop`, after the process.
     _held: Option<Held>,
+    _groups: Groups,
 }
 
 impl PlaneProcess {
@@ -154,12 +157,13 @@ impl PlaneProcess {
         gateway: Option<Opened>,
     ) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("finding this program's file")?;
-        let (confinement, mut missing) = confinement(args, config, &own, is_root())?;
+        let mut boxed = confinement(args, config, &own, is_root())?;
+        let groups = boxed.make_groups("plane");
         let (control, theirs) = pair()?;
         let mut command = Command::new(&own);
         // Nothing of the opener's surroundings is the plane's business.
         command.args(["sdp", "plane"]).env_clear().stdin(theirs);
-        let child = confinement.spawn(command, &[]).context("cannot start the plane's process")?;
+        let child = boxed.confinement.spawn(command, &[]).context("cannot start the plane's process")?;
         let program = Program::from(child);
         let report = memfd_create("report", MemfdFlags::CLOEXEC)
             .map_err(std::io::Error::from)
@@ -177,7 +181,7 @@ impl PlaneProcess {
         drop(descriptors);
         send(&control, &Order::Alone, &[])?;
         let mut plane =
-            Self { program, control, report: report.into(), protection: Vec::new(), _held: held };
+            Self { program, control, report: report.into(), protection: Vec::new(), _held: held, _groups: groups };
         let Told::Ready(lowered) = plane.hear(STARTS_WITHIN)? else {
             bail!("the plane ended before it served: please report this");
         };
@@ -185,7 +189,8 @@ impl PlaneProcess {
             Ok(standing) => format!("plane: {standing}"),
             Err(error) => format!("plane: {error}"),
         });
-        plane.protection.append(&mut missing);
+        let missing = boxed.missing.iter().map(|line| format!("missing: {line}"));
+        plane.protection.extend(missing);
         plane.protection.extend(listener.weaker().map(|line| format!("missing: {line}")));
         plane.protection.extend(lowered.iter().map(|line| format!("lowered: {}", plain(line))));
         Ok(plane)

@@ -89,8 +89,8 @@ pub struct ServeArgs {
     /// Let one user have all that tenants may have, instead of an eighth.
     #[arg(long)]
     pub one_user: bool,
-    /// The user that the plane's process runs as, by number; `inherit`: the command's own. 61803 by default
-    /// where root starts the command.
+    /// The user that the plane's process runs as, by number; `inherit`: the command's own. By default
+    /// tailplane-sdp where root starts the command.
     #[arg(long, value_name = "UID")]
     pub user: Option<String>,
     /// End after this many seconds instead of at Ctrl-C.

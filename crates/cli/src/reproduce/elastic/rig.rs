@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::Policy;
 use crate::lab::constants::DATAPLANE_ADDRESS;
 use crate::lab::{Lab, LabConfig};
+use crate::private;
 use crate::watch::Service;
 
 /// What the service is called.
@@ -35,7 +37,7 @@ pub struct Rig {
     daemon: Child,
     service: Option<u32>,
     lab: Lab,
-    directory: PathBuf,
+    directory: TempDir,
 }
 
 impl Rig {
@@ -46,17 +48,15 @@ impl Rig {
     /// No `tailplaned` beside this program, no lab, or something that does not start.
     pub fn start(scheduler: &str, policy: Option<&Policy>) -> anyhow::Result<Self> {
         let lab = Lab::create(LabConfig { queues: 2, ..LabConfig::unique("elastic") })?;
-        let directory =
-            std::env::temp_dir().join(format!("tailplane-elastic-{}", std::process::id()));
-        // One that a killed run has left.
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(directory.join("services"))?;
+        let directory = private::directory("elastic")?;
+        let path = directory.path();
+        std::fs::create_dir(path.join("services"))?;
         let [tailplane, tailplaned] = [installed("tailplane")?, installed("tailplaned")?];
-        let config = directory.join("tailplaned.toml");
-        std::fs::write(&config, daemon_toml(&directory, &tailplane))?;
-        let service = directory.join("services").join(format!("{NAME}.toml"));
-        std::fs::write(service, service_toml(lab.prefix(), scheduler, policy, &directory))?;
-        let log = std::fs::File::create(directory.join("log"))?;
+        let config = path.join("tailplaned.toml");
+        std::fs::write(&config, daemon_toml(path, &tailplane))?;
+        let service = path.join("services").join(format!("{NAME}.toml"));
+        std::fs::write(service, service_toml(lab.prefix(), scheduler, policy, path))?;
+        let log = std::fs::File::create(path.join("log"))?;
         let mut command = Command::new(&tailplaned);
         command.arg("--config").arg(&config).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(log);
@@ -93,7 +93,7 @@ impl Rig {
 
     /// The end of the daemon's log.
     pub fn log(&self) -> String {
-        let text = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+        let text = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
@@ -118,7 +118,7 @@ impl Rig {
     /// # Errors
     /// It is gone.
     pub fn service(&self) -> anyhow::Result<Service> {
-        Service::connect(&endpoint::socket_path(&self.directory.join("run"), NAME)?)
+        Service::connect(&endpoint::socket_path(&self.directory.path().join("run"), NAME)?)
     }
 
     /// What the daemon says of the service.
@@ -127,7 +127,7 @@ impl Rig {
     /// It does not answer, or refuses.
     pub fn status(&self) -> anyhow::Result<Value> {
         let mut reply = call(
-            &self.directory.join("run/control.sock"),
+            &self.directory.path().join("run/control.sock"),
             &json!({"method": "io.tailplane.Control.Status", "parameters": {"name": NAME}}),
         )?;
         ensure!(reply.get("error").is_none(), "tailplaned refuses: {reply}");
@@ -147,7 +147,6 @@ impl Drop for Rig {
                 std::thread::sleep(LOOK);
             }
         }
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -33,17 +33,17 @@ pub struct Started {
 /// It cannot be started.
 pub fn dataplane(config: &RunConfig, own: &Path, copies: &mut Copies) -> anyhow::Result<Started> {
     let (control, theirs) = pair()?;
-    let boxed = identity::dataplane(&config.dataplane, own, identity::is_root())?;
+    let mut boxed = identity::dataplane(&config.dataplane, own, identity::is_root())?;
+    let groups = boxed.make_groups("dataplane");
     let mut command = Command::new(own);
     // Nothing of the starter's surroundings is the dataplane's business.
     command.arg("dataplane").env_clear().stdin(theirs);
     copies.of(&mut command).context("making pipes for the dataplane's output")?;
-    let confinement = boxed.confinement.unwrap_or_default();
     let child = at_priority(config.dataplane.realtime(), || {
-        confinement.spawn(command, &[]).context("cannot start the dataplane")
+        boxed.confinement.spawn(command, &[]).context("cannot start the dataplane")
     });
     let program = Program::from(child?);
-    Ok(Started { program, control, missing: boxed.missing, groups: boxed.groups })
+    Ok(Started { program, control, missing: boxed.missing, groups })
 }
 
 /// Has what `spawn` starts run at the elastic threads' real-time priority, or the one above, which is for what looks

@@ -146,11 +146,12 @@ impl Boxes {
             let cpus: Vec<_> = config.application.cpus.iter().map(usize::to_string).collect();
             command.env(CPUS_VARIABLE, cpus.join(","));
         }
-        let boxed =
-            identity::application(&config.application, config.dataplane.threads, built_in, root)?;
+        let threads = config.dataplane.threads;
+        let mut boxed = identity::application(&config.application, threads, built_in, root)?;
+        let application_groups = boxed.make_groups("application");
         let mut protection = boxed.missing;
         let (near, far) = application::sockets()?;
-        let application = application::start(command, &far, boxed.confinement.as_ref())
+        let application = application::start(command, &far, Some(&boxed.confinement))
             .with_context(|| match boxed.user {
                 Some(user) => format!("as user {user} (`application.user`)"),
                 None => "as the user of the starter".to_owned(),
@@ -159,7 +160,7 @@ impl Boxes {
         let Started { program: dataplane, control, missing, groups } =
             spawn::dataplane(config, own, &mut copies)?;
         protection.extend(missing);
-        let groups = [boxed.groups, groups];
+        let groups = [application_groups, groups];
         let driver = wire.driver().to_owned();
         let held = wire.pass(&control, config, name, near)?;
         let serving = Serving { driver, placement: None, control: String::new(), protection };
