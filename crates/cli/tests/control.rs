@@ -40,9 +40,13 @@ impl Place {
         }
     }
 
+    /// In one process, where `more` does not say more of the dataplane.
     fn config(&self, name: &str, more: &str) -> PathBuf {
+        let inline =
+            if more.contains("domain") { "" } else { "[dataplane]\ndomain = \"inline\"\n" };
         let text = format!(
-            "[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[memory]\nchunks = 8192\nhuge_pages = \"no\"\n{more}",
+            "[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[memory]\nchunks = 8192\nhuge_pages = \"no\"\n\
+             {inline}{more}",
             self.directory.join(format!("{name}.wire")).display()
         );
         let path = self.directory.join(format!("{name}.toml"));
@@ -191,7 +195,7 @@ fn a_service_in_processes_of_its_own_is_steered_through_its_starter() {
     let more = "[dataplane]\ndomain = \"process\"\nspin_us = 50\n[control]\nname = \"apart\"\n";
     place.start("apart", more);
     let said = place.run(&["status", "apart", "--over-ms", "20"]).expect("it runs");
-    assert_says(&said, &["domain process, split", "stay where they are", "homes: thread 0: 0-127"]);
+    assert_says(&said, &["domain process, auto", "stay where they are", "homes: thread 0: 0-127"]);
     assert_says(
         &place.run(&["ctl", "apart", "grant", "0"]).expect("done"),
         &["thread 0 is granted"],

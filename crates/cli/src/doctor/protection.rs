@@ -1,8 +1,8 @@
 //! Which protection this machine gives between starter, dataplane and application, and why not more.
 
 use memfile::Memory;
-use sandbox::{Files, Groups};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use sandbox::{Files, Groups};
 
 use crate::service::identity::{APPLICATION_USER, DATAPLANE_USER, PLANE_USER};
 
@@ -263,16 +263,10 @@ mod tests {
     fn what_is_missing_is_missing() {
         use Status::{Missing, Ok, Warn};
         let user = found("0", "kill_process errno", "root:x:0:0::/:\n", ALL);
-        assert_eq!(
-            user,
-            [Ok, Missing, Warn, Missing, Ok, Ok, Missing, Missing, Ok, Ok, Warn]
-        );
+        assert_eq!(user, [Ok, Missing, Warn, Missing, Ok, Ok, Missing, Missing, Ok, Ok, Warn]);
         let nothing = Probed { seals: false, pidfd: false, landlock: 0, processors: 1 };
         let old = found("000001ffffffffff", "", NAMED, nothing);
-        assert_eq!(
-            old,
-            [Missing, Ok, Ok, Ok, Missing, Warn, Ok, Ok, Missing, Missing, Ok]
-        );
+        assert_eq!(old, [Missing, Ok, Ok, Ok, Missing, Warn, Ok, Ok, Missing, Missing, Ok]);
     }
 
     #[test]

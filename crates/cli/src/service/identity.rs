@@ -73,6 +73,9 @@ impl DefaultUser {
 /// and what is duplicated on the way.
 const OPEN_FILES: u64 = 64;
 const OPEN_FILES_OF_THREAD: u64 = 10;
+/// How long a thread of a dataplane may run at a real-time priority without a sleep, in microseconds, before the kernel
+/// ends the dataplane. Elastic threads sleep for a moment each second.
+const REALTIME_US: u64 = 5_000_000;
 /// Threads of all dataplanes of one user. It bounds what one that was broken into makes of the scheduler.
 const THREADS_MAX: u64 = 1024;
 
@@ -222,6 +225,7 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
         processes: user.map(|_| THREADS_MAX),
         // Nothing of it is locked: packet memory is pinned by whoever registered it.
         locked_memory_bytes: Some(0),
+        realtime_us: Some(REALTIME_US),
         // It is started with the one that it needs.
         realtime_priority: Some(0),
         ..Limits::default()

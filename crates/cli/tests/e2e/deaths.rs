@@ -14,7 +14,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 use sandbox::{Seccomp, Standing};
 use tailplane_cli::lab::constants::{CLIENT_INTERFACE, DATAPLANE_INTERFACE};
-use tailplane_cli::service::identity::{APPLICATION_USER, DATAPLANE_USER};
 
 use crate::harness::process::Running;
 use crate::harness::stream::{assert_echoes, connect};
@@ -276,58 +275,6 @@ fn a_dataplane_that_is_killed_is_told_of() {
     service.finish().assert_failure(&["the dataplane ended without a word", "signal: 9"]);
 }
 
-/// As the kernel sees them.
-#[test]
-fn three_processes_are_three_users_without_power() {
-    let Some(bed) = Testbed::new("standing", 2) else { return };
-    let service = protected(&bed);
-    let three = Three::of(&service);
-    let [starter, dataplane, application] =
-        three.all().map(|pid| Standing::of(pid).expect("it runs"));
-    assert_eq!((starter.users[1], starter.seccomp), (0, Seccomp::Off));
-    let passwd = fs::read_to_string("/etc/passwd").expect("names of users");
-    for (standing, default) in [(&dataplane, DATAPLANE_USER), (&application, APPLICATION_USER)] {
-        let stand_in = (default.number, default.number);
-        let (user, group) = default.named(&passwd).unwrap_or(stand_in);
-        assert_eq!((standing.users, standing.groups), ([user; 4], [group; 4]));
-        let is_lack = service.stdout().contains(&format!("no user '{}'", default.name));
-        assert_eq!(is_lack, default.named(&passwd).is_none(), "{}", service.stdout());
-    }
-    for standing in [&dataplane, &application] {
-        assert!(standing.supplementary.is_empty(), "{standing:?}");
-        assert!(standing.is_powerless() && standing.no_new_privileges, "{standing:?}");
-        assert_eq!((standing.bounding, standing.parent), (0, three.starter), "{standing:?}");
-    }
-    // The one across the start, and the stricter one.
-    assert_eq!(dataplane.seccomp, Seccomp::Filters(2));
-    // Networks of their own, and no files but the program's.
-    let network = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs");
-    assert_ne!(network(three.dataplane), network(three.starter));
-    assert_ne!(network(three.application), network(three.starter));
-    assert_ne!(network(three.application), network(three.dataplane));
-    for pid in [three.dataplane, three.application] {
-        let below = fs::read_dir(format!("/proc/{pid}/root")).expect("it runs");
-        let names: Vec<_> = below.flatten().map(|entry| entry.file_name()).collect();
-        for absent in ["etc", "proc", "sys", "dev", "root", "run"] {
-            assert!(!names.iter().any(|name| name == absent), "{absent}: {names:?}");
-        }
-        let open_files = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
-        assert!(open_files.contains("Max core file size        0 "), "{open_files}");
-    }
-    // The starter has neither packet memory nor sockets of the port.
-    let maps = fs::read_to_string(format!("/proc/{}/maps", three.starter)).expect("it runs");
-    assert!(!maps.contains("tailplane-packets"), "{maps}");
-    let open = fs::read_dir(format!("/proc/{}/fd", three.starter)).expect("it runs");
-    let open: Vec<_> = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok()).collect();
-    assert!(
-        !open.iter().any(|file| file.to_string_lossy().contains("tailplane-packets")),
-        "{open:?}"
-    );
-    let finished = service.interrupt(Signal::TERM);
-    finished.assert_success();
-    assert_eq!(finished.stderr, "");
-}
-
 /// What is not had is said; what is left works.
 #[test]
 fn inherited_users_are_said_and_serve() {
@@ -406,7 +353,7 @@ fn a_user_that_is_not_root_serves_and_is_told_what_is_missing() {
     };
     wait_until("the service serves", || service.stdout().contains("scheduler"));
     let said = service.stdout();
-    assert_eq!(said.matches("the command was not started as root").count(), 3, "{said}");
+    assert_eq!(said.matches("the command was not started as root").count(), 6, "{said}");
     let standing = Standing::of(Three::of(&service).dataplane).expect("it runs");
     assert!(standing.is_powerless() && standing.no_new_privileges, "{standing:?}");
     assert_eq!((standing.users, standing.seccomp), ([65_534; 4], Seccomp::Filters(2)));

@@ -14,6 +14,7 @@ mod churn;
 mod clients;
 mod conformance;
 mod connections;
+mod contained;
 mod deaths;
 mod elastic;
 mod gateway;

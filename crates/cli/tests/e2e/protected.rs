@@ -174,41 +174,6 @@ fn any_program_that_joins_serves_and_others_are_told_what_is_missing() {
     assert!(text.contains("TAILPLANE_DOMAIN is not set"), "{text}");
 }
 
-/// What a program starts and does not wait for ends with it, also where its parent ended long ago.
-#[test]
-fn a_program_leaves_no_process_behind() {
-    let Some(bed) = Testbed::new("behind", 1) else { return };
-    let path = bed.directory.write("run.toml", config("echo", bed.lab.prefix(), 1, ""));
-    // A number of seconds that nobody else sleeps for.
-    let seconds = format!("{}", 100_000 + std::process::id());
-    let sleepers = || {
-        let processes = std::fs::read_dir("/proc").expect("there are processes").flatten();
-        let line = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
-        let of_ours = |line: &Vec<u8>| {
-            let mut words = line.split(|byte| *byte == 0);
-            words.next() == Some(b"sleep") && words.next() == Some(seconds.as_bytes())
-        };
-        processes.filter_map(line).filter(of_ours).count()
-    };
-    let own = env!("CARGO_BIN_EXE_tailplane");
-    let script = format!(
-        "sleep {seconds} & sh -c 'sleep {seconds} & sleep {seconds} &'; exec {own} application {}",
-        path.display()
-    );
-    let mut command = tailplane(&["run", "--seconds", "300"]);
-    command.arg(&path).args(["--", "sh", "-c", &script]);
-    let service = Running::start(&bed.directory, "service", command, Command::spawn)
-        .expect("the tailplane command starts");
-    wait_until("the program serves", || service.stdout().contains("domain process"));
-    let mut stream = bed.at_client(|| connect(ECHO)).expect("let in");
-    assert_echoes(&mut stream, b"from a program with a family");
-    assert_eq!(sleepers(), 3);
-    let finished = service.interrupt(Signal::TERM);
-    assert_eq!(sleepers(), 0);
-    finished.assert_success();
-    assert!(finished.stderr.contains("ended 3 processes"), "{}", finished.stderr);
-}
-
 /// Who may not connect is reset, whatever the application would like; who may is served, as fast as the rate allows.
 #[test]
 fn the_policy_says_who_is_served_and_how_fast() {

@@ -43,6 +43,11 @@ sources! {
 /// its answer to ask again.
 const CROWDED_SPIN: Duration = Duration::from_micros(25);
 
+/// A thread with a real-time priority that has not slept for so long sleeps for a [`BREATH`]: what has that priority and
+/// never sleeps is taken for one that was broken into, and ended by its time limit (`RLIMIT_RTTIME`).
+const AWAKE_MAX: Duration = Duration::from_secs(1);
+const BREATH: Duration = Duration::from_micros(20);
+
 /// The bit of a bell's one sleeper.
 const THREAD: u64 = 1;
 
@@ -102,6 +107,7 @@ impl Stage<'_> {
         let mut moderation = Moderation::new(config.moderation, clock.now());
         let mut driver = self;
         let mut seat = self.hand.controls().and_then(|controls| controls.seat(core));
+        let mut slept_at = clock.now();
         shown.set_state(State::Running);
         while !stop.load(Ordering::Relaxed) {
             let now = clock.now();
@@ -112,6 +118,10 @@ impl Stage<'_> {
             shown.end(&progress);
             if shown.is_due(now) {
                 shown.copy(now, thread);
+                if config.realtime.is_some() && now > slept_at + AWAKE_MAX {
+                    take_breath();
+                    slept_at = clock.now();
+                }
             }
             if let Some(seat) = seat.as_mut().filter(|seat| seat.has_order()) {
                 idle = self.obey(core, seat, thread, &shown).unwrap_or(idle);
@@ -133,6 +143,7 @@ impl Stage<'_> {
                 shown.copy(now, thread);
                 let device = device.as_ref().map(AsFd::as_fd);
                 self.sleep(core, thread, device, span, seat.as_ref(), &mut shown);
+                slept_at = clock.now();
             }
         }
         shown.wait(clock.now());
@@ -258,6 +269,14 @@ fn leave_alone(clock: MonotonicClock, until: clock::Instant) {
     while clock.now() < until {
         std::hint::spin_loop();
     }
+}
+
+/// Sleeps for a moment, whatever there is to do.
+#[cold]
+fn take_breath() {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: BREATH.subsec_nanos().into() };
+    // An interrupted poll is a sleep, too.
+    let _ = poll(&mut [], Some(&timeout));
 }
 
 fn block(

@@ -163,7 +163,8 @@ impl PlaneProcess {
         let mut command = Command::new(&own);
         // Nothing of the opener's surroundings is the plane's business.
         command.args(["sdp", "plane"]).env_clear().stdin(theirs);
-        let child = boxed.confinement.spawn(command, &[]).context("cannot start the plane's process")?;
+        let child =
+            boxed.confinement.spawn(command, &[]).context("cannot start the plane's process")?;
         let program = Program::from(child);
         let report = memfd_create("report", MemfdFlags::CLOEXEC)
             .map_err(std::io::Error::from)
@@ -180,8 +181,14 @@ impl PlaneProcess {
         send(&control, &start, &given)?;
         drop(descriptors);
         send(&control, &Order::Alone, &[])?;
-        let mut plane =
-            Self { program, control, report: report.into(), protection: Vec::new(), _held: held, _groups: groups };
+        let mut plane = Self {
+            program,
+            control,
+            report: report.into(),
+            protection: Vec::new(),
+            _held: held,
+            _groups: groups,
+        };
         let Told::Ready(lowered) = plane.hear(STARTS_WITHIN)? else {
             bail!("the plane ended before it served: please report this");
         };

@@ -108,18 +108,7 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let (segment, controls) = (host::segment(&config)?, Arc::new(host::controls(&config)));
     let shown = segment.descriptor().context("duplicating the statistics segment")?;
     runtime.segment = Some(segment);
-    let ready = || {
-        let told = match SyscallPolicy::dataplane().enforce() {
-            Ok(()) => Told::Ready { movable: controls.is_movable() },
-            // The starter ends what spoke its last word.
-            Err(error) => {
-                Told::Failed(vec!["cannot give up making threads".into(), error.to_string()])
-            }
-        };
-        let shown = matches!(told, Told::Ready { .. }).then(|| shown.as_fd());
-        // Nobody hears it: then the next word is that.
-        _ = send(control, &told, shown.as_slice());
-    };
+    let ready = || report_ready(control, controls.is_movable(), &shown);
     let attended = Attended::new(Arc::clone(&controls), joined.placers());
     let (reports, _) = until_hang_up(control, Some(attended), |stop| {
         joined.run(stop, |nears, stop| {
@@ -139,8 +128,21 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives up the system calls that a dataplane does not make but for its threads' sake, and runs `serve` with a flag that is set as soon as the
-/// starter hangs up. Its orders are `attended` to meanwhile, where there are any.
+/// Gives up making threads, which all run now, and reports to the starter, with the statistics segment, that the
+/// dataplane serves.
+fn report_ready(control: &OwnedFd, movable: bool, segment: &OwnedFd) {
+    let told = match SyscallPolicy::dataplane().enforce() {
+        Ok(()) => Told::Ready { movable },
+        // The starter ends what spoke its last word.
+        Err(error) => Told::Failed(vec!["cannot give up making threads".into(), error.to_string()]),
+    };
+    let segment = matches!(told, Told::Ready { .. }).then(|| segment.as_fd());
+    // Nobody hears it: then the next word is that.
+    _ = send(control, &told, segment.as_slice());
+}
+
+/// Gives up the system calls that a dataplane needs for nothing but its start, and runs `serve` with a flag that is set
+/// as soon as the starter hangs up. Its orders are `attended` to meanwhile, where there are any.
 fn until_hang_up<R>(
     control: &OwnedFd,
     mut attended: Option<Attended>,

@@ -1,0 +1,252 @@
+//! What the kernel keeps the processes of a service from: each one's standing after the start, and programs that take
+//! all memory or all process numbers, or live on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use sandbox::{Groups, Seccomp, Standing};
+use tailplane_cli::service::identity::{APPLICATION_USER, DATAPLANE_USER};
+
+use crate::deaths::{Three, kill};
+use crate::harness::process::Running;
+use crate::harness::stream::{assert_echoes, connect};
+use crate::harness::{ECHO, Testbed, config, start, tailplane, wait_until};
+
+/// Processes of the application that is a fork bomb.
+const PROCESSES: usize = 48;
+
+fn link(pid: u32, name: &str) -> PathBuf {
+    fs::read_link(format!("/proc/{pid}/{name}")).expect("it runs")
+}
+
+/// The groups that a process is in, as paths below their hierarchies.
+fn groups(pid: u32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
+    // hierarchy:controllers:path
+    text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).map(str::to_owned).collect()
+}
+
+/// What the descriptors of a process are, without the numbers that differ from run to run.
+fn descriptors(pid: u32) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").flatten();
+    let mut all: Vec<String> = entries
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .map(|to| to.to_string_lossy().split(":[").next().unwrap_or_default().to_owned())
+        .collect();
+    all.sort();
+    all
+}
+
+/// A limit of a process, as `/proc/PID/limits` has it.
+fn limit(pid: u32, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let soft = line.and_then(|line| line.split_whitespace().next());
+    soft.unwrap_or_else(|| panic!("no '{name}' in {text}")).to_owned()
+}
+
+/// The kernel is asked what each process may do; nothing is taken from what the service says of itself but the numbers.
+#[test]
+fn each_process_stands_as_the_documents_say() {
+    let Some(bed) = Testbed::new("audit", 2) else { return };
+    let more = "domain = \"process\"\n[application]\nopen_files = 64\n[memory]\nchunks = 16384\n";
+    let service = start(&bed.directory, &config("echo", bed.lab.prefix(), 2, more));
+    let three = Three::of(&service);
+    let said = service.stdout();
+    let [starter, dataplane, application] =
+        [three.starter, three.dataplane, three.application].map(|pid| Standing::of(pid).unwrap());
+    assert_eq!((starter.users[1], starter.seccomp), (0, Seccomp::Off));
+    let passwd = fs::read_to_string("/etc/passwd").expect("names of users");
+    for (standing, default) in [(&dataplane, DATAPLANE_USER), (&application, APPLICATION_USER)] {
+        let stand_in = (default.number, default.number);
+        let (user, group) = default.named(&passwd).unwrap_or(stand_in);
+        assert_eq!((standing.users, standing.groups), ([user; 4], [group; 4]));
+        let is_lack = said.contains(&format!("no user '{}'", default.name));
+        assert_eq!(is_lack, default.named(&passwd).is_none(), "{said}");
+    }
+    // The application is the child of its namespace's first process, which is the starter's.
+    assert_eq!(application.numbers, [three.application, 2], "{application:?}");
+    let first = Standing::of(application.parent).expect("it runs");
+    assert_eq!((first.numbers.as_slice(), first.parent), (&[first.pid, 1][..], three.starter));
+    assert_eq!(dataplane.parent, three.starter, "{dataplane:?}");
+    for standing in [&dataplane, &application, &first] {
+        assert!(standing.supplementary.is_empty(), "{standing:?}");
+        assert!(standing.is_powerless() && standing.no_new_privileges, "{standing:?}");
+        assert_eq!(standing.bounding, 0, "{standing:?}");
+    }
+    // Of the dataplane: across the start, with threads, without. Of the application: its list.
+    assert_eq!(dataplane.seccomp, Seccomp::Filters(3));
+    assert_eq!(application.seccomp, Seccomp::Filters(1));
+    // The first process runs none of the application's code, and holds nothing.
+    assert_eq!(descriptors(first.pid), Vec::<String>::new());
+
+    for name in ["ns/net", "ns/mnt"] {
+        let all = [three.starter, three.dataplane, three.application].map(|pid| link(pid, name));
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{name}: {all:?}");
+    }
+    assert_ne!(link(three.application, "ns/pid"), link(three.starter, "ns/pid"));
+    for pid in [three.dataplane, three.application] {
+        let below = fs::read_dir(format!("/proc/{pid}/root")).expect("it runs");
+        let names: Vec<_> = below.flatten().map(|entry| entry.file_name()).collect();
+        for absent in ["etc", "proc", "sys", "dev", "root", "run"] {
+            assert!(!names.iter().any(|name| name == absent), "{absent}: {names:?}");
+        }
+        assert_eq!(limit(pid, "Max core file size"), "0");
+        for held in descriptors(pid) {
+            let known = ["socket", "pipe", "anon_inode", "/memfd"];
+            assert!(known.iter().any(|kind| held.starts_with(kind)), "{pid} holds {held}");
+        }
+    }
+    assert_eq!(limit(three.application, "Max open files"), "64");
+    assert_eq!(limit(three.dataplane, "Max locked memory"), "0");
+    assert_eq!(limit(three.dataplane, "Max realtime priority"), "0");
+    assert_eq!(limit(three.dataplane, "Max realtime timeout"), "5000000");
+
+    let made =
+        [("dataplane", three.dataplane), ("application", three.application)].map(|(name, pid)| {
+            let limited = ["memory", "pids"].map(|controller| {
+                let has = Groups::version(Path::new("/sys/fs/cgroup"), controller).is_ok();
+                assert_eq!(said.contains(&format!("the {name} has no limit of")), !has, "{said}");
+                has
+            });
+            let ours: Vec<_> = groups(pid)
+                .into_iter()
+                .filter(|path| path.contains(&format!("tailplane/{name}.{}.", three.starter)))
+                .collect();
+            assert_eq!(!ours.is_empty(), limited.contains(&true), "{name}: {ours:?}");
+            ours
+        });
+    // The starter has neither packet memory nor sockets of the port.
+    let maps = fs::read_to_string(format!("/proc/{}/maps", three.starter)).expect("it runs");
+    assert!(!maps.contains("tailplane-packets"), "{maps}");
+    let held = descriptors(three.starter);
+    assert!(!held.iter().any(|file| file.contains("tailplane-packets")), "{held:?}");
+    let finished = service.interrupt(Signal::TERM);
+    finished.assert_success();
+    assert_eq!(finished.stderr, "");
+    for path in made.iter().flatten() {
+        for hierarchy in ["memory", "pids", "cpu", "unified", ""] {
+            let path =
+                Path::new("/sys/fs/cgroup").join(hierarchy).join(path.trim_start_matches('/'));
+            assert!(!path.exists(), "{} is left", path.display());
+        }
+    }
+}
+
+/// A thread of a real-time priority that has work all the time sleeps now and then, as its time limit asks.
+#[test]
+fn a_dataplane_that_always_runs_is_not_taken_for_one_that_was_broken_into() {
+    let Some(bed) = Testbed::new("awake", 1) else { return };
+    let more = "domain = \"process\"\nplacement = \"split\"\nrealtime = 1\n";
+    // It spins for as long as this test takes.
+    let text =
+        config("echo", bed.lab.prefix(), 1, more).replace("spin_us = 50", "spin_us = 10000000");
+    let service = start(&bed.directory, &text);
+    let began = Instant::now();
+    let dataplane = Three::of(&service).dataplane;
+    let limit: u64 = limit(dataplane, "Max realtime timeout").parse().expect("a number of us");
+    let limit = Duration::from_micros(limit);
+    while began.elapsed() < limit + Duration::from_secs(1) {
+        assert_serves(&bed);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    service.interrupt(Signal::TERM).assert_success();
+}
+
+/// A service of a shell that does `first` and goes on as the built-in echo, with `more` about the application.
+fn program(bed: &Testbed, more: &str, first: &str) -> Running {
+    let text = config("echo", bed.lab.prefix(), 1, &format!("[application]\n{more}"));
+    let path = bed.directory.write("run.toml", text);
+    let script =
+        format!("{first}exec {} application {}", env!("CARGO_BIN_EXE_tailplane"), path.display());
+    let mut command = tailplane(&["run", "--seconds", "300"]);
+    command.arg(&path).args(["--", "sh", "-c", &script]);
+    let service = Running::start(&bed.directory, "service", command, Command::spawn);
+    let service = service.expect("the tailplane command starts");
+    wait_until("the program serves", || service.stdout().contains("domain process"));
+    service
+}
+
+fn assert_serves(bed: &Testbed) {
+    let mut stream = bed.at_client(|| connect(ECHO)).expect("let in");
+    assert_echoes(&mut stream, b"all the same");
+}
+
+/// Whether this machine limits what `controller` counts; where it does not, the service has to say so.
+fn is_limited(service: &Running, controller: &str, what: &str) -> bool {
+    let has = Groups::version(Path::new("/sys/fs/cgroup"), controller).is_ok();
+    let said = service.stdout();
+    assert_eq!(said.contains(&format!("the application has no limit of {what}")), !has, "{said}");
+    has
+}
+
+#[test]
+fn a_program_that_takes_all_memory_is_ended_and_others_serve_on() {
+    let Some(bed) = Testbed::new("memory-bomb", 1) else { return };
+    // `tail` keeps what could be the last line, which never ends here.
+    let bomb = "(sleep 1; tail /dev/zero; echo \"ended with $?\") & ";
+    let service = program(&bed, "memory_mb = 96\n", bomb);
+    if !is_limited(&service, "memory", "memory") {
+        return;
+    }
+    // 128 + 9: the kernel has killed it.
+    wait_until("the bomb has ended", || service.stdout().contains("ended with 137"));
+    assert_serves(&bed);
+    service.interrupt(Signal::TERM).assert_success();
+}
+
+/// Processes that sleep for so many seconds: a number that nobody else sleeps for.
+fn sleepers(seconds: u32) -> usize {
+    let processes = fs::read_dir("/proc").expect("there are processes").flatten();
+    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let expected = format!("sleep\0{seconds}\0");
+    lines.filter(|line| *line == expected.as_bytes()).count()
+}
+
+#[test]
+fn a_program_that_takes_all_process_numbers_has_a_limit_of_its_own() {
+    let Some(bed) = Testbed::new("fork-bomb", 1) else { return };
+    let seconds = 200_000 + std::process::id();
+    // A shell that cannot fork ends.
+    let bomb = format!(
+        "(sleep 1; while :; do sleep {seconds} & done 2>/dev/null; :) & (sleep 2; echo enough) & "
+    );
+    let service = program(&bed, &format!("processes = {PROCESSES}\n"), &bomb);
+    if !is_limited(&service, "pids", "processes") {
+        return;
+    }
+    wait_until("there are many processes", || sleepers(seconds) > PROCESSES / 2);
+    wait_until("the bomb is over", || service.stdout().contains("enough"));
+    let made = sleepers(seconds);
+    assert!(made < PROCESSES, "{made} processes, and the limit is {PROCESSES}");
+    assert_serves(&bed);
+    service.interrupt(Signal::TERM).assert_success();
+    assert_eq!(sleepers(seconds), 0);
+}
+
+/// What a program starts and does not wait for ends with it, also where its parent ended long ago: when the service is
+/// asked to end, and when its starter is killed.
+#[test]
+fn a_program_leaves_no_process_behind() {
+    let Some(bed) = Testbed::new("behind", 1) else { return };
+    let seconds = 100_000 + std::process::id();
+    let family =
+        format!("sleep {seconds} & setsid sh -c 'sleep {seconds} & setsid sleep {seconds} &'; ");
+    for killed in [false, true] {
+        let service = program(&bed, "", &family);
+        assert_serves(&bed);
+        wait_until("the family is there", || sleepers(seconds) == 3);
+        if killed {
+            kill(service.id());
+            wait_until("the family has ended", || sleepers(seconds) == 0);
+            drop(service.finish());
+        } else {
+            let finished = service.interrupt(Signal::TERM);
+            assert_eq!(sleepers(seconds), 0);
+            finished.assert_success();
+        }
+    }
+}
