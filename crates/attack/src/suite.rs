@@ -26,8 +26,10 @@ const SETTLE: Duration = Duration::from_millis(2);
 const RATIO_MAX: f64 = 1.2;
 /// How often a p99 that was noticed is measured again, since the machine has others on it too.
 const REPEATS: u32 = 3;
-/// Windows of either kind without which nothing is said about a p99.
+/// Windows of either kind without which the suite does not compare them.
 const WINDOWS_MIN: usize = 10;
+/// Standard errors by which the share of slow windows may be higher under attack: chance exceeds it once in 30,000.
+const SLOW_ERRORS_MAX: f64 = 4.0;
 /// An episode of an attack that ends by itself.
 const SHORT_EPISODE: Duration = Duration::from_millis(400);
 /// Bytes that the allocator and the threads' stacks come and go with.
@@ -80,10 +82,10 @@ pub struct Outcome {
     pub quiet_p99_ns: [u64; 3],
     /// See above.
     pub attacked_p99_ns: [u64; 3],
-    /// Windows that count, and those in which somebody else had the processor.
+    /// Windows, quiet and attacked: all that were held.
     pub windows: [usize; 2],
-    /// See above.
-    pub disturbed: [usize; 2],
+    /// Windows of each kind with a request of over 50 us.
+    pub slow: [usize; 2],
     /// What was not as it has to be; empty: passed.
     pub failures: Vec<String>,
 }
@@ -131,20 +133,18 @@ pub fn apart(attack: &Attack, seconds: f64, seed: u64) -> anyhow::Result<Outcome
     }))
 }
 
-/// Latencies of the second application, quiet and attacked.
+/// Latencies of the second application, quiet and attacked. No window is left out.
 #[derive(Default)]
 struct Measured {
     p99_ns: [Vec<u64>; 2],
-    disturbed: [usize; 2],
+    slow: [usize; 2],
 }
 
 impl Measured {
     fn take(&mut self, attacked: bool, window: Window) {
         let kind = usize::from(attacked);
-        match window.disturbed || window.requests < 100 {
-            true => self.disturbed[kind] += 1,
-            false => self.p99_ns[kind].push(window.p99_ns),
-        }
+        self.p99_ns[kind].push(window.p99_ns);
+        self.slow[kind] += usize::from(window.slow);
     }
 
     /// Lower quartile, median, upper quartile.
@@ -154,10 +154,39 @@ impl Measured {
         [1, 2, 3].map(|quarter| sorted.get(sorted.len() * quarter / 4).copied().unwrap_or(0))
     }
 
-    /// Whether the second application has noticed: only said where there is enough to say it by.
-    fn notices(&self) -> bool {
-        let enough = self.p99_ns.iter().all(|windows| windows.len() >= WINDOWS_MIN);
-        enough && self.ratio() >= RATIO_MAX
+    /// What the second application has noticed; nothing where there are too few windows to say it by.
+    fn noticed(&self) -> Option<String> {
+        if self.p99_ns.iter().any(|windows| windows.len() < WINDOWS_MIN) {
+            return None;
+        }
+        if self.ratio() >= RATIO_MAX {
+            return Some(format!(
+                "the other application's p99 is {:.2} times as long",
+                self.ratio()
+            ));
+        }
+        let [quiet, attacked] = self.windows();
+        (self.slow_errors() > SLOW_ERRORS_MAX).then(|| {
+            format!(
+                "the other application has slow requests in {} of {attacked} windows, {} of {quiet} without the attack",
+                self.slow[1], self.slow[0]
+            )
+        })
+    }
+
+    fn windows(&self) -> [usize; 2] {
+        [self.p99_ns[0].len(), self.p99_ns[1].len()]
+    }
+
+    /// By how many standard errors the share of slow windows is higher under attack: the test of two proportions.
+    fn slow_errors(&self) -> f64 {
+        let [quiet, attacked] = self.windows().map(|windows| windows as f64);
+        let [slow_quiet, slow_attacked] = self.slow.map(|slow| slow as f64);
+        let share = (slow_quiet + slow_attacked) / (quiet + attacked);
+        let error = (share * (1.0 - share) * (1.0 / quiet + 1.0 / attacked)).sqrt();
+        let more = slow_attacked / attacked - slow_quiet / quiet;
+        // All windows alike: no difference and no error.
+        if error == 0.0 { 0.0 } else { more / error }
     }
 
     fn ratio(&self) -> f64 {
@@ -213,7 +242,7 @@ impl Suite {
                 episodes.into_iter().for_each(|episode| add(&mut outcome, episode));
             }
             // Whatever else failed does so again.
-            if !measured.notices() || !outcome.failures.is_empty() {
+            if measured.noticed().is_none() || !outcome.failures.is_empty() {
                 break;
             }
         }
@@ -225,13 +254,9 @@ impl Suite {
         }
         outcome.quiet_p99_ns = measured.quartiles(false);
         outcome.attacked_p99_ns = measured.quartiles(true);
-        outcome.windows = [measured.p99_ns[0].len(), measured.p99_ns[1].len()];
-        outcome.disturbed = measured.disturbed;
-        if measured.notices() {
-            let text =
-                format!("the other application's p99 is {:.2} times as long", measured.ratio());
-            outcome.failures.push(text);
-        }
+        outcome.windows = measured.windows();
+        outcome.slow = measured.slow;
+        outcome.failures.extend(measured.noticed());
         check_holds(&before, &mut outcome)?;
         if let Some(words) = attack.refusal {
             let told = outcome.refusals.iter().any(|why| why.contains(words));
@@ -401,11 +426,13 @@ pub fn print(outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<()> 
             format!("{}/{}", outcome.others_lost, outcome.others_requests),
             match outcome.windows.iter().all(|many| *many >= WINDOWS_MIN) {
                 true => format!(
-                    "{:.2}/{:.2} ({}+{} windows)",
+                    "{:.2}/{:.2} ({}+{} windows, {}+{} slow)",
                     microseconds(outcome.quiet_p99_ns[1]),
                     microseconds(outcome.attacked_p99_ns[1]),
                     outcome.windows[0],
-                    outcome.windows[1]
+                    outcome.windows[1],
+                    outcome.slow[0],
+                    outcome.slow[1]
                 ),
                 // Nothing is said where there is next to nothing to say it by.
                 false => {
@@ -422,4 +449,41 @@ pub fn print(outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<()> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Measured, WINDOWS_MIN, Window};
+
+    fn measured(quiet: &[(u64, bool)], attacked: &[(u64, bool)]) -> Measured {
+        let mut measured = Measured::default();
+        for (kind, windows) in [(false, quiet), (true, attacked)] {
+            for &(p99_ns, slow) in windows {
+                measured.take(kind, Window { p99_ns, slow });
+            }
+        }
+        measured
+    }
+
+    #[test]
+    fn a_stall_in_more_windows_is_noticed_where_the_p99_is_the_same() {
+        let windows = |slow: usize| -> Vec<(u64, bool)> {
+            (0..60).map(|index| (1_000, index < slow)).collect()
+        };
+        // The machine's own stalls, alike in both kinds.
+        assert_eq!(measured(&windows(20), &windows(28)).noticed(), None);
+        let words = measured(&windows(4), &windows(40)).noticed().expect("it stalls its neighbour");
+        assert!(words.contains("in 40 of 60 windows, 4 of 60"), "{words}");
+        assert!(measured(&windows(0), &windows(60)).noticed().is_some(), "each window is slow");
+        assert_eq!(measured(&windows(60), &windows(60)).noticed(), None);
+    }
+
+    #[test]
+    fn a_longer_p99_is_noticed_where_there_are_windows_enough() {
+        let quiet = [(1_000, false); WINDOWS_MIN];
+        let words = measured(&quiet, &[(1_200, false); WINDOWS_MIN]).noticed();
+        assert!(words.is_some_and(|words| words.contains("1.20 times")));
+        assert_eq!(measured(&quiet, &[(1_190, false); WINDOWS_MIN]).noticed(), None);
+        assert_eq!(measured(&quiet, &[(9_000, true); WINDOWS_MIN - 1]).noticed(), None);
+    }
 }
