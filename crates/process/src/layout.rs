@@ -204,7 +204,10 @@ mod tests {
             assert_eq!((even.start, geometry.event(2, 0)), (64, HEADER));
             assert!(even.end.next_multiple_of(64) <= odd.start, "{even:?} and {odd:?}");
             assert!(odd.end <= geometry.place(), "{odd:?} before {}", geometry.place());
-            assert!(geometry.place() % 64 == 0 && geometry.place() + 64 <= geometry.event_bytes());
+            assert!(
+                geometry.place().is_multiple_of(64)
+                    && geometry.place() + 64 <= geometry.event_bytes()
+            );
         }
         let (mut batch, mut before) = (u32::MAX - 3, u32::MAX - 4);
         for _ in 0..8 {

@@ -59,7 +59,7 @@ pub struct Job {
 #[derive(Debug)]
 pub(super) enum Event {
     /// Somebody has shaken hands.
-    Came(Guest),
+    Came(Box<Guest>),
     /// Somebody was turned away, for a reason.
     Refused(SocketAddr, String),
     /// The agent of this number said something, at a moment.
@@ -125,7 +125,7 @@ impl Coordinator {
             match fleet.events.recv_timeout(left) {
                 Ok(Event::Came(guest)) => {
                     let peer = guest.peer;
-                    match fleet.admit(guest) {
+                    match fleet.admit(*guest) {
                         Ok(name) => {
                             let count = fleet.members.len();
                             notes(&format!(

@@ -126,7 +126,7 @@ fn shake_hands(stream: TcpStream, peer: SocketAddr, shared: &Shared) -> Event {
         .map_err(|error| error.to_string())
         .and_then(|()| introduce(&stream, shared.secret.as_ref(), full));
     match introduced {
-        Ok(introduced) => Event::Came(Guest { stream, peer, introduced }),
+        Ok(introduced) => Event::Came(Box::new(Guest { stream, peer, introduced })),
         Err(reason) => Event::Refused(peer, reason),
     }
 }
