@@ -16,8 +16,12 @@ use process::Placement;
 use process::layout;
 use rand::RngExt;
 use rand::seq::SliceRandom;
+use rustix::io::Errno;
+use rustix::process::Signal;
 use tailplane::application::DOMAIN_VARIABLE;
+use wire::Ipv4Addr;
 
+use crate::crowd::{DATAGRAM_PORT, PORT};
 use crate::joined::{Greeted, Joined};
 use crate::lies::{self, Call, Falsehood, Liar};
 use crate::unsafe_os;
@@ -83,6 +87,13 @@ pub struct Attack {
 }
 
 impl Attack {
+    /// Elastic threads that it can attack at once: it answers the greeting for one alone, or doubles itself, which a
+    /// program of several threads cannot.
+    pub fn threads_max(&self) -> u32 {
+        let alone = matches!(self.act, Act::Unanswered(_)) || self.name == "fork";
+        if alone { 1 } else { 2 }
+    }
+
     /// The dataplanes that it attacks: one that waits for its application, and one that goes on without it, where the
     /// attack is not for another kind.
     pub fn kinds(&self) -> Vec<Self> {
@@ -390,35 +401,63 @@ pub fn find(name: &str) -> anyhow::Result<&'static Attack> {
     })
 }
 
+/// How an act is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Started {
+    /// What its choices follow from.
+    pub seed: u64,
+    /// It says that it runs anywhere, as schedulers that share want it.
+    pub anywhere: bool,
+    /// Its dataplane's address, and that of the client there.
+    pub server: Ipv4Addr,
+    /// See above.
+    pub client: Ipv4Addr,
+}
+
 /// What `tailplane-attack act` does: joins the dataplane that it was started with, and attacks.
 ///
 /// # Errors
 /// There is no such attack or no dataplane.
-pub fn perform(name: &str, seed: u64) -> anyhow::Result<()> {
+pub fn perform(name: &str, started: Started) -> anyhow::Result<()> {
     let attack = find(name)?;
+    let seed = started.seed;
     unsafe_os::end_after(LONGEST_SECONDS);
-    // Whoever started it ends: so does it.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    // Whoever started it ends: so does it. A starter has seen to that itself, and refuses the call.
+    match rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(errno) => return Err(errno).context("asking to end with the starter"),
+    }
     let said = std::env::var(DOMAIN_VARIABLE);
     let number = said.ok().and_then(|said| said.parse().ok());
     let number = number.with_context(|| {
         format!("an act is started by a dataplane, which names its socket in {DOMAIN_VARIABLE}")
     })?;
     let socket = unsafe_os::inherited(number);
-    let mut liar = Liar::new(seed, Falsehood { changed: 0, nonsense: 0, counts: 0, long: 1_000 });
-    liar.peers = crate::victim_peers();
+    let liar = |seed| {
+        let mut liar =
+            Liar::new(seed, Falsehood { changed: 0, nonsense: 0, counts: 0, long: 1_000 });
+        liar.peers = peers(started.server, started.client);
+        liar
+    };
     if seed.is_multiple_of(10) && name == "exit-in-every-state" {
         return Ok(());
     }
     let greeted = Greeted::receive(socket)?;
-    match attack.act {
-        Act::Unanswered(act) => act(greeted, &mut liar, seed),
-        Act::Joined(act) => {
-            let joined = greeted.answer(attack.shares != Shares::Nothing)?;
-            let mut attacker = Attacker { joined, liar, seed, seen: 0 };
-            act(&mut attacker)
-        }
+    let act = match attack.act {
+        Act::Unanswered(act) => return act(greeted, &mut liar(seed), seed),
+        Act::Joined(act) => act,
+    };
+    // One attacker for each elastic thread. Like the program itself they end when the first one has done its act.
+    let mut attackers = greeted
+        .answer(started.anywhere)?
+        .into_iter()
+        .zip(seed..)
+        .map(|(joined, seed)| Attacker { joined, liar: liar(seed), seed, seen: 0 });
+    let mut first = attackers.next().context("a dataplane without elastic threads")?;
+    for mut attacker in attackers {
+        std::thread::spawn(move || act(&mut attacker));
     }
+    act(&mut first)
 }
 
 /// A random order.
@@ -440,4 +479,23 @@ pub fn any_word(liar: &mut Liar, joined: &Joined) -> usize {
 /// A call that sends a piece on a connection.
 pub fn send(handle: u64, piece: u64) -> Call {
     [lies::SEND | 1 << 32, handle, piece, 0]
+}
+
+/// Addresses that an attacker connects and sends to: its dataplane's peer, itself, nobody, everybody.
+pub fn peers(server: Ipv4Addr, client: Ipv4Addr) -> Vec<u64> {
+    let word =
+        |addr: Ipv4Addr, port: u64| u64::from(u32::from_be_bytes(addr.octets())) << 16 | port;
+    let [a, b, c, _] = server.octets();
+    vec![
+        word(client, DATAGRAM_PORT.into()),
+        word(client, PORT.into()),
+        word(client, 0),
+        word(server, PORT.into()),
+        word(Ipv4Addr::new(a, b, c, 77), 7),
+        word(Ipv4Addr::new(a, b, c, 255), 9),
+        word(Ipv4Addr::new(255, 255, 255, 255), 9),
+        word(Ipv4Addr::new(224, 0, 0, 1), 9),
+        word(Ipv4Addr::new(8, 8, 8, 8), 53),
+        0,
+    ]
 }

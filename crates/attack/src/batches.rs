@@ -157,7 +157,7 @@ impl Domain {
         let hello = Hello { geometry, waiting: Waiting::default(), segment_bytes: SEGMENT_BYTES };
         let host = Host::new(hello, 1, region)?;
         host.greet(here.as_fd())?;
-        let joined = Greeted::receive(there)?.answer(false)?;
+        let joined = Greeted::receive(there)?.answer(false)?.swap_remove(0);
         let gone = Arc::new(AtomicBool::new(false));
         let near = host.meet(here.as_fd(), &gone)?.pop().context("one elastic thread")?;
         let liar = Liar::new(seed, falsehood);

@@ -7,6 +7,8 @@
 //! ```text
 //! # attack: flood-words
 //! ```
+//!
+//! Where none is named it is the dataplane of `tailplane run`.
 
 use std::ffi::OsString;
 use std::io::{IoSlice, Write, stdin};
@@ -23,7 +25,7 @@ use memfile::Memory;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use statseg::Layout;
 use statseg::layout as at;
 use tailplane_cli::commands::Cli;
@@ -89,7 +91,11 @@ struct Starter {
 pub fn as_started() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let ran = match arguments.get(1)?.to_str()? {
-        "dataplane" => play().map(|()| ExitCode::SUCCESS),
+        "dataplane" => match is_to_attack() {
+            Ok(true) => play().map(|()| ExitCode::SUCCESS),
+            Ok(false) => Cli::parse_from(arguments).run(),
+            Err(error) => Err(error),
+        },
         "run" | "application" | "status" | "top" | "ctl" => Cli::parse_from(arguments).run(),
         _ => return None,
     };
@@ -97,6 +103,17 @@ pub fn as_started() -> Option<ExitCode> {
         super::say(&format!("{error:#}"));
         ExitCode::FAILURE
     }))
+}
+
+/// Whether the starter's first order, which stays where it is, has a configuration that names an attack. Where none is
+/// named, the dataplane is the real one.
+fn is_to_attack() -> anyhow::Result<bool> {
+    let mut message = vec![0; MESSAGE_MAX];
+    let control = stdin();
+    let (bytes, _) = recv(&control, &mut message[..], RecvFlags::PEEK)
+        .context("looking at the starter's first order")?;
+    let message = &message[..bytes.min(MESSAGE_MAX)];
+    Ok(message.windows(NAMED_BY.len()).any(|window| window == NAMED_BY.as_bytes()))
 }
 
 fn play() -> anyhow::Result<()> {

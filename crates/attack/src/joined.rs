@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Greeted::receive(socket)?  the dataplane's memories, before an answer
-//!     .answer(arena)?        the same, joined
+//!     .answer(anywhere)?     the same, joined: of each elastic thread
 //! ```
 
 use std::io::{IoSlice, IoSliceMut};
@@ -41,6 +41,8 @@ pub struct Greeted {
     pub events: Arc<Memory>,
     /// What the attacker shows as its calls.
     pub calls: Arc<Memory>,
+    /// The event arrays of further elastic threads.
+    others: Vec<Arc<Memory>>,
 }
 
 impl Greeted {
@@ -76,27 +78,43 @@ impl Greeted {
         let (Some(packets), Some(events)) = (files.next(), files.next()) else {
             bail!("the dataplane's first message lacks descriptors");
         };
+        let events_of = |file| Memory::join_read_only(file, geometry.event_bytes());
         Ok(Self {
             socket,
             hello,
             geometry,
             packets: Memory::join_read_only(packets, packet_bytes as usize)?,
-            events: Memory::join_read_only(events, geometry.event_bytes())?,
+            events: events_of(events)?,
             calls: Memory::create_for_readers("attack-calls", geometry.call_bytes())?,
+            others: files.map(events_of).collect::<Result<_, _>>()?,
         })
     }
 
-    /// The answer that a well-behaved application gives, with an arena of the usual size; whether it runs anywhere.
+    /// The answer that a well-behaved application gives, with arenas of the usual size; whether it runs anywhere. What
+    /// it has of each elastic thread, the first one first.
     ///
     /// # Errors
-    /// The arena could not be made, or the dataplane is gone.
-    pub fn answer(self, anywhere: bool) -> anyhow::Result<Joined> {
+    /// An arena could not be made, or the dataplane is gone.
+    pub fn answer(mut self, anywhere: bool) -> anyhow::Result<Vec<Joined>> {
         let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
-        let arena = Memory::create_for_readers("attack-arena", bytes)?;
-        let (bell, other) = bell()?;
-        let files = [arena.file(), self.calls.file(), other.as_fd()];
+        let mut lanes = vec![(Arc::clone(&self.events), Arc::clone(&self.calls))];
+        for events in std::mem::take(&mut self.others) {
+            let calls = Memory::create_for_readers("attack-calls", self.geometry.call_bytes())?;
+            lanes.push((events, calls));
+        }
+        let mut files = Vec::new();
+        let mut joined = Vec::new();
+        for (events, calls) in lanes {
+            let arena = Memory::create_for_readers("attack-arena", bytes)?;
+            let (bell, other) = bell()?;
+            files.extend([arena.descriptor()?, calls.descriptor()?, other]);
+            let socket = self.socket.try_clone().context("sharing the domain's socket")?;
+            let (geometry, packets) = (self.geometry, Arc::clone(&self.packets));
+            joined.push(Joined { socket, geometry, packets, events, calls, arena, bell });
+        }
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         self.say(self.words(anywhere, bytes as u64), &files)?;
-        Ok(self.joined(arena, bell))
+        Ok(joined)
     }
 
     /// An answer with whatever descriptors as arenas, said to have so many bytes; `arena` is what the attacker uses.
@@ -146,7 +164,7 @@ impl Greeted {
     }
 
     fn words(&self, anywhere: bool, bytes: u64) -> [u64; WORDS] {
-        [self.hello[0], 1, anywhere.into(), bytes, 0, 0, 0, 0, 0, 0]
+        [self.hello[0], self.hello[1], anywhere.into(), bytes, 0, 0, 0, 0, 0, 0]
     }
 
     fn joined(self, arena: Arc<Memory>, bell: OwnedFd) -> Joined {

@@ -26,6 +26,7 @@ use wire::Ipv4Addr;
 ///   tailplane-attack suite --only stop          one of them
 ///   tailplane-attack list                       which there are
 ///   tailplane-attack batches --seed 7           ten million random batches in one thread
+///   tailplane-attack services                   as root, through `tailplane run`, under each scheduler
 #[derive(Parser)]
 #[command(name = "tailplane-attack", version, verbatim_doc_comment)]
 struct Arguments {
@@ -65,6 +66,31 @@ enum Command {
         /// What its choices follow from.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Says that it runs anywhere, as schedulers that share want it.
+        #[arg(long)]
+        anywhere: bool,
+        /// The address of its dataplane.
+        #[arg(long, default_value_t = crowd::SERVER)]
+        server: Ipv4Addr,
+        /// The address of the client there.
+        #[arg(long, default_value_t = crowd::CLIENT)]
+        client: Ipv4Addr,
+    },
+    /// Attacks services that `tailplane run` starts as root: three users, AF_XDP on a veth pair, a second service beside.
+    Services {
+        /// One attack (repeat for several); all where none is named.
+        #[arg(long)]
+        only: Vec<String>,
+        /// Under this scheduler alone; `each`: all attacks under all three; `in-turn`: each attack under one of them, the
+        /// next attack under the next.
+        #[arg(long, default_value = "each")]
+        scheduler: String,
+        /// How long each attack lasts.
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// What the attackers' choices follow from.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
     },
     /// Random batches of calls, nearly valid to senseless, in one thread: a seed replays them.
     Batches {
@@ -86,25 +112,6 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "tailplane-attack: {text}");
 }
 
-/// Addresses that an attacker connects and sends to: its dataplane's peer, itself, nobody, everybody.
-fn victim_peers() -> Vec<u64> {
-    let word =
-        |addr: Ipv4Addr, port: u64| u64::from(u32::from_be_bytes(addr.octets())) << 16 | port;
-    let [a, b, c, _] = crowd::SERVER.octets();
-    vec![
-        word(crowd::CLIENT, crowd::DATAGRAM_PORT.into()),
-        word(crowd::CLIENT, crowd::PORT.into()),
-        word(crowd::CLIENT, 0),
-        word(crowd::SERVER, crowd::PORT.into()),
-        word(Ipv4Addr::new(a, b, c, 77), 7),
-        word(Ipv4Addr::new(a, b, c, 255), 9),
-        word(Ipv4Addr::new(255, 255, 255, 255), 9),
-        word(Ipv4Addr::new(224, 0, 0, 1), 9),
-        word(Ipv4Addr::new(8, 8, 8, 8), 53),
-        0,
-    ]
-}
-
 /// Runs an attack, again where it fails: a host that takes the processors for a second silences a dataplane as an
 /// attack would, and does not do so each time. What an attack does, it does again; each failure is told.
 fn until_it_passes(
@@ -124,11 +131,41 @@ fn until_it_passes(
     Ok(outcome)
 }
 
+fn named(only: &[String]) -> anyhow::Result<Vec<&'static acts::Attack>> {
+    match only {
+        [] => Ok(acts::ATTACKS.iter().collect()),
+        names => names.iter().map(|name| acts::find(name)).collect(),
+    }
+}
+
+fn run_services(only: &[String], scheduler: &str, seconds: f64, seed: u64) -> anyhow::Result<bool> {
+    let all = suite::services::SCHEDULERS;
+    let in_turn = |number: usize| vec![all[(number + seed as usize) % all.len()]];
+    let mut services = suite::services::Services::new(seconds, seed)?;
+    let mut outcomes = Vec::new();
+    for (number, attack) in named(only)?.into_iter().enumerate() {
+        let schedulers = match scheduler {
+            "each" => all.to_vec(),
+            "in-turn" => in_turn(number),
+            name => match all.iter().find(|known| **known == name) {
+                Some(known) => vec![*known],
+                None => anyhow::bail!(
+                    "cannot attack under '{name}': name each, in-turn, or one of {all:?}"
+                ),
+            },
+        };
+        for scheduler in schedulers {
+            let outcome = services.run(attack, scheduler)?;
+            say(&format!("{}: {}", outcome.attack, outcome.verdict()));
+            outcomes.push(outcome);
+        }
+    }
+    suite::print(&outcomes, &mut std::io::stdout().lock())?;
+    Ok(outcomes.iter().all(|outcome| outcome.failures.is_empty()))
+}
+
 fn run_suite(arguments: &SuiteArguments) -> anyhow::Result<bool> {
-    let attacks: Vec<&'static acts::Attack> = match &arguments.only[..] {
-        [] => acts::ATTACKS.iter().collect(),
-        names => names.iter().map(|name| acts::find(name)).collect::<Result<_, _>>()?,
-    };
+    let attacks = named(&arguments.only)?;
     let (seconds, seed) = (arguments.seconds, arguments.seed);
     let mut outcomes = Vec::new();
     for attack in attacks {
@@ -160,7 +197,12 @@ fn run() -> anyhow::Result<bool> {
     let mut out = std::io::stdout();
     match Arguments::parse().command.unwrap_or_else(standard) {
         Command::Suite(arguments) => return run_suite(&arguments),
-        Command::Act { name, seed } => acts::perform(&name, seed)?,
+        Command::Act { name, seed, anywhere, server, client } => {
+            acts::perform(&name, acts::Started { seed, anywhere, server, client })?;
+        }
+        Command::Services { only, scheduler, seconds, seed } => {
+            return run_services(&only, &scheduler, seconds, seed);
+        }
         Command::List => {
             for attack in acts::ATTACKS {
                 writeln!(out, "{:<24} {}", attack.name, attack.what)?;

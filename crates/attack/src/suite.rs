@@ -3,8 +3,10 @@
 
 mod bystander;
 mod gate;
+mod measured;
 mod own;
 mod pings;
+pub mod services;
 mod victim;
 
 use std::io::Write;
@@ -15,8 +17,9 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::acts::Attack;
-use bystander::{Bystander, Window};
+use bystander::Bystander;
 use gate::{Ends, Gate};
+use measured::{Measured, WINDOWS_MIN};
 use victim::Episode;
 
 /// A window of requests, and what is left for attackers and their like to settle.
@@ -26,10 +29,6 @@ const SETTLE: Duration = Duration::from_millis(2);
 const RATIO_MAX: f64 = 1.2;
 /// How often a p99 that was noticed is measured again, since the machine has others on it too.
 const REPEATS: u32 = 3;
-/// Windows of either kind without which the suite does not compare them.
-const WINDOWS_MIN: usize = 10;
-/// Standard errors by which the share of slow windows may be higher under attack: chance exceeds it once in 30,000.
-const SLOW_ERRORS_MAX: f64 = 4.0;
 /// An episode of an attack that ends by itself.
 const SHORT_EPISODE: Duration = Duration::from_millis(400);
 /// Bytes that the allocator and the threads' stacks come and go with.
@@ -95,6 +94,34 @@ impl Outcome {
     pub fn verdict(&self) -> &'static str {
         if self.failures.is_empty() { "passed" } else { "FAILED" }
     }
+
+    /// Takes over what the second application noticed.
+    fn take(&mut self, measured: &Measured) {
+        self.quiet_p99_ns = measured.quartiles(false);
+        self.attacked_p99_ns = measured.quartiles(true);
+        self.windows = measured.windows();
+        self.slow = measured.slow();
+        self.failures.extend(measured.noticed());
+    }
+
+    /// Requires that the attack took place: that it was let in, or refused with the words that are due. `joins`: of the
+    /// seeds that were tried, one at least has it let in.
+    fn judge(&mut self, attack: &Attack, joins: bool) {
+        if let Some(words) = attack.refusal {
+            let told = self.refusals.iter().any(|why| why.contains(words));
+            if self.joined > 0 || !told {
+                self.failures.push(format!(
+                    "it was let in {} times; refused with: {:?}; expected: never, and \"{words}\"",
+                    self.joined, self.refusals
+                ));
+            }
+        } else if self.joined == 0 && (self.refusals.is_empty() || joins) {
+            self.failures.push("no application ever joined: nothing was attacked".into());
+        }
+        if attack.name == "write-received-packets" && self.faulted == 0 {
+            self.failures.push("no store into received packets was ever a fault".into());
+        }
+    }
 }
 
 /// Runs one attack in a process of its own: one that ends a dataplane ends that process, and nothing else.
@@ -131,67 +158,6 @@ pub fn apart(attack: &Attack, seconds: f64, seed: u64) -> anyhow::Result<Outcome
         let (attack, what) = (attack.name.into(), attack.what.into());
         Outcome { attack, what, failures: vec![how], ..Outcome::default() }
     }))
-}
-
-/// Latencies of the second application, quiet and attacked. No window is left out.
-#[derive(Default)]
-struct Measured {
-    p99_ns: [Vec<u64>; 2],
-    slow: [usize; 2],
-}
-
-impl Measured {
-    fn take(&mut self, attacked: bool, window: Window) {
-        let kind = usize::from(attacked);
-        self.p99_ns[kind].push(window.p99_ns);
-        self.slow[kind] += usize::from(window.slow);
-    }
-
-    /// Lower quartile, median, upper quartile.
-    fn quartiles(&self, attacked: bool) -> [u64; 3] {
-        let mut sorted = self.p99_ns[usize::from(attacked)].clone();
-        sorted.sort_unstable();
-        [1, 2, 3].map(|quarter| sorted.get(sorted.len() * quarter / 4).copied().unwrap_or(0))
-    }
-
-    /// What the second application has noticed; nothing where there are too few windows to say it by.
-    fn noticed(&self) -> Option<String> {
-        if self.p99_ns.iter().any(|windows| windows.len() < WINDOWS_MIN) {
-            return None;
-        }
-        if self.ratio() >= RATIO_MAX {
-            return Some(format!(
-                "the other application's p99 is {:.2} times as long",
-                self.ratio()
-            ));
-        }
-        let [quiet, attacked] = self.windows();
-        (self.slow_errors() > SLOW_ERRORS_MAX).then(|| {
-            format!(
-                "the other application has slow requests in {} of {attacked} windows, {} of {quiet} without the attack",
-                self.slow[1], self.slow[0]
-            )
-        })
-    }
-
-    fn windows(&self) -> [usize; 2] {
-        [self.p99_ns[0].len(), self.p99_ns[1].len()]
-    }
-
-    /// By how many standard errors the share of slow windows is higher under attack: the test of two proportions.
-    fn slow_errors(&self) -> f64 {
-        let [quiet, attacked] = self.windows().map(|windows| windows as f64);
-        let [slow_quiet, slow_attacked] = self.slow.map(|slow| slow as f64);
-        let share = (slow_quiet + slow_attacked) / (quiet + attacked);
-        let error = (share * (1.0 - share) * (1.0 / quiet + 1.0 / attacked)).sqrt();
-        let more = slow_attacked / attacked - slow_quiet / quiet;
-        // All windows alike: no difference and no error.
-        if error == 0.0 { 0.0 } else { more / error }
-    }
-
-    fn ratio(&self) -> f64 {
-        self.quartiles(true)[1] as f64 / self.quartiles(false)[1].max(1) as f64
-    }
 }
 
 /// Where everything runs.
@@ -232,9 +198,9 @@ impl Suite {
         let asked = (self.bystander.asked, self.bystander.lost);
         let mut outcome =
             Outcome { attack: attack.name.into(), what: attack.what.into(), ..Outcome::default() };
-        let mut measured = Measured::default();
+        let mut measured = Measured::new(RATIO_MAX);
         for repeat in 0..REPEATS {
-            measured = Measured::default();
+            measured = Measured::new(RATIO_MAX);
             let kinds = attack.kinds();
             let length = Duration::from_secs_f64(self.seconds / kinds.len() as f64);
             for kind in kinds {
@@ -252,26 +218,9 @@ impl Suite {
             let text = format!("{} requests of the other application lost", outcome.others_lost);
             outcome.failures.push(text);
         }
-        outcome.quiet_p99_ns = measured.quartiles(false);
-        outcome.attacked_p99_ns = measured.quartiles(true);
-        outcome.windows = measured.windows();
-        outcome.slow = measured.slow;
-        outcome.failures.extend(measured.noticed());
+        outcome.take(&measured);
         check_holds(&before, &mut outcome)?;
-        if let Some(words) = attack.refusal {
-            let told = outcome.refusals.iter().any(|why| why.contains(words));
-            if outcome.joined > 0 || !told {
-                outcome.failures.push(format!(
-                    "it was let in {} times; refused with: {:?}; expected: never, and \"{words}\"",
-                    outcome.joined, outcome.refusals
-                ));
-            }
-        } else if outcome.joined == 0 {
-            outcome.failures.push("no application ever joined: nothing was attacked".into());
-        }
-        if attack.name == "write-received-packets" && outcome.faulted == 0 {
-            outcome.failures.push("no store into received packets was ever a fault".into());
-        }
+        outcome.judge(attack, true);
         Ok(outcome)
     }
 
@@ -449,41 +398,4 @@ pub fn print(outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<()> 
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Measured, WINDOWS_MIN, Window};
-
-    fn measured(quiet: &[(u64, bool)], attacked: &[(u64, bool)]) -> Measured {
-        let mut measured = Measured::default();
-        for (kind, windows) in [(false, quiet), (true, attacked)] {
-            for &(p99_ns, slow) in windows {
-                measured.take(kind, Window { p99_ns, slow });
-            }
-        }
-        measured
-    }
-
-    #[test]
-    fn a_stall_in_more_windows_is_noticed_where_the_p99_is_the_same() {
-        let windows = |slow: usize| -> Vec<(u64, bool)> {
-            (0..60).map(|index| (1_000, index < slow)).collect()
-        };
-        // The machine's own stalls, alike in both kinds.
-        assert_eq!(measured(&windows(20), &windows(28)).noticed(), None);
-        let words = measured(&windows(4), &windows(40)).noticed().expect("it stalls its neighbour");
-        assert!(words.contains("in 40 of 60 windows, 4 of 60"), "{words}");
-        assert!(measured(&windows(0), &windows(60)).noticed().is_some(), "each window is slow");
-        assert_eq!(measured(&windows(60), &windows(60)).noticed(), None);
-    }
-
-    #[test]
-    fn a_longer_p99_is_noticed_where_there_are_windows_enough() {
-        let quiet = [(1_000, false); WINDOWS_MIN];
-        let words = measured(&quiet, &[(1_200, false); WINDOWS_MIN]).noticed();
-        assert!(words.is_some_and(|words| words.contains("1.20 times")));
-        assert_eq!(measured(&quiet, &[(1_190, false); WINDOWS_MIN]).noticed(), None);
-        assert_eq!(measured(&quiet, &[(9_000, true); WINDOWS_MIN - 1]).noticed(), None);
-    }
 }

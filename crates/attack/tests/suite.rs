@@ -46,6 +46,21 @@ fn an_application_of_the_process_domain_hurts_nobody_but_itself() {
     assert!(told.matches(": passed").count() >= 25, "{told}");
 }
 
+/// Each attack under one of the schedulers; `tailplane-attack services` alone runs each under all of them.
+#[test]
+fn a_service_of_three_users_and_its_neighbour_survive_each_attack() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let ran = output(&["services", "--scheduler", "in-turn", "--seconds", "0.4"]);
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let told = format!("{}\n{}", text(&ran.stdout), text(&ran.stderr));
+    assert!(ran.status.success(), "{}\n{told}", ran.status);
+    // All of them were there to fail.
+    assert!(told.matches(": passed").count() >= 25, "{told}");
+}
+
 #[test]
 fn random_batches_of_calls_are_calls_or_nothing() {
     let ran = output(&["batches", "--count", "100000", "--seed", "5"]);

@@ -50,7 +50,8 @@ pub fn exit_in_every_state(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyh
         _ => {}
     }
     let liar = std::mem::replace(liar, Liar::new(seed, MIXED));
-    let mut attacker = Attacker { joined: greeted.answer(false)?, liar, seed, seen: 0 };
+    let joined = greeted.answer(false)?.swap_remove(0);
+    let mut attacker = Attacker { joined, liar, seed, seen: 0 };
     // Just joined.
     if state == 3 {
         return Ok(());

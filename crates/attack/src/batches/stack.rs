@@ -97,7 +97,7 @@ fn one_round(
     let geometry = Geometry { events: 256, calls: 512, arena_chunks: 64 };
     let falsehood = if round % 2 == 1 { PLAUSIBLE } else { MIXED };
     let domain = Domain::new(&regions[0], geometry, seed, falsehood)?;
-    lock(&domain.other).liar.peers = crate::victim_peers();
+    lock(&domain.other).liar.peers = crate::acts::peers(crate::crowd::SERVER, crate::crowd::CLIENT);
     let stats = domain.near.stats();
     let mut crowd = Crowd::new(!seed, Duration::ZERO);
     let mut lied = Lied { domain, batches: 0, tally: &mut *tally, progress };

@@ -156,6 +156,9 @@ fn spawn(attack: &Attack, seed: u64, socket: &OwnedFd) -> anyhow::Result<Hostile
     let program = std::env::current_exe().context("finding this program's file")?;
     let mut command = Command::new(program);
     command.args(["act", attack.name, "--seed", &seed.to_string()]);
+    if attack.shares != Shares::Nothing {
+        command.arg("--anywhere");
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
     if std::env::var_os("ATTACK_VERBOSE").is_none() {
         command.stderr(Stdio::null());
@@ -297,17 +300,19 @@ fn watch(
 
 /// Time in which nothing was answered, less what the host took of the machine's processors meanwhile: nobody who runs
 /// on this machine did that.
-struct Silence {
+pub struct Silence {
     since: Instant,
     stolen: Duration,
 }
 
 impl Silence {
-    fn begin() -> Self {
+    /// From now on.
+    pub fn begin() -> Self {
         Self { since: Instant::now(), stolen: stolen() }
     }
 
-    fn lasted(&self) -> Duration {
+    /// So far.
+    pub fn lasted(&self) -> Duration {
         self.since.elapsed().saturating_sub(stolen().saturating_sub(self.stolen))
     }
 }
