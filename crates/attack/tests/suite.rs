@@ -1,6 +1,7 @@
 //! The attacks, in their short form: one that works is a failure.
 
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longer than a suite in which attacks work takes.
@@ -17,6 +18,12 @@ impl Drop for Ends {
             let _ = child.wait();
         }
     }
+}
+
+/// Two suites at once would time each other.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a program says, if it ends in time. Its output fits a pipe.
@@ -38,6 +45,7 @@ fn output(arguments: &[&str]) -> Output {
 
 #[test]
 fn an_application_of_the_process_domain_hurts_nobody_but_itself() {
+    let _turn = turn();
     let ran = output(&["suite", "--seconds", "1"]);
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let told = format!("{}\n{}", text(&ran.stdout), text(&ran.stderr));
@@ -53,6 +61,7 @@ fn a_service_of_three_users_and_its_neighbour_survive_each_attack() {
         println!("skipped: needs root");
         return;
     }
+    let _turn = turn();
     let ran = output(&["services", "--scheduler", "in-turn", "--seconds", "0.4"]);
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let told = format!("{}\n{}", text(&ran.stdout), text(&ran.stderr));

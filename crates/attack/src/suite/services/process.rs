@@ -11,6 +11,7 @@ use endpoint::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::super::victim::Silence;
 use super::super::{Outcome, own};
 use super::{LOOK, PATIENCE, WITHIN};
 use crate::acts::GOT_IN;
@@ -148,13 +149,13 @@ impl Service {
 
     /// Requires an answer at the control socket in time.
     pub fn check_answers(&mut self, outcome: &mut Outcome) {
-        let began = Instant::now();
+        let began = Silence::begin();
         let path = endpoint::socket_path(&self.folder.join("run"), self.name);
         let asked = path.context("naming its socket").and_then(|path| {
             let mut client = Client::connect(&path)?;
             Ok(client.describe()?)
         });
-        let took = began.elapsed();
+        let took = began.lasted();
         match asked {
             Ok(_) if took < WITHIN => {}
             Ok(_) => outcome.failures.push(format!("the starter answered after {took:?}")),
@@ -170,19 +171,19 @@ impl Service {
     /// It cannot be asked.
     pub fn end(&mut self, outcome: &mut Outcome) -> anyhow::Result<Duration> {
         self.look();
-        let began = Instant::now();
+        let began = Silence::begin();
         if !self.has_ended()? {
             rustix::process::kill_process(Pid::from_child(&self.starter), Signal::TERM)
                 .context("ending the starter")?;
         }
         while !self.has_ended()? {
-            if began.elapsed() > PATIENCE {
+            if began.lasted() > PATIENCE {
                 outcome.failures.push(format!("did not end within {PATIENCE:?}"));
                 break;
             }
             std::thread::sleep(LOOK);
         }
-        let took = began.elapsed();
+        let took = began.lasted();
         if took > WITHIN {
             outcome.failures.push(format!("took {took:?} to end"));
         }
