@@ -323,13 +323,11 @@ impl<N: Nic> ConservingThread<N> {
         }
         worth_it |= layer.receive(now, &floor.lanes);
         *published |= floor.hand_out(&mut layer, home, stats);
-        layer.finish(now, false);
-        // What it left for others is not to wait until its home comes back.
-        *wakes |= core::mem::take(&mut layer.net.forwarded);
-        if worth_it {
-            // Where it sleeps: for turns that only it may take, and for timers that are new.
+        if layer.finish_away(now, worth_it) {
             *wakes |= 1 << home;
         }
+        // What it left for others is not to wait until its home comes back.
+        *wakes |= core::mem::take(&mut layer.net.forwarded);
         stats.borrowed += 1;
         Some(worth_it)
     }
@@ -569,7 +567,10 @@ impl<N: Nic> Elastic for ConservingThread<N> {
                 true => self.floor.lanes.is_empty_at(self.core),
                 false => self.floor.lanes.declare_idle(self.core),
             }
-            && !self.layer().net.ports.has_work()
+            && {
+                let layer = self.layer();
+                !layer.is_stale() && !layer.net.ports.has_work()
+            }
     }
 
     fn is_asked(&self) -> bool {

@@ -196,20 +196,23 @@ impl<N: Nic> Floor<N> {
         own.into_iter().zip(takers).enumerate().map(thread).collect()
     }
 
-    /// Runs the network layer of core `core` on that core, while its application is interrupted, if nobody else
-    /// does. Answers who is to be woken, one bit each.
+    /// Runs the network layer of core `core` on that core, while its application is interrupted or its thread sleeps,
+    /// if no other core runs it. Answers who is to be woken, one bit each: this core among them where its thread finds
+    /// something in its next cycle.
     pub(crate) fn kicked(&self, now: Instant, core: usize) -> u128 {
         let Some(mut layer) = self.sides[core].layer.try_home() else { return 0 };
         let now = layer.at(now);
-        layer.receive(now, &self.lanes);
+        let found = layer.receive(now, &self.lanes);
         // The thread that is interrupted updates counters of its own.
         let mut stats = layer.kicked;
         let published = self.hand_out(&mut layer, core, &mut stats);
         stats.kicked += 1;
         layer.kicked = stats;
-        layer.finish(now, false);
         // The core that is interrupted takes none of them.
-        let wakes = if published { self.lanes.call(core).into() } else { 0 };
+        let mut wakes = if published { self.lanes.call(core).into() } else { 0 };
+        if layer.finish_away(now, found) {
+            wakes |= 1 << core;
+        }
         wakes | core::mem::take(&mut layer.net.forwarded)
     }
 

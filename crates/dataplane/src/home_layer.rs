@@ -36,6 +36,9 @@ pub(crate) struct HomeLayer<N: Nic> {
     executed: u64,
     /// Packets taken since its home has asked, by whoever ran the layer.
     taken: usize,
+    /// Another thread than its home's did something here since the home's last cycle: what the home knows of its
+    /// deadlines and of work that is left is stale.
+    is_stale: bool,
     /// The latest moment that the layer has seen: cores read the clock before they come in here.
     now: Instant,
 }
@@ -53,6 +56,7 @@ impl<N: Nic> HomeLayer<N> {
             kicked: CycleStats::default(),
             executed: 0,
             taken: 0,
+            is_stale: false,
             now,
         }
     }
@@ -182,8 +186,27 @@ impl<N: Nic> HomeLayer<N> {
         self.aged = false;
     }
 
-    /// Steps 5 and 6.
+    /// Steps 5 and 6 of its home's cycle.
     pub fn finish(&mut self, now: Instant, worked: bool) -> Progress {
+        self.is_stale = false;
+        self.end_cycle(now, worked)
+    }
+
+    /// Steps 5 and 6 for another thread, which `found` something in the steps before. Answers whether the home has to
+    /// look: for turns that only it may take, timers that are new, work that is left. Ring for it then.
+    pub fn finish_away(&mut self, now: Instant, found: bool) -> bool {
+        let progress = self.end_cycle(now, false);
+        let has_changed = found || progress.worked;
+        self.is_stale |= has_changed;
+        has_changed
+    }
+
+    /// Whether another thread changed something since the home's last cycle.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
+    fn end_cycle(&mut self, now: Instant, worked: bool) -> Progress {
         let Self { net, home, direct, .. } = self;
         // A turn that is ready or in some core's hands ends where it began; so does a crossing at home.
         let is_busy = |set: GroupSet| {

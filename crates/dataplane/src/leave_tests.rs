@@ -4,7 +4,7 @@
 use alloc::rc::Rc;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use clock::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(crate) const CORES: usize = 2;
 pub(crate) const CONNECTIONS: usize = 24;
 
 /// Frames on their way, by the queue that they wait in: the server's cores', then the client's.
-pub(crate) type Wire = Rc<RefCell<[VecDeque<Vec<u8>>; CORES + 1]>>;
+pub(crate) type Wire = Rc<RefCell<[VecDeque<Vec<u8>>; CORES + 2]>>;
 
 /// A queue pair. All that the client sends comes to the server's first core. A frame that is sent stays with
 /// the device until the next reclaim.
@@ -32,6 +32,14 @@ pub(crate) struct Port {
     pub queue: usize,
     pub to: usize,
     pub sent: Vec<TxFrame>,
+    /// How often somebody has asked what waits in it.
+    pub looks: Cell<u32>,
+}
+
+impl Port {
+    pub fn new(wire: &Wire, queue: usize, to: usize) -> Self {
+        Self { wire: Rc::clone(wire), queue, to, sent: Vec::new(), looks: Cell::new(0) }
+    }
 }
 
 impl Nic for Port {
@@ -77,6 +85,10 @@ impl Nic for Port {
     }
     fn stats(&self) -> NicStats {
         NicStats::default()
+    }
+    fn rx_backlog(&self) -> usize {
+        self.looks.set(self.looks.get() + 1);
+        self.wire.borrow()[self.queue].len()
     }
 }
 
@@ -164,7 +176,7 @@ struct Rig<T> {
 
 pub(crate) fn parts(region: &Arc<Region>, wire: &Wire) -> Vec<Parts<Port>> {
     let part = |(queue, ports)| {
-        let nic = Port { wire: Rc::clone(wire), queue, to: CORES, sent: Vec::new() };
+        let nic = Port::new(wire, queue, CORES);
         Parts { nic, pool: Pool::new(region, 256), ports }
     };
     forwarding_mesh(CORES, 64).into_iter().enumerate().map(part).collect()
@@ -192,7 +204,7 @@ impl<T: Elastic> Rig<T> {
         let client = ElasticThread::new(
             0,
             shared(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), 1),
-            Port { wire: Rc::clone(&wire), queue: CORES, to: 0, sent: Vec::new() },
+            Port::new(&wire, CORES, 0),
             Pool::new(&client_region, 256),
             ForwardPorts::default(),
             ElasticConfig::default(),

@@ -50,3 +50,5 @@ pub use stack::GroupSet;
 mod leave_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waking_tests;

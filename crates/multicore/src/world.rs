@@ -628,11 +628,11 @@ impl<'a, T: Elastic> World<'a, T> {
     }
 
     /// A kick: the application on core `index` is interrupted, its network layer run, and what that takes is
-    /// added to what the application takes. A core that is not in the application, or whose network layer
-    /// another core has, goes on.
+    /// added to what the application takes. Where its thread sleeps, the thread is woken for what that leaves to it. A
+    /// core that is in neither, or whose network layer another core has, goes on.
     fn interrupt(&mut self, index: usize) {
         let Core { next, lent_until, .. } = self.cores[index];
-        if next != Next::Finish || lent_until > self.now {
+        if !matches!(next, Next::Finish | Next::Asleep) || lent_until > self.now {
             return;
         }
         self.cable.lock().begin(index);
@@ -641,8 +641,13 @@ impl<'a, T: Elastic> World<'a, T> {
         spent.kick_ns = self.setup.costs.interrupt;
         let spent = spent.times(self.slow(index));
         self.spend(index, &spent, &counts);
-        self.left_behind(index, after(self.now, spent.busy_ns()));
-        self.cores[index].at = after(self.cores[index].at, spent.busy_ns());
+        let end = after(self.now, spent.busy_ns());
+        self.left_behind(index, end);
+        let core = &mut self.cores[index];
+        core.at = match next {
+            Next::Asleep => core.at.max(end),
+            _ => after(core.at, spent.busy_ns()),
+        };
     }
 
     /// A step that has begun now lasts as long as what it spent; then comes `next`.

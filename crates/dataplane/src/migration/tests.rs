@@ -349,7 +349,7 @@ impl<T: Elastic> Rig<T> {
         let client = ElasticThread::new(
             0,
             shared(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), 1),
-            Port { wire: Rc::clone(&wire), queue: CORES, to: 0, sent: Vec::new() },
+            Port::new(&wire, CORES, 0),
             Pool::new(&client_region, 256),
             ForwardPorts::default(),
             ElasticConfig::default(),

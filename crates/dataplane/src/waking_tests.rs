@@ -1,0 +1,226 @@
+//! Who wakes, kicks and counts upon whom: the cores of a work-conserving dataplane, step by step on a virtual clock.
+//! All connections are at home at core 0.
+
+use alloc::vec::Vec;
+
+use clock::{Duration, Instant};
+use domain::{Calls, Cookie, Event, Events, Handle, Service};
+use mem::{Pool, Region};
+use wire::MacAddr;
+
+use crate::leave_tests::{CHUNKS, CLIENT, Port, SERVER, Wire, shared};
+use crate::*;
+
+/// The queue of the client, behind those of the cores.
+const CLIENT_QUEUE: usize = 3;
+/// What a unit of a request's only byte takes in the application.
+const UNIT: Duration = Duration::from_nanos(500);
+
+/// Opens connections, and sends requests of one byte.
+#[derive(Default)]
+struct Asking {
+    to_open: usize,
+    lines: Vec<Handle>,
+    /// Of each request, the connection and the byte.
+    to_send: Vec<(usize, u8)>,
+}
+
+impl Service for Asking {
+    fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        for event in events.iter() {
+            match event {
+                Event::Connected { outcome, .. } => self.lines.push(outcome.expect("let in").0),
+                Event::Recv { handle, data, .. } => {
+                    calls.recv_done(handle, data.len()).expect("room");
+                }
+                _ => {}
+            }
+        }
+        for _ in 0..core::mem::take(&mut self.to_open) {
+            calls.connect(Cookie(0), SERVER).expect("room");
+        }
+        for (line, byte) in self.to_send.drain(..) {
+            calls.sendv(self.lines[line], &[&[byte]]).expect("room");
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        (self.to_open + self.to_send.len() > 0).then_some(Instant::ZERO)
+    }
+}
+
+/// Echoes, and takes as long as each request's byte says.
+#[derive(Default)]
+struct Serving {
+    /// The requests of the last batch, and what they took.
+    bytes: Vec<u8>,
+    took: Duration,
+    /// When the last batch should have ended.
+    yield_at: Option<Instant>,
+    wishes: bool,
+}
+
+impl Service for Serving {
+    fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        (self.bytes, self.took) = (Vec::new(), Duration::ZERO);
+        self.yield_at = calls.yield_at();
+        for event in events.iter() {
+            match event {
+                Event::Knock { handle, .. } => calls.accept(handle, Cookie(1)).expect("room"),
+                Event::Recv { handle, data, .. } => {
+                    self.bytes.extend(data);
+                    data.iter().for_each(|&units| self.took += UNIT * u32::from(units));
+                    calls.sendv(handle, &[data]).expect("room");
+                    calls.recv_done(handle, data.len()).expect("room");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.wishes.then_some(Instant::ZERO)
+    }
+
+    fn runs_anywhere(&self) -> bool {
+        true
+    }
+}
+
+/// A server of up to three cores, all connections open and all cores idle.
+struct Rig {
+    now: Instant,
+    threads: Vec<ConservingThread<Port>>,
+    serving: Vec<Serving>,
+    client: ElasticThread<Port>,
+    asking: Asking,
+}
+
+impl Rig {
+    fn new(cores: usize, lines: usize, sharing: ConservingConfig) -> Self {
+        let wire = Wire::default();
+        let (region, client_region) = (Region::heap(CHUNKS), Region::heap(CHUNKS));
+        let (now, elastic) = (Instant::from_millis(1), ElasticConfig::default());
+        let server = shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), 1);
+        let part = |(queue, ports)| {
+            let nic = Port::new(&wire, queue, CLIENT_QUEUE);
+            Parts { nic, pool: Pool::new(&region, 256), ports }
+        };
+        let parts = forwarding_mesh(cores, 64).into_iter().enumerate().map(part).collect();
+        let threads = Floor::threads(&server, parts, elastic, sharing, now);
+        let client = ElasticThread::new(
+            0,
+            shared(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), 1),
+            Port::new(&wire, CLIENT_QUEUE, 0),
+            Pool::new(&client_region, 256),
+            ForwardPorts::default(),
+            elastic,
+            now,
+        );
+        let serving = (0..cores).map(|_| Serving::default()).collect();
+        let asking = Asking { to_open: lines, ..Asking::default() };
+        let mut rig = Self { now, threads, serving, client, asking };
+        rig.go_on();
+        assert_eq!(rig.asking.lines.len(), lines);
+        rig
+    }
+
+    fn step(&mut self) -> Instant {
+        self.now += Duration::from_micros(1);
+        self.now
+    }
+
+    fn run_client(&mut self) {
+        let now = self.step();
+        while self.client.run_cycle(now, &mut self.asking).pending {}
+    }
+
+    /// One request on each of the first connections, on the wire.
+    fn ask(&mut self, bytes: &[u8]) {
+        self.asking.to_send.extend(bytes.iter().copied().enumerate());
+        self.run_client();
+    }
+
+    /// A further connection's first segment, on the wire.
+    fn knock(&mut self) {
+        self.asking.to_open = 1;
+        self.run_client();
+    }
+
+    /// A core goes into the application, if there is something: answers whether.
+    fn begin(&mut self, core: usize) -> bool {
+        let now = self.step();
+        let found = self.threads[core].begin(now);
+        if found {
+            let (events, mut calls) = self.threads[core].crossing();
+            self.serving[core].on_batch(now, events, &mut calls);
+        }
+        found
+    }
+
+    /// The core comes back, after as long as its requests took.
+    fn finish(&mut self, core: usize) -> Progress {
+        self.now += core::mem::take(&mut self.serving[core].took);
+        self.threads[core].finish(self.now)
+    }
+
+    fn cycle(&mut self, core: usize) -> Progress {
+        self.begin(core);
+        self.finish(core)
+    }
+
+    /// All cores, until each has been idle for a while. Nobody is named to be woken any more.
+    fn go_on(&mut self) {
+        for _ in 0..100 {
+            self.run_client();
+            (0..self.threads.len()).for_each(|core| _ = self.cycle(core));
+        }
+        self.threads.iter_mut().for_each(|thread| _ = (thread.take_wakes(), thread.take_kicks()));
+    }
+
+    fn sleeps(&mut self, core: usize) -> bool {
+        self.threads[core].sleeps(self.now)
+    }
+}
+
+fn by(while_away: WhileAway) -> ConservingConfig {
+    ConservingConfig { while_away, ..ConservingConfig::default() }
+}
+
+#[test]
+fn a_sleeping_home_is_woken_for_what_a_kick_took_in() {
+    let mut rig = Rig::new(2, 2, by(WhileAway::Kick));
+    assert!(rig.sleeps(0));
+    let tender = rig.threads[0].tender();
+    assert_eq!(tender.tend(rig.step()), 0, "nothing came");
+    rig.knock();
+    let now = rig.step();
+    // A connection that is half open has a timer, which is the home's.
+    assert_eq!(tender.tend(now), 0b01);
+}
+
+#[test]
+fn a_sleeping_home_is_borrowed_and_woken() {
+    let mut rig = Rig::new(2, 2, by(WhileAway::Borrow));
+    assert!(rig.sleeps(0));
+    rig.ask(&[1]);
+    rig.now += Duration::from_micros(20);
+    assert!(rig.begin(1), "the layer of a core that sleeps is free");
+    assert_eq!((rig.serving[1].bytes.as_slice(), rig.threads[1].take_wakes()), (&[1][..], 0b01));
+}
+
+#[test]
+fn what_others_did_in_the_layer_is_looked_at_before_a_sleep() {
+    let mut rig = Rig::new(2, 2, by(WhileAway::Kick));
+    let tender = rig.threads[0].tender();
+    let before = rig.finish(0);
+    assert!(!before.worked);
+    assert!(rig.threads[0].is_quiet());
+    // A late kick: between the end of the home's cycle and the announcement of its sleep. A connection that is half
+    // open has a timer that the home's deadline does not know.
+    rig.knock();
+    tender.tend(rig.step());
+    assert!(!rig.threads[0].is_quiet(), "its deadline is stale");
+    rig.finish(0);
+    assert!(rig.threads[0].is_quiet(), "it has seen what there is");
+}
