@@ -252,21 +252,18 @@ impl<N: Nic> ConservingThread<N> {
         let cores = self.floor.sides.len();
         for offset in 0..cores {
             let victim = (random as usize + offset) % cores;
-            let hints = &self.floor.sides[victim].hints;
-            let since = hints.away_since.load(Ordering::Relaxed);
-            let away = Duration::from_nanos(now.as_nanos().saturating_sub(since));
-            if victim == self.core || since == 0 || away < self.floor.config.borrow_after {
+            let Floor { sides, config, .. } = &*self.floor;
+            let from = sides[victim].hints.look_from(config);
+            if victim == self.core || from.is_none_or(|from| now < from) {
                 continue;
             }
-            if now.as_nanos() < hints.borrow_not_before.load(Ordering::Relaxed) {
-                continue;
-            }
-            match self.floor.config.while_away {
+            match config.while_away {
                 WhileAway::Wait => return false,
                 WhileAway::Kick => {
-                    match self.is_worth_a_kick(victim) {
-                        true => self.kick(now, victim),
-                        false => self.pause_after(now, victim, false),
+                    let worth_it = self.is_worth_a_kick(victim);
+                    self.pause_after(now, victim, worth_it);
+                    if worth_it {
+                        self.kick(now, victim);
                     }
                     continue;
                 }
@@ -290,18 +287,20 @@ impl<N: Nic> ConservingThread<N> {
         hints.borrow_not_before.store(next.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Whether something waits for the network layer of `victim`.
+    /// Whether something waits for the network layer of `victim`: turns that came back, frames, or what its home took
+    /// in and made no turns of, as nobody was idle then.
     fn is_worth_a_kick(&self, victim: usize) -> bool {
-        self.floor.lanes.has_come_back(victim)
-            || self.floor.sides[victim]
-                .layer
-                .borrow()
-                .is_some_and(|layer| layer.net.nic.rx_backlog() > 0)
+        let Floor { lanes, sides, .. } = &*self.floor;
+        let has_work = |layer: Guard<'_, HomeLayer<N>>| {
+            let HomeLayer { net, home, .. } = &*layer;
+            net.nic.rx_backlog() > 0 || !net.events.is_empty() || home.has_due()
+        };
+        lanes.has_come_back(victim) || sides[victim].layer.borrow().is_some_and(has_work)
     }
 
     /// Has core `home` interrupted, unless it was a moment ago.
     fn kick(&mut self, now: Instant, home: usize) {
-        let Hints { borrow_not_before: not_before, .. } = &self.floor.sides[home].hints;
+        let Hints { kick_not_before: not_before, .. } = &self.floor.sides[home].hints;
         if now.as_nanos() >= not_before.load(Ordering::Relaxed) {
             let next = now + self.floor.config.borrow_pause;
             not_before.store(next.as_nanos(), Ordering::Relaxed);
@@ -469,10 +468,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         let mark = (!marked && !self.parked).then(|| self.worked_at + config.idle_after);
         let sides = if config.while_away == WhileAway::Wait { &[] } else { &**sides };
         let away = |(core, side): (usize, &Side<N>)| {
-            let since = side.hints.away_since.load(Ordering::Relaxed);
-            let from = Instant::from_nanos(side.hints.borrow_not_before.load(Ordering::Relaxed));
-            let away = Instant::from_nanos(since) + config.borrow_after;
-            (core != self.core && since != 0).then(|| away.max(from))
+            side.hints.look_from(config).filter(|_| core != self.core)
         };
         sides.iter().enumerate().filter_map(away).chain(mark).min()
     }

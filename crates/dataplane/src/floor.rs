@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use clock::{Duration, Instant};
 use domain::CallArray;
@@ -102,6 +102,20 @@ pub(crate) struct Hints {
     pub away_since: AtomicU64,
     /// When its network layer is next worth a look by others, in nanoseconds.
     pub borrow_not_before: AtomicU64,
+    /// When it may next be kicked, in nanoseconds.
+    pub kick_not_before: AtomicU64,
+}
+
+impl Hints {
+    /// From when on another core looks after the network layer, if its home is away: `None` where it is not. A look
+    /// that could not lead to a kick waits until it can.
+    #[inline]
+    pub fn look_from(&self, config: &ConservingConfig) -> Option<Instant> {
+        let at = |word: &AtomicU64| Instant::from_nanos(word.load(Ordering::Relaxed));
+        let since = at(&self.away_since);
+        let not_before = || at(&self.borrow_not_before).max(at(&self.kick_not_before));
+        (since != Instant::ZERO).then(|| (since + config.borrow_after).max(not_before()))
+    }
 }
 
 /// What the elastic threads of a work-conserving dataplane share.

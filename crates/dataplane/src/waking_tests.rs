@@ -181,6 +181,11 @@ impl Rig {
     fn sleeps(&mut self, core: usize) -> bool {
         self.threads[core].sleeps(self.now)
     }
+
+    /// How often somebody has looked into the ring of core 0.
+    fn looks(&mut self) -> u32 {
+        self.threads[0].with_nic(|nic| nic.looks.get())
+    }
 }
 
 fn by(while_away: WhileAway) -> ConservingConfig {
@@ -223,4 +228,48 @@ fn what_others_did_in_the_layer_is_looked_at_before_a_sleep() {
     assert!(!rig.threads[0].is_quiet(), "its deadline is stale");
     rig.finish(0);
     assert!(rig.threads[0].is_quiet(), "it has seen what there is");
+}
+
+#[test]
+fn a_reply_brought_home_is_kicked_for_though_somebody_has_looked() {
+    let mut rig = Rig::new(3, 2, by(WhileAway::Kick));
+    rig.ask(&[1, 1]);
+    assert!(rig.begin(0) && rig.begin(1), "one turn each");
+    rig.now += Duration::from_micros(3);
+    let before = rig.looks();
+    assert!(!rig.begin(2));
+    assert_eq!((rig.looks(), rig.threads[2].take_kicks()), (before + 1, 0), "a look in vain");
+    rig.finish(1);
+    assert_eq!(rig.threads[1].take_kicks(), 0b001, "the reply waits for the home");
+}
+
+#[test]
+fn idle_cores_look_less_and_less_often() {
+    let mut rig = Rig::new(3, 2, by(WhileAway::Kick));
+    rig.ask(&[1]);
+    assert!(rig.begin(0));
+    let before = rig.looks();
+    for _ in 0..500 {
+        rig.cycle(1);
+        rig.cycle(2);
+    }
+    // At first soon, then once in 20 us; two cores that take turns have a pause each.
+    let looks = rig.looks() - before;
+    assert!((40..=60).contains(&looks), "{looks} looks in 1,000 us");
+}
+
+#[test]
+fn events_taken_in_are_kicked_for() {
+    let mut rig =
+        Rig::new(2, 8, ConservingConfig { crossing: Duration::ZERO, ..by(WhileAway::Kick) });
+    // Nobody is idle: the home takes one event, and makes no turns of the others.
+    rig.threads[1].set_parked(true);
+    let before = rig.threads[0].stats().turns;
+    rig.ask(&[1; 8]);
+    assert!(rig.begin(0));
+    assert_eq!(rig.threads[0].stats().turns, before);
+    rig.threads[1].set_parked(false);
+    rig.now += Duration::from_micros(3);
+    assert!(!rig.begin(1));
+    assert_eq!(rig.threads[1].take_kicks(), 0b01);
 }

@@ -100,3 +100,37 @@ fn a_trickle_lets_the_others_sleep() {
     let outcome = simulate(&WorkConserving::default(), &setup, &run).expect("a valid run");
     assert_eq!(outcome.counts[0].requests, served, "{:?}", outcome.counts);
 }
+
+/// All cores are busy when the burst comes to core 0, which takes it in while none is idle. Whoever is done first is to
+/// find the events of a core that is in the application with one of them.
+#[test]
+fn a_burst_is_found_by_cores_that_were_busy_when_it_came() {
+    let cores = 4;
+    let home = |core: usize| (core as f64 + 0.5) / cores as f64;
+    // Core 0 is the first to be done, and takes the burst in.
+    let keep_busy = |core: usize| Planned {
+        after_ns: AWAKE_NS,
+        home: home(core),
+        among: 0.9,
+        service_ns: LONG_NS / 4 + core as u64 * LONG_NS / 40,
+    };
+    let of_burst = |number: usize| {
+        let (after_ns, among) = (AWAKE_NS + LONG_NS / 8, number as f64 / 10.0);
+        Planned { after_ns, home: home(0), among, service_ns: LONG_NS }
+    };
+    let last = Planned { after_ns: AWAKE_NS + 5 * LONG_NS, service_ns: SHORT_NS, ..of_burst(0) };
+    let requests = (0..cores).map(keep_busy).chain((0..BURST).map(of_burst)).chain([last]);
+    let replay = Replay { requests: requests.collect(), interruptions: Vec::new() };
+    let setup = Setup { replay: Some(Arc::new(replay)), sleep_after_ns: None, ..burst(cores) };
+    for while_away in [WhileAway::Borrow, WhileAway::Kick] {
+        let config = ConservingConfig { while_away, ..ConservingConfig::default() };
+        for seed in 1..=5 {
+            let run = Run { seed, ..Run::new(0.1, 1) };
+            let outcome = simulate(&WorkConserving { config }, &setup, &run).expect("a valid run");
+            let longest = outcome.latency_ns.max() / 1e3;
+            // What is left of the requests before, and two for each core.
+            let bound = bound_us(2.0) + 0.3 * LONG_NS as f64 / 1e3;
+            assert!(longest <= bound, "{while_away:?}, seed {seed}: {longest} us, {bound} us");
+        }
+    }
+}
