@@ -556,7 +556,10 @@ impl<N: Nic> Elastic for ConservingThread<N> {
     }
 
     fn is_quiet(&mut self) -> bool {
-        self.outbox.is_none()
+        // Others are called and woken before this thread sleeps.
+        !self.published
+            && self.wakes == 0
+            && self.outbox.is_none()
             && self.next.is_none()
             && match self.parked {
                 // Nobody is to think that it waits for work.

@@ -273,3 +273,16 @@ fn events_taken_in_are_kicked_for() {
     assert!(!rig.begin(1));
     assert_eq!(rig.threads[1].take_kicks(), 0b01);
 }
+
+#[test]
+fn a_core_that_is_parked_calls_another_for_the_turn_that_it_was_woken_for() {
+    let mut rig = Rig::new(3, 2, by(WhileAway::Wait));
+    rig.ask(&[1, 1]);
+    assert!(rig.begin(0));
+    assert_eq!(rig.threads[0].take_wakes(), 0b010);
+    rig.threads[1].set_parked(true);
+    assert!(!rig.threads[1].is_quiet(), "the other one is to be called first");
+    rig.cycle(1);
+    assert_eq!(rig.threads[1].take_wakes(), 0b100);
+    assert!(rig.threads[1].is_quiet());
+}
