@@ -228,6 +228,14 @@ impl<N: Nic> ConservingThread<N> {
         self.stolen.is_some() || !self.events.is_empty()
     }
 
+    /// Shows the others that this core is about to be in the application.
+    #[inline]
+    fn goes_away(&mut self, now: Instant) {
+        // Whoever counted upon this core for another turn is served by the next idle one.
+        self.published |= self.floor.lanes.declare_busy(self.core);
+        self.side().hints.away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+    }
+
     /// Has as many idle cores woken as turns wait, if this core has published some since the last time or ceased to
     /// be one that others count upon. Before the application: a turn does not wait behind a request that runs here.
     fn call_others(&mut self) {
@@ -407,16 +415,19 @@ impl<N: Nic> Elastic for ConservingThread<N> {
             _ => self.work_at_home(now) || self.work_elsewhere(now),
         };
         if found {
-            // Whoever counted upon this core for another turn is served by the next idle one.
-            self.published |= self.floor.lanes.declare_busy(self.core);
-            self.began = now;
-            self.side().hints.away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+            self.goes_away(now);
         }
         self.call_others();
         found
     }
 
-    fn crossing(&mut self) -> (Events<'_>, Calls<'_>) {
+    fn begin_by_wish(&mut self, now: Instant) {
+        self.goes_away(now);
+        self.call_others();
+    }
+
+    fn crossing(&mut self, now: Instant) -> (Events<'_>, Calls<'_>) {
+        self.began = now;
         let Self { floor, began, stolen, events, calls, pool, stats, .. } = self;
         let (events, calls) = match stolen {
             Some(turn) => (&mut turn.events, &mut turn.calls),

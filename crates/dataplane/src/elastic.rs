@@ -354,8 +354,12 @@ pub trait Elastic {
     /// Steps 1 and 2. Answers whether there is something for the application.
     fn begin(&mut self, now: Instant) -> bool;
 
-    /// Step 3.
-    fn crossing(&mut self) -> (Events<'_>, Calls<'_>);
+    /// Follows a [`begin`](Self::begin) that found nothing, where the service wishes a batch all the same: shows the
+    /// other cores that this one goes into the application.
+    fn begin_by_wish(&mut self, _now: Instant) {}
+
+    /// Step 3: the application has the thread from `now` on.
+    fn crossing(&mut self, now: Instant) -> (Events<'_>, Calls<'_>);
 
     /// Steps 4 to 6; also where the application was not run.
     fn finish(&mut self, now: Instant) -> Progress;
@@ -448,10 +452,15 @@ pub trait Elastic {
         service: &mut impl Service,
     ) -> Progress {
         let has_events = self.begin(now);
+        let is_wished = !has_events && service.wake_at().is_some_and(|at| at <= now);
+        if is_wished {
+            self.begin_by_wish(now);
+        }
         let mut after = now;
-        if has_events || service.wake_at().is_some_and(|at| at <= now) {
+        if has_events || is_wished {
             driver.signal(self.take_wakes(), self.take_kicks());
-            let (events, mut calls) = self.crossing();
+            // Neither the steps before nor waking others is the application's time.
+            let (events, mut calls) = self.crossing(driver.now());
             service.on_batch(now, events, &mut calls);
             after = driver.now();
         }
@@ -463,7 +472,7 @@ pub trait Elastic {
 
 /// What runs the cycles of an elastic thread: the clock, and the way to the other threads.
 pub trait Driver {
-    /// The time after the application, for a scheduler that wants to know.
+    /// The time before and after the application, for a scheduler that wants to know.
     fn now(&self) -> Instant;
 
     /// Wakes the threads of `wakes` that sleep and interrupts the applications of `kicks`, a bit for each core. Called
@@ -497,7 +506,7 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     fn begin(&mut self, now: Instant) -> bool {
         ElasticThread::begin(self, now)
     }
-    fn crossing(&mut self) -> (Events<'_>, Calls<'_>) {
+    fn crossing(&mut self, _now: Instant) -> (Events<'_>, Calls<'_>) {
         ElasticThread::crossing(self)
     }
     fn finish(&mut self, now: Instant) -> Progress {

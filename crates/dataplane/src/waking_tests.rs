@@ -152,7 +152,7 @@ impl Rig {
         let now = self.step();
         let found = self.threads[core].begin(now);
         if found {
-            let (events, mut calls) = self.threads[core].crossing();
+            let (events, mut calls) = self.threads[core].crossing(now);
             self.serving[core].on_batch(now, events, &mut calls);
         }
         found
@@ -180,6 +180,10 @@ impl Rig {
 
     fn sleeps(&mut self, core: usize) -> bool {
         self.threads[core].sleeps(self.now)
+    }
+
+    fn is_marked_idle(&self, core: usize) -> bool {
+        self.threads[core].tender().floor.lanes.is_marked_idle(core)
     }
 
     /// How often somebody has looked into the ring of core 0.
@@ -285,4 +289,69 @@ fn a_core_that_is_parked_calls_another_for_the_turn_that_it_was_woken_for() {
     rig.cycle(1);
     assert_eq!(rig.threads[1].take_wakes(), 0b100);
     assert!(rig.threads[1].is_quiet());
+}
+
+/// Waking takes so long.
+struct SlowBell {
+    now: Instant,
+    wakes: u128,
+}
+
+impl Driver for SlowBell {
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn signal(&mut self, wakes: u128, _: u128) {
+        if wakes != 0 {
+            self.now += Duration::from_millis(1);
+        }
+        self.wakes |= wakes;
+    }
+}
+
+#[test]
+fn waking_others_is_no_part_of_a_request() {
+    let quantum = Some(Duration::from_micros(5));
+    let mut rig = Rig::new(2, 2, ConservingConfig { quantum, ..ConservingConfig::default() });
+    rig.ask(&[1, 1]);
+    let now = rig.step();
+    let mut driver = SlowBell { now, wakes: 0 };
+    rig.threads[0].cycle(now, &mut driver, &mut rig.serving[0]);
+    assert_eq!(driver.wakes, 0b10);
+    let ends = now + Duration::from_millis(1) + Duration::from_micros(5);
+    assert_eq!(rig.serving[0].yield_at, Some(ends));
+}
+
+/// Wishes a batch, in which it looks at what others see of its core.
+struct Wishing {
+    tender: Tender<Port>,
+    batches: usize,
+    yield_at: Option<Instant>,
+}
+
+impl Service for Wishing {
+    fn on_batch(&mut self, _: Instant, _: Events<'_>, calls: &mut Calls<'_>) {
+        let Tender { floor, core } = &self.tender;
+        let away_since =
+            floor.sides[*core].hints.away_since.load(core::sync::atomic::Ordering::Relaxed);
+        assert!(!floor.lanes.is_marked_idle(*core), "it takes no turn now");
+        assert_ne!(away_since, 0, "its network layer stands still");
+        (self.batches, self.yield_at) = (self.batches + 1, calls.yield_at());
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        Some(Instant::ZERO)
+    }
+}
+
+#[test]
+fn a_core_with_a_batch_by_wish_is_busy() {
+    let quantum = Some(Duration::from_micros(5));
+    let mut rig = Rig::new(2, 2, ConservingConfig { quantum, ..ConservingConfig::default() });
+    assert!(rig.is_marked_idle(1));
+    let mut wishing = Wishing { tender: rig.threads[1].tender(), batches: 0, yield_at: None };
+    let mut now = rig.step();
+    rig.threads[1].cycle(now, &mut now, &mut wishing);
+    assert_eq!((wishing.batches, wishing.yield_at), (1, Some(now + Duration::from_micros(5))));
 }

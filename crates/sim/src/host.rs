@@ -185,6 +185,7 @@ struct Core {
 /// A core that is in the application, while others go on: until `busy_until`.
 #[derive(Clone, Copy, Debug)]
 struct Away {
+    since: Instant,
     /// The application did its work when the core went there, not when it comes back.
     done: bool,
 }
@@ -516,21 +517,25 @@ impl Core {
         match self.away.take() {
             None => {
                 let found = thread.begin(now);
-                if found || service_wants(&*self.service, now) {
+                let is_wished = !found && service_wants(&*self.service, now);
+                if is_wished {
+                    thread.begin_by_wish(now);
+                }
+                if found || is_wished {
                     let done = self.dice.chance(0.5);
                     if done {
-                        let (events, mut calls) = thread.crossing();
+                        let (events, mut calls) = thread.crossing(now);
                         self.service.on_batch(now, events, &mut calls);
                     }
                     let until = now + took;
-                    self.away = Some(Away { done });
+                    self.away = Some(Away { since: now, done });
                     (self.busy_until, self.next_poll) = (until, until);
                     return None;
                 }
             }
-            Some(Away { done }) => {
+            Some(Away { since, done }) => {
                 if !done {
-                    let (events, mut calls) = thread.crossing();
+                    let (events, mut calls) = thread.crossing(since);
                     self.service.on_batch(now, events, &mut calls);
                 }
             }
