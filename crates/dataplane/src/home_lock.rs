@@ -38,11 +38,11 @@ impl<T> HomeLock<T> {
     /// The value for its home, as soon as no other core has it.
     #[inline]
     pub fn home(&self) -> Guard<'_, T> {
-        self.lock.try_lock().unwrap_or_else(|| self.wait())
+        self.lock.try_lock().unwrap_or_else(|| self.wait(relax))
     }
 
     #[cold]
-    fn wait(&self) -> Guard<'_, T> {
+    fn wait(&self, mut relax: impl FnMut()) -> Guard<'_, T> {
         self.wanted.store(true, Ordering::Relaxed);
         let value = loop {
             let found = (0..LOOKS_BEFORE_YIELDING).find_map(|_| {
@@ -97,5 +97,23 @@ mod tests {
         });
         assert!(lock.borrow().is_some(), "the home waits no more");
         assert_eq!(lock.into_inner(), 2);
+    }
+
+    /// One thread is both: the borrower goes on only while the home yields.
+    #[test]
+    fn the_home_yields_to_a_borrower_that_waits_for_its_processor() {
+        let lock = HomeLock::new(0);
+        let mut borrowed = lock.borrow();
+        let mut yields = 0;
+        let home = lock.wait(|| {
+            assert!(lock.borrow().is_none(), "the home is the next");
+            yields += 1;
+            if yields == 2 {
+                borrowed = None;
+            }
+        });
+        assert_eq!((*home, yields), (0, 2), "it has the lock with the first look after that");
+        drop(home);
+        assert!(borrowed.is_none() && lock.borrow().is_some());
     }
 }

@@ -355,3 +355,42 @@ fn a_core_with_a_batch_by_wish_is_busy() {
     rig.threads[1].cycle(now, &mut now, &mut wishing);
     assert_eq!((wishing.batches, wishing.yield_at), (1, Some(now + Duration::from_micros(5))));
 }
+
+/// The size of a crossing is that of the longest events of late. By the mean (1.65 us), six would share one of 10 us.
+#[test]
+fn short_requests_wait_behind_no_long_one() {
+    let mut rig = Rig::new(2, 20, by(WhileAway::Wait));
+    rig.threads[1].set_parked(true);
+    let (short, long) = (1, 24);
+    let mut shared = 0;
+    for round in 0..200 {
+        // One of ten is long, at a place that changes.
+        let bytes: Vec<u8> =
+            (0..20).map(|at| if (at + round) % 10 == 0 { long } else { short }).collect();
+        rig.ask(&bytes);
+        while rig.begin(0) {
+            shared += usize::from(round > 20 && rig.serving[0].bytes.len() > 1);
+            rig.finish(0);
+        }
+        rig.run_client();
+        rig.cycle(0);
+    }
+    assert_eq!(shared, 0, "crossings with more than one request");
+}
+
+#[test]
+fn short_requests_share_a_crossing_where_none_is_long() {
+    let mut rig = Rig::new(2, 20, by(WhileAway::Wait));
+    rig.threads[1].set_parked(true);
+    let mut most = 0;
+    for _ in 0..400 {
+        rig.ask(&[1; 20]);
+        while rig.begin(0) {
+            most = most.max(rig.serving[0].bytes.len());
+            rig.finish(0);
+        }
+        rig.run_client();
+        rig.cycle(0);
+    }
+    assert!((5..=20).contains(&most), "{most} in a crossing of 10 us");
+}
