@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use crate::mutants::{Mutant, mutated};
 use crate::sources::Sources;
-use crate::word::Word;
+use crate::word::{Word, look};
 
 /// How look and publication are kept from missing each other; see the crate's front page.
 pub trait Pairing {
@@ -110,9 +110,13 @@ impl<W: Word, S: Sources, P: Pairing> Sleepers<W, S, P> {
 
     /// Sets the sleeper's bit without a look: for a thread that goes on looking by itself, and calls
     /// [`finds_work`](Self::finds_work) before it blocks.
+    ///
+    /// Release: a thread that [withdraws](Self::disarm) this announcement, in a word that it shares with the announcer,
+    /// acquires what the announcer did before. (No model misses it: loom executes the read-modify-writes of all words
+    /// in one order.)
     #[inline]
     pub fn announce(&self, bit: u64) {
-        self.word.fetch_or(bit, Ordering::Relaxed);
+        self.word.fetch_or(bit, Ordering::Release);
     }
 
     /// Whether a source has work, for a sleeper that announced itself before.
@@ -167,5 +171,11 @@ impl<W: Word, S, P> Sleepers<W, S, P> {
     #[inline]
     pub fn asleep(&self) -> u64 {
         self.word.load(Ordering::Relaxed)
+    }
+
+    /// The same by an exchange, as in a [look]: not a hint. An announcement that is not among these comes after
+    /// whatever the caller did before.
+    pub fn look_asleep(&self) -> u64 {
+        look(&self.word)
     }
 }

@@ -40,6 +40,10 @@ pub(crate) enum Mutant {
     FoldByLoad,
     /// A tenant's ready word is emptied by a load and a store.
     FoldByStore,
+    /// A consumer that withdraws the announcements to the tenants does not look again whether another one sleeps.
+    MissingSleeperRecheck,
+    /// The same consumer announces again, and does not look what tenants rang for in silence.
+    MissingSilentRings,
     /// An exclusive set counts a doorbell down by a load and a store.
     SettleByStore,
     /// A set without ready bits falls asleep without a look at its doorbells.

@@ -26,8 +26,13 @@
 //! *Who wakes.* An owner is awake and looks once more before it sleeps, so what it leaves behind is
 //! never forgotten; that others sleep meanwhile costs concurrency, for which `finish` tells whether
 //! the queue is ready again.
+//!
+//! *Who rings aloud.* A sleeper S sets its bit among the sleepers (S1), then the idle word of each tenant (S2), and
+//! looks then. The last consumer that is awake clears the idle words (W1) and reads the sleepers by an exchange (W2).
+//! Where W1 clears what S2 set, W1 acquired S1, so W2 finds the sleeper: the consumer sets the idle words again, and
+//! folds what tenants rang for between the two in silence.
 
-use handshake::look;
+use handshake::{ByExchange, One, Sleepers, look};
 
 use crate::sync::{AtomicU64, Mutant, Ordering, mutated, publishing};
 
@@ -119,13 +124,31 @@ impl Claims {
     }
 }
 
+/// Has `withdraw` take the announcements to the tenants back, unless a consumer sleeps: the next ring is to wake that
+/// one, as the caller may be busy for long. One may fall asleep meanwhile: `announce` announces again then, and folds
+/// what the tenants rang for. Answers whether that is anything, for which a sleeper is to be woken.
+pub(crate) fn withdraw_unless_asleep(
+    sleepers: &Sleepers<AtomicU64, One, ByExchange>,
+    withdraw: impl FnOnce(),
+    announce: impl FnOnce() -> bool,
+) -> bool {
+    if sleepers.asleep() != 0 {
+        return false;
+    }
+    withdraw();
+    if mutated(Mutant::MissingSleeperRecheck) || sleepers.look_asleep() == 0 {
+        return false;
+    }
+    announce() && !mutated(Mutant::MissingSilentRings)
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
     use crate::sync::{AtomicU32, mutate};
     use crate::tenant_words as words;
     use alloc::sync::Arc;
-    use handshake::{ByExchange, One, Sleepers, models};
+    use handshake::models;
     use loom::cell::UnsafeCell;
     use loom::thread;
 
@@ -254,6 +277,41 @@ mod loom_tests {
         let adds = || left(|claims| claims.add(4));
         models::check(models::mutate, &exchange, adds);
         models::check(mutate, &[(Mutant::SetWithoutAcquire, OVERSLEPT)], adds);
+    }
+
+    /// A consumer that is awake withdraws the announcements and visits some queue for long, while another one falls
+    /// asleep and a tenant rings.
+    #[test]
+    fn no_consumer_sleeps_over_a_ring_in_silence() {
+        const OVERSLEPT: &str = "asleep over a ring, and not to be woken";
+        let mistakes =
+            [(Mutant::MissingSleeperRecheck, OVERSLEPT), (Mutant::MissingSilentRings, OVERSLEPT)];
+        models::check(mutate, &mistakes, || {
+            let model = Arc::new((Model::default(), AtomicU32::new(0)));
+            let sleepers = Sleepers::<AtomicU64, One, ByExchange>::over(AtomicU64::new(0));
+            let sleepers = Arc::new(sleepers);
+            fn announce((model, idle): &(Model, AtomicU32)) -> bool {
+                words::announce(idle);
+                model.claims.add(words::fold_before_sleep(&model.tenant_ready, 1));
+                model.claims.exchange();
+                model.claims.candidates() != 0
+            }
+            let other = (Arc::clone(&model), Arc::clone(&sleepers));
+            let sleeper = thread::spawn(move || {
+                let (model, sleepers) = other;
+                sleepers.arm(2, |One| announce(&model)).is_quiet()
+            });
+            let other = Arc::clone(&model);
+            let tenant = thread::spawn(move || {
+                let (Model { doorbell, tenant_ready, .. }, idle) = &*other;
+                words::ring(doorbell, tenant_ready, 1) && words::must_wake(idle)
+            });
+            let withdraw = || words::withdraw(&model.1);
+            let woken = withdraw_unless_asleep(&sleepers, withdraw, || announce(&model));
+            let asleep = sleeper.join().expect("the sleeper ends");
+            let aloud = tenant.join().expect("the tenant ends");
+            assert!(!asleep || woken || aloud, "{OVERSLEPT}");
+        });
     }
 
     #[test]

@@ -42,7 +42,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use crate::policy::ServicePolicy;
 use crate::set::{MAX_CONSUMERS, QueueId};
 use crate::tenant::{TENANTS_MAX, TenantError, await_events, os};
-use crate::tenant_claims::Claims;
+use crate::tenant_claims::{Claims, withdraw_unless_asleep};
 use crate::tenant_place::{Connected, TenantPlace};
 use crate::tenant_rounds::{Rounds, TENANT_CLASSES, Words};
 
@@ -331,37 +331,40 @@ impl SharedTenantConsumer {
     /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
     #[must_use = "where it is false there is work, and nobody will wake this consumer"]
     pub fn arm(&mut self) -> bool {
-        let Looks { shared, tenants, .. } = &self.words;
-        let has_work = || {
-            for (tenant, claims) in tenants[..self.high].iter().zip(&shared.claims) {
-                if let Some(tenant) = tenant {
-                    tenant.announce();
-                    claims.add(tenant.fold_before_sleep());
-                    claims.exchange();
-                }
-            }
-            self.rounds.any(&self.words)
-        };
-        let is_quiet = shared.sleepers.arm(1 << self.number, |One| has_work()).is_quiet();
+        let sleepers = &self.words.shared.sleepers;
+        let is_quiet = sleepers.arm(1 << self.number, |One| self.announce()).is_quiet();
         if !is_quiet {
-            self.withdraw_unless(shared.sleepers.asleep());
+            self.withdraw();
         }
         is_quiet
     }
 
-    /// Takes the announcements to the tenants back, unless one of these consumers sleeps: the next ring is to wake
-    /// it, as this one may be busy for long.
-    fn withdraw_unless(&self, others_asleep: u64) {
-        if others_asleep == 0 {
-            self.words.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+    /// Tells every tenant to ring aloud, and folds what they rang for before. Answers whether anything is ready.
+    fn announce(&self) -> bool {
+        let Looks { shared, tenants, .. } = &self.words;
+        for (tenant, claims) in tenants[..self.high].iter().zip(&shared.claims) {
+            if let Some(tenant) = tenant {
+                tenant.announce();
+                claims.add(tenant.fold_before_sleep());
+                claims.exchange();
+            }
+        }
+        self.rounds.any(&self.words)
+    }
+
+    /// Takes the announcements to the tenants back, unless another of these consumers sleeps.
+    fn withdraw(&self) {
+        let Looks { shared, tenants, .. } = &self.words;
+        let withdraw = || tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+        if withdraw_unless_asleep(&shared.sleepers, withdraw, || self.announce()) {
+            self.wake_one();
         }
     }
 
     /// The second half: this consumer is awake.
     pub fn disarm(&mut self) {
-        let sleepers = &self.words.shared.sleepers;
-        sleepers.disarm(1 << self.number);
-        self.withdraw_unless(sleepers.asleep());
+        self.words.shared.sleepers.disarm(1 << self.number);
+        self.withdraw();
     }
 
     /// Makes the descriptor unreadable again. Look for work after this, or arm.

@@ -62,7 +62,6 @@ pub(crate) fn announce(idle: &AtomicU32) {
 }
 
 /// The trusted side withdraws its announcement.
-#[cfg_attr(loom, expect(dead_code, reason = "the models end with the sleep"))]
 #[inline]
 pub(crate) fn withdraw(idle: &AtomicU32) {
     sleepers(idle).disarm(TRUSTED);
