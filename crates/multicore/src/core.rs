@@ -110,6 +110,22 @@ impl Counts {
     }
 }
 
+/// A core's sleep, in nanoseconds from the run's begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nap {
+    /// When it fell asleep; 0 where that was before the run.
+    pub from_ns: u64,
+    /// When its thread took its first step; `u64::MAX` where it still sleeps.
+    pub to_ns: u64,
+}
+
+impl Nap {
+    /// Whether it sleeps at this moment.
+    pub fn holds(&self, at_ns: u64) -> bool {
+        self.from_ns <= at_ns && at_ns < self.to_ns
+    }
+}
+
 /// What a core does next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Next {
@@ -145,6 +161,8 @@ pub(crate) struct Core {
     pub seen: CycleStats,
     /// Until when another core has its network layer.
     pub lent_until: Instant,
+    /// When it slept, from and to, in a replay.
+    pub naps: Vec<(Instant, Instant)>,
 }
 
 /// How an idle core notices that something has changed.
@@ -165,7 +183,8 @@ impl Core {
         let seen = CycleStats::default();
         let sleeps_at = Instant::FAR_FUTURE;
         let (next, at, worked_at, lent_until) = (Next::Begin, now, now, now);
-        Self { next, at, worked_at, sleeps_at, budget, counts, seen, lent_until }
+        let naps = Vec::new();
+        Self { next, at, worked_at, sleeps_at, budget, counts, seen, lent_until, naps }
     }
 
     /// The core has found nothing at `now`. What its timers say, `deadline`, it will notice itself.

@@ -45,7 +45,7 @@ mod sweep;
 mod world;
 
 pub use cable::VirtualNic;
-pub use core::{Budget, Counts};
+pub use core::{Budget, Counts, Nap};
 pub use costs::{COST_NS_MAX, Costs, CostsError, LinuxCosts};
 pub use error::WorldError;
 pub use governor::Governance;

@@ -3,7 +3,7 @@
 use dataplane::MigrationStats;
 use queueing::Tail;
 
-use crate::core::{Budget, Counts};
+use crate::core::{Budget, Counts, Nap};
 
 /// See the module's comment.
 #[derive(Debug, Clone)]
@@ -37,6 +37,8 @@ pub struct Outcome {
     pub took: std::time::Duration,
     /// All requests answered, warm-up and all.
     pub answered: u64,
+    /// In a replay, when each core slept.
+    pub naps: Vec<Vec<Nap>>,
     /// Flow groups that moved between cores, if they did.
     pub migrations: MigrationStats,
 }

@@ -26,7 +26,7 @@ use wire::{Endpoint, Ipv4Addr, MICROSOFT_KEY, MacAddr};
 use crate::app::SpinApp;
 use crate::cable::{Frame, Moved, SharedCable, VirtualNic};
 use crate::client::{Arrivals, Client};
-use crate::core::{Budget, Core, Counts, Next, Noticing, after};
+use crate::core::{Budget, Core, Counts, Nap, Next, Noticing, after};
 use crate::device::Table;
 use crate::error::WorldError;
 use crate::governor::{Governance, Governor};
@@ -349,9 +349,19 @@ impl<'a, T: Elastic> World<'a, T> {
             steps: self.steps,
             took: std::time::Duration::ZERO,
             answered: found.all,
+            naps: self.cores.iter().map(|core| self.naps(core)).collect(),
             migrations: self.migrations(),
             latency_ns,
         }
+    }
+
+    fn naps(&self, core: &Core) -> Vec<Nap> {
+        let at = |at: Instant| at.since(self.began).as_nanos() as u64;
+        let nap = |&(from, to): &(Instant, Instant)| Nap {
+            from_ns: at(from),
+            to_ns: if to == Instant::FAR_FUTURE { u64::MAX } else { at(to) },
+        };
+        core.naps.iter().filter(|(_, to)| *to > self.began).map(nap).collect()
     }
 
     fn migrations(&self) -> MigrationStats {
@@ -499,6 +509,7 @@ impl<'a, T: Elastic> World<'a, T> {
             }
             Next::Idle { .. } if self.cores[index].sleeps_at <= self.now => self.sleep(index),
             Next::Asleep => {
+                self.cores[index].naps.last_mut().into_iter().for_each(|nap| nap.1 = self.now);
                 self.threads[index].disarm();
                 self.begin(index);
             }
@@ -512,6 +523,9 @@ impl<'a, T: Elastic> World<'a, T> {
     fn sleep(&mut self, index: usize) {
         if self.threads[index].sleeps(self.now) {
             self.cores[index].sleep(&self.noticing);
+            if self.setup.replay.is_some() {
+                self.cores[index].naps.push((self.now, Instant::FAR_FUTURE));
+            }
         } else {
             self.begin(index);
         }

@@ -55,6 +55,20 @@ fn bound_us(rounds: f64) -> f64 {
     2.0 * setup.wire_ns as f64 / 1e3 + rounds * (each_us + REACTION_US)
 }
 
+/// Three quarters of the cores sleep when the burst comes, and those that it needs take their first step soon.
+fn all_slept_and_begin_soon(outcome: &Outcome, what: &str) {
+    let cores = outcome.naps.len();
+    let came_ns = AWAKE_NS + burst(cores).wire_ns;
+    let slept = outcome.naps.iter().filter_map(|naps| naps.iter().find(|nap| nap.holds(came_ns)));
+    let mut ends: Vec<u64> = slept.map(|nap| nap.to_ns).collect();
+    assert_eq!(ends.len(), cores - cores / 4, "{what}: cores that sleep");
+    ends.sort_unstable();
+    // Those that are awake serve, too.
+    let needed = &ends[..cores.min(BURST) - cores / 4];
+    let latest_us = (needed[needed.len() - 1] - came_ns) as f64 / 1e3;
+    assert!(latest_us <= REACTION_US, "{what}: the last core begins after {latest_us} us");
+}
+
 fn all_needed_cores_serve(scheduler: &impl Scheduler) {
     for seed in 1..=5 {
         for (cores, rounds) in [(4, 2.0), (16, 1.0)] {
@@ -63,6 +77,7 @@ fn all_needed_cores_serve(scheduler: &impl Scheduler) {
             let (busy, longest) = (busy.count(), outcome.latency_ns.max() / 1e3);
             let what = format!("{} on {cores} cores, seed {seed}", scheduler.name());
             assert_eq!(busy, cores.min(BURST), "{what}: cores that serve");
+            all_slept_and_begin_soon(&outcome, &what);
             assert!(longest <= bound_us(rounds), "{what}: {longest} us, {}", bound_us(rounds));
         }
     }
