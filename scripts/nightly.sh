@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# The checks that take too long for each change: fuzzing, Miri, loom, the dependencies, the BPF objects.
+# The checks that take too long for each change: fuzzing, Miri, loom, seeds of the simulator, the dependencies, the BPF
+# objects.
 #
-#   scripts/nightly.sh [PART...]      all parts, or those named: fuzz miri loom dependencies advisories bpf
+#   scripts/nightly.sh [PART...]      all parts, or those named: fuzz miri loom seeds dependencies advisories bpf
 #
-# FUZZ_SECONDS (60) is for each fuzz target, PART_LIMIT_S (14,400) for each part; MIRI_PACKAGES and LOOM_PACKAGES
-# name packages in place of all. A part that fails does not end the run. The table at the end also goes to
+# FUZZ_SECONDS (60) is for each fuzz target, TAILPLANE_SIM_SEEDS (10,000) for each scheduler, PART_LIMIT_S (14,400) for
+# each part; MIRI_PACKAGES and LOOM_PACKAGES name packages in place of all. A part that fails does not end the run. The table at the end also goes to
 # docs/results/nightly.md; logs go to target/nightly/. The exit status is not 0 where a part failed. A part whose tool
 # cannot be had is "not checked", with the reason, and never counts as passed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 export FUZZ_SECONDS="${FUZZ_SECONDS:-60}"
+export TAILPLANE_SIM_SEEDS="${TAILPLANE_SIM_SEEDS:-10000}"
 PART_LIMIT_S="${PART_LIMIT_S:-14400}"
 logs=target/nightly
 report=docs/results/nightly.md
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(fuzz miri loom dependencies advisories bpf)
+[ ${#parts[@]} -gt 0 ] || parts=(fuzz miri loom seeds dependencies advisories bpf)
 mkdir -p "$logs" "$(dirname "$report")"
 
 # A part's status where it could not be checked; the last line of its log says why.
@@ -48,6 +50,11 @@ miri_part() {
 
 loom_part() { scripts/loom.sh; }
 
+# Order and events where every queue of turns is full, under each scheduler that shares work.
+seeds_part() {
+    cargo test --release --package tailplane-sim --test seeds order_is_kept -- --nocapture
+}
+
 dependencies_part() {
     tool cargo-deny
     cargo deny check bans licenses sources
@@ -68,8 +75,8 @@ status=0
 rows=()
 for part in "${parts[@]}"; do
     case "$part" in
-        fuzz | miri | loom | dependencies | advisories | bpf) ;;
-        *) echo "nightly: no part '$part': fuzz, miri, loom, dependencies, advisories, bpf" >&2; exit 2 ;;
+        fuzz | miri | loom | seeds | dependencies | advisories | bpf) ;;
+        *) echo "nightly: no part '$part': fuzz, miri, loom, seeds, dependencies, advisories, bpf" >&2; exit 2 ;;
     esac
 done
 for part in "${parts[@]}"; do
@@ -97,7 +104,8 @@ commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
     echo "# Nightly checks"
     echo
     echo "Written by \`make nightly\` on $(date --utc +%Y-%m-%d) for commit $commit: $FUZZ_SECONDS s for each fuzz target;"
-    echo "Miri: ${MIRI_PACKAGES:-all packages with unsafe code}; loom: ${LOOM_PACKAGES:-all packages with models}."
+    echo "Miri: ${MIRI_PACKAGES:-all packages with unsafe code}; loom: ${LOOM_PACKAGES:-all packages with models};"
+    echo "seeds: $TAILPLANE_SIM_SEEDS a scheduler."
     echo
     echo "| Part | Result | Seconds |"
     echo "| --- | --- | ---: |"
