@@ -187,6 +187,12 @@ impl Pool {
         self.available() >= most
     }
 
+    /// Chunks that could be had for this purpose, in sixteenths of those that this pool may count on. The depot's
+    /// are a snapshot.
+    pub fn sixteenths_left(&self, want: Want) -> usize {
+        2 * self.available().saturating_sub(self.stays_free(want)) / self.eighth.max(1)
+    }
+
     /// Chunks that whoever wants one for this purpose leaves.
     #[inline(always)]
     fn stays_free(&self, want: Want) -> usize {

@@ -38,6 +38,9 @@ pub struct StackConfig {
     pub rto_max: Duration,
     /// Retransmissions of data before a connection is given up (RFC 9293 §3.8.3, R2).
     pub retries: u8,
+    /// Longest time for which data may remain unacknowledged before the connection is reset (RFC 9293 §3.8.3: at
+    /// least 100 s; RFC 5482). The stack checks it where a retransmission timer fires. `None`: only `retries` counts.
+    pub user_timeout: Option<Duration>,
     /// Retransmissions of a SYN before an attempt is given up.
     pub syn_retries: u8,
     /// Twice the maximum segment lifetime: how long TIME-WAIT lasts (RFC 9293 §3.4.2).
@@ -86,6 +89,7 @@ impl StackConfig {
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(60),
             retries: 15,
+            user_timeout: Some(Duration::from_secs(100)),
             syn_retries: 6,
             time_wait: Duration::from_secs(60),
             max_time_wait: 1 << 16,

@@ -40,6 +40,8 @@ pub(crate) struct Ticks {
     /// In the units of round-trip times, as it is compared before it is doubled.
     pub rto_min: u32,
     pub rto_max: u32,
+    /// The largest span where there is none.
+    pub user_timeout: u32,
     /// How much later than a retransmission timer its wheel may ask: a quarter of the shortest.
     pub rto_slack: u32,
 }
@@ -54,6 +56,7 @@ impl Ticks {
             fin_wait: span(config.fin_wait),
             rto_min: (config.rto_min.as_nanos() >> UNIT_SHIFT).min(1 << 28) as u32,
             rto_max: span(config.rto_max),
+            user_timeout: config.user_timeout.map_or(1 << 28, span),
             rto_slack: span(config.rto_min) / 4,
         }
     }

@@ -44,6 +44,8 @@ counters! {
     tcp_retransmissions,
     /// Retransmission time-outs.
     tcp_timeouts,
+    /// Connections reset because their peers left data unacknowledged for too long: see `StackConfig::user_timeout`.
+    tcp_stalled,
     /// Fast retransmissions begun.
     tcp_fast_retransmits,
     /// Segments received out of order and kept.

@@ -74,13 +74,12 @@ where
 /// # Errors
 /// Settings that cannot be used, or no randomness.
 pub fn store(config: &RunConfig) -> anyhow::Result<Arc<Store>> {
-    let timeout = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
     let settings = StoreConfig {
         memory_limit_bytes: config.kv.memory_mb << 20,
         item_size_max_bytes: config.kv.item_max_kb << 10,
         connection_memory_bytes: config.kv.connection_memory_mb << 20,
-        request_timeout: timeout(config.kv.request_timeout_s),
-        idle_timeout: timeout(config.kv.idle_timeout_s),
+        request_timeout: config.kv.request_timeout(),
+        idle_timeout: config.kv.idle_timeout(),
         started: wall_time()?,
         ..StoreConfig::default()
     };

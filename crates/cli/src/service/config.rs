@@ -633,6 +633,18 @@ impl Default for KvConfig {
     }
 }
 
+impl KvConfig {
+    /// How long a request may be incomplete, or a reply unread or unacknowledged; `None`: for ever.
+    pub fn request_timeout(&self) -> Option<Duration> {
+        (self.request_timeout_s > 0).then(|| Duration::from_secs(self.request_timeout_s))
+    }
+
+    /// How long a connection may be idle; `None`: for ever.
+    pub fn idle_timeout(&self) -> Option<Duration> {
+        (self.idle_timeout_s > 0).then(|| Duration::from_secs(self.idle_timeout_s))
+    }
+}
+
 fn in_range<T: PartialOrd + std::fmt::Display>(
     key: &str,
     value: T,

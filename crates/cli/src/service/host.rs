@@ -15,7 +15,7 @@ use tailplane::{
 };
 
 use super::builtin::{self, Runner};
-use super::config::{DataplaneConfig, RunConfig, SchedulerName, parse_address};
+use super::config::{App, DataplaneConfig, RunConfig, SchedulerName, parse_address};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
@@ -110,6 +110,10 @@ pub fn runtime(config: &RunConfig, mac: MacAddr) -> anyhow::Result<RuntimeConfig
     stack.receive_window_bytes = config.tcp.receive_window_kb << 10;
     stack.delayed_ack = Duration::from_millis(config.tcp.delayed_ack_ms);
     stack.time_wait = Duration::from_secs(config.tcp.time_wait_s);
+    if config.service.app == App::Kv {
+        // A reply that a client does not acknowledge is one that it does not take.
+        stack.user_timeout = config.kv.request_timeout();
+    }
     let spin = u64::try_from(config.dataplane.spin_us).ok().map(Duration::from_micros);
     Ok(RuntimeConfig {
         stack,
@@ -270,5 +274,25 @@ impl<R: Fn() + Sync> Runner for Inline<'_, R> {
     ) -> anyhow::Result<Vec<CoreReport>> {
         let ran = self.host.run(make_service, self.ready, self.stop)?;
         Ok(ran.into_iter().map(|(report, _)| report).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kv_limits_unacknowledged_replies_by_its_request_timeout() {
+        let user_timeout = |text: &str| {
+            let config = RunConfig::parse(text).expect("valid settings");
+            runtime(&config, MacAddr([2; 6])).expect("an address").stack.user_timeout
+        };
+        let kv = "[service]\napp = \"kv\"\n";
+        assert_eq!(user_timeout(kv), Some(Duration::from_secs(60)));
+        let seconds = |value: u64| format!("{kv}[kv]\nrequest_timeout_s = {value}\n");
+        assert_eq!(user_timeout(&seconds(7)), Some(Duration::from_secs(7)));
+        assert_eq!(user_timeout(&seconds(0)), None);
+        let echo = user_timeout("[service]\napp = \"echo\"\n");
+        assert_eq!(echo, Some(Duration::from_secs(100)), "the stack's own");
     }
 }

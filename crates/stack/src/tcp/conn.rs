@@ -271,6 +271,10 @@ pub struct Cold {
     pub recover: SeqNumber,
     /// Next to be sent again after a time-out.
     pub resend: SeqNumber,
+    /// End of the data that the peer has left unacknowledged since `stalled_since`.
+    pub stalled_until: SeqNumber,
+    /// Low bits of the tick since which it has; meaningful while a timer that fired has found no progress.
+    pub stalled_since: u32,
     /// Our initial sequence number.
     pub iss: SeqNumber,
     /// The peer's FIN came and the application has not been told.

@@ -1,14 +1,19 @@
 //! A connection's timers: retransmission (RFC 6298 §5), persist (RFC 9293 §3.8.6.1), delayed
 //! acknowledgment and FIN-WAIT-2, which share one entry of the timing wheel. TIME-WAIT has a queue.
 
+use core::time::Duration;
+
+use clock::Instant;
 use domain::{ConnectError, DeadReason, EventRecord};
+use mem::Want;
 use wire::TcpFlags;
 
 use super::close::{abort, die};
-use super::conn::{Conn, Flags, State};
+use super::conn::{Cold, Conn, Flags, State};
 use super::group::FlowGroup;
 use super::{close, newreno, output};
 use crate::context::Context;
+use crate::wheel::{tick_of, ticks};
 
 /// The tick at which the connection next wants to be looked at.
 #[inline]
@@ -75,13 +80,20 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     let opening = !conn.state.is_synchronized();
     let config = &ctx.shared.config;
     let limit = if opening { config.syn_retries } else { config.retries };
-    if conn.backoff >= limit {
+    // While one of the flight that timed out is unacknowledged, the recovery goes on.
+    if !conn.flags.has(Flags::TIMEOUT_RECOVERY) || conn.snd_una.after_eq(cold.stalled_until) {
+        begin_stall(conn, cold, ctx);
+    }
+    let stalled = !opening && has_stalled(conn, cold, ctx);
+    if conn.backoff >= limit || stalled {
+        ctx.stats.tcp_stalled += u64::from(stalled);
         give_up(group, slot, ctx);
         return false;
     }
     newreno::on_timeout(conn, cold);
     conn.backoff += 1;
     output::arm_retransmission(conn, ctx);
+    bring_forward(conn, cold, ctx);
     if opening {
         output::retransmit_first(conn, cold, ctx);
     } else {
@@ -104,12 +116,54 @@ fn give_up(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     }
 }
 
+/// A timer fired that finds data of the application unacknowledged: the user time-out runs since it was first
+/// sent, and until the peer has acknowledged all that is in flight now. Less is no progress, so that a byte now
+/// and then does not keep the memory of a whole window.
+fn begin_stall(conn: &Conn, cold: &mut Cold, ctx: &Context<'_>) {
+    let sent_at = conn.sent.front().map(|meta| Instant::from_nanos(meta.sent_at_ns));
+    cold.stalled_since = tick_of(sent_at.unwrap_or(ctx.now)) as u32;
+    cold.stalled_until = conn.snd_nxt;
+}
+
+/// Whether the peer has left data unacknowledged for longer than the user time-out (RFC 5482) or, where memory is
+/// short and at least one retransmission has brought nothing, than that allows.
+fn has_stalled(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
+    let stalled = (ctx.tick as u32).wrapping_sub(cold.stalled_since);
+    stalled >= ctx.shared.ticks.user_timeout
+        || (conn.backoff > 0 && patience(ctx).is_some_and(|patience| stalled >= patience))
+}
+
+/// Ticks for which data may remain unacknowledged where memory to send from is short: the fewer chunks are left,
+/// the fewer. So peers that acknowledge nothing cannot keep it from those that do (RFC 9293 §3.9.1.8 lets a host
+/// abort what it has no resources for). `None`: it is not short.
+fn patience(ctx: &Context<'_>) -> Option<u32> {
+    const SHORTEST: Duration = Duration::from_millis(250);
+    match ctx.pool.sixteenths_left(Want::Send) as u32 {
+        left @ 0..4 => Some(ticks(SHORTEST * 4_u32.pow(left)) as u32),
+        _ => None,
+    }
+}
+
+/// The timer fires at the user time-out at the latest.
+fn bring_forward(conn: &mut Conn, cold: &Cold, ctx: &Context<'_>) {
+    let end = cold.stalled_since.wrapping_add(ctx.shared.ticks.user_timeout);
+    if conn.rtx_at.wrapping_sub(end) as i32 > 0 {
+        conn.rtx_at = end;
+    }
+}
+
 /// The window stays closed: ask for it with a byte that the peer already has, which any receiver
-/// answers with its window (RFC 9293 §3.8.6.1). Goes on as long as the peer answers; a peer that
-/// is gone is found by the bound on retries, as each answer resets the count.
+/// answers with its window (RFC 9293 §3.8.6.1). Goes on as long as the peer answers, unless data waits that the
+/// application was promised room for: then until the user time-out. A peer that is gone is found by the bound on
+/// retries, as each answer resets the count.
 fn probe(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
-    if conn.backoff >= ctx.shared.config.retries {
+    if conn.backoff == 0 {
+        begin_stall(conn, cold, ctx);
+    }
+    let stalled = conn.flags.has(Flags::UNSENT) && has_stalled(conn, cold, ctx);
+    if conn.backoff >= ctx.shared.config.retries || stalled {
+        ctx.stats.tcp_stalled += u64::from(stalled);
         return abort(group, slot, DeadReason::TimedOut, ctx);
     }
     conn.backoff += 1;
@@ -117,5 +171,8 @@ fn probe(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     // A probe that finds no room is made up for by the next one.
     let _ = output::send_bare(conn, cold, seq, TcpFlags::ACK, ctx);
     output::arm_retransmission(conn, ctx);
+    if conn.flags.has(Flags::UNSENT) {
+        bring_forward(conn, cold, ctx);
+    }
     output::pump(place, conn, cold, ctx);
 }

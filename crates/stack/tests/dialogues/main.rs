@@ -35,3 +35,4 @@ mod register;
 mod send;
 mod support;
 mod timers;
+mod user_timeout;
