@@ -60,6 +60,8 @@ counters! {
         cmd_meta,
         /// Pages moved from one size class to another.
         slabs_moved,
+        /// Bytes of stored values that append and prepend copied into longer ones.
+        copied_bytes,
     }
 }
 

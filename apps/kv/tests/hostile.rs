@@ -11,8 +11,8 @@ use clock::Duration;
 use common::{NOW, small_store, stream, talk};
 use proptest::prelude::*;
 use rig::Rig;
-use tailplane::OUTPUT_LIMIT_BYTES;
-use tailplane_kv::{KvProtocol, Store, StoreConfig};
+use tailplane::{Flow, OUTPUT_LIMIT_BYTES};
+use tailplane_kv::{KvProtocol, Session, Store, StoreConfig};
 
 /// A value that is amplified: as memcached counts, the largest there is.
 const LARGE: usize = (1 << 20) - 100;
@@ -303,5 +303,41 @@ proptest! {
         }
         prop_assert!(rig.peers[number].read == whole, "{} of {} bytes", rig.peers[number].read.len(), whole.len());
         prop_assert!(store.connection_memory().stats().kept_bytes <= ENTRIES_BYTES);
+    }
+}
+
+/// Bytes of stored values that one turn may copy, beside what its last command copies: 256 commands' worth.
+const TURN_COPIES_BYTES: u64 = 256 * 4_096;
+
+#[test]
+fn short_appends_to_a_long_value_copy_a_bounded_number_of_bytes_in_a_turn() {
+    let store = Store::new(StoreConfig::default(), [3, 5]).expect("these limits are valid");
+    let (mut session, mut out) = (Session::new(), Vec::new());
+    for value_len in [100_000, LARGE - 10_000] {
+        let value = vec![b'v'; value_len];
+        let set = [format!("set k 0 0 {value_len}\r\n").as_bytes(), &value, b"\r\n"].concat();
+        assert_eq!(session.feed(&store, NOW, &set, &mut out), Flow::Continue);
+        let requests = b"append k 0 0 1 noreply\r\nx\r\nms k 1 MP\r\ny\r\n".repeat(128);
+        let (mut rest, mut turns) = (&requests[..], 0);
+        let copied = || store.stats(NOW).counters.copied_bytes;
+        let begin = copied();
+        while !rest.is_empty() {
+            let before = copied();
+            // What is not taken comes again in the next turn.
+            let left = match session.feed(&store, NOW, rest, &mut out) {
+                Flow::Yield { left } => left,
+                flow => {
+                    assert_eq!(flow, Flow::Continue);
+                    0
+                }
+            };
+            rest = &rest[rest.len() - left..];
+            turns += 1;
+            let found = copied() - before;
+            let most = TURN_COPIES_BYTES + value_len as u64 + 256;
+            assert!(found <= most, "turn {turns} copied {found} bytes; at most {most}");
+        }
+        let all = copied() - begin;
+        assert!(all >= 256 * value_len as u64, "{all} bytes copied in {turns} turns");
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Context<'a, O> {
 
 /// Keys and commands of one connection that one turn answers at most: some tens of microseconds.
 pub(crate) const TURN_OPERATIONS: u32 = 256;
+/// Bytes of stored values whose copying counts as one command: it takes about as long.
+const OPERATION_COPIES_BYTES: u64 = 4 << 10;
 
 impl<O: Output> Context<'_, O> {
     /// Whether the turn is over, behind one key or command and before the next: the peer is to read, or others
@@ -27,6 +29,13 @@ impl<O: Output> Context<'_, O> {
     pub(crate) fn is_over(&mut self) -> bool {
         self.turn = self.turn.saturating_sub(1);
         self.turn == 0 || self.out.room() == 0
+    }
+
+    /// Charges the turn for stored bytes that a short command copied. The command that exceeds the turn is its last.
+    #[inline]
+    pub(crate) fn charge_copy(&mut self, bytes: u64) {
+        let operations = u32::try_from(bytes / OPERATION_COPIES_BYTES).unwrap_or(u32::MAX);
+        self.turn = self.turn.saturating_sub(operations);
     }
 
     /// Answers with a whole line, newline included.

@@ -77,8 +77,11 @@ pub(crate) fn take<O: Output>(
             drop(shard);
             command.reply.error(context.out, b"CLIENT_ERROR bad data chunk\r\n");
         } else {
+            let before = shard.counters.copied_bytes;
             let outcome = shard.store(hash, key, &command.request, value, now);
+            let copied = shard.counters.copied_bytes - before;
             drop(shard);
+            context.charge_copy(copied);
             command.reply.outcome(context.out, outcome, key, command.request.key_binary);
         }
         return Step::new(line_len, Next::Command);
@@ -138,13 +141,12 @@ impl Partial {
             context.store.shard(self.hash).abandon(self.ticket, now);
             self.reply.error(context.out, b"CLIENT_ERROR bad data chunk\r\n");
         } else {
-            let outcome = context.store.shard(self.hash).finish(
-                self.ticket,
-                self.hash,
-                key,
-                &self.request,
-                now,
-            );
+            let mut shard = context.store.shard(self.hash);
+            let before = shard.counters.copied_bytes;
+            let outcome = shard.finish(self.ticket, self.hash, key, &self.request, now);
+            let copied = shard.counters.copied_bytes - before;
+            drop(shard);
+            context.charge_copy(copied);
             self.reply.outcome(context.out, outcome, key, self.request.key_binary);
         }
         (taken, true)

@@ -216,6 +216,7 @@ impl Shard {
         }
         let (old_at, part_at) =
             if request.mode == Mode::Append { (0, old_len) } else { (part_len, 0) };
+        self.counters.copied_bytes += old_len as u64;
         self.slab.copy_value(old, item, old_at);
         match part {
             Part::Bytes(bytes) => self.slab.write_value(item, part_at, bytes),
