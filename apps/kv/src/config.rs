@@ -36,6 +36,9 @@ pub struct StoreConfig {
     /// How long a connection may be idle between requests before it is closed; `None`, as in memcached: for
     /// ever.
     pub idle_timeout: Option<Duration>,
+    /// Connections of one elastic thread; from 15/16 of them on the longest idle are reset for new ones. `None`: no
+    /// limit.
+    pub max_connections: Option<usize>,
     /// When the service started, for `stats` uptime.
     pub started: WallTime,
 }
@@ -49,6 +52,7 @@ impl Default for StoreConfig {
             connection_memory_bytes: CONNECTION_MEMORY_BYTES,
             request_timeout: Some(REQUEST_TIMEOUT),
             idle_timeout: None,
+            max_connections: None,
             started: WallTime::default(),
         }
     }

@@ -61,6 +61,7 @@ impl Protocol for KvProtocol {
         Limits {
             request_timeout: config.request_timeout,
             idle_timeout: config.idle_timeout,
+            max_connections: config.max_connections,
             memory: Some(Arc::clone(self.store.connection_memory())),
         }
     }

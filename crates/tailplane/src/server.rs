@@ -29,6 +29,7 @@ use clock::Instant;
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use wire::Endpoint;
 
+use limits::Ended;
 pub use limits::{CONNECTION_MEMORY_BYTES, ConnectionMemory, ConnectionMemoryStats, Limits};
 use sending::Sending;
 pub use sending::{OUTPUT_LIMIT_BYTES, Output};
@@ -38,6 +39,11 @@ use watch::{ASKED_AT_ONCE, Entry, PORTION, Watch};
 
 pub use shared_slots::{CoreSlots, SharedSlots};
 pub use slots::OwnSlots;
+
+/// Of the connections that there may be, the part (one in so many) that is kept free by ending idle ones.
+const CROWD_RESERVE: usize = 16;
+/// Slots among which the connection that has been idle for longest is looked for.
+const CROWD_SAMPLE: usize = 64;
 
 /// Whether a connection goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,6 +162,8 @@ pub struct Server<P: Protocol, S: Slots<P::Connection> = OwnSlots<<P as Protocol
     /// The tick of that batch.
     tick: u64,
     watch: Watch,
+    /// The slot that was looked at last for one that is idle.
+    hand: usize,
     stats: ServerStats,
 }
 
@@ -188,7 +196,8 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
     fn with_slots(protocol: P, slots: S) -> Self {
         let batch = slots.first_batch();
         let watch = Watch::new(protocol.limits(), || slots.memory());
-        Self { protocol, slots, batch, tick: 0, watch, stats: ServerStats::default() }
+        let stats = ServerStats::default();
+        Self { protocol, slots, batch, tick: 0, watch, hand: 0, stats }
     }
 
     /// Counters.
@@ -230,6 +239,50 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
                 calls.close(handle)
             }
         };
+        if self.is_crowded() {
+            self.make_room(now, calls);
+        }
+    }
+
+    /// Whether there are nearly as many connections as there may be.
+    fn is_crowded(&self) -> bool {
+        self.watch.limits.max_connections.is_some_and(|most| {
+            let many = most - most / CROWD_RESERVE;
+            self.slots.capacity() >= many && self.slots.taken() >= many
+        })
+    }
+
+    /// Resets the connection that has been idle for longest, of the next [`CROWD_SAMPLE`]: so peers that connect and
+    /// ask nothing keep nobody out. What other cores may have in hand is asked, and judges itself.
+    #[cold]
+    fn make_room(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        self.watch.memory.note_crowd(now);
+        let (mut oldest, mut asked) = (None, 0);
+        for _ in 0..CROWD_SAMPLE.min(self.slots.capacity()) {
+            self.hand = (self.hand + 1) % self.slots.capacity();
+            let Some((cookie, handle)) = self.slots.connection(self.hand) else { continue };
+            if S::SHARED {
+                calls.again(handle);
+                asked += 1;
+                if asked == ASKED_AT_ONCE {
+                    return;
+                }
+                continue;
+            }
+            let place = self.slots.get(cookie);
+            let last =
+                place.as_deref().and_then(Option::as_ref).and_then(|slot| slot.idle_since(now));
+            if let Some(last) = last
+                && oldest.is_none_or(|(oldest, _)| last < oldest)
+            {
+                oldest = Some((last, (cookie, handle)));
+            }
+        }
+        if let Some((last, connection)) = oldest
+            && last + Limits::CROWD_IDLE <= now
+        {
+            self.with(now, connection, calls, |turn, slot| turn.end(slot, Ended::Crowded));
+        }
     }
 
     /// The cookie of a new connection; `None` where it is rejected.
@@ -254,7 +307,12 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
             sending.open_tick = batch::tick(now) as u16;
             self.watch.open(Entry { since: now, cookie, handle });
         }
+        if self.watch.limits.max_connections.is_some() {
+            sending.open_tick = batch::tick(now) as u16;
+        }
         *place = Some(Slot { sending, connection: Some(connection) });
+        drop(place);
+        self.slots.occupy(cookie, handle);
         Some(cookie)
     }
 
@@ -283,7 +341,7 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
     #[cold]
     fn relieve(&mut self, now: Instant, calls: &mut Calls<'_>) {
         for _ in 0..if S::SHARED { ASKED_AT_ONCE } else { PORTION } {
-            if !self.watch.is_short() || calls.room() == 0 {
+            if !self.watch.is_short(S::SHARED) || calls.room() == 0 {
                 return;
             }
             let Some(Entry { since, cookie, handle }) = self.watch.take_oldest() else { return };

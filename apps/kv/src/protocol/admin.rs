@@ -154,6 +154,7 @@ fn general<O>(context: &Context<'_, O>) -> String {
     report.stat("conn_yields", stats.connections.yields);
     report.stat("request_timeouts", stats.connections.timed_out);
     report.stat("idle_kicks", stats.connections.idle_closed);
+    report.stat("crowd_kicks", stats.connections.crowded);
     report.stat("bytes", counters.bytes);
     report.stat("curr_items", counters.curr_items);
     report.stat("total_items", counters.total_items);

@@ -80,6 +80,7 @@ pub fn store(config: &RunConfig) -> anyhow::Result<Arc<Store>> {
         connection_memory_bytes: config.kv.connection_memory_mb << 20,
         request_timeout: config.kv.request_timeout(),
         idle_timeout: config.kv.idle_timeout(),
+        max_connections: Some(config.tcp.max_connections as usize),
         started: wall_time()?,
         ..StoreConfig::default()
     };

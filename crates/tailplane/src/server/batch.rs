@@ -28,6 +28,11 @@ pub(super) fn first(core: u64, tick: u64) -> u64 {
     core | (tick & ((1 << TICK_BITS) - 1)) << COUNT_BITS
 }
 
+/// The tick that batch number `batch` came in, as its lowest bits.
+pub(super) fn tick_of(batch: u64) -> u64 {
+    batch >> COUNT_BITS & ((1 << TICK_BITS) - 1)
+}
+
 /// The end of the tick that batch number `batch` came in.
 pub(super) fn last_moment(batch: u64, now: Instant) -> Instant {
     let passed = tick(now).wrapping_sub(batch >> COUNT_BITS) & ((1 << TICK_BITS) - 1);

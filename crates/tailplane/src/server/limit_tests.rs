@@ -13,12 +13,14 @@ use super::*;
 const MEMORY_BYTES: usize = 1 << 20;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
+/// Connections of a service that has a limit on them: as many as slots are allocated together.
+const MOST: usize = 64;
 /// Bytes of a reply to one byte.
 const REPLY_BYTES: usize = 4 << 10;
 
 /// Answers each byte with `REPLY_BYTES`, as far as there is room; a byte 0 begins a request that never ends.
 struct Amplifier {
-    memory: Arc<ConnectionMemory>,
+    limits: Limits,
 }
 
 impl Protocol for Amplifier {
@@ -26,11 +28,7 @@ impl Protocol for Amplifier {
     const REQUEST_BYTES: usize = 100;
 
     fn limits(&self) -> Limits {
-        Limits {
-            request_timeout: Some(REQUEST_TIMEOUT),
-            idle_timeout: Some(IDLE_TIMEOUT),
-            memory: Some(Arc::clone(&self.memory)),
-        }
+        self.limits.clone()
     }
 
     fn open(&mut self, _: Instant, _: Opened) -> Option<()> {
@@ -60,15 +58,32 @@ fn memory() -> Arc<ConnectionMemory> {
     Arc::new(ConnectionMemory::new(MEMORY_BYTES))
 }
 
+fn limits(memory: &Arc<ConnectionMemory>) -> Limits {
+    Limits {
+        request_timeout: Some(REQUEST_TIMEOUT),
+        idle_timeout: Some(IDLE_TIMEOUT),
+        memory: Some(Arc::clone(memory)),
+        ..Limits::default()
+    }
+}
+
+/// Limits of a service that never closes an idle connection while there is room for others.
+fn crowded(memory: &Arc<ConnectionMemory>) -> Limits {
+    Limits { idle_timeout: None, max_connections: Some(MOST), ..limits(memory) }
+}
+
 fn alone(memory: &Arc<ConnectionMemory>) -> Server<Amplifier> {
-    Server::new(Amplifier { memory: Arc::clone(memory) })
+    Server::new(Amplifier { limits: limits(memory) })
 }
 
 fn shared(memory: &Arc<ConnectionMemory>) -> [SharedServer<Amplifier>; 2] {
-    let slots = Arc::new(SharedSlots::new(2, 10_000));
-    [0, 1].map(|core| {
-        Server::shared(core, Amplifier { memory: Arc::clone(memory) }, Arc::clone(&slots))
-    })
+    shared_with(&limits(memory), 10_000)
+}
+
+fn shared_with(limits: &Limits, most: usize) -> [SharedServer<Amplifier>; 2] {
+    let slots = Arc::new(SharedSlots::new(2, most));
+    [0, 1]
+        .map(|core| Server::shared(core, Amplifier { limits: limits.clone() }, Arc::clone(&slots)))
 }
 
 /// An accepted connection that grants `window` bytes.
@@ -187,7 +202,7 @@ fn memory_that_cores_share_is_bounded() {
     let (mut pool, memory) = (pool(64), memory());
     let [mut home, mut thief] = shared(&memory);
     let mut turns = Vec::new();
-    for slot in 0..1_000u32 {
+    for slot in 0..2_000u32 {
         let now = Instant::from_millis(slot.into());
         let mut turn = open(&mut home, &mut pool, slot, 1_000);
         turn.recv(&mut pool, &[0; 1_400]);
@@ -209,7 +224,7 @@ fn memory_that_cores_share_is_bounded() {
         assert!(memory.stats().highest_bytes <= MEMORY_BYTES + 4_096, "{:?}", memory.stats());
     }
     assert!(memory.stats().evicted > 300, "{:?}", memory.stats());
-    let newest = turns[900..].iter().filter(|turn| turn.closed).count();
+    let newest = turns[1_900..].iter().filter(|turn| turn.closed).count();
     assert!(newest < 10, "{newest} of the 100 newest were ended");
 }
 
@@ -239,4 +254,107 @@ fn connections_of_one_core_do_not_suffer_for_another_cores() {
     }
     assert!(patient.iter().all(|turn| !turn.closed));
     assert!(memory.stats().highest_bytes <= MEMORY_BYTES, "{:?}", memory.stats());
+}
+
+/// Reads `bytes` of a long reply every `pause`, for so many times. Answers whether the connection was reset.
+fn reads_slowly(bytes: u32, pause: Duration, times: u32) -> bool {
+    let (mut pool, memory) = (pool(256), memory());
+    let mut server = alone(&memory);
+    let mut turns = [open(&mut server, &mut pool, 1, 1_000)];
+    for _ in 0..100 {
+        turns[0].recv(&mut pool, &[7; 1_000]).on(&mut server, &mut pool);
+    }
+    for number in 1..=times {
+        let now = Instant::ZERO + pause * number;
+        let sent = turns[0].sent.len();
+        turns[0].opens(bytes).run_at(now, &mut server, &mut pool).execute(&mut pool);
+        assert!(turns[0].sent.len() > sent, "it takes something each time");
+        wake(&mut server, &mut pool, now, &mut turns);
+        if turns[0].closed {
+            assert_eq!((turns[0].aborted, memory.stats().timed_out), (true, 1));
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_peer_that_reads_a_byte_now_and_then_times_out() {
+    assert!(reads_slowly(1, REQUEST_TIMEOUT / 2, 4));
+    assert!(reads_slowly(OUTPUT_LIMIT_BYTES as u32 / 4, REQUEST_TIMEOUT / 2, 4));
+}
+
+#[test]
+fn a_peer_that_reads_at_the_least_rate_is_served() {
+    assert!(!reads_slowly(OUTPUT_LIMIT_BYTES as u32 / 2 + 1, REQUEST_TIMEOUT / 2, 40));
+}
+
+#[test]
+fn requests_begun_behind_an_unread_reply_do_not_extend_its_time() {
+    let (mut pool, memory) = (pool(64), memory());
+    let mut server = alone(&memory);
+    let mut turns = [open(&mut server, &mut pool, 1, 0)];
+    for number in 0..4 {
+        let now = Instant::ZERO + REQUEST_TIMEOUT / 2 * number;
+        turns[0].recv(&mut pool, &[1, 0]).run_at(now, &mut server, &mut pool).execute(&mut pool);
+        wake(&mut server, &mut pool, now, &mut turns);
+    }
+    assert!(turns[0].aborted, "{:?}", memory.stats());
+}
+
+/// Opens connections every second, many more than there may be. The first asks every second, the others are
+/// idle. Answers the seconds in which connections were reset, by connection.
+fn crowd(servers: &mut [impl Service], memory: &Arc<ConnectionMemory>) -> Vec<Option<u64>> {
+    let mut pool = pool(64);
+    let mut turns: Vec<Turn> = Vec::new();
+    let mut ended = Vec::new();
+    for second in 0..300_u64 {
+        let now = Instant::ZERO + Duration::from_secs(second);
+        let mut turn = Turn::new(second as u32, 1);
+        turn.knock(5).run_at(now, &mut servers[0], &mut pool).execute_with(&mut turns, &mut pool);
+        assert!(turn.accepted, "connection {second}: {:?}", memory.stats());
+        turns.push(turn);
+        ended.push(None);
+        let last = servers.len() - 1;
+        turns[0]
+            .recv(&mut pool, &[1])
+            .run_at(now, &mut servers[last], &mut pool)
+            .execute(&mut pool);
+        assert!(!turns[0].closed, "it was not idle: second {second}");
+        for (turn, ended) in turns.iter_mut().zip(&mut ended) {
+            if turn.again && !turn.closed {
+                turn.again().run_at(now, &mut servers[last], &mut pool).execute(&mut pool);
+            }
+            if turn.closed && ended.is_none() {
+                *ended = Some(second);
+                turn.dead().run_at(now, &mut servers[0], &mut pool);
+            }
+        }
+        let open = ended.iter().filter(|ended| ended.is_none()).count();
+        assert!(open <= MOST, "{open} are open in second {second}");
+    }
+    assert_eq!(memory.stats().crowded, ended.iter().flatten().count() as u64);
+    ended
+}
+
+#[test]
+fn the_longest_idle_is_reset_where_there_are_nearly_as_many_as_may_be() {
+    let memory = memory();
+    let mut server = [Server::new(Amplifier { limits: crowded(&memory) })];
+    let ended = crowd(&mut server, &memory);
+    // In the order in which they came, one for each that comes.
+    let reset = ended.iter().flatten().count();
+    assert!(reset > 200, "{reset}");
+    assert!(ended[1..=reset].iter().is_sorted() && ended[1..=reset].iter().all(Option::is_some));
+    assert_eq!(ended[1], Some(MOST as u64 - MOST as u64 / 16 - 1), "no earlier than needed");
+}
+
+#[test]
+fn idle_connections_make_room_where_cores_share_connections() {
+    let memory = memory();
+    let ended = crowd(&mut shared_with(&crowded(&memory), MOST), &memory);
+    let first = ended.iter().flatten().min();
+    assert!(first >= Some(&(MOST as u64 - MOST as u64 / 16 - 1)), "{first:?}");
+    // It asks each of them twice at most before it resets it.
+    assert!(ended[1..150].iter().all(Option::is_some), "{ended:?}");
 }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use clock::Duration;
+use clock::{Duration, Instant};
 
 /// Bytes that the connections of a service may make it keep where the protocol sets no other limit.
 pub const CONNECTION_MEMORY_BYTES: usize = 64 << 20;
@@ -26,13 +26,18 @@ const RESERVE: usize = 8;
 /// Limits of all connections of a service, the same for the servers of all its threads.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// Longest time for which a request may be incomplete, or a peer may take nothing of a reply. The server
-    /// then resets the connection. `None`: no limit. The server notices within a second.
+    /// Longest time for which a request may be incomplete, or a peer may take less than
+    /// [`OUTPUT_LIMIT_BYTES`](super::OUTPUT_LIMIT_BYTES) of a longer reply. The server then resets the connection.
+    /// `None`: no limit. The server notices within a second.
     pub request_timeout: Option<Duration>,
     /// Longest time between two events of a connection without an incomplete request or a kept reply. The
     /// server then closes the connection. `None`: no limit. At most [`Limits::IDLE_TIMEOUT_MAX`]; noticed
     /// within twice the time where cores share the connections.
     pub idle_timeout: Option<Duration>,
+    /// Connections at home on one elastic thread. From 15/16 of them on, each new one has the server reset one that
+    /// keeps nothing and has had no event for [`Limits::CROWD_IDLE`]: the one of 64 that has been idle for longest
+    /// or, where cores share the connections, one without an event since the server last asked it. `None`: no limit.
+    pub max_connections: Option<usize>,
     /// The memory for incomplete requests and kept replies: the same for all servers that share connections.
     /// `None`: a server's own of [`CONNECTION_MEMORY_BYTES`], or that of the [`SharedSlots`](super::SharedSlots).
     pub memory: Option<Arc<ConnectionMemory>>,
@@ -41,6 +46,8 @@ pub struct Limits {
 impl Limits {
     /// The longest idle timeout: a connection's entry has room for half a day of ticks.
     pub const IDLE_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 3_600);
+    /// Connections with an event within this time are never reset to make room for others.
+    pub const CROWD_IDLE: Duration = Duration::from_secs(2);
 }
 
 /// The memory that all connections of a service make it keep: incomplete requests, kept replies, and the
@@ -58,7 +65,10 @@ pub struct ConnectionMemory {
     timed_out: AtomicU64,
     idle_closed: AtomicU64,
     evicted: AtomicU64,
+    crowded: AtomicU64,
     yields: AtomicU64,
+    /// The second after that in which a server last had nearly as many connections as it may have; 0: never.
+    crowd_until: AtomicU64,
 }
 
 /// A snapshot of a [`ConnectionMemory`].
@@ -76,6 +86,8 @@ pub struct ConnectionMemoryStats {
     pub idle_closed: u64,
     /// Connections reset to stay within the limit.
     pub evicted: u64,
+    /// Idle connections reset because there were nearly as many as there may be.
+    pub crowded: u64,
     /// Turns that ended before the request did: the peer was slow to read, or others had to be served.
     pub yields: u64,
 }
@@ -97,6 +109,8 @@ impl ConnectionMemory {
             timed_out: AtomicU64::new(0),
             idle_closed: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            crowded: AtomicU64::new(0),
+            crowd_until: AtomicU64::new(0),
             yields: AtomicU64::new(0),
         }
     }
@@ -111,6 +125,7 @@ impl ConnectionMemory {
             timed_out: self.timed_out.load(Ordering::Relaxed),
             idle_closed: self.idle_closed.load(Ordering::Relaxed),
             evicted: self.evicted.load(Ordering::Relaxed),
+            crowded: self.crowded.load(Ordering::Relaxed),
             yields: self.yields.load(Ordering::Relaxed),
         }
     }
@@ -147,11 +162,22 @@ impl ConnectionMemory {
         self.kept_bytes.load(Ordering::Relaxed) > self.limit_bytes
     }
 
+    /// A server has nearly as many connections as it may have.
+    pub(super) fn note_crowd(&self, now: Instant) {
+        self.crowd_until.store(now.as_millis() / 1_000 + 1, Ordering::Relaxed);
+    }
+
+    /// Whether one had within the last second.
+    pub(super) fn is_crowded(&self, now: Instant) -> bool {
+        now.as_millis() / 1_000 <= self.crowd_until.load(Ordering::Relaxed)
+    }
+
     pub(super) fn count(&self, why: Ended) {
         let counter = match why {
             Ended::TimedOut => &self.timed_out,
             Ended::Idle => &self.idle_closed,
             Ended::Evicted => &self.evicted,
+            Ended::Crowded => &self.crowded,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -170,4 +196,6 @@ pub(super) enum Ended {
     Idle,
     /// [`Limits::memory`].
     Evicted,
+    /// [`Limits::max_connections`].
+    Crowded,
 }

@@ -46,8 +46,12 @@ pub struct Backlog {
     taken: usize,
     /// Bytes charged to the service's connection memory.
     pub(super) charged: usize,
-    /// Since when the request has been incomplete, or the peer has taken nothing of the reply.
-    pub(super) since: Instant,
+    /// When the incomplete request began, where there is one; else the protocol's last turn.
+    pub(super) asked: Instant,
+    /// When the oldest of `output` was kept, or the peer had last taken `OUTPUT_LIMIT_BYTES` since.
+    unread: Instant,
+    /// Bytes that the peer has taken since then.
+    read_bytes: usize,
     /// The protocol has a request in part.
     pub(super) partial: bool,
     /// The protocol put off the rest of what it has.
@@ -65,7 +69,9 @@ impl Backlog {
             input: Vec::new(),
             taken: 0,
             charged: 0,
-            since: now,
+            asked: now,
+            unread: now,
+            read_bytes: 0,
             partial: false,
             yielded: false,
             fresh: false,
@@ -76,6 +82,29 @@ impl Backlog {
     /// Bytes of the reply that wait.
     pub(super) fn output_len(&self) -> usize {
         self.output.len()
+    }
+
+    /// Since when the peer has not completed its request, or has taken too little of the reply.
+    pub(super) fn since(&self) -> Instant {
+        match (self.output.is_empty(), self.partial) {
+            (true, _) => self.asked,
+            (false, true) => self.asked.min(self.unread),
+            (false, false) => self.unread,
+        }
+    }
+
+    /// The peer has taken `bytes` of the reply. A byte now and then is no progress: each holds as much memory as
+    /// all.
+    fn take_output(&mut self, bytes: usize, now: Instant) {
+        self.output.drain(..bytes);
+        self.read_bytes += bytes;
+        if self.output.is_empty() {
+            // A connection that read slowly once does not hold the memory for good.
+            self.output = VecDeque::new();
+        }
+        if self.read_bytes >= OUTPUT_LIMIT_BYTES {
+            (self.unread, self.read_bytes) = (now, 0);
+        }
     }
 
     /// Whether nothing depends on it any more.
@@ -196,28 +225,21 @@ impl Sending {
         }
     }
 
-    /// Sends what is kept as far as the window and the batch have room. Answers whether the peer has made
-    /// progress.
+    /// Sends what is kept as far as the window and the batch have room.
     ///
     /// # Errors
     /// The batch, or the packet memory, is full.
-    pub(super) fn send_kept(&mut self, calls: &mut Calls<'_>) -> Result<bool, Full> {
-        let mut sent = false;
+    pub(super) fn send_kept(&mut self, now: Instant, calls: &mut Calls<'_>) -> Result<(), Full> {
         while self.window > 0
             && let Some(backlog) = self.backlog.as_mut().filter(|it| !it.output.is_empty())
         {
             let (front, _) = backlog.output.as_slices();
             let count = front.len().min(self.window as usize).min(PIECE);
             calls.sendv(self.handle, &[&front[..count]])?;
-            backlog.output.drain(..count);
-            if backlog.output.is_empty() {
-                // A connection that read slowly once does not hold the memory for good.
-                backlog.output = VecDeque::new();
-            }
+            backlog.take_output(count, now);
             self.give(count);
-            sent = true;
         }
-        Ok(sent)
+        Ok(())
     }
 }
 
@@ -269,6 +291,10 @@ impl Output<'_, '_> {
     #[cold]
     fn keep(&mut self, bytes: &[u8]) {
         *self.kept_bytes += bytes.len() as u64;
-        self.sending.backlog(self.now).output.extend(bytes);
+        let backlog = self.sending.backlog(self.now);
+        if backlog.output.is_empty() {
+            (backlog.unread, backlog.read_bytes) = (self.now, 0);
+        }
+        backlog.output.extend(bytes);
     }
 }

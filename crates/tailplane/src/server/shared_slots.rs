@@ -35,7 +35,7 @@
 //! exchange on a line that is needed anyway. One that is not free is a mistake of the scheduler: the event is
 //! dropped, and counted (`ServerStats::out_of_turn`).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use domain::{Cookie, Handle};
@@ -59,7 +59,13 @@ struct Line<C>(TryLock<Option<Slot<C>>>);
 
 const _: () = assert!(size_of::<Line<u64>>() == 64);
 
-type Page<C> = TableBox<[Line<C>; PAGE]>;
+/// Slots that are allocated together, and the handles of the connections in them, for a core whose turn a
+/// connection is not; 0: none.
+#[derive(Debug)]
+struct Page<C> {
+    lines: TableBox<[Line<C>; PAGE]>,
+    handles: Box<[AtomicU64; PAGE]>,
+}
 
 /// One core's part of the table, but for its pages.
 #[derive(Debug)]
@@ -114,7 +120,12 @@ impl<C> SharedSlots<C> {
     fn line(&self, cookie: Cookie) -> Option<&Line<C>> {
         // Without the mark it is a number beyond all pages.
         let number = (cookie.0 ^ MARK) as usize;
-        Some(&self.pages.get(number / PAGE)?.get()?[number % PAGE])
+        Some(&self.pages.get(number / PAGE)?.get()?.lines[number % PAGE])
+    }
+
+    /// Where the handle of the connection in slot `number` is noted.
+    fn noted(&self, number: usize) -> Option<&AtomicU64> {
+        Some(&self.pages.get(number / PAGE)?.get()?.handles[number % PAGE])
     }
 }
 
@@ -165,7 +176,10 @@ impl<C> CoreSlots<C> {
         }
         let page = self.core * self.table.pages_per_core + self.pages;
         let line = |_| Line(TryLock::new(None));
-        self.table.pages[page].get_or_init(|| TableBox::new(std::array::from_fn(line)));
+        self.table.pages[page].get_or_init(|| Page {
+            lines: TableBox::new(std::array::from_fn(line)),
+            handles: Box::new(std::array::from_fn(|_| AtomicU64::new(0))),
+        });
         self.pages += 1;
         let first = (page * PAGE) as u32;
         self.free.extend((first..=first + (PAGE as u32 - 1)).rev());
@@ -203,8 +217,24 @@ impl<C> Slots<C> for CoreSlots<C> {
         self.free.pop().map(|number| Cookie(MARK | u64::from(number)))
     }
 
+    fn occupy(&mut self, cookie: Cookie, handle: Handle) {
+        if let Some(noted) = self.table.noted((cookie.0 ^ MARK) as usize) {
+            // Relaxed here and below: who reads it has the dataplane ask the connection, which may be gone.
+            noted.store(handle.to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    fn connection(&self, index: usize) -> Option<(Cookie, Handle)> {
+        let number = self.core * self.table.pages_per_core * PAGE + index;
+        let bits = self.table.noted(number)?.load(Ordering::Relaxed);
+        (bits != 0).then(|| (Cookie(MARK | number as u64), Handle::from_bits(bits)))
+    }
+
     fn release(&mut self, cookie: Cookie) {
         let number = cookie.0 as u32;
+        if let Some(noted) = self.table.noted(number as usize) {
+            noted.store(0, Ordering::Relaxed);
+        }
         let owner = number as usize / PAGE / self.table.pages_per_core;
         if owner == self.core {
             self.free.push(number);

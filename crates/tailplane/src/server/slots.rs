@@ -5,9 +5,11 @@
 use core::ops::DerefMut;
 use std::sync::Arc;
 
-use domain::Cookie;
+use clock::Instant;
+use domain::{Cookie, Handle};
 use mem::TableBox;
 
+use super::batch;
 use super::limits::ConnectionMemory;
 use super::sending::Sending;
 
@@ -17,6 +19,14 @@ pub struct Slot<C> {
     pub(super) sending: Sending,
     /// Ended for the protocol, but not yet for the dataplane, where `None`.
     pub(super) connection: Option<C>,
+}
+
+impl<C> Slot<C> {
+    /// Since when the connection has been idle; `None`: it keeps something, or ends.
+    pub(super) fn idle_since(&self, now: Instant) -> Option<Instant> {
+        let is_idle = self.connection.is_some() && self.sending.is_clear();
+        is_idle.then(|| batch::last_moment(self.sending.batch, now).min(now))
+    }
 }
 
 /// Slots that are allocated together.
@@ -43,6 +53,13 @@ pub trait Slots<C> {
 
     /// A slot that is free. `None`: there are as many as there may be.
     fn take(&mut self) -> Option<Cookie>;
+
+    /// A slot that was taken has a connection.
+    fn occupy(&mut self, cookie: Cookie, handle: Handle);
+
+    /// The connection in the `index`-th of the [`capacity`](Self::capacity) slots that were allocated here; `None`:
+    /// there is none.
+    fn connection(&self, index: usize) -> Option<(Cookie, Handle)>;
 
     /// A slot that was taken, here or on another core, is free.
     fn release(&mut self, cookie: Cookie);
@@ -113,6 +130,15 @@ impl<C> Slots<C> for OwnSlots<C> {
             self.free.extend((first..first + PAGE as u32).rev());
         }
         self.free.pop().map(|index| Cookie(index.into()))
+    }
+
+    fn occupy(&mut self, _: Cookie, _: Handle) {
+        // The slot itself has it.
+    }
+
+    fn connection(&self, index: usize) -> Option<(Cookie, Handle)> {
+        let slot = self.pages.get(index / PAGE)?[index % PAGE].0.as_ref()?;
+        Some((Cookie(index as u64), slot.sending.handle))
     }
 
     fn release(&mut self, cookie: Cookie) {

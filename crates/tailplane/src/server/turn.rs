@@ -5,7 +5,7 @@
 use clock::Instant;
 use domain::{Calls, Cookie};
 
-use super::limits::Ended;
+use super::limits::{Ended, Limits};
 use super::sending::{OUTPUT_LIMIT_BYTES, Output};
 use super::slots::Slot;
 use super::watch::{Entry, Watch};
@@ -44,14 +44,14 @@ impl<P: Protocol> Turn<'_, '_, P> {
         match flow {
             Flow::Continue => {
                 if let Some(backlog) = &mut slot.sending.backlog {
-                    (backlog.partial, backlog.since) = (false, now);
+                    (backlog.partial, backlog.asked) = (false, now);
                 }
                 0
             }
             Flow::Partial { left, begun } => {
                 let backlog = slot.sending.backlog(now);
                 if begun || !backlog.partial {
-                    backlog.since = now;
+                    backlog.asked = now;
                 }
                 backlog.partial = true;
                 left
@@ -59,7 +59,7 @@ impl<P: Protocol> Turn<'_, '_, P> {
             Flow::Yield { left } => {
                 self.watch.memory.count_yield();
                 let backlog = slot.sending.backlog(now);
-                (backlog.partial, backlog.yielded, backlog.since) = (false, true, now);
+                (backlog.partial, backlog.yielded, backlog.asked) = (false, true, now);
                 left
             }
             Flow::Close => {
@@ -146,15 +146,8 @@ impl<P: Protocol> Turn<'_, '_, P> {
     }
 
     fn send(&mut self, slot: &mut Slot<P::Connection>) {
-        match slot.sending.send_kept(self.calls) {
-            Ok(sent) => {
-                if let Some(backlog) =
-                    slot.sending.backlog.as_mut().filter(|it| sent && !it.partial)
-                {
-                    backlog.since = self.now;
-                }
-            }
-            Err(_) => self.calls.again(slot.sending.handle),
+        if slot.sending.send_kept(self.now, self.calls).is_err() {
+            self.calls.again(slot.sending.handle);
         }
     }
 
@@ -199,7 +192,7 @@ impl<P: Protocol> Turn<'_, '_, P> {
         if !core::mem::replace(&mut sending.watched, true) {
             // Where nothing times out, it is looked at from time to time.
             let times_out = self.watch.limits.request_timeout.is_some();
-            let since = if times_out { backlog.since } else { self.now };
+            let since = if times_out { backlog.since() } else { self.now };
             let handle = sending.handle;
             self.watch.hold(Entry { since, cookie: self.cookie, handle });
         }
@@ -211,7 +204,7 @@ impl<P: Protocol> Turn<'_, '_, P> {
         slot.sending.watched = false;
         let Some(backlog) = &slot.sending.backlog else { return };
         let timeout = self.watch.limits.request_timeout;
-        if timeout.is_some_and(|timeout| backlog.since + timeout <= self.now) {
+        if timeout.is_some_and(|timeout| backlog.since() + timeout <= self.now) {
             self.end(slot, Ended::TimedOut);
         }
     }
@@ -219,8 +212,21 @@ impl<P: Protocol> Turn<'_, '_, P> {
     /// The same, for want of memory: ends it unless it has made progress since its entry.
     pub fn evict(&mut self, slot: &mut Slot<P::Connection>, since: Instant) {
         slot.sending.watched = false;
-        if slot.sending.backlog.as_ref().is_some_and(|backlog| backlog.since <= since) {
+        if slot.sending.backlog.as_ref().is_some_and(|backlog| backlog.since() <= since) {
             self.end(slot, Ended::Evicted);
+        }
+    }
+
+    /// Another core asked for this one's end for want of memory. Entries go to the core that last had the turn, so
+    /// the other one's oldest may be new: where one of this core has waited longer, that one is asked in its place.
+    fn evict_or_older(&mut self, slot: &mut Slot<P::Connection>) {
+        slot.sending.watched = false;
+        let Some(since) = slot.sending.backlog.as_ref().map(|backlog| backlog.since()) else {
+            return;
+        };
+        match self.watch.take_older(since) {
+            Some(Entry { handle, .. }) => self.calls.again(handle),
+            None => self.end(slot, Ended::Evicted),
         }
     }
 
@@ -248,29 +254,54 @@ impl<P: Protocol> Turn<'_, '_, P> {
     pub fn look_as_asked(&mut self, slot: &mut Slot<P::Connection>, seen: u64) {
         if slot.sending.watched {
             match self.watch.memory.is_short() {
-                true => self.evict(slot, self.now),
+                true => self.evict_or_older(slot),
                 false => self.look(slot),
             }
         }
-        if self.watch.limits.idle_timeout.is_some() {
+        let limits = &self.watch.limits;
+        let (times_out, is_limited) =
+            (limits.idle_timeout.is_some(), limits.max_connections.is_some());
+        if times_out {
             let ticks = (batch::tick(self.now) as u16).wrapping_sub(slot.sending.open_tick);
             // Before that its entry is still there.
             if u64::from(ticks) >= batch::ticks(self.watch.open_time()) {
                 self.look_if_idle(slot, seen);
             }
+        }
+        if is_limited && self.watch.memory.is_crowded(self.now) {
+            self.yield_place(slot, seen, times_out);
+        }
+        if times_out || is_limited {
             slot.sending.look_away(seen);
         }
     }
 
+    /// There are nearly as many connections as there may be. Ends this one unless it had an event lately or, where
+    /// it has no other time-out, since it was last asked.
+    fn yield_place(&mut self, slot: &mut Slot<P::Connection>, seen: u64, times_out: bool) {
+        if slot.connection.is_none() || !slot.sending.is_clear() {
+            return;
+        }
+        if batch::last_moment(seen, self.now) + Limits::CROWD_IDLE > self.now {
+            return;
+        }
+        let asked = slot.sending.open_tick;
+        let since_asked = (batch::tick_of(seen) as u16).wrapping_sub(asked) as i16;
+        if times_out || since_asked <= 0 {
+            return self.end(slot, Ended::Crowded);
+        }
+        slot.sending.open_tick = batch::tick(self.now) as u16;
+    }
+
     /// Ends the connection for a limit's sake.
-    fn end(&mut self, slot: &mut Slot<P::Connection>, why: Ended) {
+    pub fn end(&mut self, slot: &mut Slot<P::Connection>, why: Ended) {
         self.watch.memory.count(why);
         match why {
             Ended::Idle => {
                 self.leave(slot);
                 slot.sending.closing = true;
             }
-            Ended::TimedOut | Ended::Evicted => self.abort(slot),
+            Ended::TimedOut | Ended::Evicted | Ended::Crowded => self.abort(slot),
         }
     }
 

@@ -83,9 +83,10 @@ impl Watch {
     }
 
     /// Whether this server is to end connections for want of memory: it is short, and connections here keep more
-    /// than a server's part of the reserve. Those of a server that keeps less do not suffer for the others'.
-    pub fn is_short(&self) -> bool {
-        self.kept_bytes > self.memory.reserve_bytes() as isize && self.memory.is_short()
+    /// than a server's part of the reserve. Those of a server that keeps less do not suffer for the others'. Where
+    /// connections move between servers (`shared`), one server is charged what another gives back: each ends some.
+    pub fn is_short(&self, shared: bool) -> bool {
+        (shared || self.kept_bytes > self.memory.reserve_bytes() as isize) && self.memory.is_short()
     }
 
     /// Enters a connection that keeps something.
@@ -127,6 +128,12 @@ impl Watch {
         }
         self.wake = held.min(opened);
         None
+    }
+
+    /// The same, where that is longer than since `since`.
+    pub fn take_older(&mut self, since: Instant) -> Option<Entry> {
+        self.holding.peek().filter(|oldest| oldest.since < since)?;
+        self.take_oldest()
     }
 
     /// The entry of the connection that has kept something for longest.
