@@ -2,7 +2,7 @@
 //! asserted depends on how fast the machine is.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -371,6 +371,109 @@ fn an_agent_without_a_secret_obeys_only_its_own_machine() {
         assert_eq!(may_obey(peer, None), without, "{peer}");
         assert!(may_obey(peer, Some(&secret())), "{peer}");
     }
+}
+
+/// An address of this machine that is not a loopback address, where it has one.
+fn own_address() -> Option<IpAddr> {
+    // The kernel chooses the address from which it would reach another machine; nothing is sent.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
+}
+
+#[test]
+fn an_agent_without_a_secret_answers_no_coordinator_on_another_address() {
+    let Some(address) = own_address() else {
+        println!("skipped: this machine has no address but loopback ones");
+        return;
+    };
+    let listener = TcpListener::bind((address, 0)).expect("an address of ours");
+    let config = agent_config(listener.local_addr().expect("bound"), None);
+    let agent = start_agent(config.clone());
+    let (mut stream, _) = listener.accept().expect("it dials");
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).expect("it hangs up");
+    assert!(said.is_empty(), "it said {} bytes to a stranger", said.len());
+    let error = ended(agent).expect_err("refuses");
+    assert!(matches!(error, RemoteError::NoSecret { .. }), "{error}");
+}
+
+/// Bytes of one direction that are changed on their way, each of the same length.
+type Change = (&'static [u8], &'static [u8]);
+
+/// Carries bytes from one connection to the other, changed. Answers how often they were.
+fn carry(mut from: TcpStream, mut to: TcpStream, (old, new): Change) -> JoinHandle<usize> {
+    assert_eq!(old.len(), new.len());
+    std::thread::spawn(move || {
+        let (mut bytes, mut changed) = (vec![0; 1 << 20], 0);
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            let mut part = &mut bytes[..count];
+            while let Some(at) = part.windows(old.len()).position(|window| window == old) {
+                part[at..at + new.len()].copy_from_slice(new);
+                part = &mut part[at + new.len()..];
+                changed += 1;
+            }
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        // Whichever end hangs up, the other one hears of it.
+        let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+        changed
+    })
+}
+
+/// An agent and its coordinator, both with the secret, and between them one who changes what they say. Answers how
+/// the run and the agent ended, and how often each direction was changed.
+fn run_through_a_man_in_the_middle(
+    [to_agent, to_coordinator]: [Change; 2],
+) -> (Result<LoadReport, RemoteError>, Result<(), RemoteError>, [usize; 2]) {
+    let server = EchoServer::start(|byte| byte);
+    let coordinator = coordinator(1, Some(secret()));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
+    let middle = listener.local_addr().expect("bound");
+    let agent = start_agent(agent_config(middle, Some(secret())));
+    let near = TcpStream::connect(coordinator.address()).expect("it listens");
+    let (far, _) = listener.accept().expect("the agent dials");
+    let twin = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+    let carriers =
+        [carry(twin(&near), twin(&far), to_agent), carry(twin(&far), twin(&near), to_coordinator)];
+    let mut fleet = coordinator.gather(&mut |_| {}).expect("nothing is changed in the handshake");
+    let ran = fleet.run(&load(), &job(server.address));
+    fleet.finish();
+    let agent = ended(agent);
+    (ran, agent, carriers.map(|carrier| carrier.join().expect("does not panic")))
+}
+
+const UNCHANGED: Change = (b"no frame has this", b"no frame has this");
+const FORGED: &str = "something between the two machines changed the connection";
+
+#[test]
+fn frames_between_ends_with_a_secret_pass_whole() {
+    let (ran, agent, changed) = run_through_a_man_in_the_middle([UNCHANGED; 2]);
+    assert!(ran.expect("runs").requests > 0);
+    agent.expect("ends without an error");
+    assert_eq!(changed, [0, 0]);
+}
+
+#[test]
+fn an_agent_does_not_obey_a_frame_that_was_changed_on_its_way() {
+    // It would send its load for so much longer.
+    let change: Change = (b"\"measure_ms\":200", b"\"measure_ms\":999");
+    let (ran, agent, changed) = run_through_a_man_in_the_middle([change, UNCHANGED]);
+    assert_eq!(changed, [1, 0]);
+    let error = agent.expect_err("refuses the frame").to_string();
+    assert!(error.contains(FORGED), "{error}");
+    ran.expect_err("the agent is gone");
+}
+
+#[test]
+fn a_coordinator_does_not_believe_a_frame_that_was_changed_on_its_way() {
+    let change: Change = (b"\"say\":\"ready\"", b"\"say\":\"Ready\"");
+    let (ran, _, changed) = run_through_a_man_in_the_middle([UNCHANGED, change]);
+    assert_eq!(changed, [0, 1]);
+    let error = ran.expect_err("refuses the frame").to_string();
+    assert!(error.contains(FORGED), "{error}");
 }
 
 #[test]
