@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
@@ -26,11 +26,14 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use statseg::Layout;
 use statseg::layout as at;
 use tailplane_cli::commands::Cli;
 use tailplane_cli::service::split::control::{DESCRIPTORS_MAX, MESSAGE_MAX, receive, send};
 use tailplane_cli::service::split::{Order, Told};
+
+use crate::unsafe_os::highest_priority;
 
 /// The line of a configuration that names the attack.
 const NAMED_BY: &str = "# attack: ";
@@ -38,6 +41,12 @@ const NAMED_BY: &str = "# attack: ";
 const SCM_MAX_FD: usize = 253;
 /// Escape sequences, line breaks and a C1 control: what a terminal would obey.
 const FOR_TERMINALS: &str = "\x1b]0;owned\x07\x1b[2J\n\r\u{9b}31m\x08and text";
+/// For how long spinning threads run, should nobody end them.
+const SPINS: Duration = Duration::from_secs(3);
+/// They sleep for a nanosecond as often: the kernel's limit of real-time use (`RLIMIT_RTTIME`) counts anew from there.
+const SPINS_BETWEEN_SLEEPS: Duration = Duration::from_millis(4_900);
+/// Most memory that is hoarded, should nobody stop it.
+const HOARDED_MIB_MAX: usize = 512;
 const FOREVER: Duration = Duration::from_secs(3_600);
 
 /// An attack of a dataplane.
@@ -77,6 +86,12 @@ pub const ACTS: &[Act] = &[
         run: scribbles,
     },
     Act { name: "unsealed", what: "shows a segment that it can still cut off", run: unsealed },
+    Act {
+        name: "spins",
+        what: "has threads of the highest priority that it can get on each processor that it can reach, which never wait",
+        run: spins,
+    },
+    Act { name: "hoards", what: "writes to memory of its own, without end", run: hoards },
     Act { name: "hangs-up", what: "closes its socket and lives on", run: hangs_up },
 ];
 
@@ -294,5 +309,47 @@ fn hangs_up(starter: &Starter) -> anyhow::Result<()> {
     let _segment = starter.serve()?;
     // All that it has of the socket: its duplicate, and the standard input.
     rustix::net::shutdown(&starter.control, rustix::net::Shutdown::Both)?;
+    never()
+}
+
+fn hoards(starter: &Starter) -> anyhow::Result<()> {
+    let _segment = starter.serve()?;
+    let mut hoard = Vec::new();
+    // Random, so that no page is like another.
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+    while hoard.len() < HOARDED_MIB_MAX {
+        let mut bytes = vec![0u8; 1 << 20];
+        random.fill(&mut bytes[..]);
+        hoard.push(bytes);
+    }
+    never()
+}
+
+/// The dataplane's group takes only so many threads: the attempts end with the first that is refused.
+fn spins(starter: &Starter) -> anyhow::Result<()> {
+    let _segment = starter.serve()?;
+    let until = Instant::now() + SPINS;
+    let mut threads = Vec::new();
+    for cpu in (0..8).cycle().take(64) {
+        let body = move || {
+            let _ = highest_priority();
+            let mut one = CpuSet::new();
+            one.set(cpu);
+            // A processor that is out of reach leaves the thread where it may run.
+            let _ = sched_setaffinity(None, &one);
+            let mut slept = Instant::now();
+            while Instant::now() < until {
+                if slept.elapsed() > SPINS_BETWEEN_SLEEPS {
+                    std::thread::sleep(Duration::from_nanos(1));
+                    slept = Instant::now();
+                }
+            }
+        };
+        match std::thread::Builder::new().spawn(body) {
+            Ok(thread) => threads.push(thread),
+            Err(_) => break,
+        }
+    }
+    threads.into_iter().for_each(|thread| _ = thread.join());
     never()
 }

@@ -108,3 +108,13 @@ pub fn no_priority() -> std::io::Result<()> {
         _ => Err(std::io::Error::last_os_error()),
     }
 }
+
+/// Gives the calling thread the highest real-time priority that the operating system lets it have; none where it lets it
+/// have none.
+pub fn highest_priority() -> Option<i32> {
+    (1..=99).rev().find(|&sched_priority| {
+        let parameters = libc::sched_param { sched_priority };
+        // SAFETY: the pointer is to a local value; 0 names the calling thread.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
+    })
+}

@@ -46,6 +46,8 @@ fn turn() -> MutexGuard<'static, ()> {
 /// What a starter is started with.
 #[derive(Default)]
 struct Setting {
+    /// After `[dataplane]`.
+    dataplane: &'static str,
     /// After `[application]`.
     application: &'static str,
     program: &'static [&'static str],
@@ -67,9 +69,10 @@ impl Service {
         fs::create_dir_all(&folder).expect("a folder of this test");
         let config = folder.join("run.toml");
         let text = format!(
-            "# attack: {name}\n[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[dataplane]\ndomain = \"process\"\n\
+            "# attack: {name}\n[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[dataplane]\ndomain = \"process\"\n{}\n\
              [application]\n{}\n[memory]\nchunks = 16384\n[control]\nname = \"{name}\"\nsocket = true\n",
             folder.join("wire.sock").display(),
+            setting.dataplane,
             setting.application,
         );
         fs::write(&config, text).expect("writing a configuration");
@@ -293,6 +296,25 @@ fn a_dataplane_that_is_stopped_is_killed() {
     service.assert_ends_when_told();
 }
 
+/// Where there are more processors than its threads need, those that it cannot reach serve the starter, and this test.
+#[test]
+fn a_dataplane_that_spins_wherever_it_may_leaves_processors_to_others() {
+    attack_that_lasts("spins");
+}
+
+/// The kernel ends it at its group's limit of memory and swap together.
+#[test]
+fn a_dataplane_that_takes_all_memory_is_ended() {
+    if !is_root() {
+        return;
+    }
+    if let Err(why) = sandbox::Groups::version(Path::new("/sys/fs/cgroup"), "memory") {
+        return println!("skipped: {why}");
+    }
+    let setting = Setting { dataplane: "memory_mb = 64", ..Setting::default() };
+    Service::with("hoards", setting).assert_fails("the dataplane ended without a word (signal: 9");
+}
+
 #[test]
 fn an_error_in_escape_sequences_is_printed_as_text() {
     attack_that_is_ended("escapes", "\\x1b]0;owned");
@@ -369,7 +391,9 @@ fn readers_survive_a_segment_of_random_words() {
             &["top", "scribbles", "--once", "--interval-ms", "20"],
         ] {
             let (status, text) = service.reader(arguments);
-            assert!(status.success(), "{arguments:?}: {status}: {text}");
+            // A header that is senseless right now is said to be so.
+            let is_refused = text.contains("no statistics segment");
+            assert!(status.success() || is_refused, "{arguments:?}: {status}: {text}");
         }
     }
     service.assert_ends_when_told();

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use sandbox::{Seccomp, Standing};
+use sandbox::{Groups, Seccomp, Standing};
 use serde_json::Value;
 
 /// Longest that anything here takes.
@@ -103,8 +103,8 @@ fn the_plane_serves_without_privileges_and_says_what_protects_it() {
     let standing = Standing::of(serving.plane()).expect("it runs");
     assert_eq!(standing.parent, serving.child.id());
     assert!(standing.is_powerless() && standing.no_new_privileges, "{standing}");
-    // Those of the start and of serving.
-    assert!(matches!(standing.seccomp, Seccomp::Filters(count) if count >= 2), "{standing}");
+    // Of the start, of making its threads, and of serving.
+    assert_eq!(standing.seccomp, Seccomp::Filters(3), "{standing}");
     if rustix::process::geteuid().is_root() {
         assert!(standing.users.iter().all(|user| *user != 0 && *user == standing.users[0]));
         assert!(standing.groups.iter().all(|group| *group != 0), "{standing}");
@@ -119,6 +119,7 @@ fn the_plane_serves_without_privileges_and_says_what_protects_it() {
         );
         let root = std::fs::read_dir(format!("/proc/{}/root/etc", serving.plane()));
         assert!(root.is_err(), "it sees no file of the machine's");
+        audit(&serving);
     } else {
         println!("not root: the plane has the command's user, and says so");
         assert!(serving.missing() >= 2, "{:?}", serving.said);
@@ -138,6 +139,48 @@ fn the_plane_serves_without_privileges_and_says_what_protects_it() {
     let protection = report["conditions"]["protection"].as_array().expect("stamped");
     assert!(protection[0].as_str().expect("a line").contains("no capabilities"), "{report}");
     assert!(!serving.socket.exists(), "the opener has removed it");
+}
+
+/// What the plane's process has of the command and of the machine, as the kernel says.
+fn audit(serving: &Serving) {
+    let (plane, opener) = (serving.plane(), serving.child.id());
+    let read =
+        |pid: u32, name: &str| std::fs::read_link(format!("/proc/{pid}/{name}")).expect("it runs");
+    let outputs = [1, 2].map(|number| read(plane, &format!("fd/{number}")));
+    for (number, output) in outputs.iter().enumerate() {
+        let text = output.to_string_lossy();
+        assert!(text.starts_with("pipe:"), "output {}: {text}", number + 1);
+        assert_ne!(*output, read(opener, &format!("fd/{}", number + 1)), "the command's own");
+    }
+    for entry in std::fs::read_dir(format!("/proc/{plane}/fd")).expect("it runs").flatten() {
+        let Ok(held) = std::fs::read_link(entry.path()) else { continue };
+        let known = ["socket:", "pipe:", "anon_inode:", "/memfd:"];
+        let text = held.to_string_lossy();
+        assert!(known.iter().any(|kind| text.starts_with(kind)), "it holds {text}");
+    }
+    for namespace in ["ns/net", "ns/mnt"] {
+        assert_ne!(read(plane, namespace), read(opener, namespace), "{namespace}");
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{plane}/limits")).expect("it runs");
+    for (name, value) in [
+        ("Max core file size", "0"),
+        ("Max locked memory", "0"),
+        ("Max realtime priority", "0"),
+        ("Max processes", "256"),
+    ] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name));
+        let soft = line.and_then(|line| line.split_whitespace().next());
+        assert_eq!(soft, Some(value), "{name}: {limits}");
+    }
+    let groups = std::fs::read_to_string(format!("/proc/{plane}/cgroup")).expect("it runs");
+    for controller in ["memory", "pids", "cpu"] {
+        if Groups::version(std::path::Path::new("/sys/fs/cgroup"), controller).is_ok() {
+            assert!(
+                groups.contains(&format!("/tailplane/plane.{opener}.")),
+                "{controller}: {groups}"
+            );
+        }
+    }
 }
 
 #[test]

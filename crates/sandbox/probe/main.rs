@@ -1,9 +1,9 @@
 //! What the tests start and confine: `sandbox-probe <confinement> <attempt> [number]` confines itself
 //! further as the first word says, tries what a broken-into process would try, and prints what came of it.
 //!
-//! The first word: `free` changes nothing; `strict` enforces the policy of a dataplane that serves; `start` and `kill`
-//! that of one whose threads are to come, and kill at a refusal (`kill` of one that serves); `whole` takes everything
-//! from itself, and `threads` and `orphan` try that where it must be refused.
+//! The first word: `free` changes nothing; `strict` enforces the policy of a dataplane that serves; `begin` and `start`
+//! that of one whose threads are to come, and `start` kills at a refusal, as does `kill` of one that serves; `whole`
+//! takes everything from itself, and `threads` and `orphan` try that where it must be refused.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     let number = rest.first().and_then(|number| number.parse().ok()).unwrap_or(0);
     let confined = match confinement.as_str() {
         "strict" => SyscallPolicy::dataplane().enforce(),
+        "begin" => SyscallPolicy::dataplane().with_threads().enforce(),
         "start" => SyscallPolicy::dataplane().with_threads().refusing_with(Refusal::Kill).enforce(),
         "kill" => SyscallPolicy::dataplane().refusing_with(Refusal::Kill).enforce(),
         "whole" => whole().confine_self(),
@@ -55,6 +56,17 @@ fn main() -> ExitCode {
             wait();
         }
         "sweep dataplane" => println!("{}", sweep(SyscallPolicy::dataplane())),
+        "sweep dataplane with threads" => {
+            println!("{}", sweep(SyscallPolicy::dataplane().with_threads()));
+        }
+        "sweep dataplane that joins" => {
+            println!("{}", sweep(SyscallPolicy::dataplane().with_threads().with_joining()));
+        }
+        "sweep dataplane that starts" => {
+            let policy = SyscallPolicy::dataplane().with_threads().with_joining();
+            println!("{}", sweep(policy.with_startup()));
+        }
+        "sweep plane" => println!("{}", sweep(SyscallPolicy::plane())),
         "sweep application" => println!("{}", sweep(SyscallPolicy::application())),
         "standing" => println!("{}", said(Standing::of_self().map(|s| format!("{s:?}")))),
         _ => println!("{}", unsafe_attempts::attempt(attempt, number)),

@@ -28,6 +28,7 @@ fn outcome(answer: i64) -> String {
         libc::EINVAL => "EINVAL".into(),
         libc::ENOMEM => "ENOMEM".into(),
         libc::ENOTTY => "ENOTTY".into(),
+        libc::EBADF => "EBADF".into(),
         libc::EAGAIN => "EAGAIN".into(),
         libc::EMFILE => "EMFILE".into(),
         libc::EROFS => "EROFS".into(),
@@ -204,6 +205,63 @@ fn one(name: &str, pid: i32) -> i64 {
             "real time" => {
                 let parameters = libc::sched_param { sched_priority: 1 };
                 libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters).into()
+            }
+            "real time of its own" => {
+                let parameters = libc::sched_param { sched_priority: 1 };
+                let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+                libc::sched_setscheduler(0, policy, &parameters).into()
+            }
+            "round robin" => {
+                let parameters = libc::sched_param { sched_priority: 1 };
+                let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+                libc::sched_setscheduler(0, policy, &parameters).into()
+            }
+            "no priority" => {
+                let parameters = libc::sched_param { sched_priority: 0 };
+                libc::sched_setscheduler(0, libc::SCHED_OTHER, &parameters).into()
+            }
+            "no priority for another" => {
+                let parameters = libc::sched_param { sched_priority: 0 };
+                libc::sched_setscheduler(pid, libc::SCHED_OTHER, &parameters).into()
+            }
+            "run on this processor" => {
+                let mut mask: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(pid as usize, &mut mask);
+                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &mask).into()
+            }
+            "take pages from all" => {
+                let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+                let protection = libc::PROT_READ | libc::PROT_WRITE;
+                let at = libc::mmap(null_mut(), PAGE, protection, flags, -1, 0);
+                libc::madvise(at, PAGE, libc::MADV_REMOVE).into()
+            }
+            "give pages back" => {
+                let at = memory(PAGE, libc::PROT_READ | libc::PROT_WRITE);
+                libc::madvise(at as *mut _, PAGE, libc::MADV_DONTNEED).into()
+            }
+            "lock with priority" => {
+                let mut word = 0u32;
+                let operation = libc::FUTEX_LOCK_PI | libc::FUTEX_PRIVATE_FLAG;
+                libc::syscall(libc::SYS_futex, &raw mut word, operation, 0, null::<u8>())
+            }
+            "wake" => {
+                let mut word = 0u32;
+                let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+                libc::syscall(libc::SYS_futex, &raw mut word, operation, 1)
+            }
+            // MEMBARRIER_CMD_GLOBAL: interrupts every processor that runs any process.
+            "hold up all processors" => libc::syscall(libc::SYS_membarrier, 1, 0, 0),
+            "send to an address" => {
+                let address = [0u8; 16];
+                libc::sendto(-1, null(), 0, 0, address.as_ptr().cast(), 16) as i64
+            }
+            "make a file of huge pages" => {
+                let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB;
+                libc::memfd_create(c"huge".as_ptr(), flags).into()
+            }
+            "make a memory file" => {
+                let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+                libc::memfd_create(c"plain".as_ptr(), flags).into()
             }
             "rare socket" => socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0),
             "die with another signal" => libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGURG).into(),

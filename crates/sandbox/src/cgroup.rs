@@ -33,7 +33,7 @@ const REMOVALS: u32 = 20;
 const BETWEEN_REMOVALS: Duration = Duration::from_millis(5);
 
 /// What all processes of a group may use together; `None`: no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupLimits {
     /// Memory, in bytes: what is beyond it is refused, or a process of the group is killed.
     pub memory_bytes: Option<u64>,
@@ -42,6 +42,8 @@ pub struct GroupLimits {
     /// Processors, of threads without a real-time priority. Not for groups with others:
     /// kernels that count real-time by groups let none in.
     pub processors: Option<u32>,
+    /// The processors that its threads may run on, whatever affinity they ask for and whatever priority they have.
+    pub cpuset: Option<Vec<u32>>,
 }
 
 /// The groups that a process joins: one of version 2, or one for each controller of version 1. Removed when dropped, by
@@ -50,7 +52,27 @@ pub struct GroupLimits {
 pub struct Groups {
     directories: Vec<PathBuf>,
     procs: Vec<Arc<OwnedFd>>,
+    cpuset: Option<Cpuset>,
     missing: Vec<String>,
+}
+
+/// The setting of a group that says which processors its threads may run on.
+#[derive(Clone, Debug)]
+pub struct Cpuset(PathBuf);
+
+impl Cpuset {
+    /// Has the group's threads run on these processors only, from now on. The kernel moves those that run elsewhere.
+    ///
+    /// # Errors
+    /// A processor is not there, or the group has gone.
+    pub fn set(&self, cpus: &[u32]) -> io::Result<()> {
+        write(&self.0, &list_of(cpus))
+    }
+}
+
+/// As the kernel reads and writes sets of processors.
+fn list_of(cpus: &[u32]) -> String {
+    cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// A controller, and how its limits are written in either version.
@@ -70,7 +92,11 @@ impl GroupLimits {
                 name: "memory",
                 what: "memory",
                 settings: [
-                    vec![("memory.limit_in_bytes", bytes.clone(), false)],
+                    vec![
+                        ("memory.limit_in_bytes", bytes.clone(), false),
+                        // Of memory and swap together, where the kernel counts swap.
+                        ("memory.memsw.limit_in_bytes", bytes.clone(), true),
+                    ],
                     vec![
                         ("memory.max", bytes, false),
                         // The limit is one of what is used, wherever that is kept.
@@ -91,6 +117,14 @@ impl GroupLimits {
             ];
             let second = vec![("cpu.max", format!("{quota} {PERIOD_US}"), false)];
             all.push(Controller { name: "cpu", what: "processors", settings: [first, second] });
+        }
+        if let Some(cpus) = &self.cpuset {
+            let setting = || vec![("cpuset.cpus", list_of(cpus), false)];
+            all.push(Controller {
+                name: "cpuset",
+                what: "the processors that it may run on",
+                settings: [setting(), setting()],
+            });
         }
         all
     }
@@ -113,7 +147,12 @@ impl Groups {
         groups
     }
 
-    /// The version of the control groups that have `controller` (`memory`, `pids`, `cpu`), where they are mounted below
+    /// The setting of the processors, where [`GroupLimits::cpuset`] is in force.
+    pub fn cpuset(&self) -> Option<Cpuset> {
+        self.cpuset.clone()
+    }
+
+    /// The version of the control groups that have `controller` (`memory`, `pids`, `cpu`, `cpuset`), where they are mounted below
     /// `root`, as a rule `/sys/fs/cgroup`.
     ///
     /// # Errors
@@ -152,6 +191,11 @@ impl Groups {
         }
         let group = parent.join(name);
         fs::create_dir_all(&group).map_err(|error| failed(&group, error))?;
+        if let (Hierarchy::First(path), "cpuset") = (&hierarchy, *controller) {
+            // A new group of version 1 has neither processors nor nodes of memory, and takes no process so.
+            inherit(path, &parent, &["cpuset.cpus", "cpuset.mems"])?;
+            inherit(&parent, &group, &["cpuset.mems"])?;
+        }
         if !self.directories.contains(&group) {
             self.directories.push(group.clone());
             let procs = group.join("cgroup.procs");
@@ -174,14 +218,29 @@ impl Groups {
                 return Err(failed(&file, error));
             }
         }
+        if *controller == "cpuset" {
+            self.cpuset = Some(Cpuset(group.join("cpuset.cpus")));
+        }
         Ok(())
     }
+}
+
+/// Copies settings of a group into one below it.
+fn inherit(from: &Path, to: &Path, settings: &[&str]) -> Result<(), String> {
+    for setting in settings {
+        let (from, to) = (from.join(setting), to.join(setting));
+        let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+        let value = fs::read_to_string(&from).map_err(|error| failed(&from, error))?;
+        write(&to, value.trim()).map_err(|error| failed(&to, error))?;
+    }
+    Ok(())
 }
 
 impl Drop for Groups {
     fn drop(&mut self) {
         self.procs.clear();
         for directory in &self.directories {
+            end_all(directory);
             for _ in 0..REMOVALS {
                 match fs::remove_dir(directory) {
                     // The last process has ended, and has not been taken out yet.
@@ -193,6 +252,12 @@ impl Drop for Groups {
             }
         }
     }
+}
+
+/// Kills what still runs in a group of version 2, from Linux 5.14 on. Version 1 cannot: there, what has to be gone with
+/// its program is in a PID namespace.
+fn end_all(group: &Path) {
+    let _ = write(&group.join("cgroup.kill"), "1");
 }
 
 /// Where a controller's groups are.
@@ -236,6 +301,7 @@ fn sweep(parent: &Path) {
         let name = entry.file_name();
         let maker = name.to_str().and_then(Maker::of_name);
         if maker.is_some_and(|maker| !maker.lives()) {
+            end_all(&entry.path());
             // Where something lives on in it, it stays.
             let _ = fs::remove_dir(entry.path());
         }
@@ -309,8 +375,12 @@ mod tests {
         root
     }
 
-    const LIMITS: GroupLimits =
-        GroupLimits { memory_bytes: Some(1 << 20), processes: Some(7), processors: Some(2) };
+    const LIMITS: GroupLimits = GroupLimits {
+        memory_bytes: Some(1 << 20),
+        processes: Some(7),
+        processors: Some(2),
+        cpuset: None,
+    };
 
     #[test]
     fn either_version_is_told_the_limits() {
@@ -322,11 +392,41 @@ mod tests {
         assert_eq!(read(group.join("memory.max")), "1048576");
         assert_eq!(read(group.join("pids.max")), "7");
         assert_eq!(read(group.join("cpu.max")), "200000 100000");
+        // What is left in a group ends with it.
+        fs::write(group.join("cgroup.kill"), "").expect("written");
         let given = read(root.join(PARENT).join("cgroup.subtree_control"));
         assert!(
             given.starts_with("+cpu"),
             "a file of the kernel's takes each word by itself: {given}"
         );
+        drop(groups);
+        assert_eq!(read(group.join("cgroup.kill")), "1");
+        fs::remove_dir_all(&root).expect("removed");
+    }
+
+    #[test]
+    fn a_set_of_processors_of_version_1_begins_with_its_parents_nodes_of_memory() {
+        let root = std::env::temp_dir().join(format!("tailplane-cpuset-{}", std::process::id()));
+        let group = root.join("cpuset").join(PARENT).join(format!("box.{}", Maker::this()));
+        fs::create_dir_all(&group).expect("made");
+        for directory in [&root.join("cpuset"), &root.join("cpuset").join(PARENT), &group] {
+            for (name, text) in
+                [("cgroup.procs", ""), ("cpuset.cpus", "0-7\n"), ("cpuset.mems", "0\n")]
+            {
+                let text = if directory.ends_with("cpuset") { text } else { "" };
+                fs::write(directory.join(name), text).expect("written");
+            }
+        }
+        let limits = GroupLimits { cpuset: Some(vec![3, 1]), ..GroupLimits::default() };
+        let groups = Groups::make_below(&root, "box", &limits);
+        assert_eq!((groups.missing(), groups.procs.len()), (&[][..], 1));
+        let read = |path: PathBuf| fs::read_to_string(path).expect("there");
+        assert_eq!(read(group.join("cpuset.cpus")), "3,1");
+        assert_eq!(read(group.join("cpuset.mems")), "0");
+        assert_eq!(read(root.join("cpuset").join(PARENT).join("cpuset.cpus")), "0-7");
+        let cpuset = groups.cpuset().expect("it is in force");
+        cpuset.set(&[2]).expect("a file");
+        assert!(read(group.join("cpuset.cpus")).starts_with('2'));
         drop(groups);
         fs::remove_dir_all(&root).expect("removed");
     }

@@ -43,7 +43,7 @@ pub struct Confinement {
     own_session: bool,
     dies_with_parent: bool,
     expected_parent: Option<u32>,
-    policy: Option<SyscallPolicy>,
+    policies: Vec<SyscallPolicy>,
 }
 
 impl Default for Confinement {
@@ -68,7 +68,7 @@ impl Confinement {
             own_session: true,
             dies_with_parent: true,
             expected_parent: None,
-            policy: None,
+            policies: Vec::new(),
         }
     }
 
@@ -177,9 +177,16 @@ impl Confinement {
         self
     }
 
-    /// The system calls that it may make.
+    /// The system calls that it may make: this list, in place of those that were given before.
     pub fn syscalls(mut self, policy: SyscallPolicy) -> Self {
-        self.policy = Some(policy);
+        self.policies = vec![policy];
+        self
+    }
+
+    /// The same, and no call that an earlier list refuses. Each earlier one has to allow `seccomp`, by which the next one
+    /// comes in force.
+    pub fn also_syscalls(mut self, policy: SyscallPolicy) -> Self {
+        self.policies.push(policy);
         self
     }
 
@@ -213,9 +220,7 @@ impl Confinement {
                 reason: "would be empty, with no program to start: use Root::for_program",
             });
         }
-        if let Some(policy) = &self.policy
-            && !policy.allows("execve")
-        {
+        if self.policies.iter().any(|policy| !policy.allows("execve")) {
             return Err(SandboxError::PolicyForbidsStart { missing: "execve" });
         }
         let mut prepared = self.prepare(Some(rustix::process::getpid()), None)?;
@@ -302,7 +307,11 @@ impl Confinement {
             files: self.files.as_ref().map(FilesPlan::of).transpose()?,
             parent,
             parent_watch: watch.transpose()?,
-            filter: self.policy.as_ref().map(|policy| policy.compile(own_pid)).transpose()?,
+            filters: self
+                .policies
+                .iter()
+                .map(|policy| policy.compile(own_pid))
+                .collect::<Result<_, _>>()?,
             whole_process: false,
         })
     }

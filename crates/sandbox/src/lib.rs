@@ -64,7 +64,7 @@ mod unsafe_processes;
 mod unsafe_steps;
 mod watched;
 
-pub use cgroup::{GroupLimits, Groups};
+pub use cgroup::{Cpuset, GroupLimits, Groups};
 pub use confinement::{Confinement, FIRST_TARGET, LAST_TARGET};
 pub use error::{PolicyError, SandboxError};
 pub use files::Files;

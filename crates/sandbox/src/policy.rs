@@ -47,6 +47,8 @@ pub enum ArgTest {
     Without(u8, u32),
     /// Argument `.0` has all of the bits `.1`.
     With(u8, u32),
+    /// The operation of `futex` is this one, within the process or between processes, by either clock.
+    FutexIs(u32),
     /// Argument `.0` is the process's own id. Where that is not known yet (a filter made before the
     /// process is), the test is left out.
     IsOwnPid(u8),
@@ -69,25 +71,47 @@ enum Rule {
 pub struct SyscallPolicy {
     allow_by_default: bool,
     refusal: Refusal,
+    /// No other list is to apply beside it.
+    is_alone: bool,
     rules: BTreeMap<&'static str, Rule>,
 }
 
 impl SyscallPolicy {
     /// Nothing is allowed but what is added.
     pub fn deny_all() -> Self {
-        Self { allow_by_default: false, refusal: Refusal::Error, rules: BTreeMap::new() }
+        Self {
+            allow_by_default: false,
+            refusal: Refusal::Error,
+            is_alone: false,
+            rules: BTreeMap::new(),
+        }
     }
 
     /// Everything is allowed but what is denied by name. Weaker than it looks: one effect has many calls
     /// (`open`, `openat`, `openat2`, `io_uring_setup`), and new kernels bring more.
     pub fn allow_all() -> Self {
-        Self { allow_by_default: true, refusal: Refusal::Error, rules: BTreeMap::new() }
+        Self {
+            allow_by_default: true,
+            refusal: Refusal::Error,
+            is_alone: false,
+            rules: BTreeMap::new(),
+        }
     }
 
     /// What happens to a refused call.
     pub fn refusing_with(mut self, refusal: Refusal) -> Self {
         self.refusal = refusal;
         self
+    }
+
+    pub(crate) fn alone(mut self, is_alone: bool) -> Self {
+        self.is_alone = is_alone;
+        self
+    }
+
+    /// Whether whoever wrote the list wants no default list to apply beside it.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     /// Allows calls by name, whatever their arguments.
@@ -273,6 +297,11 @@ fn condition_of(
         ArgTest::IsNull(arg) => (arg, Qword, SeccompCmpOp::Eq, 0),
         ArgTest::Without(arg, bits) => (arg, Dword, SeccompCmpOp::MaskedEq(bits.into()), 0),
         ArgTest::With(arg, bits) => (arg, Dword, SeccompCmpOp::MaskedEq(bits.into()), bits),
+        ArgTest::FutexIs(operation) => {
+            let options = (libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u64;
+            let fixed = u64::from(u32::MAX) & !options;
+            (1, Dword, SeccompCmpOp::MaskedEq(fixed), operation)
+        }
         ArgTest::IsOwnPid(arg) => (arg, Dword, SeccompCmpOp::Eq, own_pid?),
     };
     Some(SeccompCondition::new(arg, length, operator, value.into()))

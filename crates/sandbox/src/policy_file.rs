@@ -5,7 +5,11 @@
 //! allow = ["read", "write", "futex", "exit_group"]
 //! deny = []
 //! refusal = "error"       # or "kill"
+//! with_default_list = true
 //! ```
+//!
+//! An application's [default list](SyscallPolicy::application) refuses what it refuses beside this one, unless the file
+//! says `with_default_list = false`.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -43,6 +47,7 @@ struct File {
     #[serde(default)]
     deny: Vec<String>,
     refusal: Option<RefusalName>,
+    with_default_list: Option<bool>,
 }
 
 impl SyscallPolicy {
@@ -66,6 +71,7 @@ impl SyscallPolicy {
             Some(RefusalName::Error) | None => Refusal::Error,
         };
         policy
+            .alone(file.with_default_list == Some(false))
             .refusing_with(refusal)
             .allow(file.allow.iter().map(String::as_str))?
             .deny(file.deny.iter().map(String::as_str))
@@ -113,6 +119,9 @@ mod tests {
         let policy = policy.unwrap();
         assert!(policy.allows("read") && policy.allows("futex") && !policy.allows("write"));
         assert_eq!(policy.refusal(), Refusal::Error);
+        assert!(!policy.is_alone());
+        let alone = SyscallPolicy::from_toml("default = \"allow\"\nwith_default_list = false");
+        assert!(alone.unwrap().is_alone());
         let policy =
             SyscallPolicy::from_toml("default = \"allow\"\ndeny = [\"bpf\"]\nrefusal = \"kill\"");
         let policy = policy.unwrap();
@@ -134,6 +143,8 @@ mod tests {
         assert!(default.contains("line 1") && default.contains("ask"), "{default}");
         let missing = said("allow = []");
         assert!(missing.contains("`default`"), "{missing}");
+        let list = said("default = \"deny\"\nwith_default_list = \"no\"");
+        assert!(list.contains("line 2") && list.contains("boolean"), "{list}");
         let field = said("default = \"deny\"\nalow = []");
         assert!(field.contains("alow"), "{field}");
         assert!(said("default = ").contains("policy is default"));

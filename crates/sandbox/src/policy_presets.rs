@@ -6,7 +6,7 @@
 
 use crate::policy::{ArgTest, SyscallPolicy};
 use crate::syscalls::look_up;
-use ArgTest::{Is, IsNot, IsNull, IsOwnPid, With, Without};
+use ArgTest::{FutexIs, Is, IsNot, IsNull, IsOwnPid, With, Without};
 
 const PROT_EXEC: u32 = libc::PROT_EXEC as u32;
 const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
@@ -20,6 +20,8 @@ const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
 const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u32;
 /// linux/prctl.h: names a mapping, for people who read /proc/<pid>/maps.
 const PR_SET_VMA: u32 = 0x5356_4d41;
+/// linux/mman.h, from Linux 6.13 on: makes pages that fault, as newer C libraries guard threads' stacks.
+const MADV_GUARD_INSTALL: u32 = 102;
 
 /// What an elastic thread calls, whatever the arguments.
 const DATAPLANE: &[&str] = &[
@@ -30,7 +32,6 @@ const DATAPLANE: &[&str] = &[
     "readv",
     "writev",
     "close",
-    "sendto",
     "recvfrom",
     "sendmsg",
     "recvmsg",
@@ -52,19 +53,13 @@ const DATAPLANE: &[&str] = &[
     "epoll_wait",
     "epoll_pwait",
     "epoll_pwait2",
-    "futex",
-    "futex_waitv",
-    "futex_wait",
-    "futex_wake",
     "nanosleep",
     "clock_nanosleep",
     "sched_yield",
-    "membarrier",
     "restart_syscall",
-    // Memory of its own; `mmap` and `mprotect` are below.
+    // Memory of its own; `mmap`, `mprotect` and `madvise` are below.
     "munmap",
     "mremap",
-    "madvise",
     "brk",
     "mlock",
     "mlock2",
@@ -115,7 +110,32 @@ const DATAPLANE: &[&str] = &[
 const DATAPLANE_TESTED: &[(&str, &[&[ArgTest]])] = &[
     ("mmap", &[&[Without(2, PROT_EXEC)]]),
     ("mprotect", &[&[Without(2, PROT_EXEC)]]),
-    // Thread 0 is the calling one. The mask stands behind a pointer: a cpuset bounds it.
+    // To this process's own pages only: to give them back, to have large ones, to guard a thread's stack. Not to remove
+    // them from a file that others have mapped (`MADV_REMOVE`).
+    (
+        "madvise",
+        &[
+            &[Is(2, libc::MADV_DONTNEED as u32)],
+            &[Is(2, libc::MADV_FREE as u32)],
+            &[Is(2, libc::MADV_HUGEPAGE as u32)],
+            &[Is(2, libc::MADV_NOHUGEPAGE as u32)],
+            &[Is(2, MADV_GUARD_INSTALL)],
+        ],
+    ),
+    // To the socket's peer, never to an address.
+    ("sendto", &[&[IsNull(4)]]),
+    // To wait and to wake. Not with the inheritance of priorities, nor moving sleepers from one word to another.
+    (
+        "futex",
+        &[
+            &[FutexIs(libc::FUTEX_WAIT as u32)],
+            &[FutexIs(libc::FUTEX_WAKE as u32)],
+            &[FutexIs(libc::FUTEX_WAIT_BITSET as u32)],
+            &[FutexIs(libc::FUTEX_WAKE_BITSET as u32)],
+        ],
+    ),
+    // Thread 0 is the calling one. No filter can read the mask, which is behind a pointer: the starter puts the
+    // dataplane into a cpuset of the processors that its threads are placed on, and moves that first.
     ("sched_setaffinity", &[&[Is(0, 0)]]),
     // Limits may be read, its own.
     ("prlimit64", &[&[Is(0, 0), IsNull(2)]]),
@@ -149,7 +169,16 @@ const DATAPLANE_TESTED: &[(&str, &[&[ArgTest]])] = &[
 const STARTING_TESTED: &[(&str, &[&[ArgTest]])] = &[
     // Threads, no processes and no namespaces. The flags are the first argument on both processors.
     ("clone", &[&[With(0, libc::CLONE_THREAD as u32), Without(0, NEW_NAMESPACES)]]),
-    ("sched_setscheduler", &[&[Is(0, 0)]]),
+    // A thread's own real-time priority, which what it starts does not inherit, or none; none for the first thread.
+    // The priority itself, which is behind a pointer, is bounded by RLIMIT_RTPRIO: none above the inherited one.
+    (
+        "sched_setscheduler",
+        &[
+            &[Is(0, 0), Is(1, (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK) as u32)],
+            &[Is(0, 0), Is(1, libc::SCHED_OTHER as u32)],
+            &[IsOwnPid(0), Is(1, libc::SCHED_OTHER as u32)],
+        ],
+    ),
     // A further filter only, for all threads: `SECCOMP_SET_MODE_FILTER`.
     ("seccomp", &[&[Is(0, libc::SECCOMP_SET_MODE_FILTER)]]),
     (
@@ -243,10 +272,16 @@ const STARTUP_TESTED: &[(&str, &[&[ArgTest]])] = &[
 
 /// What a dataplane calls until its application has joined: the memory that the two share is made by the dataplane,
 /// which seals it before it shows it.
-const JOINING: &[&str] = &["memfd_create", "ftruncate", "fstatfs"];
+const JOINING: &[&str] = &["ftruncate", "fstatfs"];
 
-const JOINING_TESTED: &[(&str, &[&[ArgTest]])] =
-    &[("fcntl", &[&[Is(1, libc::F_ADD_SEALS as u32)]])];
+const JOINING_TESTED: &[(&str, &[&[ArgTest]])] = &[
+    // Neither of huge pages nor with a right to run what is in it.
+    ("memfd_create", &[&[Is(1, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)]]),
+    ("fcntl", &[&[Is(1, libc::F_ADD_SEALS as u32)]]),
+];
+
+/// What a plane calls, besides, to let tenants in.
+const LETTING_IN: &[&str] = &["accept4"];
 
 /// What a container's runtime refuses as well: the kernel's administration, other processes, and interfaces with a
 /// history of faults that a service has no use for.
@@ -353,6 +388,11 @@ impl SyscallPolicy {
         with(Self::deny_all(), DATAPLANE, DATAPLANE_TESTED)
     }
 
+    /// What a plane of `sdp` needs whose cores run: a dataplane's, and what lets tenants in for as long as it serves.
+    pub fn plane() -> Self {
+        with(Self::dataplane().with_joining(), LETTING_IN, &[])
+    }
+
     /// This policy, and what a dataplane needs besides until its threads run: to make them, to set their priorities,
     /// and to install the policy itself.
     pub fn with_threads(self) -> Self {
@@ -412,7 +452,10 @@ mod tests {
             NO_APPLICATION_TESTED,
         ];
         let tested = tested.into_iter().flatten().map(|(name, _)| *name);
-        let names = [DATAPLANE, STARTUP, JOINING, NO_APPLICATION].into_iter().flatten().copied();
+        let names = [DATAPLANE, STARTUP, JOINING, LETTING_IN, NO_APPLICATION]
+            .into_iter()
+            .flatten()
+            .copied();
         for name in names.chain(tested) {
             assert!(look_up(name).is_some(), "{name} is not a system call");
         }
@@ -484,9 +527,13 @@ mod tests {
         assert!(!policy.allows("ftruncate"));
         let starting = policy.clone().with_threads();
         assert!(starting.allows("clone") && starting.allows("sched_setscheduler"));
-        assert!(!starting.allows("sched_setattr") && !starting.allows("fork"));
+        assert!(!starting.allows("sched_setattr") && !starting.allows("membarrier"));
+        assert!(!starting.allows("futex_waitv") && !starting.allows("fork"));
         let joining = policy.with_joining();
         assert!(joining.allows("memfd_create") && !joining.allows("openat"));
         assert!(joining.with_startup().allows("execve"));
+        let plane = SyscallPolicy::plane();
+        assert!(plane.allows("accept4") && plane.allows("memfd_create"));
+        assert!(!plane.allows("clone") && !plane.allows("sched_setscheduler"));
     }
 }

@@ -56,13 +56,13 @@ pub(crate) struct Prepared {
     pub parent: Option<Pid>,
     /// The same process, for a child whose PID namespace has no number for it.
     pub parent_watch: Option<OwnedFd>,
-    pub filter: Option<BpfProgram>,
+    pub filters: Vec<BpfProgram>,
     /// All threads rather than the calling one (which after `fork` is all there are).
     pub whole_process: bool,
 }
 
 impl Prepared {
-    /// Carries out every step in order, the filter last: under it, most of the others would be refused.
+    /// Carries out every step in order, the filters last: under it, most of the others would be refused.
     pub(crate) fn run(&mut self) -> Result<(), (Step, Errno)> {
         let at = |step| move |errno| (step, errno);
         for group in &self.groups {
@@ -121,10 +121,11 @@ impl Prepared {
             // The caller goes on as the program; its parent, which it leaves behind, ends with it.
             unsafe_processes::leave_to_child().map_err(at(Step::Processes))?;
         }
-        match &self.filter {
-            Some(filter) => install(filter, self.whole_process).map_err(at(Step::Filter)),
-            None => Ok(()),
+        // Each further one goes through those before it, and what one of them refuses is refused.
+        for filter in &self.filters {
+            install(filter, self.whole_process).map_err(at(Step::Filter))?;
         }
+        Ok(())
     }
 
     fn drop_privileges(&self) -> Result<(), (Step, Errno)> {

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Place, USER, is_root};
 use sandbox::syscalls::{Known, look_up, names};
-use sandbox::{Confinement, Ended, SyscallPolicy};
+use sandbox::{Confinement, Ended, GroupLimits, Groups, SyscallPolicy};
 
 /// Any outcome: it depends on the machine's settings.
 const ANY: &str = "*";
@@ -53,10 +53,18 @@ const ATTEMPTS: &[(&str, &str, &str, &str)] = &[
     ("leave through x32", ANY, ANY, "ENOSYS"),
     ("threads", "made 64", "made 64", "made 0"),
     ("real time", ANY, "EPERM", "EPERM"),
+    ("real time of its own", ANY, "EPERM", "EPERM"),
+    ("take pages from all", "ok", "ok", "EPERM"),
+    ("give pages back", "ok", "ok", "ok"),
+    ("lock with priority", "ok", "ok", "EPERM"),
+    ("wake", "ok", "ok", "ok"),
+    ("hold up all processors", "ok", "ok", "EPERM"),
+    ("send to an address", "EBADF", "EBADF", "EPERM"),
+    ("make a memory file", "ok", "ok", "EPERM"),
 ];
 
 /// Calls that a list allows with some arguments only.
-const MOST_BY_ARGUMENTS: usize = 12;
+const MOST_BY_ARGUMENTS: usize = 16;
 
 /// `uretprobe` and `uprobe` of x86-64, to which the kernel applies no filter (Linux 6.14): it makes them itself, at probes
 /// that an administrator sets, and answers any other caller with SIGILL.
@@ -205,8 +213,14 @@ fn a_filter_refuses_every_number_that_is_not_on_its_list() {
         let numbers = names().filter(|name| policy.allows(name) == allowed).filter_map(look_up);
         numbers.filter_map(|(_, known)| number_of(known)).collect()
     };
+    let dataplane = SyscallPolicy::dataplane();
+    let joining = dataplane.clone().with_threads().with_joining();
     for (which, policy) in [
-        ("sweep dataplane", SyscallPolicy::dataplane()),
+        ("sweep dataplane", dataplane.clone()),
+        ("sweep dataplane with threads", dataplane.with_threads()),
+        ("sweep dataplane that joins", joining.clone()),
+        ("sweep dataplane that starts", joining.with_startup()),
+        ("sweep plane", SyscallPolicy::plane()),
         ("sweep application", SyscallPolicy::application()),
     ] {
         let (found, ended) = place.patiently(&user, &["free", which]);
@@ -219,11 +233,104 @@ fn a_filter_refuses_every_number_that_is_not_on_its_list() {
             |number: &&i64| !allowed.contains(number) && !TRAMPOLINES.contains(number);
         let unknown = passed.iter().filter(without_name).count();
         // A list of denials lets numbers pass that have no name yet.
-        assert_eq!(unknown == 0, which == "sweep dataplane", "{which}: {unknown} without a name");
+        assert_eq!(
+            unknown == 0,
+            !which.ends_with("application"),
+            "{which}: {unknown} without a name"
+        );
         // What is allowed passes, but for what its arguments decide.
         let held = allowed.iter().filter(|number| !passed.contains(number)).count();
         assert!(held < MOST_BY_ARGUMENTS, "{which}: {held} of {} do not pass", allowed.len());
         println!("{which}: {} pass, {} are refused by name", passed.len(), refused.len());
+    }
+}
+
+/// What may be done before a dataplane's threads run, and what even then not.
+#[test]
+fn a_dataplane_that_begins_sets_no_priority_that_others_inherit() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("begins");
+    let victim = Victim::new(&place);
+    for (attempt, free, begins) in [
+        ("real time", "ok", "EPERM"),
+        ("round robin", "ok", "EPERM"),
+        ("real time of its own", "ok", "ok"),
+        ("no priority", "ok", "ok"),
+        ("no priority for another", "ok", "EPERM"),
+        ("threads", "made 64", "made 64"),
+        ("fork", "ok", "EPERM"),
+    ] {
+        for (how, expected) in [("free", free), ("begin", begins)] {
+            let (found, ended) = place.free(&[how, attempt, &victim.number()]);
+            assert_eq!((found.as_str(), ended), (expected, Ended::Exited(0)), "{attempt}, {how}");
+        }
+    }
+}
+
+/// The filter cannot read which processors a thread asks for.
+#[test]
+fn a_group_bounds_the_processors_that_a_thread_can_ask_for() {
+    if !is_root() {
+        return;
+    }
+    let set = rustix::thread::sched_getaffinity(None).expect("the kernel says it");
+    let cpus: Vec<u32> = (0..1_024).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect();
+    let [first, .., last] = cpus[..] else { return println!("skipped: one processor") };
+    let groups =
+        |cpuset| Groups::make("attempts", &GroupLimits { cpuset, ..GroupLimits::default() });
+    let bounded = groups(Some(vec![first]));
+    let Some(cpuset) = bounded.cpuset() else {
+        return println!("skipped: {:?}", bounded.missing());
+    };
+    let place = Place::new("cpuset");
+    let identity = Confinement::new().identity(USER, USER);
+    let run = |confinement: &Confinement, cpu: u32| {
+        let words = ["strict", "run on this processor", &cpu.to_string()];
+        place
+            .confined(
+                &confinement.clone().syscalls(SyscallPolicy::dataplane().with_startup()),
+                &words,
+                &[],
+            )
+            .0
+    };
+    assert_eq!(run(&identity, last), "ok", "nothing to bound");
+    let inside = bounded.joined_by(identity);
+    assert_eq!((run(&inside, first).as_str(), run(&inside, last).as_str()), ("ok", "EINVAL"));
+    cpuset.set(&[last]).expect("it is there");
+    assert_eq!((run(&inside, first).as_str(), run(&inside, last).as_str()), ("EINVAL", "ok"));
+}
+
+/// A list of an operator's that forgets what the default list refuses does not give it back.
+#[test]
+fn an_operators_policy_takes_more_and_gives_nothing_back() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("beside");
+    let user = Confinement::new().identity(USER, USER);
+    let of = |text| SyscallPolicy::from_toml(text).expect("a policy");
+    let forgets = of("default = \"allow\"\ndeny = [\"socket\"]");
+    let alone = user.clone().syscalls(forgets.clone());
+    let beside = user.clone().syscalls(SyscallPolicy::application()).also_syscalls(forgets);
+    for (attempt, expected, with_default) in [
+        ("inet socket", "EPERM", "EPERM"),
+        ("io_uring", "ok", "EPERM"),
+        ("userfaultfd", ANY, "EPERM"),
+        ("new user namespace", ANY, "EPERM"),
+        ("outlive the starter", "ok", "EPERM"),
+        ("read passwd", "ok", "ok"),
+        ("fork", "ok", "ok"),
+    ] {
+        for (how, expected, confinement) in
+            [("alone", expected, &alone), ("beside", with_default, &beside)]
+        {
+            let (found, ended) = place.confined(confinement, &["free", attempt], &[]);
+            let is_expected = expected == ANY || found == expected;
+            assert!(is_expected && ended == Ended::Exited(0), "{attempt}, {how}: {found}");
+        }
     }
 }
 

@@ -491,6 +491,25 @@ fn set_own_realtime(priority: u8) -> Result<(), RuntimeError> {
         .map_err(|source| system("setting a real-time priority", source))
 }
 
+/// Has the calling thread keep its real-time priority, where it has one, from threads and processes that it starts.
+///
+/// # Errors
+/// As [`set_realtime`].
+pub fn keep_realtime() -> Result<(), RuntimeError> {
+    crate::unsafe_priority::keep_realtime()
+        .map_err(|source| system("keeping a real-time priority from what is started", source))
+}
+
+/// Makes this process's first thread an ordinary one: for one that was started with a real-time priority so that its
+/// elastic threads inherit it, and has nothing to do but to wait for these.
+///
+/// # Errors
+/// As [`set_realtime`].
+pub fn make_first_ordinary() -> Result<(), RuntimeError> {
+    crate::unsafe_priority::make_first_ordinary()
+        .map_err(|source| system("giving up a real-time priority", source))
+}
+
 /// Whether this process may run threads at such a priority.
 ///
 /// # Errors

@@ -22,9 +22,36 @@ pub(crate) fn set_realtime(priority: u8, is_inherited: bool) -> Result<(), std::
     }
 }
 
+/// Has the calling thread keep its real-time priority, where it has one, from what it starts.
+///
+/// # Errors
+/// As [`set_realtime`].
+pub(crate) fn keep_realtime() -> Result<(), std::io::Error> {
+    let mut parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: asks about the calling thread; the pointer is to a local value.
+    match unsafe { (libc::sched_getscheduler(0), libc::sched_getparam(0, &raw mut parameters)) } {
+        (libc::SCHED_FIFO, 0) => set_realtime(parameters.sched_priority.clamp(1, 99) as u8, false),
+        _ => Ok(()),
+    }
+}
+
+/// Makes this process's first thread an ordinary one, whatever priority it was started with.
+///
+/// # Errors
+/// As [`set_realtime`].
+pub(crate) fn make_first_ordinary() -> Result<(), std::io::Error> {
+    let first = std::process::id() as libc::pid_t;
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the pointer is to a local value; a process's first thread has the process's number.
+    match unsafe { libc::sched_setscheduler(first, libc::SCHED_OTHER, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::set_realtime;
+    use super::{keep_realtime, set_realtime};
 
     /// The policy of a thread that a thread of a real-time priority starts.
     fn inherited(is_inherited: bool) -> Option<i32> {
@@ -44,5 +71,22 @@ mod tests {
             None => return println!("skipped: real-time priorities take CAP_SYS_NICE"),
         }
         assert_eq!(inherited(false), Some(libc::SCHED_OTHER));
+    }
+
+    #[test]
+    fn a_thread_can_keep_its_priority_from_what_it_starts() {
+        let starter = std::thread::spawn(|| {
+            // Nothing to keep is no error.
+            keep_realtime().expect("nothing changes");
+            set_realtime(1, true).ok()?;
+            keep_realtime().expect("the same priority");
+            // SAFETY: asks about the calling thread.
+            let policy = || unsafe { libc::sched_getscheduler(0) };
+            Some((policy(), std::thread::spawn(policy).join().ok()?))
+        });
+        if let Some(found) = starter.join().expect("no panic") {
+            let own = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+            assert_eq!(found, (own, libc::SCHED_OTHER));
+        }
     }
 }

@@ -8,8 +8,8 @@ use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -145,9 +145,11 @@ impl Joined {
     ) -> anyhow::Result<(R, bool)> {
         let Self { socket, nears, gone } = self;
         let counted: Vec<_> = nears.iter().map(Near::stats).collect();
-        let over = AtomicBool::new(false);
+        let (over, begins) = (AtomicBool::new(false), Barrier::new(2));
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
+                // It keeps its priority, if any: it hears of the end beside threads that always run.
+                keeps_realtime(&begins);
                 let mut late = vec![false; counted.len()];
                 while !over.load(Ordering::Relaxed) {
                     report_late(&counted, &mut late);
@@ -159,6 +161,7 @@ impl Joined {
                 }
             });
             let _over = Sets(&over);
+            begins.wait();
             dataplane(nears, stop)
         });
         drop(socket);
@@ -176,6 +179,16 @@ impl Joined {
         }
         Ok((result?, gone.load(Ordering::Relaxed)))
     }
+}
+
+/// Has a thread that looks after elastic ones keep the priority that it has inherited from threads to come, and says so
+/// by `begins`: afterwards a dataplane may give up the right to change priorities.
+pub fn keeps_realtime(begins: &Barrier) {
+    // One that was refused has a priority that its threads inherit, and makes none.
+    if let Err(error) = tailplane::runtime::keep_realtime() {
+        tracing::warn!(%error, "what looks after the elastic threads may pass its priority on");
+    }
+    begins.wait();
 }
 
 /// Tells of each elastic thread whose application takes long, and when it is back: once, not for each batch.

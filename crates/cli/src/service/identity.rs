@@ -79,6 +79,9 @@ const REALTIME_US: u64 = 5_000_000;
 /// Threads of all dataplanes of one user. It bounds what one that was broken into makes of the scheduler.
 const THREADS_MAX: u64 = 1024;
 
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+
 /// A user in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserName {
@@ -204,6 +207,16 @@ pub fn memory_bytes(said_mb: Option<u64>) -> Option<u64> {
     said_mb.map(|mb| mb << 20).or_else(|| machine().map(|bytes| bytes / 2))
 }
 
+/// Threads that the dataplane's user may have, where this one makes so many: no more, where the user is named for it and
+/// no control group counts its threads.
+fn threads_of_user(config: &DataplaneConfig, threads: u64) -> u64 {
+    let is_counted = Groups::version(Path::new(GROUPS), "pids").is_ok();
+    match config.user {
+        Some(UserName::Number(_)) if !is_counted => threads,
+        _ => THREADS_MAX,
+    }
+}
+
 /// What is taken from the dataplane, which is `program`, by a starter that is root or not.
 ///
 /// # Errors
@@ -219,10 +232,11 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
             None
         }
     };
+    let threads = OTHER_THREADS + 2 * u64::from(config.threads);
     let limits = Limits {
         open_files: Some(OPEN_FILES + OPEN_FILES_OF_THREAD * u64::from(config.threads)),
         // Of another's user it would count the other's threads too.
-        processes: user.map(|_| THREADS_MAX),
+        processes: user.map(|_| threads_of_user(config, threads)),
         // Nothing of it is locked: packet memory is pinned by whoever registered it.
         locked_memory_bytes: Some(0),
         realtime_us: Some(REALTIME_US),
@@ -243,9 +257,10 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
     }
     let limits = GroupLimits {
         memory_bytes: memory_bytes(config.memory_mb),
-        processes: Some(OTHER_THREADS + 2 * u64::from(config.threads)),
+        processes: Some(threads),
         // Its elastic threads are as many as it has processors, and have real-time priorities.
         processors: None,
+        cpuset: None,
     };
     Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
 }
@@ -281,7 +296,11 @@ pub fn application(
     match &config.policy {
         Some(policy) => {
             let read = SyscallPolicy::from_file(policy).context("`application.policy`")?;
-            confinement = confinement.syscalls(read);
+            // What every application loses, too: a list that names what to refuse forgets what it does not name.
+            if !read.is_alone() {
+                confinement = confinement.syscalls(SyscallPolicy::application());
+            }
+            confinement = confinement.also_syscalls(read);
         }
         None if inherits => {
             missing.push(format!("the application may make every system call: {INHERITED}"))
@@ -320,6 +339,8 @@ pub fn application(
             // Each of its elastic threads can have one.
             processors.saturating_sub(elastic_threads).max(elastic_threads)
         })),
+        // Its threads go where the placement sends them, and have no priority to keep others from there.
+        cpuset: None,
     };
     Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
 }
@@ -385,6 +406,30 @@ mod tests {
     }
 
     #[test]
+    fn systemd_is_told_the_same_names() {
+        let file = include_str!("../../../../dist/sysusers.d/tailplane.conf");
+        // u NAME ID GECOS
+        let users =
+            file.lines().filter_map(|line| line.strip_prefix("u ")?.split_whitespace().next());
+        let mut users: Vec<&str> = users.collect();
+        users.sort_unstable();
+        let mut ours = [DATAPLANE_USER, APPLICATION_USER, PLANE_USER].map(|user| user.name);
+        ours.sort_unstable();
+        assert_eq!(users, ours);
+        assert_eq!(PLANE_USER.number, DATAPLANE_USER.number + 2);
+    }
+
+    #[test]
+    fn a_user_of_its_own_has_no_more_threads_than_its_dataplane() {
+        let named = parsed("user = 7\nthreads = 3\n").expect("fine").dataplane;
+        let shared = parsed("threads = 3\n").expect("fine").dataplane;
+        let is_counted = Groups::version(Path::new(GROUPS), "pids").is_ok();
+        let expected = if is_counted { THREADS_MAX } else { 14 };
+        assert_eq!(threads_of_user(&named, 14), expected);
+        assert_eq!(threads_of_user(&shared, 14), THREADS_MAX);
+    }
+
+    #[test]
     fn what_is_missing_is_said() {
         let program = std::env::current_exe().expect("a program");
         let plain = parsed("user = 7\n[application]\nuser = 8\n").expect("fine");
@@ -418,8 +463,12 @@ mod tests {
         assert_eq!(usual.processes, Some(PROCESSES));
         assert!(usual.processors.is_some_and(|count| count >= 2), "{usual:?}");
         let said = of("[application]\nmemory_mb = 64\nprocesses = 9\nprocessors = 3\n");
-        let expected =
-            GroupLimits { memory_bytes: Some(64 << 20), processes: Some(9), processors: Some(3) };
+        let expected = GroupLimits {
+            memory_bytes: Some(64 << 20),
+            processes: Some(9),
+            processors: Some(3),
+            cpuset: None,
+        };
         assert_eq!(said, expected);
         for (more, part) in [
             ("[application]\nmemory_mb = 1\n", "16 to"),

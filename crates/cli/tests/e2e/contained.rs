@@ -1,6 +1,7 @@
 //! What the kernel keeps the processes of a service from: each one's standing after the start, and programs that take
 //! all memory or all process numbers, or live on.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,8 @@ use tailplane_cli::service::identity::{APPLICATION_USER, DATAPLANE_USER};
 use crate::deaths::{Three, kill};
 use crate::harness::process::Running;
 use crate::harness::stream::{assert_echoes, connect};
-use crate::harness::{ECHO, Testbed, config, start, tailplane, wait_until};
+use crate::harness::{ECHO, PATIENCE, Testbed, config, start, tailplane, wait_until};
+use crate::unsafe_scheduling::policy_of;
 
 /// Processes of the application that is a fork bomb.
 const PROCESSES: usize = 48;
@@ -46,6 +48,101 @@ fn limit(pid: u32, name: &str) -> String {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let soft = line.and_then(|line| line.split_whitespace().next());
     soft.unwrap_or_else(|| panic!("no '{name}' in {text}")).to_owned()
+}
+
+/// The value of a setting of the group that a process has joined in the hierarchy of `controller`, where there is one.
+fn setting(pid: u32, controller: &str, first: &str, second: &str) -> Option<String> {
+    let root = Path::new("/sys/fs/cgroup");
+    let version = Groups::version(root, controller).ok()?;
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
+    let path = text.lines().find_map(|line| {
+        let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        let is_it = match version {
+            1 => controllers.split(',').any(|one| one == controller),
+            _ => controllers.is_empty(),
+        };
+        is_it.then(|| path.trim_start_matches('/').to_owned())
+    })?;
+    let (hierarchies, file) = match version {
+        1 => ([root.join(controller), root.join(controller)], first),
+        _ => ([root.to_owned(), root.join("unified")], second),
+    };
+    let value =
+        hierarchies.iter().find_map(|at| fs::read_to_string(at.join(&path).join(file)).ok());
+    Some(value.unwrap_or_else(|| panic!("no {file} in {path}")).trim().to_owned())
+}
+
+/// A line of the status of each thread of a process, by the thread's number and name.
+fn threads(pid: u32, field: &str) -> Vec<(u32, String, String)> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let all = entries.filter_map(|entry| {
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.map(|value| value.trim().to_owned())
+        };
+        Some((entry.file_name().to_str()?.parse().ok()?, of("Name")?, of(field)?))
+    });
+    all.collect()
+}
+
+/// Processors as the kernel lists them: `0-2,7`.
+fn listed(text: &str) -> Vec<u32> {
+    let number = |word: &str| word.parse::<u32>().expect("a number");
+    let ranges = text.split(',').map(|part| part.split_once('-').unwrap_or((part, part)));
+    ranges.flat_map(|(first, last)| number(first)..=number(last)).collect()
+}
+
+/// Each thread of a dataplane runs where one of its elastic threads was placed, at a priority that it cannot pass on; the
+/// first thread, which only waits, has none.
+#[test]
+fn a_dataplane_reaches_the_processors_of_its_threads_and_no_other_one() {
+    let Some(mut bed) = Testbed::new("bounds", 1) else { return };
+    let all = listed(&threads(std::process::id(), "Cpus_allowed_list")[0].2);
+    bed.serve("echo", 1, "domain = \"process\"\nrealtime = 1\ncpus = [0]\nplacement = \"split\"\n");
+    let service = bed.service().expect("it runs");
+    let (dataplane, said) = (Three::of(service).dataplane, service.stdout());
+    let cpuset = || setting(dataplane, "cpuset", "cpuset.cpus", "cpuset.cpus");
+    let is_bounded = !said.contains("no limit of the processors that it may run on");
+    assert_eq!(
+        is_bounded,
+        Groups::version(Path::new("/sys/fs/cgroup"), "cpuset").is_ok(),
+        "{said}"
+    );
+    let kept = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    let found = threads(dataplane, "Cpus_allowed_list");
+    assert!(found.len() >= 4, "{found:?}");
+    for (thread, name, allowed) in &found {
+        let policy = policy_of(*thread);
+        let expected = if *thread == dataplane { libc::SCHED_OTHER } else { kept };
+        assert_eq!(policy, expected, "{name} of {found:?}");
+        assert!(!is_bounded || listed(allowed) == [0], "{name} of {found:?}");
+    }
+    if !is_bounded || all.len() < 2 {
+        return println!("skipped: {said}");
+    }
+    assert_eq!(cpuset().as_deref(), Some("0"));
+    // A client of the control socket moves the thread, and the bounds with it.
+    let path = endpoint::socket_path(&bed.directory.file("run"), "run").expect("a name");
+    let mut client = endpoint::Client::connect(&path).expect("it serves");
+    let last = *all.last().expect("two");
+    let mut place = |cpu| {
+        let order = endpoint::Request::Place { thread: 0, cpu };
+        let id = client.ask(order).expect("sent");
+        client.wait(id, PATIENCE)
+    };
+    place(last as usize).expect("it moves");
+    wait_until("the bounds have moved", || cpuset() == Some(last.to_string()));
+    for (_, name, allowed) in threads(dataplane, "Cpus_allowed_list") {
+        assert_eq!(listed(&allowed), [last], "{name}");
+    }
+    // One that is not there: the order is refused, and the bounds stay.
+    place(1_000).expect_err("no such processor");
+    assert_eq!(cpuset(), Some(last.to_string()));
+    assert_serves(&bed);
+    bed.stop();
 }
 
 /// The kernel is asked what each process may do; nothing is taken from what the service says of itself but the numbers.
@@ -104,6 +201,20 @@ fn each_process_stands_as_the_documents_say() {
     assert_eq!(limit(three.dataplane, "Max locked memory"), "0");
     assert_eq!(limit(three.dataplane, "Max realtime priority"), "0");
     assert_eq!(limit(three.dataplane, "Max realtime timeout"), "5000000");
+    // 8 and two for each elastic thread; what an application has where nothing is said.
+    for (pid, most) in [(three.dataplane, "12"), (three.application, "512")] {
+        let value = setting(pid, "pids", "pids.max", "pids.max");
+        assert!(value.as_deref().is_none_or(|value| value == most), "{pid}: {value:?}");
+    }
+    // Where the placement has put the elastic threads.
+    let placed: BTreeSet<_> = threads(three.dataplane, "Cpus_allowed_list")
+        .into_iter()
+        .filter(|(_, name, _)| name.starts_with("elastic-"))
+        .flat_map(|(_, _, allowed)| listed(&allowed))
+        .collect();
+    if let Some(cpus) = setting(three.dataplane, "cpuset", "cpuset.cpus", "cpuset.cpus") {
+        assert_eq!(listed(&cpus).into_iter().collect::<BTreeSet<_>>(), placed);
+    }
 
     let made =
         [("dataplane", three.dataplane), ("application", three.application)].map(|(name, pid)| {
@@ -128,7 +239,7 @@ fn each_process_stands_as_the_documents_say() {
     finished.assert_success();
     assert_eq!(finished.stderr, "");
     for path in made.iter().flatten() {
-        for hierarchy in ["memory", "pids", "cpu", "unified", ""] {
+        for hierarchy in ["memory", "pids", "cpu", "cpuset", "unified", ""] {
             let path =
                 Path::new("/sys/fs/cgroup").join(hierarchy).join(path.trim_start_matches('/'));
             assert!(!path.exists(), "{} is left", path.display());
@@ -195,6 +306,34 @@ fn a_program_that_takes_all_memory_is_ended_and_others_serve_on() {
     // 128 + 9: the kernel has killed it.
     wait_until("the bomb has ended", || service.stdout().contains("ended with 137"));
     assert_serves(&bed);
+    service.interrupt(Signal::TERM).assert_success();
+}
+
+/// Three that compute share one processor: the kernel holds them up when they have had it for a period.
+#[test]
+fn a_program_that_computes_on_all_processors_has_what_its_limit_says() {
+    let Some(bed) = Testbed::new("cpu-bomb", 1) else { return };
+    let spin = "(timeout 20 sh -c 'while :; do :; done') & ";
+    let service = program(&bed, "processors = 1\n", &spin.repeat(3));
+    if !is_limited(&service, "cpu", "processors") {
+        return;
+    }
+    let application = Three::of(&service).application;
+    let quota = setting(application, "cpu", "cpu.cfs_quota_us", "cpu.max").expect("limited");
+    assert!(quota == "100000" || quota == "100000 100000", "{quota}");
+    let throttled = || {
+        let stat = setting(application, "cpu", "cpu.stat", "cpu.stat").expect("limited");
+        let line = stat.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+        line.and_then(|count| count.parse::<u64>().ok()).expect("a count")
+    };
+    let began = Instant::now();
+    while throttled() <= 3 && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if throttled() <= 3 {
+        // Other work of the machine has left them less than their limit, all the time.
+        println!("not seen: they never had as much as a processor");
+    }
     service.interrupt(Signal::TERM).assert_success();
 }
 

@@ -28,3 +28,4 @@ mod sdp_gateway;
 mod steered;
 mod transfer;
 mod udp;
+mod unsafe_scheduling;

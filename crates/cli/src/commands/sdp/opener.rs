@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use endpoint::printable;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::Shutdown;
 use rustix::process::{Resource, getrlimit};
@@ -33,7 +32,9 @@ use super::report::Written;
 use super::serve::ServeArgs;
 use crate::service::application::Program;
 use crate::service::identity::{Boxed, PLANE_USER, is_root, memory_bytes, passwd};
-use crate::service::split::control::{pair, receive, send};
+use crate::service::split::control::{pair, send};
+use crate::service::split::words::{Word, Words};
+use crate::terminal::Copies;
 
 /// Threads of all planes of one user.
 const THREADS_MAX: u64 = 256;
@@ -77,11 +78,6 @@ pub enum Told {
     Failed(Vec<String>),
 }
 
-/// The system calls of a plane that serves: a dataplane's, and what lets tenants in.
-pub fn policy() -> anyhow::Result<SyscallPolicy> {
-    Ok(SyscallPolicy::dataplane().with_threads().with_joining().allow(["accept4"])?)
-}
-
 /// What is taken from the plane.
 fn confinement(
     args: &ServeArgs,
@@ -112,7 +108,9 @@ fn confinement(
         realtime_priority: Some(0),
         ..Limits::default()
     };
-    let mut confinement = Confinement::new().limits(limits).syscalls(policy()?.with_startup());
+    let mut confinement = Confinement::new()
+        .limits(limits)
+        .syscalls(SyscallPolicy::plane().with_threads().with_startup());
     if let Some((user, group)) = user {
         confinement = confinement.identity(user, group);
     }
@@ -128,6 +126,7 @@ fn confinement(
         processes: Some(OTHER_THREADS + u64::from(args.cores)),
         // Its cores may spin; what lets tenants in may take one processor more.
         processors: Some(args.cores + 1),
+        cpuset: (!args.cpus.is_empty()).then(|| args.cpus.iter().map(|&cpu| cpu as u32).collect()),
     };
     Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
 }
@@ -136,7 +135,9 @@ fn confinement(
 pub struct PlaneProcess {
     program: Program,
     control: OwnedFd,
+    words: Words<Told>,
     report: File,
+    copies: Copies,
     /// How it stands, as the kernel says; then what protection is missing or was lowered, and why.
     pub protection: Vec<String>,
     /// Held for its `Drop`, after the process.
@@ -163,6 +164,8 @@ impl PlaneProcess {
         let mut command = Command::new(&own);
         // Nothing of the opener's surroundings is the plane's business.
         command.args(["sdp", "plane"]).env_clear().stdin(theirs);
+        let mut copies = Copies::default();
+        copies.of(&mut command).context("making pipes for the plane's output")?;
         let child =
             boxed.confinement.spawn(command, &[]).context("cannot start the plane's process")?;
         let program = Program::from(child);
@@ -183,8 +186,10 @@ impl PlaneProcess {
         send(&control, &Order::Alone, &[])?;
         let mut plane = Self {
             program,
+            words: Words::of(&control, said)?,
             control,
             report: report.into(),
+            copies,
             protection: Vec::new(),
             _held: held,
             _groups: groups,
@@ -208,9 +213,9 @@ impl PlaneProcess {
     /// # Errors
     /// It has ended by itself, and how.
     pub fn runs(&mut self) -> anyhow::Result<bool> {
-        match is_readable(&self.control, Duration::ZERO) {
-            false => Ok(true),
-            true => match self.hear(Duration::ZERO)? {
+        match self.words.next(Duration::ZERO) {
+            Word::None => Ok(true),
+            word => match self.judge(word, Duration::ZERO)? {
                 Told::Ended => Ok(false),
                 _ => bail!("the plane ended by itself: please report this"),
             },
@@ -235,23 +240,33 @@ impl PlaneProcess {
         let written: Written =
             serde_json::from_slice(&text).context("reading the plane's report")?;
         self.program.end(Instant::now() + ENDS_WITHIN).context("waiting for the plane's end")?;
+        self.copies.end();
         Ok(Written { text: plain(&written.text), ..written })
     }
 
     /// The plane's next word, within a time.
     fn hear(&mut self, within: Duration) -> anyhow::Result<Told> {
-        if !is_readable(&self.control, within) {
-            self.program.begin_to_kill();
-            bail!("the plane did not answer within {} s, and was killed", within.as_secs());
-        }
-        match receive::<Told>(&self.control, 0)? {
-            Some((Told::Failed(causes), _)) => {
+        let word = self.words.next(within);
+        self.judge(word, within)
+    }
+
+    fn judge(&mut self, word: Word<Told>, within: Duration) -> anyhow::Result<Told> {
+        match word {
+            Word::None => {
+                self.program.begin_to_kill();
+                bail!("the plane did not answer within {} s, and was killed", within.as_secs());
+            }
+            Word::Broken(why) => {
+                self.program.begin_to_kill();
+                bail!("the plane broke the protocol, and was killed: {why}; please report this");
+            }
+            Word::Said(Told::Failed(causes)) => {
                 let mut causes = causes.iter().map(|cause| printable(cause)).rev();
                 let first = causes.next().unwrap_or_else(|| "the plane gave no reason".into());
                 Err(causes.fold(anyhow::Error::msg(first), anyhow::Error::context))
             }
-            Some((told, _)) => Ok(told),
-            None => {
+            Word::Said(told) => Ok(told),
+            Word::HungUp => {
                 let status = self
                     .program
                     .end(Instant::now() + ENDS_WITHIN)
@@ -262,18 +277,15 @@ impl PlaneProcess {
     }
 }
 
+/// The [`Take`](crate::service::split::words::Take) of a plane's words: none has a descriptor.
+fn said(told: Told, descriptor: Option<OwnedFd>) -> Result<Told, String> {
+    match descriptor {
+        Some(_) => Err("it sent a descriptor".to_owned()),
+        None => Ok(told),
+    }
+}
+
 /// Text of a process that is not trusted, for a terminal, line by line.
 fn plain(text: &str) -> String {
     text.lines().map(|line| printable(line) + "\n").collect()
-}
-
-fn is_readable(socket: &OwnedFd, within: Duration) -> bool {
-    let end = Instant::now() + within;
-    loop {
-        let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
-        match poll(&mut [PollFd::new(socket, PollFlags::IN)], left.as_ref()) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => return other.is_ok_and(|count| count > 0),
-        }
-    }
 }

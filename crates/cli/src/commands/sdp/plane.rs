@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, poll};
+use sandbox::SyscallPolicy;
 use sdp::Plane;
 
 use super::gateway::Prepared;
-use super::opener::{Order, Start, Told, policy};
+use super::opener::{Order, Start, Told};
 use super::report::Written;
 use super::serve::plane_config;
 use super::services::service;
@@ -55,13 +56,15 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
         None => None,
     };
     // All of this process's threads, those to come too.
-    policy()?.enforce().context("giving up system calls")?;
+    SyscallPolicy::plane().with_threads().enforce().context("giving up system calls")?;
     let (name, device) = (args.service.clone(), prepared.clone());
     let plane = Plane::start_at(listener, plane_config(&args)?, move |_| match &device {
         Some(device) => device.take(),
         // The opener has found the name before, and the registry does not change.
         None => service(&name).unwrap_or_else(|| Box::new(sdp::Echo)),
     })?;
+    // All of them run.
+    SyscallPolicy::plane().enforce().context("giving up making threads")?;
     let lowered = plane.lowered().map(str::to_owned);
     send(control, &Told::Ready(lowered.into_iter().collect()), &[])?;
     until_hang_up(control);

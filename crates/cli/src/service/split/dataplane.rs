@@ -6,8 +6,8 @@
 
 use std::io::stdin;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -24,7 +24,7 @@ use super::control::{DESCRIPTORS_MAX, receive, send};
 use super::half_open::{self, HalfOpen, Search};
 use super::relay::Attended;
 use super::{Order, PassedWire, Role, Start, Told};
-use crate::service::application::{Joined, LOOK, Sets, hello};
+use crate::service::application::{Joined, LOOK, Sets, hello, keeps_realtime};
 use crate::service::config::{DomainName, RunConfig};
 use crate::service::{host, report};
 
@@ -128,13 +128,19 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives up making threads, which all run now, and reports to the starter, with the statistics segment, that the
-/// dataplane serves.
+/// Gives up making threads, which all run now, and the priority of the first one, from which they have inherited theirs
+/// and which only waits for them from now on. Reports to the starter, with the statistics segment, that the dataplane
+/// serves.
 fn report_ready(control: &OwnedFd, movable: bool, segment: &OwnedFd) {
-    let told = match SyscallPolicy::dataplane().enforce() {
+    let given_up = runtime::make_first_ordinary()
+        .context("cannot make the first thread an ordinary one")
+        .and_then(|()| {
+            SyscallPolicy::dataplane().enforce().context("cannot give up making threads")
+        });
+    let told = match given_up {
         Ok(()) => Told::Ready { movable },
         // The starter ends what spoke its last word.
-        Err(error) => Told::Failed(vec!["cannot give up making threads".into(), error.to_string()]),
+        Err(error) => Told::Failed(error.chain().map(ToString::to_string).collect()),
     };
     let segment = matches!(told, Told::Ready { .. }).then(|| segment.as_fd());
     // Nobody hears it: then the next word is that.
@@ -151,9 +157,12 @@ fn until_hang_up<R>(
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     // All of this process's threads, those to come too.
     SyscallPolicy::dataplane().with_threads().enforce().context("giving up system calls")?;
+    let begins = Barrier::new(2);
     std::thread::scope(|scope| {
-        let (stop, over) = (&stop, &over);
+        let (stop, over, begins) = (&stop, &over, &begins);
         scope.spawn(move || {
+            // It keeps its priority, if any: it hears the starter beside threads that always run.
+            keeps_realtime(begins);
             while !over.load(Ordering::Relaxed) {
                 if has_news(control, attended.as_ref()) && !heeds(control, attended.as_mut()) {
                     stop.store(true, Ordering::Relaxed);
@@ -165,6 +174,7 @@ fn until_hang_up<R>(
             }
         });
         let _over = Sets(over);
+        begins.wait();
         serve(stop)
     })
 }

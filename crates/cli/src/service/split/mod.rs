@@ -20,6 +20,7 @@
 //!
 //! What the application has started and left behind ends with it ([`orphans`]), unless the starter was killed.
 
+pub mod bounds;
 pub mod control;
 pub mod dataplane;
 pub mod farewell;

@@ -4,15 +4,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use process::Placement;
-use rustix::thread::CpuSet;
-
 use super::Order;
+use super::bounds::{self, Bounds};
 use super::control::send;
 use super::plan::{Foreign, Plan};
 use super::processors::Processors;
 use super::relay::Heard;
 use crate::service::config::{PlacementName, RunConfig};
+use process::Placement;
 
 /// Between two looks at the machine.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -44,15 +43,13 @@ impl Placing {
                 if is_same { PlacementName::SameCore } else { PlacementName::Split };
             return None;
         }
-        let set = match rustix::thread::sched_getaffinity(None) {
-            Ok(set) => set,
+        let allowed = match bounds::allowed() {
+            Ok(allowed) => allowed,
             Err(errno) => {
                 missing.push(format!("threads stay where the kernel puts them: {errno}"));
                 return None;
             }
         };
-        let allowed: Vec<u32> =
-            (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect();
         let (mut processors, root) = (Processors::new(Path::new("/")), [std::process::id()]);
         processors.look(Instant::now(), &root);
         std::thread::sleep(PERIOD);
@@ -86,9 +83,9 @@ impl Placing {
         )
     }
 
-    /// Looks at the machine when it is time, and tells the dataplane at the other end of `control` where to run.
-    /// `processes` are its own and its application's.
-    pub fn turn(&mut self, control: &OwnedFd, heard: &Heard, processes: &[u32]) {
+    /// Looks at the machine when it is time, moves the dataplane's `bounds`, and tells the dataplane at the other end of
+    /// `control` where to run. `processes` are its own and its application's.
+    pub fn turn(&mut self, control: &OwnedFd, heard: &Heard, bounds: &Bounds, processes: &[u32]) {
         let now = Instant::now();
         if self.looked.is_some_and(|looked| now < looked + PERIOD) {
             return;
@@ -108,6 +105,7 @@ impl Placing {
                 has_changed
             });
         if has_changed || self.told.is_none_or(|told| told >= TOLD_AGAIN) {
+            bounds.place(self.plan.pairs().iter().map(|pair| pair.elastic).collect());
             let order = Order::Place(self.plan.pairs().to_vec());
             // It has gone, or does not listen: that is seen to elsewhere.
             self.told = send(control, &order, &[]).is_ok().then_some(0);

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use statseg::Reading;
 use tailplane::runtime::Controls;
 
+use super::bounds::Bounds;
 use super::control::send;
 use super::plan::Pair;
 use super::{Order, Told};
@@ -117,7 +118,7 @@ struct Open {
     done: Done,
     given: Instant,
     /// The elastic thread that it places, and where.
-    places: Option<(u16, usize)>,
+    places: Option<(u16, u32)>,
 }
 
 /// The starter's side.
@@ -126,21 +127,23 @@ pub struct Relay {
     description: Description,
     control: OwnedFd,
     heard: Heard,
+    bounds: Bounds,
     open: Vec<Open>,
     next: u64,
     end: Arc<AtomicBool>,
 }
 
 impl Relay {
-    /// To the dataplane at the other end of `control`, of which another thread has `heard`. `end` is set where a client
-    /// asks for the service's end.
+    /// To the dataplane at the other end of `control`, of which another thread has `heard`, and which runs within `bounds`.
+    /// `end` is set where a client asks for the service's end.
     pub fn new(
         description: Description,
         control: OwnedFd,
         heard: Heard,
+        bounds: Bounds,
         end: Arc<AtomicBool>,
     ) -> Self {
-        Self { description, control, heard, open: Vec::new(), next: 0, end }
+        Self { description, control, heard, bounds, open: Vec::new(), next: 0, end }
     }
 
     fn pass(&mut self, token: Token, what: Steered, done: Done) -> Option<Outcome> {
@@ -164,8 +167,12 @@ impl Relay {
             Steered::Place(thread, cpu) => Some((thread, cpu)),
             _ => None,
         };
+        // A number that no processor can have is the dataplane's to refuse.
+        let places = places.and_then(|(thread, cpu)| Some((thread, u32::try_from(cpu).ok()?)));
+        places.iter().for_each(|(_, cpu)| self.bounds.admit(*cpu));
         if let Err(error) = send(&self.control, &Order::Steer(Steer { number, what }), &[]) {
             said.unanswered.remove(&number);
+            settle(&self.bounds, places, false);
             return refuse(RefusedKind::System, format!("cannot reach the dataplane: {error:#}"));
         }
         self.next += 1;
@@ -178,9 +185,18 @@ impl Relay {
         let reason =
             format!("the dataplane has not answered within {} s", ANSWERS_WITHIN.as_secs());
         let late = self.open.extract_if(.., |order| order.given.elapsed() > ANSWERS_WITHIN);
-        let refused =
-            |order: Open| (order.token, Err(Refused::new(RefusedKind::System, reason.clone())));
+        let refused = |order: Open| {
+            settle(&self.bounds, order.places, false);
+            (order.token, Err(Refused::new(RefusedKind::System, reason.clone())))
+        };
         late.map(refused).collect()
+    }
+}
+
+/// The order that `places` a thread is over.
+fn settle(bounds: &Bounds, places: Option<(u16, u32)>, has_moved: bool) {
+    if let Some((thread, cpu)) = places {
+        bounds.settle(thread.into(), cpu, has_moved);
     }
 }
 
@@ -219,9 +235,9 @@ impl Steering for Relay {
             // None: its client was refused meanwhile, since the answer took too long.
             let at = self.open.iter().position(|order| order.number == number)?;
             let Open { token, done, places, .. } = self.open.swap_remove(at);
-            if result.is_ok() {
-                self.heard.said().placed.extend(places);
-            }
+            let placed = places.filter(|_| result.is_ok());
+            self.heard.said().placed.extend(placed.map(|(thread, cpu)| (thread, cpu as usize)));
+            settle(&self.bounds, places, placed.is_some());
             let say = |moved: Option<MoveSummary>| match done {
                 Done::Moved(_) => Done::Moved(moved.unwrap_or_default()),
                 done => done,

@@ -8,6 +8,7 @@ use anyhow::Context;
 use sandbox::Groups;
 use tailplane::runtime::set_realtime;
 
+use super::bounds::{self, Bounds};
 use super::control::pair;
 use crate::service::application::Program;
 use crate::service::config::RunConfig;
@@ -25,6 +26,8 @@ pub struct Started {
     pub missing: Vec<String>,
     /// Its control groups, to be kept until it has ended.
     pub groups: Groups,
+    /// The processors that these hold.
+    pub bounds: Bounds,
 }
 
 /// Starts the dataplane of a configuration, which is the program `own` and prints through `copies`.
@@ -34,7 +37,10 @@ pub struct Started {
 pub fn dataplane(config: &RunConfig, own: &Path, copies: &mut Copies) -> anyhow::Result<Started> {
     let (control, theirs) = pair()?;
     let mut boxed = identity::dataplane(&config.dataplane, own, identity::is_root())?;
+    let cpus = bounds::begins_on(&config.dataplane);
+    boxed.limits.cpuset.clone_from(&cpus);
     let groups = boxed.make_groups("dataplane");
+    let bounds = Bounds::new(groups.cpuset(), cpus.as_deref());
     let mut command = Command::new(own);
     // Nothing of the starter's surroundings is the dataplane's business.
     command.arg("dataplane").env_clear().stdin(theirs);
@@ -43,7 +49,7 @@ pub fn dataplane(config: &RunConfig, own: &Path, copies: &mut Copies) -> anyhow:
         boxed.confinement.spawn(command, &[]).context("cannot start the dataplane")
     });
     let program = Program::from(child?);
-    Ok(Started { program, control, missing: boxed.missing, groups })
+    Ok(Started { program, control, missing: boxed.missing, groups, bounds })
 }
 
 /// Has what `spawn` starts run at the elastic threads' real-time priority, or the one above, which is for what looks

@@ -13,15 +13,15 @@ use anyhow::{Context, bail};
 use endpoint::printable;
 use rustix::net::Shutdown;
 use sandbox::{Groups, Standing, Watched};
-use statseg::Segment;
 use tailplane::application::CPUS_VARIABLE;
 
+use super::bounds::Bounds;
 use super::orphans::Orphans;
 use super::placing::Placing;
 use super::relay::{Heard, Relay};
 use super::spawn::{self, Started};
 use super::wire::{Held, OpenWire};
-use super::words::{Word, Words};
+use super::words::{Said, Word, Words, said};
 use super::{Told, farewell};
 use crate::lab::Lab;
 use crate::service::application::{self, JOINS_WITHIN, LOOK, Program};
@@ -120,6 +120,7 @@ struct Boxes {
     serving: Serving,
     held: Held,
     copies: Copies,
+    bounds: Bounds,
     _groups: [Groups; 2],
 }
 
@@ -157,14 +158,14 @@ impl Boxes {
                 None => "as the user of the starter".to_owned(),
             })?;
         drop(far);
-        let Started { program: dataplane, control, missing, groups } =
+        let Started { program: dataplane, control, missing, groups, bounds } =
             spawn::dataplane(config, own, &mut copies)?;
         protection.extend(missing);
         let groups = [application_groups, groups];
         let driver = wire.driver().to_owned();
         let held = wire.pass(&control, config, name, near)?;
         let serving = Serving { driver, placement: None, control: String::new(), protection };
-        Ok(Self { dataplane, application, control, serving, held, copies, _groups: groups })
+        Ok(Self { dataplane, application, control, serving, held, copies, bounds, _groups: groups })
     }
 }
 
@@ -201,7 +202,7 @@ impl Boxes {
         end: &Arc<AtomicBool>,
     ) -> anyhow::Result<Seen> {
         let (dataplane, application) = (self.dataplane.watch()?, self.application.watch()?);
-        let (mut seen, words) = (Seen::default(), Words::of(&self.control)?);
+        let (mut seen, words) = (Seen::default(), Words::of(&self.control, said)?);
         let mut relay = Some(self.relay(config, &seen.heard, end)?);
         let (mut announce, began) = (Some(announce), Instant::now());
         loop {
@@ -225,7 +226,7 @@ impl Boxes {
                 && let Some(placing) = &mut placing
             {
                 let processes = [self.dataplane.id(), self.application.id()];
-                placing.turn(&self.control, &seen.heard, &processes);
+                placing.turn(&self.control, &seen.heard, &self.bounds, &processes);
             }
             let is_asked = stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed);
             if !seen.application_ended && application.wait(Duration::ZERO)? {
@@ -276,7 +277,8 @@ impl Boxes {
     ) -> anyhow::Result<Relay> {
         let control = self.control.try_clone().context("duplicating the control socket")?;
         let description = describe(config, &self.serving.driver);
-        Ok(Relay::new(description, control, heard.clone(), Arc::clone(end)))
+        let bounds = self.bounds.clone();
+        Ok(Relay::new(description, control, heard.clone(), bounds, Arc::clone(end)))
     }
 
     /// Writes down how the two stand.
@@ -292,14 +294,14 @@ impl Boxes {
 
 impl Seen {
     /// Takes what the dataplane has said, and waits a little for it.
-    fn listen(&mut self, words: &Words, within: Duration) {
+    fn listen(&mut self, words: &Words<Said>, within: Duration) {
         let by = Instant::now() + within;
         for _ in 0..WORDS_PER_TURN {
             if self.control_closed {
                 return;
             }
             match words.next(by.saturating_duration_since(Instant::now())) {
-                Word::Told(told, descriptors) => self.hear(told, descriptors),
+                Word::Said(said) => self.hear(said),
                 Word::Broken(why) => self.breaks(why),
                 Word::HungUp => self.control_closed = true,
                 Word::None => return,
@@ -308,31 +310,24 @@ impl Seen {
     }
 
     /// Takes a word: that it serves once, an answer for each order that was given, and the last one.
-    fn hear(&mut self, told: Told, mut descriptors: Vec<OwnedFd>) {
-        let descriptor = descriptors.pop();
-        match told {
+    fn hear(&mut self, said: Said) {
+        match said {
             _ if self.told.is_some() => self.breaks("it spoke after its last word"),
-            Told::Ready { .. } if self.serves => self.breaks("it said twice that it serves"),
-            Told::Ready { movable } => {
+            Said::Ready { .. } if self.serves => self.breaks("it said twice that it serves"),
+            Said::Ready { movable, shown } => {
                 self.serves = true;
-                let shown = match descriptor {
-                    // It is not trusted to have made one.
-                    Some(shown) => Segment::join(shown).map_err(|error| error.to_string()),
-                    None => Err("the dataplane shows no statistics".to_owned()),
-                };
                 self.heard.serves(shown, movable);
             }
-            _ if descriptor.is_some() => self.breaks("it sent a descriptor with an answer"),
-            Told::Steered { number, result } => {
+            Said::Answer(number, result) => {
                 if !self.heard.answered(number, result) {
                     self.breaks(format!("it answered order {number}, which has no answer to come"));
                 }
             }
-            Told::Failed(causes) => {
+            Said::Last(Told::Failed(causes)) => {
                 let causes = causes.iter().take(CAUSES_MAX).map(|cause| printable(cause));
                 self.told = Some(Told::Failed(causes.collect()));
             }
-            Told::Ended => self.told = Some(Told::Ended),
+            Said::Last(told) => self.told = Some(told),
         }
     }
 

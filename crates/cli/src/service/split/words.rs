@@ -1,64 +1,107 @@
-//! What a dataplane says, taken by a thread of the starter that may wait for it.
+//! What a process that is not trusted says, taken by a thread that may wait for it.
 //!
 //! Whoever takes a message closes the descriptors that came with it, and the kernel lets the owner of such a file decide
-//! how long that takes (a socket that lingers, a file of FUSE). So no other thread of the starter reads the socket: it
-//! goes on, and ends, beside one that is held up.
+//! how long that takes (a socket that lingers, a file of FUSE). So no other thread of the starter reads the socket or
+//! sees a descriptor from it: it goes on, and ends, beside one that is held up. What the starter needs of a descriptor,
+//! a [`Take`] makes of it on that thread.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context;
-use endpoint::printable;
+use endpoint::{MoveSummary, Refused, printable};
+use serde::de::DeserializeOwned;
+use statseg::{Reading, Segment};
 
 use super::Told;
 use super::control::receive;
 
-/// Words that wait to be taken; then the dataplane's own wait in its socket.
+/// Words that wait to be taken; then the process's own wait in its socket.
 const WORDS_MAX: usize = 8;
 /// Descriptors that come with a word: the statistics segment.
 const DESCRIPTORS_MAX: usize = 1;
 
-/// A message with its descriptors, or why it is none.
-type Message = Result<(Told, Vec<OwnedFd>), String>;
+/// Makes of a message and its descriptor what the starter sees of it; or says why it is no message.
+pub type Take<T, W> = fn(T, Option<OwnedFd>) -> Result<W, String>;
+
+/// What a dataplane says.
+#[derive(Debug)]
+pub enum Said {
+    /// What became of the order of this number.
+    Answer(u64, Result<Option<MoveSummary>, Refused>),
+    /// Its last word: that it has ended, or why it cannot serve.
+    Last(Told),
+    /// It serves. With its statistics, or why there are none.
+    Ready {
+        /// Whether flow groups can be moved.
+        movable: bool,
+        /// Of memory that can neither be cut off nor keep who closes it waiting.
+        shown: Result<Arc<Reading>, String>,
+    },
+}
+
+/// The [`Take`] of a dataplane's words.
+///
+/// # Errors
+/// A descriptor came with a word that has none.
+pub fn said(told: Told, descriptor: Option<OwnedFd>) -> Result<Said, String> {
+    match (told, descriptor) {
+        // It is not trusted to have made a segment.
+        (Told::Ready { movable }, Some(shown)) => {
+            let shown = Segment::join(shown).map_err(|error| error.to_string());
+            Ok(Said::Ready { movable, shown })
+        }
+        (Told::Ready { movable }, None) => {
+            Ok(Said::Ready { movable, shown: Err("the dataplane shows no statistics".to_owned()) })
+        }
+        (_, Some(_)) => Err("it sent a descriptor with an answer".to_owned()),
+        (Told::Steered { number, result }, None) => Ok(Said::Answer(number, result)),
+        (told, None) => Ok(Said::Last(told)),
+    }
+}
 
 /// What comes next.
 #[derive(Debug)]
-pub enum Word {
-    /// A message with its descriptors.
-    Told(Told, Vec<OwnedFd>),
+pub enum Word<W> {
+    /// A message.
+    Said(W),
     /// Something that is no message, as text that a terminal can show. Nothing comes after it.
     Broken(String),
     /// Nothing within the time.
     None,
-    /// The dataplane has hung up.
+    /// The process has hung up.
     HungUp,
 }
 
-/// The words of a dataplane, in their order.
+/// The words of a process, in their order: messages, or why one is none.
 #[derive(Debug)]
-pub struct Words(Receiver<Message>);
+pub struct Words<W>(Receiver<Result<W, String>>);
 
-impl Words {
-    /// Of the dataplane at the other end of `control`.
+impl<W: Send + 'static> Words<W> {
+    /// Of the process at the other end of `control`.
     ///
     /// # Errors
     /// No descriptors, no threads.
-    pub fn of(control: &OwnedFd) -> anyhow::Result<Self> {
+    pub fn of<T>(control: &OwnedFd, take: Take<T, W>) -> anyhow::Result<Self>
+    where
+        T: DeserializeOwned + 'static,
+    {
         let control = control.try_clone().context("duplicating the control socket")?;
         let (sender, words) = sync_channel(WORDS_MAX);
-        let listen = move || listen(&control, &sender);
+        let listen = move || listen(&control, take, &sender);
         std::thread::Builder::new()
-            .name("dataplane-words".to_owned())
+            .name("words".to_owned())
             .spawn(listen)
-            .context("starting a thread that hears the dataplane")?;
+            .context("starting a thread that hears another process")?;
         Ok(Self(words))
     }
 
     /// The next word, waited for so long at most.
-    pub fn next(&self, within: Duration) -> Word {
+    pub fn next(&self, within: Duration) -> Word<W> {
         match self.0.recv_timeout(within) {
-            Ok(Ok((told, descriptors))) => Word::Told(told, descriptors),
+            Ok(Ok(said)) => Word::Said(said),
             Ok(Err(why)) => Word::Broken(why),
             Err(RecvTimeoutError::Timeout) => Word::None,
             Err(RecvTimeoutError::Disconnected) => Word::HungUp,
@@ -66,11 +109,15 @@ impl Words {
     }
 }
 
-fn listen(control: &OwnedFd, sender: &SyncSender<Message>) {
+fn listen<T: DeserializeOwned, W>(
+    control: &OwnedFd,
+    take: Take<T, W>,
+    sender: &SyncSender<Result<W, String>>,
+) {
     loop {
         let message = match receive(control, DESCRIPTORS_MAX) {
             Ok(None) => return,
-            Ok(Some(message)) => Ok(message),
+            Ok(Some((told, mut descriptors))) => take(told, descriptors.pop()),
             Err(error) => Err(printable(&format!("{error:#}"))),
         };
         let is_last = message.is_err();
@@ -98,11 +145,17 @@ mod tests {
     #[test]
     fn words_come_in_their_order_and_nonsense_is_the_last() {
         let (near, far) = pair().expect("sockets");
-        let words = Words::of(&near).expect("a thread");
+        let words = Words::of(&near, said).expect("a thread");
         assert!(matches!(words.next(Duration::from_millis(1)), Word::None));
         send(&far, &Told::Ready { movable: true }, &[near.as_fd()]).expect("sent");
         let ready = words.next(WITHIN);
-        assert!(matches!(&ready, Word::Told(Told::Ready { .. }, with) if with.len() == 1));
+        // A socket is no segment.
+        assert!(matches!(&ready, Word::Said(Said::Ready { shown: Err(_), .. })), "{ready:?}");
+        send(&far, &Told::Ready { movable: true }, &[]).expect("sent");
+        let bare = words.next(WITHIN);
+        assert!(
+            matches!(&bare, Word::Said(Said::Ready { shown: Err(why), .. }) if why.contains("no statistics"))
+        );
         rustix::net::send(&far, b"\"\x1b[2J\"", rustix::net::SendFlags::empty()).expect("sent");
         let broken = words.next(WITHIN);
         assert!(matches!(&broken, Word::Broken(why) if !why.contains('\x1b')), "{broken:?}");
@@ -113,28 +166,46 @@ mod tests {
     #[test]
     fn more_descriptors_than_one_are_nonsense() {
         let (near, far) = pair().expect("sockets");
-        let words = Words::of(&near).expect("a thread");
+        let words = Words::of(&near, said).expect("a thread");
         send(&far, &Told::Ended, &[near.as_fd(); 40]).expect("sent");
         let broken = words.next(WITHIN);
         assert!(matches!(&broken, Word::Broken(why) if why.contains("descriptors")), "{broken:?}");
     }
 
-    /// The last close of a TCP socket that lingers waits until its peer has acknowledged all, or for so long.
     #[test]
-    fn a_descriptor_whose_close_waits_holds_up_its_listener_alone() {
+    fn a_descriptor_with_an_answer_is_nonsense() {
+        let (near, far) = pair().expect("sockets");
+        let words = Words::of(&near, said).expect("a thread");
+        send(&far, &Told::Ended, &[near.as_fd()]).expect("sent");
+        let broken = words.next(WITHIN);
+        assert!(
+            matches!(&broken, Word::Broken(why) if why.contains("with an answer")),
+            "{broken:?}"
+        );
+        assert!(matches!(words.next(WITHIN), Word::HungUp));
+    }
+
+    /// The last close of a TCP socket that lingers waits until its peer has acknowledged all, or for so long.
+    fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("let in");
-        let (_peer, _) = listener.accept().expect("it came");
+        let (peer, _) = listener.accept().expect("it came");
         stream.set_nonblocking(true).expect("a socket of ours");
         while stream.write(&[0; 1 << 16]).is_ok() {}
         stream.set_nonblocking(false).expect("a socket of ours");
         set_socket_linger(&stream, Some(4 * WITHIN)).expect("a socket of ours");
+        (stream, peer)
+    }
+
+    /// How long whoever takes the next word is held up by it, where a lingering descriptor comes with `bytes`, and what
+    /// else is passed.
+    fn held_up(bytes: &[u8], others: &[std::os::fd::BorrowedFd<'_>]) -> Duration {
+        let (stream, _peer) = lingering();
         let (near, far) = pair().expect("sockets");
-        let words = Words::of(&near).expect("a thread");
-        let bytes = b"\"Ended\"";
+        let words = Words::of(&near, said).expect("a thread");
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = rustix::net::SendAncillaryBuffer::new(&mut space);
-        let passed = [stream.as_fd(), near.as_fd()];
+        let passed = [&[stream.as_fd()][..], others].concat();
         ancillary.push(rustix::net::SendAncillaryMessage::ScmRights(&passed));
         let flags = rustix::net::SendFlags::empty();
         rustix::net::sendmsg(&far, &[std::io::IoSlice::new(bytes)], &mut ancillary, flags)
@@ -142,7 +213,22 @@ mod tests {
         drop(stream);
         let began = Instant::now();
         // What it says is not known yet; that this thread goes on is what counts.
-        let _ = words.next(Duration::from_millis(100));
-        assert!(began.elapsed() < WITHIN, "{:?}", began.elapsed());
+        drop(words.next(Duration::from_millis(100)));
+        began.elapsed()
+    }
+
+    #[test]
+    fn a_descriptor_whose_close_waits_holds_up_its_listener_alone() {
+        let (other, _) = pair().expect("sockets");
+        let ready = serde_json::to_vec(&Told::Ready { movable: true }).expect("plain data");
+        for (bytes, others) in [
+            (&b"\"Ended\""[..], &[other.as_fd()][..]),
+            (b"\"Ended\"", &[]),
+            (&ready, &[]),
+            (b"no message", &[]),
+        ] {
+            let took = held_up(bytes, others);
+            assert!(took < WITHIN, "{took:?} for {}", String::from_utf8_lossy(bytes));
+        }
     }
 }
