@@ -267,6 +267,8 @@ fn system(tried: &'static str, source: impl Into<std::io::Error>) -> RuntimeErro
 /// Runs one elastic thread for each queue pair in `nics` until `stop` is set, each with the service
 /// that `make_service` makes for its number. Answers what each has done, in order.
 ///
+/// A thread that sleeps sees `stop` when it wakes ([`IdlePolicy::longest_sleep`]); [`Controls::end`] wakes it.
+///
 /// # Errors
 /// [`RuntimeError`]; all threads have ended then.
 pub fn run<N, S>(

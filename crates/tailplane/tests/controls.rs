@@ -461,3 +461,32 @@ fn a_service_that_keeps_to_its_threads_is_not_moved() {
         server.join().expect("no panic").expect("it runs");
     });
 }
+
+/// Threads that would sleep for long see the end of their run at once.
+#[test]
+fn the_end_of_a_run_wakes_threads_that_sleep() {
+    for scheduler in schedulers() {
+        let (near, _far): (Vec<_>, Vec<_>) = (0..CORES).map(|_| wire()).unzip();
+        let region = Region::heap(8_192);
+        let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (controls, slots) = (Controls::new(CORES), Arc::new(SharedSlots::new(CORES, 16)));
+        let mut config = config(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), scheduler);
+        config.idle.longest_sleep = 2 * PATIENCE;
+        std::thread::scope(|scope| {
+            let ends = Ends([&stop, &stop]);
+            let server = scope.spawn(|| {
+                let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
+                let ready = || ready.store(true, Ordering::Release);
+                run_controlled(&config, &region, near, make, ready, &controls, &stop)
+            });
+            wait_until("it is ready", || ready.load(Ordering::Acquire));
+            // Both sleep by now.
+            std::thread::sleep(Duration::from_millis(50));
+            controls.end(&stop);
+            wait_until("the run ends", || server.is_finished());
+            let reports = server.join().expect("no panic").expect("it runs");
+            assert!(reports.iter().all(|(report, _)| report.sleeps > 0), "they slept");
+            drop(ends);
+        });
+    }
+}

@@ -291,6 +291,11 @@ impl Controls {
         self.granted
     }
 
+    /// As [`Mover::end`].
+    pub fn end(&self, stop: &AtomicBool) {
+        self.mover.end(stop);
+    }
+
     /// Threads start that are reached by these. Answers whether they are the first, and as many as expected.
     pub(super) fn start(&self, shared: &Arc<Shared>, bells: &Arc<[Bell]>) -> bool {
         self.mover.start(shared, bells)

@@ -9,6 +9,7 @@
 //! assert!(matches!(mover.post(0, command), Err(MoverError::NotRunning)));
 //! ```
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dataplane::{GroupSet, MoveCommand, MoveControl, MoveMailbox, MoveReport, move_mailbox};
@@ -18,6 +19,7 @@ use stack::{FLOW_GROUPS, RssKey, Shared};
 
 use super::device::SharedTable;
 use super::drive::{Bell, Wake};
+use super::stage::end_run;
 
 /// Commands of one thread that may be without a report.
 const MAILBOX: usize = 16;
@@ -162,6 +164,12 @@ impl Mover {
     /// Whether threads are reached by this.
     pub(super) fn is_running(&self) -> bool {
         self.running.get().is_some()
+    }
+
+    /// Sets `stop`, with which the run was started, and wakes the threads that sleep. A run whose `stop` is set by other
+    /// means ends when its threads wake by themselves ([`IdlePolicy::longest_sleep`](crate::IdlePolicy::longest_sleep)).
+    pub fn end(&self, stop: &AtomicBool) {
+        end_run(stop, self.running.get().map_or(&[], |running| &running.bells));
     }
 
     /// Wakes a thread for which something was left in `source`.

@@ -118,7 +118,7 @@ impl Stage<'_> {
                 match named.spawn_scoped(scope, body) {
                     Ok(handle) => tended.push(handle),
                     Err(source) => {
-                        self.stop.store(true, Ordering::Relaxed);
+                        self.end_all();
                         self.kicks.done();
                         self.kicks.end();
                         return Err(system("starting a thread for kicks", source));
@@ -131,7 +131,7 @@ impl Stage<'_> {
                 match named.spawn_scoped(scope, body) {
                     Ok(handle) => handles.push(handle),
                     Err(source) => {
-                        self.stop.store(true, Ordering::Relaxed);
+                        self.end_all();
                         self.kicks.end();
                         return Err(system("starting an elastic thread", source));
                     }
@@ -276,6 +276,11 @@ impl Stage<'_> {
         left
     }
 
+    /// Has all threads end, those that sleep among them.
+    fn end_all(&self) {
+        end_run(self.stop, self.bells);
+    }
+
     /// Wakes those of these threads that sleep, one bit each.
     #[inline]
     pub fn ring(&self, mut wakes: u128) {
@@ -287,6 +292,12 @@ impl Stage<'_> {
             }
         }
     }
+}
+
+/// Has a run's threads end, those that sleep among them.
+pub(super) fn end_run(stop: &AtomicBool, bells: &[Bell]) {
+    stop.store(true, Ordering::Relaxed);
+    bells.iter().for_each(|bell| bell.ring(Wake::Stop));
 }
 
 /// A thread that tends, until it ends.
@@ -329,7 +340,6 @@ struct EndsWithThis<'a>(&'a Stage<'a>);
 
 impl Drop for EndsWithThis<'_> {
     fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
-        self.0.bells.iter().for_each(|bell| bell.ring(Wake::Stop));
+        self.0.end_all();
     }
 }
