@@ -258,8 +258,8 @@ pub struct Tender<N: Nic> {
 }
 
 impl<N: Nic> Tender<N> {
-    /// Runs the network layer, if nobody does. Answers the cores for which something was left, one bit each:
-    /// they may sleep.
+    /// Runs the network layer, if no other core does. Answers the cores for which something was left, one bit each,
+    /// its own among them: they may sleep.
     pub fn tend(&self, now: Instant) -> u128 {
         self.floor.kicked(now, self.core)
     }
