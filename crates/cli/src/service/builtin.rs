@@ -8,7 +8,7 @@ use echo::{Echo, Sockperf};
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use spin::{DelayedSpin, Spin};
 use tailplane::runtime;
-use tailplane::{Duration, MonotonicClock, Protocol, Server, Service, SharedSlots};
+use tailplane::{MonotonicClock, Protocol, Server, Service, SharedSlots};
 
 use super::config::{App, RunConfig, SchedulerName};
 

@@ -608,7 +608,7 @@ impl Default for TcpConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KvConfig {
-    /// Memory for items, in MiB.
+    /// Memory for items, in MiB; what connections keep is beside it.
     pub memory_mb: usize,
     /// Largest item, in KiB.
     pub item_max_kb: usize,

@@ -56,7 +56,7 @@ impl Three {
         }
     }
 
-    fn all(self) -> [u32; 3] {
+    pub fn all(self) -> [u32; 3] {
         [self.starter, self.dataplane, self.application]
     }
 }

@@ -3,36 +3,70 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::deaths::Three;
 use crate::harness::process::Running;
-use crate::harness::stream::{Buffers, connect, connect_with};
-use crate::harness::{KV, Testbed, wait_until};
+use crate::harness::stream::{Buffers, abort, connect, connect_with};
+use crate::harness::{KV, Testbed, at, is_full, wait_until};
 
 /// Connections that ask for a value of 1 MiB some 32,000 times each, and never read.
 const AMPLIFIERS: usize = 1_000;
-/// Connections that send half a line each.
-const HALF_LINES: usize = 4_000;
-/// The line that is left half sent.
+/// Connections that send half a line each, and with TAILPLANE_E2E_FULL=1.
+const HALF_LINES: usize = 10_000;
+const HALF_LINES_FULL: usize = 100_000;
+/// Connections after which those that the service has ended are let go of.
+const FORGET_EVERY: usize = 2_000;
+/// The lines that are left half sent: nearly as long as a storage command's and a retrieval's may be.
 const HALF_LINE_BYTES: usize = 2_000;
-/// `kv.memory_mb` and `kv.connection_memory_mb` of the service under test.
+const HALF_RETRIEVAL_BYTES: usize = 60_000;
+/// Ports of the service: a client has some 60,000 connections to each at most.
+const PORTS: u16 = 2;
+/// `memory.chunks`, `kv.memory_mb` and `kv.connection_memory_mb` of the service under test.
+const CHUNKS: u64 = 8_192;
 const MEMORY_MB: u64 = 64;
 const CONNECTION_MEMORY_MB: u64 = 8;
-/// What the process may have beside both: program, 16 MiB of packet memory, tables, the state of
-/// connections.
-const OTHER_MB: u64 = 64;
+/// What the service may have beside these, as docs/applications.md has it: bytes of a connection in all tables, and the
+/// programs, rings and arenas of one process.
+const CONNECTION_BYTES: u64 = 1_024;
+const PROCESS_MB: u64 = 16;
 /// Bytes of a retrieval command that names one key as often as a line may.
 const LINE_BYTES: usize = 64 << 10;
+/// Requests of the well-behaved client in one window, and windows of each kind in a round.
+const WINDOW_REQUESTS: usize = 400;
+const WINDOWS: usize = 9;
+const ROUNDS: usize = 3;
+/// Hostile clients that come for each window.
+const PER_WINDOW: usize = 50;
+/// The p99 beside hostile clients, over that without them: at most.
+const P99_RATIO_MAX: f64 = 2.0;
 
 const CONFIG: &str = "request_timeout_s = 600\n";
 
-fn resident_mb(service: &Running) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", service.id())).expect("it runs");
-    let line =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has one");
-    let kilobytes = line.trim().trim_end_matches("kB").trim();
-    kilobytes.parse::<u64>().expect("a number") / 1024
+/// The processes of a service.
+fn processes(service: &Running, domain: &str) -> Vec<u32> {
+    match domain {
+        "process" => Three::of(service).all().to_vec(),
+        _ => vec![service.id()],
+    }
+}
+
+/// Resident memory of all of them, in MiB: what they share is counted once.
+fn resident_mb(processes: &[u32]) -> u64 {
+    let of = |pid: &u32| -> u64 {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it runs");
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).expect("it has one");
+        line.trim().trim_end_matches("kB").trim().parse().expect("a number")
+    };
+    processes.iter().map(of).sum::<u64>() / 1_024
+}
+
+/// The most that they may have with so many connections, open or ended lately: what docs/applications.md promises.
+fn most_mb(processes: usize, connections: usize) -> u64 {
+    let packets_mb = (CHUNKS * 2) >> 10;
+    let connections_mb = (connections as u64 * CONNECTION_BYTES) >> 20;
+    MEMORY_MB + CONNECTION_MEMORY_MB + packets_mb + connections_mb + processes as u64 * PROCESS_MB
 }
 
 /// A client that behaves.
@@ -64,41 +98,125 @@ fn push(stream: &mut TcpStream, mut bytes: &[u8]) -> bool {
     true
 }
 
-fn attacker(bytes: &[u8]) -> TcpStream {
+fn attacker(to: SocketAddr, bytes: &[u8]) -> TcpStream {
     // The kernel takes the whole request, and next to nothing of the reply.
     let buffers = Buffers { receive: Some(8 << 10), send: Some(256 << 10) };
-    let mut stream = connect_with(KV, buffers).expect("a connection");
+    let mut stream = connect_with(to, buffers).expect("a connection");
     stream.set_nonblocking(true).expect("a socket of ours");
     push(&mut stream, bytes);
     stream
 }
 
-#[test]
-fn hostile_clients_stay_within_the_memory_and_others_are_answered() {
-    if !crate::connections::may_open((AMPLIFIERS + HALF_LINES) as u64 + 256) {
+/// The p99 of one window of small requests.
+fn p99(good: &mut Client) -> Duration {
+    let mut took: Vec<_> = (0..WINDOW_REQUESTS)
+        .map(|_| {
+            let asked = Instant::now();
+            good.ask(b"get s\r\n", b"VALUE s 0 5\r\nsmall\r\nEND\r\n");
+            asked.elapsed()
+        })
+        .collect();
+    took.sort();
+    took[WINDOW_REQUESTS * 99 / 100]
+}
+
+fn median<T: PartialOrd + Copy>(mut of: Vec<T>) -> T {
+    of.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
+    of[of.len() / 2]
+}
+
+/// Hostile connections, and the requests that make them so.
+struct Attack {
+    amplifier: Vec<u8>,
+    half_lines: [Vec<u8>; 2],
+    streams: Vec<TcpStream>,
+    /// Connections so far, and those of them that the service has ended.
+    made: usize,
+    ended: usize,
+}
+
+impl Attack {
+    fn new() -> Self {
+        let mut amplifier = b"get".to_vec();
+        while amplifier.len() + 4 < LINE_BYTES {
+            amplifier.extend_from_slice(b" k");
+        }
+        amplifier.extend_from_slice(b"\r\n");
+        let half = |name: &[u8], len: usize| [name, &vec![b'x'; len - name.len()][..]].concat();
+        let half_lines = [half(b"set ", HALF_LINE_BYTES), half(b"get ", HALF_RETRIEVAL_BYTES)];
+        Self { amplifier, half_lines, streams: Vec::new(), made: 0, ended: 0 }
+    }
+
+    /// One more connection.
+    fn add(&mut self, is_half_line: bool) {
+        let number = self.made;
+        self.made += 1;
+        let port = KV.port() + (number % usize::from(PORTS)) as u16;
+        let bytes = match is_half_line {
+            true => &self.half_lines[number / 2 % 2],
+            false => &self.amplifier,
+        };
+        self.streams.push(attacker(at(port), bytes));
+    }
+
+    /// Lets go of the connections that the service has ended.
+    fn forget_ended(&mut self) {
+        let before = self.streams.len();
+        let mut bytes = vec![0; 1 << 20];
+        self.streams.retain_mut(|stream| {
+            loop {
+                match stream.read(&mut bytes) {
+                    Ok(1..) => {}
+                    read => {
+                        break matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock);
+                    }
+                }
+            }
+        });
+        self.ended += before - self.streams.len();
+    }
+}
+
+/// The p99 of windows beside hostile clients, which have all sent what they send, over that of windows without any: the
+/// median of rounds, each of the medians of alternating windows.
+fn p99_ratio(good: &mut Client) -> f64 {
+    let ratio = |round: usize| {
+        let (mut quiet, mut attacked) = (Vec::new(), Vec::new());
+        for _ in 0..WINDOWS {
+            quiet.push(p99(good));
+            let mut attack = Attack::new();
+            (0..PER_WINDOW).for_each(|number| attack.add(number % 2 == 0));
+            attacked.push(p99(good));
+            // Reset, and heard of as such before the next window.
+            attack.streams.into_iter().for_each(abort);
+            (0..WINDOW_REQUESTS).for_each(|_| good.ask(b"mn\r\n", b"MN\r\n"));
+        }
+        let (quiet, attacked) = (median(quiet), median(attacked));
+        println!("round {round}: p99 {quiet:?} alone, {attacked:?} beside hostile clients");
+        attacked.as_secs_f64() / quiet.as_secs_f64()
+    };
+    median((0..ROUNDS).map(ratio).collect())
+}
+
+fn hostile_clients(domain: &str) {
+    let half_lines = if is_full() { HALF_LINES_FULL } else { HALF_LINES };
+    if !crate::connections::may_open((AMPLIFIERS + HALF_LINES) as u64 + 512) {
         return;
     }
     let Some(mut bed) = Testbed::new("hostile-kv", 1) else { return };
     let more = format!(
-        "[memory]\nchunks = 8192\nhuge_pages = \"no\"\n[kv]\nmemory_mb = {MEMORY_MB}\n\
-         connection_memory_mb = {CONNECTION_MEMORY_MB}\n{CONFIG}"
+        "domain = \"{domain}\"\n[memory]\nchunks = {CHUNKS}\nhuge_pages = \"no\"\n[kv]\n\
+         memory_mb = {MEMORY_MB}\nconnection_memory_mb = {CONNECTION_MEMORY_MB}\n{CONFIG}"
     );
-    bed.serve("kv", 1, &more);
-    let service = bed.service().expect("a service runs");
+    bed.serve_ports("kv", PORTS, &more);
+    let processes = processes(bed.service().expect("a service runs"), domain);
     let value = vec![b'v'; (1 << 20) - 100];
     let large =
         [format!("VALUE k 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\nEND\r\n"].concat();
     let stored = [format!("set k 0 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
-    let mut line = b"get".to_vec();
-    while line.len() + 4 < LINE_BYTES {
-        line.extend_from_slice(b" k");
-    }
-    line.extend_from_slice(b"\r\n");
-    let half_line = [b"set ".to_vec(), vec![b'x'; HALF_LINE_BYTES - 4]].concat();
-    let most_mb = MEMORY_MB + CONNECTION_MEMORY_MB + OTHER_MB;
     let check = |what: &str, count: usize| {
-        let found = resident_mb(service);
-        assert!(found <= most_mb, "{found} MiB after {count} {what}; at most {most_mb} MiB");
+        let (found, most) = (resident_mb(&processes), most_mb(processes.len(), count));
+        assert!(found <= most, "{domain}: {found} MiB after {count} {what}; at most {most} MiB");
         found
     };
     bed.at_client(|| {
@@ -106,32 +224,45 @@ fn hostile_clients_stay_within_the_memory_and_others_are_answered() {
         let mut good = Client::new();
         good.ask(&stored, b"STORED\r\n");
         good.ask(b"set s 0 0 5\r\nsmall\r\n", b"STORED\r\n");
-        let mut streams = Vec::new();
-        for (what, bytes, count) in
-            [("amplifiers", &line, AMPLIFIERS), ("half lines", &half_line, HALF_LINES)]
-        {
+        println!("{domain}: {} MiB resident before", check("connections", 1));
+        let ratio = p99_ratio(&mut good);
+        let mut attack = Attack::new();
+        for (what, count) in [("amplifiers", AMPLIFIERS), ("half lines", half_lines)] {
             let mut highest = 0;
             for number in 0..count {
-                streams.push(attacker(bytes));
+                attack.add(what == "half lines");
+                if what == "half lines" && number % FORGET_EVERY == 0 {
+                    attack.forget_ended();
+                }
                 if number % 50 == 0 {
                     good.ask(b"get s\r\n", b"VALUE s 0 5\r\nsmall\r\nEND\r\n");
-                    highest = highest.max(check(what, number));
+                    highest = highest.max(check(what, attack.streams.len()));
                 }
                 if number % 200 == 0 {
                     good.ask(b"get k\r\n", &large);
                 }
             }
-            println!("{count} {what}: at most {highest} MiB resident");
+            let most = most_mb(processes.len(), attack.streams.len());
+            println!("{domain}: {count} {what}: at most {highest} MiB resident of {most}");
         }
-        wait_until("some of the half lines were ended", || {
+        wait_until("more were ended than the amplifiers are", || {
             good.ask(b"get s\r\n", b"VALUE s 0 5\r\nsmall\r\nEND\r\n");
-            check("connections", streams.len());
-            streams[AMPLIFIERS..].iter_mut().any(|stream| {
-                let read = stream.read(&mut [0; 64]);
-                !matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
-            })
+            check("connections", attack.streams.len());
+            attack.forget_ended();
+            attack.ended > AMPLIFIERS
         });
         good.ask(b"get k\r\n", &large);
+        assert!(ratio <= P99_RATIO_MAX, "{domain}: the p99 grew {ratio:.2} times");
     });
     bed.stop();
+}
+
+#[test]
+fn hostile_clients_stay_within_the_memory_and_others_are_answered() {
+    hostile_clients("inline");
+}
+
+#[test]
+fn hostile_clients_stay_within_the_memory_of_three_processes() {
+    hostile_clients("process");
 }

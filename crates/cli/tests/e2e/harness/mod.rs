@@ -216,6 +216,14 @@ impl Testbed {
         self.service = Some(start(&self.directory, &config));
     }
 
+    /// The same with a service on so many ports.
+    pub fn serve_ports(&mut self, app: &str, ports: u16, more: &str) {
+        let config = config(app, self.lab.prefix(), 1, more);
+        let ports = format!("app = \"{app}\"\nports = {ports}");
+        let config = config.replacen(&format!("app = \"{app}\""), &ports, 1);
+        self.service = Some(start(&self.directory, &config));
+    }
+
     /// The service, where one runs.
     pub fn service(&self) -> Option<&Running> {
         self.service.as_ref()
