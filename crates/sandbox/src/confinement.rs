@@ -102,7 +102,8 @@ impl Confinement {
         self
     }
 
-    /// Real-time priority (`SCHED_FIFO`, 1 to 99), which its threads inherit and may lower. Needs `CAP_SYS_NICE`.
+    /// Real-time priority (`SCHED_FIFO`, 1 to 99), which its threads inherit and may lower. Needs `CAP_SYS_NICE`. 0: none,
+    /// whatever the starter has.
     pub fn realtime(mut self, priority: u8) -> Self {
         self.realtime = Some(priority);
         self

@@ -44,7 +44,7 @@ pub(crate) struct Prepared {
     /// The process is the first of a new PID namespace: it sees to the others, its child runs the program.
     pub own_processes: bool,
     pub nice: Option<i32>,
-    /// `SCHED_FIFO` priority.
+    /// `SCHED_FIFO` priority; 0: `SCHED_OTHER`.
     pub realtime: Option<u8>,
     pub limits: [Option<(Resource, Rlimit)>; MOST_LIMITS],
     /// Whether the caller may take capabilities out of its bounding set.
@@ -65,6 +65,10 @@ impl Prepared {
     /// Carries out every step in order, the filters last: under it, most of the others would be refused.
     pub(crate) fn run(&mut self) -> Result<(), (Step, Errno)> {
         let at = |step| move |errno| (step, errno);
+        // A group that limits processor time takes in no thread with a real-time priority.
+        if let Some(priority) = self.realtime {
+            set_realtime(priority).map_err(at(Step::Realtime))?;
+        }
         for group in &self.groups {
             // cgroups(7): 0 is the writing process.
             rustix::io::write(&**group, b"0").map_err(at(Step::ControlGroups))?;
@@ -91,9 +95,6 @@ impl Prepared {
             self.files.as_ref().map(FilesPlan::make).transpose().map_err(at(Step::Files))?;
         if let Some(nice) = self.nice {
             rustix::process::setpriority_process(None, nice).map_err(at(Step::Nice))?;
-        }
-        if let Some(priority) = self.realtime {
-            set_realtime(priority).map_err(at(Step::Realtime))?;
         }
         for (resource, limit) in self.limits.iter().flatten() {
             rustix::process::setrlimit(*resource, *limit).map_err(at(Step::Limits))?;
@@ -185,11 +186,12 @@ fn has_ended(watch: &OwnedFd) -> bool {
     !matches!(poll(&mut asked, Some(&Timespec::default())), Ok(0))
 }
 
-/// Gives the calling thread `SCHED_FIFO`, which threads and processes of its making inherit.
+/// Gives the calling thread `SCHED_FIFO`, which threads and processes of its making inherit, or with 0 `SCHED_OTHER`.
 fn set_realtime(priority: u8) -> Result<(), Errno> {
+    let policy = if priority == 0 { libc::SCHED_OTHER } else { libc::SCHED_FIFO };
     let parameters = libc::sched_param { sched_priority: priority.into() };
     // SAFETY: the pointer is to a local value; 0 names the calling thread.
-    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    let answer = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
     check(answer.into()).map(|_| ())
 }
 

@@ -287,7 +287,8 @@ pub fn application(
         missing.push(format!("the application has no user of its own: {reason}"));
     }
     let limits = Limits { open_files: config.open_files, ..Limits::default() };
-    let mut confinement = Confinement::new().limits(limits);
+    // A priority of the starter's own (`chrt`) is not for the application.
+    let mut confinement = Confinement::new().limits(limits).realtime(0);
     if let Some((user, group)) = user {
         confinement = confinement.identity(user, group);
     }

@@ -389,3 +389,25 @@ fn a_program_leaves_no_process_behind() {
         }
     }
 }
+
+/// A group that limits processor time takes in no real-time thread: the application has no priority of its starter's.
+#[test]
+fn a_starter_with_a_priority_of_its_own_serves() {
+    let Some(bed) = Testbed::new("chrt", 1) else { return };
+    let config = bed
+        .directory
+        .write("run.toml", config("echo", bed.lab.prefix(), 1, "domain = \"process\"\n"));
+    let mut command = Command::new("chrt");
+    command.args(["-f", "1", env!("CARGO_BIN_EXE_tailplane"), "run", "--seconds", "300"]);
+    command.arg(config);
+    let service = Running::start(&bed.directory, "service", command, Command::spawn);
+    let mut service = service.expect("the tailplane command starts");
+    wait_until("the service serves", || {
+        service.assert_runs();
+        service.stdout().contains("scheduler")
+    });
+    assert_serves(&bed);
+    let application = Three::of(&service).application;
+    assert_eq!(policy_of(application), libc::SCHED_OTHER);
+    service.interrupt(Signal::TERM).assert_success();
+}

@@ -110,6 +110,7 @@ fn confinement(
     };
     let mut confinement = Confinement::new()
         .limits(limits)
+        .realtime(0)
         .syscalls(SyscallPolicy::plane().with_threads().with_startup());
     if let Some((user, group)) = user {
         confinement = confinement.identity(user, group);
