@@ -36,8 +36,8 @@ type Action = Box<dyn FnOnce() + Send>;
 struct Registry {
     next: u64,
     actions: Vec<(u64, Action)>,
-    /// What the next signal sets instead of ending the process.
-    asked_to_stop: Option<Arc<AtomicBool>>,
+    /// What the next signal runs instead of ending the process.
+    asked_to_stop: Option<Action>,
 }
 
 impl Registry {
@@ -48,7 +48,7 @@ impl Registry {
     /// Whether a signal was passed on to a command that ends by itself.
     fn ask_to_stop(&mut self) -> bool {
         let Some(stop) = self.asked_to_stop.take() else { return false };
-        stop.store(true, Ordering::Relaxed);
+        stop();
         true
     }
 }
@@ -98,8 +98,16 @@ pub fn register(action: impl FnOnce() + Send + 'static) -> io::Result<Registrati
 /// # Errors
 /// The thread that waits for signals could not be started.
 pub fn first_signal_sets(stop: Arc<AtomicBool>) -> io::Result<()> {
+    first_signal_calls(move || stop.store(true, Ordering::Relaxed))
+}
+
+/// The same with `stop` called, on the signal thread.
+///
+/// # Errors
+/// As [`first_signal_sets`].
+pub fn first_signal_calls(stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
     watch()?;
-    registry().asked_to_stop = Some(stop);
+    registry().asked_to_stop = Some(Box::new(stop));
     Ok(())
 }
 
@@ -158,7 +166,8 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(false));
         let mut own = Registry::new();
         assert!(!own.ask_to_stop(), "nobody wants to be asked");
-        own.asked_to_stop = Some(Arc::clone(&stop));
+        let asked = Arc::clone(&stop);
+        own.asked_to_stop = Some(Box::new(move || asked.store(true, Ordering::Relaxed)));
         assert!(own.ask_to_stop() && stop.load(Ordering::Relaxed));
         assert!(!own.ask_to_stop(), "the second signal ends the process");
     }

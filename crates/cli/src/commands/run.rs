@@ -9,8 +9,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::cleanup;
 use crate::lab::guard::Guard;
@@ -21,6 +21,7 @@ use crate::service::report;
 use crate::service::split::starter::{self, Serving};
 use crate::terminal::Output;
 use anyhow::Context;
+use tailplane::runtime::Controls;
 
 /// Arguments of `tailplane run`.
 #[derive(Debug, clap::Args)]
@@ -47,15 +48,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         config.dataplane.domain = DomainName::Process;
     }
     let stop = Arc::new(AtomicBool::new(false));
-    cleanup::first_signal_sets(Arc::clone(&stop)).context("catching signals")?;
+    let running = Arc::new(OnceLock::new());
+    let end = ends(&stop, &running);
+    cleanup::first_signal_calls(end.clone()).context("catching signals")?;
     let lab = lab(&config)?;
     // Where this process is killed, the lab goes all the same.
     let guard = lab.as_ref().filter(|lab| lab.is_own()).map(|_| Guard::start()).transpose()?;
     if let Some(seconds) = args.seconds {
-        let stop = Arc::clone(&stop);
         std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_secs(seconds));
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            end();
         });
     }
     match config.dataplane.domain {
@@ -65,6 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let announcement = announcement(&config, &host.driver, None, &[], &control.told)?;
             let segment = host.runtime.segment.clone().context("the service shows nothing")?;
             let controls = Arc::clone(&host.controls);
+            _ = running.set(Arc::clone(&controls));
             let description = describe(&config, &host.driver);
             let ready = || {
                 let (segment, controls) = (Arc::clone(&segment), Arc::clone(&controls));
@@ -101,6 +104,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     drop(lab);
     drop(guard);
     Ok(ExitCode::SUCCESS)
+}
+
+/// What ends the run: sets `stop`, and wakes the elastic threads that sleep where they are this process's.
+fn ends(
+    stop: &Arc<AtomicBool>,
+    running: &Arc<OnceLock<Arc<Controls>>>,
+) -> impl Fn() + Clone + Send + 'static {
+    let (stop, running) = (Arc::clone(stop), Arc::clone(running));
+    move || match running.get() {
+        Some(controls) => controls.end(&stop),
+        None => stop.store(true, Ordering::Relaxed),
+    }
 }
 
 /// What is active, so that nobody has to guess.

@@ -148,7 +148,7 @@ impl Steering for Steered {
         self.order(token, Done::Placed, &place)
     }
     fn end(&mut self) -> Outcome {
-        self.orders.controls.end(&self.stop);
+        self.orders.controls().end(&self.stop);
         Ok(Done::Ending)
     }
     fn reports(&mut self) -> Vec<(Token, Outcome)> {

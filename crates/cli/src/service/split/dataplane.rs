@@ -165,7 +165,10 @@ fn until_hang_up<R>(
             keeps_realtime(begins);
             while !over.load(Ordering::Relaxed) {
                 if has_news(control, attended.as_ref()) && !heeds(control, attended.as_mut()) {
-                    stop.store(true, Ordering::Relaxed);
+                    match &attended {
+                        Some(attended) => attended.end(stop),
+                        None => stop.store(true, Ordering::Relaxed),
+                    }
                     return;
                 }
                 for told in attended.as_mut().map_or(Vec::new(), Attended::told) {

@@ -266,6 +266,11 @@ impl Attended {
         Self { orders: Orders::new(controls), placers, placed }
     }
 
+    /// Ends the run that `stop` ends.
+    pub fn end(&self, stop: &AtomicBool) {
+        self.orders.controls().end(stop);
+    }
+
     /// Has all threads run where the starter says. An elastic thread that has another order to carry out moves when
     /// the starter says so again.
     pub fn place(&mut self, pairs: &[Pair]) {
