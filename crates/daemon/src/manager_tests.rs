@@ -1,6 +1,7 @@
 //! The daemon's logic against fake services: adoption, policies, commands, and what goes wrong.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 
 use control::{Scaling, Topology};
@@ -582,4 +583,57 @@ fn the_background_job_has_the_cores_that_the_service_leaves() {
     let running = snapshot.services[0].running.as_ref().expect("it shows itself");
     let job = running.background.as_ref().expect("a job");
     assert_eq!((job.alive, &job.cpus[..]), (true, &[1, 2, 3][..]));
+}
+
+#[test]
+fn a_sequence_is_a_file_of_the_services_directory_and_no_other_one() {
+    let directory = Directory::new("own-file");
+    let inside = directory.put("services/seq.json", "{}");
+    let outside = directory.put("secret", "root's");
+    directory.put("services/below/seq.json", "{}");
+    let services = directory.path().join("services");
+    std::os::unix::fs::symlink(&outside, services.join("link")).expect("a link");
+    std::os::unix::fs::symlink(&inside, services.join("same")).expect("a link");
+    let own = |named: &Path| crate::manager::own_file(&services, named);
+    let inside = std::fs::canonicalize(inside).expect("it is there");
+    for named in ["seq.json", "./seq.json", "below/../seq.json", "same"] {
+        assert_eq!(own(Path::new(named)).as_ref(), Ok(&inside), "{named}");
+    }
+    assert_eq!(own(&inside).as_ref(), Ok(&inside), "by its whole path");
+    for named in ["../secret", "link", "below/seq.json", "absent", "..", ".", ""] {
+        let why = own(Path::new(named)).expect_err(named);
+        assert!(why.contains("no file of the services directory"), "{why}");
+    }
+    own(&outside).expect_err("by its whole path");
+    own(Path::new("/etc/passwd")).expect_err("anybody's");
+}
+
+#[test]
+fn a_service_file_that_others_may_write_is_not_taken() {
+    let mut bench = Bench::new(&[("mine", "[control]\n"), ("open", "[control]\n")], false);
+    let file = |name: &str| bench.directory.path().join("services").join(name);
+    let (mine, open) = (file("mine.toml"), file("open.toml"));
+    let mode = |path: &Path, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, mode).expect("it is ours");
+    };
+    mode(&mine, 0o640);
+    mode(&open, 0o664);
+    let problems = |bench: &mut Bench| {
+        let now_ns = bench.now_ns;
+        bench.manager().reload(now_ns);
+        bench.manager().snapshot(now_ns).problems
+    };
+    let found = problems(&mut bench);
+    assert!(!found.iter().any(|line| line.contains("mine.toml")), "{found:?}");
+    let about = found.iter().find(|line| line.contains("open.toml")).expect("a problem");
+    assert!(about.contains("may write to it (mode 664)"), "{about}");
+    mode(&open, 0o644);
+    assert!(problems(&mut bench).is_empty());
+    if !rustix::process::geteuid().is_root() {
+        return println!("needs root: a second user cannot be played");
+    }
+    std::os::unix::fs::chown(&open, Some(65_534), None).expect("root may");
+    let found = problems(&mut bench);
+    assert!(found.iter().any(|line| line.contains("user 65534's")), "{found:?}");
 }

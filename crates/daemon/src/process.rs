@@ -232,6 +232,12 @@ fn boot(proc: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, recv, sendmsg, socket_with,
+    };
+    use std::process::Stdio;
+
     use super::*;
     use std::process::Command;
     use std::time::{Duration, Instant};
@@ -287,6 +293,7 @@ mod tests {
     /// Names the part that this test's own program plays in a PID namespace, and the socket there.
     const PART: &str = "TAILPLANED_TEST_PART";
     const SOCKET: &str = "TAILPLANED_TEST_SOCKET";
+    const NUMBER: &str = "TAILPLANED_TEST_NUMBER";
     const REUSED: &str = "process::tests::a_peer_is_not_the_process_that_was_given_its_number";
     const SAID: &str = "the peer was told from the process with its number";
 
@@ -301,7 +308,8 @@ mod tests {
         let part = std::env::var(PART).unwrap_or_default();
         let socket = std::env::var_os(SOCKET).map(std::path::PathBuf::from).unwrap_or_default();
         match part.as_str() {
-            "listener" => return listen_and_leave(&socket),
+            "listener" => return listen_and_leave(&us, &socket),
+            "heir" => return serve_for(&socket),
             "namespace" => return reuse_the_number(&us, &socket),
             _ => {}
         }
@@ -320,11 +328,65 @@ mod tests {
     }
 
     /// Listens, gives the socket to a heir, and ends: the kernel names a process that is no more.
-    fn listen_and_leave(path: &Path) {
-        let listener = std::os::unix::net::UnixListener::bind(path).expect("a socket");
-        let mut heir = Command::new("sleep");
-        heir.arg("60").stdin(std::process::Stdio::from(OwnedFd::from(listener)));
-        drop(heir.stdout(std::process::Stdio::null()).spawn().expect("sleep"));
+    fn listen_and_leave(us: &Path, path: &Path) {
+        let flags = SocketFlags::CLOEXEC;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let listener = listener.expect("a socket");
+        bind(&listener, &SocketAddrUnix::new(path).expect("short")).expect("a new path");
+        listen(&listener, 4).expect("bound");
+        let mut heir = Command::new(us);
+        play(&mut heir, "heir", path);
+        heir.env(NUMBER, std::process::id().to_string()).stdin(Stdio::from(listener));
+        drop(heir.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("our own program"));
+    }
+
+    /// Answers at the socket that the listener has left, as the process that this was.
+    fn serve_for(path: &Path) {
+        let pid = std::env::var(NUMBER).ok().and_then(|number| number.parse().ok()).expect("said");
+        let layout = statseg::Layout { threads: 1, groups: 128, batch_max: 64 };
+        let segment = statseg::Segment::create("heir", &layout).expect("memory");
+        let description = endpoint::Description {
+            name: "heir".into(),
+            pid,
+            started_unix_ms: 1,
+            config_path: path.display().to_string(),
+            config_text: String::new(),
+            threads: 1,
+            cpus: vec![None],
+            batch_max: 64,
+            groups: 128,
+            scheduler: "run-to-completion".into(),
+            domain: "inline".into(),
+            driver: "none".into(),
+            steers: false,
+            movable: false,
+            version: endpoint::PROTOCOL_VERSION,
+        };
+        std::thread::scope(|scope| {
+            loop {
+                let client = accept(std::io::stdin()).expect("somebody");
+                scope.spawn(|| answer(client, &description, &segment));
+            }
+        });
+    }
+
+    fn answer(client: OwnedFd, description: &endpoint::Description, segment: &statseg::Segment) {
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok((len, _)) = recv(&client, &mut bytes[..], RecvFlags::empty())
+            && len > 0
+        {
+            let ask: endpoint::Ask = serde_json::from_slice(&bytes[..len]).expect("a request");
+            let done = endpoint::Done::Described(Box::new(description.clone()));
+            let text = serde_json::to_vec(&endpoint::Answer { id: ask.id, result: Ok(done) });
+            let file = segment.descriptor().expect("a duplicate");
+            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            let passed = [file.as_fd()];
+            ancillary.push(SendAncillaryMessage::ScmRights(&passed));
+            let text = text.expect("plain data");
+            let slices = [io::IoSlice::new(&text)];
+            sendmsg(&client, &slices, &mut ancillary, SendFlags::NOSIGNAL).expect("it listens");
+        }
     }
 
     /// As the first process of a PID namespace, which ends the others with it.
@@ -334,7 +396,8 @@ mod tests {
         let mut listener = listener.spawn().expect("our own program");
         let number = listener.id();
         assert!(listener.wait().expect("it is ours").success());
-        let stream = std::os::unix::net::UnixStream::connect(path).expect("the heir listens");
+        let client = endpoint::Client::connect(path).expect("the heir listens");
+        let stream = client.fd();
         // A thread of the test harness may be quicker to get the number.
         let victim = (0..100).find_map(|_| {
             std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).expect("root");
@@ -352,6 +415,10 @@ mod tests {
         assert_eq!(by_number.identity().pid, victim.id(), "the number alone names another one");
         let peer = Held::peer(Path::new(PROC), &stream);
         assert!(peer.is_err(), "the victim is held: {peer:?}");
+        // The same as the daemon comes to it: what answers at the socket has taken the number for its own.
+        let mut connection = crate::connection::Connection::reach(path).expect("the heir answers");
+        let held = connection.hold(Path::new(PROC));
+        assert!(held.is_err(), "the victim is held: {held:?}");
         victim.kill().and_then(|()| victim.wait()).expect("it is ours");
         println!("{SAID}");
     }

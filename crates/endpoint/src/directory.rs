@@ -38,6 +38,9 @@ pub fn socket_path(run_dir: &Path, name: &str) -> Result<PathBuf, NameError> {
     }
 }
 
+/// Entries of a run directory that are looked at: whoever may make sockets there may make any number of them.
+pub const ENTRIES_MAX: usize = 4_096;
+
 /// All sockets of services in a run directory, by name, with their paths: also those that nobody listens at any
 /// more. None where there is no such directory.
 ///
@@ -49,7 +52,7 @@ pub fn services(run_dir: &Path) -> io::Result<Vec<(String, PathBuf)>> {
         entries => entries?,
     };
     let mut found = Vec::new();
-    for entry in entries {
+    for entry in entries.take(ENTRIES_MAX) {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(SUFFIX));
         if let Some(name) = name.filter(|name| is_name(name)) {
@@ -72,6 +75,18 @@ fn is_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_somebody_fills_is_not_read_for_ever() {
+        let run = std::env::temp_dir().join(format!("tailplane-many-{}", std::process::id()));
+        std::fs::create_dir_all(directory(&run)).expect("a directory of this test");
+        for number in 0..ENTRIES_MAX + 100 {
+            std::fs::write(directory(&run).join(format!("s{number}.sock")), "").expect("a file");
+        }
+        let found = services(&run).map(|found| found.len());
+        std::fs::remove_dir_all(&run).expect("it is ours");
+        assert_eq!(found.ok(), Some(ENTRIES_MAX));
+    }
 
     #[test]
     fn names_that_would_be_other_paths_are_refused() {
