@@ -409,7 +409,7 @@ mod tests {
             is_victim.then_some(child)
         });
         let mut victim = victim.expect("the number is given again");
-        let credentials = rustix::net::sockopt::socket_peercred(&stream).expect("connected");
+        let credentials = rustix::net::sockopt::socket_peercred(stream).expect("connected");
         assert_eq!(credentials.pid.as_raw_nonzero().get().unsigned_abs(), number);
         let by_number = Held::adopt(Path::new(PROC), number).expect("some process has the number");
         assert_eq!(by_number.identity().pid, victim.id(), "the number alone names another one");

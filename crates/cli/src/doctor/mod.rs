@@ -24,6 +24,7 @@ pub mod render;
 mod root;
 pub mod scheduling;
 pub mod tools;
+pub mod unsafe_options;
 pub mod xdp;
 
 use serde::Serialize;

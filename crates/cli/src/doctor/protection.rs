@@ -1,15 +1,21 @@
 //! Which protection this machine gives between starter, dataplane and application, and why not more.
 
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use memfile::Memory;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
-use sandbox::{Files, Groups};
+use sandbox::{Confinement, Files, GroupLimits, Groups, Watched};
 
 use crate::service::identity::{APPLICATION_USER, DATAPLANE_USER, PLANE_USER};
 
 use super::privilege::{effective, has};
-use super::{Check, Root};
+use super::{Check, Root, unsafe_options};
+use crate::service::split::bounds;
 
 const GROUP: &str = "protection";
+/// How long a process may take that only says its version.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 const SETGID_BIT: u32 = 6;
 const SETUID_BIT: u32 = 7;
 const SYS_ADMIN_BIT: u32 = 21;
@@ -26,6 +32,41 @@ pub struct Probed {
     pub landlock: u32,
     /// Processors that this process may use.
     pub processors: usize,
+    /// A control group with every limit was made and removed, and a PID namespace with a process in it.
+    pub group: bool,
+    /// See `group`.
+    pub pid_namespace: bool,
+    /// The kernel keeps descriptors from a socket that takes none (`SO_PASSRIGHTS`).
+    pub passrights: bool,
+    /// The kernel says by pidfd which process is at the other end of a socket (`SO_PEERPIDFD`).
+    pub peer_pidfd: bool,
+}
+
+/// Makes a control group as a service does, and removes it.
+fn can_make_group() -> bool {
+    let cpuset = bounds::allowed().ok();
+    let limits = GroupLimits {
+        memory_bytes: Some(1 << 30),
+        processes: Some(64),
+        processors: Some(1),
+        cpuset,
+    };
+    Groups::make("doctor", &limits).missing().is_empty()
+}
+
+/// Starts this program as the first process of a PID namespace, which says its version and ends.
+fn can_make_pid_namespace() -> bool {
+    let Ok(own) = std::env::current_exe() else { return false };
+    let mut command = Command::new(own);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let started = Confinement::new().own_processes().spawn(command, &[]);
+    started.is_ok_and(|mut child| {
+        let ended = Watched::of_child(&child).and_then(|watched| watched.wait(ENDS_WITHIN));
+        if !ended.is_ok_and(|ended| ended) {
+            let _ = child.kill();
+        }
+        child.wait().is_ok()
+    })
 }
 
 /// Tries what has to be tried.
@@ -43,6 +84,10 @@ pub fn probe() -> Probed {
         pidfd: pidfd_open(own, PidfdFlags::empty()).is_ok(),
         landlock: Files::version(),
         processors: std::thread::available_parallelism().map_or(1, usize::from),
+        group: can_make_group(),
+        pid_namespace: can_make_pid_namespace(),
+        passrights: unsafe_options::has_passrights(),
+        peer_pidfd: unsafe_options::has_peer_pidfd(),
     }
 }
 
@@ -56,9 +101,11 @@ pub fn checks(root: &Root, probed: Probed) -> Vec<Check> {
         emptiness(root, effective),
         filter(root),
         files(probed),
-        processes(root, effective),
-        limits(root, effective),
+        processes(root, probed),
+        limits(root, probed),
         ends(probed),
+        descriptors(probed),
+        peers(probed),
     ]
     .into_iter()
     .chain([split(probed), same_core(root, effective)])
@@ -148,10 +195,10 @@ fn files(probed: Probed) -> Check {
     }
 }
 
-fn processes(root: &Root, effective: u64) -> Check {
+fn processes(root: &Root, probed: Probed) -> Check {
     let name = "an application's processes end as a whole";
-    match root.exists("proc/self/ns/pid") && has(effective, SYS_ADMIN_BIT) {
-        true => Check::ok(GROUP, name, "PID namespaces can be made (CAP_SYS_ADMIN)"),
+    match root.exists("proc/self/ns/pid") && probed.pid_namespace {
+        true => Check::ok(GROUP, name, "PID namespaces can be made (one was)"),
         false => Check::ok(GROUP, name, "no PID namespace can be made from here").missing(
             "what an application starts may outlive it, or its starter where that is killed",
             "start it as root, on a kernel with CONFIG_PID_NS",
@@ -159,16 +206,17 @@ fn processes(root: &Root, effective: u64) -> Check {
     }
 }
 
-fn limits(root: &Root, effective: u64) -> Check {
+fn limits(root: &Root, probed: Probed) -> Check {
     let name = "limits of memory, processes and processors";
     let version = |controller| Groups::version(&root.path("sys/fs/cgroup"), controller);
-    let found: Vec<_> = ["memory", "pids", "cpu"].map(|name| (name, version(name))).into();
+    let found: Vec<_> =
+        ["memory", "pids", "cpu", "cpuset"].map(|name| (name, version(name))).into();
     let absent: Vec<&str> =
         found.iter().filter(|(_, version)| version.is_err()).map(|(name, _)| *name).collect();
-    if !has(effective, SYS_ADMIN_BIT) {
+    if absent.is_empty() && !probed.group {
         return Check::ok(GROUP, name, "no control groups can be made from here").missing(
             "dataplane and application may use up all of the machine's memory and processes",
-            "start them as root",
+            "start them as root, where /sys/fs/cgroup may be written to",
         );
     }
     match absent.is_empty() {
@@ -193,6 +241,28 @@ fn ends(probed: Probed) -> Check {
         false => Check::ok(GROUP, name, "no pidfd").missing(
             "a process that ends could be taken for a younger one with its number",
             "use Linux 5.3 or later, with pidfd_open allowed",
+        ),
+    }
+}
+
+fn descriptors(probed: Probed) -> Check {
+    let name = "descriptors that nobody asked for stay away";
+    match probed.passrights {
+        true => Check::ok(GROUP, name, "the kernel refuses them (SO_PASSRIGHTS)"),
+        false => Check::ok(GROUP, name, "no SO_PASSRIGHTS").warn(
+            "a thread of its own closes what tenants of an sdp plane send: they may hold up those who join",
+            "use Linux 6.16 or later",
+        ),
+    }
+}
+
+fn peers(probed: Probed) -> Check {
+    let name = "which process serves a control socket";
+    match probed.peer_pidfd {
+        true => Check::ok(GROUP, name, "by pidfd (SO_PEERPIDFD)"),
+        false => Check::ok(GROUP, name, "no SO_PEERPIDFD").warn(
+            "tailplaned asks a service twice who it is, as a number may be another process's by now",
+            "use Linux 6.5 or later",
         ),
     }
 }
@@ -232,7 +302,26 @@ mod tests {
     use super::super::root::tests::FakeRoot;
     use super::*;
 
-    const ALL: Probed = Probed { seals: true, pidfd: true, landlock: 6, processors: 2 };
+    const ALL: Probed = Probed {
+        seals: true,
+        pidfd: true,
+        landlock: 6,
+        processors: 2,
+        group: true,
+        pid_namespace: true,
+        passrights: true,
+        peer_pidfd: true,
+    };
+    const NOTHING: Probed = Probed {
+        seals: false,
+        pidfd: false,
+        landlock: 0,
+        processors: 1,
+        group: false,
+        pid_namespace: false,
+        passrights: false,
+        peer_pidfd: false,
+    };
 
     const NAMED: &str = "tailplane-dataplane:x:990:990::/:\ntailplane-app:x:991:991::/:\n\
          tailplane-sdp:x:992:992::/:\n";
@@ -245,7 +334,7 @@ mod tests {
             ("proc/self/ns/mnt", ""),
             ("proc/self/ns/pid", ""),
             ("proc/sys/kernel/seccomp/actions_avail", actions),
-            ("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n"),
+            ("sys/fs/cgroup/cgroup.controllers", "cpu cpuset memory pids\n"),
             ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
             ("etc/passwd", passwd),
         ];
@@ -256,17 +345,26 @@ mod tests {
     #[test]
     fn root_on_a_whole_machine_has_all_of_it() {
         let all = found("000001ffffffffff", "kill_process kill_thread errno allow\n", NAMED, ALL);
-        assert_eq!(all, [Status::Ok; 11]);
+        assert_eq!(all, [Status::Ok; 13]);
     }
 
     #[test]
     fn what_is_missing_is_missing() {
         use Status::{Missing, Ok, Warn};
-        let user = found("0", "kill_process errno", "root:x:0:0::/:\n", ALL);
-        assert_eq!(user, [Ok, Missing, Warn, Missing, Ok, Ok, Missing, Missing, Ok, Ok, Warn]);
-        let nothing = Probed { seals: false, pidfd: false, landlock: 0, processors: 1 };
-        let old = found("000001ffffffffff", "", NAMED, nothing);
-        assert_eq!(old, [Missing, Ok, Ok, Ok, Missing, Warn, Ok, Ok, Missing, Missing, Ok]);
+        let may_not = Probed { group: false, pid_namespace: false, ..ALL };
+        let user = found("0", "kill_process errno", "root:x:0:0::/:\n", may_not);
+        assert_eq!(
+            user,
+            [Ok, Missing, Warn, Missing, Ok, Ok, Missing, Missing, Ok, Ok, Ok, Ok, Warn]
+        );
+        let old = found("000001ffffffffff", "", NAMED, NOTHING);
+        assert_eq!(
+            old,
+            [
+                Missing, Ok, Ok, Ok, Missing, Warn, Missing, Missing, Missing, Warn, Warn, Missing,
+                Ok
+            ]
+        );
     }
 
     #[test]
@@ -276,7 +374,7 @@ mod tests {
             let files =
                 [("proc/self/status", status), ("sys/fs/cgroup/cgroup.controllers", controllers)];
             let root = FakeRoot::with(&files);
-            let check = limits(&root.root(), effective(&root.root()));
+            let check = limits(&root.root(), ALL);
             (check.status, check.found)
         };
         let (status, found) = with("cpuset cpu io memory pids\n");
@@ -289,5 +387,13 @@ mod tests {
     fn this_machine_is_tried() {
         let probed = probe();
         assert!(probed.seals && probed.pidfd && probed.processors > 0, "{probed:?}");
+        // What was made to find out is gone.
+        let left = ["memory", "pids", "cpu", "cpuset", "unified", ""].map(|hierarchy| {
+            let parent = std::path::Path::new("/sys/fs/cgroup").join(hierarchy).join("tailplane");
+            let own = format!("doctor.{}.", std::process::id());
+            let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&own)).count()
+        });
+        assert_eq!(left, [0; 6]);
     }
 }

@@ -265,6 +265,28 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
     Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
 }
 
+/// With the lists of system calls that an application has: the default one, that of its configuration, or both.
+fn with_syscalls(
+    confinement: Confinement,
+    config: &ApplicationConfig,
+    missing: &mut Vec<String>,
+) -> anyhow::Result<Confinement> {
+    let Some(policy) = &config.policy else {
+        if config.user == Some(UserName::Inherit) {
+            missing.push(format!("the application may make every system call: {INHERITED}"));
+            return Ok(confinement);
+        }
+        return Ok(confinement.syscalls(SyscallPolicy::application()));
+    };
+    let read = SyscallPolicy::from_file(policy).context("`application.policy`")?;
+    // What every application loses, too: a list that names what to refuse forgets what it does not name.
+    let confinement = match read.is_alone() {
+        true => confinement,
+        false => confinement.syscalls(SyscallPolicy::application()),
+    };
+    Ok(confinement.also_syscalls(read))
+}
+
 /// What is taken from an application. `built_in` is this program, where the application is a service of it: nothing
 /// but its own file, and no network, is left to that.
 ///
@@ -294,20 +316,7 @@ pub fn application(
     }
     // Who inherits is the starter, and may do what that may.
     let inherits = config.user == Some(UserName::Inherit);
-    match &config.policy {
-        Some(policy) => {
-            let read = SyscallPolicy::from_file(policy).context("`application.policy`")?;
-            // What every application loses, too: a list that names what to refuse forgets what it does not name.
-            if !read.is_alone() {
-                confinement = confinement.syscalls(SyscallPolicy::application());
-            }
-            confinement = confinement.also_syscalls(read);
-        }
-        None if inherits => {
-            missing.push(format!("the application may make every system call: {INHERITED}"))
-        }
-        None => confinement = confinement.syscalls(SyscallPolicy::application()),
-    }
+    confinement = with_syscalls(confinement, config, &mut missing)?;
     if root {
         confinement = confinement.own_processes();
     } else {

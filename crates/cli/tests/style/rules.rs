@@ -21,6 +21,12 @@ const NOTES: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX
 const MACHINE_PATHS: [&str; 3] =
     [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
+/// Sources that name the directory for temporary files, and why.
+const TEMPORARY: [(&str, &str); 2] = [
+    ("crates/cli/src/private.rs", "makes directories there that nobody else can have made"),
+    ("crates/daemon/src/fake.rs", "is compiled for tests only"),
+];
+
 /// Something that is not as it should be.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -76,6 +82,7 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
         function_length(&mut source);
         unsafe_code(&mut source);
         macros(&mut source);
+        temporary_files(&mut source);
         ignored_tests(&mut source);
     }
     source.findings
@@ -199,6 +206,21 @@ fn macros(source: &mut Source<'_>) {
     }
 }
 
+/// A name there that can be guessed may be somebody else's link or directory already.
+fn temporary_files(source: &mut Source<'_>) {
+    let is_allowed = TEMPORARY.iter().any(|(path, _)| source.path == *path);
+    if is_allowed || !in_sources(source.path) {
+        return;
+    }
+    let lines: Vec<usize> = words(&source.code, "temp_dir")
+        .map(|at| line_of(&source.code, at))
+        .filter(|line| !source.in_test(*line))
+        .collect();
+    for line in lines {
+        source.note(line, "make a directory of one's own there: `private::directory`");
+    }
+}
+
 fn ignored_tests(source: &mut Source<'_>) {
     let bare: Vec<usize> = words(&source.code, "ignore")
         .filter(|at| {
@@ -284,6 +306,16 @@ mod tests {
             "//! x\n/// # Safety\n/// Hold it.\nunsafe trait T {\n    unsafe fn f();\n}\n";
         assert!(messages_at("crates/mem/src/unsafe_pool.rs", contract).is_empty());
         assert!(messages("//! x\n#![deny(unsafe_code)]\n").is_empty());
+    }
+
+    #[test]
+    fn temporary_files_are_in_a_directory_of_ones_own() {
+        let text = "//! x\nfn f() { g(std::env::temp_dir()); }\n";
+        assert!(one(&messages(text), "private::directory"));
+        assert!(messages_at("crates/cli/src/private.rs", text).is_empty());
+        assert!(messages_at("crates/cli/tests/x.rs", text).is_empty());
+        let test = "//! x\n#[cfg(test)]\nmod tests {\n    fn f() { std::env::temp_dir(); }\n}\n";
+        assert!(messages(test).is_empty());
     }
 
     #[test]

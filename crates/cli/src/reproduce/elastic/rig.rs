@@ -2,13 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -35,7 +37,8 @@ fn job(directory: &Path) -> String {
 pub struct Rig {
     // In this order: the daemon ends its job, then the service ends, then the lab goes.
     daemon: Child,
-    service: Option<u32>,
+    /// Its number, and what means this process for ever: the daemon reaps it, not this one.
+    service: Option<(u32, OwnedFd)>,
     lab: Lab,
     directory: TempDir,
 }
@@ -72,7 +75,11 @@ impl Rig {
         loop {
             let status = self.status();
             if let Ok(status) = &status {
-                self.service = status["running"]["pid"].as_u64().map(|pid| pid as u32);
+                let number = status["running"]["pid"].as_u64();
+                let number = number.and_then(|number| u32::try_from(number).ok());
+                if self.service.as_ref().map(|(held, _)| *held) != number {
+                    self.service = number.map(hold).transpose()?;
+                }
                 let job_runs = status["running"]["background"]["alive"] == json!(true);
                 if self.service.is_some() && job_runs == has_job {
                     return Ok(());
@@ -110,7 +117,8 @@ impl Rig {
 
     /// Processes beside this one that belong to it.
     pub fn processes(&self) -> Vec<u32> {
-        self.service.into_iter().chain([self.daemon.id()]).collect()
+        let service = self.service.as_ref().map(|(number, _)| *number);
+        service.into_iter().chain([self.daemon.id()]).collect()
     }
 
     /// What the service shows.
@@ -138,22 +146,23 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         // In order, so that its job ends and the service goes on; whatever has ended by itself is no matter.
-        end(self.daemon.id());
+        // Nobody but this process reaps the daemon: until then the number is its own.
+        let _ = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
         let _ = self.daemon.wait();
-        if let Some(service) = self.service {
-            end(service);
-            let deadline = Instant::now() + PATIENCE;
-            while Path::new(&format!("/proc/{service}")).exists() && Instant::now() < deadline {
-                std::thread::sleep(LOOK);
-            }
+        if let Some((_, service)) = &self.service {
+            let _ = pidfd_send_signal(service, Signal::TERM);
+            let most = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+            let _ = poll(&mut [PollFd::new(service, PollFlags::IN)], Some(&most));
         }
     }
 }
 
-fn end(pid: u32) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        let _ = kill_process(pid, Signal::TERM);
-    }
+/// Holds the process of this number, which runs now.
+fn hold(number: u32) -> anyhow::Result<(u32, OwnedFd)> {
+    let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
+    let pid = pid.with_context(|| format!("tailplaned names {number} as the service's process"))?;
+    let held = pidfd_open(pid, PidfdFlags::empty());
+    Ok((number, held.with_context(|| format!("holding the service's process {number}"))?))
 }
 
 /// The program of this name that was installed, or built, with this one.
