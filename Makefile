@@ -45,7 +45,7 @@ loom: ## model checking of the lock-free structures
 miri: ## the modules with unsafe code under Miri
 	scripts/miri.sh
 
-nightly: ## fuzz, miri, loom, seeds, the dependencies and the BPF objects: a table in docs/results/nightly.md
+nightly: ## fuzz, miri, loom, seeds, policy, attacks, dependencies, BPF: a table in docs/results/nightly.md
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/nightly.sh
 
 bench: ## instructions per request (callgrind), and half a million connections

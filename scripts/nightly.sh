@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# The checks that take too long for each change: fuzzing, Miri, loom, seeds of the simulator, the dependencies, the BPF
-# objects.
+# The checks that take too long for each change: fuzzing, Miri, loom, seeds of the simulator, the access policy, the
+# attacks, the dependencies, the BPF objects.
 #
-#   scripts/nightly.sh [PART...]      all parts, or those named: fuzz miri loom seeds dependencies advisories bpf
+#   scripts/nightly.sh [PART...]      all parts, or those named: fuzz miri loom seeds policy attacks dependencies
+#                                     advisories bpf
 #
-# FUZZ_SECONDS (60) is for each fuzz target, TAILPLANE_SIM_SEEDS (10,000) for each scheduler, PART_LIMIT_S (14,400) for
-# each part; MIRI_PACKAGES and LOOM_PACKAGES name packages in place of all. A part that fails does not end the run. The table at the end also goes to
-# docs/results/nightly.md; logs go to target/nightly/. The exit status is not 0 where a part failed. A part whose tool
-# cannot be had is "not checked", with the reason, and never counts as passed.
+# FUZZ_SECONDS (60) is for each fuzz target, TAILPLANE_SIM_SEEDS (10,000) for each scheduler, POLICY_CASES (1,000,000)
+# for part policy, PART_LIMIT_S (14,400) for each part; MIRI_PACKAGES and LOOM_PACKAGES name packages in place of all. A
+# part that fails does not end the run. The table at the end also goes to docs/results/nightly.md; logs go to
+# target/nightly/. The exit status is not 0 where a part failed. A part whose tool cannot be had is "not checked", with
+# the reason, and never counts as passed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -17,7 +19,8 @@ PART_LIMIT_S="${PART_LIMIT_S:-14400}"
 logs=target/nightly
 report=docs/results/nightly.md
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(fuzz miri loom seeds dependencies advisories bpf)
+all_parts=(fuzz miri loom seeds policy attacks dependencies advisories bpf)
+[ ${#parts[@]} -gt 0 ] || parts=("${all_parts[@]}")
 mkdir -p "$logs" "$(dirname "$report")"
 
 # A part's status where it could not be checked; the last line of its log says why.
@@ -57,6 +60,19 @@ seeds_part() {
         cargo test --release --package tailplane-sim --test seeds order_is_kept -- --nocapture
 }
 
+# An application's calls in any order against a model of the access policy, in all modes.
+policy_part() {
+    PROPTEST_CASES="${POLICY_CASES:-1000000}" cargo test --release --quiet --package tailplane-process --test policy
+}
+
+# Every hostile application against an unconfined dataplane, and against services that root runs under each scheduler.
+attacks_part() {
+    [ "$(id -u)" -eq 0 ] || not_checked "needs root"
+    cargo build --release --package tailplane-attack
+    "${CARGO_TARGET_DIR:-target}/release/tailplane-attack" suite --seconds 1
+    "${CARGO_TARGET_DIR:-target}/release/tailplane-attack" services --scheduler each --seconds 1
+}
+
 dependencies_part() {
     tool cargo-deny
     cargo deny check bans licenses sources
@@ -77,8 +93,8 @@ status=0
 rows=()
 for part in "${parts[@]}"; do
     case "$part" in
-        fuzz | miri | loom | seeds | dependencies | advisories | bpf) ;;
-        *) echo "nightly: no part '$part': fuzz, miri, loom, seeds, dependencies, advisories, bpf" >&2; exit 2 ;;
+        fuzz | miri | loom | seeds | policy | attacks | dependencies | advisories | bpf) ;;
+        *) echo "nightly: no part '$part': ${all_parts[*]}" >&2; exit 2 ;;
     esac
 done
 for part in "${parts[@]}"; do
