@@ -59,5 +59,18 @@ pub use handshake::{SECRET_BYTES_MIN, Secret};
 pub use message::VERSION;
 pub use reckoning::AgentReport;
 
+/// Reads `bytes` as frames of every kind of message, each to the first that is none: what a fuzz target calls.
+#[doc(hidden)]
+pub fn read_frames(bytes: &[u8]) {
+    fn all<M: serde::de::DeserializeOwned>(mut bytes: &[u8], limit: usize) {
+        while frame::read::<M>(&mut bytes, limit, None).is_ok() {}
+    }
+    all::<message::Challenge>(bytes, frame::HANDSHAKE_BYTES_MAX);
+    all::<message::Answer>(bytes, frame::HANDSHAKE_BYTES_MAX);
+    all::<message::Verdict>(bytes, frame::HANDSHAKE_BYTES_MAX);
+    all::<message::ToAgent>(bytes, frame::FRAME_BYTES_MAX);
+    all::<message::ToCoordinator>(bytes, frame::FRAME_BYTES_MAX);
+}
+
 /// Most agents of one run.
 pub const AGENTS_MAX: u32 = 1_024;

@@ -78,6 +78,8 @@ pub use geometry::{
     SLOT_BYTES_MIN, Shape, ShapeError,
 };
 pub use handler::{Echo, Handler, Outcome, TenantQueue, Work, handler};
+#[doc(hidden)]
+pub use join::read_join_words;
 pub use limits::Limits;
 pub use notify::Notify;
 pub use plane::{

@@ -19,6 +19,11 @@ pub mod serve;
 mod services;
 pub mod tenant;
 
+#[doc(hidden)]
+pub use self::gateway_config::GatewayFile;
+#[doc(hidden)]
+pub use self::opener::{Order as PlaneOrder, Told as PlaneTold};
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
