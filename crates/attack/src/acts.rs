@@ -128,6 +128,31 @@ const fn split(attack: Attack) -> Attack {
     Attack { placement: Placement::Split, ..attack }
 }
 
+/// The operator allows nothing.
+const fn denied(attack: Attack) -> Attack {
+    Attack { allowed: Allowed::Nothing, ..attack }
+}
+
+const fn accept_unannounced(name: &'static str, shares: Shares) -> Attack {
+    let what = match shares {
+        Shares::Nothing => {
+            "accepts and sends on guessed handles, before a knock and after its refusal"
+        }
+        Shares::Work => "the same where any core executes the calls",
+        Shares::Ready => "the same with a ready set",
+    };
+    Attack { shares, ..attack(name, what, Act::Joined(calls::accept_unannounced)) }
+}
+
+const fn reach_denied(name: &'static str, shares: Shares) -> Attack {
+    let what = match shares {
+        Shares::Nothing => "connects and sends datagrams to a peer that the policy denies",
+        Shares::Work => "the same where any core executes the calls",
+        Shares::Ready => "the same with a ready set",
+    };
+    Attack { shares, ..attack(name, what, Act::Joined(calls::reach_denied)) }
+}
+
 /// All of them.
 pub const ATTACKS: &[Attack] = &[
     attack(
@@ -183,22 +208,12 @@ pub const ATTACKS: &[Attack] = &[
             Act::Joined(calls::connect_flood),
         )
     },
-    Attack {
-        allowed: Allowed::Nothing,
-        ..attack(
-            "accept-unannounced",
-            "accepts and sends on guessed handles, before a knock and after its refusal",
-            Act::Joined(calls::accept_unannounced),
-        )
-    },
-    Attack {
-        allowed: Allowed::Nothing,
-        ..attack(
-            "reach-denied",
-            "connects and sends datagrams to a peer that the policy denies",
-            Act::Joined(calls::reach_denied),
-        )
-    },
+    denied(accept_unannounced("accept-unannounced", Shares::Nothing)),
+    denied(accept_unannounced("accept-unannounced-shared", Shares::Work)),
+    denied(accept_unannounced("accept-unannounced-ready", Shares::Ready)),
+    denied(reach_denied("reach-denied", Shares::Nothing)),
+    denied(reach_denied("reach-denied-shared", Shares::Work)),
+    denied(reach_denied("reach-denied-ready", Shares::Ready)),
     split(attack(
         "random-corruption",
         "a second thread writes random words over the call array",
