@@ -426,8 +426,8 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         self.call_others();
     }
 
-    fn crossing(&mut self, now: Instant) -> (Events<'_>, Calls<'_>) {
-        self.began = now;
+    fn crossing(&mut self, now: impl FnOnce() -> Instant) -> (Events<'_>, Calls<'_>) {
+        self.began = now();
         let Self { floor, began, stolen, events, calls, pool, stats, .. } = self;
         let (events, calls) = match stolen {
             Some(turn) => (&mut turn.events, &mut turn.calls),

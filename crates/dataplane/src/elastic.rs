@@ -358,8 +358,9 @@ pub trait Elastic {
     /// other cores that this one goes into the application.
     fn begin_by_wish(&mut self, _now: Instant) {}
 
-    /// Step 3: the application has the thread from `now` on.
-    fn crossing(&mut self, now: Instant) -> (Events<'_>, Calls<'_>);
+    /// Step 3: the application has the thread from `now()` on, which a scheduler that does not want to know never asks
+    /// for: a look at the clock is a tenth of a small request.
+    fn crossing(&mut self, now: impl FnOnce() -> Instant) -> (Events<'_>, Calls<'_>);
 
     /// Steps 4 to 6; also where the application was not run.
     fn finish(&mut self, now: Instant) -> Progress;
@@ -460,7 +461,7 @@ pub trait Elastic {
         if has_events || is_wished {
             driver.signal(self.take_wakes(), self.take_kicks());
             // Neither the steps before nor waking others is the application's time.
-            let (events, mut calls) = self.crossing(driver.now());
+            let (events, mut calls) = self.crossing(|| driver.now());
             service.on_batch(now, events, &mut calls);
             after = driver.now();
         }
@@ -506,7 +507,7 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     fn begin(&mut self, now: Instant) -> bool {
         ElasticThread::begin(self, now)
     }
-    fn crossing(&mut self, _now: Instant) -> (Events<'_>, Calls<'_>) {
+    fn crossing(&mut self, _now: impl FnOnce() -> Instant) -> (Events<'_>, Calls<'_>) {
         ElasticThread::crossing(self)
     }
     fn finish(&mut self, now: Instant) -> Progress {

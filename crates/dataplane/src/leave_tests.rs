@@ -296,7 +296,7 @@ fn memory_comes_back<T: Elastic>(make: fn(&Wire, &Arc<Region>) -> Vec<T>) {
         // The first forwards what is the second one's, and has its own in hand.
         for thread in &mut rig.threads {
             if thread.begin(rig.now) && stage > 0 {
-                let (events, mut calls) = thread.crossing(rig.now);
+                let (events, mut calls) = thread.crossing(|| rig.now);
                 Echo.on_batch(rig.now, events, &mut calls);
             }
             if stage > 1 {

@@ -152,7 +152,7 @@ impl Rig {
         let now = self.step();
         let found = self.threads[core].begin(now);
         if found {
-            let (events, mut calls) = self.threads[core].crossing(now);
+            let (events, mut calls) = self.threads[core].crossing(|| now);
             self.serving[core].on_batch(now, events, &mut calls);
         }
         found

@@ -178,7 +178,7 @@ impl World {
         let now = self.step();
         let found = self.threads[core].begin(now);
         if found {
-            let (events, mut calls) = self.threads[core].crossing(now);
+            let (events, mut calls) = self.threads[core].crossing(|| now);
             self.services[core].on_batch(now, events, &mut calls);
         }
         found

@@ -550,7 +550,8 @@ impl<'a, T: Elastic> World<'a, T> {
     /// Step 3.
     fn serve(&mut self, index: usize) {
         self.shows_application(index, Some(self.now));
-        let (events, mut calls) = self.threads[index].crossing(self.now);
+        let now = self.now;
+        let (events, mut calls) = self.threads[index].crossing(|| now);
         let batch = self.app.serve(self.now, index as u8, &self.shared, events, &mut calls);
         let costs = &self.setup.costs;
         let spent = Budget {

@@ -524,7 +524,7 @@ impl Core {
                 if found || is_wished {
                     let done = self.dice.chance(0.5);
                     if done {
-                        let (events, mut calls) = thread.crossing(now);
+                        let (events, mut calls) = thread.crossing(|| now);
                         self.service.on_batch(now, events, &mut calls);
                     }
                     let until = now + took;
@@ -535,7 +535,7 @@ impl Core {
             }
             Some(Away { since, done }) => {
                 if !done {
-                    let (events, mut calls) = thread.crossing(since);
+                    let (events, mut calls) = thread.crossing(|| since);
                     self.service.on_batch(now, events, &mut calls);
                 }
             }
