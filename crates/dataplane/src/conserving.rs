@@ -155,7 +155,10 @@ impl<N: Nic> ConservingThread<N> {
             // What is taken from the one comes back to the other.
             pool.top_up(&mut layer.net.pool);
             if !floor.lanes.is_by_class() && layer.home.is_idle() {
-                layer.take_directly(limit, events);
+                // An application whose calls fail makes events as fast as it takes them: it takes all where they
+                // keep packets out, else they pile up without a bound.
+                let is_crowded = !somebody_waits && layer.net.lacks_room();
+                layer.take_directly(if is_crowded { usize::MAX } else { limit }, events);
                 stats.calls += layer.take_executed();
                 if !somebody_waits {
                     return !events.is_empty();

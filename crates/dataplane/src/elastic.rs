@@ -359,7 +359,7 @@ pub trait Elastic {
     fn begin_by_wish(&mut self, _now: Instant) {}
 
     /// Step 3: the application has the thread from `now()` on, which a scheduler that does not want to know never asks
-    /// for: a look at the clock is a tenth of a small request.
+    /// for: a look at the clock is dear beside a small request.
     fn crossing(&mut self, now: impl FnOnce() -> Instant) -> (Events<'_>, Calls<'_>);
 
     /// Steps 4 to 6; also where the application was not run.

@@ -116,6 +116,11 @@ impl<N: Nic> NetLayer<N> {
         }
     }
 
+    /// Whether packets or events wait for room in the event array.
+    pub fn lacks_room(&self) -> bool {
+        !self.rx.is_empty() || self.stack.has_late_events()
+    }
+
     #[inline]
     fn input(&mut self, now: Instant) {
         let own = self.migration.departures.core();

@@ -58,6 +58,8 @@ struct Serving {
     /// When the last batch should have ended.
     yield_at: Option<Instant>,
     wishes: bool,
+    /// Calls of each batch that fail, on a connection that is none.
+    failing: usize,
 }
 
 impl Service for Serving {
@@ -75,6 +77,10 @@ impl Service for Serving {
                 }
                 _ => {}
             }
+        }
+        for _ in 0..self.failing {
+            self.took += UNIT;
+            calls.accept(Handle::from_bits(u64::MAX >> 1), Cookie(2)).expect("room");
         }
     }
 
@@ -393,4 +399,28 @@ fn short_requests_share_a_crossing_where_none_is_long() {
         rig.cycle(0);
     }
     assert!((5..=20).contains(&most), "{most} in a crossing of 10 us");
+}
+
+/// Each batch of an application's makes more events than the next one takes: results of calls that fail. Packets find
+/// room all the same.
+#[test]
+fn an_application_whose_calls_fail_does_not_keep_packets_out() {
+    const FAILING: usize = 200;
+    let mut rig = Rig::new(1, 1, by(WhileAway::Borrow));
+    rig.serving[0].failing = FAILING;
+    rig.ask(&[1]);
+    // Long enough for the event array to overflow several times, where a batch takes a few events of it.
+    let capacity = ElasticConfig::default().events();
+    for _ in 0..5 * capacity / FAILING {
+        rig.cycle(0);
+    }
+    for byte in 2..10 {
+        rig.ask(&[byte]);
+        let cycles = (0..capacity).take_while(|_| {
+            rig.cycle(0);
+            rig.serving[0].bytes != [byte]
+        });
+        let waited = cycles.count();
+        assert!(waited <= 2 * capacity / FAILING, "served after {waited} batches");
+    }
 }

@@ -178,6 +178,11 @@ impl Stack {
         timer.into_iter().chain(self.out.unresolved.next_look()).min()
     }
 
+    /// Whether events wait for room in the array.
+    pub fn has_late_events(&self) -> bool {
+        !self.out.late_events.is_empty()
+    }
+
     /// Begin of step 2: events that did not fit the last batch, and connections that the application
     /// asked to be told of again.
     pub fn deliver(&mut self, now: Instant, pool: &mut Pool, events: &mut EventArray) {

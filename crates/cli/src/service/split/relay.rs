@@ -19,7 +19,7 @@ use endpoint::{Description, Done, MoveSummary, Outcome, Refused, RefusedKind, St
 use process::Placer;
 use serde::{Deserialize, Serialize};
 use statseg::Reading;
-use tailplane::runtime::Controls;
+use tailplane::runtime::{self, Controls};
 
 use super::bounds::Bounds;
 use super::control::send;
@@ -257,13 +257,17 @@ pub struct Attended {
     placers: Vec<Placer>,
     /// Where the starter has placed each elastic thread.
     placed: Vec<Option<u32>>,
+    /// The last order by which it did so.
+    placing: Vec<Option<runtime::Order>>,
+    /// Orders of clients for threads that the starter is about to place: they begin after that.
+    deferred: Vec<Steer>,
 }
 
 impl Attended {
     /// Carries out by `controls`, and places the application's threads by `placers`.
     pub fn new(controls: Arc<Controls>, placers: Vec<Placer>) -> Self {
-        let placed = vec![None; placers.len()];
-        Self { orders: Orders::new(controls), placers, placed }
+        let (placed, placing) = (vec![None; placers.len()], vec![None; placers.len()]);
+        Self { orders: Orders::new(controls), placers, placed, placing, deferred: Vec::new() }
     }
 
     /// Ends the run that `stop` ends.
@@ -276,9 +280,10 @@ impl Attended {
     pub fn place(&mut self, pairs: &[Pair]) {
         for (thread, (pair, placer)) in pairs.iter().zip(&self.placers).enumerate() {
             if self.placed[thread] != Some(pair.elastic)
-                && self.orders.controls().place(thread, pair.elastic as usize).is_ok()
+                && let Ok(order) = self.orders.controls().place(thread, pair.elastic as usize)
             {
                 self.placed[thread] = Some(pair.elastic);
+                self.placing[thread] = Some(order);
             }
             if placer.placed() != pair.place() {
                 placer.place(pair.place());
@@ -288,11 +293,25 @@ impl Attended {
 
     /// Whether something is to be told.
     pub fn is_waiting(&self) -> bool {
-        self.orders.is_waiting()
+        self.orders.is_waiting() || !self.deferred.is_empty()
+    }
+
+    /// Whether the thread has not seen yet that the starter places it elsewhere.
+    fn is_being_placed(&self, thread: u16) -> bool {
+        let order = self.placing.get(usize::from(thread)).copied().flatten();
+        order.is_some_and(|order| self.orders.controls().outcome(order).is_none())
     }
 
     /// Begins with an order. Answers what there is to say of it at once.
-    pub fn begin(&mut self, Steer { number, what }: Steer) -> Option<Told> {
+    pub fn begin(&mut self, steer: Steer) -> Option<Told> {
+        if let Steered::Grant(thread) | Steered::Park(thread) | Steered::Place(thread, _) =
+            steer.what
+            && self.is_being_placed(thread)
+        {
+            self.deferred.push(steer);
+            return None;
+        }
+        let Steer { number, what } = steer;
         let (controls, token) = (self.orders.controls(), Token(number));
         let ordered = match what {
             Steered::Grant(thread) => controls.grant(thread.into()).map(|o| (o, Done::Granted)),
@@ -323,6 +342,9 @@ impl Attended {
             };
             Told::Steered { number: token.0, result: outcome.map(moved) }
         };
-        self.orders.reports().into_iter().map(told).collect()
+        let mut all: Vec<Told> = self.orders.reports().into_iter().map(told).collect();
+        let deferred = std::mem::take(&mut self.deferred);
+        all.extend(deferred.into_iter().filter_map(|steer| self.begin(steer)));
+        all
     }
 }
