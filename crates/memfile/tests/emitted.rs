@@ -19,6 +19,7 @@ fn assembly(name: &str) -> String {
         /// Checks a word of the copy, sums all of them, and uses the word again.
         #[unsafe(no_mangle)]
         pub unsafe fn checked_and_summed(from: NonNull<u8>, to: &mut [u8; 64]) -> Option<u64> {{
+            // SAFETY: nothing calls it: its code is read.
             unsafe {{ unsafe_copy::copy_array_from_shared(from, to) }};
             let word = |at: usize| u64::from_ne_bytes(to[at..at + 8].try_into().unwrap());
             if word(8) > 2048 {{ return None }}
@@ -27,6 +28,7 @@ fn assembly(name: &str) -> String {
         }}
         #[unsafe(no_mangle)]
         pub unsafe fn of_any_length(from: NonNull<u8>, to: &mut [u8]) {{
+            // SAFETY: as above.
             unsafe {{ unsafe_copy::copy_from_shared(from, to) }}
         }}
         "#
