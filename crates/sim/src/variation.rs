@@ -50,9 +50,16 @@ pub fn addresses(number: u8) -> (Ipv4Addr, MacAddr) {
     (Ipv4Addr::new(10, 9, 0, number + 1), MacAddr([2, 0, 0, 0, 0, number + 1]))
 }
 
-fn stack(number: u8, dice: &mut Dice) -> StackConfig {
+/// As everybody has it, but with patience where memory is short: all peers here are honest, and many frames are lost.
+fn patient(number: u8) -> StackConfig {
     let (address, mac) = addresses(number);
     let mut stack = StackConfig::new(address, 24, mac);
+    stack.user_timeout_least = stack.user_timeout.unwrap_or(stack.user_timeout_least);
+    stack
+}
+
+fn stack(number: u8, dice: &mut Dice) -> StackConfig {
+    let mut stack = patient(number);
     if number == 0 {
         stack.tcp_listen = vec![PORT];
     }
@@ -88,8 +95,7 @@ fn elastic(dice: &mut Dice) -> ElasticConfig {
 }
 
 fn plain_host(number: u8) -> HostConfig {
-    let (address, mac) = addresses(number);
-    let stack = StackConfig::new(address, 24, mac);
+    let stack = patient(number);
     HostConfig {
         cores: 1,
         chunks: 4096,

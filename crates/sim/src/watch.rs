@@ -4,6 +4,8 @@
 //! - a connection begins with `Knock` or `Connected`, and its handle is new;
 //! - nothing comes after `Dead`, no bytes after `Eof`;
 //! - a connection that ended in order (`Dead` with `Closed`) had its `Eof` before;
+//! - a connection is with one core at a time: from when that has a batch with its events until it is asked what it
+//!   wishes after it;
 //! - no more is acknowledged than was sent;
 //! - the cookie is the one that was given;
 //! - no call fails: the services here never ask for what they were not promised.
@@ -58,6 +60,8 @@ pub struct Seen {
     /// `None` until the first event that carries it.
     cookie: Option<Cookie>,
     eof: bool,
+    /// A core has it.
+    taken: bool,
 }
 
 /// A service with its events checked.
@@ -67,6 +71,8 @@ pub struct Watched<S> {
     ledger: SharedLedger,
     network: SharedNetwork,
     living: Living,
+    /// Connections of the batch at hand.
+    batch: RefCell<Vec<Handle>>,
 }
 
 impl<S: Service> Watched<S> {
@@ -78,12 +84,36 @@ impl<S: Service> Watched<S> {
         network: SharedNetwork,
         living: Living,
     ) -> Self {
-        Self { service, name, ledger, network, living }
+        Self { service, name, ledger, network, living, batch: RefCell::default() }
+    }
+
+    /// Its core has the connections of these events.
+    fn take(&self, events: &Events<'_>) -> Result<(), String> {
+        self.release();
+        let (mut living, mut batch) = (self.living.borrow_mut(), self.batch.borrow_mut());
+        for handle in events.iter().filter_map(|event| connection(&event)) {
+            let Some(seen) = living.get_mut(&handle).filter(|_| !batch.contains(&handle)) else {
+                continue;
+            };
+            if std::mem::replace(&mut seen.taken, true) {
+                return Err(format!("{handle} is with two cores"));
+            }
+            batch.push(handle);
+        }
+        Ok(())
+    }
+
+    /// It has them no longer.
+    fn release(&self) {
+        let mut living = self.living.borrow_mut();
+        for handle in self.batch.borrow_mut().drain(..) {
+            living.get_mut(&handle).into_iter().for_each(|seen| seen.taken = false);
+        }
     }
 
     fn begin(&mut self, handle: Handle, cookie: Option<Cookie>) -> Result<(), String> {
         self.ledger.borrow_mut().begun += 1;
-        match self.living.borrow_mut().insert(handle, Seen { cookie, eof: false }) {
+        match self.living.borrow_mut().insert(handle, Seen { cookie, eof: false, taken: false }) {
             None => Ok(()),
             Some(_) => Err(format!("{handle} began twice")),
         }
@@ -149,6 +179,21 @@ impl<S: Service> Watched<S> {
     }
 }
 
+/// The connection that an event is about.
+fn connection(event: &Event<'_>) -> Option<Handle> {
+    match *event {
+        Event::Knock { handle, .. }
+        | Event::Connected { outcome: Ok((handle, _)), .. }
+        | Event::Recv { handle, .. }
+        | Event::Sent { handle, .. }
+        | Event::Eof { handle, .. }
+        | Event::Dead { handle, .. }
+        | Event::Again { handle, .. }
+        | Event::Failed { handle, .. } => Some(handle),
+        Event::Connected { .. } | Event::Datagram { .. } => None,
+    }
+}
+
 /// A word for the digest.
 fn fingerprint(event: &Event<'_>) -> u64 {
     match *event {
@@ -171,6 +216,9 @@ fn fingerprint(event: &Event<'_>) -> u64 {
 
 impl<S: Service> Service for Watched<S> {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        if let Err(what) = self.take(&events) {
+            self.ledger.borrow_mut().fail(now, || format!("{}: {what}", self.name));
+        }
         for event in events.iter() {
             self.network.borrow_mut().digest().word(fingerprint(&event));
             if let Err(what) = self.check(&event) {
@@ -188,6 +236,7 @@ impl<S: Service> Service for Watched<S> {
     }
 
     fn wake_at(&self) -> Option<Instant> {
+        self.release();
         self.service.wake_at()
     }
 

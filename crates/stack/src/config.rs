@@ -41,6 +41,10 @@ pub struct StackConfig {
     /// Longest time for which data may remain unacknowledged before the connection is reset (RFC 9293 §3.8.3: at
     /// least 100 s; RFC 5482). The stack checks it where a retransmission timer fires. `None`: only `retries` counts.
     pub user_timeout: Option<Duration>,
+    /// What that shrinks to where less than a sixteenth of the memory to send from is left; four times as much with
+    /// each sixteenth more, of four (RFC 9293 §3.9.1.8 lets a host abort what it has no resources for). It counts once
+    /// a retransmission has brought nothing: two losses in a row may cost an honest peer its connection then.
+    pub user_timeout_least: Duration,
     /// Retransmissions of a SYN before an attempt is given up.
     pub syn_retries: u8,
     /// Twice the maximum segment lifetime: how long TIME-WAIT lasts (RFC 9293 §3.4.2).
@@ -90,6 +94,7 @@ impl StackConfig {
             rto_max: Duration::from_secs(60),
             retries: 15,
             user_timeout: Some(Duration::from_secs(100)),
+            user_timeout_least: Duration::from_millis(250),
             syn_retries: 6,
             time_wait: Duration::from_secs(60),
             max_time_wait: 1 << 16,

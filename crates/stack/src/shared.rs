@@ -42,6 +42,7 @@ pub(crate) struct Ticks {
     pub rto_max: u32,
     /// The largest span where there is none.
     pub user_timeout: u32,
+    pub user_timeout_least: u32,
     /// How much later than a retransmission timer its wheel may ask: a quarter of the shortest.
     pub rto_slack: u32,
 }
@@ -57,6 +58,7 @@ impl Ticks {
             rto_min: (config.rto_min.as_nanos() >> UNIT_SHIFT).min(1 << 28) as u32,
             rto_max: span(config.rto_max),
             user_timeout: config.user_timeout.map_or(1 << 28, span),
+            user_timeout_least: span(config.user_timeout_least),
             rto_slack: span(config.rto_min) / 4,
         }
     }

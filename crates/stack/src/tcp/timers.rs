@@ -1,8 +1,6 @@
 //! A connection's timers: retransmission (RFC 6298 §5), persist (RFC 9293 §3.8.6.1), delayed
 //! acknowledgment and FIN-WAIT-2, which share one entry of the timing wheel. TIME-WAIT has a queue.
 
-use core::time::Duration;
-
 use clock::Instant;
 use domain::{ConnectError, DeadReason, EventRecord};
 use mem::Want;
@@ -13,7 +11,7 @@ use super::conn::{Cold, Conn, Flags, State};
 use super::group::FlowGroup;
 use super::{close, newreno, output};
 use crate::context::Context;
-use crate::wheel::{tick_of, ticks};
+use crate::wheel::tick_of;
 
 /// The tick at which the connection next wants to be looked at.
 #[inline]
@@ -134,12 +132,11 @@ fn has_stalled(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
 }
 
 /// Ticks for which data may remain unacknowledged where memory to send from is short: the fewer chunks are left,
-/// the fewer. So peers that acknowledge nothing cannot keep it from those that do (RFC 9293 §3.9.1.8 lets a host
-/// abort what it has no resources for). `None`: it is not short.
+/// the fewer. So peers that acknowledge nothing cannot keep it from those that do
+/// ([`user_timeout_least`](crate::StackConfig::user_timeout_least)). `None`: it is not short.
 fn patience(ctx: &Context<'_>) -> Option<u32> {
-    const SHORTEST: Duration = Duration::from_millis(250);
     match ctx.pool.sixteenths_left(Want::Send) as u32 {
-        left @ 0..4 => Some(ticks(SHORTEST * 4_u32.pow(left)) as u32),
+        left @ 0..4 => Some(ctx.shared.ticks.user_timeout_least.saturating_mul(4_u32.pow(left))),
         _ => None,
     }
 }
