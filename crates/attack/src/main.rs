@@ -112,25 +112,6 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "tailplane-attack: {text}");
 }
 
-/// Runs an attack, again where it fails: a host that takes the processors for a second silences a dataplane as an
-/// attack would, and does not do so each time. What an attack does, it does again; each failure is told.
-fn until_it_passes(
-    attack: &'static acts::Attack,
-    seconds: f64,
-    seed: u64,
-) -> anyhow::Result<suite::Outcome> {
-    const TRIES: u32 = 3;
-    let mut outcome = suite::apart(attack, seconds, seed)?;
-    for _ in 1..TRIES {
-        if outcome.failures.is_empty() {
-            break;
-        }
-        say(&format!("{}: once more, since {}", attack.name, outcome.failures.join("; ")));
-        outcome = suite::apart(attack, seconds, seed)?;
-    }
-    Ok(outcome)
-}
-
 fn named(only: &[String]) -> anyhow::Result<Vec<&'static acts::Attack>> {
     match only {
         [] => Ok(acts::ATTACKS.iter().collect()),
@@ -171,7 +152,7 @@ fn run_suite(arguments: &SuiteArguments) -> anyhow::Result<bool> {
     for attack in attacks {
         let outcome = match arguments.alone {
             true => suite::Suite::new(seconds, seed)?.run(attack)?,
-            false => until_it_passes(attack, seconds, seed)?,
+            false => suite::apart(attack, seconds, seed)?,
         };
         say(&format!("{}: {}", attack.name, outcome.verdict()));
         outcomes.push(outcome);

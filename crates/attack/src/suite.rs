@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::acts::Attack;
+use crate::acts::{Act, Attack};
 use bystander::Bystander;
 use gate::{Ends, Gate};
-use measured::{Measured, WINDOWS_MIN};
+use measured::{LENGTHS_MAX, Measured, WINDOWS_MIN};
 use victim::Episode;
 
 /// A window of requests, and what is left for attackers and their like to settle.
@@ -27,8 +27,6 @@ const WINDOW: Duration = Duration::from_millis(6);
 const SETTLE: Duration = Duration::from_millis(2);
 /// More than this times the quiet p99 is noticed.
 const RATIO_MAX: f64 = 1.2;
-/// How often a p99 that was noticed is measured again, since the machine has others on it too.
-const REPEATS: u32 = 3;
 /// An episode of an attack that ends by itself.
 const SHORT_EPISODE: Duration = Duration::from_millis(400);
 /// Bytes that the allocator and the threads' stacks come and go with.
@@ -104,9 +102,10 @@ impl Outcome {
         self.failures.extend(measured.noticed());
     }
 
-    /// Requires that the attack took place: that it was let in, or refused with the words that are due. `joins`: of the
-    /// seeds that were tried, one at least has it let in.
-    fn judge(&mut self, attack: &Attack, joins: bool) {
+    /// Requires that the attack took place: that it was let in, or refused with the words that are due. One that answers
+    /// the greeting with nonsense may be refused with each of the seeds that there was time for.
+    fn judge(&mut self, attack: &Attack) {
+        let joins = matches!(attack.act, Act::Joined(_));
         if let Some(words) = attack.refusal {
             let told = self.refusals.iter().any(|why| why.contains(words));
             if self.joined > 0 || !told {
@@ -139,7 +138,7 @@ pub fn apart(attack: &Attack, seconds: f64, seed: u64) -> anyhow::Result<Outcome
     }
     let mut child = command.spawn().context("starting this program for one attack")?;
     // The outcome is a few kilobytes at most, which the pipe holds.
-    let most = Duration::from_secs_f64(seconds * f64::from(REPEATS)) + ENDS_WITHIN;
+    let most = Duration::from_secs_f64(seconds * f64::from(LENGTHS_MAX)) + ENDS_WITHIN;
     let began = Instant::now();
     let mut failure = None;
     while child.try_wait().context("waiting for one attack")?.is_none() {
@@ -199,15 +198,13 @@ impl Suite {
         let mut outcome =
             Outcome { attack: attack.name.into(), what: attack.what.into(), ..Outcome::default() };
         let mut measured = Measured::new(RATIO_MAX);
-        for repeat in 0..REPEATS {
-            measured = Measured::new(RATIO_MAX);
+        for part in 0..LENGTHS_MAX {
             let kinds = attack.kinds();
             let length = Duration::from_secs_f64(self.seconds / kinds.len() as f64);
             for kind in kinds {
-                let episodes = self.attack(kind, repeat, length, &mut measured)?;
+                let episodes = self.attack(kind, part, length, &mut measured)?;
                 episodes.into_iter().for_each(|episode| add(&mut outcome, episode));
             }
-            // Whatever else failed does so again.
             if measured.noticed().is_none() || !outcome.failures.is_empty() {
                 break;
             }
@@ -220,7 +217,7 @@ impl Suite {
         }
         outcome.take(&measured);
         check_holds(&before, &mut outcome)?;
-        outcome.judge(attack, true);
+        outcome.judge(attack);
         Ok(outcome)
     }
 
@@ -228,7 +225,7 @@ impl Suite {
     fn attack(
         &mut self,
         attack: Attack,
-        repeat: u32,
+        part: u32,
         length: Duration,
         measured: &mut Measured,
     ) -> anyhow::Result<Vec<Episode>> {
@@ -236,7 +233,7 @@ impl Suite {
         let _ends = Ends(&gate);
         let attacker = {
             let (gate, cpu) = (Arc::clone(&gate), self.attacked_cpu);
-            let seed = self.seed.wrapping_add(u64::from(repeat) << 32);
+            let seed = self.seed.wrapping_add(u64::from(part) << 32);
             std::thread::Builder::new()
                 .name("attacker".into())
                 .spawn(move || attack_for(&attack, seed, length, cpu, &gate))

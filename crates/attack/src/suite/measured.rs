@@ -7,6 +7,10 @@ pub const WINDOWS_MIN: usize = 10;
 /// Standard errors by which the share of slow windows may be higher under attack: chance exceeds it once in 30,000.
 const SLOW_ERRORS_MAX: f64 = 4.0;
 
+/// Where the second application notices something it is measured for so many times as long, as the machine has others on
+/// it too. All windows count.
+pub const LENGTHS_MAX: u32 = 3;
+
 /// Latencies of the second application, quiet and attacked. No window is left out.
 pub struct Measured {
     p99_ns: [Vec<u64>; 2],

@@ -17,11 +17,11 @@ use tailplane_cli::lab::constants::{CLIENT_ADDRESS, DATAPLANE_ADDRESS};
 use tailplane_cli::lab::{Lab, LabConfig};
 use tempfile::TempDir;
 
-use super::measured::Measured;
+use super::measured::{LENGTHS_MAX, Measured};
 use super::pings::Counted;
 use super::victim::Silence;
 use super::{Outcome, SETTLE, own};
-use crate::acts::{Act, Allowed, Attack};
+use crate::acts::{Allowed, Attack};
 use client::Client;
 use neighbour::Neighbour;
 use process::Service;
@@ -32,8 +32,6 @@ pub const SCHEDULERS: [&str; 3] = ["run-to-completion", "work-conserving", "read
 const WINDOW: Duration = Duration::from_millis(8);
 /// More than this times the quiet p99 is noticed: processors share caches, and the kernel's work for either veth pair.
 const RATIO_MAX: f64 = 2.0;
-/// How often the second service is measured again where it has noticed something, since the machine has others on it.
-const REPEATS: u32 = 3;
 /// How long a service may take to begin.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A starter answers at its control socket, and ends when it is to, within this.
@@ -83,12 +81,11 @@ impl Services {
         let mut outcome = Outcome { attack: name, what: attack.what.into(), ..Outcome::default() };
         let asked = (self.neighbour.asked, self.neighbour.lost);
         let mut measured = Measured::new(RATIO_MAX);
-        for repeat in 0..REPEATS {
-            measured = Measured::new(RATIO_MAX);
+        for part in 0..LENGTHS_MAX {
             let began = Instant::now();
             let length = Duration::from_secs_f64(self.seconds);
             while outcome.failures.is_empty() && began.elapsed() < length {
-                let seed = self.seed + (u64::from(repeat) << 32) + outcome.episodes;
+                let seed = self.seed + (u64::from(part) << 32) + outcome.episodes;
                 self.episode(attack, scheduler, seed, &mut measured, &mut outcome)?;
             }
             if measured.noticed().is_none() || !outcome.failures.is_empty() {
@@ -102,8 +99,7 @@ impl Services {
             outcome.failures.push(text);
         }
         outcome.take(&measured);
-        // One that answers the greeting with nonsense may be refused with each of the few seeds that there is time for.
-        outcome.judge(attack, matches!(attack.act, Act::Joined(_)));
+        outcome.judge(attack);
         Ok(outcome)
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -124,7 +124,14 @@ impl<T: Send + 'static> Task<T> {
 
     /// None: it has not ended, or panicked.
     fn end(&self, within: Duration) -> Option<T> {
-        self.0.recv_timeout(within).ok()
+        let waited = Silence::begin();
+        loop {
+            match self.0.recv_timeout(within.saturating_sub(waited.lasted())) {
+                Ok(ended) => return Some(ended),
+                Err(RecvTimeoutError::Timeout) if waited.lasted() < within => {}
+                Err(_) => return None,
+            }
+        }
     }
 }
 
@@ -368,10 +375,10 @@ pub fn episode(attack: &Attack, seed: u64, most: Duration, gate: &Gate) -> anyho
 
 /// Ends the dataplane, in order, while its application does what it likes; then looks what is left.
 fn end(running: &mut Running, episode: &mut Episode) {
-    let began = Instant::now();
+    let began = Silence::begin();
     running.stop.store(true, Ordering::Relaxed);
     let mut ran = running.dataplane.end(ENDS_WITHIN);
-    episode.ended_in = began.elapsed();
+    episode.ended_in = began.lasted();
     if ran.is_none() {
         episode
             .failures
