@@ -60,6 +60,7 @@ mod queue_pair;
 mod spin;
 mod tenant_memory;
 mod unsafe_socket;
+mod written;
 
 #[cfg(test)]
 mod containment_tests;
@@ -87,3 +88,5 @@ pub use plane::{
     WEIGHT_MAX,
 };
 pub use queue_pair::SubmitError;
+#[doc(hidden)]
+pub use written::serve as serve_written;
