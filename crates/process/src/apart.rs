@@ -15,12 +15,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::Instant;
 use domain::{Calls, Events};
 use handshake::One;
 use memfile::Memory;
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::layout;
@@ -60,7 +61,8 @@ impl Near<'_> {
         let socket = self.parts.bell.take()?;
         self.apart = Some(Apart::default());
         let (events, calls) = (Arc::clone(&self.parts.events), Arc::clone(&self.parts.calls));
-        Some(NearBell { socket, events, calls, stats: Arc::clone(&self.stats) })
+        let (stats, is_mute) = (Arc::clone(&self.stats), AtomicBool::new(false));
+        Some(NearBell { socket, is_mute, events, calls, stats })
     }
 
     /// Events that one batch can have.
@@ -178,6 +180,8 @@ impl Near<'_> {
 #[derive(Debug)]
 pub struct NearBell {
     socket: OwnedFd,
+    /// The application has closed its end, or shut it down.
+    is_mute: AtomicBool,
     events: Arc<Memory>,
     calls: Arc<Memory>,
     stats: Arc<NearStats>,
@@ -196,6 +200,12 @@ impl NearBell {
         waiting::side(asleep).arm(layout::AT_THE_BELL, |One| is_over()).is_quiet()
     }
 
+    /// What becomes readable when the application rings. `None` once it cannot any more: its end would be taken for a
+    /// ring for ever, and on its own core keep it from ending, or from whatever else it does.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (!self.is_mute.load(Ordering::Relaxed)).then(|| self.socket.as_fd())
+    }
+
     /// Undoes it.
     pub fn disarm(&self) {
         if let Some(asleep) = self.events.word(layout::ASLEEP) {
@@ -203,12 +213,9 @@ impl NearBell {
         }
         let mut rings = [0u8; RINGS];
         // Never waits, whatever the application does with its end. What is left ends the next sleep.
-        let _ = recv(&self.socket, &mut rings, RecvFlags::DONTWAIT);
-    }
-}
-
-impl AsFd for NearBell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        match recv(&self.socket, &mut rings, RecvFlags::DONTWAIT) {
+            Ok((_, 1..)) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(_) | Err(_) => self.is_mute.store(true, Ordering::Relaxed),
+        }
     }
 }

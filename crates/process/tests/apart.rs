@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -106,7 +105,8 @@ impl Rig {
 
     /// Whether the bell has been rung.
     fn rings(&self) -> bool {
-        let mut asked = [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
+        let Some(fd) = self.bell.fd() else { return false };
+        let mut asked = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
         poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("asked") > 0
     }
 }
@@ -133,6 +133,19 @@ fn a_batch_is_away_until_it_is_answered() {
     assert!(!rig.near.has_batch() && !rig.near.is_away(at(4)));
     assert_eq!(rig.near.wake_at(), Some(at(9)));
     assert_eq!(rig.near.stats().crossings(), 1);
+}
+
+/// A thread with a real-time priority that took the end of its application for a ring, again and again, kept that
+/// application from ending on its own processor.
+#[test]
+fn a_bell_that_nobody_can_ring_ends_one_sleep_and_no_more() {
+    let Rig { near: _near, far, bell, joined: _joined, .. } = Rig::new();
+    assert!(bell.arm() && bell.fd().is_some());
+    drop(far);
+    bell.disarm();
+    assert!(bell.arm(), "it may sleep");
+    assert!(bell.fd().is_none(), "its other end is closed");
+    bell.disarm();
 }
 
 #[test]

@@ -289,7 +289,7 @@ fn block(
         tv_sec: span.as_secs().min(1 << 20) as i64,
         tv_nsec: span.subsec_nanos().into(),
     };
-    let all = [Some(bell), device, caller.map(AsFd::as_fd)];
+    let all = [Some(bell), device, caller.and_then(NearBell::fd)];
     let mut count = 0;
     // Those that there are, first.
     let mut asked = [bell; 3].map(|none| PollFd::from_borrowed_fd(none, PollFlags::IN));
