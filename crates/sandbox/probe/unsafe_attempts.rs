@@ -239,6 +239,9 @@ fn one(name: &str, pid: i32) -> i64 {
                 let at = memory(PAGE, libc::PROT_READ | libc::PROT_WRITE);
                 libc::madvise(at as *mut _, PAGE, libc::MADV_DONTNEED).into()
             }
+            "leave shared memory" => {
+                libc::shmget(libc::IPC_PRIVATE, PAGE, 0o666 | libc::IPC_CREAT).into()
+            }
             "lock with priority" => {
                 let mut word = 0u32;
                 let operation = libc::FUTEX_LOCK_PI | libc::FUTEX_PRIVATE_FLAG;

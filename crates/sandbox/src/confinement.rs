@@ -116,8 +116,8 @@ impl Confinement {
         self
     }
 
-    /// A PID namespace of its own, and a `/proc` that shows nothing else where it has the host's root. Needs root;
-    /// for [`spawn`](Self::spawn).
+    /// A PID namespace of its own, a namespace of its own for System V objects and message queues, and a `/proc` that
+    /// shows nothing else where it has the host's root. Needs root; for [`spawn`](Self::spawn).
     ///
     /// The process that `spawn` answers is the namespace's first: it reaps, and ends as soon as the program has
     /// ended, which runs as its child ([`Standing::of_program`](crate::Standing::of_program)). With the first process

@@ -84,6 +84,10 @@ impl Prepared {
         if self.own_network {
             unshare(UnshareFlags::NEWNET).map_err(at(Step::Network))?;
         }
+        // System V objects and message queues stay until their namespace goes: with this one when its last process ends.
+        if self.own_processes {
+            unshare(UnshareFlags::NEWIPC).map_err(at(Step::Processes))?;
+        }
         if let Some(root) = &self.root {
             unshare(UnshareFlags::NEWNS).and_then(|()| root.enter()).map_err(at(Step::Root))?;
         } else if self.own_processes {

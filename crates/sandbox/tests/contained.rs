@@ -46,6 +46,27 @@ fn a_chain_of_forks_ends_with_its_program() {
     assert!(with < AT_ONCE, "the chain went on for {with:?}");
 }
 
+/// Segments of shared memory that this user has left on the host.
+fn segments_left() -> usize {
+    let table =
+        std::fs::read_to_string("/proc/sysvipc/shm").expect("a kernel with System V objects");
+    let owner = |line: &str| line.split_whitespace().nth(7).and_then(|uid| uid.parse().ok());
+    table.lines().filter(|line| owner(line) == Some(USER)).count()
+}
+
+#[test]
+fn shared_memory_ends_with_its_program() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("segment");
+    let before = segments_left();
+    let (found, ended) =
+        place.confined(&user().own_processes(), &["free", "leave shared memory"], &[]);
+    assert_eq!((found.as_str(), ended), ("ok", Ended::Exited(0)), "it can make some");
+    assert_eq!(segments_left(), before);
+}
+
 #[test]
 fn a_program_that_clears_its_death_signal_dies_with_its_starter() {
     if !is_root() {
