@@ -121,13 +121,15 @@ fn is_beginning(bytes: &[u8]) -> bool {
 /// A bound on a rate, with a burst: a token bucket of bytes.
 #[derive(Debug)]
 struct Budget {
-    left_bytes: usize,
+    /// Below zero: what was printed beyond it, which has to come in first. Text may be four times as long as the bytes
+    /// that it was read from.
+    left_bytes: isize,
     at: Instant,
 }
 
 impl Budget {
     fn new(now: Instant) -> Self {
-        Self { left_bytes: BURST_BYTES, at: now }
+        Self { left_bytes: BURST_BYTES as isize, at: now }
     }
 
     /// Bytes that may be printed now.
@@ -135,9 +137,15 @@ impl Budget {
         let passed = now.saturating_duration_since(self.at).min(Duration::from_secs(1));
         let more = (passed.as_micros() as usize * BYTES_PER_S) / 1_000_000;
         if more > 0 {
-            (self.left_bytes, self.at) = ((self.left_bytes + more).min(BURST_BYTES), now);
+            let left = self.left_bytes.saturating_add_unsigned(more);
+            (self.left_bytes, self.at) = (left.min(BURST_BYTES as isize), now);
         }
-        self.left_bytes
+        self.left_bytes.max(0) as usize
+    }
+
+    /// So many bytes were printed.
+    fn spend(&mut self, bytes: usize) {
+        self.left_bytes = self.left_bytes.saturating_sub_unsigned(bytes);
     }
 }
 
@@ -206,7 +214,7 @@ fn copy(mut reader: PipeReader, output: BorrowedFd<'_>, over: &AtomicBool) {
             Ok(0) => return,
             Ok(count) => {
                 let text = escaped.text(&bytes[..count]);
-                budget.left_bytes = budget.left_bytes.saturating_sub(text.len());
+                budget.spend(text.len());
                 print(output, text.as_bytes(), || over.load(Ordering::Relaxed));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -218,6 +226,8 @@ fn copy(mut reader: PipeReader, output: BorrowedFd<'_>, over: &AtomicBool) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -239,11 +249,32 @@ mod tests {
         let began = Instant::now();
         let mut budget = Budget::new(began);
         assert_eq!(budget.refill(began), BURST_BYTES);
-        budget.left_bytes = 0;
+        budget.spend(BURST_BYTES + BYTES_PER_S / 100);
         assert_eq!(budget.refill(began), 0);
-        let later = began + Duration::from_millis(10);
+        assert_eq!(budget.refill(began + Duration::from_millis(5)), 0, "it still owes some");
+        let later = began + Duration::from_millis(20);
         assert_eq!(budget.refill(later), BYTES_PER_S / 100);
         assert_eq!(budget.refill(later + Duration::from_secs(100)), BURST_BYTES);
+    }
+
+    /// What is printed counts, not what was read.
+    #[test]
+    fn controls_are_copied_at_the_rate_of_their_text() {
+        const CONTROLS: usize = 64 << 10;
+        let text_bytes = CONTROLS * "\\x1b".len();
+        let ((reader, mut writer), (mut copied, output)) =
+            (io::pipe().expect("a pipe"), io::pipe().expect("a pipe"));
+        let began = Instant::now();
+        let writes = std::thread::spawn(move || writer.write_all(&[0x1b; CONTROLS]));
+        let reads = std::thread::spawn(move || io::copy(&mut copied, &mut io::sink()));
+        ioctl_fionbio(&reader, true).expect("a pipe of ours");
+        copy(reader, output.as_fd(), &AtomicBool::new(false));
+        drop(output);
+        writes.join().expect("it ends").expect("all of it");
+        assert_eq!(reads.join().expect("it ends").expect("all of it"), text_bytes as u64);
+        let least = Duration::from_secs(1) * (text_bytes - BURST_BYTES) as u32 / BYTES_PER_S as u32;
+        // The last piece is paid for by what comes after it.
+        assert!(began.elapsed() > least * 3 / 4, "{:?}", began.elapsed());
     }
 
     #[test]

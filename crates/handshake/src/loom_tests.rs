@@ -179,9 +179,9 @@ fn a_claimed_sleeper_sees_the_work() {
     });
 }
 
-/// Two sleepers in one word, and a waker for each of two pieces of work: where both sleep both are woken.
+/// Two sleepers in one word, and a piece of work: where both sleep, its waker finds one at least.
 #[test]
-fn two_sleepers_in_one_word_are_both_woken() {
+fn one_of_two_sleepers_in_one_word_is_woken() {
     check(
         &[(Mutant::NoFenceBeforeLook, OVERSLEPT), (Mutant::NoFenceBeforeNotify, OVERSLEPT)],
         || {

@@ -437,6 +437,13 @@ mod tests {
         let groups = Groups::make_below(&root, "box", &LIMITS);
         assert_eq!((groups.missing().len(), groups.procs.len()), (1, 2));
         assert!(groups.missing()[0].contains("no limit of processors"), "{:?}", groups.missing());
+        for (file, limit) in
+            [("memory/{}/memory.limit_in_bytes", "1048576"), ("pids/{}/pids.max", "7")]
+        {
+            let group = format!("{PARENT}/box.{}", Maker::this());
+            let found = fs::read_to_string(root.join(file.replace("{}", &group))).expect("there");
+            assert_eq!(found, limit, "{file}");
+        }
         drop(groups);
         fs::remove_dir_all(&root).expect("removed");
         let none = Groups::make_below(&root, "box", &LIMITS);

@@ -220,6 +220,9 @@ mod tests {
         let mut inside = Command::new("sleep").arg("60").spawn().expect("starts");
         let held = own.hold(inside.id()).expect("is inside");
         assert!(Namespace::named("tp-absent").hold(inside.id()).is_none());
+        // There is such a file, of another namespace.
+        let other = Namespace::named("../../proc/self/ns/uts");
+        assert!(other.exists() && other.hold(inside.id()).is_none());
         send(&[held], Signal::KILL);
         inside.wait().expect("it ended");
         assert!(own.hold(inside.id()).is_none(), "it has ended");

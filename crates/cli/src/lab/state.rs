@@ -6,11 +6,12 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use serde::{Deserialize, Serialize};
 
 use super::constants::STATE_DIRECTORY;
@@ -109,8 +110,11 @@ impl StateDirectory {
     pub fn lock(&self, wait: Duration) -> Result<StateLock, LabError> {
         let path = self.file("lock");
         fs::create_dir_all(&self.path).map_err(file_error("create", &self.path))?;
-        let file = File::options().create(true).append(true).open(&path);
+        let file = File::options().create(true).append(true).mode(0o600).open(&path);
         let file = file.map_err(file_error("open", &path))?;
+        // Whoever may read it may lock it.
+        fchmod(&file, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| file_error("restrict", &path)(errno.into()))?;
         let deadline = Instant::now() + wait;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -192,6 +196,7 @@ pub(super) fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::E
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
@@ -216,6 +221,16 @@ pub(super) mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.path);
         }
+    }
+
+    #[test]
+    fn only_its_owner_can_take_the_lock() {
+        let directory = TemporaryDirectory::new();
+        let path = directory.path.join("lock");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let _lock = StateDirectory::at(&directory.path).lock(Duration::ZERO).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     fn state(prefix: &str, owner: Option<Owner>) -> LabState {

@@ -53,7 +53,8 @@ pub fn begin(
     let mut calm = config.clone();
     // It has no time for a priority to matter.
     calm.dataplane.realtime = None;
-    let Started { program, control, groups, .. } = spawn::dataplane(&calm, own, copies)?;
+    let Started { program, control, groups, .. } =
+        spawn::dataplane("farewell", &calm, own, copies)?;
     held.pass_again(&control, config)?;
     let watched = program.watch()?;
     Ok(Some(Farewell { program, watched, control, began: Instant::now(), _groups: groups }))

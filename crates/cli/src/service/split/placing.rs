@@ -11,7 +11,6 @@ use super::plan::{Foreign, Plan};
 use super::processors::Processors;
 use super::relay::Heard;
 use crate::service::config::{PlacementName, RunConfig};
-use process::Placement;
 
 /// Between two looks at the machine.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -111,11 +110,5 @@ impl Placing {
             self.told = send(control, &order, &[]).is_ok().then_some(0);
         }
         self.told = self.told.map(|told| told + 1);
-    }
-
-    /// Whether the application's threads have processors of their own now.
-    pub fn placement(&self) -> Placement {
-        let pairs = self.plan.pairs();
-        pairs.first().map_or(Placement::SameCore, |pair| pair.place().placement)
     }
 }

@@ -110,11 +110,12 @@ impl Heard {
     }
 }
 
-/// An order that its client has no answer to.
+/// An order that the dataplane has not answered.
 #[derive(Debug)]
 struct Open {
     number: u64,
-    token: Token,
+    /// Whose it is; none where it was refused meanwhile, since the answer takes too long.
+    token: Option<Token>,
     done: Done,
     given: Instant,
     /// The elastic thread that it places, and where.
@@ -176,20 +177,19 @@ impl Relay {
             return refuse(RefusedKind::System, format!("cannot reach the dataplane: {error:#}"));
         }
         self.next += 1;
+        let token = Some(token);
         self.open.push(Open { number, token, done, given: Instant::now(), places });
         None
     }
 
-    /// Orders that the dataplane has not answered in time.
+    /// Refuses the clients of orders that the dataplane has not answered in time. It may carry them out yet: until it
+    /// answers, an order stays open, and the processor where it places a thread within the bounds.
     fn late(&mut self) -> Vec<(Token, Outcome)> {
         let reason =
             format!("the dataplane has not answered within {} s", ANSWERS_WITHIN.as_secs());
-        let late = self.open.extract_if(.., |order| order.given.elapsed() > ANSWERS_WITHIN);
-        let refused = |order: Open| {
-            settle(&self.bounds, order.places, false);
-            (order.token, Err(Refused::new(RefusedKind::System, reason.clone())))
-        };
-        late.map(refused).collect()
+        let late = self.open.iter_mut().filter(|order| order.given.elapsed() > ANSWERS_WITHIN);
+        let refused = |token| (token, Err(Refused::new(RefusedKind::System, reason.clone())));
+        late.filter_map(|order| order.token.take()).map(refused).collect()
     }
 }
 
@@ -232,7 +232,6 @@ impl Steering for Relay {
     fn reports(&mut self) -> Vec<(Token, Outcome)> {
         let answers = std::mem::take(&mut self.heard.said().answers);
         let outcome = |(number, result): Answer| {
-            // None: its client was refused meanwhile, since the answer took too long.
             let at = self.open.iter().position(|order| order.number == number)?;
             let Open { token, done, places, .. } = self.open.swap_remove(at);
             let placed = places.filter(|_| result.is_ok());
@@ -242,7 +241,7 @@ impl Steering for Relay {
                 Done::Moved(_) => Done::Moved(moved.unwrap_or_default()),
                 done => done,
             };
-            Some((token, result.map(say)))
+            Some((token?, result.map(say)))
         };
         let mut reports: Vec<_> = answers.into_iter().filter_map(outcome).collect();
         reports.extend(self.late());

@@ -30,16 +30,22 @@ pub struct Started {
     pub bounds: Bounds,
 }
 
-/// Starts the dataplane of a configuration, which is the program `own` and prints through `copies`.
+/// Starts the dataplane of a configuration, which is the program `own` and prints through `copies`; its control groups
+/// have this name.
 ///
 /// # Errors
 /// It cannot be started.
-pub fn dataplane(config: &RunConfig, own: &Path, copies: &mut Copies) -> anyhow::Result<Started> {
+pub fn dataplane(
+    name: &str,
+    config: &RunConfig,
+    own: &Path,
+    copies: &mut Copies,
+) -> anyhow::Result<Started> {
     let (control, theirs) = pair()?;
     let mut boxed = identity::dataplane(&config.dataplane, own, identity::is_root())?;
     let cpus = bounds::begins_on(&config.dataplane);
     boxed.limits.cpuset.clone_from(&cpus);
-    let groups = boxed.make_groups("dataplane");
+    let groups = boxed.make_groups(name);
     let bounds = Bounds::new(groups.cpuset(), cpus.as_deref());
     let mut command = Command::new(own);
     // Nothing of the starter's surroundings is the dataplane's business.

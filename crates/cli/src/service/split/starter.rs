@@ -159,7 +159,7 @@ impl Boxes {
             })?;
         drop(far);
         let Started { program: dataplane, control, missing, groups, bounds } =
-            spawn::dataplane(config, own, &mut copies)?;
+            spawn::dataplane("dataplane", config, own, &mut copies)?;
         protection.extend(missing);
         let groups = [application_groups, groups];
         let driver = wire.driver().to_owned();
