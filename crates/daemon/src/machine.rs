@@ -146,8 +146,10 @@ mod tests {
         } else {
             println!("needs root: a process of another user cannot be started");
         }
-        // Until they are what they pretend to be.
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        for child in &imitations {
+            let line = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id()));
+            assert!(line.expect("it runs").contains(&seconds), "it is what it pretends to be");
+        }
         let found = outside.find(&launch).map(|found| found.identity().pid);
         for child in &mut imitations {
             child.kill().and_then(|()| child.wait()).expect("it is ours");

@@ -103,6 +103,12 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
+    /// When it would be full again.
+    pub(crate) fn full_at(&self) -> Instant {
+        let at = |bucket: &Bucket| bucket.full_at_ns.load(Ordering::Relaxed);
+        Instant::from_nanos(at(&self.requests).max(at(&self.bytes)))
+    }
+
     /// Changes the limit; cores see it at their next request.
     pub(crate) fn set(&self, limit: RateLimit) {
         self.requests.set(limit.requests_per_s, limit.burst_requests.max(1));

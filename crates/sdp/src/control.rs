@@ -525,7 +525,10 @@ impl Control {
         let Peer { pid, uid } = mapped.peer;
         let listed = Listed { pid, uid, link: Arc::downgrade(&link) };
         self.board(|board| {
-            board.joins.joined += 1;
+            match told {
+                true => board.joins.joined += 1,
+                false => board.joins.refused += 1,
+            }
             board.tenants.insert(id, listed);
         });
         self.joined.insert(id, mapped);

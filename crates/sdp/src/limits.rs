@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use clock::{Clock, Instant, MonotonicClock};
+use clock::{Clock, MonotonicClock};
 use qwait::TENANTS_MAX;
 
 use crate::bucket::{Limiter, RateLimit};
@@ -31,9 +31,6 @@ const TENANT_DESCRIPTORS: u32 = 8;
 const JOINING_PER_UID: u32 = 64;
 /// Accounts that are kept at most. One more user is refused.
 const ACCOUNTS_MAX: usize = 4_096;
-/// An account without tenants is kept for so long after its last join. No default bucket takes longer
-/// to fill.
-const ACCOUNT_KEPT: Duration = Duration::from_secs(10);
 
 /// How much tenants may have. The plane refuses what is over a limit, and names the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +206,6 @@ impl Usage {
 struct Account {
     usage: Usage,
     joins: Limiter,
-    joined_at: Instant,
 }
 
 /// All users, and the sum of them.
@@ -259,7 +255,7 @@ impl Accounts {
         let account = self.by_uid.entry(uid).or_insert_with(|| {
             let joins = Limiter::default();
             joins.set(limits.joins_per_uid);
-            Account { usage: Usage::default(), joins, joined_at: now }
+            Account { usage: Usage::default(), joins }
         });
         account.usage.within(more, limits.of_user(), &format!("user {uid}"))?;
         self.total.within(more, limits.of_all(), "this plane")?;
@@ -278,7 +274,6 @@ impl Accounts {
         let taken = self.joins.take(now, more.bytes);
         taken.map_err(|_| too_fast("this plane", limits.joins))?;
         account.usage.add(more);
-        account.joined_at = now;
         self.total.add(more);
         Ok(())
     }
@@ -294,9 +289,7 @@ impl Accounts {
     /// Forgets users without tenants whose buckets are full again.
     pub(crate) fn prune(&mut self) {
         let now = self.clock.now();
-        self.by_uid.retain(|_, account| {
-            account.usage.tenants > 0 || now.since(account.joined_at) < ACCOUNT_KEPT
-        });
+        self.by_uid.retain(|_, account| account.usage.tenants > 0 || account.joins.full_at() > now);
     }
 }
 
@@ -350,6 +343,7 @@ mod tests {
         }
         let refused = accounts.charge(7, ONE).expect_err("leaving does not refill the bucket");
         assert!(refused.contains("user 7 over 1 joins"), "{refused}");
+        assert_eq!(accounts.by_uid.len(), 1, "kept until its bucket is full");
         accounts.charge(8, ONE).expect("another user's bucket is full");
         let huge = Usage { bytes: (64 << 20) + 1, ..ONE };
         let refused = accounts.charge(8, huge).expect_err("over the limit of a tenant");

@@ -129,7 +129,7 @@ fn both_serve(scheduler: Scheduler) {
     let [stop, done] = [const { AtomicBool::new(false) }; 2];
     let (served, wish) = (Served::default(), Wish::default());
     let slots = Arc::new(SharedSlots::new(CORES, 1_024));
-    std::thread::scope(|scope| {
+    let ran = std::thread::scope(|scope| {
         let _ends = Ends([&stop, &done]);
         let server = scope.spawn(|| {
             let config = config(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), scheduler);
@@ -162,8 +162,13 @@ fn both_serve(scheduler: Scheduler) {
         done.store(true, Ordering::Relaxed);
         client.join().expect("no panic").expect("it runs");
         stop.store(true, Ordering::Relaxed);
-        server.join().expect("no panic").expect("it runs");
+        server.join().expect("no panic").expect("it runs")
     });
+    // Before each burst, so that a request comes to a core of which the other one sleeps.
+    assert!(
+        ran.iter().all(|(report, _)| report.sleeps >= ROUNDS as u64),
+        "they sleep in the pauses"
+    );
     let served = served.into_inner().expect("no panic");
     let together = |pair: &[(Wall, Wall)]| pair[0].0 < pair[1].1 && pair[1].0 < pair[0].1;
     let count = served.chunks(2).filter(|pair| together(pair)).count();
