@@ -60,7 +60,7 @@ counters! {
         cmd_meta,
         /// Pages moved from one size class to another.
         slabs_moved,
-        /// Bytes of stored values that append and prepend copied into longer ones.
+        /// Bytes of stored values that append and prepend copied into longer ones, and that arithmetic overwrote.
         copied_bytes,
     }
 }

@@ -309,35 +309,83 @@ proptest! {
 /// Bytes of stored values that one turn may copy, beside what its last command copies: 256 commands' worth.
 const TURN_COPIES_BYTES: u64 = 256 * 4_096;
 
+/// Feeds `requests` turn by turn, and `look` at the store behind each. Returns the number of turns.
+fn turns(store: &Store, requests: &[u8], out: &mut Vec<u8>, mut look: impl FnMut(u32)) -> u32 {
+    let mut session = Session::new();
+    let (mut rest, mut turns) = (requests, 0);
+    while !rest.is_empty() {
+        // What is not taken comes again in the next turn.
+        let left = match session.feed(store, NOW, rest, out) {
+            Flow::Yield { left } => left,
+            flow => {
+                assert_eq!(flow, Flow::Continue);
+                0
+            }
+        };
+        rest = &rest[rest.len() - left..];
+        turns += 1;
+        look(turns);
+    }
+    turns
+}
+
+/// `count` commands that copy or overwrite a stored value of `value_len` bytes copy a bounded part in each turn.
+#[track_caller]
+fn copies_are_bounded(value: &[u8], requests: &[u8], count: u64) {
+    let store = Store::new(StoreConfig::default(), [3, 5]).expect("these limits are valid");
+    let set = [format!("set k 0 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat();
+    let mut out = Vec::new();
+    turns(&store, &set, &mut out, |_| {});
+    let copied = || store.stats(NOW).counters.copied_bytes;
+    let mut before = copied();
+    let begin = before;
+    let most = TURN_COPIES_BYTES + value.len() as u64 + 256;
+    let turns = turns(&store, requests, &mut out, |turn| {
+        let found = copied() - before;
+        assert!(found <= most, "turn {turn} copied {found} bytes; at most {most}");
+        before += found;
+    });
+    let all = copied() - begin;
+    assert!(all >= count * value.len() as u64, "{all} bytes copied in {turns} turns");
+}
+
 #[test]
 fn short_appends_to_a_long_value_copy_a_bounded_number_of_bytes_in_a_turn() {
-    let store = Store::new(StoreConfig::default(), [3, 5]).expect("these limits are valid");
-    let (mut session, mut out) = (Session::new(), Vec::new());
     for value_len in [100_000, LARGE - 10_000] {
-        let value = vec![b'v'; value_len];
-        let set = [format!("set k 0 0 {value_len}\r\n").as_bytes(), &value, b"\r\n"].concat();
-        assert_eq!(session.feed(&store, NOW, &set, &mut out), Flow::Continue);
         let requests = b"append k 0 0 1 noreply\r\nx\r\nms k 1 MP\r\ny\r\n".repeat(128);
-        let (mut rest, mut turns) = (&requests[..], 0);
-        let copied = || store.stats(NOW).counters.copied_bytes;
-        let begin = copied();
-        while !rest.is_empty() {
-            let before = copied();
-            // What is not taken comes again in the next turn.
-            let left = match session.feed(&store, NOW, rest, &mut out) {
-                Flow::Yield { left } => left,
-                flow => {
-                    assert_eq!(flow, Flow::Continue);
-                    0
-                }
-            };
-            rest = &rest[rest.len() - left..];
-            turns += 1;
-            let found = copied() - before;
-            let most = TURN_COPIES_BYTES + value_len as u64 + 256;
-            assert!(found <= most, "turn {turns} copied {found} bytes; at most {most}");
-        }
-        let all = copied() - begin;
-        assert!(all >= 256 * value_len as u64, "{all} bytes copied in {turns} turns");
+        copies_are_bounded(&vec![b'v'; value_len], &requests, 256);
+    }
+}
+
+/// A number with spaces behind it, `len` bytes in all.
+fn padded_number(number: &[u8], len: usize) -> Vec<u8> {
+    [number, &vec![b' '; len - number.len()]].concat()
+}
+
+#[test]
+fn arithmetic_on_a_long_value_writes_a_bounded_number_of_bytes_in_a_turn() {
+    for value_len in [100_000, LARGE] {
+        let requests =
+            b"incr k 3 noreply\r\ndecr k 1 noreply\r\nma k q\r\nma k MD q\r\n".repeat(64);
+        copies_are_bounded(&padded_number(b"1", value_len), &requests, 256);
+    }
+}
+
+#[test]
+fn a_number_in_a_long_value_is_padded_to_its_length() {
+    let store = Store::new(StoreConfig::default(), [3, 5]).expect("these limits are valid");
+    for value_len in [1, 2, 63, 64, 65, 16_000, 100_000, LARGE] {
+        let value = padded_number(b"9", value_len);
+        let head = [format!("set k 0 0 {value_len}\r\n").as_bytes(), &value, b"\r\n"].concat();
+        let mut out = Vec::new();
+        turns(
+            &store,
+            &[&head[..], b"incr k 91\r\ndecr k 93\r\nget k\r\n"].concat(),
+            &mut out,
+            |_| {},
+        );
+        let kept = padded_number(b"7", value_len.max(3));
+        let expected = [&b"STORED\r\n100\r\n7\r\n"[..], &block("k", &kept), b"END\r\n"].concat();
+        assert!(out == expected, "a value of {value_len} bytes");
     }
 }

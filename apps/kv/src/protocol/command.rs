@@ -6,6 +6,7 @@ use super::reply::Output;
 use super::value::Partial;
 use super::{admin, meta, meta_store, text};
 use crate::store::operations::Mode;
+use crate::store::shard::Shard;
 use crate::{Store, WallTime};
 
 /// What a command works on.
@@ -31,11 +32,20 @@ impl<O: Output> Context<'_, O> {
         self.turn == 0 || self.out.room() == 0
     }
 
-    /// Charges the turn for stored bytes that a short command copied. The command that exceeds the turn is its last.
+    /// Runs one operation on `shard`, and charges the turn for the stored bytes that the operation copied. The
+    /// command that exceeds the turn is its last.
     #[inline]
-    pub(crate) fn charge_copy(&mut self, bytes: u64) {
+    pub(crate) fn charged<T>(
+        &mut self,
+        shard: &mut Shard,
+        operation: impl FnOnce(&mut Shard) -> T,
+    ) -> T {
+        let before = shard.counters.copied_bytes;
+        let outcome = operation(shard);
+        let bytes = shard.counters.copied_bytes - before;
         let operations = u32::try_from(bytes / OPERATION_COPIES_BYTES).unwrap_or(u32::MAX);
         self.turn = self.turn.saturating_sub(operations);
+        outcome
     }
 
     /// Answers with a whole line, newline included.

@@ -303,7 +303,8 @@ pub(crate) fn arithmetic<O: Output>(context: &mut Context<'_, O>, tokens: &Token
         new_cas: flags.new_cas,
     };
     let mut created = false;
-    let mut outcome = shard.arithmetic(hash, key.bytes(), &delta, now);
+    let mut outcome =
+        context.charged(&mut shard, |shard| shard.arithmetic(hash, key.bytes(), &delta, now));
     if outcome == Arithmetic::NotFound && flags.vivify.is_some() {
         let mut initial = Line::<DIGITS_MAX>::new();
         initial.number(flags.initial);

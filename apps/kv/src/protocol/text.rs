@@ -226,7 +226,8 @@ pub(crate) fn arithmetic<O: Output>(context: &mut Context<'_, O>, tokens: &Token
     let hash = context.store.hash(key);
     let mut shard = context.store.shard(hash);
     let delta = Delta { incr, by, cas: None, new_cas: None };
-    let outcome = shard.arithmetic(hash, key, &delta, context.now.as_u32());
+    let now = context.now.as_u32();
+    let outcome = context.charged(&mut shard, |shard| shard.arithmetic(hash, key, &delta, now));
     if outcome == Arithmetic::NotFound {
         shard.count_arithmetic_miss(incr);
     }

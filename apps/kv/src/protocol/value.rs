@@ -77,11 +77,10 @@ pub(crate) fn take<O: Output>(
             drop(shard);
             command.reply.error(context.out, b"CLIENT_ERROR bad data chunk\r\n");
         } else {
-            let before = shard.counters.copied_bytes;
-            let outcome = shard.store(hash, key, &command.request, value, now);
-            let copied = shard.counters.copied_bytes - before;
+            let request = &command.request;
+            let outcome =
+                context.charged(&mut shard, |shard| shard.store(hash, key, request, value, now));
             drop(shard);
-            context.charge_copy(copied);
             command.reply.outcome(context.out, outcome, key, command.request.key_binary);
         }
         return Step::new(line_len, Next::Command);
@@ -142,11 +141,10 @@ impl Partial {
             self.reply.error(context.out, b"CLIENT_ERROR bad data chunk\r\n");
         } else {
             let mut shard = context.store.shard(self.hash);
-            let before = shard.counters.copied_bytes;
-            let outcome = shard.finish(self.ticket, self.hash, key, &self.request, now);
-            let copied = shard.counters.copied_bytes - before;
+            let outcome = context.charged(&mut shard, |shard| {
+                shard.finish(self.ticket, self.hash, key, &self.request, now)
+            });
             drop(shard);
-            context.charge_copy(copied);
             self.reply.outcome(context.out, outcome, key, self.request.key_binary);
         }
         (taken, true)

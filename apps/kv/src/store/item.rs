@@ -334,9 +334,10 @@ impl Slab {
         (self.template_len(item), self.body_len(item))
     }
 
-    /// `<value>\r\n`, piece by piece.
-    pub(crate) fn for_value_line(&self, item: Chunk, piece: impl FnMut(&[u8])) {
-        self.for_range(item, self.template_len(item), self.value_len(item) + CRLF.len(), piece);
+    /// `<value>\r\n`, its first `most` bytes, piece by piece.
+    pub(crate) fn for_value_line(&self, item: Chunk, most: usize, piece: impl FnMut(&[u8])) {
+        let len = (self.value_len(item) + CRLF.len()).min(most);
+        self.for_range(item, self.template_len(item), len, piece);
     }
 
     /// `VALUE <key> <flags> <length>` without the line's end.
@@ -382,6 +383,27 @@ impl Slab {
                 from -= room;
             }
             if !left.is_empty() {
+                place.advance(self, item);
+            }
+        }
+    }
+
+    /// Overwrites the value from offset `at` to its end with `byte`, in one walk along the chunks.
+    pub(crate) fn fill_value(&mut self, item: Chunk, at: usize, byte: u8) {
+        let mut left = self.value_len(item) - at;
+        let mut place = Place::new(item);
+        let mut from = self.template_len(item) + at;
+        while left > 0 {
+            let room = place.room();
+            if from < room {
+                let take = left.min(room - from);
+                self.bytes_mut(place.chunk, place.header + from, take).fill(byte);
+                left -= take;
+                from = 0;
+            } else {
+                from -= room;
+            }
+            if left > 0 {
                 place.advance(self, item);
             }
         }
@@ -437,6 +459,8 @@ impl Place {
     }
 
     fn advance(&mut self, slab: &Slab, head: Chunk) {
+        #[cfg(test)]
+        slab.chain_steps.set(slab.chain_steps.get() + 1);
         self.chunk = slab.next_chunk(head, self.chunk);
         self.header = CONT_HEADER_BYTES;
     }

@@ -8,6 +8,9 @@ use super::slab::Chunk;
 /// The largest decimal 64-bit number, in digits.
 pub(crate) const DIGITS_MAX: usize = 20;
 
+/// Bytes of a value in which its number must end: blanks, a sign, leading zeros and [`DIGITS_MAX`] digits.
+const NUMBER_READ_BYTES: usize = 64;
+
 /// The condition under which a value is stored, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -404,13 +407,8 @@ impl Shard {
         // A pinned item is being sent: the new number then stands in an item of its own.
         if line.as_bytes().len() <= old_len && !self.pinned.has(item) {
             self.slab.write_value(item, 0, line.as_bytes());
-            let mut at = line.as_bytes().len();
-            while at < old_len {
-                let spaces = [b' '; 64];
-                let take = spaces.len().min(old_len - at);
-                self.slab.write_value(item, at, &spaces[..take]);
-                at += take;
-            }
+            self.slab.fill_value(item, line.as_bytes().len(), b' ');
+            self.counters.copied_bytes += old_len as u64;
             let cas = delta.new_cas.unwrap_or_else(|| self.next_cas());
             self.slab.set_cas(item, cas);
             self.slab.set_flag(item, ACTIVE, true);
@@ -432,16 +430,18 @@ impl Shard {
         }
     }
 
-    /// The number an item's value begins with; blanks may come before it and anything after a blank.
+    /// The number an item's value begins with; blanks may come before it and anything after a blank. `None`
+    /// where it does not end in the first [`NUMBER_READ_BYTES`].
     fn number(&self, item: Chunk) -> Option<u64> {
-        let mut start = [0u8; 64];
+        let mut start = [0; NUMBER_READ_BYTES];
         let mut len = 0;
-        self.slab.for_value_line(item, |piece| {
-            let take = piece.len().min(start.len() - len);
-            start[len..len + take].copy_from_slice(&piece[..take]);
-            len += take;
+        self.slab.for_value_line(item, start.len(), |piece| {
+            start[len..len + piece.len()].copy_from_slice(piece);
+            len += piece.len();
         });
-        crate::protocol::line::parse_u64(&start[..len])
+        let start = &start[..len];
+        let is_cut = len < self.slab.value_len(item) && start.last()?.is_ascii_digit();
+        if is_cut { None } else { crate::protocol::line::parse_u64(start) }
     }
 }
 

@@ -76,6 +76,9 @@ pub(crate) struct Slab {
     free_pages: Vec<u32>,
     /// The class of a size, by `(bytes - 1) / UNIT_BYTES`: no search on a set.
     class_of_units: Box<[u8]>,
+    /// Steps from one chunk of an item to the next.
+    #[cfg(test)]
+    pub(super) chain_steps: std::cell::Cell<u64>,
 }
 
 impl Slab {
@@ -126,7 +129,14 @@ impl Slab {
             classes,
             free_pages: (0..pages as u32).rev().collect(),
             class_of_units,
+            #[cfg(test)]
+            chain_steps: std::cell::Cell::new(0),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn chain_steps(&self) -> u64 {
+        self.chain_steps.get()
     }
 
     /// The class whose chunks hold `bytes`, which must not exceed [`CHUNK_MAX_BYTES`].

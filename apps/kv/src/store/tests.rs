@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use super::item::Kind;
-use super::operations::{Mode, StoreOutcome, StoreRequest};
+use super::operations::{Arithmetic, Delta, Mode, StoreOutcome, StoreRequest};
 use super::pending::PENDING_IDLE_S;
 use super::shard::{KeyHash, Shard};
+use super::slab::CHUNK_MAX_BYTES;
 use super::unsafe_memory::Memory;
 use crate::time::NEVER;
 
@@ -42,7 +43,7 @@ fn get(shard: &mut Shard, key: &[u8], now: u32) -> Option<Vec<u8>> {
     let item = shard.find(hash(key), key, now)?;
     shard.bump(item, now);
     let mut value = Vec::new();
-    shard.slab().for_value_line(item, |piece| value.extend_from_slice(piece));
+    shard.slab().for_value_line(item, usize::MAX, |piece| value.extend_from_slice(piece));
     assert_eq!(value.split_off(value.len() - 2), b"\r\n");
     Some(value)
 }
@@ -325,4 +326,33 @@ fn flushes_hold_for_many_rounds_and_delayed_ones_come_due() {
     assert!(get(&mut shard, b"b", 100).is_some(), "stored when the flush was due");
     assert_eq!(get(&mut shard, b"a", 100), None);
     check(&shard);
+}
+
+#[test]
+fn arithmetic_on_a_long_value_walks_its_chunks_once() {
+    let mut shard = shard();
+    let mut value = vec![b' '; ITEM_MAX - 1_000];
+    value[0] = b'1';
+    set(&mut shard, b"k", &value, 1);
+    let delta = Delta { incr: true, by: 1, cas: None, new_cas: None };
+    let before = shard.slab().chain_steps();
+    assert!(matches!(shard.arithmetic(hash(b"k"), b"k", &delta, 1), Arithmetic::Done(_, 2)));
+    let (steps, chunks) =
+        (shard.slab().chain_steps() - before, (value.len() / CHUNK_MAX_BYTES + 1) as u64);
+    assert!(steps <= chunks, "{steps} steps along a chain of {chunks} chunks");
+}
+
+#[test]
+fn a_number_that_goes_on_beyond_what_is_read_of_it_is_refused() {
+    let mut shard = shard();
+    let delta = Delta { incr: true, by: 1, cas: None, new_cas: None };
+    for (blanks, digits, expected) in
+        [(0, 20, true), (44, 20, true), (45, 20, false), (60, 5, false), (64, 1, false)]
+    {
+        let value = [b" ".repeat(blanks), b"1".repeat(digits)].concat();
+        set(&mut shard, b"k", &value, 1);
+        let outcome = shard.arithmetic(hash(b"k"), b"k", &delta, 1);
+        let done = matches!(outcome, Arithmetic::Done(..));
+        assert_eq!(done, expected, "{blanks} blanks, {digits} digits: {outcome:?}");
+    }
 }
