@@ -186,6 +186,7 @@ impl Session {
         let step = command::execute(context, line, after);
         match step.next {
             Next::Command => {}
+            Next::Retry => return Some(0),
             Next::Swallow(bytes) => self.state = State::Swallow(bytes),
             Next::Value(partial) => self.state = State::Value(partial),
             Next::Reading(reading) => self.state = State::Reading(reading),

@@ -161,11 +161,12 @@ impl Store {
         self.cmd_flush.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Flushes everything, at once or from `at` (Unix seconds) on.
-    pub(crate) fn flush(&self, at: u32, now: WallTime) {
-        for shard in &self.shards {
-            lock(shard).flush(at, now.as_u32());
-        }
+    /// Flushes everything, at once or from `at` (Unix seconds) on. False: items of long ago had to be taken out
+    /// first, and more than `purges` chunks of them; the flush is to be called again.
+    pub(crate) fn flush(&self, at: u32, now: WallTime, mut purges: u32) -> bool {
+        // No shard is flushed before all can be: a flush that is called again would otherwise use up epochs.
+        self.shards.iter().all(|shard| lock(shard).free_next_epoch(&mut purges))
+            && self.shards.iter().all(|shard| lock(shard).flush(at, now.as_u32(), &mut purges))
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {

@@ -389,3 +389,45 @@ fn a_number_in_a_long_value_is_padded_to_its_length() {
         assert!(out == expected, "a value of {value_len} bytes");
     }
 }
+
+/// Items that one turn may take out of the store for a flush.
+const TURN_PURGES: u64 = 256;
+
+#[test]
+fn many_flushes_take_a_bounded_number_of_items_out_in_a_turn() {
+    const ITEMS: u64 = 20_000;
+    let store = Store::new(StoreConfig::default(), [3, 5]).expect("these limits are valid");
+    let mut out = Vec::new();
+    for key in 0..ITEMS {
+        turns(&store, format!("set {key} 0 0 1 noreply\r\nx\r\n").as_bytes(), &mut out, |_| {});
+    }
+    let items = || store.stats(NOW).counters.curr_items;
+    assert_eq!(items(), ITEMS);
+    let mut before = ITEMS;
+    let requests = b"set k 0 0 1\r\nx\r\nflush_all\r\nget k 1\r\n".repeat(600);
+    turns(&store, &requests, &mut out, |turn| {
+        let purged = before.saturating_sub(items());
+        assert!(purged <= TURN_PURGES, "turn {turn} took {purged} items out");
+        before = items();
+    });
+    assert!(items() < 600, "{} items are left of {ITEMS}", items());
+    assert!(out == b"STORED\r\nOK\r\nEND\r\n".repeat(600), "a flushed item was found");
+    assert_eq!(store.stats(NOW).cmd_flush, 600);
+}
+
+#[test]
+fn commands_that_visit_every_shard_end_the_turn() {
+    let store = Store::new(StoreConfig::default(), [3, 5]).expect("these limits are valid");
+    for command in [
+        "stats",
+        "stats items",
+        "stats slabs",
+        "stats settings",
+        "stats reset",
+        "flush_all noreply",
+        "flush_all 100",
+    ] {
+        let requests = format!("{command}\r\n").repeat(10);
+        assert_eq!(turns(&store, requests.as_bytes(), &mut Vec::new(), |_| {}), 10, "{command}");
+    }
+}

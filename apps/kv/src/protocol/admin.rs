@@ -21,7 +21,7 @@ pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'
             let valid = parse_u32(tokens.get(1)).is_some();
             context.reply_unless(noreply(tokens), if valid { b"OK\r\n" } else { BAD_FORMAT });
         }
-        b"flush_all" if count <= 3 => flush_all(context, tokens),
+        b"flush_all" if count <= 3 => return Step::new(0, flush_all(context, tokens)),
         b"shutdown" => context.reply(b"ERROR: shutdown not enabled\r\n"),
         // Memory is reserved once, at start.
         b"cache_memlimit" if matches!(count, 2 | 3) => context.reply_unless(
@@ -48,22 +48,30 @@ fn is_unknown(name: &[u8]) -> bool {
     }
 }
 
-fn flush_all<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
-    context.store.count_flush();
+fn flush_all<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) -> Next {
     let quiet = noreply(tokens);
     let mut exptime_s = 0;
     if tokens.len() != if quiet { 2 } else { 1 } {
         let Some(given) = parse_i32(tokens.get(1)) else {
-            return context.reply_unless(quiet, b"CLIENT_ERROR invalid exptime argument\r\n");
+            context.store.count_flush();
+            context.reply_unless(quiet, b"CLIENT_ERROR invalid exptime argument\r\n");
+            return Next::Command;
         };
         exptime_s = given;
     }
     let at = if exptime_s > 0 { context.now.expiry(exptime_s) } else { context.now.as_u32() };
-    context.store.flush(at, context.now);
+    let done = context.store.flush(at, context.now, context.turn);
+    context.end_turn();
+    if !done {
+        return Next::Retry;
+    }
+    context.store.count_flush();
     context.reply_unless(quiet, b"OK\r\n");
+    Next::Command
 }
 
 fn stats<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
+    context.end_turn();
     if tokens.len() == 1 {
         return context.reply(general(context).as_bytes());
     }

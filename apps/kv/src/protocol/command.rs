@@ -48,6 +48,11 @@ impl<O: Output> Context<'_, O> {
         outcome
     }
 
+    /// Ends the turn behind this command: it visits every shard.
+    pub(crate) fn end_turn(&mut self) {
+        self.turn = 0;
+    }
+
     /// Answers with a whole line, newline included.
     pub(crate) fn reply(&mut self, line: &[u8]) {
         debug_assert!(line.ends_with(b"\r\n"), "a reply without its line end");
@@ -67,6 +72,8 @@ impl<O: Output> Context<'_, O> {
 pub(crate) enum Next {
     /// The next command line.
     Command,
+    /// The same command line once more, in a later turn: its work is not done.
+    Retry,
     /// So many bytes that mean nothing.
     Swallow(u64),
     /// The rest of a value.

@@ -43,8 +43,9 @@ impl Shard {
             if item.is_nil() {
                 break;
             }
+            // Flushed items are not moved: `free_next_epoch` looks for them at the list's end.
             let stays =
-                self.pinned.has(item) || (self.slab.flag(item, ACTIVE) && !self.is_dead(item, now));
+                !self.is_dead(item, now) && (self.pinned.has(item) || self.slab.flag(item, ACTIVE));
             if round < ROUNDS_MAX && stays {
                 self.slab.set_flag(item, ACTIVE, false);
                 self.lru[class].remove(&mut self.slab, item);

@@ -6,7 +6,7 @@ use super::item::{self, FETCHED, Layout, NewItem, UNLINKED};
 use super::lru::List;
 use super::pending::Pending;
 use super::pinned::Pinned;
-use super::slab::{Chunk, PAGE_BYTES, Slab};
+use super::slab::{CHUNK_MAX_BYTES, Chunk, PAGE_BYTES, Slab};
 use super::unsafe_memory::{Carved, Memory};
 use crate::stats::{ClassCounters, Counters};
 use crate::time::NEVER;
@@ -38,7 +38,7 @@ pub(crate) struct Shard {
     pub(super) pinned: Pinned,
     buckets: Carved<u32>,
     cas_last: u64,
-    /// Items of an earlier epoch are flushed. Wraps after 256 flushes, see `flush_now`.
+    /// Items of an earlier epoch are flushed. Wraps after 256 flushes, see `free_next_epoch`.
     epoch: u8,
     flush_at: u32,
     pub(super) item_size_max: usize,
@@ -213,26 +213,58 @@ impl Shard {
         Some(head)
     }
 
-    /// Makes everything stored so far unfindable, at once or from `at` (Unix seconds) on.
-    pub(crate) fn flush(&mut self, at: u32, now: u32) {
+    /// Makes everything stored so far unfindable, at once or from `at` (Unix seconds) on. False, and nothing is
+    /// flushed, where `purges` did not suffice for [`Shard::free_next_epoch`].
+    pub(crate) fn flush(&mut self, at: u32, now: u32, purges: &mut u32) -> bool {
+        if !self.free_next_epoch(purges) {
+            return false;
+        }
         if at <= now {
             self.flush_now();
         } else {
             self.flush_at = at;
         }
+        true
     }
 
+    /// Takes out what is left of the epoch that comes next, from 255 flushes ago, so that it does not look alive
+    /// again. Each chunk takes one of `purges`; false where these did not suffice.
+    ///
+    /// Flushed items are not moved in their lists, so those of the oldest epoch are the last.
+    pub(crate) fn free_next_epoch(&mut self, purges: &mut u32) -> bool {
+        let next = self.epoch.wrapping_add(1);
+        for class in 0..self.lru.len() {
+            while let tail = self.lru[class].tail()
+                && !tail.is_nil()
+                && self.slab.epoch(tail) == next
+            {
+                if *purges == 0 {
+                    return false;
+                }
+                let chunks = self.slab.item_bytes(tail).div_ceil(CHUNK_MAX_BYTES);
+                *purges = purges.saturating_sub(chunks as u32);
+                self.unlink(tail);
+            }
+        }
+        true
+    }
+
+    /// Flushes since this item was linked.
+    #[cfg(test)]
+    pub(super) fn epochs_since(&self, item: Chunk) -> u8 {
+        self.epoch.wrapping_sub(self.slab.epoch(item))
+    }
+
+    /// The flush that [`Shard::flush`] has prepared.
     fn flush_now(&mut self) {
         self.flush_at = NO_FLUSH;
         self.epoch = self.epoch.wrapping_add(1);
-        if self.epoch == 0 {
-            // The epoch has wrapped: nothing of an earlier round may be left to look alive again.
-            for class in 0..self.lru.len() {
-                while !self.lru[class].tail().is_nil() {
-                    self.unlink(self.lru[class].tail());
-                }
-            }
-        }
+        debug_assert!(
+            self.lru
+                .iter()
+                .all(|list| { list.tail().is_nil() || self.slab.epoch(list.tail()) != self.epoch }),
+            "a flushed item comes to life again"
+        );
     }
 
     /// An item under construction belongs to the epoch in which it is linked.
