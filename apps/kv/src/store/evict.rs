@@ -8,7 +8,8 @@ use super::shard::Shard;
 use super::slab::Chunk;
 use crate::time::NEVER;
 
-/// Active items given another round before one is evicted all the same: bounds one allocation.
+/// Silent clients' values dropped by one allocation at most, and active items given another round before one is
+/// evicted all the same: bounds one allocation.
 const ROUNDS_MAX: usize = 64;
 
 /// After so many evictions a class looks whether another one holds older items than its own.
@@ -26,7 +27,8 @@ impl Shard {
         if let Some(chunk) = self.slab.try_alloc(class) {
             return Some(chunk);
         }
-        while let Some(slot) = self.pending.idle_slot(now) {
+        for _ in 0..ROUNDS_MAX {
+            let Some(slot) = self.pending.idle_slot(now) else { break };
             self.abandon_slot(slot);
             if let Some(chunk) = self.slab.try_alloc(class) {
                 return Some(chunk);

@@ -9,6 +9,9 @@ use super::slab::Chunk;
 /// A waiting item with no new bytes for this long is reclaimed when memory is wanted.
 pub(crate) const PENDING_IDLE_S: u32 = 60;
 
+/// Slots that one look for an idle one examines: bounds an allocation where very many values are half sent.
+pub(super) const IDLE_LOOKS: usize = 16;
+
 /// The right to fill in one waiting item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
@@ -29,6 +32,8 @@ struct Slot {
 pub(crate) struct Pending {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// The slot at which the next look for an idle one begins.
+    hand: usize,
 }
 
 impl Pending {
@@ -77,12 +82,16 @@ impl Pending {
         item
     }
 
-    /// A slot whose client has been silent for [`PENDING_IDLE_S`].
-    pub(crate) fn idle_slot(&self, now: u32) -> Option<u32> {
-        let idle = |slot: &Slot| {
-            !slot.item.is_nil() && now.saturating_sub(slot.progress_at) >= PENDING_IDLE_S
-        };
-        self.slots.iter().position(idle).map(|slot| slot as u32)
+    /// A slot whose client has been silent for [`PENDING_IDLE_S`], among the next [`IDLE_LOOKS`].
+    pub(crate) fn idle_slot(&mut self, now: u32) -> Option<u32> {
+        for _ in 0..IDLE_LOOKS.min(self.slots.len()) {
+            self.hand = (self.hand + 1) % self.slots.len();
+            let slot = &self.slots[self.hand];
+            if !slot.item.is_nil() && now.saturating_sub(slot.progress_at) >= PENDING_IDLE_S {
+                return Some(self.hand as u32);
+            }
+        }
+        None
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use super::item::Kind;
 use super::operations::{Arithmetic, Delta, Mode, StoreOutcome, StoreRequest};
-use super::pending::PENDING_IDLE_S;
+use super::pending::{IDLE_LOOKS, PENDING_IDLE_S, Pending};
 use super::shard::{KeyHash, Shard};
-use super::slab::CHUNK_MAX_BYTES;
+use super::slab::{CHUNK_MAX_BYTES, Chunk};
 use super::unsafe_memory::Memory;
 use crate::time::NEVER;
 
@@ -365,4 +365,17 @@ fn a_number_that_goes_on_beyond_what_is_read_of_it_is_refused() {
         let done = matches!(outcome, Arithmetic::Done(..));
         assert_eq!(done, expected, "{blanks} blanks, {digits} digits: {outcome:?}");
     }
+}
+
+#[test]
+fn the_look_for_a_silent_client_is_short_however_many_values_wait() {
+    let (slots, later) = (10_000, 1 + PENDING_IDLE_S);
+    let mut pending = Pending::default();
+    let tickets: Vec<_> = (0..slots).map(|index| pending.insert(Chunk(index), 1)).collect();
+    // All but one go on. It is found within a round of looks.
+    for &ticket in tickets.iter().filter(|&&ticket| Pending::slot_of(ticket) != 5_000) {
+        assert!(pending.get(ticket, later).is_some());
+    }
+    let looks = (1..).find(|_| pending.idle_slot(later) == Some(5_000));
+    assert_eq!(looks, Some(5_000_usize.div_ceil(IDLE_LOOKS)));
 }
