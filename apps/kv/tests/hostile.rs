@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clock::Duration;
 use common::{NOW, small_store, stream, talk};
 use proptest::prelude::*;
-use rig::Rig;
+use rig::{Rig, SEGMENT_BYTES};
 use tailplane::{Flow, OUTPUT_LIMIT_BYTES};
 use tailplane_kv::{KvProtocol, Session, Store, StoreConfig};
 
@@ -430,4 +430,21 @@ fn commands_that_visit_every_shard_end_the_turn() {
         let requests = format!("{command}\r\n").repeat(10);
         assert_eq!(turns(&store, requests.as_bytes(), &mut Vec::new(), |_| {}), 10, "{command}");
     }
+}
+
+#[test]
+fn what_is_kept_of_a_connection_that_is_reset_is_not_executed() {
+    let (mut rig, store) = rig();
+    let good = rig.open(1 << 20);
+    // A turn ends behind two increments of this.
+    set(&mut rig, good, "k", &padded_number(b"1", LARGE));
+    let number = rig.open(1 << 20);
+    let requests = b"incr k 1 noreply\r\n".repeat(5_000);
+    rig.send_and_reset(number, &requests[..40 * SEGMENT_BYTES]);
+    // One turn for each segment that came before the reset, and none behind it.
+    let incremented = store.stats(NOW).class_totals().incr_hits;
+    assert!((1..=2 * 40).contains(&incremented), "{incremented} increments");
+    rig.rest(Duration::from_secs(1));
+    assert_eq!(store.stats(NOW).class_totals().incr_hits, incremented);
+    assert!(store.connection_memory().stats().kept_bytes <= ENTRIES_BYTES);
 }

@@ -85,6 +85,23 @@ impl Rig {
         self.transmit(number);
     }
 
+    /// The peer sends these bytes and resets its connection before the service has had a turn.
+    pub fn send_and_reset(&mut self, number: usize, bytes: &[u8]) {
+        let peer = &mut self.peers[number];
+        peer.ended = true;
+        let (handle, cookie, window) = (handle(number), Cookie(peer.cookie), peer.window);
+        for segment in bytes.chunks(SEGMENT_BYTES) {
+            peer.unreturned += segment.len();
+            let mut mbuf = self.pool.alloc().expect("a chunk");
+            mbuf.append(segment).expect("a segment fits a chunk");
+            let buffer = BufferRef { index: 0 };
+            let record = EventRecord::Recv { handle, cookie, buffer, acked: 0, window };
+            assert!(self.events.append(record, Some((Some(handle), mbuf))).is_ok());
+        }
+        self.event(EventRecord::Dead { handle, cookie, reason: DeadReason::Reset }, None);
+        self.turn();
+    }
+
     fn transmit(&mut self, number: usize) {
         while let peer = &mut self.peers[number]
             && !peer.ended
