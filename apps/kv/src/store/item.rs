@@ -124,10 +124,15 @@ impl Layout {
     pub(crate) fn of(new: &NewItem<'_>) -> Self {
         Self::of_body(new.body_len(&Suffix::new(new.client_flags, new.value_len)))
     }
+
+    /// Bytes of the chunk number `nth`.
+    pub(crate) fn chunk_bytes(&self, nth: usize) -> usize {
+        if nth == self.full { self.last } else { CHUNK_MAX_BYTES }
+    }
 }
 
-/// Writes header, key and the body's frame into `chunks`, which are the layout's in order. The value
-/// is left to be written with [`Slab::write_value`].
+/// Writes header, key and the body's beginning into `head`, the first chunk. The value is left to be written
+/// with [`Slab::write_value`], and the body's end with [`Slab::end_value`].
 pub(crate) fn build(slab: &mut Slab, head: Chunk, new: &NewItem<'_>, now: u32, epoch: u8) {
     let suffix = Suffix::new(new.client_flags, new.value_len);
     let key_len = new.key.len();
@@ -153,7 +158,6 @@ pub(crate) fn build(slab: &mut Slab, head: Chunk, new: &NewItem<'_>, now: u32, e
     body[..PREFIX.len()].copy_from_slice(PREFIX);
     body[PREFIX.len()..PREFIX.len() + key_len].copy_from_slice(new.key);
     body[PREFIX.len() + key_len..].copy_from_slice(&suffix.bytes[..suffix.len]);
-    slab.write_value(head, new.value_len, CRLF);
 }
 
 impl Slab {
@@ -302,9 +306,23 @@ impl Slab {
         self.u32(item, VALUE_LEN) as usize
     }
 
+    pub(crate) fn layout(&self, item: Chunk) -> Layout {
+        Layout::of_body(self.body_len(item))
+    }
+
+    /// Chunks that the value's first `len` bytes and a line's end behind them take.
+    pub(crate) fn chunks_for(&self, item: Chunk, len: usize) -> usize {
+        Layout::of_body(self.template_len(item) + len + CRLF.len()).full + 1
+    }
+
+    /// Writes the CRLF behind the value, which completes the body.
+    pub(crate) fn end_value(&mut self, item: Chunk) {
+        self.write_value(item, self.value_len(item), CRLF);
+    }
+
     /// The bytes of the item's chunks that are in use, headers included.
     pub(crate) fn item_bytes(&self, item: Chunk) -> usize {
-        let layout = Layout::of_body(self.body_len(item));
+        let layout = self.layout(item);
         layout.full * CHUNK_MAX_BYTES + layout.last
     }
 

@@ -229,8 +229,8 @@ impl Shard {
         self.stored(item, request)
     }
 
-    /// Makes room for a value of which the first part is here; it is not to be found until
-    /// [`Shard::finish`]. None: no memory.
+    /// Makes an item for a value of which the first part is here; it is not to be found until
+    /// [`Shard::finish`], and takes memory as the value arrives. None: no memory.
     pub(crate) fn begin(
         &mut self,
         hash: KeyHash,
@@ -239,7 +239,7 @@ impl Shard {
         value_len: usize,
         now: u32,
     ) -> Option<Ticket> {
-        let Some(item) = self.create(&new_item(hash, key, request, value_len), now) else {
+        let Some(item) = self.create_head(&new_item(hash, key, request, value_len), now) else {
             self.counters.store_no_memory += 1;
             return None;
         };
@@ -248,16 +248,26 @@ impl Shard {
         Some(ticket)
     }
 
-    /// Writes `bytes` at offset `at` of a waiting value. False: it was reclaimed.
+    /// Writes `bytes` at offset `at` of a waiting value, all before which is written. False: it was reclaimed, or
+    /// there is no memory for more of it.
     pub(crate) fn progress(&mut self, ticket: Ticket, at: usize, bytes: &[u8], now: u32) -> bool {
         let Some(item) = self.pending.get(ticket, now) else {
             return false;
         };
-        self.slab.write_value(item, at, bytes);
-        true
+        let slot = Pending::slot_of(ticket);
+        // As under construction: the memory for more of it is not taken from its own pages.
+        self.slab.set_pending_slot(item, Chunk::NIL.0);
+        let grown = self.grow(item, at + bytes.len(), now);
+        self.slab.set_pending_slot(item, slot);
+        if grown {
+            self.slab.write_value(item, at, bytes);
+        } else {
+            self.abandon_slot(slot);
+        }
+        grown
     }
 
-    /// Carries out the command of a waiting value that is now complete.
+    /// Carries out the command of a waiting value all of which is written.
     pub(crate) fn finish(
         &mut self,
         ticket: Ticket,
@@ -291,6 +301,7 @@ impl Shard {
                 if let Some(expires) = expires {
                     self.slab.set_expires(item, expires);
                 }
+                self.slab.end_value(item);
                 self.slab.set_accessed(item, now);
                 self.slab.set_flag(item, flags, true);
                 self.stored(item, request)

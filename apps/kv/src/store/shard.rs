@@ -189,28 +189,45 @@ impl Shard {
 
     /// Memory for a new item, evicting others where needed, with everything but its value written.
     pub(super) fn create(&mut self, new: &NewItem<'_>, now: u32) -> Option<Chunk> {
+        let head = self.create_head(new, now)?;
+        if !self.grow(head, new.value_len, now) {
+            self.free_chain(head);
+            return None;
+        }
+        self.slab.end_value(head);
+        Some(head)
+    }
+
+    /// The first chunk of a new item, which is to [`grow`](Self::grow) as its value arrives.
+    pub(super) fn create_head(&mut self, new: &NewItem<'_>, now: u32) -> Option<Chunk> {
         // A flush that is due concerns what was stored before it, not this.
         if now >= self.flush_at {
             self.flush_now();
         }
-        let layout = Layout::of(new);
-        let largest = self.slab.classes().len() - 1;
-        let last_class = self.slab.class_for(layout.last);
-        let head = self.allocate(if layout.full == 0 { last_class } else { largest }, now)?;
+        let head = self.allocate(self.slab.class_for(Layout::of(new).chunk_bytes(0)), now)?;
         self.slab.init_head(head);
-        let mut end = head;
-        for nth in 1..=layout.full {
-            let class = if nth == layout.full { last_class } else { largest };
-            let Some(chunk) = self.allocate(class, now) else {
-                self.free_chain(head);
-                return None;
-            };
-            self.slab.init_continuation(chunk, head);
-            self.slab.set_next_chunk(head, end, chunk);
-            end = chunk;
-        }
         item::build(&mut self.slab, head, new, now, self.epoch);
         Some(head)
+    }
+
+    /// Extends the chain of an item under construction to the chunks of the value's first `len` bytes. False: no
+    /// memory; the chain is then as long as it could be made.
+    pub(super) fn grow(&mut self, head: Chunk, len: usize, now: u32) -> bool {
+        debug_assert!(self.slab.pending_slot(head) == Chunk::NIL.0, "its own page could be taken");
+        let layout = self.slab.layout(head);
+        let wanted = self.slab.chunks_for(head, len);
+        let (mut end, mut next) = (head, self.slab.next_chunk(head, head));
+        for nth in 1..wanted {
+            if next.is_nil() {
+                let class = self.slab.class_for(layout.chunk_bytes(nth));
+                let Some(chunk) = self.allocate(class, now) else { return false };
+                self.slab.init_continuation(chunk, head);
+                self.slab.set_next_chunk(head, end, chunk);
+                next = chunk;
+            }
+            (end, next) = (next, self.slab.next_chunk(head, next));
+        }
+        true
     }
 
     /// Makes everything stored so far unfindable, at once or from `at` (Unix seconds) on. False, and nothing is

@@ -277,10 +277,11 @@ fn values_that_never_come_do_not_hold_memory() {
     let mut tickets = Vec::new();
     for index in 0..100 {
         let key = format!("key-{index}").into_bytes();
-        tickets.extend(shard.begin(hash(&key), &key, &plain, 100_000, 1));
+        let ticket = shard.begin(hash(&key), &key, &plain, 100_000, 1).expect("there is room");
+        assert!(shard.progress(ticket, 0, &[1; 99_999], 1));
+        tickets.push(ticket);
     }
     // The later ones have taken the pages of the earlier ones: each new value finds room.
-    assert_eq!(tickets.len(), 100);
     let alive = shard.pending_len();
     assert!((1..20).contains(&alive), "{alive} values of 100 kB in 1 MiB");
     let later = 1 + PENDING_IDLE_S;
@@ -378,4 +379,33 @@ fn the_look_for_a_silent_client_is_short_however_many_values_wait() {
     }
     let looks = (1..).find(|_| pending.idle_slot(later) == Some(5_000));
     assert_eq!(looks, Some(5_000_usize.div_ceil(IDLE_LOOKS)));
+}
+
+#[test]
+fn a_value_takes_chunks_as_its_bytes_arrive() {
+    let mut shard = shard();
+    for key in 0..20_000 {
+        set(&mut shard, format!("small-{key}").as_bytes(), b"x", 1);
+    }
+    let value: Vec<u8> = (0..ITEM_MAX - 1_000).map(|at| at as u8).collect();
+    let plain = request(Mode::Set);
+    let mut moved = shard.counters.slabs_moved;
+    let mut at_most_one = |shard: &Shard, at: usize| {
+        let found = shard.counters.slabs_moved - moved;
+        assert!(found <= 1, "{found} pages were emptied for {at} bytes");
+        moved += found;
+    };
+    let ticket = shard.begin(hash(b"k"), b"k", &plain, value.len(), 1).expect("there is room");
+    at_most_one(&shard, 0);
+    for (nth, part) in value.chunks(1_448).enumerate() {
+        assert!(shard.progress(ticket, nth * 1_448, part, 1));
+        at_most_one(&shard, nth * 1_448 + part.len());
+        if nth % 10 == 0 {
+            check(&shard);
+        }
+    }
+    let stored = shard.finish(ticket, hash(b"k"), b"k", &plain, 1);
+    assert!(matches!(stored, StoreOutcome::Stored(_)), "{stored:?}");
+    assert_eq!(get(&mut shard, b"k", 1), Some(value));
+    check(&shard);
 }
