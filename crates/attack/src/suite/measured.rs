@@ -7,8 +7,8 @@ pub const WINDOWS_MIN: usize = 10;
 /// Standard errors by which the share of slow windows may be higher under attack: chance exceeds it once in 30,000.
 const SLOW_ERRORS_MAX: f64 = 4.0;
 
-/// Where the second application notices something it is measured for so many times as long, as the machine has others on
-/// it too. All windows count.
+/// The comparison is sequential, as the machine has others on it too: it ends at the first length after which nothing is
+/// noticed in all windows so far, and after so many lengths what is noticed is a failure.
 pub const LENGTHS_MAX: u32 = 3;
 
 /// Latencies of the second application, quiet and attacked. No window is left out.

@@ -155,6 +155,6 @@ fn print(info: &LabInfo, json: bool) -> anyhow::Result<()> {
         "lab '{}' is up: {} queue(s), dataplane address {} (on no kernel interface)",
         info.prefix, info.queues, info.dataplane_address
     );
-    println!("run a client in it:  tailplane lab exec -- COMMAND");
+    println!("run a client in it:  tailplane lab exec --name {} -- COMMAND", info.prefix);
     Ok(())
 }

@@ -39,7 +39,7 @@ pub enum LabError {
         remedy: String,
     },
     /// There is no lab of that name.
-    #[error("lab '{prefix}' is not up: run `tailplane lab up`")]
+    #[error("lab '{prefix}' is not up: run `tailplane lab up --name {prefix}`")]
     NotUp {
         /// The lab.
         prefix: String,
