@@ -108,11 +108,11 @@ impl ServiceConfig {
 }
 
 /// `[network]`: the lab, or an interface of this machine.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkConfig {
-    /// The lab whose dataplane end is used where no interface is named. Made if it is not up.
-    pub lab: String,
+    /// The lab whose dataplane end is used: see [`lab`](Self::lab). Made if it is not up.
+    pub lab: Option<String>,
     /// An interface in the namespace that the command runs in.
     pub interface: Option<String>,
     /// The dataplane's address and prefix on that interface: `10.0.0.2/24`.
@@ -124,15 +124,34 @@ pub struct NetworkConfig {
     pub shm: Option<std::path::PathBuf>,
 }
 
-impl Default for NetworkConfig {
-    fn default() -> Self {
-        Self {
-            lab: DEFAULT_PREFIX.to_owned(),
-            interface: None,
-            address: None,
-            gateway: None,
-            shm: None,
+impl NetworkConfig {
+    /// The lab's name, for a service on neither an interface nor shared memory.
+    pub fn lab(&self) -> &str {
+        self.lab.as_deref().unwrap_or(DEFAULT_PREFIX)
+    }
+
+    fn check(&self, threads: usize) -> anyhow::Result<()> {
+        let wires = [
+            ("lab", self.lab.is_some()),
+            ("interface", self.interface.is_some()),
+            ("shm", self.shm.is_some()),
+        ];
+        let named: Vec<&str> =
+            wires.into_iter().filter_map(|(key, is_named)| is_named.then_some(key)).collect();
+        if named.len() > 1 {
+            bail!("cannot choose a wire: found network.{}; keep one", named.join(" and network."));
         }
+        if self.shm.is_some() {
+            in_range("dataplane.threads", threads, 1, 1)?;
+        } else if self.interface.is_some() != self.address.is_some() {
+            bail!(
+                "`network.interface` and `network.address` go together: set both, or none to use the lab"
+            );
+        }
+        if let Some(address) = &self.address {
+            parse_address(address)?;
+        }
+        Ok(())
     }
 }
 
@@ -724,22 +743,7 @@ impl RunConfig {
         if !cpus.is_empty() && cpus.len() != threads {
             bail!("`dataplane.cpus` names {} processors; allowed: none, or {threads}", cpus.len());
         }
-        let shm = self.network.shm.is_some();
-        if !shm && self.network.interface.is_some() != self.network.address.is_some() {
-            bail!(
-                "`network.interface` and `network.address` go together: set both, or none to use the lab"
-            );
-        }
-        if shm {
-            if self.network.interface.is_some() {
-                bail!("`network.shm` and `network.interface` are two wires: set one of them");
-            }
-            in_range("dataplane.threads", threads, 1, 1)?;
-        }
-        if let Some(address) = &self.network.address {
-            parse_address(address)?;
-        }
-        Ok(())
+        self.network.check(threads)
     }
 }
 
@@ -769,7 +773,7 @@ mod tests {
     fn an_app_is_enough() {
         let config = RunConfig::parse("[service]\napp = \"kv\"\n").expect("is fine");
         assert_eq!(config.service.port(), 11_211);
-        assert_eq!(config.network.lab, DEFAULT_PREFIX);
+        assert_eq!(config.network.lab(), DEFAULT_PREFIX);
         let config = RunConfig::parse("[service]\napp = \"spin\"\n").expect("is fine");
         assert_eq!((config.service.app, config.service.port()), (App::Spin, 7_070));
     }
@@ -828,6 +832,31 @@ mod tests {
             found.contains("`dataplane.policy` is for") && found.contains("work-conserving"),
             "{found}"
         );
+    }
+
+    #[test]
+    fn a_service_has_one_wire() {
+        let (lab, interface, shm) = (
+            "lab = \"mine\"\n",
+            "interface = \"eth0\"\naddress = \"10.0.0.2/24\"\n",
+            "shm = \"wire.sock\"\n",
+        );
+        let text = |keys: String| format!("[service]\napp = \"kv\"\n[network]\n{keys}");
+        for one in [lab, interface, shm] {
+            RunConfig::parse(&text(one.to_owned())).expect("one wire");
+        }
+        for (keys, named) in [
+            (format!("{lab}{interface}"), "network.lab and network.interface; keep one"),
+            (format!("{lab}{shm}"), "network.lab and network.shm; keep one"),
+            (format!("{interface}{shm}"), "network.interface and network.shm; keep one"),
+            (
+                format!("{lab}{interface}{shm}"),
+                "network.lab and network.interface and network.shm; keep one",
+            ),
+        ] {
+            let found = error(&text(keys));
+            assert!(found.contains(named), "{named:?} is not in: {found}");
+        }
     }
 
     #[test]

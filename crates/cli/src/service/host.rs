@@ -74,7 +74,7 @@ pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
     if config.network.interface.is_some() || config.network.shm.is_some() {
         return Ok(None);
     }
-    let name = &config.network.lab;
+    let name = config.network.lab();
     match Lab::attach(name) {
         // A queue without a thread swallows its share of the connections; a thread needs a queue.
         Ok(lab) if lab.queues() != config.dataplane.threads => bail!(
@@ -86,7 +86,7 @@ pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
         Ok(lab) => Ok(Some(lab)),
         Err(LabError::NotUp { .. }) => {
             let mut wanted = LabConfig::default();
-            wanted.prefix.clone_from(name);
+            name.clone_into(&mut wanted.prefix);
             wanted.queues = config.dataplane.threads;
             wanted.lifetime = Lifetime::Process;
             Ok(Some(Lab::create(wanted).context("cannot make the lab")?))
