@@ -5,7 +5,6 @@
 //! killed makes no difference.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use endpoint::{MoveSummary, Refused, Request};
@@ -143,8 +142,9 @@ impl<W: World> Manager<W> {
         let mut named: BTreeMap<String, PathBuf> = BTreeMap::new();
         for file in files {
             let about = format!("file {}", file.display());
-            if let Err(why) = check_author(&file) {
-                self.say_problem(&about, why);
+            // The daemon runs the commands of these files as its own user.
+            if let Err(why) = endpoint::check_author(&file) {
+                self.say_problem(&about, format!("cannot take {why}"));
                 continue;
             }
             match ControlConfig::load(&file) {
@@ -471,30 +471,6 @@ pub fn service_files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
         .collect();
     files.sort();
     Ok(files)
-}
-
-/// Whether a file is one that the daemon takes commands from, which it runs as its own user: root's or its own user's,
-/// and nobody else may write to it.
-fn check_author(file: &Path) -> Result<(), String> {
-    let found = std::fs::metadata(file)
-        .map_err(|error| format!("cannot look at '{}': {error}", file.display()))?;
-    let (user, mode) = (found.uid(), found.mode());
-    let own = rustix::process::geteuid().as_raw();
-    if user != 0 && user != own {
-        return Err(format!(
-            "cannot take '{}': it is user {user}'s; allowed: root's, and those of user {own}: give it to root",
-            file.display()
-        ));
-    }
-    // Group and others.
-    if mode & 0o022 != 0 {
-        return Err(format!(
-            "cannot take '{}': others than its user may write to it (mode {:o}): take that right away (chmod go-w)",
-            file.display(),
-            mode & 0o777
-        ));
-    }
-    Ok(())
 }
 
 /// The path of a file that somebody names at the control socket, where it is one of the services directory's.

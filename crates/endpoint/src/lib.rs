@@ -24,6 +24,7 @@
 //!
 //! What is true lives in the service: a client that vanishes changes nothing, and one that comes anew asks again.
 
+mod author;
 mod client;
 mod directory;
 mod packet;
@@ -31,6 +32,7 @@ mod printable;
 mod protocol;
 mod server;
 
+pub use author::check_author;
 pub use client::{Client, ClientError};
 pub use directory::{NameError, RUN_DIR_VARIABLE, run_dir, services, socket_path};
 pub use packet::MESSAGE_MAX;

@@ -201,7 +201,8 @@ pub struct ApplicationConfig {
     pub user: Option<UserName>,
     /// Its group; by default the one with the user's number.
     pub group: Option<u32>,
-    /// A file that lists the system calls that it may use; by default all that a service has a use for.
+    /// A file that lists the system calls that it may use, relative to the configuration's directory; by default all
+    /// that a service has a use for.
     pub policy: Option<std::path::PathBuf>,
     /// Most files that it may have open.
     pub open_files: Option<u64>,
@@ -677,7 +678,7 @@ fn in_range<T: PartialOrd + std::fmt::Display>(
 }
 
 impl RunConfig {
-    /// Reads and checks a file.
+    /// Reads and checks a file. The policy that it names is sought beside it.
     ///
     /// # Errors
     /// What is wrong with it: the key, the value, what is allowed.
@@ -685,8 +686,12 @@ impl RunConfig {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration '{}'", path.display()))?;
         let config = Self::parse(&text);
-        let config =
+        let mut config =
             config.with_context(|| format!("in the configuration '{}'", path.display()))?;
+        if let (Some(policy), Some(directory)) = (&mut config.application.policy, path.parent()) {
+            // An absolute path stays as it is.
+            *policy = directory.join(&*policy);
+        }
         Ok(Self { path: path.to_owned(), ..config })
     }
 
@@ -857,6 +862,19 @@ mod tests {
             let found = error(&text(keys));
             assert!(found.contains(named), "{named:?} is not in: {found}");
         }
+    }
+
+    #[test]
+    fn a_policy_is_sought_beside_its_configuration() {
+        let directory = crate::private::directory("policy").expect("made");
+        let path = directory.path().join("run.toml");
+        let policy = |named: &str| {
+            let text = format!("[service]\napp = \"kv\"\n[application]\npolicy = \"{named}\"\n");
+            std::fs::write(&path, text).expect("written");
+            RunConfig::load(&path).expect("is fine").application.policy.expect("named")
+        };
+        assert_eq!(policy("calls.toml"), directory.path().join("calls.toml"));
+        assert_eq!(policy("/etc/calls.toml"), Path::new("/etc/calls.toml"));
     }
 
     #[test]
