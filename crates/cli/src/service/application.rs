@@ -59,6 +59,8 @@ pub fn builtin(program: &Path, config: &RunConfig) -> anyhow::Result<Command> {
     let mut command = Command::new(program);
     // The path is for people who list processes.
     command.args(["application", "--from-input"]).arg(&config.path).stdin(text);
+    // It serves the network, and needs nothing of the starter's surroundings.
+    command.env_clear();
     Ok(command)
 }
 

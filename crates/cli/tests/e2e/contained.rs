@@ -42,6 +42,17 @@ fn descriptors(pid: u32) -> Vec<String> {
     all
 }
 
+/// The names of the environment that a process began with.
+fn environment(pid: u32) -> Vec<String> {
+    let text = fs::read(format!("/proc/{pid}/environ")).expect("root may read it");
+    let named = text.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
+    named
+        .map(|entry| {
+            String::from_utf8_lossy(entry).split('=').next().unwrap_or_default().to_owned()
+        })
+        .collect()
+}
+
 /// A limit of a process, as `/proc/PID/limits` has it.
 fn limit(pid: u32, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
@@ -197,6 +208,8 @@ fn each_process_stands_as_the_documents_say() {
             assert!(known.iter().any(|kind| held.starts_with(kind)), "{pid} holds {held}");
         }
     }
+    assert_eq!(environment(three.dataplane), Vec::<String>::new());
+    assert_eq!(environment(three.application), ["TAILPLANE_DOMAIN"]);
     assert_eq!(limit(three.application, "Max open files"), "64");
     assert_eq!(limit(three.dataplane, "Max locked memory"), "0");
     assert_eq!(limit(three.dataplane, "Max realtime priority"), "0");
