@@ -53,6 +53,8 @@ pub struct Groups {
     directories: Vec<PathBuf>,
     procs: Vec<Arc<OwnedFd>>,
     cpuset: Option<Cpuset>,
+    /// Controllers that limit, and the group of each.
+    limiting: Vec<(&'static str, PathBuf)>,
     missing: Vec<String>,
 }
 
@@ -169,6 +171,23 @@ impl Groups {
         &self.missing
     }
 
+    /// Whether the limit of `controller` (`memory`, `pids`, `cpu`, `cpuset`) is in force.
+    pub fn limits(&self, controller: &str) -> bool {
+        self.limiting.iter().any(|(name, _)| *name == controller)
+    }
+
+    /// How many processes the kernel has killed because the groups reached [`GroupLimits::memory_bytes`]; `None` where
+    /// no group counts them.
+    pub fn killed_for_memory(&self) -> Option<u64> {
+        let (_, group) = self.limiting.iter().find(|(name, _)| *name == "memory")?;
+        // Of version 2; of version 1, from Linux 4.13 on.
+        ["memory.events", "memory.oom_control"].into_iter().find_map(|file| {
+            let text = fs::read_to_string(group.join(file)).ok()?;
+            let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
+            count.trim().parse().ok()
+        })
+    }
+
     /// Has what is started so join the groups first.
     pub fn joined_by(&self, confinement: Confinement) -> Confinement {
         self.procs.iter().fold(confinement, |joined, procs| joined.group(Arc::clone(procs)))
@@ -221,6 +240,7 @@ impl Groups {
         if *controller == "cpuset" {
             self.cpuset = Some(Cpuset(group.join("cpuset.cpus")));
         }
+        self.limiting.push((controller, group));
         Ok(())
     }
 }
@@ -394,6 +414,11 @@ mod tests {
         assert_eq!(read(group.join("cpu.max")), "200000 100000");
         // What is left in a group ends with it.
         fs::write(group.join("cgroup.kill"), "").expect("written");
+        assert!(["memory", "pids", "cpu"].into_iter().all(|name| groups.limits(name)));
+        assert!(!groups.limits("cpuset"));
+        assert_eq!(groups.killed_for_memory(), None, "there is no count");
+        fs::write(group.join("memory.events"), "max 7\noom 2\noom_kill 2\n").expect("written");
+        assert_eq!(groups.killed_for_memory(), Some(2));
         let given = read(root.join(PARENT).join("cgroup.subtree_control"));
         assert!(
             given.starts_with("+cpu"),
@@ -444,6 +469,10 @@ mod tests {
             let found = fs::read_to_string(root.join(file.replace("{}", &group))).expect("there");
             assert_eq!(found, limit, "{file}");
         }
+        assert!(groups.limits("memory") && groups.limits("pids") && !groups.limits("cpu"));
+        let memory = root.join("memory").join(PARENT).join(format!("box.{}", Maker::this()));
+        fs::write(memory.join("memory.oom_control"), "under_oom 0\noom_kill 1\n").expect("written");
+        assert_eq!(groups.killed_for_memory(), Some(1));
         drop(groups);
         fs::remove_dir_all(&root).expect("removed");
         let none = Groups::make_below(&root, "box", &LIMITS);

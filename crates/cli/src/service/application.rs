@@ -3,6 +3,7 @@
 //! However either of the two ends, the other one ends: the dataplane hears of its application's end by the socket
 //! between them, resets the connections and stops; the application hears of the dataplane's end in the same way.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -21,6 +22,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sandbox::{Confinement, Watched};
+use signal_hook::low_level::signal_name;
 use tailplane::Service;
 use tailplane::application::{DOMAIN_VARIABLE, serve};
 use tailplane::runtime::RuntimeConfig;
@@ -36,6 +38,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(2);
 const DIES_WITHIN: Duration = Duration::from_millis(200);
 /// The socket's number in a program that inherits nothing else.
 const CONFINED_SOCKET: i32 = 3;
+/// What a shell adds to the number of a signal.
+const SIGNAL_BASE: i32 = 128;
 /// Between two looks at a program that is to end.
 const END_LOOK: Duration = Duration::from_millis(2);
 /// Between two looks at a program.
@@ -95,6 +99,24 @@ pub fn hello(config: &RunConfig, runtime: &RuntimeConfig) -> Hello {
     }
 }
 
+/// Why a dataplane serves nobody: its program has not joined.
+#[derive(Debug)]
+pub struct NotJoined {
+    name: String,
+    /// When the dataplane gave up: at [`JOINS_WITHIN`], or when the program hung up or sent nonsense.
+    after: Duration,
+}
+
+impl fmt::Display for NotJoined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the program '{}' did not join the dataplane", self.name)?;
+        if self.after >= JOINS_WITHIN {
+            write!(f, " within {} s", JOINS_WITHIN.as_secs())?;
+        }
+        write!(f, " (a program serves with `tailplane::application::serve`)")
+    }
+}
+
 /// The dataplane's sides of an application that has joined.
 pub struct Joined {
     socket: OwnedFd,
@@ -119,14 +141,10 @@ impl Joined {
         let host = Host::new(hello, lanes, region)?;
         let gone = Arc::new(AtomicBool::new(false));
         // A program that ends at once is not even there to be greeted.
-        let greeted = host.greet(socket.as_fd());
-        let nears = greeted.and_then(|()| host.meet(socket.as_fd(), &gone)).with_context(|| {
-            format!(
-                "the program '{name}' did not join the dataplane within {} s (a program serves with \
-                 `tailplane::application::serve`)",
-                JOINS_WITHIN.as_secs()
-            )
-        })?;
+        let (greeted, began) = (host.greet(socket.as_fd()), Instant::now());
+        let nears = greeted
+            .and_then(|()| host.meet(socket.as_fd(), &gone))
+            .with_context(|| NotJoined { name: name.to_owned(), after: began.elapsed() })?;
         Ok(Self { socket, nears, gone })
     }
 
@@ -303,13 +321,60 @@ pub(super) fn start(
     child.map(Program).with_context(|| format!("cannot start the program '{name}'"))
 }
 
+/// A limit of memory that made the kernel kill processes of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Exhausted {
+    /// The configuration's key.
+    pub key: &'static str,
+    /// Its value, in MiB.
+    pub limit_mb: u64,
+    /// Processes that were killed.
+    pub killed: u64,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct End {
+    /// As its parent hears it.
+    pub status: ExitStatus,
+    /// What its control group adds.
+    pub exhausted: Option<Exhausted>,
+}
+
+impl From<ExitStatus> for End {
+    fn from(status: ExitStatus) -> Self {
+        Self { status, exhausted: None }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.status)?;
+        // The first process of a PID namespace ends with 128 and the number of the signal that killed the program.
+        let signal = self.status.code().and_then(|code| code.checked_sub(SIGNAL_BASE));
+        if let Some(signal) = signal.filter(|signal| (1..=libc::SIGRTMAX()).contains(signal)) {
+            write!(f, ", killed by signal {signal}")?;
+            if let Some(name) = signal_name(signal) {
+                write!(f, ", {name}")?;
+            }
+        }
+        if let Some(Exhausted { key, limit_mb, killed }) = self.exhausted {
+            write!(
+                f,
+                "; it reached `{key}` = {limit_mb}: the kernel killed {killed} of its processes"
+            )?;
+        }
+        Ok(())
+    }
+}
+
 /// What it is for a service that its program ended by itself, in this way.
 ///
 /// # Errors
 /// That, where the program did not end well.
-pub(super) fn judge(gone: bool, status: ExitStatus) -> anyhow::Result<()> {
-    if gone && !status.success() {
-        bail!("the program ended while it served ({status}): its connections were reset");
+pub(super) fn judge(gone: bool, end: &End) -> anyhow::Result<()> {
+    if gone && !end.status.success() {
+        bail!("the program ended while it served ({end}): its connections were reset");
     }
     Ok(())
 }
@@ -356,7 +421,7 @@ impl Started {
         let status =
             program.end(Instant::now() + ENDS_WITHIN).context("waiting for the program's end")?;
         let (result, gone) = ran?;
-        judge(gone, status)?;
+        judge(gone, &status.into())?;
         Ok(result)
     }
 }
@@ -393,4 +458,41 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
     let mut asked = [PollFd::new(socket, PollFlags::empty())];
     // An interrupted poll is another look.
     poll(&mut asked, Some(&most)).is_ok_and(|count| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn an_end_names_its_signal_and_the_limit_that_was_reached() {
+        let exhausted = Exhausted { key: "application.memory_mb", limit_mb: 96, killed: 2 };
+        // A status as `wait` returns it: the code in the second byte, the signal in the first.
+        for (status, exhausted, expected) in [
+            (7 << 8, None, "exit status: 7"),
+            (128 << 8, None, "exit status: 128"),
+            (139 << 8, None, "exit status: 139, killed by signal 11, SIGSEGV"),
+            (162 << 8, None, "exit status: 162, killed by signal 34"),
+            (255 << 8, None, "exit status: 255"),
+            (9, None, "signal: 9 (SIGKILL)"),
+            (
+                137 << 8,
+                Some(exhausted),
+                "exit status: 137, killed by signal 9, SIGKILL; it reached `application.memory_mb` = 96: the kernel \
+                 killed 2 of its processes",
+            ),
+        ] {
+            let end = End { status: ExitStatus::from_raw(status), exhausted };
+            assert_eq!(end.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_at_once_is_not_waited_for_in_words() {
+        let at = |after| NotJoined { name: "true".into(), after }.to_string();
+        assert!(!at(Duration::from_millis(500)).contains("within"), "{}", at(Duration::ZERO));
+        assert!(at(JOINS_WITHIN).contains("within 10 s"), "{}", at(JOINS_WITHIN));
+    }
 }

@@ -322,6 +322,24 @@ fn a_program_that_takes_all_memory_is_ended_and_others_serve_on() {
     service.interrupt(Signal::TERM).assert_success();
 }
 
+#[test]
+fn the_error_names_the_limit_of_memory_that_a_program_reached() {
+    let Some(bed) = Testbed::new("memory-end", 1) else { return };
+    if let Err(why) = Groups::version(Path::new("/sys/fs/cgroup"), "memory") {
+        return println!("skipped: {why}");
+    }
+    let more = "[application]\nmemory_mb = 96\n";
+    let path = bed.directory.write("run.toml", config("echo", bed.lab.prefix(), 1, more));
+    let mut command = tailplane(&["run", "--seconds", "300"]);
+    let ended = command.arg(path).args(["--", "tail", "/dev/zero"]).output().expect("it runs");
+    let text = String::from_utf8_lossy(&ended.stderr);
+    for part in
+        ["killed by signal 9, SIGKILL", "it reached `application.memory_mb` = 96", "before it"]
+    {
+        assert!(!ended.status.success() && text.contains(part), "{part:?} is not in: {text}");
+    }
+}
+
 /// Three that compute share one processor: the kernel holds them up when they have had it for a period.
 #[test]
 fn a_program_that_computes_on_all_processors_has_what_its_limit_says() {

@@ -154,7 +154,13 @@ fn any_program_that_joins_serves_and_others_are_told_what_is_missing() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && parts.iter().all(|part| text.contains(part)), "{text}");
     };
-    refused(&["/bin/true"], &["'/bin/true' did not join", "tailplane::application::serve"]);
+    let did_not_join = ["'/bin/true' did not join", "tailplane::application::serve"];
+    refused(&["/bin/true"], &did_not_join);
+    for (script, how) in
+        [("exit 0", "exit status: 0"), ("exit 7", "exit status: 7"), ("kill -SEGV $$", "SIGSEGV")]
+    {
+        refused(&["sh", "-c", script], &["the application ended (", how, ") before it joined"]);
+    }
     refused(&["/no/such/program"], &["cannot start the program '/no/such/program'"]);
     // This command knows how to serve.
     let own = env!("CARGO_BIN_EXE_tailplane");

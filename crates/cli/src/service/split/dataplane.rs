@@ -24,7 +24,7 @@ use super::control::{DESCRIPTORS_MAX, receive, send};
 use super::half_open::{self, HalfOpen, Search};
 use super::relay::Attended;
 use super::{Order, PassedWire, Role, Start, Told};
-use crate::service::application::{Joined, LOOK, Sets, hello, keeps_realtime};
+use crate::service::application::{Joined, LOOK, NotJoined, Sets, hello, keeps_realtime};
 use crate::service::config::{DomainName, RunConfig};
 use crate::service::{host, report};
 
@@ -39,10 +39,16 @@ pub fn serve() -> anyhow::Result<()> {
     let control = stdin().as_fd().try_clone_to_owned().context("taking the control socket")?;
     let told = match run(&control) {
         Ok(()) => Told::Ended,
-        Err(error) => Told::Failed(error.chain().map(ToString::to_string).collect()),
+        Err(error) => {
+            let causes = error.chain().map(ToString::to_string).collect();
+            match error.is::<NotJoined>() {
+                true => Told::NotJoined(causes),
+                false => Told::Failed(causes),
+            }
+        }
     };
     send(&control, &told, &[]).with_context(|| match told {
-        Told::Failed(causes) => causes.join(": "),
+        Told::Failed(causes) | Told::NotJoined(causes) => causes.join(": "),
         _ => "`tailplane run` starts this".to_owned(),
     })
 }

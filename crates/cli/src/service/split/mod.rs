@@ -132,4 +132,6 @@ pub enum Told {
     Ended,
     /// It has not; each cause after what it caused.
     Failed(Vec<String>),
+    /// The same, because its application has not joined.
+    NotJoined(Vec<String>),
 }

@@ -12,7 +12,7 @@ use super::bounds::{self, Bounds};
 use super::control::pair;
 use crate::service::application::Program;
 use crate::service::config::RunConfig;
-use crate::service::identity;
+use crate::service::identity::{self, Boxed};
 use crate::terminal::Copies;
 
 /// A dataplane that waits for its first order.
@@ -26,6 +26,8 @@ pub struct Started {
     pub missing: Vec<String>,
     /// Its control groups, to be kept until it has ended.
     pub groups: Groups,
+    /// Memory that these allow it, in bytes.
+    pub memory_bytes: Option<u64>,
     /// The processors that these hold.
     pub bounds: Bounds,
 }
@@ -55,7 +57,8 @@ pub fn dataplane(
         boxed.confinement.spawn(command, &[]).context("cannot start the dataplane")
     });
     let program = Program::from(child?);
-    Ok(Started { program, control, missing: boxed.missing, groups, bounds })
+    let Boxed { missing, limits, .. } = boxed;
+    Ok(Started { program, control, missing, groups, memory_bytes: limits.memory_bytes, bounds })
 }
 
 /// Has what `spawn` starts run at the elastic threads' real-time priority, or the one above, which is for what looks

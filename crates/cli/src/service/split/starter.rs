@@ -19,12 +19,12 @@ use super::bounds::Bounds;
 use super::orphans::Orphans;
 use super::placing::Placing;
 use super::relay::{Heard, Relay};
-use super::spawn::{self, Started};
+use super::spawn;
 use super::wire::{Held, OpenWire};
 use super::words::{Said, Word, Words, said};
 use super::{Told, farewell};
 use crate::lab::Lab;
-use crate::service::application::{self, JOINS_WITHIN, LOOK, Program};
+use crate::service::application::{self, End, Exhausted, JOINS_WITHIN, LOOK, Program};
 use crate::service::config::{InputName, RunConfig};
 use crate::service::control::{ControlSocket, describe};
 use crate::service::identity;
@@ -43,6 +43,8 @@ const SERVES_WITHIN: Duration = JOINS_WITHIN.saturating_mul(3);
 const ANSWERS_AFTER: Duration = Duration::from_millis(500);
 /// How long the last words of a dataplane that has ended are waited for.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(100);
+/// How much later than its socket's hang-up the end of a program may be seen: its PID namespace ends with it.
+const ENDS_ALONG: Duration = Duration::from_millis(200);
 /// Words of the dataplane that are taken before all else is looked at again.
 const WORDS_PER_TURN: usize = 16;
 /// Causes of a dataplane's failure that are printed.
@@ -108,6 +110,9 @@ pub fn run(
     }
     let dataplane = dataplane.context("waiting for the dataplane's end")?;
     let application = application.context("waiting for the program's end")?;
+    let [application_bounds, dataplane_bounds] = &boxes.memory;
+    let dataplane = dataplane_bounds.end_of(dataplane);
+    let application = application_bounds.end_of(application);
     seen.judge(dataplane, application, stop.load(Ordering::Relaxed))
 }
 
@@ -121,7 +126,28 @@ struct Boxes {
     held: Held,
     copies: Copies,
     bounds: Bounds,
-    _groups: [Groups; 2],
+    /// The application's first.
+    memory: [MemoryBound; 2],
+}
+
+/// The control groups of a process, and the limit of memory in them.
+struct MemoryBound {
+    groups: Groups,
+    key: &'static str,
+    bytes: Option<u64>,
+}
+
+impl MemoryBound {
+    /// How a process of these groups ended.
+    fn end_of(&self, status: ExitStatus) -> End {
+        let killed = self.groups.killed_for_memory().filter(|&killed| killed > 0);
+        let exhausted = self.bytes.zip(killed).map(|(bytes, killed)| Exhausted {
+            key: self.key,
+            limit_mb: bytes >> 20,
+            killed,
+        });
+        End { status, exhausted }
+    }
 }
 
 impl Boxes {
@@ -158,14 +184,33 @@ impl Boxes {
                 None => "as the user of the starter".to_owned(),
             })?;
         drop(far);
-        let Started { program: dataplane, control, missing, groups, bounds } =
-            spawn::dataplane("dataplane", config, own, &mut copies)?;
-        protection.extend(missing);
-        let groups = [application_groups, groups];
+        let mut started = spawn::dataplane("dataplane", config, own, &mut copies)?;
+        protection.append(&mut started.missing);
         let driver = wire.driver().to_owned();
-        let held = wire.pass(&control, config, name, near)?;
+        let held = wire.pass(&started.control, config, name, near)?;
         let serving = Serving { driver, placement: None, control: String::new(), protection };
-        Ok(Self { dataplane, application, control, serving, held, copies, bounds, _groups: groups })
+        let memory = [
+            MemoryBound {
+                groups: application_groups,
+                key: "application.memory_mb",
+                bytes: boxed.limits.memory_bytes,
+            },
+            MemoryBound {
+                groups: started.groups,
+                key: "dataplane.memory_mb",
+                bytes: started.memory_bytes,
+            },
+        ];
+        Ok(Self {
+            dataplane: started.program,
+            application,
+            control: started.control,
+            serving,
+            held,
+            copies,
+            bounds: started.bounds,
+            memory,
+        })
     }
 }
 
@@ -229,7 +274,8 @@ impl Boxes {
                 placing.turn(&self.control, &seen.heard, &self.bounds, &processes);
             }
             let is_asked = stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed);
-            if !seen.application_ended && application.wait(Duration::ZERO)? {
+            let within = if seen.awaits_application() { ENDS_ALONG } else { Duration::ZERO };
+            if !seen.application_ended && application.wait(within)? {
                 seen.application_ended = true;
                 seen.application_left = seen.asked.is_none() && !is_asked;
             }
@@ -323,9 +369,9 @@ impl Seen {
                     self.breaks(format!("it answered order {number}, which has no answer to come"));
                 }
             }
-            Said::Last(Told::Failed(causes)) => {
-                let causes = causes.iter().take(CAUSES_MAX).map(|cause| printable(cause));
-                self.told = Some(Told::Failed(causes.collect()));
+            Said::Last(Told::Failed(causes)) => self.told = Some(Told::Failed(bounded(&causes))),
+            Said::Last(Told::NotJoined(causes)) => {
+                self.told = Some(Told::NotJoined(bounded(&causes)));
             }
             Said::Last(told) => self.told = Some(told),
         }
@@ -335,6 +381,11 @@ impl Seen {
     fn breaks(&mut self, why: impl Into<String>) {
         self.broken.get_or_insert(why.into());
         self.control_closed = true;
+    }
+
+    /// Whether the dataplane's last word is that its application hung up, and the application's end is due.
+    fn awaits_application(&self) -> bool {
+        self.asked.is_none() && matches!(self.told, Some(Told::NotJoined(_)))
     }
 
     /// Whether peers have connections of which the dataplane cannot have told them.
@@ -348,24 +399,23 @@ impl Seen {
     }
 
     /// What all that means.
-    fn judge(
-        self,
-        dataplane: ExitStatus,
-        application: ExitStatus,
-        stopped: bool,
-    ) -> anyhow::Result<()> {
+    fn judge(self, dataplane: End, application: End, stopped: bool) -> anyhow::Result<()> {
         let within_ms = LEAVES_WITHIN.as_millis();
         if let Some(why) = self.broken {
             bail!("the dataplane broke the protocol, and was killed: {why}; please report this");
         }
         match self.told {
             // It was interrupted where it still waited for its application.
-            Some(Told::Failed(_)) if stopped && !self.serves => Ok(()),
-            Some(Told::Failed(causes)) => Err(chain(causes)),
+            Some(Told::Failed(_) | Told::NotJoined(_)) if stopped && !self.serves => Ok(()),
+            Some(Told::NotJoined(causes)) if self.application_left => {
+                let ended = format!("the application ended ({application}) before it joined");
+                Err(chain(causes).context(ended))
+            }
+            Some(Told::Failed(causes) | Told::NotJoined(causes)) => Err(chain(causes)),
             Some(_) if self.killed.is_some() => bail!(
                 "the dataplane lived on for {within_ms} ms after its last word, and was killed; please report this"
             ),
-            Some(_) => application::judge(self.application_left, application),
+            Some(_) => application::judge(self.application_left, &application),
             None if self.killed.is_some() && self.control_closed => bail!(
                 "the dataplane lived on for {within_ms} ms after it had hung up, and was killed; please report this"
             ),
@@ -379,6 +429,11 @@ impl Seen {
             ),
         }
     }
+}
+
+/// As many of a dataplane's causes as are printed, as text that a terminal can show.
+fn bounded(causes: &[String]) -> Vec<String> {
+    causes.iter().take(CAUSES_MAX).map(|cause| printable(cause)).collect()
 }
 
 /// An error of these causes, the outermost first.
