@@ -17,8 +17,8 @@ use crate::lab::guard::Guard;
 use crate::service::config::{DomainName, NetworkConfig, RunConfig};
 use crate::service::control::{ControlSocket, Steered, describe};
 use crate::service::host::{Host, address, lab};
-use crate::service::report;
 use crate::service::split::starter::{self, Serving};
+use crate::service::{identity, report};
 use crate::terminal::Output;
 use anyhow::Context;
 use tailplane::runtime::Controls;
@@ -26,7 +26,8 @@ use tailplane::runtime::Controls;
 /// Arguments of `tailplane run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The configuration: TOML; `docs/kv.toml` and `docs/echo.toml` show every key.
+    /// The configuration: TOML. `docs/kv.toml` shows the usual keys; those of `[policy]` are in
+    /// docs/applications.md, of classes of connections in docs/scheduling.md, of the daemon in docs/daemon.md.
     #[arg(value_name = "CONFIG.toml")]
     pub config: PathBuf,
     /// End after this many seconds instead of at Ctrl-C.
@@ -64,7 +65,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         DomainName::Inline => {
             let host = Host::open(&config, lab.as_ref())?;
             let control = ControlSocket::open(&config)?;
-            let announcement = announcement(&config, &host.driver, None, &[], &control.told)?;
+            let missing =
+                std::iter::once(identity::of_inline()).chain(identity::foreign_files(&config));
+            let protection: Vec<_> = missing.map(|line| format!("missing: {line}")).collect();
+            let announcement =
+                announcement(&config, &host.driver, None, &protection, &control.told)?;
             let segment = host.runtime.segment.clone().context("the service shows nothing")?;
             let controls = Arc::clone(&host.controls);
             _ = running.set(Arc::clone(&controls));

@@ -8,8 +8,9 @@
 //! user = 991        # by default that of `tailplane-app`; or "inherit": the starter's user, confined by the rest
 //! ```
 //!
-//! Three boxes, three users, so that none can signal or trace another. What cannot be had is a line of
-//! [`Boxed::missing`], which is announced: nothing is weaker than it says.
+//! Three boxes, three users, so that none can signal or trace another. [`Boxed::taken`] lists what each box has lost,
+//! [`Boxed::missing`] each protection that it lacks, with the reason. The start announces both: nothing is weaker than it
+//! says.
 
 use std::path::Path;
 
@@ -17,7 +18,7 @@ use anyhow::{Context, bail};
 use sandbox::{Confinement, Files, GroupLimits, Groups, Limits, Root, SyscallPolicy};
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
-use super::config::{ApplicationConfig, DataplaneConfig};
+use super::config::{ApplicationConfig, DataplaneConfig, RunConfig};
 
 /// The user of a box for which the configuration names none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +151,34 @@ impl<'de> Deserialize<'de> for UserName {
     }
 }
 
+/// What a box has that one with every protection has not, grouped by the reason.
+#[derive(Debug)]
+struct Lacks {
+    name: &'static str,
+    by_reason: Vec<(&'static str, Vec<&'static str>)>,
+}
+
+impl Lacks {
+    fn of(name: &'static str) -> Self {
+        Self { name, by_reason: Vec::new() }
+    }
+
+    fn add(&mut self, has: &'static str, reason: &'static str) {
+        match self.by_reason.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, all)) => all.push(has),
+            None => self.by_reason.push((reason, vec![has])),
+        }
+    }
+
+    /// A line for each reason.
+    fn lines(self) -> Vec<String> {
+        let Self { name, by_reason } = self;
+        let line =
+            |(reason, all): (_, Vec<_>)| format!("the {name} has {}: {reason}", all.join(", "));
+        by_reason.into_iter().map(line).collect()
+    }
+}
+
 /// What is taken from a process, and what could not be.
 #[derive(Debug)]
 pub struct Boxed {
@@ -157,6 +186,8 @@ pub struct Boxed {
     pub confinement: Confinement,
     /// The user that it gets; none: the starter's.
     pub user: Option<u32>,
+    /// What it is kept from beside what its [`Standing`](sandbox::Standing) shows, a phrase each.
+    pub taken: Vec<String>,
     /// What protection is missing and why, a line each.
     pub missing: Vec<String>,
     /// What its processes may use together.
@@ -168,14 +199,73 @@ impl Boxed {
     /// where the caller is root.
     pub fn make_groups(&mut self, name: &str) -> Groups {
         if !is_root() {
-            self.missing.push(format!("the {name} may use all memory and processors: {NOT_ROOT}"));
+            self.missing.push(format!(
+                "the {name} has no limit of memory, processes and processors: {NOT_ROOT}"
+            ));
             return Groups::default();
         }
         let groups = Groups::make(name, &self.limits);
+        self.taken.extend(bounds(&self.limits, &groups));
         self.missing.extend(groups.missing().iter().map(|lack| format!("the {name} has {lack}")));
         self.confinement = groups.joined_by(std::mem::take(&mut self.confinement));
         groups
     }
+}
+
+/// The limits that `groups` enforce, a phrase each.
+fn bounds(limits: &GroupLimits, groups: &Groups) -> Vec<String> {
+    let memory = limits.memory_bytes.map(|bytes| format!("{} MiB", bytes >> 20));
+    let processes = limits.processes.map(|count| format!("{count} processes"));
+    let processors = limits.processors.map(|count| match count {
+        1 => "1 processor".to_owned(),
+        _ => format!("{count} processors"),
+    });
+    [("memory", memory), ("pids", processes), ("cpu", processors)]
+        .into_iter()
+        .filter(|(controller, _)| groups.limits(controller))
+        .filter_map(|(_, phrase)| phrase)
+        .collect()
+}
+
+/// The line for a service of the `inline` domain: nothing separates it from the process that was started.
+pub fn of_inline() -> String {
+    let starter = match rustix::process::geteuid().as_raw() {
+        0 => "root".to_owned(),
+        user => format!("user {user}"),
+    };
+    format!(
+        "the service runs in the process that {starter} started: `dataplane.domain` is \"inline\""
+    )
+}
+
+/// The files of `config` that another user than root or the caller may change, where root takes its settings from them.
+pub fn foreign_files(config: &RunConfig) -> Vec<String> {
+    let files = [Some(&config.path), config.application.policy.as_ref()];
+    let files = files.into_iter().flatten().filter(|_| is_root());
+    // A file that cannot be looked at is reported by whoever reads it.
+    files.filter_map(|file| endpoint::check_author(file).err()).collect()
+}
+
+/// Refuses one user for dataplane and application, by the names in `passwd`.
+///
+/// # Errors
+/// The number, and what is allowed.
+pub fn check_apart(config: &RunConfig, passwd: &str) -> anyhow::Result<()> {
+    let number = |user, default: DefaultUser| match user {
+        Some(UserName::Number(number)) => Some(number),
+        Some(UserName::Inherit) => None,
+        None => Some(default.ids(passwd, &mut Vec::new()).0),
+    };
+    let application = number(config.application.user, APPLICATION_USER);
+    if let Some(user) = application
+        && application == number(config.dataplane.user, DATAPLANE_USER)
+    {
+        bail!(
+            "cannot separate dataplane and application: found user {user} for both, who may signal and trace either; \
+             give `dataplane.user` and `application.user` numbers of their own"
+        );
+    }
+    Ok(())
 }
 
 /// Whether the caller may give others' users and namespaces to what it starts.
@@ -190,6 +280,13 @@ pub fn passwd() -> String {
 
 const NOT_ROOT: &str = "the command was not started as root";
 const INHERITED: &str = "the configuration says \"inherit\"";
+const OWN_PROGRAM: &str = "a program of one's own keeps both unless `application.own_network` is true, which takes the \
+                           network";
+const KEEPS_FILES: &str = "a program of one's own keeps them";
+const NO_LANDLOCK: &str = "this kernel has no Landlock";
+
+const NO_NETWORK: &str = "no network";
+const NO_FILES: &str = "no file but its program's";
 
 /// Processes and threads of an application where nothing is said.
 const PROCESSES: u64 = 512;
@@ -222,7 +319,7 @@ fn threads_of_user(config: &DataplaneConfig, threads: u64) -> u64 {
 /// # Errors
 /// The program cannot be read.
 pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow::Result<Boxed> {
-    let mut missing = Vec::new();
+    let (mut taken, mut missing) = (Vec::new(), Vec::new());
     let user = match config.user {
         Some(UserName::Number(user)) if root => Some((user, config.group.unwrap_or(user))),
         None if root => Some(DATAPLANE_USER.ids(&passwd(), &mut missing)),
@@ -250,6 +347,7 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
     }
     if root {
         confinement = confinement.alone_with(program)?;
+        taken.extend([NO_NETWORK, NO_FILES].map(str::to_owned));
     } else {
         missing.push(format!(
             "the dataplane has the starter's files and network until its system calls are filtered: {NOT_ROOT}"
@@ -262,18 +360,18 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
         processors: None,
         cpuset: None,
     };
-    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
+    Ok(Boxed { confinement, user: user.map(|(user, _)| user), taken, missing, limits })
 }
 
 /// With the lists of system calls that an application has: the default one, that of its configuration, or both.
 fn with_syscalls(
     confinement: Confinement,
     config: &ApplicationConfig,
-    missing: &mut Vec<String>,
+    lacks: &mut Lacks,
 ) -> anyhow::Result<Confinement> {
     let Some(policy) = &config.policy else {
         if config.user == Some(UserName::Inherit) {
-            missing.push(format!("the application may make every system call: {INHERITED}"));
+            lacks.add("every system call", INHERITED);
             return Ok(confinement);
         }
         return Ok(confinement.syscalls(SyscallPolicy::application()));
@@ -287,6 +385,51 @@ fn with_syscalls(
     Ok(confinement.also_syscalls(read))
 }
 
+/// Without the network and the files that an application does not need. The rules of Landlock are about the machine's
+/// files: an application with an empty root has none of these.
+fn with_files(
+    mut confinement: Confinement,
+    config: &ApplicationConfig,
+    built_in: Option<&Path>,
+    root: bool,
+    (taken, lacks): (&mut Vec<String>, &mut Lacks),
+) -> anyhow::Result<Confinement> {
+    // Who inherits is the starter, and may do what that may.
+    let inherits = config.user == Some(UserName::Inherit);
+    let alone = built_in.filter(|_| root && !inherits);
+    if config.own_network || alone.is_some() {
+        confinement = confinement.own_network();
+        taken.push(NO_NETWORK.to_owned());
+    }
+    if let Some(program) = alone {
+        taken.push(NO_FILES.to_owned());
+        return Ok(confinement.root(Root::for_program(program)?));
+    }
+    let reason = match (built_in, inherits) {
+        (_, true) => INHERITED,
+        (Some(_), false) => NOT_ROOT,
+        (None, false) if config.own_network => KEEPS_FILES,
+        (None, false) => OWN_PROGRAM,
+    };
+    if !config.own_network {
+        lacks.add("the machine's network", reason);
+    }
+    lacks.add("the machine's files", reason);
+    if inherits && config.writable.is_empty() {
+        lacks.add("no Landlock rules", INHERITED);
+    } else if Files::version() == 0 {
+        lacks.add("no Landlock rules", NO_LANDLOCK);
+    } else {
+        let files = config.writable.iter().fold(Files::read_only(), Files::writable);
+        confinement = confinement.files(files);
+        taken.push(match config.writable.len() {
+            0 => "files to read only".to_owned(),
+            count => format!("files to read, {count} listed to write"),
+        });
+    }
+    Ok(confinement)
+}
+
 /// What is taken from an application. `built_in` is this program, where the application is a service of it: nothing
 /// but its own file, and no network, is left to that.
 ///
@@ -298,7 +441,7 @@ pub fn application(
     built_in: Option<&Path>,
     root: bool,
 ) -> anyhow::Result<Boxed> {
-    let mut missing = Vec::new();
+    let (mut taken, mut missing, mut lacks) = (Vec::new(), Vec::new(), Lacks::of("application"));
     let user = match config.user {
         Some(UserName::Number(user)) => Some((user, config.group.unwrap_or(user))),
         None if root => Some(APPLICATION_USER.ids(&passwd(), &mut missing)),
@@ -306,41 +449,24 @@ pub fn application(
     };
     if user.is_none() {
         let reason = if config.user.is_some() { INHERITED } else { NOT_ROOT };
-        missing.push(format!("the application has no user of its own: {reason}"));
+        lacks.add("no user of its own", reason);
     }
     let limits = Limits { open_files: config.open_files, ..Limits::default() };
+    taken.extend(config.open_files.map(|count| format!("{count} open files")));
     // A priority of the starter's own (`chrt`) is not for the application.
     let mut confinement = Confinement::new().limits(limits).realtime(0);
     if let Some((user, group)) = user {
         confinement = confinement.identity(user, group);
     }
-    // Who inherits is the starter, and may do what that may.
-    let inherits = config.user == Some(UserName::Inherit);
-    confinement = with_syscalls(confinement, config, &mut missing)?;
+    confinement = with_syscalls(confinement, config, &mut lacks)?;
     if root {
         confinement = confinement.own_processes();
+        taken.push("own processes".to_owned());
     } else {
-        missing.push(format!("what the application starts is not ended as a whole: {NOT_ROOT}"));
+        lacks.add("no PID namespace, which ends what it starts", NOT_ROOT);
     }
-    let alone = built_in.filter(|_| root && user.is_some());
-    if let Some(program) = alone {
-        confinement = confinement.root(Root::for_program(program)?);
-    }
-    if config.own_network || alone.is_some() {
-        confinement = confinement.own_network();
-    }
-    // One that is alone has no file to write; and the rules are about the host's.
-    if alone.is_none() && !(inherits && config.writable.is_empty()) {
-        if Files::version() == 0 {
-            missing.push(
-                "the application may write whatever its user may: this kernel has no Landlock"
-                    .into(),
-            );
-        } else {
-            let files = config.writable.iter().fold(Files::read_only(), Files::writable);
-            confinement = confinement.files(files);
-        }
-    }
+    confinement = with_files(confinement, config, built_in, root, (&mut taken, &mut lacks))?;
+    missing.extend(lacks.lines());
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let limits = GroupLimits {
         memory_bytes: memory_bytes(config.memory_mb),
@@ -352,12 +478,11 @@ pub fn application(
         // Its threads go where the placement sends them, and have no priority to keep others from there.
         cpuset: None,
     };
-    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
+    Ok(Boxed { confinement, user: user.map(|(user, _)| user), taken, missing, limits })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::RunConfig;
     use super::*;
 
     fn parsed(more: &str) -> Result<RunConfig, String> {
@@ -440,25 +565,114 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn each_protection_is_taken_or_missing() {
         let program = std::env::current_exe().expect("a program");
         let plain = parsed("user = 7\n[application]\nuser = 8\n").expect("fine");
         let inherits =
             parsed("user = \"inherit\"\n[application]\nuser = \"inherit\"\n").expect("fine");
-        // Of the application: without a user of its own it may do all that the starter may, also to files.
-        for (config, root, lines, application_lines) in [
-            (&plain, true, 0, 0),
-            (&plain, false, 2, 1),
-            (&inherits, true, 1, 2),
-            (&inherits, false, 2, 3),
-        ] {
+        let offline =
+            parsed("[application]\nuser = 8\nown_network = true\nopen_files = 64\n").expect("fine");
+        for (config, root, lines) in
+            [(&plain, true, 0), (&plain, false, 2), (&inherits, true, 1), (&inherits, false, 2)]
+        {
             let boxed = dataplane(&config.dataplane, &program, root).expect("a program of ours");
             assert_eq!(boxed.missing.len(), lines, "{:?}", boxed.missing);
-            let boxed = application(&config.application, 1, None, root).expect("nothing to read");
-            let landlock = usize::from(
-                Files::version() == 0 && config.application.user == plain.application.user,
-            );
-            assert_eq!(boxed.missing.len(), application_lines + landlock, "{:?}", boxed.missing);
+            assert_eq!(boxed.taken, if root { vec![NO_NETWORK, NO_FILES] } else { vec![] });
+        }
+        let of = |config: &RunConfig, built_in: bool, root| {
+            let built_in = built_in.then_some(program.as_path());
+            let boxed = application(&config.application, 1, built_in, root).expect("is prepared");
+            (boxed.taken.join(", "), boxed.missing)
+        };
+        let rules = match Files::version() {
+            0 => "no Landlock rules: this kernel",
+            _ => "files to read only",
+        };
+        // Configuration, built in, root; what is taken; what each line of what is missing contains.
+        for (config, built_in, root, taken, missing) in [
+            (&plain, true, true, "own processes, no network, no file but its program's", vec![]),
+            (
+                &plain,
+                false,
+                true,
+                "own processes",
+                vec!["the application has the machine's network, the machine's files: a program"],
+            ),
+            (
+                &offline,
+                false,
+                true,
+                "64 open files, own processes, no network",
+                vec!["the application has the machine's files: a program of one's own keeps them"],
+            ),
+            (
+                &plain,
+                true,
+                false,
+                "",
+                vec![
+                    "no PID namespace, which ends what it starts, the machine's network, the machine's files: the command",
+                ],
+            ),
+            (
+                &inherits,
+                true,
+                true,
+                "own processes",
+                vec![
+                    "no user of its own, every system call, the machine's network, the machine's files, no Landlock \
+                     rules: the configuration",
+                ],
+            ),
+            (
+                &inherits,
+                true,
+                false,
+                "",
+                vec![
+                    "no user of its own, every system call, the machine's network",
+                    "no PID namespace",
+                ],
+            ),
+        ] {
+            let (found, lines) = of(config, built_in, root);
+            let told = format!("{found}; {}", lines.join("; "));
+            assert!(found.starts_with(taken), "{taken:?}: {told}");
+            for part in &missing {
+                assert!(told.contains(part), "{part:?} is not in: {told}");
+            }
+            let has_files =
+                taken.contains(NO_FILES) || config.application.user == inherits.application.user;
+            assert_eq!(told.contains(rules), !has_files, "{rules:?}: {told}");
+            let landlock = usize::from(Files::version() == 0 && !has_files);
+            assert_eq!(lines.len(), missing.len() + landlock, "{told}");
+        }
+        assert!(of_inline().contains("the process that"), "{}", of_inline());
+    }
+
+    #[test]
+    fn dataplane_and_application_are_different_users() {
+        let passwd = "tailplane-dataplane:x:990:990::/:\ntailplane-app:x:991:991::/:\n";
+        let check = |more: &str, passwd: &str| {
+            check_apart(&parsed(more).expect("fine"), passwd).map_err(|error| error.to_string())
+        };
+        for more in [
+            "",
+            "user = 7\n[application]\nuser = 8\n",
+            "user = \"inherit\"\n[application]\nuser = \"inherit\"\n",
+            "user = \"inherit\"\n[application]\nuser = 990\n",
+        ] {
+            check(more, passwd).expect("two users, or the starter's own");
+        }
+        let both = passwd.replace("991:991", "990:990");
+        for (more, passwd, user) in [
+            ("user = 7\n[application]\nuser = 7\n", passwd, "user 7 "),
+            ("[application]\nuser = 990\n", passwd, "user 990 "),
+            ("user = 991\n", passwd, "user 991 "),
+            ("", &both, "user 990 "),
+        ] {
+            let found = check(more, passwd).expect_err("one user");
+            assert!(found.contains(user) && found.contains("numbers of their own"), "{found}");
         }
     }
 

@@ -210,6 +210,12 @@ fn each_process_stands_as_the_documents_say() {
     }
     assert_eq!(environment(three.dataplane), Vec::<String>::new());
     assert_eq!(environment(three.application), ["TAILPLANE_DOMAIN"]);
+    let phrases =
+        said.lines().find(|line| line.contains("protection application: ")).expect("told");
+    for phrase in ["system calls filtered", "64 open files, own processes, no network, no file but"]
+    {
+        assert!(phrases.contains(phrase), "{phrase:?}: {phrases}");
+    }
     assert_eq!(limit(three.application, "Max open files"), "64");
     assert_eq!(limit(three.dataplane, "Max locked memory"), "0");
     assert_eq!(limit(three.dataplane, "Max realtime priority"), "0");

@@ -129,7 +129,8 @@ fn confinement(
         processors: Some(args.cores + 1),
         cpuset: (!args.cpus.is_empty()).then(|| args.cpus.iter().map(|&cpu| cpu as u32).collect()),
     };
-    Ok(Boxed { confinement, user: user.map(|(user, _)| user), missing, limits })
+    let taken = Vec::new();
+    Ok(Boxed { confinement, user: user.map(|(user, _)| user), taken, missing, limits })
 }
 
 /// A plane's process. Dropping it kills it.

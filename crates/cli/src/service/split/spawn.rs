@@ -22,6 +22,8 @@ pub struct Started {
     pub program: Program,
     /// This end of its control socket.
     pub control: OwnedFd,
+    /// What it is kept from.
+    pub taken: Vec<String>,
     /// What protection it lacks, and why.
     pub missing: Vec<String>,
     /// Its control groups, to be kept until it has ended.
@@ -57,8 +59,16 @@ pub fn dataplane(
         boxed.confinement.spawn(command, &[]).context("cannot start the dataplane")
     });
     let program = Program::from(child?);
-    let Boxed { missing, limits, .. } = boxed;
-    Ok(Started { program, control, missing, groups, memory_bytes: limits.memory_bytes, bounds })
+    let Boxed { taken, missing, limits, .. } = boxed;
+    Ok(Started {
+        program,
+        control,
+        taken,
+        missing,
+        groups,
+        memory_bytes: limits.memory_bytes,
+        bounds,
+    })
 }
 
 /// Has what `spawn` starts run at the elastic threads' real-time priority, or the one above, which is for what looks

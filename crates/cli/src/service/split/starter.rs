@@ -59,7 +59,8 @@ pub struct Serving {
     pub control: String,
     /// Where the threads run, where the service chooses that.
     pub placement: Option<String>,
-    /// How dataplane and application stand, as the kernel says; then what protection is missing, and why.
+    /// How dataplane and application stand, as the kernel says, and what else they are kept from; then what protection
+    /// is missing, and why.
     pub protection: Vec<String>,
 }
 
@@ -76,7 +77,8 @@ pub fn run(
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("finding this program's file")?;
-    let (mut config, mut missing) = (config.clone(), Vec::new());
+    identity::check_apart(config, &identity::passwd())?;
+    let (mut config, mut missing) = (config.clone(), identity::foreign_files(config));
     let placing = Placing::settle(&mut config, &mut missing);
     let config = &config;
     let socket = ControlSocket::open(config)?;
@@ -84,7 +86,7 @@ pub fn run(
     let orphans = Orphans::adopt()?;
     let mut boxes = Boxes::start(config, &own, program, wire)?;
     boxes.serving.control.clone_from(&socket.told);
-    boxes.serving.protection.extend(missing);
+    boxes.missing.extend(missing);
     boxes.serving.placement = placing.as_ref().map(Placing::describe);
     let end = Arc::new(AtomicBool::new(false));
     let seen = boxes.watch(config, &socket, placing, announce, stop, &end)?;
@@ -123,6 +125,10 @@ struct Boxes {
     application: Program,
     control: OwnedFd,
     serving: Serving,
+    /// What each is kept from, the dataplane first.
+    taken: [Vec<String>; 2],
+    /// What protection is missing, and why.
+    missing: Vec<String>,
     held: Held,
     copies: Copies,
     bounds: Bounds,
@@ -176,7 +182,7 @@ impl Boxes {
         let threads = config.dataplane.threads;
         let mut boxed = identity::application(&config.application, threads, built_in, root)?;
         let application_groups = boxed.make_groups("application");
-        let mut protection = boxed.missing;
+        let mut missing = boxed.missing;
         let (near, far) = application::sockets()?;
         let application = application::start(command, &far, Some(&boxed.confinement))
             .with_context(|| match boxed.user {
@@ -185,10 +191,12 @@ impl Boxes {
             })?;
         drop(far);
         let mut started = spawn::dataplane("dataplane", config, own, &mut copies)?;
-        protection.append(&mut started.missing);
+        missing.append(&mut started.missing);
         let driver = wire.driver().to_owned();
         let held = wire.pass(&started.control, config, name, near)?;
-        let serving = Serving { driver, placement: None, control: String::new(), protection };
+        let serving =
+            Serving { driver, placement: None, control: String::new(), protection: Vec::new() };
+        let taken = [started.taken, boxed.taken];
         let memory = [
             MemoryBound {
                 groups: application_groups,
@@ -206,6 +214,8 @@ impl Boxes {
             application,
             control: started.control,
             serving,
+            taken,
+            missing,
             held,
             copies,
             bounds: started.bounds,
@@ -330,11 +340,14 @@ impl Boxes {
     /// Writes down how the two stand.
     fn stands(&mut self) {
         let boxes = [("dataplane", &self.dataplane), ("application", &self.application)];
-        let lines = boxes.map(|(name, program)| match Standing::of_program(program.id()) {
-            Ok(standing) => format!("{name}: {standing}"),
-            Err(error) => format!("{name}: {error}"),
+        let lines = boxes.into_iter().zip(&self.taken).map(|((name, program), taken)| {
+            let standing = Standing::of_program(program.id());
+            let first = standing.map_or_else(|error| error.to_string(), |it| it.to_string());
+            let phrases: String = taken.iter().map(|phrase| format!(", {phrase}")).collect();
+            format!("{name}: {first}{phrases}")
         });
-        self.serving.protection.splice(0..0, lines);
+        let missing = self.missing.iter().map(|line| format!("missing: {line}"));
+        self.serving.protection = lines.chain(missing).collect();
     }
 }
 
