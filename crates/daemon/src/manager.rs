@@ -129,13 +129,16 @@ impl<W: World> Manager<W> {
 
     fn read_files(&mut self) {
         let directory = self.config.services_directory.clone();
-        let files = match service_files(&directory) {
+        // Whoever may write there can put one file in another's place between a look at it and its reading.
+        let files = service_files(&directory)
+            .map_err(|error| format!("{}: {error}", directory.display()))
+            .and_then(|files| match endpoint::check_author(&directory) {
+                Ok(()) => Ok(files),
+                Err(why) => Err(format!("cannot take files from {why}")),
+            });
+        let files = match files {
             Ok(files) => files,
-            Err(error) => {
-                let reason = format!("{}: {error}", directory.display());
-                self.say_problem("services_directory", reason);
-                return;
-            }
+            Err(reason) => return self.say_problem("services_directory", reason),
         };
         self.problems
             .retain(|about, _| !about.starts_with("file ") && about != "services_directory");

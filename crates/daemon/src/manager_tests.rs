@@ -612,7 +612,7 @@ fn a_sequence_is_a_file_of_the_services_directory_and_no_other_one() {
 fn a_service_file_that_others_may_write_is_not_taken() {
     let mut bench = Bench::new(&[("mine", "[control]\n"), ("open", "[control]\n")], false);
     let file = |name: &str| bench.directory.path().join("services").join(name);
-    let (mine, open) = (file("mine.toml"), file("open.toml"));
+    let (mine, open, directory) = (file("mine.toml"), file("open.toml"), file(""));
     let mode = |path: &Path, mode| {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
         std::fs::set_permissions(path, mode).expect("it is ours");
@@ -629,6 +629,11 @@ fn a_service_file_that_others_may_write_is_not_taken() {
     let about = found.iter().find(|line| line.contains("open.toml")).expect("a problem");
     assert!(about.contains("may write to it (mode 664)"), "{about}");
     mode(&open, 0o644);
+    assert!(problems(&mut bench).is_empty());
+    mode(&directory, 0o777);
+    let found = problems(&mut bench);
+    assert!(found.iter().any(|line| line.contains("cannot take files from")), "{found:?}");
+    mode(&directory, 0o755);
     assert!(problems(&mut bench).is_empty());
     if !rustix::process::geteuid().is_root() {
         return println!("needs root: a second user cannot be played");

@@ -138,7 +138,8 @@ fn announcement(
     };
     let try_it = match &config.network {
         NetworkConfig { interface: None, shm: None, .. } => {
-            format!("  try it     tailplane lab exec -- ping -c 3 {}\n", address)
+            let lab = config.network.lab();
+            format!("  try it     tailplane lab exec --name {lab} -- ping -c 3 {address}\n")
         }
         NetworkConfig { shm: Some(path), .. } => format!(
             "  try it     tailplane load {}:{} --shm {}\n",
