@@ -20,7 +20,7 @@ cargo +nightly fuzz --version >/dev/null 2>&1 || {
 if [ $# -gt 0 ]; then
     targets=("$@")
 else
-    mapfile -t targets < <(cargo +nightly fuzz list)
+    mapfile -t targets < <(basename --suffix=.rs fuzz/fuzz_targets/*.rs)
 fi
 [ ${#targets[@]} -gt 0 ] || { echo "fuzz: no targets" >&2; exit 1; }
 

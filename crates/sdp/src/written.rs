@@ -89,13 +89,15 @@ pub fn serve(script: &[u8]) {
     }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let writer = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 write(&memory, &writes);
             }
         });
         (0..TURNS).for_each(|_| _ = turn(&memory, &plane));
         is_over.store(true, Ordering::Relaxed);
+        // The scope alone waits for the closure, not for the end of the thread.
+        writer.join().expect("it only writes");
     });
 }
 
