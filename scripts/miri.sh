@@ -23,11 +23,11 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
 if [ -n "${MIRI_PACKAGES:-}" ]; then
     read -ra packages <<<"$MIRI_PACKAGES"
 else
-    # The unsafe code of the commands are system calls, which Miri does not have; nor can their tests start programs
+    # The unsafe code of the commands is system calls, which Miri does not have; nor can their tests start programs
     # there.
     mapfile -t packages < <(
         scripts/packages-with.sh '#!\[allow\(unsafe_code\)\]' \
-            | grep --invert-match --line-regexp --extended-regexp 'tailplane-(cli|attack)'
+            | grep --invert-match --line-regexp --extended-regexp 'tailplane-(cli|attack|daemon)'
     )
 fi
 [ ${#packages[@]} -gt 0 ] || skip "no crate has unsafe code"
