@@ -129,7 +129,7 @@ impl<W: World> Manager<W> {
 
     fn read_files(&mut self) {
         let directory = self.config.services_directory.clone();
-        // Whoever may write there can put one file in another's place between a look at it and its reading.
+        // A user who may write there can replace a file between the check of its author and its reading.
         let files = service_files(&directory)
             .map_err(|error| format!("{}: {error}", directory.display()))
             .and_then(|files| match endpoint::check_author(&directory) {

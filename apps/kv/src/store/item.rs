@@ -364,67 +364,40 @@ impl Slab {
     }
 
     fn for_range(&self, item: Chunk, from: usize, len: usize, mut piece: impl FnMut(&[u8])) {
-        let mut place = Place::new(item);
-        let mut from = from;
-        let mut left = len;
-        while left > 0 {
-            let room = place.room();
-            if from < room {
-                let take = left.min(room - from);
-                piece(self.bytes(place.chunk, place.header + from, take));
-                left -= take;
-                from = 0;
-            } else {
-                from -= room;
-            }
-            if left > 0 {
-                place.advance(self, item);
-            }
+        let mut walk = Walk { place: Place::new(item), from, left: len };
+        while let Some((chunk, at, len)) = walk.next(self, item) {
+            piece(self.bytes(chunk, at, len));
+        }
+    }
+
+    fn for_range_mut(
+        &mut self,
+        item: Chunk,
+        from: usize,
+        len: usize,
+        mut piece: impl FnMut(&mut [u8]),
+    ) {
+        let mut walk = Walk { place: Place::new(item), from, left: len };
+        while let Some((chunk, at, len)) = walk.next(self, item) {
+            piece(self.bytes_mut(chunk, at, len));
         }
     }
 
     /// Writes `bytes` at offset `at` of the value (the CRLF that follows the value included).
     pub(crate) fn write_value(&mut self, item: Chunk, at: usize, bytes: &[u8]) {
         debug_assert!(at + bytes.len() <= self.value_len(item) + CRLF.len());
-        let mut place = Place::new(item);
-        let mut from = self.template_len(item) + at;
         let mut left = bytes;
-        while !left.is_empty() {
-            let room = place.room();
-            if from < room {
-                let take = left.len().min(room - from);
-                let (now, later) = left.split_at(take);
-                self.bytes_mut(place.chunk, place.header + from, take).copy_from_slice(now);
-                left = later;
-                from = 0;
-            } else {
-                from -= room;
-            }
-            if !left.is_empty() {
-                place.advance(self, item);
-            }
-        }
+        self.for_range_mut(item, self.template_len(item) + at, bytes.len(), |piece| {
+            let (now, later) = left.split_at(piece.len());
+            piece.copy_from_slice(now);
+            left = later;
+        });
     }
 
     /// Overwrites the value from offset `at` to its end with `byte`, in one walk along the chunks.
     pub(crate) fn fill_value(&mut self, item: Chunk, at: usize, byte: u8) {
-        let mut left = self.value_len(item) - at;
-        let mut place = Place::new(item);
-        let mut from = self.template_len(item) + at;
-        while left > 0 {
-            let room = place.room();
-            if from < room {
-                let take = left.min(room - from);
-                self.bytes_mut(place.chunk, place.header + from, take).fill(byte);
-                left -= take;
-                from = 0;
-            } else {
-                from -= room;
-            }
-            if left > 0 {
-                place.advance(self, item);
-            }
-        }
+        let len = self.value_len(item) - at;
+        self.for_range_mut(item, self.template_len(item) + at, len, |piece| piece.fill(byte));
     }
 
     /// Copies the whole value of `from` to offset `to_at` of the value of `to`.
@@ -481,6 +454,32 @@ impl Place {
         slab.chain_steps.set(slab.chain_steps.get() + 1);
         self.chunk = slab.next_chunk(head, self.chunk);
         self.header = CONT_HEADER_BYTES;
+    }
+}
+
+/// The parts of a range of the body, one for each chunk that it lies in.
+struct Walk {
+    place: Place,
+    /// Where the range goes on, from the beginning of the body in that chunk.
+    from: usize,
+    left: usize,
+}
+
+impl Walk {
+    /// The next part: its chunk, its place in that, and its bytes.
+    fn next(&mut self, slab: &Slab, head: Chunk) -> Option<(Chunk, usize, usize)> {
+        if self.left == 0 {
+            return None;
+        }
+        while self.from >= self.place.room() {
+            self.from -= self.place.room();
+            self.place.advance(slab, head);
+        }
+        let len = self.left.min(self.place.room() - self.from);
+        let part = (self.place.chunk, self.place.header + self.from, len);
+        self.from += len;
+        self.left -= len;
+        Some(part)
     }
 }
 

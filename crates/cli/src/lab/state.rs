@@ -112,7 +112,7 @@ impl StateDirectory {
         fs::create_dir_all(&self.path).map_err(file_error("create", &self.path))?;
         let file = File::options().create(true).append(true).mode(0o600).open(&path);
         let file = file.map_err(file_error("open", &path))?;
-        // Whoever may read it may lock it.
+        // Who may read it may lock it.
         fchmod(&file, Mode::RUSR | Mode::WUSR)
             .map_err(|errno| file_error("restrict", &path)(errno.into()))?;
         let deadline = Instant::now() + wait;

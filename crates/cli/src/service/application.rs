@@ -99,7 +99,7 @@ pub fn hello(config: &RunConfig, runtime: &RuntimeConfig) -> Hello {
     }
 }
 
-/// Why a dataplane serves nobody: its program has not joined.
+/// Why a dataplane does not serve: its program has not joined.
 #[derive(Debug)]
 pub struct NotJoined {
     name: String,
