@@ -244,3 +244,62 @@ impl<S: Service> Service for Watched<S> {
         self.service.runs_anywhere()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use domain::{CallArray, EventArray, EventRecord, Held};
+    use mem::{Pool, Region};
+    use wire::{Endpoint, Ipv4Addr};
+
+    use super::*;
+    use crate::network::{Faults, Network};
+
+    /// A service that does nothing.
+    struct Idle;
+
+    impl Service for Idle {
+        fn on_batch(&mut self, _: Instant, _: Events<'_>, _: &mut Calls<'_>) {}
+
+        fn wake_at(&self) -> Option<Instant> {
+            None
+        }
+    }
+
+    struct NothingHeld;
+
+    impl Held for NothingHeld {
+        fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
+    }
+
+    fn give(core: &mut Watched<Idle>, record: EventRecord) {
+        let mut events = EventArray::new(1);
+        events.push(record).expect("room");
+        let (mut calls, mut pool) = (CallArray::new(1, 1_000), Pool::new(&Region::heap(64), 0));
+        let mut calls = Calls::new(&mut calls, &mut pool);
+        core.on_batch(Instant::ZERO, events.view(&NothingHeld), &mut calls);
+    }
+
+    #[test]
+    fn a_connection_that_two_cores_have_is_a_failure() {
+        let handle = Handle::new(0, 1, 0);
+        let peer = Endpoint::new(Ipv4Addr::new(10, 9, 0, 2), 9);
+        let knock = EventRecord::Knock { handle, local_port: 7, peer, window: 0 };
+        let again = EventRecord::Again { handle, cookie: Cookie(1), window: 0 };
+        for ends_first in [true, false] {
+            let network = Network::new(1, Faults::none());
+            let (ledger, living) = (SharedLedger::default(), Living::default());
+            let [mut first, mut second] = ["first", "second"].map(|name| {
+                let (ledger, living) = (Rc::clone(&ledger), Rc::clone(&living));
+                Watched::new(Idle, name.to_owned(), ledger, Rc::clone(&network), living)
+            });
+            give(&mut first, knock);
+            give(&mut first, again);
+            if ends_first {
+                assert_eq!(first.wake_at(), None);
+            }
+            give(&mut second, again);
+            let failure = ledger.borrow_mut().failure.take().unwrap_or_default();
+            assert_eq!(failure.contains("is with two cores"), !ends_first, "{failure}");
+        }
+    }
+}
