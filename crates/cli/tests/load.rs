@@ -510,7 +510,8 @@ impl ShmService {
             std::env::temp_dir().join(format!("tailplane-load-shm-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a temporary directory");
         let text = format!(
-            "[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[memory]\nchunks = 2048\n",
+            "[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[memory]\nchunks = 2048\n\
+             [control]\nsocket = false\n",
             directory.join("wire").display()
         );
         let config = directory.join("echo.toml");
