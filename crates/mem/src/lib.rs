@@ -48,8 +48,42 @@ pub use unsafe_prefetch::prefetch;
 pub use unsafe_region::Region;
 pub use unsafe_table_box::TableBox;
 
-/// Bytes of one chunk. AF_XDP's aligned mode wants a power of two from 2,048 to the page size.
+/// Bytes of one chunk, unless its region has larger ones ([`ChunkBytes`]), and of what a frame to send takes of it.
+/// AF_XDP's aligned mode wants a power of two from 2,048 to the page size.
 pub const CHUNK_SIZE: usize = 2048;
+
+/// Bytes of a region's chunks: what the NIC may write a received frame into. A frame that is made here takes no more
+/// than [`CHUNK_SIZE`] of either.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ChunkBytes {
+    /// 2 KiB: a frame of 1,514 bytes behind [`RX_HEADROOM`].
+    #[default]
+    Small = CHUNK_SIZE as isize,
+    /// 4 KiB, a page: for larger frames, and for devices that use of the room behind [`RX_HEADROOM`] no more than a
+    /// multiple of 1 KiB.
+    Page = 2 * CHUNK_SIZE as isize,
+}
+
+impl ChunkBytes {
+    /// The number of bytes.
+    pub const fn get(self) -> usize {
+        self as usize
+    }
+
+    /// Bytes of the largest frame that can be received.
+    pub const fn max_frame(self) -> usize {
+        self.get() - RX_HEADROOM
+    }
+
+    /// Those of so many bytes, where there are some.
+    pub const fn of(bytes: usize) -> Option<Self> {
+        match bytes {
+            CHUNK_SIZE => Some(Self::Small),
+            bytes if bytes == Self::Page.get() => Some(Self::Page),
+            _ => None,
+        }
+    }
+}
 /// Bytes of one block, and the alignment of regions: a huge page.
 pub(crate) const BLOCK_SIZE: usize = 2 << 20;
 /// Bytes at the start of a chunk that hold its bookkeeping: one cache line. AF_XDP is told so

@@ -309,8 +309,9 @@ impl Pool {
         if ChunkState::get(chunk) != ChunkState::LENT {
             return Err(BadAddress(address));
         }
-        let head = address as usize & (crate::CHUNK_SIZE - 1);
-        if head < crate::CHUNK_HEADER || head + len > crate::CHUNK_SIZE {
+        let chunk_bytes = self.region.chunk_bytes().get();
+        let head = address as usize & (chunk_bytes - 1);
+        if head < crate::CHUNK_HEADER || head + len > chunk_bytes {
             return Err(BadAddress(address));
         }
         ChunkState::set(chunk, ChunkState::OURS);

@@ -272,6 +272,53 @@ fn the_head_of_a_block_is_nobodys_chunk() {
 }
 
 #[test]
+fn a_page_holds_a_larger_frame_and_has_one_state() {
+    let region = Region::heap_of(600, ChunkBytes::Page);
+    let mut pool = Pool::new(&region, 600);
+    // Two blocks, whose first chunks are nobody's.
+    assert_eq!((pool.available(), region.len_bytes()), (600, 602 * 4096));
+    let all: Vec<_> = std::iter::from_fn(|| pool.alloc().ok()).collect();
+    let lent: Vec<u64> =
+        all.into_iter().map(|mbuf| pool.lend(mbuf).expect("of this region")).collect();
+    assert!(lent.iter().all(|address| address % 4096 == 0 && address % (2 << 20) != 0));
+    let longest = ChunkBytes::Page.max_frame();
+    assert_eq!(longest, 3776);
+    for (at, &address) in lent.iter().enumerate() {
+        let start = address + RX_HEADROOM as u64;
+        assert!(pool.take_back(start, longest + 1).is_err(), "it would end in the next chunk");
+        let mut mbuf = pool.take_back(start, longest - at % 2).expect("it was lent");
+        assert!(pool.take_back(address + 2048, 0).is_err(), "the second half has no state");
+        assert_eq!((mbuf.len(), mbuf.tailroom()), (longest - at % 2, 0));
+        assert!(mbuf.extend(1).is_err(), "only the device writes there");
+        mbuf.bytes_mut().fill(at as u8);
+        mbuf.truncate(3000);
+        assert_eq!(mbuf.len(), 3000);
+        pool.free(mbuf);
+    }
+    // As many as before, from where the device may have written.
+    let again: Vec<_> = std::iter::from_fn(|| pool.alloc().ok()).collect();
+    assert_eq!(again.len(), 600);
+    for mut mbuf in again {
+        mbuf.append(&[7; CHUNK_SIZE - TX_HEADROOM]).expect("as in a small one");
+        assert_eq!(mbuf.tailroom(), 0);
+        let address = pool.post(mbuf.into_tx()).expect("of this region").0;
+        pool.complete_address(address).expect("it was sent");
+    }
+    assert_eq!(pool.available(), 600);
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_mapped_region_of_pages_is_joined_as_such() {
+    let region = Region::map_of(100, ChunkBytes::Page, HugePages::No).expect("memory");
+    let memory = region.memfd().expect("a memory file").try_clone_to_owned().expect("duplicated");
+    let joined = Region::join_of(memory, ChunkBytes::Page).expect("joined");
+    assert_eq!((joined.chunks(), joined.chunk_bytes()), (region.chunks(), ChunkBytes::Page));
+    assert_eq!(ChunkBytes::of(4096), Some(ChunkBytes::Page));
+    assert_eq!((ChunkBytes::of(2048), ChunkBytes::of(3000)), (Some(ChunkBytes::Small), None));
+}
+
+#[test]
 fn a_pool_that_only_gives_is_topped_up() {
     let region = Region::heap(2_000);
     let (mut pool, mut other) = (Pool::new(&region, 400), Pool::new(&region, 1_000));

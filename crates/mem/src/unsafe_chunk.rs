@@ -12,7 +12,7 @@ use core::num::NonZero;
 use core::ptr::NonNull;
 use core::slice;
 
-use crate::{BLOCK_SIZE, CHUNK_HEADER, CHUNK_SIZE, TX_HEADROOM};
+use crate::{BLOCK_SIZE, CHUNK_HEADER, CHUNK_SIZE, ChunkBytes, TX_HEADROOM};
 
 /// What the stack remembers of a segment that waits for its acknowledgment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() <= CHUNK_HEADER);
-const _: () = assert!(CHUNK_SIZE <= u16::MAX as usize);
+const _: () = assert!(ChunkBytes::Page.get() <= u16::MAX as usize);
 
 fn header(chunk: NonNull<u8>) -> NonNull<Header> {
     chunk.cast()
@@ -79,8 +79,8 @@ unsafe fn next(chunk: NonNull<u8>) -> Option<NonNull<u8>> {
     Some(NonNull::with_exposed_provenance(address))
 }
 
-/// Who holds a chunk, so that what a device returns can be checked: a byte for each chunk of a block, at the
-/// block's head. There 64 chunks share a cache line. In the chunks themselves the states would be 2 KiB
+/// Who holds a chunk, so that what a device returns can be checked: a byte for each [`CHUNK_SIZE`] of a block, at the
+/// block's head; a larger chunk has the byte of its first half. There 64 chunks share a cache line. In the chunks themselves the states would be 2 KiB
 /// apart, for which a cache has few places, and one that was looked up in vain for each packet.
 pub(crate) struct ChunkState;
 
@@ -170,7 +170,7 @@ impl Mbuf {
     /// Places the window; the caller has checked that it lies in the chunk.
     #[inline]
     pub(crate) fn set_window(&mut self, head: usize, len: usize) {
-        debug_assert!(head >= CHUNK_HEADER && head + len <= CHUNK_SIZE);
+        debug_assert!(head >= CHUNK_HEADER && head + len <= ChunkBytes::Page.get());
         self.head = head as u16;
         self.len = len as u16;
     }
@@ -229,10 +229,10 @@ impl Mbuf {
         self.head as usize - CHUNK_HEADER
     }
 
-    /// Bytes behind the frame that it can grow by.
+    /// Bytes behind the frame that it can grow by: up to [`CHUNK_SIZE`], beyond which only the NIC writes.
     #[inline]
     pub fn tailroom(&self) -> usize {
-        CHUNK_SIZE - self.head as usize - self.len as usize
+        CHUNK_SIZE.saturating_sub(self.head as usize + self.len as usize)
     }
 
     /// Empties the frame and lets it start at `head` bytes into the chunk.
@@ -258,7 +258,7 @@ impl Mbuf {
     /// Cuts the frame to its first `len` bytes (no effect where it has fewer).
     #[inline]
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len.min(CHUNK_SIZE) as u16);
+        self.len = self.len.min(len.min(u16::MAX.into()) as u16);
     }
 
     /// Grows the frame by `count` bytes at its front and answers the whole frame. The new bytes

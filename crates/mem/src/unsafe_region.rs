@@ -11,17 +11,22 @@ use alloc::sync::Arc;
 use core::ptr::NonNull;
 
 use crate::depot::Depot;
-use crate::{BLOCK_SIZE, CHUNK_SIZE};
+use crate::{BLOCK_SIZE, CHUNK_SIZE, ChunkBytes};
 
-/// Chunks of a block, the first of which holds the states of all.
-const BLOCK_CHUNKS: usize = BLOCK_SIZE / CHUNK_SIZE;
-const _: () = assert!(BLOCK_CHUNKS <= CHUNK_SIZE);
+/// States of a block, in its first chunk: one for each [`CHUNK_SIZE`].
+const BLOCK_STATES: usize = BLOCK_SIZE / CHUNK_SIZE;
+const _: () = assert!(BLOCK_STATES <= CHUNK_SIZE);
 /// Chunks of the largest region, 4 TiB: with the blocks' first ones they are numbered by 32 bits.
 const CHUNKS_MAX: usize = 1 << 31;
 
+/// Chunks of a block, the first of which holds the states of all.
+const fn block_chunks(size: ChunkBytes) -> usize {
+    BLOCK_SIZE / size.get()
+}
+
 /// Bytes in which so many chunks fit, the blocks' first ones not counted.
-fn bytes_for(chunks: usize) -> usize {
-    (chunks + chunks.div_ceil(BLOCK_CHUNKS - 1)) * CHUNK_SIZE
+fn bytes_for(chunks: usize, size: ChunkBytes) -> usize {
+    (chunks + chunks.div_ceil(block_chunks(size) - 1)) * size.get()
 }
 
 /// How the memory was obtained, and so how it is returned.
@@ -41,6 +46,7 @@ pub struct Region {
     base: NonNull<u8>,
     bytes: usize,
     chunks: u32,
+    size: ChunkBytes,
     huge: bool,
     backing: Backing,
     pub(crate) depot: Depot,
@@ -55,28 +61,49 @@ unsafe impl Sync for Region {}
 impl Region {
     /// A region on the heap, for tests and simulations. At least one chunk is made.
     pub fn heap(chunks: u32) -> Arc<Self> {
-        let bytes = bytes_for(chunks.max(1) as usize);
+        Self::heap_of(chunks, ChunkBytes::Small)
+    }
+
+    /// The same, of chunks of this size.
+    pub fn heap_of(chunks: u32, size: ChunkBytes) -> Arc<Self> {
+        let bytes = bytes_for(chunks.max(1) as usize, size);
         let layout = Layout::from_size_align(bytes, BLOCK_SIZE)
-            .expect("2,048 bytes times a u32 fit an address space of 64 bits");
+            .expect("4,096 bytes times a u32 fit an address space of 64 bits");
         // SAFETY: the layout's size is not zero.
         let pointer = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(pointer) else { handle_alloc_error(layout) };
-        Self::with_backing(base, bytes, false, Backing::Heap(layout))
+        Self::with_backing(base, bytes, size, false, Backing::Heap(layout))
     }
 
     /// `bytes`: whole chunks, from a multiple of a block's size on, all zero.
-    fn with_backing(base: NonNull<u8>, bytes: usize, huge: bool, backing: Backing) -> Arc<Self> {
-        let all = (bytes / CHUNK_SIZE) as u32;
-        let chunks = all - all.div_ceil(BLOCK_CHUNKS as u32);
+    fn with_backing(
+        base: NonNull<u8>,
+        bytes: usize,
+        size: ChunkBytes,
+        huge: bool,
+        backing: Backing,
+    ) -> Arc<Self> {
+        let all = (bytes / size.get()) as u32;
+        let in_block = block_chunks(size) as u32;
+        let chunks = all - all.div_ceil(in_block);
         let depot = Depot::new(all);
         // The lowest is taken first.
-        depot.put((0..all).rev().filter(|number| number % BLOCK_CHUNKS as u32 != 0));
-        Arc::new(Self { base, bytes, chunks, huge, backing, depot })
+        depot.put((0..all).rev().filter(|number| number % in_block != 0));
+        Arc::new(Self { base, bytes, chunks, size, huge, backing, depot })
     }
 
     /// Bytes of a region that [`map`](Self::map) makes of ordinary pages.
     pub fn mapped_bytes(chunks: usize) -> usize {
-        bytes_for(chunks).next_multiple_of(4096)
+        bytes_for(chunks, ChunkBytes::Small).next_multiple_of(4096)
+    }
+
+    /// Maps a region of chunks of [`CHUNK_SIZE`]; see [`map_of`](Self::map_of).
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "std")]
+    pub fn map(chunks: usize, pages: crate::HugePages) -> Result<Arc<Self>, crate::RegionError> {
+        Self::map_of(chunks, ChunkBytes::Small, pages)
     }
 
     /// Maps a region of at least `chunks` chunks (rounded up to whole pages) on a memory file, so
@@ -85,17 +112,21 @@ impl Region {
     /// # Errors
     /// [`RegionError`](crate::RegionError) where the size is senseless or the memory is refused.
     #[cfg(feature = "std")]
-    pub fn map(chunks: usize, pages: crate::HugePages) -> Result<Arc<Self>, crate::RegionError> {
+    pub fn map_of(
+        chunks: usize,
+        size: ChunkBytes,
+        pages: crate::HugePages,
+    ) -> Result<Arc<Self>, crate::RegionError> {
         use crate::{HugePages, RegionError};
         if chunks == 0 || chunks > CHUNKS_MAX {
             return Err(RegionError::BadSize { chunks });
         }
         if pages != HugePages::No {
-            let bytes = bytes_for(chunks).next_multiple_of(BLOCK_SIZE);
+            let bytes = bytes_for(chunks, size).next_multiple_of(BLOCK_SIZE);
             match map_memfd(bytes, true) {
                 Ok((base, memfd)) => {
                     let backing = Backing::Mapped { bytes, memfd };
-                    return Ok(Self::with_backing(base, bytes, true, backing));
+                    return Ok(Self::with_backing(base, bytes, size, true, backing));
                 }
                 Err(source) if pages == HugePages::Require => {
                     return Err(RegionError::Map { bytes, huge: true, source });
@@ -108,35 +139,48 @@ impl Region {
                 ),
             }
         }
-        let bytes = Self::mapped_bytes(chunks);
+        let bytes = bytes_for(chunks, size).next_multiple_of(4096);
         let (base, memfd) = map_memfd(bytes, false).map_err(|source| RegionError::Map {
             bytes,
             huge: false,
             source,
         })?;
-        Ok(Self::with_backing(base, bytes, false, Backing::Mapped { bytes, memfd }))
+        Ok(Self::with_backing(base, bytes, size, false, Backing::Mapped { bytes, memfd }))
     }
 
     /// Maps the memory file of a region that another process [mapped](Self::map) and passed on, all of whose chunks
-    /// are free: whoever passed it must have let go of its mapping, or at least take no chunk of it.
+    /// are free: whoever passed it must have let go of its mapping, or at least take no chunk of it. Its chunks are of
+    /// [`CHUNK_SIZE`].
     ///
     /// # Errors
     /// [`RegionError::Join`](crate::RegionError::Join): it is no such file, or cannot be mapped.
     #[cfg(feature = "std")]
     pub fn join(memfd: std::os::fd::OwnedFd) -> Result<Arc<Self>, crate::RegionError> {
+        Self::join_of(memfd, ChunkBytes::Small)
+    }
+
+    /// The same of a region whose chunks are of this size.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "std")]
+    pub fn join_of(
+        memfd: std::os::fd::OwnedFd,
+        size: ChunkBytes,
+    ) -> Result<Arc<Self>, crate::RegionError> {
         let joined = || -> Result<Arc<Self>, std::io::Error> {
             use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
             // Cut off by somebody, it would make our accesses fault.
             let sealed = fcntl_get_seals(&memfd)?.contains(SealFlags::SHRINK);
             let found = fstat(&memfd)?;
             let bytes = usize::try_from(found.st_size).unwrap_or(0);
-            let chunks = bytes / CHUNK_SIZE;
-            if !sealed || !(2..=CHUNKS_MAX).contains(&chunks) || bytes % CHUNK_SIZE != 0 {
+            let chunks = bytes / size.get();
+            if !sealed || !(2..=CHUNKS_MAX).contains(&chunks) || bytes % size.get() != 0 {
                 return Err(std::io::ErrorKind::InvalidData.into());
             }
             let huge = found.st_blksize as usize >= BLOCK_SIZE;
             let base = map_file(&memfd, bytes)?;
-            Ok(Self::with_backing(base, bytes, huge, Backing::Mapped { bytes, memfd }))
+            Ok(Self::with_backing(base, bytes, size, huge, Backing::Mapped { bytes, memfd }))
         };
         joined().map_err(|source| crate::RegionError::Join { source })
     }
@@ -154,6 +198,12 @@ impl Region {
     /// Chunks in the region, those not counted that hold the blocks' own bookkeeping.
     pub fn chunks(&self) -> u32 {
         self.chunks
+    }
+
+    /// Bytes of each chunk.
+    #[inline]
+    pub fn chunk_bytes(&self) -> ChunkBytes {
+        self.size
     }
 
     /// Whether the region lies in 2 MB pages.
@@ -192,7 +242,7 @@ impl Region {
     /// blocks' first ones included.
     #[inline]
     pub(crate) fn chunk(&self, number: u32) -> NonNull<u8> {
-        let at = number as usize * CHUNK_SIZE;
+        let at = number as usize * self.size.get();
         assert!(at < self.bytes, "chunk {number} lies outside the region");
         // SAFETY: inside the region, as was just checked.
         unsafe { self.base.add(at) }
@@ -201,7 +251,7 @@ impl Region {
     /// The number of a chunk of this region.
     #[inline]
     pub(crate) fn number_of(&self, chunk: NonNull<u8>) -> u32 {
-        ((chunk.addr().get() - self.base.addr().get()) / CHUNK_SIZE) as u32
+        ((chunk.addr().get() - self.base.addr().get()) >> self.size.get().trailing_zeros()) as u32
     }
 
     /// Offset of a chunk in the region, or none where it is of another region.
@@ -215,7 +265,7 @@ impl Region {
         if offset >= self.len_bytes() as u64 {
             return None;
         }
-        let start = offset as usize & !(CHUNK_SIZE - 1);
+        let start = offset as usize & !(self.size.get() - 1);
         // SAFETY: `start` is inside the region, as `offset` is.
         Some(unsafe { self.base.add(start) })
     }

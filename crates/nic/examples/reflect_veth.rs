@@ -27,10 +27,10 @@ const PAUSE: Duration = Duration::from_millis(40);
 fn open(interface: &str, address: std::net::Ipv4Addr, buffers: u32) -> (AfXdp, XdpProgram, Pool) {
     let region: Arc<Region> = Region::map(16_384, HugePages::No).expect("memory");
     let config = AfXdpConfig { rx_buffers: buffers, ..AfXdpConfig::new(interface, 0) };
-    let socket = XdpSocket::open(&config, &region).expect("a socket");
     let mut program =
         XdpProgram::attach(interface, &XdpFilter::address(address)).expect("a program");
-    program.register(0, socket.fd()).expect("registered");
+    let socket = XdpSocket::open(&config, &region).expect("a socket");
+    program.register(0, socket.socket().fd()).expect("registered");
     let mut pool = Pool::new(&region, 8192);
     let mut nic = AfXdp::new(socket).expect("a driver");
     nic.receive(Instant::ZERO, &mut pool, &mut Vec::new(), 0);

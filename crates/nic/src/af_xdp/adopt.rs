@@ -1,9 +1,9 @@
-//! Taking over a bound socket that another process opened: the dataplane's half of the split
-//! between a privileged control plane and an unprivileged dataplane.
+//! Taking over a socket that another process made: the dataplane's half of the split between a
+//! privileged control plane and an unprivileged dataplane.
 //!
 //! The control plane passes the socket and the region's memory file over a Unix socket; the
-//! dataplane maps both. The descriptor does not tell its rings' sizes, so each ring is measured: the
-//! kernel maps no more of it than it has.
+//! dataplane maps both, and says so; the control plane binds the socket then. The descriptor does not
+//! tell its rings' sizes, so each ring is measured: the kernel maps no more of it than it has.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use mem::Region;
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::{socket_domain, xdp_mmap_offsets};
 
-use super::config::{AfXdpError, MAX_RING_FRAMES, MIN_RING_FRAMES};
-use super::socket::{RingSizes, XdpSocket, is_zero_copy};
+use super::config::{AfXdpError, BindMode, MAX_RING_FRAMES, MIN_RING_FRAMES};
+use super::socket::{MappedSocket, RingSizes, XdpSocket};
 use super::unsafe_map::{Kind, can_map};
 use crate::unsafe_interface::Interface;
 
@@ -23,7 +23,7 @@ use crate::unsafe_interface::Interface;
 pub struct AdoptedQueue {
     /// The interface.
     pub interface: Interface,
-    /// The queue that the socket is bound to.
+    /// The queue that the socket is for.
     pub queue: u32,
     /// Chunks that the kernel is to hold for reception (at most the fill ring's size).
     pub rx_buffers: u32,
@@ -35,21 +35,22 @@ pub struct AdoptedQueue {
 }
 
 impl XdpSocket {
-    /// Adopts a bound socket. `region` must be the memory that was registered with it.
+    /// Adopts a socket, and maps its rings. `region` must be the memory that was registered with it. It should not be
+    /// bound yet: Linux before 6.5 maps no ring of a bound socket.
     ///
     /// # Errors
-    /// [`AfXdpError::NotAfXdp`], [`AfXdpError::NoRing`]: the descriptor is not what it should be.
+    /// [`AfXdpError::NotAfXdp`], [`AfXdpError::NoRing`]: the descriptor is not what it should be;
+    /// [`AfXdpError::RingsInUse`]: somebody drives it.
     pub fn adopt(
         fd: OwnedFd,
         region: &Arc<Region>,
         queue: AdoptedQueue,
-    ) -> Result<Self, AfXdpError> {
+    ) -> Result<MappedSocket, AfXdpError> {
         let domain =
             socket_domain(&fd).map_err(AfXdpError::os("asking for the socket's domain"))?;
         if domain != AddressFamily::XDP {
             return Err(AfXdpError::NotAfXdp { domain: domain.as_raw() });
         }
-        let zero_copy = is_zero_copy(fd.as_fd())?;
         let offsets =
             xdp_mmap_offsets(&fd).map_err(AfXdpError::os("asking for the rings' layout"))?;
         let mut sizes = [0; 4];
@@ -59,17 +60,19 @@ impl XdpSocket {
             )?;
         }
         let [rx, tx, fill, completion] = sizes;
-        Ok(Self {
+        let socket = Self {
             fd,
             region: Arc::clone(region),
             sizes: RingSizes { rx, tx, fill, completion },
             link: queue.interface,
             queue: queue.queue,
-            zero_copy,
+            mode: BindMode::Auto,
+            shares: queue.queue > 0,
             rx_buffers: queue.rx_buffers.clamp(1, fill),
             assume_rx_checksums: queue.assume_rx_checksums,
             adopted: !queue.is_sole_owner,
-        })
+        };
+        socket.map()
     }
 }
 

@@ -131,8 +131,8 @@ pub enum AfXdpError {
     },
     /// Another socket is bound to the queue.
     #[error(
-        "queue {queue} of `{interface}` is taken by another AF_XDP socket; stop its owner \
-         (`ss --xdp -p` shows it) or choose another queue"
+        "cannot bind queue {queue} of `{interface}`: found another AF_XDP socket on it; stop its owner \
+         (`ss --xdp -p` shows it) or choose another interface"
     )]
     QueueBusy {
         /// The interface.
@@ -142,8 +142,8 @@ pub enum AfXdpError {
     },
     /// The interface has no such queue.
     #[error(
-        "queue {queue} of `{interface}` could not be bound: {source}; most often the interface has \
-         fewer queues (`ethtool -l {interface}` tells)"
+        "cannot bind queue {queue} of `{interface}`: found {source}; where the interface has fewer queues \
+         (`ethtool -l {interface}`), use fewer threads"
     )]
     NoQueue {
         /// The interface.
@@ -153,10 +153,17 @@ pub enum AfXdpError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The device cannot do zero-copy.
+    /// The interface is down.
+    #[error("cannot bind to `{interface}`: found it down; do `ip link set {interface} up`")]
+    IsDown {
+        /// The interface.
+        interface: String,
+    },
+    /// The device refuses zero-copy.
     #[error(
-        "zero-copy on queue {queue} of `{interface}` was refused: {source}; its driver has none (or \
-         the XDP program is in generic mode): use copy mode"
+        "cannot bind queue {queue} of `{interface}` in zero-copy mode: found {source}; use copy mode, or a \
+         driver, an MTU and an XDP program in native mode with which it has zero-copy (virtio-net wants \
+         `iommu_platform=on`)"
     )]
     NoZeroCopy {
         /// The interface.

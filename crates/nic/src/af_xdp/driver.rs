@@ -7,17 +7,17 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use clock::Instant;
-use mem::{CHUNK_SIZE, Mbuf, Pool, RX_HEADROOM, TxFrame};
+use mem::{Mbuf, Pool, RX_HEADROOM, TxFrame};
 use rustix::io::Errno;
-use rustix::net::sockopt::{xdp_mmap_offsets, xdp_statistics};
+use rustix::net::sockopt::xdp_statistics;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpRingFlags};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use wire::EthernetRepr;
 
 use super::config::AfXdpError;
 use super::lending::Lending;
-use super::socket::XdpSocket;
-use super::unsafe_map::{Kind, MappedRing, map};
+use super::socket::{MappedSocket, Rings, XdpSocket};
+use super::unsafe_map::MappedRing;
 use crate::unsafe_ring::{Consumer, Producer};
 use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
@@ -41,6 +41,8 @@ pub struct AfXdp {
     tx: Producer<XdpDesc, MappedRing<XdpDesc>>,
     completion: Consumer<u64, MappedRing<u64>>,
     socket: XdpSocket,
+    /// The device reads and writes packet memory itself.
+    zero_copy: bool,
     /// Chunks that the kernel holds for reception, and how many it should.
     lent: u32,
     lending: Lending,
@@ -51,28 +53,14 @@ pub struct AfXdp {
 }
 
 impl AfXdp {
-    /// Drives a socket: maps its rings. Reception starts with the first
-    /// [`receive`](Nic::receive), which fills the fill ring.
+    /// Drives a socket that is bound. Reception starts with the first [`receive`](Nic::receive), which fills the
+    /// fill ring.
     ///
     /// # Errors
-    /// [`AfXdpError::RingsInUse`] where the socket has an owner already, [`AfXdpError::Os`] where
-    /// mapping fails.
-    pub fn new(socket: XdpSocket) -> Result<Self, AfXdpError> {
-        let (fd, sizes) = (socket.fd.as_fd(), socket.sizes);
-        let offsets =
-            xdp_mmap_offsets(fd).map_err(AfXdpError::os("asking for the rings' layout"))?;
-        let failed = || AfXdpError::os("mapping the rings");
-        let fill = Producer::new(map(fd, Kind::Fill, &offsets, sizes.fill).map_err(failed())?);
-        let completion =
-            Consumer::new(map(fd, Kind::Completion, &offsets, sizes.completion).map_err(failed())?);
-        let rx = Consumer::new(map(fd, Kind::Receive, &offsets, sizes.rx).map_err(failed())?);
-        let tx = Producer::new(map(fd, Kind::Transmit, &offsets, sizes.tx).map_err(failed())?);
-
-        // An entry of an earlier owner names a chunk that our pool may believe free.
-        let entries = fill.pending() + completion.backlog() + rx.backlog() + tx.pending();
-        if entries != 0 {
-            return Err(AfXdpError::RingsInUse { entries });
-        }
+    /// [`AfXdpError::Os`] where the kernel does not say in which mode it is bound.
+    pub fn new(mapped: MappedSocket) -> Result<Self, AfXdpError> {
+        let MappedSocket { rings: Rings { fill, rx, tx, completion }, socket } = mapped;
+        let zero_copy = socket.is_zero_copy()?;
         let lending = Lending::new(socket.rx_buffers);
         Ok(Self {
             fill,
@@ -80,6 +68,7 @@ impl AfXdp {
             tx,
             completion,
             socket,
+            zero_copy,
             lent: 0,
             lending,
             in_flight: 0,
@@ -165,7 +154,7 @@ impl AfXdp {
                     return;
                 }
             }
-            if self.socket.zero_copy || self.tx.consumer_index() == before {
+            if self.zero_copy || self.tx.consumer_index() == before {
                 return;
             }
         }
@@ -307,7 +296,7 @@ impl Nic for AfXdp {
         let completed: Vec<u64> = drain(&mut self.completion);
 
         let outstanding = self.lent + self.in_flight;
-        let may_still_write = self.socket.zero_copy || self.socket.adopted;
+        let may_still_write = self.zero_copy || self.socket.adopted;
         // Unmapping and closing ends the kernel's use of packet memory before it returns: it
         // unbinds the socket and waits for receivers (`synchronize_net`).
         drop(self);
@@ -315,10 +304,9 @@ impl Nic for AfXdp {
             return Closed { returned: 0, lost: outstanding };
         }
         let mut returned = 0;
-        let starts = lent_addresses.iter().map(|address| address & !(CHUNK_SIZE as u64 - 1));
-        for address in
-            starts.chain(received.iter().map(|desc| desc.addr & !(CHUNK_SIZE as u64 - 1)))
-        {
+        let chunk_bytes = pool.region().chunk_bytes().get() as u64;
+        let lent = lent_addresses.into_iter().chain(received.iter().map(|desc| desc.addr));
+        for address in lent.map(|address| address & !(chunk_bytes - 1)) {
             if let Ok(mbuf) = pool.take_back(address + RX_HEADROOM as u64, 0) {
                 pool.free(mbuf);
                 returned += 1;
@@ -338,9 +326,9 @@ impl Nic for AfXdp {
         let frame = self.socket.link.mtu.saturating_add(EthernetRepr::HEADER_LEN);
         Capabilities {
             driver: "af_xdp",
-            mode: if self.socket.zero_copy { "zero-copy" } else { "copy" },
+            mode: if self.zero_copy { "zero-copy" } else { "copy" },
             mac: self.socket.link.mac,
-            max_frame_bytes: frame.min(CHUNK_SIZE - RX_HEADROOM),
+            max_frame_bytes: frame.min(self.socket.region.chunk_bytes().max_frame()),
             rx_checksums_verified: self.socket.assume_rx_checksums,
             tx_ring_frames: self.socket.sizes.tx as usize,
         }

@@ -7,10 +7,11 @@
 //! use nic::xdp_program::{XdpFilter, XdpProgram};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let region = Region::map(16_384, HugePages::Try)?;
-//! let socket = XdpSocket::open(&AfXdpConfig::new("eth0", 0), &region)?;
+//! // First the program: a device may set its queues up anew when it comes.
 //! let mut program = XdpProgram::attach("eth0", &XdpFilter::address("10.0.0.2".parse()?))?;
-//! program.register(0, socket.fd())?;
-//! let mut driver = AfXdp::new(socket)?;
+//! let mapped = XdpSocket::open(&AfXdpConfig::new("eth0", 0), &region)?;
+//! program.register(0, mapped.socket().fd())?;
+//! let mut driver = AfXdp::new(mapped)?;
 //! let mut pool = Pool::new(&region, 8_192);
 //! # Ok(()) }
 //! ```
@@ -22,8 +23,8 @@
 //! | transmit | driver | frame to send |
 //! | completion | kernel | chunk of a sent frame |
 //!
-//! Opening needs privileges, driving does not: a control plane opens and binds a socket and passes
-//! its descriptor on ([`XdpSocket::adopt`]).
+//! Opening needs privileges, driving does not: a control plane makes a socket, passes its descriptor on
+//! ([`XdpSocket::adopt`]), and binds it when its rings are mapped there.
 
 mod adopt;
 mod config;
@@ -37,4 +38,4 @@ pub use crate::reflector;
 pub use adopt::AdoptedQueue;
 pub use config::{AfXdpConfig, AfXdpError, BindMode};
 pub use driver::AfXdp;
-pub use socket::XdpSocket;
+pub use socket::{MappedSocket, XdpSocket};

@@ -1,23 +1,32 @@
 //! Opening and binding AF_XDP sockets: the part that needs privileges.
+//!
+//! ```text
+//! create      socket, packet memory (UMEM), sizes of the four rings
+//! map         the rings, in the process that drives them: Linux before 6.5 maps none of a bound socket
+//! bind        to a queue, for which the XDP program is attached already: igb and its like set their rings up anew
+//!             when a program comes, and forget those chunks that they hold
+//! ```
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mem::{CHUNK_HEADER, CHUNK_SIZE, Region};
+use mem::{CHUNK_HEADER, ChunkBytes, HugePages, Region};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
-    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_options,
+    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_options,
 };
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpOptionsFlags, XdpUmemReg,
-    XdpUmemRegFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpDesc, XdpOptionsFlags,
+    XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-use super::config::{AfXdpConfig, AfXdpError, BindMode};
+use super::config::{AfXdpConfig, AfXdpError, BindMode, MIN_RING_FRAMES};
+use super::unsafe_map::{Kind, MappedRing, map};
 use crate::unsafe_interface::Interface;
+use crate::unsafe_ring::{Consumer, Producer};
 
 /// Entries of each ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +37,8 @@ pub(super) struct RingSizes {
     pub(super) completion: u32,
 }
 
-/// A bound socket whose rings nobody drives yet. It can be passed to another process by its
-/// descriptor, or driven here by [`AfXdp::new`](super::AfXdp::new).
+/// A socket with packet memory and rings. It can be passed to another process by its descriptor, or
+/// [mapped](Self::map) and driven here.
 #[derive(Debug)]
 pub struct XdpSocket {
     pub(super) fd: OwnedFd,
@@ -37,7 +46,9 @@ pub struct XdpSocket {
     pub(super) sizes: RingSizes,
     pub(super) link: Interface,
     pub(super) queue: u32,
-    pub(super) zero_copy: bool,
+    pub(super) mode: BindMode,
+    /// It has registered no memory: it takes that of the socket which it is bound beside.
+    pub(super) shares: bool,
     pub(super) rx_buffers: u32,
     pub(super) assume_rx_checksums: bool,
     /// Another process opened it, and may hold it still when we close it.
@@ -45,68 +56,125 @@ pub struct XdpSocket {
 }
 
 impl XdpSocket {
-    /// Opens a socket, registers `region` as its packet memory (UMEM), and binds it.
+    /// Makes a socket, and registers `region` as its packet memory.
     ///
     /// # Errors
     /// [`AfXdpError`]: each says what to do.
-    pub fn open(config: &AfXdpConfig, region: &Arc<Region>) -> Result<Self, AfXdpError> {
-        config.check()?;
-        let link = find(&config.interface)?;
-        let fd = new_socket()?;
+    pub fn create(config: &AfXdpConfig, region: &Arc<Region>) -> Result<Self, AfXdpError> {
+        let socket = Self::make(config, region, false)?;
         let bytes = region.len_bytes();
         let registration = XdpUmemReg {
             addr: region.base().as_ptr() as u64,
             len: bytes as u64,
-            chunk_size: CHUNK_SIZE as u32,
+            chunk_size: region.chunk_bytes().get() as u32,
             headroom: CHUNK_HEADER as u32,
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };
-        set_xdp_umem_reg(&fd, registration)
+        set_xdp_umem_reg(&socket.fd, registration)
             .map_err(|errno| AfXdpError::Memory { bytes, source: errno.into() })?;
-        let sizes = set_rings(&fd, config)?;
+        Ok(socket)
+    }
 
-        let mode = match config.mode {
+    /// Makes sockets for the queues `0..queues` of an interface: the first one registers `region`, the others are to be
+    /// [bound beside](Self::bind_all) it.
+    ///
+    /// # Errors
+    /// [`AfXdpError`]: each says what to do.
+    pub fn create_all(
+        config: &AfXdpConfig,
+        queues: u32,
+        region: &Arc<Region>,
+    ) -> Result<Vec<Self>, AfXdpError> {
+        let create = |queue| {
+            let config = AfXdpConfig { queue, ..config.clone() };
+            match queue {
+                0 => Self::create(&config, region),
+                _ => Self::make(&config, region, true),
+            }
+        };
+        (0..queues).map(create).collect()
+    }
+
+    fn make(config: &AfXdpConfig, region: &Arc<Region>, shares: bool) -> Result<Self, AfXdpError> {
+        config.check()?;
+        let link = find(&config.interface)?;
+        let fd = new_socket()?;
+        let sizes = set_rings(&fd, config)?;
+        Ok(Self {
+            fd,
+            region: Arc::clone(region),
+            sizes,
+            link,
+            queue: config.queue,
+            mode: config.mode,
+            shares,
+            rx_buffers: config.rx_buffers,
+            assume_rx_checksums: config.assume_rx_checksums,
+            adopted: false,
+        })
+    }
+
+    /// Binds it to its queue. From now on the device takes chunks from the fill ring.
+    ///
+    /// # Errors
+    /// [`AfXdpError`]: each says what to do.
+    pub fn bind(&self) -> Result<(), AfXdpError> {
+        let mode = match self.mode {
             BindMode::Auto => SocketAddrXdpFlags::empty(),
             BindMode::Copy => SocketAddrXdpFlags::XDP_COPY,
             BindMode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
         };
         let flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        patiently(|| bind(&fd, &SocketAddrXdp::new(flags, link.index, config.queue)))
-            .map_err(|errno| bind_error(config, errno))?;
-        Self::bound(fd, region, sizes, link, config)
+        let address = SocketAddrXdp::new(flags, self.link.index, self.queue);
+        patiently(|| bind(&self.fd, &address)).map_err(|errno| self.bind_error(errno))
     }
 
-    /// Opens a socket for another queue (of this or another interface) on the packet memory of
-    /// `first`, with rings of its own; `config.mode` is what `first` has. `first` may be dropped
-    /// afterwards.
+    /// Binds it to its queue, on the packet memory of `first`, which is bound, and in its mode.
     ///
     /// # Errors
     /// [`AfXdpError`]: each says what to do.
-    pub fn open_sharing(config: &AfXdpConfig, first: &XdpSocket) -> Result<Self, AfXdpError> {
-        config.check()?;
-        let link = find(&config.interface)?;
-        if link.index == first.link.index && config.queue == first.queue {
+    pub fn bind_beside(&self, first: &Self) -> Result<(), AfXdpError> {
+        if self.link.index == first.link.index && self.queue == first.queue {
             // The kernel would let both share one fill ring, which has one producer.
-            return Err(AfXdpError::QueueBusy {
-                interface: config.interface.clone(),
-                queue: config.queue,
-            });
+            return Err(self.bind_error(Errno::BUSY));
         }
-        let fd = new_socket()?;
-        let sizes = set_rings(&fd, config)?;
         // The flags of the first socket hold for all; the kernel refuses others here.
         let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
         patiently(|| {
-            let addr = SocketAddrXdp::new(flags, link.index, config.queue);
+            let addr = SocketAddrXdp::new(flags, self.link.index, self.queue);
             let shared_umem_fd = first.fd.as_fd();
-            bind(&fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd })
+            bind(&self.fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd })
         })
-        .map_err(|errno| bind_error(config, errno))?;
-        Self::bound(fd, &first.region, sizes, link, config)
+        .map_err(|errno| self.bind_error(errno))
     }
 
-    /// Opens the queues `0..queues` of an interface on one packet memory.
+    /// Binds sockets of [`create_all`](Self::create_all), in their order.
+    ///
+    /// # Errors
+    /// [`AfXdpError`]: each says what to do.
+    pub fn bind_all<'a>(sockets: impl IntoIterator<Item = &'a Self>) -> Result<(), AfXdpError> {
+        let mut first = None;
+        for socket in sockets {
+            match first {
+                Some(first) if socket.shares => socket.bind_beside(first)?,
+                _ => socket.bind()?,
+            }
+            first.get_or_insert(socket);
+        }
+        Ok(())
+    }
+
+    /// Maps the rings. To be called before the socket is bound.
+    ///
+    /// # Errors
+    /// [`AfXdpError::RingsInUse`] where the socket has an owner already, [`AfXdpError::Os`] where mapping fails.
+    pub fn map(self) -> Result<MappedSocket, AfXdpError> {
+        let rings = Rings::map(self.fd.as_fd(), &self.sizes)?;
+        Ok(MappedSocket { rings, socket: self })
+    }
+
+    /// Makes, maps and binds the sockets of the queues `0..queues`, for a driver of this process.
     ///
     /// # Errors
     /// [`AfXdpError`]: each says what to do.
@@ -114,43 +182,49 @@ impl XdpSocket {
         config: &AfXdpConfig,
         queues: u32,
         region: &Arc<Region>,
-    ) -> Result<Vec<Self>, AfXdpError> {
-        let mut sockets: Vec<Self> = Vec::with_capacity(queues as usize);
-        for queue in 0..queues {
-            let config = AfXdpConfig { queue, ..config.clone() };
-            let socket = match sockets.first() {
-                None => Self::open(&config, region)?,
-                Some(first) => Self::open_sharing(&config, first)?,
-            };
-            sockets.push(socket);
-        }
-        Ok(sockets)
+    ) -> Result<Vec<MappedSocket>, AfXdpError> {
+        let sockets = Self::create_all(config, queues, region)?;
+        let mapped = sockets.into_iter().map(Self::map).collect::<Result<Vec<_>, _>>()?;
+        Self::bind_all(mapped.iter().map(MappedSocket::socket))?;
+        Ok(mapped)
     }
 
-    fn bound(
-        fd: OwnedFd,
-        region: &Arc<Region>,
-        sizes: RingSizes,
-        link: Interface,
-        config: &AfXdpConfig,
-    ) -> Result<Self, AfXdpError> {
-        let zero_copy = is_zero_copy(fd.as_fd())?;
-        Ok(Self {
-            fd,
-            region: Arc::clone(region),
-            sizes,
-            link,
-            queue: config.queue,
-            zero_copy,
-            rx_buffers: config.rx_buffers,
-            assume_rx_checksums: config.assume_rx_checksums,
-            adopted: false,
-        })
+    /// The same for one queue, `config.queue`.
+    ///
+    /// # Errors
+    /// [`AfXdpError`]: each says what to do.
+    pub fn open(config: &AfXdpConfig, region: &Arc<Region>) -> Result<MappedSocket, AfXdpError> {
+        let mapped = Self::create(config, region)?.map()?;
+        mapped.socket.bind()?;
+        Ok(mapped)
+    }
+
+    /// Whether the device can serve a queue by zero-copy, tried with a socket that is closed again: only a bind knows.
+    /// The XDP program is to be attached already. The queue's other traffic may be lost meanwhile.
+    ///
+    /// # Errors
+    /// [`AfXdpError::NoZeroCopy`]; or why a socket could not be bound at all.
+    pub fn try_zero_copy(interface: &str, queue: u32, size: ChunkBytes) -> Result<(), AfXdpError> {
+        /// As many chunks as the rings that are tried have entries.
+        const CHUNKS: usize = MIN_RING_FRAMES as usize;
+        let region =
+            Region::map_of(CHUNKS, size, HugePages::No).map_err(|error| AfXdpError::Memory {
+                bytes: CHUNKS * size.get(),
+                source: std::io::Error::other(error.to_string()),
+            })?;
+        let config = AfXdpConfig {
+            mode: BindMode::ZeroCopy,
+            rx_ring_frames: MIN_RING_FRAMES,
+            tx_ring_frames: MIN_RING_FRAMES,
+            rx_buffers: MIN_RING_FRAMES,
+            ..AfXdpConfig::new(interface, queue)
+        };
+        Self::create(&config, &region)?.bind()
     }
 
     /// The socket: to be put into an XDP program's map, or passed to another process. While another
     /// descriptor of it exists, closing this one does not end reception: whoever duplicates it must
-    /// not [`close`](super::AfXdp::close) a driver on it for its chunks.
+    /// not [`close`](crate::Nic::close) a driver on it for its chunks.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -160,25 +234,84 @@ impl XdpSocket {
         &self.region
     }
 
-    /// The queue that it is bound to.
+    /// The queue that it is for.
     pub fn queue(&self) -> u32 {
         self.queue
     }
 
-    /// The interface that it is bound to.
+    /// The interface that it is for.
     pub fn interface(&self) -> &Interface {
         &self.link
     }
 
-    /// Whether the device reads and writes packet memory itself.
-    pub fn is_zero_copy(&self) -> bool {
-        self.zero_copy
+    /// Whether the device reads and writes packet memory itself, as the kernel says of a socket that is bound.
+    ///
+    /// # Errors
+    /// [`AfXdpError::Os`].
+    pub fn is_zero_copy(&self) -> Result<bool, AfXdpError> {
+        let options =
+            xdp_options(&self.fd).map_err(AfXdpError::os("asking for the socket's mode"))?;
+        Ok(options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+    }
+
+    fn bind_error(&self, errno: Errno) -> AfXdpError {
+        let (interface, queue) = (self.link.name.clone(), self.queue);
+        let source = std::io::Error::from(errno);
+        match errno {
+            Errno::BUSY => AfXdpError::QueueBusy { interface, queue },
+            Errno::PERM | Errno::ACCESS => AfXdpError::NotPermitted { source },
+            Errno::NODEV | Errno::NXIO => AfXdpError::NoInterface { interface, source },
+            Errno::NETDOWN => AfXdpError::IsDown { interface },
+            // A driver answers as it likes: that it has none, or that it does not like the memory, the queue, the MTU.
+            _ if self.mode == BindMode::ZeroCopy => {
+                AfXdpError::NoZeroCopy { interface, queue, source }
+            }
+            _ => AfXdpError::NoQueue { interface, queue, source },
+        }
     }
 }
 
-pub(super) fn is_zero_copy(fd: BorrowedFd<'_>) -> Result<bool, AfXdpError> {
-    let options = xdp_options(fd).map_err(AfXdpError::os("asking for the socket's mode"))?;
-    Ok(options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+/// The rings of a socket, in this process.
+#[derive(Debug)]
+pub(super) struct Rings {
+    pub(super) fill: Producer<u64, MappedRing<u64>>,
+    pub(super) rx: Consumer<XdpDesc, MappedRing<XdpDesc>>,
+    pub(super) tx: Producer<XdpDesc, MappedRing<XdpDesc>>,
+    pub(super) completion: Consumer<u64, MappedRing<u64>>,
+}
+
+impl Rings {
+    pub(super) fn map(fd: BorrowedFd<'_>, sizes: &RingSizes) -> Result<Self, AfXdpError> {
+        let offsets =
+            xdp_mmap_offsets(fd).map_err(AfXdpError::os("asking for the rings' layout"))?;
+        let failed = || AfXdpError::os("mapping the rings");
+        let fill = Producer::new(map(fd, Kind::Fill, &offsets, sizes.fill).map_err(failed())?);
+        let completion =
+            Consumer::new(map(fd, Kind::Completion, &offsets, sizes.completion).map_err(failed())?);
+        let rx = Consumer::new(map(fd, Kind::Receive, &offsets, sizes.rx).map_err(failed())?);
+        let tx = Producer::new(map(fd, Kind::Transmit, &offsets, sizes.tx).map_err(failed())?);
+        // An entry of an earlier owner names a chunk that our pool may believe free.
+        let entries = fill.pending() + completion.backlog() + rx.backlog() + tx.pending();
+        if entries > 0 {
+            return Err(AfXdpError::RingsInUse { entries });
+        }
+        Ok(Self { fill, rx, tx, completion })
+    }
+}
+
+/// A socket whose rings are mapped, for [`AfXdp::new`](super::AfXdp::new) once it is bound.
+#[derive(Debug)]
+pub struct MappedSocket {
+    // They come first: fields drop in order, and a mapping keeps the socket open.
+    pub(super) rings: Rings,
+    pub(super) socket: XdpSocket,
+}
+
+impl MappedSocket {
+    /// The socket.
+    pub fn socket(&self) -> &XdpSocket {
+        &self.socket
+    }
 }
 
 fn find(interface: &str) -> Result<Interface, AfXdpError> {
@@ -232,18 +365,5 @@ fn patiently(bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
             Err(Errno::BUSY) if begun.elapsed() < TAKEN => std::thread::sleep(TAKEN_LOOK),
             done => return done,
         }
-    }
-}
-
-fn bind_error(config: &AfXdpConfig, errno: Errno) -> AfXdpError {
-    let (interface, queue) = (config.interface.clone(), config.queue);
-    let source = std::io::Error::from(errno);
-    match errno {
-        Errno::BUSY => AfXdpError::QueueBusy { interface, queue },
-        Errno::OPNOTSUPP if config.mode == BindMode::ZeroCopy => {
-            AfXdpError::NoZeroCopy { interface, queue, source }
-        }
-        Errno::PERM | Errno::ACCESS => AfXdpError::NotPermitted { source },
-        _ => AfXdpError::NoQueue { interface, queue, source },
     }
 }

@@ -4,7 +4,7 @@
 mod rig;
 mod steering;
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{SocketAddrV6, UdpSocket};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as WallClock};
 
 use clock::Instant;
-use mem::{HugePages, Mbuf, Pool, Region};
+use mem::{ChunkBytes, HugePages, Mbuf, Pool, Region};
 use rig::{FAR, KERNEL, NEAR, OWN, PEER, QUEUES, Rig, TUNNEL_ENDS, skip_reason};
 use rustix::net::{AddressFamily, SendFlags, SocketType};
-use tailplane_nic::af_xdp::{AdoptedQueue, AfXdp, AfXdpConfig, AfXdpError, BindMode, XdpSocket};
+use tailplane_nic::af_xdp::{AdoptedQueue, AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket};
 use tailplane_nic::reflector::Reflector;
 use tailplane_nic::rss::{EthtoolRss, RssError};
 use tailplane_nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram};
@@ -59,10 +59,11 @@ fn poll_until(mut done: impl FnMut() -> bool) {
 }
 
 /// Drivers of these queues, which take what the program gives them.
-fn drivers(sockets: Vec<XdpSocket>, program: &mut XdpProgram, pool: &mut Pool) -> Vec<AfXdp> {
-    let drive = |socket: XdpSocket| {
+fn drivers(sockets: Vec<MappedSocket>, program: &mut XdpProgram, pool: &mut Pool) -> Vec<AfXdp> {
+    let drive = |mapped: MappedSocket| {
+        let socket = mapped.socket();
         program.register(socket.queue(), socket.fd()).expect("registered");
-        let mut nic = AfXdp::new(socket).expect("a driver");
+        let mut nic = AfXdp::new(mapped).expect("a driver");
         nic.receive(Instant::ZERO, pool, &mut Vec::new(), 0);
         nic
     };
@@ -85,7 +86,7 @@ fn receive_all(nics: &mut [AfXdp], pool: &mut Pool, frames: usize) -> Vec<Mbuf> 
 fn driver(config: &AfXdpConfig, region: &Arc<Region>) -> (AfXdp, XdpProgram) {
     let socket = XdpSocket::open(config, region).expect("a socket");
     let mut program = XdpProgram::attach(NEAR, &XdpFilter::address(OWN)).expect("a program");
-    program.register(config.queue, socket.fd()).expect("registered");
+    program.register(config.queue, socket.socket().fd()).expect("registered");
     (AfXdp::new(socket).expect("a driver"), program)
 }
 
@@ -241,9 +242,10 @@ fn ten_thousand_datagrams_are_reflected_while_the_rings_wrap() {
     let mut program = XdpProgram::attach(NEAR, &XdpFilter::address(OWN)).expect("a program");
     let mut nics: Vec<AfXdp> = sockets
         .into_iter()
-        .map(|socket| {
+        .map(|mapped| {
+            let socket = mapped.socket();
             program.register(socket.queue(), socket.fd()).expect("registered");
-            AfXdp::new(socket).expect("a driver")
+            AfXdp::new(mapped).expect("a driver")
         })
         .collect();
     rig.add_neighbour(nics[0].capabilities().mac);
@@ -299,15 +301,13 @@ fn a_passed_socket_is_adopted_and_driven() {
     rig.enter_near();
     let region = region(2048);
     let config = AfXdpConfig { tx_ring_frames: 1024, ..small(0) };
-    let socket = XdpSocket::open(&config, &region).expect("a socket");
     let mut program = XdpProgram::attach(NEAR, &XdpFilter::address(OWN)).expect("a program");
-    program.register(0, socket.fd()).expect("registered");
+    let socket = XdpSocket::create(&config, &region).expect("a socket");
     let interface = socket.interface().clone();
     rig.add_neighbour(interface.mac);
 
-    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let (mut ours, mut theirs) = UnixStream::pair().expect("a pair");
     pass_descriptor(&ours, socket.fd());
-    drop(socket);
     std::thread::scope(|scope| {
         let (region, rig) = (&region, &rig);
         // The adopter's thread stays in the namespace where the process started: it needs nothing
@@ -322,9 +322,10 @@ fn a_passed_socket_is_adopted_and_driven() {
                 is_sole_owner: false,
             };
             let duplicate = fd.try_clone().expect("a duplicate");
-            let second = XdpSocket::adopt(duplicate, region, queue.clone()).expect("adopted");
-            let socket = XdpSocket::adopt(fd, region, queue).expect("adopted");
-            let mut nic = AfXdp::new(socket).expect("a driver");
+            let mapped = XdpSocket::adopt(fd, region, queue.clone()).expect("adopted");
+            theirs.write_all(b"m").expect("said");
+            theirs.read_exact(&mut [0]).expect("it is bound");
+            let mut nic = AfXdp::new(mapped).expect("a driver");
             assert_eq!(nic.capabilities().tx_ring_frames, 1024, "measured");
             let mut pool = Pool::new(region, 1024);
             let mut reflector = Reflector::new(64);
@@ -333,11 +334,16 @@ fn a_passed_socket_is_adopted_and_driven() {
                 reflector.reflected >= 100
             });
             // A second driver on the same rings would be a second producer.
-            let error = AfXdp::new(second).expect_err("in use");
+            let error = XdpSocket::adopt(duplicate, region, queue).expect_err("in use");
             assert!(matches!(error, AfXdpError::RingsInUse { .. }), "{error}");
             // Who passed the socket may hold it still: the kernel may write to what it was lent.
             assert_eq!(nic.close(&mut pool).returned, 0);
         });
+        ours.read_exact(&mut [0]).expect("it is mapped");
+        socket.bind().expect("bound");
+        program.register(0, socket.fd()).expect("registered");
+        drop(socket);
+        ours.write_all(b"b").expect("said");
         scope.spawn(move || {
             rig.enter_far();
             let mut sockets = Vec::new();
@@ -557,8 +563,15 @@ fn refusals_say_what_to_do() {
     let first = open(&small(0)).expect("free");
     let error = open(&small(0)).expect_err("taken");
     assert!(matches!(error, AfXdpError::QueueBusy { queue: 0, .. }), "{error}");
-    let error = XdpSocket::open_sharing(&small(0), &first).expect_err("taken");
+    let second = XdpSocket::create(&small(0), &region).expect("made");
+    let error = second.bind_beside(first.socket()).expect_err("taken");
     assert!(matches!(error, AfXdpError::QueueBusy { queue: 0, .. }), "{error}");
     let copy = AfXdpConfig { mode: BindMode::Copy, ..small(1) };
-    assert!(!open(&copy).expect("its own memory registration").is_zero_copy());
+    let mapped = open(&copy).expect("its own memory registration");
+    assert!(!mapped.socket().is_zero_copy().expect("it is bound"));
+    drop((first, mapped));
+    let error = XdpSocket::try_zero_copy(NEAR, 0, ChunkBytes::Page).expect_err("veth has none");
+    assert!(matches!(error, AfXdpError::NoZeroCopy { queue: 0, .. }), "{error}");
+    // What was tried is gone.
+    open(&small(0)).expect("free again");
 }
