@@ -8,13 +8,11 @@
 //! - [`pareto`]: static configurations of a machine, simulated or measured, and what follows from them.
 //! - [`watch`]: running services, looked at from outside.
 //! - [`cleanup`]: removals that must happen even when the process is interrupted.
-//! - [`ethtool_unsafe`]: device features, queue counts and RSS tables by `SIOCETHTOOL`.
 
 pub mod cleanup;
 pub mod commands;
 pub mod demo;
 pub mod doctor;
-pub mod ethtool_unsafe;
 pub mod huge_pages;
 pub mod lab;
 pub mod local_wire;

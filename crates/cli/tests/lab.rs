@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-use tailplane_cli::ethtool_unsafe::Ethtool;
+use nic::Ethtool;
 use tailplane_cli::lab::constants::{
     CLIENT_ADDRESS, CLIENT_INTERFACE, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS,
     is_unwanted_feature,

@@ -45,6 +45,24 @@ pub trait IndirectionTable: fmt::Debug + Send {
     }
 }
 
+impl IndirectionTable for Box<dyn IndirectionTable> {
+    fn entries(&self) -> &[u16] {
+        (**self).entries()
+    }
+    fn queues(&self) -> u16 {
+        (**self).queues()
+    }
+    fn key(&self) -> &[u8] {
+        (**self).key()
+    }
+    fn write(&mut self, changes: &[(usize, u16)]) -> Result<(), RssError> {
+        (**self).write(changes)
+    }
+    fn probe(&mut self, queue: u16, token: u64) -> Result<bool, RssError> {
+        (**self).probe(queue, token)
+    }
+}
+
 /// Makes changes to a table in memory, all or none.
 pub(crate) fn apply(
     table: &mut [u16],

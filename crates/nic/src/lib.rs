@@ -56,6 +56,8 @@ mod unsafe_steer_table;
 pub mod xdp_program;
 
 #[cfg(feature = "std")]
+pub use unsafe_ethtool::{Channels, Ethtool};
+#[cfg(feature = "std")]
 pub use unsafe_interface::Interface;
 
 use alloc::collections::VecDeque;

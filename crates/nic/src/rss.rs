@@ -20,7 +20,7 @@ use std::io;
 use wire::{Ipv4Addr, Toeplitz};
 
 use crate::indirection::{IndirectionTable, apply};
-use crate::unsafe_ethtool;
+use crate::{Channels, Ethtool};
 
 /// Entries of an indirection table where the device does not say: as most devices have.
 pub const DEFAULT_ENTRIES: usize = 128;
@@ -48,6 +48,16 @@ pub enum RssError {
         interface: String,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// The device's hash is not the one that the dataplane computes.
+    #[error(
+        "cannot use the indirection table of `{interface}`: found a hash that is not the Toeplitz hash of addresses \
+         and ports; frames are forwarded between cores in software (`ethtool -X {interface} hfunc toeplitz` and \
+         `ethtool -N {interface} rx-flow-hash tcp4 sdfn` may set it)"
+    )]
+    OtherHash {
+        /// The interface.
+        interface: String,
     },
     /// The program of a device that has none could not be attached or used.
     #[error(transparent)]
@@ -81,27 +91,96 @@ pub enum RssError {
     },
 }
 
-/// The table of a device, by ethtool.
-#[derive(Clone, Debug)]
+/// Bytes of the hash's key that IPv4 and IPv6 with ports reach.
+const KEY_BYTES: usize = 40;
+/// Bytes of it that IPv4 with ports reaches: the least that makes a key.
+const KEY_BYTES_MIN: usize = 16;
+
+/// The table of a device, by ethtool. Dropping it gives the device back the table that it had.
+#[derive(Debug)]
 pub struct EthtoolRss {
+    device: Ethtool,
     interface: String,
     table: Vec<u16>,
     key: Vec<u8>,
     queues: u16,
+    /// What to give back, once something was written.
+    before: Before,
+    is_written: bool,
+}
+
+/// The table that a device had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Its default: all queues in turn. A table that is set, even this one, keeps the number of queues from being
+    /// lowered.
+    Default,
+    /// Another one.
+    Table(Vec<u16>),
+}
+
+impl Before {
+    /// Of a table of a device with so many queues.
+    fn of(table: &[u16], queues: u32) -> Self {
+        let in_turn = |(entry, &queue): (usize, &u16)| {
+            Some(usize::from(queue)) == entry.checked_rem(queues as usize)
+        };
+        match table.iter().enumerate().all(in_turn) {
+            true => Self::Default,
+            false => Self::Table(table.to_vec()),
+        }
+    }
 }
 
 impl EthtoolRss {
-    /// Reads the table of an interface with `queues` receive queues.
+    /// Reads the table of an interface, for a dataplane that has its first `queues` receive queues.
     ///
     /// # Errors
     /// [`RssError::Unsupported`] on devices without one (veth, most virtual ones):
     /// [`SoftwareRss`] takes its place there.
     pub fn open(interface: &str, queues: u16) -> Result<Self, RssError> {
-        let device = unsafe_ethtool::get(interface)
-            .map_err(|source| error("reading the indirection table", interface, source))?;
-        let table =
-            device.table.iter().map(|queue| u16::try_from(*queue).unwrap_or(u16::MAX)).collect();
-        Ok(Self { interface: interface.into(), table, key: device.key, queues })
+        let failed = |source| error("reading the indirection table", interface, source);
+        let device = Ethtool::open(interface).map_err(failed)?;
+        let rss = device.rss().map_err(failed)?;
+        if !rss.is_toeplitz || device.hashes_four_tuple() == Some(false) {
+            return Err(RssError::OtherHash { interface: interface.into() });
+        }
+        let table: Vec<u16> =
+            rss.table.iter().map(|queue| u16::try_from(*queue).unwrap_or(u16::MAX)).collect();
+        let there = device.channels().map_or(queues.into(), Channels::receive);
+        let before = Before::of(&table, there);
+        let mut key = rss.key;
+        // What is behind it takes part in no hash of ours.
+        key.truncate(KEY_BYTES);
+        if key.len() >= KEY_BYTES_MIN {
+            key.resize(KEY_BYTES, 0);
+        }
+        Ok(Self {
+            device,
+            interface: interface.into(),
+            table,
+            key,
+            queues,
+            before,
+            is_written: false,
+        })
+    }
+
+    /// Whether the driver has told the key: without it nobody here knows to which entry a connection belongs.
+    pub fn has_key(&self) -> bool {
+        self.key.len() == KEY_BYTES && self.key.iter().any(|&byte| byte != 0)
+    }
+
+    /// What the device is given back in the end.
+    pub fn before(&self) -> &Before {
+        &self.before
+    }
+
+    /// Gives the device back something else in the end: what it had before somebody wrote the table who could not
+    /// give it back.
+    pub fn restores(&mut self, before: Before) {
+        self.before = before;
+        self.is_written = true;
     }
 
     /// Replaces the key.
@@ -109,7 +188,8 @@ impl EthtoolRss {
     /// # Errors
     /// [`RssError::Os`] where the device refuses, for its length for example.
     pub fn set_key(&mut self, key: &[u8]) -> Result<(), RssError> {
-        unsafe_ethtool::set_key(&self.interface, key)
+        self.device
+            .set_rss_key(key)
             .map_err(|source| error("setting the hash key", &self.interface, source))?;
         self.key = key.to_vec();
         Ok(())
@@ -128,10 +208,43 @@ impl EthtoolRss {
             return Err(RssError::NoSuchGroup { group: table.len(), entries });
         }
         let words: Vec<u32> = table.iter().map(|queue| u32::from(*queue)).collect();
-        unsafe_ethtool::set_table(&self.interface, &words)
+        self.device
+            .set_rss_table(Some(&words))
             .map_err(|source| error("setting the indirection table", &self.interface, source))?;
+        self.is_written = true;
         self.table.copy_from_slice(table);
         Ok(())
+    }
+
+    /// Has the device send nothing but to the queues `0..queues`, each as many entries as the others.
+    ///
+    /// # Errors
+    /// As [`set_table`](Self::set_table).
+    pub fn deal(&mut self) -> Result<(), RssError> {
+        let queues = usize::from(self.queues.max(1));
+        let table: Vec<u16> = (0..self.table.len()).map(|entry| (entry % queues) as u16).collect();
+        self.set_table(&table)
+    }
+}
+
+impl Drop for EthtoolRss {
+    fn drop(&mut self) {
+        if !self.is_written {
+            return;
+        }
+        let words: Option<Vec<u32>> = match &self.before {
+            Before::Default => None,
+            Before::Table(table) => Some(table.iter().map(|queue| u32::from(*queue)).collect()),
+        };
+        if let Err(source) = self.device.set_rss_table(words.as_deref()) {
+            // The interface may be gone, or have fewer queues by now.
+            tracing::warn!(
+                interface = %self.interface,
+                %source,
+                "the indirection table stays as the dataplane has set it: `ethtool -X {} default` resets it",
+                self.interface
+            );
+        }
     }
 }
 
@@ -303,13 +416,29 @@ mod tests {
         assert!(matches!(error, RssError::Unsupported { .. }), "{error}");
         let error = EthtoolRss::open("no-such-device", 1).expect_err("no device");
         assert!(matches!(error, RssError::Os { .. }), "{error}");
-        let mut rss =
-            EthtoolRss { interface: "lo".into(), table: vec![0; 4], key: vec![0; 40], queues: 2 };
+        let mut rss = EthtoolRss {
+            device: Ethtool::open("lo").expect("a socket"),
+            interface: "lo".into(),
+            table: vec![0; 4],
+            key: vec![0; 40],
+            queues: 2,
+            before: Before::Default,
+            is_written: false,
+        };
+        assert!(!rss.has_key(), "all zeros are none");
         assert!(matches!(rss.write(&[(0, 1)]), Err(RssError::Unsupported { .. })));
         assert!(matches!(rss.write(&[(0, 2)]), Err(RssError::NoSuchQueue { .. })));
         assert!(matches!(rss.set_table(&[0, 0, 2, 0]), Err(RssError::NoSuchQueue { .. })));
         assert!(matches!(rss.set_table(&[0]), Err(RssError::NoSuchGroup { .. })));
         assert!(rss.set_key(&[1; 40]).is_err());
         assert_eq!((rss.entries(), rss.key()), (&[0u16; 4][..], &[0u8; 40][..]));
+    }
+
+    #[test]
+    fn the_default_table_is_told_from_others() {
+        assert_eq!(Before::of(&[0, 1, 2, 0, 1, 2, 0, 1], 3), Before::Default);
+        assert_eq!(Before::of(&[0, 1, 0, 1], 4), Before::Table(vec![0, 1, 0, 1]));
+        assert_eq!(Before::of(&[0, 0], 0), Before::Table(vec![0, 0]));
+        assert_eq!(Before::of(&[0; 4], 1), Before::Default);
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{Check, Root};
-use crate::ethtool_unsafe::Ethtool;
+use nic::Ethtool;
 
 const GROUP: &str = "nics";
 const INTERFACES: &str = "sys/class/net";

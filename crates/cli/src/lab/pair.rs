@@ -14,7 +14,7 @@ use super::ip::ip;
 use super::netns::{Namespace, in_namespace};
 use super::state::file_error;
 use super::{CongestionControl, Site, congestion};
-use crate::ethtool_unsafe::Ethtool;
+use nic::Ethtool;
 
 /// One end while it is being built.
 struct End<'a> {

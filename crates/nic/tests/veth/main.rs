@@ -17,7 +17,9 @@ use clock::Instant;
 use mem::{ChunkBytes, HugePages, Mbuf, Pool, Region};
 use rig::{FAR, KERNEL, NEAR, OWN, PEER, QUEUES, Rig, TUNNEL_ENDS, skip_reason};
 use rustix::net::{AddressFamily, SendFlags, SocketType};
-use tailplane_nic::af_xdp::{AdoptedQueue, AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket};
+use tailplane_nic::af_xdp::{
+    AdoptedQueue, AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket,
+};
 use tailplane_nic::reflector::Reflector;
 use tailplane_nic::rss::{EthtoolRss, RssError};
 use tailplane_nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram};
