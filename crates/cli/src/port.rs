@@ -1,20 +1,34 @@
 //! A network interface opened for a dataplane: packet memory, one AF_XDP queue pair for each elastic
 //! thread, and the XDP program that takes the dataplane's address.
 //!
-//! [`OpenPort`] is what takes privileges: its sockets can be passed to another process. A [`Port`] drives them here.
+//! One order of steps suits all drivers and kernels:
+//!
+//! ```text
+//! look      driver, queues, MTU
+//! attach    the XDP program, native where the driver can: some drivers set their queues up anew for it
+//! choose    zero-copy where a bind that is tried succeeds, else copy; by that the size of chunks
+//! create    packet memory, and a socket for each queue
+//! map       the rings, by whoever drives the queues
+//! bind      the sockets, in the mode that was chosen; then the program sends them packets
+//! ```
+//!
+//! [`OpenPort`] is what takes privileges: its sockets can be passed to another process, which maps them. A [`Port`]
+//! drives them here.
 //!
 //! The program goes when the [`Port`] is dropped, and with it the last packet for us; the huge pages
 //! with the memory, when the last chunk is back: a dataplane that has run on the port gives all of them back.
 
 use std::sync::Arc;
 
-use anyhow::Context;
-use mem::{HugePages, Region};
-use nic::af_xdp::{AfXdp, AfXdpConfig, BindMode, XdpSocket};
-use nic::xdp_program::{XdpFilter, XdpProgram};
+use anyhow::{Context, bail};
+use mem::{ChunkBytes, HugePages, Region};
+use nic::af_xdp::{AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket};
+use nic::device::Device;
+use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram};
 use tailplane::{Ipv4Addr, MacAddr};
 
 use crate::lab::{Namespace, in_namespace};
+use crate::service::network_config::ModeName;
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -27,12 +41,12 @@ pub struct PortConfig {
     pub address: Ipv4Addr,
     /// Queue pairs, and so elastic threads.
     pub queues: u32,
-    /// Chunks of packet memory, 2 KiB each, for all queues together.
+    /// Chunks of packet memory for all queues together.
     pub chunks: usize,
     /// Whether they should lie in huge pages.
     pub huge_pages: HugePages,
-    /// Copy or zero-copy.
-    pub mode: BindMode,
+    /// How frames travel.
+    pub mode: ModeName,
     /// Chunks that are lent to the kernel at most; `None`: what the driver thinks right.
     pub rx_buffers: Option<u32>,
 }
@@ -50,18 +64,118 @@ impl PortConfig {
         .with_context(|| format!("cannot open interface '{}' for the dataplane", self.interface))
     }
 
-    /// Opens the queues alone, for a program that is attached already.
+    /// Makes queues for a program that is attached already, in the way that was chosen when it was.
     ///
     /// # Errors
     /// What could not be opened, and what to do.
-    pub fn open_queues(&self) -> anyhow::Result<OpenQueues> {
-        self.at_interface(|| OpenQueues::open_here(self))
+    pub fn make_queues(&self, way: Way) -> anyhow::Result<Queues> {
+        self.at_interface(|| Queues::make(self, way))
     }
 }
 
-/// Queues that are open and take no packets until a program sends them there.
+/// How frames travel between a device and packet memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Where the XDP program runs.
+    pub program: AttachMode,
+    /// Whether the device reads and writes packet memory itself.
+    pub zero_copy: bool,
+    /// The chunks that its frames fit into.
+    pub chunk: ChunkBytes,
+}
+
+impl Way {
+    /// How sockets are bound for it.
+    pub fn bind_mode(self) -> BindMode {
+        if self.zero_copy { BindMode::ZeroCopy } else { BindMode::Copy }
+    }
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mode = if self.zero_copy { "zero-copy" } else { "copy" };
+        write!(f, "{mode}, {} XDP", self.program.name())
+    }
+}
+
+/// A device with a program that takes the dataplane's packets, and the way that was chosen for them.
 #[derive(Debug)]
-pub struct OpenQueues {
+pub struct Attached {
+    /// What it is.
+    pub device: Device,
+    /// How frames travel.
+    pub way: Way,
+    /// Why by no better one, where there is one.
+    pub why: Option<String>,
+    /// It takes the packets as long as it lives.
+    pub program: XdpProgram,
+}
+
+impl Attached {
+    /// Attaches a program to an interface of the calling thread's network namespace, and chooses the best way that the
+    /// device has, of those that are wanted: it is tried with `queue`.
+    ///
+    /// # Errors
+    /// There is none, or not the one that is demanded; what to do.
+    pub fn to(
+        interface: &str,
+        filter: &XdpFilter,
+        wanted: ModeName,
+        queue: u32,
+    ) -> anyhow::Result<Self> {
+        let device = Device::look(interface).map_err(|source| AfXdpError::NoInterface {
+            interface: interface.to_owned(),
+            source,
+        })?;
+        let program = XdpProgram::attach_with(interface, filter, attach_policy(wanted))?;
+        let way = |zero_copy| Way {
+            program: program.mode(),
+            zero_copy,
+            chunk: device.chunk_bytes(zero_copy),
+        };
+        let (way, why) = match (wanted, program.mode()) {
+            (ModeName::Copy | ModeName::Generic, _) => (way(false), None),
+            (_, AttachMode::Generic) => {
+                (way(false), Some(format!("{} runs no XDP program itself", device.driver)))
+            }
+            (ModeName::Auto | ModeName::ZeroCopy, AttachMode::Native) => {
+                match XdpSocket::try_zero_copy(interface, queue, way(true).chunk) {
+                    Ok(()) => (way(true), None),
+                    Err(AfXdpError::NoZeroCopy { source, .. }) if wanted == ModeName::Auto => {
+                        (way(false), Some(format!("{} refuses zero-copy: {source}", device.driver)))
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        Ok(Self { device, way, why, program })
+    }
+
+    /// How frames travel, for conditions, with packet memory in `region`: `af_xdp zero-copy, native XDP, igb, chunks of
+    /// 4 KiB in 64 MiB of 2 MB pages`.
+    pub fn describe(&self, region: &Region) -> String {
+        let Self { device, way, why, .. } = self;
+        let chunk = way.chunk.get() >> 10;
+        let pages = if region.is_huge() { "2 MB pages" } else { "4 KiB pages" };
+        let megabytes = region.len_bytes().div_ceil(1 << 20);
+        let why = why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        let driver = &device.driver;
+        format!("af_xdp {way}{why}, {driver}, chunks of {chunk} KiB in {megabytes} MiB of {pages}")
+    }
+}
+
+/// How the program is to be attached for a mode.
+fn attach_policy(mode: ModeName) -> AttachPolicy {
+    match mode {
+        ModeName::Auto => AttachPolicy::PreferNative,
+        ModeName::ZeroCopy | ModeName::Copy => AttachPolicy::Native,
+        ModeName::Generic => AttachPolicy::Generic,
+    }
+}
+
+/// Queues that are made, and take no packets until they are bound and a program sends them there.
+#[derive(Debug)]
+pub struct Queues {
     /// The packet memory.
     pub region: Arc<Region>,
     /// A socket for each queue, in order.
@@ -70,32 +184,49 @@ pub struct OpenQueues {
     pub rx_buffers: u32,
 }
 
-impl OpenQueues {
-    fn open_here(config: &PortConfig) -> anyhow::Result<Self> {
-        let region = Region::map(config.chunks, config.huge_pages)?;
+impl Queues {
+    fn make(config: &PortConfig, way: Way) -> anyhow::Result<Self> {
+        let region = Region::map_of(config.chunks, way.chunk, config.huge_pages)?;
         // Half of the memory at most is lent out for reception, whatever the rings could take.
         let lendable = (config.chunks as u32 / 2 / config.queues.max(1)).max(64);
         let mut queue = AfXdpConfig::new(&config.interface, 0);
-        queue.mode = config.mode;
+        queue.mode = way.bind_mode();
         queue.rx_buffers = config.rx_buffers.unwrap_or(queue.rx_buffers).min(lendable);
-        let sockets = XdpSocket::open_queues(&queue, config.queues, &region)?;
+        let sockets = XdpSocket::create_all(&queue, config.queues, &region)?;
+        if sockets.is_empty() {
+            bail!("no queue was asked for");
+        }
         Ok(Self { region, sockets, rx_buffers: queue.rx_buffers })
     }
 }
 
-/// An interface that is open, its queues not driven yet: they may be passed to another process.
+/// Binds the sockets of queues, whose rings are mapped, and has the program send them packets.
+///
+/// # Errors
+/// Which queue could not be bound, why, and what to do.
+pub fn bind<'a>(
+    program: &mut XdpProgram,
+    sockets: impl Iterator<Item = &'a XdpSocket> + Clone,
+) -> anyhow::Result<()> {
+    let bound = XdpSocket::bind_all(sockets.clone());
+    bound.with_context(|| format!("cannot bind the queues of '{}'", program.interface().name))?;
+    for socket in sockets {
+        program.register(socket.queue(), socket.fd())?;
+    }
+    Ok(())
+}
+
+/// An interface that is open, its queues made: they may be passed to another process.
 #[derive(Debug)]
 pub struct OpenPort {
-    /// The packet memory.
-    pub region: Arc<Region>,
-    /// The link address of the interface.
-    pub mac: MacAddr,
-    /// How frames travel, for conditions: `af_xdp copy, native XDP, 2 MB pages`.
+    /// What it is.
+    pub device: Device,
+    /// How frames travel.
+    pub way: Way,
+    /// The same for conditions, as [`Attached::describe`].
     pub description: String,
-    /// A socket for each queue, in order.
-    pub sockets: Vec<XdpSocket>,
-    /// Chunks that the kernel is to hold for reception, of each queue.
-    pub rx_buffers: u32,
+    /// The queues, not bound yet.
+    pub queues: Queues,
     /// It takes the dataplane's packets as long as it lives.
     pub program: XdpProgram,
 }
@@ -110,19 +241,31 @@ impl OpenPort {
     }
 
     fn open_here(config: &PortConfig) -> anyhow::Result<Self> {
-        let OpenQueues { region, sockets, rx_buffers } = OpenQueues::open_here(config)?;
-        let mut program =
-            XdpProgram::attach(&config.interface, &XdpFilter::address(config.address))?;
-        for (number, socket) in sockets.iter().enumerate() {
-            program.register(number as u32, socket.fd())?;
-        }
-        let first = sockets.first().context("no queue was asked for")?;
-        let mode = if first.is_zero_copy() { "zero-copy" } else { "copy" };
-        let pages = if region.is_huge() { "2 MB pages" } else { "4 KiB pages" };
-        let description = format!("af_xdp {mode}, {} XDP, {pages}", program.mode().name());
-        let mac = first.interface().mac;
-        Ok(Self { region, mac, description, sockets, rx_buffers, program })
+        let filter = XdpFilter::address(config.address);
+        check_queues(config)?;
+        let attached = Attached::to(&config.interface, &filter, config.mode, 0)?;
+        let queues = Queues::make(config, attached.way)?;
+        let description = attached.describe(&queues.region);
+        let Attached { device, way, program, .. } = attached;
+        Ok(Self { device, way, description, queues, program })
     }
+}
+
+/// Checks that there is a queue for each thread, where the driver says how many there are.
+fn check_queues(config: &PortConfig) -> anyhow::Result<()> {
+    let Ok(device) = Device::look(&config.interface) else { return Ok(()) };
+    if let Some(there) = device.queues.filter(|&there| there < config.queues) {
+        bail!(
+            "cannot run {} elastic threads, each of which has a queue: found {there} queues of '{}' ({}); use \
+             `dataplane.threads` = {there} at most, or give it more (`ethtool -L {} combined {}`)",
+            config.queues,
+            config.interface,
+            device.driver,
+            config.interface,
+            config.queues
+        );
+    }
+    Ok(())
 }
 
 /// See the module's comment.
@@ -130,9 +273,9 @@ impl OpenPort {
 pub struct Port {
     /// The packet memory.
     pub region: Arc<Region>,
-    /// The link address of the interface.
-    pub mac: MacAddr,
-    /// How frames travel, for conditions: `af_xdp copy, native XDP, 2 MB pages`.
+    /// The interface.
+    pub device: Device,
+    /// How frames travel, for conditions.
     pub description: String,
     queues: Vec<AfXdp>,
     /// Held for its `Drop`.
@@ -145,12 +288,25 @@ impl Port {
     /// # Errors
     /// What could not be opened, and what to do.
     pub fn open(config: &PortConfig) -> anyhow::Result<Self> {
-        let OpenPort { region, mac, description, sockets, program, .. } = OpenPort::open(config)?;
-        let driven = sockets.into_iter().map(AfXdp::new).collect::<Result<Vec<_>, _>>();
-        let queues = driven.with_context(|| {
+        let OpenPort { device, description, queues, mut program, .. } = OpenPort::open(config)?;
+        let Queues { region, sockets, .. } = queues;
+        let driven = || -> anyhow::Result<Vec<AfXdp>> {
+            let mapped = sockets
+                .into_iter()
+                .map(XdpSocket::map)
+                .collect::<Result<Vec<MappedSocket>, _>>()?;
+            bind(&mut program, mapped.iter().map(MappedSocket::socket))?;
+            Ok(mapped.into_iter().map(AfXdp::new).collect::<Result<_, _>>()?)
+        };
+        let queues = driven().with_context(|| {
             format!("cannot open interface '{}' for the dataplane", config.interface)
         })?;
-        Ok(Self { region, mac, description, queues, _program: program })
+        Ok(Self { region, device, description, queues, _program: program })
+    }
+
+    /// The link address of the interface.
+    pub fn mac(&self) -> MacAddr {
+        self.device.interface.mac
     }
 
     /// The queue pairs, to be given to their threads. The second call answers none.

@@ -9,6 +9,7 @@
 //! - Middleware: `pcap` (capture), `fault` (a bad network, seeded), `tracer` (a line per frame).
 //! - `rss`: which queue a flow group's frames come to; `indirection`: tables of devices that say so, one of them
 //!   `steer_program` (veth); [`probe`]: behind what a queue was given before.
+//! - `device`: what an interface can do, before it is opened.
 //! - [`reflector`] and [`blaster`]: what a driver can do with no stack above it.
 //!
 //! Building without `std` leaves the trait, `loopback`, `reflector` and `blaster`.
@@ -19,6 +20,7 @@ extern crate alloc;
 pub mod af_xdp;
 pub mod blaster;
 #[cfg(feature = "std")]
+pub mod device;
 #[cfg(feature = "std")]
 pub mod fault;
 #[cfg(feature = "std")]

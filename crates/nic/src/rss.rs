@@ -49,16 +49,6 @@ pub enum RssError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The device's hash is not the one that the dataplane computes.
-    #[error(
-        "cannot use the indirection table of `{interface}`: found a hash that is not the Toeplitz hash of addresses \
-         and ports; frames are forwarded between cores in software (`ethtool -X {interface} hfunc toeplitz` and \
-         `ethtool -N {interface} rx-flow-hash tcp4 sdfn` may set it)"
-    )]
-    OtherHash {
-        /// The interface.
-        interface: String,
-    },
     /// The program of a device that has none could not be attached or used.
     #[error(transparent)]
     Steer(#[from] crate::steer_program::SteerError),
@@ -96,7 +86,7 @@ const KEY_BYTES: usize = 40;
 /// Bytes of it that IPv4 with ports reaches: the least that makes a key.
 const KEY_BYTES_MIN: usize = 16;
 
-/// The table of a device, by ethtool. Dropping it gives the device back the table that it had.
+/// The table of a device, by ethtool.
 #[derive(Debug)]
 pub struct EthtoolRss {
     device: Ethtool,
@@ -104,9 +94,22 @@ pub struct EthtoolRss {
     table: Vec<u16>,
     key: Vec<u8>,
     queues: u16,
-    /// What to give back, once something was written.
+    hash: Result<(), UnknownHash>,
     before: Before,
-    is_written: bool,
+}
+
+/// Why the entry of a connection cannot be computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownHash {
+    /// It is another function.
+    #[error("its hash is not the Toeplitz hash (`ethtool -X` with `hfunc toeplitz` may set it)")]
+    Function,
+    /// It leaves out ports.
+    #[error("its hash leaves out ports (`ethtool -N` with `rx-flow-hash tcp4 sdfn` may set them)")]
+    Fields,
+    /// The key cannot be read.
+    #[error("its driver does not tell the hash's key")]
+    Key,
 }
 
 /// The table that a device had.
@@ -142,9 +145,7 @@ impl EthtoolRss {
         let failed = |source| error("reading the indirection table", interface, source);
         let device = Ethtool::open(interface).map_err(failed)?;
         let rss = device.rss().map_err(failed)?;
-        if !rss.is_toeplitz || device.hashes_four_tuple() == Some(false) {
-            return Err(RssError::OtherHash { interface: interface.into() });
-        }
+        let hashes_ports = device.hashes_four_tuple() != Some(false);
         let table: Vec<u16> =
             rss.table.iter().map(|queue| u16::try_from(*queue).unwrap_or(u16::MAX)).collect();
         let there = device.channels().map_or(queues.into(), Channels::receive);
@@ -155,32 +156,29 @@ impl EthtoolRss {
         if key.len() >= KEY_BYTES_MIN {
             key.resize(KEY_BYTES, 0);
         }
-        Ok(Self {
-            device,
-            interface: interface.into(),
-            table,
-            key,
-            queues,
-            before,
-            is_written: false,
-        })
+        let hash = match () {
+            () if !rss.is_toeplitz => Err(UnknownHash::Function),
+            () if !hashes_ports => Err(UnknownHash::Fields),
+            () if key.len() < KEY_BYTES || key.iter().all(|&byte| byte == 0) => {
+                Err(UnknownHash::Key)
+            }
+            () => Ok(()),
+        };
+        let interface = interface.into();
+        Ok(Self { device, interface, table, key, queues, hash, before })
     }
 
-    /// Whether the driver has told the key: without it nobody here knows to which entry a connection belongs.
-    pub fn has_key(&self) -> bool {
-        self.key.len() == KEY_BYTES && self.key.iter().any(|&byte| byte != 0)
+    /// Whether the entry of a connection can be computed.
+    ///
+    /// # Errors
+    /// Why not: then the table still says which queues get packets, but not which one gets those of a connection.
+    pub fn hash(&self) -> Result<(), UnknownHash> {
+        self.hash
     }
 
-    /// What the device is given back in the end.
+    /// What the table was when it was opened.
     pub fn before(&self) -> &Before {
         &self.before
-    }
-
-    /// Gives the device back something else in the end: what it had before somebody wrote the table who could not
-    /// give it back.
-    pub fn restores(&mut self, before: Before) {
-        self.before = before;
-        self.is_written = true;
     }
 
     /// Replaces the key.
@@ -211,7 +209,6 @@ impl EthtoolRss {
         self.device
             .set_rss_table(Some(&words))
             .map_err(|source| error("setting the indirection table", &self.interface, source))?;
-        self.is_written = true;
         self.table.copy_from_slice(table);
         Ok(())
     }
@@ -227,22 +224,37 @@ impl EthtoolRss {
     }
 }
 
-impl Drop for EthtoolRss {
+/// Gives a device a table back when it is dropped, after whoever writes the table.
+#[derive(Debug)]
+pub struct GivesBack {
+    /// The interface, of the network namespace in which it was opened.
+    device: Ethtool,
+    /// What it had.
+    before: Before,
+}
+
+impl GivesBack {
+    /// To an interface of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// The interface's name is none.
+    pub fn to(interface: &str, before: Before) -> io::Result<Self> {
+        Ok(Self { device: Ethtool::open(interface)?, before })
+    }
+}
+
+impl Drop for GivesBack {
     fn drop(&mut self) {
-        if !self.is_written {
-            return;
-        }
         let words: Option<Vec<u32>> = match &self.before {
             Before::Default => None,
             Before::Table(table) => Some(table.iter().map(|queue| u32::from(*queue)).collect()),
         };
-        if let Err(source) = self.device.set_rss_table(words.as_deref()) {
+        if let Err(error) = self.device.set_rss_table(words.as_deref()) {
             // The interface may be gone, or have fewer queues by now.
             tracing::warn!(
-                interface = %self.interface,
-                %source,
-                "the indirection table stays as the dataplane has set it: `ethtool -X {} default` resets it",
-                self.interface
+                interface = self.device.interface(),
+                %error,
+                "the indirection table stays as the dataplane has set it: `ethtool -X INTERFACE default` resets it"
             );
         }
     }
@@ -422,10 +434,10 @@ mod tests {
             table: vec![0; 4],
             key: vec![0; 40],
             queues: 2,
+            hash: Err(UnknownHash::Key),
             before: Before::Default,
-            is_written: false,
         };
-        assert!(!rss.has_key(), "all zeros are none");
+        assert_eq!(rss.hash(), Err(UnknownHash::Key));
         assert!(matches!(rss.write(&[(0, 1)]), Err(RssError::Unsupported { .. })));
         assert!(matches!(rss.write(&[(0, 2)]), Err(RssError::NoSuchQueue { .. })));
         assert!(matches!(rss.set_table(&[0, 0, 2, 0]), Err(RssError::NoSuchQueue { .. })));

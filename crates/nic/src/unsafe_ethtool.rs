@@ -113,6 +113,11 @@ impl Ethtool {
         Ok(Self { socket: control_socket()?, name: interface.to_owned() })
     }
 
+    /// The interface's name.
+    pub fn interface(&self) -> &str {
+        &self.name
+    }
+
     /// The driver's name; `veth`, for example.
     ///
     /// # Errors

@@ -21,6 +21,7 @@
 
 use std::net::Ipv6Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, PerCpuArray, XskMap};
 use aya::programs::{Xdp, XdpMode};
@@ -160,6 +161,15 @@ pub enum XdpProgramError {
         /// What the kernel said, causes included.
         reason: String,
     },
+    /// The interface has a program of somebody else.
+    #[error(
+        "cannot attach the XDP program to `{interface}`: found another one attached; stop its owner, or remove one \
+         that has none (`ip link set dev {interface} xdp off`)"
+    )]
+    Taken {
+        /// The interface.
+        interface: String,
+    },
     /// A socket could not be put into the map, or a counter not be read.
     #[error("{tried} failed: {reason}")]
     Map {
@@ -168,6 +178,19 @@ pub enum XdpProgramError {
         /// What the kernel said, causes included.
         reason: String,
     },
+}
+
+/// How long a program of somebody else is waited for, and how often looked for.
+const TAKEN: Duration = Duration::from_millis(500);
+const TAKEN_LOOK: Duration = Duration::from_millis(5);
+
+/// Whether the interface has another program (`EBUSY`), or one in another mode (`EEXIST`).
+fn is_busy(error: &(dyn std::error::Error + 'static)) -> bool {
+    let errno = |error: &(dyn std::error::Error + 'static)| {
+        error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error)
+    };
+    std::iter::successors(Some(error), |error| error.source())
+        .any(|error| matches!(errno(error), Some(libc::EBUSY | libc::EEXIST)))
 }
 
 /// An error with its causes in one line.
@@ -219,19 +242,33 @@ impl XdpProgram {
                 AttachMode::Native => XdpMode::Driver,
                 AttachMode::Generic => XdpMode::Skb,
             };
-            program.attach_to_if_index(interface.index, xdp_mode).map(|_link| mode).map_err(
-                |error| XdpProgramError::Attach {
-                    interface: interface.name.clone(),
-                    mode,
-                    reason: chain(&error),
-                },
-            )
+            let begun = Instant::now();
+            loop {
+                match program.attach_to_if_index(interface.index, xdp_mode) {
+                    Ok(_link) => return Ok(mode),
+                    // The kernel detaches the program of a process that was killed only a while after its end.
+                    Err(error) if is_busy(&error) && begun.elapsed() < TAKEN => {
+                        std::thread::sleep(TAKEN_LOOK);
+                    }
+                    Err(error) if is_busy(&error) => {
+                        return Err(XdpProgramError::Taken { interface: interface.name.clone() });
+                    }
+                    Err(error) => {
+                        return Err(XdpProgramError::Attach {
+                            interface: interface.name.clone(),
+                            mode,
+                            reason: chain(&error),
+                        });
+                    }
+                }
+            }
         };
         let mode = match policy {
             AttachPolicy::Native => try_mode(AttachMode::Native)?,
             AttachPolicy::Generic => try_mode(AttachMode::Generic)?,
             AttachPolicy::PreferNative => match try_mode(AttachMode::Native) {
                 Ok(mode) => mode,
+                Err(taken @ XdpProgramError::Taken { .. }) => return Err(taken),
                 Err(reason) => {
                     // Where neither goes, the reason that native did not is the telling one.
                     let Ok(mode) = try_mode(AttachMode::Generic) else { return Err(reason) };

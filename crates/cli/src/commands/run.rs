@@ -14,9 +14,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::cleanup;
 use crate::lab::guard::Guard;
-use crate::service::config::{DomainName, NetworkConfig, RunConfig};
+use crate::service::config::{DomainName, RunConfig};
 use crate::service::control::{ControlSocket, Steered, describe};
 use crate::service::host::{Host, address, lab};
+use crate::service::network_config::NetworkConfig;
 use crate::service::split::starter::{self, Serving};
 use crate::service::{identity, report};
 use crate::terminal::Output;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use mem::{HugePages, Pool};
 use nic::Nic;
-use nic::af_xdp::{BindMode, blaster, reflector};
+use nic::af_xdp::{blaster, reflector};
 use tailplane::runtime::set_realtime;
 use tailplane::{Clock, Endpoint, MonotonicClock};
 
@@ -17,6 +17,7 @@ use crate::lab::constants::{
     CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_INTERFACE,
 };
 use crate::port::{Port, PortConfig};
+use crate::service::network_config::ModeName;
 
 /// Frames of 64 B with their check sequence.
 const FRAME_BYTES: usize = 60;
@@ -35,7 +36,7 @@ fn port(lab: &Lab, server: bool) -> anyhow::Result<Port> {
         queues: 1,
         chunks: 16_384,
         huge_pages: HugePages::Try,
-        mode: BindMode::Auto,
+        mode: ModeName::Auto,
         // As many as are under way, and as many again: what the caches hold, for the highest rate.
         rx_buffers: Some(2 * WINDOW as u32),
     })
@@ -56,7 +57,7 @@ pub fn reflector_rps(lab: &Lab, window: Duration) -> anyhow::Result<f64> {
 /// What could not be opened.
 pub fn reflector_rps_of(lab: &Lab, window: Duration, frame_bytes: usize) -> anyhow::Result<f64> {
     let (mut server, mut client) = (port(lab, true)?, port(lab, false)?);
-    let (server_mac, client_mac) = (server.mac, client.mac);
+    let (server_mac, client_mac) = (server.mac(), client.mac());
     let stop = AtomicBool::new(false);
     let clock = MonotonicClock::new();
     std::thread::scope(|scope| {

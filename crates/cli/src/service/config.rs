@@ -13,8 +13,8 @@ use tailplane::{Classes, ConservingConfig, Duration, Limits, ServicePolicy, Whil
 
 use super::control_config::ControlConfig;
 use super::identity::UserName;
+use super::network_config::NetworkConfig;
 use super::policy_config::PolicyConfig;
-use crate::lab::constants::DEFAULT_PREFIX;
 
 /// A whole file.
 #[derive(Clone, Debug, Deserialize)]
@@ -104,54 +104,6 @@ impl ServiceConfig {
     pub fn all_ports(&self) -> RangeInclusive<u16> {
         let first = self.port();
         first..=first.saturating_add(self.ports - 1)
-    }
-}
-
-/// `[network]`: the lab, or an interface of this machine.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NetworkConfig {
-    /// The lab whose dataplane end is used: see [`lab`](Self::lab). Made if it is not up.
-    pub lab: Option<String>,
-    /// An interface in the namespace that the command runs in.
-    pub interface: Option<String>,
-    /// The dataplane's address and prefix on that interface: `10.0.0.2/24`.
-    pub address: Option<String>,
-    /// The next hop beyond the prefix.
-    pub gateway: Option<std::net::Ipv4Addr>,
-    /// Instead of lab and interface: a wire in shared memory, which another process of this machine
-    /// joins at the socket of this path (`tailplane load --shm PATH`).
-    pub shm: Option<std::path::PathBuf>,
-}
-
-impl NetworkConfig {
-    /// The lab's name, for a service on neither an interface nor shared memory.
-    pub fn lab(&self) -> &str {
-        self.lab.as_deref().unwrap_or(DEFAULT_PREFIX)
-    }
-
-    fn check(&self, threads: usize) -> anyhow::Result<()> {
-        let wires = [
-            ("lab", self.lab.is_some()),
-            ("interface", self.interface.is_some()),
-            ("shm", self.shm.is_some()),
-        ];
-        let named: Vec<&str> =
-            wires.into_iter().filter_map(|(key, is_named)| is_named.then_some(key)).collect();
-        if named.len() > 1 {
-            bail!("cannot choose a wire: found network.{}; keep one", named.join(" and network."));
-        }
-        if self.shm.is_some() {
-            in_range("dataplane.threads", threads, 1, 1)?;
-        } else if self.interface.is_some() != self.address.is_some() {
-            bail!(
-                "`network.interface` and `network.address` go together: set both, or none to use the lab"
-            );
-        }
-        if let Some(address) = &self.address {
-            parse_address(address)?;
-        }
-        Ok(())
     }
 }
 
@@ -665,7 +617,7 @@ impl KvConfig {
     }
 }
 
-fn in_range<T: PartialOrd + std::fmt::Display>(
+pub(super) fn in_range<T: PartialOrd + std::fmt::Display>(
     key: &str,
     value: T,
     least: T,
@@ -752,23 +704,10 @@ impl RunConfig {
     }
 }
 
-/// Reads `10.0.0.2/24`.
-///
-/// # Errors
-/// The key, the value and what is allowed.
-pub fn parse_address(text: &str) -> anyhow::Result<(std::net::Ipv4Addr, u8)> {
-    let parsed = text.split_once('/').and_then(|(address, bits)| {
-        let bits: u8 = bits.parse().ok().filter(|bits| *bits <= 32)?;
-        Some((address.parse().ok()?, bits))
-    });
-    parsed.with_context(|| {
-        format!("`network.address` is '{text}'; allowed: an IPv4 address and a prefix of 0 to 32, as in 10.0.0.2/24")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::constants::DEFAULT_PREFIX;
 
     fn error(text: &str) -> String {
         format!("{:#}", RunConfig::parse(text).expect_err("is refused"))

@@ -5,21 +5,24 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use nic::indirection::IndirectionTable;
-use nic::steer_program::SteerProgram;
 use statseg::{Layout, Segment};
 use tailplane::runtime::{self, Controls, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
-    ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, RssKey,
-    Service, StackConfig,
+    ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, Service,
+    StackConfig,
 };
 
 use super::builtin::{self, Runner};
-use super::config::{App, DataplaneConfig, RunConfig, SchedulerName, parse_address};
+use super::config::{App, DataplaneConfig, RunConfig, SchedulerName};
+use super::network_config::parse_address;
+use super::steering::{Restores, Steering};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
 use crate::port::{Port, PortConfig};
+
+/// Largest IP packet of a wire that is no device's, in bytes.
+pub const ETHERNET_MTU: u16 = 1500;
 
 /// A wire and how its threads run; the service comes later.
 #[derive(Debug)]
@@ -36,35 +39,10 @@ pub struct Host {
 /// Where frames come from.
 #[derive(Debug)]
 enum Wire {
-    /// With its indirection table, which goes with it.
-    Port(Port),
+    /// With what restores its indirection table.
+    Port(Port, Option<Restores>),
     Local(LocalWire),
 }
-
-/// An indirection table for several threads in a lab; its key is for the stack. `None`: there is one queue, or the
-/// device's own hash is not ours; and where there can be none (said as a warning), packets are forwarded between
-/// threads.
-pub fn steering(lab: Option<&Lab>) -> Option<Box<SteerProgram>> {
-    let lab = lab.filter(|lab| lab.queues() > 1)?;
-    match lab.steer() {
-        Ok(table) => Some(Box::new(table)),
-        Err(error) => {
-            tracing::warn!(
-                error = format!("{error:#}"),
-                "the lab has no indirection table: packets are forwarded between threads"
-            );
-            None
-        }
-    }
-}
-
-/// The key of a table, for the stack.
-pub fn key_of(table: Option<&SteerProgram>) -> Option<RssKey> {
-    table?.key().try_into().ok().map(RssKey)
-}
-
-/// How conditions name a table, behind the driver.
-pub const STEERED: &str = ", indirection table at the peer's egress";
 
 /// The lab that a configuration uses, made now if it was not up.
 ///
@@ -95,13 +73,15 @@ pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
     }
 }
 
-/// How the threads of a configuration run, on a wire whose end has this link address.
+/// How the threads of a configuration run, on a wire whose end has this link address and takes IP packets of so many
+/// bytes.
 ///
 /// # Errors
 /// Classes of connections, or an address, that there are not.
-pub fn runtime(config: &RunConfig, mac: MacAddr) -> anyhow::Result<RuntimeConfig> {
+pub fn runtime(config: &RunConfig, mac: MacAddr, mtu_bytes: u16) -> anyhow::Result<RuntimeConfig> {
     let (address, prefix_bits) = address(config)?;
     let mut stack = StackConfig::new(address, prefix_bits, mac);
+    stack.mtu_bytes = mtu_bytes;
     stack.gateway = config.network.gateway;
     stack.tcp_listen = config.service.all_ports().collect();
     stack.udp_bind = config.service.all_ports().collect();
@@ -184,7 +164,7 @@ pub fn port(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<PortConfig>
         queues: config.dataplane.threads,
         chunks: config.memory.chunks,
         huge_pages: config.memory.huge_pages.into(),
-        mode: nic::af_xdp::BindMode::Auto,
+        mode: config.network.mode,
         rx_buffers: None,
     })
 }
@@ -197,24 +177,26 @@ impl Host {
     pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
         let segment = Some(segment(config)?);
         let mut controls = controls(config);
-        let (wire, driver, mac) = match &config.network.shm {
+        let (wire, driver, mac, mtu_bytes) = match &config.network.shm {
             Some(path) => {
                 let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
                 let local = LocalWire::create(path, chunks, huge_pages)?;
                 let (driver, mac) = (local.description.clone(), local.mac);
-                (Wire::Local(local), driver, mac)
+                (Wire::Local(local), driver, mac, ETHERNET_MTU)
             }
             None => {
                 let port = Port::open(&port(config, lab)?)?;
-                let (mut driver, mac) = (port.description.clone(), port.mac);
-                if let Some(table) = steering(lab) {
-                    driver.push_str(STEERED);
-                    controls = controls.with_table(*table)?;
+                let steering = Steering::open(lab, &port.device, config.dataplane.threads)?;
+                let driver = format!("{}{}", port.description, steering.description);
+                let (mac, mtu_bytes) = (port.device.interface.mac, port.device.mtu_bytes());
+                let Steering { table, restores, .. } = steering;
+                if let Some(table) = table {
+                    controls = controls.with_table(table)?;
                 }
-                (Wire::Port(port), driver, mac)
+                (Wire::Port(port, restores), driver, mac, mtu_bytes)
             }
         };
-        let runtime = RuntimeConfig { segment, ..runtime(config, mac)? };
+        let runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu_bytes)? };
         Ok(Self { driver, wire, runtime, controls: Arc::new(controls) })
     }
 
@@ -230,7 +212,7 @@ impl Host {
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
         let (wire, config, controls) = (self.wire, &self.runtime, &*self.controls);
         Ok(match wire {
-            Wire::Port(mut port) => {
+            Wire::Port(mut port, _restores) => {
                 let queues = port.take_queues();
                 let region = &port.region;
                 runtime::run_controlled(config, region, queues, make_service, ready, controls, stop)
@@ -285,7 +267,7 @@ mod tests {
     fn kv_limits_unacknowledged_replies_by_its_request_timeout() {
         let user_timeout = |text: &str| {
             let config = RunConfig::parse(text).expect("valid settings");
-            runtime(&config, MacAddr([2; 6])).expect("an address").stack.user_timeout
+            runtime(&config, MacAddr([2; 6]), ETHERNET_MTU).expect("an address").stack.user_timeout
         };
         let kv = "[service]\napp = \"kv\"\n";
         assert_eq!(user_timeout(kv), Some(Duration::from_secs(60)));

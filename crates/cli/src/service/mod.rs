@@ -7,6 +7,8 @@ pub mod control;
 pub mod control_config;
 pub mod host;
 pub mod identity;
+pub mod network_config;
 pub mod policy_config;
 pub mod report;
 pub mod split;
+pub mod steering;

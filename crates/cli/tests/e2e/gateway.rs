@@ -55,10 +55,10 @@ fn add_address(namespace: &str, address: Ipv6Addr, interface: &str) {
 fn device() -> (AfXdp, XdpProgram, Pool) {
     let region = Region::map(4_096, HugePages::No).expect("memory");
     let config = AfXdpConfig::new(DATAPLANE_INTERFACE, 0);
-    let socket = XdpSocket::open(&config, &region).expect("a socket");
     let mut program =
         XdpProgram::attach(DATAPLANE_INTERFACE, &XdpFilter::tunnel(LOCAL)).expect("a program");
-    program.register(0, socket.fd()).expect("registered");
+    let socket = XdpSocket::open(&config, &region).expect("a socket");
+    program.register(0, socket.socket().fd()).expect("registered");
     (AfXdp::new(socket).expect("a driver"), program, Pool::new(&region, 2_048))
 }
 

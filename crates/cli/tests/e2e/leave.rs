@@ -9,12 +9,12 @@ use std::{fs, thread};
 
 use echo::Echo;
 use mem::HugePages;
-use nic::af_xdp::BindMode;
 use rustix::process::Signal;
 use tailplane::runtime::{RuntimeConfig, Scheduler, run};
 use tailplane::{ElasticConfig, IdlePolicy, ModerationPolicy, Server, SharedSlots, StackConfig};
 use tailplane_cli::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use tailplane_cli::port::{Port, PortConfig};
+use tailplane_cli::service::network_config::ModeName;
 
 use crate::harness::stream::{assert_echoes, connect};
 use crate::harness::{ECHO, Testbed, config, start};
@@ -66,7 +66,7 @@ fn whoever_is_connected_is_reset_when_a_service_is_stopped() {
 }
 
 fn runtime(port: &Port, scheduler: Scheduler) -> RuntimeConfig {
-    let mut stack = StackConfig::new(DATAPLANE_ADDRESS, SUBNET_BITS, port.mac);
+    let mut stack = StackConfig::new(DATAPLANE_ADDRESS, SUBNET_BITS, port.mac());
     stack.tcp_listen = vec![ECHO.port()];
     RuntimeConfig {
         stack,
@@ -97,7 +97,7 @@ fn all_chunks_come_back(bed: &Testbed, scheduler: Scheduler) {
         queues: 2,
         chunks: 8_192,
         huge_pages: HugePages::No,
-        mode: BindMode::Auto,
+        mode: ModeName::Auto,
         rx_buffers: None,
     })
     .expect("a port");

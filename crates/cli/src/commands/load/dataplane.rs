@@ -10,6 +10,8 @@ use anyhow::Context;
 use load::{LoadConfig, LoadReport, dataplane};
 use mem::{HugePages, Region};
 use nic::Nic;
+use nic::af_xdp::AfXdpError;
+use nic::xdp_program::XdpProgramError;
 use tailplane::runtime::{self, RuntimeConfig, Scheduler};
 use tailplane::{
     ElasticConfig, Endpoint, IdlePolicy, MacAddr, ModerationPolicy, Service, StackConfig,
@@ -19,6 +21,7 @@ use crate::lab::Lab;
 use crate::lab::constants::{CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, SUBNET_BITS};
 use crate::local_wire::LocalWire;
 use crate::port::{Port, PortConfig};
+use crate::service::network_config::ModeName;
 
 /// Chunks of packet memory for each thread.
 const CHUNKS: usize = 16_384;
@@ -45,7 +48,7 @@ enum Wire {
 impl Wire {
     fn mac(&self) -> MacAddr {
         match self {
-            Self::Port(port) => port.mac,
+            Self::Port(port) => port.mac(),
             Self::Local(local) => local.mac,
         }
     }
@@ -74,7 +77,7 @@ impl DataplaneClient {
             queues: threads,
             chunks: CHUNKS * threads as usize,
             huge_pages: HugePages::Try,
-            mode: nic::af_xdp::BindMode::Auto,
+            mode: ModeName::Auto,
             rx_buffers: None,
         };
         let begin = Instant::now();
@@ -192,6 +195,7 @@ fn serve<N: Nic + Send, S: Service + Send>(
 /// Whether a queue could not be opened because a closed socket still holds it.
 fn is_busy(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        matches!(cause.downcast_ref(), Some(nic::af_xdp::AfXdpError::QueueBusy { .. }))
+        matches!(cause.downcast_ref(), Some(AfXdpError::QueueBusy { .. }))
+            || matches!(cause.downcast_ref(), Some(XdpProgramError::Taken { .. }))
     })
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use gateway::{Counters, Gateway, GatewayConfig, Links};
-use mem::{Pool, Region};
+use mem::{ChunkBytes, Pool, Region};
 use nic::Interface;
-use nic::af_xdp::{AdoptedQueue, AfXdp, AfXdpConfig, XdpSocket};
+use nic::af_xdp::{AdoptedQueue, AfXdp, AfXdpConfig, MappedSocket, XdpSocket};
 use nic::xdp_program::{XdpFilter, XdpProgram};
 use sdp::{Echo, Handler};
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,8 @@ use super::gateway_config::{Device, GatewayFile, GatewaySettings, LabEnd};
 use super::serve::ServeArgs;
 use crate::lab::constants::{CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_MAC};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime, in_namespace};
+use crate::port::{Attached, bind};
+use crate::service::network_config::ModeName;
 
 /// What the plane's process needs to know of the device, with its packet memory and its socket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,13 +35,27 @@ pub struct PassedGateway {
     mtu: usize,
     hardware_type: u16,
     rx_buffers: u32,
+    chunk_bytes: usize,
 }
 
 /// Held by the opener until the plane has stopped: the program goes first, then the lab.
 #[derive(Debug)]
 pub struct Held {
-    _program: XdpProgram,
+    /// The queue, until it is bound.
+    made: Option<(XdpSocket, Arc<Region>)>,
+    program: XdpProgram,
     _lab: Option<Lab>,
+}
+
+impl Held {
+    /// Binds the queue, whose rings the plane has mapped, and lets go of it.
+    ///
+    /// # Errors
+    /// It cannot be bound, and what to do.
+    pub fn bind(&mut self) -> anyhow::Result<()> {
+        let Some((socket, _region)) = self.made.take() else { return Ok(()) };
+        bind(&mut self.program, std::iter::once(&socket))
+    }
 }
 
 /// A device that was opened, to be passed on.
@@ -93,6 +109,7 @@ pub fn open(args: &ServeArgs) -> anyhow::Result<Opened> {
         mtu: link.mtu,
         hardware_type: link.hardware_type,
         rx_buffers,
+        chunk_bytes: region.chunk_bytes().get(),
     };
     let config = passed.config(&settings);
     config.check().context("cannot make the gateway")?;
@@ -100,10 +117,11 @@ pub fn open(args: &ServeArgs) -> anyhow::Result<Opened> {
     let duplicate = |descriptor: std::os::fd::BorrowedFd<'_>| {
         descriptor.try_clone_to_owned().context("duplicating a descriptor of the gateway")
     };
+    let descriptors = [duplicate(memory)?, duplicate(socket.fd())?];
     Ok(Opened {
         announcement: announcement(&settings, &config, interface, &description),
-        descriptors: [duplicate(memory)?, duplicate(socket.fd())?],
-        held: Held { _program: program, _lab: lab },
+        descriptors,
+        held: Held { made: Some((socket, region)), program, _lab: lab },
         passed,
     })
 }
@@ -137,8 +155,14 @@ pub struct Prepared {
     parts: Mutex<Option<(AfXdp, Pool)>>,
 }
 
-impl Prepared {
-    /// Adopts a device that the opener has let go of.
+/// A device whose rings are mapped, and which the opener is to bind.
+pub struct Adopted {
+    config: GatewayConfig,
+    mapped: MappedSocket,
+}
+
+impl Adopted {
+    /// Adopts a device.
     ///
     /// # Errors
     /// The descriptors are not what the opener passes.
@@ -150,7 +174,8 @@ impl Prepared {
             rustix::rand::getrandom(&mut steering.key, rustix::rand::GetRandomFlags::empty())
                 .context("drawing a key for the steering")?;
         }
-        let region = Region::join(memory).context("joining the packet memory")?;
+        let chunk = ChunkBytes::of(passed.chunk_bytes).context("there are no such chunks")?;
+        let region = Region::join_of(memory, chunk).context("joining the packet memory")?;
         let facts = AdoptedQueue {
             interface: Interface {
                 name: passed.interface.clone(),
@@ -164,11 +189,22 @@ impl Prepared {
             assume_rx_checksums: false,
             is_sole_owner: true,
         };
-        let nic = AfXdp::new(XdpSocket::adopt(socket, &region, facts)?)?;
-        let pool = Pool::new(&region, region.chunks() as usize / 2);
-        Ok(Self { counters: Arc::default(), config, parts: Mutex::new(Some((nic, pool))) })
+        Ok(Self { config, mapped: XdpSocket::adopt(socket, &region, facts)? })
     }
 
+    /// The gateway, now that the opener has bound the device and let go of it.
+    ///
+    /// # Errors
+    /// The kernel does not know the device.
+    pub fn prepare(self) -> anyhow::Result<Prepared> {
+        let Self { config, mapped } = self;
+        let region = Arc::clone(mapped.socket().region());
+        let (nic, pool) = (AfXdp::new(mapped)?, Pool::new(&region, region.chunks() as usize / 2));
+        Ok(Prepared { counters: Arc::default(), config, parts: Mutex::new(Some((nic, pool))) })
+    }
+}
+
+impl Prepared {
     /// The service of the plane's only core, which asks once.
     pub fn take(&self) -> Box<dyn Handler> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -212,20 +248,19 @@ struct Queue {
 /// Opens the queue, in the namespace of the calling thread. GRE to the tunnel's end is ours, all else the
 /// kernel's.
 fn open_queue(interface: &str, settings: &GatewaySettings) -> anyhow::Result<Queue> {
+    let filter = XdpFilter::tunnel(settings.tunnel.local);
+    let attached = Attached::to(interface, &filter, ModeName::Auto, settings.queue)?;
     let memory = &settings.memory;
-    let region = Region::map(memory.chunks, memory.huge_pages.into())?;
+    let region = Region::map_of(memory.chunks, attached.way.chunk, memory.huge_pages.into())?;
     let mut queue = AfXdpConfig::new(interface, settings.queue);
+    queue.mode = attached.way.bind_mode();
     // Half of the memory is lent out for reception at most, the rest is for what tenants send.
     let half = memory.chunks / 2;
     queue.rx_buffers = queue.rx_buffers.min(u32::try_from(half).unwrap_or(u32::MAX));
-    let socket = XdpSocket::open(&queue, &region)?;
-    let mut program = XdpProgram::attach(interface, &XdpFilter::tunnel(settings.tunnel.local))?;
-    program.register(settings.queue, socket.fd())?;
-    let mode = if socket.is_zero_copy() { "zero-copy" } else { "copy" };
-    let pages = if region.is_huge() { "2 MB pages" } else { "4 KiB pages" };
-    let description = format!("af_xdp {mode}, {} XDP, {pages}", program.mode().name());
-    let rx_buffers = queue.rx_buffers;
-    Ok(Queue { socket, program, region, rx_buffers, description })
+    let socket = XdpSocket::create(&queue, &region)?;
+    let description = attached.describe(&region);
+    let Attached { program, .. } = attached;
+    Ok(Queue { socket, program, region, rx_buffers: queue.rx_buffers, description })
 }
 
 fn announcement(

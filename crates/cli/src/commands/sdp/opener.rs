@@ -70,6 +70,8 @@ pub struct Start {
 /// What a plane says to its opener.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Told {
+    /// The rings of the gateway's queue are mapped: it may be bound.
+    Mapped,
     /// Tenants can join. With what was lowered, and why.
     Ready(Vec<String>),
     /// It has ended as it was to, and written its report.
@@ -143,7 +145,7 @@ pub struct PlaneProcess {
     /// How it stands, as the kernel says; then what protection is missing or was lowered, and why.
     pub protection: Vec<String>,
     /// Held for its `Drop`, after the process.
-    _held: Option<Held>,
+    held: Option<Held>,
     _groups: Groups,
 }
 
@@ -185,7 +187,6 @@ impl PlaneProcess {
         let given: Vec<_> = given.chain(descriptors.iter().flatten().map(AsFd::as_fd)).collect();
         send(&control, &start, &given)?;
         drop(descriptors);
-        send(&control, &Order::Alone, &[])?;
         let mut plane = Self {
             program,
             words: Words::of(&control, said)?,
@@ -193,9 +194,18 @@ impl PlaneProcess {
             report: report.into(),
             copies,
             protection: Vec::new(),
-            _held: held,
+            held,
             _groups: groups,
         };
+        if plane.held.is_some() {
+            let Told::Mapped = plane.hear(STARTS_WITHIN)? else {
+                bail!("the plane did not map its gateway's queue: please report this");
+            };
+        }
+        if let Some(held) = &mut plane.held {
+            held.bind()?;
+        }
+        send(&plane.control, &Order::Alone, &[])?;
         let Told::Ready(lowered) = plane.hear(STARTS_WITHIN)? else {
             bail!("the plane ended before it served: please report this");
         };

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use sandbox::SyscallPolicy;
 use sdp::Plane;
 
-use super::gateway::Prepared;
+use super::gateway::Adopted;
 use super::opener::{Order, Start, Told};
 use super::report::Written;
 use super::serve::plane_config;
@@ -37,24 +37,27 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let (order, descriptors) = receive(control, DESCRIPTORS_MAX)?
         .context("`tailplane sdp serve` starts this, and has gone")?;
     let Order::Start(start) = order else { bail!("another order came before the start") };
+    let Start { args, gateway } = *start;
+    let mut descriptors = descriptors.into_iter();
+    let mut next =
+        |what: &'static str| descriptors.next().with_context(|| format!("no {what} was passed"));
+    let (listener, report) = (next("listening socket")?, next("file for the report")?);
+    let adopted = match &gateway {
+        Some(passed) => {
+            let (memory, socket) = (next("packet memory")?, next("AF_XDP socket")?);
+            let adopted = Adopted::adopt(passed, memory, socket)?;
+            send(control, &Told::Mapped, &[])?;
+            Some(adopted)
+        }
+        None => None,
+    };
     // Until then, packet memory is not ours alone.
     match receive(control, 0)? {
         Some((Order::Alone, _)) => {}
         Some(_) => bail!("another order came before the plane was alone"),
         None => return Ok(()),
     }
-    let Start { args, gateway } = *start;
-    let mut descriptors = descriptors.into_iter();
-    let mut next =
-        |what: &'static str| descriptors.next().with_context(|| format!("no {what} was passed"));
-    let (listener, report) = (next("listening socket")?, next("file for the report")?);
-    let prepared = match &gateway {
-        Some(passed) => {
-            let (memory, socket) = (next("packet memory")?, next("AF_XDP socket")?);
-            Some(Arc::new(Prepared::adopt(passed, memory, socket)?))
-        }
-        None => None,
-    };
+    let prepared = adopted.map(|adopted| adopted.prepare().map(Arc::new)).transpose()?;
     // All of this process's threads, those to come too.
     SyscallPolicy::plane().with_threads().enforce().context("giving up system calls")?;
     let (name, device) = (args.service.clone(), prepared.clone());

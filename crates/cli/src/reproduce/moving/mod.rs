@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use control::migration::{Direction, Recorded};
 use mem::HugePages;
-use nic::af_xdp::BindMode;
 use statseg::{Layout, Segment};
 use tailplane::runtime::{self, CoreReport, Mover, RuntimeConfig, RuntimeError, Scheduler};
 use tailplane::{
@@ -37,6 +36,7 @@ use crate::lab::uplink::{
     GATEWAY_OF_THE_DATAPLANE, UPLINK_ADDRESS, UPLINK_GATEWAY, UPLINK_INTERFACE,
 };
 use crate::port::{Port, PortConfig};
+use crate::service::network_config::ModeName;
 
 const TARGET: Endpoint = Endpoint::new(DATAPLANE_ADDRESS, 7);
 /// Elastic threads of the service.
@@ -138,7 +138,7 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
     ensure!(lab.queues() == THREADS, "the lab has {} queues, not {THREADS}", lab.queues());
     let port = |interface: &str, namespace, address, queues| {
         let interface = interface.to_owned();
-        let (huge_pages, mode) = (HugePages::Try, BindMode::Auto);
+        let (huge_pages, mode) = (HugePages::Try, ModeName::Auto);
         let namespace = Some(namespace);
         let (chunks, rx_buffers) = (CHUNKS, None);
         Port::open(&PortConfig {
@@ -159,10 +159,10 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
         Table::Unprobed => Mover::with_table(THREADS as usize, lab.steer_without_probes()?)?,
         Table::None => Mover::new(THREADS as usize),
     };
-    let mut serving = StackConfig::new(DATAPLANE_ADDRESS, SUBNET_BITS, near.mac);
+    let mut serving = StackConfig::new(DATAPLANE_ADDRESS, SUBNET_BITS, near.mac());
     serving.gateway = Some(GATEWAY_OF_THE_DATAPLANE);
     serving.tcp_listen = vec![TARGET.port];
-    let mut calling = StackConfig::new(UPLINK_ADDRESS, SUBNET_BITS, far.mac);
+    let mut calling = StackConfig::new(UPLINK_ADDRESS, SUBNET_BITS, far.mac());
     calling.gateway = Some(UPLINK_GATEWAY);
     let calling = settings(calling);
     let batch_max = ElasticConfig::default().batch as u32;

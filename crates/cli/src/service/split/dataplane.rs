@@ -11,18 +11,19 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use mem::Region;
+use mem::{ChunkBytes, Region};
 use nic::Interface;
-use nic::af_xdp::{AdoptedQueue, AfXdp, XdpSocket};
+use nic::af_xdp::{AdoptedQueue, AfXdp, MappedSocket, XdpSocket};
 use nic::shm::{ShmConfig, ShmNic, ShmOffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::SyscallPolicy;
+use tailplane::MacAddr;
 use tailplane::runtime::{self, Register, RuntimeConfig, Scheduler};
-use tailplane::{MacAddr, RssKey};
 
 use super::control::{DESCRIPTORS_MAX, receive, send};
 use super::half_open::{self, HalfOpen, Search};
 use super::relay::Attended;
+use super::table::{Answers, PassedTable, RemoteTable};
 use super::{Order, PassedWire, Role, Start, Told};
 use crate::service::application::{Joined, LOOK, NotJoined, Sets, hello, keeps_realtime};
 use crate::service::config::{DomainName, RunConfig};
@@ -53,10 +54,28 @@ pub fn serve() -> anyhow::Result<()> {
     })
 }
 
-/// The queue pairs that came.
+/// The queue pairs that came, those of a device without a queue.
+enum Wire {
+    AfXdp(Vec<MappedSocket>),
+    Shm(Vec<ShmNic>),
+}
+
+/// Queue pairs that can be driven.
 enum Queues {
     AfXdp(Vec<AfXdp>),
     Shm(Vec<ShmNic>),
+}
+
+impl Wire {
+    /// The queue pairs, now that all are bound.
+    fn driven(self) -> anyhow::Result<Queues> {
+        Ok(match self {
+            Self::AfXdp(mapped) => {
+                Queues::AfXdp(mapped.into_iter().map(AfXdp::new).collect::<Result<_, _>>()?)
+            }
+            Self::Shm(nics) => Queues::Shm(nics),
+        })
+    }
 }
 
 /// All that a dataplane is made of.
@@ -65,9 +84,10 @@ struct Passed {
     /// Its program's name and the domain's socket.
     application: Option<(String, OwnedFd)>,
     region: Arc<Region>,
-    queues: Queues,
+    wire: Wire,
     mac: MacAddr,
-    rss_key: Option<RssKey>,
+    mtu_bytes: u16,
+    table: Option<PassedTable>,
     /// The memory of the register of peers, where there is one.
     register: Option<OwnedFd>,
 }
@@ -77,15 +97,19 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
         receive(control, DESCRIPTORS_MAX)?.context("`tailplane run` starts this, and has gone")?;
     let Order::Start(start) = order else { bail!("another order came before the start") };
     let passed = Passed::take(start, descriptors)?;
+    if matches!(passed.wire, Wire::AfXdp(_)) {
+        send(control, &Told::Mapped, &[])?;
+    }
     // Until then, packet memory is not ours alone.
     match receive(control, 0)? {
         Some((Order::Alone, _)) => {}
         Some(_) => bail!("another order came before the dataplane was alone"),
         None => return Ok(()),
     }
-    let Passed { config, application, region, queues, mac, rss_key, register } = passed;
-    let mut runtime = host::runtime(&config, mac)?;
-    runtime.stack.rss_key = rss_key;
+    let Passed { config, application, region, wire, mac, mtu_bytes, table, register } = passed;
+    let queues = wire.driven()?;
+    let mut runtime = host::runtime(&config, mac, mtu_bytes)?;
+    runtime.stack.rss_key = table.as_ref().and_then(PassedTable::key);
     runtime.stack.policy = config.policy.network(config.service.all_ports())?;
     let (lanes, most) = (config.dataplane.threads as usize, config.tcp.max_connections);
     let Some((program, socket)) = application else {
@@ -111,11 +135,17 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
         runtime.register = Some(register);
     }
     let joined = Joined::new(hello(&config, &runtime), lanes, &region, socket, &program)?;
-    let (segment, controls) = (host::segment(&config)?, Arc::new(host::controls(&config)));
+    let (segment, mut controls) = (host::segment(&config)?, host::controls(&config));
+    let answers = Arc::new(Answers::default());
+    if let Some(table) = table {
+        let control = control.try_clone().context("duplicating the control socket")?;
+        controls = controls.with_table(RemoteTable::new(control, table, Arc::clone(&answers)))?;
+    }
+    let controls = Arc::new(controls);
     let shown = segment.descriptor().context("duplicating the statistics segment")?;
     runtime.segment = Some(segment);
     let ready = || report_ready(control, controls.is_movable(), &shown);
-    let attended = Attended::new(Arc::clone(&controls), joined.placers());
+    let attended = Attended::new(Arc::clone(&controls), joined.placers(), answers);
     let (reports, _) = until_hang_up(control, Some(attended), |stop| {
         joined.run(stop, |nears, stop| {
             let nears = config.policy.charge(nears);
@@ -207,6 +237,10 @@ fn heeds(control: &OwnedFd, attended: Option<&mut Attended>) -> bool {
             }
             true
         }
+        (Ok(Some((Order::Table { number, answer }, _))), Some(attended)) => {
+            attended.answers().came(number, answer);
+            true
+        }
         (Ok(Some((Order::Place(pairs), _))), Some(attended)) => {
             attended.place(&pairs);
             true
@@ -234,16 +268,30 @@ impl Passed {
         let mut next = |what: &'static str| {
             descriptors.next().with_context(|| format!("no {what} was passed"))
         };
-        let region = Region::join(next("packet memory")?)?;
+        let chunk = match start.wire {
+            PassedWire::AfXdp { chunk_bytes, .. } => {
+                ChunkBytes::of(chunk_bytes).context("there are no chunks of that size")?
+            }
+            PassedWire::Shm => ChunkBytes::Small,
+        };
+        let region = Region::join_of(next("packet memory")?, chunk)?;
         let application = match start.role {
             Role::Serve { program } => Some((program, next("socket of the application")?)),
             Role::Farewell => None,
         };
-        let (queues, mac, rss_key, register) = match start.wire {
-            PassedWire::AfXdp { name, index, mac, mtu, hardware_type, rx_buffers, rss_key } => {
+        let (wire, mac, mtu_bytes, table, register) = match start.wire {
+            PassedWire::AfXdp {
+                name,
+                index,
+                mac,
+                mtu,
+                hardware_type,
+                rx_buffers,
+                mtu_bytes,
+                table,
+                ..
+            } => {
                 let (mac, register) = (MacAddr(mac), next("register of peers")?);
-                let key = rss_key.map(<[u8; 40]>::try_from).transpose();
-                let key = key.ok().context("the hash's key is not 40 bytes long")?;
                 let interface = Interface { name, index, mac, mtu, hardware_type };
                 let mut queues = Vec::new();
                 for queue in 0..config.dataplane.threads {
@@ -254,10 +302,9 @@ impl Passed {
                         assume_rx_checksums: false,
                         is_sole_owner: true,
                     };
-                    let socket = XdpSocket::adopt(next("AF_XDP socket")?, &region, facts)?;
-                    queues.push(AfXdp::new(socket)?);
+                    queues.push(XdpSocket::adopt(next("AF_XDP socket")?, &region, facts)?);
                 }
-                (Queues::AfXdp(queues), mac, key.map(RssKey), Some(register))
+                (Wire::AfXdp(queues), mac, mtu_bytes, table, Some(register))
             }
             PassedWire::Shm => {
                 let offer = ShmOffer {
@@ -266,9 +313,10 @@ impl Passed {
                     wake_joiner: next("bell of the wire")?,
                 };
                 let config = ShmConfig::default();
-                (Queues::Shm(vec![ShmNic::take_over(offer, &config)?]), config.mac, None, None)
+                let nics = vec![ShmNic::take_over(offer, &config)?];
+                (Wire::Shm(nics), config.mac, host::ETHERNET_MTU, None, None)
             }
         };
-        Ok(Self { config, application, region, queues, mac, rss_key, register })
+        Ok(Self { config, application, region, wire, mac, mtu_bytes, table, register })
     }
 }

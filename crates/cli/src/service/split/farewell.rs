@@ -10,11 +10,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use sandbox::{Groups, Watched};
 
 use super::half_open::STAYS_AT_MOST;
 use super::spawn::{self, Started};
 use super::wire::Held;
+use super::words::{Said, Word, Words, said};
 use crate::service::application::{LOOK, Program};
 use crate::service::config::RunConfig;
 use crate::terminal::Copies;
@@ -47,7 +49,7 @@ pub fn begin(
     held: &mut Held,
     copies: &mut Copies,
 ) -> anyhow::Result<Option<Farewell>> {
-    if !matches!(held, Held::Port(..)) {
+    if !matches!(held, Held::Port(_)) {
         return Ok(None);
     }
     let mut calm = config.clone();
@@ -57,6 +59,10 @@ pub fn begin(
         spawn::dataplane("farewell", &calm, own, copies)?;
     held.pass_again(&control, config)?;
     let watched = program.watch()?;
+    match Words::of(&control, said)?.next(BEGINS_WITHIN) {
+        Word::Said(Said::Mapped) => held.bind(&control)?,
+        word => bail!("the process that resets connections did not begin: found {word:?}"),
+    };
     Ok(Some(Farewell { program, watched, control, began: Instant::now(), _groups: groups }))
 }
 

@@ -32,6 +32,7 @@ pub mod processors;
 pub mod relay;
 pub mod spawn;
 pub mod starter;
+pub mod table;
 pub mod wire;
 pub mod words;
 
@@ -45,8 +46,15 @@ pub enum Order {
     /// At first. With the packet memory, the domain's socket where there is an application, and the wire's
     /// descriptors.
     Start(Start),
-    /// The starter has let go of all that it passed.
+    /// The starter has bound the queues that it passed, and let go of all.
     Alone,
+    /// What became of the request of this number: [`Told::Table`].
+    Table {
+        /// The number.
+        number: u64,
+        /// What became of it.
+        answer: table::Answer,
+    },
     /// Something for the elastic threads. It is [`Told::Steered`] what became of it.
     Steer(relay::Steer),
     /// Where each elastic thread and the application's thread that serves it are to run, in the threads' order. The
@@ -106,8 +114,12 @@ pub enum PassedWire {
         hardware_type: u16,
         /// Chunks that the kernel is to hold for reception, of each queue.
         rx_buffers: u32,
-        /// The key of the hash before the queues, where they are chosen by an indirection table: 40 bytes.
-        rss_key: Option<Vec<u8>>,
+        /// Bytes of each chunk of packet memory.
+        chunk_bytes: usize,
+        /// Largest IP packet, in bytes.
+        mtu_bytes: u16,
+        /// The indirection table that chooses among the queues, where there is one.
+        table: Option<table::PassedTable>,
     },
     /// Memory and two bells.
     Shm,
@@ -116,6 +128,15 @@ pub enum PassedWire {
 /// What a dataplane tells its starter.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Told {
+    /// The rings of the queues that were passed are mapped: they may be bound.
+    Mapped,
+    /// To be done with the indirection table, and answered by [`Order::Table`].
+    Table {
+        /// A number of its own.
+        number: u64,
+        /// What.
+        request: table::Request,
+    },
     /// What arrives is served from now on. With the descriptor of the statistics segment.
     Ready {
         /// Whether flow groups can be moved: where the threads go on without their application, which runs anywhere.

@@ -24,6 +24,7 @@ use tailplane::runtime::{self, Controls};
 use super::bounds::Bounds;
 use super::control::send;
 use super::plan::Pair;
+use super::table::Answers;
 use super::{Order, Told};
 use crate::service::control::{Orders, refusal};
 
@@ -260,13 +261,21 @@ pub struct Attended {
     placing: Vec<Option<runtime::Order>>,
     /// Orders of clients for threads that the starter is about to place: they begin after that.
     deferred: Vec<Steer>,
+    /// Where elastic threads wait for what became of the indirection table.
+    answers: Arc<Answers>,
 }
 
 impl Attended {
     /// Carries out by `controls`, and places the application's threads by `placers`.
-    pub fn new(controls: Arc<Controls>, placers: Vec<Placer>) -> Self {
+    pub fn new(controls: Arc<Controls>, placers: Vec<Placer>, answers: Arc<Answers>) -> Self {
         let (placed, placing) = (vec![None; placers.len()], vec![None; placers.len()]);
-        Self { orders: Orders::new(controls), placers, placed, placing, deferred: Vec::new() }
+        let orders = Orders::new(controls);
+        Self { orders, placers, placed, placing, deferred: Vec::new(), answers }
+    }
+
+    /// Where answers about the indirection table go.
+    pub fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     /// Ends the run that `stop` ends.

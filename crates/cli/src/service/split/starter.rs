@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use endpoint::printable;
+use endpoint::{Description, printable};
 use rustix::net::Shutdown;
 use sandbox::{Groups, Standing, Watched};
 use tailplane::application::CPUS_VARIABLE;
@@ -263,7 +263,8 @@ impl Boxes {
         loop {
             // Before its words: when it has ended, its last one is in the socket.
             let ended = dataplane.wait(if seen.control_closed { LOOK } else { Duration::ZERO })?;
-            seen.listen(&words, if ended { LAST_WORDS_WITHIN } else { LOOK });
+            let within = if ended { LAST_WORDS_WITHIN } else { LOOK };
+            seen.listen(&words, within, &self.control, &mut self.held)?;
             if seen.serves || began.elapsed() > ANSWERS_AFTER {
                 let served = relay.take().map_or(Ok(()), |relay| socket.serve(relay));
                 if let Err(error) = served {
@@ -332,7 +333,8 @@ impl Boxes {
         end: &Arc<AtomicBool>,
     ) -> anyhow::Result<Relay> {
         let control = self.control.try_clone().context("duplicating the control socket")?;
-        let description = describe(config, &self.serving.driver);
+        let steers = self.held.steers();
+        let description = Description { steers, ..describe(config, &self.serving.driver) };
         let bounds = self.bounds.clone();
         Ok(Relay::new(description, control, heard.clone(), bounds, Arc::clone(end)))
     }
@@ -353,25 +355,45 @@ impl Boxes {
 
 impl Seen {
     /// Takes what the dataplane has said, and waits a little for it.
-    fn listen(&mut self, words: &Words<Said>, within: Duration) {
+    /// What it asks for of the wire is done at once: an elastic thread waits for it.
+    ///
+    /// # Errors
+    /// The queues that it has mapped cannot be bound.
+    fn listen(
+        &mut self,
+        words: &Words<Said>,
+        within: Duration,
+        control: &OwnedFd,
+        held: &mut Held,
+    ) -> anyhow::Result<()> {
         let by = Instant::now() + within;
         for _ in 0..WORDS_PER_TURN {
             if self.control_closed {
-                return;
+                break;
             }
             match words.next(by.saturating_duration_since(Instant::now())) {
+                Word::Said(_) if self.told.is_some() => self.breaks("it spoke after its last word"),
+                Word::Said(Said::Mapped) => {
+                    if !held.bind(control)? {
+                        self.breaks("it has mapped queues that were not passed, or said so twice");
+                    }
+                }
+                Word::Said(Said::Table(number, request)) => {
+                    // One that reads nothing waits in vain.
+                    _ = held.write_table(control, number, &request);
+                }
                 Word::Said(said) => self.hear(said),
                 Word::Broken(why) => self.breaks(why),
                 Word::HungUp => self.control_closed = true,
-                Word::None => return,
+                Word::None => break,
             }
         }
+        Ok(())
     }
 
     /// Takes a word: that it serves once, an answer for each order that was given, and the last one.
     fn hear(&mut self, said: Said) {
         match said {
-            _ if self.told.is_some() => self.breaks("it spoke after its last word"),
             Said::Ready { .. } if self.serves => self.breaks("it said twice that it serves"),
             Said::Ready { movable, shown } => {
                 self.serves = true;
@@ -382,6 +404,8 @@ impl Seen {
                     self.breaks(format!("it answered order {number}, which has no answer to come"));
                 }
             }
+            // They were answered when they came.
+            Said::Mapped | Said::Table(..) => {}
             Said::Last(Told::Failed(causes)) => self.told = Some(Told::Failed(bounded(&causes))),
             Said::Last(Told::NotJoined(causes)) => {
                 self.told = Some(Told::NotJoined(bounded(&causes)));

@@ -2,22 +2,26 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context;
 use mem::{HugePages, Region};
 use nic::af_xdp::XdpSocket;
+use nic::device::Device;
+use nic::indirection::IndirectionTable;
 use nic::shm::ShmOffer;
-use nic::steer_program::SteerProgram;
 use nic::xdp_program::XdpProgram;
 use tailplane::runtime::Register;
 
 use super::control::send;
+use super::table::{Answer, Bucket, PassedTable, Request, carry_out};
 use super::{Order, PassedWire, Role, Start};
 use crate::lab::Lab;
 use crate::local_wire::OfferedWire;
-use crate::port::{OpenPort, PortConfig};
+use crate::port::{OpenPort, PortConfig, Queues, Way, bind};
 use crate::service::config::RunConfig;
 use crate::service::host;
+use crate::service::steering::Steering;
 
 /// Packet memory of each queue of a farewell: half of it is the kernel's for reception, and of the rest those
 /// connections that are under way hold a chunk each ([`half_open`](super::half_open)).
@@ -26,8 +30,8 @@ const FAREWELL_CHUNKS: usize = 2048;
 /// A wire that this process has open.
 #[derive(Debug)]
 pub enum OpenWire {
-    /// An interface of this machine, and its indirection table.
-    Port(Box<OpenPort>, PortConfig, Option<Box<SteerProgram>>),
+    /// An interface of this machine, and what steers its packets to the queues.
+    Port(Box<OpenPort>, PortConfig, Steering),
     /// A wire in shared memory.
     Local(OfferedWire),
 }
@@ -35,11 +39,26 @@ pub enum OpenWire {
 /// What a starter holds as long as the dataplane runs: the wire ends with it.
 #[derive(Debug)]
 pub enum Held {
-    /// The program that takes the dataplane's packets, the one that steers them to its queues, and the register of
-    /// the dataplane's peers.
-    Port(Box<XdpProgram>, PortConfig, Option<Box<SteerProgram>>, OwnedFd),
+    /// An interface.
+    Port(Box<HeldPort>),
     /// Where joiners of a wire knock.
     Local(Box<dyn std::fmt::Debug>),
+}
+
+/// An interface that a dataplane drives.
+#[derive(Debug)]
+pub struct HeldPort {
+    /// The queues, until they are bound.
+    made: Option<Queues>,
+    /// It takes the dataplane's packets.
+    program: XdpProgram,
+    device: Device,
+    way: Way,
+    config: PortConfig,
+    steering: Steering,
+    requests: Bucket,
+    /// The register of the dataplane's peers.
+    register: OwnedFd,
 }
 
 impl OpenWire {
@@ -56,11 +75,9 @@ impl OpenWire {
             None => {
                 let port = host::port(config, lab)?;
                 let mut opened = OpenPort::open(&port)?;
-                let table = host::steering(lab);
-                if table.is_some() {
-                    opened.description.push_str(host::STEERED);
-                }
-                Ok(Self::Port(Box::new(opened), port, table))
+                let steering = Steering::open(lab, &opened.device, config.dataplane.threads)?;
+                opened.description.push_str(steering.description);
+                Ok(Self::Port(Box::new(opened), port, steering))
             }
         }
     }
@@ -87,16 +104,25 @@ impl OpenWire {
     ) -> anyhow::Result<Held> {
         let start = |wire| Order::Start(Start::of(config, Role::Serve { program }, wire));
         let held = match self {
-            Self::Port(port, opened, table) => {
-                let OpenPort { region, sockets, rx_buffers, program, .. } = *port;
-                let memory = memory(&region)?;
+            Self::Port(port, config_of, steering) => {
+                let OpenPort { device, way, queues, program, .. } = *port;
                 let register = Register::create(config.tcp.max_connections)
                     .context("making the register of peers")?;
-                let given = [memory.as_fd(), domain.as_fd(), register.as_fd()];
-                let given: Vec<_> = given.into_iter().chain(sockets_of(&sockets)).collect();
-                let wire = af_xdp(&sockets, rx_buffers, table.as_deref())?;
+                let memory = queues.region.memfd().context("packet memory is no memory file")?;
+                let given = [memory, domain.as_fd(), register.as_fd()];
+                let given: Vec<_> = given.into_iter().chain(sockets_of(&queues)).collect();
+                let wire = af_xdp(&device, way, &queues, steering.table.as_deref());
                 send(control, &start(wire), &given)?;
-                Held::Port(Box::new(program), opened, table, register)
+                Held::Port(Box::new(HeldPort {
+                    made: Some(queues),
+                    program,
+                    device,
+                    way,
+                    config: config_of,
+                    steering,
+                    requests: Bucket::full(Instant::now()),
+                    register,
+                }))
             }
             Self::Local(wire) => {
                 let memory = memory(&wire.region)?;
@@ -106,33 +132,73 @@ impl OpenWire {
                 Held::Local(Box::new(wire.into_door()))
             }
         };
-        // Sockets and memory were closed at the end of their arms.
+        // The memory was closed at the end of its arm.
         drop(domain);
-        send(control, &Order::Alone, &[])?;
+        if matches!(held, Held::Local(_)) {
+            send(control, &Order::Alone, &[])?;
+        }
         Ok(held)
     }
 }
 
 impl Held {
-    /// Opens the port's sockets anew, for a dataplane that resets what comes and whom the register names. False: this wire has none.
+    /// Binds the queues, whose rings the dataplane at the other end of `control` has mapped, lets go of them, and tells
+    /// it so. False: there are none that wait for that.
+    ///
+    /// # Errors
+    /// What could not be bound, and what to do; the dataplane has gone.
+    pub fn bind(&mut self, control: &OwnedFd) -> anyhow::Result<bool> {
+        let Self::Port(port) = self else { return Ok(false) };
+        let Some(queues) = port.made.take() else { return Ok(false) };
+        bind(&mut port.program, queues.sockets.iter())?;
+        drop(queues);
+        send(control, &Order::Alone, &[])?;
+        Ok(true)
+    }
+
+    /// Does with the indirection table what the dataplane at the other end of `control` asks for.
+    ///
+    /// # Errors
+    /// The dataplane has gone, or reads nothing.
+    pub fn write_table(
+        &mut self,
+        control: &OwnedFd,
+        number: u64,
+        request: &Request,
+    ) -> anyhow::Result<()> {
+        let answer = match self {
+            Self::Port(port) => match &mut port.steering.table {
+                Some(table) if port.requests.take(Instant::now()) => {
+                    carry_out(table.as_mut(), request)
+                }
+                _ => Answer::Refused,
+            },
+            Self::Local(_) => Answer::Refused,
+        };
+        send(control, &Order::Table { number, answer }, &[])
+    }
+
+    /// Whether a device's indirection table follows the flow groups.
+    pub fn steers(&self) -> bool {
+        matches!(self, Self::Port(port) if port.steering.table.is_some())
+    }
+
+    /// Makes the port's queues anew, for a dataplane that resets what comes and whom the register names. It is to
+    /// [map](Told::Mapped) them, and they to be [bound](Self::bind) then. False: this wire has none.
     ///
     /// # Errors
     /// What could not be opened; the dataplane at the other end of `control` has gone.
     pub fn pass_again(&mut self, control: &OwnedFd, config: &RunConfig) -> anyhow::Result<bool> {
-        let Self::Port(program, port, table, register) = self else { return Ok(false) };
-        let chunks = FAREWELL_CHUNKS * port.queues as usize;
-        let small = PortConfig { chunks, huge_pages: HugePages::No, ..port.clone() };
-        let opened = small.open_queues()?;
-        for (number, socket) in opened.sockets.iter().enumerate() {
-            program.register(number as u32, socket.fd())?;
-        }
-        let memory = memory(&opened.region)?;
-        let given = [memory.as_fd(), register.as_fd()];
-        let given: Vec<_> = given.into_iter().chain(sockets_of(&opened.sockets)).collect();
-        let wire = af_xdp(&opened.sockets, opened.rx_buffers, table.as_deref())?;
+        let Self::Port(port) = self else { return Ok(false) };
+        let chunks = FAREWELL_CHUNKS * port.config.queues as usize;
+        let small = PortConfig { chunks, huge_pages: HugePages::No, ..port.config.clone() };
+        let queues = small.make_queues(port.way)?;
+        let memory = queues.region.memfd().context("packet memory is no memory file")?;
+        let given = [memory, port.register.as_fd()];
+        let given: Vec<_> = given.into_iter().chain(sockets_of(&queues)).collect();
+        let wire = af_xdp(&port.device, port.way, &queues, port.steering.table.as_deref());
         send(control, &Order::Start(Start::of(config, Role::Farewell, wire)), &given)?;
-        drop((opened, memory));
-        send(control, &Order::Alone, &[])?;
+        port.made = Some(queues);
         Ok(true)
     }
 }
@@ -142,24 +208,27 @@ fn memory(region: &Arc<Region>) -> anyhow::Result<OwnedFd> {
     memfd.try_clone_to_owned().context("duplicating packet memory")
 }
 
-fn sockets_of(sockets: &[XdpSocket]) -> impl Iterator<Item = BorrowedFd<'_>> {
-    sockets.iter().map(XdpSocket::fd)
+fn sockets_of(queues: &Queues) -> impl Iterator<Item = BorrowedFd<'_>> {
+    queues.sockets.iter().map(XdpSocket::fd)
 }
 
-/// What a dataplane must know of these sockets.
+/// What a dataplane must know of these queues.
 fn af_xdp(
-    sockets: &[XdpSocket],
-    rx_buffers: u32,
-    table: Option<&SteerProgram>,
-) -> anyhow::Result<PassedWire> {
-    let link = sockets.first().context("no queue was asked for")?.interface();
-    Ok(PassedWire::AfXdp {
+    device: &Device,
+    way: Way,
+    queues: &Queues,
+    table: Option<&dyn IndirectionTable>,
+) -> PassedWire {
+    let link = &device.interface;
+    PassedWire::AfXdp {
         name: link.name.clone(),
         index: link.index,
         mac: link.mac.0,
         mtu: link.mtu,
         hardware_type: link.hardware_type,
-        rx_buffers,
-        rss_key: host::key_of(table).map(|key| key.0.to_vec()),
-    })
+        rx_buffers: queues.rx_buffers,
+        chunk_bytes: way.chunk.get(),
+        mtu_bytes: device.mtu_bytes(),
+        table: table.map(PassedTable::of),
+    }
 }

@@ -17,6 +17,7 @@ use statseg::{Reading, Segment};
 
 use super::Told;
 use super::control::receive;
+use super::table::Request;
 
 /// Words that wait to be taken; then the process's own wait in its socket.
 const WORDS_MAX: usize = 8;
@@ -31,6 +32,10 @@ pub type Take<T, W> = fn(T, Option<OwnedFd>) -> Result<W, String>;
 pub enum Said {
     /// What became of the order of this number.
     Answer(u64, Result<Option<MoveSummary>, Refused>),
+    /// The rings that were passed are mapped.
+    Mapped,
+    /// What is to be done with the indirection table, with its number.
+    Table(u64, Request),
     /// Its last word: that it has ended, or why it cannot serve.
     Last(Told),
     /// It serves. With its statistics, or why there are none.
@@ -58,6 +63,8 @@ pub fn said(told: Told, descriptor: Option<OwnedFd>) -> Result<Said, String> {
         }
         (_, Some(_)) => Err("it sent a descriptor with an answer".to_owned()),
         (Told::Steered { number, result }, None) => Ok(Said::Answer(number, result)),
+        (Told::Mapped, None) => Ok(Said::Mapped),
+        (Told::Table { number, request }, None) => Ok(Said::Table(number, request)),
         (told, None) => Ok(Said::Last(told)),
     }
 }

@@ -1,0 +1,110 @@
+//! `[network]`: where the dataplane's packets come from.
+//!
+//! ```toml
+//! [network]
+//! interface = "eth0"
+//! address = "10.0.0.2/24"
+//! mode = "auto"     # or one that is demanded: zero-copy, copy, generic
+//! ```
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use super::config::in_range;
+use crate::lab::constants::DEFAULT_PREFIX;
+
+/// `network.mode`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModeName {
+    /// The best of the three below that the device can do.
+    #[default]
+    Auto,
+    /// The device reads and writes packet memory itself.
+    ZeroCopy,
+    /// The driver runs the XDP program, and the kernel copies frames to and from packet memory.
+    Copy,
+    /// The kernel runs the XDP program on a socket buffer, then copies: on every interface.
+    Generic,
+}
+
+impl ModeName {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::ZeroCopy => "zero-copy",
+            Self::Copy => "copy",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+/// `[network]`: the lab, or an interface of this machine.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkConfig {
+    /// The lab whose dataplane end is used: see [`lab`](Self::lab). Made if it is not up.
+    pub lab: Option<String>,
+    /// An interface in the namespace that the command runs in.
+    pub interface: Option<String>,
+    /// The dataplane's address and prefix on that interface: `10.0.0.2/24`.
+    pub address: Option<String>,
+    /// The next hop beyond the prefix.
+    pub gateway: Option<std::net::Ipv4Addr>,
+    /// How frames travel between the interface and packet memory; [`ModeName::Auto`] where nothing is said.
+    pub mode: ModeName,
+    /// Instead of lab and interface: a wire in shared memory, which another process of this machine
+    /// joins at the socket of this path (`tailplane load --shm PATH`).
+    pub shm: Option<std::path::PathBuf>,
+}
+
+impl NetworkConfig {
+    /// The lab's name, for a service on neither an interface nor shared memory.
+    pub fn lab(&self) -> &str {
+        self.lab.as_deref().unwrap_or(DEFAULT_PREFIX)
+    }
+
+    pub(super) fn check(&self, threads: usize) -> anyhow::Result<()> {
+        let wires = [
+            ("lab", self.lab.is_some()),
+            ("interface", self.interface.is_some()),
+            ("shm", self.shm.is_some()),
+        ];
+        let named: Vec<&str> =
+            wires.into_iter().filter_map(|(key, is_named)| is_named.then_some(key)).collect();
+        if named.len() > 1 {
+            bail!("cannot choose a wire: found network.{}; keep one", named.join(" and network."));
+        }
+        if self.shm.is_some() {
+            in_range("dataplane.threads", threads, 1, 1)?;
+            if self.mode != ModeName::Auto {
+                bail!(
+                    "cannot set network.mode: found network.shm, which is no interface; remove one"
+                );
+            }
+        } else if self.interface.is_some() != self.address.is_some() {
+            bail!(
+                "`network.interface` and `network.address` go together: set both, or none to use the lab"
+            );
+        }
+        if let Some(address) = &self.address {
+            parse_address(address)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads `10.0.0.2/24`.
+///
+/// # Errors
+/// The key, the value and what is allowed.
+pub fn parse_address(text: &str) -> anyhow::Result<(std::net::Ipv4Addr, u8)> {
+    let parsed = text.split_once('/').and_then(|(address, bits)| {
+        let bits: u8 = bits.parse().ok().filter(|bits| *bits <= 32)?;
+        Some((address.parse().ok()?, bits))
+    });
+    parsed.with_context(|| {
+        format!("`network.address` is '{text}'; allowed: an IPv4 address and a prefix of 0 to 32, as in 10.0.0.2/24")
+    })
+}

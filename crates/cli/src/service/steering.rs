@@ -1,0 +1,232 @@
+//! By what the packets of a flow group come to the thread that is its home: a device's own indirection table, or the
+//! lab's; and that a device sends none to queues that the dataplane does not have.
+//!
+//! A device's table is given back in the end. For a process that is killed, what the table was stands in a file of
+//! the run directory, which the next one finds.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use nic::device::Device;
+use nic::indirection::IndirectionTable;
+use nic::rss::{Before, EthtoolRss, GivesBack, RssError};
+use tailplane::FLOW_GROUPS;
+
+use crate::lab::Lab;
+
+/// See the module's comment.
+#[derive(Debug, Default)]
+pub struct Steering {
+    /// What follows the flow groups, where something can.
+    pub table: Option<Box<dyn IndirectionTable>>,
+    /// For conditions, behind the driver: by what packets come to their threads.
+    pub description: &'static str,
+    /// Gives the device its table back, once nobody writes it any more.
+    pub restores: Option<Restores>,
+}
+
+/// How conditions name the lab's table.
+const AT_PEER: &str = ", indirection table at the peer's egress";
+/// How they name a device's.
+const OF_DEVICE: &str = ", the device's indirection table";
+/// How they name that there is none.
+const FORWARDED: &str = ", packets are forwarded between threads";
+
+impl Steering {
+    /// Of the lab's end of a pair, or of a device with `threads` elastic threads, whose queues are its first ones.
+    ///
+    /// # Errors
+    /// The device has more queues than that, and sends them packets whatever we say.
+    pub fn open(lab: Option<&Lab>, device: &Device, threads: u32) -> anyhow::Result<Self> {
+        match lab {
+            Some(lab) => Ok(Self::of_lab(lab)),
+            None => Self::of_device(device, threads),
+        }
+    }
+
+    fn of_lab(lab: &Lab) -> Self {
+        if lab.queues() < 2 {
+            return Self::default();
+        }
+        match lab.steer() {
+            Ok(table) => {
+                Self { table: Some(Box::new(table)), description: AT_PEER, ..Self::default() }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the lab has no indirection table: packets are forwarded between threads"
+                );
+                Self { description: FORWARDED, ..Self::default() }
+            }
+        }
+    }
+
+    fn of_device(device: &Device, threads: u32) -> anyhow::Result<Self> {
+        let name = &device.interface.name;
+        let queues = device.queues.unwrap_or(threads);
+        let opened = match u16::try_from(threads) {
+            // One queue is all that there is.
+            _ if queues < 2 => return Ok(Self::default()),
+            Ok(threads) => open_table(device, threads),
+            Err(_) => {
+                bail!("cannot serve on '{name}': found {threads} threads; use 65,535 at most")
+            }
+        };
+        let (mut table, restores) = match opened {
+            Ok(opened) => opened,
+            Err(error) if queues > threads => bail!(
+                "cannot serve on '{name}' with {threads} elastic threads: found {queues} queues ({}), and no way to keep \
+                 packets from those that have no thread ({error}); use `dataplane.threads` = {queues}, or do `ethtool -L \
+                 {name} combined {threads}`",
+                device.driver
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "packets are forwarded between threads");
+                return Ok(Self { description: FORWARDED, ..Self::default() });
+            }
+        };
+        table.deal()?;
+        let (entries, restores) = (table.entries().len(), Some(restores));
+        let why = match table.hash() {
+            _ if threads < 2 => return Ok(Self { restores, ..Self::default() }),
+            Ok(()) if entries.is_multiple_of(FLOW_GROUPS) => {
+                return Ok(Self { table: Some(Box::new(table)), description: OF_DEVICE, restores });
+            }
+            Ok(()) => {
+                format!("its table has {entries} entries, and there are {FLOW_GROUPS} flow groups")
+            }
+            Err(why) => why.to_string(),
+        };
+        tracing::warn!(
+            interface = %name,
+            driver = %device.driver,
+            %why,
+            "the device's indirection table cannot follow flow groups: packets are forwarded between threads"
+        );
+        Ok(Self { table: None, description: FORWARDED, restores })
+    }
+}
+
+/// Gives a device its table back, then removes the record of it.
+#[derive(Debug)]
+pub struct Restores {
+    // In this order.
+    _table: GivesBack,
+    _record: Record,
+}
+
+/// The table of a device, whose first `queues` receive queues the dataplane has, and what restores it.
+fn open_table(device: &Device, queues: u16) -> Result<(EthtoolRss, Restores), RssError> {
+    let name = &device.interface.name;
+    let table = EthtoolRss::open(name, queues)?;
+    let record = Record::of(device);
+    let before = match record.read() {
+        Some(before) => {
+            tracing::info!(
+                interface = %name,
+                "the indirection table is that of a service which was killed: the one before it is restored in the end"
+            );
+            before
+        }
+        None => {
+            if let Err(error) = record.write(table.before()) {
+                tracing::warn!(
+                    interface = %name,
+                    path = %record.0.display(),
+                    %error,
+                    "the indirection table will not be restored where this service is killed"
+                );
+            }
+            table.before().clone()
+        }
+    };
+    let given_back = GivesBack::to(name, before).map_err(|source| RssError::Os {
+        tried: "opening the device",
+        interface: name.clone(),
+        source,
+    })?;
+    Ok((table, Restores { _table: given_back, _record: record }))
+}
+
+/// The file that says what a device's table was before a service wrote it: queues in decimal, or nothing for the
+/// default.
+#[derive(Debug)]
+struct Record(PathBuf);
+
+impl Record {
+    /// Bytes of a record at most: the largest table, six digits and a separator for each entry.
+    const BYTES_MAX: u64 = 7 * 16_384;
+
+    /// Of a device, by its name and address: those of other network namespaces may have the same name.
+    fn of(device: &Device) -> Self {
+        let mac: String = device.interface.mac.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = format!("{}-{mac}.table", device.interface.name);
+        Self(endpoint::run_dir().join("devices").join(name))
+    }
+
+    fn read(&self) -> Option<Before> {
+        let found = fs::metadata(&self.0).ok()?;
+        if found.len() > Self::BYTES_MAX {
+            return None;
+        }
+        let text = fs::read_to_string(&self.0).ok()?;
+        let table: Result<Vec<u16>, _> = text.split_ascii_whitespace().map(str::parse).collect();
+        match table.ok()? {
+            table if table.is_empty() => Some(Before::Default),
+            table => Some(Before::Table(table)),
+        }
+    }
+
+    fn write(&self, before: &Before) -> std::io::Result<()> {
+        let text = match before {
+            Before::Default => String::new(),
+            Before::Table(table) => {
+                table.iter().map(|queue| format!("{queue}\n")).collect::<String>()
+            }
+        };
+        if let Some(directory) = self.0.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        fs::write(&self.0, text)
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        match fs::remove_file(&self.0) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!(path = %self.0.display(), %error, "a record of an indirection table stays");
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_outlives_whom_it_was_written_by() {
+        let directory = crate::private::directory("record").expect("made");
+        let record = || Record(directory.path().join("devices/eth0-020000000001.table"));
+        assert_eq!(record().read(), None);
+        for before in [Before::Default, Before::Table(vec![3, 1, 2, 0])] {
+            let killed = record();
+            killed.write(&before).expect("written");
+            std::mem::forget(killed);
+            let next = record();
+            assert_eq!(next.read(), Some(before));
+            drop(next);
+            assert_eq!(record().read(), None);
+        }
+        let nonsense = record();
+        fs::write(&nonsense.0, "3 x").expect("written");
+        assert_eq!(nonsense.read(), None);
+        fs::write(&nonsense.0, "1 ".repeat(100_000)).expect("written");
+        assert_eq!(nonsense.read(), None, "too long");
+    }
+}

@@ -1,0 +1,131 @@
+//! What a device can do for a dataplane, as far as the kernel says so without trying: `tailplane run` opens by it, and
+//! `tailplane doctor` shows it.
+//!
+//! ```no_run
+//! # use tailplane_nic as nic;
+//! let device = nic::device::Device::look("eth0")?;
+//! println!("{}: {:?} receive queues", device.driver, device.queues);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! What only trying shows (zero-copy, native XDP) [`af_xdp`](crate::af_xdp) and [`xdp_program`](crate::xdp_program)
+//! find out.
+
+use std::io;
+
+use mem::ChunkBytes;
+use wire::EthernetRepr;
+
+use crate::{Ethtool, Interface};
+
+/// Bytes of a VLAN tag, which a device may leave in the frame.
+const VLAN_TAG: usize = 4;
+
+/// A network interface that could be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Name, index, addresses, MTU.
+    pub interface: Interface,
+    /// The driver's name; `unknown` where it does not tell.
+    pub driver: String,
+    /// Receive queues in use; none where the driver does not tell.
+    pub queues: Option<u32>,
+    /// Whether the interface is up and has a carrier.
+    pub has_link: bool,
+}
+
+impl Device {
+    /// Looks at an interface of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// There is no such interface.
+    pub fn look(interface: &str) -> io::Result<Self> {
+        let found = Interface::by_name(interface)?;
+        let device = Ethtool::open(interface)?;
+        Ok(Self {
+            interface: found,
+            driver: device.driver().unwrap_or_else(|_| "unknown".to_owned()),
+            queues: device
+                .channels()
+                .ok()
+                .map(|channels| channels.receive())
+                .filter(|&all| all > 0),
+            has_link: device.has_link().unwrap_or(true),
+        })
+    }
+
+    /// Bytes of the largest frame that the interface receives.
+    pub fn max_frame_bytes(&self) -> usize {
+        self.interface.mtu.saturating_add(EthernetRepr::HEADER_LEN + VLAN_TAG)
+    }
+
+    /// The chunks that the interface's frames fit into; the largest ones where they fit into none.
+    pub fn chunk_bytes(&self, zero_copy: bool) -> ChunkBytes {
+        let granularity = if zero_copy { zero_copy_granularity(&self.driver) } else { 1 };
+        let fits = |size: ChunkBytes| {
+            size.max_frame() / granularity * granularity >= self.max_frame_bytes()
+        };
+        if fits(ChunkBytes::Small) { ChunkBytes::Small } else { ChunkBytes::Page }
+    }
+
+    /// Bytes of the largest IP packet that passes the interface and fits a chunk of ours on its way out.
+    pub fn mtu_bytes(&self) -> u16 {
+        let fits = ChunkBytes::Small.max_frame() - EthernetRepr::HEADER_LEN;
+        self.interface.mtu.min(fits) as u16
+    }
+}
+
+/// Of the room behind the headroom of a chunk, a driver uses a multiple of so many bytes in zero-copy mode. Read in
+/// Linux 6.12: `SRRCTL.BSIZEPKT` of Intel's 1 and 10 gigabit devices counts KiB, the receive context of i40e and ice
+/// 128 bytes.
+fn zero_copy_granularity(driver: &str) -> usize {
+    match driver {
+        "i40e" | "iavf" | "ice" => 128,
+        "mlx5_core" | "virtio_net" | "veth" => 1,
+        // igb, igc, ixgbe; and what nobody here has read gets the coarsest that is known.
+        _ => 1024,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(driver: &str, mtu: usize) -> Device {
+        let interface = Interface {
+            name: "eth0".into(),
+            index: 2,
+            mac: wire::MacAddr::default(),
+            mtu,
+            hardware_type: 1,
+        };
+        Device { interface, driver: driver.into(), queues: Some(4), has_link: true }
+    }
+
+    #[test]
+    fn chunks_follow_from_mtu_headroom_and_granularity() {
+        let chunk = |driver, mtu, zero_copy| device(driver, mtu).chunk_bytes(zero_copy).get();
+        assert_eq!((chunk("igb", 1500, true), chunk("igb", 1500, false)), (4096, 2048));
+        assert_eq!((chunk("ice", 1500, true), chunk("virtio_net", 1500, true)), (2048, 2048));
+        // 1,024 bytes are what igb uses of a small chunk.
+        assert_eq!((chunk("igb", 1006, true), chunk("igb", 1007, true)), (2048, 4096));
+        assert_eq!((chunk("veth", 1710, false), chunk("veth", 1711, false)), (2048, 4096));
+        assert_eq!((chunk("veth", 65_535, false), chunk("unheard-of", 1500, true)), (4096, 4096));
+    }
+
+    #[test]
+    fn packets_of_ours_fit_interface_and_chunk() {
+        assert_eq!(
+            [1400, 1500, 9000].map(|mtu| device("igb", mtu).mtu_bytes()),
+            [1400, 1500, 1714]
+        );
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn the_loopback_interface_is_looked_at() {
+        let device = Device::look("lo").expect("every namespace has one");
+        assert_eq!((device.interface.index, device.queues), (1, None));
+        assert!(Device::look("no-such-device").is_err());
+    }
+}
