@@ -19,11 +19,12 @@
 //! with the memory, when the last chunk is back: a dataplane that has run on the port gives all of them back.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use mem::{ChunkBytes, HugePages, Region};
 use nic::af_xdp::{AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket};
-use nic::device::Device;
+use nic::device::{Device, Watch};
 use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram};
 use tailplane::{Ipv4Addr, MacAddr};
 
@@ -229,6 +230,8 @@ pub struct OpenPort {
     pub queues: Queues,
     /// It takes the dataplane's packets as long as it lives.
     pub program: XdpProgram,
+    /// Sees whether the interface is there, and has a link.
+    pub watch: Watch,
 }
 
 impl OpenPort {
@@ -247,7 +250,8 @@ impl OpenPort {
         let queues = Queues::make(config, attached.way)?;
         let description = attached.describe(&queues.region);
         let Attached { device, way, program, .. } = attached;
-        Ok(Self { device, way, description, queues, program })
+        let watch = device.watch().context("watching the interface")?;
+        Ok(Self { device, way, description, queues, program, watch })
     }
 }
 
@@ -268,6 +272,10 @@ fn check_queues(config: &PortConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How long a link is waited for: devices take theirs down for a few seconds when a program or a socket comes.
+pub const LINK_WITHIN: Duration = Duration::from_secs(10);
+const LINK_LOOK: Duration = Duration::from_millis(10);
+
 /// See the module's comment.
 #[derive(Debug)]
 pub struct Port {
@@ -277,6 +285,7 @@ pub struct Port {
     pub device: Device,
     /// How frames travel, for conditions.
     pub description: String,
+    watch: Option<Watch>,
     queues: Vec<AfXdp>,
     /// Held for its `Drop`.
     _program: XdpProgram,
@@ -288,7 +297,8 @@ impl Port {
     /// # Errors
     /// What could not be opened, and what to do.
     pub fn open(config: &PortConfig) -> anyhow::Result<Self> {
-        let OpenPort { device, description, queues, mut program, .. } = OpenPort::open(config)?;
+        let OpenPort { device, description, queues, mut program, watch, .. } =
+            OpenPort::open(config)?;
         let Queues { region, sockets, .. } = queues;
         let driven = || -> anyhow::Result<Vec<AfXdp>> {
             let mapped = sockets
@@ -301,12 +311,21 @@ impl Port {
         let queues = driven().with_context(|| {
             format!("cannot open interface '{}' for the dataplane", config.interface)
         })?;
-        Ok(Self { region, device, description, queues, _program: program })
+        let opened = Instant::now();
+        while !watch.has_link() && opened.elapsed() < LINK_WITHIN {
+            std::thread::sleep(LINK_LOOK);
+        }
+        Ok(Self { region, device, description, watch: Some(watch), queues, _program: program })
     }
 
     /// The link address of the interface.
     pub fn mac(&self) -> MacAddr {
         self.device.interface.mac
+    }
+
+    /// What sees whether the interface is there. The second call answers none.
+    pub fn take_watch(&mut self) -> Option<Watch> {
+        self.watch.take()
     }
 
     /// The queue pairs, to be given to their threads. The second call answers none.

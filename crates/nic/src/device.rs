@@ -30,8 +30,6 @@ pub struct Device {
     pub driver: String,
     /// Receive queues in use; none where the driver does not tell.
     pub queues: Option<u32>,
-    /// Whether the interface is up and has a carrier.
-    pub has_link: bool,
 }
 
 impl Device {
@@ -50,8 +48,16 @@ impl Device {
                 .ok()
                 .map(|channels| channels.receive())
                 .filter(|&all| all > 0),
-            has_link: device.has_link().unwrap_or(true),
         })
+    }
+
+    /// What sees how the device fares, from any namespace.
+    ///
+    /// # Errors
+    /// No descriptors. To be called in the device's namespace.
+    pub fn watch(&self) -> io::Result<Watch> {
+        let device = Ethtool::open(&self.interface.name)?;
+        Ok(Watch { device, index: self.interface.index })
     }
 
     /// Bytes of the largest frame that the interface receives.
@@ -72,6 +78,25 @@ impl Device {
     pub fn mtu_bytes(&self) -> u16 {
         let fits = ChunkBytes::Small.max_frame() - EthernetRepr::HEADER_LEN;
         self.interface.mtu.min(fits) as u16
+    }
+}
+
+/// Sees how a device fares that is open.
+#[derive(Debug)]
+pub struct Watch {
+    device: Ethtool,
+    index: u32,
+}
+
+impl Watch {
+    /// Whether the interface is there: a card can be pulled, a virtual interface deleted.
+    pub fn is_there(&self) -> bool {
+        self.device.index().is_ok_and(|index| index == self.index)
+    }
+
+    /// Whether the link is up. One whose driver does not tell is.
+    pub fn has_link(&self) -> bool {
+        self.device.has_link().unwrap_or(true)
     }
 }
 
@@ -99,7 +124,7 @@ mod tests {
             mtu,
             hardware_type: 1,
         };
-        Device { interface, driver: driver.into(), queues: Some(4), has_link: true }
+        Device { interface, driver: driver.into(), queues: Some(4) }
     }
 
     #[test]
@@ -127,5 +152,8 @@ mod tests {
         let device = Device::look("lo").expect("every namespace has one");
         assert_eq!((device.interface.index, device.queues), (1, None));
         assert!(Device::look("no-such-device").is_err());
+        let watch = device.watch().expect("a socket");
+        assert!(watch.is_there());
+        assert!(!Watch { index: 99, ..watch }.is_there(), "another one has its name");
     }
 }

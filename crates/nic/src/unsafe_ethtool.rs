@@ -130,6 +130,14 @@ impl Ethtool {
         Ok(string(&words[1..9]))
     }
 
+    /// The interface's index; where the interface has gone, or another one has its name, not what it was.
+    ///
+    /// # Errors
+    /// The interface does not exist.
+    pub fn index(&self) -> io::Result<u32> {
+        crate::unsafe_interface::index(&self.socket, &self.name)
+    }
+
     /// Whether the link is up: the interface is, and its cable leads somewhere.
     ///
     /// # Errors
@@ -215,7 +223,7 @@ impl Ethtool {
         words[2] = count;
         self.command(&mut words)?;
         let bytes: Vec<u8> = words[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        Ok(bytes.chunks_exact(ETH_GSTRING_LEN).map(|name| until_nul(name)).collect())
+        Ok(bytes.chunks_exact(ETH_GSTRING_LEN).map(until_nul).collect())
     }
 
     fn feature_count(&self) -> io::Result<u32> {

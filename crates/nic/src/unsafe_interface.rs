@@ -32,10 +32,8 @@ impl Interface {
     /// What the kernel said: `ENODEV` where there is none of that name.
     pub fn by_name(name: &str) -> io::Result<Self> {
         let socket = control_socket()?;
+        let index = index(&socket, name)?;
         let mut request = request_for(name)?;
-        ioctl(&socket, libc::SIOCGIFINDEX, &mut request)?;
-        // SAFETY: the call that succeeded fills this member of the union.
-        let index = unsafe { request.ifr_ifru.ifru_ifindex } as u32;
         ioctl(&socket, libc::SIOCGIFHWADDR, &mut request)?;
         // SAFETY: as above.
         let address = unsafe { request.ifr_ifru.ifru_hwaddr };
@@ -49,6 +47,14 @@ impl Interface {
         let hardware_type = address.sa_family;
         Ok(Self { name: name.into(), index, mac: MacAddr(mac), mtu, hardware_type })
     }
+}
+
+/// The index of an interface in the namespace of a socket.
+pub(crate) fn index(socket: &OwnedFd, name: &str) -> io::Result<u32> {
+    let mut request = request_for(name)?;
+    ioctl(socket, libc::SIOCGIFINDEX, &mut request)?;
+    // SAFETY: the call that succeeded fills this member of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
 }
 
 /// A socket to address ioctls to.

@@ -162,13 +162,12 @@ pub enum XdpProgramError {
         reason: String,
     },
     /// The interface has a program of somebody else.
-    #[error(
-        "cannot attach the XDP program to `{interface}`: found another one attached; stop its owner, or remove one \
-         that has none (`ip link set dev {interface} xdp off`)"
-    )]
+    #[error("cannot attach the XDP program to `{interface}`: found another one attached, {owner}")]
     Taken {
         /// The interface.
         interface: String,
+        /// Whose it is, and what to do.
+        owner: String,
     },
     /// A socket could not be put into the map, or a counter not be read.
     #[error("{tried} failed: {reason}")]
@@ -191,6 +190,46 @@ fn is_busy(error: &(dyn std::error::Error + 'static)) -> bool {
     };
     std::iter::successors(Some(error), |error| error.source())
         .any(|error| matches!(errno(error), Some(libc::EBUSY | libc::EEXIST)))
+}
+
+/// Whose program is attached to an interface, and what to do: of a process that holds it by a link, as far as `/proc`
+/// shows the links of others, or of nobody.
+fn owner(interface: &Interface) -> String {
+    let processes: Vec<String> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .filter(|process| holds_link(process, interface.index))
+        .map(|process| {
+            let command = std::fs::read_to_string(format!("/proc/{process}/comm"));
+            format!("{process} ({})", command.unwrap_or_default().trim())
+        })
+        .collect();
+    match processes.as_slice() {
+        [] => format!(
+            "which no process seems to hold; `ip link set dev {} xdp off` removes it",
+            interface.name
+        ),
+        holders => format!("of process {}; stop it, or use another interface", holders.join(", ")),
+    }
+}
+
+/// Whether a process has a link of an XDP program to the interface with this index.
+fn holds_link(process: &str, index: u32) -> bool {
+    let is_it = |path: std::path::PathBuf| {
+        let facts = std::fs::read_to_string(path).unwrap_or_default();
+        let has = |key: &str, value: &str| {
+            facts.lines().any(|line| {
+                line.split_once(':').is_some_and(|(found, of)| found == key && of.trim() == value)
+            })
+        };
+        has("link_type", "xdp") && has("ifindex", &index.to_string())
+    };
+    std::fs::read_dir(format!("/proc/{process}/fdinfo"))
+        .into_iter()
+        .flatten()
+        .any(|entry| entry.is_ok_and(|entry| is_it(entry.path())))
 }
 
 /// An error with its causes in one line.
@@ -251,7 +290,11 @@ impl XdpProgram {
                         std::thread::sleep(TAKEN_LOOK);
                     }
                     Err(error) if is_busy(&error) => {
-                        return Err(XdpProgramError::Taken { interface: interface.name.clone() });
+                        let owner = owner(&interface);
+                        return Err(XdpProgramError::Taken {
+                            interface: interface.name.clone(),
+                            owner,
+                        });
                     }
                     Err(error) => {
                         return Err(XdpProgramError::Attach {

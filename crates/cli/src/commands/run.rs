@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::cleanup;
 use crate::lab::guard::Guard;
@@ -21,7 +22,8 @@ use crate::service::network_config::NetworkConfig;
 use crate::service::split::starter::{self, Serving};
 use crate::service::{identity, report};
 use crate::terminal::Output;
-use anyhow::Context;
+use anyhow::{Context, bail};
+use nic::device::Watch;
 use tailplane::runtime::Controls;
 
 /// Arguments of `tailplane run`.
@@ -64,7 +66,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     match config.dataplane.domain {
         DomainName::Inline => {
-            let host = Host::open(&config, lab.as_ref())?;
+            let mut host = Host::open(&config, lab.as_ref())?;
+            let gone = watch_over(host.watch.take(), &stop, ends(&stop, &running));
             let control = ControlSocket::open(&config)?;
             let missing =
                 std::iter::once(identity::of_inline()).chain(identity::foreign_files(&config));
@@ -87,6 +90,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 }
             };
             report::summarize(&host.run_app(&config, ready, &stop)?);
+            if gone.load(Ordering::Relaxed) {
+                bail!(
+                    "cannot serve any longer: found the interface gone; start again when it is back"
+                );
+            }
         }
         DomainName::Process => {
             let program = args.program.split_first().map(|(program, arguments)| {
@@ -110,6 +118,31 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     drop(lab);
     drop(guard);
     Ok(ExitCode::SUCCESS)
+}
+
+/// How often it is looked whether the interface is there.
+const INTERFACE_LOOK: Duration = Duration::from_millis(100);
+
+/// Ends the run, and sets the flag that is answered, when the interface goes.
+fn watch_over(
+    watch: Option<Watch>,
+    stop: &Arc<AtomicBool>,
+    end: impl Fn() + Send + 'static,
+) -> Arc<AtomicBool> {
+    let gone = Arc::new(AtomicBool::new(false));
+    let (stop, sees) = (Arc::clone(stop), Arc::clone(&gone));
+    if let Some(watch) = watch {
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(INTERFACE_LOOK);
+                if !watch.is_there() {
+                    sees.store(true, Ordering::Relaxed);
+                    return end();
+                }
+            }
+        });
+    }
+    gone
 }
 
 /// What ends the run: sets `stop`, and wakes the elastic threads that sleep where they are this process's.

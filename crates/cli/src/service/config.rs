@@ -414,9 +414,11 @@ impl DataplaneConfig {
         self.policy.unwrap_or(PolicyName::StrictPriority)
     }
 
-    /// How threads share their work, for the schedulers that do.
-    pub fn sharing(&self) -> ConservingConfig {
+    /// How threads share their work, for the schedulers that do, with so many chunks of packet memory for each: an
+    /// eighth of them at most is for its application to send from, beside the halves of device and stack.
+    pub fn sharing(&self, chunks_each: usize) -> ConservingConfig {
         ConservingConfig {
+            pool_keep: ConservingConfig::default().pool_keep.min(chunks_each / 8),
             while_away: self.while_away.unwrap_or_default().into(),
             quantum: (self.quantum_us > 0).then(|| Duration::from_micros(self.quantum_us)),
             ..ConservingConfig::default()

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use nic::device::Watch;
 use statseg::{Layout, Segment};
 use tailplane::runtime::{self, Controls, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
@@ -30,6 +31,8 @@ pub struct Host {
     /// How frames travel, for conditions.
     pub driver: String,
     wire: Wire,
+    /// Sees whether the interface is there, where there is one.
+    pub watch: Option<Watch>,
     /// The threads.
     pub runtime: RuntimeConfig,
     /// What they are steered by.
@@ -94,16 +97,22 @@ pub fn runtime(config: &RunConfig, mac: MacAddr, mtu_bytes: u16) -> anyhow::Resu
         // A reply that a client does not acknowledge is one that it does not take.
         stack.user_timeout = config.kv.request_timeout();
     }
+    let chunks_each = config.memory.chunks / config.dataplane.threads as usize;
+    let sharing = config.dataplane.sharing(chunks_each);
+    let applications_own = match config.dataplane.scheduler {
+        SchedulerName::RunToCompletion => 0,
+        SchedulerName::WorkConserving | SchedulerName::ReadySet => sharing.pool_keep,
+    };
     let spin = u64::try_from(config.dataplane.spin_us).ok().map(Duration::from_micros);
     Ok(RuntimeConfig {
         stack,
         elastic: ElasticConfig { batch: config.dataplane.batch, ..ElasticConfig::default() },
         scheduler: match config.dataplane.scheduler {
             SchedulerName::RunToCompletion => Scheduler::RunToCompletion,
-            SchedulerName::WorkConserving => Scheduler::WorkConserving(config.dataplane.sharing()),
+            SchedulerName::WorkConserving => Scheduler::WorkConserving(sharing),
             SchedulerName::ReadySet => Scheduler::ReadySet(ReadySetConfig {
                 classes: config.dataplane.ready_set_classes()?,
-                sharing: config.dataplane.sharing(),
+                sharing,
             }),
         },
         idle: IdlePolicy { spin, ..IdlePolicy::default() },
@@ -112,7 +121,7 @@ pub fn runtime(config: &RunConfig, mac: MacAddr, mtu_bytes: u16) -> anyhow::Resu
         },
         cpus: config.dataplane.cpus.clone(),
         realtime: config.dataplane.realtime.filter(|&priority| priority > 0),
-        pool_keep: config.memory.chunks / config.dataplane.threads as usize / 2,
+        pool_keep: chunks_each / 2 - applications_own,
         segment: None,
         register: None,
     })
@@ -177,6 +186,7 @@ impl Host {
     pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
         let segment = Some(segment(config)?);
         let mut controls = controls(config);
+        let mut watch = None;
         let (wire, driver, mac, mtu_bytes) = match &config.network.shm {
             Some(path) => {
                 let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
@@ -185,7 +195,8 @@ impl Host {
                 (Wire::Local(local), driver, mac, ETHERNET_MTU)
             }
             None => {
-                let port = Port::open(&port(config, lab)?)?;
+                let mut port = Port::open(&port(config, lab)?)?;
+                watch = port.take_watch();
                 let steering = Steering::open(lab, &port.device, config.dataplane.threads)?;
                 let driver = format!("{}{}", port.description, steering.description);
                 let (mac, mtu_bytes) = (port.device.interface.mac, port.device.mtu_bytes());
@@ -197,7 +208,7 @@ impl Host {
             }
         };
         let runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu_bytes)? };
-        Ok(Self { driver, wire, runtime, controls: Arc::new(controls) })
+        Ok(Self { driver, wire, watch, runtime, controls: Arc::new(controls) })
     }
 
     /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.
@@ -262,6 +273,28 @@ impl<R: Fn() + Sync> Runner for Inline<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The device borrows half of the memory at most ([`Queues`](crate::port::Queues)); what others keep is the rest.
+    #[test]
+    fn no_scheduler_deals_out_more_memory_than_there_is() {
+        for scheduler in ["run-to-completion", "work-conserving", "ready-set"] {
+            for (chunks, threads) in [(1024, 1), (4096, 4), (32_768, 1), (1 << 20, 16)] {
+                let text = format!(
+                    "[service]\napp = \"echo\"\n[dataplane]\nscheduler = \"{scheduler}\"\nthreads = {threads}\n\
+                     [memory]\nchunks = {chunks}\n"
+                );
+                let config = RunConfig::parse(&text).expect("valid settings");
+                let runtime = runtime(&config, MacAddr([2; 6]), ETHERNET_MTU).expect("settings");
+                let own = match &runtime.scheduler {
+                    Scheduler::RunToCompletion => 0,
+                    Scheduler::WorkConserving(sharing) => sharing.pool_keep,
+                    Scheduler::ReadySet(config) => config.sharing.pool_keep,
+                };
+                assert_eq!(runtime.pool_keep + own, chunks / threads / 2, "{text}");
+                assert!(own == 0 || own >= 128, "{own} to send from: {text}");
+            }
+        }
+    }
 
     #[test]
     fn kv_limits_unacknowledged_replies_by_its_request_timeout() {

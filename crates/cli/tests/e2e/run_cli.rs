@@ -121,7 +121,12 @@ fn a_lab_needs_a_thread_for_each_queue_and_serves_one_service() {
     }
     bed.serve("echo", 2, "");
     let second = run_config(&bed.directory, &config("kv", &prefix, 2, ""));
-    second.assert_failure(&["cannot attach the XDP program", "found another one", "stop its owner"]);
+    second.assert_failure(&[
+        "cannot attach the XDP program",
+        "found another one",
+        "of process",
+        "(tailplane)",
+    ]);
     // The first one is unharmed.
     let mut stream = bed.at_client(|| connect(ECHO)).expect("a connection");
     assert_echoes(&mut stream, b"still there?");

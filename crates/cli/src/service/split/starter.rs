@@ -24,6 +24,7 @@ use super::wire::{Held, OpenWire};
 use super::words::{Said, Word, Words, said};
 use super::{Told, farewell};
 use crate::lab::Lab;
+use crate::port::LINK_WITHIN;
 use crate::service::application::{self, End, Exhausted, JOINS_WITHIN, LOOK, Program};
 use crate::service::config::{InputName, RunConfig};
 use crate::service::control::{ControlSocket, describe};
@@ -45,6 +46,8 @@ const ANSWERS_AFTER: Duration = Duration::from_millis(500);
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(100);
 /// How much later than its socket's hang-up the end of a program may be seen: its PID namespace ends with it.
 const ENDS_ALONG: Duration = Duration::from_millis(200);
+/// How often the wire is looked at.
+const WIRE_LOOK: Duration = Duration::from_millis(100);
 /// Words of the dataplane that are taken before all else is looked at again.
 const WORDS_PER_TURN: usize = 16;
 /// Causes of a dataplane's failure that are printed.
@@ -235,6 +238,8 @@ struct Seen {
     heard: Heard,
     serves: bool,
     control_closed: bool,
+    /// The interface that is not there any more.
+    gone: Option<String>,
     application_ended: bool,
     /// It ended before anybody asked for an end.
     application_left: bool,
@@ -260,6 +265,7 @@ impl Boxes {
         let (mut seen, words) = (Seen::default(), Words::of(&self.control, said)?);
         let mut relay = Some(self.relay(config, &seen.heard, end)?);
         let (mut announce, began) = (Some(announce), Instant::now());
+        let (mut looked, mut has_link) = (began, false);
         loop {
             // Before its words: when it has ended, its last one is in the socket.
             let ended = dataplane.wait(if seen.control_closed { LOOK } else { Duration::ZERO })?;
@@ -271,7 +277,13 @@ impl Boxes {
                     self.serving.control = format!("none: {error:#}");
                 }
             }
+            has_link = has_link || seen.serves && self.held.has_link();
+            if looked.elapsed() > WIRE_LOOK {
+                looked = Instant::now();
+                seen.gone = seen.gone.or_else(|| self.held.gone().map(str::to_owned));
+            }
             if seen.serves
+                && (has_link || began.elapsed() > LINK_WITHIN)
                 && let Some(announce) = announce.take()
             {
                 self.stands();
@@ -284,7 +296,8 @@ impl Boxes {
                 let processes = [self.dataplane.id(), self.application.id()];
                 placing.turn(&self.control, &seen.heard, &self.bounds, &processes);
             }
-            let is_asked = stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed);
+            let is_asked =
+                stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed) || seen.gone.is_some();
             let within = if seen.awaits_application() { ENDS_ALONG } else { Duration::ZERO };
             if !seen.application_ended && application.wait(within)? {
                 seen.application_ended = true;
@@ -438,6 +451,11 @@ impl Seen {
     /// What all that means.
     fn judge(self, dataplane: End, application: End, stopped: bool) -> anyhow::Result<()> {
         let within_ms = LEAVES_WITHIN.as_millis();
+        if let Some(interface) = self.gone {
+            bail!(
+                "cannot serve any longer: found interface '{interface}' gone; start again when it is back"
+            );
+        }
         if let Some(why) = self.broken {
             bail!("the dataplane broke the protocol, and was killed: {why}; please report this");
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context;
 use mem::{HugePages, Region};
 use nic::af_xdp::XdpSocket;
-use nic::device::Device;
+use nic::device::{Device, Watch};
 use nic::indirection::IndirectionTable;
 use nic::shm::ShmOffer;
 use nic::xdp_program::XdpProgram;
@@ -59,6 +59,7 @@ pub struct HeldPort {
     requests: Bucket,
     /// The register of the dataplane's peers.
     register: OwnedFd,
+    watch: Watch,
 }
 
 impl OpenWire {
@@ -105,7 +106,7 @@ impl OpenWire {
         let start = |wire| Order::Start(Start::of(config, Role::Serve { program }, wire));
         let held = match self {
             Self::Port(port, config_of, steering) => {
-                let OpenPort { device, way, queues, program, .. } = *port;
+                let OpenPort { device, way, queues, program, watch, .. } = *port;
                 let register = Register::create(config.tcp.max_connections)
                     .context("making the register of peers")?;
                 let memory = queues.region.memfd().context("packet memory is no memory file")?;
@@ -122,6 +123,7 @@ impl OpenWire {
                     steering,
                     requests: Bucket::full(Instant::now()),
                     register,
+                    watch,
                 }))
             }
             Self::Local(wire) => {
@@ -176,6 +178,19 @@ impl Held {
             Self::Local(_) => Answer::Refused,
         };
         send(control, &Order::Table { number, answer }, &[])
+    }
+
+    /// Whether the wire has a link, as far as one can say.
+    pub fn has_link(&self) -> bool {
+        !matches!(self, Self::Port(port) if !port.watch.has_link())
+    }
+
+    /// The name of the interface, where it has gone.
+    pub fn gone(&self) -> Option<&str> {
+        match self {
+            Self::Port(port) if !port.watch.is_there() => Some(&port.device.interface.name),
+            _ => None,
+        }
     }
 
     /// Whether a device's indirection table follows the flow groups.
