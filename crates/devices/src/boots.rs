@@ -1,0 +1,108 @@
+//! The boots: which driver, in which mode, on which kernel. To add one, add a row to [`BOOTS`].
+
+use crate::protocol::{Driver, Mode, Task, Work};
+
+/// A kernel of Debian's archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kernel {
+    /// The newest of trixie-backports.
+    Newest,
+    /// 6.12, trixie's own.
+    V6_12,
+    /// 6.1, bookworm's own.
+    V6_1,
+    /// 5.10, bullseye's own.
+    V5_10,
+}
+
+impl Kernel {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Newest, Self::V6_12, Self::V6_1, Self::V5_10];
+
+    /// What it is called here.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Newest => "newest",
+            Self::V6_12 => "6.12",
+            Self::V6_1 => "6.1",
+            Self::V5_10 => "5.10",
+        }
+    }
+
+    /// The suite of Debian's archive that has it.
+    pub fn suite(self) -> &'static str {
+        match self {
+            Self::Newest => "trixie-backports",
+            Self::V6_12 => "trixie",
+            Self::V6_1 => "bookworm",
+            Self::V5_10 => "bullseye",
+        }
+    }
+}
+
+/// One boot of the emulated machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// What it is called.
+    pub name: &'static str,
+    /// The driver of both NICs.
+    pub driver: Driver,
+    /// How frames should travel.
+    pub expected: Mode,
+    /// `network.mode` of the configuration; absent: the product's own choice.
+    pub demanded: Option<Mode>,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Whether virtio devices use the DMA API, which zero-copy takes.
+    pub iommu_platform: bool,
+}
+
+impl Boot {
+    const fn new(name: &'static str, driver: Driver, expected: Mode, kernel: Kernel) -> Self {
+        let iommu_platform = matches!(expected, Mode::ZeroCopy);
+        Self { name, driver, expected, demanded: None, kernel, iommu_platform }
+    }
+
+    const fn demanding(mut self, mode: Mode) -> Self {
+        self.demanded = Some(mode);
+        self
+    }
+
+    /// The boot of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        BOOTS.into_iter().find(|boot| boot.name == name)
+    }
+
+    /// What its guest is to do.
+    pub fn task(self, work: Work) -> Task {
+        Task { driver: self.driver, expected: self.expected, demanded: self.demanded, work }
+    }
+}
+
+/// All boots, in the order of the table's columns.
+pub const BOOTS: [Boot; 11] = [
+    Boot::new("igb-zero-copy", Driver::Igb, Mode::ZeroCopy, Kernel::Newest),
+    Boot::new("igb-copy", Driver::Igb, Mode::Copy, Kernel::Newest).demanding(Mode::Copy),
+    Boot::new("igb-6.12", Driver::Igb, Mode::Copy, Kernel::V6_12),
+    Boot::new("igb-6.1", Driver::Igb, Mode::Copy, Kernel::V6_1),
+    Boot::new("virtio-zero-copy", Driver::VirtioNet, Mode::ZeroCopy, Kernel::Newest),
+    Boot::new("virtio-copy", Driver::VirtioNet, Mode::Copy, Kernel::Newest),
+    Boot::new("e1000e", Driver::E1000e, Mode::Generic, Kernel::Newest),
+    Boot::new("veth", Driver::Veth, Mode::Copy, Kernel::Newest),
+    Boot::new("veth-6.12", Driver::Veth, Mode::Copy, Kernel::V6_12),
+    Boot::new("veth-6.1", Driver::Veth, Mode::Copy, Kernel::V6_1),
+    Boot::new("veth-5.10", Driver::Veth, Mode::Copy, Kernel::V5_10),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_lead_to_their_boots() {
+        for boot in BOOTS {
+            assert_eq!(Boot::named(boot.name), Some(boot));
+        }
+        assert_eq!(Boot::named("rtl8139"), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! A machine that QEMU emulates: started, watched, and ended with this process, however that ends.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::arguments::{Console, Files, arguments};
+use super::fetch::Fetched;
+use super::paths::Paths;
+use super::taps;
+use crate::boots::Boot;
+use crate::protocol::{Driver, Event, HEARTBEAT_S};
+
+/// How often to look for events.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// A kernel that has not booted after this time hangs.
+const BOOT_LIMIT: Duration = Duration::from_secs(90);
+/// A guest that reports nothing for this time hangs; the guest's clock runs slower than the host's under load.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20 * HEARTBEAT_S);
+/// Bytes of the events' file that are read at a time.
+const READ_BYTES: usize = 64 << 10;
+/// What a console's end shows, in lines.
+const CONSOLE_LINES: usize = 15;
+
+/// How a machine ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The guest has done what it was asked.
+    Done,
+    /// The guest reported nothing, or did not boot, for so many seconds: the emulator is at fault.
+    Hangs(u64),
+    /// The machine ended by itself before its guest was done: a panic, or QEMU failed.
+    Ended,
+    /// The time for the whole boot is over.
+    TimeIsUp(u64),
+}
+
+impl End {
+    /// What it means, for people.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Done => "the guest ended early".to_owned(),
+            Self::Hangs(seconds) => format!("the guest was silent for {seconds} s"),
+            Self::Ended => "the machine ended before its guest was done".to_owned(),
+            Self::TimeIsUp(seconds) => format!("the guest was not done after {seconds} s"),
+        }
+    }
+}
+
+/// A machine that runs; dropped, it ends.
+#[derive(Debug)]
+pub struct Machine {
+    child: Child,
+    events: PathBuf,
+    console: PathBuf,
+    errors: PathBuf,
+}
+
+impl Machine {
+    /// Starts one. `terminal`: with the guest's console there, else in a file.
+    ///
+    /// # Errors
+    /// QEMU cannot be started.
+    pub fn start(
+        paths: &Paths,
+        fetched: &Fetched,
+        boot: &Boot,
+        image: &Path,
+        terminal: bool,
+    ) -> anyhow::Result<Self> {
+        let file = |ending| paths.of_boot(boot.name, ending);
+        let (events, console, errors) = (file("events"), file("console.log"), file("qemu.log"));
+        for old in [&events, &console] {
+            File::create(old).with_context(|| format!("making '{}'", old.display()))?;
+        }
+        let qemu = fetched.qemu.as_deref().context("QEMU was not fetched")?;
+        let files = Files {
+            qemu,
+            kernel: &fetched.kernel(boot.kernel)?.image,
+            image,
+            console: if terminal { Console::Terminal } else { Console::File(&console) },
+            events: &events,
+        };
+        let mut command = wrapped(boot)?;
+        command.args(emulator(qemu)).args(arguments(boot, &files));
+        if !terminal {
+            let log = File::create(&errors).context("making QEMU's log")?;
+            command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        }
+        let child = command.spawn().context("cannot start setpriv: is util-linux installed?")?;
+        Ok(Self { child, events, console, errors })
+    }
+
+    /// Calls `on_event` for each event until the guest is done, hangs or ends, or until `limit` is over.
+    pub fn watch(&mut self, limit: Duration, mut on_event: impl FnMut(Event)) -> End {
+        let began = Instant::now();
+        let (mut last, mut has_booted) = (began, false);
+        let mut tail = Tail { file: self.events.clone(), at: 0, rest: Vec::new() };
+        loop {
+            // Looked at before the events: what it wrote before its end is read in any case.
+            let has_ended = !matches!(self.child.try_wait(), Ok(None));
+            for event in tail.events() {
+                (last, has_booted) = (Instant::now(), true);
+                if event == Event::Done {
+                    return End::Done;
+                }
+                on_event(event);
+            }
+            if has_ended {
+                return End::Ended;
+            }
+            let silence = if has_booted { SILENCE_LIMIT } else { BOOT_LIMIT };
+            if last.elapsed() > silence {
+                return End::Hangs(silence.as_secs());
+            }
+            if began.elapsed() > limit {
+                return End::TimeIsUp(limit.as_secs());
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// The process cannot be waited for.
+    pub fn wait(&mut self) -> anyhow::Result<()> {
+        self.child.wait().context("waiting for QEMU")?;
+        Ok(())
+    }
+
+    /// The last lines of its console and of QEMU's own output.
+    pub fn last_words(&self) -> String {
+        let texts = [&self.console, &self.errors].map(|file| fs::read(file).unwrap_or_default());
+        let text: String = texts.iter().map(|bytes| String::from_utf8_lossy(bytes)).collect();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        lines[lines.len().saturating_sub(CONSOLE_LINES)..].join("\n")
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What QEMU runs under: it is killed when this process ends, and with tap devices has a network namespace.
+fn wrapped(boot: &Boot) -> anyhow::Result<Command> {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]);
+    if boot.driver == Driver::VirtioNet {
+        let own = std::env::current_exe().context("finding this program's file")?;
+        command.args(["unshare", "--net"]);
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.arg(own).arg(taps::COMMAND);
+    }
+    Ok(command)
+}
+
+/// QEMU with the libraries that were unpacked beside it.
+fn emulator(prefix: &Path) -> Vec<String> {
+    let program = prefix.join("usr/bin/qemu-system-x86_64");
+    if prefix == Path::new("/") {
+        return vec![program.to_string_lossy().into_owned()];
+    }
+    let directories = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
+    let libraries = directories.map(|below| prefix.join(below).to_string_lossy().into_owned());
+    vec![
+        "env".to_owned(),
+        format!("LD_LIBRARY_PATH={}", libraries.join(":")),
+        program.to_string_lossy().into_owned(),
+    ]
+}
+
+/// Reads a file of lines that another process writes.
+#[derive(Debug)]
+struct Tail {
+    file: PathBuf,
+    at: u64,
+    /// The beginning of a line whose end is not written yet.
+    rest: Vec<u8>,
+}
+
+impl Tail {
+    /// The events that have come since the last call.
+    fn events(&mut self) -> Vec<Event> {
+        // What cannot be read now is read at the next call.
+        let _ = self.read();
+        let mut found = Vec::new();
+        while let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            // A kernel's line among them is none of the guest's.
+            found.extend(serde_json::from_slice::<Event>(&line).ok());
+        }
+        found
+    }
+
+    fn read(&mut self) -> std::io::Result<()> {
+        let mut file = File::open(&self.file)?;
+        file.seek(SeekFrom::Start(self.at))?;
+        let mut buffer = vec![0; READ_BYTES];
+        let read = file.read(&mut buffer)?;
+        self.at += read as u64;
+        self.rest.extend_from_slice(&buffer[..read]);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn events_are_read_as_they_are_written() {
+        let path = std::env::temp_dir().join(format!("devices-events-{}", std::process::id()));
+        let mut file = File::create(&path).expect("made");
+        let mut tail = Tail { file: path.clone(), at: 0, rest: Vec::new() };
+        file.write_all(b"noise\n{\"event\":\"heartbeat\"}\r\n{\"event\":").expect("written");
+        assert_eq!(tail.events(), [Event::Heartbeat]);
+        file.write_all(b"\"done\"}\n").expect("written");
+        assert_eq!(tail.events(), [Event::Done]);
+        fs::remove_file(&path).expect("removed");
+        assert!(tail.events().is_empty());
+    }
+}

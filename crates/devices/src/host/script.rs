@@ -1,0 +1,82 @@
+//! `exec` and `shell`: one boot for a script, or for a person.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::fetch::{self, Fetched};
+use super::image::Contents;
+use super::machine::{End, Machine};
+use super::paths::Paths;
+use crate::boots::Boot;
+use crate::protocol::{Event, Work};
+
+/// A script of more bytes is none.
+const SCRIPT_BYTES_MAX: u64 = 1 << 20;
+/// Boots of one script: one more where the emulator hangs.
+const ATTEMPTS: usize = 2;
+
+fn prepare(
+    paths: &Paths,
+    boot: &Boot,
+    product: &Path,
+    work: Work,
+    script: &[u8],
+) -> anyhow::Result<(Fetched, std::path::PathBuf)> {
+    let fetched = fetch::fetch(paths, &[boot.kernel], false)?;
+    let image = paths.of_boot(boot.name, "image");
+    let modules = &fetched.kernel(boot.kernel)?.modules;
+    let task = boot.task(work);
+    Contents { product, modules, driver: boot.driver, task: &task, script }.write(&image)?;
+    Ok((fetched, image))
+}
+
+/// Runs the script of the standard input in the guest, and prints what it prints.
+///
+/// # Errors
+/// The guest did not run it to its end.
+pub fn exec(paths: &Paths, boot: &Boot, product: &Path, limit_s: u64) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    std::io::stdin().take(SCRIPT_BYTES_MAX).read_to_end(&mut script).context("reading a script")?;
+    let (fetched, image) = prepare(paths, boot, product, Work::Script, &script)?;
+    for attempt in 1..=ATTEMPTS {
+        let mut machine = Machine::start(paths, &fetched, boot, &image, false)?;
+        let (mut status, mut broken, mut has_begun) = (None, None, false);
+        let end = machine.watch(Duration::from_secs(limit_s), |event| match event {
+            Event::Output { text } => println!("{text}"),
+            Event::Exit { status: found } => status = Some(found),
+            Event::Broken { reason } => broken = Some(reason),
+            Event::Rigged { .. } => has_begun = true,
+            _ => {}
+        });
+        if let Some(status) = status {
+            let status = status.and_then(|status| u8::try_from(status).ok());
+            return Ok(ExitCode::from(status.unwrap_or(1)));
+        }
+        if let Some(reason) = broken {
+            bail!("{}: {reason}\n{}", boot.name, machine.last_words());
+        }
+        match end {
+            // What the script printed would come twice.
+            End::Hangs(seconds) if !has_begun && attempt < ATTEMPTS => {
+                eprintln!("devices: {}: silent for {seconds} s; boots once more", boot.name);
+            }
+            end => bail!("{}: {}\n{}", boot.name, end.reason(), machine.last_words()),
+        }
+    }
+    bail!("{} did not boot in {ATTEMPTS} attempts", boot.name)
+}
+
+/// Gives a shell on the guest's console.
+///
+/// # Errors
+/// The machine cannot be started.
+pub fn shell(paths: &Paths, boot: &Boot, product: &Path) -> anyhow::Result<ExitCode> {
+    let (fetched, image) = prepare(paths, boot, product, Work::Shell, b"")?;
+    eprintln!("devices: boots {}; `exit` ends the machine", boot.name);
+    Machine::start(paths, &fetched, boot, &image, true)?.wait()?;
+    Ok(ExitCode::SUCCESS)
+}
