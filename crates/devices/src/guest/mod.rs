@@ -4,11 +4,14 @@
 //! task, and powers the machine off when that has ended, however it ended.
 
 mod channel;
+mod checks;
+mod client;
 mod command;
 mod modules;
 mod mounts;
 mod rig;
 mod script;
+mod service;
 mod suite;
 
 use std::fs;

@@ -1,14 +1,207 @@
-//! The checks.
+//! The checks in their order, and what they share. To add one, write a function in `checks/` and a row in [`CHECKS`].
+//!
+//! A check describes what should hold, whatever the product does today. Each of its waits is bounded.
+
+use std::time::Instant;
+
+use anyhow::bail;
+
+use super::channel::Channel;
+use super::checks::{domains, faults, lifecycle, start, steering, traffic};
+use super::client;
+use super::command::wait_until;
+use super::rig;
+use super::service::{Config, Service};
+use crate::protocol::{Event, Outcome, Task};
+
+/// Longest time until a service that was announced answers a first ping.
+const FIRST_ANSWER_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
+
+/// One check.
+#[derive(Clone, Copy)]
 pub struct Check {
+    /// Its name.
     pub name: &'static str,
+    /// What should hold.
     pub about: &'static str,
+    /// Whether the short form leaves it out.
+    pub is_long: bool,
+    run: fn(&mut Suite<'_>) -> anyhow::Result<Outcome>,
 }
-pub const CHECKS: [Check; 0] = [];
-pub fn run(
-    _task: &crate::protocol::Task,
-    _short: bool,
-    _only: &[String],
-    _channel: &super::channel::Channel,
-) -> anyhow::Result<()> {
+
+const fn check(
+    name: &'static str,
+    about: &'static str,
+    run: fn(&mut Suite<'_>) -> anyhow::Result<Outcome>,
+) -> Check {
+    Check { name, about, is_long: false, run }
+}
+
+const fn long(
+    name: &'static str,
+    about: &'static str,
+    run: fn(&mut Suite<'_>) -> anyhow::Result<Outcome>,
+) -> Check {
+    Check { name, about, is_long: true, run }
+}
+
+const RTC: &str = "run-to-completion";
+const SHARING: &str = "work-conserving";
+const READY: &str = "ready-set";
+
+/// All checks, in the order in which they run. The last one takes the interface away.
+pub const CHECKS: [Check; 27] = [
+    check("start", "tailplane run announces a service on dp0", start::start),
+    check("carrier", "the announcement comes with the link up", start::carrier),
+    check("mode", "the announced mode is the kernel's, and the expected one", start::mode),
+    check("ping", "pings of all sizes up to the MTU are answered", traffic::pings),
+    check("items", "items of 1 B to 1 MiB come back byte for byte", traffic::items),
+    check("connections", "64 connections at once are all answered", traffic::connections),
+    check("transfer", "20 MB and more each way arrive byte for byte", traffic::transfer),
+    check("taken", "a second service on dp0 is refused: queue and owner are named", faults::taken),
+    check("client-link", "serves after the client's link was down and up", faults::client_link),
+    check("own-link", "serves after its own link was down and up", faults::own_link),
+    check("mtu", "serves while the MTU goes to 1400 and back", faults::mtu),
+    check("reset", "serves after resets of the link and changes of the rings", faults::reset),
+    check(
+        "moves",
+        "flow groups move twice under load: no error, the table changes",
+        steering::moves,
+    ),
+    check("forwarded", "threads get the packets of their own flow groups", steering::forwarded),
+    check("threads-1", "one thread serves 16 connections of all queues", steering::one_thread),
+    long("threads-2", "two threads serve 16 connections of all queues", steering::two_threads),
+    check("killed", "starts again at once after SIGKILL", lifecycle::killed),
+    check("term", "SIGTERM: status 0, the NIC as it was before", lifecycle::term),
+    long("inline-rtc", "domain inline, run-to-completion: 16 connections", |suite| {
+        domains::serves(suite, "inline", RTC)
+    }),
+    long("inline-sharing", "domain inline, work-conserving: 16 connections", |suite| {
+        domains::serves(suite, "inline", SHARING)
+    }),
+    long("inline-ready", "domain inline, ready-set: 16 connections", |suite| {
+        domains::serves(suite, "inline", READY)
+    }),
+    long("process-rtc", "domain process, run-to-completion: 16 connections", |suite| {
+        domains::serves(suite, "process", RTC)
+    }),
+    long("process-sharing", "domain process, work-conserving: 16 connections", |suite| {
+        domains::serves(suite, "process", SHARING)
+    }),
+    long("process-ready", "domain process, ready-set: 16 connections", |suite| {
+        domains::serves(suite, "process", READY)
+    }),
+    check("restored", "after all runs the NIC is as it was before the first", lifecycle::restored),
+    check("removed", "dp0 goes while it serves: the service reports or ends", faults::removed),
+    check("kernel", "the kernel has logged no warning", lifecycle::kernel),
+];
+
+/// What checks share.
+#[derive(Debug)]
+pub struct Suite<'a> {
+    /// What is tried.
+    pub task: &'a Task,
+    /// Whether it is the short form.
+    pub is_short: bool,
+    /// The NIC before the first service.
+    pub before: lifecycle::NicState,
+    service: Option<Service>,
+    /// Why the usual service cannot be started, once that was tried.
+    refused: Option<String>,
+}
+
+impl Suite<'_> {
+    /// Threads of the usual service: one for each queue.
+    pub fn threads(&self) -> u32 {
+        self.task.driver.queues()
+    }
+
+    /// The usual service; started where it does not run.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn service(&mut self) -> anyhow::Result<&mut Service> {
+        if let Some(reason) = &self.refused {
+            bail!(reason.clone());
+        }
+        if self.service.as_mut().is_some_and(Service::has_ended) {
+            self.service = None;
+        }
+        if self.service.is_none() {
+            self.service = Some(self.start(&Config::with_threads(self.threads()))?);
+        }
+        match &mut self.service {
+            Some(service) => Ok(service),
+            None => bail!("it does not run"),
+        }
+    }
+
+    /// Starts a service where none runs, and waits until it can be reached: for the links, and for a first answer. One
+    /// that does not answer is for the checks to find.
+    ///
+    /// # Errors
+    /// It announces nothing.
+    pub fn start(&self, config: &Config) -> anyhow::Result<Service> {
+        let service = Service::start(self.task, config)?;
+        self.wait_for_answer();
+        Ok(service)
+    }
+
+    /// Waits until links are up and a ping is answered, and returns whether it was.
+    pub fn wait_for_answer(&self) -> bool {
+        rig::wait_for_links().is_ok()
+            && wait_until(FIRST_ANSWER_LIMIT, || client::ping(56, "1").unwrap_or(false))
+    }
+
+    /// Takes the usual service, to end it.
+    pub fn take_service(&mut self) -> Option<Service> {
+        self.service.take()
+    }
+
+    /// Records that the usual service cannot be started.
+    pub fn refuse(&mut self, reason: String) {
+        self.refused = Some(reason);
+    }
+
+    fn outcome(&mut self, check: &Check) -> Outcome {
+        if self.refused.is_some() && !STANDS_ALONE.contains(&check.name) {
+            return Outcome::NotTried("it did not start".to_owned());
+        }
+        (check.run)(self).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+    }
+}
+
+/// Checks that use no usual service.
+const STANDS_ALONE: [&str; 10] = [
+    "start",
+    "threads-1",
+    "inline-rtc",
+    "inline-sharing",
+    "inline-ready",
+    "process-rtc",
+    "process-sharing",
+    "process-ready",
+    "restored",
+    "kernel",
+];
+
+/// Runs the checks and reports each.
+///
+/// # Errors
+/// The NIC cannot be looked at.
+pub fn run(task: &Task, is_short: bool, only: &[String], channel: &Channel) -> anyhow::Result<()> {
+    let before = lifecycle::NicState::look();
+    let mut suite = Suite { task, is_short, before, service: None, refused: None };
+    for check in CHECKS {
+        let is_wanted = only.is_empty() || only.iter().any(|name| name == check.name);
+        if !is_wanted || (is_short && check.is_long && only.is_empty()) {
+            continue;
+        }
+        let name = check.name.to_owned();
+        channel.send(&Event::Begins { name: name.clone() });
+        let began = Instant::now();
+        let outcome = suite.outcome(&check);
+        channel.send(&Event::Check { name, outcome, took_s: began.elapsed().as_secs_f64() });
+    }
     Ok(())
 }

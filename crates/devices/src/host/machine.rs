@@ -55,6 +55,7 @@ impl End {
 #[derive(Debug)]
 pub struct Machine {
     child: Child,
+    image: PathBuf,
     events: PathBuf,
     console: PathBuf,
     errors: PathBuf,
@@ -92,7 +93,7 @@ impl Machine {
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         }
         let child = command.spawn().context("cannot start setpriv: is util-linux installed?")?;
-        Ok(Self { child, events, console, errors })
+        Ok(Self { child, image: image.to_owned(), events, console, errors })
     }
 
     /// Calls `on_event` for each event until the guest is done, hangs or ends, or until `limit` is over.
@@ -147,6 +148,8 @@ impl Drop for Machine {
         // One that has ended cannot be killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Large, and made anew for each boot.
+        let _ = fs::remove_file(&self.image);
     }
 }
 

@@ -41,8 +41,8 @@ fn prepare(
 pub fn exec(paths: &Paths, boot: &Boot, product: &Path, limit_s: u64) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     std::io::stdin().take(SCRIPT_BYTES_MAX).read_to_end(&mut script).context("reading a script")?;
-    let (fetched, image) = prepare(paths, boot, product, Work::Script, &script)?;
     for attempt in 1..=ATTEMPTS {
+        let (fetched, image) = prepare(paths, boot, product, Work::Script, &script)?;
         let mut machine = Machine::start(paths, &fetched, boot, &image, false)?;
         let (mut status, mut broken, mut has_begun) = (None, None, false);
         let end = machine.watch(Duration::from_secs(limit_s), |event| match event {

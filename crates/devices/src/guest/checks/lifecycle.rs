@@ -1,0 +1,147 @@
+//! How a service ends, and what it leaves behind.
+
+use anyhow::{Context, bail};
+
+use super::{expect_answers, passed};
+use crate::guest::command::{self, one_line, wait_until};
+use crate::guest::rig::{DATAPLANE, has_carrier};
+use crate::guest::service::quoted;
+use crate::guest::suite::Suite;
+use crate::protocol::Outcome;
+
+/// Connections that show that it serves.
+const CONNECTIONS: usize = 8;
+/// Longest time until the link is up again after a program has been detached.
+const LINK_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
+/// Marks of a kernel that found something wrong.
+const KERNEL_MARKS: [&str; 5] = ["WARNING:", "BUG:", "Call Trace", "Oops", "hung_task"];
+
+/// What a service may change of a NIC, as the tools show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicState {
+    /// What was looked at, and what was shown.
+    shown: Vec<(&'static str, String)>,
+}
+
+impl NicState {
+    /// Looks at the dataplane's NIC.
+    pub fn look() -> Self {
+        let tool = |option: &str| {
+            command::run(&format!("ethtool {option} {DATAPLANE}"))
+                .unwrap_or_else(|_| "none".to_owned())
+        };
+        let (mut table, mut key, mut at_key) = (String::new(), String::new(), false);
+        for line in tool("-x").lines() {
+            at_key |= line.contains("hash key");
+            let part = if at_key { &mut key } else { &mut table };
+            part.push_str(line);
+            part.push('\n');
+        }
+        let link = command::run(&format!("ip -d link show {DATAPLANE}")).unwrap_or_default();
+        let after = |word: &str| {
+            let mut words = link.split_whitespace().skip_while(|found| *found != word);
+            words.nth(1).unwrap_or("none").to_owned()
+        };
+        let program = if link.contains("prog/xdp") { "attached" } else { "none" };
+        let shown = vec![
+            ("table", table),
+            ("key", key),
+            ("queues", tool("-l")),
+            ("rings", tool("-g")),
+            ("features", tool("-k")),
+            ("MTU", after("mtu")),
+            ("promiscuity", after("promiscuity")),
+            ("XDP program", program.to_owned()),
+        ];
+        Self { shown }
+    }
+
+    /// What differs, where anything does.
+    fn difference(&self, now: &Self) -> Option<String> {
+        let both = self.shown.iter().zip(&now.shown);
+        let all: Vec<String> = both
+            .filter(|(before, now)| before != now)
+            .map(|((what, before), (_, now))| first_difference(what, before, now))
+            .collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
+fn first_difference(what: &str, before: &str, now: &str) -> String {
+    let lines = before.lines().zip(now.lines()).find(|(before, now)| before != now);
+    let (before, now) = lines.unwrap_or((before, now));
+    format!("{what}: '{}' before, '{}' now", one_line(before), one_line(now))
+}
+
+/// Starts again at once after SIGKILL.
+pub fn killed(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    suite.service()?;
+    if let Some(service) = suite.take_service() {
+        let ended = service.kill();
+        ended.status.context("SIGKILL did not end it")?;
+    }
+    suite.service().context("after SIGKILL")?;
+    expect_answers(CONNECTIONS).context("after SIGKILL and a start")?;
+    passed("")
+}
+
+/// Ends at SIGTERM with status 0, and gives the NIC back.
+pub fn term(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    if let Some(service) = suite.take_service() {
+        drop(service.terminate());
+    }
+    let before = NicState::look();
+    suite.service()?;
+    let Some(service) = suite.take_service() else { bail!("it does not run") };
+    let ended = service.terminate();
+    let said = quoted(&ended.output);
+    match ended.status {
+        None => bail!("SIGTERM did not end it: {said}"),
+        Some(status) if !status.success() => bail!("ended with {status}: {said}"),
+        Some(_) => {}
+    }
+    wait_until(LINK_LIMIT, has_carrier);
+    match before.difference(&NicState::look()) {
+        Some(difference) => bail!(difference),
+        None => passed(""),
+    }
+}
+
+/// After all runs, those that were killed included, the NIC is as it was.
+pub fn restored(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    if let Some(service) = suite.take_service() {
+        drop(service.terminate());
+    }
+    match suite.before.difference(&NicState::look()) {
+        Some(difference) => bail!(difference),
+        None => passed(""),
+    }
+}
+
+/// The kernel found nothing wrong.
+pub fn kernel(_: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    let log = command::run("dmesg")?;
+    let lines: Vec<&str> = log.lines().collect();
+    let is_mark = |line: &&str| KERNEL_MARKS.iter().any(|mark| line.contains(mark));
+    match lines.iter().position(|line| is_mark(&line)) {
+        Some(at) => bail!("{}", one_line(&lines[at..lines.len().min(at + 6)].join(" "))),
+        None => passed(""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_what_changed_and_the_first_line() {
+        let state = |table: &str, mtu: &str| NicState {
+            shown: vec![("table", table.to_owned()), ("MTU", mtu.to_owned())],
+        };
+        let before = state("0: 0 1\n8: 2 3\n", "1500");
+        assert_eq!(before.difference(&before), None);
+        let now = state("0: 0 1\n8: 0 0\n", "1400");
+        let expected = "table: '8: 2 3' before, '8: 0 0' now; MTU: '1500' before, '1400' now";
+        assert_eq!(before.difference(&now).as_deref(), Some(expected));
+    }
+}

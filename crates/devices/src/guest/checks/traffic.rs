@@ -1,0 +1,135 @@
+//! Traffic: pings, items, connections, bytes.
+
+use anyhow::{Context, bail};
+
+use super::{expect_answers, passed};
+use crate::guest::client::{Connection, PING_HEADER_BYTES, in_namespace, ping};
+use crate::guest::suite::Suite;
+use crate::protocol::Outcome;
+
+/// Largest data of a ping in one frame.
+const PING_DATA_MAX: usize = 1500 - PING_HEADER_BYTES;
+/// From size to size where nothing is expected to change.
+const PING_STRIDE: usize = 37;
+/// Sizes that are lost until no more are tried.
+const LOST_MAX: usize = 12;
+/// Connections at once.
+const CONNECTIONS: usize = 64;
+/// Bytes of an item of the transfer.
+const ITEM_BYTES: usize = 500_000;
+/// Items of the transfer; emulated, 20 MB each way take half a minute.
+const ITEMS: usize = 40;
+/// The same in the short form.
+const ITEMS_SHORT: usize = 4;
+
+/// Sizes of pings: all near 1 KiB and near the MTU, and some between.
+fn ping_sizes(is_short: bool) -> Vec<usize> {
+    let stride = if is_short { 7 } else { 1 };
+    let mut sizes: Vec<usize> = (0..PING_DATA_MAX).step_by(PING_STRIDE).collect();
+    sizes.extend((900..1100).step_by(stride));
+    sizes.extend(PING_DATA_MAX - 24..=PING_DATA_MAX);
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// Each size is answered.
+pub fn pings(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    suite.service()?;
+    let sizes = ping_sizes(suite.is_short);
+    let (mut answered, mut lost) = (0, Vec::new());
+    for &size in &sizes {
+        // One more for a frame that an emulated machine lost.
+        if ping(size, "1")? || ping(size, "1")? {
+            answered += 1;
+        } else {
+            lost.push(size);
+        }
+        if lost.len() >= LOST_MAX {
+            break;
+        }
+    }
+    if let (Some(first), Some(last)) = (lost.first(), lost.last()) {
+        let tried = answered + lost.len();
+        bail!("{} of {tried} sizes lost, between {first} and {last} B of data", lost.len());
+    }
+    passed(format!("{answered} sizes up to {PING_DATA_MAX} B"))
+}
+
+/// Items of each size come back as they were.
+pub fn items(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    suite.service()?;
+    let sizes = [
+        1,
+        2,
+        63,
+        64,
+        65,
+        500,
+        900,
+        1000,
+        1024,
+        1400,
+        1448,
+        1460,
+        1461,
+        1500,
+        2000,
+        2048,
+        4000,
+        4096,
+        9000,
+        16_384,
+        65_535,
+        65_536,
+        100_000,
+        262_144,
+        500_000,
+        1_000_000,
+        // An item's key and header count, too.
+        (1 << 20) - 1024,
+    ];
+    in_namespace(|| {
+        let mut open = Connection::open()?;
+        for size in sizes {
+            let (key, value) =
+                (format!("item-{size}"), crate::guest::client::pattern(size as u64, size));
+            open.set(&key, &value).with_context(|| format!("an item of {size} B set"))?;
+            open.get(&key, &value).with_context(|| format!("an item of {size} B got"))?;
+        }
+        Ok(())
+    })?;
+    passed(format!("{} sizes", sizes.len()))
+}
+
+/// All connections at once are answered.
+pub fn connections(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    suite.service()?;
+    expect_answers(CONNECTIONS)?;
+    passed(format!("{CONNECTIONS}"))
+}
+
+/// Bytes each way, on four connections.
+pub fn transfer(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    suite.service()?;
+    let items = if suite.is_short { ITEMS_SHORT } else { ITEMS };
+    let began = std::time::Instant::now();
+    in_namespace(|| {
+        let mut open =
+            [Connection::open()?, Connection::open()?, Connection::open()?, Connection::open()?];
+        for number in 0..items {
+            let value = crate::guest::client::pattern(number as u64 + 7, ITEM_BYTES);
+            let key = format!("transfer-{}", number % 16);
+            let connection = &mut open[number % 4];
+            connection
+                .set(&key, &value)
+                .with_context(|| format!("item {number} of {items} set"))?;
+            connection
+                .get(&key, &value)
+                .with_context(|| format!("item {number} of {items} got"))?;
+        }
+        Ok(())
+    })?;
+    let megabytes = items * ITEM_BYTES / 1_000_000;
+    passed(format!("{megabytes} MB each way in {:.0} s", began.elapsed().as_secs_f64()))
+}
