@@ -5,6 +5,7 @@
 #   scripts/setup.sh bpf              what rebuilding the BPF objects needs
 #   scripts/setup.sh test             what the tests use (includes build)
 #   scripts/setup.sh demo             what `make demo` uses (includes build)
+#   scripts/setup.sh devices          what `make test-devices` puts into its machines (includes build); never QEMU itself
 #
 # Several tiers at once are fine. Where everything is there, this does not touch apt at all.
 set -euo pipefail
@@ -14,6 +15,8 @@ bpf=(clang llvm libbpf-dev)
 tests=("${build[@]}" iproute2 ethtool tcpdump memcached netcat-openbsd iputils-ping python3
     openssl tshark libisal-dev)
 demo=("${build[@]}" iproute2 memcached)
+devices=("${build[@]}" apt binutils dash dpkg ethtool iproute2 iputils-ping libc-bin mount netcat-openbsd util-linux
+    xz-utils)
 # Used where they are; a distribution release without them is no reason to stop.
 bpf_optional=(bpftool)
 tests_optional=(libmemcached-tools python3-pymemcache valgrind sockperf default-jre-headless maven)
@@ -23,14 +26,15 @@ die() { say "$*"; exit 1; }
 
 required=()
 optional=()
-[ $# -gt 0 ] || die "say what for: build, bpf, test or demo"
+[ $# -gt 0 ] || die "say what for: build, bpf, test, demo or devices"
 for tier in "$@"; do
     case "$tier" in
         build) required+=("${build[@]}") ;;
         bpf) required+=("${bpf[@]}") optional+=("${bpf_optional[@]}") ;;
         test) required+=("${tests[@]}") optional+=("${tests_optional[@]}") ;;
         demo) required+=("${demo[@]}") ;;
-        *) die "no tier '$tier': build, bpf, test or demo" ;;
+        devices) required+=("${devices[@]}") ;;
+        *) die "no tier '$tier': build, bpf, test, demo or devices" ;;
     esac
 done
 

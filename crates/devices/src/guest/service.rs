@@ -182,9 +182,13 @@ fn announced(output: &str) -> Option<String> {
     field("driver ")
 }
 
-/// The end of an output, on one line.
+/// What an output has of errors, else its end, on one line.
 pub fn quoted(output: &str) -> String {
-    let line = one_line(output);
+    let is_error = |line: &&str| {
+        line.starts_with("tailplane: ") || line.starts_with("Error") || line.contains("panicked")
+    };
+    let errors: Vec<&str> = output.lines().filter(is_error).collect();
+    let line = if errors.is_empty() { one_line(output) } else { one_line(&errors.join(" ")) };
     let from = line.len().saturating_sub(QUOTED_BYTES);
     let from = (from..line.len()).find(|&at| line.is_char_boundary(at)).unwrap_or(line.len());
     if line.is_empty() { "nothing".to_owned() } else { line[from..].to_owned() }
@@ -217,6 +221,15 @@ mod tests {
         assert_eq!(announced(begun), None);
         let whole = format!("{begun}  threads    4\n  control    at /run/x.sock\n");
         assert_eq!(announced(&whole).as_deref(), Some("af_xdp copy, native XDP"));
+    }
+
+    #[test]
+    fn errors_are_quoted_before_the_end_of_an_output() {
+        let failed = "Kv at x\ntailplane: it is taken\nthread 0: 1\n";
+        assert_eq!(quoted(failed), "tailplane: it is taken");
+        assert_eq!(quoted("Kv at x\n  thread  0\n"), "Kv at x thread 0");
+        assert_eq!(quoted(""), "nothing");
+        assert!(quoted(&"\u{e9}".repeat(300)).len() <= QUOTED_BYTES);
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::protocol::{Driver, Outcome};
 const CONNECTIONS: usize = 8;
 /// How long a link is down.
 const DOWN_TIME: Duration = Duration::from_millis(500);
+/// How long a service is watched on an interface that is down.
+const DOWN_LIMIT: Duration = Duration::from_secs(15);
 /// Longest time for a service to notice that its interface is gone.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(20);
 
@@ -78,6 +80,41 @@ fn survives(
     }
     in_namespace(|| open.version()).context("the connection from before")?;
     expect_answers(CONNECTIONS).context("after it")
+}
+
+/// A service on an interface that is down announces nothing before it has a link: it sets the interface up, waits, or
+/// ends with the reason.
+pub fn down(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    drop(suite.take_service());
+    ip(&format!("link set {DATAPLANE} down"))?;
+    let mut service = Service::begin(suite.task, &Config::with_threads(suite.threads()))?;
+    let is_announced = |service: &mut Service| service.output().contains("control ");
+    wait_until(DOWN_LIMIT, || service.has_ended() || is_announced(&mut service));
+    let (was_announced, had_carrier) = (is_announced(&mut service), rig::has_carrier());
+    let has_ended = service.has_ended();
+    ip(&format!("link set {DATAPLANE} up"))?;
+    let links = rig::wait_for_links();
+    if was_announced && !had_carrier {
+        bail!("announced on an interface that is down: {}", quoted(&service.terminate().output));
+    }
+    if has_ended {
+        let ended = service.wait(STOP_LIMIT);
+        let said = quoted(&ended.output);
+        let names_it =
+            ["down", "link", "carrier"].iter().any(|word| words(&said).any(|found| found == *word));
+        if !names_it || ended.status.is_none_or(|status| status.success()) {
+            bail!("expected a reason and a status other than 0, found {:?}: {said}", ended.status);
+        }
+        return passed(format!("refused: {said}"));
+    }
+    links?;
+    if !wait_until(START_LIMIT, || is_announced(&mut service)) {
+        bail!("announced nothing after the link came up: {}", quoted(&service.terminate().output));
+    }
+    if !suite.wait_for_answer() {
+        bail!("announced after the link came up, and answers no ping");
+    }
+    passed(if was_announced { "it set the interface up" } else { "announced when the link was up" })
 }
 
 /// The client's link goes down and up.

@@ -123,7 +123,7 @@ pub fn kernel(_: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let log = command::run("dmesg")?;
     let lines: Vec<&str> = log.lines().collect();
     let is_mark = |line: &&str| KERNEL_MARKS.iter().any(|mark| line.contains(mark));
-    match lines.iter().position(|line| is_mark(&line)) {
+    match lines.iter().position(is_mark) {
         Some(at) => bail!("{}", one_line(&lines[at..lines.len().min(at + 6)].join(" "))),
         None => passed(""),
     }

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs tailplane on the drivers of real NICs, in machines that QEMU emulates: crates/devices/README.md.
+#
+#   scripts/devices.sh                          all boots, all checks
+#   scripts/devices.sh --boot igb --short       the boots whose names begin with igb, with less traffic
+#   scripts/devices.sh --into FILE              the table as Markdown, too
+#
+# Options are those of `tailplane-devices run`. The program that is tried is built as `cargo build` does it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh devices
+cargo build --package tailplane-cli --package tailplane-devices
+# Tap devices need root, in a network namespace of their own.
+exec scripts/as-root.sh "${CARGO_TARGET_DIR:-target}/debug/tailplane-devices" run "$@"
