@@ -128,6 +128,9 @@ impl Attached {
             interface: interface.to_owned(),
             source,
         })?;
+        if !device.is_up {
+            return Err(AfXdpError::IsDown { interface: interface.to_owned() }.into());
+        }
         let program = XdpProgram::attach_with(interface, filter, attach_policy(wanted))?;
         let way = |zero_copy| Way {
             program: program.mode(),

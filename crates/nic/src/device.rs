@@ -16,6 +16,7 @@ use std::io;
 use mem::ChunkBytes;
 use wire::EthernetRepr;
 
+use crate::unsafe_interface::is_up;
 use crate::{Ethtool, Interface};
 
 /// Bytes of a VLAN tag, which a device may leave in the frame.
@@ -28,6 +29,8 @@ pub struct Device {
     pub interface: Interface,
     /// The driver's name; `unknown` where it does not tell.
     pub driver: String,
+    /// Whether somebody has set it up (`ip link set eth0 up`).
+    pub is_up: bool,
     /// Receive queues in use; none where the driver does not tell.
     pub queues: Option<u32>,
 }
@@ -43,6 +46,7 @@ impl Device {
         Ok(Self {
             interface: found,
             driver: device.driver().unwrap_or_else(|_| "unknown".to_owned()),
+            is_up: is_up(interface)?,
             queues: device
                 .channels()
                 .ok()
@@ -124,7 +128,7 @@ mod tests {
             mtu,
             hardware_type: 1,
         };
-        Device { interface, driver: driver.into(), queues: Some(4) }
+        Device { interface, driver: driver.into(), is_up: true, queues: Some(4) }
     }
 
     #[test]
@@ -151,6 +155,7 @@ mod tests {
     fn the_loopback_interface_is_looked_at() {
         let device = Device::look("lo").expect("every namespace has one");
         assert_eq!((device.interface.index, device.queues), (1, None));
+        assert!(device.is_up);
         assert!(Device::look("no-such-device").is_err());
         let watch = device.watch().expect("a socket");
         assert!(watch.is_there());

@@ -49,6 +49,15 @@ impl Interface {
     }
 }
 
+/// Whether an interface of the calling thread's network namespace is up (`IFF_UP`), with a cable or without.
+pub(crate) fn is_up(name: &str) -> io::Result<bool> {
+    let (socket, mut request) = (control_socket()?, request_for(name)?);
+    ioctl(&socket, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the call that succeeded fills this member of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+}
+
 /// The index of an interface in the namespace of a socket.
 pub(crate) fn index(socket: &OwnedFd, name: &str) -> io::Result<u32> {
     let mut request = request_for(name)?;

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::cleanup;
+use crate::lab::Lab;
 use crate::lab::guard::Guard;
 use crate::service::config::{DomainName, RunConfig};
 use crate::service::control::{ControlSocket, Steered, describe};
@@ -65,37 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         });
     }
     match config.dataplane.domain {
-        DomainName::Inline => {
-            let mut host = Host::open(&config, lab.as_ref())?;
-            let gone = watch_over(host.watch.take(), &stop, ends(&stop, &running));
-            let control = ControlSocket::open(&config)?;
-            let missing =
-                std::iter::once(identity::of_inline()).chain(identity::foreign_files(&config));
-            let protection: Vec<_> = missing.map(|line| format!("missing: {line}")).collect();
-            let announcement =
-                announcement(&config, &host.driver, None, &protection, &control.told)?;
-            let segment = host.runtime.segment.clone().context("the service shows nothing")?;
-            let controls = Arc::clone(&host.controls);
-            _ = running.set(Arc::clone(&controls));
-            let description = describe(&config, &host.driver);
-            let ready = || {
-                let (segment, controls) = (Arc::clone(&segment), Arc::clone(&controls));
-                let stop = Arc::clone(&stop);
-                let steered = Steered::new(description.clone(), segment, controls, stop);
-                match control.serve(steered) {
-                    Ok(()) => print!("{announcement}"),
-                    Err(error) => {
-                        eprintln!("tailplane: nobody can control this service: {error:#}")
-                    }
-                }
-            };
-            report::summarize(&host.run_app(&config, ready, &stop)?);
-            if gone.load(Ordering::Relaxed) {
-                bail!(
-                    "cannot serve any longer: found the interface gone; start again when it is back"
-                );
-            }
-        }
+        DomainName::Inline => run_inline(&config, lab.as_ref(), &stop, &running)?,
         DomainName::Process => {
             let program = args.program.split_first().map(|(program, arguments)| {
                 let mut command = Command::new(program);
@@ -118,6 +89,41 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     drop(lab);
     drop(guard);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a service that is linked in, until `stop` is set.
+fn run_inline(
+    config: &RunConfig,
+    lab: Option<&Lab>,
+    stop: &Arc<AtomicBool>,
+    running: &Arc<OnceLock<Arc<Controls>>>,
+) -> anyhow::Result<()> {
+    let mut host = Host::open(config, lab)?;
+    let gone = watch_over(host.watch.take(), stop, ends(stop, running));
+    let control = ControlSocket::open(config)?;
+    let missing = std::iter::once(identity::of_inline()).chain(identity::foreign_files(config));
+    let protection: Vec<_> = missing.map(|line| format!("missing: {line}")).collect();
+    let announcement = announcement(config, &host.driver, None, &protection, &control.told)?;
+    let segment = host.runtime.segment.clone().context("the service shows nothing")?;
+    let controls = Arc::clone(&host.controls);
+    _ = running.set(Arc::clone(&controls));
+    let description = describe(config, &host.driver);
+    let ready = || {
+        let (segment, controls) = (Arc::clone(&segment), Arc::clone(&controls));
+        let stop = Arc::clone(stop);
+        let steered = Steered::new(description.clone(), segment, controls, stop);
+        match control.serve(steered) {
+            Ok(()) => print!("{announcement}"),
+            Err(error) => {
+                eprintln!("tailplane: nobody can control this service: {error:#}")
+            }
+        }
+    };
+    report::summarize(&host.run_app(config, ready, stop)?);
+    if gone.load(Ordering::Relaxed) {
+        bail!("cannot serve any longer: found the interface gone; start again when it is back");
+    }
+    Ok(())
 }
 
 /// How often it is looked whether the interface is there.

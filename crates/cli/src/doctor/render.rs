@@ -4,17 +4,17 @@ use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
 
 use super::{Check, Report, Status};
 
-/// Columns where the output is no terminal: wide enough to read, narrow enough for a mail.
+/// Columns where the output is no terminal, or one that does not say: wide enough to read, narrow enough for a mail.
 const WIDTH: u16 = 120;
+/// Fewer columns than that are a serial console that does not say how many it has, not a terminal of a letter a line.
+const WIDTH_MIN: u16 = 40;
 
 /// The report as a table, and below it what each missing piece costs.
 pub fn table(report: &Report) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width().is_none() {
-        table.set_width(WIDTH);
-    }
+    table.set_width(width(table.width()));
     table.set_header(["group", "check", "", "found"]);
     let mut last = "";
     for check in &report.checks {
@@ -47,6 +47,11 @@ pub fn table(report: &Report) -> String {
     text
 }
 
+/// The columns of a table on a terminal that says so many.
+fn width(said: Option<u16>) -> u16 {
+    said.filter(|&columns| columns >= WIDTH_MIN).unwrap_or(WIDTH)
+}
+
 fn word(status: Status) -> &'static str {
     match status {
         Status::Ok => "ok",
@@ -68,6 +73,11 @@ fn mark(status: Status) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_console_that_does_not_say_its_width_gets_a_readable_table() {
+        assert_eq!([None, Some(0), Some(80), Some(200)].map(width), [WIDTH, WIDTH, 80, 200]);
+    }
 
     #[test]
     fn the_worst_is_explained_first_and_what_is_fine_not_at_all() {

@@ -92,19 +92,25 @@ struct Passed {
     register: Option<OwnedFd>,
 }
 
+/// Has the starter bind what is mapped, and waits until packet memory is ours alone. False: the starter has gone.
+fn is_alone(control: &OwnedFd, wire: &Wire) -> anyhow::Result<bool> {
+    if matches!(wire, Wire::AfXdp(_)) {
+        send(control, &Told::Mapped, &[])?;
+    }
+    match receive(control, 0)? {
+        Some((Order::Alone, _)) => Ok(true),
+        Some(_) => bail!("another order came before the dataplane was alone"),
+        None => Ok(false),
+    }
+}
+
 fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let (order, descriptors) =
         receive(control, DESCRIPTORS_MAX)?.context("`tailplane run` starts this, and has gone")?;
     let Order::Start(start) = order else { bail!("another order came before the start") };
     let passed = Passed::take(start, descriptors)?;
-    if matches!(passed.wire, Wire::AfXdp(_)) {
-        send(control, &Told::Mapped, &[])?;
-    }
-    // Until then, packet memory is not ours alone.
-    match receive(control, 0)? {
-        Some((Order::Alone, _)) => {}
-        Some(_) => bail!("another order came before the dataplane was alone"),
-        None => return Ok(()),
+    if !is_alone(control, &passed.wire)? {
+        return Ok(());
     }
     let Passed { config, application, region, wire, mac, mtu_bytes, table, register } = passed;
     let queues = wire.driven()?;
