@@ -21,6 +21,8 @@ pub const PORT: u16 = 11_211;
 pub const START_LIMIT: Duration = Duration::from_secs(40);
 /// Longest time from SIGTERM to the end.
 pub const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// Chunks of packet memory of the usual service: few, since the guest has little memory.
+pub const CHUNKS: u32 = 4096;
 /// Bytes of an output that an error quotes.
 const QUOTED_BYTES: usize = 400;
 
@@ -33,6 +35,8 @@ pub struct Config {
     pub domain: Option<&'static str>,
     /// `dataplane.scheduler`; absent: the product's own choice.
     pub scheduler: Option<&'static str>,
+    /// `memory.chunks`; absent: the product's own choice.
+    pub chunks: Option<u32>,
     /// The last part of its address.
     pub host: u8,
 }
@@ -40,24 +44,27 @@ pub struct Config {
 impl Config {
     /// The usual one.
     pub fn with_threads(threads: u32) -> Self {
-        Self { threads, domain: None, scheduler: None, host: 2 }
+        Self { threads, domain: None, scheduler: None, chunks: Some(CHUNKS), host: 2 }
     }
 
     fn text(&self, demanded: Option<Mode>) -> String {
         let key = |name: &str, value: Option<String>| {
             value.map_or(String::new(), |value| format!("{name} = \"{value}\"\n"))
         };
-        format!(
-            "[service]\napp = \"kv\"\n[network]\ninterface = \"{DATAPLANE}\"\naddress = \"10.9.0.{}/24\"\n{}\
-             [dataplane]\nthreads = {}\n{}{}[memory]\nchunks = 4096\nhuge_pages = \"no\"\n\
-             [control]\nname = \"{}\"\n",
-            self.host,
+        let name = if self.host == 2 { NAME.to_owned() } else { format!("{NAME}-{}", self.host) };
+        let chunks = self.chunks.map_or(String::new(), |chunks| format!("chunks = {chunks}\n"));
+        [
+            "[service]\napp = \"kv\"\n[network]\n".to_owned(),
+            key("interface", Some(DATAPLANE.to_owned())),
+            key("address", Some(format!("10.9.0.{}/24", self.host))),
             key("mode", demanded.map(|mode| mode.to_string())),
-            self.threads,
+            format!("[dataplane]\nthreads = {}\n", self.threads),
             key("domain", self.domain.map(str::to_owned)),
             key("scheduler", self.scheduler.map(str::to_owned)),
-            if self.host == 2 { NAME.to_owned() } else { format!("{NAME}-{}", self.host) },
-        )
+            format!("[memory]\n{chunks}huge_pages = \"no\"\n[control]\n"),
+            key("name", Some(name)),
+        ]
+        .concat()
     }
 }
 
@@ -79,6 +86,16 @@ pub struct Ended {
     pub status: Option<ExitStatus>,
     /// All that it printed.
     pub output: String,
+}
+
+impl Ended {
+    /// The status, in words.
+    pub fn how(&self) -> String {
+        match self.status {
+            Some(status) => format!("ended with {status}"),
+            None => "had to be killed".to_owned(),
+        }
+    }
 }
 
 impl Service {

@@ -50,7 +50,7 @@ const SHARING: &str = "work-conserving";
 const READY: &str = "ready-set";
 
 /// All checks, in the order in which they run. The last one takes the interface away.
-pub const CHECKS: [Check; 28] = [
+pub const CHECKS: [Check; 29] = [
     check("start", "tailplane run announces a service on dp0", start::start),
     check("carrier", "the announcement comes with the link up", start::carrier),
     check("mode", "the announced mode is the kernel's, and the expected one", start::mode),
@@ -91,6 +91,9 @@ pub const CHECKS: [Check; 28] = [
     }),
     long("process-ready", "domain process, ready-set: 16 connections", |suite| {
         domains::serves(suite, "process", READY)
+    }),
+    long("small-memory", "a sharing scheduler with 4096 chunks serves, or is refused", |suite| {
+        domains::small_memory(suite)
     }),
     check("restored", "after all runs the NIC is as it was before the first", lifecycle::restored),
     check("removed", "dp0 goes while it serves: the service reports or ends", faults::removed),
@@ -173,9 +176,12 @@ impl Suite<'_> {
 }
 
 /// Checks that use no usual service.
-const STANDS_ALONE: [&str; 10] = [
+const STANDS_ALONE: [&str; 13] = [
     "start",
     "threads-1",
+    "threads-2",
+    "down",
+    "small-memory",
     "inline-rtc",
     "inline-sharing",
     "inline-ready",
@@ -205,4 +211,20 @@ pub fn run(task: &Task, is_short: bool, only: &[String], channel: &Channel) -> a
         channel.send(&Event::Check { name, outcome, took_s: began.elapsed().as_secs_f64() });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_have_names_of_their_own_and_those_that_stand_alone_exist() {
+        let mut names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
+        for name in STANDS_ALONE {
+            assert!(names.contains(&name), "{name}");
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CHECKS.len());
+    }
 }
