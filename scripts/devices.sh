@@ -10,6 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh devices
-cargo build --package tailplane-cli --package tailplane-devices
+# One after the other: together they would build what they share with other features, and anew.
+cargo build --package tailplane-cli
+cargo build --package tailplane-devices
 # Tap devices need root, in a network namespace of their own.
 exec scripts/as-root.sh "${CARGO_TARGET_DIR:-target}/debug/tailplane-devices" run "$@"

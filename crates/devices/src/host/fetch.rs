@@ -77,6 +77,7 @@ impl Fetched {
 /// # Errors
 /// The archive could not be read, or packages have another shape than is known here.
 pub fn fetch(paths: &Paths, kernels: &[Kernel], refresh: bool) -> anyhow::Result<Fetched> {
+    let _lock = paths.lock("fetch")?;
     let mut fetched = Fetched::read(paths);
     if refresh || fetched.qemu.is_none() {
         fetch_qemu(paths, &mut fetched).context("cannot fetch QEMU")?;

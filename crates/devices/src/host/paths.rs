@@ -1,6 +1,6 @@
 //! Where things lie: all below `target/devices` of the repository.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -50,6 +50,20 @@ impl Paths {
     /// Images and logs of boots.
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
+    }
+
+    /// Waits until no other process works on `name`, and keeps others out until the file is dropped.
+    ///
+    /// # Errors
+    /// The lock's file cannot be made.
+    pub fn lock(&self, name: &str) -> anyhow::Result<File> {
+        let path = self.of_boot(name, "lock");
+        let file = File::create(&path).with_context(|| format!("making '{}'", path.display()))?;
+        if file.try_lock().is_err() {
+            eprintln!("devices: waits for another process that uses {name}");
+            file.lock().with_context(|| format!("locking '{}'", path.display()))?;
+        }
+        Ok(file)
     }
 
     /// A file of one boot.

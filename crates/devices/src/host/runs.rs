@@ -101,6 +101,7 @@ pub fn run(paths: &Paths, wanted: &Wanted) -> anyhow::Result<Results> {
     let fetched = fetch::fetch(paths, &kernels, false)?;
     let mut boots = Vec::new();
     for boot in &wanted.boots {
+        let _lock = paths.lock(boot.name)?;
         let mut attempts = 1;
         let result = loop {
             let (result, end) = attempt(paths, &fetched, boot, wanted, attempts)?;

@@ -41,6 +41,7 @@ fn prepare(
 pub fn exec(paths: &Paths, boot: &Boot, product: &Path, limit_s: u64) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     std::io::stdin().take(SCRIPT_BYTES_MAX).read_to_end(&mut script).context("reading a script")?;
+    let _lock = paths.lock(boot.name)?;
     for attempt in 1..=ATTEMPTS {
         let (fetched, image) = prepare(paths, boot, product, Work::Script, &script)?;
         let mut machine = Machine::start(paths, &fetched, boot, &image, false)?;
@@ -75,6 +76,7 @@ pub fn exec(paths: &Paths, boot: &Boot, product: &Path, limit_s: u64) -> anyhow:
 /// # Errors
 /// The machine cannot be started.
 pub fn shell(paths: &Paths, boot: &Boot, product: &Path) -> anyhow::Result<ExitCode> {
+    let _lock = paths.lock(boot.name)?;
     let (fetched, image) = prepare(paths, boot, product, Work::Shell, b"")?;
     eprintln!("devices: boots {}; `exit` ends the machine", boot.name);
     Machine::start(paths, &fetched, boot, &image, true)?.wait()?;
