@@ -208,7 +208,12 @@ fn a_dry_pool_costs_frames_and_is_counted() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 64 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
     /// Whatever the faults, every chunk is accounted for, and as many frames come out as the
     /// counters say.
     #[test]

@@ -131,6 +131,7 @@ fn issued(
 
 /// Bytes of the packet memory can be sent by their place, and no others.
 #[test]
+#[cfg_attr(miri, ignore = "maps memory files")]
 fn what_is_sent_of_the_packet_memory_is_inside_it() {
     let region = Region::map(512, HugePages::No).expect("mapped");
     let (mut near, far) = join(&region);
@@ -169,6 +170,7 @@ fn what_is_sent_of_the_packet_memory_is_inside_it() {
 
 /// Answers count against an application's rates, many in a batch or one.
 #[test]
+#[cfg_attr(miri, ignore = "maps memory files")]
 fn answers_are_charged() {
     let region = Region::map(512, HugePages::No).expect("mapped");
     let (mut near, far) = join(&region);
@@ -192,6 +194,7 @@ fn answers_are_charged() {
 /// What a message takes along is checked as if it came by itself: it need not fit a number of 32 bits, nor what it
 /// comes with be sound.
 #[test]
+#[cfg_attr(miri, ignore = "maps memory files")]
 fn what_a_message_takes_along_is_a_call_of_its_own() {
     let region = Region::map(512, HugePages::No).expect("mapped");
     let (mut near, far) = join(&region);

@@ -155,6 +155,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "calls landlock_create_ruleset")]
     fn a_writable_path_exists_and_is_absolute() {
         for path in ["relative", "/no/such/directory"] {
             let found = FilesPlan::of(&Files::read_only().writable(path)).map(|_| ());

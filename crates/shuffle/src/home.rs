@@ -264,6 +264,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 8 } else { 256 },
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn what_comes_is_seen_once_in_order_by_one_at_a_time(
             steps in prop::collection::vec(step(), 0..200),

@@ -100,6 +100,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 256 },
+            ..ProptestConfig::default()
+        })]
+
         /// Against a byte map: whatever comes in whatever order, the stream is the stream.
         #[test]
         fn yields_the_stream(
