@@ -155,16 +155,20 @@ impl Attached {
         Ok(Self { device, way, why, program })
     }
 
-    /// How frames travel, for conditions, with packet memory in `region`: `af_xdp zero-copy, native XDP, igb, chunks of
-    /// 4 KiB in 64 MiB of 2 MB pages`.
+    /// How frames travel, for conditions, with packet memory in `region`: `af_xdp zero-copy, native XDP, igb, 4 KiB
+    /// chunks, 2 MB pages`. Short: a service describes itself by it ([`endpoint::Description`]).
     pub fn describe(&self, region: &Region) -> String {
-        let Self { device, way, why, .. } = self;
-        let chunk = way.chunk.get() >> 10;
+        let Self { device, way, .. } = self;
         let pages = if region.is_huge() { "2 MB pages" } else { "4 KiB pages" };
+        let chunk = way.chunk.get() >> 10;
+        format!("af_xdp {way}, {}, {chunk} KiB chunks, {pages}", device.driver)
+    }
+
+    /// What that costs, and why it is no better way: `65 MiB of packet memory; veth refuses zero-copy: ...`.
+    pub fn cost(&self, region: &Region) -> String {
         let megabytes = region.len_bytes().div_ceil(1 << 20);
-        let why = why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
-        let driver = &device.driver;
-        format!("af_xdp {way}{why}, {driver}, chunks of {chunk} KiB in {megabytes} MiB of {pages}")
+        let why = self.why.as_ref().map_or(String::new(), |why| format!("; {why}"));
+        format!("{megabytes} MiB of packet memory{why}")
     }
 }
 
@@ -229,6 +233,8 @@ pub struct OpenPort {
     pub way: Way,
     /// The same for conditions, as [`Attached::describe`].
     pub description: String,
+    /// What it costs, as [`Attached::cost`].
+    pub cost: String,
     /// The queues, not bound yet.
     pub queues: Queues,
     /// It takes the dataplane's packets as long as it lives.
@@ -252,9 +258,10 @@ impl OpenPort {
         let attached = Attached::to(&config.interface, &filter, config.mode, 0)?;
         let queues = Queues::make(config, attached.way)?;
         let description = attached.describe(&queues.region);
+        let cost = attached.cost(&queues.region);
         let Attached { device, way, program, .. } = attached;
         let watch = device.watch().context("watching the interface")?;
-        Ok(Self { device, way, description, queues, program, watch })
+        Ok(Self { device, way, description, cost, queues, program, watch })
     }
 }
 
@@ -288,6 +295,8 @@ pub struct Port {
     pub device: Device,
     /// How frames travel, for conditions.
     pub description: String,
+    /// What it costs, as [`Attached::cost`].
+    pub cost: String,
     watch: Option<Watch>,
     queues: Vec<AfXdp>,
     /// Held for its `Drop`.
@@ -300,7 +309,7 @@ impl Port {
     /// # Errors
     /// What could not be opened, and what to do.
     pub fn open(config: &PortConfig) -> anyhow::Result<Self> {
-        let OpenPort { device, description, queues, mut program, watch, .. } =
+        let OpenPort { device, description, cost, queues, mut program, watch, .. } =
             OpenPort::open(config)?;
         let Queues { region, sockets, .. } = queues;
         let driven = || -> anyhow::Result<Vec<AfXdp>> {
@@ -318,7 +327,15 @@ impl Port {
         while !watch.has_link() && opened.elapsed() < LINK_WITHIN {
             std::thread::sleep(LINK_LOOK);
         }
-        Ok(Self { region, device, description, watch: Some(watch), queues, _program: program })
+        Ok(Self {
+            region,
+            device,
+            description,
+            cost,
+            watch: Some(watch),
+            queues,
+            _program: program,
+        })
     }
 
     /// The link address of the interface.

@@ -75,7 +75,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             });
             let announce = |serving: &Serving| match announcement(
                 &config,
-                &serving.driver,
+                (&serving.driver, serving.cost.as_deref()),
                 serving.placement.as_deref(),
                 &serving.protection,
                 &serving.control,
@@ -103,7 +103,13 @@ fn run_inline(
     let control = ControlSocket::open(config)?;
     let missing = std::iter::once(identity::of_inline()).chain(identity::foreign_files(config));
     let protection: Vec<_> = missing.map(|line| format!("missing: {line}")).collect();
-    let announcement = announcement(config, &host.driver, None, &protection, &control.told)?;
+    let announcement = announcement(
+        config,
+        (&host.driver, host.cost.as_deref()),
+        None,
+        &protection,
+        &control.told,
+    )?;
     let segment = host.runtime.segment.clone().context("the service shows nothing")?;
     let controls = Arc::clone(&host.controls);
     _ = running.set(Arc::clone(&controls));
@@ -166,7 +172,7 @@ fn ends(
 /// What is active, so that nobody has to guess.
 fn announcement(
     config: &RunConfig,
-    driver: &str,
+    (driver, cost): (&str, Option<&str>),
     placement: Option<&str>,
     protection: &[String],
     control: &str,
@@ -193,11 +199,12 @@ fn announcement(
         all if all == plane.threads => String::new(),
         granted => format!(", {granted} of them granted"),
     };
+    let cost = cost.map_or(String::new(), |cost| format!("  memory     {cost}\n"));
     let placement = placement.map_or(String::new(), |said| format!("  placement  {said}\n"));
     let protection: String =
         protection.iter().map(|line| format!("  protection {line}\n")).collect();
     Ok(format!(
-        "{:?} at {}:{}\n  driver     {}\n  threads    {}{granted} ({idle}), B = {}\n  \
+        "{:?} at {}:{}\n  driver     {}\n{cost}  threads    {}{granted} ({idle}), B = {}\n  \
          scheduler  {}, domain {}\n{placement}{protection}  control    {control}\n{try_it}",
         config.service.app,
         address,

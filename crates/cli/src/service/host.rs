@@ -31,6 +31,8 @@ pub struct Host {
     /// How frames travel, for conditions.
     pub driver: String,
     wire: Wire,
+    /// What an interface's way costs.
+    pub cost: Option<String>,
     /// Sees whether the interface is there, where there is one.
     pub watch: Option<Watch>,
     /// The threads.
@@ -186,7 +188,7 @@ impl Host {
     pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
         let segment = Some(segment(config)?);
         let mut controls = controls(config);
-        let mut watch = None;
+        let (mut watch, mut cost) = (None, None);
         let (wire, driver, mac, mtu_bytes) = match &config.network.shm {
             Some(path) => {
                 let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
@@ -196,7 +198,7 @@ impl Host {
             }
             None => {
                 let mut port = Port::open(&port(config, lab)?)?;
-                watch = port.take_watch();
+                (watch, cost) = (port.take_watch(), Some(port.cost.clone()));
                 let steering = Steering::open(lab, &port.device, config.dataplane.threads)?;
                 let driver = format!("{}{}", port.description, steering.description);
                 let (mac, mtu_bytes) = (port.device.interface.mac, port.device.mtu_bytes());
@@ -208,7 +210,7 @@ impl Host {
             }
         };
         let runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu_bytes)? };
-        Ok(Self { driver, wire, watch, runtime, controls: Arc::new(controls) })
+        Ok(Self { driver, wire, cost, watch, runtime, controls: Arc::new(controls) })
     }
 
     /// Runs services on all threads until `stop` is set. Calls `ready` once they serve.

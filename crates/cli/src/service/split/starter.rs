@@ -58,6 +58,8 @@ const CAUSES_MAX: usize = 16;
 pub struct Serving {
     /// How frames travel, for conditions.
     pub driver: String,
+    /// What an interface's way costs, and why it is no better one.
+    pub cost: Option<String>,
     /// Where the control socket is, or why there is none.
     pub control: String,
     /// Where the threads run, where the service chooses that.
@@ -195,10 +197,15 @@ impl Boxes {
         drop(far);
         let mut started = spawn::dataplane("dataplane", config, own, &mut copies)?;
         missing.append(&mut started.missing);
-        let driver = wire.driver().to_owned();
+        let (driver, cost) = (wire.driver().to_owned(), wire.cost().map(str::to_owned));
         let held = wire.pass(&started.control, config, name, near)?;
-        let serving =
-            Serving { driver, placement: None, control: String::new(), protection: Vec::new() };
+        let serving = Serving {
+            driver,
+            cost,
+            placement: None,
+            control: String::new(),
+            protection: Vec::new(),
+        };
         let taken = [started.taken, boxed.taken];
         let memory = [
             MemoryBound {

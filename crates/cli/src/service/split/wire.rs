@@ -91,6 +91,14 @@ impl OpenWire {
         }
     }
 
+    /// What an interface's way costs.
+    pub fn cost(&self) -> Option<&str> {
+        match self {
+            Self::Port(port, ..) => Some(&port.cost),
+            Self::Local(_) => None,
+        }
+    }
+
     /// Gives all to the dataplane at the other end of `control`, with its end of the application's socket, but what
     /// only this process may hold.
     ///
