@@ -58,7 +58,11 @@ pub const CHECKS: [Check; 29] = [
     check("items", "items of 1 B to 1 MiB come back byte for byte", traffic::items),
     check("connections", "64 connections at once are all answered", traffic::connections),
     check("transfer", "20 MB and more each way arrive byte for byte", traffic::transfer),
-    check("taken", "a second service on dp0 is refused: queue and owner are named", faults::taken),
+    check(
+        "taken",
+        "a second service on dp0 is refused: the owner of its program is named",
+        faults::taken,
+    ),
     check("client-link", "serves after the client's link was down and up", faults::client_link),
     check("own-link", "serves after its own link was down and up", faults::own_link),
     check("mtu", "serves while the MTU goes to 1400 and back", faults::mtu),
