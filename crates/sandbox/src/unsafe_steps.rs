@@ -162,12 +162,7 @@ impl Prepared {
     /// Every descriptor closes at `exec` but 0, 1, 2 and the targets. They are not closed here: one of
     /// them is the standard library's, by which the starter learns of a failed `exec`.
     fn pass_descriptors(&mut self) -> Result<(), Errno> {
-        const FIRST: u32 = 3;
-        // SAFETY: marks descriptors; closes none, so no owner of one is disturbed.
-        let answer = unsafe {
-            libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
-        };
-        check(answer)?;
+        close_at_exec()?;
         // All away from the targets first: a source may be another's target.
         for (passed, parked) in self.passed.iter().zip(&mut self.parked) {
             // SAFETY: duplicates a number to a new one; the caller holds `source` open meanwhile.
@@ -181,6 +176,32 @@ impl Prepared {
             check(unsafe { libc::dup3(*parked, passed.target, 0) }.into())?;
         }
         Ok(())
+    }
+}
+
+/// Has every descriptor but 0, 1 and 2 close at `exec`.
+fn close_at_exec() -> Result<(), Errno> {
+    const FIRST: u32 = 3;
+    // SAFETY: marks descriptors; closes none, so no owner of one is disturbed.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    match check(answer) {
+        // Linux 5.10 cannot mark them all at once.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            mark_each(FIRST as RawFd);
+            Ok(())
+        }
+        answer => answer.map(drop),
+    }
+}
+
+/// Has every descriptor from this one on close at `exec`, one by one.
+fn mark_each(first: RawFd) {
+    /// `fs.nr_open`, unless somebody has raised it: no descriptor has this number.
+    const END: RawFd = 1 << 20;
+    for descriptor in first..END {
+        // SAFETY: marks a descriptor, or is refused where there is none.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
@@ -272,4 +293,22 @@ pub(crate) fn run_before_exec(command: &mut Command, mut prepared: Prepared, rep
 pub(crate) fn hold_number(like: BorrowedFd<'_>, number: RawFd) -> Result<Option<OwnedFd>, Errno> {
     let held = rustix::io::fcntl_dupfd_cloexec(like, number)?;
     Ok((held.as_raw_fd() == number).then_some(held))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no fcntl that sets a descriptor's flags")]
+    fn descriptors_are_marked_one_by_one_where_the_kernel_cannot_mark_all() {
+        let file = File::open("/dev/null").expect("every machine has it");
+        fcntl_setfd(&file, FdFlags::empty()).expect("its flags can be set");
+        mark_each(3);
+        assert_eq!(fcntl_getfd(&file).expect("its flags can be read"), FdFlags::CLOEXEC);
+    }
 }
