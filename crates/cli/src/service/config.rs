@@ -335,6 +335,9 @@ pub struct DataplaneConfig {
     /// Longest time, in microseconds, for which a thread waits for several packets where they come
     /// often; 0: it never does.
     pub moderation_us: u64,
+    /// Milliseconds that dataplane and application may take to end, from the request or from the first end on, with
+    /// the process domain. What has not ended then is killed; the dataplane after two thirds of it.
+    pub end_ms: u64,
     /// Real-time priority of the threads, 1 to 99; 0: none. Not together with endless spinning. Where nothing is said:
     /// none, or the lowest with a placement that is chosen while the service runs.
     pub realtime: Option<u8>,
@@ -362,6 +365,7 @@ impl Default for DataplaneConfig {
             batch: 64,
             spin_us: 50,
             moderation_us: 0,
+            end_ms: 750,
             realtime: None,
         }
     }
@@ -669,6 +673,7 @@ impl RunConfig {
         in_range("dataplane.batch", self.dataplane.batch, 1, 1024)?;
         in_range("dataplane.spin_us", self.dataplane.spin_us, -1, 10_000_000)?;
         in_range("dataplane.moderation_us", self.dataplane.moderation_us, 0, 1_000)?;
+        in_range("dataplane.end_ms", self.dataplane.end_ms, 100, 60_000)?;
         in_range("dataplane.realtime", self.dataplane.realtime(), 0, 99)?;
         self.dataplane.check_classes(&self.service)?;
         self.dataplane.check_sharing()?;

@@ -31,10 +31,6 @@ use crate::service::control::{ControlSocket, describe};
 use crate::service::identity;
 use crate::terminal::{Copies, Output};
 
-/// How long dataplane and application may take to end, from the request or from the first end on.
-const END_WITHIN: Duration = Duration::from_millis(750);
-/// How long a dataplane may take of that to reset its connections and to end, before it is killed.
-const LEAVES_WITHIN: Duration = Duration::from_millis(500);
 /// How long the kernel may take to end what was killed. Longer than that it is not waited for.
 const DIES_WITHIN: Duration = Duration::from_millis(150);
 /// How long a dataplane may take until it serves: its application has to join, and packet memory to be mapped.
@@ -237,6 +233,8 @@ impl Boxes {
 /// How far they are.
 #[derive(Default)]
 struct Seen {
+    /// How long dataplane and application may take to end, from the request or from the first end on.
+    end_within: Duration,
     /// The dataplane's last word.
     told: Option<Told>,
     /// Why the dataplane is not believed any more.
@@ -269,7 +267,9 @@ impl Boxes {
         end: &Arc<AtomicBool>,
     ) -> anyhow::Result<Seen> {
         let (dataplane, application) = (self.dataplane.watch()?, self.application.watch()?);
-        let (mut seen, words) = (Seen::default(), Words::of(&self.control, said)?);
+        let end_within = Duration::from_millis(config.dataplane.end_ms);
+        let mut seen = Seen { end_within, ..Seen::default() };
+        let words = Words::of(&self.control, said)?;
         let mut relay = Some(self.relay(config, &seen.heard, end)?);
         let (mut announce, began) = (Some(announce), Instant::now());
         let (mut looked, mut has_link) = (began, false);
@@ -337,7 +337,7 @@ impl Boxes {
             let _ = rustix::net::shutdown(&self.control, Shutdown::Write);
             seen.asked = Some(Instant::now());
         }
-        let is_overdue = seen.asked.is_some_and(|asked| asked.elapsed() > LEAVES_WITHIN);
+        let is_overdue = seen.asked.is_some_and(|asked| asked.elapsed() > seen.leaves_within());
         if seen.killed.is_none() && (seen.broken.is_some() || is_overdue) {
             dataplane.kill()?;
             seen.killed = Some(Instant::now());
@@ -452,12 +452,17 @@ impl Seen {
 
     /// When the others shall have ended.
     fn ends_by(&self) -> Instant {
-        self.asked.unwrap_or_else(Instant::now) + END_WITHIN
+        self.asked.unwrap_or_else(Instant::now) + self.end_within
+    }
+
+    /// How long a dataplane may take to reset its connections and to end, before it is killed.
+    fn leaves_within(&self) -> Duration {
+        self.end_within * 2 / 3
     }
 
     /// What all that means.
     fn judge(self, dataplane: End, application: End, stopped: bool) -> anyhow::Result<()> {
-        let within_ms = LEAVES_WITHIN.as_millis();
+        let within_ms = self.leaves_within().as_millis();
         if let Some(interface) = self.gone {
             bail!(
                 "cannot serve any longer: found interface '{interface}' gone; start again when it is back"
