@@ -139,8 +139,7 @@ static __always_inline int is_own_ipv6(void *data, void *end)
 	return 0;
 }
 
-SEC("xdp")
-int tailplane_xdp(struct xdp_md *context)
+static __always_inline int split(struct xdp_md *context)
 {
 	void *data = (void *)(long)context->data;
 	void *end = (void *)(long)context->data_end;
@@ -161,6 +160,19 @@ int tailplane_xdp(struct xdp_md *context)
 		action = bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
 	count(action == XDP_REDIRECT ? REDIRECTED : PASSED);
 	return action;
+}
+
+SEC("xdp")
+int tailplane_xdp(struct xdp_md *context)
+{
+	return split(context);
+}
+
+// The same for frames of several buffers, whose headers lie in the first one: Linux 5.18 and later.
+SEC("xdp.frags")
+int tailplane_xdp_frags(struct xdp_md *context)
+{
+	return split(context);
 }
 
 // No helper here is reserved for GPL programs.

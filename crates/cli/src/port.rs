@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use mem::{ChunkBytes, HugePages, Region};
 use nic::af_xdp::{AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket};
-use nic::device::{Device, Watch};
+use nic::device::{Device, Mtu, Watch};
 use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram};
 use tailplane::{Ipv4Addr, MacAddr};
 
@@ -83,9 +83,16 @@ pub struct Way {
     pub zero_copy: bool,
     /// The chunks that its frames fit into.
     pub chunk: ChunkBytes,
+    /// Whether it may leave a frame in several of them.
+    pub multi_buffer: bool,
 }
 
 impl Way {
+    /// The largest packets that a device takes and gives by it.
+    pub fn mtu(self, device: &Device) -> Mtu {
+        device.mtu(self.chunk, self.zero_copy, self.multi_buffer)
+    }
+
     /// How sockets are bound for it.
     pub fn bind_mode(self) -> BindMode {
         if self.zero_copy { BindMode::ZeroCopy } else { BindMode::Copy }
@@ -124,34 +131,19 @@ impl Attached {
         wanted: ModeName,
         queue: u32,
     ) -> anyhow::Result<Self> {
-        let device = Device::look(interface).map_err(|source| AfXdpError::NoInterface {
+        let mut device = Device::look(interface).map_err(|source| AfXdpError::NoInterface {
             interface: interface.to_owned(),
             source,
         })?;
         if !device.is_up {
             return Err(AfXdpError::IsDown { interface: interface.to_owned() }.into());
         }
-        let program = XdpProgram::attach_with(interface, filter, attach_policy(wanted))?;
-        let way = |zero_copy| Way {
-            program: program.mode(),
-            zero_copy,
-            chunk: device.chunk_bytes(zero_copy),
-        };
-        let (way, why) = match (wanted, program.mode()) {
-            (ModeName::Copy | ModeName::Generic, _) => (way(false), None),
-            (_, AttachMode::Generic) => {
-                (way(false), Some(format!("{} runs no XDP program itself", device.driver)))
-            }
-            (ModeName::Auto | ModeName::ZeroCopy, AttachMode::Native) => {
-                match XdpSocket::try_zero_copy(interface, queue, way(true).chunk) {
-                    Ok(()) => (way(true), None),
-                    Err(AfXdpError::NoZeroCopy { source, .. }) if wanted == ModeName::Auto => {
-                        (way(false), Some(format!("{} refuses zero-copy: {source}", device.driver)))
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        };
+        let policy = attach_policy(wanted);
+        let program = XdpProgram::attach_with(interface, filter, policy, device.is_jumbo())?;
+        let (way, why) = choose(&device, &program, wanted, queue)?;
+        if device.queues.is_none() && !way.zero_copy {
+            device.queues = count_queues(&device, way);
+        }
         Ok(Self { device, way, why, program })
     }
 
@@ -161,7 +153,8 @@ impl Attached {
         let Self { device, way, .. } = self;
         let pages = if region.is_huge() { "2 MB pages" } else { "4 KiB pages" };
         let chunk = way.chunk.get() >> 10;
-        format!("af_xdp {way}, {}, {chunk} KiB chunks, {pages}", device.driver)
+        let several = if way.multi_buffer { " (several a frame)" } else { "" };
+        format!("af_xdp {way}, {}, {chunk} KiB chunks{several}, {pages}", device.driver)
     }
 
     /// What that costs, and why it is no better way: `65 MiB of packet memory; veth refuses zero-copy: ...`.
@@ -170,6 +163,81 @@ impl Attached {
         let why = self.why.as_ref().map_or(String::new(), |why| format!("; {why}"));
         format!("{megabytes} MiB of packet memory{why}")
     }
+}
+
+/// Queues of a device whose driver does not tell: those that a socket can be bound to, one after the other. None where
+/// that cannot be found out. In copy mode a bind changes nothing in the device.
+fn count_queues(device: &Device, way: Way) -> Option<u32> {
+    /// More than threads can be.
+    const MOST: u32 = 65;
+    for queue in 0..MOST {
+        let mut config = AfXdpConfig::new(&device.interface.name, queue);
+        (config.mode, config.multi_buffer) = (way.bind_mode(), way.multi_buffer);
+        match XdpSocket::try_bind(&config, way.chunk) {
+            Ok(()) => {}
+            Err(AfXdpError::NoQueue { .. }) => return Some(queue).filter(|&count| count > 0),
+            Err(_) => return None,
+        }
+    }
+    Some(MOST)
+}
+
+/// The best way that the device has, of those that are wanted, tried with a queue; and why it is no better one.
+fn choose(
+    device: &Device,
+    program: &XdpProgram,
+    wanted: ModeName,
+    queue: u32,
+) -> anyhow::Result<(Way, Option<String>)> {
+    let way = |zero_copy, multi_buffer| Way {
+        program: program.mode(),
+        zero_copy,
+        chunk: device.chunk_bytes(zero_copy),
+        multi_buffer,
+    };
+    let try_way = |way: Way| {
+        let mut config = AfXdpConfig::new(&device.interface.name, queue);
+        (config.mode, config.multi_buffer) = (way.bind_mode(), way.multi_buffer);
+        XdpSocket::try_bind(&config, way.chunk)
+    };
+    let mut why = Vec::new();
+    let has_zero_copy = match (wanted, program.mode()) {
+        (ModeName::Copy | ModeName::Generic, _) => false,
+        (_, AttachMode::Generic) => {
+            why.push(format!("{} runs no XDP program itself", device.driver));
+            false
+        }
+        (ModeName::Auto | ModeName::ZeroCopy, AttachMode::Native) => {
+            match try_way(way(true, device.is_jumbo())) {
+                Ok(()) => true,
+                Err(AfXdpError::NoZeroCopy { source, .. }) if wanted == ModeName::Auto => {
+                    why.push(format!("{} refuses zero-copy: {source}", device.driver));
+                    false
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    };
+    if !device.is_jumbo() {
+        return Ok((way(has_zero_copy, false), why.pop()));
+    }
+    let several = way(has_zero_copy, true);
+    let refused = match program.takes_frags() {
+        true if has_zero_copy => None,
+        true => try_way(several).err().map(|error| match error {
+            AfXdpError::NoQueue { source, .. } => {
+                format!("the kernel's AF_XDP takes no such frames (Linux 6.6): {source}")
+            }
+            error => error.to_string(),
+        }),
+        false => Some("the kernel has no XDP programs for such frames (Linux 5.18)".to_owned()),
+    };
+    let way = if refused.is_none() { several } else { way(has_zero_copy, false) };
+    if let Some(refused) = refused {
+        let largest = way.mtu(device).receive;
+        why.push(format!("packets of more than {largest} bytes are dropped: {refused}"));
+    }
+    Ok((way, (!why.is_empty()).then(|| why.join("; "))))
 }
 
 /// How the program is to be attached for a mode.
@@ -199,6 +267,7 @@ impl Queues {
         let lendable = (config.chunks as u32 / 2 / config.queues.max(1)).max(64);
         let mut queue = AfXdpConfig::new(&config.interface, 0);
         queue.mode = way.bind_mode();
+        queue.multi_buffer = way.multi_buffer;
         queue.rx_buffers = config.rx_buffers.unwrap_or(queue.rx_buffers).min(lendable);
         let sockets = XdpSocket::create_all(&queue, config.queues, &region)?;
         if sockets.is_empty() {
@@ -297,6 +366,8 @@ pub struct Port {
     pub description: String,
     /// What it costs, as [`Attached::cost`].
     pub cost: String,
+    /// The largest packets.
+    pub mtu: Mtu,
     watch: Option<Watch>,
     queues: Vec<AfXdp>,
     /// Held for its `Drop`.
@@ -309,7 +380,7 @@ impl Port {
     /// # Errors
     /// What could not be opened, and what to do.
     pub fn open(config: &PortConfig) -> anyhow::Result<Self> {
-        let OpenPort { device, description, cost, queues, mut program, watch, .. } =
+        let OpenPort { device, way, description, cost, queues, mut program, watch } =
             OpenPort::open(config)?;
         let Queues { region, sockets, .. } = queues;
         let driven = || -> anyhow::Result<Vec<AfXdp>> {
@@ -329,6 +400,7 @@ impl Port {
         }
         Ok(Self {
             region,
+            mtu: way.mtu(&device),
             device,
             description,
             cost,

@@ -22,6 +22,24 @@ use crate::{Ethtool, Interface};
 /// Bytes of a VLAN tag, which a device may leave in the frame.
 const VLAN_TAG: usize = 4;
 
+/// Bytes of the largest frame that native XDP has in one buffer: a page, without `XDP_PACKET_HEADROOM` and the kernel's
+/// `skb_shared_info` (veth, virtio_net; read in Linux 6.12).
+const ONE_BUFFER: usize = 4096 - 256 - 320;
+
+/// Bytes of the largest IP packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mtu {
+    /// Of those that are sent: they lie in one chunk.
+    pub send: u16,
+    /// Of those that are received.
+    pub receive: u16,
+}
+
+impl Mtu {
+    /// Ethernet's usual one.
+    pub const ETHERNET: Self = Self { send: 1500, receive: 1500 };
+}
+
 /// A network interface that could be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -71,17 +89,36 @@ impl Device {
 
     /// The chunks that the interface's frames fit into; the largest ones where they fit into none.
     pub fn chunk_bytes(&self, zero_copy: bool) -> ChunkBytes {
-        let granularity = if zero_copy { zero_copy_granularity(&self.driver) } else { 1 };
-        let fits = |size: ChunkBytes| {
-            size.max_frame() / granularity * granularity >= self.max_frame_bytes()
-        };
-        if fits(ChunkBytes::Small) { ChunkBytes::Small } else { ChunkBytes::Page }
+        let fits = |&size: &ChunkBytes| self.frame_in(size, zero_copy) >= self.max_frame_bytes();
+        Some(ChunkBytes::Small).filter(fits).unwrap_or(ChunkBytes::Page)
     }
 
-    /// Bytes of the largest IP packet that passes the interface and fits a chunk of ours on its way out.
-    pub fn mtu_bytes(&self) -> u16 {
-        let fits = ChunkBytes::Small.max_frame() - EthernetRepr::HEADER_LEN;
-        self.interface.mtu.min(fits) as u16
+    /// Bytes of the largest frame that the device puts into one chunk.
+    fn frame_in(&self, size: ChunkBytes, zero_copy: bool) -> usize {
+        match zero_copy {
+            true => {
+                let granularity = zero_copy_granularity(&self.driver);
+                size.max_frame() / granularity * granularity
+            }
+            false => size.max_frame().min(ONE_BUFFER),
+        }
+    }
+
+    /// Whether the interface's frames can be too large for one buffer, so that the device must leave them in several.
+    pub fn is_jumbo(&self) -> bool {
+        self.max_frame_bytes() > ONE_BUFFER
+    }
+
+    /// The largest IP packets that pass the interface and fit chunks of this size, or several of them where
+    /// `multi_buffer`. What is sent lies in [`mem::CHUNK_SIZE`] bytes, whatever chunks are.
+    pub fn mtu(&self, chunk: ChunkBytes, zero_copy: bool, multi_buffer: bool) -> Mtu {
+        let packet_in = |frame: usize| frame - EthernetRepr::HEADER_LEN;
+        let received = match multi_buffer {
+            true => u16::MAX as usize,
+            false => packet_in(self.frame_in(chunk, zero_copy)),
+        };
+        let send = self.interface.mtu.min(packet_in(ChunkBytes::Small.max_frame())) as u16;
+        Mtu { send, receive: self.interface.mtu.min(received) as u16 }
     }
 }
 
@@ -143,11 +180,19 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_ours_fit_interface_and_chunk() {
-        assert_eq!(
-            [1400, 1500, 9000].map(|mtu| device("igb", mtu).mtu_bytes()),
-            [1400, 1500, 1714]
-        );
+    fn packets_fit_interface_and_chunks() {
+        let mtu = |mtu, zero_copy, multi_buffer| {
+            let device = device("igb", mtu);
+            let found = device.mtu(device.chunk_bytes(zero_copy), zero_copy, multi_buffer);
+            (found.send, found.receive, device.is_jumbo())
+        };
+        assert_eq!(mtu(1400, false, false), (1400, 1400, false));
+        assert_eq!(mtu(1500, true, false), (1500, 1500, false));
+        assert_eq!(mtu(3500, false, false), (1714, 3500, false));
+        assert_eq!(mtu(3700, false, false), (1714, 3506, true));
+        // One chunk, of which igb uses 3 KiB; several.
+        assert_eq!(mtu(9000, true, false), (1714, 3058, true));
+        assert_eq!(mtu(9000, true, true), (1714, 9000, true));
     }
 
     #[cfg(not(miri))]

@@ -98,6 +98,8 @@ pub struct NicStats {
     pub rx_no_buffer: u64,
     /// Frames that the device dropped (ring full, and the like), where it tells.
     pub rx_dropped: u64,
+    /// Frames of several chunks that are no sound TCP segments, and were dropped.
+    pub rx_unfit: u64,
     /// Descriptors that the device returned without holding them, or that made no sense.
     pub rx_bad_descriptors: u64,
     /// Frames handed to the device.
@@ -143,8 +145,8 @@ impl core::ops::AddAssign for Closed {
 /// `Pool::complete_address`); a received mbuf belongs to the caller. A driver that is dropped without
 /// [`close`](Nic::close) takes the chunks with it that it holds.
 pub trait Nic {
-    /// Step 1: appends at most `limit` received frames to `out`, oldest first, and refills the
-    /// receive ring from `pool` in bulk. Answers how many. A frame for which there is no buffer is
+    /// Step 1: appends at most `limit` received frames to `out`, oldest first (a few more where a device's frame is
+    /// cut to several), and refills the receive ring from `pool` in bulk. Answers how many. A frame for which there is no buffer is
     /// dropped and counted. Never blocks; never allocates beyond `out`'s capacity plus `limit`.
     fn receive(
         &mut self,

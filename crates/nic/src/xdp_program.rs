@@ -34,6 +34,8 @@ static OBJECT: &[u8] =
     include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/tailplane_xdp.o"));
 
 const PROGRAM: &str = "tailplane_xdp";
+/// The same, for frames of several buffers.
+const PROGRAM_FRAGS: &str = "tailplane_xdp_frags";
 const SOCKETS: &str = "sockets";
 const COUNTERS: &str = "counters";
 /// Addresses that a filter can have.
@@ -250,6 +252,7 @@ pub struct XdpProgram {
     ebpf: Ebpf,
     interface: Interface,
     mode: AttachMode,
+    takes_frags: bool,
 }
 
 impl XdpProgram {
@@ -259,10 +262,12 @@ impl XdpProgram {
     /// # Errors
     /// [`XdpProgramError`]: each says what to do.
     pub fn attach(interface: &str, filter: &XdpFilter) -> Result<Self, XdpProgramError> {
-        Self::attach_with(interface, filter, AttachPolicy::PreferNative)
+        Self::attach_with(interface, filter, AttachPolicy::PreferNative, false)
     }
 
-    /// As [`attach`](Self::attach), with a policy.
+    /// As [`attach`](Self::attach), with a policy. `multi_buffer`: it takes frames that the device left in several
+    /// buffers, where the kernel has such programs (Linux 5.18): without, a driver refuses a program in native mode
+    /// while the interface's MTU is larger than a buffer.
     ///
     /// # Errors
     /// [`XdpProgramError`]: each says what to do.
@@ -270,12 +275,17 @@ impl XdpProgram {
         interface: &str,
         filter: &XdpFilter,
         policy: AttachPolicy,
+        multi_buffer: bool,
     ) -> Result<Self, XdpProgramError> {
         let interface = Interface::by_name(interface).map_err(|source| {
             XdpProgramError::NoInterface { interface: interface.into(), source }
         })?;
         let mut ebpf = load(filter)?;
-        let program = xdp(&mut ebpf)?;
+        let takes_frags = multi_buffer && xdp(&mut ebpf, PROGRAM_FRAGS).is_ok();
+        let program = match takes_frags {
+            true => named(&mut ebpf, PROGRAM_FRAGS)?,
+            false => xdp(&mut ebpf, PROGRAM)?,
+        };
         let mut try_mode = |mode: AttachMode| {
             let xdp_mode = match mode {
                 AttachMode::Native => XdpMode::Driver,
@@ -313,8 +323,12 @@ impl XdpProgram {
                 Ok(mode) => mode,
                 Err(taken @ XdpProgramError::Taken { .. }) => return Err(taken),
                 Err(reason) => {
-                    // Where neither goes, the reason that native did not is the telling one.
-                    let Ok(mode) = try_mode(AttachMode::Generic) else { return Err(reason) };
+                    let mode = match try_mode(AttachMode::Generic) {
+                        Ok(mode) => mode,
+                        Err(taken @ XdpProgramError::Taken { .. }) => return Err(taken),
+                        // The reason that native does not go is the telling one.
+                        Err(_) => return Err(reason),
+                    };
                     tracing::warn!(
                         interface = %interface.name,
                         %reason,
@@ -325,7 +339,12 @@ impl XdpProgram {
                 }
             },
         };
-        Ok(Self { ebpf, interface, mode })
+        Ok(Self { ebpf, interface, mode, takes_frags })
+    }
+
+    /// Whether it takes frames of several buffers.
+    pub fn takes_frags(&self) -> bool {
+        self.takes_frags
     }
 
     /// Gives frames of `queue` to `socket` from now on.
@@ -421,13 +440,18 @@ fn load(filter: &XdpFilter) -> Result<Ebpf, XdpProgramError> {
         .map_err(|error| XdpProgramError::Load { reason: chain(&error) })
 }
 
-/// The program, loaded into the kernel.
-fn xdp(ebpf: &mut Ebpf) -> Result<&mut Xdp, XdpProgramError> {
-    let failed = |reason| XdpProgramError::Load { reason };
-    let program = ebpf.program_mut(PROGRAM).ok_or_else(|| failed("no such program".into()))?;
-    let xdp: &mut Xdp = program.try_into().map_err(|error| failed(chain(&error)))?;
-    xdp.load().map_err(|error| failed(chain(&error)))?;
+/// A program, loaded into the kernel.
+fn xdp<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, XdpProgramError> {
+    let xdp = named(ebpf, name)?;
+    xdp.load().map_err(|error| XdpProgramError::Load { reason: chain(&error) })?;
     Ok(xdp)
+}
+
+/// A program of the object.
+fn named<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, XdpProgramError> {
+    let failed = |reason| XdpProgramError::Load { reason };
+    let program = ebpf.program_mut(name).ok_or_else(|| failed("no such program".into()))?;
+    program.try_into().map_err(|error| failed(chain(&error)))
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ pub struct StackConfig {
     pub mac: MacAddr,
     /// Largest IP packet, in bytes (1,500 on Ethernet).
     pub mtu_bytes: u16,
+    /// Largest IP packet that is received, in bytes, where that is another one.
+    pub receive_mtu_bytes: Option<u16>,
     /// TCP ports on which connections are accepted.
     pub tcp_listen: Vec<u16>,
     /// UDP ports on which datagrams are received.
@@ -84,6 +86,7 @@ impl StackConfig {
             gateway: None,
             mac,
             mtu_bytes: 1500,
+            receive_mtu_bytes: None,
             tcp_listen: Vec::new(),
             udp_bind: Vec::new(),
             backlog: 4096,
@@ -117,9 +120,14 @@ impl StackConfig {
         }
     }
 
-    /// Largest TCP payload without options (RFC 6691).
+    /// Largest TCP payload that is sent, without options (RFC 6691).
     pub fn mss(&self) -> u16 {
         self.mtu_bytes.saturating_sub(40)
+    }
+
+    /// Largest TCP payload that is received, without options: what peers are told (RFC 9293 §3.7.1).
+    pub fn receive_mss(&self) -> u16 {
+        self.receive_mtu_bytes.unwrap_or(self.mtu_bytes).saturating_sub(40)
     }
 
     /// The shift of the windows that we announce (RFC 7323 §2.3): the smallest that can name the

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use nic::device::Watch;
+use nic::device::{Mtu, Watch};
 use statseg::{Layout, Segment};
 use tailplane::runtime::{self, Controls, CoreReport, RuntimeConfig, Scheduler};
 use tailplane::{
@@ -21,9 +21,6 @@ use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS}
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
 use crate::port::{Port, PortConfig};
-
-/// Largest IP packet of a wire that is no device's, in bytes.
-pub const ETHERNET_MTU: u16 = 1500;
 
 /// A wire and how its threads run; the service comes later.
 #[derive(Debug)]
@@ -78,15 +75,16 @@ pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
     }
 }
 
-/// How the threads of a configuration run, on a wire whose end has this link address and takes IP packets of so many
-/// bytes.
+/// How the threads of a configuration run, on a wire whose end has this link address and takes IP packets of these
+/// sizes.
 ///
 /// # Errors
 /// Classes of connections, or an address, that there are not.
-pub fn runtime(config: &RunConfig, mac: MacAddr, mtu_bytes: u16) -> anyhow::Result<RuntimeConfig> {
+pub fn runtime(config: &RunConfig, mac: MacAddr, mtu: Mtu) -> anyhow::Result<RuntimeConfig> {
     let (address, prefix_bits) = address(config)?;
     let mut stack = StackConfig::new(address, prefix_bits, mac);
-    stack.mtu_bytes = mtu_bytes;
+    stack.mtu_bytes = mtu.send;
+    stack.receive_mtu_bytes = Some(mtu.receive);
     stack.gateway = config.network.gateway;
     stack.tcp_listen = config.service.all_ports().collect();
     stack.udp_bind = config.service.all_ports().collect();
@@ -189,27 +187,27 @@ impl Host {
         let segment = Some(segment(config)?);
         let mut controls = controls(config);
         let (mut watch, mut cost) = (None, None);
-        let (wire, driver, mac, mtu_bytes) = match &config.network.shm {
+        let (wire, driver, mac, mtu) = match &config.network.shm {
             Some(path) => {
                 let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
                 let local = LocalWire::create(path, chunks, huge_pages)?;
                 let (driver, mac) = (local.description.clone(), local.mac);
-                (Wire::Local(local), driver, mac, ETHERNET_MTU)
+                (Wire::Local(local), driver, mac, Mtu::ETHERNET)
             }
             None => {
                 let mut port = Port::open(&port(config, lab)?)?;
                 (watch, cost) = (port.take_watch(), Some(port.cost.clone()));
                 let steering = Steering::open(lab, &port.device, config.dataplane.threads)?;
                 let driver = format!("{}{}", port.description, steering.description);
-                let (mac, mtu_bytes) = (port.device.interface.mac, port.device.mtu_bytes());
+                let (mac, mtu) = (port.device.interface.mac, port.mtu);
                 let Steering { table, restores, .. } = steering;
                 if let Some(table) = table {
                     controls = controls.with_table(table)?;
                 }
-                (Wire::Port(port, restores), driver, mac, mtu_bytes)
+                (Wire::Port(port, restores), driver, mac, mtu)
             }
         };
-        let runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu_bytes)? };
+        let runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu)? };
         Ok(Self { driver, wire, cost, watch, runtime, controls: Arc::new(controls) })
     }
 
@@ -286,7 +284,7 @@ mod tests {
                      [memory]\nchunks = {chunks}\n"
                 );
                 let config = RunConfig::parse(&text).expect("valid settings");
-                let runtime = runtime(&config, MacAddr([2; 6]), ETHERNET_MTU).expect("settings");
+                let runtime = runtime(&config, MacAddr([2; 6]), Mtu::ETHERNET).expect("settings");
                 let own = match &runtime.scheduler {
                     Scheduler::RunToCompletion => 0,
                     Scheduler::WorkConserving(sharing) => sharing.pool_keep,
@@ -302,7 +300,7 @@ mod tests {
     fn kv_limits_unacknowledged_replies_by_its_request_timeout() {
         let user_timeout = |text: &str| {
             let config = RunConfig::parse(text).expect("valid settings");
-            runtime(&config, MacAddr([2; 6]), ETHERNET_MTU).expect("an address").stack.user_timeout
+            runtime(&config, MacAddr([2; 6]), Mtu::ETHERNET).expect("an address").stack.user_timeout
         };
         let kv = "[service]\napp = \"kv\"\n";
         assert_eq!(user_timeout(kv), Some(Duration::from_secs(60)));

@@ -67,6 +67,7 @@ impl XdpSocket {
             link: queue.interface,
             queue: queue.queue,
             mode: BindMode::Auto,
+            multi_buffer: false,
             shares: queue.queue > 0,
             rx_buffers: queue.rx_buffers.clamp(1, fill),
             assume_rx_checksums: queue.assume_rx_checksums,

@@ -37,6 +37,10 @@ pub struct AfXdpConfig {
     /// Chunks that the kernel holds to receive into when there are bursts; at most `rx_ring_frames`.
     /// While it is quiet it holds fewer, so that the working set stays in the cache.
     pub rx_buffers: u32,
+    /// The device may leave a frame in several chunks (Linux 6.6, and an XDP program that
+    /// [takes such frames](crate::xdp_program::XdpProgram::takes_frags)): TCP segments are
+    /// [cut](wire::LongSegment) to one chunk each, other frames dropped and counted.
+    pub multi_buffer: bool,
     /// Report received checksums as verified. Set it only where the device verifies and drops; on
     /// virtual interfaces a local sender leaves them half done.
     pub assume_rx_checksums: bool,
@@ -52,6 +56,7 @@ impl AfXdpConfig {
             rx_ring_frames: 4096,
             tx_ring_frames: 2048,
             rx_buffers: 4096,
+            multi_buffer: false,
             assume_rx_checksums: false,
         }
     }

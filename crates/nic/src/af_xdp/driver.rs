@@ -16,6 +16,7 @@ use wire::EthernetRepr;
 
 use super::config::AfXdpError;
 use super::lending::Lending;
+use super::pieces::Pieces;
 use super::socket::{MappedSocket, Rings, XdpSocket};
 use super::unsafe_map::MappedRing;
 use crate::unsafe_ring::{Consumer, Producer};
@@ -46,6 +47,8 @@ pub struct AfXdp {
     /// Chunks that the kernel holds for reception, and how many it should.
     lent: u32,
     lending: Lending,
+    /// A frame of several chunks whose last one has not come.
+    pieces: Pieces,
     /// Frames that were submitted and have not come back.
     in_flight: u32,
     stats: NicStats,
@@ -71,6 +74,7 @@ impl AfXdp {
             zero_copy,
             lent: 0,
             lending,
+            pieces: Pieces::new(),
             in_flight: 0,
             stats: NicStats::default(),
             tx_error: None,
@@ -117,6 +121,26 @@ impl AfXdp {
             self.lent += filled;
             self.wake_receiver_if_asked();
         }
+    }
+
+    /// Takes a chunk of a frame that has several, and answers how many frames it became with its last one.
+    #[cold]
+    fn receive_piece(
+        &mut self,
+        mbuf: Mbuf,
+        is_last: bool,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+    ) -> usize {
+        self.pieces.push(mbuf, pool);
+        if !is_last {
+            return 0;
+        }
+        let frames = self.pieces.finish(self.socket.assume_rx_checksums, pool, out);
+        frames.unwrap_or_else(|_| {
+            self.stats.rx_unfit += 1;
+            0
+        })
     }
 
     /// A device that ran out of buffers may wait to be told that there are new ones.
@@ -189,7 +213,7 @@ impl Nic for AfXdp {
             let Some(desc) = self.rx.pop() else { break };
             let whole = !desc.options.contains(XdpDescOptions::XDP_PKT_CONTD);
             match pool.take_back(desc.addr, desc.len as usize) {
-                Ok(mbuf) if whole => {
+                Ok(mbuf) if whole && self.pieces.is_empty() => {
                     self.lent = self.lent.saturating_sub(1);
                     self.stats.rx_bytes += u64::from(desc.len);
                     // By the time that the stack looks at the batch, it is here.
@@ -197,11 +221,10 @@ impl Nic for AfXdp {
                     out.push(mbuf);
                     received += 1;
                 }
-                // Part of a frame over several chunks, which was not asked for.
                 Ok(mbuf) => {
                     self.lent = self.lent.saturating_sub(1);
-                    pool.free(mbuf);
-                    self.stats.rx_bad_descriptors += 1;
+                    self.stats.rx_bytes += u64::from(desc.len);
+                    received += self.receive_piece(mbuf, whole, pool, out);
                 }
                 Err(_) => self.stats.rx_bad_descriptors += 1,
             }
@@ -286,6 +309,7 @@ impl Nic for AfXdp {
     fn close(mut self, pool: &mut Pool) -> Closed {
         self.kick_while_pending();
         self.reclaim(pool);
+        self.pieces.drop_all(pool);
         // A chunk moves only from the fill ring through the kernel to the receive ring, and from
         // the transmit ring through the kernel to the completion ring, and only we take it off the
         // end. So what is seen in a ring now is ours, wherever it is when the socket is closed;

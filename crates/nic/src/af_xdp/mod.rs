@@ -30,6 +30,7 @@ mod adopt;
 mod config;
 mod driver;
 mod lending;
+mod pieces;
 mod socket;
 mod unsafe_map;
 

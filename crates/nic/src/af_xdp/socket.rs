@@ -47,6 +47,7 @@ pub struct XdpSocket {
     pub(super) link: Interface,
     pub(super) queue: u32,
     pub(super) mode: BindMode,
+    pub(super) multi_buffer: bool,
     /// It has registered no memory: it takes that of the socket which it is bound beside.
     pub(super) shares: bool,
     pub(super) rx_buffers: u32,
@@ -108,6 +109,7 @@ impl XdpSocket {
             link,
             queue: config.queue,
             mode: config.mode,
+            multi_buffer: config.multi_buffer,
             shares,
             rx_buffers: config.rx_buffers,
             assume_rx_checksums: config.assume_rx_checksums,
@@ -125,7 +127,8 @@ impl XdpSocket {
             BindMode::Copy => SocketAddrXdpFlags::XDP_COPY,
             BindMode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
         };
-        let flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        let mut flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        flags.set(SocketAddrXdpFlags::XDP_USE_SG, self.multi_buffer);
         let address = SocketAddrXdp::new(flags, self.link.index, self.queue);
         patiently(|| bind(&self.fd, &address)).map_err(|errno| self.bind_error(errno))
     }
@@ -199,12 +202,13 @@ impl XdpSocket {
         Ok(mapped)
     }
 
-    /// Whether the device can serve a queue by zero-copy, tried with a socket that is closed again: only a bind knows.
-    /// The XDP program is to be attached already. The queue's other traffic may be lost meanwhile.
+    /// Whether a queue can be bound in the mode that `wanted` says, with chunks of this size, tried with a socket that
+    /// is closed again: only a bind knows. The XDP program is to be attached already. The queue's other traffic may be
+    /// lost meanwhile.
     ///
     /// # Errors
     /// [`AfXdpError::NoZeroCopy`]; or why a socket could not be bound at all.
-    pub fn try_zero_copy(interface: &str, queue: u32, size: ChunkBytes) -> Result<(), AfXdpError> {
+    pub fn try_bind(wanted: &AfXdpConfig, size: ChunkBytes) -> Result<(), AfXdpError> {
         /// As many chunks as the rings that are tried have entries.
         const CHUNKS: usize = MIN_RING_FRAMES as usize;
         let region =
@@ -213,11 +217,10 @@ impl XdpSocket {
                 source: std::io::Error::other(error.to_string()),
             })?;
         let config = AfXdpConfig {
-            mode: BindMode::ZeroCopy,
             rx_ring_frames: MIN_RING_FRAMES,
             tx_ring_frames: MIN_RING_FRAMES,
             rx_buffers: MIN_RING_FRAMES,
-            ..AfXdpConfig::new(interface, queue)
+            ..wanted.clone()
         };
         Self::create(&config, &region)?.bind()
     }

@@ -5,7 +5,7 @@ mod rig;
 mod steering;
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::net::{SocketAddrV6, UdpSocket};
+use std::net::{SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -24,7 +24,10 @@ use tailplane_nic::reflector::Reflector;
 use tailplane_nic::rss::{EthtoolRss, RssError};
 use tailplane_nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram};
 use tailplane_nic::{Armed, Nic};
-use wire::{ArpOperation, ArpRepr, EtherType, EthernetView, Ipv4View, UdpView};
+use wire::{
+    ArpOperation, ArpRepr, EtherType, EthernetView, Ipv4Repr, Ipv4View, Protocol, SeqNumber, Sum,
+    TcpFlags, TcpOptions, TcpRepr, TcpView, UdpView,
+};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -400,7 +403,7 @@ fn with_ports_the_rest_of_the_address_stays_with_the_kernel() {
     let sockets = XdpSocket::open_queues(&small(0), QUEUES, &region).expect("two queues");
     let filter = XdpFilter::ports(KERNEL, &[7, 8]);
     let mut program =
-        XdpProgram::attach_with(NEAR, &filter, AttachPolicy::Generic).expect("a program");
+        XdpProgram::attach_with(NEAR, &filter, AttachPolicy::Generic, false).expect("a program");
     assert_eq!(program.mode(), AttachMode::Generic);
     let mut pool = Pool::new(&region, 2048);
     let mut nics = drivers(sockets, &mut program, &mut pool);
@@ -477,6 +480,96 @@ fn of_a_tunnel_s_address_gre_is_ours_and_the_rest_the_kernel_s() {
     }
 }
 
+/// An IPv4 packet from the peer to us: TCP with this payload, or the same bytes as another protocol.
+fn long_packet(payload: &[u8], protocol: Protocol) -> Vec<u8> {
+    let tcp = TcpRepr {
+        src_port: 1000,
+        dst_port: 80,
+        seq: SeqNumber(7),
+        ack: SeqNumber(8),
+        flags: TcpFlags::ACK,
+        window: 100,
+        options: TcpOptions::default(),
+    };
+    let payload_len = tcp.header_len() + payload.len();
+    let mut packet = vec![0; Ipv4Repr::HEADER_LEN + tcp.header_len()];
+    let (src, dst) = (PEER, OWN);
+    let ip = Ipv4Repr {
+        src,
+        dst,
+        protocol,
+        ttl: 64,
+        ident: 1,
+        dscp_ecn: 0,
+        dont_fragment: true,
+        payload_len,
+    };
+    ip.emit(&mut packet);
+    let sum = Sum::of(payload);
+    tcp.emit(&mut packet[Ipv4Repr::HEADER_LEN..], src, dst, payload.len(), sum);
+    packet.extend(payload);
+    packet
+}
+
+#[test]
+fn long_frames_come_in_several_chunks_and_become_segments() {
+    if skip_reason().is_some() {
+        return;
+    }
+    const MTU: usize = 9000;
+    let rig = Rig::new();
+    rig.enter_near();
+    assert!(rig.near_output(&format!("ip link set {NEAR} mtu {MTU}")).is_empty());
+    assert!(rig.peer_runs(&format!("ip link set {FAR} mtu {MTU}")));
+    let filter = XdpFilter::address(OWN);
+    // Without, the driver takes no program, or hands over no frame that is longer than its buffer.
+    let mut program =
+        XdpProgram::attach_with(NEAR, &filter, AttachPolicy::Native, true).expect("a program");
+    assert!(program.takes_frags());
+    let region = Region::map_of(4096, ChunkBytes::Page, HugePages::No).expect("memory");
+    let mut pool = Pool::new(&region, 2048);
+    let config = AfXdpConfig { multi_buffer: true, ..small(0) };
+    let sockets = XdpSocket::open_queues(&config, QUEUES, &region).expect("two queues");
+    let mut nics = drivers(sockets, &mut program, &mut pool);
+    rig.add_neighbour(nics[0].capabilities().mac);
+    let payload: Vec<u8> = (0..MTU - 40).map(|at| (at % 251) as u8).collect();
+    on_peer(&rig, || {
+        let any = rustix::net::Protocol::from_raw(NonZeroU32::new(255).expect("not zero"));
+        let raw = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(any));
+        let raw = raw.expect("a raw socket");
+        for protocol in [Protocol::Other(254), Protocol::Tcp] {
+            let to = SocketAddrV4::new(OWN, 0);
+            let packet = long_packet(&payload, protocol);
+            rustix::net::sendto(&raw, &packet, SendFlags::empty(), &to).expect("sent");
+        }
+    });
+    let (mut out, mut stream) = (Vec::new(), Vec::new());
+    poll_until(|| {
+        for nic in &mut nics {
+            nic.receive(Instant::ZERO, &mut pool, &mut out, 2);
+        }
+        for mbuf in out.drain(..) {
+            let link = EthernetView::parse(mbuf.bytes()).expect("a frame");
+            if let Ok(ip) = Ipv4View::parse(link.payload())
+                && ip.protocol() == Protocol::Tcp
+            {
+                let tcp = TcpView::parse(ip.payload()).expect("a segment");
+                assert!(ip.verify_checksum() && tcp.verify_checksum(PEER, OWN));
+                assert_eq!(tcp.seq(), SeqNumber(7) + stream.len() as u32);
+                stream.extend_from_slice(tcp.payload());
+            }
+            pool.free(mbuf);
+        }
+        stream.len() >= payload.len()
+    });
+    assert!(stream == payload, "the bytes are those that were sent, in their order");
+    let unfit: u64 = nics.iter().map(|nic| nic.stats().rx_unfit).sum();
+    assert_eq!(unfit, 1, "the packet of another protocol");
+    for nic in nics {
+        assert_eq!(nic.close(&mut pool).lost, 0);
+    }
+}
+
 #[test]
 fn the_program_is_gone_after_drop() {
     if skip_reason().is_some() {
@@ -487,9 +580,10 @@ fn the_program_is_gone_after_drop() {
     let attached = || rig.near_output(&format!("ip link show {NEAR}")).contains("xdp");
     for policy in [AttachPolicy::Native, AttachPolicy::Generic] {
         let filter = XdpFilter::address(OWN);
-        let program = XdpProgram::attach_with(NEAR, &filter, policy).expect("attached");
+        let program = XdpProgram::attach_with(NEAR, &filter, policy, false).expect("attached");
         assert!(attached());
-        let again = XdpProgram::attach_with(NEAR, &filter, policy).expect_err("one is attached");
+        let again =
+            XdpProgram::attach_with(NEAR, &filter, policy, false).expect_err("one is attached");
         let own = format!("of process {} ", std::process::id());
         assert!(again.to_string().contains(&own), "{again}");
         drop(program);
@@ -573,7 +667,8 @@ fn refusals_say_what_to_do() {
     let mapped = open(&copy).expect("its own memory registration");
     assert!(!mapped.socket().is_zero_copy().expect("it is bound"));
     drop((first, mapped));
-    let error = XdpSocket::try_zero_copy(NEAR, 0, ChunkBytes::Page).expect_err("veth has none");
+    let zero_copy = AfXdpConfig { mode: BindMode::ZeroCopy, ..small(0) };
+    let error = XdpSocket::try_bind(&zero_copy, ChunkBytes::Page).expect_err("veth has none");
     assert!(matches!(error, AfXdpError::NoZeroCopy { queue: 0, .. }), "{error}");
     // What was tried is gone.
     open(&small(0)).expect("free again");

@@ -155,7 +155,7 @@ fn syn_options_and_window(
     let offers = !flags.contains(TcpFlags::ACK);
     let scales = offers || conn.rcv_wscale != 0 || conn.snd_wscale != 0;
     let options = TcpOptions {
-        mss: Some(ctx.shared.config.mss()),
+        mss: Some(ctx.shared.config.receive_mss()),
         window_scale: scales.then_some(ctx.shared.window_scale),
         timestamp: (offers || conn.flags.has(Flags::TIMESTAMPS)).then_some(timestamp),
         ..TcpOptions::NONE

@@ -3,6 +3,7 @@
 mod bytes;
 mod checksum;
 mod established;
+mod long_segment;
 mod oracles;
 mod roundtrip;
 mod strategies;

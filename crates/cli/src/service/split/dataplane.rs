@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 use mem::{ChunkBytes, Region};
 use nic::Interface;
 use nic::af_xdp::{AdoptedQueue, AfXdp, MappedSocket, XdpSocket};
+use nic::device::Mtu;
 use nic::shm::{ShmConfig, ShmNic, ShmOffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::SyscallPolicy;
@@ -86,7 +87,7 @@ struct Passed {
     region: Arc<Region>,
     wire: Wire,
     mac: MacAddr,
-    mtu_bytes: u16,
+    mtu: Mtu,
     table: Option<PassedTable>,
     /// The memory of the register of peers, where there is one.
     register: Option<OwnedFd>,
@@ -112,9 +113,9 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     if !is_alone(control, &passed.wire)? {
         return Ok(());
     }
-    let Passed { config, application, region, wire, mac, mtu_bytes, table, register } = passed;
+    let Passed { config, application, region, wire, mac, mtu, table, register } = passed;
     let queues = wire.driven()?;
-    let mut runtime = host::runtime(&config, mac, mtu_bytes)?;
+    let mut runtime = host::runtime(&config, mac, mtu)?;
     runtime.stack.rss_key = table.as_ref().and_then(PassedTable::key);
     runtime.stack.policy = config.policy.network(config.service.all_ports())?;
     let (lanes, most) = (config.dataplane.threads as usize, config.tcp.max_connections);
@@ -285,20 +286,21 @@ impl Passed {
             Role::Serve { program } => Some((program, next("socket of the application")?)),
             Role::Farewell => None,
         };
-        let (wire, mac, mtu_bytes, table, register) = match start.wire {
+        let (wire, mac, mtu, table, register) = match start.wire {
             PassedWire::AfXdp {
                 name,
                 index,
                 mac,
-                mtu,
+                mtu: link_mtu,
                 hardware_type,
                 rx_buffers,
-                mtu_bytes,
+                mtu_bytes: send,
+                receive_mtu_bytes: receive,
                 table,
                 ..
             } => {
                 let (mac, register) = (MacAddr(mac), next("register of peers")?);
-                let interface = Interface { name, index, mac, mtu, hardware_type };
+                let interface = Interface { name, index, mac, mtu: link_mtu, hardware_type };
                 let mut queues = Vec::new();
                 for queue in 0..config.dataplane.threads {
                     let facts = AdoptedQueue {
@@ -310,7 +312,7 @@ impl Passed {
                     };
                     queues.push(XdpSocket::adopt(next("AF_XDP socket")?, &region, facts)?);
                 }
-                (Wire::AfXdp(queues), mac, mtu_bytes, table, Some(register))
+                (Wire::AfXdp(queues), mac, Mtu { send, receive }, table, Some(register))
             }
             PassedWire::Shm => {
                 let offer = ShmOffer {
@@ -320,9 +322,9 @@ impl Passed {
                 };
                 let config = ShmConfig::default();
                 let nics = vec![ShmNic::take_over(offer, &config)?];
-                (Wire::Shm(nics), config.mac, host::ETHERNET_MTU, None, None)
+                (Wire::Shm(nics), config.mac, Mtu::ETHERNET, None, None)
             }
         };
-        Ok(Self { config, application, region, wire, mac, mtu_bytes, table, register })
+        Ok(Self { config, application, region, wire, mac, mtu, table, register })
     }
 }

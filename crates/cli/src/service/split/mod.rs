@@ -116,8 +116,10 @@ pub enum PassedWire {
         rx_buffers: u32,
         /// Bytes of each chunk of packet memory.
         chunk_bytes: usize,
-        /// Largest IP packet, in bytes.
+        /// Largest IP packet that is sent, in bytes.
         mtu_bytes: u16,
+        /// Largest IP packet that is received, in bytes.
+        receive_mtu_bytes: u16,
         /// The indirection table that chooses among the queues, where there is one.
         table: Option<table::PassedTable>,
     },

@@ -242,7 +242,7 @@ fn af_xdp(
     queues: &Queues,
     table: Option<&dyn IndirectionTable>,
 ) -> PassedWire {
-    let link = &device.interface;
+    let (link, mtu) = (&device.interface, way.mtu(device));
     PassedWire::AfXdp {
         name: link.name.clone(),
         index: link.index,
@@ -251,7 +251,8 @@ fn af_xdp(
         hardware_type: link.hardware_type,
         rx_buffers: queues.rx_buffers,
         chunk_bytes: way.chunk.get(),
-        mtu_bytes: device.mtu_bytes(),
+        mtu_bytes: mtu.send,
+        receive_mtu_bytes: mtu.receive,
         table: table.map(PassedTable::of),
     }
 }
