@@ -9,6 +9,7 @@ mod client;
 mod command;
 mod modules;
 mod mounts;
+mod processes;
 mod rig;
 mod script;
 mod service;

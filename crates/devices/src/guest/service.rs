@@ -19,6 +19,8 @@ pub const ADDRESS: &str = "10.9.0.2";
 pub const PORT: u16 = 11_211;
 /// Longest time until a service is announced or refused: emulated, with a link that comes up anew.
 pub const START_LIMIT: Duration = Duration::from_secs(40);
+/// `dataplane.end_ms`: ten times the usual time, since the processors are that much slower at least.
+const END_MS: u32 = 7500;
 /// Longest time from SIGTERM to the end.
 pub const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// Chunks of packet memory of the usual service: few, since the guest has little memory.
@@ -58,7 +60,7 @@ impl Config {
             key("interface", Some(DATAPLANE.to_owned())),
             key("address", Some(format!("10.9.0.{}/24", self.host))),
             key("mode", demanded.map(|mode| mode.to_string())),
-            format!("[dataplane]\nthreads = {}\n", self.threads),
+            format!("[dataplane]\nthreads = {}\nend_ms = {END_MS}\n", self.threads),
             key("domain", self.domain.map(str::to_owned)),
             key("scheduler", self.scheduler.map(str::to_owned)),
             format!("[memory]\n{chunks}huge_pages = \"no\"\n[control]\n"),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::bail;
 
 use super::channel::Channel;
-use super::checks::{domains, faults, lifecycle, start, steering, traffic};
+use super::checks::{domains, faults, lifecycle, readme, start, steering, traffic};
 use super::client;
 use super::command::wait_until;
 use super::rig;
@@ -50,14 +50,14 @@ const SHARING: &str = "work-conserving";
 const READY: &str = "ready-set";
 
 /// All checks, in the order in which they run. The last one takes the interface away.
-pub const CHECKS: [Check; 29] = [
+pub const CHECKS: [Check; 31] = [
     check("start", "tailplane run announces a service on dp0", start::start),
     check("carrier", "the announcement comes with the link up", start::carrier),
     check("mode", "the announced mode is the kernel's, and the expected one", start::mode),
     check("ping", "pings of all sizes up to the MTU are answered", traffic::pings),
     check("items", "items of 1 B to 1 MiB come back byte for byte", traffic::items),
     check("connections", "64 connections at once are all answered", traffic::connections),
-    check("transfer", "20 MB and more each way arrive byte for byte", traffic::transfer),
+    check("transfer", "100 MB each way arrive byte for byte", traffic::transfer),
     check(
         "taken",
         "a second service on dp0 is refused: the owner of its program is named",
@@ -99,6 +99,12 @@ pub const CHECKS: [Check; 29] = [
     long("small-memory", "a sharing scheduler with 4096 chunks serves, or is refused", |suite| {
         domains::small_memory(suite)
     }),
+    check(
+        "jumbo",
+        "serves with an MTU of 9000: large segments come, or the start says what does not",
+        traffic::jumbo,
+    ),
+    long("readme", "README's \"see it within a minute\" works as printed", readme::readme),
     check("restored", "after all runs the NIC is as it was before the first", lifecycle::restored),
     check("removed", "dp0 goes while it serves: the service reports or ends", faults::removed),
     check("kernel", "the kernel has logged no warning", lifecycle::kernel),
@@ -180,7 +186,7 @@ impl Suite<'_> {
 }
 
 /// Checks that use no usual service.
-const STANDS_ALONE: [&str; 13] = [
+const STANDS_ALONE: [&str; 15] = [
     "start",
     "threads-1",
     "threads-2",
@@ -192,6 +198,8 @@ const STANDS_ALONE: [&str; 13] = [
     "process-rtc",
     "process-sharing",
     "process-ready",
+    "jumbo",
+    "readme",
     "restored",
     "kernel",
 ];

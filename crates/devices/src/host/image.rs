@@ -25,7 +25,7 @@ const OPTIONAL_PROGRAMS: [&str; 37] = [
 /// Where programs are looked for.
 const PROGRAM_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// Modules that every boot has, beside its driver.
-const COMMON_MODULES: [&str; 4] = ["virtio_pci", "af_packet", "xsk_diag", "veth"];
+const COMMON_MODULES: [&str; 5] = ["virtio_pci", "af_packet", "tcp_diag", "xsk_diag", "veth"];
 /// Where modules lie in the image; the list of them in the order of insertion.
 pub const MODULES_DIRECTORY: &str = "/modules";
 /// Directories that mounts cover, or that programs expect.

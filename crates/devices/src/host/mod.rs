@@ -97,6 +97,9 @@ struct RunArgs {
     /// Less traffic, and no schedulers: for a look between two changes.
     #[arg(long)]
     short: bool,
+    /// Machines that run at once; by default one for each processor.
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
     /// Print what was found as JSON.
     #[arg(long)]
     json: bool,
@@ -151,6 +154,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
                 checks: args.check,
                 is_short: args.short,
                 product: args.product.find()?,
+                jobs: args.jobs.unwrap_or_else(processors),
             };
             let results = runs::run(&Paths::open()?, &wanted)?;
             if args.json {
@@ -179,6 +183,11 @@ pub fn run() -> anyhow::Result<ExitCode> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Processors that this process may use.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn is_check(name: &str) -> bool {

@@ -1,6 +1,8 @@
-//! `run`: boots the machines one after the other, and collects what they report.
+//! `run`: boots the machines, a few at a time, and collects what they report.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -29,6 +31,8 @@ pub struct Wanted {
     pub is_short: bool,
     /// The program to try.
     pub product: PathBuf,
+    /// Machines that run at once. Each keeps one processor busy.
+    pub jobs: usize,
 }
 
 impl Wanted {
@@ -99,22 +103,49 @@ pub fn run(paths: &Paths, wanted: &Wanted) -> anyhow::Result<Results> {
     kernels.sort_unstable();
     kernels.dedup();
     let fetched = fetch::fetch(paths, &kernels, false)?;
-    let mut boots = Vec::new();
-    for boot in &wanted.boots {
-        let _lock = paths.lock(boot.name)?;
-        let mut attempts = 1;
-        let result = loop {
-            let (result, end) = attempt(paths, &fetched, boot, wanted, attempts)?;
-            let is_emulators = matches!(end, End::Hangs(_)) || result.kernel.is_empty();
-            if !is_emulators || attempts == ATTEMPTS {
-                break result;
-            }
-            eprintln!("devices: {}: {}; boots once more", boot.name, end.reason());
-            attempts += 1;
-        };
-        boots.push(result);
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..wanted.jobs.clamp(1, wanted.boots.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    // Relaxed: it orders nothing; each number is taken once.
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(boot) = wanted.boots.get(at) else { break };
+                    let result = attempts(paths, &fetched, boot, wanted);
+                    found
+                        .lock()
+                        .unwrap_or_else(|poisoned| poisoned.into_inner())
+                        .push((at, result));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    found.sort_by_key(|(at, _)| *at);
+    let boots: anyhow::Result<Vec<BootResult>> =
+        found.into_iter().map(|(_, result)| result).collect();
+    Ok(Results { boots: boots? })
+}
+
+/// Boots a machine and runs its checks, once more where the emulator is at fault.
+fn attempts(
+    paths: &Paths,
+    fetched: &Fetched,
+    boot: &Boot,
+    wanted: &Wanted,
+) -> anyhow::Result<BootResult> {
+    let _lock = paths.lock(boot.name)?;
+    let mut attempts = 1;
+    loop {
+        let (result, end) = attempt(paths, fetched, boot, wanted, attempts)?;
+        let is_emulators = matches!(end, End::Hangs(_)) || result.kernel.is_empty();
+        if !is_emulators || attempts == ATTEMPTS {
+            return Ok(result);
+        }
+        eprintln!("devices: {}: {}; boots once more", boot.name, end.reason());
+        attempts += 1;
     }
-    Ok(Results { boots })
 }
 
 fn attempt(

@@ -3,6 +3,7 @@
 pub mod domains;
 pub mod faults;
 pub mod lifecycle;
+pub mod readme;
 pub mod start;
 pub mod steering;
 pub mod traffic;

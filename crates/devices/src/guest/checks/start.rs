@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 
 use super::passed;
 use crate::guest::command;
+use crate::guest::processes::sockets_are_zero_copy;
 use crate::guest::rig::DATAPLANE;
 use crate::guest::suite::Suite;
 use crate::protocol::{Mode, Outcome};
@@ -34,9 +35,8 @@ pub fn mode(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let driver = suite.service()?.driver.clone();
     let announced =
         announced(&driver).with_context(|| format!("no mode is announced: {driver}"))?;
-    let sockets = command::run("ss --xdp -e -m")?;
     let link = command::run(&format!("ip -d link show {DATAPLANE}"))?;
-    let found = kernels(&sockets, &link)?;
+    let found = kernels(&sockets_are_zero_copy(), &link)?;
     if announced != found {
         bail!("announced {announced}; the kernel has {found}");
     }
@@ -58,19 +58,19 @@ fn announced(driver: &str) -> Option<Mode> {
     mode.starts_with("copy").then_some(Mode::Copy)
 }
 
-/// The mode by the kernel's list of sockets, and by the interface.
-fn kernels(sockets: &str, link: &str) -> anyhow::Result<Mode> {
+/// The mode by what the kernel says of each AF_XDP socket (whether it is zero-copy), and by the interface.
+fn kernels(are_zero_copy: &[bool], link: &str) -> anyhow::Result<Mode> {
+    if are_zero_copy.is_empty() {
+        bail!("no process has an AF_XDP socket");
+    }
     if link.contains("xdpgeneric") {
         return Ok(Mode::Generic);
     }
-    if !sockets.contains("zc:") {
-        bail!("the kernel lists no packet memory: {}", command::one_line(sockets));
+    match (are_zero_copy.contains(&true), are_zero_copy.contains(&false)) {
+        (true, true) => bail!("some queues are zero-copy and others are not: {are_zero_copy:?}"),
+        (true, false) => Ok(Mode::ZeroCopy),
+        (false, _) => Ok(Mode::Copy),
     }
-    let is_zero_copy = sockets.contains("zc:1");
-    if is_zero_copy && sockets.contains("zc:0") {
-        bail!("some queues are zero-copy and others are not: {}", command::one_line(sockets));
-    }
-    Ok(if is_zero_copy { Mode::ZeroCopy } else { Mode::Copy })
 }
 
 #[cfg(test)]
@@ -88,10 +88,10 @@ mod tests {
     #[test]
     fn the_kernels_mode_is_that_of_all_queues() {
         let native = "2: dp0: mtu 1500 xdp qdisc mq";
-        assert_eq!(kernels("umem(qid:0,zc:1)", native).expect("a mode"), Mode::ZeroCopy);
-        assert_eq!(kernels("umem(qid:0,zc:0)", native).expect("a mode"), Mode::Copy);
-        assert_eq!(kernels("", "dp0: mtu 1500 xdpgeneric").expect("a mode"), Mode::Generic);
-        assert!(kernels("umem(zc:0) umem(zc:1)", native).is_err());
-        assert!(kernels("", native).is_err());
+        assert_eq!(kernels(&[true, true], native).expect("a mode"), Mode::ZeroCopy);
+        assert_eq!(kernels(&[false], native).expect("a mode"), Mode::Copy);
+        assert_eq!(kernels(&[false], "dp0: xdpgeneric").expect("a mode"), Mode::Generic);
+        assert!(kernels(&[true, false], native).is_err());
+        assert!(kernels(&[], native).is_err());
     }
 }

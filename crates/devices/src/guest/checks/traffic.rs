@@ -2,13 +2,20 @@
 
 use anyhow::{Context, bail};
 
-use super::{expect_answers, passed};
+use super::{expect_answers, not_possible, passed};
 use crate::guest::client::{Connection, PING_HEADER_BYTES, in_namespace, ping};
+use crate::guest::command::{self, one_line};
+use crate::guest::rig::{CLIENT, DATAPLANE, NAMESPACE, ip};
+use crate::guest::service::{ADDRESS, Config};
 use crate::guest::suite::Suite;
 use crate::protocol::Outcome;
 
+/// The interfaces' usual MTU.
+const MTU: usize = 1500;
+/// A large one.
+const JUMBO_MTU: usize = 9000;
 /// Largest data of a ping in one frame.
-const PING_DATA_MAX: usize = 1500 - PING_HEADER_BYTES;
+const PING_DATA_MAX: usize = MTU - PING_HEADER_BYTES;
 /// From size to size where nothing is expected to change.
 const PING_STRIDE: usize = 37;
 /// Sizes that are lost until no more are tried.
@@ -17,8 +24,8 @@ const LOST_MAX: usize = 12;
 const CONNECTIONS: usize = 64;
 /// Bytes of an item of the transfer.
 const ITEM_BYTES: usize = 500_000;
-/// Items of the transfer; emulated, 20 MB each way take half a minute.
-const ITEMS: usize = 40;
+/// Items of the transfer: 100 MB.
+const ITEMS: usize = 200;
 /// The same in the short form.
 const ITEMS_SHORT: usize = 4;
 
@@ -114,6 +121,13 @@ pub fn transfer(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     suite.service()?;
     let items = if suite.is_short { ITEMS_SHORT } else { ITEMS };
     let began = std::time::Instant::now();
+    transfer_items(items)?;
+    let megabytes = items * ITEM_BYTES / 1_000_000;
+    passed(format!("{megabytes} MB each way in {:.0} s", began.elapsed().as_secs_f64()))
+}
+
+/// Stores and fetches so many items, on four connections.
+fn transfer_items(items: usize) -> anyhow::Result<()> {
     in_namespace(|| {
         let mut open =
             [Connection::open()?, Connection::open()?, Connection::open()?, Connection::open()?];
@@ -129,7 +143,46 @@ pub fn transfer(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
                 .with_context(|| format!("item {number} of {items} got"))?;
         }
         Ok(())
+    })
+}
+
+/// A service that starts on an interface with a large MTU serves; peers may send it segments as large as packets that
+/// it receives.
+pub fn jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    drop(suite.take_service());
+    let set = |mtu: usize| {
+        ip(&format!("link set {DATAPLANE} mtu {mtu}"))?;
+        ip(&format!("-n {NAMESPACE} link set {CLIENT} mtu {mtu}"))
+    };
+    let found = match set(JUMBO_MTU) {
+        Ok(()) => serve_jumbo(suite),
+        Err(error) => not_possible(format!("the driver refuses an MTU of {JUMBO_MTU}: {error}")),
+    };
+    set(MTU).context("the usual MTU again")?;
+    found
+}
+
+fn serve_jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    let mut service = suite.start(&Config::with_threads(suite.threads()))?;
+    let has_several = service.driver.contains("several a frame");
+    let segment = in_namespace(|| {
+        let mut open = Connection::open()?;
+        open.set("jumbo", &crate::guest::client::pattern(5, ITEM_BYTES))?;
+        let shown = command::run(&format!("ip netns exec {NAMESPACE} ss -tin dst {ADDRESS}"))?;
+        let words = shown.split_whitespace();
+        let segments = words.filter_map(|word| word.strip_prefix("mss:")?.parse().ok());
+        segments.max().with_context(|| format!("no segment size in: {}", one_line(&shown)))
     })?;
-    let megabytes = items * ITEM_BYTES / 1_000_000;
-    passed(format!("{megabytes} MB each way in {:.0} s", began.elapsed().as_secs_f64()))
+    transfer_items(ITEMS_SHORT * 4)?;
+    let announced = one_line(&service.output());
+    // Headers and timestamps.
+    let least = if has_several { JUMBO_MTU - 60 } else { 1000 };
+    if !(least..JUMBO_MTU).contains(&segment) {
+        bail!("expected segments of {least} B and more, found {segment}: {announced}");
+    }
+    if !has_several && !announced.contains("are dropped") {
+        bail!("larger packets are dropped, and nothing said so: {announced}");
+    }
+    let how = if has_several { "several chunks a frame" } else { "larger packets are dropped" };
+    passed(format!("segments of {segment} B; {how}"))
 }
