@@ -41,12 +41,14 @@ pub struct Config {
     pub chunks: Option<u32>,
     /// The last part of its address.
     pub host: u8,
+    /// `network.mode`, in place of the task's.
+    pub mode: Option<Mode>,
 }
 
 impl Config {
     /// The usual one.
     pub fn with_threads(threads: u32) -> Self {
-        Self { threads, domain: None, scheduler: None, chunks: Some(CHUNKS), host: 2 }
+        Self { threads, domain: None, scheduler: None, chunks: Some(CHUNKS), host: 2, mode: None }
     }
 
     fn text(&self, demanded: Option<Mode>) -> String {
@@ -59,7 +61,7 @@ impl Config {
             "[service]\napp = \"kv\"\n[network]\n".to_owned(),
             key("interface", Some(DATAPLANE.to_owned())),
             key("address", Some(format!("10.9.0.{}/24", self.host))),
-            key("mode", demanded.map(|mode| mode.to_string())),
+            key("mode", self.mode.or(demanded).map(|mode| mode.to_string())),
             format!("[dataplane]\nthreads = {}\nend_ms = {END_MS}\n", self.threads),
             key("domain", self.domain.map(str::to_owned)),
             key("scheduler", self.scheduler.map(str::to_owned)),

@@ -50,7 +50,7 @@ const SHARING: &str = "work-conserving";
 const READY: &str = "ready-set";
 
 /// All checks, in the order in which they run. The last one takes the interface away.
-pub const CHECKS: [Check; 31] = [
+pub const CHECKS: [Check; 32] = [
     check("start", "tailplane run announces a service on dp0", start::start),
     check("carrier", "the announcement comes with the link up", start::carrier),
     check("mode", "the announced mode is the kernel's, and the expected one", start::mode),
@@ -75,6 +75,11 @@ pub const CHECKS: [Check; 31] = [
     check("forwarded", "threads get the packets of their own flow groups", steering::forwarded),
     check("threads-1", "one thread serves 16 connections of all queues", steering::one_thread),
     long("threads-2", "two threads serve 16 connections of all queues", steering::two_threads),
+    check(
+        "demanded",
+        "each mode that is demanded is got, or refused with the reason",
+        start::demanded,
+    ),
     check("down", "no announcement on an interface that is down", faults::down),
     check("killed", "starts again at once after SIGKILL", lifecycle::killed),
     check("term", "SIGTERM: status 0, the NIC as it was before", lifecycle::term),
@@ -186,7 +191,7 @@ impl Suite<'_> {
 }
 
 /// Checks that use no usual service.
-const STANDS_ALONE: [&str; 15] = [
+const STANDS_ALONE: [&str; 16] = [
     "start",
     "threads-1",
     "threads-2",
@@ -198,6 +203,7 @@ const STANDS_ALONE: [&str; 15] = [
     "process-rtc",
     "process-sharing",
     "process-ready",
+    "demanded",
     "jumbo",
     "readme",
     "restored",

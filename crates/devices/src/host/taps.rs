@@ -16,6 +16,8 @@ use super::arguments::TAPS;
 
 /// The command's name; not shown to users.
 pub const COMMAND: &str = "in-taps";
+/// The largest MTU that a check sets in the guest.
+const MTU: &str = "9000";
 /// The bridge. It forwards from the first moment, and everything.
 const BRIDGE: &str = "bridge0";
 
@@ -29,7 +31,7 @@ pub fn become_program(program: &[OsString]) -> anyhow::Result<()> {
     ip(&["link", "set", BRIDGE, "up"])?;
     for tap in TAPS {
         ip(&["tuntap", "add", tap, "mode", "tap", "multi_queue"])?;
-        ip(&["link", "set", tap, "master", BRIDGE, "up"])?;
+        ip(&["link", "set", tap, "mtu", MTU, "master", BRIDGE, "up"])?;
     }
     let (program, arguments) = program.split_first().context("no program is named")?;
     let error = Command::new(program).args(arguments).exec();

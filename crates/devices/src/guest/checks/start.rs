@@ -6,6 +6,7 @@ use super::passed;
 use crate::guest::command;
 use crate::guest::processes::sockets_are_zero_copy;
 use crate::guest::rig::DATAPLANE;
+use crate::guest::service::{Config, Service};
 use crate::guest::suite::Suite;
 use crate::protocol::{Mode, Outcome};
 
@@ -44,6 +45,35 @@ pub fn mode(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         bail!("expected {expected}, found {found}: {driver}");
     }
     passed(found.to_string())
+}
+
+/// A mode that is demanded is got, or the start is refused, with the driver and the reason.
+pub fn demanded(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    drop(suite.take_service());
+    let mut got = Vec::new();
+    for mode in [Mode::ZeroCopy, Mode::Copy, Mode::Generic] {
+        let config = Config { mode: Some(mode), ..Config::with_threads(suite.threads()) };
+        match Service::start(suite.task, &config) {
+            Ok(service) if announced(&service.driver) == Some(mode) => {
+                got.push(format!("{mode} got"));
+            }
+            Ok(service) => bail!("demanded {mode}, got {}", service.driver),
+            Err(refused) => {
+                let said = format!("{refused:#}");
+                let is_better = mode == Mode::ZeroCopy || suite.task.expected == Mode::Generic;
+                if !is_better || suite.task.expected == mode {
+                    bail!("{mode} is refused: {said}");
+                }
+                if !said.contains(DATAPLANE)
+                    || !said.contains(&mode.to_string()) && !said.contains("native")
+                {
+                    bail!("{mode} is refused without a reason: {said}");
+                }
+                got.push(format!("{mode} refused"));
+            }
+        }
+    }
+    passed(got.join(", "))
 }
 
 /// The mode that `af_xdp zero-copy, native XDP` names.

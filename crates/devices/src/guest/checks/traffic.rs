@@ -162,6 +162,12 @@ pub fn jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     found
 }
 
+/// `zero-copy, native XDP`, of what a service says of its driver.
+fn mode_of(driver: &str) -> String {
+    let words = driver.strip_prefix("af_xdp ").unwrap_or(driver).split(", ");
+    words.take(2).collect::<Vec<&str>>().join(", ")
+}
+
 fn serve_jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let mut service = suite.start(&Config::with_threads(suite.threads()))?;
     let has_several = service.driver.contains("several a frame");
@@ -184,5 +190,6 @@ fn serve_jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         bail!("larger packets are dropped, and nothing said so: {announced}");
     }
     let how = if has_several { "several chunks a frame" } else { "larger packets are dropped" };
-    passed(format!("segments of {segment} B; {how}"))
+    let mode = mode_of(&service.driver);
+    passed(format!("segments of {segment} B, {mode}; {how}"))
 }
