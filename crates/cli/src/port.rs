@@ -21,11 +21,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use mem::{ChunkBytes, HugePages, Region};
 use nic::af_xdp::{AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket};
 use nic::device::{Device, Mtu, Watch};
-use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram};
+use nic::driver_rules::{Purpose, explain};
+use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram, XdpProgramError};
 use tailplane::{Ipv4Addr, MacAddr};
 
 use crate::lab::{Namespace, in_namespace};
@@ -106,6 +107,49 @@ impl std::fmt::Display for Way {
     }
 }
 
+/// Why a better way was not chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What refused, with the kernel's error, and the driver's rule that explains it.
+    pub reason: String,
+    /// What to do, where a rule is known.
+    pub remedy: Option<String>,
+}
+
+impl Refusal {
+    /// Of a device, for a purpose: what was found, and the error's number.
+    fn of(device: &Device, purpose: Purpose, found: String, errno: Option<i32>) -> Self {
+        match explain(device, purpose, errno) {
+            None => Self { reason: found, remedy: None },
+            Some(rule) => Self {
+                reason: format!("{found}; {}", rule.text(device)),
+                remedy: Some(rule.remedy(device)),
+            },
+        }
+    }
+
+    fn of_program(device: &Device, error: &XdpProgramError) -> Self {
+        let (found, errno) = match error {
+            XdpProgramError::Attach { reason, errno, .. } => (reason.clone(), *errno),
+            other => (other.to_string(), None),
+        };
+        let found = format!("{} refuses native XDP: {found}", device.driver);
+        Self::of(device, Purpose::NativeXdp, found, errno)
+    }
+
+    fn of_bind(device: &Device, source: &std::io::Error) -> Self {
+        let found = format!("{} refuses zero-copy: {source}", device.driver);
+        Self::of(device, Purpose::ZeroCopy, found, source.raw_os_error())
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)?;
+        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
 /// A device with a program that takes the dataplane's packets, and the way that was chosen for them.
 #[derive(Debug)]
 pub struct Attached {
@@ -114,7 +158,7 @@ pub struct Attached {
     /// How frames travel.
     pub way: Way,
     /// Why by no better one, where there is one.
-    pub why: Option<String>,
+    pub why: Option<Refusal>,
     /// It takes the packets as long as it lives.
     pub program: XdpProgram,
 }
@@ -139,7 +183,16 @@ impl Attached {
             return Err(AfXdpError::IsDown { interface: interface.to_owned() }.into());
         }
         let policy = attach_policy(wanted);
-        let program = XdpProgram::attach_with(interface, filter, policy, device.is_jumbo())?;
+        let attached = XdpProgram::attach_with(interface, filter, policy, device.is_jumbo());
+        let program = attached.map_err(|error| match error {
+            XdpProgramError::Attach { mode: AttachMode::Native, .. } => {
+                let refusal = Refusal::of_program(&device, &error);
+                anyhow!("cannot attach the XDP program to '{interface}': found {refusal}")
+            }
+            other => other.into(),
+        })?;
+        // virtio_net uses more queues once it runs a program: as many more as there are CPUs.
+        let mut device = Device::look(interface).unwrap_or(device);
         let (way, why) = choose(&device, &program, wanted, queue)?;
         if device.queues.is_none() && !way.zero_copy {
             device.queues = count_queues(&device, way);
@@ -188,7 +241,7 @@ fn choose(
     program: &XdpProgram,
     wanted: ModeName,
     queue: u32,
-) -> anyhow::Result<(Way, Option<String>)> {
+) -> anyhow::Result<(Way, Option<Refusal>)> {
     let way = |zero_copy, multi_buffer| Way {
         program: program.mode(),
         zero_copy,
@@ -200,18 +253,23 @@ fn choose(
         (config.mode, config.multi_buffer) = (way.bind_mode(), way.multi_buffer);
         XdpSocket::try_bind(&config, way.chunk)
     };
-    let mut why = Vec::new();
+    let mut why = None;
     let has_zero_copy = match (wanted, program.mode()) {
         (ModeName::Copy | ModeName::Generic, _) => false,
         (_, AttachMode::Generic) => {
-            why.push(format!("{} runs no XDP program itself", device.driver));
+            why = program.refused().map(|error| Refusal::of_program(device, error));
             false
         }
         (ModeName::Auto | ModeName::ZeroCopy, AttachMode::Native) => {
             match try_way(way(true, device.is_jumbo())) {
                 Ok(()) => true,
-                Err(AfXdpError::NoZeroCopy { source, .. }) if wanted == ModeName::Auto => {
-                    why.push(format!("{} refuses zero-copy: {source}", device.driver));
+                Err(AfXdpError::NoZeroCopy { source, .. }) => {
+                    let refusal = Refusal::of_bind(device, &source);
+                    if wanted == ModeName::ZeroCopy {
+                        let name = &device.interface.name;
+                        bail!("cannot bind '{name}' in zero-copy mode: found {refusal}");
+                    }
+                    why = Some(refusal);
                     false
                 }
                 Err(error) => return Err(error.into()),
@@ -219,7 +277,7 @@ fn choose(
         }
     };
     if !device.is_jumbo() {
-        return Ok((way(has_zero_copy, false), why.pop()));
+        return Ok((way(has_zero_copy, false), why));
     }
     let several = way(has_zero_copy, true);
     let refused = match program.takes_frags() {
@@ -232,12 +290,15 @@ fn choose(
         }),
         false => Some("the kernel has no XDP programs for such frames (Linux 5.18)".to_owned()),
     };
-    let way = if refused.is_none() { several } else { way(has_zero_copy, false) };
-    if let Some(refused) = refused {
-        let largest = way.mtu(device).receive;
-        why.push(format!("packets of more than {largest} bytes are dropped: {refused}"));
-    }
-    Ok((way, (!why.is_empty()).then(|| why.join("; "))))
+    let Some(refused) = refused else { return Ok((several, why)) };
+    let way = way(has_zero_copy, false);
+    let largest = way.mtu(device).receive;
+    let dropped = format!("packets of more than {largest} bytes are dropped: {refused}");
+    let why = match why {
+        None => Refusal { reason: dropped, remedy: None },
+        Some(why) => Refusal { reason: format!("{}; {dropped}", why.reason), ..why },
+    };
+    Ok((way, Some(why)))
 }
 
 /// How the program is to be attached for a mode.

@@ -8,19 +8,25 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! What only trying shows (zero-copy, native XDP) [`af_xdp`](crate::af_xdp) and [`xdp_program`](crate::xdp_program)
-//! find out.
+//! The mode that a device gets (native XDP, zero-copy) only trying shows: [`af_xdp`](crate::af_xdp) and
+//! [`xdp_program`](crate::xdp_program) try. What its driver asks for that, [`driver_rules`](crate::driver_rules) knows.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use mem::ChunkBytes;
 use wire::EthernetRepr;
 
+use crate::driver_rules::zero_copy_granularity;
 use crate::unsafe_interface::is_up;
-use crate::{Ethtool, Interface};
+use crate::xdp_features::XdpFeatures;
+use crate::{Channels, Ethtool, Interface};
 
 /// Bytes of a VLAN tag, which a device may leave in the frame.
 const VLAN_TAG: usize = 4;
+/// What the kernel adds to the MTU for the frame that a chunk has to hold in zero-copy mode: the header, two tags, the
+/// check sequence (`ETH_PAD_LEN` in net/xdp/xsk_buff_pool.c, Linux 6.12.117).
+const ZERO_COPY_OVERHEAD: usize = EthernetRepr::HEADER_LEN + 2 * VLAN_TAG + 4;
 
 /// Bytes of the largest frame that native XDP has in one buffer: a page, without `XDP_PACKET_HEADROOM` and the kernel's
 /// `skb_shared_info` (veth, virtio_net; read in Linux 6.12).
@@ -51,6 +57,14 @@ pub struct Device {
     pub is_up: bool,
     /// Receive queues in use; none where the driver does not tell.
     pub queues: Option<u32>,
+    /// Receive queues that it can have; none where the driver does not report them.
+    pub queues_max: Option<u32>,
+    /// Entries of its RSS indirection table; none where it has none that can be read.
+    pub rss_entries: Option<u32>,
+    /// Offloads by their kernel names (`rx-lro`), and whether they are active.
+    pub features: BTreeMap<String, bool>,
+    /// What the kernel declares that its driver can do; none before Linux 6.3.
+    pub xdp: Option<XdpFeatures>,
 }
 
 impl Device {
@@ -61,15 +75,16 @@ impl Device {
     pub fn look(interface: &str) -> io::Result<Self> {
         let found = Interface::by_name(interface)?;
         let device = Ethtool::open(interface)?;
+        let channels = device.channels().ok();
         Ok(Self {
-            interface: found,
             driver: device.driver().unwrap_or_else(|_| "unknown".to_owned()),
             is_up: is_up(interface)?,
-            queues: device
-                .channels()
-                .ok()
-                .map(|channels| channels.receive())
-                .filter(|&all| all > 0),
+            queues: channels.map(Channels::receive).filter(|&all| all > 0),
+            queues_max: channels.map(|channels| channels.receive_max).filter(|&all| all > 0),
+            rss_entries: device.rss_entries().ok().filter(|&entries| entries > 0),
+            features: device.features().unwrap_or_default(),
+            xdp: XdpFeatures::of(found.index).ok(),
+            interface: found,
         })
     }
 
@@ -89,18 +104,19 @@ impl Device {
 
     /// The chunks that the interface's frames fit into; the largest ones where they fit into none.
     pub fn chunk_bytes(&self, zero_copy: bool) -> ChunkBytes {
-        let fits = |&size: &ChunkBytes| self.frame_in(size, zero_copy) >= self.max_frame_bytes();
+        let packet = self.interface.mtu;
+        let fits = |&size: &ChunkBytes| self.packet_in(size, zero_copy) >= packet;
         Some(ChunkBytes::Small).filter(fits).unwrap_or(ChunkBytes::Page)
     }
 
-    /// Bytes of the largest frame that the device puts into one chunk.
-    fn frame_in(&self, size: ChunkBytes, zero_copy: bool) -> usize {
+    /// Bytes of the largest IP packet that the device puts into one chunk.
+    fn packet_in(&self, size: ChunkBytes, zero_copy: bool) -> usize {
         match zero_copy {
             true => {
                 let granularity = zero_copy_granularity(&self.driver);
-                size.max_frame() / granularity * granularity
+                size.max_frame() / granularity * granularity - ZERO_COPY_OVERHEAD
             }
-            false => size.max_frame().min(ONE_BUFFER),
+            false => size.max_frame().min(ONE_BUFFER) - EthernetRepr::HEADER_LEN - VLAN_TAG,
         }
     }
 
@@ -112,13 +128,13 @@ impl Device {
     /// The largest IP packets that pass the interface and fit chunks of this size, or several of them where
     /// `multi_buffer`. What is sent lies in [`mem::CHUNK_SIZE`] bytes, whatever chunks are.
     pub fn mtu(&self, chunk: ChunkBytes, zero_copy: bool, multi_buffer: bool) -> Mtu {
-        let packet_in = |frame: usize| frame - EthernetRepr::HEADER_LEN;
         let received = match multi_buffer {
             true => u16::MAX as usize,
-            false => packet_in(self.frame_in(chunk, zero_copy)),
+            false => self.packet_in(chunk, zero_copy),
         };
-        let send = self.interface.mtu.min(packet_in(ChunkBytes::Small.max_frame())) as u16;
-        Mtu { send, receive: self.interface.mtu.min(received) as u16 }
+        let sent = ChunkBytes::Small.max_frame() - EthernetRepr::HEADER_LEN;
+        let mtu = self.interface.mtu;
+        Mtu { send: mtu.min(sent) as u16, receive: mtu.min(received) as u16 }
     }
 }
 
@@ -141,31 +157,23 @@ impl Watch {
     }
 }
 
-/// Of the room behind the headroom of a chunk, a driver uses a multiple of so many bytes in zero-copy mode. Read in
-/// Linux 6.12: `SRRCTL.BSIZEPKT` of Intel's 1 and 10 gigabit devices counts KiB, the receive context of i40e and ice
-/// 128 bytes.
-fn zero_copy_granularity(driver: &str) -> usize {
-    match driver {
-        "i40e" | "iavf" | "ice" => 128,
-        "mlx5_core" | "virtio_net" | "veth" => 1,
-        // igb, igc, ixgbe; and what nobody here has read gets the coarsest that is known.
-        _ => 1024,
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn device(driver: &str, mtu: usize) -> Device {
-        let interface = Interface {
-            name: "eth0".into(),
-            index: 2,
-            mac: wire::MacAddr::default(),
-            mtu,
-            hardware_type: 1,
-        };
-        Device { interface, driver: driver.into(), is_up: true, queues: Some(4) }
+    /// An interface with four queues of eight, of which the kernel declares nothing.
+    pub(crate) fn device(driver: &str, mtu: usize) -> Device {
+        let (name, mac) = ("eth0".to_owned(), wire::MacAddr::default());
+        Device {
+            interface: Interface { name, index: 2, mac, mtu, hardware_type: 1 },
+            driver: driver.into(),
+            is_up: true,
+            queues: Some(4),
+            queues_max: Some(8),
+            rss_entries: None,
+            features: BTreeMap::new(),
+            xdp: None,
+        }
     }
 
     #[test]
@@ -173,8 +181,9 @@ mod tests {
         let chunk = |driver, mtu, zero_copy| device(driver, mtu).chunk_bytes(zero_copy).get();
         assert_eq!((chunk("igb", 1500, true), chunk("igb", 1500, false)), (4096, 2048));
         assert_eq!((chunk("ice", 1500, true), chunk("virtio_net", 1500, true)), (2048, 2048));
-        // 1,024 bytes are what igb uses of a small chunk.
-        assert_eq!((chunk("igb", 1006, true), chunk("igb", 1007, true)), (2048, 4096));
+        // 1,024 bytes are what igb uses of a small chunk, 1,664 what the kernel grants any driver.
+        assert_eq!((chunk("igb", 998, true), chunk("igb", 999, true)), (2048, 4096));
+        assert_eq!((chunk("mlx5_core", 1638, true), chunk("mlx5_core", 1639, true)), (2048, 4096));
         assert_eq!((chunk("veth", 1710, false), chunk("veth", 1711, false)), (2048, 4096));
         assert_eq!((chunk("veth", 65_535, false), chunk("unheard-of", 1500, true)), (4096, 4096));
     }
@@ -189,9 +198,9 @@ mod tests {
         assert_eq!(mtu(1400, false, false), (1400, 1400, false));
         assert_eq!(mtu(1500, true, false), (1500, 1500, false));
         assert_eq!(mtu(3500, false, false), (1714, 3500, false));
-        assert_eq!(mtu(3700, false, false), (1714, 3506, true));
+        assert_eq!(mtu(3700, false, false), (1714, 3502, true));
         // One chunk, of which igb uses 3 KiB; several.
-        assert_eq!(mtu(9000, true, false), (1714, 3058, true));
+        assert_eq!(mtu(9000, true, false), (1714, 3046, true));
         assert_eq!(mtu(9000, true, true), (1714, 9000, true));
     }
 
@@ -199,7 +208,8 @@ mod tests {
     #[test]
     fn the_loopback_interface_is_looked_at() {
         let device = Device::look("lo").expect("every namespace has one");
-        assert_eq!((device.interface.index, device.queues), (1, None));
+        assert_eq!((device.interface.index, device.queues, device.rss_entries), (1, None, None));
+        assert_eq!(device.xdp.is_none_or(|declared| declared.native), device.xdp.is_none());
         assert!(device.is_up);
         assert!(Device::look("no-such-device").is_err());
         let watch = device.watch().expect("a socket");

@@ -9,7 +9,8 @@
 //! - Middleware: `pcap` (capture), `fault` (a bad network, seeded), `tracer` (a line per frame).
 //! - `rss`: which queue a flow group's frames come to; `indirection`: tables of devices that say so, one of them
 //!   `steer_program` (veth); [`probe`]: behind what a queue was given before.
-//! - `device`: what an interface can do, before it is opened.
+//! - `device`: what an interface can do, before it is opened, as the kernel declares it (`xdp_features`) and by what the
+//!   drivers ask (`driver_rules`).
 //! - [`reflector`] and [`blaster`]: what a driver can do with no stack above it.
 //!
 //! Building without `std` leaves the trait, `loopback`, `reflector` and `blaster`.
@@ -21,6 +22,8 @@ pub mod af_xdp;
 pub mod blaster;
 #[cfg(feature = "std")]
 pub mod device;
+#[cfg(feature = "std")]
+pub mod driver_rules;
 #[cfg(feature = "std")]
 pub mod fault;
 #[cfg(feature = "std")]
@@ -54,6 +57,8 @@ mod unsafe_ring;
 mod unsafe_shm;
 #[cfg(feature = "std")]
 mod unsafe_steer_table;
+#[cfg(feature = "std")]
+pub mod xdp_features;
 #[cfg(feature = "std")]
 pub mod xdp_program;
 

@@ -75,6 +75,8 @@ pub struct Channels {
     pub tx: u32,
     /// Queues that do both.
     pub combined: u32,
+    /// Queues that receive, at most.
+    pub receive_max: u32,
 }
 
 impl Channels {
@@ -199,7 +201,8 @@ impl Ethtool {
         let mut words = [0u32; 9];
         words[0] = ETHTOOL_GCHANNELS;
         self.command(&mut words)?;
-        Ok(Channels { rx: words[5], tx: words[6], combined: words[8] })
+        let receive_max = words[1].saturating_add(words[4]);
+        Ok(Channels { rx: words[5], tx: words[6], combined: words[8], receive_max })
     }
 
     /// Entries of the RSS indirection table: the flow groups that the device can steer (IX §4.5).

@@ -162,6 +162,8 @@ pub enum XdpProgramError {
         mode: AttachMode,
         /// What the kernel said, causes included.
         reason: String,
+        /// The kernel's error number, where there was one.
+        errno: Option<i32>,
     },
     /// The interface has a program of somebody else.
     #[error("cannot attach the XDP program to `{interface}`: found another one attached, {owner}")]
@@ -185,13 +187,15 @@ pub enum XdpProgramError {
 const TAKEN: Duration = Duration::from_millis(500);
 const TAKEN_LOOK: Duration = Duration::from_millis(5);
 
+/// The kernel's error number, among an error's causes.
+fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    std::iter::successors(Some(error), |error| error.source())
+        .find_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error())
+}
+
 /// Whether the interface has another program (`EBUSY`), or one in another mode (`EEXIST`).
 fn is_busy(error: &(dyn std::error::Error + 'static)) -> bool {
-    let errno = |error: &(dyn std::error::Error + 'static)| {
-        error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error)
-    };
-    std::iter::successors(Some(error), |error| error.source())
-        .any(|error| matches!(errno(error), Some(libc::EBUSY | libc::EEXIST)))
+    matches!(errno(error), Some(libc::EBUSY | libc::EEXIST))
 }
 
 /// Whose program is attached to an interface, and what to do: of a process that holds it by a link, as far as `/proc`
@@ -253,6 +257,7 @@ pub struct XdpProgram {
     interface: Interface,
     mode: AttachMode,
     takes_frags: bool,
+    refused: Option<Box<XdpProgramError>>,
 }
 
 impl XdpProgram {
@@ -311,16 +316,17 @@ impl XdpProgram {
                             interface: interface.name.clone(),
                             mode,
                             reason: chain(&error),
+                            errno: errno(&error),
                         });
                     }
                 }
             }
         };
-        let mode = match policy {
-            AttachPolicy::Native => try_mode(AttachMode::Native)?,
-            AttachPolicy::Generic => try_mode(AttachMode::Generic)?,
+        let (mode, refused) = match policy {
+            AttachPolicy::Native => (try_mode(AttachMode::Native)?, None),
+            AttachPolicy::Generic => (try_mode(AttachMode::Generic)?, None),
             AttachPolicy::PreferNative => match try_mode(AttachMode::Native) {
-                Ok(mode) => mode,
+                Ok(mode) => (mode, None),
                 Err(taken @ XdpProgramError::Taken { .. }) => return Err(taken),
                 Err(reason) => {
                     let mode = match try_mode(AttachMode::Generic) {
@@ -335,11 +341,11 @@ impl XdpProgram {
                         "the XDP program runs in generic mode: expect about half the packet rate, \
                          and no zero-copy; a driver with native XDP avoids that"
                     );
-                    mode
+                    (mode, Some(Box::new(reason)))
                 }
             },
         };
-        Ok(Self { ebpf, interface, mode, takes_frags })
+        Ok(Self { ebpf, interface, mode, takes_frags, refused })
     }
 
     /// Whether it takes frames of several buffers.
@@ -372,6 +378,11 @@ impl XdpProgram {
     /// Where the program runs.
     pub fn mode(&self) -> AttachMode {
         self.mode
+    }
+
+    /// Why it runs in generic mode, where native was preferred.
+    pub fn refused(&self) -> Option<&XdpProgramError> {
+        self.refused.as_deref()
     }
 
     /// The interface that it is attached to.

@@ -167,8 +167,7 @@ pub enum AfXdpError {
     /// The device refuses zero-copy.
     #[error(
         "cannot bind queue {queue} of `{interface}` in zero-copy mode: found {source}; use copy mode, or a \
-         driver, an MTU and an XDP program in native mode with which it has zero-copy (virtio-net wants \
-         `iommu_platform=on`)"
+         driver, an MTU and an XDP program in native mode with which it has zero-copy"
     )]
     NoZeroCopy {
         /// The interface.

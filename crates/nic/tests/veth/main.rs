@@ -20,6 +20,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketType};
 use tailplane_nic::af_xdp::{
     AdoptedQueue, AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket,
 };
+use tailplane_nic::device::Device;
 use tailplane_nic::reflector::Reflector;
 use tailplane_nic::rss::{EthtoolRss, RssError};
 use tailplane_nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram};
@@ -632,6 +633,20 @@ fn the_pair_has_no_programmable_scaling() {
     rig.enter_near();
     let error = EthtoolRss::open(NEAR, QUEUES as u16).expect_err("veth has none");
     assert!(matches!(error, RssError::Unsupported { .. }), "{error}");
+}
+
+#[test]
+fn a_pair_declares_native_xdp_and_no_zero_copy() {
+    if skip_reason().is_some() {
+        return;
+    }
+    let rig = Rig::new();
+    rig.enter_near();
+    let device = Device::look(NEAR).expect("it is there");
+    assert_eq!((device.driver.as_str(), device.queues), ("veth", Some(QUEUES)));
+    // None before Linux 6.3.
+    let Some(declared) = device.xdp else { return };
+    assert!(declared.native && declared.redirect && !declared.zero_copy, "{declared:?}");
 }
 
 #[test]
