@@ -3,11 +3,12 @@
 //! ```text
 //! tailplane doctor            a table
 //! tailplane doctor --json     the same for scripts: {"checks": [...], "summary": {...}}
+//! tailplane doctor --probe eth0 --probe eth1     and the modes that these devices get, tried
 //! ```
 
 use std::process::ExitCode;
 
-use crate::doctor::{Report, examine, render};
+use crate::doctor::{Report, examine, probe, render};
 
 /// Arguments of `tailplane doctor`.
 #[derive(Debug, clap::Args)]
@@ -15,14 +16,24 @@ pub struct Args {
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Try the mode that this interface gets: attach an XDP program that passes every packet, bind a socket to the last
+    /// queue, write the RSS table back, undo it all. For two seconds at most; repeatable.
+    ///
+    /// A driver may restart the link when a program is attached and when it goes, and packets of the last queue may be
+    /// lost while the socket is bound. Only the interfaces that are named are touched. One that has an XDP program
+    /// already is refused.
+    #[arg(long, value_name = "INTERFACE")]
+    pub probe: Vec<String>,
 }
 
 /// Runs `tailplane doctor`. The exit status is 0 whatever was found: it is a report, not a gate.
 ///
 /// # Errors
-/// The report could not be written as JSON.
+/// An interface could not be probed, or the report not be written as JSON.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let report: Report = examine();
+    let probed = args.probe.iter().map(|interface| probe::checks(interface));
+    let probed = probed.collect::<anyhow::Result<Vec<_>>>()?;
+    let report = Report::of([examine(), probed.concat()].concat());
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {

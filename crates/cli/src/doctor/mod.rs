@@ -1,7 +1,7 @@
 //! What this machine can and cannot do, and what each missing piece costs.
 //!
 //! ```no_run
-//! let report = tailplane_cli::doctor::examine();
+//! let report = tailplane_cli::doctor::Report::of(tailplane_cli::doctor::examine());
 //! println!("{}", tailplane_cli::doctor::render::table(&report));
 //! ```
 //!
@@ -19,6 +19,7 @@ pub mod namespaces;
 pub mod nics;
 pub mod power;
 pub mod privilege;
+pub mod probe;
 pub mod protection;
 pub mod render;
 mod root;
@@ -27,6 +28,7 @@ pub mod tools;
 pub mod unsafe_options;
 pub mod xdp;
 
+use nic::device::Device;
 use serde::Serialize;
 
 pub use self::root::Root;
@@ -119,7 +121,7 @@ impl Report {
 
 /// Looks at this machine. Makes and removes a small lab on the way (two network namespaces), since
 /// only that tells whether a lab can be made.
-pub fn examine() -> Report {
+pub fn examine() -> Vec<Check> {
     let root = Root::machine();
     let mut checks = kernel::checks(&root);
     checks.extend(xdp::checks(&root, xdp::probe()));
@@ -130,9 +132,9 @@ pub fn examine() -> Report {
     checks.extend(cpu::checks(&root, cpu::probe_hypervisor()));
     checks.extend(scheduling::checks(&root));
     checks.extend(power::checks(&root));
-    checks.extend(nics::checks(&root, nics::probe_rss));
+    checks.extend(nics::checks(&root, Device::look));
     checks.extend(tools::checks(&tools::search_path()));
-    Report::of(checks)
+    checks
 }
 
 #[cfg(test)]
@@ -148,7 +150,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_examined_and_every_finding_is_complete() {
-        let report = examine();
+        let report = Report::of(examine());
         let names: Vec<_> = report.checks.iter().map(|check| (check.group, &check.name)).collect();
         for group in
             ["kernel", "xdp", "privilege", "protection", "memory", "namespaces", "cpu", "tools"]

@@ -1,41 +1,36 @@
-//! Network interfaces: driver, queues, RSS table, and what AF_XDP can expect of them.
+//! Network interfaces: driver, queues, RSS table, what the kernel declares of XDP, and what their drivers ask for it.
 
 use std::io;
 
+use nic::device::Device;
+use nic::driver_rules::{Purpose, broken};
+
 use super::{Check, Root};
-use nic::Ethtool;
 
 const GROUP: &str = "nics";
 const INTERFACES: &str = "sys/class/net";
 /// `ARPHRD_ETHER`.
 const ETHERNET: i64 = 1;
 
-/// Drivers of the kernel tree that implement AF_XDP zero-copy. Whether a given kernel and card do
-/// shows when a socket is bound.
-const ZERO_COPY_DRIVERS: [&str; 9] =
-    ["i40e", "ice", "ixgbe", "igc", "igb", "mlx5_core", "stmmac", "gve", "virtio_net"];
-/// Drivers that run XDP programs themselves, without zero-copy: still no socket buffer per packet.
-const NATIVE_DRIVERS: [&str; 9] =
-    ["veth", "tun", "ena", "bnxt_en", "mlx4_en", "nfp", "hv_netvsc", "ixgbevf", "sfc"];
+/// What serves a dataplane best.
+pub(super) const GOOD_NIC: &str =
+    "use a NIC with several queues, a programmable RSS table and AF_XDP zero-copy (ice, mlx5)";
 
-/// Entries of an interface's RSS indirection table.
-///
-/// # Errors
-/// It has none (`EOPNOTSUPP`), or cannot be asked.
-pub fn probe_rss(interface: &str) -> io::Result<u32> {
-    Ethtool::open(interface)?.rss_entries()
-}
-
-/// The checks, one per Ethernet interface that stands for a device, given a way to ask for the RSS
-/// table's size.
-pub fn checks(root: &Root, rss: impl Fn(&str) -> io::Result<u32>) -> Vec<Check> {
+/// The checks, one per Ethernet interface that stands for a device, given a way to [look](Device::look) at it.
+pub fn checks(root: &Root, look: impl Fn(&str) -> io::Result<Device>) -> Vec<Check> {
     let mut checks: Vec<Check> = Vec::new();
     for name in root.list(INTERFACES) {
         let path = format!("{INTERFACES}/{name}");
         // Bridges, VLANs and the loopback have no device: no queue of theirs can be bound.
         let is_device = root.exists(format!("{path}/device"));
         if is_device && root.number(format!("{path}/type")) == Some(ETHERNET) {
-            checks.push(interface(root, &name, rss(&name).unwrap_or(0)));
+            checks.push(match look(&name) {
+                Ok(device) => interface(root, &device),
+                Err(error) => Check::ok(GROUP, name, format!("cannot be looked at: {error}")).warn(
+                    "nothing is known of it",
+                    "run in the network namespace that the interface is in",
+                ),
+            });
         }
     }
     if checks.is_empty() {
@@ -47,63 +42,74 @@ pub fn checks(root: &Root, rss: impl Fn(&str) -> io::Result<u32>) -> Vec<Check> 
     checks
 }
 
-fn interface(root: &Root, name: &str, rss_entries: u32) -> Check {
-    let path = format!("{INTERFACES}/{name}");
-    let driver = driver(root, &path);
-    let queues = root.list(format!("{path}/queues"));
+fn interface(root: &Root, device: &Device) -> Check {
+    let name = &device.interface.name;
+    let queues = root.list(format!("{INTERFACES}/{name}/queues"));
     let count = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count();
     let (receive, transmit) = (count("rx-"), count("tx-"));
-    let mode = if ZERO_COPY_DRIVERS.contains(&driver.as_str()) {
-        "native XDP, zero-copy"
-    } else if NATIVE_DRIVERS.contains(&driver.as_str()) {
-        "native XDP, copy"
-    } else {
-        "generic XDP, copy"
+    let table = match device.rss_entries {
+        None => "no RSS table".to_owned(),
+        Some(entries) => format!("RSS table of {entries}"),
     };
-    let table = match rss_entries {
-        0 => "no RSS table".to_owned(),
-        entries => format!("RSS table of {entries}"),
-    };
+    let (driver, mode) = (&device.driver, declared(device));
     let found = format!("{driver}: {receive} rx and {transmit} tx queues, {table}, {mode}");
-    let check = Check::ok(GROUP, name, found);
+    let (has_zero_copy, is_native) =
+        device.xdp.map_or((true, true), |declared| (declared.zero_copy, declared.native));
     let mut costs = Vec::new();
-    if mode.starts_with("generic") {
-        costs.push("the kernel makes a socket buffer per packet before XDP runs");
-    } else if mode.ends_with("copy") && !mode.ends_with("zero-copy") {
-        costs.push("each packet is copied once by the kernel");
+    if !is_native {
+        costs.push("the kernel makes a socket buffer per packet before XDP runs".to_owned());
+    } else if !has_zero_copy {
+        costs.push("each packet is copied once by the kernel".to_owned());
     }
     if receive < 2 {
-        costs.push("one queue: one core polls, the others get their flow groups forwarded");
-    } else if rss_entries == 0 {
-        costs.push("flow groups cannot be moved in the NIC: packets are forwarded between cores");
+        costs.push("one queue: one core polls, the others get their flow groups forwarded".into());
+    } else if device.rss_entries.is_none() {
+        costs.push(
+            "flow groups cannot be moved in the NIC: packets are forwarded between cores".into(),
+        );
     }
-    if costs.is_empty() {
-        return check;
+    let mut remedies = Vec::new();
+    if !costs.is_empty() {
+        remedies.push(GOOD_NIC.to_owned());
     }
-    check.warn(
-        costs.join("; "),
-        "use a NIC with several queues, a programmable RSS table and AF_XDP zero-copy (ice, mlx5)",
-    )
+    for rule in broken(device).filter(|rule| has_zero_copy || rule.purpose != Purpose::ZeroCopy) {
+        costs.push(rule.text(device));
+        remedies.push(rule.remedy(device));
+    }
+    let check = Check::ok(GROUP, name, found);
+    if costs.is_empty() { check } else { check.warn(costs.join("; "), remedies.join("; ")) }
 }
 
-fn driver(root: &Root, path: &str) -> String {
-    let driver = root.link(format!("{path}/device/driver"));
-    driver.unwrap_or_else(|| "unknown driver".to_owned())
+/// What the kernel declares of the device's mode. The mode that it gets only trying shows.
+fn declared(device: &Device) -> String {
+    let try_it = format!("shows when tried: --probe {}", device.interface.name);
+    match device.xdp {
+        None => format!("its XDP mode {try_it}"),
+        Some(declared) if declared.zero_copy => format!("zero-copy declared, {try_it}"),
+        Some(declared) if declared.native => "native XDP declared, copy".to_owned(),
+        Some(_) => "generic XDP, copy".to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use nic::Interface;
+    use nic::xdp_features::XdpFeatures;
+    use wire::MacAddr;
+
     use super::super::Status;
     use super::super::root::tests::FakeRoot;
     use super::*;
 
-    fn machine(driver: &str, queues: usize) -> FakeRoot {
+    fn machine(queues: usize) -> FakeRoot {
         let mut fake = FakeRoot::with(&[
             ("sys/class/net/eth0/type", "1"),
             ("sys/class/net/br0/type", "1"),
             ("sys/class/net/lo/type", "772"),
         ])
-        .link("sys/class/net/eth0/device/driver", &format!("../../bus/pci/drivers/{driver}"));
+        .directory("sys/class/net/eth0/device");
         for queue in 0..queues {
             fake = fake
                 .directory(&format!("sys/class/net/eth0/queues/rx-{queue}"))
@@ -112,29 +118,86 @@ mod tests {
         fake
     }
 
+    fn device(driver: &str, queues: u32, xdp: Option<XdpFeatures>) -> Device {
+        let (name, mac) = ("eth0".to_owned(), MacAddr::default());
+        Device {
+            interface: Interface { name, index: 2, mac, mtu: 1500, hardware_type: 1 },
+            driver: driver.to_owned(),
+            is_up: true,
+            queues: Some(queues),
+            queues_max: Some(4),
+            rss_entries: None,
+            features: BTreeMap::new(),
+            xdp,
+        }
+    }
+
+    /// What is found of such a device.
+    fn check(device: &Device) -> Check {
+        let fake = machine(device.queues.unwrap_or(0) as usize);
+        let mut found = checks(&fake.root(), |_| Ok(device.clone()));
+        assert_eq!(found.len(), 1, "the bridge and the loopback are no devices: {found:?}");
+        found.remove(0)
+    }
+
+    const NATIVE: XdpFeatures = XdpFeatures {
+        native: true,
+        redirect: true,
+        transmit: false,
+        zero_copy: false,
+        offload: false,
+        receive_fragments: false,
+        transmit_fragments: false,
+        zero_copy_fragments: None,
+    };
+
     #[test]
     fn a_good_nic_has_nothing_to_complain_of() {
-        let fake = machine("ice", 4);
-        let found = checks(&fake.root(), |_| Ok(512));
-        assert_eq!(found.len(), 1, "the bridge and the loopback are no devices: {found:?}");
-        assert_eq!(found[0].status, Status::Ok, "{found:?}");
-        assert!(found[0].found.contains("4 rx and 4 tx queues, RSS table of 512"), "{found:?}");
+        let declared = XdpFeatures { zero_copy: true, ..NATIVE };
+        let ice = Device { rss_entries: Some(512), ..device("ice", 4, Some(declared)) };
+        let found = check(&ice);
+        assert_eq!(found.status, Status::Ok, "{found:?}");
+        let text = "ice: 4 rx and 4 tx queues, RSS table of 512, zero-copy declared, shows when tried: --probe eth0";
+        assert_eq!(found.found, text);
+        // A kernel that declares nothing leaves it open.
+        let found = check(&Device { xdp: None, ..ice });
+        assert_eq!(found.status, Status::Ok, "{found:?}");
+        assert!(found.found.ends_with("its XDP mode shows when tried: --probe eth0"), "{found:?}");
     }
 
     #[test]
     fn every_shortcoming_has_its_cost() {
-        let fake = machine("e1000", 1);
-        let found = &checks(&fake.root(), |_| Err(io::Error::from_raw_os_error(95)))[0];
+        let found = check(&device("e1000", 1, Some(XdpFeatures::default())));
         assert_eq!(found.status, Status::Warn);
         assert!(found.cost.contains("socket buffer") && found.cost.contains("one queue"));
-        let fake = machine("ena", 2);
-        let found = &checks(&fake.root(), |_| Ok(0))[0];
+        let found = check(&device("ena", 2, Some(NATIVE)));
         assert!(found.cost.contains("copied once") && found.cost.contains("forwarded"));
+        assert!(!found.cost.contains("asks for"), "{found:?}");
+    }
+
+    #[test]
+    fn what_a_driver_asks_for_is_said_with_its_source() {
+        let mut ena = device("ena", 3, Some(NATIVE));
+        ena.interface.mtu = 9001;
+        let found = check(&ena);
+        let source = "ena_xdp.h, Linux 6.12";
+        assert_eq!(found.cost.matches(source).count(), 2, "{found:?}");
+        assert!(found.cost.contains("3498 at most, found 9001"), "{found:?}");
+        assert!(found.cost.contains("half of the queues at most, found 3 of 4"), "{found:?}");
+        assert!(
+            found.remedy.contains("mtu 3498") && found.remedy.contains("2 queues"),
+            "{found:?}"
+        );
+        // It declares no zero-copy, so what zero-copy asks for is nothing to it.
+        assert!(!found.cost.contains("3686"), "{found:?}");
     }
 
     #[test]
     fn a_machine_without_a_device_is_sent_to_the_lab() {
-        let found = checks(&FakeRoot::with(&[]).root(), |_| Ok(0));
+        let none = |_: &str| Err(io::Error::from_raw_os_error(libc::ENODEV));
+        let found = checks(&FakeRoot::with(&[]).root(), none);
         assert!(found[0].remedy.contains("lab up"), "{found:?}");
+        let found = checks(&machine(1).root(), none);
+        assert!(found[0].remedy.contains("network namespace"), "{found:?}");
     }
 }

@@ -22,6 +22,7 @@ mod harness;
 mod hostile_kv;
 mod leave;
 mod moving;
+mod probe;
 mod protected;
 mod run_cli;
 mod sdp_gateway;

@@ -40,7 +40,7 @@ fn huge_pages() -> String {
 }
 
 /// What `ip link` says of the dataplane's interface.
-fn link(prefix: &str) -> String {
+pub fn link(prefix: &str) -> String {
     let namespace = format!("{prefix}-dp");
     let arguments = ["-n", &namespace, "link", "show", "dev", DATAPLANE_INTERFACE];
     let output = Command::new("ip").args(arguments).output().expect("iproute2");
