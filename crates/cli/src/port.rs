@@ -94,6 +94,16 @@ impl Way {
         device.mtu(self.chunk, self.zero_copy, self.multi_buffer)
     }
 
+    /// Tries a queue with a socket that is closed again.
+    ///
+    /// # Errors
+    /// Why it cannot be bound.
+    pub fn try_on(self, interface: &str, queue: u32) -> Result<(), AfXdpError> {
+        let mut config = AfXdpConfig::new(interface, queue);
+        (config.mode, config.multi_buffer) = (self.bind_mode(), self.multi_buffer);
+        XdpSocket::try_bind(&config, self.chunk)
+    }
+
     /// How sockets are bound for it.
     pub fn bind_mode(self) -> BindMode {
         if self.zero_copy { BindMode::ZeroCopy } else { BindMode::Copy }
@@ -175,7 +185,7 @@ impl Attached {
         wanted: ModeName,
         queue: u32,
     ) -> anyhow::Result<Self> {
-        let mut device = Device::look(interface).map_err(|source| AfXdpError::NoInterface {
+        let device = Device::look(interface).map_err(|source| AfXdpError::NoInterface {
             interface: interface.to_owned(),
             source,
         })?;
@@ -224,9 +234,7 @@ fn count_queues(device: &Device, way: Way) -> Option<u32> {
     /// More than threads can be.
     const MOST: u32 = 65;
     for queue in 0..MOST {
-        let mut config = AfXdpConfig::new(&device.interface.name, queue);
-        (config.mode, config.multi_buffer) = (way.bind_mode(), way.multi_buffer);
-        match XdpSocket::try_bind(&config, way.chunk) {
+        match way.try_on(&device.interface.name, queue) {
             Ok(()) => {}
             Err(AfXdpError::NoQueue { .. }) => return Some(queue).filter(|&count| count > 0),
             Err(_) => return None,
@@ -248,11 +256,7 @@ fn choose(
         chunk: device.chunk_bytes(zero_copy),
         multi_buffer,
     };
-    let try_way = |way: Way| {
-        let mut config = AfXdpConfig::new(&device.interface.name, queue);
-        (config.mode, config.multi_buffer) = (way.bind_mode(), way.multi_buffer);
-        XdpSocket::try_bind(&config, way.chunk)
-    };
+    let try_way = |way: Way| way.try_on(&device.interface.name, queue);
     let mut why = None;
     let has_zero_copy = match (wanted, program.mode()) {
         (ModeName::Copy | ModeName::Generic, _) => false,

@@ -5,11 +5,11 @@ use crate::lab::constants::FAIR_CONGESTION_CONTROL;
 
 const GROUP: &str = "kernel";
 
-/// The oldest kernel whose AF_XDP is complete enough: since 5.11 UMEM is charged to the control
-/// group, and preferred busy polling exists.
-const OLDEST: (u32, u32) = (5, 11);
-/// Scatter-gather (multi-buffer) AF_XDP since 6.6, transmit metadata since 6.8.
-const COMPLETE: (u32, u32) = (6, 8);
+/// The oldest kernel that the whole suite of `make test-devices` passes on. Older ones were not tried: `close_range`,
+/// which a confined start takes, is of 5.9.
+const OLDEST: (u32, u32) = (5, 10);
+/// AF_XDP takes frames of several chunks since 6.6.
+const COMPLETE: (u32, u32) = (6, 6);
 
 /// The checks.
 pub fn checks(root: &Root) -> Vec<Check> {
@@ -22,13 +22,13 @@ fn version(root: &Root) -> Check {
     match parse_release(&release) {
         Some(version) if version >= COMPLETE => check,
         Some(version) if version >= OLDEST => check.warn(
-            "no multi-buffer AF_XDP (6.6) or transmit metadata (6.8): no jumbo frames, no checksum \
-             offload",
-            "boot kernel 6.8 or later",
+            "with an MTU above 3,500, larger packets are dropped (AF_XDP takes frames of several chunks since 6.6); \
+             TCP's segments are smaller then",
+            "boot kernel 6.6 or later where the MTU is that large",
         ),
         _ => check.missing(
-            "AF_XDP of such a kernel lacks what the driver needs (5.11)",
-            "boot kernel 5.11 or later, better 6.8",
+            "nothing was tried on such a kernel (5.10 is the oldest)",
+            "boot kernel 5.10 or later, better 6.6",
         ),
     }
 }
@@ -100,7 +100,8 @@ mod tests {
     fn kernels_are_judged_by_what_their_af_xdp_lacks() {
         assert_eq!(status_of_release("6.18.44-generic\n"), Status::Ok);
         assert_eq!(status_of_release("6.1.0-26-amd64"), Status::Warn);
-        assert_eq!(status_of_release("5.10.0"), Status::Missing);
+        assert_eq!(status_of_release("5.10.0-32-amd64"), Status::Warn);
+        assert_eq!(status_of_release("5.4.0"), Status::Missing);
         assert_eq!(status_of_release("nonsense"), Status::Missing);
     }
 

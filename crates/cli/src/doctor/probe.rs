@@ -15,7 +15,6 @@
 use std::net::Ipv4Addr;
 
 use anyhow::Context;
-use nic::af_xdp::{BindMode, XdpSocket};
 use nic::device::Device;
 use nic::driver_rules::copies_passed;
 use nic::indirection::IndirectionTable;
@@ -43,7 +42,7 @@ fn tried(interface: &str) -> anyhow::Result<Vec<Check>> {
     let filter = XdpFilter::address(Ipv4Addr::UNSPECIFIED);
     let attached = Attached::to(interface, &filter, ModeName::Auto, spare)?;
     if !attached.way.zero_copy {
-        XdpSocket::try_mode(interface, spare, BindMode::Copy, attached.way.chunk)?;
+        attached.way.try_on(interface, spare)?;
     }
     Ok(vec![mode(&attached, spare), table(&attached.device)])
 }

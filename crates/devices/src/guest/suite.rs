@@ -50,7 +50,7 @@ const SHARING: &str = "work-conserving";
 const READY: &str = "ready-set";
 
 /// All checks, in the order in which they run. The last one takes the interface away.
-pub const CHECKS: [Check; 32] = [
+pub const CHECKS: [Check; 33] = [
     check("start", "tailplane run announces a service on dp0", start::start),
     check("carrier", "the announcement comes with the link up", start::carrier),
     check("mode", "the announced mode is the kernel's, and the expected one", start::mode),
@@ -75,6 +75,7 @@ pub const CHECKS: [Check; 32] = [
     check("forwarded", "threads get the packets of their own flow groups", steering::forwarded),
     check("threads-1", "one thread serves 16 connections of all queues", steering::one_thread),
     long("threads-2", "two threads serve 16 connections of all queues", steering::two_threads),
+    check("doctor", "doctor --probe finds the mode that a service gets", start::doctor),
     check(
         "demanded",
         "each mode that is demanded is got, or refused with the reason",
@@ -191,7 +192,7 @@ impl Suite<'_> {
 }
 
 /// Checks that use no usual service.
-const STANDS_ALONE: [&str; 16] = [
+const STANDS_ALONE: [&str; 17] = [
     "start",
     "threads-1",
     "threads-2",
@@ -203,6 +204,7 @@ const STANDS_ALONE: [&str; 16] = [
     "process-rtc",
     "process-sharing",
     "process-ready",
+    "doctor",
     "demanded",
     "jumbo",
     "readme",

@@ -57,7 +57,7 @@ impl NicState {
     }
 
     /// What differs, where anything does.
-    fn difference(&self, now: &Self) -> Option<String> {
+    pub fn difference(&self, now: &Self) -> Option<String> {
         let both = self.shown.iter().zip(&now.shown);
         let all: Vec<String> = both
             .filter(|(before, now)| before != now)

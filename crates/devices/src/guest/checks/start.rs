@@ -1,12 +1,14 @@
 //! How a service starts, and what it says of itself.
 
 use anyhow::{Context, bail};
+use serde_json::Value;
 
 use super::passed;
-use crate::guest::command;
+use crate::guest::checks::lifecycle::NicState;
+use crate::guest::command::{self, wait_until};
 use crate::guest::processes::sockets_are_zero_copy;
-use crate::guest::rig::DATAPLANE;
-use crate::guest::service::{Config, Service};
+use crate::guest::rig::{DATAPLANE, has_carrier};
+use crate::guest::service::{Config, START_LIMIT, Service};
 use crate::guest::suite::Suite;
 use crate::protocol::{Mode, Outcome};
 
@@ -74,6 +76,28 @@ pub fn demanded(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         }
     }
     passed(got.join(", "))
+}
+
+/// `tailplane doctor --probe` finds the mode that a service gets, and leaves the NIC as it was.
+pub fn doctor(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    drop(suite.take_service());
+    let before = NicState::look();
+    let words = ["tailplane", "doctor", "--json", "--probe", DATAPLANE];
+    let report: Value = serde_json::from_str(&command::run_words(&words, START_LIMIT)?)?;
+    let checks = report["checks"].as_array().context("no list of checks")?;
+    let name = format!("{DATAPLANE}: mode");
+    let mode = checks.iter().find(|check| check["name"] == name.as_str());
+    let found = mode.and_then(|mode| mode["found"].as_str()).context("no mode was probed")?;
+    let probed = announced(&format!("af_xdp {found}"));
+    // What a configuration demands does not matter here.
+    if suite.task.demanded.is_none() && probed != Some(suite.task.expected) {
+        bail!("expected {}, found: {found}", suite.task.expected);
+    }
+    wait_until(START_LIMIT, has_carrier);
+    match before.difference(&NicState::look()) {
+        Some(difference) => bail!("the probe left something: {difference}"),
+        None => passed(found),
+    }
 }
 
 /// The mode that `af_xdp zero-copy, native XDP` names.
