@@ -213,6 +213,28 @@ impl EthtoolRss {
         Ok(())
     }
 
+    /// Whether the device lets itself be programmed, tried by a write that changes nothing: of the default to a table that
+    /// is the default, of the key where there is another table. Neither is tried where that has no key: once a table is
+    /// set, `ethtool -L` lowers the number of queues no more, and which driver has its own default is not known.
+    ///
+    /// # Errors
+    /// [`RssError::Os`] where the device refuses.
+    pub fn try_write(&self) -> Result<bool, RssError> {
+        let failed = |source| error("writing the table or the key", &self.interface, source);
+        match self.before {
+            Before::Default => self.device.set_rss_table(None).map_err(failed)?,
+            Before::Table(_) => {
+                // All of it, also what is behind the bytes that we use.
+                let key = self.device.rss().map_err(failed)?.key;
+                if key.iter().all(|&byte| byte == 0) {
+                    return Ok(false);
+                }
+                self.device.set_rss_key(&key).map_err(failed)?;
+            }
+        }
+        Ok(true)
+    }
+
     /// Has the device send nothing but to the queues `0..queues`, each as many entries as the others.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
     /// Try the mode that this interface gets: attach an XDP program that passes every packet, bind a socket to the last
-    /// queue, write the RSS table back, undo it all. For two seconds at most; repeatable.
+    /// queue, write to the RSS table what it has, undo it all. For two seconds at most; repeatable.
     ///
     /// A driver may restart the link when a program is attached and when it goes, and packets of the last queue may be
     /// lost while the socket is bound. Only the interfaces that are named are touched. One that has an XDP program

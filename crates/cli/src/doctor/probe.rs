@@ -10,15 +10,16 @@
 //!
 //! The steps are those of `tailplane run`: [`Attached::to`] attaches the XDP program and binds a socket. No packet is sent to
 //! the address of the program's filter, and no socket is registered with the program, so it passes every packet to the
-//! kernel. The device gets its table back, then loses the program.
+//! kernel. The write to the table changes nothing: [`EthtoolRss::try_write`].
 
+use std::fmt::Display;
 use std::net::Ipv4Addr;
 
 use anyhow::Context;
 use nic::device::Device;
 use nic::driver_rules::copies_passed;
 use nic::indirection::IndirectionTable;
-use nic::rss::{EthtoolRss, GivesBack, RssError};
+use nic::rss::EthtoolRss;
 use nic::xdp_program::{AttachMode, XdpFilter};
 
 use super::Check;
@@ -44,7 +45,7 @@ fn tried(interface: &str) -> anyhow::Result<Vec<Check>> {
     if !attached.way.zero_copy {
         attached.way.try_on(interface, spare)?;
     }
-    Ok(vec![mode(&attached, spare), table(&attached.device)])
+    Ok(vec![mode(&attached, spare), steering(&attached.device)])
 }
 
 fn mode(attached: &Attached, queue: u32) -> Check {
@@ -67,35 +68,27 @@ fn mode(attached: &Attached, queue: u32) -> Check {
     check.warn(format!("{cost}: {reason}"), remedy.as_deref().unwrap_or(GOOD_NIC))
 }
 
-fn table(device: &Device) -> Check {
-    let name = &device.interface.name;
+fn steering(device: &Device) -> Check {
     let queues = device.queues.unwrap_or(1);
-    let check = |found: String| {
-        Check::ok(GROUP, format!("{name}: steering"), format!("{queues} queues, {found}"))
-    };
-    match written(device, queues) {
-        Ok(found) => check(found),
-        Err(_) if queues < 2 => check("no RSS table, which one queue does without".to_owned()),
-        Err(error) => check("no RSS table that can be written".to_owned())
-            .warn(format!("packets are forwarded between cores: {error}"), GOOD_NIC),
-    }
-}
-
-/// Writes the table that the device has, then gives the device back what it had.
-fn written(device: &Device, queues: u32) -> Result<String, RssError> {
     let name = &device.interface.name;
-    let mut table = EthtoolRss::open(name, u16::try_from(queues).unwrap_or(u16::MAX))?;
-    let entries = table.entries().to_vec();
-    let opened = GivesBack::to(name, table.before().clone());
-    let _gives_back = opened.map_err(|source| RssError::Os {
-        tried: "opening the device",
-        interface: name.clone(),
-        source,
-    })?;
-    table.set_table(&entries)?;
-    let key = match table.hash() {
-        Ok(()) => format!("a key of {} bytes", table.key().len()),
-        Err(unknown) => format!("flows are not followed: {unknown}"),
-    };
-    Ok(format!("RSS table of {} that can be written, {key}", entries.len()))
+    let check = |found: String| Check::ok(GROUP, format!("{name}: steering"), found);
+    if queues < 2 {
+        return check("one queue, which needs no RSS table".to_owned());
+    }
+    let opened = EthtoolRss::open(name, u16::try_from(queues).unwrap_or(u16::MAX));
+    let written = opened.and_then(|table| Ok((table.try_write()?, table)));
+    let forwarded = |why: &dyn Display| format!("packets are forwarded between cores: {why}");
+    match written {
+        Err(error) => check(format!("{queues} queues, no RSS table that can be written"))
+            .warn(forwarded(&error), GOOD_NIC),
+        Ok((is_written, table)) => {
+            let entries = table.entries().len();
+            let write = if is_written { "can be written" } else { "was not written" };
+            let found = format!("{queues} queues, RSS table of {entries} that {write}");
+            match table.hash() {
+                Ok(()) => check(format!("{found}, its key can be read")),
+                Err(unknown) => check(found).warn(forwarded(&unknown), GOOD_NIC),
+            }
+        }
+    }
 }
