@@ -3,8 +3,8 @@
 #![no_main]
 
 use wire::{
-    ArpRepr, EthernetRepr, EthernetView, IcmpView, Ipv4Addr, Ipv4Repr, Ipv4View, Sum, TcpOptions,
-    TcpRepr, TcpView, UdpRepr, UdpView,
+    ArpRepr, EthernetRepr, EthernetView, IcmpView, Ipv4Addr, Ipv4Repr, Ipv4View, LongSegment, Sum,
+    TcpOptions, TcpRepr, TcpView, UdpRepr, UdpView,
 };
 
 const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -15,8 +15,20 @@ fn ethernet(bytes: &[u8]) {
     let mut again = bytes.to_vec();
     EthernetRepr::from_view(&view).emit(&mut again);
     assert_eq!(again, bytes);
+    long_segment(bytes);
     ipv4(view.payload());
     arp(view.payload());
+}
+
+/// The bytes as the first buffer of a frame that is as long as its IPv4 header says.
+fn long_segment(bytes: &[u8]) {
+    let Some(&[high, low]) = bytes.get(16..18) else { return };
+    let frame_len = EthernetRepr::HEADER_LEN + usize::from(u16::from_be_bytes([high, low]));
+    let Ok(long) = LongSegment::parse(bytes, frame_len) else { return };
+    let mut headers = vec![0; long.headers_len()];
+    long.emit(&mut headers, 0, frame_len - headers.len(), Sum::ZERO);
+    assert_eq!(headers[..10], bytes[..10], "addresses and lengths are as they were");
+    let _ = long.is_valid(Sum::ZERO);
 }
 
 fn arp(bytes: &[u8]) {
