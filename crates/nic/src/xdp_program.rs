@@ -19,6 +19,7 @@
 //!
 //! All of aya that this takes stands in this file: its interface changes with each minor release.
 
+use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use aya::programs::{Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use wire::Ipv4Addr;
 
+use crate::unsafe_ethtool::Ethtool;
 use crate::unsafe_interface::Interface;
 
 static OBJECT: &[u8] =
@@ -258,6 +260,40 @@ pub struct XdpProgram {
     mode: AttachMode,
     takes_frags: bool,
     refused: Option<Box<XdpProgramError>>,
+    /// Behind the program: fields drop in order.
+    _offloads: Option<Offloads>,
+}
+
+/// Switches on again what was on before the program came: for one in generic mode the kernel switches offloads off that
+/// join packets (`rx-lro`, `rx-gro-hw`), and leaves them so.
+#[derive(Debug)]
+struct Offloads {
+    device: Ethtool,
+    before: BTreeMap<String, bool>,
+}
+
+impl Offloads {
+    /// Of an interface of the calling thread's network namespace; none where it does not tell.
+    fn of(interface: &str) -> Option<Self> {
+        let device = Ethtool::open(interface).ok()?;
+        let before = device.features().ok()?;
+        Some(Self { device, before })
+    }
+}
+
+impl Drop for Offloads {
+    fn drop(&mut self) {
+        // An interface that is gone has none.
+        let Ok(now) = self.device.features() else { return };
+        let was_on = self.before.iter().filter(|(_, on)| **on).map(|(name, _)| name.as_str());
+        let lost: Vec<&str> = was_on.filter(|name| now.get(*name) == Some(&false)).collect();
+        if lost.is_empty() {
+            return;
+        }
+        if let Err(error) = self.device.set_features(&lost, true) {
+            tracing::warn!(interface = self.device.interface(), ?lost, %error, "offloads stay off");
+        }
+    }
 }
 
 impl XdpProgram {
@@ -285,6 +321,7 @@ impl XdpProgram {
         let interface = Interface::by_name(interface).map_err(|source| {
             XdpProgramError::NoInterface { interface: interface.into(), source }
         })?;
+        let offloads = Offloads::of(&interface.name);
         let mut ebpf = load(filter)?;
         let takes_frags = multi_buffer && xdp(&mut ebpf, PROGRAM_FRAGS).is_ok();
         let program = match takes_frags {
@@ -345,7 +382,7 @@ impl XdpProgram {
                 }
             },
         };
-        Ok(Self { ebpf, interface, mode, takes_frags, refused })
+        Ok(Self { ebpf, interface, mode, takes_frags, refused, _offloads: offloads })
     }
 
     /// Whether it takes frames of several buffers.
