@@ -13,8 +13,11 @@ enum Step {
     Advance(u64),
 }
 
+/// Of a test, at most.
+const STEPS: usize = if cfg!(miri) { 40 } else { 300 };
+
 fn cases() -> ProptestConfig {
-    ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 })
+    ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 256 })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -23,7 +26,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0..32u32, delay.clone()).prop_map(|(index, delay)| Step::Set(index, delay)),
         1 => delay.prop_map(Step::Advance),
     ];
-    prop::collection::vec(step, 1..300)
+    prop::collection::vec(step, 1..STEPS)
 }
 
 proptest! {
@@ -77,7 +80,7 @@ proptest! {
 
     /// A connection that asks for ever other deadlines is asked at each, or before, and sets few entries.
     #[test]
-    fn no_deadline_is_missed(delays in prop::collection::vec((0..20_000u64, 0..500u64), 1..300)) {
+    fn no_deadline_is_missed(delays in prop::collection::vec((0..20_000u64, 0..500u64), 1..STEPS)) {
         let mut wheel = Wheel::new(0);
         let (mut entries, mut now) = (TimerEntries::default(), 0);
         for (delay, pass) in delays {
@@ -172,7 +175,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         2 => delay.prop_map(Move::Advance),
         1 => Just(Move::Carry),
     ];
-    prop::collection::vec(step, 1..300)
+    prop::collection::vec(step, 1..STEPS)
 }
 
 proptest! {
