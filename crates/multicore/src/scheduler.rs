@@ -171,6 +171,7 @@ mod tests {
     /// Work for six tenths of the cores, of lengths that differ widely: a queue for each core grows long
     /// where another core is idle, and a set for all does not.
     #[test]
+    #[cfg_attr(miri, ignore = "maps memory files")]
     fn a_ready_set_leaves_no_core_idle() {
         let set = WorkConserving::default().by_class(Classes::new(ServicePolicy::RoundRobin));
         assert_eq!((set.name(), set.looks()), ("ready-set", Looks::Everywhere));
