@@ -106,11 +106,11 @@ fn check(shard: &Shard) {
 
 #[test]
 fn without_eviction_it_is_a_map() {
-    for seed in 0..20 {
+    for seed in 0..if cfg!(miri) { 1 } else { 20 } {
         let mut rng = Rng(seed);
         let mut shard = shard();
         let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
-        for step in 0..2000 {
+        for step in 0..if cfg!(miri) { 100 } else { 2000 } {
             let key = format!("key-{}", rng.below(30)).into_bytes();
             let long = rng.below(20) == 0;
             let len = rng.below(if long { 20_000 } else { 300 });
@@ -184,14 +184,16 @@ fn without_eviction_it_is_a_map() {
 
 #[test]
 fn every_set_succeeds_and_memory_adds_up_under_pressure() {
-    for seed in 0..12 {
+    // Steps with each limit of sizes, and the fewest evictions that are pressure.
+    let (of_a_limit, enough) = if cfg!(miri) { (30, 10) } else { (150, 100) };
+    for seed in 0..if cfg!(miri) { 1 } else { 12 } {
         let mut rng = Rng(seed);
         let mut shard = shard();
         let mut tickets = Vec::new();
-        for step in 0..3000_u32 {
+        for step in 0..20 * of_a_limit {
             let now = 1000 + step / 10;
             // Sizes move from small to large and back, so that pages must change class.
-            let limit = [60, 2000, 30_000, 199_000, 300][(step / 150) as usize % 5];
+            let limit = [60, 2000, 30_000, 199_000, 300][(step / of_a_limit) as usize % 5];
             let len = rng.below(limit);
             let key = format!("key-{}", rng.below(4000)).into_bytes();
             let value = vec![step as u8; len];
@@ -237,12 +239,12 @@ fn every_set_succeeds_and_memory_adds_up_under_pressure() {
                     let _ = get(&mut shard, &key, now);
                 }
             }
-            if step % 100 == 0 {
+            if step % (2 * of_a_limit / 3) == 0 {
                 check(&shard);
             }
         }
         let evicted: u64 = shard.class_counters.iter().map(|class| class.evicted).sum();
-        assert!(evicted > 100 || seed % 2 == 1, "only {evicted} evictions: no pressure");
+        assert!(evicted > enough || seed % 2 == 1, "only {evicted} evictions: no pressure");
         assert!(shard.counters.slabs_moved > 0, "no page has changed class");
         check(&shard);
     }
@@ -251,7 +253,7 @@ fn every_set_succeeds_and_memory_adds_up_under_pressure() {
 #[test]
 fn the_least_recently_used_go_first() {
     let mut shard = shard();
-    let value = [b'v'; 200];
+    let value = [b'v'; if cfg!(miri) { 4_000 } else { 200 }];
     let name = |index: usize| format!("key-{index:06}").into_bytes();
     let mut stored = 0;
     while shard.class_counters.iter().all(|class| class.evicted == 0) {
@@ -301,12 +303,14 @@ fn values_that_never_come_do_not_hold_memory() {
 fn expired_items_are_reclaimed_before_any_is_evicted() {
     let mut shard = shard();
     let brief = StoreRequest { expires: 10, ..request(Mode::Set) };
-    let value = [0; 500];
-    for index in 0..1000 {
+    // Half of the memory, twice.
+    let value = [0; if cfg!(miri) { 5_000 } else { 500 }];
+    let items = 500_000 / value.len();
+    for index in 0..items {
         let key = format!("brief-{index}").into_bytes();
         shard.store(hash(&key), &key, &brief, &value, 1);
     }
-    for index in 0..1000 {
+    for index in 0..items {
         let key = format!("long-{index}").into_bytes();
         set(&mut shard, &key, &value, 20);
     }
@@ -370,24 +374,26 @@ fn a_number_that_goes_on_beyond_what_is_read_of_it_is_refused() {
 
 #[test]
 fn the_look_for_a_silent_client_is_short_however_many_values_wait() {
-    let (slots, later) = (10_000, 1 + PENDING_IDLE_S);
+    let (slots, later) = (if cfg!(miri) { 500 } else { 10_000 }, 1 + PENDING_IDLE_S);
+    let silent = slots / 2;
     let mut pending = Pending::default();
     let tickets: Vec<_> = (0..slots).map(|index| pending.insert(Chunk(index), 1)).collect();
     // All but one go on. It is found within a round of looks.
-    for &ticket in tickets.iter().filter(|&&ticket| Pending::slot_of(ticket) != 5_000) {
+    for &ticket in tickets.iter().filter(|&&ticket| Pending::slot_of(ticket) != silent) {
         assert!(pending.get(ticket, later).is_some());
     }
-    let looks = (1..).find(|_| pending.idle_slot(later) == Some(5_000));
-    assert_eq!(looks, Some(5_000_usize.div_ceil(IDLE_LOOKS)));
+    let looks = (1..).find(|_| pending.idle_slot(later) == Some(silent));
+    assert_eq!(looks, Some((silent as usize).div_ceil(IDLE_LOOKS)));
 }
 
 #[test]
 fn a_value_takes_chunks_as_its_bytes_arrive() {
     let mut shard = shard();
-    for key in 0..20_000 {
-        set(&mut shard, format!("small-{key}").as_bytes(), b"x", 1);
+    let (keys, small) = if cfg!(miri) { (300, 4_000) } else { (20_000, 1) };
+    for key in 0..keys {
+        set(&mut shard, format!("small-{key}").as_bytes(), &b"x".repeat(small), 1);
     }
-    let value: Vec<u8> = (0..ITEM_MAX - 1_000).map(|at| at as u8).collect();
+    let value = Vec::from_iter(0..=u8::MAX).repeat(ITEM_MAX / 256 - 4);
     let plain = request(Mode::Set);
     let mut moved = shard.counters.slabs_moved;
     let mut at_most_one = |shard: &Shard, at: usize| {
@@ -400,7 +406,7 @@ fn a_value_takes_chunks_as_its_bytes_arrive() {
     for (nth, part) in value.chunks(1_448).enumerate() {
         assert!(shard.progress(ticket, nth * 1_448, part, 1));
         at_most_one(&shard, nth * 1_448 + part.len());
-        if nth % 10 == 0 {
+        if nth % if cfg!(miri) { 100 } else { 10 } == 0 {
             check(&shard);
         }
     }
