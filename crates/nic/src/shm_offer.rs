@@ -84,6 +84,7 @@ mod tests {
     use crate::shm::{ShmConfig, ShmNic};
 
     #[test]
+    #[cfg_attr(miri, ignore = "receives file descriptors")]
     fn what_is_no_offer_is_refused() {
         for sent in [&b""[..], b"tpshm", &GREETING[..], b"something else"] {
             let (mut ours, theirs) = UnixStream::pair().expect("sockets");
