@@ -231,7 +231,7 @@ fn history() -> impl Strategy<Value = (u32, ServicePolicy, Bits, Vec<Step>)> {
 fn cases() -> ProptestConfig {
     ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 400 })
+        ..ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 400 })
     }
 }
 
@@ -516,7 +516,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn a_wake_up_does_not_wait_for_memory_that_a_removal_unmaps() {
     let set = SharedSet::new(config(2, ServicePolicy::RoundRobin)).expect("made");
     let producer = set.add(id(0), DoorbellRef::new()).expect("added");
-    let mut consumer = set.consumer().expect("joins");
+    // It arms without a sleep: the test needs no futex, which Miri refuses.
+    let mut consumer = set.consumer_with(Arc::new(SpinSleeper)).expect("joins");
     assert_eq!(consumer.try_qwait(), None);
     // Disabled, so that the set has the only reference to it.
     set.control().disable(id(1)).expect("inside");
