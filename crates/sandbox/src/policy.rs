@@ -357,6 +357,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "two thousand rules, nothing of them unsafe")]
     fn a_list_too_long_for_the_kernel_is_refused() {
         let mut policy = SyscallPolicy::deny_all();
         for i in 0..2000 {

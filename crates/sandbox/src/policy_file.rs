@@ -131,6 +131,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "compares names with all others, nothing of it unsafe")]
     fn a_mistake_is_named_with_its_cure() {
         let unknown = said("default = \"deny\"\nallow = [\"opnat\"]");
         assert!(unknown.contains("`opnat` in `allow`"), "{unknown}");
@@ -151,6 +152,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "opens without waiting")]
     fn what_is_no_file_is_refused_at_once() {
         for path in ["/dev/zero", "/", "/no/such/policy.toml"] {
             let found = SyscallPolicy::from_file(Path::new(path)).expect_err(path).to_string();

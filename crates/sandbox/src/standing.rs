@@ -162,6 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "calls getppid")]
     fn of_self_agrees_with_the_system() {
         let standing = Standing::of_self().unwrap();
         assert_eq!(standing.pid, std::process::id());
