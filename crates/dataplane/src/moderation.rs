@@ -206,6 +206,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "hundreds of thousands of cycles, nothing of them unsafe")]
     fn a_moderate_load_is_gathered_and_nobody_waits_longer_than_allowed() {
         let plain = serve(0, 100, open_loop(12_500));
         assert!(plain.batch() < 1.05, "{}", plain.batch());
@@ -217,6 +218,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "hundreds of thousands of cycles, nothing of them unsafe")]
     fn what_comes_rarely_or_in_batches_anyway_is_not_waited_for() {
         let rare = serve(LONGEST_US, 100, open_loop(30_000));
         assert!(rare.longest_wait_ns < BATCH_NS + PACKET_NS + POLL_NS, "{}", rare.longest_wait_ns);
@@ -227,6 +229,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "hundreds of thousands of cycles, nothing of them unsafe")]
     fn a_client_that_waits_for_its_answer_is_hardly_slowed() {
         for clients in [1, 2, 3] {
             let plain = serve(0, 1_000, closed_loop(clients, 9_000));
@@ -237,6 +240,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "hundreds of thousands of cycles, nothing of them unsafe")]
     fn it_ends_when_the_load_does() {
         let mut arrive = open_loop(12_500);
         let mut rare = 60_000_000;
