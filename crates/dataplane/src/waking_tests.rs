@@ -437,7 +437,7 @@ fn short_requests_share_a_crossing_where_none_is_long() {
 /// Each batch of an application's makes more events than the next one takes: results of calls that fail. Packets find
 /// room all the same.
 #[test]
-#[cfg_attr(miri, ignore = "ten thousands of calls, nothing of them unsafe")]
+#[cfg_attr(miri, ignore = "tens of thousands of calls, nothing of them unsafe")]
 fn an_application_whose_calls_fail_does_not_keep_packets_out() {
     const FAILING: usize = 200;
     let mut rig = Rig::new(1, 1, by(WhileAway::Borrow));

@@ -65,6 +65,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "calls sched_setscheduler")]
     fn a_priority_is_inherited_only_where_that_is_asked_for() {
         match inherited(true) {
             Some(policy) => assert_eq!(policy, libc::SCHED_FIFO),
@@ -74,6 +75,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "calls sched_setscheduler")]
     fn a_thread_can_keep_its_priority_from_what_it_starts() {
         let starter = std::thread::spawn(|| {
             // Nothing to keep is no error.
