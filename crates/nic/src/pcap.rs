@@ -145,7 +145,11 @@ mod tests {
         assert_eq!(nic.receive(now, &mut pool, &mut out, 64), 1);
         assert_eq!(nic.pcap_stats(), PcapStats { written: 8, lost: 0 });
 
-        let (_, capture) = nic.into_parts();
+        let (mut near, capture) = nic.into_parts();
+        out.drain(..).for_each(|mbuf| pool.free(mbuf));
+        near.drain(&mut pool);
+        far.drain(&mut pool);
+        assert_eq!(pool.available(), 64);
         let capture = capture.expect("nothing failed");
         let mut reader = PcapReader::new(&capture[..]).expect("a capture");
         let mut seen = Vec::new();
