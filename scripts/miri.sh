@@ -33,7 +33,11 @@ else
     )
 fi
 [ ${#packages[@]} -gt 0 ] || skip "no crate has unsafe code"
+failed=()
 for package in "${packages[@]}"; do
     echo "miri: $package"
-    cargo +nightly miri test --package "$package" --lib
+    began=$SECONDS
+    cargo +nightly miri test --package "$package" --lib || failed+=("$package")
+    echo "miri: $package took $((SECONDS - began)) s"
 done
+[ ${#failed[@]} -eq 0 ] || { echo "miri: failed: ${failed[*]}" >&2; exit 1; }
