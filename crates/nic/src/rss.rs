@@ -115,9 +115,12 @@ pub enum UnknownHash {
 /// The table that a device had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// Its default: all queues in turn. A table that is set, even this one, keeps the number of queues from being
-    /// lowered.
+    /// The kernel's default: all queues in turn. A table that is set, even this one, keeps the number of queues from
+    /// being lowered.
     Default,
+    /// The default of some drivers (igb): a row of entries for each queue, as many as for the others. The kernel's is
+    /// given back in its place, which loads queues the same.
+    Rows,
     /// Another one.
     Table(Vec<u16>),
 }
@@ -128,9 +131,15 @@ impl Before {
         let in_turn = |(entry, &queue): (usize, &u16)| {
             Some(usize::from(queue)) == entry.checked_rem(queues as usize)
         };
-        match table.iter().enumerate().all(in_turn) {
-            true => Self::Default,
-            false => Self::Table(table.to_vec()),
+        let in_rows = |(entry, &queue): (usize, &u16)| {
+            usize::from(queue) == entry * queues as usize / table.len()
+        };
+        if table.iter().enumerate().all(in_turn) {
+            Self::Default
+        } else if queues > 0 && table.iter().enumerate().all(in_rows) {
+            Self::Rows
+        } else {
+            Self::Table(table.to_vec())
         }
     }
 }
@@ -223,7 +232,7 @@ impl EthtoolRss {
         let failed = |source| error("writing the table or the key", &self.interface, source);
         match self.before {
             Before::Default => self.device.set_rss_table(None).map_err(failed)?,
-            Before::Table(_) => {
+            Before::Rows | Before::Table(_) => {
                 // All of it, also what is behind the bytes that we use.
                 let key = self.device.rss().map_err(failed)?.key;
                 if key.iter().all(|&byte| byte == 0) {
@@ -268,7 +277,7 @@ impl GivesBack {
 impl Drop for GivesBack {
     fn drop(&mut self) {
         let words: Option<Vec<u32>> = match &self.before {
-            Before::Default => None,
+            Before::Default | Before::Rows => None,
             Before::Table(table) => Some(table.iter().map(|queue| u32::from(*queue)).collect()),
         };
         if let Err(error) = self.device.set_rss_table(words.as_deref()) {
@@ -474,5 +483,7 @@ mod tests {
         assert_eq!(Before::of(&[0, 1, 0, 1], 4), Before::Table(vec![0, 1, 0, 1]));
         assert_eq!(Before::of(&[0, 0], 0), Before::Table(vec![0, 0]));
         assert_eq!(Before::of(&[0; 4], 1), Before::Default);
+        assert_eq!(Before::of(&[0, 0, 1, 1, 2, 2, 3, 3], 4), Before::Rows);
+        assert_eq!(Before::of(&[0, 0, 1, 1], 4), Before::Table(vec![0, 0, 1, 1]));
     }
 }

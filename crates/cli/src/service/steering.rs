@@ -182,7 +182,7 @@ impl Record {
 
     fn write(&self, before: &Before) -> std::io::Result<()> {
         let text = match before {
-            Before::Default => String::new(),
+            Before::Default | Before::Rows => String::new(),
             Before::Table(table) => {
                 table.iter().map(|queue| format!("{queue}\n")).collect::<String>()
             }

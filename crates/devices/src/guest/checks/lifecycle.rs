@@ -1,5 +1,7 @@
 //! How a service ends, and what it leaves behind.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, bail};
 
 use super::{expect_answers, passed};
@@ -37,6 +39,7 @@ impl NicState {
             part.push_str(line);
             part.push('\n');
         }
+        let table = shares(&table).unwrap_or(table);
         let link = command::run(&format!("ip -d link show {DATAPLANE}")).unwrap_or_default();
         let after = |word: &str| {
             let mut words = link.split_whitespace().skip_while(|found| *found != word);
@@ -56,7 +59,7 @@ impl NicState {
         Self { shown }
     }
 
-    /// What differs, where anything does.
+    /// What differs, where anything does, but for the order of a table that gives all queues as much.
     pub fn difference(&self, now: &Self) -> Option<String> {
         let both = self.shown.iter().zip(&now.shown);
         let all: Vec<String> = both
@@ -65,6 +68,19 @@ impl NicState {
             .collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
+}
+
+/// What a table gives each queue, where it gives all of them as much: some drivers have a default of their own, in
+/// another order than the kernel's, which is what a service gives back.
+fn shares(table: &str) -> Option<String> {
+    let rows = table.lines().filter_map(|line| line.trim_start().split_once(':'));
+    let rows = rows.filter(|(at, _)| at.parse::<u32>().is_ok());
+    let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+    for queue in rows.flat_map(|(_, queues)| queues.split_whitespace()) {
+        *counts.entry(queue.parse().ok()?).or_default() += 1;
+    }
+    let each = counts.values().next().filter(|each| counts.values().all(|count| count == *each))?;
+    Some(format!("{each} entries for each of {} queues", counts.len()))
 }
 
 fn first_difference(what: &str, before: &str, now: &str) -> String {
@@ -147,6 +163,16 @@ pub fn kernel(_: &mut Suite<'_>) -> anyhow::Result<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_balanced_table_is_known_in_any_order() {
+        let table = |rows: &str| format!("RX flow hash indirection table for dp0:\n{rows}");
+        let (rows, turns) = (table("    0:  0 0 1 1\n"), table("    0:  0 1\n    2:  0 1\n"));
+        assert_eq!(shares(&rows), shares(&turns));
+        assert_eq!(shares(&rows).as_deref(), Some("2 entries for each of 2 queues"));
+        assert_eq!(shares(&table("    0:  0 0 0 1\n")), None);
+        assert_eq!(shares(""), None);
+    }
 
     #[test]
     fn a_difference_names_what_changed_and_the_first_line() {
