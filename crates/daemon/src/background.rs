@@ -240,6 +240,7 @@ mod tests {
             ("cg/batch/cpuset.cpus", ""),
             ("cg/batch/cgroup.procs", ""),
             ("cg/batch/cgroup.freeze", "0"),
+            ("cg/batch.keeper/cgroup.subtree_control", ""),
         ];
         let put = || files.iter().for_each(|(path, text)| drop(directory.put(path, text)));
         put();

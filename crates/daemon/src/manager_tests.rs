@@ -553,6 +553,7 @@ fn the_background_job_has_the_cores_that_the_service_leaves() {
         ("cg/batch/cpuset.cpus", ""),
         ("cg/batch/cgroup.procs", ""),
         ("cg/batch/cgroup.freeze", "0"),
+        ("cg/batch.keeper/cgroup.subtree_control", ""),
     ] {
         bench.directory.put(path, text);
     }

@@ -325,6 +325,7 @@ mod tests {
             ("cg/job/cpuset.cpus", ""),
             ("cg/job/cgroup.procs", ""),
             ("cg/job/cgroup.freeze", "0"),
+            ("cg/job.keeper/cgroup.subtree_control", ""),
         ]);
         let set = Cpuset::create(&root.path().join("cg"), root.path(), "job").unwrap();
         let mut job = CgroupJob::new(set);

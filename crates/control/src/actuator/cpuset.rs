@@ -9,6 +9,7 @@
 //! # Ok::<(), control::actuator::ActuatorError>(())
 //! ``` // here the process is back where it was, and the group is gone
 
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use super::settings::Settings;
@@ -36,6 +37,8 @@ pub struct Cpuset {
     created: bool,
     /// We gave the controller to the groups below the mount.
     delegated: bool,
+    /// The group that keeps the controller there.
+    keeper: Option<PathBuf>,
     /// Processes, and the directory that each was found in.
     moved: Vec<(u32, PathBuf)>,
     settings: Settings,
@@ -92,6 +95,7 @@ impl Cpuset {
             proc: proc.to_owned(),
             created: false,
             delegated: false,
+            keeper: None,
             moved: Vec::new(),
             settings: Settings::default(),
         };
@@ -102,20 +106,34 @@ impl Cpuset {
         Ok(this)
     }
 
-    fn delegate(&mut self) -> Result<(), FileError> {
+    /// Gives cpusets to the groups below the mount, and keeps them there. systemd takes a controller back from the root
+    /// at each reload if none of its units uses it; the kernel refuses that while a group below gives the controller on.
+    fn delegate(&mut self) -> Result<(), ActuatorError> {
         let path = self.mount.join("cgroup.subtree_control");
         let has = |found: &str| found.split(' ').any(|one| one.trim_start_matches('+') == "cpuset");
         if !has(&read(&path, CONTROLLERS)?) {
             set(&path, "+cpuset", CONTROLLERS, has)?;
             self.delegated = true;
         }
+        let keeper = self.directory.with_added_extension("keeper");
+        // One that is there already was left by a controller that was killed.
+        match std::fs::create_dir(&keeper) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                let tried = format!("making the group {}", keeper.display());
+                return Err(ActuatorError::System { tried, reason: error.to_string() });
+            }
+            _ => {}
+        }
+        let path = keeper.join("cgroup.subtree_control");
+        self.keeper = Some(keeper);
+        set(&path, "+cpuset", CONTROLLERS, has)?;
         Ok(())
     }
 
     fn make_directory(&mut self) -> Result<(), ActuatorError> {
         match std::fs::create_dir(&self.directory) {
             Ok(()) => self.created = true,
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => {
                 let tried = format!("making the group {}", self.directory.display());
                 return Err(ActuatorError::System { tried, reason: error.to_string() });
@@ -239,15 +257,25 @@ impl Cpuset {
                 errors.extend(back.err().map(ActuatorError::from));
             }
         }
-        if std::mem::take(&mut self.created)
-            && let Err(error) = std::fs::remove_dir(&self.directory)
-        {
-            let tried = format!("removing the group {}", self.directory.display());
-            errors.push(ActuatorError::System { tried, reason: error.to_string() });
+        let made = std::mem::take(&mut self.created).then(|| self.directory.clone());
+        for directory in made.into_iter().chain(self.keeper.take()) {
+            if let Err(error) = std::fs::remove_dir(&directory) {
+                let tried = format!("removing the group {}", directory.display());
+                errors.push(ActuatorError::System { tried, reason: error.to_string() });
+            }
         }
         if std::mem::take(&mut self.delegated) {
             let path = self.mount.join("cgroup.subtree_control");
-            errors.extend(write(&path, "-cpuset", CONTROLLERS).err().map(ActuatorError::from));
+            let taken = std::fs::OpenOptions::new().write(true).truncate(true).open(&path);
+            match taken.and_then(|mut file| file.write_all(b"-cpuset")) {
+                // Other groups use cpusets as well by now.
+                Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
+                Err(error) => {
+                    let tried = format!("taking cpusets back in {}", path.display());
+                    errors.push(ActuatorError::System { tried, reason: error.to_string() });
+                }
+                Ok(()) => {}
+            }
         }
         errors
     }
@@ -275,6 +303,7 @@ mod tests {
             ("cg/ours/cpuset.cpus", ""),
             ("cg/ours/cgroup.procs", ""),
             ("cg/ours/cgroup.freeze", "0"),
+            ("cg/ours.keeper/cgroup.subtree_control", ""),
             ("proc/42/cgroup", "3:cpuset:/elsewhere\n0::/user"),
         ])
     }
@@ -287,6 +316,7 @@ mod tests {
             let mut set = Cpuset::create(&cg, &proc, "ours").unwrap();
             assert_eq!(set.hierarchy(), Hierarchy::V2);
             assert_eq!(root.get("cg/cgroup.subtree_control"), "+cpuset");
+            assert_eq!(root.get("cg/ours.keeper/cgroup.subtree_control"), "+cpuset");
             set.set_cpus(&[4, 5, 1]).unwrap();
             assert_eq!(root.get("cg/ours/cpuset.cpus"), "1,4-5");
             set.add(42).unwrap();
