@@ -132,6 +132,12 @@ impl Background {
 
     /// Processor time that it has used so far, in seconds, since the daemon took hold of it.
     pub fn progress_s(&mut self) -> f64 {
+        // The kernel's own count knows the groups below, too, as those of a slice of systemd's.
+        if let Some(Hands::Cgroup(job)) = &self.hands
+            && let Some(now_s) = job.cpu_seconds()
+        {
+            return self.progress.count_group(now_s);
+        }
         let processes = match &self.hands {
             Some(Hands::Cgroup(job)) => job.processes().unwrap_or_default(),
             Some(Hands::Group(job)) => job.processes().unwrap_or_default(),
@@ -178,9 +184,19 @@ impl BackgroundJob for SharedJob {
 struct Progress {
     last: BTreeMap<u32, u64>,
     ticks: u64,
+    /// What a group had used when it was looked at last, and all that it has used since the first look.
+    group_s: Option<f64>,
+    group_total_s: f64,
 }
 
 impl Progress {
+    fn count_group(&mut self, now_s: f64) -> f64 {
+        let before_s = self.group_s.replace(now_s).unwrap_or(now_s);
+        // Less than before: it is a new group of that name.
+        self.group_total_s += if now_s < before_s { now_s } else { now_s - before_s };
+        self.group_total_s
+    }
+
     fn count(&mut self, proc: &Path, processes: &[u32]) -> f64 {
         let first = self.last.is_empty() && self.ticks == 0;
         let mut now = BTreeMap::new();
@@ -229,6 +245,13 @@ mod tests {
         assert_eq!(progress.count(proc, &[8]), 1.3);
         directory.put("8/stat", "8 (x");
         assert_eq!(progress.count(proc, &[8]), 1.3);
+    }
+
+    #[test]
+    fn a_groups_time_is_counted_from_the_first_look_and_over_new_groups_of_its_name() {
+        let mut progress = Progress::default();
+        let counted = [7.0, 7.5, 0.25, 1.25].map(|now_s| progress.count_group(now_s));
+        assert_eq!(counted, [0.0, 0.5, 0.75, 1.75]);
     }
 
     #[test]

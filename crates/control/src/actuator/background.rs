@@ -51,6 +51,11 @@ impl CgroupJob {
         Ok(self.set.processes()?)
     }
 
+    /// Processor time that it has used, with the groups below, in seconds; none where the kernel does not count it.
+    pub fn cpu_seconds(&self) -> Option<f64> {
+        self.set.cpu_seconds()
+    }
+
     fn stop(&mut self) -> Result<(), ActuatorError> {
         match self.set.freeze(true) {
             Err(ActuatorError::Missing(_)) => {
@@ -325,10 +330,12 @@ mod tests {
             ("cg/job/cpuset.cpus", ""),
             ("cg/job/cgroup.procs", ""),
             ("cg/job/cgroup.freeze", "0"),
+            ("cg/job/cpu.stat", "usage_usec 2500000\nuser_usec 1\n"),
             ("cg/job.keeper/cgroup.subtree_control", ""),
         ]);
         let set = Cpuset::create(&root.path().join("cg"), root.path(), "job").unwrap();
         let mut job = CgroupJob::new(set);
+        assert_eq!(job.cpu_seconds(), Some(2.5));
         job.run_on(&[2, 3]).unwrap();
         assert_eq!(
             (root.get("cg/job/cpuset.cpus"), root.get("cg/job/cgroup.freeze")),

@@ -228,6 +228,13 @@ impl Cpuset {
         Ok(text.lines().filter_map(|line| line.trim().parse().ok()).collect())
     }
 
+    /// Processor time that its processes and those of the groups below have used, in seconds; v2 only.
+    pub fn cpu_seconds(&self) -> Option<f64> {
+        let text = read(&self.directory.join("cpu.stat"), "its processor time").ok()?;
+        let us = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        us.trim().parse::<f64>().ok().map(|us| us / 1e6)
+    }
+
     /// Stops all of its processes, or lets them go on; v2 only, as v1 has a hierarchy of its own for that.
     ///
     /// # Errors
