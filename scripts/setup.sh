@@ -15,8 +15,8 @@ bpf=(clang llvm libbpf-dev)
 tests=("${build[@]}" iproute2 ethtool tcpdump memcached netcat-openbsd iputils-ping python3
     openssl tshark libisal-dev)
 demo=("${build[@]}" iproute2 memcached)
-devices=("${build[@]}" apt binutils dash dpkg ethtool iproute2 iputils-ping libc-bin mount netcat-openbsd util-linux
-    xz-utils)
+devices=("${build[@]}" apt binutils dash dpkg ethtool iproute2 iputils-ping libc-bin mount netcat-openbsd procps
+    util-linux xz-utils)
 # Used where they are; a distribution release without them is no reason to stop.
 bpf_optional=(bpftool)
 tests_optional=(libmemcached-tools python3-pymemcache valgrind sockperf default-jre-headless maven)

@@ -16,9 +16,6 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Newest, Self::V6_12, Self::V6_1, Self::V5_10];
-
     /// What it is called here.
     pub fn name(self) -> &'static str {
         match self {
@@ -55,16 +52,23 @@ pub struct Boot {
     pub kernel: Kernel,
     /// Whether virtio devices use the DMA API, which zero-copy takes.
     pub iommu_platform: bool,
+    /// Whether systemd is the guest's first process.
+    pub systemd: bool,
 }
 
 impl Boot {
     const fn new(name: &'static str, driver: Driver, expected: Mode, kernel: Kernel) -> Self {
         let iommu_platform = matches!(expected, Mode::ZeroCopy);
-        Self { name, driver, expected, demanded: None, kernel, iommu_platform }
+        Self { name, driver, expected, demanded: None, kernel, iommu_platform, systemd: false }
     }
 
     const fn demanding(mut self, mode: Mode) -> Self {
         self.demanded = Some(mode);
+        self
+    }
+
+    const fn with_systemd(mut self) -> Self {
+        self.systemd = true;
         self
     }
 
@@ -75,12 +79,13 @@ impl Boot {
 
     /// What its guest is to do.
     pub fn task(self, work: Work) -> Task {
-        Task { driver: self.driver, expected: self.expected, demanded: self.demanded, work }
+        let Self { driver, expected, demanded, systemd, .. } = self;
+        Task { driver, expected, demanded, systemd, work }
     }
 }
 
 /// All boots, in the order of the table's columns.
-pub const BOOTS: [Boot; 11] = [
+pub const BOOTS: [Boot; 12] = [
     Boot::new("igb-zero-copy", Driver::Igb, Mode::ZeroCopy, Kernel::Newest),
     Boot::new("igb-copy", Driver::Igb, Mode::Copy, Kernel::Newest).demanding(Mode::Copy),
     Boot::new("igb-6.12", Driver::Igb, Mode::Copy, Kernel::V6_12),
@@ -92,6 +97,7 @@ pub const BOOTS: [Boot; 11] = [
     Boot::new("veth-6.12", Driver::Veth, Mode::Copy, Kernel::V6_12),
     Boot::new("veth-6.1", Driver::Veth, Mode::Copy, Kernel::V6_1),
     Boot::new("veth-5.10", Driver::Veth, Mode::Copy, Kernel::V5_10),
+    Boot::new("systemd", Driver::Veth, Mode::Copy, Kernel::Newest).with_systemd(),
 ];
 
 #[cfg(test)]

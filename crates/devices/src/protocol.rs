@@ -27,6 +27,8 @@ pub struct Task {
     pub expected: Mode,
     /// `network.mode` of the configuration; absent: the product's own choice.
     pub demanded: Option<Mode>,
+    /// Whether systemd is the first process, and starts what follows as a unit.
+    pub systemd: bool,
     /// What follows once both NICs are up.
     pub work: Work,
 }

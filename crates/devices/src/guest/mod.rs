@@ -1,12 +1,14 @@
 //! The guest's part: the first process of the emulated machine, and what it runs.
 //!
 //! The first process mounts file systems, moves the image to a root of its own, starts this program once more for the
-//! task, and powers the machine off when that has ended, however it ended.
+//! task, and powers the machine off when that has ended, however it ended. Where the task asks for systemd, that becomes
+//! the first process in its place, and does the rest by the unit `task.service` (`host/systemd.rs`).
 
 mod channel;
 mod checks;
 mod client;
 mod command;
+mod daemon;
 mod modules;
 mod mounts;
 mod processes;
@@ -16,6 +18,7 @@ mod service;
 mod suite;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -31,6 +34,8 @@ use channel::Channel;
 pub const INIT: &str = "/init";
 /// The command that the first process starts.
 pub const COMMAND: &str = "guest";
+/// The first process of boots with systemd.
+const SYSTEMD: &str = "/lib/systemd/systemd";
 
 /// The first process's part. It does not return.
 pub fn init() -> ! {
@@ -45,6 +50,10 @@ pub fn init() -> ! {
 
 fn first_process() -> anyhow::Result<()> {
     mounts::mount_all()?;
+    if read_task()?.systemd {
+        let error = Command::new(SYSTEMD).env_clear().env("PATH", "/bin").exec();
+        return Err(error).with_context(|| format!("starting {SYSTEMD}"));
+    }
     let status = Command::new(INIT)
         .arg(COMMAND)
         .env_clear()
@@ -79,9 +88,13 @@ pub fn run() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn do_task(channel: &Channel) -> anyhow::Result<()> {
+fn read_task() -> anyhow::Result<Task> {
     let task = fs::read(TASK_FILE).context("reading the task")?;
-    let task: Task = serde_json::from_slice(&task).context("reading the task")?;
+    serde_json::from_slice(&task).context("reading the task")
+}
+
+fn do_task(channel: &Channel) -> anyhow::Result<()> {
+    let task = read_task()?;
     let beating = channel.clone();
     std::thread::spawn(move || {
         loop {

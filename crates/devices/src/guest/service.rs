@@ -51,7 +51,8 @@ impl Config {
         Self { threads, domain: None, scheduler: None, chunks: Some(CHUNKS), host: 2, mode: None }
     }
 
-    fn text(&self, demanded: Option<Mode>) -> String {
+    /// The configuration's file. Its last table is `[control]`.
+    pub fn text(&self, demanded: Option<Mode>) -> String {
         let key = |name: &str, value: Option<String>| {
             value.map_or(String::new(), |value| format!("{name} = \"{value}\"\n"))
         };
@@ -143,6 +144,11 @@ impl Service {
         command.stdout(output.writer()?).stderr(output.writer()?);
         let child = command.spawn().context("cannot start `tailplane run`")?;
         Ok(Self { child, output, driver: String::new(), had_carrier: false })
+    }
+
+    /// Its process's number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it has printed until now.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::bail;
 
 use super::channel::Channel;
-use super::checks::{domains, faults, lifecycle, readme, start, steering, traffic};
+use super::checks::{daemon, domains, faults, lifecycle, readme, start, steering, traffic};
 use super::client;
 use super::command::wait_until;
 use super::rig;
@@ -26,7 +26,40 @@ pub struct Check {
     pub about: &'static str,
     /// Whether the short form leaves it out.
     pub is_long: bool,
+    place: Place,
     run: fn(&mut Suite<'_>) -> anyhow::Result<Outcome>,
+}
+
+/// In which boots a check is tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Those without systemd: it makes no difference there.
+    Plain,
+    /// Those with systemd.
+    Systemd,
+    /// All.
+    Everywhere,
+}
+
+impl Check {
+    const fn under_systemd(mut self) -> Self {
+        self.place = Place::Systemd;
+        self
+    }
+
+    const fn everywhere(mut self) -> Self {
+        self.place = Place::Everywhere;
+        self
+    }
+
+    /// Why it is not tried in a boot with systemd, or without.
+    fn why_not(&self, systemd: bool) -> Option<&'static str> {
+        match (self.place, systemd) {
+            (Place::Systemd, false) => Some("no systemd in this boot"),
+            (Place::Plain, true) => Some("the same without systemd: tried in the boot veth"),
+            _ => None,
+        }
+    }
 }
 
 const fn check(
@@ -34,7 +67,7 @@ const fn check(
     about: &'static str,
     run: fn(&mut Suite<'_>) -> anyhow::Result<Outcome>,
 ) -> Check {
-    Check { name, about, is_long: false, run }
+    Check { name, about, is_long: false, place: Place::Plain, run }
 }
 
 const fn long(
@@ -42,7 +75,7 @@ const fn long(
     about: &'static str,
     run: fn(&mut Suite<'_>) -> anyhow::Result<Outcome>,
 ) -> Check {
-    Check { name, about, is_long: true, run }
+    Check { name, about, is_long: true, place: Place::Plain, run }
 }
 
 const RTC: &str = "run-to-completion";
@@ -50,8 +83,8 @@ const SHARING: &str = "work-conserving";
 const READY: &str = "ready-set";
 
 /// All checks, in the order in which they run. The last one takes the interface away.
-pub const CHECKS: [Check; 33] = [
-    check("start", "tailplane run announces a service on dp0", start::start),
+pub const CHECKS: [Check; 39] = [
+    check("start", "tailplane run announces a service on dp0", start::start).everywhere(),
     check("carrier", "the announcement comes with the link up", start::carrier),
     check("mode", "the announced mode is the kernel's, and the expected one", start::mode),
     check("ping", "pings of all sizes up to the MTU are answered", traffic::pings),
@@ -110,10 +143,32 @@ pub const CHECKS: [Check; 33] = [
         "serves with an MTU of 9000: large segments come, or the start says what does not",
         traffic::jumbo,
     ),
-    long("readme", "README's \"see it within a minute\" works as printed", readme::readme),
-    check("restored", "after all runs the NIC is as it was before the first", lifecycle::restored),
+    check(
+        "contained",
+        "memory, processes and processors are limited by groups",
+        domains::contained,
+    )
+    .everywhere(),
+    long("netem", "all bytes arrive though frames are lost, late and reordered", traffic::netem)
+        .everywhere(),
+    check("unit", "the daemon's unit: watchdog, reload, restart; its service serves", daemon::unit)
+        .under_systemd(),
+    check("lab", "a service of the daemon's in a lab is reached from the machine", daemon::lab)
+        .under_systemd(),
+    check(
+        "cpusets",
+        "a background job has the cores that are left, and no others",
+        daemon::cpusets,
+    )
+    .under_systemd(),
+    check("freezer", "it stands still where none is left, and goes on later", daemon::freezer)
+        .under_systemd(),
+    long("readme", "README's \"see it within a minute\" works as printed", readme::readme)
+        .everywhere(),
+    check("restored", "after all runs the NIC is as it was before the first", lifecycle::restored)
+        .everywhere(),
     check("removed", "dp0 goes while it serves: the service reports or ends", faults::removed),
-    check("kernel", "the kernel has logged no warning", lifecycle::kernel),
+    check("kernel", "the kernel has logged no warning", lifecycle::kernel).everywhere(),
 ];
 
 /// What checks share.
@@ -184,6 +239,9 @@ impl Suite<'_> {
     }
 
     fn outcome(&mut self, check: &Check) -> Outcome {
+        if let Some(reason) = check.why_not(self.task.systemd) {
+            return Outcome::NotPossible(reason.to_owned());
+        }
         if self.refused.is_some() && !STANDS_ALONE.contains(&check.name) {
             return Outcome::NotTried("it did not start".to_owned());
         }
@@ -192,7 +250,7 @@ impl Suite<'_> {
 }
 
 /// Checks that use no usual service.
-const STANDS_ALONE: [&str; 17] = [
+const STANDS_ALONE: [&str; 21] = [
     "start",
     "threads-1",
     "threads-2",
@@ -207,6 +265,10 @@ const STANDS_ALONE: [&str; 17] = [
     "doctor",
     "demanded",
     "jumbo",
+    "unit",
+    "lab",
+    "cpusets",
+    "freezer",
     "readme",
     "restored",
     "kernel",

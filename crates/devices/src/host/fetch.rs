@@ -1,4 +1,4 @@
-//! Fetches QEMU and kernels as packages, and unpacks them below `target/devices`. Nothing is installed.
+//! Fetches QEMU, kernels and systemd as packages, and unpacks them below `target/devices`. Nothing is installed.
 //!
 //! A manifest records what was fetched: where everything that it names is there, nothing is downloaded.
 
@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::archive::{Archive, Installed};
 use super::paths::Paths;
-use crate::boots::Kernel;
+use crate::boots::{Boot, Kernel};
 
 /// The package with the emulator.
 const QEMU_PACKAGE: &str = "qemu-system-x86";
+/// The package with the first process of boots that have it.
+const SYSTEMD_PACKAGE: &str = "systemd";
 /// The package that depends on a suite's newest kernel.
 const KERNEL_PACKAGE: &str = "linux-image-amd64";
 /// Packages that hold parts of a kernel: until 7.1 one holds all, then the image and its modules are apart.
@@ -30,6 +32,8 @@ pub struct Fetched {
     pub qemu: Option<PathBuf>,
     /// QEMU's packages' files; empty where the machine has its own.
     qemu_files: Vec<String>,
+    /// Where systemd was unpacked; absent where it is not fetched.
+    systemd: Option<PathBuf>,
     /// Kernels by their names here.
     kernels: BTreeMap<String, Unpacked>,
 }
@@ -54,6 +58,7 @@ impl Fetched {
         let mut found: Self = serde_json::from_str(&text).unwrap_or_default();
         found.kernels.retain(|_, kernel| kernel.image.exists() && kernel.modules.exists());
         found.qemu = found.qemu.filter(|prefix| prefix.exists());
+        found.systemd = found.systemd.filter(|prefix| prefix.exists());
         found
     }
 
@@ -70,20 +75,38 @@ impl Fetched {
         let found = self.kernels.get(kernel.name());
         found.with_context(|| format!("kernel {} was not fetched", kernel.name()))
     }
+
+    /// Where systemd was unpacked, for a boot whose first process it is.
+    ///
+    /// # Errors
+    /// It was not fetched.
+    pub fn systemd(&self, boot: &Boot) -> anyhow::Result<Option<&Path>> {
+        match boot.systemd {
+            true => Ok(Some(self.systemd.as_deref().context("systemd was not fetched")?)),
+            false => Ok(None),
+        }
+    }
 }
 
-/// Fetches what is missing of QEMU and these kernels; with `refresh`, looks whether there are newer ones.
+/// Fetches what is missing of QEMU and of what these boots need; with `refresh`, looks whether there are newer ones.
 ///
 /// # Errors
 /// The archive could not be read, or packages have another shape than is known here.
-pub fn fetch(paths: &Paths, kernels: &[Kernel], refresh: bool) -> anyhow::Result<Fetched> {
+pub fn fetch(paths: &Paths, boots: &[Boot], refresh: bool) -> anyhow::Result<Fetched> {
     let _lock = paths.lock("fetch")?;
     let mut fetched = Fetched::read(paths);
     if refresh || fetched.qemu.is_none() {
         fetch_qemu(paths, &mut fetched).context("cannot fetch QEMU")?;
         fetched.write(paths)?;
     }
-    for &kernel in kernels {
+    if boots.iter().any(|boot| boot.systemd) && (refresh || fetched.systemd.is_none()) {
+        fetch_systemd(paths, &mut fetched).context("cannot fetch systemd")?;
+        fetched.write(paths)?;
+    }
+    let mut kernels: Vec<Kernel> = boots.iter().map(|boot| boot.kernel).collect();
+    kernels.sort_unstable();
+    kernels.dedup();
+    for kernel in kernels {
         if refresh || !fetched.kernels.contains_key(kernel.name()) {
             let unpacked = fetch_kernel(paths, kernel)
                 .with_context(|| format!("cannot fetch kernel {}", kernel.name()))?;
@@ -95,7 +118,7 @@ pub fn fetch(paths: &Paths, kernels: &[Kernel], refresh: bool) -> anyhow::Result
     Ok(fetched)
 }
 
-/// The machine's own release: QEMU's libraries must fit the machine's C library.
+/// The machine's own release: libraries of QEMU and systemd must fit the machine's C library.
 fn codename() -> String {
     let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
@@ -115,6 +138,18 @@ fn fetch_qemu(paths: &Paths, fetched: &mut Fetched) -> anyhow::Result<()> {
     };
     fetched.qemu = Some(qemu);
     fetched.qemu_files = files;
+    Ok(())
+}
+
+fn fetch_systemd(paths: &Paths, fetched: &mut Fetched) -> anyhow::Result<()> {
+    let release = codename();
+    let archive = Archive::open(paths, "systemd", &[&release], Installed::TheMachines)?;
+    let files = archive.download_with_needs(SYSTEMD_PACKAGE, &release, &paths.packages())?;
+    fetched.systemd = Some(match files.is_empty() {
+        // It is installed already.
+        true => PathBuf::from("/"),
+        false => unpack(paths, "systemd", &files)?,
+    });
     Ok(())
 }
 

@@ -10,41 +10,54 @@ use anyhow::{Context, bail};
 
 use super::cpio::Cpio;
 use super::modules::Modules;
+use super::systemd;
 use crate::protocol::{Driver, SCRIPT_FILE, TASK_FILE, Task};
 
 /// Programs of this machine that the guest has. The shell is dash, since others have an `ip` of their own.
-const PROGRAMS: [&str; 10] =
-    ["dash", "ip", "tc", "ss", "ethtool", "ping", "nc", "bridge", "dmesg", "mount"];
+const PROGRAMS: [&str; 11] =
+    ["dash", "ip", "tc", "ss", "ethtool", "ping", "nc", "bridge", "dmesg", "mount", "kill"];
 /// Programs for scripts, which the guest has where this machine has them.
-const OPTIONAL_PROGRAMS: [&str; 37] = [
+const OPTIONAL_PROGRAMS: [&str; 36] = [
     "awk", "basename", "bpftool", "cat", "chmod", "chrt", "cmp", "cp", "cut", "date", "dd", "env",
-    "find", "free", "grep", "head", "id", "kill", "ls", "mkdir", "mv", "od", "ps", "rm", "sed",
-    "seq", "setpriv", "sleep", "sort", "strace", "tail", "taskset", "tcpdump", "timeout", "tr",
-    "uname", "wc",
+    "find", "free", "grep", "head", "id", "ls", "mkdir", "mv", "od", "ps", "rm", "sed", "seq",
+    "setpriv", "sleep", "sort", "strace", "tail", "taskset", "tcpdump", "timeout", "tr", "uname",
+    "wc",
 ];
 /// Where programs are looked for.
 const PROGRAM_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// Modules that every boot has, beside its driver.
-const COMMON_MODULES: [&str; 5] = ["virtio_pci", "af_packet", "tcp_diag", "xsk_diag", "veth"];
+const COMMON_MODULES: [&str; 6] =
+    ["virtio_pci", "af_packet", "tcp_diag", "xsk_diag", "veth", "sch_netem"];
 /// Where modules lie in the image; the list of them in the order of insertion.
 pub const MODULES_DIRECTORY: &str = "/modules";
 /// Directories that mounts cover, or that programs expect.
 const DIRECTORIES: [&str; 9] =
     ["proc", "sys", "dev", "run", "tmp", "root", "etc", "var", "newroot"];
 
-/// Users whom the product runs services as.
-const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\n\
-                      tailplane-dataplane:x:990:990::/:/bin/false\n\
-                      tailplane-app:x:991:991::/:/bin/false\n\
-                      nobody:x:65534:65534::/:/bin/false\n";
-const GROUP: &str =
-    "root:x:0:\ntailplane-dataplane:x:990:\ntailplane-app:x:991:\nnogroup:x:65534:\n";
+/// Users of every guest.
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
+const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
+/// Users whom the product runs services as; where systemd runs, it makes them.
+const PRODUCT_PASSWD: &str = "tailplane-dataplane:x:990:990::/:/bin/false\n\
+                              tailplane-app:x:991:991::/:/bin/false\n";
+const PRODUCT_GROUP: &str = "tailplane-dataplane:x:990:\ntailplane-app:x:991:\n";
+
+/// The programs that are tried.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// `tailplane`.
+    pub product: PathBuf,
+    /// `tailplaned`, for boots with systemd.
+    pub daemon: PathBuf,
+}
 
 /// What goes into an image.
 #[derive(Clone, Debug)]
 pub struct Contents<'a> {
-    /// The product's program.
-    pub product: &'a Path,
+    /// The programs that are tried.
+    pub programs: &'a Programs,
+    /// Where systemd was unpacked, if it is the first process.
+    pub systemd: Option<&'a Path>,
     /// The directory of the kernel's modules.
     pub modules: &'a Path,
     /// The driver of the boot.
@@ -71,7 +84,13 @@ impl Contents<'_> {
         }
         let own = std::env::current_exe().context("finding this program's file")?;
         image.stripped(&own, "init")?;
-        image.stripped(self.product, "bin/tailplane")?;
+        image.stripped(&self.programs.product, "bin/tailplane")?;
+        if let Some(root) = self.systemd {
+            image.stripped(&self.programs.daemon, "bin/tailplaned").context(
+                "no daemon for the guest: run `cargo build --package tailplane-daemon`, or name one with --daemon",
+            )?;
+            systemd::add(&mut image, root).context("adding systemd")?;
+        }
         for program in PROGRAMS {
             let file = find(program)?;
             image.program(&file, &format!("bin/{program}"))?;
@@ -85,8 +104,13 @@ impl Contents<'_> {
         for name in ["sbin", "usr/bin", "usr/sbin"] {
             image.archive.link(name, "/bin")?;
         }
-        image.archive.file("etc/passwd", 0o644, PASSWD.as_bytes())?;
-        image.archive.file("etc/group", 0o644, GROUP.as_bytes())?;
+        let (mut passwd, mut group) = (PASSWD.to_owned(), GROUP.to_owned());
+        if self.systemd.is_none() {
+            passwd.push_str(PRODUCT_PASSWD);
+            group.push_str(PRODUCT_GROUP);
+        }
+        image.archive.file("etc/passwd", 0o644, passwd.as_bytes())?;
+        image.archive.file("etc/group", 0o644, group.as_bytes())?;
         image.archive.file("etc/hosts", 0o644, b"127.0.0.1 localhost\n")?;
         self.modules(&mut image)?;
         let task = serde_json::to_vec(self.task)?;
@@ -111,26 +135,42 @@ impl Contents<'_> {
     }
 }
 
+/// An image that is being written.
 #[derive(Debug)]
-struct Image<W> {
-    archive: Cpio<W>,
-    /// Libraries that it has.
+pub struct Image<W> {
+    /// What it is written to.
+    pub archive: Cpio<W>,
+    /// Libraries that it has, by their places there.
     has: BTreeSet<PathBuf>,
     /// A file for programs that are being stripped.
     scratch: PathBuf,
 }
 
 impl<W: std::io::Write> Image<W> {
-    /// Adds a program with its libraries.
+    /// Adds a program of this machine with its libraries.
     fn program(&mut self, file: &Path, name: &str) -> anyhow::Result<()> {
-        self.libraries(file)?;
+        self.program_of(file, name, Path::new("/"), &[])
+    }
+
+    /// Adds a program of a package that was unpacked below `root`, with its libraries: those of `directories` first.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the image not be written.
+    pub fn program_of(
+        &mut self,
+        file: &Path,
+        name: &str,
+        root: &Path,
+        directories: &[PathBuf],
+    ) -> anyhow::Result<()> {
+        self.libraries(file, root, directories)?;
         let contents = fs::read(file).with_context(|| format!("reading '{}'", file.display()))?;
         Ok(self.archive.file(name, 0o755, &contents)?)
     }
 
     /// Adds a program without what debuggers need: that is most of it.
     fn stripped(&mut self, file: &Path, name: &str) -> anyhow::Result<()> {
-        self.libraries(file)?;
+        self.libraries(file, Path::new("/"), &[])?;
         let mut strip = Command::new("strip");
         strip
             .args(["--strip-debug", "-o"])
@@ -146,15 +186,24 @@ impl<W: std::io::Write> Image<W> {
         Ok(())
     }
 
-    fn libraries(&mut self, program: &Path) -> anyhow::Result<()> {
-        let output = Command::new("ldd").arg(program).env("LC_ALL", "C").output();
-        let output = output.context("cannot start ldd: is libc-bin installed?")?;
+    fn libraries(
+        &mut self,
+        program: &Path,
+        root: &Path,
+        directories: &[PathBuf],
+    ) -> anyhow::Result<()> {
+        let mut ldd = Command::new("ldd");
+        ldd.arg(program).env("LC_ALL", "C");
+        if !directories.is_empty() {
+            ldd.env("LD_LIBRARY_PATH", std::env::join_paths(directories)?);
+        }
+        let output = ldd.output().context("cannot start ldd: is libc-bin installed?")?;
         for library in libraries(&String::from_utf8_lossy(&output.stdout)) {
-            if self.has.insert(library.clone()) {
+            let place = place(&library, root);
+            if self.has.insert(place.clone()) {
                 let contents = fs::read(&library)
                     .with_context(|| format!("reading '{}'", library.display()))?;
-                let name = library.to_string_lossy();
-                self.archive.file(name.trim_start_matches('/'), 0o755, &contents)?;
+                self.archive.file(&place.to_string_lossy(), 0o755, &contents)?;
             }
         }
         Ok(())
@@ -169,6 +218,18 @@ fn libraries(listed: &str) -> Vec<PathBuf> {
     words.filter(|word| !word.ends_with(':')).map(PathBuf::from).collect()
 }
 
+/// Where the image has a library that lies below `root`: `/usr/lib` is a link to `/lib`.
+fn place(library: &Path, root: &Path) -> PathBuf {
+    let below = library.strip_prefix(root).or_else(|_| library.strip_prefix("/"));
+    let below = below.unwrap_or(library);
+    below.strip_prefix("usr").unwrap_or(below).to_owned()
+}
+
+/// A file of a package that was unpacked below `root`, which has it in `/usr` or not.
+pub fn find_below(root: &Path, file: &str) -> Option<PathBuf> {
+    [root.join(file), root.join("usr").join(file)].into_iter().find(|path| path.is_file())
+}
+
 fn find(program: &str) -> anyhow::Result<PathBuf> {
     let files = PROGRAM_DIRECTORIES.iter().map(|directory| Path::new(directory).join(program));
     match files.into_iter().find(|file| file.exists()) {
@@ -180,6 +241,14 @@ fn find(program: &str) -> anyhow::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_keeps_its_place_below_the_root_and_leaves_usr() {
+        let placed = |library: &str, root: &str| place(Path::new(library), Path::new(root));
+        assert_eq!(placed("/u/usr/lib/x/libs.so", "/u"), Path::new("lib/x/libs.so"));
+        assert_eq!(placed("/lib/x/libc.so.6", "/u"), Path::new("lib/x/libc.so.6"));
+        assert_eq!(placed("/usr/lib/x/liba.so", "/"), Path::new("lib/x/liba.so"));
+    }
 
     #[test]
     fn libraries_are_the_files_that_ldd_lists() {

@@ -10,6 +10,7 @@ mod modules;
 mod paths;
 mod runs;
 mod script;
+mod systemd;
 mod table;
 mod taps;
 
@@ -23,13 +24,14 @@ use clap::{Parser, Subcommand};
 pub use arguments::{CLIENT_MAC, DATAPLANE_MAC};
 pub use image::MODULES_DIRECTORY;
 
-use crate::boots::{BOOTS, Boot, Kernel};
+use crate::boots::{BOOTS, Boot};
 use crate::guest::CHECKS;
+use image::Programs;
 use paths::Paths;
 
 /// Runs tailplane on the drivers of real NICs, in machines that QEMU emulates.
 ///
-/// QEMU and Debian's kernels are fetched as packages and unpacked below target/devices; nothing is installed. A boot is
+/// QEMU, Debian's kernels and systemd are fetched as packages and unpacked below target/devices; nothing is installed. A boot is
 /// a driver, a mode and a kernel: `list` shows all.
 #[derive(Debug, Parser)]
 #[command(
@@ -52,7 +54,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Fetch QEMU and the kernels; what is there already is not fetched again.
+    /// Fetch QEMU, the kernels and systemd; what is there already is not fetched again.
     Fetch {
         /// Look for newer kernels, and a newer QEMU.
         #[arg(long)]
@@ -115,22 +117,26 @@ struct Product {
     /// The program to try; by default the one that `cargo build --package tailplane-cli` makes.
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
+    /// The daemon to try, in boots with systemd; by default `tailplaned` beside that program.
+    #[arg(long, value_name = "PATH")]
+    daemon: Option<PathBuf>,
 }
 
 impl Product {
-    fn find(&self) -> anyhow::Result<PathBuf> {
+    fn find(&self) -> anyhow::Result<Programs> {
         let default = || {
             let own = std::env::current_exe().unwrap_or_default();
             own.with_file_name("tailplane")
         };
-        let file = self.binary.clone().unwrap_or_else(default);
-        if !file.is_file() {
+        let product = self.binary.clone().unwrap_or_else(default);
+        if !product.is_file() {
             bail!(
                 "no program at '{}'; run `cargo build --package tailplane-cli`, or name one with --binary",
-                file.display()
+                product.display()
             );
         }
-        Ok(file)
+        let daemon = self.daemon.clone().unwrap_or_else(|| product.with_file_name("tailplaned"));
+        Ok(Programs { product, daemon })
     }
 }
 
@@ -141,7 +147,7 @@ impl Product {
 pub fn run() -> anyhow::Result<ExitCode> {
     match Cli::parse().action {
         Action::Fetch { refresh } => {
-            fetch::fetch(&Paths::open()?, &Kernel::ALL, refresh)?;
+            fetch::fetch(&Paths::open()?, &BOOTS, refresh)?;
             Ok(ExitCode::SUCCESS)
         }
         Action::Run(args) => {
@@ -153,7 +159,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
                 boots: selected,
                 checks: args.check,
                 is_short: args.short,
-                product: args.product.find()?,
+                programs: args.product.find()?,
                 jobs: args.jobs.unwrap_or_else(processors),
             };
             let results = runs::run(&Paths::open()?, &wanted)?;

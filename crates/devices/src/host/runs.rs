@@ -1,6 +1,5 @@
 //! `run`: boots the machines, a few at a time, and collects what they report.
 
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::fetch::{self, Fetched};
-use super::image::Contents;
+use super::image::{Contents, Programs};
 use super::machine::{End, Machine};
 use super::paths::Paths;
 use crate::boots::Boot;
@@ -29,8 +28,8 @@ pub struct Wanted {
     pub checks: Vec<String>,
     /// Whether the short form.
     pub is_short: bool,
-    /// The program to try.
-    pub product: PathBuf,
+    /// The programs to try.
+    pub programs: Programs,
     /// Machines that run at once. Each keeps one processor busy.
     pub jobs: usize,
 }
@@ -99,10 +98,7 @@ pub struct CheckResult {
 /// # Errors
 /// Something could not be fetched, or QEMU not be started. What a guest does is a result.
 pub fn run(paths: &Paths, wanted: &Wanted) -> anyhow::Result<Results> {
-    let mut kernels: Vec<_> = wanted.boots.iter().map(|boot| boot.kernel).collect();
-    kernels.sort_unstable();
-    kernels.dedup();
-    let fetched = fetch::fetch(paths, &kernels, false)?;
+    let fetched = fetch::fetch(paths, &wanted.boots, false)?;
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -159,7 +155,8 @@ fn attempt(
     let task = boot.task(Work::Suite { short: wanted.is_short, only: wanted.checks.clone() });
     let modules = &fetched.kernel(boot.kernel)?.modules;
     let contents = Contents {
-        product: &wanted.product,
+        programs: &wanted.programs,
+        systemd: fetched.systemd(boot)?,
         modules,
         driver: boot.driver,
         task: &task,

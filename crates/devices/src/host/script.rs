@@ -1,14 +1,13 @@
 //! `exec` and `shell`: one boot for a script, or for a person.
 
 use std::io::Read;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
 use super::fetch::{self, Fetched};
-use super::image::Contents;
+use super::image::{Contents, Programs};
 use super::machine::{End, Machine};
 use super::paths::Paths;
 use crate::boots::Boot;
@@ -22,15 +21,17 @@ const ATTEMPTS: usize = 2;
 fn prepare(
     paths: &Paths,
     boot: &Boot,
-    product: &Path,
+    programs: &Programs,
     work: Work,
     script: &[u8],
 ) -> anyhow::Result<(Fetched, std::path::PathBuf)> {
-    let fetched = fetch::fetch(paths, &[boot.kernel], false)?;
+    let fetched = fetch::fetch(paths, &[*boot], false)?;
     let image = paths.of_boot(boot.name, "image");
     let modules = &fetched.kernel(boot.kernel)?.modules;
     let task = boot.task(work);
-    Contents { product, modules, driver: boot.driver, task: &task, script }.write(&image)?;
+    let systemd = fetched.systemd(boot)?;
+    Contents { programs, systemd, modules, driver: boot.driver, task: &task, script }
+        .write(&image)?;
     Ok((fetched, image))
 }
 
@@ -38,12 +39,17 @@ fn prepare(
 ///
 /// # Errors
 /// The guest did not run it to its end.
-pub fn exec(paths: &Paths, boot: &Boot, product: &Path, limit_s: u64) -> anyhow::Result<ExitCode> {
+pub fn exec(
+    paths: &Paths,
+    boot: &Boot,
+    programs: &Programs,
+    limit_s: u64,
+) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     std::io::stdin().take(SCRIPT_BYTES_MAX).read_to_end(&mut script).context("reading a script")?;
     let _lock = paths.lock(boot.name)?;
     for attempt in 1..=ATTEMPTS {
-        let (fetched, image) = prepare(paths, boot, product, Work::Script, &script)?;
+        let (fetched, image) = prepare(paths, boot, programs, Work::Script, &script)?;
         let mut machine = Machine::start(paths, &fetched, boot, &image, false)?;
         let (mut status, mut broken, mut has_begun) = (None, None, false);
         let end = machine.watch(Duration::from_secs(limit_s), |event| match event {
@@ -75,9 +81,9 @@ pub fn exec(paths: &Paths, boot: &Boot, product: &Path, limit_s: u64) -> anyhow:
 ///
 /// # Errors
 /// The machine cannot be started.
-pub fn shell(paths: &Paths, boot: &Boot, product: &Path) -> anyhow::Result<ExitCode> {
+pub fn shell(paths: &Paths, boot: &Boot, programs: &Programs) -> anyhow::Result<ExitCode> {
     let _lock = paths.lock(boot.name)?;
-    let (fetched, image) = prepare(paths, boot, product, Work::Shell, b"")?;
+    let (fetched, image) = prepare(paths, boot, programs, Work::Shell, b"")?;
     eprintln!("devices: boots {}; `exit` ends the machine", boot.name);
     Machine::start(paths, &fetched, boot, &image, true)?.wait()?;
     Ok(ExitCode::SUCCESS)

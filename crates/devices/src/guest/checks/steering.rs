@@ -1,12 +1,11 @@
 //! Queues, threads and flow groups: whose packets come to which thread.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::{expect_answers, not_possible, passed};
-use crate::guest::client::{Connection, in_namespace, pattern};
+use super::{expect_answers, not_possible, passed, under_load};
+use crate::guest::client::{Connection, in_namespace};
 use crate::guest::command;
 use crate::guest::rig::DATAPLANE;
 use crate::guest::service::{Config, Ended, NAME, forwarded as forwarded_of, quoted};
@@ -105,32 +104,7 @@ pub fn moves(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         return not_possible("the NIC has 1 queue");
     }
     suite.service()?;
-    let (stop, requests) = (AtomicBool::new(false), AtomicU64::new(0));
-    let load = || {
-        in_namespace(|| {
-            let (mut open, value) = (Connection::open()?, pattern(3, 1000));
-            while !stop.load(Ordering::Relaxed) {
-                open.set("moved", &value)?;
-                open.get("moved", &value)?;
-                requests.fetch_add(2, Ordering::Relaxed);
-            }
-            Ok(())
-        })
-    };
-    let (moved, results) = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(load)).collect();
-        let moved = move_twice();
-        stop.store(true, Ordering::Relaxed);
-        let results: Vec<_> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
-        (moved, results)
-    });
-    let tables = moved?;
-    let lost: Vec<String> =
-        results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
-    if let Some(first) = lost.first() {
-        bail!("{} of {CONNECTIONS} connections lost; the first: {first}", lost.len());
-    }
-    let requests = requests.load(Ordering::Relaxed);
+    let (requests, tables) = under_load(CONNECTIONS, move_twice)?;
     match tables {
         None => passed(format!("{requests} requests; the driver shows no table with a key")),
         Some(tables) if tables[0] == tables[1] => {

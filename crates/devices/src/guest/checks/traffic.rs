@@ -28,6 +28,10 @@ const ITEM_BYTES: usize = 500_000;
 const ITEMS: usize = 200;
 /// The same in the short form.
 const ITEMS_SHORT: usize = 4;
+/// Items behind netem: 8 MB.
+const NETEM_ITEMS: usize = 16;
+/// What netem does to the client's frames.
+const IMPAIRMENT: &str = "loss 1% delay 2ms reorder 5%";
 
 /// Sizes of pings: all near 1 KiB and near the MTU, and some between.
 fn ping_sizes(is_short: bool) -> Vec<usize> {
@@ -144,6 +148,33 @@ fn transfer_items(items: usize) -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// The client's frames are lost, late and out of order, and all bytes arrive.
+pub fn netem(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    suite.service()?;
+    let tc = |words: &str| command::run(&format!("tc -n {NAMESPACE} {words}"));
+    if let Err(error) = tc(&format!("qdisc add dev {CLIENT} root netem {IMPAIRMENT}")) {
+        return not_possible(format!("{error:#}"));
+    }
+    let arrived = expect_answers(16).and_then(|()| transfer_items(NETEM_ITEMS));
+    let shown = tc(&format!("-s qdisc show dev {CLIENT}"));
+    tc(&format!("qdisc del dev {CLIENT} root")).context("taking the impairment away")?;
+    arrived?;
+    let shown = one_line(&shown?);
+    // `Sent 1 bytes 2 pkt (dropped 3, ...`
+    let number = |before: &str| {
+        let (_, rest) = shown.split_once(before)?;
+        rest.split([' ', ',']).next()?.parse::<u64>().ok()
+    };
+    let (sent, lost) = number(" bytes ")
+        .zip(number("(dropped "))
+        .with_context(|| format!("no count of lost frames in: {shown}"))?;
+    if lost == 0 {
+        bail!("netem lost none of {sent} frames");
+    }
+    let megabytes = NETEM_ITEMS * ITEM_BYTES / 1_000_000;
+    passed(format!("{megabytes} MB each way, {lost} of the client's {sent} frames lost"))
 }
 
 /// A service that starts on an interface with a large MTU serves; peers may send it segments as large as packets that
