@@ -64,19 +64,24 @@ pub fn unit(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         bail!("expected a watchdog of {WATCHDOG}, found {watchdog}");
     }
     still_serves("the watchdog's time")?;
-    expect_restart(&daemon).context("after SIGKILL")?;
-    expect_service(&daemon, service).context("after SIGKILL")?;
-    still_serves("SIGKILL")?;
+    // One that is stopped feeds no watchdog.
+    for (signal, restarts) in [("KILL", "1"), ("STOP", "2")] {
+        expect_restart(&daemon, signal, restarts).with_context(|| format!("after SIG{signal}"))?;
+        expect_service(&daemon, service).with_context(|| format!("after SIG{signal}"))?;
+        still_serves(&format!("SIG{signal}"))?;
+    }
     daemon.stop()?;
-    expect_state(&daemon, "inactive", "1").context("after a stop")?;
+    expect_state(&daemon, "inactive", "2").context("after a stop")?;
     still_serves("a stop")?;
     systemctl("start tailplaned").with_context(Daemon::log)?;
     expect_service(&daemon, service).context("after a stop and a start")?;
     call("Stop", &json!({ "name": crate::guest::service::NAME }))?;
-    if fs::exists(format!("/proc/{service}"))? {
+    // It is systemd's child since the daemon was killed, and shown until systemd has waited for it.
+    let has_ended = || !fs::exists(format!("/proc/{service}")).unwrap_or(true);
+    if !wait_until(TURN_LIMIT, has_ended) {
         bail!("the daemon says that its service has ended, and process {service} is there");
     }
-    passed("start, watchdog, reload, SIGKILL, stop, start")
+    passed("start, reload, SIGKILL, watchdog, stop, start")
 }
 
 /// `systemctl reload` has the daemon read a new service's file.
@@ -100,18 +105,19 @@ fn expect_state(daemon: &Daemon, state: &str, restarts: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// systemd starts the daemon anew once it was killed.
-fn expect_restart(daemon: &Daemon) -> anyhow::Result<()> {
+/// systemd starts the daemon anew after a signal.
+fn expect_restart(daemon: &Daemon, signal: &str, restarts: &str) -> anyhow::Result<()> {
     let killed = daemon.property("MainPID")?;
-    command::run(&format!("kill -KILL {killed}"))?;
+    command::run(&format!("kill -{signal} {killed}"))?;
     let is_anew = || {
-        let is_active = daemon.property("ActiveState").is_ok_and(|state| state == "active");
-        is_active && daemon.property("MainPID").is_ok_and(|pid| pid != killed)
+        // None is process 0.
+        let is_other = daemon.property("MainPID").is_ok_and(|pid| pid != killed && pid != "0");
+        is_other && daemon.property("ActiveState").is_ok_and(|state| state == "active")
     };
     if !wait_until(TURN_LIMIT, is_anew) {
         bail!("not started anew: {}", Daemon::log());
     }
-    expect_state(daemon, "active", "1")
+    expect_state(daemon, "active", restarts)
 }
 
 /// The daemon has taken over the service that it found.
