@@ -1,5 +1,7 @@
 //! The table of results: a column for each boot, a row for each check. No cell is blank.
 
+use std::process::Command;
+
 use super::runs::{BootResult, CheckResult, Results};
 use crate::protocol::Outcome;
 
@@ -68,6 +70,7 @@ pub fn markdown(results: &Results) -> String {
                     machines ([how](../../crates/devices/README.md)). No time in an emulated machine is a measurement \
                     of the product.\n\n"
         .to_owned();
+    text.push_str(&format!("Commit {}.\n\n", commit().unwrap_or_else(|| "unknown".to_owned())));
     let mut line = |cells: Vec<String>| {
         text.push_str(&format!("| {} |\n", cells.join(" | ")));
     };
@@ -91,6 +94,17 @@ pub fn markdown(results: &Results) -> String {
     }
     line(row("seconds, boots", &|boot| format!("{:.0}, {}", boot.took_s, boot.attempts)));
     text
+}
+
+/// The commit of the working tree, and whether it has changes that are in none.
+fn commit() -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let commit = git(&["log", "-1", "--format=%h of %cs"])?;
+    let is_clean = git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Some(if is_clean { commit } else { format!("{commit}, with changes") })
 }
 
 fn escaped(cell: &str) -> String {
