@@ -42,8 +42,8 @@ pub struct Host {
 #[derive(Debug)]
 enum Wire {
     /// With what restores its indirection table.
-    Port(Port, Option<Restores>),
-    Local(LocalWire),
+    Port(Box<Port>, Option<Restores>),
+    Local(Box<LocalWire>),
 }
 
 /// The lab that a configuration uses, made now if it was not up.
@@ -192,7 +192,7 @@ impl Host {
                 let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
                 let local = LocalWire::create(path, chunks, huge_pages)?;
                 let (driver, mac) = (local.description.clone(), local.mac);
-                (Wire::Local(local), driver, mac, Mtu::ETHERNET)
+                (Wire::Local(Box::new(local)), driver, mac, Mtu::ETHERNET)
             }
             None => {
                 let mut port = Port::open(&port(config, lab)?)?;
@@ -204,7 +204,7 @@ impl Host {
                 if let Some(table) = table {
                     controls = controls.with_table(table)?;
                 }
-                (Wire::Port(port, restores), driver, mac, mtu)
+                (Wire::Port(Box::new(port), restores), driver, mac, mtu)
             }
         };
         let runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu)? };

@@ -20,7 +20,7 @@ pub const PORT: u16 = 11_211;
 /// Longest time until a service is announced or refused: emulated, with a link that comes up anew.
 pub const START_LIMIT: Duration = Duration::from_secs(40);
 /// `dataplane.end_ms`: ten times the usual time, since the processors are that much slower at least.
-const END_MS: u32 = 7500;
+pub const END_MS: u32 = 7500;
 /// Longest time from SIGTERM to the end.
 pub const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// Chunks of packet memory of the usual service: few, since the guest has little memory.

@@ -11,8 +11,8 @@ const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const DST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 fn frame(payload: &[u8], seq: u32, flags: TcpFlags, has_timestamp: bool) -> Vec<u8> {
-    let mut options = TcpOptions::default();
-    options.timestamp = has_timestamp.then_some(Timestamp { value: 1, echo: 2 });
+    let timestamp = has_timestamp.then_some(Timestamp { value: 1, echo: 2 });
+    let options = TcpOptions { timestamp, ..TcpOptions::default() };
     let tcp = TcpRepr {
         src_port: 1000,
         dst_port: 80,

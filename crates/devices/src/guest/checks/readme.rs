@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use super::{not_possible, passed};
 use crate::guest::command::{OutputFile, one_line, run_words, wait_for, wait_until};
-use crate::guest::service::{START_LIMIT, STOP_LIMIT, quoted};
+use crate::guest::service::{END_MS, START_LIMIT, STOP_LIMIT, quoted};
 use crate::guest::suite::Suite;
 use crate::protocol::{Driver, Outcome};
 
@@ -77,7 +77,9 @@ fn lay_out() -> anyhow::Result<()> {
     for directory in ["/target/release", "/docs"] {
         fs::create_dir_all(directory)?;
     }
-    fs::write("/docs/kv.toml", KV_CONFIG)?;
+    // Emulated, it takes longer to end.
+    let slower = format!("[dataplane]\nend_ms = {END_MS}\n");
+    fs::write("/docs/kv.toml", KV_CONFIG.replacen("[dataplane]\n", &slower, 1))?;
     let program = "/target/release/tailplane";
     if fs::symlink_metadata(program).is_err() {
         symlink("/bin/tailplane", program)?;
