@@ -206,6 +206,8 @@ mod tests {
         }
         // Where the device has verified, the frame's own checksum says nothing.
         push(&mut pieces, &mut pool, &[&wrong[..1500], &wrong[1500..]]);
-        assert_eq!(pieces.finish(true, &mut pool, &mut Vec::new()), Ok(2));
+        let mut out = Vec::new();
+        assert_eq!(pieces.finish(true, &mut pool, &mut out), Ok(2));
+        out.into_iter().for_each(|mbuf| pool.free(mbuf));
     }
 }
