@@ -328,37 +328,7 @@ impl XdpProgram {
             true => named(&mut ebpf, PROGRAM_FRAGS)?,
             false => xdp(&mut ebpf, PROGRAM)?,
         };
-        let mut try_mode = |mode: AttachMode| {
-            let xdp_mode = match mode {
-                AttachMode::Native => XdpMode::Driver,
-                AttachMode::Generic => XdpMode::Skb,
-            };
-            let begun = Instant::now();
-            loop {
-                match program.attach_to_if_index(interface.index, xdp_mode) {
-                    Ok(_link) => return Ok(mode),
-                    // The kernel detaches the program of a process that was killed only a while after its end.
-                    Err(error) if is_busy(&error) && begun.elapsed() < TAKEN => {
-                        std::thread::sleep(TAKEN_LOOK);
-                    }
-                    Err(error) if is_busy(&error) => {
-                        let owner = owner(&interface);
-                        return Err(XdpProgramError::Taken {
-                            interface: interface.name.clone(),
-                            owner,
-                        });
-                    }
-                    Err(error) => {
-                        return Err(XdpProgramError::Attach {
-                            interface: interface.name.clone(),
-                            mode,
-                            reason: chain(&error),
-                            errno: errno(&error),
-                        });
-                    }
-                }
-            }
-        };
+        let mut try_mode = |mode: AttachMode| attach_in(program, &interface, mode);
         let (mode, refused) = match policy {
             AttachPolicy::Native => (try_mode(AttachMode::Native)?, None),
             AttachPolicy::Generic => (try_mode(AttachMode::Generic)?, None),
@@ -449,6 +419,40 @@ impl XdpProgram {
             |reason| XdpProgramError::Map { tried: "opening the socket map".into(), reason };
         let map = self.ebpf.map_mut(SOCKETS).ok_or_else(|| failed("no such map".into()))?;
         XskMap::try_from(map).map_err(|error| failed(chain(&error)))
+    }
+}
+
+/// Attaches a program in a mode. One of somebody else is waited for: the kernel detaches the program of a process that
+/// was killed only a while after its end.
+fn attach_in(
+    program: &mut Xdp,
+    interface: &Interface,
+    mode: AttachMode,
+) -> Result<AttachMode, XdpProgramError> {
+    let xdp_mode = match mode {
+        AttachMode::Native => XdpMode::Driver,
+        AttachMode::Generic => XdpMode::Skb,
+    };
+    let begun = Instant::now();
+    loop {
+        match program.attach_to_if_index(interface.index, xdp_mode) {
+            Ok(_link) => return Ok(mode),
+            Err(error) if is_busy(&error) && begun.elapsed() < TAKEN => {
+                std::thread::sleep(TAKEN_LOOK);
+            }
+            Err(error) if is_busy(&error) => {
+                let owner = owner(interface);
+                return Err(XdpProgramError::Taken { interface: interface.name.clone(), owner });
+            }
+            Err(error) => {
+                return Err(XdpProgramError::Attach {
+                    interface: interface.name.clone(),
+                    mode,
+                    reason: chain(&error),
+                    errno: errno(&error),
+                });
+            }
+        }
     }
 }
 
