@@ -150,9 +150,9 @@ impl core::ops::AddAssign for Closed {
 /// `Pool::complete_address`); a received mbuf belongs to the caller. A driver that is dropped without
 /// [`close`](Nic::close) takes the chunks with it that it holds.
 pub trait Nic {
-    /// Step 1: appends at most `limit` received frames to `out`, oldest first (a few more where a device's frame is
-    /// cut to several), and refills the receive ring from `pool` in bulk. Answers how many. A frame for which there is no buffer is
-    /// dropped and counted. Never blocks; never allocates beyond `out`'s capacity plus `limit`.
+    /// Step 1: appends at most `limit` received frames to `out`, oldest first, and refills the receive ring from `pool`
+    /// in bulk. Answers how many: fewer than `limit` where no more wait. A frame for which there is no buffer is dropped
+    /// and counted. Never blocks; never allocates beyond `out`'s capacity plus `limit`.
     fn receive(
         &mut self,
         now: Instant,

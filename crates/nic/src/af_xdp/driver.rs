@@ -16,7 +16,7 @@ use wire::EthernetRepr;
 
 use super::config::AfXdpError;
 use super::lending::Lending;
-use super::pieces::Pieces;
+use super::pieces::{MOST, Pieces};
 use super::socket::{MappedSocket, Rings, XdpSocket};
 use super::unsafe_map::MappedRing;
 use crate::unsafe_ring::{Consumer, Producer};
@@ -123,24 +123,45 @@ impl AfXdp {
         }
     }
 
-    /// Takes a chunk of a frame that has several, and answers how many frames it became with its last one.
-    #[cold]
-    fn receive_piece(
-        &mut self,
-        mbuf: Mbuf,
-        is_last: bool,
-        pool: &mut Pool,
-        out: &mut Vec<Mbuf>,
-    ) -> usize {
-        self.pieces.push(mbuf, pool);
-        if !is_last {
-            return 0;
+    /// Takes `ready` chunks out of the ring, appends `limit` frames (no fewer) at most to `out`, and answers how many.
+    /// It stops early where a frame of several chunks, the first of them from an earlier call, became that many.
+    #[inline]
+    fn pop(&mut self, ready: u32, pool: &mut Pool, out: &mut Vec<Mbuf>, limit: usize) -> usize {
+        let mut received = 0;
+        for _ in 0..ready {
+            let Some(desc) = self.rx.pop() else { break };
+            let whole = !desc.options.contains(XdpDescOptions::XDP_PKT_CONTD);
+            match pool.take_back(desc.addr, desc.len as usize) {
+                Ok(mbuf) if whole && self.pieces.is_empty() => {
+                    self.lent = self.lent.saturating_sub(1);
+                    self.stats.rx_bytes += u64::from(desc.len);
+                    // By the time that the stack looks at the batch, it is here.
+                    mbuf.prefetch_headers();
+                    out.push(mbuf);
+                    received += 1;
+                }
+                Ok(mbuf) => {
+                    self.lent = self.lent.saturating_sub(1);
+                    self.stats.rx_bytes += u64::from(desc.len);
+                    self.receive_piece(mbuf, whole, pool);
+                    received += self.pieces.take(out, limit - received);
+                    if received == limit {
+                        break;
+                    }
+                }
+                Err(_) => self.stats.rx_bad_descriptors += 1,
+            }
         }
-        let frames = self.pieces.finish(self.socket.assume_rx_checksums, pool, out);
-        frames.unwrap_or_else(|_| {
+        received
+    }
+
+    /// Takes a chunk of a frame that has several.
+    #[cold]
+    fn receive_piece(&mut self, mbuf: Mbuf, is_last: bool, pool: &mut Pool) {
+        self.pieces.push(mbuf, pool);
+        if is_last && self.pieces.finish(self.socket.assume_rx_checksums, pool).is_err() {
             self.stats.rx_unfit += 1;
-            0
-        })
+        }
     }
 
     /// A device that ran out of buffers may wait to be told that there are new ones.
@@ -206,30 +227,27 @@ impl Nic for AfXdp {
         out: &mut Vec<Mbuf>,
         limit: usize,
     ) -> usize {
-        let ready = self.rx.peek(u32::try_from(limit).unwrap_or(u32::MAX));
+        // Segments that the last call had no room for.
+        let mut received = self.pieces.take(out, limit);
+        let mut ready = self.rx.peek(u32::try_from(limit - received).unwrap_or(u32::MAX));
         self.lending.seen(self.rx.known(), now);
-        let mut received = 0;
-        for _ in 0..ready {
-            let Some(desc) = self.rx.pop() else { break };
-            let whole = !desc.options.contains(XdpDescOptions::XDP_PKT_CONTD);
-            match pool.take_back(desc.addr, desc.len as usize) {
-                Ok(mbuf) if whole && self.pieces.is_empty() => {
-                    self.lent = self.lent.saturating_sub(1);
-                    self.stats.rx_bytes += u64::from(desc.len);
-                    // By the time that the stack looks at the batch, it is here.
-                    mbuf.prefetch_headers();
-                    out.push(mbuf);
-                    received += 1;
-                }
-                Ok(mbuf) => {
-                    self.lent = self.lent.saturating_sub(1);
-                    self.stats.rx_bytes += u64::from(desc.len);
-                    received += self.receive_piece(mbuf, whole, pool, out);
-                }
-                Err(_) => self.stats.rx_bad_descriptors += 1,
+        let has_any = ready > 0;
+        let mut looked_at = 0;
+        loop {
+            let frames = self.pop(ready, pool, out, limit - received);
+            received += frames;
+            if frames >= ready as usize {
+                break;
             }
+            // Fewer frames than chunks: more are looked for, so that fewer than `limit` frames mean an empty ring. But
+            // not for ever, whatever a peer sends.
+            looked_at += ready as usize;
+            if received == limit || looked_at > 2 * limit + MOST {
+                break;
+            }
+            ready = self.rx.peek(u32::try_from(limit - received).unwrap_or(u32::MAX));
         }
-        if ready > 0 {
+        if has_any {
             self.rx.release();
             self.stats.rx_frames += received as u64;
         } else {
@@ -309,7 +327,7 @@ impl Nic for AfXdp {
     fn close(mut self, pool: &mut Pool) -> Closed {
         self.kick_while_pending();
         self.reclaim(pool);
-        self.pieces.drop_all(pool);
+        self.pieces.close(pool);
         // A chunk moves only from the fill ring through the kernel to the receive ring, and from
         // the transmit ring through the kernel to the completion ring, and only we take it off the
         // end. So what is seen in a ring now is ours, wherever it is when the socket is closed;
@@ -375,14 +393,14 @@ impl Nic for AfXdp {
     }
 
     fn rx_backlog(&self) -> usize {
-        self.rx.backlog() as usize
+        self.rx.backlog() as usize + self.pieces.segments()
     }
 
     fn arm(&mut self) -> Armed {
         // The kernel signals readability whenever the receive ring is not empty; nothing need be
         // asked of it. Frames that it has not sent need another kick, which no signal announces.
         let unsent = self.in_flight > 0 && self.tx.pending() > 0 && self.tx_error.is_none();
-        if unsent || self.rx.backlog() > 0 { Armed::HasWork } else { Armed::Quiet }
+        if unsent || self.rx_backlog() > 0 { Armed::HasWork } else { Armed::Quiet }
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,17 +1,21 @@
 //! Frames that the device left in several chunks: gathered, and cut to TCP segments of one chunk each.
 
+use std::collections::VecDeque;
+
 use mem::{Mbuf, Pool};
 use wire::{LongSegment, Sum};
 
 /// Chunks of one frame at most: the kernel's first buffer and its `MAX_SKB_FRAGS`.
-const MOST: usize = 18;
+pub(super) const MOST: usize = 18;
 
-/// The chunks of a frame whose last one has not come yet.
+/// The chunks of a frame whose last one has not come yet, and the segments of one that has come.
 #[derive(Debug)]
 pub(super) struct Pieces {
     held: Vec<Mbuf>,
     /// It had more than [`MOST`]: the rest is dropped as it comes.
     too_many: bool,
+    /// Segments that nobody has taken yet.
+    segments: VecDeque<Mbuf>,
 }
 
 /// A frame that was dropped: it is no TCP segment, a part of one is wrong, or it has too many chunks.
@@ -20,7 +24,8 @@ pub(super) struct Dropped;
 
 impl Pieces {
     pub(super) fn new() -> Self {
-        Self { held: Vec::with_capacity(MOST), too_many: false }
+        let (held, segments) = (Vec::with_capacity(MOST), VecDeque::with_capacity(MOST));
+        Self { held, too_many: false, segments }
     }
 
     /// Whether the next chunk is a frame's first one.
@@ -34,35 +39,42 @@ impl Pieces {
         if self.too_many || self.held.len() == MOST {
             self.too_many = true;
             pool.free(mbuf);
-            self.drop_all(pool);
+            self.drop_held(pool);
         } else {
             self.held.push(mbuf);
         }
     }
 
-    /// Ends the frame: appends its segments to `out`, oldest first, and answers how many. Their checksums are right;
-    /// the frame's own count where they are not `verified` already.
+    /// Ends the frame: its segments are to be [taken](Self::take). Their checksums are right; the frame's own count
+    /// where they are not `verified` already.
     ///
     /// # Errors
     /// It is dropped.
-    pub(super) fn finish(
-        &mut self,
-        verified: bool,
-        pool: &mut Pool,
-        out: &mut Vec<Mbuf>,
-    ) -> Result<usize, Dropped> {
+    pub(super) fn finish(&mut self, verified: bool, pool: &mut Pool) -> Result<(), Dropped> {
         let cut =
             if std::mem::take(&mut self.too_many) { Err(Dropped) } else { self.cut(verified) };
-        if cut.is_err() {
-            self.drop_all(pool);
+        let Ok(headers) = cut else {
+            self.drop_held(pool);
             return Err(Dropped);
-        }
-        let before = out.len();
+        };
         for mbuf in self.held.drain(..) {
             // A chunk that had headers alone, or nothing.
-            if cut == Ok(mbuf.len()) { pool.free(mbuf) } else { out.push(mbuf) }
+            if mbuf.len() == headers { pool.free(mbuf) } else { self.segments.push_back(mbuf) }
         }
-        Ok(out.len() - before)
+        Ok(())
+    }
+
+    /// Appends `limit` segments at most to `out`, oldest first, and answers how many.
+    pub(super) fn take(&mut self, out: &mut Vec<Mbuf>, limit: usize) -> usize {
+        let taken = self.segments.len().min(limit);
+        out.extend(self.segments.drain(..taken));
+        taken
+    }
+
+    /// Segments that wait to be taken.
+    #[inline]
+    pub(super) fn segments(&self) -> usize {
+        self.segments.len()
     }
 
     /// Gives each chunk headers of its own, and answers how many bytes they have.
@@ -91,11 +103,14 @@ impl Pieces {
         Ok(headers)
     }
 
-    /// Returns the chunks of a frame whose end will not come.
-    pub(super) fn drop_all(&mut self, pool: &mut Pool) {
-        for mbuf in self.held.drain(..) {
-            pool.free(mbuf);
-        }
+    fn drop_held(&mut self, pool: &mut Pool) {
+        self.held.drain(..).for_each(|mbuf| pool.free(mbuf));
+    }
+
+    /// Returns all chunks.
+    pub(super) fn close(&mut self, pool: &mut Pool) {
+        self.drop_held(pool);
+        self.segments.drain(..).for_each(|mbuf| pool.free(mbuf));
     }
 }
 
@@ -162,8 +177,11 @@ mod tests {
         // The first chunk has headers alone, the second an odd number of bytes, one nothing.
         let parts = [&frame[..54], &frame[54..1055], &[], &frame[1055..2500], &frame[2500..]];
         push(&mut pieces, &mut pool, &parts);
-        assert_eq!(pieces.finish(false, &mut pool, &mut out), Ok(3));
+        assert_eq!(pieces.finish(false, &mut pool), Ok(()));
         assert!(pieces.is_empty());
+        // In two goes: the first has no room for all.
+        assert_eq!((pieces.take(&mut out, 2), pieces.segments()), (2, 1));
+        assert_eq!((pieces.take(&mut out, 2), pieces.segments()), (1, 0));
         let mut stream = Vec::new();
         for (number, mbuf) in out.drain(..).enumerate() {
             let ip = Ipv4View::parse(&mbuf.bytes()[14..]).expect("a packet");
@@ -198,16 +216,15 @@ mod tests {
             &many,
         ];
         for parts in cases {
-            let mut out = Vec::new();
             push(&mut pieces, &mut pool, parts);
-            assert_eq!(pieces.finish(false, &mut pool, &mut out), Err(Dropped));
-            assert!(out.is_empty() && pieces.is_empty());
+            assert_eq!(pieces.finish(false, &mut pool), Err(Dropped));
+            assert!(pieces.segments() == 0 && pieces.is_empty());
             assert_eq!(pool.available(), free, "none is lost");
         }
         // Where the device has verified, the frame's own checksum says nothing.
         push(&mut pieces, &mut pool, &[&wrong[..1500], &wrong[1500..]]);
-        let mut out = Vec::new();
-        assert_eq!(pieces.finish(true, &mut pool, &mut out), Ok(2));
-        out.into_iter().for_each(|mbuf| pool.free(mbuf));
+        assert_eq!((pieces.finish(true, &mut pool), pieces.segments()), (Ok(()), 2));
+        pieces.close(&mut pool);
+        assert_eq!(pool.available(), free, "none is lost");
     }
 }
