@@ -115,10 +115,10 @@ impl Service {
         wait_until(START_LIMIT, || {
             ended = service.child.try_wait().ok().flatten();
             said = service.output.text();
-            ended.is_some() || announced(&said).is_some()
+            ended.is_some() || announced_driver(&said).is_some()
         });
         service.had_carrier = has_carrier();
-        match (announced(&said), ended) {
+        match (announced_driver(&said), ended) {
             (Some(driver), None) => service.driver = driver,
             (_, Some(status)) => {
                 bail!("it ended with {status}: {}", quoted(&service.output.text()))
@@ -200,7 +200,7 @@ impl Drop for Service {
 }
 
 /// What an announcement that is complete says of the driver.
-fn announced(output: &str) -> Option<String> {
+fn announced_driver(output: &str) -> Option<String> {
     let field = |name: &str| {
         let line = output.lines().find_map(|line| line.trim_start().strip_prefix(name));
         line.map(|line| line.trim().to_owned())
@@ -245,9 +245,9 @@ mod tests {
     #[test]
     fn an_announcement_is_complete_with_its_control_socket() {
         let begun = "Kv at 10.9.0.2:11211\n  driver     af_xdp copy, native XDP\n";
-        assert_eq!(announced(begun), None);
+        assert_eq!(announced_driver(begun), None);
         let whole = format!("{begun}  threads    4\n  control    at /run/x.sock\n");
-        assert_eq!(announced(&whole).as_deref(), Some("af_xdp copy, native XDP"));
+        assert_eq!(announced_driver(&whole).as_deref(), Some("af_xdp copy, native XDP"));
     }
 
     #[test]

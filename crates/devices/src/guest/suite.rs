@@ -2,6 +2,7 @@
 //!
 //! A check describes what should hold, whatever the product does today. Each of its waits is bounded.
 
+use std::fmt;
 use std::time::Instant;
 
 use anyhow::bail;
@@ -50,6 +51,14 @@ impl Check {
     const fn everywhere(mut self) -> Self {
         self.place = Place::Everywhere;
         self
+    }
+
+    /// Whether it is to run: it is among those that are named, or of the form that is wanted where none is.
+    pub fn is_wanted(&self, is_short: bool, only: &[String]) -> bool {
+        match only.is_empty() {
+            true => !(is_short && self.is_long),
+            false => only.iter().any(|name| name == self.name),
+        }
     }
 
     /// Why it is not tried in a boot with systemd, or without.
@@ -181,9 +190,21 @@ pub struct Suite<'a> {
     /// The NIC before the first service.
     pub before: lifecycle::NicState,
     service: Option<Service>,
-    /// Why the usual service cannot be started, once that was tried.
-    refused: Option<String>,
+    /// The usual service cannot be started: that was tried.
+    is_refused: bool,
 }
+
+/// The usual service cannot be started, which another check has found.
+#[derive(Debug)]
+struct NotStarted;
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it did not start")
+    }
+}
+
+impl std::error::Error for NotStarted {}
 
 impl Suite<'_> {
     /// Threads of the usual service: one for each queue.
@@ -196,8 +217,8 @@ impl Suite<'_> {
     /// # Errors
     /// It cannot be started.
     pub fn service(&mut self) -> anyhow::Result<&mut Service> {
-        if let Some(reason) = &self.refused {
-            bail!(reason.clone());
+        if self.is_refused {
+            return Err(NotStarted.into());
         }
         if self.service.as_mut().is_some_and(Service::has_ended) {
             self.service = None;
@@ -234,45 +255,20 @@ impl Suite<'_> {
     }
 
     /// Records that the usual service cannot be started.
-    pub fn refuse(&mut self, reason: String) {
-        self.refused = Some(reason);
+    pub fn refuse(&mut self) {
+        self.is_refused = true;
     }
 
     fn outcome(&mut self, check: &Check) -> Outcome {
         if let Some(reason) = check.why_not(self.task.systemd) {
             return Outcome::NotPossible(reason.to_owned());
         }
-        if self.refused.is_some() && !STANDS_ALONE.contains(&check.name) {
-            return Outcome::NotTried("it did not start".to_owned());
-        }
-        (check.run)(self).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+        (check.run)(self).unwrap_or_else(|error| match error.is::<NotStarted>() {
+            true => Outcome::NotTried(NotStarted.to_string()),
+            false => Outcome::Failed(format!("{error:#}")),
+        })
     }
 }
-
-/// Checks that use no usual service.
-const STANDS_ALONE: [&str; 21] = [
-    "start",
-    "threads-1",
-    "threads-2",
-    "down",
-    "small-memory",
-    "inline-rtc",
-    "inline-sharing",
-    "inline-ready",
-    "process-rtc",
-    "process-sharing",
-    "process-ready",
-    "doctor",
-    "demanded",
-    "jumbo",
-    "unit",
-    "lab",
-    "cpusets",
-    "freezer",
-    "readme",
-    "restored",
-    "kernel",
-];
 
 /// Runs the checks and reports each.
 ///
@@ -280,10 +276,9 @@ const STANDS_ALONE: [&str; 21] = [
 /// The NIC cannot be looked at.
 pub fn run(task: &Task, is_short: bool, only: &[String], channel: &Channel) -> anyhow::Result<()> {
     let before = lifecycle::NicState::look();
-    let mut suite = Suite { task, is_short, before, service: None, refused: None };
+    let mut suite = Suite { task, is_short, before, service: None, is_refused: false };
     for check in CHECKS {
-        let is_wanted = only.is_empty() || only.iter().any(|name| name == check.name);
-        if !is_wanted || (is_short && check.is_long && only.is_empty()) {
+        if !check.is_wanted(is_short, only) {
             continue;
         }
         let name = check.name.to_owned();
@@ -300,13 +295,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_have_names_of_their_own_and_those_that_stand_alone_exist() {
+    fn checks_have_names_of_their_own() {
         let mut names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
-        for name in STANDS_ALONE {
-            assert!(names.contains(&name), "{name}");
-        }
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), CHECKS.len());
+    }
+
+    #[test]
+    fn a_check_that_is_named_runs_in_the_short_form_too() {
+        let long = CHECKS.iter().find(|check| check.is_long).expect("there is one");
+        let named = [long.name.to_owned()];
+        assert!(!long.is_wanted(true, &[]) && long.is_wanted(false, &[]));
+        assert!(long.is_wanted(true, &named) && !CHECKS[0].is_wanted(false, &named));
     }
 }

@@ -37,13 +37,8 @@ pub struct Wanted {
 impl Wanted {
     /// The checks that a boot is to report, in their order.
     fn names(&self) -> Vec<&'static str> {
-        let is_wanted = |name: &str| match self.checks.is_empty() {
-            true => {
-                CHECKS.iter().any(|check| check.name == name && !(self.is_short && check.is_long))
-            }
-            false => self.checks.iter().any(|wanted| wanted == name),
-        };
-        CHECKS.iter().map(|check| check.name).filter(|name| is_wanted(name)).collect()
+        let wanted = CHECKS.iter().filter(|check| check.is_wanted(self.is_short, &self.checks));
+        wanted.map(|check| check.name).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Domains and schedulers: each starts and serves.
+//! Domains and schedulers: each starts and serves; and the control groups that hold a service.
 
 use std::fs;
 use std::path::{Path, PathBuf};

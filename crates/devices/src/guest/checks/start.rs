@@ -17,9 +17,8 @@ pub fn start(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     match suite.service() {
         Ok(service) => passed(service.driver.clone()),
         Err(error) => {
-            let reason = format!("{error:#}");
-            suite.refuse(reason.clone());
-            bail!(reason)
+            suite.refuse();
+            Err(error)
         }
     }
 }
@@ -36,8 +35,7 @@ pub fn carrier(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
 pub fn mode(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let expected = suite.task.expected;
     let driver = suite.service()?.driver.clone();
-    let announced =
-        announced(&driver).with_context(|| format!("no mode is announced: {driver}"))?;
+    let announced = mode_of(&driver).with_context(|| format!("no mode is announced: {driver}"))?;
     let link = command::run(&format!("ip -d link show {DATAPLANE}"))?;
     let found = kernels(&sockets_are_zero_copy(), &link)?;
     if announced != found {
@@ -56,7 +54,7 @@ pub fn demanded(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     for mode in [Mode::ZeroCopy, Mode::Copy, Mode::Generic] {
         let config = Config { mode: Some(mode), ..Config::with_threads(suite.threads()) };
         match Service::start(suite.task, &config) {
-            Ok(service) if announced(&service.driver) == Some(mode) => {
+            Ok(service) if mode_of(&service.driver) == Some(mode) => {
                 got.push(format!("{mode} got"));
             }
             Ok(service) => bail!("demanded {mode}, got {}", service.driver),
@@ -88,7 +86,7 @@ pub fn doctor(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let name = format!("{DATAPLANE}: mode");
     let mode = checks.iter().find(|check| check["name"] == name.as_str());
     let found = mode.and_then(|mode| mode["found"].as_str()).context("no mode was probed")?;
-    let probed = announced(&format!("af_xdp {found}"));
+    let probed = mode_of(&format!("af_xdp {found}"));
     // What a configuration demands does not matter here.
     if suite.task.demanded.is_none() && probed != Some(suite.task.expected) {
         bail!("expected {}, found: {found}", suite.task.expected);
@@ -101,7 +99,7 @@ pub fn doctor(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
 }
 
 /// The mode that `af_xdp zero-copy, native XDP` names.
-fn announced(driver: &str) -> Option<Mode> {
+pub fn mode_of(driver: &str) -> Option<Mode> {
     let mode = driver.strip_prefix("af_xdp ")?;
     if mode.contains("generic XDP") {
         return Some(Mode::Generic);
@@ -133,10 +131,10 @@ mod tests {
 
     #[test]
     fn the_announced_mode_is_the_first_one_named() {
-        assert_eq!(announced("af_xdp zero-copy, native XDP, 4 KiB pages"), Some(Mode::ZeroCopy));
-        assert_eq!(announced("af_xdp copy, native XDP (it refuses zero-copy)"), Some(Mode::Copy));
-        assert_eq!(announced("af_xdp copy, generic XDP"), Some(Mode::Generic));
-        assert_eq!(announced("shm"), None);
+        assert_eq!(mode_of("af_xdp zero-copy, native XDP, 4 KiB pages"), Some(Mode::ZeroCopy));
+        assert_eq!(mode_of("af_xdp copy, native XDP (it refuses zero-copy)"), Some(Mode::Copy));
+        assert_eq!(mode_of("af_xdp copy, generic XDP"), Some(Mode::Generic));
+        assert_eq!(mode_of("shm"), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 
+use super::start::mode_of;
 use super::{expect_answers, not_possible, passed};
 use crate::guest::client::{Connection, PING_HEADER_BYTES, in_namespace, ping};
 use crate::guest::command::{self, one_line};
@@ -193,12 +194,6 @@ pub fn jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     found
 }
 
-/// `zero-copy, native XDP`, of what a service says of its driver.
-fn mode_of(driver: &str) -> String {
-    let words = driver.strip_prefix("af_xdp ").unwrap_or(driver).split(", ");
-    words.take(2).collect::<Vec<&str>>().join(", ")
-}
-
 fn serve_jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let mut service = match suite.start(&Config::with_threads(suite.threads())) {
         // With such an MTU the driver has not the mode that is demanded.
@@ -231,6 +226,6 @@ fn serve_jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         bail!("larger packets are dropped, and nothing said so: {announced}");
     }
     let how = if has_several { "several chunks a frame" } else { "larger packets are dropped" };
-    let mode = mode_of(&service.driver);
+    let mode = mode_of(&service.driver).context("no mode is announced")?;
     passed(format!("segments of {segment} B, {mode}; {how}"))
 }
