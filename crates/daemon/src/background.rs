@@ -138,6 +138,10 @@ impl Background {
         {
             return self.progress.count_group(now_s);
         }
+        if self.progress.group_s.is_some() {
+            // The group is not there now.
+            return self.progress.group_total_s;
+        }
         let processes = match &self.hands {
             Some(Hands::Cgroup(job)) => job.processes().unwrap_or_default(),
             Some(Hands::Group(job)) => job.processes().unwrap_or_default(),
