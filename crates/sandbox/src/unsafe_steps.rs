@@ -186,8 +186,8 @@ fn close_at_exec() -> Result<(), Errno> {
     let answer =
         unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     match check(answer) {
-        // Linux 5.10 cannot mark them all at once.
-        Err(Errno::INVAL | Errno::NOSYS) => {
+        // Linux 5.10 cannot mark them all at once; older containers refuse calls that they do not know.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {
             mark_each(FIRST as RawFd);
             Ok(())
         }
