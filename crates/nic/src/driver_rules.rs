@@ -127,14 +127,12 @@ pub fn broken(device: &Device) -> impl Iterator<Item = &'static Rule> {
     RULES.iter().filter(|rule| rule.is_of(device) && rule.is_broken(device))
 }
 
-/// The rule that explains why a driver refused with `errno`: one that the device is seen to break, else one about what the
-/// kernel does not report, with that error.
+/// The rule that explains why a driver refused with `errno`: one with that error which the device is seen to break, else
+/// one about what the kernel does not report.
 pub fn explain(device: &Device, purpose: Purpose, errno: Option<i32>) -> Option<&'static Rule> {
-    let is_refused_so = |rule: &&Rule| {
-        matches!(rule.asks, Asks::Unseen(..)) && rule.is_of(device) && Some(rule.errno) == errno
-    };
-    let unseen = || RULES.iter().filter(is_refused_so);
-    broken(device).chain(unseen()).find(|rule| rule.purpose == purpose)
+    let is_unseen = |rule: &&Rule| matches!(rule.asks, Asks::Unseen(..)) && rule.is_of(device);
+    let unseen = RULES.iter().filter(is_unseen);
+    broken(device).chain(unseen).find(|rule| rule.purpose == purpose && Some(rule.errno) == errno)
 }
 
 /// Of the room behind the headroom of a chunk, a driver uses a multiple of so many bytes in zero-copy mode:
@@ -395,6 +393,8 @@ mod tests {
         assert!(text(&device("virtio_net", 9000), NativeXdp, EINVAL).contains("3506"));
         assert!(text(&device("veth", 1500), NativeXdp, ENOSPC).contains("transmit queues"));
         assert_eq!(text(&device("veth", 1500), ZeroCopy, EOPNOTSUPP), "");
+        // It has too large an MTU, which is not why.
+        assert!(text(&device("ice", 9000), NativeXdp, ENOMEM).contains("transmit queue"));
     }
 
     #[test]
