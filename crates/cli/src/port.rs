@@ -99,14 +99,16 @@ impl Way {
     /// # Errors
     /// Why it cannot be bound.
     pub fn try_on(self, interface: &str, queue: u32) -> Result<(), AfXdpError> {
-        let mut config = AfXdpConfig::new(interface, queue);
-        (config.mode, config.multi_buffer) = (self.bind_mode(), self.multi_buffer);
-        XdpSocket::try_bind(&config, self.chunk)
+        XdpSocket::try_bind(&self.config(interface, queue), self.chunk)
     }
 
-    /// How sockets are bound for it.
-    pub fn bind_mode(self) -> BindMode {
-        if self.zero_copy { BindMode::ZeroCopy } else { BindMode::Copy }
+    /// How a queue's socket is made for it.
+    pub fn config(self, interface: &str, queue: u32) -> AfXdpConfig {
+        AfXdpConfig {
+            mode: if self.zero_copy { BindMode::ZeroCopy } else { BindMode::Copy },
+            multi_buffer: self.multi_buffer,
+            ..AfXdpConfig::new(interface, queue)
+        }
     }
 }
 
@@ -202,11 +204,8 @@ impl Attached {
             other => other.into(),
         })?;
         // virtio_net uses more queues once it runs a program: as many more as there are CPUs.
-        let mut device = Device::look(interface).unwrap_or(device);
+        let device = Device::look(interface).unwrap_or(device);
         let (way, why) = choose(&device, &program, wanted, queue)?;
-        if device.queues.is_none() && !way.zero_copy {
-            device.queues = count_queues(&device, way);
-        }
         Ok(Self { device, way, why, program })
     }
 
@@ -226,21 +225,6 @@ impl Attached {
         let why = self.why.as_ref().map_or(String::new(), |why| format!("; {why}"));
         format!("{megabytes} MiB of packet memory{why}")
     }
-}
-
-/// Queues of a device whose driver does not tell: those that a socket can be bound to, one after the other. None where
-/// that cannot be found out. In copy mode a bind changes nothing in the device.
-fn count_queues(device: &Device, way: Way) -> Option<u32> {
-    /// More than threads can be.
-    const MOST: u32 = 65;
-    for queue in 0..MOST {
-        match way.try_on(&device.interface.name, queue) {
-            Ok(()) => {}
-            Err(AfXdpError::NoQueue { .. }) => return Some(queue).filter(|&count| count > 0),
-            Err(_) => return None,
-        }
-    }
-    Some(MOST)
 }
 
 /// The best way that the device has, of those that are wanted, tried with a queue; and why it is no better one.
@@ -330,9 +314,7 @@ impl Queues {
         let region = Region::map_of(config.chunks, way.chunk, config.huge_pages)?;
         // Half of the memory at most is lent out for reception, whatever the rings could take.
         let lendable = (config.chunks as u32 / 2 / config.queues.max(1)).max(64);
-        let mut queue = AfXdpConfig::new(&config.interface, 0);
-        queue.mode = way.bind_mode();
-        queue.multi_buffer = way.multi_buffer;
+        let mut queue = way.config(&config.interface, 0);
         queue.rx_buffers = config.rx_buffers.unwrap_or(queue.rx_buffers).min(lendable);
         let sockets = XdpSocket::create_all(&queue, config.queues, &region)?;
         if sockets.is_empty() {
@@ -403,14 +385,16 @@ impl OpenPort {
 fn check_queues(config: &PortConfig) -> anyhow::Result<()> {
     let Ok(device) = Device::look(&config.interface) else { return Ok(()) };
     if let Some(there) = device.queues.filter(|&there| there < config.queues) {
+        let PortConfig { interface, queues, .. } = config;
+        let can_have_more = device.queues_max.is_some_and(|most| most >= *queues);
+        let more = match can_have_more {
+            true => format!(", or give it more (`ethtool -L {interface} combined {queues}`)"),
+            false => String::new(),
+        };
         bail!(
-            "cannot run {} elastic threads, each of which has a queue: found {there} queues of '{}' ({}); use \
-             `dataplane.threads` = {there} at most, or give it more (`ethtool -L {} combined {}`)",
-            config.queues,
-            config.interface,
+            "cannot run {queues} elastic threads, each of which has a queue: found {there} queues of '{interface}' ({}); \
+             use `dataplane.threads` = {there} at most{more}",
             device.driver,
-            config.interface,
-            config.queues
         );
     }
     Ok(())

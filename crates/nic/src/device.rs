@@ -12,7 +12,8 @@
 //! [`xdp_program`](crate::xdp_program) try. What its driver asks for that, [`driver_rules`](crate::driver_rules) knows.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::path::Path;
+use std::{fs, io};
 
 use mem::ChunkBytes;
 use wire::EthernetRepr;
@@ -79,7 +80,10 @@ impl Device {
         Ok(Self {
             driver: device.driver().unwrap_or_else(|_| "unknown".to_owned()),
             is_up: is_up(interface)?,
-            queues: channels.map(Channels::receive).filter(|&all| all > 0),
+            queues: channels
+                .map(Channels::receive)
+                .or_else(|| queues_shown(&found))
+                .filter(|&all| all > 0),
             queues_max: channels.map(|channels| channels.receive_max).filter(|&all| all > 0),
             rss_entries: device.rss_entries().ok().filter(|&entries| entries > 0),
             features: device.features().unwrap_or_default(),
@@ -136,6 +140,18 @@ impl Device {
         let mtu = self.interface.mtu;
         Mtu { send: mtu.min(sent) as u16, receive: mtu.min(received) as u16 }
     }
+}
+
+/// Receive queues that sysfs shows, of an interface whose driver reports none: veth of Linux 5.10, say. None
+/// where sysfs is that of another network namespace.
+fn queues_shown(interface: &Interface) -> Option<u32> {
+    let directory = Path::new("/sys/class/net").join(&interface.name);
+    let read = |file: &str| fs::read_to_string(directory.join(file));
+    let is_it = read("ifindex").ok()?.trim() == interface.index.to_string()
+        && read("address").ok()?.trim() == interface.mac.to_string();
+    let queues = fs::read_dir(directory.join("queues")).ok()?.flatten();
+    let receive = queues.filter(|queue| queue.file_name().to_string_lossy().starts_with("rx-"));
+    is_it.then(|| receive.count() as u32)
 }
 
 /// Sees how a device fares that is open.
@@ -208,7 +224,7 @@ pub(crate) mod tests {
     #[test]
     fn the_loopback_interface_is_looked_at() {
         let device = Device::look("lo").expect("every namespace has one");
-        assert_eq!((device.interface.index, device.queues, device.rss_entries), (1, None, None));
+        assert_eq!((device.interface.index, device.queues, device.rss_entries), (1, Some(1), None));
         assert_eq!(device.xdp.is_none_or(|declared| declared.native), device.xdp.is_none());
         assert!(device.is_up);
         assert!(Device::look("no-such-device").is_err());

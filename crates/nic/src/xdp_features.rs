@@ -52,16 +52,10 @@ pub struct XdpFeatures {
     pub native: bool,
     /// A program can redirect frames, to AF_XDP sockets among others.
     pub redirect: bool,
-    /// Frames of other devices can be redirected to this one (`ndo-xmit`).
-    pub transmit: bool,
     /// AF_XDP sockets can have the device read and write their memory (`xsk-zerocopy`).
     pub zero_copy: bool,
-    /// The device itself runs programs (`hw-offload`).
-    pub offload: bool,
     /// Programs see frames of several buffers (`rx-sg`).
     pub receive_fragments: bool,
-    /// Frames of several buffers can be redirected to this device (`ndo-xmit-sg`).
-    pub transmit_fragments: bool,
     /// Buffers that a frame has in zero-copy mode at most; reported by Linux 6.6 and later, of drivers with that mode.
     pub zero_copy_fragments: Option<u32>,
 }
@@ -97,11 +91,8 @@ impl XdpFeatures {
         Ok(Self {
             native: has(0),
             redirect: has(1),
-            transmit: has(2),
             zero_copy: has(3),
-            offload: has(4),
             receive_fragments: has(5),
-            transmit_fragments: has(6),
             zero_copy_fragments,
         })
     }
@@ -197,7 +188,6 @@ mod tests {
             zero_copy: true,
             receive_fragments: true,
             zero_copy_fragments: Some(1),
-            ..XdpFeatures::default()
         };
         assert_eq!(XdpFeatures::read(&VIRTIO_NET).expect("sound"), declared);
         for len in 0..VIRTIO_NET.len() {

@@ -264,34 +264,36 @@ pub struct XdpProgram {
     _offloads: Option<Offloads>,
 }
 
-/// Switches on again what was on before the program came: for one in generic mode the kernel switches offloads off that
-/// join packets (`rx-lro`, `rx-gro-hw`), and leaves them so.
+/// Switches on again, at the end, what went off as the program came: for one in generic mode the kernel switches
+/// offloads off that join packets (`rx-lro`, `rx-gro-hw`), and leaves them so. What others switch later stays theirs.
 #[derive(Debug)]
 struct Offloads {
     device: Ethtool,
-    before: BTreeMap<String, bool>,
+    index: u32,
+    lost: Vec<String>,
 }
 
 impl Offloads {
-    /// Of an interface of the calling thread's network namespace; none where it does not tell.
-    fn of(interface: &str) -> Option<Self> {
-        let device = Ethtool::open(interface).ok()?;
-        let before = device.features().ok()?;
-        Some(Self { device, before })
+    /// By what was on before the program came; none where the interface does not report it, or nothing went off.
+    fn lost(interface: &Interface, before: &BTreeMap<String, bool>) -> Option<Self> {
+        let device = Ethtool::open(&interface.name).ok()?;
+        let now = device.features().ok()?;
+        let was_on = before.iter().filter(|(_, on)| **on).map(|(name, _)| name);
+        let lost: Vec<String> =
+            was_on.filter(|name| now.get(*name) == Some(&false)).cloned().collect();
+        (!lost.is_empty()).then_some(Self { device, index: interface.index, lost })
     }
 }
 
 impl Drop for Offloads {
     fn drop(&mut self) {
-        // An interface that is gone has none.
-        let Ok(now) = self.device.features() else { return };
-        let was_on = self.before.iter().filter(|(_, on)| **on).map(|(name, _)| name.as_str());
-        let lost: Vec<&str> = was_on.filter(|name| now.get(*name) == Some(&false)).collect();
-        if lost.is_empty() {
+        // Another one may have the name by now.
+        if self.device.index().ok() != Some(self.index) {
             return;
         }
-        if let Err(error) = self.device.set_features(&lost, true) {
-            tracing::warn!(interface = self.device.interface(), ?lost, %error, "offloads stay off");
+        let names: Vec<&str> = self.lost.iter().map(String::as_str).collect();
+        if let Err(error) = self.device.set_features(&names, true) {
+            tracing::warn!(interface = self.device.interface(), ?names, %error, "offloads stay off");
         }
     }
 }
@@ -321,7 +323,7 @@ impl XdpProgram {
         let interface = Interface::by_name(interface).map_err(|source| {
             XdpProgramError::NoInterface { interface: interface.into(), source }
         })?;
-        let offloads = Offloads::of(&interface.name);
+        let before = Ethtool::open(&interface.name).and_then(|device| device.features());
         let mut ebpf = load(filter)?;
         let takes_frags = multi_buffer && xdp(&mut ebpf, PROGRAM_FRAGS).is_ok();
         let program = match takes_frags {
@@ -352,6 +354,7 @@ impl XdpProgram {
                 }
             },
         };
+        let offloads = before.ok().and_then(|before| Offloads::lost(&interface, &before));
         Ok(Self { ebpf, interface, mode, takes_frags, refused, _offloads: offloads })
     }
 

@@ -143,11 +143,8 @@ mod tests {
     const NATIVE: XdpFeatures = XdpFeatures {
         native: true,
         redirect: true,
-        transmit: false,
         zero_copy: false,
-        offload: false,
         receive_fragments: false,
-        transmit_fragments: false,
         zero_copy_fragments: None,
     };
 

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use gateway::{Counters, Gateway, GatewayConfig, Links};
 use mem::{ChunkBytes, Pool, Region};
 use nic::Interface;
-use nic::af_xdp::{AdoptedQueue, AfXdp, AfXdpConfig, MappedSocket, XdpSocket};
+use nic::af_xdp::{AdoptedQueue, AfXdp, MappedSocket, XdpSocket};
 use nic::xdp_program::{XdpFilter, XdpProgram};
 use sdp::{Echo, Handler};
 use serde::{Deserialize, Serialize};
@@ -252,8 +252,7 @@ fn open_queue(interface: &str, settings: &GatewaySettings) -> anyhow::Result<Que
     let attached = Attached::to(interface, &filter, ModeName::Auto, settings.queue)?;
     let memory = &settings.memory;
     let region = Region::map_of(memory.chunks, attached.way.chunk, memory.huge_pages.into())?;
-    let mut queue = AfXdpConfig::new(interface, settings.queue);
-    queue.mode = attached.way.bind_mode();
+    let mut queue = attached.way.config(interface, settings.queue);
     // Half of the memory is lent out for reception at most, the rest is for what tenants send.
     let half = memory.chunks / 2;
     queue.rx_buffers = queue.rx_buffers.min(u32::try_from(half).unwrap_or(u32::MAX));
