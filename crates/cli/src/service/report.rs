@@ -25,12 +25,17 @@ pub fn summarize(reports: &[CoreReport]) {
                 ["drop", "bad", "malformed", "policy_denied"].iter().any(|odd| name.contains(odd));
             *value > 0 && is_odd
         });
-        let left = report.left;
-        let unfinished = [
+        let (left, nic) = (report.left, report.nic);
+        let more = [
+            ("nic_rx_no_buffer", nic.rx_no_buffer),
+            ("nic_rx_dropped", nic.rx_dropped),
+            ("nic_rx_unfit", nic.rx_unfit),
+            ("nic_rx_bad_descriptors", nic.rx_bad_descriptors),
+            ("nic_tx_dropped", nic.tx_dropped),
             ("not_reset_in_time", left.connections.untold),
             ("packet_memory_lost", u64::from(left.memory.lost)),
         ];
-        for (name, value) in odd.chain(unfinished.into_iter().filter(|(_, value)| *value > 0)) {
+        for (name, value) in odd.chain(more.into_iter().filter(|(_, value)| *value > 0)) {
             Output::Standard.print(&format!("  {name}: {value}\n"));
         }
     }
