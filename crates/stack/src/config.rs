@@ -125,7 +125,7 @@ impl StackConfig {
         self.mtu_bytes.saturating_sub(40)
     }
 
-    /// Largest TCP payload that is received, without options: what peers are told (RFC 9293 §3.7.1).
+    /// Largest TCP payload that is received, without options: announced to peers (RFC 9293 §3.7.1).
     pub fn receive_mss(&self) -> u16 {
         self.receive_mtu_bytes.unwrap_or(self.mtu_bytes).saturating_sub(40)
     }

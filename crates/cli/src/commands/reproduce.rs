@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Write the claims as a table into this document, between the two lines that mark its place
-    /// (README.md has them).
+    /// (docs/results/measured.md has them).
     #[arg(long, value_name = "FILE")]
     pub into: Option<PathBuf>,
     /// Seed of arrivals, keys and choices.
