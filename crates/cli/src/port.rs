@@ -1,5 +1,5 @@
-//! A network interface opened for a dataplane: packet memory, one AF_XDP queue pair for each elastic
-//! thread, and the XDP program that takes the dataplane's address.
+//! A network interface opened for a dataplane: packet memory, AF_XDP queue pairs for its elastic threads, and the XDP
+//! program that takes the dataplane's address.
 //!
 //! One order of steps suits all drivers and kernels:
 //!
@@ -7,6 +7,8 @@
 //! look      driver, queues, MTU
 //! attach    the XDP program, native where the driver can: some drivers set their queues up anew for it
 //! choose    zero-copy where a bind that is tried succeeds, else copy; by that the size of chunks
+//! steer     the device's table, so that packets come only to queues that have a thread; without one, all queues
+//!           are opened
 //! create    packet memory, and a socket for each queue
 //! map       the rings, by whoever drives the queues
 //! bind      the sockets, in the mode that was chosen; then the program sends them packets
@@ -23,14 +25,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use mem::{ChunkBytes, HugePages, Region};
+use nic::QueueSet;
 use nic::af_xdp::{AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket};
 use nic::device::{Device, Mtu, Watch};
 use nic::driver_rules::{Purpose, explain};
+use nic::indirection::IndirectionTable;
 use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram, XdpProgramError};
 use tailplane::{Ipv4Addr, MacAddr};
 
-use crate::lab::{Namespace, in_namespace};
+use crate::lab::{Lab, Namespace, in_namespace};
 use crate::service::network_config::ModeName;
+use crate::service::steering::{Restores, Steering};
+
+/// Queues of a port at most: their sockets go in one message to the process that drives them.
+const QUEUES_MAX: u32 = 64;
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -41,8 +49,8 @@ pub struct PortConfig {
     pub namespace: Option<Namespace>,
     /// Which address the dataplane takes.
     pub address: Ipv4Addr,
-    /// Queue pairs, and so elastic threads.
-    pub queues: u32,
+    /// Elastic threads. Each has a queue pair of its own where the device has that many.
+    pub threads: u32,
     /// Chunks of packet memory for all queues together.
     pub chunks: usize,
     /// Whether they should lie in huge pages.
@@ -70,8 +78,23 @@ impl PortConfig {
     ///
     /// # Errors
     /// What could not be opened, and what to do.
-    pub fn make_queues(&self, way: Way) -> anyhow::Result<Queues> {
-        self.at_interface(|| Queues::make(self, way))
+    pub fn make_queues(&self, way: Way, count: u32) -> anyhow::Result<Queues> {
+        self.at_interface(|| Queues::make(self, way, count))
+    }
+
+    /// How many queue pairs to open of a device: all of them where nothing keeps packets from the others.
+    fn queues_of(&self, device: &Device, steering: &Steering) -> anyhow::Result<u32> {
+        let there = device.queues.unwrap_or(self.threads);
+        let count = if steering.is_open { there } else { there.min(self.threads) };
+        if count > QUEUES_MAX {
+            let (interface, threads) = (&self.interface, self.threads);
+            bail!(
+                "cannot open all queues of '{interface}': found {count} ({}), and no way to keep packets from any; do \
+                 `ethtool -L {interface} combined {threads}`",
+                device.driver
+            );
+        }
+        Ok(count)
     }
 }
 
@@ -310,13 +333,13 @@ pub struct Queues {
 }
 
 impl Queues {
-    fn make(config: &PortConfig, way: Way) -> anyhow::Result<Self> {
+    fn make(config: &PortConfig, way: Way, count: u32) -> anyhow::Result<Self> {
         let region = Region::map_of(config.chunks, way.chunk, config.huge_pages)?;
         // Half of the memory at most is lent out for reception, whatever the rings could take.
-        let lendable = (config.chunks as u32 / 2 / config.queues.max(1)).max(64);
+        let lendable = (config.chunks as u32 / 2 / count.max(1)).max(64);
         let mut queue = way.config(&config.interface, 0);
         queue.rx_buffers = config.rx_buffers.unwrap_or(queue.rx_buffers).min(lendable);
-        let sockets = XdpSocket::create_all(&queue, config.queues, &region)?;
+        let sockets = XdpSocket::create_all(&queue, count, &region)?;
         if sockets.is_empty() {
             bail!("no queue was asked for");
         }
@@ -357,47 +380,42 @@ pub struct OpenPort {
     pub program: XdpProgram,
     /// Sees whether the interface is there, and has a link.
     pub watch: Watch,
+    /// By what packets come to their threads.
+    pub steering: Steering,
 }
 
 impl OpenPort {
-    /// Opens an interface.
+    /// Opens an interface, the lab's end of a pair or a device, whose packets are steered to their threads.
     ///
     /// # Errors
     /// What could not be opened, and what to do.
-    pub fn open(config: &PortConfig) -> anyhow::Result<Self> {
-        config.at_interface(|| Self::open_here(config))
+    pub fn open(config: &PortConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
+        Self::open_with(config, |device| Steering::of(lab, device, config.threads))
     }
 
-    fn open_here(config: &PortConfig) -> anyhow::Result<Self> {
+    fn open_with(
+        config: &PortConfig,
+        steer: impl FnOnce(&Device) -> anyhow::Result<Steering>,
+    ) -> anyhow::Result<Self> {
         let filter = XdpFilter::address(config.address);
-        check_queues(config)?;
-        let attached = Attached::to(&config.interface, &filter, config.mode, 0)?;
-        let queues = Queues::make(config, attached.way)?;
-        let description = attached.describe(&queues.region);
-        let cost = attached.cost(&queues.region);
-        let Attached { device, way, program, .. } = attached;
-        let watch = device.watch().context("watching the interface")?;
-        Ok(Self { device, way, description, cost, queues, program, watch })
+        let attached =
+            config.at_interface(|| Attached::to(&config.interface, &filter, config.mode, 0))?;
+        let steering = steer(&attached.device)?;
+        let count = config.queues_of(&attached.device, &steering)?;
+        config.at_interface(|| {
+            let queues = Queues::make(config, attached.way, count)?;
+            let mut description = attached.describe(&queues.region);
+            if count != config.threads {
+                let (threads, s) = (config.threads, if count == 1 { "" } else { "s" });
+                description.push_str(&format!(", {count} queue{s} for {threads} threads"));
+            }
+            description.push_str(steering.description);
+            let cost = attached.cost(&queues.region);
+            let Attached { device, way, program, .. } = attached;
+            let watch = device.watch().context("watching the interface")?;
+            Ok(Self { device, way, description, cost, queues, program, watch, steering })
+        })
     }
-}
-
-/// Checks that there is a queue for each thread, where the driver says how many there are.
-fn check_queues(config: &PortConfig) -> anyhow::Result<()> {
-    let Ok(device) = Device::look(&config.interface) else { return Ok(()) };
-    if let Some(there) = device.queues.filter(|&there| there < config.queues) {
-        let PortConfig { interface, queues, .. } = config;
-        let can_have_more = device.queues_max.is_some_and(|most| most >= *queues);
-        let more = match can_have_more {
-            true => format!(", or give it more (`ethtool -L {interface} combined {queues}`)"),
-            false => String::new(),
-        };
-        bail!(
-            "cannot run {queues} elastic threads, each of which has a queue: found {there} queues of '{interface}' ({}); \
-             use `dataplane.threads` = {there} at most{more}",
-            device.driver,
-        );
-    }
-    Ok(())
 }
 
 /// How long a link is waited for: devices take theirs down for a few seconds when a program or a socket comes.
@@ -418,27 +436,42 @@ pub struct Port {
     /// The largest packets.
     pub mtu: Mtu,
     watch: Option<Watch>,
-    queues: Vec<AfXdp>,
-    /// Held for its `Drop`.
+    queues: Vec<QueueSet<AfXdp>>,
+    table: Option<Box<dyn IndirectionTable>>,
+    // Held for their `Drop`, in this order.
     _program: XdpProgram,
+    _restores: Option<Restores>,
 }
 
 impl Port {
-    /// Opens an interface, to be driven by this process.
+    /// Opens an interface with as many queues as threads, to be driven by this process.
     ///
     /// # Errors
     /// What could not be opened, and what to do.
     pub fn open(config: &PortConfig) -> anyhow::Result<Self> {
-        let OpenPort { device, way, description, cost, queues, mut program, watch } =
-            OpenPort::open(config)?;
+        Self::driven(config, OpenPort::open_with(config, |_| Ok(Steering::default()))?)
+    }
+
+    /// Opens an interface whose packets are [steered](OpenPort::open), to be driven by this process.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_steered(config: &PortConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
+        Self::driven(config, OpenPort::open(config, lab)?)
+    }
+
+    fn driven(config: &PortConfig, opened: OpenPort) -> anyhow::Result<Self> {
+        let OpenPort { device, way, description, cost, queues, mut program, watch, steering } =
+            opened;
         let Queues { region, sockets, .. } = queues;
-        let driven = || -> anyhow::Result<Vec<AfXdp>> {
+        let driven = || -> anyhow::Result<Vec<QueueSet<AfXdp>>> {
             let mapped = sockets
                 .into_iter()
                 .map(XdpSocket::map)
                 .collect::<Result<Vec<MappedSocket>, _>>()?;
             bind(&mut program, mapped.iter().map(MappedSocket::socket))?;
-            Ok(mapped.into_iter().map(AfXdp::new).collect::<Result<_, _>>()?)
+            let queues = mapped.into_iter().map(AfXdp::new).collect::<Result<_, _>>()?;
+            Ok(QueueSet::deal(queues, config.threads as usize)?)
         };
         let queues = driven().with_context(|| {
             format!("cannot open interface '{}' for the dataplane", config.interface)
@@ -455,6 +488,8 @@ impl Port {
             cost,
             watch: Some(watch),
             queues,
+            table: steering.table,
+            _restores: steering.restores,
             _program: program,
         })
     }
@@ -469,8 +504,13 @@ impl Port {
         self.watch.take()
     }
 
-    /// The queue pairs, to be given to their threads. The second call answers none.
-    pub fn take_queues(&mut self) -> Vec<AfXdp> {
+    /// What follows the flow groups, where something can. The second call answers none.
+    pub fn take_table(&mut self) -> Option<Box<dyn IndirectionTable>> {
+        self.table.take()
+    }
+
+    /// The queue pairs of each thread. The second call answers none.
+    pub fn take_queues(&mut self) -> Vec<QueueSet<AfXdp>> {
         std::mem::take(&mut self.queues)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use clock::{Duration, Instant};
 use domain::{Calls, Cookie, DeadReason, Event, Events, Handle, Service};
 use mem::{Mbuf, Pool, Region, TxFrame};
-use nic::{Armed, Capabilities, Closed, Nic, NicStats};
+use nic::{Armed, Capabilities, Closed, Nic, NicStats, QueueSet};
 use stack::{Secrets, Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
@@ -185,19 +185,48 @@ pub(crate) fn parts(region: &Arc<Region>, wire: &Wire) -> Vec<Parts<Port>> {
     forwarding_mesh(CORES, 64).into_iter().enumerate().map(part).collect()
 }
 
-fn completing(wire: &Wire, region: &Arc<Region>) -> Vec<ElasticThread<Port>> {
+/// The same of a device with one queue: the second thread has none.
+fn of_one_queue(wire: &Wire, region: &Arc<Region>) -> Vec<Parts<QueueSet<Port>>> {
+    let sets = QueueSet::deal(alloc::vec![Port::new(wire, 0, CORES)], CORES).expect("a queue");
+    let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, 256), ports };
+    sets.into_iter().zip(forwarding_mesh(CORES, 64)).map(part).collect()
+}
+
+fn completing_of<N: Nic>(parts: Vec<Parts<N>>) -> Vec<ElasticThread<N>> {
     let shared = shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), CORES);
     let thread = |(core, Parts { nic, pool, ports })| {
         let (shared, config) = (Arc::clone(&shared), ElasticConfig::default());
         ElasticThread::new(core as u8, shared, nic, pool, ports, config, Instant::ZERO)
     };
-    parts(region, wire).into_iter().enumerate().map(thread).collect()
+    parts.into_iter().enumerate().map(thread).collect()
+}
+
+fn conserving_of<N: Nic>(parts: Vec<Parts<N>>) -> Vec<ConservingThread<N>> {
+    let shared = shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), CORES);
+    let (elastic, conserving) = (ElasticConfig::default(), ConservingConfig::default());
+    Floor::threads(&shared, parts, elastic, conserving, Instant::ZERO)
+}
+
+fn completing(wire: &Wire, region: &Arc<Region>) -> Vec<ElasticThread<Port>> {
+    completing_of(parts(region, wire))
 }
 
 fn conserving(wire: &Wire, region: &Arc<Region>) -> Vec<ConservingThread<Port>> {
-    let shared = shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), CORES);
-    let (elastic, conserving) = (ElasticConfig::default(), ConservingConfig::default());
-    Floor::threads(&shared, parts(region, wire), elastic, conserving, Instant::ZERO)
+    conserving_of(parts(region, wire))
+}
+
+fn completing_by_one_queue(
+    wire: &Wire,
+    region: &Arc<Region>,
+) -> Vec<ElasticThread<QueueSet<Port>>> {
+    completing_of(of_one_queue(wire, region))
+}
+
+fn conserving_by_one_queue(
+    wire: &Wire,
+    region: &Arc<Region>,
+) -> Vec<ConservingThread<QueueSet<Port>>> {
+    conserving_of(of_one_queue(wire, region))
 }
 
 impl<T: Elastic> Rig<T> {
@@ -289,6 +318,36 @@ fn whoever_is_connected_is_told<T: Elastic>(mut rig: Rig<T>) {
 fn whoever_is_connected_is_told_by_either_scheduler() {
     whoever_is_connected_is_told(Rig::new(completing));
     whoever_is_connected_is_told(Rig::new(conserving));
+}
+
+/// The thread that has the device's queue is the first to withdraw: it stays until it has sent what the other has to say.
+fn last_frames_are_sent<T: Elastic>(mut rig: Rig<T>) {
+    assert!(rig.threads.iter().all(|thread| thread.inspect(|stack, _| stack.connections() > 0)));
+    rig.ask();
+    let (mut sender, mut other) =
+        (rig.threads.pop_front().expect("a thread"), rig.threads.pop_front().expect("another"));
+    (0..ROUNDS).for_each(|_| assert!(sender.withdraw(rig.now), "the other is there"));
+    while other.withdraw(rig.now) {
+        assert!(sender.withdraw(rig.now), "the other is there");
+        rig.run_client();
+    }
+    let mut left = other.leave();
+    while sender.withdraw(rig.now) {
+        rig.run_client();
+    }
+    left += sender.leave();
+    rig.run_client();
+    assert_eq!((left.connections.untold, left.memory.lost), (0, 0));
+    assert_eq!(rig.caller.dead, [DeadReason::Reset; CONNECTIONS]);
+    rig.account();
+}
+
+#[test]
+fn the_last_frames_of_a_thread_without_a_queue_are_sent() {
+    last_frames_are_sent(Rig::new(completing_by_one_queue));
+    last_frames_are_sent(Rig::new(conserving_by_one_queue));
+    memory_comes_back(completing_by_one_queue);
+    memory_comes_back(conserving_by_one_queue);
 }
 
 /// Threads leave without a word, out of each of the points at which a cycle can be interrupted.

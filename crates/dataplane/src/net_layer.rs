@@ -15,7 +15,7 @@ use stack::{Away, GroupSet, Shared, Stack};
 
 use crate::classes::ClassTable;
 use crate::elastic::{CycleStats, ElasticConfig, Left, Progress};
-use crate::forward::ForwardPorts;
+use crate::forward::{ForwardPorts, Outgoing};
 use crate::migration::{FORWARDED, Migration};
 
 mod migrate;
@@ -33,6 +33,10 @@ pub(crate) struct NetLayer<N: Nic> {
     /// Packets received and not yet carried through the stack.
     rx: Vec<Mbuf>,
     pub ports: ForwardPorts,
+    /// The core that sends for this one, which has no queue to send through.
+    host: Option<u8>,
+    /// What this one sends for others.
+    pub outgoing: Outgoing,
     /// Cores to which packets were forwarded since somebody asked, one bit each.
     pub forwarded: u128,
     batch: usize,
@@ -62,6 +66,8 @@ impl<N: Nic> NetLayer<N> {
     ) -> Self {
         let batch = config.batch.max(1);
         Self {
+            host: nic.sends_through(),
+            outgoing: Outgoing::default(),
             nic,
             pool,
             stack: Stack::new(shared, core, now, config.tx_frames),
@@ -91,7 +97,7 @@ impl<N: Nic> NetLayer<N> {
         }
         // 1. Poll: what other cores forwarded was received earlier, so it comes first. Never wait
         // to fill the batch, never exceed it.
-        let forwarded = self.ports.receive(&mut self.rx, room, &mut self.migration.heard);
+        let forwarded = self.receive_forwarded(room);
         let asked = room - forwarded;
         let received = self.nic.receive(now, &mut self.pool, &mut self.rx, asked);
         if is_moving && self.migration.departures.awaits_probes() {
@@ -114,6 +120,12 @@ impl<N: Nic> NetLayer<N> {
             let is_dry = received < asked && self.rx.is_empty();
             self.migration.departures.processed(before - self.rx.len(), is_dry);
         }
+    }
+
+    #[inline]
+    fn receive_forwarded(&mut self, room: usize) -> usize {
+        let Self { ports, rx, migration, outgoing, pool, .. } = self;
+        ports.receive(rx, room, &mut migration.heard, outgoing, pool)
     }
 
     /// Whether packets or events wait for room in the event array.
@@ -170,7 +182,10 @@ impl<N: Nic> NetLayer<N> {
         self.stack.run_timers(now, &mut self.pool, &mut self.events);
         // 6. Transmit: what must still be acknowledged, then all frames; reclaim in its own pass.
         self.stack.flush(now, &mut self.pool, &mut self.events);
-        let sent = self.nic.transmit(now, &mut self.pool, self.stack.frames());
+        let mut sent = self.nic.transmit(now, &mut self.pool, self.stack.frames());
+        if self.host.is_some() || !self.outgoing.frames.is_empty() {
+            sent += self.transmit_for(now);
+        }
         let reclaimed = self.nic.reclaim(&mut self.pool);
         let is_moving =
             (self.migration.is_active() || self.migration.is_asked()) && self.migrate(now, is_busy);
@@ -179,6 +194,7 @@ impl<N: Nic> NetLayer<N> {
             || !(self.rx.is_empty() || is_stuck)
             || !(self.events.is_empty() || self.is_withheld)
             || self.stack.has_work()
+            || !self.outgoing.frames.is_empty()
             || self.ports.has_work();
         let worked = pending || worked || sent + reclaimed > 0;
         match worked {
@@ -203,6 +219,26 @@ impl<N: Nic> NetLayer<N> {
         }
     }
 
+    /// Frames that leave through another core's queue pair, in either direction.
+    #[cold]
+    fn transmit_for(&mut self, now: Instant) -> usize {
+        let Self { nic, pool, stack, ports, outgoing, stats, .. } = self;
+        let sent = nic.transmit(now, pool, &mut outgoing.frames);
+        stats.forward_drops += core::mem::take(&mut outgoing.drops);
+        let Some(host) = self.host else { return sent };
+        let (passed, drops) = ports.send_through(host, stack.frames(), pool);
+        stats.forward_drops += drops;
+        if passed > 0 {
+            self.forwarded |= 1u128.checked_shl(host.into()).unwrap_or(0);
+        }
+        sent + passed
+    }
+
+    /// Whether this core sends for one that has not left.
+    fn is_needed(&self) -> bool {
+        !self.outgoing.frames.is_empty() || self.ports.alive() & self.outgoing.of != 0
+    }
+
     /// A cycle without an application: a portion of the connections is reset, and what comes for the
     /// application is nobody's. Answers whether the next one has something to do.
     pub fn withdraw(&mut self, now: Instant) -> bool {
@@ -212,7 +248,7 @@ impl<N: Nic> NetLayer<N> {
         let more = self.stack.reset_connections(now, &mut self.pool, &mut self.events);
         self.finish(now, true, |_| false);
         self.drop_events();
-        more || !self.stack.frames().is_empty() || self.nic.in_flight() > 0
+        more || !self.stack.frames().is_empty() || self.nic.in_flight() > 0 || self.is_needed()
     }
 
     /// Arms the queue pair, and looks at it once more. Returns whether it has nothing, and is armed.
@@ -240,7 +276,8 @@ impl<N: Nic> NetLayer<N> {
     pub fn close(mut self) -> Left {
         self.end_migrations();
         self.drop_events();
-        let Self { nic, mut pool, stack, mut rx, ports, .. } = self;
+        let Self { nic, mut pool, stack, mut rx, ports, outgoing, .. } = self;
+        outgoing.frames.into_iter().for_each(|frame| pool.complete(frame));
         rx.drain(..).for_each(|mbuf| pool.free(mbuf));
         let untold = ports.close(&mut pool);
         // The stack's claims end first, so that what the device returns is free.

@@ -379,6 +379,9 @@ impl<N: Nic> Nic for FaultNic<N> {
     fn disarm(&mut self) {
         self.inner.disarm();
     }
+    fn sends_through(&self) -> Option<u8> {
+        self.inner.sends_through()
+    }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wait_fd()

@@ -7,6 +7,7 @@
 //! - Drivers: [`loopback`] (two ends in one thread), `shm` (two dataplanes joined by shared memory),
 //!   `af_xdp` (Linux, any NIC; `xdp_program` splits the NIC between dataplane and kernel).
 //! - Middleware: `pcap` (capture), `fault` (a bad network, seeded), `tracer` (a line per frame).
+//! - [`queue_set`]: a device's queue pairs, dealt out to another number of threads.
 //! - `rss`: which queue a flow group's frames come to; `indirection`: tables of devices that say so, one of them
 //!   `steer_program` (veth); [`probe`]: behind what a queue was given before.
 //! - `device`: what an interface can do, before it is opened, as the kernel declares it (`xdp_features`) and by what the
@@ -32,6 +33,8 @@ pub mod loopback;
 #[cfg(feature = "std")]
 pub mod pcap;
 pub mod probe;
+#[cfg(feature = "std")]
+pub mod queue_set;
 pub mod reflector;
 #[cfg(feature = "std")]
 pub mod rss;
@@ -62,6 +65,8 @@ pub mod xdp_features;
 #[cfg(feature = "std")]
 pub mod xdp_program;
 
+#[cfg(feature = "std")]
+pub use queue_set::QueueSet;
 #[cfg(feature = "std")]
 pub use unsafe_ethtool::{Channels, Ethtool};
 #[cfg(feature = "std")]
@@ -115,6 +120,21 @@ pub struct NicStats {
     pub tx_dropped: u64,
     /// Times that the device had to be told by a system call to go on.
     pub wakeups: u64,
+}
+
+impl core::ops::AddAssign for NicStats {
+    fn add_assign(&mut self, other: Self) {
+        self.rx_frames += other.rx_frames;
+        self.rx_bytes += other.rx_bytes;
+        self.rx_no_buffer += other.rx_no_buffer;
+        self.rx_dropped += other.rx_dropped;
+        self.rx_unfit += other.rx_unfit;
+        self.rx_bad_descriptors += other.rx_bad_descriptors;
+        self.tx_frames += other.tx_frames;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_dropped += other.tx_dropped;
+        self.wakeups += other.wakeups;
+    }
 }
 
 /// What arming a driver for sleep found.
@@ -209,6 +229,12 @@ pub trait Nic {
     /// Undoes [`arm`](Nic::arm).
     fn disarm(&mut self) {}
 
+    /// The elastic thread that sends for this one, by its number, where this one has no queue to send through: then
+    /// [`transmit`](Nic::transmit) takes nothing.
+    fn sends_through(&self) -> Option<u8> {
+        None
+    }
+
     /// The descriptor that becomes readable when an armed device has work.
     #[cfg(feature = "std")]
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
@@ -255,6 +281,9 @@ impl<N: Nic> Nic for alloc::boxed::Box<N> {
     }
     fn disarm(&mut self) {
         (**self).disarm()
+    }
+    fn sends_through(&self) -> Option<u8> {
+        (**self).sends_through()
     }
     #[cfg(feature = "std")]
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {

@@ -110,6 +110,9 @@ impl<N: Nic, T: Tap> Nic for Tapped<N, T> {
     fn disarm(&mut self) {
         self.inner.disarm();
     }
+    fn sends_through(&self) -> Option<u8> {
+        self.inner.sends_through()
+    }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wait_fd()
     }

@@ -12,7 +12,7 @@ use dataplane::{
     Parts, Progress, ReadySetConfig, forwarding_mesh,
 };
 use mem::{Pool, Region};
-use nic::NicStats;
+use nic::{Nic, NicStats, QueueSet};
 use stack::{Secrets, Shared, Stack, StackConfig};
 use tailplane::Service;
 use wire::MacAddr;
@@ -33,11 +33,16 @@ const STAGED: usize = 128;
 /// Longest time that a kick takes to arrive.
 const KICK_TAKES: Duration = Duration::from_micros(30);
 
+/// The queue pairs of one elastic thread.
+type Queues = QueueSet<SimNic>;
+
 /// What a host is made of.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// Elastic threads.
     pub cores: u8,
+    /// Queue pairs, where they are not as many as threads.
+    pub queues: Option<u8>,
     /// Chunks of packet memory, for all cores together.
     pub chunks: u32,
     /// Chunks that a core keeps to itself.
@@ -66,7 +71,7 @@ impl HostConfig {
         &self,
         core: u8,
         shared: &Arc<Shared>,
-        Parts { nic, pool, ports }: Parts<SimNic>,
+        Parts { nic, pool, ports }: Parts<Queues>,
         region: &Arc<Region>,
         copy: &EventCopy,
     ) -> Thread {
@@ -116,8 +121,8 @@ impl Sharing {
 
 /// An elastic thread, by its scheduler.
 enum Thread {
-    Completing(Box<ElasticThread<SimNic>>),
-    Conserving(Box<ConservingThread<SimNic>>),
+    Completing(Box<ElasticThread<Queues>>),
+    Conserving(Box<ConservingThread<Queues>>),
 }
 
 /// Calls the same of whichever it is.
@@ -231,19 +236,25 @@ impl Host {
         let mut dice = Dice::new(seed, "host", number);
         let shared = Arc::new(Shared::new(config.stack.clone(), &secrets(&mut dice), config.cores));
         let region = Region::heap(config.chunks);
-        let spread = if config.cores > 1 { Spread::Random } else { Spread::OneQueue };
+        let queues = config.queues.unwrap_or(config.cores);
+        let spread = if queues > 1 { Spread::Random } else { Spread::OneQueue };
         let mac: MacAddr = config.stack.mac;
-        let port = network.borrow_mut().attach(mac, config.cores as usize, spread);
+        let port = network.borrow_mut().attach(mac, queues as usize, spread);
         let device = config.moves.and_then(|MovesConfig { steering, .. }| {
-            let at = (port, usize::from(config.cores));
+            let at = (port, usize::from(queues));
             moves::steer(&shared, steering, &mut network.borrow_mut(), at)
         });
         let meshes = forwarding_mesh(config.cores as usize, config.forward_ring);
         let (elastic, start) = (config.elastic, Instant::ZERO);
-        let parts = meshes.into_iter().enumerate().map(|(core, ports)| {
-            let device = Dice::new(seed, "device", number << 8 | core as u64);
-            let nic = SimNic::new(network.clone(), port, core, config.nic, device);
-            Parts { nic, pool: Pool::new(&region, config.pool_keep), ports }
+        let queue = |queue: u8| {
+            let device = Dice::new(seed, "device", number << 8 | u64::from(queue));
+            SimNic::new(network.clone(), port, queue.into(), config.nic, device)
+        };
+        let dealt = QueueSet::deal((0..queues).map(queue).collect(), config.cores.into())
+            .expect("a device of a simulation has queues, and no descriptors");
+        let parts = meshes.into_iter().zip(dealt).map(|(ports, nic)| {
+            let pool = Pool::new(&region, config.pool_keep);
+            Parts { nic, pool, ports }
         });
         let conserving = |threads: Vec<_>| {
             threads.into_iter().map(|thread| Thread::Conserving(Box::new(thread))).collect()
@@ -301,9 +312,10 @@ impl Host {
         self.cores.iter().map(next).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// A frame came to `queue`, or a packet was forwarded to that core.
+    /// A frame came to `queue`, or a packet was forwarded to the core of that number.
     pub fn wake(&mut self, queue: usize, now: Instant) {
-        if let Some(core) = self.cores.get_mut(queue) {
+        let core = queue % self.cores.len();
+        if let Some(core) = self.cores.get_mut(core) {
             core.next_poll = core.next_poll.min(core.busy_until.max(now));
         }
     }
@@ -335,9 +347,9 @@ impl Host {
                 core.kicked_at = core.kicked_at.min(now + takes);
             }
         }
-        for queue in 0..self.cores.len() {
-            if woken >> queue & 1 != 0 {
-                self.wake(queue, now);
+        for core in 0..self.cores.len() {
+            if woken >> core & 1 != 0 {
+                self.wake(core, now);
             }
         }
         if let Some(core) = self.control(now) {
@@ -549,7 +561,7 @@ impl Core {
     }
 
     fn device_waits(&mut self) -> bool {
-        of_thread!(&mut self.thread, thread => thread.with_nic(|nic| nic.rx_waits()))
+        of_thread!(&mut self.thread, thread => thread.with_nic(|nic| nic.rx_backlog() > 0))
     }
 
     /// Changes whenever a cycle got something done.

@@ -64,11 +64,6 @@ impl SimNic {
             stats: NicStats::default(),
         }
     }
-
-    /// Whether frames wait to be received.
-    pub(crate) fn rx_waits(&self) -> bool {
-        self.rx_backlog() > 0
-    }
 }
 
 impl Nic for SimNic {

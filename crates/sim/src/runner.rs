@@ -49,6 +49,8 @@ pub struct ScenarioConfig {
     /// Turns that each queue of a server holds whose cores share their work, in place of what the seed says: few let
     /// the queues fill. Such a server has several cores, and long crossings.
     pub turns: Option<usize>,
+    /// The server has another number of queue pairs than cores, and several of these; else so do some servers, by seed.
+    pub queues: bool,
     /// Keep the frames that the server sends and receives.
     pub capture: bool,
 }
@@ -64,6 +66,7 @@ impl ScenarioConfig {
             migrations: None,
             distant: false,
             turns: None,
+            queues: false,
             capture: false,
         }
     }
@@ -219,10 +222,13 @@ impl Simulation {
         if config.distant {
             variation.go_apart(seed);
         }
-        if config.turns.is_some() {
+        if config.turns.is_some() || config.queues {
             variation.spread_out(seed);
         }
         variation.schedule(seed, config.scheduler);
+        if config.vary || config.queues {
+            variation.deal_queues(seed, config.queues);
+        }
         if let Some(turns) = config.turns {
             variation.crowd(seed, turns);
         }

@@ -98,6 +98,7 @@ fn plain_host(number: u8) -> HostConfig {
     let stack = patient(number);
     HostConfig {
         cores: 1,
+        queues: None,
         chunks: 4096,
         pool_keep: 1024,
         forward_ring: 1024,
@@ -134,6 +135,7 @@ fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
     let slowest = if dice.chance(0.1) { 200 } else { 3 };
     HostConfig {
         cores,
+        queues: None,
         chunks,
         pool_keep: (chunks as usize / cores as usize).min(1024),
         forward_ring: if dice.chance(0.2) { dice.spread(2, 64) } else { 1024 } as usize,
@@ -245,6 +247,18 @@ impl Variation {
     /// The server has several cores. Drawn apart, as above.
     pub fn spread_out(&mut self, seed: u64) {
         have_cores(&mut self.server, &mut Dice::new(seed, "cores", 0));
+    }
+
+    /// The server has another number of queue pairs than cores: in one run of four, or where `always`. A device with an
+    /// indirection table has one for each. Drawn apart, as above.
+    pub fn deal_queues(&mut self, seed: u64, always: bool) {
+        let mut dice = Dice::new(seed, "queues", 0);
+        let server = &mut self.server;
+        let steering = server.moves.map(|moves| moves.steering);
+        let is_free = matches!(steering, None | Some(Steering::Random | Steering::Fixed));
+        if always || is_free && dice.chance(0.25) {
+            server.queues = Some(dice.between(1, 6) as u8);
+        }
     }
 
     /// The queues of a server whose cores share their work hold so many turns, and each crossing lasts long: more
@@ -363,8 +377,9 @@ impl Variation {
     pub fn summary(&self) -> String {
         let of = |host: &HostConfig| {
             format!(
-                "cores {} {} chunks {} window {} mtu {} batch {} calls {} tx {} ring {} fwd {}",
+                "cores {} queues {} {} chunks {} window {} mtu {} batch {} calls {} tx {} ring {} fwd {}",
                 host.cores,
+                host.queues.unwrap_or(host.cores),
                 host.sharing.name(),
                 host.chunks,
                 host.stack.receive_window_bytes,

@@ -91,6 +91,32 @@ fn order_is_kept_where_queues_are_full() {
     }
 }
 
+/// Threads without a queue pair, whose frames others send, and threads with several.
+#[test]
+fn any_number_of_queues_serves_any_number_of_threads() {
+    for scheduler in [
+        SchedulerChoice::RunToCompletion,
+        SchedulerChoice::WorkConserving,
+        SchedulerChoice::ReadySet,
+    ] {
+        let mut forwarded = 0;
+        for scenario in Scenario::ALL {
+            let new = ScenarioConfig::new(scenario);
+            let config = ScenarioConfig { scheduler, queues: true, ..new };
+            for (seed, outcome) in run_many(0, SEEDS / 2, &config, 2, |_, _| {}) {
+                let replay = replay_command(seed, scenario);
+                assert_eq!(outcome.failure, None, "{replay} --queues, {scheduler:?}");
+                forwarded += outcome.stats.forwarded;
+            }
+            for seed in 0..SEEDS / 4 {
+                let left = run_interrupted(seed, &config);
+                left.unwrap_or_else(|what| panic!("{scenario:?} seed {seed} --queues: {what}"));
+            }
+        }
+        assert!(forwarded > 1_000, "{forwarded} packets were forwarded");
+    }
+}
+
 /// How many seeds a test runs: as many as the environment says, or so many.
 fn seeds_of(variable: &str, usual: u64) -> u64 {
     std::env::var(variable).map_or(usual, |text| text.parse().expect("a number of seeds"))

@@ -116,6 +116,9 @@ pub struct Args {
     /// several cores, and long crossings.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub turns: Option<u16>,
+    /// The server has another number of queue pairs than cores, and several of these.
+    #[arg(long)]
+    pub queues: bool,
     /// Threads to run seeds on.
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub threads: usize,
@@ -173,6 +176,7 @@ impl Args {
             vary: !self.plain,
             scheduler: self.scheduler.into(),
             turns: self.turns.map(usize::from),
+            queues: self.queues,
             capture,
             ..ScenarioConfig::new(scenario)
         }
@@ -197,6 +201,9 @@ impl Args {
         }
         if let Some(turns) = self.turns {
             command.push_str(&format!(" --turns {turns}"));
+        }
+        if self.queues {
+            command.push_str(" --queues");
         }
         if let (true, Some(scheduler)) =
             (self.scheduler != SchedulerArg::BySeed, self.scheduler.to_possible_value())
@@ -344,6 +351,7 @@ fn one(args: &Args, seed: u64, scenario: Scenario) -> anyhow::Result<ExitCode> {
         if config.vary {
             let mut variation = sim::variation::Variation::draw(seed);
             variation.schedule(seed, config.scheduler);
+            variation.deal_queues(seed, config.queues);
             println!("{}", variation.summary());
         }
         println!("digest {:016x}", outcome.digest);

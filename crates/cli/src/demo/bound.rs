@@ -33,7 +33,7 @@ fn port(lab: &Lab, server: bool) -> anyhow::Result<Port> {
         interface: interface.to_owned(),
         namespace: Some(namespace.clone()),
         address,
-        queues: 1,
+        threads: 1,
         chunks: 16_384,
         huge_pages: HugePages::Try,
         mode: ModeName::Auto,

@@ -292,7 +292,7 @@ impl From<PolicyName> for ServicePolicy {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataplaneConfig {
-    /// Elastic threads, one for each queue pair.
+    /// Elastic threads. Each has queue pairs of its own where the device has as many.
     pub threads: u32,
     /// How many of them are granted at first; the others begin parked, without flow groups. All where nothing is said.
     pub granted: Option<u32>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use nic::device::{Mtu, Watch};
 use statseg::{Layout, Segment};
 use tailplane::runtime::{self, Controls, CoreReport, RuntimeConfig, Scheduler};
@@ -16,7 +16,6 @@ use tailplane::{
 use super::builtin::{self, Runner};
 use super::config::{App, DataplaneConfig, RunConfig, SchedulerName};
 use super::network_config::parse_address;
-use super::steering::{Restores, Steering};
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
@@ -41,8 +40,7 @@ pub struct Host {
 /// Where frames come from.
 #[derive(Debug)]
 enum Wire {
-    /// With what restores its indirection table.
-    Port(Box<Port>, Option<Restores>),
+    Port(Box<Port>),
     Local(Box<LocalWire>),
 }
 
@@ -56,13 +54,6 @@ pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
     }
     let name = config.network.lab();
     match Lab::attach(name) {
-        // A queue without a thread swallows its share of the connections; a thread needs a queue.
-        Ok(lab) if lab.queues() != config.dataplane.threads => bail!(
-            "`dataplane.threads` is {}; allowed in lab '{name}', which is up: {}, one for each of its \
-             queues (`tailplane lab down --name {name}` lets it be made anew)",
-            config.dataplane.threads,
-            lab.queues()
-        ),
         Ok(lab) => Ok(Some(lab)),
         Err(LabError::NotUp { .. }) => {
             let mut wanted = LabConfig::default();
@@ -170,7 +161,7 @@ pub fn port(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<PortConfig>
         interface,
         namespace,
         address: address(config)?.0,
-        queues: config.dataplane.threads,
+        threads: config.dataplane.threads,
         chunks: config.memory.chunks,
         huge_pages: config.memory.huge_pages.into(),
         mode: config.network.mode,
@@ -195,16 +186,14 @@ impl Host {
                 (Wire::Local(Box::new(local)), driver, mac, Mtu::ETHERNET)
             }
             None => {
-                let mut port = Port::open(&port(config, lab)?)?;
+                let mut port = Port::open_steered(&port(config, lab)?, lab)?;
                 (watch, cost) = (port.take_watch(), Some(port.cost.clone()));
-                let steering = Steering::open(lab, &port.device, config.dataplane.threads)?;
-                let driver = format!("{}{}", port.description, steering.description);
-                let (mac, mtu) = (port.device.interface.mac, port.mtu);
-                let Steering { table, restores, .. } = steering;
-                if let Some(table) = table {
+                if let Some(table) = port.take_table() {
                     controls = controls.with_table(table)?;
                 }
-                (Wire::Port(Box::new(port), restores), driver, mac, mtu)
+                let (mac, mtu) = (port.device.interface.mac, port.mtu);
+                let driver = port.description.clone();
+                (Wire::Port(Box::new(port)), driver, mac, mtu)
             }
         };
         let runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu)? };
@@ -223,7 +212,7 @@ impl Host {
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
         let (wire, config, controls) = (self.wire, &self.runtime, &*self.controls);
         Ok(match wire {
-            Wire::Port(mut port, _restores) => {
+            Wire::Port(mut port) => {
                 let queues = port.take_queues();
                 let region = &port.region;
                 runtime::run_controlled(config, region, queues, make_service, ready, controls, stop)

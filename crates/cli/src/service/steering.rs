@@ -21,6 +21,8 @@ use crate::lab::Lab;
 pub struct Steering {
     /// What follows the flow groups, where something can.
     pub table: Option<Box<dyn IndirectionTable>>,
+    /// Packets come to all queues that the device has.
+    pub is_open: bool,
     /// For conditions, behind the driver: by what packets come to their threads.
     pub description: &'static str,
     /// Gives the device its table back, once nobody writes it any more.
@@ -35,19 +37,23 @@ const OF_DEVICE: &str = ", the device's indirection table";
 const FORWARDED: &str = ", packets are forwarded between threads";
 
 impl Steering {
-    /// Of the lab's end of a pair, or of a device with `threads` elastic threads, whose queues are its first ones.
+    /// Of the lab's end of a pair, or of a device with `threads` elastic threads, whose queues are its first ones where it
+    /// has more, and its table can be written.
     ///
     /// # Errors
-    /// The device has more queues than that, and sends them packets whatever we say.
-    pub fn open(lab: Option<&Lab>, device: &Device, threads: u32) -> anyhow::Result<Self> {
+    /// Its table cannot be written, though it can be read.
+    pub fn of(lab: Option<&Lab>, device: &Device, threads: u32) -> anyhow::Result<Self> {
         match lab {
-            Some(lab) => Ok(Self::of_lab(lab)),
+            Some(lab) => Ok(Self::of_lab(lab, threads)),
             None => Self::of_device(device, threads),
         }
     }
 
-    fn of_lab(lab: &Lab) -> Self {
-        if lab.queues() < 2 {
+    fn of_lab(lab: &Lab, threads: u32) -> Self {
+        if lab.queues() != threads {
+            return Self::open(threads);
+        }
+        if threads < 2 {
             return Self::default();
         }
         match lab.steer() {
@@ -64,12 +70,20 @@ impl Steering {
         }
     }
 
+    /// Packets come to whatever queue the device chooses.
+    fn open(threads: u32) -> Self {
+        let description = if threads > 1 { FORWARDED } else { "" };
+        Self { is_open: true, description, ..Self::default() }
+    }
+
     fn of_device(device: &Device, threads: u32) -> anyhow::Result<Self> {
         let name = &device.interface.name;
         let queues = device.queues.unwrap_or(threads);
+        if queues < 2 || queues < threads {
+            // Packets come to as many threads as there are queues.
+            return Ok(Self::open(threads));
+        }
         let opened = match u16::try_from(threads) {
-            // One queue is all that there is.
-            _ if queues < 2 => return Ok(Self::default()),
             Ok(threads) => open_table(device, threads),
             Err(_) => {
                 bail!("cannot serve on '{name}': found {threads} threads; use 65,535 at most")
@@ -77,15 +91,9 @@ impl Steering {
         };
         let (mut table, restores) = match opened {
             Ok(opened) => opened,
-            Err(error) if queues > threads => bail!(
-                "cannot serve on '{name}' with {threads} elastic threads: found {queues} queues ({}), and no way to keep \
-                 packets from those that have no thread ({error}); use `dataplane.threads` = {queues}, or do `ethtool -L \
-                 {name} combined {threads}`",
-                device.driver
-            ),
             Err(error) => {
-                tracing::warn!(%error, "packets are forwarded between threads");
-                return Ok(Self { description: FORWARDED, ..Self::default() });
+                tracing::warn!(%error, "packets come to all queues, and are forwarded between threads");
+                return Ok(Self::open(threads));
             }
         };
         table.deal()?;
@@ -93,7 +101,8 @@ impl Steering {
         let why = match table.hash() {
             _ if threads < 2 => return Ok(Self { restores, ..Self::default() }),
             Ok(()) if entries.is_multiple_of(FLOW_GROUPS) => {
-                return Ok(Self { table: Some(Box::new(table)), description: OF_DEVICE, restores });
+                let table: Option<Box<dyn IndirectionTable>> = Some(Box::new(table));
+                return Ok(Self { table, description: OF_DEVICE, restores, ..Self::default() });
             }
             Ok(()) => {
                 format!("its table has {entries} entries, and there are {FLOW_GROUPS} flow groups")
@@ -106,7 +115,7 @@ impl Steering {
             %why,
             "the device's indirection table cannot follow flow groups: packets are forwarded between threads"
         );
-        Ok(Self { table: None, description: FORWARDED, restores })
+        Ok(Self { description: FORWARDED, restores, ..Self::default() })
     }
 }
 

@@ -34,7 +34,12 @@ fn status(bed: &Testbed) -> Value {
 
 /// `domain`: lines of the configuration.
 fn steered(tag: &str, scheduler: &str, domain: &str) {
-    let Some(mut bed) = Testbed::new(tag, 2) else { return };
+    steered_on(tag, 2, scheduler, domain);
+}
+
+/// The same for two threads on so many queues.
+fn steered_on(tag: &str, queues: u32, scheduler: &str, domain: &str) {
+    let Some(mut bed) = Testbed::new(tag, queues) else { return };
     bed.serve("echo", 2, &format!("granted = 1\nscheduler = \"{scheduler}\"\n{domain}\n"));
     let seen = status(&bed);
     assert_eq!(seen["threads"][1]["state"], "parked", "{seen}");
@@ -122,6 +127,17 @@ fn a_service_in_its_own_process_that_keeps_to_its_threads_is_not_moved() {
     assert!(!well && said.contains("cannot be moved"), "{said}");
     drop(streams);
     bed.stop();
+}
+
+#[test]
+fn the_same_where_one_thread_sends_for_the_other() {
+    steered_on("steered-host", 1, "run-to-completion", "domain = \"inline\"");
+    steered_on("steered-host-wc", 1, "work-conserving", "domain = \"process\"");
+}
+
+#[test]
+fn the_same_where_each_thread_has_two_queues() {
+    steered_on("steered-two", 4, "run-to-completion", "domain = \"process\"");
 }
 
 #[test]

@@ -92,7 +92,7 @@ const SHARING: &str = "work-conserving";
 const READY: &str = "ready-set";
 
 /// All checks, in the order in which they run. The last one takes the interface away.
-pub const CHECKS: [Check; 39] = [
+pub const CHECKS: [Check; 40] = [
     check("start", "tailplane run announces a service on dp0", start::start).everywhere(),
     check("carrier", "the announcement comes with the link up", start::carrier),
     check("mode", "the announced mode is the kernel's, and the expected one", start::mode),
@@ -117,6 +117,7 @@ pub const CHECKS: [Check; 39] = [
     check("forwarded", "threads get the packets of their own flow groups", steering::forwarded),
     check("threads-1", "one thread serves 16 connections of all queues", steering::one_thread),
     long("threads-2", "two threads serve 16 connections of all queues", steering::two_threads),
+    long("threads-6", "six threads serve 16 connections of all queues", steering::six_threads),
     check("doctor", "doctor --probe finds the mode that a service gets", start::doctor),
     check(
         "demanded",

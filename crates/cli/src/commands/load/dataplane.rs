@@ -41,8 +41,8 @@ pub struct DataplaneClient {
 
 #[derive(Debug)]
 enum Wire {
-    Port(Port),
-    Local(LocalWire),
+    Port(Box<Port>),
+    Local(Box<LocalWire>),
 }
 
 impl Wire {
@@ -74,7 +74,7 @@ impl DataplaneClient {
             interface: CLIENT_INTERFACE.to_owned(),
             namespace: Some(lab.client().clone()),
             address: CLIENT_DATAPLANE_ADDRESS,
-            queues: threads,
+            threads,
             chunks: CHUNKS * threads as usize,
             huge_pages: HugePages::Try,
             mode: ModeName::Auto,
@@ -89,7 +89,7 @@ impl DataplaneClient {
                 other => break other?,
             }
         };
-        Ok(Self::over(Wire::Port(port), threads, cpus))
+        Ok(Self::over(Wire::Port(Box::new(port)), threads, cpus))
     }
 
     /// Joins the wire in shared memory that a service offers at `path`. It has one queue pair, so one
@@ -99,7 +99,7 @@ impl DataplaneClient {
     /// Nobody offers one there.
     pub fn join(path: &Path, cpus: &[usize]) -> anyhow::Result<Self> {
         let wire = LocalWire::join(path, CHUNKS, HugePages::Try)?;
-        Ok(Self::over(Wire::Local(wire), 1, cpus))
+        Ok(Self::over(Wire::Local(Box::new(wire)), 1, cpus))
     }
 
     fn over(wire: Wire, threads: u32, cpus: &[usize]) -> Self {

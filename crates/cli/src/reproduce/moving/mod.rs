@@ -145,7 +145,7 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
             interface,
             namespace,
             address,
-            queues,
+            threads: queues,
             chunks,
             huge_pages,
             mode,

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use mem::{ChunkBytes, Region};
-use nic::Interface;
 use nic::af_xdp::{AdoptedQueue, AfXdp, MappedSocket, XdpSocket};
 use nic::device::Mtu;
 use nic::shm::{ShmConfig, ShmNic, ShmOffer};
+use nic::{Interface, QueueSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::SyscallPolicy;
 use tailplane::MacAddr;
@@ -55,24 +55,25 @@ pub fn serve() -> anyhow::Result<()> {
     })
 }
 
-/// The queue pairs that came, those of a device without a queue.
+/// The queue pairs that came.
 enum Wire {
     AfXdp(Vec<MappedSocket>),
     Shm(Vec<ShmNic>),
 }
 
-/// Queue pairs that can be driven.
+/// Queue pairs that can be driven, those of each elastic thread.
 enum Queues {
-    AfXdp(Vec<AfXdp>),
+    AfXdp(Vec<QueueSet<AfXdp>>),
     Shm(Vec<ShmNic>),
 }
 
 impl Wire {
-    /// The queue pairs, now that all are bound.
-    fn driven(self) -> anyhow::Result<Queues> {
+    /// The queue pairs of so many elastic threads, now that all are bound.
+    fn driven(self, threads: usize) -> anyhow::Result<Queues> {
         Ok(match self {
             Self::AfXdp(mapped) => {
-                Queues::AfXdp(mapped.into_iter().map(AfXdp::new).collect::<Result<_, _>>()?)
+                let queues = mapped.into_iter().map(AfXdp::new).collect::<Result<_, _>>()?;
+                Queues::AfXdp(QueueSet::deal(queues, threads)?)
             }
             Self::Shm(nics) => Queues::Shm(nics),
         })
@@ -114,7 +115,7 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
         return Ok(());
     }
     let Passed { config, application, region, wire, mac, mtu, table, register } = passed;
-    let queues = wire.driven()?;
+    let queues = wire.driven(config.dataplane.threads as usize)?;
     let mut runtime = host::runtime(&config, mac, mtu)?;
     runtime.stack.rss_key = table.as_ref().and_then(PassedTable::key);
     runtime.stack.policy = config.policy.network(config.service.all_ports())?;
@@ -293,6 +294,7 @@ impl Passed {
                 mac,
                 mtu: link_mtu,
                 hardware_type,
+                queues: count,
                 rx_buffers,
                 mtu_bytes: send,
                 receive_mtu_bytes: receive,
@@ -302,7 +304,7 @@ impl Passed {
                 let (mac, register) = (MacAddr(mac), next("register of peers")?);
                 let interface = Interface { name, index, mac, mtu: link_mtu, hardware_type };
                 let mut queues = Vec::new();
-                for queue in 0..config.dataplane.threads {
+                for queue in 0..count {
                     let facts = AdoptedQueue {
                         interface: interface.clone(),
                         queue,

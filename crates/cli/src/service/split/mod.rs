@@ -100,7 +100,7 @@ pub enum Role {
 /// A wire that was passed.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum PassedWire {
-    /// The register of peers, and a socket for each elastic thread.
+    /// The register of peers, and a socket for each queue.
     AfXdp {
         /// The interface's name, for errors.
         name: String,
@@ -112,6 +112,8 @@ pub enum PassedWire {
         mtu: usize,
         /// `ARPHRD_*`
         hardware_type: u16,
+        /// How many queues there are.
+        queues: u32,
         /// Chunks that the kernel is to hold for reception, of each queue.
         rx_buffers: u32,
         /// Bytes of each chunk of packet memory.

@@ -30,8 +30,8 @@ const FAREWELL_CHUNKS: usize = 2048;
 /// A wire that this process has open.
 #[derive(Debug)]
 pub enum OpenWire {
-    /// An interface of this machine, and what steers its packets to the queues.
-    Port(Box<OpenPort>, PortConfig, Steering),
+    /// An interface of this machine.
+    Port(Box<OpenPort>, PortConfig),
     /// A wire in shared memory.
     Local(OfferedWire),
 }
@@ -50,6 +50,8 @@ pub enum Held {
 pub struct HeldPort {
     /// The queues, until they are bound.
     made: Option<Queues>,
+    /// How many there are.
+    count: usize,
     /// It takes the dataplane's packets.
     program: XdpProgram,
     device: Device,
@@ -75,10 +77,7 @@ impl OpenWire {
             }
             None => {
                 let port = host::port(config, lab)?;
-                let mut opened = OpenPort::open(&port)?;
-                let steering = Steering::open(lab, &opened.device, config.dataplane.threads)?;
-                opened.description.push_str(steering.description);
-                Ok(Self::Port(Box::new(opened), port, steering))
+                Ok(Self::Port(Box::new(OpenPort::open(&port, lab)?), port))
             }
         }
     }
@@ -86,7 +85,7 @@ impl OpenWire {
     /// How frames travel, for conditions.
     pub fn driver(&self) -> &str {
         match self {
-            Self::Port(port, ..) => &port.description,
+            Self::Port(port, _) => &port.description,
             Self::Local(wire) => &wire.description,
         }
     }
@@ -94,7 +93,7 @@ impl OpenWire {
     /// What an interface's way costs.
     pub fn cost(&self) -> Option<&str> {
         match self {
-            Self::Port(port, ..) => Some(&port.cost),
+            Self::Port(port, _) => Some(&port.cost),
             Self::Local(_) => None,
         }
     }
@@ -113,8 +112,8 @@ impl OpenWire {
     ) -> anyhow::Result<Held> {
         let start = |wire| Order::Start(Start::of(config, Role::Serve { program }, wire));
         let held = match self {
-            Self::Port(port, config_of, steering) => {
-                let OpenPort { device, way, queues, program, watch, .. } = *port;
+            Self::Port(port, config_of) => {
+                let OpenPort { device, way, queues, program, watch, steering, .. } = *port;
                 let register = Register::create(config.tcp.max_connections)
                     .context("making the register of peers")?;
                 let memory = queues.region.memfd().context("packet memory is no memory file")?;
@@ -122,7 +121,9 @@ impl OpenWire {
                 let given: Vec<_> = given.into_iter().chain(sockets_of(&queues)).collect();
                 let wire = af_xdp(&device, way, &queues, steering.table.as_deref());
                 send(control, &start(wire), &given)?;
+                let count = queues.sockets.len();
                 Held::Port(Box::new(HeldPort {
+                    count,
                     made: Some(queues),
                     program,
                     device,
@@ -213,9 +214,9 @@ impl Held {
     /// What could not be opened; the dataplane at the other end of `control` has gone.
     pub fn pass_again(&mut self, control: &OwnedFd, config: &RunConfig) -> anyhow::Result<bool> {
         let Self::Port(port) = self else { return Ok(false) };
-        let chunks = FAREWELL_CHUNKS * port.config.queues as usize;
+        let chunks = FAREWELL_CHUNKS * port.count.max(port.config.threads as usize);
         let small = PortConfig { chunks, huge_pages: HugePages::No, ..port.config.clone() };
-        let queues = small.make_queues(port.way)?;
+        let queues = small.make_queues(port.way, port.count as u32)?;
         let memory = queues.region.memfd().context("packet memory is no memory file")?;
         let given = [memory, port.register.as_fd()];
         let given: Vec<_> = given.into_iter().chain(sockets_of(&queues)).collect();
@@ -249,6 +250,7 @@ fn af_xdp(
         mac: link.mac.0,
         mtu: link.mtu,
         hardware_type: link.hardware_type,
+        queues: queues.sockets.len() as u32,
         rx_buffers: queues.rx_buffers,
         chunk_bytes: way.chunk.get(),
         mtu_bytes: mtu.send,

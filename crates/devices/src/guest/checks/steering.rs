@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::{expect_answers, not_possible, passed, under_load};
+use super::{expect_answers, passed, under_load};
 use crate::guest::client::{Connection, in_namespace};
 use crate::guest::command;
 use crate::guest::rig::DATAPLANE;
@@ -38,44 +38,39 @@ fn share(ended: &Ended) -> anyhow::Result<f64> {
     Ok(forwarded as f64 / packets as f64)
 }
 
-/// What a service says that does not start since packets would come to queues without a thread.
-const REFUSED: &str = "no way to keep packets from those that have no thread";
-
-/// A service with fewer threads than queues answers connections of all queues, or does not start: then it says why.
-fn fewer_threads(suite: &mut Suite<'_>, threads: u32) -> anyhow::Result<Outcome> {
-    if threads > suite.threads() {
-        return not_possible(format!("the NIC has {} queue", suite.threads()));
-    }
+/// A service with so many threads answers connections of all queues.
+fn any_threads(suite: &mut Suite<'_>, threads: u32) -> anyhow::Result<Outcome> {
     drop(suite.take_service());
-    let service = match suite.start(&Config::with_threads(threads)) {
-        Err(refused) if format!("{refused:#}").contains(REFUSED) => {
-            return passed("refused: nothing steers packets to the queues that have a thread");
-        }
-        started => started?,
-    };
+    let service = suite.start(&Config::with_threads(threads))?;
     expect_answers(CONNECTIONS)?;
-    let share = share(&service.terminate())?;
-    passed(format!("{CONNECTIONS} connections, {:.1} % forwarded", 100.0 * share))
+    let (share, queues) = (share(&service.terminate())?, suite.threads());
+    let s = if queues == 1 { "" } else { "s" };
+    passed(format!(
+        "{queues} queue{s}, {CONNECTIONS} connections, {:.1} % forwarded",
+        100.0 * share
+    ))
 }
 
 /// One thread.
 pub fn one_thread(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    fewer_threads(suite, 1)
+    any_threads(suite, 1)
 }
 
 /// Two threads.
 pub fn two_threads(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    fewer_threads(suite, 2)
+    any_threads(suite, 2)
+}
+
+/// More threads than queues.
+pub fn six_threads(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
+    any_threads(suite, 6)
 }
 
 /// Packets come to the thread that is home to their flow group.
 pub fn forwarded(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    if suite.threads() < 2 {
-        return not_possible("the NIC has 1 queue");
-    }
     // A new one: others have moved flow groups.
     drop(suite.take_service());
-    let service = suite.start(&Config::with_threads(suite.threads()))?;
+    let service = suite.start(&Config::with_threads(suite.threads().max(2)))?;
     let has_table = table().is_some();
     in_namespace(|| {
         let opened: anyhow::Result<Vec<Connection>> =
@@ -100,11 +95,18 @@ pub fn forwarded(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
 
 /// Flow groups move there and back under load.
 pub fn moves(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    if suite.threads() < 2 {
-        return not_possible("the NIC has 1 queue");
-    }
-    suite.service()?;
+    let many = match suite.threads() {
+        0 | 1 => {
+            drop(suite.take_service());
+            Some(suite.start(&Config::with_threads(2))?)
+        }
+        _ => {
+            suite.service()?;
+            None
+        }
+    };
     let (requests, tables) = under_load(CONNECTIONS, move_twice)?;
+    drop(many);
     match tables {
         None => passed(format!("{requests} requests; the driver shows no table with a key")),
         Some(tables) if tables[0] == tables[1] => {
