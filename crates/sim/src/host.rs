@@ -66,6 +66,20 @@ pub struct HostConfig {
 }
 
 impl HostConfig {
+    /// The queue pairs of each core: `queues` of `port`, whose devices each have a die.
+    fn queue_sets(
+        &self,
+        network: &SharedNetwork,
+        port: usize,
+        queues: u8,
+        dice: impl Fn(u8) -> Dice,
+    ) -> Vec<Queues> {
+        let queue =
+            |queue: u8| SimNic::new(network.clone(), port, queue.into(), self.nic, dice(queue));
+        QueueSet::deal((0..queues).map(queue).collect(), self.cores.into())
+            .expect("a device of a simulation has queues, and no descriptors")
+    }
+
     /// An elastic thread that runs to completion; `copy` is told the events for an application that is elsewhere.
     fn completing(
         &self,
@@ -246,12 +260,9 @@ impl Host {
         });
         let meshes = forwarding_mesh(config.cores as usize, config.forward_ring);
         let (elastic, start) = (config.elastic, Instant::ZERO);
-        let queue = |queue: u8| {
-            let device = Dice::new(seed, "device", number << 8 | u64::from(queue));
-            SimNic::new(network.clone(), port, queue.into(), config.nic, device)
-        };
-        let dealt = QueueSet::deal((0..queues).map(queue).collect(), config.cores.into())
-            .expect("a device of a simulation has queues, and no descriptors");
+        let dealt = config.queue_sets(network, port, queues, |queue| {
+            Dice::new(seed, "device", number << 8 | u64::from(queue))
+        });
         let parts = meshes.into_iter().zip(dealt).map(|(ports, nic)| {
             let pool = Pool::new(&region, config.pool_keep);
             Parts { nic, pool, ports }
