@@ -263,10 +263,9 @@ impl Host {
         let dealt = config.queue_sets(network, port, queues, |queue| {
             Dice::new(seed, "device", number << 8 | u64::from(queue))
         });
-        let parts = meshes.into_iter().zip(dealt).map(|(ports, nic)| {
-            let pool = Pool::new(&region, config.pool_keep);
-            Parts { nic, pool, ports }
-        });
+        let pool = || Pool::new(&region, config.pool_keep);
+        let parts =
+            meshes.into_iter().zip(dealt).map(|(ports, nic)| Parts { nic, pool: pool(), ports });
         let conserving = |threads: Vec<_>| {
             threads.into_iter().map(|thread| Thread::Conserving(Box::new(thread))).collect()
         };
