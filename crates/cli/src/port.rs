@@ -291,7 +291,7 @@ fn choose(
         return Ok((way(has_zero_copy, false), why));
     }
     let several = way(has_zero_copy, true);
-    let refused = match program.takes_frags() {
+    let refused = match program.is_multi_buffer() {
         true if has_zero_copy => None,
         true => try_way(several).err().map(|error| match error {
             AfXdpError::NoQueue { source, .. } => {

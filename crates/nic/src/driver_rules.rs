@@ -68,7 +68,7 @@ impl Rule {
     /// Whether the device breaks it, as far as the kernel reports.
     fn is_broken(&self, device: &Device) -> bool {
         match self.asks {
-            Asks::Mtu(most) => device.interface.mtu > most && !self.takes_fragments(device),
+            Asks::Mtu(most) => device.interface.mtu > most && !self.is_multi_buffer(device),
             Asks::HalfOfQueues => {
                 let queues = device.queues.zip(device.queues_max);
                 queues.is_some_and(|(queues, most)| queues > most / 2)
@@ -79,10 +79,10 @@ impl Rule {
     }
 
     /// Whether the kernel declares that a frame may lie in several buffers, for this purpose.
-    fn takes_fragments(&self, device: &Device) -> bool {
+    fn is_multi_buffer(&self, device: &Device) -> bool {
         device.xdp.is_some_and(|declared| match self.purpose {
-            NativeXdp => declared.receive_fragments,
-            ZeroCopy => declared.zero_copy_fragments.is_some_and(|most| most > 1),
+            NativeXdp => declared.multi_buffer,
+            ZeroCopy => declared.zero_copy_multi_buffer.is_some_and(|most| most > 1),
         })
     }
 
@@ -371,7 +371,7 @@ mod tests {
             "{found:?}"
         );
         // Its frames lie in several buffers.
-        let xdp = Some(XdpFeatures { receive_fragments: true, ..XdpFeatures::default() });
+        let xdp = Some(XdpFeatures { multi_buffer: true, ..XdpFeatures::default() });
         assert!(
             texts(Device { xdp, ..of("i40e", 9000, 4) }).len() < texts(of("i40e", 9000, 4)).len()
         );

@@ -54,10 +54,10 @@ pub struct XdpFeatures {
     pub redirect: bool,
     /// AF_XDP sockets can have the device read and write their memory (`xsk-zerocopy`).
     pub zero_copy: bool,
-    /// Programs see frames of several buffers (`rx-sg`).
-    pub receive_fragments: bool,
+    /// Programs see frames of several buffers, multi-buffer in the kernel's words (`rx-sg`).
+    pub multi_buffer: bool,
     /// Buffers that a frame has in zero-copy mode at most; reported by Linux 6.6 and later, of drivers with that mode.
-    pub zero_copy_fragments: Option<u32>,
+    pub zero_copy_multi_buffer: Option<u32>,
 }
 
 impl XdpFeatures {
@@ -76,12 +76,12 @@ impl XdpFeatures {
 
     fn read(message: &[u8]) -> io::Result<Self> {
         let mut bits = None;
-        let mut zero_copy_fragments = None;
+        let mut zero_copy_multi_buffer = None;
         for (kind, value) in attributes(payload(message)?) {
             match kind {
                 XDP_FEATURES => bits = value.try_into().map(u64::from_ne_bytes).ok(),
                 XDP_ZC_MAX_SEGS => {
-                    zero_copy_fragments = value.try_into().map(u32::from_ne_bytes).ok();
+                    zero_copy_multi_buffer = value.try_into().map(u32::from_ne_bytes).ok();
                 }
                 _ => {}
             }
@@ -92,8 +92,8 @@ impl XdpFeatures {
             native: has(0),
             redirect: has(1),
             zero_copy: has(3),
-            receive_fragments: has(5),
-            zero_copy_fragments,
+            multi_buffer: has(5),
+            zero_copy_multi_buffer,
         })
     }
 }
@@ -186,8 +186,8 @@ mod tests {
             native: true,
             redirect: true,
             zero_copy: true,
-            receive_fragments: true,
-            zero_copy_fragments: Some(1),
+            multi_buffer: true,
+            zero_copy_multi_buffer: Some(1),
         };
         assert_eq!(XdpFeatures::read(&VIRTIO_NET).expect("sound"), declared);
         for len in 0..VIRTIO_NET.len() {

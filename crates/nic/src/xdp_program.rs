@@ -36,8 +36,8 @@ static OBJECT: &[u8] =
     include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/tailplane_xdp.o"));
 
 const PROGRAM: &str = "tailplane_xdp";
-/// The same, for frames of several buffers.
-const PROGRAM_FRAGS: &str = "tailplane_xdp_frags";
+/// The same in the section `xdp.frags`: multi-buffer, for frames that the device left in several buffers.
+const PROGRAM_MULTI_BUFFER: &str = "tailplane_xdp_frags";
 const SOCKETS: &str = "sockets";
 const COUNTERS: &str = "counters";
 /// Addresses that a filter can have.
@@ -258,7 +258,7 @@ pub struct XdpProgram {
     ebpf: Ebpf,
     interface: Interface,
     mode: AttachMode,
-    takes_frags: bool,
+    is_multi_buffer: bool,
     refused: Option<Box<XdpProgramError>>,
     /// Behind the program: fields drop in order.
     _offloads: Option<Offloads>,
@@ -325,9 +325,9 @@ impl XdpProgram {
         })?;
         let before = Ethtool::open(&interface.name).and_then(|device| device.features());
         let mut ebpf = load(filter)?;
-        let takes_frags = multi_buffer && xdp(&mut ebpf, PROGRAM_FRAGS).is_ok();
-        let program = match takes_frags {
-            true => named(&mut ebpf, PROGRAM_FRAGS)?,
+        let is_multi_buffer = multi_buffer && xdp(&mut ebpf, PROGRAM_MULTI_BUFFER).is_ok();
+        let program = match is_multi_buffer {
+            true => named(&mut ebpf, PROGRAM_MULTI_BUFFER)?,
             false => xdp(&mut ebpf, PROGRAM)?,
         };
         let mut try_mode = |mode: AttachMode| attach_in(program, &interface, mode);
@@ -355,12 +355,12 @@ impl XdpProgram {
             },
         };
         let offloads = before.ok().and_then(|before| Offloads::lost(&interface, &before));
-        Ok(Self { ebpf, interface, mode, takes_frags, refused, _offloads: offloads })
+        Ok(Self { ebpf, interface, mode, is_multi_buffer, refused, _offloads: offloads })
     }
 
     /// Whether it takes frames of several buffers.
-    pub fn takes_frags(&self) -> bool {
-        self.takes_frags
+    pub fn is_multi_buffer(&self) -> bool {
+        self.is_multi_buffer
     }
 
     /// Gives frames of `queue` to `socket` from now on.

@@ -144,8 +144,8 @@ mod tests {
         native: true,
         redirect: true,
         zero_copy: false,
-        receive_fragments: false,
-        zero_copy_fragments: None,
+        multi_buffer: false,
+        zero_copy_multi_buffer: None,
     };
 
     #[test]

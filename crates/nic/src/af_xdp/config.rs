@@ -38,7 +38,7 @@ pub struct AfXdpConfig {
     /// While it is quiet it holds fewer, so that the working set stays in the cache.
     pub rx_buffers: u32,
     /// The device may leave a frame in several chunks (Linux 6.6, and an XDP program that
-    /// [takes such frames](crate::xdp_program::XdpProgram::takes_frags)): TCP segments are
+    /// [takes such frames](crate::xdp_program::XdpProgram::is_multi_buffer)): TCP segments are
     /// [cut](wire::LongSegment) to one chunk each, other frames dropped and counted.
     pub multi_buffer: bool,
     /// Report received checksums as verified. Set it only where the device verifies and drops; on

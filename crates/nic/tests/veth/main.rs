@@ -526,7 +526,7 @@ fn long_frames_come_in_several_chunks_and_become_segments() {
     // Without, the driver takes no program, or hands over no frame that is longer than its buffer.
     let mut program =
         XdpProgram::attach_with(NEAR, &filter, AttachPolicy::Native, true).expect("a program");
-    assert!(program.takes_frags());
+    assert!(program.is_multi_buffer());
     let region = Region::map_of(4096, ChunkBytes::Page, HugePages::No).expect("memory");
     let mut pool = Pool::new(&region, 2048);
     let config = AfXdpConfig { multi_buffer: true, ..small(0) };
