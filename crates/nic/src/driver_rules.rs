@@ -175,6 +175,7 @@ const ENA: &str = "drivers/net/ethernet/amazon/ena/ena_xdp.h, Linux 6.12";
 const GVE: &str = "drivers/net/ethernet/google/gve/gve_main.c, Linux 6.12";
 const HYPER_V: &str = "drivers/net/hyperv/netvsc_bpf.c, Linux 6.12";
 const ICE: &str = "drivers/net/ethernet/intel/ice/ice_main.c, Linux 6.12";
+const IGB: &str = "drivers/net/ethernet/intel/igb/igb_main.c and igb.h, Linux 6.12";
 const IXGBE: &str = "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c, Linux 6.12";
 const MLX5: &str = "drivers/net/ethernet/mellanox/mlx5/core/en_main.c, Linux 6.12";
 const VETH: &str = "drivers/net/veth.c, Linux 6.12";
@@ -267,6 +268,8 @@ static RULES: &[Rule] = &[
         EOPNOTSUPP,
         "commit 2c6196013f84, of 2025-01; drivers/net/ethernet/intel/igb, Linux 6.12, has none",
     ),
+    // A buffer of 3 KiB without two tags, for the MTU of the moment.
+    rule(&["igb"], NativeXdp, Mtu(3046), EINVAL, IGB),
     rule(
         &["igc"],
         NativeXdp,
@@ -275,6 +278,8 @@ static RULES: &[Rule] = &[
         "drivers/net/ethernet/intel/igc/igc_xdp.c, Linux 6.12",
     ),
     rule(&["ixgbe"], NativeXdp, Off("rx-lro"), EINVAL, IXGBE),
+    // A buffer of 3 KiB without one tag; once the program runs, the driver counts two of them.
+    rule(&["ixgbe"], NativeXdp, Mtu(3050), EINVAL, IXGBE),
     rule(
         &["ixgbe"],
         NativeXdp,
@@ -393,6 +398,9 @@ mod tests {
         assert!(text(&device("virtio_net", 9000), NativeXdp, EINVAL).contains("3506"));
         assert!(text(&device("veth", 1500), NativeXdp, ENOSPC).contains("transmit queues"));
         assert_eq!(text(&device("veth", 1500), ZeroCopy, EOPNOTSUPP), "");
+        assert!(text(&device("igb", 3047), NativeXdp, EINVAL).contains("3046 at most, found 3047"));
+        assert_eq!(text(&device("igb", 3046), NativeXdp, EINVAL), "");
+        assert!(text(&device("ixgbe", 3051), NativeXdp, EINVAL).contains("3050 at most"));
         // It has too large an MTU, which is not why.
         assert!(text(&device("ice", 9000), NativeXdp, ENOMEM).contains("transmit queue"));
     }
