@@ -112,10 +112,10 @@ impl Rule {
         let name = &device.interface.name;
         match self.asks {
             Asks::Mtu(most) => format!("do `ip link set dev {name} mtu {most}`"),
-            Asks::HalfOfQueues => {
-                let half = device.queues_max.unwrap_or(0) / 2;
-                format!("use {half} queues at most (`ethtool -L {name}` sets them)")
-            }
+            Asks::HalfOfQueues => match device.queues_max.unwrap_or(0) / 2 {
+                0 => "use a device with more queues (in a cloud: a larger machine type)".to_owned(),
+                half => format!("use {half} queues at most (`ethtool -L {name}` sets them)"),
+            },
             Asks::Off(feature) => format!("do `ethtool -K {name} {feature} off`"),
             Asks::Unseen(_, remedy) => remedy.to_owned(),
         }
@@ -226,6 +226,17 @@ static RULES: &[Rule] = &[
         ),
         EOPNOTSUPP,
         VIRTIO,
+    ),
+    // Later kernels run the program without queues of its own.
+    rule(
+        &["virtio_net"],
+        NativeXdp,
+        Unseen(
+            "as many free queues as there are CPUs, before Linux 5.10.61 and 5.13",
+            "boot a later kernel, or give the device fewer queues (`ethtool -L`) or the virtual machine more",
+        ),
+        ENOMEM,
+        "commit 97c2c69e1926, of 2021-03",
     ),
     rule(
         &["virtio_net"],
@@ -380,6 +391,13 @@ mod tests {
         assert!(
             texts(Device { xdp, ..of("i40e", 9000, 4) }).len() < texts(of("i40e", 9000, 4)).len()
         );
+        // Half of one queue is none: no command helps.
+        let one = Device { queues_max: Some(1), ..of("ena", 1500, 1) };
+        let found = texts(one);
+        assert!(
+            found.len() == 1 && found[0].ends_with("(in a cloud: a larger machine type)"),
+            "{found:?}"
+        );
         // Nothing is known of its queues.
         assert!(texts(Device { queues_max: None, ..of("ena", 1500, 8) }).is_empty());
     }
@@ -393,6 +411,7 @@ mod tests {
         assert!(text(&virtio, ZeroCopy, EINVAL).contains("DMA interface"));
         assert!(text(&virtio, ZeroCopy, EOPNOTSUPP).contains("Linux 6.13"));
         assert_eq!(text(&virtio, ZeroCopy, ENOMEM), "");
+        assert!(text(&virtio, NativeXdp, ENOMEM).contains("as many free queues as there are CPUs"));
         assert_eq!(explain(&virtio, ZeroCopy, None), None);
         assert!(text(&device("virtio_net", 9000), ZeroCopy, EINVAL).contains("3686"));
         assert!(text(&device("virtio_net", 9000), NativeXdp, EINVAL).contains("3506"));
