@@ -257,8 +257,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 pub struct XdpProgram {
     ebpf: Ebpf,
     interface: Interface,
-    mode: AttachMode,
-    is_multi_buffer: bool,
+    attached: Attempt,
     refused: Option<Box<XdpProgramError>>,
     /// Behind the program: fields drop in order.
     _offloads: Option<Offloads>,
@@ -308,9 +307,10 @@ impl XdpProgram {
         Self::attach_with(interface, filter, AttachPolicy::PreferNative, false)
     }
 
-    /// As [`attach`](Self::attach), with a policy. `multi_buffer`: it takes frames that the device left in several
-    /// buffers, where the kernel has such programs (Linux 5.18): without, a driver refuses a program in native mode
-    /// while the interface's MTU is larger than a buffer.
+    /// As [`attach`](Self::attach), with a policy. Drivers refuse a program in native mode that is not multi-buffer
+    /// while a frame of the interface's MTU does not fit one of their buffers: a multi-buffer program comes second there
+    /// (Linux 5.18). `is_jumbo`: no driver has such a buffer ([`Device::is_jumbo`](crate::device::Device::is_jumbo)), so
+    /// it comes first.
     ///
     /// # Errors
     /// [`XdpProgramError`]: each says what to do.
@@ -318,49 +318,34 @@ impl XdpProgram {
         interface: &str,
         filter: &XdpFilter,
         policy: AttachPolicy,
-        multi_buffer: bool,
+        is_jumbo: bool,
     ) -> Result<Self, XdpProgramError> {
         let interface = Interface::by_name(interface).map_err(|source| {
             XdpProgramError::NoInterface { interface: interface.into(), source }
         })?;
         let before = Ethtool::open(&interface.name).and_then(|device| device.features());
         let mut ebpf = load(filter)?;
-        let is_multi_buffer = multi_buffer && xdp(&mut ebpf, PROGRAM_MULTI_BUFFER).is_ok();
-        let program = match is_multi_buffer {
-            true => named(&mut ebpf, PROGRAM_MULTI_BUFFER)?,
-            false => xdp(&mut ebpf, PROGRAM)?,
-        };
-        let mut try_mode = |mode: AttachMode| attach_in(program, &interface, mode);
-        let (mode, refused) = match policy {
-            AttachPolicy::Native => (try_mode(AttachMode::Native)?, None),
-            AttachPolicy::Generic => (try_mode(AttachMode::Generic)?, None),
-            AttachPolicy::PreferNative => match try_mode(AttachMode::Native) {
-                Ok(mode) => (mode, None),
-                Err(taken @ XdpProgramError::Taken { .. }) => return Err(taken),
-                Err(reason) => {
-                    let mode = match try_mode(AttachMode::Generic) {
-                        Ok(mode) => mode,
-                        Err(taken @ XdpProgramError::Taken { .. }) => return Err(taken),
-                        // The reason that native does not go is the telling one.
-                        Err(_) => return Err(reason),
-                    };
-                    tracing::warn!(
-                        interface = %interface.name,
-                        %reason,
-                        "the XDP program runs in generic mode: expect about half the packet rate, \
-                         and no zero-copy; a driver with native XDP avoids that"
-                    );
-                    (mode, Some(Box::new(reason)))
-                }
-            },
-        };
+        let has_multi_buffer = is_jumbo && xdp(&mut ebpf, PROGRAM_MULTI_BUFFER).is_ok();
+        let attempts = attempts(policy, is_jumbo, has_multi_buffer);
+        let (attached, refused) = first_of(&attempts, |attempt| {
+            attach_in(xdp(&mut ebpf, attempt.program())?, &interface, attempt.mode)
+        })?;
+        if let (AttachMode::Generic, Some(reason)) = (attached.mode, &refused) {
+            tracing::warn!(
+                interface = %interface.name,
+                %reason,
+                "the XDP program runs in generic mode: expect about half the packet rate, and no zero-copy; a driver with \
+                 native XDP avoids that"
+            );
+        }
         let offloads = before.ok().and_then(|before| Offloads::lost(&interface, &before));
-        Ok(Self { ebpf, interface, mode, is_multi_buffer, refused, _offloads: offloads })
+        let refused = refused.map(Box::new);
+        Ok(Self { ebpf, interface, attached, refused, _offloads: offloads })
     }
 
     /// Whether it takes frames of several buffers.
     pub fn is_multi_buffer(&self) -> bool {
-        self.is_multi_buffer
+        self.attached.is_multi_buffer
     }
 
     /// Gives frames of `queue` to `socket` from now on.
@@ -387,10 +372,11 @@ impl XdpProgram {
 
     /// Where the program runs.
     pub fn mode(&self) -> AttachMode {
-        self.mode
+        self.attached.mode
     }
 
-    /// Why it runs in generic mode, where native was preferred.
+    /// Why the first attempt to attach it was refused, where a later one succeeded: in native mode without multi-buffer,
+    /// or in native mode at all.
     pub fn refused(&self) -> Option<&XdpProgramError> {
         self.refused.as_deref()
     }
@@ -425,13 +411,60 @@ impl XdpProgram {
     }
 }
 
+/// A way to attach the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Attempt {
+    mode: AttachMode,
+    /// As the program that takes frames of several buffers.
+    is_multi_buffer: bool,
+}
+
+impl Attempt {
+    fn program(self) -> &'static str {
+        if self.is_multi_buffer { PROGRAM_MULTI_BUFFER } else { PROGRAM }
+    }
+}
+
+/// The attempts of a policy, best first. `has_multi_buffer`: the kernel has loaded the multi-buffer program.
+fn attempts(policy: AttachPolicy, is_jumbo: bool, has_multi_buffer: bool) -> Vec<Attempt> {
+    let attempt = |mode, is_multi_buffer| Attempt { mode, is_multi_buffer };
+    let native = |is_multi_buffer| attempt(AttachMode::Native, is_multi_buffer);
+    let native =
+        if is_jumbo { vec![native(has_multi_buffer)] } else { vec![native(false), native(true)] };
+    // The kernel makes one buffer of a frame first, unless the program is multi-buffer.
+    let generic = vec![attempt(AttachMode::Generic, is_jumbo && has_multi_buffer)];
+    match policy {
+        AttachPolicy::Native => native,
+        AttachPolicy::Generic => generic,
+        AttachPolicy::PreferNative => [native, generic].concat(),
+    }
+}
+
+/// The first attempt that succeeds, and the refusal of the first one where that failed, which is the telling one. A
+/// program of somebody else ends the attempts.
+fn first_of(
+    attempts: &[Attempt],
+    mut attach: impl FnMut(Attempt) -> Result<(), XdpProgramError>,
+) -> Result<(Attempt, Option<XdpProgramError>), XdpProgramError> {
+    let mut refused = None;
+    for &attempt in attempts {
+        match attach(attempt) {
+            Ok(()) => return Ok((attempt, refused)),
+            Err(taken @ XdpProgramError::Taken { .. }) => return Err(taken),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    let none = || XdpProgramError::Load { reason: "no attempt was made".to_owned() };
+    Err(refused.unwrap_or_else(none))
+}
+
 /// Attaches a program in a mode. One of somebody else is waited for: the kernel detaches the program of a process that
 /// was killed only a while after its end.
 fn attach_in(
     program: &mut Xdp,
     interface: &Interface,
     mode: AttachMode,
-) -> Result<AttachMode, XdpProgramError> {
+) -> Result<(), XdpProgramError> {
     let xdp_mode = match mode {
         AttachMode::Native => XdpMode::Driver,
         AttachMode::Generic => XdpMode::Skb,
@@ -439,7 +472,7 @@ fn attach_in(
     let begun = Instant::now();
     loop {
         match program.attach_to_if_index(interface.index, xdp_mode) {
-            Ok(_link) => return Ok(mode),
+            Ok(_link) => return Ok(()),
             Err(error) if is_busy(&error) && begun.elapsed() < TAKEN => {
                 std::thread::sleep(TAKEN_LOOK);
             }
@@ -495,18 +528,15 @@ fn load(filter: &XdpFilter) -> Result<Ebpf, XdpProgramError> {
         .map_err(|error| XdpProgramError::Load { reason: chain(&error) })
 }
 
-/// A program, loaded into the kernel.
+/// A program of the object, loaded into the kernel.
 fn xdp<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, XdpProgramError> {
-    let xdp = named(ebpf, name)?;
-    xdp.load().map_err(|error| XdpProgramError::Load { reason: chain(&error) })?;
-    Ok(xdp)
-}
-
-/// A program of the object.
-fn named<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, XdpProgramError> {
     let failed = |reason| XdpProgramError::Load { reason };
     let program = ebpf.program_mut(name).ok_or_else(|| failed("no such program".into()))?;
-    program.try_into().map_err(|error| failed(chain(&error)))
+    let xdp: &mut Xdp = program.try_into().map_err(|error| failed(chain(&error)))?;
+    if xdp.fd().is_err() {
+        xdp.load().map_err(|error| failed(chain(&error)))?;
+    }
+    Ok(xdp)
 }
 
 #[cfg(test)]
@@ -522,6 +552,78 @@ mod tests {
         for filter in [none, many, ports, tunnels] {
             assert!(matches!(load(&filter), Err(XdpProgramError::BadFilter { .. })), "{filter:?}");
         }
+    }
+
+    fn refusal(errno: i32) -> XdpProgramError {
+        XdpProgramError::Attach {
+            interface: "eth0".into(),
+            mode: AttachMode::Native,
+            reason: std::io::Error::from_raw_os_error(errno).to_string(),
+            errno: Some(errno),
+        }
+    }
+
+    /// What a driver attaches that refuses programs by `refuses`, with the refusal's number.
+    fn attached(
+        policy: AttachPolicy,
+        is_jumbo: bool,
+        has_multi_buffer: bool,
+        refuses: impl Fn(Attempt) -> Option<i32>,
+    ) -> Result<(&'static str, bool, Option<i32>), i32> {
+        let errno = |error: XdpProgramError| match error {
+            XdpProgramError::Attach { errno, .. } => errno.expect("a number"),
+            other => panic!("{other}"),
+        };
+        let found = first_of(&attempts(policy, is_jumbo, has_multi_buffer), |attempt| {
+            refuses(attempt).map_or(Ok(()), |errno| Err(refusal(errno)))
+        });
+        found
+            .map(|(attempt, refused)| {
+                (attempt.mode.name(), attempt.is_multi_buffer, refused.map(errno))
+            })
+            .map_err(errno)
+    }
+
+    #[test]
+    fn a_driver_that_refuses_a_large_mtu_is_asked_for_multi_buffer() {
+        use AttachPolicy::{Generic, Native, PreferNative};
+        let takes_all = |_: Attempt| None;
+        assert_eq!(attached(PreferNative, false, false, takes_all), Ok(("native", false, None)));
+        // i40e with an MTU between 3,047 and 3,502.
+        let wants_multi_buffer = |attempt: Attempt| {
+            (attempt.mode == AttachMode::Native && !attempt.is_multi_buffer).then_some(libc::EINVAL)
+        };
+        let found = Ok(("native", true, Some(libc::EINVAL)));
+        assert_eq!(attached(PreferNative, false, false, wants_multi_buffer), found);
+        assert_eq!(attached(Native, false, false, wants_multi_buffer), found);
+        // The kernel has no such programs, or the driver takes none: the first refusal says why.
+        let takes_none = |attempt: Attempt| {
+            let errno = if attempt.is_multi_buffer { libc::EOPNOTSUPP } else { libc::EINVAL };
+            (attempt.mode == AttachMode::Native).then_some(errno)
+        };
+        let generic = Ok(("generic", false, Some(libc::EINVAL)));
+        assert_eq!(attached(PreferNative, false, false, takes_none), generic);
+        assert_eq!(attached(Native, false, false, takes_none), Err(libc::EINVAL));
+        assert_eq!(attached(Generic, false, false, takes_none), Ok(("generic", false, None)));
+    }
+
+    #[test]
+    fn jumbo_frames_ask_for_multi_buffer_first() {
+        use AttachPolicy::{Generic, PreferNative};
+        let takes_all = |_: Attempt| None;
+        assert_eq!(attached(PreferNative, true, true, takes_all), Ok(("native", true, None)));
+        assert_eq!(attached(PreferNative, true, false, takes_all), Ok(("native", false, None)));
+        assert_eq!(attached(Generic, true, true, takes_all), Ok(("generic", true, None)));
+    }
+
+    #[test]
+    fn a_program_of_somebody_else_ends_the_attempts() {
+        let mut tried = 0;
+        let found = first_of(&attempts(AttachPolicy::PreferNative, false, false), |_| {
+            tried += 1;
+            Err(XdpProgramError::Taken { interface: "eth0".into(), owner: "of process 1".into() })
+        });
+        assert!(matches!(found, Err(XdpProgramError::Taken { .. })) && tried == 1, "{tried}");
     }
 
     #[test]
