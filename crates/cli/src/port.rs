@@ -6,7 +6,7 @@
 //! ```text
 //! look      driver, queues, MTU
 //! attach    the XDP program, native where the driver can: some drivers set their queues up anew for it
-//! choose    zero-copy where a bind that is tried succeeds, else copy; by that the size of chunks
+//! choose    the way that receives the most and whose bind, tried, succeeds (`choice`); by that the size of chunks
 //! steer     the device's table, so that packets come only to queues that have a thread; without one, all queues
 //!           are opened
 //! create    packet memory, and a socket for each queue
@@ -20,6 +20,9 @@
 //! The program goes when the [`Port`] is dropped, and with it the last packet for us; the huge pages
 //! with the memory, when the last chunk is back: a dataplane that has run on the port gives all of them back.
 
+mod address;
+mod choice;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,11 +31,13 @@ use mem::{ChunkBytes, HugePages, Region};
 use nic::QueueSet;
 use nic::af_xdp::{AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket};
 use nic::device::{Device, Mtu, Watch};
-use nic::driver_rules::{Purpose, explain};
+use nic::driver_rules::{Purpose, explain, one_buffer_mtu};
 use nic::indirection::IndirectionTable;
 use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram, XdpProgramError};
 use tailplane::{Ipv4Addr, MacAddr};
 
+use self::address::check_unused;
+use self::choice::{Ran, choose};
 use crate::lab::{Lab, Namespace, in_namespace};
 use crate::service::network_config::ModeName;
 use crate::service::steering::{Restores, Steering};
@@ -114,7 +119,12 @@ pub struct Way {
 impl Way {
     /// The largest packets that a device takes and gives by it.
     pub fn mtu(self, device: &Device) -> Mtu {
-        device.mtu(self.chunk, self.zero_copy, self.multi_buffer)
+        let Mtu { send, receive } = device.mtu(self.chunk, self.zero_copy, self.multi_buffer);
+        // The kernel drops what the driver leaves in several of its own buffers.
+        let is_one_buffer =
+            self.program == AttachMode::Native && !self.zero_copy && !self.multi_buffer;
+        let one_buffer = one_buffer_mtu(device).filter(|_| is_one_buffer && device.is_jumbo());
+        Mtu { send, receive: one_buffer.map_or(receive, |most| receive.min(most)) }
     }
 
     /// Tries a queue with a socket that is closed again.
@@ -163,6 +173,14 @@ impl Refusal {
         }
     }
 
+    /// Of both reasons, with the remedy of `self`, else of `other`.
+    fn and(self, other: Self) -> Self {
+        Self {
+            reason: format!("{}; {}", self.reason, other.reason),
+            remedy: self.remedy.or(other.remedy),
+        }
+    }
+
     fn of_program(device: &Device, error: &XdpProgramError) -> Self {
         let (found, errno) = match error {
             XdpProgramError::Attach { reason, errno, .. } => (reason.clone(), *errno),
@@ -170,6 +188,19 @@ impl Refusal {
         };
         let found = format!("{} refuses native XDP: {found}", device.driver);
         Self::of(device, Purpose::NativeXdp, found, errno)
+    }
+
+    /// Of a device whose driver took no program but a multi-buffer one, by a kernel whose sockets take no such frames.
+    fn of_multi_buffer(device: &Device) -> Self {
+        let remedy = one_buffer_mtu(device).map(|most| format!("use an MTU of {most}"));
+        let (driver, mtu) = (&device.driver, device.interface.mtu);
+        Self {
+            reason: format!(
+                "{driver} leaves frames of an MTU of {mtu} in several buffers, and the kernel's AF_XDP takes no such \
+                 frames (Linux 6.6)"
+            ),
+            remedy: Some(remedy.unwrap_or_else(|| "use a smaller MTU".to_owned())),
+        }
     }
 
     fn of_bind(device: &Device, source: &std::io::Error) -> Self {
@@ -203,7 +234,7 @@ impl Attached {
     /// device has, of those that are wanted: it is tried with `queue`.
     ///
     /// # Errors
-    /// There is none, or not the one that is demanded; what to do.
+    /// There is none, or not the one that is demanded; the kernel has an address of the filter; what to do.
     pub fn to(
         interface: &str,
         filter: &XdpFilter,
@@ -217,19 +248,21 @@ impl Attached {
         if !device.is_up {
             return Err(AfXdpError::IsDown { interface: interface.to_owned() }.into());
         }
-        let policy = attach_policy(wanted);
-        let attached = XdpProgram::attach_with(interface, filter, policy, device.is_jumbo());
-        let program = attached.map_err(|error| match error {
-            XdpProgramError::Attach { mode: AttachMode::Native, .. } => {
-                let refusal = Refusal::of_program(&device, &error);
-                anyhow!("cannot attach the XDP program to '{interface}': found {refusal}")
-            }
-            other => other.into(),
-        })?;
-        // virtio_net uses more queues once it runs a program: as many more as there are CPUs.
-        let device = Device::look(interface).unwrap_or(device);
-        let (way, why) = choose(&device, &program, wanted, queue)?;
-        Ok(Self { device, way, why, program })
+        check_unused(filter)?;
+        let try_way = |way: Way| way.try_on(interface, queue);
+        let (device, program) = attach(device, filter, attach_policy(wanted))?;
+        if let Some((way, why)) = choose(&device, &Ran::of(&program), wanted, try_way)? {
+            return Ok(Self { device, way, why, program });
+        }
+        let refusal = Refusal::of_multi_buffer(&device);
+        if wanted != ModeName::Auto {
+            bail!("cannot use '{interface}' with native XDP: found {refusal}");
+        }
+        drop(program);
+        let (device, program) = attach(device, filter, AttachPolicy::Generic)?;
+        let chosen = choose(&device, &Ran::of(&program), ModeName::Generic, try_way)?;
+        let (way, _) = chosen.context("generic XDP has no way for frames")?;
+        Ok(Self { device, way, why: Some(refusal), program })
     }
 
     /// How frames travel, for conditions, with packet memory in `region`: `af_xdp zero-copy, native XDP, igb, 4 KiB
@@ -250,66 +283,23 @@ impl Attached {
     }
 }
 
-/// The best way that the device has, of those that are wanted, tried with a queue; and why it is no better one.
-fn choose(
-    device: &Device,
-    program: &XdpProgram,
-    wanted: ModeName,
-    queue: u32,
-) -> anyhow::Result<(Way, Option<Refusal>)> {
-    let way = |zero_copy, multi_buffer| Way {
-        program: program.mode(),
-        zero_copy,
-        chunk: device.chunk_bytes(zero_copy),
-        multi_buffer,
-    };
-    let try_way = |way: Way| way.try_on(&device.interface.name, queue);
-    let mut why = None;
-    let has_zero_copy = match (wanted, program.mode()) {
-        (ModeName::Copy | ModeName::Generic, _) => false,
-        (_, AttachMode::Generic) => {
-            why = program.refused().map(|error| Refusal::of_program(device, error));
-            false
+/// Attaches a program to a device, and looks at the device again: virtio_net uses more queues once it runs one, as many more
+/// as there are CPUs.
+fn attach(
+    device: Device,
+    filter: &XdpFilter,
+    policy: AttachPolicy,
+) -> anyhow::Result<(Device, XdpProgram)> {
+    let interface = device.interface.name.clone();
+    let attached = XdpProgram::attach_with(&interface, filter, policy, device.is_jumbo());
+    let program = attached.map_err(|error| match error {
+        XdpProgramError::Attach { mode: AttachMode::Native, .. } => {
+            let refusal = Refusal::of_program(&device, &error);
+            anyhow!("cannot attach the XDP program to '{interface}': found {refusal}")
         }
-        (ModeName::Auto | ModeName::ZeroCopy, AttachMode::Native) => {
-            match try_way(way(true, device.is_jumbo())) {
-                Ok(()) => true,
-                Err(AfXdpError::NoZeroCopy { source, .. }) => {
-                    let refusal = Refusal::of_bind(device, &source);
-                    if wanted == ModeName::ZeroCopy {
-                        let name = &device.interface.name;
-                        bail!("cannot bind '{name}' in zero-copy mode: found {refusal}");
-                    }
-                    why = Some(refusal);
-                    false
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-    };
-    if !device.is_jumbo() {
-        return Ok((way(has_zero_copy, false), why));
-    }
-    let several = way(has_zero_copy, true);
-    let refused = match program.is_multi_buffer() {
-        true if has_zero_copy => None,
-        true => try_way(several).err().map(|error| match error {
-            AfXdpError::NoQueue { source, .. } => {
-                format!("the kernel's AF_XDP takes no such frames (Linux 6.6): {source}")
-            }
-            error => error.to_string(),
-        }),
-        false => Some("the kernel has no XDP programs for such frames (Linux 5.18)".to_owned()),
-    };
-    let Some(refused) = refused else { return Ok((several, why)) };
-    let way = way(has_zero_copy, false);
-    let largest = way.mtu(device).receive;
-    let dropped = format!("packets of more than {largest} bytes are dropped: {refused}");
-    let why = match why {
-        None => Refusal { reason: dropped, remedy: None },
-        Some(why) => Refusal { reason: format!("{}; {dropped}", why.reason), ..why },
-    };
-    Ok((way, Some(why)))
+        other => other.into(),
+    })?;
+    Ok((Device::look(&interface).unwrap_or(device), program))
 }
 
 /// How the program is to be attached for a mode.

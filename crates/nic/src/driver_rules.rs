@@ -135,6 +135,16 @@ pub fn explain(device: &Device, purpose: Purpose, errno: Option<i32>) -> Option<
     broken(device).chain(unseen).find(|rule| rule.purpose == purpose && Some(rule.errno) == errno)
 }
 
+/// Bytes of the largest IP packet that a driver has in one buffer with native XDP; none of a driver without a rule.
+pub fn one_buffer_mtu(device: &Device) -> Option<u16> {
+    let of_native = RULES.iter().filter(|rule| rule.is_of(device) && rule.purpose == NativeXdp);
+    let mtus = of_native.filter_map(|rule| match rule.asks {
+        Asks::Mtu(most) => u16::try_from(most).ok(),
+        _ => None,
+    });
+    mtus.min()
+}
+
 /// Of the room behind the headroom of a chunk, a driver uses a multiple of so many bytes in zero-copy mode:
 /// `SRRCTL.BSIZEPKT` of Intel's 1 and 10 gigabit devices counts KiB (igb_main.c, igc_main.c, ixgbe_main.c), the receive
 /// context of i40e and ice 128 bytes, and so does the kernel for all drivers (net/xdp/xsk_buff_pool.c); Linux 6.12.
@@ -422,6 +432,12 @@ mod tests {
         assert!(text(&device("ixgbe", 3051), NativeXdp, EINVAL).contains("3050 at most"));
         // It has too large an MTU, which is not why.
         assert!(text(&device("ice", 9000), NativeXdp, ENOMEM).contains("transmit queue"));
+    }
+
+    #[test]
+    fn a_driver_s_buffer_follows_from_its_rule() {
+        let of = |driver| one_buffer_mtu(&device(driver, 9000));
+        assert_eq!((of("i40e"), of("mlx5_core"), of("veth")), (Some(3046), Some(3498), None));
     }
 
     #[test]

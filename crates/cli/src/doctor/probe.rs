@@ -62,10 +62,12 @@ fn mode(attached: &Attached, queue: u32) -> Check {
     let check = Check::ok(GROUP, format!("{name}: mode"), found);
     let Some(Refusal { reason, remedy }) = why else { return check };
     let cost = match way.program {
-        AttachMode::Native => "each packet is copied once by the kernel",
-        AttachMode::Generic => "the kernel makes a socket buffer per packet before XDP runs",
+        // The reason names the packets that are dropped.
+        AttachMode::Native if way.zero_copy => "",
+        AttachMode::Native => "each packet is copied once by the kernel: ",
+        AttachMode::Generic => "the kernel makes a socket buffer per packet before XDP runs: ",
     };
-    check.warn(format!("{cost}: {reason}"), remedy.as_deref().unwrap_or(GOOD_NIC))
+    check.warn(format!("{cost}{reason}"), remedy.as_deref().unwrap_or(GOOD_NIC))
 }
 
 fn steering(device: &Device) -> Check {
