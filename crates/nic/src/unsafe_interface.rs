@@ -1,14 +1,15 @@
-//! Facts about a network interface, by the `SIOCGIF*` ioctls.
+//! Facts about a network interface, by the `SIOCGIF*` ioctls and `getifaddrs`.
 //!
-//! The ioctls look in the calling thread's network namespace; `/sys/class/net` shows that of whoever
+//! They look in the calling thread's network namespace; `/sys/class/net` shows that of whoever
 //! mounted it, which is another one after `setns`. This module holds `unsafe` for the calls.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use wire::MacAddr;
+use wire::{Ipv4Addr, MacAddr};
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,47 @@ impl Interface {
         let hardware_type = address.sa_family;
         Ok(Self { name: name.into(), index, mac: MacAddr(mac), mtu, hardware_type })
     }
+
+    /// The name of the interface on which the kernel has an IPv4 address, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// What the kernel said to a request for all addresses.
+    pub fn name_with(address: Ipv4Addr) -> io::Result<Option<String>> {
+        let mut list = std::ptr::null_mut();
+        // SAFETY: the call writes a list to `list`, or fails.
+        if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut found = None;
+        let mut next = list;
+        // SAFETY: an entry is whole and lives until the list is freed below; null is the end.
+        while let Some(entry) = unsafe { next.as_ref() } {
+            // SAFETY: an entry's address is null, or one of the kind that its family says.
+            if unsafe { ipv4(entry.ifa_addr) } == Some(address) {
+                // SAFETY: an entry's name is a string that ends with a null byte.
+                let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+                found = Some(name.to_string_lossy().into_owned());
+                break;
+            }
+            next = entry.ifa_next;
+        }
+        // SAFETY: the call above made the list, and nothing refers to it any more.
+        unsafe { libc::freeifaddrs(list) };
+        Ok(found)
+    }
+}
+
+/// The IPv4 address that a socket address holds.
+///
+/// # Safety
+/// It is null, or a whole one of the kind that its family says.
+unsafe fn ipv4(address: *const libc::sockaddr) -> Option<Ipv4Addr> {
+    // SAFETY: as the caller promises.
+    let family = unsafe { address.as_ref() }?.sa_family;
+    let is_ipv4 = libc::c_int::from(family) == libc::AF_INET;
+    // SAFETY: as the caller promises: the family is that of this type.
+    let read = || unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+    is_ipv4.then(|| Ipv4Addr::from(u32::from_be(read().sin_addr.s_addr)))
 }
 
 /// Whether an interface of the calling thread's network namespace is up (`IFF_UP`), with a cable or without.
@@ -103,6 +145,14 @@ mod tests {
         let lo = Interface::by_name("lo").expect("every namespace has one");
         assert_eq!((lo.index, lo.mac, lo.hardware_type), (1, MacAddr::default(), 772));
         assert!(lo.mtu >= 1500);
+    }
+
+    #[test]
+    fn an_address_has_its_interface() {
+        let name = |text: &str| Interface::name_with(text.parse().expect("one")).expect("a list");
+        assert_eq!(name("127.0.0.1").as_deref(), Some("lo"));
+        // TEST-NET-1 (RFC 5737).
+        assert_eq!((name("192.0.2.1"), name("0.0.0.0")), (None, None));
     }
 
     #[test]
