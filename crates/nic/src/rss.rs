@@ -222,9 +222,9 @@ impl EthtoolRss {
         Ok(())
     }
 
-    /// Whether the device lets itself be programmed, tried by a write that changes nothing: of the default to a table that
-    /// is the default, of the key where there is another table. Neither is tried where that has no key: once a table is
-    /// set, `ethtool -L` lowers the number of queues no more, and which driver has its own default is not known.
+    /// Tries a write that changes nothing: resets a table that is the default, else sets the key that the device has.
+    /// False: it has no key, and nothing was written. No table is set, for once one is, `ethtool -L` lowers the number of
+    /// queues no more, and which driver has its own default is not known.
     ///
     /// # Errors
     /// [`RssError::Os`] where the device refuses.

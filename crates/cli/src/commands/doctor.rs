@@ -17,11 +17,12 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
     /// Try the mode that this interface gets: attach an XDP program that passes every packet, bind a socket to the last
-    /// queue, write to the RSS table what it has, undo it all. For two seconds at most; repeatable.
+    /// queue, undo both; and write to the RSS table without changing it: reset one that is the default, else set the hash
+    /// key that it has. Repeatable.
     ///
-    /// A driver may restart the link when a program is attached and when it goes, and packets of the last queue may be
-    /// lost while the socket is bound. Only the interfaces that are named are touched. One that has an XDP program
-    /// already is refused.
+    /// A driver may restart the link when a program is attached and when it goes, which takes seconds with some, and
+    /// packets of the last queue may be lost while the socket is bound. Only the interfaces that are named are touched.
+    /// One that has an XDP program already is refused.
     #[arg(long, value_name = "INTERFACE")]
     pub probe: Vec<String>,
 }

@@ -10,7 +10,8 @@
 //!
 //! The steps are those of `tailplane run`: [`Attached::to`] attaches the XDP program and binds a socket. No packet is sent to
 //! the address of the program's filter, and no socket is registered with the program, so it passes every packet to the
-//! kernel. The write to the table changes nothing: [`EthtoolRss::try_write`].
+//! kernel. [`EthtoolRss::try_write`] resets a table that is the default, else sets the hash's key that the device has:
+//! neither changes anything.
 
 use std::fmt::Display;
 use std::net::Ipv4Addr;
