@@ -32,9 +32,9 @@ pub struct Args {
 /// # Errors
 /// An interface could not be probed, or the report not be written as JSON.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let probed = args.probe.iter().map(|interface| probe::checks(interface));
-    let probed = probed.collect::<anyhow::Result<Vec<_>>>()?;
-    let report = Report::of([examine(), probed.concat()].concat());
+    let probes = args.probe.iter().map(|interface| probe::checks(interface));
+    let probes = probes.collect::<anyhow::Result<Vec<_>>>()?;
+    let report = Report::of([examine(&args.probe), probes.concat()].concat());
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {

@@ -1,7 +1,7 @@
 //! What this machine can and cannot do, and what each missing piece costs.
 //!
 //! ```no_run
-//! let report = tailplane_cli::doctor::Report::of(tailplane_cli::doctor::examine());
+//! let report = tailplane_cli::doctor::Report::of(tailplane_cli::doctor::examine(&[]));
 //! println!("{}", tailplane_cli::doctor::render::table(&report));
 //! ```
 //!
@@ -120,8 +120,8 @@ impl Report {
 }
 
 /// Looks at this machine. Makes and removes a small lab on the way (two network namespaces), since
-/// only that tells whether a lab can be made.
-pub fn examine() -> Vec<Check> {
+/// only that tells whether a lab can be made. Interfaces in `probed` were tried by [`probe`].
+pub fn examine(probed: &[String]) -> Vec<Check> {
     let root = Root::machine();
     let mut checks = kernel::checks(&root);
     checks.extend(xdp::checks(&root, xdp::probe()));
@@ -132,7 +132,7 @@ pub fn examine() -> Vec<Check> {
     checks.extend(cpu::checks(&root, cpu::probe_hypervisor()));
     checks.extend(scheduling::checks(&root));
     checks.extend(power::checks(&root));
-    checks.extend(nics::checks(&root, Device::look));
+    checks.extend(nics::checks(&root, Device::look, probed));
     checks.extend(tools::checks(&tools::search_path()));
     checks
 }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_examined_and_every_finding_is_complete() {
-        let report = Report::of(examine());
+        let report = Report::of(examine(&[]));
         let names: Vec<_> = report.checks.iter().map(|check| (check.group, &check.name)).collect();
         for group in
             ["kernel", "xdp", "privilege", "protection", "memory", "namespaces", "cpu", "tools"]
