@@ -177,10 +177,11 @@ pub enum AfXdpError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The packet memory could not be registered.
+    /// The packet memory could not be registered. Linux before 5.14 keeps the addresses of its pages in one allocation of 4
+    /// MiB at most: 524,288 pages (net/xdp/xdp_umem.c; commit a720a2a0ad6c, of 2021-05).
     #[error(
-        "registering {bytes} bytes of packet memory failed: {source}; where that is ENOBUFS or \
-         ENOMEM, raise the limit of locked memory (`ulimit -l`) or lower `memory.chunks`"
+        "cannot register {bytes} bytes of packet memory: found {source}; where that is ENOBUFS or ENOMEM, raise the limit of \
+         locked memory (`ulimit -l`) or lower `memory.chunks`: Linux before 5.14 takes 2 GiB at most"
     )]
     Memory {
         /// Bytes of the region.
