@@ -574,6 +574,26 @@ fn long_frames_come_in_several_chunks_and_become_segments() {
 }
 
 #[test]
+fn a_driver_that_refuses_a_plain_program_gets_a_multi_buffer_one() {
+    if skip_reason().is_some() {
+        return;
+    }
+    let rig = Rig::new();
+    rig.enter_near();
+    // veth refuses a plain program by the MTU of the other end (ERANGE).
+    assert!(rig.peer_runs(&format!("ip link set {FAR} mtu 9000")));
+    let filter = XdpFilter::address(OWN);
+    for policy in [AttachPolicy::Native, AttachPolicy::PreferNative] {
+        let program = XdpProgram::attach_with(NEAR, &filter, policy, false).expect("a program");
+        assert_eq!(program.mode(), AttachMode::Native);
+        assert!(program.is_multi_buffer());
+        assert!(
+            program.refused().is_some_and(|refused| refused.to_string().contains("native mode"))
+        );
+    }
+}
+
+#[test]
 fn the_program_is_gone_after_drop() {
     if skip_reason().is_some() {
         return;
