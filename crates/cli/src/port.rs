@@ -43,7 +43,7 @@ use crate::service::network_config::ModeName;
 use crate::service::steering::{Restores, Steering};
 
 /// Queues of a port at most: their sockets go in one message to the process that drives them.
-const QUEUES_MAX: u32 = 64;
+pub(crate) const QUEUES_MAX: u32 = 64;
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -385,19 +385,20 @@ impl OpenPort {
 
     fn open_with(
         config: &PortConfig,
-        steer: impl FnOnce(&Device) -> anyhow::Result<Steering>,
+        steer: impl FnOnce(&Device) -> Steering,
     ) -> anyhow::Result<Self> {
         let filter = XdpFilter::address(config.address);
         let attached =
             config.at_interface(|| Attached::to(&config.interface, &filter, config.mode, 0))?;
-        let steering = steer(&attached.device)?;
+        let steering = steer(&attached.device);
         let count = config.queues_of(&attached.device, &steering)?;
         config.at_interface(|| {
             let queues = Queues::make(config, attached.way, count)?;
             let mut description = attached.describe(&queues.region);
             if count != config.threads {
-                let (threads, s) = (config.threads, if count == 1 { "" } else { "s" });
-                description.push_str(&format!(", {count} queue{s} for {threads} threads"));
+                let (queues, threads) =
+                    (counted(count, "queue"), counted(config.threads, "thread"));
+                description.push_str(&format!(", {queues} for {threads}"));
             }
             description.push_str(steering.description);
             let cost = attached.cost(&queues.region);
@@ -406,6 +407,11 @@ impl OpenPort {
             Ok(Self { device, way, description, cost, queues, program, watch, steering })
         })
     }
+}
+
+/// `1 queue`, `2 queues`.
+fn counted(count: u32, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// How long a link is waited for: devices take theirs down for a few seconds when a program or a socket comes.
@@ -434,12 +440,13 @@ pub struct Port {
 }
 
 impl Port {
-    /// Opens an interface with as many queues as threads, to be driven by this process.
+    /// Opens all queues of an interface, to be driven by this process.
     ///
     /// # Errors
     /// What could not be opened, and what to do.
     pub fn open(config: &PortConfig) -> anyhow::Result<Self> {
-        Self::driven(config, OpenPort::open_with(config, |_| Ok(Steering::default()))?)
+        let unsteered = |_: &Device| Steering { is_open: true, ..Steering::default() };
+        Self::driven(config, OpenPort::open_with(config, unsteered)?)
     }
 
     /// Opens an interface whose packets are [steered](OpenPort::open), to be driven by this process.

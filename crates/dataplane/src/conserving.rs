@@ -298,13 +298,18 @@ impl<N: Nic> ConservingThread<N> {
         hints.borrow_not_before.store(next.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Whether something waits for the network layer of `victim`: turns that came back, frames, or what its home took
+    /// Whether something waits for the network layer of `victim`: turns that came back, frames, its own or those of other
+    /// cores, or what its home took
     /// in and made no turns of, as nobody was idle then.
     fn is_worth_a_kick(&self, victim: usize) -> bool {
         let Floor { lanes, sides, .. } = &*self.floor;
         let has_work = |layer: Guard<'_, HomeLayer<N>>| {
             let HomeLayer { net, home, .. } = &*layer;
-            net.nic.rx_backlog() > 0 || !net.events.is_empty() || home.has_due()
+            net.nic.rx_backlog() > 0
+                || !net.events.is_empty()
+                || home.has_due()
+                || net.has_relayed()
+                || net.hears_others()
         };
         lanes.has_come_back(victim) || sides[victim].layer.borrow().is_some_and(has_work)
     }
@@ -582,7 +587,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
             }
             && {
                 let layer = self.layer();
-                !layer.is_stale() && !layer.net.ports.has_work()
+                !layer.is_stale() && !layer.net.hears_others()
             }
     }
 

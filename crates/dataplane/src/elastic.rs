@@ -543,7 +543,7 @@ impl<N: Nic> Elastic for ElasticThread<N> {
         self.net.pool.free_len() + self.staging.as_ref().map_or(0, Pool::free_len)
     }
     fn is_quiet(&mut self) -> bool {
-        !self.net.ports.has_work()
+        !self.net.hears_others()
     }
     fn is_asked(&self) -> bool {
         self.net.migration.is_asked()

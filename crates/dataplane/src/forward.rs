@@ -1,17 +1,13 @@
 //! Packets that arrive at the wrong core (a device without programmable RSS) travel home through
 //! single-producer, single-consumer rings, in order (DESIGN §3). What cores tell each other about a
 //! migration stands in the same rings, and so in one line with the packets.
-//!
-//! A core without a queue pair sends its frames by the same rings to one that has one, and sends for it
-//! ([`Nic::sends_through`](nic::Nic::sends_through)): a copy of each, since the chunk of a segment that may have to be
-//! sent again stays with the core that keeps it.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use mem::{Mbuf, Pool, TxFrame};
+use mem::{Mbuf, Pool};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use shuffle::TryLock;
 
@@ -21,35 +17,6 @@ use crate::migration::Control;
 /// Receiving ends whose cores have left. Others may still send to them: what does is given back when the last
 /// core leaves.
 type Orphans = TryLock<Vec<Consumer<Message>>>;
-
-/// How a frame is marked in a ring that the receiver is to send, in place of [`FORWARDED`](crate::migration::FORWARDED).
-const OUTGOING: u32 = u32::MAX;
-
-/// Frames of cores without a queue pair that wait for room in the device's ring: at most so many.
-const OUTGOING_MAX: usize = 1024;
-
-/// Frames that a core sends for others.
-#[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    /// In the order in which they came.
-    pub frames: VecDeque<TxFrame>,
-    /// The cores for which it has sent, one bit each.
-    pub of: u128,
-    /// Frames for which there was no room.
-    pub drops: u64,
-}
-
-impl Outgoing {
-    fn take(&mut self, sender: u8, mbuf: Mbuf, pool: &mut Pool) {
-        self.of |= 1 << sender;
-        if self.frames.len() < OUTGOING_MAX {
-            self.frames.push_back(mbuf.into_tx());
-        } else {
-            self.drops += 1;
-            pool.free(mbuf);
-        }
-    }
-}
 
 /// One core's ends of the rings: towards and from every other core.
 ///
@@ -110,38 +77,6 @@ impl ForwardPorts {
         }
     }
 
-    /// Has core `host` send copies of `frames`, as many as its ring and the pool have room for, and ends the device's
-    /// claim on each. Answers how many, and how many were dropped as they fit no chunk.
-    pub(crate) fn send_through(
-        &mut self,
-        host: u8,
-        frames: &mut VecDeque<TxFrame>,
-        pool: &mut Pool,
-    ) -> (usize, u64) {
-        let (mut sent, mut drops) = (0, 0);
-        while let Some(frame) = frames.pop_front() {
-            let Ok(mut copy) = pool.alloc() else {
-                frames.push_front(frame);
-                break;
-            };
-            copy.tag = OUTGOING;
-            let fits = copy.append(frame.bytes()).is_ok();
-            match if fits { self.send(host, copy) } else { Err(copy) } {
-                Ok(()) => sent += 1,
-                Err(copy) => {
-                    pool.free(copy);
-                    if fits {
-                        frames.push_front(frame);
-                        break;
-                    }
-                    drops += 1;
-                }
-            }
-            pool.complete(frame);
-        }
-        (sent, drops)
-    }
-
     /// Tells core `to` something, behind all that was sent there before. Where the ring is full it waits here.
     ///
     /// # Errors
@@ -186,35 +121,29 @@ impl ForwardPorts {
         self.backlog.get(to as usize).map_or(0, VecDeque::len)
     }
 
-    /// Takes packets that other cores sent here, at most `limit`, in turn, those that are to be sent for them among them;
-    /// and words, with who said them. Each comes behind all packets of its sender that were sent before it. Answers how
-    /// many packets came to `out`.
+    /// Takes packets that other cores sent here, at most `limit`, in turn; and words, with who said them. Each
+    /// comes behind all packets of its sender that were sent before it.
     pub(crate) fn receive(
         &mut self,
         out: &mut Vec<Mbuf>,
         limit: usize,
         heard: &mut Vec<(u8, Box<Control>)>,
-        outgoing: &mut Outgoing,
-        pool: &mut Pool,
     ) -> usize {
-        let (before, mut taken) = (out.len(), 0);
+        let mut taken = 0;
         for (sender, consumer) in &mut self.from {
             while taken < limit
                 && let Ok(message) = consumer.pop()
             {
                 match message {
                     Message::Packet(mbuf) => {
-                        match mbuf.tag {
-                            OUTGOING => outgoing.take(*sender, mbuf, pool),
-                            _ => out.push(mbuf),
-                        }
+                        out.push(mbuf);
                         taken += 1;
                     }
                     Message::Control(control) => heard.push((*sender, control)),
                 }
             }
         }
-        out.len() - before
+        taken
     }
 
     /// Whether packets or words wait here.

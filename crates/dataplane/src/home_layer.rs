@@ -76,10 +76,7 @@ impl<N: Nic> HomeLayer<N> {
         }
         self.net.receive(now);
         self.taken += self.net.received;
-        returned
-            || self.net.received > 0
-            || !self.net.events.is_empty()
-            || !self.net.outgoing.frames.is_empty()
+        returned || self.net.received > 0 || !self.net.events.is_empty() || self.net.has_relayed()
     }
 
     /// Executes what the application asked for in a turn, and releases its connection.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use clock::{Duration, Instant};
 use domain::{Calls, Cookie, DeadReason, Event, Events, Handle, Service};
 use mem::{Mbuf, Pool, Region, TxFrame};
-use nic::{Armed, Capabilities, Closed, Nic, NicStats, QueueSet};
+use nic::{Armed, Capabilities, Closed, Nic, NicStats, QueueSet, Relayed};
 use stack::{Secrets, Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
@@ -37,11 +37,20 @@ pub(crate) struct Port {
     pub sent: Vec<TxFrame>,
     /// How often somebody has asked what waits in it.
     pub looks: Cell<u32>,
+    /// What it is to say of other threads' frames.
+    pub relayed: Relayed,
 }
 
 impl Port {
     pub fn new(wire: &Wire, queue: usize, to: usize) -> Self {
-        Self { wire: Rc::clone(wire), queue, to, sent: Vec::new(), looks: Cell::new(0) }
+        Self {
+            wire: Rc::clone(wire),
+            queue,
+            to,
+            sent: Vec::new(),
+            looks: Cell::new(0),
+            relayed: Relayed::default(),
+        }
     }
 }
 
@@ -88,6 +97,9 @@ impl Nic for Port {
     }
     fn stats(&self) -> NicStats {
         NicStats::default()
+    }
+    fn relayed(&self) -> Relayed {
+        self.relayed
     }
     fn rx_backlog(&self) -> usize {
         self.looks.set(self.looks.get() + 1);
@@ -320,6 +332,18 @@ fn whoever_is_connected_is_told_by_either_scheduler() {
     whoever_is_connected_is_told(Rig::new(conserving));
 }
 
+/// A thread that has sent nothing is waited for, too: it may have connections that came to it by a migration.
+fn a_silent_thread_is_waited_for<T: Elastic>(make: fn(&Wire, &Arc<Region>) -> Vec<T>) {
+    let (region, now) = (Region::heap(CHUNKS), Instant::from_millis(1));
+    let mut threads = make(&Wire::default(), &region);
+    let (other, mut relay) = (threads.pop().expect("one"), threads.pop().expect("another"));
+    (0..ROUNDS).for_each(|_| assert!(relay.withdraw(now), "the other is there"));
+    other.leave();
+    assert!(!relay.withdraw(now));
+    relay.leave();
+    assert_eq!(region.depot_len(), region.chunks() as usize);
+}
+
 /// The thread that has the device's queue is the first to withdraw: it stays until it has sent what the other has to say.
 fn last_frames_are_sent<T: Elastic>(mut rig: Rig<T>) {
     assert!(rig.threads.iter().all(|thread| thread.inspect(|stack, _| stack.connections() > 0)));
@@ -344,6 +368,8 @@ fn last_frames_are_sent<T: Elastic>(mut rig: Rig<T>) {
 
 #[test]
 fn the_last_frames_of_a_thread_without_a_queue_are_sent() {
+    a_silent_thread_is_waited_for(completing_by_one_queue);
+    a_silent_thread_is_waited_for(conserving_by_one_queue);
     last_frames_are_sent(Rig::new(completing_by_one_queue));
     last_frames_are_sent(Rig::new(conserving_by_one_queue));
     memory_comes_back(completing_by_one_queue);

@@ -1,4 +1,4 @@
-//! The network layer of one elastic thread: its NIC queue pair, its packet memory, and its stack with the
+//! The network layer of one elastic thread: its NIC queue pairs, its packet memory, and its stack with the
 //! flow groups that are at home here. All steps of the cycle but the third.
 //!
 //! Which core runs it is not its business: the thread's own or, under a scheduler that is work-conserving,
@@ -7,7 +7,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use clock::Instant;
+use clock::{Duration, Instant};
 use domain::{CallArray, EventArray, Handle};
 use mem::{Mbuf, Pool};
 use nic::{Armed, Nic};
@@ -15,10 +15,13 @@ use stack::{Away, GroupSet, Shared, Stack};
 
 use crate::classes::ClassTable;
 use crate::elastic::{CycleStats, ElasticConfig, Left, Progress};
-use crate::forward::{ForwardPorts, Outgoing};
+use crate::forward::ForwardPorts;
 use crate::migration::{FORWARDED, Migration};
 
 mod migrate;
+
+/// After which time a core without a queue tries again to hand over frames, where the core that sends them had no room.
+const RELAY_AGAIN: Duration = Duration::from_micros(50);
 
 /// Buffers that came with a batch of events, each with the connection that it belongs to.
 pub(crate) type Buffers = Vec<(Option<Handle>, Mbuf)>;
@@ -33,10 +36,10 @@ pub(crate) struct NetLayer<N: Nic> {
     /// Packets received and not yet carried through the stack.
     rx: Vec<Mbuf>,
     pub ports: ForwardPorts,
-    /// The core that sends for this one, which has no queue to send through.
-    host: Option<u8>,
-    /// What this one sends for others.
-    pub outgoing: Outgoing,
+    /// The core that sends this one's frames, where this one has no queue.
+    relay: Option<u8>,
+    /// The cores whose frames this one sends, one bit each.
+    relayed: u128,
     /// Cores to which packets were forwarded since somebody asked, one bit each.
     pub forwarded: u128,
     batch: usize,
@@ -66,8 +69,8 @@ impl<N: Nic> NetLayer<N> {
     ) -> Self {
         let batch = config.batch.max(1);
         Self {
-            host: nic.sends_through(),
-            outgoing: Outgoing::default(),
+            relay: nic.relay(),
+            relayed: nic.relayed().threads,
             nic,
             pool,
             stack: Stack::new(shared, core, now, config.tx_frames),
@@ -97,7 +100,7 @@ impl<N: Nic> NetLayer<N> {
         }
         // 1. Poll: what other cores forwarded was received earlier, so it comes first. Never wait
         // to fill the batch, never exceed it.
-        let forwarded = self.receive_forwarded(room);
+        let forwarded = self.ports.receive(&mut self.rx, room, &mut self.migration.heard);
         let asked = room - forwarded;
         let received = self.nic.receive(now, &mut self.pool, &mut self.rx, asked);
         if is_moving && self.migration.departures.awaits_probes() {
@@ -120,12 +123,6 @@ impl<N: Nic> NetLayer<N> {
             let is_dry = received < asked && self.rx.is_empty();
             self.migration.departures.processed(before - self.rx.len(), is_dry);
         }
-    }
-
-    #[inline]
-    fn receive_forwarded(&mut self, room: usize) -> usize {
-        let Self { ports, rx, migration, outgoing, pool, .. } = self;
-        ports.receive(rx, room, &mut migration.heard, outgoing, pool)
     }
 
     /// Whether packets or events wait for room in the event array.
@@ -182,20 +179,20 @@ impl<N: Nic> NetLayer<N> {
         self.stack.run_timers(now, &mut self.pool, &mut self.events);
         // 6. Transmit: what must still be acknowledged, then all frames; reclaim in its own pass.
         self.stack.flush(now, &mut self.pool, &mut self.events);
-        let mut sent = self.nic.transmit(now, &mut self.pool, self.stack.frames());
-        if self.host.is_some() || !self.outgoing.frames.is_empty() {
-            sent += self.transmit_for(now);
+        let sent = self.nic.transmit(now, &mut self.pool, self.stack.frames());
+        if let Some(relay) = self.relay.filter(|_| sent > 0) {
+            self.forwarded |= 1u128.checked_shl(relay.into()).unwrap_or(0);
         }
         let reclaimed = self.nic.reclaim(&mut self.pool);
         let is_moving =
             (self.migration.is_active() || self.migration.is_asked()) && self.migrate(now, is_busy);
-        let is_stuck = self.is_withheld && self.events.room() == 0;
         let pending = is_moving
-            || !(self.rx.is_empty() || is_stuck)
+            || !(self.rx.is_empty() || self.is_stuck())
             || !(self.events.is_empty() || self.is_withheld)
-            || self.stack.has_work()
-            || !self.outgoing.frames.is_empty()
-            || self.ports.has_work();
+            || self.stack.has_work_beside_frames()
+            || self.relay.is_none() && !self.stack.frames().is_empty()
+            || self.has_relayed()
+            || self.hears_others();
         let worked = pending || worked || sent + reclaimed > 0;
         match worked {
             true => self.stats.busy_cycles += 1,
@@ -205,7 +202,9 @@ impl<N: Nic> NetLayer<N> {
             (Some(timer), Some(device)) => Some(timer.min(device)),
             (timer, device) => timer.or(device),
         };
-        let next_deadline = next_deadline.into_iter().chain(self.migration.next_deadline()).min();
+        let again = self.is_blocked().then(|| now + RELAY_AGAIN);
+        let next_deadline = next_deadline.into_iter().chain(again);
+        let next_deadline = next_deadline.chain(self.migration.next_deadline()).min();
         let awaits = self.migration.is_active();
         let Self { received, waiting, .. } = *self;
         Progress {
@@ -219,28 +218,29 @@ impl<N: Nic> NetLayer<N> {
         }
     }
 
-    /// Frames that leave through another core's queue pair, in either direction.
-    #[cold]
-    fn transmit_for(&mut self, now: Instant) -> usize {
-        let Self { nic, pool, stack, ports, outgoing, stats, .. } = self;
-        let sent = nic.transmit(now, pool, &mut outgoing.frames);
-        stats.forward_drops += core::mem::take(&mut outgoing.drops);
-        let Some(host) = self.host else { return sent };
-        let (passed, drops) = ports.send_through(host, stack.frames(), pool);
-        stats.forward_drops += drops;
-        if passed > 0 {
-            self.forwarded |= 1u128.checked_shl(host.into()).unwrap_or(0);
-        }
-        sent + passed
+    /// The application has all events that there is room for: packets wait until it takes some.
+    fn is_stuck(&self) -> bool {
+        self.is_withheld && self.events.room() == 0
     }
 
-    /// Whether this core sends for one that has not left.
-    fn is_needed(&self) -> bool {
-        !self.outgoing.frames.is_empty() || self.ports.alive() & self.outgoing.of != 0
+    /// Whether something stands in the forwarding rings that can be taken.
+    pub fn hears_others(&self) -> bool {
+        self.ports.has_work() && !self.is_stuck()
+    }
+
+    /// Whether frames of other cores wait for this one to send them.
+    pub fn has_relayed(&self) -> bool {
+        self.relayed != 0 && self.nic.relayed().waiting > 0
+    }
+
+    /// Whether frames wait for room at the core that sends them, which does not wake this one.
+    fn is_blocked(&mut self) -> bool {
+        self.relay.is_some() && !self.stack.frames().is_empty()
     }
 
     /// A cycle without an application: a portion of the connections is reset, and what comes for the
-    /// application is nobody's. Answers whether the next one has something to do.
+    /// application is nobody's. Answers whether the next one has something to do, if only for a core whose frames this
+    /// one sends, and which has not left.
     pub fn withdraw(&mut self, now: Instant) -> bool {
         self.stop_migrations();
         self.receive(now);
@@ -248,7 +248,9 @@ impl<N: Nic> NetLayer<N> {
         let more = self.stack.reset_connections(now, &mut self.pool, &mut self.events);
         self.finish(now, true, |_| false);
         self.drop_events();
-        more || !self.stack.frames().is_empty() || self.nic.in_flight() > 0 || self.is_needed()
+        more || !self.stack.frames().is_empty()
+            || self.nic.in_flight() > 0
+            || self.relayed != 0 && self.ports.alive() & self.relayed != 0
     }
 
     /// Arms the queue pair, and looks at it once more. Returns whether it has nothing, and is armed.
@@ -276,8 +278,7 @@ impl<N: Nic> NetLayer<N> {
     pub fn close(mut self) -> Left {
         self.end_migrations();
         self.drop_events();
-        let Self { nic, mut pool, stack, mut rx, ports, outgoing, .. } = self;
-        outgoing.frames.into_iter().for_each(|frame| pool.complete(frame));
+        let Self { nic, mut pool, stack, mut rx, ports, .. } = self;
         rx.drain(..).for_each(|mbuf| pool.free(mbuf));
         let untold = ports.close(&mut pool);
         // The stack's claims end first, so that what the device returns is free.

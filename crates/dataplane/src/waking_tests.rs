@@ -111,7 +111,9 @@ impl Rig {
         let (now, elastic) = (Instant::from_millis(1), ElasticConfig::default());
         let server = shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), 1);
         let part = |(queue, ports)| {
-            let nic = Port::new(&wire, queue, CLIENT_QUEUE);
+            let mut nic = Port::new(&wire, queue, CLIENT_QUEUE);
+            // The first core could send for a further one.
+            nic.relayed.threads = if queue == 0 { 1 << cores } else { 0 };
             Parts { nic, pool: Pool::new(&region, 256), ports }
         };
         let parts = forwarding_mesh(cores, 64).into_iter().enumerate().map(part).collect();
@@ -305,6 +307,21 @@ fn events_taken_in_are_kicked_for() {
     rig.threads[1].set_parked(false);
     rig.now += Duration::from_micros(3);
     assert!(!rig.begin(1));
+    assert_eq!(rig.threads[1].take_kicks(), 0b01);
+    rig.account();
+}
+
+#[test]
+fn frames_that_a_core_is_to_send_for_another_are_kicked_for() {
+    let mut rig = Rig::new(2, 2, by(WhileAway::Kick));
+    rig.ask(&[1]);
+    assert!(rig.begin(0));
+    rig.now += Duration::from_micros(3);
+    assert!(!rig.begin(1));
+    assert_eq!(rig.threads[1].take_kicks(), 0, "nothing waits");
+    rig.threads[0].with_nic(|nic| nic.relayed.waiting = 1);
+    rig.now += Duration::from_micros(50);
+    rig.cycle(1);
     assert_eq!(rig.threads[1].take_kicks(), 0b01);
     rig.account();
 }

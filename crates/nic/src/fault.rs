@@ -24,7 +24,7 @@ use mem::{Mbuf, Pool, TxFrame};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::{Armed, Capabilities, Closed, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats, Relayed};
 
 /// Frames that one direction may hold back; further ones are lost and counted.
 pub const MAX_HELD: usize = 16_384;
@@ -379,8 +379,11 @@ impl<N: Nic> Nic for FaultNic<N> {
     fn disarm(&mut self) {
         self.inner.disarm();
     }
-    fn sends_through(&self) -> Option<u8> {
-        self.inner.sends_through()
+    fn relay(&self) -> Option<u8> {
+        self.inner.relay()
+    }
+    fn relayed(&self) -> Relayed {
+        self.inner.relayed()
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -55,6 +55,8 @@ mod unsafe_interface;
 #[cfg(feature = "std")]
 mod unsafe_packet;
 #[cfg(feature = "std")]
+mod unsafe_relayed_frames;
+#[cfg(feature = "std")]
 mod unsafe_ring;
 #[cfg(feature = "std")]
 mod unsafe_shm;
@@ -124,17 +126,38 @@ pub struct NicStats {
 
 impl core::ops::AddAssign for NicStats {
     fn add_assign(&mut self, other: Self) {
-        self.rx_frames += other.rx_frames;
-        self.rx_bytes += other.rx_bytes;
-        self.rx_no_buffer += other.rx_no_buffer;
-        self.rx_dropped += other.rx_dropped;
-        self.rx_unfit += other.rx_unfit;
-        self.rx_bad_descriptors += other.rx_bad_descriptors;
-        self.tx_frames += other.tx_frames;
-        self.tx_bytes += other.tx_bytes;
-        self.tx_dropped += other.tx_dropped;
-        self.wakeups += other.wakeups;
+        let Self {
+            rx_frames,
+            rx_bytes,
+            rx_no_buffer,
+            rx_dropped,
+            rx_unfit,
+            rx_bad_descriptors,
+            tx_frames,
+            tx_bytes,
+            tx_dropped,
+            wakeups,
+        } = other;
+        self.rx_frames += rx_frames;
+        self.rx_bytes += rx_bytes;
+        self.rx_no_buffer += rx_no_buffer;
+        self.rx_dropped += rx_dropped;
+        self.rx_unfit += rx_unfit;
+        self.rx_bad_descriptors += rx_bad_descriptors;
+        self.tx_frames += tx_frames;
+        self.tx_bytes += tx_bytes;
+        self.tx_dropped += tx_dropped;
+        self.wakeups += wakeups;
     }
+}
+
+/// What an elastic thread sends for others that have no queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Relayed {
+    /// For which threads, one bit each.
+    pub threads: u128,
+    /// Their frames that wait for it.
+    pub waiting: usize,
 }
 
 /// What arming a driver for sleep found.
@@ -229,10 +252,15 @@ pub trait Nic {
     /// Undoes [`arm`](Nic::arm).
     fn disarm(&mut self) {}
 
-    /// The elastic thread that sends for this one, by its number, where this one has no queue to send through: then
-    /// [`transmit`](Nic::transmit) takes nothing.
-    fn sends_through(&self) -> Option<u8> {
+    /// The elastic thread that sends this one's frames, by its number, where this one has no queue of its own. It is to be
+    /// woken when [`transmit`](Nic::transmit) has taken some.
+    fn relay(&self) -> Option<u8> {
         None
+    }
+
+    /// What this one sends for others.
+    fn relayed(&self) -> Relayed {
+        Relayed::default()
     }
 
     /// The descriptor that becomes readable when an armed device has work.
@@ -282,8 +310,11 @@ impl<N: Nic> Nic for alloc::boxed::Box<N> {
     fn disarm(&mut self) {
         (**self).disarm()
     }
-    fn sends_through(&self) -> Option<u8> {
-        (**self).sends_through()
+    fn relay(&self) -> Option<u8> {
+        (**self).relay()
+    }
+    fn relayed(&self) -> Relayed {
+        (**self).relayed()
     }
     #[cfg(feature = "std")]
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use clock::Instant;
 use mem::{Mbuf, Pool, TxFrame};
 
-use crate::{Armed, Capabilities, Closed, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats, Relayed};
 
 /// Which way a frame goes, as its host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +110,11 @@ impl<N: Nic, T: Tap> Nic for Tapped<N, T> {
     fn disarm(&mut self) {
         self.inner.disarm();
     }
-    fn sends_through(&self) -> Option<u8> {
-        self.inner.sends_through()
+    fn relay(&self) -> Option<u8> {
+        self.inner.relay()
+    }
+    fn relayed(&self) -> Relayed {
+        self.inner.relayed()
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wait_fd()

@@ -256,8 +256,9 @@ impl Variation {
         let server = &mut self.server;
         let steering = server.moves.map(|moves| moves.steering);
         let is_free = matches!(steering, None | Some(Steering::Random | Steering::Fixed));
-        if always || is_free && dice.chance(0.25) {
-            server.queues = Some(dice.between(1, 6) as u8);
+        if is_free && (always || dice.chance(0.25)) {
+            let queues = dice.between(1, 6) as u8;
+            server.queues = Some(if queues == server.cores { queues + 1 } else { queues });
         }
     }
 

@@ -163,12 +163,16 @@ impl Stack {
     /// Whether something waits that needs no packet and no timer: connections to be looked at or to be
     /// told of again, or events that did not fit.
     pub fn has_work(&self) -> bool {
+        self.has_work_beside_frames() || !self.out.frames.is_empty()
+    }
+
+    /// The same, but for frames that have not left.
+    pub fn has_work_beside_frames(&self) -> bool {
         !self.out.pending.is_empty()
             || !self.out.undelivered.is_empty()
             || !self.out.late_events.is_empty()
             || !self.out.again.is_empty()
             || self.out.owed.len() > 0
-            || !self.out.frames.is_empty()
     }
 
     /// No timer fires before this moment.

@@ -1,5 +1,5 @@
 //! Elastic threads on real threads, `inline` domain: one pinned thread a core, each with its queue
-//! pair, its pool and its service.
+//! pairs, its pool and its service.
 //!
 //! A thread spins while there is work and for a while after; then it sleeps in two phases (arm
 //! every source, look once more, block) until a packet, a timer, a forwarded packet or the end.
@@ -58,11 +58,9 @@ pub enum RuntimeError {
         source: std::io::Error,
     },
     /// More or fewer elastic threads than there can be.
-    #[error(
-        "{found} NIC queues were given; an elastic thread needs one each, and 1 to 128 can run"
-    )]
+    #[error("cannot run elastic threads: found devices for {found} of them; give 1 to 128")]
     Queues {
-        /// Queues given.
+        /// Devices given.
         found: usize,
     },
     /// A processor that this process may not run on, or that is not there.
@@ -264,7 +262,7 @@ fn system(tried: &'static str, source: impl Into<std::io::Error>) -> RuntimeErro
     RuntimeError::System { tried, source: source.into() }
 }
 
-/// Runs one elastic thread for each queue pair in `nics` until `stop` is set, each with the service
+/// Runs one elastic thread for each device in `nics` until `stop` is set, each with the service
 /// that `make_service` makes for its number. Answers what each has done, in order.
 ///
 /// A thread that sleeps sees `stop` when it wakes ([`IdlePolicy::longest_sleep`]); [`Controls::end`] wakes it.

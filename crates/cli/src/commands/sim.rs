@@ -350,6 +350,9 @@ fn one(args: &Args, seed: u64, scenario: Scenario) -> anyhow::Result<ExitCode> {
     } else {
         if config.vary {
             let mut variation = sim::variation::Variation::draw(seed);
+            if config.turns.is_some() || config.queues {
+                variation.spread_out(seed);
+            }
             variation.schedule(seed, config.scheduler);
             variation.deal_queues(seed, config.queues);
             println!("{}", variation.summary());

@@ -8,7 +8,6 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use anyhow::bail;
 use nic::device::Device;
 use nic::indirection::IndirectionTable;
 use nic::rss::{Before, EthtoolRss, GivesBack, RssError};
@@ -39,19 +38,16 @@ const FORWARDED: &str = ", packets are forwarded between threads";
 impl Steering {
     /// Of the lab's end of a pair, or of a device with `threads` elastic threads, whose queues are its first ones where it
     /// has more, and its table can be written.
-    ///
-    /// # Errors
-    /// Its table cannot be written, though it can be read.
-    pub fn of(lab: Option<&Lab>, device: &Device, threads: u32) -> anyhow::Result<Self> {
+    pub fn of(lab: Option<&Lab>, device: &Device, threads: u32) -> Self {
         match lab {
-            Some(lab) => Ok(Self::of_lab(lab, threads)),
+            Some(lab) => Self::of_lab(lab, threads),
             None => Self::of_device(device, threads),
         }
     }
 
     fn of_lab(lab: &Lab, threads: u32) -> Self {
         if lab.queues() != threads {
-            return Self::open(threads);
+            return Self::to_all_queues(threads);
         }
         if threads < 2 {
             return Self::default();
@@ -71,38 +67,34 @@ impl Steering {
     }
 
     /// Packets come to whatever queue the device chooses.
-    fn open(threads: u32) -> Self {
+    fn to_all_queues(threads: u32) -> Self {
         let description = if threads > 1 { FORWARDED } else { "" };
         Self { is_open: true, description, ..Self::default() }
     }
 
-    fn of_device(device: &Device, threads: u32) -> anyhow::Result<Self> {
+    fn of_device(device: &Device, threads: u32) -> Self {
         let name = &device.interface.name;
         let queues = device.queues.unwrap_or(threads);
-        if queues < 2 || queues < threads {
+        let few = u16::try_from(threads).ok().filter(|_| queues > 1 && queues >= threads);
+        let Some(few) = few else {
             // Packets come to as many threads as there are queues.
-            return Ok(Self::open(threads));
-        }
-        let opened = match u16::try_from(threads) {
-            Ok(threads) => open_table(device, threads),
-            Err(_) => {
-                bail!("cannot serve on '{name}': found {threads} threads; use 65,535 at most")
-            }
+            give_back_left(device);
+            return Self::to_all_queues(threads);
         };
-        let (mut table, restores) = match opened {
+        let (table, restores) = match open_table(device, few) {
             Ok(opened) => opened,
             Err(error) => {
-                tracing::warn!(%error, "packets come to all queues, and are forwarded between threads");
-                return Ok(Self::open(threads));
+                tracing::warn!(interface = %name, %error, "packets come to all queues");
+                give_back_left(device);
+                return Self::to_all_queues(threads);
             }
         };
-        table.deal()?;
         let (entries, restores) = (table.entries().len(), Some(restores));
         let why = match table.hash() {
-            _ if threads < 2 => return Ok(Self { restores, ..Self::default() }),
+            _ if threads < 2 => return Self { restores, ..Self::default() },
             Ok(()) if entries.is_multiple_of(FLOW_GROUPS) => {
                 let table: Option<Box<dyn IndirectionTable>> = Some(Box::new(table));
-                return Ok(Self { table, description: OF_DEVICE, restores, ..Self::default() });
+                return Self { table, description: OF_DEVICE, restores, ..Self::default() };
             }
             Ok(()) => {
                 format!("its table has {entries} entries, and there are {FLOW_GROUPS} flow groups")
@@ -115,7 +107,7 @@ impl Steering {
             %why,
             "the device's indirection table cannot follow flow groups: packets are forwarded between threads"
         );
-        Ok(Self { description: FORWARDED, restores, ..Self::default() })
+        Self { description: FORWARDED, restores, ..Self::default() }
     }
 }
 
@@ -127,10 +119,21 @@ pub struct Restores {
     _record: Record,
 }
 
-/// The table of a device, whose first `queues` receive queues the dataplane has, and what restores it.
+/// Gives a device back the table that a service had which was killed, where this one writes none.
+fn give_back_left(device: &Device) {
+    let (name, record) = (&device.interface.name, Record::of(device));
+    let Some(before) = record.read() else { return };
+    tracing::info!(interface = %name, "the indirection table before a service that was killed is restored");
+    match GivesBack::to(name, before) {
+        Ok(restores) => drop(restores),
+        Err(error) => tracing::warn!(interface = %name, %error, "the indirection table stays"),
+    }
+}
+
+/// The table of a device, dealt over its first `queues` receive queues, which the dataplane has, and what restores it.
 fn open_table(device: &Device, queues: u16) -> Result<(EthtoolRss, Restores), RssError> {
     let name = &device.interface.name;
-    let table = EthtoolRss::open(name, queues)?;
+    let mut table = EthtoolRss::open(name, queues)?;
     let record = Record::of(device);
     let before = match record.read() {
         Some(before) => {
@@ -152,6 +155,7 @@ fn open_table(device: &Device, queues: u16) -> Result<(EthtoolRss, Restores), Rs
             table.before().clone()
         }
     };
+    table.deal()?;
     let given_back = GivesBack::to(name, before).map_err(|source| RssError::Os {
         tried: "opening the device",
         interface: name.clone(),

@@ -448,8 +448,7 @@ impl<N: Nic> NetLayer<N> {
         let now = Instant::ZERO;
         self.stop_migrations();
         let mut heard = core::mem::take(&mut self.migration.heard);
-        let Self { ports, rx, outgoing, pool, .. } = self;
-        ports.receive(rx, usize::MAX, &mut heard, outgoing, pool);
+        self.ports.receive(&mut self.rx, usize::MAX, &mut heard);
         let parcels = heard.into_iter().filter_map(|(_, control)| match *control {
             Control::Groups(parcel) => Some(parcel),
             other => {

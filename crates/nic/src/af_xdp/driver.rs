@@ -399,6 +399,8 @@ impl Nic for AfXdp {
     fn arm(&mut self) -> Armed {
         // The kernel signals readability whenever the receive ring is not empty; nothing need be
         // asked of it. Frames that it has not sent need another kick, which no signal announces.
+        // A receiver that waits for buffers is woken by a poll of its socket, but not by one of a set with it.
+        self.wake_receiver_if_asked();
         let unsent = self.in_flight > 0 && self.tx.pending() > 0 && self.tx_error.is_none();
         if unsent || self.rx_backlog() > 0 { Armed::HasWork } else { Armed::Quiet }
     }

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 /// Largest message: a configuration and what goes with it. Below what a socket holds by default.
 pub const MESSAGE_MAX: usize = 128 << 10;
-/// Most descriptors of a message: of 64 elastic threads and a few more. The kernel's limit is 253.
+/// Most descriptors of a message: of 64 queues and a few more. The kernel's limit is 253.
 pub const DESCRIPTORS_MAX: usize = 80;
 
 /// The two ends.
@@ -42,8 +42,8 @@ pub fn send(
     let bytes = serde_json::to_vec(message).context("writing a message")?;
     if bytes.len() > MESSAGE_MAX || descriptors.len() > DESCRIPTORS_MAX {
         bail!(
-            "the configuration takes a message of {} bytes and {} descriptors to the dataplane; allowed: {MESSAGE_MAX} \
-             and {DESCRIPTORS_MAX}: shorten it",
+            "cannot pass the configuration to the dataplane: found {} bytes and {} descriptors; shorten it to {MESSAGE_MAX} \
+             and {DESCRIPTORS_MAX} at most",
             bytes.len(),
             descriptors.len()
         );

@@ -13,19 +13,22 @@ use nic::shm::ShmOffer;
 use nic::xdp_program::XdpProgram;
 use tailplane::runtime::Register;
 
-use super::control::send;
+use super::control::{DESCRIPTORS_MAX, send};
 use super::table::{Answer, Bucket, PassedTable, Request, carry_out};
 use super::{Order, PassedWire, Role, Start};
 use crate::lab::Lab;
 use crate::local_wire::OfferedWire;
-use crate::port::{OpenPort, PortConfig, Queues, Way, bind};
+use crate::port::{OpenPort, PortConfig, QUEUES_MAX, Queues, Way, bind};
 use crate::service::config::RunConfig;
 use crate::service::host;
 use crate::service::steering::Steering;
 
-/// Packet memory of each queue of a farewell: half of it is the kernel's for reception, and of the rest those
-/// connections that are under way hold a chunk each ([`half_open`](super::half_open)).
+/// Packet memory of a farewell for each queue, or for each thread if these are more: half of it is the kernel's for
+/// reception, and of the rest those connections that are under way hold a chunk each ([`half_open`](super::half_open)).
 const FAREWELL_CHUNKS: usize = 2048;
+
+// With packet memory, the register and the application's socket.
+const _: () = assert!(QUEUES_MAX as usize + 3 <= DESCRIPTORS_MAX);
 
 /// A wire that this process has open.
 #[derive(Debug)]
