@@ -259,6 +259,8 @@ impl Variation {
         if is_free && (always || dice.chance(0.25)) {
             let queues = dice.between(1, 6) as u8;
             server.queues = Some(if queues == server.cores { queues + 1 } else { queues });
+            // Chunks come to few cores, and stay with those that packets are forwarded to.
+            server.chunks += 192 * u32::from(server.cores);
         }
     }
 
