@@ -101,9 +101,10 @@ pub fn run(paths: &Paths, wanted: &Wanted) -> anyhow::Result<Results> {
             scope.spawn(|| {
                 loop {
                     // Relaxed: it orders nothing; each number is taken once.
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(boot) = wanted.boots.get(at) else { break };
-                    let result = attempts(paths, &fetched, boot, wanted);
+                    let taken = next.fetch_add(1, Ordering::Relaxed);
+                    // The last one, with systemd, takes longest: begun first, it is not waited for alone.
+                    let Some(at) = wanted.boots.len().checked_sub(taken + 1) else { break };
+                    let result = attempts(paths, &fetched, &wanted.boots[at], wanted);
                     found
                         .lock()
                         .unwrap_or_else(|poisoned| poisoned.into_inner())
