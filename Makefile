@@ -21,7 +21,7 @@ setup: ## install the packages that everything below needs
 
 demo: ## tailplane beside memcached on the kernel: a table, and target/demo/report.html
 	scripts/setup.sh demo
-	$(CARGO) build --release --package tailplane-cli
+	$(CARGO) build --release --package cli
 	mkdir -p target/demo
 	scripts/as-root.sh $(TARGET)/release/tailplane demo --seconds $(DEMO_SECONDS) --json target/demo/result.json --html target/demo/report.html
 
@@ -53,7 +53,7 @@ nightly: ## fuzz, miri, loom, seeds, policy, attacks, dependencies, BPF: a table
 
 bench: ## instructions per request (callgrind), and half a million connections
 	scripts/bench-instructions.sh --profile
-	$(CARGO) run --release --quiet --package tailplane-bench --bin connections
+	$(CARGO) run --release --quiet --package bench --bin connections
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -19,7 +19,7 @@
 // A frame whose socket carries a mark of ours goes to the queue that the mark names: a probe, which comes
 // behind all that the queue was given before.
 //
-// Understands untagged Ethernet II. Loaded by crates/nic/src/steer_program.rs, which sets the tables of the
+// Understands untagged Ethernet II. Loaded by core/nic/src/steer_program.rs, which sets the tables of the
 // hash before loading. Rebuilt by scripts/bpf.sh.
 
 #include <linux/bpf.h>

@@ -12,7 +12,7 @@
 // An IPv6 address that ends tunnels is shared likewise: GRE to it, right after the IPv6 header, is the
 // dataplane's; neighbour discovery and all else stay with the kernel.
 //
-// Understands untagged Ethernet II. Loaded by crates/nic/src/xdp_program.rs, which sets the
+// Understands untagged Ethernet II. Loaded by core/nic/src/xdp_program.rs, which sets the
 // constants below before loading. Rebuilt by scripts/bpf.sh.
 
 #include <linux/bpf.h>

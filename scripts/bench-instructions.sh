@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the server's instructions per request with callgrind (see crates/bench). Arguments go to
+# Counts the server's instructions per request with callgrind (see lab/bench). Arguments go to
 # `instructions`: --gate for the one case that has a limit, --profile for where they are spent.
 #
 # Prints a table, writes target/bench/instructions.json and the profiles beside it. The exit status is
@@ -11,5 +11,5 @@ command -v valgrind >/dev/null || {
     echo "bench-instructions: no valgrind here: apt-get install valgrind" >&2
     exit 2
 }
-cargo build --release --quiet --package tailplane-bench --bin cost --bin instructions
+cargo build --release --quiet --package bench --bin cost --bin instructions
 "${CARGO_TARGET_DIR:-target}/release/instructions" "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tailplane on the drivers of real NICs, in machines that QEMU emulates: crates/devices/README.md.
+# Runs tailplane on the drivers of real NICs, in machines that QEMU emulates: lab/devices/README.md.
 #
 #   scripts/devices.sh                          all boots, all checks
 #   scripts/devices.sh --boot igb --short       the boots whose names begin with igb, with less traffic
@@ -11,8 +11,8 @@ cd "$(dirname "$0")/.."
 
 scripts/setup.sh devices
 # One after the other: together they would build what they share with other features, and anew.
-cargo build --package tailplane-cli
-cargo build --package tailplane-daemon
-cargo build --package tailplane-devices
+cargo build --package cli
+cargo build --package daemon
+cargo build --package devices
 # Tap devices need root, in a network namespace of their own.
 exec scripts/as-root.sh "${CARGO_TARGET_DIR:-target}/debug/tailplane-devices" run "$@"

@@ -57,18 +57,18 @@ loom_part() { scripts/loom.sh; }
 # debug build: they find a turn that is due twice, which seldom comes to two turns at once.
 seeds_part() {
     CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo test --release --package tailplane-sim --test seeds order_is_kept -- --nocapture
+        cargo test --release --package sim --test seeds order_is_kept -- --nocapture
 }
 
 # An application's calls in any order against a model of the access policy, in all modes.
 policy_part() {
-    PROPTEST_CASES="${POLICY_CASES:-1000000}" cargo test --release --quiet --package tailplane-process --test policy
+    PROPTEST_CASES="${POLICY_CASES:-1000000}" cargo test --release --quiet --package process --test policy
 }
 
 # Every hostile application against an unconfined dataplane, and against services that root runs under each scheduler.
 attacks_part() {
     [ "$(id -u)" -eq 0 ] || not_checked "needs root"
-    cargo build --release --package tailplane-attack
+    cargo build --release --package attack
     "${CARGO_TARGET_DIR:-target}/release/tailplane-attack" suite --seconds 1
     "${CARGO_TARGET_DIR:-target}/release/tailplane-attack" services --scheduler each --seconds 1
 }

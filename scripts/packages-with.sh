@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for manifest in crates/*/Cargo.toml apps/*/Cargo.toml; do
+for manifest in {core,api,host,tenants,lab,apps}/*/Cargo.toml cli/Cargo.toml; do
     directory=$(dirname "$manifest")
     if grep --recursive --quiet --extended-regexp --include='*.rs' -- "$1" "$directory/src"; then
         sed -nE '0,/^name *= *"(.*)"/s//\1/p' "$manifest"

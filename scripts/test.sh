@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lint, the specification's model checker where it is to be had, and all tests of the workspace. The
 # last line is "N passed, N failed": the sum over all test binaries. Arguments go to `cargo test`
-# (scripts/test.sh --package tailplane-wire), which then runs without lint and specification.
+# (scripts/test.sh --package wire), which then runs without lint and specification.
 #
 # The exit status is 0 only where lint, specification and tests are clean. A lint failure, a
 # specification that does not hold, a build failure and a test binary that died without reporting

@@ -4,10 +4,10 @@
 #![no_main]
 
 #[allow(dead_code, reason = "shared with the stack's tests")]
-#[path = "../../crates/stack/tests/dialogues/chaos.rs"]
+#[path = "../../core/stack/tests/dialogues/chaos.rs"]
 mod chaos;
 #[allow(dead_code, reason = "shared with the stack's tests")]
-#[path = "../../crates/stack/tests/dialogues/support/mod.rs"]
+#[path = "../../core/stack/tests/dialogues/support/mod.rs"]
 mod support;
 
 /// Whether the stack's tests move all flow groups: here there is one stack.

@@ -3,7 +3,7 @@
 #![no_main]
 
 #[allow(dead_code, reason = "shared with the tests of the crate")]
-#[path = "../../crates/nic/tests/shm_peer/peer.rs"]
+#[path = "../../core/nic/tests/shm_peer/peer.rs"]
 mod peer;
 
 libfuzzer_sys::fuzz_target!(|script: &[u8]| peer::run(script));

@@ -1,8 +1,8 @@
 //! Bytes become what a dataplane or a plane says to its starter, and what a starter says to it.
 #![no_main]
 
-use tailplane_cli::commands::sdp::{PlaneOrder, PlaneTold};
-use tailplane_cli::service::split::{Order, Told};
+use cli::commands::sdp::{PlaneOrder, PlaneTold};
+use cli::service::split::{Order, Told};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = serde_json::from_slice::<Told>(bytes);

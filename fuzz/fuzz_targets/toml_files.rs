@@ -2,8 +2,8 @@
 //! the daemon.
 #![no_main]
 
-use tailplane_cli::commands::sdp::GatewayFile;
-use tailplane_cli::service::config::RunConfig;
+use cli::commands::sdp::GatewayFile;
+use cli::service::config::RunConfig;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

@@ -2,7 +2,7 @@
 (* The notification protocol of crate `qwait`, over sequentially consistent     *)
 (* memory: doorbells, ready bits, masks, owners, sleepers.                       *)
 (*                                                                              *)
-(* Every action has the name that it has in crates/qwait/tests/spec.rs, which    *)
+(* Every action has the name that it has in core/qwait/tests/spec.rs, which    *)
 (* visits all states of small instances with `cargo test`. Here Shared chooses   *)
 (* the form: TRUE for several consumers with owners, FALSE for one with lazily    *)
 (* cleared bits; and with Direct that one has no bits but those of activation:   *)

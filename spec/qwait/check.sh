@@ -7,7 +7,7 @@
 #
 # TLC comes from TLA2TOOLS, the path of a tla2tools.jar, or else from Maven's central repository by mvn, where it
 # is published as a library. Without java or TLC nothing is checked, which is said; the same actions are
-# checked over all states by `cargo test -p tailplane-qwait --test spec` as well, which needs nothing.
+# checked over all states by `cargo test -p qwait --test spec` as well, which needs nothing.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,7 +1,7 @@
 //! An echo service: sends every byte back. And [`Sockperf`], which answers that tool's messages.
 //!
 //! ```
-//! use tailplane_echo::Echo;
+//! use echo::Echo;
 //! use tailplane::Server;
 //! let service = Server::new(Echo);
 //! assert_eq!(service.connections(), 0);
@@ -12,7 +12,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use tailplane::SharedSlots;
-//! use tailplane_echo::Echo;
+//! use echo::Echo;
 //! let slots = Arc::new(SharedSlots::new(4, 10_000));
 //! let services: Vec<_> = (0..4).map(|core| Echo::shared(core, &slots)).collect();
 //! # assert!(services.iter().all(|service| service.connections() == 0));

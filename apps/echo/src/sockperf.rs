@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use tailplane::Server;
-//! use tailplane_echo::Sockperf;
+//! use echo::Sockperf;
 //! let service = Server::new(Sockperf);
 //! assert_eq!(service.connections(), 0);
 //! ```

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use clock::{Clock, Duration, Instant, VirtualClock};
 use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
+use echo::Echo;
 use mem::{CHUNK_SIZE, Pool, RX_HEADROOM, Region};
 use nic::loopback::{LoopbackConfig, LoopbackNic, pair};
 use stack::{Secrets, Shared, StackConfig};
 use tailplane::Server;
-use tailplane_echo::Echo;
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);

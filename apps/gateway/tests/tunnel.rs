@@ -7,15 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as WallClock};
 
 use clock::Instant;
+use gateway::{ClientError, Counters, Gateway, GatewayConfig, GatewayTenant, Links, Refusal};
 use mem::{Pool, Region};
 use nic::Nic;
 use nic::shm::{ShmConfig, ShmNic};
 use sdp::{Plane, PlaneConfig};
 use services::{
     Decapsulation, DecapsulationConfig, Encapsulation, EncapsulationConfig, Service, SteeringConfig,
-};
-use tailplane_gateway::{
-    ClientError, Counters, Gateway, GatewayConfig, GatewayTenant, Links, Refusal,
 };
 use wire::{Endpoint, EtherType, EthernetRepr, EthernetView, Ipv4View, UdpView, emit_udp_packet};
 

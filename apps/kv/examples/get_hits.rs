@@ -1,14 +1,14 @@
 //! GET hits through `Session::feed` and nothing else, to be counted:
 //!
 //! ```sh
-//! cargo build --release -p tailplane-kv --example get_hits
+//! cargo build --release -p kv --example get_hits
 //! valgrind --tool=callgrind --toggle-collect='*measured*' target/release/examples/get_hits 10000 30 100
 //! ```
 //!
 //! Arguments: requests, key bytes, value bytes. The count divided by the requests is the instructions
 //! of one GET hit, the copy into the output included.
 
-use tailplane_kv::{Flow, Output, Session, Store, StoreConfig, WallTime};
+use kv::{Flow, Output, Session, Store, StoreConfig, WallTime};
 
 const NOW: WallTime = WallTime::from_unix_s(1_800_000_000);
 

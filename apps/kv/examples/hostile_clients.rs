@@ -3,7 +3,7 @@
 //! ```sh
 //! # In the client's namespace of a lab in which `tailplane run docs/kv.toml` (with ports = 2) serves:
 //! ulimit -n 110000; sysctl -w net.ipv4.ip_local_port_range="2000 65000"
-//! cargo run --release -p tailplane-kv --example hostile_clients -- 10.99.0.2:11211 2 100000 1000 PID
+//! cargo run --release -p kv --example hostile_clients -- 10.99.0.2:11211 2 100000 1000 PID
 //! ```
 //!
 //! Arguments: the service's first address, its ports, connections with half a line each, connections with an

@@ -4,7 +4,7 @@
 //! [`Session`] and sends what it puts out.
 //!
 //! ```
-//! use tailplane_kv::{Flow, Session, Store, StoreConfig, WallTime};
+//! use kv::{Flow, Session, Store, StoreConfig, WallTime};
 //!
 //! // In a service the hash key comes from the operating system's random numbers.
 //! let store = Store::new(StoreConfig::default(), [1, 2])?;
@@ -14,7 +14,7 @@
 //! let flow = session.feed(&store, now, b"set a 0 0 2\r\nhi\r\nget a\r\n", &mut reply);
 //! assert_eq!(flow, Flow::Continue);
 //! assert_eq!(reply, b"STORED\r\nVALUE a 0 2\r\nhi\r\nEND\r\n");
-//! # Ok::<(), tailplane_kv::ConfigError>(())
+//! # Ok::<(), kv::ConfigError>(())
 //! ```
 //!
 //! Commands: get gets gat gats set add replace append prepend cas delete incr decr touch flush_all

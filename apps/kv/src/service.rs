@@ -3,12 +3,12 @@
 //! ```
 //! use std::sync::Arc;
 //! use tailplane::Server;
-//! use tailplane_kv::{KvProtocol, Store, StoreConfig, WallTime};
+//! use kv::{KvProtocol, Store, StoreConfig, WallTime};
 //! let store = Arc::new(Store::new(StoreConfig::default(), [1, 2])?);
 //! let started = WallTime::from_unix_s(1_800_000_000);
 //! let service = Server::new(KvProtocol::new(store, started));
 //! assert_eq!(service.connections(), 0);
-//! # Ok::<(), tailplane_kv::ConfigError>(())
+//! # Ok::<(), kv::ConfigError>(())
 //! ```
 
 use std::sync::Arc;

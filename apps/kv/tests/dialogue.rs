@@ -3,7 +3,7 @@
 mod common;
 
 use common::{NOW, Rng, expect, store, talk};
-use tailplane_kv::{Conversation, Flow, Output, Session, Store, StoreConfig, WallTime};
+use kv::{Conversation, Flow, Output, Session, Store, StoreConfig, WallTime};
 
 fn later(seconds: u64) -> WallTime {
     WallTime::from_unix_s(NOW.unix_s + seconds)
@@ -29,12 +29,7 @@ fn storing_and_fetching() {
     expect(&store, NOW, "delete a\r\ndelete a\r\n", "DELETED\r\nNOT_FOUND\r\n");
     expect(&store, NOW, "set n 0 0 2\r\n10\r\nincr n 5\r\ndecr n 20\r\n", "STORED\r\n15\r\n0\r\n");
     expect(&store, NOW, "get n\r\n", "VALUE n 0 2\r\n0 \r\nEND\r\n");
-    expect(
-        &store,
-        NOW,
-        "mn\r\nversion\r\n",
-        &format!("MN\r\nVERSION {}\r\n", tailplane_kv::VERSION),
-    );
+    expect(&store, NOW, "mn\r\nversion\r\n", &format!("MN\r\nVERSION {}\r\n", kv::VERSION));
 }
 
 #[test]
@@ -239,7 +234,7 @@ fn connections_are_closed_where_memcached_closes_them() {
         assert_eq!((reply.as_slice(), verdict), (&b"MN\r\n"[..], Flow::Close), "{ending:?}");
     }
     let (store, mut session, mut out) = (store(), Conversation::new(), Vec::new());
-    for _ in 0..tailplane_kv::LINE_MAX_BYTES {
+    for _ in 0..kv::LINE_MAX_BYTES {
         assert_eq!(session.feed(&store, NOW, b"x", &mut out), Flow::Continue);
     }
     assert_eq!(session.feed(&store, NOW, b"x", &mut out), Flow::Close);

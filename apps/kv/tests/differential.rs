@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::{Rng, command};
-use tailplane_kv::{Conversation, Flow, Store, StoreConfig, WallTime};
+use kv::{Conversation, Flow, Store, StoreConfig, WallTime};
 
 const MEMCACHED: &str = "/usr/bin/memcached";
 

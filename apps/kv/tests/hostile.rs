@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use clock::Duration;
 use common::{NOW, small_store, stream, talk};
+use kv::{KvProtocol, Session, Store, StoreConfig};
 use proptest::prelude::*;
 use rig::{Rig, SEGMENT_BYTES};
 use tailplane::{Flow, OUTPUT_LIMIT_BYTES};
-use tailplane_kv::{KvProtocol, Session, Store, StoreConfig};
 
 /// A value that is amplified: as memcached counts, the largest there is.
 const LARGE: usize = (1 << 20) - 100;
@@ -56,7 +56,7 @@ fn block(key: &str, value: &[u8]) -> Vec<u8> {
 /// A retrieval of as many keys as a line holds.
 fn amplifying_get() -> Vec<u8> {
     let mut line = b"get".to_vec();
-    while line.len() + 4 < tailplane_kv::MULTIGET_LINE_MAX_BYTES {
+    while line.len() + 4 < kv::MULTIGET_LINE_MAX_BYTES {
         line.extend_from_slice(b" k");
     }
     line.extend_from_slice(b"\r\n");

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{NOW, small_store, stream, talk};
+use kv::Conversation;
 use proptest::prelude::*;
-use tailplane_kv::Conversation;
 
 /// Feeds the pieces between `cuts` (in order) to one session.
 fn talk_in_pieces(input: &[u8], cuts: &[usize]) -> Vec<u8> {

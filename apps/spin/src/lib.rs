@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use tailplane::MonotonicClock;
-//! use tailplane_spin::{Frame, SpinMode, SpinService};
+//! use spin::{Frame, SpinMode, SpinService};
 //! let service = SpinService::new(SpinMode::Busy, MonotonicClock::new());
 //! assert_eq!(service.connections(), 0);
 //! let request = Frame { service_ns: 10_000, sequence: 7 };

@@ -9,7 +9,7 @@ use crate::frame::{Assembler, Frame};
 /// that the connection is to make room for others; whoever owns it then calls [`resume`](Self::resume).
 ///
 /// ```
-/// use tailplane_spin::{Frame, Pending};
+/// use spin::{Frame, Pending};
 /// let mut pending = Pending::default();
 /// let request = |service_ns| Frame { service_ns, sequence: 0 }.to_bytes();
 /// let mut parts = Vec::new();

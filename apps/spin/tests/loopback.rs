@@ -9,9 +9,9 @@ use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use mem::{Pool, Region};
 use nic::loopback::{LoopbackConfig, LoopbackNic, pair};
+use spin::{FRAME_BYTES, Frame, SERVICE_NS_MAX, SpinMode, SpinService};
 use stack::{Secrets, Shared, StackConfig};
 use tailplane::SharedSlots;
-use tailplane_spin::{FRAME_BYTES, Frame, SERVICE_NS_MAX, SpinMode, SpinService};
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -242,7 +242,7 @@ fn only_the_shared_form_runs_anywhere() {
 fn datagrams_are_answered_one_by_one() {
     use tailplane::Protocol;
     let ticking = Ticking::default();
-    let mut spin = tailplane_spin::Spin::new(&ticking);
+    let mut spin = spin::Spin::new(&ticking);
     let mut answers = Vec::new();
     let good = Frame { service_ns: 5_000, sequence: 1 }.to_bytes();
     let long = Frame { service_ns: SERVICE_NS_MAX + 1, sequence: 2 }.to_bytes();

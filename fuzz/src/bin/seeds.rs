@@ -3,10 +3,10 @@
 //! Run in `fuzz/`; each target's files go to `corpus/<target>/`.
 
 #[allow(dead_code, reason = "shared with the stack's tests")]
-#[path = "../../../crates/stack/tests/dialogues/chaos.rs"]
+#[path = "../../../core/stack/tests/dialogues/chaos.rs"]
 mod chaos;
 #[allow(dead_code, reason = "shared with the stack's tests")]
-#[path = "../../../crates/stack/tests/dialogues/support/mod.rs"]
+#[path = "../../../core/stack/tests/dialogues/support/mod.rs"]
 mod support;
 
 use std::path::Path;

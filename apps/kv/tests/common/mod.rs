@@ -1,7 +1,7 @@
 //! A seeded source of valid, odd and wrong commands, shared by the tests.
 #![allow(dead_code, reason = "each test uses its part")]
 
-use tailplane_kv::{Conversation, Flow, Store, StoreConfig, WallTime};
+use kv::{Conversation, Flow, Store, StoreConfig, WallTime};
 
 /// xorshift64*: small, seeded, and the same everywhere.
 pub struct Rng(pub u64);

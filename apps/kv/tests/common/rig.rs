@@ -5,9 +5,9 @@ use domain::{
     BufferRef, CallArray, CallRecord, Calls, Cookie, DeadReason, EventArray, EventRecord, Handle,
     Held, Service,
 };
+use kv::KvProtocol;
 use mem::{Pool, Region};
 use tailplane::{Endpoint, Ipv4Addr, Server};
-use tailplane_kv::KvProtocol;
 
 /// Bytes of one received segment.
 pub const SEGMENT_BYTES: usize = 1_448;

@@ -1,0 +1,146 @@
+//! Two elastic threads on two real cores, joined to their client by shared memory: what the simulator is held
+//! against.
+
+use std::sync::Arc;
+
+use bench::two_cores::{self, Arrivals, Found, Scheduler};
+use multicore::{Costs, Replay, Run, Setup};
+use queueing::Law;
+use reproduce::Measured;
+use tailplane::{ConservingConfig, Duration};
+
+use super::systems::System;
+use crate::demo::machine::Usage;
+
+/// Connections of the client, and requests that one of them may have unanswered.
+const CONNECTIONS: u32 = 64;
+const DEPTH: u32 = 4;
+/// One window: both threads run before all others meanwhile.
+const WINDOW: Duration = Duration::from_millis(400);
+/// Between two windows, for the rest of the machine.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(150);
+/// Further tries of a window that somebody else disturbed.
+const RETRIES: u32 = 3;
+
+/// One load on real threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Requests in a second, times their mean service time: 1 for each core is all that two cores could do.
+    pub cores: f64,
+    /// The mean service time, exponentially distributed, in microseconds.
+    pub mean_us: f64,
+    /// All connections are at home on one of the two.
+    pub one_sided: bool,
+    /// Stealing, or run to completion.
+    pub stealing: bool,
+}
+
+/// Windows of one load: those that nobody disturbed or, where there was none, the others.
+pub struct Windows {
+    pub found: Vec<Found>,
+    /// Windows that somebody disturbed.
+    pub disturbed: u32,
+}
+
+impl Windows {
+    /// The median over the windows, with the least and the greatest.
+    pub fn of(&self, value: impl Fn(&Found) -> f64) -> Measured {
+        Measured::samples(&self.found.iter().map(value).collect::<Vec<f64>>())
+    }
+
+    /// The median alone.
+    pub fn median(&self, value: impl Fn(&Found) -> f64) -> f64 {
+        let values: Vec<f64> = self.found.iter().map(value).collect();
+        reproduce::stats::median(&values).unwrap_or(f64::NAN)
+    }
+}
+
+impl Load {
+    fn config(&self, seed: u64) -> two_cores::Config {
+        let scheduler = match self.stealing {
+            true => Scheduler::WorkConserving(ConservingConfig::default()),
+            false => Scheduler::RunToCompletion,
+        };
+        two_cores::Config {
+            scheduler,
+            connections: CONNECTIONS,
+            one_sided: self.one_sided,
+            arrivals: Arrivals::Open {
+                rate: self.cores * 1e6 / self.mean_us,
+                span: WINDOW,
+                depth: DEPTH,
+            },
+            service_ns: self.mean_us * 1e3,
+            realtime: true,
+            seed,
+        }
+    }
+}
+
+/// Runs `count` windows of `load`.
+///
+/// # Errors
+/// There are no two processors, no memory, no privilege to run before others; a request was answered out of
+/// order, or not.
+pub fn windows(load: &Load, count: u32, seed: u64) -> anyhow::Result<Windows> {
+    let (mut quiet, mut noisy) = (Vec::new(), Vec::new());
+    for number in 0..count * (1 + RETRIES) {
+        if quiet.len() as u32 == count {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        let usage = Usage::now(&[]);
+        let found = two_cores::run(&load.config(queueing::replication_seed(seed, number)))?;
+        anyhow::ensure!(
+            found.out_of_order + found.failures == 0,
+            "requests were answered out of order or not at all: {found:?}"
+        );
+        match usage.disturbance_since(&[]).is_quiet() {
+            true => quiet.push(found),
+            false => noisy.push(found),
+        }
+    }
+    let disturbed = noisy.len() as u32;
+    let found = if quiet.is_empty() { noisy } else { quiet };
+    Ok(Windows { found, disturbed })
+}
+
+/// The median and the 99th percentile that the simulator predicts for a window of `load`, in microseconds: for
+/// the very requests of that window, at the moments when they were on the wire, and with cores that something
+/// else had (the client, or another guest of the host) at those times for as long.
+///
+/// # Errors
+/// A setting out of its range; a simulation that broke a promise.
+pub fn simulated(
+    load: &Load,
+    system: &System,
+    costs: &Costs,
+    found: &Found,
+) -> anyhow::Result<[f64; 2]> {
+    let nanos = |of: Duration| u64::try_from(of.as_nanos()).unwrap_or(u64::MAX);
+    let request = |of: &two_cores::Planned| multicore::Planned {
+        after_ns: nanos(of.after),
+        home: of.home,
+        among: of.among,
+        service_ns: of.service_ns,
+    };
+    let interruption = |of: &two_cores::Interruption| multicore::Interruption {
+        after_ns: nanos(of.after),
+        core: of.core,
+        took_ns: nanos(of.took),
+    };
+    let replay = Replay {
+        requests: found.asked.iter().map(request).collect(),
+        interruptions: found.interruptions.iter().map(interruption).collect(),
+    };
+    let setup = Setup {
+        cores: 2,
+        connections: CONNECTIONS as usize,
+        pipeline: DEPTH as usize,
+        wire_ns: 0,
+        replay: Some(Arc::new(replay)),
+        ..system.setup(costs, Law::Exponential, load.mean_us)
+    };
+    let outcome = system.run(&setup, &Run::new(load.cores / 2.0, 1))?;
+    Ok([outcome.latency_us(0.5), outcome.latency_us(0.99)])
+}

@@ -1,0 +1,32 @@
+//! End-to-end tests: the `tailplane` command serving real clients over AF_XDP in a lab.
+//!
+//! ```text
+//! cargo test -p cli --test e2e                          about a minute
+//! TAILPLANE_E2E_FULL=1 cargo test -p cli --test e2e     the long transfers and loads
+//! ```
+//!
+//! Root is needed, and AF_XDP. Where a test cannot run for want of them or of a client program, it
+//! prints so and passes; anything else that goes wrong is a failure. Each test has a lab and a
+//! service of its own ([`harness::Testbed`]), and they run one after the other: they share the
+//! processors. Nothing is asserted about absolute times.
+
+mod churn;
+mod clients;
+mod conformance;
+mod connections;
+mod contained;
+mod deaths;
+mod elastic;
+mod gateway;
+mod harness;
+mod hostile_kv;
+mod leave;
+mod moving;
+mod probe;
+mod protected;
+mod run_cli;
+mod sdp_gateway;
+mod steered;
+mod transfer;
+mod udp;
+mod unsafe_scheduling;

@@ -1,0 +1,106 @@
+//! Rooms: the folders that crates are in, and which of them may know which.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::repository;
+use crate::rules::ROOMS;
+
+/// A crate may depend on those of its own room and of rooms further up.
+const UPWARDS: [&str; 7] = ["core", "api", "host", "tenants", "apps", "lab", "cli"];
+
+/// Dependencies that point the other way. Elastic threads run in `tailplane`, which needs the dataplane's end of a domain,
+/// its counters and, in tests, a controller. The end that starts a service is in the command.
+const EXCEPTIONS: [(&str, &str); 5] = [
+    ("tailplane", "process"),
+    ("tailplane", "shown"),
+    ("tailplane", "control"),
+    ("daemon", "cli"),
+    ("attack", "cli"),
+];
+
+/// The manifests of all crates, by the crate's name, each with its room.
+fn manifests(root: &Path) -> BTreeMap<String, (&'static str, toml::Table)> {
+    let mut found = BTreeMap::new();
+    for room in ROOMS {
+        let below =
+            fs::read_dir(root.join(room)).expect("a room").flatten().map(|entry| entry.path());
+        for path in below.chain([root.join(room)]).map(|path| path.join("Cargo.toml")) {
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            let manifest: toml::Table = text.parse().expect("a manifest");
+            let name = manifest["package"]["name"].as_str().expect("a name").to_owned();
+            found.insert(name, (room, manifest));
+        }
+    }
+    found
+}
+
+/// All tables of a manifest that name dependencies.
+fn dependencies(manifest: &toml::Table) -> Vec<String> {
+    let mut names = Vec::new();
+    for (key, value) in manifest {
+        let Some(table) = value.as_table() else { continue };
+        match key.as_str() {
+            "dependencies" | "dev-dependencies" | "build-dependencies" => {
+                names.extend(table.keys().cloned());
+            }
+            "target" => table.values().filter_map(toml::Value::as_table).for_each(|of| {
+                names.extend(dependencies(of));
+            }),
+            _ => {}
+        }
+    }
+    names
+}
+
+#[test]
+fn dependencies_point_to_rooms_further_up() {
+    let manifests = manifests(&repository());
+    assert!(manifests.len() > 30, "{} crates", manifests.len());
+    let place = |room: &str| UPWARDS.iter().position(|other| *other == room).expect("a room");
+    let (mut wrong, mut excepted) = (Vec::new(), 0);
+    for (name, (room, manifest)) in &manifests {
+        for other in dependencies(manifest) {
+            let Some((of, _)) = manifests.get(&other) else { continue };
+            if place(of) <= place(room) {
+                continue;
+            }
+            match EXCEPTIONS.contains(&(name.as_str(), other.as_str())) {
+                true => excepted += 1,
+                false => wrong.push(format!("{room}/{name} needs {of}/{other}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "a crate needs one of a room further down: {wrong:#?}");
+    assert_eq!(excepted, EXCEPTIONS.len(), "exceptions that are none any more are to go");
+}
+
+#[test]
+fn each_room_says_what_it_is() {
+    for room in ROOMS.iter().filter(|room| **room != "cli") {
+        let text = fs::read_to_string(repository().join(room).join("README.md")).expect("a README");
+        let lines = text.lines().filter(|line| !line.is_empty()).count();
+        assert!((3..=6).contains(&lines), "{room}/README.md has {lines} lines");
+    }
+}
+
+/// Paths in backticks that begin with a room.
+fn paths(text: &str) -> Vec<&str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter(|word| ROOMS.contains(&word.split('/').next().unwrap_or(""))).collect()
+}
+
+#[test]
+fn the_map_has_each_crate_and_no_path_that_is_not_there() {
+    let root = repository();
+    let map = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("the map");
+    let named = paths(&map);
+    assert!(named.len() > 60, "{} paths", named.len());
+    let missing: Vec<_> = named.iter().filter(|path| !root.join(path).exists()).collect();
+    assert!(missing.is_empty(), "these are not there: {missing:?}");
+    for (name, (room, _)) in manifests(&root) {
+        let path = if room == name { name.clone() } else { format!("{room}/{name}") };
+        assert!(named.contains(&path.as_str()), "{path} is not on the map");
+    }
+}

@@ -1,0 +1,395 @@
+//! Middleware: a bad network. Loses, duplicates, reorders, corrupts and delays frames, each by a
+//! probability of its own per direction, all drawn from one seed.
+//!
+//! ```
+//! use nic::{fault::{FaultNic, Faults}, loopback};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (near, _far) = loopback::pair(Default::default());
+//! let lossy = Faults { loss: 0.01, ..Faults::default() };
+//! let nic = FaultNic::new(near, 42, Faults::default(), lossy)?;
+//! # Ok(()) }
+//! ```
+//!
+//! Frames that are held back are copies in mbufs; the original goes back to its owner at once. They
+//! are delivered by the caller's clock: [`Nic::next_event`] tells when the next is due, and
+//! `receive` and `transmit` (also with no frames) carry out what is.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use clock::{DueQueue, Instant};
+use mem::{Mbuf, Pool, TxFrame};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::{Armed, Capabilities, Closed, Nic, NicStats, Relayed};
+
+/// Frames that one direction may hold back; further ones are lost and counted.
+pub const MAX_HELD: usize = 16_384;
+
+/// What happens to the frames of one direction. Probabilities are per frame, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Faults {
+    /// Probability that a frame vanishes.
+    pub loss: f64,
+    /// Probability that a frame arrives twice.
+    pub duplicate: f64,
+    /// Probability that a frame is held back for [`reorder_by`](Self::reorder_by), so that later
+    /// ones overtake it.
+    pub reorder: f64,
+    /// How long such a frame is held.
+    pub reorder_by: Duration,
+    /// Probability that one bit of a frame is flipped.
+    pub corrupt: f64,
+    /// What every frame is delayed by.
+    pub delay: Duration,
+    /// What a frame is delayed by in addition, evenly drawn from zero to this. Reorders frames that
+    /// follow each other more closely.
+    pub jitter: Duration,
+}
+
+impl Default for Faults {
+    /// A perfect wire.
+    fn default() -> Self {
+        Self {
+            loss: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_by: Duration::from_micros(100),
+            corrupt: 0.0,
+            delay: Duration::ZERO,
+            jitter: Duration::ZERO,
+        }
+    }
+}
+
+/// A probability was not between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("the probability of `{fault}` is {value}: allowed are 0 to 1")]
+pub struct BadProbability {
+    /// Which.
+    pub fault: &'static str,
+    /// What it was.
+    pub value: f64,
+}
+
+/// What was done to the frames of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultStats {
+    /// Frames that came to the injector.
+    pub seen: u64,
+    /// Frames that vanished by [`Faults::loss`].
+    pub lost: u64,
+    /// Frames that were doubled.
+    pub duplicated: u64,
+    /// Frames that were held back to be overtaken.
+    pub reordered: u64,
+    /// Frames with a flipped bit.
+    pub corrupted: u64,
+    /// Frames that vanished because no buffer was free to hold them, or too many were held.
+    pub overflowed: u64,
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Lane {
+    faults: Faults,
+    held: DueQueue<Mbuf>,
+    stats: FaultStats,
+}
+
+/// What a frame's fate is.
+struct Fate {
+    lost: bool,
+    /// Which bit to flip, as a random number to be reduced.
+    flip: Option<u64>,
+    due: Instant,
+    /// When the second one is due, where there is one.
+    again: Option<Instant>,
+}
+
+impl Lane {
+    fn new(faults: Faults) -> Result<Self, BadProbability> {
+        let probabilities = [
+            ("loss", faults.loss),
+            ("duplicate", faults.duplicate),
+            ("reorder", faults.reorder),
+            ("corrupt", faults.corrupt),
+        ];
+        for (fault, value) in probabilities {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(BadProbability { fault, value });
+            }
+        }
+        let held = DueQueue::with_capacity(1024);
+        Ok(Self { faults, held, stats: FaultStats::default() })
+    }
+
+    /// Draws what happens to a frame. All draws are made whatever they give, so that changing one
+    /// probability leaves the others' sequence as it was.
+    fn draw(&mut self, rng: &mut Xoshiro256PlusPlus, now: Instant) -> Fate {
+        let faults = self.faults;
+        let mut chance = |probability: f64| {
+            // 53 bits make a float in [0, 1) exactly.
+            let drawn = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+            (drawn < probability, drawn)
+        };
+        let (lost, _) = chance(faults.loss);
+        let (duplicate, _) = chance(faults.duplicate);
+        let (reorder, _) = chance(faults.reorder);
+        let (corrupt, _) = chance(faults.corrupt);
+        let jitters = [chance(0.0).1, chance(0.0).1];
+        let flip = rng.next_u64();
+
+        self.stats.seen += 1;
+        self.stats.lost += u64::from(lost);
+        if !lost {
+            self.stats.duplicated += u64::from(duplicate);
+            self.stats.reordered += u64::from(reorder);
+            self.stats.corrupted += u64::from(corrupt);
+        }
+        let hold = if reorder { faults.reorder_by } else { Duration::ZERO };
+        let due = |share: f64| now + faults.delay + hold + faults.jitter.mul_f64(share);
+        Fate {
+            lost,
+            flip: corrupt.then_some(flip),
+            due: due(jitters[0]),
+            again: duplicate.then(|| due(jitters[1])),
+        }
+    }
+
+    /// Copies `bytes` to be delivered at `due`.
+    fn hold_copy(&mut self, due: Instant, bytes: &[u8], flip: Option<u64>, pool: &mut Pool) {
+        if self.held.len() >= MAX_HELD {
+            self.stats.overflowed += 1;
+            return;
+        }
+        let Ok(mut mbuf) = pool.alloc() else {
+            self.stats.overflowed += 1;
+            return;
+        };
+        if mbuf.append(bytes).is_err() {
+            self.stats.overflowed += 1;
+            pool.free(mbuf);
+            return;
+        }
+        corrupt(mbuf.bytes_mut(), flip);
+        self.held.push(due, mbuf);
+    }
+}
+
+/// Flips one bit, chosen by a random number.
+fn corrupt(frame: &mut [u8], flip: Option<u64>) {
+    if let Some(random) = flip
+        && !frame.is_empty()
+    {
+        let bit = random % (frame.len() as u64 * 8);
+        frame[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+}
+
+/// A driver behind a bad network.
+#[derive(Debug)]
+pub struct FaultNic<N> {
+    inner: N,
+    rng: Xoshiro256PlusPlus,
+    receive: Lane,
+    transmit: Lane,
+    scratch: Vec<Mbuf>,
+    /// Frames that are due and wait for the inner driver to take them.
+    outgoing: VecDeque<TxFrame>,
+}
+
+impl<N: Nic> FaultNic<N> {
+    /// Puts `inner` behind `receive` faults for what arrives and `transmit` faults for what is sent.
+    /// One seed replays one run.
+    ///
+    /// # Errors
+    /// [`BadProbability`] where one is not between 0 and 1.
+    pub fn new(
+        inner: N,
+        seed: u64,
+        receive: Faults,
+        transmit: Faults,
+    ) -> Result<Self, BadProbability> {
+        Ok(Self {
+            inner,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            receive: Lane::new(receive)?,
+            transmit: Lane::new(transmit)?,
+            scratch: Vec::with_capacity(256),
+            outgoing: VecDeque::with_capacity(256),
+        })
+    }
+
+    /// Changes the faults from now on; what is held stays held.
+    ///
+    /// # Errors
+    /// [`BadProbability`] where one is not between 0 and 1; nothing changes then.
+    pub fn set_faults(&mut self, receive: Faults, transmit: Faults) -> Result<(), BadProbability> {
+        Lane::new(receive)?;
+        Lane::new(transmit)?;
+        self.receive.faults = receive;
+        self.transmit.faults = transmit;
+        Ok(())
+    }
+
+    /// What was done to received frames.
+    pub fn receive_stats(&self) -> FaultStats {
+        self.receive.stats
+    }
+
+    /// What was done to sent frames.
+    pub fn transmit_stats(&self) -> FaultStats {
+        self.transmit.stats
+    }
+
+    /// Frames that are held back, both directions together.
+    pub fn held(&self) -> usize {
+        self.receive.held.len() + self.transmit.held.len() + self.outgoing.len()
+    }
+
+    /// Loses all that is held and answers the driver.
+    pub fn into_inner(mut self, pool: &mut Pool) -> N {
+        for lane in [&mut self.receive, &mut self.transmit] {
+            lane.held.drain().for_each(|mbuf| pool.free(mbuf));
+        }
+        self.outgoing.drain(..).for_each(|frame| pool.complete(frame));
+        self.inner
+    }
+}
+
+impl<N: Nic> Nic for FaultNic<N> {
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize {
+        let lane = &mut self.receive;
+        let mut delivered = 0;
+        self.inner.receive(now, pool, &mut self.scratch, limit);
+        for mut mbuf in self.scratch.drain(..) {
+            let fate = lane.draw(&mut self.rng, now);
+            if fate.lost {
+                pool.free(mbuf);
+                continue;
+            }
+            corrupt(mbuf.bytes_mut(), fate.flip);
+            if let Some(due) = fate.again {
+                lane.hold_copy(due, mbuf.bytes(), None, pool);
+            }
+            if fate.due <= now
+                && delivered < limit
+                && lane.held.next_due().is_none_or(|due| due > now)
+            {
+                // Nothing that is due is before it.
+                out.push(mbuf);
+                delivered += 1;
+            } else if lane.held.len() < MAX_HELD {
+                lane.held.push(fate.due, mbuf);
+            } else {
+                lane.stats.overflowed += 1;
+                pool.free(mbuf);
+            }
+        }
+        while delivered < limit
+            && let Some(mbuf) = lane.held.pop_due(now)
+        {
+            out.push(mbuf);
+            delivered += 1;
+        }
+        delivered
+    }
+
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+        let lane = &mut self.transmit;
+        let taken = frames.len();
+        for frame in frames.drain(..) {
+            let fate = lane.draw(&mut self.rng, now);
+            let untouched = fate.flip.is_none() && fate.again.is_none() && fate.due <= now;
+            if fate.lost {
+                pool.complete(frame);
+            } else if untouched && lane.held.next_due().is_none_or(|due| due > now) {
+                // Nothing happens to it, and nothing due is before it: no copy.
+                self.outgoing.push_back(frame);
+            } else {
+                lane.hold_copy(fate.due, frame.bytes(), fate.flip, pool);
+                if let Some(due) = fate.again {
+                    lane.hold_copy(due, frame.bytes(), fate.flip, pool);
+                }
+                pool.complete(frame);
+                // Keeps the order of frames that are due at once.
+                while let Some(mbuf) = lane.held.pop_due(now) {
+                    self.outgoing.push_back(mbuf.into_tx());
+                }
+            }
+        }
+        while let Some(mbuf) = lane.held.pop_due(now) {
+            self.outgoing.push_back(mbuf.into_tx());
+        }
+        self.inner.transmit(now, pool, &mut self.outgoing);
+        taken
+    }
+
+    fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        self.inner.reclaim(pool)
+    }
+
+    /// What is held is lost on its way.
+    fn close(self, pool: &mut Pool) -> Closed {
+        let held = Closed { returned: self.held() as u32, lost: 0 };
+        let mut closed = self.into_inner(pool).close(pool);
+        closed += held;
+        closed
+    }
+
+    fn in_flight(&self) -> usize {
+        self.transmit.held.len() + self.outgoing.len() + self.inner.in_flight()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let inner = self.inner.capabilities();
+        // A bit that is flipped here was not seen by whoever verified.
+        let verified = inner.rx_checksums_verified && self.receive.faults.corrupt == 0.0;
+        Capabilities { rx_checksums_verified: verified, ..inner }
+    }
+
+    fn stats(&self) -> NicStats {
+        self.inner.stats()
+    }
+
+    fn rx_backlog(&self) -> usize {
+        self.inner.rx_backlog()
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let own =
+            [self.receive.held.next_due(), self.transmit.held.next_due(), self.inner.next_event()];
+        own.into_iter().flatten().min()
+    }
+
+    fn arm(&mut self) -> Armed {
+        if self.outgoing.is_empty() { self.inner.arm() } else { Armed::HasWork }
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+    fn relay(&self) -> Option<u8> {
+        self.inner.relay()
+    }
+    fn relayed(&self) -> Relayed {
+        self.inner.relayed()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+}
+
+#[cfg(test)]
+#[path = "fault_tests.rs"]
+mod tests;

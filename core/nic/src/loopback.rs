@@ -1,0 +1,364 @@
+//! Two ends of a wire in one thread: for tests, simulation, and instruction counts.
+//!
+//! ```
+//! use mem::{Pool, Region};
+//! use nic::Nic;
+//! use nic::loopback::{self, LoopbackConfig};
+//! let (mut near, mut far) = loopback::pair(LoopbackConfig::default());
+//! let mut pool = Pool::new(&Region::heap(256), 128);
+//! let mut frame = pool.alloc().unwrap();
+//! frame.append(&[0; 60]).unwrap();
+//! let mut frames = [frame.into_tx()].into();
+//! near.transmit(clock::Instant::ZERO, &mut pool, &mut frames);
+//! let mut received = Vec::new();
+//! assert_eq!(far.receive(clock::Instant::ZERO, &mut pool, &mut received, 64), 1);
+//! assert_eq!(near.reclaim(&mut pool), 1);
+//! # received.drain(..).for_each(|mbuf| pool.free(mbuf));
+//! ```
+//!
+//! A frame lies in the wire as the sender's own `TxFrame` and is copied once, at `receive`, into a
+//! buffer of the receiver's pool. Nothing is allocated after [`pair`].
+
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use clock::Instant;
+use mem::{CHUNK_SIZE, Mbuf, Pool, RX_HEADROOM, TxFrame};
+use wire::MacAddr;
+
+use crate::{Armed, Capabilities, Closed, Nic, NicStats};
+
+/// What happens to a frame for which the receiver's ring has no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is dropped and counted at the receiver (`rx_dropped`), as a wire does.
+    #[default]
+    Drop,
+    /// It stays with the sender, which sees a full transmit ring.
+    Wait,
+}
+
+/// How the wire behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopbackConfig {
+    /// Frames that wait at each receiver; at least one.
+    pub ring_frames: usize,
+    /// What a full ring does.
+    pub when_full: WhenFull,
+    /// Report received checksums as verified, so that the stack skips them. False by default: the
+    /// stack then does the work that it does on a wire.
+    pub rx_checksums_verified: bool,
+    /// Link addresses of the two ends.
+    pub macs: [MacAddr; 2],
+    /// Largest frame in bytes, with the Ethernet header.
+    pub max_frame_bytes: usize,
+}
+
+impl Default for LoopbackConfig {
+    fn default() -> Self {
+        Self {
+            ring_frames: 4096,
+            when_full: WhenFull::Drop,
+            rx_checksums_verified: false,
+            macs: [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])],
+            max_frame_bytes: 1514,
+        }
+    }
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Lane {
+    /// Sent and not yet reclaimed, in order.
+    frames: VecDeque<TxFrame>,
+    /// How many of them, from the front, have been received.
+    received: usize,
+    /// Frames that found the receiver's ring full; they too wait for the sender to reclaim them.
+    dropped: VecDeque<TxFrame>,
+    /// All of these since the beginning.
+    overflowed: u64,
+}
+
+impl Lane {
+    fn new(ring_frames: usize) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self {
+            frames: VecDeque::with_capacity(2 * ring_frames),
+            received: 0,
+            dropped: VecDeque::with_capacity(2 * ring_frames),
+            overflowed: 0,
+        }))
+    }
+
+    /// Frames that wait to be received.
+    fn travelling(&self) -> usize {
+        self.frames.len() - self.received
+    }
+}
+
+/// One end of the wire. Both ends live in one thread and may be polled in any order.
+///
+/// An end that is dropped while its frames travel loses their chunks; call
+/// [`close`](Nic::close) or [`drain`](LoopbackNic::drain) first.
+#[derive(Debug)]
+pub struct LoopbackNic {
+    outgoing: Rc<RefCell<Lane>>,
+    incoming: Rc<RefCell<Lane>>,
+    config: LoopbackConfig,
+    mac: MacAddr,
+    stats: NicStats,
+}
+
+/// Makes a wire and answers its two ends.
+pub fn pair(config: LoopbackConfig) -> (LoopbackNic, LoopbackNic) {
+    let config = LoopbackConfig {
+        ring_frames: config.ring_frames.max(1),
+        max_frame_bytes: config.max_frame_bytes.min(CHUNK_SIZE - RX_HEADROOM),
+        ..config
+    };
+    let (there, back) = (Lane::new(config.ring_frames), Lane::new(config.ring_frames));
+    let end = |outgoing: &Rc<RefCell<Lane>>, incoming: &Rc<RefCell<Lane>>, mac| LoopbackNic {
+        outgoing: Rc::clone(outgoing),
+        incoming: Rc::clone(incoming),
+        config,
+        mac,
+        stats: NicStats::default(),
+    };
+    (end(&there, &back, config.macs[0]), end(&back, &there, config.macs[1]))
+}
+
+impl LoopbackNic {
+    /// Takes all of this end's frames off the wire, received or not, and returns their chunks.
+    /// Answers how many.
+    pub fn drain(&mut self, pool: &mut Pool) -> usize {
+        let mut lane = self.outgoing.borrow_mut();
+        let Lane { frames, received, dropped, .. } = &mut *lane;
+        let count = frames.len() + dropped.len();
+        frames.drain(..).chain(dropped.drain(..)).for_each(|frame| pool.complete(frame));
+        *received = 0;
+        count
+    }
+}
+
+/// A copy of `frame` in a buffer of the receiver.
+fn copy(frame: &TxFrame, pool: &mut Pool) -> Option<Mbuf> {
+    let mut mbuf = pool.alloc().ok()?;
+    // Received frames start where a device would put them. `transmit` refused what does not fit.
+    if mbuf.reset(RX_HEADROOM).and_then(|()| mbuf.append(frame.bytes())).is_err() {
+        pool.free(mbuf);
+        return None;
+    }
+    Some(mbuf)
+}
+
+/// A frame that is longer than the wire takes: it is as good as sent.
+#[cold]
+fn refuse(frame: TxFrame, pool: &mut Pool) -> bool {
+    pool.complete(frame);
+    false
+}
+
+impl Nic for LoopbackNic {
+    fn receive(
+        &mut self,
+        _now: Instant,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize {
+        let mut lane = self.incoming.borrow_mut();
+        let (mut taken, mut received, mut bytes) = (0, 0, 0);
+        for frame in lane.frames.range(lane.received..) {
+            if received == limit {
+                break;
+            }
+            taken += 1;
+            match copy(frame, pool) {
+                Some(mbuf) => {
+                    bytes += mbuf.len() as u64;
+                    out.push(mbuf);
+                    received += 1;
+                }
+                None => self.stats.rx_no_buffer += 1,
+            }
+        }
+        lane.received += taken;
+        self.stats.rx_frames += received as u64;
+        self.stats.rx_bytes += bytes;
+        received
+    }
+
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        pool: &mut Pool,
+        frames: &mut VecDeque<TxFrame>,
+    ) -> usize {
+        let lane = &mut *self.outgoing.borrow_mut();
+        let (ring, max) = (self.config.ring_frames, self.config.max_frame_bytes);
+        // The first bound makes a sender that never reclaims run out of transmit ring.
+        let room = (2 * ring).saturating_sub(lane.frames.len() + lane.dropped.len());
+        let count = frames.len().min(room);
+        let fitting = count.min(ring.saturating_sub(lane.travelling()));
+        let (mut sent, mut bytes) = (0, 0);
+        let mut send = |frame: TxFrame, pool: &mut Pool, queue: &mut VecDeque<TxFrame>| {
+            if frame.len() > max {
+                return refuse(frame, pool);
+            }
+            sent += 1;
+            bytes += frame.len() as u64;
+            queue.push_back(frame);
+            true
+        };
+        for frame in frames.drain(..fitting) {
+            send(frame, pool, &mut lane.frames);
+        }
+        let mut taken = fitting;
+        if self.config.when_full == WhenFull::Drop && fitting < count {
+            for frame in frames.drain(..count - fitting) {
+                lane.overflowed += send(frame, pool, &mut lane.dropped) as u64;
+            }
+            taken = count;
+        }
+        self.stats.tx_frames += sent;
+        self.stats.tx_bytes += bytes;
+        self.stats.tx_dropped += taken as u64 - sent;
+        taken
+    }
+
+    fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        let mut lane = self.outgoing.borrow_mut();
+        let Lane { frames, received, dropped, .. } = &mut *lane;
+        let count = *received + dropped.len();
+        frames.drain(..*received).for_each(|frame| pool.complete(frame));
+        if !dropped.is_empty() {
+            dropped.drain(..).for_each(|frame| pool.complete(frame));
+        }
+        *received = 0;
+        count
+    }
+
+    /// Takes this end's frames off the wire, received or not.
+    fn close(mut self, pool: &mut Pool) -> Closed {
+        Closed { returned: self.drain(pool) as u32, lost: 0 }
+    }
+
+    fn in_flight(&self) -> usize {
+        let lane = self.outgoing.borrow();
+        lane.frames.len() + lane.dropped.len()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            driver: "loopback",
+            mode: match self.config.when_full {
+                WhenFull::Drop => "drop",
+                WhenFull::Wait => "wait",
+            },
+            mac: self.mac,
+            max_frame_bytes: self.config.max_frame_bytes,
+            rx_checksums_verified: self.config.rx_checksums_verified,
+            tx_ring_frames: self.config.ring_frames,
+        }
+    }
+
+    fn stats(&self) -> NicStats {
+        NicStats { rx_dropped: self.incoming.borrow().overflowed, ..self.stats }
+    }
+
+    fn rx_backlog(&self) -> usize {
+        self.incoming.borrow().travelling()
+    }
+
+    fn arm(&mut self) -> Armed {
+        if self.rx_backlog() > 0 { Armed::HasWork } else { Armed::Quiet }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mem::Region;
+
+    fn frame(pool: &mut Pool, tag: u8, len: usize) -> TxFrame {
+        let mut mbuf = pool.alloc().expect("a chunk");
+        mbuf.append(&[tag; 1514][..len]).expect("fits");
+        mbuf.into_tx()
+    }
+
+    fn rig(config: LoopbackConfig) -> (LoopbackNic, LoopbackNic, Pool, Pool) {
+        let (near, far) = pair(config);
+        let pool = || Pool::new(&Region::heap(256), 256);
+        (near, far, pool(), pool())
+    }
+
+    #[test]
+    fn frames_cross_in_order_and_all_chunks_come_back() {
+        let (mut near, mut far, mut here, mut there) = rig(LoopbackConfig::default());
+        let mut frames: VecDeque<_> = (0..100).map(|tag| frame(&mut here, tag, 60)).collect();
+        assert_eq!(near.transmit(Instant::ZERO, &mut here, &mut frames), 100);
+        assert_eq!((far.rx_backlog(), far.arm()), (100, Armed::HasWork));
+        let mut out = Vec::new();
+        assert_eq!(far.receive(Instant::ZERO, &mut there, &mut out, 64), 64);
+        assert_eq!(far.receive(Instant::ZERO, &mut there, &mut out, 64), 36);
+        assert_eq!(far.arm(), Armed::Quiet);
+        for (tag, mbuf) in out.drain(..).enumerate() {
+            assert_eq!(mbuf.bytes(), [tag as u8; 60]);
+            there.free(mbuf);
+        }
+        assert_eq!(here.available(), 156);
+        assert_eq!(near.reclaim(&mut here), 100);
+        assert_eq!((here.available(), there.available()), (256, 256));
+        assert_eq!((near.stats().tx_frames, far.stats().rx_bytes), (100, 6000));
+    }
+
+    #[test]
+    fn a_full_ring_drops_and_counts_or_waits() {
+        for when_full in [WhenFull::Drop, WhenFull::Wait] {
+            let config = LoopbackConfig { ring_frames: 8, when_full, ..LoopbackConfig::default() };
+            let (mut near, far, mut here, _) = rig(config);
+            let mut frames: VecDeque<_> = (0..10).map(|tag| frame(&mut here, tag, 60)).collect();
+            let taken = near.transmit(Instant::ZERO, &mut here, &mut frames);
+            let dropped = far.stats().rx_dropped;
+            match when_full {
+                WhenFull::Drop => assert_eq!((taken, dropped, frames.len()), (10, 2, 0)),
+                WhenFull::Wait => assert_eq!((taken, dropped, frames.len()), (8, 0, 2)),
+            }
+            frames.drain(..).for_each(|frame| here.complete(frame));
+            assert_eq!(near.drain(&mut here), taken);
+            assert_eq!(here.available(), 256);
+            assert_eq!(far.rx_backlog(), 0);
+        }
+    }
+
+    #[test]
+    fn a_sender_that_never_reclaims_is_stopped() {
+        let config = LoopbackConfig { ring_frames: 4, ..LoopbackConfig::default() };
+        let (mut near, _far, mut here, _) = rig(config);
+        let mut frames: VecDeque<_> = (0..20).map(|tag| frame(&mut here, tag, 60)).collect();
+        assert_eq!(near.transmit(Instant::ZERO, &mut here, &mut frames), 8);
+        frames.drain(..).for_each(|frame| here.complete(frame));
+        near.drain(&mut here);
+    }
+
+    #[test]
+    fn want_of_a_buffer_and_oversize_are_counted() {
+        let (mut near, mut far, mut here, _) = rig(LoopbackConfig::default());
+        let mut there = Pool::new(&Region::heap(1), 1);
+        let mut frames: VecDeque<_> = (0..3).map(|tag| frame(&mut here, tag, 60)).collect();
+        frames.push_back({
+            let mut big = here.alloc().expect("a chunk");
+            big.extend(1600).expect("fits the chunk").fill(1);
+            big.into_tx()
+        });
+        assert_eq!(near.transmit(Instant::ZERO, &mut here, &mut frames), 4);
+        assert_eq!(near.stats().tx_dropped, 1);
+        let mut out = Vec::new();
+        assert_eq!(far.receive(Instant::ZERO, &mut there, &mut out, 64), 1);
+        assert_eq!(far.stats().rx_no_buffer, 2);
+        out.drain(..).for_each(|mbuf| there.free(mbuf));
+        assert_eq!(near.reclaim(&mut here), 3);
+        assert_eq!(here.available(), 256);
+    }
+}

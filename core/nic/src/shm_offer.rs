@@ -1,0 +1,107 @@
+//! The descriptors of a [`ShmOffer`], over a Unix socket.
+//!
+//! ```
+//! use std::os::unix::net::UnixStream;
+//! use nic::shm::{ShmConfig, ShmNic};
+//! use nic::shm_offer;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (near, offer) = ShmNic::create(&ShmConfig::default())?;
+//! let (ours, theirs) = UnixStream::pair()?;
+//! shm_offer::send(&ours, &offer)?;
+//! // In the other process:
+//! let offer = shm_offer::receive(&theirs)?;
+//! let far = ShmNic::join(offer, &ShmConfig::default().far())?;
+//! # let _ = (near, far);
+//! # Ok(()) }
+//! ```
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use crate::shm::ShmOffer;
+
+/// What goes with the descriptors: both ends speak of the same.
+const GREETING: &[u8; 8] = b"tpshm\0\0\x01";
+/// Memory, the creator's bell, the joiner's.
+const DESCRIPTORS: usize = 3;
+
+/// Sends the descriptors. The offer stays whole: the receiver gets its own.
+///
+/// # Errors
+/// What the socket could not do.
+pub fn send(stream: &UnixStream, offer: &ShmOffer) -> io::Result<()> {
+    let descriptors = [&offer.memory, &offer.wake_creator, &offer.wake_joiner].map(AsFd::as_fd);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    // It is as large as three descriptors need.
+    let _ = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(stream, &[IoSlice::new(GREETING)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives them.
+///
+/// # Errors
+/// What the socket could not do; `InvalidData` where something else came than [`send`] sends, which is
+/// also what a creator's end looks like that has another joiner already.
+pub fn receive(stream: &UnixStream) -> io::Result<ShmOffer> {
+    let mut greeting = [0; GREETING.len()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        stream,
+        &mut [IoSliceMut::new(&mut greeting)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut descriptors: Vec<OwnedFd> = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(more) = message {
+            descriptors.extend(more);
+        }
+    }
+    let whole = received.bytes == GREETING.len() && greeting == *GREETING;
+    match <[OwnedFd; DESCRIPTORS]>::try_from(descriptors) {
+        Ok([memory, wake_creator, wake_joiner]) if whole => {
+            Ok(ShmOffer { memory, wake_creator, wake_joiner })
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::shm::{ShmConfig, ShmNic};
+
+    #[test]
+    #[cfg_attr(miri, ignore = "receives file descriptors")]
+    fn what_is_no_offer_is_refused() {
+        for sent in [&b""[..], b"tpshm", &GREETING[..], b"something else"] {
+            let (mut ours, theirs) = UnixStream::pair().expect("sockets");
+            ours.write_all(sent).expect("a socket with room");
+            drop(ours);
+            let error = receive(&theirs).expect_err("no descriptors came");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let (_near, offer) = ShmNic::create(&ShmConfig::default()).expect("memory");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let one = [offer.memory.as_fd()];
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&one)));
+        sendmsg(&ours, &[IoSlice::new(GREETING)], &mut ancillary, SendFlags::empty())
+            .expect("sent");
+        let error = receive(&theirs).expect_err("too few came");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}

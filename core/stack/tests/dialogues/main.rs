@@ -1,0 +1,35 @@
+//! Dialogues with the stack: "send this segment, expect these", on a virtual clock.
+//!
+//! `support` has the two ends: a `World` with the stack, its pool and an application that notes what
+//! it is told, and a `Peer` whose segments are written in sequence numbers relative to the
+//! handshake. What the stack sends is checked bit by bit (lengths, every checksum, the payload's
+//! contents) and then compared in tcpdump's notation:
+//!
+//! ```text
+//! world.hear(&peer.seg(1, 1).len(1));
+//! world.expect(&peer, &[". 1 ack 2"]);
+//! ```
+//!
+//! Every world, when it goes out of scope, ends all connections, lets all timers run and asserts
+//! that each chunk of packet memory came back.
+
+/// Whether all flow groups move to another stack after each cycle: see `tests/wandering`.
+const WANDERS: bool = false;
+
+mod again;
+mod arp_icmp_udp;
+mod attacks;
+mod chaos;
+mod close;
+mod handshake;
+mod isn;
+mod leave;
+mod loss;
+mod predicted;
+mod properties;
+mod receive;
+mod register;
+mod send;
+mod support;
+mod timers;
+mod user_timeout;

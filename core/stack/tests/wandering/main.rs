@@ -1,0 +1,42 @@
+//! The dialogues once more, word for word, with stacks of which none keeps a flow group for more than a cycle:
+//! after each one all flow groups move to another core's stack and, a cycle later, back (IX §4.5). Calls
+//! are executed, every third time, while the groups are sealed.
+//!
+//! So whatever the dialogues say of timers, memory, order and what the application is told holds of a
+//! connection that has moved.
+
+/// Whether all flow groups move to another stack after each cycle.
+const WANDERS: bool = true;
+
+mod moving;
+
+#[path = "../dialogues/again.rs"]
+mod again;
+#[path = "../dialogues/arp_icmp_udp.rs"]
+mod arp_icmp_udp;
+#[path = "../dialogues/attacks.rs"]
+mod attacks;
+#[path = "../dialogues/chaos.rs"]
+mod chaos;
+#[path = "../dialogues/close.rs"]
+mod close;
+#[path = "../dialogues/handshake.rs"]
+mod handshake;
+#[path = "../dialogues/isn.rs"]
+mod isn;
+#[path = "../dialogues/leave.rs"]
+mod leave;
+#[path = "../dialogues/loss.rs"]
+mod loss;
+#[path = "../dialogues/predicted.rs"]
+mod predicted;
+#[path = "../dialogues/properties.rs"]
+mod properties;
+#[path = "../dialogues/receive.rs"]
+mod receive;
+#[path = "../dialogues/register.rs"]
+mod register;
+#[path = "../dialogues/send.rs"]
+mod send;
+#[path = "../dialogues/support/mod.rs"]
+mod support;

@@ -1,0 +1,171 @@
+//! The whole frame at once says what its headers say one by one.
+
+use proptest::prelude::*;
+use wire::{
+    ESTABLISHED_HEADERS_LEN, Endpoint, EstablishedFields, EstablishedHeaders, EstablishedTemplate,
+    EstablishedView, EtherType, EthernetRepr, EthernetView, FlowKey, Ipv4Repr, Ipv4View, Protocol,
+    SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr, TcpView, Timestamp,
+};
+
+use crate::strategies::{ip, mac, payload};
+
+/// What two ends say, and a payload.
+#[derive(Debug, Clone)]
+struct Frame {
+    link: EthernetRepr,
+    ip: Ipv4Repr,
+    tcp: TcpRepr,
+    payload: Vec<u8>,
+}
+
+impl Frame {
+    /// Header by header: the oracle.
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; ESTABLISHED_HEADERS_LEN];
+        self.link.emit(&mut bytes);
+        self.ip.emit(&mut bytes[14..]);
+        let sum = Sum::of(&self.payload);
+        self.tcp.emit(&mut bytes[34..], self.ip.src, self.ip.dst, self.payload.len(), sum);
+        bytes.extend(&self.payload);
+        bytes
+    }
+
+    fn timestamp(&self) -> Timestamp {
+        self.tcp.options.timestamp.unwrap_or_default()
+    }
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    let tcp = any::<(u16, u16, u32, u32, u8, u16, u32, u32)>();
+    ((mac(), mac(), ip(), ip()), tcp, payload()).prop_map(|(ends, tcp, payload)| {
+        let (dst_mac, src_mac, src, dst) = ends;
+        let (src_port, dst_port, seq, ack, flags, window, value, echo) = tcp;
+        let options = TcpOptions::with_timestamp(Timestamp { value, echo });
+        Frame {
+            link: EthernetRepr { dst: dst_mac, src: src_mac, ethertype: EtherType::Ipv4 },
+            ip: Ipv4Repr {
+                src,
+                dst,
+                protocol: Protocol::Tcp,
+                ttl: 64,
+                ident: 0,
+                dscp_ecn: 0,
+                dont_fragment: true,
+                payload_len: TcpRepr::HEADER_LEN + 12 + payload.len(),
+            },
+            tcp: TcpRepr {
+                src_port,
+                dst_port,
+                seq: SeqNumber(seq),
+                ack: SeqNumber(ack),
+                flags: TcpFlags(flags),
+                window,
+                options,
+            },
+            payload,
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_template_writes_what_the_headers_emit(frame in frame()) {
+        let (link, ip, tcp) = (&frame.link, &frame.ip, &frame.tcp);
+        let template = EstablishedTemplate::new(link.dst, link.src, ip.src, frame.timestamp().value);
+        let fields = EstablishedFields {
+            flow: FlowKey::new(Endpoint::new(ip.dst, tcp.dst_port), tcp.src_port),
+            seq: tcp.seq,
+            ack: tcp.ack,
+            flags: tcp.flags,
+            window: tcp.window,
+            echo: frame.timestamp().echo,
+            payload_len: frame.payload.len(),
+            payload_sum: Sum::of(&frame.payload),
+        };
+        let mut out = [0xa5; ESTABLISHED_HEADERS_LEN];
+        template.write(&mut out, &fields);
+        prop_assert_eq!(&out[..], &frame.bytes()[..ESTABLISHED_HEADERS_LEN]);
+    }
+
+    #[test]
+    fn the_view_reads_what_was_emitted(frame in frame(), padding in 0usize..20) {
+        let mut bytes = frame.bytes();
+        bytes.extend(vec![0xee; padding]);
+        let view = EstablishedView::parse(&bytes).expect("the usual form");
+        prop_assert!(view.verify_checksums());
+        prop_assert_eq!(view.link_dst(), frame.link.dst);
+        prop_assert_eq!((view.src(), view.dst()), (frame.ip.src, frame.ip.dst));
+        let flow = FlowKey::new(Endpoint::new(frame.ip.src, frame.tcp.src_port), frame.tcp.dst_port);
+        let headers = EstablishedHeaders::of(&bytes).expect("long enough");
+        prop_assert_eq!(headers.payload_len(), frame.payload.len());
+        prop_assert_eq!(headers.flow(), flow);
+        prop_assert_eq!(flow.remote(), Endpoint::new(frame.ip.src, frame.tcp.src_port));
+        prop_assert_eq!((headers.seq(), headers.ack()), (frame.tcp.seq, frame.tcp.ack));
+        prop_assert_eq!((headers.flags(), headers.window()), (frame.tcp.flags, frame.tcp.window));
+        prop_assert_eq!(headers.timestamp(), frame.timestamp());
+        prop_assert_eq!(view.payload(), &frame.payload[..]);
+    }
+
+    /// Whatever one byte is changed to: where the view takes the frame, the views of the single headers take it
+    /// too, agree on the payload, and find its checksums as right or wrong as it does.
+    #[test]
+    fn the_view_takes_nothing_that_the_headers_refuse(
+        frame in frame(),
+        at in 0..ESTABLISHED_HEADERS_LEN,
+        value in any::<u8>(),
+        cut in 0usize..80,
+    ) {
+        let mut bytes = frame.bytes();
+        bytes[at] = value;
+        bytes.truncate(bytes.len() - cut.min(bytes.len()));
+        if let Some(view) = EstablishedView::parse(&bytes) {
+            let link = EthernetView::parse(&bytes).expect("parsed as a whole");
+            prop_assert_eq!(link.ethertype(), EtherType::Ipv4);
+            let ip = Ipv4View::parse(link.payload()).expect("parsed as a whole");
+            prop_assert!(!ip.is_fragment() && ip.protocol() == Protocol::Tcp);
+            let tcp = TcpView::parse(ip.payload()).expect("parsed as a whole");
+            prop_assert_eq!(view.payload(), tcp.payload());
+            prop_assert_eq!(Some(view.headers().timestamp()), tcp.aligned_timestamp());
+            let valid = ip.verify_checksum() && tcp.verify_checksum(ip.src(), ip.dst());
+            prop_assert_eq!(view.verify_checksums(), valid);
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Some(view) = EstablishedView::parse(&bytes) {
+            prop_assert!(view.payload().len() <= bytes.len());
+        }
+    }
+}
+
+/// The forms that are left to the views of the single headers.
+#[test]
+fn unusual_forms_are_not_taken() {
+    let template = EstablishedTemplate::new(
+        wire::MacAddr([2; 6]),
+        wire::MacAddr([4; 6]),
+        "10.0.0.1".parse().expect("an address"),
+        7,
+    );
+    let fields = EstablishedFields {
+        flow: FlowKey::new("10.0.0.2:9".parse().expect("an endpoint"), 80),
+        seq: SeqNumber(1),
+        ack: SeqNumber(2),
+        flags: TcpFlags::ACK,
+        window: 3,
+        echo: 4,
+        payload_len: 0,
+        payload_sum: Sum::ZERO,
+    };
+    let mut frame = [0; ESTABLISHED_HEADERS_LEN];
+    template.write(&mut frame, &fields);
+    assert!(EstablishedView::parse(&frame).is_some());
+    // Ethertype, IPv4 options, more fragments, a fragment's offset, protocol, data offset, option kind.
+    for (at, value) in [(12, 0x86), (14, 0x46), (20, 0x20), (21, 1), (23, 17), (46, 0x50), (54, 2)]
+    {
+        let mut other = frame;
+        other[at] = value;
+        assert!(EstablishedView::parse(&other).is_none(), "byte {at} changed");
+    }
+}

@@ -1,0 +1,190 @@
+//! What is emitted is parsed as the same; and no bytes make a parser panic.
+
+use proptest::prelude::*;
+use wire::{
+    ArpRepr, EthernetRepr, EthernetView, IcmpRepr, IcmpView, Ipv4Repr, Ipv4View, Sum, TcpOptions,
+    TcpRepr, TcpView, UdpRepr, UdpView, WireError, copy_and_sum,
+};
+
+use crate::strategies::{arp, ethernet, icmp, ip, ipv4, payload, tcp, tcp_options};
+
+proptest! {
+    #[test]
+    fn ethernet_round_trip(repr in ethernet(), payload in payload()) {
+        let mut frame = vec![0; EthernetRepr::HEADER_LEN];
+        repr.emit(&mut frame);
+        frame.extend(&payload);
+        let view = EthernetView::parse(&frame).unwrap();
+        prop_assert_eq!(EthernetRepr::from_view(&view), repr);
+        prop_assert_eq!(view.payload(), payload);
+    }
+
+    #[test]
+    fn arp_round_trip(repr in arp(), padding in 0usize..32) {
+        let mut packet = vec![0; ArpRepr::LEN + padding];
+        repr.emit(&mut packet);
+        prop_assert_eq!(ArpRepr::parse(&packet), Ok(repr));
+        prop_assert_eq!(ArpRepr::parse(&packet[..ArpRepr::LEN - 1]), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn ipv4_round_trip(repr in ipv4(), padding in 0usize..32, flip in 0usize..160) {
+        let mut packet = vec![0x5a; Ipv4Repr::HEADER_LEN + repr.payload_len + padding];
+        repr.emit(&mut packet);
+        let view = Ipv4View::parse(&packet).unwrap();
+        prop_assert!(view.verify_checksum());
+        prop_assert_eq!(Ipv4Repr::from_view(&view), repr);
+        prop_assert_eq!(view.payload().len(), repr.payload_len);
+        prop_assert_eq!(view.dscp() << 2 | view.ecn(), repr.dscp_ecn);
+        prop_assert!(!view.is_fragment() && view.options().is_empty());
+        // Whatever bit of the header changes, either a length does not hold or the checksum shows it.
+        packet[flip / 8] ^= 1 << (flip % 8);
+        prop_assert!(Ipv4View::parse(&packet).map_or(true, |view| !view.verify_checksum()));
+    }
+
+    #[test]
+    fn icmp_round_trip(repr in icmp(), data in payload()) {
+        let mut message = vec![0; IcmpRepr::HEADER_LEN + data.len()];
+        let sum = copy_and_sum(&data, &mut message[IcmpRepr::HEADER_LEN..]);
+        repr.emit(&mut message, sum);
+        let view = IcmpView::parse(&message).unwrap();
+        prop_assert_eq!(view.repr(), repr);
+        prop_assert_eq!(view.data(), data);
+        message[5] ^= 0x10;
+        prop_assert_eq!(IcmpView::parse(&message).err(), Some(WireError::Checksum));
+    }
+
+    #[test]
+    fn udp_round_trip(
+        (src, dst) in (ip(), ip()),
+        (src_port, dst_port) in any::<(u16, u16)>(),
+        payload in payload(),
+        padding in 0usize..8,
+    ) {
+        let repr = UdpRepr { src_port, dst_port, payload_len: payload.len() };
+        let mut datagram = vec![0; UdpRepr::HEADER_LEN + payload.len() + padding];
+        let sum = copy_and_sum(&payload, &mut datagram[UdpRepr::HEADER_LEN..]);
+        repr.emit(&mut datagram, src, dst, sum);
+        let view = UdpView::parse(&datagram).unwrap();
+        prop_assert!(view.checksum() != 0 && view.verify_checksum(src, dst));
+        prop_assert_eq!(UdpRepr::from_view(&view), repr);
+        prop_assert_eq!(view.payload(), payload);
+        datagram[0] ^= 1;
+        prop_assert!(!UdpView::parse(&datagram).unwrap().verify_checksum(src, dst));
+    }
+
+    #[test]
+    fn tcp_round_trip((src, dst) in (ip(), ip()), repr in tcp(), payload in payload()) {
+        let header_len = repr.header_len();
+        let mut segment = vec![0xee; header_len + payload.len()];
+        let sum = copy_and_sum(&payload, &mut segment[header_len..]);
+        repr.emit(&mut segment, src, dst, payload.len(), sum);
+        let view = TcpView::parse(&segment).unwrap();
+        prop_assert!(view.verify_checksum(src, dst));
+        prop_assert_eq!(TcpRepr::from_view(&view), repr);
+        prop_assert_eq!(view.header_len(), header_len);
+        prop_assert_eq!(view.payload(), payload);
+        prop_assert_eq!(view.urgent(), 0);
+        segment[5] ^= 4;
+        prop_assert!(!TcpView::parse(&segment).unwrap().verify_checksum(src, dst));
+    }
+
+    #[test]
+    fn options_say_their_length(options in tcp_options()) {
+        let mut bytes = vec![0xee; 64];
+        options.emit(&mut bytes);
+        let len = options.len();
+        prop_assert!(len.is_multiple_of(4) && len <= 40);
+        prop_assert_eq!(options.is_empty(), len == 0);
+        prop_assert!(bytes[len..].iter().all(|byte| *byte == 0xee), "nothing beyond len");
+        prop_assert_eq!(TcpOptions::parse(&bytes[..len]), options);
+        let aligned = TcpOptions::parse_aligned_timestamp(&bytes[..len]);
+        let only_timestamp = options.timestamp.map(TcpOptions::with_timestamp) == Some(options);
+        prop_assert_eq!(aligned.is_some(), only_timestamp);
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        read_everything(&bytes);
+    }
+
+    #[test]
+    fn no_options_panic(
+        bytes in prop::collection::vec(prop_oneof![0u8..12, Just(0xffu8), any::<u8>()], 0..300),
+    ) {
+        let options = TcpOptions::parse(&bytes);
+        prop_assert!(options.window_scale.is_none_or(|shift| shift <= 14));
+        prop_assert!(options.sack_blocks.len() <= 4 && options.len() <= 40);
+        // What was understood can be said again, except for blocks that no longer fit.
+        let mut again = [0; 40];
+        options.emit(&mut again);
+        let reread = TcpOptions::parse(&again[..options.len()]);
+        prop_assert_eq!(reread.timestamp, options.timestamp);
+        prop_assert_eq!(reread.mss, options.mss);
+        prop_assert!(options.sack_blocks.starts_with(&reread.sack_blocks));
+    }
+
+    /// Valid headers with a few bytes changed and the end cut off go deeper than random bytes do.
+    #[test]
+    fn no_damaged_packet_panics(
+        (ip, tcp, payload) in (ipv4(), tcp(), payload()),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let len = tcp.header_len() + payload.len();
+        let ip = Ipv4Repr { payload_len: len, ..ip };
+        let mut packet = vec![0; Ipv4Repr::HEADER_LEN + len];
+        ip.emit(&mut packet);
+        let segment = &mut packet[Ipv4Repr::HEADER_LEN..];
+        segment[len - payload.len()..].copy_from_slice(&payload);
+        tcp.emit(segment, ip.src, ip.dst, payload.len(), Sum::of(&payload));
+        for (place, value) in damage {
+            let place = place.index(packet.len());
+            packet[place] = value;
+        }
+        packet.truncate(cut.index(packet.len() + 1));
+        read_everything(&packet);
+        read_everything(packet.get(Ipv4Repr::HEADER_LEN..).unwrap_or(&[]));
+    }
+}
+
+/// Reads `bytes` as every format and calls every accessor; checks what must hold whatever the bytes are.
+fn read_everything(bytes: &[u8]) {
+    if let Ok(view) = EthernetView::parse(bytes) {
+        assert_eq!(view.payload().len() + EthernetRepr::HEADER_LEN, bytes.len());
+        let repr = EthernetRepr::from_view(&view);
+        let mut again = [0; EthernetRepr::HEADER_LEN];
+        repr.emit(&mut again);
+        assert_eq!(again, bytes[..EthernetRepr::HEADER_LEN]);
+    }
+    if let Ok(repr) = ArpRepr::parse(bytes) {
+        let mut again = [0; ArpRepr::LEN];
+        repr.emit(&mut again);
+        assert_eq!(again, bytes[..ArpRepr::LEN]);
+    }
+    if let Ok(view) = Ipv4View::parse(bytes) {
+        assert!(view.header_len() >= 20 && view.total_len() <= bytes.len());
+        assert_eq!(view.header_len() + view.payload().len(), view.total_len());
+        assert_eq!(view.is_fragment(), view.more_fragments() || view.fragment_offset() != 0);
+        let _ = (view.verify_checksum(), Ipv4Repr::from_view(&view));
+    }
+    if let Ok(view) = IcmpView::parse(bytes) {
+        assert_eq!(view.data().len() + IcmpRepr::HEADER_LEN, bytes.len());
+        let _ = view.repr().is_error();
+    }
+    let (src, dst) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    if let Ok(view) = UdpView::parse(bytes) {
+        assert!(view.payload().len() + UdpRepr::HEADER_LEN <= bytes.len());
+        let _ = view.verify_checksum(src, dst);
+    }
+    if let Ok(view) = TcpView::parse(bytes) {
+        assert_eq!(view.header_len() + view.payload().len(), bytes.len());
+        assert_eq!(view.options_bytes().len() + TcpRepr::HEADER_LEN, view.header_len());
+        assert!(view.sequence_len() as usize >= view.payload().len());
+        let _ = (view.verify_checksum(src, dst), TcpRepr::from_view(&view));
+        assert_eq!(view.aligned_timestamp().is_some(), {
+            let head = view.options_bytes().starts_with(&[1, 1, 8, 10]);
+            head && view.options_bytes().len() == 12
+        });
+    }
+}

@@ -1,0 +1,88 @@
+//! The service that is not attacked: each of its requests is checked, and timed in short windows.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use cli::lab::constants::DATAPLANE_ADDRESS;
+use cli::lab::{Lab, in_namespace};
+
+use super::super::bystander::Window;
+use super::super::own;
+use super::PATIENCE;
+use super::process::Service;
+use crate::crowd::PORT;
+
+/// A request that takes longer is slow: some twenty times the usual.
+const SLOW: Duration = Duration::from_millis(1);
+/// A request that takes longer is lost.
+const LOST: Duration = Duration::from_secs(2);
+/// Above the elastic thread beside it, which looks for packets all the time; this thread blocks for each answer.
+const PRIORITY: u8 = 2;
+const BYTES: usize = 64;
+
+/// See the module's comment. Fields end in this order.
+pub struct Neighbour {
+    stream: TcpStream,
+    number: u64,
+    /// Requests so far.
+    pub asked: u64,
+    /// Those without an answer, or with a wrong one.
+    pub lost: u64,
+    _service: Service,
+    _lab: Lab,
+}
+
+impl Neighbour {
+    /// Starts one in `lab` on a processor, on which the calling thread stays too.
+    ///
+    /// # Errors
+    /// It does not serve.
+    pub fn start(lab: Lab, folder: &Path, cpu: usize) -> anyhow::Result<Self> {
+        let config = format!(
+            "[service]\napp = \"echo\"\n[network]\nlab = \"{}\"\n[dataplane]\nspin_us = 20\n[memory]\nchunks = 8192\n",
+            lab.prefix()
+        );
+        let mut service = Service::start(folder, "beside", &config, &[], cpu)?;
+        ensure!(service.serves(PATIENCE)?, "the second service ended: {}", service.refusal());
+        let stream = in_namespace(lab.client(), || TcpStream::connect((DATAPLANE_ADDRESS, PORT)))?;
+        let stream = stream.context("connecting to the second service")?;
+        stream.set_read_timeout(Some(LOST))?;
+        stream.set_nodelay(true)?;
+        own::run_on(&[cpu])?;
+        if let Err(error) = tailplane::runtime::set_realtime(PRIORITY) {
+            crate::say(&format!("latencies are measured without priority: {error}"));
+        }
+        Ok(Self { stream, number: 0, asked: 0, lost: 0, _service: service, _lab: lab })
+    }
+
+    /// Asks for so long, one request after the other.
+    pub fn window(&mut self, length: Duration) -> Window {
+        let (began, mut latencies, mut slow) = (Instant::now(), Vec::new(), false);
+        while began.elapsed() < length {
+            let asked = Instant::now();
+            self.ask();
+            let took = asked.elapsed();
+            slow |= took > SLOW;
+            latencies.push(took.as_nanos() as u64);
+        }
+        latencies.sort_unstable();
+        let p99_ns = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0);
+        Window { p99_ns, slow }
+    }
+
+    fn ask(&mut self) {
+        self.number += 1;
+        self.asked += 1;
+        let mut request = [0; BYTES];
+        for (index, byte) in request.iter_mut().enumerate() {
+            *byte = (self.number.wrapping_mul(0x5851_f42d_4c95_7f2d) >> (index % 56)) as u8;
+        }
+        let mut answer = [0; BYTES];
+        let asked =
+            self.stream.write_all(&request).and_then(|()| self.stream.read_exact(&mut answer));
+        self.lost += u64::from(asked.is_err() || answer != request);
+    }
+}

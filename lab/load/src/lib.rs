@@ -1,0 +1,76 @@
+//! The load generator: open and closed loop, over kernel sockets or the dataplane.
+//!
+//! A [`LoadConfig`] says what is asked and when; [`kernel::run`] carries it over kernel sockets and
+//! returns a [`LoadReport`]. The generator itself ([`Engine`], [`ChurnEngine`]) knows neither
+//! sockets nor clocks, so that the dataplane carries the very same one.
+//!
+//! ```no_run
+//! use load::{KernelConfig, LoadConfig, Mode, WorkloadConfig, kernel};
+//! let mut config = LoadConfig::new(WorkloadConfig::usr());
+//! config.mode = Mode::open(50_000.0);
+//! config.connections = 32;
+//! let transport = KernelConfig::new("10.0.0.2:11211".parse()?);
+//! let report = kernel::run(&config, &transport)?;
+//! print!("{}", report.to_table());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Latency counts from the time at which a request was *meant* to be sent, so that a slow service
+//! cannot slow down its own measurement, and every request of the window has an entry, answered or
+//! not. A result that the generator itself has spoiled says so ([`LoadReport::valid`]).
+
+pub mod dataplane;
+pub mod kernel;
+pub mod remote;
+
+mod agent;
+mod arrival;
+mod churn;
+mod codec;
+mod confidence;
+mod config;
+mod connection;
+mod engine;
+mod error;
+mod gap_check;
+mod hdr_log;
+mod measurement;
+mod pattern;
+mod rendezvous;
+mod report;
+mod search;
+mod series;
+mod service_times;
+mod sizes;
+#[cfg(test)]
+mod test_peers;
+mod usage;
+mod workload;
+
+pub use agent::{ProbeConfig, ProbeReport};
+pub use arrival::{ArrivalProcess, Arrivals, BURST_MAX};
+pub use churn::{ChurnEngine, Dialer};
+pub use codec::{Outcome, Progress, ResponseParser, Violation};
+pub use confidence::{MedianInterval, REPEATS_FOR_95, median_interval};
+pub use config::{
+    CONNECTIONS_MAX, CloseMode, ConfigError, DEPTH_MAX, LoadConfig, Mode, OPEN_DEPTH_DEFAULT,
+    PERIOD_MAX_MS, RATE_MAX_RPS,
+};
+pub use connection::Sender;
+pub use engine::{BACKLOG_MAX, Engine, Phase, Poll};
+pub use error::LoadError;
+pub use gap_check::ArrivalCheck;
+pub use kernel::{KernelConfig, Wait};
+pub use measurement::{LATENCY_MAX_NS, Measurement};
+pub use pattern::{Pattern, PatternShape};
+pub use report::{Conditions, Fault, LoadReport};
+pub use search::{
+    Limit, Percentile, Probe, SearchConfig, SearchResult, Verdict, best_windows, judge,
+    throughput_at_slo,
+};
+pub use series::SeriesPoint;
+pub use service_times::{SERVICE_US_MAX, ServiceTimes};
+pub use sizes::SizeDistribution;
+pub use workload::{
+    KEY_BYTES_MAX, KEYS_MAX, Request, RequestKind, VALUE_BYTES_MAX, Workload, WorkloadConfig,
+};

@@ -1,0 +1,304 @@
+//! Service times that the requests of the synthetic service ask for (ZygOS §2.3 and §3).
+//!
+//! The laws themselves are [`queueing::Law`], so that a service asks for the very times that theory
+//! reckons with.
+//!
+//! ```
+//! use load::ServiceTimes;
+//! let times: ServiceTimes = "bimodal-1:10".parse()?;
+//! assert_eq!(times.to_string(), "bimodal-1:10");
+//! # Ok::<(), load::ConfigError>(())
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use queueing::Law;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ConfigError, check_range, parse_number};
+
+/// The longest service time that the service accepts, in microseconds.
+pub const SERVICE_US_MAX: f64 = 1_000_000.0;
+/// Most lines of a trace.
+const TRACE_LINES_MAX: usize = 1 << 24;
+const ALLOWED: &str = "deterministic:MEAN_US, exponential:MEAN_US, bimodal-1:MEAN_US, \
+                       bimodal-2:MEAN_US, trace:FILE";
+
+/// How service times are distributed. Written as in `ALLOWED`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ServiceTimes {
+    /// P[X = S] = 1. Also read as `fixed`.
+    Deterministic {
+        /// S, in microseconds.
+        mean_us: f64,
+    },
+    /// Exponential with the mean S.
+    Exponential {
+        /// S, in microseconds.
+        mean_us: f64,
+    },
+    /// P[X = S/2] = 0.9, P[X = 5.5 S] = 0.1.
+    Bimodal1 {
+        /// S, in microseconds.
+        mean_us: f64,
+    },
+    /// P[X = S/2] = 0.999, P[X = 500.5 S] = 0.001.
+    Bimodal2 {
+        /// S, in microseconds.
+        mean_us: f64,
+    },
+    /// Each time of a file, one in microseconds a line, with the same chance. Empty lines, and
+    /// those that begin with `#`, are passed over.
+    Trace {
+        /// The file.
+        file: String,
+    },
+}
+
+impl ServiceTimes {
+    /// The law and its mean S in microseconds; none of a trace.
+    pub fn law(&self) -> Option<(Law, f64)> {
+        self.source().ok()
+    }
+
+    /// The law and its mean, or else the trace's file.
+    fn source(&self) -> Result<(Law, f64), &str> {
+        match self {
+            Self::Deterministic { mean_us } => Ok((Law::Deterministic, *mean_us)),
+            Self::Exponential { mean_us } => Ok((Law::Exponential, *mean_us)),
+            Self::Bimodal1 { mean_us } => Ok((Law::Bimodal1, *mean_us)),
+            Self::Bimodal2 { mean_us } => Ok((Law::Bimodal2, *mean_us)),
+            Self::Trace { file } => Err(file),
+        }
+    }
+
+    /// Checks every setting; a trace is read by [`crate::Workload::new`].
+    ///
+    /// # Errors
+    /// A mean that is not positive, or with which a time could exceed [`SERVICE_US_MAX`].
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let Some((law, mean_us)) = self.law() else { return Ok(()) };
+        // The greatest time in means; for the exponential, the one of the last of 2^32 draws.
+        let greatest = law.modes().map_or(23.0, |[_, long]| long.multiple);
+        check_range("service time", mean_us, 0.001, (SERVICE_US_MAX / greatest).floor())
+    }
+}
+
+impl fmt::Display for ServiceTimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deterministic { mean_us } => write!(f, "deterministic:{mean_us}"),
+            Self::Exponential { mean_us } => write!(f, "exponential:{mean_us}"),
+            Self::Bimodal1 { mean_us } => write!(f, "bimodal-1:{mean_us}"),
+            Self::Bimodal2 { mean_us } => write!(f, "bimodal-2:{mean_us}"),
+            Self::Trace { file } => write!(f, "trace:{file}"),
+        }
+    }
+}
+
+impl FromStr for ServiceTimes {
+    type Err = ConfigError;
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let error = || ConfigError::new("service times", text, ALLOWED);
+        let (name, rest) = text.split_once(':').ok_or_else(error)?;
+        if name == "trace" && !rest.is_empty() {
+            return Ok(Self::Trace { file: rest.to_owned() });
+        }
+        let mean_us = parse_number("service times", text, rest, ALLOWED)?;
+        match name {
+            "deterministic" | "fixed" => Ok(Self::Deterministic { mean_us }),
+            "exponential" => Ok(Self::Exponential { mean_us }),
+            "bimodal-1" => Ok(Self::Bimodal1 { mean_us }),
+            "bimodal-2" => Ok(Self::Bimodal2 { mean_us }),
+            _ => Err(error()),
+        }
+    }
+}
+
+impl TryFrom<String> for ServiceTimes {
+    type Error = ConfigError;
+    fn try_from(text: String) -> Result<Self, ConfigError> {
+        text.parse()
+    }
+}
+
+impl From<ServiceTimes> for String {
+    fn from(times: ServiceTimes) -> Self {
+        times.to_string()
+    }
+}
+
+/// Service times made ready: the time of a draw is a function of the draw, so that the response
+/// can be checked without anything being stored.
+#[derive(Debug)]
+pub(crate) enum ServiceTable {
+    /// One time.
+    Fixed(u64),
+    /// Exponential with this mean, in nanoseconds.
+    Exponential(f64),
+    /// The short time below this draw, the long one from it on.
+    TwoModes { below: u32, short_ns: u64, long_ns: u64 },
+    /// The times of a trace.
+    Trace(Box<[u64]>),
+}
+
+impl ServiceTable {
+    /// Makes `times` ready; reads a trace.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a line of it that is no service time, with its number.
+    pub fn new(times: &ServiceTimes) -> Result<Self, ConfigError> {
+        times.validate()?;
+        let (law, mean_us) = match times.source() {
+            Ok(law) => law,
+            Err(file) => {
+                let text = std::fs::read_to_string(file).map_err(|error| {
+                    ConfigError::new("trace", format_args!("{file}: {error}"), "a text file")
+                })?;
+                return Ok(Self::Trace(read_trace(file, &text)?));
+            }
+        };
+        Ok(match law.modes() {
+            None => Self::Exponential(mean_us * 1e3),
+            Some([only, _]) if only.share == 1.0 => Self::Fixed(nanos(mean_us * only.multiple)),
+            Some([short, long]) => Self::TwoModes {
+                below: (short.share * 2f64.powi(32)).round() as u32,
+                short_ns: nanos(mean_us * short.multiple),
+                long_ns: nanos(mean_us * long.multiple),
+            },
+        })
+    }
+
+    /// The service time of the draw `draw`, of which each has the same chance, in nanoseconds.
+    pub fn at(&self, draw: u32) -> u64 {
+        match self {
+            Self::Fixed(ns) => *ns,
+            Self::Exponential(mean_ns) => {
+                // The middle of the draw's part of the unit interval: never zero, never one.
+                let rest = (f64::from(draw) + 0.5) / 2f64.powi(32);
+                (-rest.ln() * mean_ns).round() as u64
+            }
+            Self::TwoModes { below, short_ns, long_ns } => {
+                if draw < *below {
+                    *short_ns
+                } else {
+                    *long_ns
+                }
+            }
+            Self::Trace(times) => {
+                let place = (u64::from(draw) * times.len() as u64) >> 32;
+                times.get(place as usize).copied().unwrap_or(0)
+            }
+        }
+    }
+}
+
+fn nanos(us: f64) -> u64 {
+    (us * 1e3).round() as u64
+}
+
+fn read_trace(file: &str, text: &str) -> Result<Box<[u64]>, ConfigError> {
+    let mut times = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let us: Option<f64> = line.parse().ok().filter(|us| (0.0..=SERVICE_US_MAX).contains(us));
+        let Some(us) = us else {
+            return Err(ConfigError::new(
+                "trace",
+                format_args!("{file}, line {}: {line}", index + 1),
+                format_args!("a service time in microseconds, 0 to {SERVICE_US_MAX}"),
+            ));
+        };
+        if times.len() == TRACE_LINES_MAX {
+            let allowed = format!("at most {TRACE_LINES_MAX} service times");
+            return Err(ConfigError::new("trace", file, allowed));
+        }
+        times.push(nanos(us));
+    }
+    if times.is_empty() {
+        return Err(ConfigError::new("trace", file, "a file with at least one service time"));
+    }
+    Ok(times.into_boxed_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mean and 99th percentile of evenly spread draws, in microseconds.
+    fn mean_and_p99(text: &str) -> (f64, f64) {
+        let table = ServiceTable::new(&text.parse().expect(text)).expect(text);
+        const DRAWS: u32 = 1 << 20;
+        let mut times: Vec<u64> = (0..DRAWS).map(|draw| table.at(draw << 12 | draw >> 8)).collect();
+        times.sort_unstable();
+        let mean = times.iter().sum::<u64>() as f64 / f64::from(DRAWS);
+        (mean / 1e3, times[times.len() / 100 * 99] as f64 / 1e3)
+    }
+
+    #[test]
+    fn the_distributions_are_those_of_zygos() {
+        // §2.3: the 99th percentiles are 1, 4.6, 5.5 and 0.5 times the mean.
+        for (text, p99) in [
+            ("deterministic:10", 10.0),
+            ("exponential:10", 10.0 * 100f64.ln()),
+            ("bimodal-1:10", 55.0),
+            ("bimodal-2:10", 5.0),
+        ] {
+            let (mean, found) = mean_and_p99(text);
+            assert!((mean / 10.0 - 1.0).abs() < 2e-3, "{text}: mean {mean}");
+            assert!((found / p99 - 1.0).abs() < 2e-3, "{text}: p99 {found}");
+        }
+        let table = ServiceTable::new(&"bimodal-2:10".parse().expect("reads")).expect("valid");
+        assert_eq!((table.at(0), table.at(u32::MAX)), (5_000, 5_005_000));
+        let longest = ServiceTable::new(&ServiceTimes::Exponential { mean_us: 43_478.0 });
+        assert!(longest.expect("valid").at(0) <= 1_000_000_000);
+    }
+
+    #[test]
+    fn a_trace_is_drawn_from_evenly_and_its_bad_lines_are_named() {
+        let times = read_trace("t", "# us\n1\n2.5\n\n 400 \n").expect("reads");
+        assert_eq!(*times, [1_000, 2_500, 400_000]);
+        let table = ServiceTable::Trace(times);
+        let third = u32::MAX / 3;
+        assert_eq!(table.at(0), 1_000);
+        assert_eq!(table.at(third + 9), 2_500);
+        assert_eq!(table.at(u32::MAX), 400_000);
+        for (text, part) in [
+            ("1\nx\n", "`t, line 2: x`; allowed: a service time in microseconds, 0 to 1000000"),
+            ("1\n\n-1\n", "line 3: -1"),
+            ("1000001\n", "line 1: 1000001"),
+            ("NaN\n", "line 1: NaN"),
+            ("# nothing\n", "at least one service time"),
+        ] {
+            let error = read_trace("t", text).expect_err(text).to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let missing = "trace:no such file".parse().expect("reads");
+        let error = ServiceTable::new(&missing).expect_err("no file").to_string();
+        assert!(error.contains("no such file: "), "{error}");
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        for text in
+            ["deterministic:10", "exponential:2.5", "bimodal-1:1", "bimodal-2:100", "trace:a:b"]
+        {
+            let times: ServiceTimes = text.parse().expect(text);
+            assert_eq!(times.to_string(), text);
+            times.validate().expect(text);
+        }
+        assert_eq!("fixed:3".parse(), Ok(ServiceTimes::Deterministic { mean_us: 3.0 }));
+        for text in ["", "exponential", "exponential:", "exponential:x", "normal:3", "trace:"] {
+            let error = text.parse::<ServiceTimes>().expect_err(text);
+            assert_eq!((error.value.as_str(), error.allowed.as_str()), (text, ALLOWED));
+        }
+        for text in ["deterministic:0", "exponential:NaN", "bimodal-2:2000", "bimodal-1:-1"] {
+            assert!(text.parse::<ServiceTimes>().expect(text).validate().is_err(), "{text}");
+        }
+    }
+}

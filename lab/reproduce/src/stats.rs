@@ -1,0 +1,290 @@
+//! The few statistics that results are made of: order statistics over repeats, and the ratio of
+//! two medians with an interval.
+//!
+//! ```
+//! use reproduce::stats::{Summary, ratio_of_medians};
+//! let summary = Summary::of(&[3.0, 1.0, 2.0]).unwrap();
+//! assert_eq!((summary.median, summary.min, summary.max), (2.0, 1.0, 3.0));
+//! let ratio = ratio_of_medians(&[20.0, 21.0, 22.0], &[10.0, 10.0, 11.0], 7).unwrap();
+//! assert_eq!(ratio.value, 2.1);
+//! assert!(ratio.low <= ratio.value && ratio.value <= ratio.high);
+//! ```
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// Samples drawn anew for an interval: its ends then move by about 1 % from seed to seed.
+pub const RESAMPLES: usize = 2_000;
+
+/// Share of the resampled ratios that an interval holds.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// The finite ones of `values`, in order of size. What is not a number was not measured.
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The value below which the share `share` (0 to 1) of `sorted` lies, linear between neighbours
+/// (type 7 of Hyndman and Fan, which R and NumPy take by default). `sorted` must not be empty.
+fn quantile_of_sorted(sorted: &[f64], share: f64) -> f64 {
+    assert!(!sorted.is_empty());
+    debug_assert!(sorted.is_sorted());
+    let rank = share.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
+    let below = rank.floor() as usize;
+    let above = rank.ceil() as usize;
+    let part = rank - below as f64;
+    // Weighted rather than by the difference, which may overflow; clamped, since rounding may
+    // leave the neighbours.
+    let between = sorted[below] * (1.0 - part) + sorted[above] * part;
+    between.clamp(sorted[below], sorted[above])
+}
+
+/// The value below which the share `share` (0 to 1) of `values` lies; absent where there is none.
+/// Values that are not numbers are left out.
+pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
+    let sorted = sorted(values);
+    (!sorted.is_empty()).then(|| quantile_of_sorted(&sorted, share))
+}
+
+/// The middle of `values`; absent where there is none.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// Repeats of one measurement in five numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Values that count.
+    pub n: usize,
+    /// The least.
+    pub min: f64,
+    /// A quarter lies below.
+    pub q1: f64,
+    /// Half lies below.
+    pub median: f64,
+    /// Three quarters lie below.
+    pub q3: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Of the finite ones of `values`; absent where there is none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let sorted = sorted(values);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        Some(Self {
+            n: sorted.len(),
+            min,
+            q1: quantile_of_sorted(&sorted, 0.25),
+            median: quantile_of_sorted(&sorted, 0.5),
+            q3: quantile_of_sorted(&sorted, 0.75),
+            max,
+        })
+    }
+
+    /// The ends of the bar that is drawn around the median.
+    pub fn ends(&self, spread: Spread) -> (f64, f64) {
+        match spread {
+            Spread::MinMax => (self.min, self.max),
+            Spread::Quartiles => (self.q1, self.q3),
+        }
+    }
+}
+
+/// What the bar around a median shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// Everything that was seen: for a handful of repeats.
+    #[default]
+    MinMax,
+    /// The middle half: for many.
+    Quartiles,
+}
+
+/// One value and the interval that holds it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// The value itself.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Values on the smaller of the two sides.
+    pub n: usize,
+}
+
+/// The median of `above` over the median of `below`, with the bootstrap's percentile interval
+/// ([`CONFIDENCE`], [`RESAMPLES`]); the same seed gives the same interval.
+///
+/// Absent where a side has no values, or `below` has any that is zero or less: the ratio of
+/// rates and times needs positive ones.
+pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Interval> {
+    let (above, below) = (sorted(above), sorted(below));
+    if above.is_empty() || below.first().is_none_or(|&least| least <= 0.0) {
+        return None;
+    }
+    let value = quantile_of_sorted(&above, 0.5) / quantile_of_sorted(&below, 0.5);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut buffer = Vec::with_capacity(above.len().max(below.len()));
+    let mut ratios: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let above = resampled_median(&above, &mut buffer, &mut random);
+            above / resampled_median(&below, &mut buffer, &mut random)
+        })
+        .filter(|ratio| ratio.is_finite())
+        .collect();
+    if !value.is_finite() || ratios.is_empty() {
+        return None;
+    }
+    ratios.sort_by(f64::total_cmp);
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    Some(Interval {
+        value,
+        // Few and skewed values can leave the ratio itself outside of the percentiles.
+        low: quantile_of_sorted(&ratios, tail).min(value),
+        high: quantile_of_sorted(&ratios, 1.0 - tail).max(value),
+        n: above.len().min(below.len()),
+    })
+}
+
+/// The median of as many values, drawn with replacement.
+fn resampled_median(values: &[f64], buffer: &mut Vec<f64>, random: &mut Xoshiro256PlusPlus) -> f64 {
+    buffer.clear();
+    buffer.extend((0..values.len()).map(|_| values[random.random_range(0..values.len())]));
+    buffer.sort_by(f64::total_cmp);
+    quantile_of_sorted(buffer, 0.5)
+}
+
+/// One measured window, and whether it counts: not where other work on the machine, or a
+/// generator that fell behind, disturbed it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Window {
+    /// What was measured.
+    pub value: f64,
+    /// Whether it counts.
+    pub valid: bool,
+}
+
+/// The windows that count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// Their values, in the order of measurement.
+    pub values: Vec<f64>,
+    /// How many were discarded.
+    pub discarded: usize,
+}
+
+/// Leaves out the windows that do not count, and those without a number.
+pub fn keep_valid(windows: &[Window]) -> Kept {
+    let values: Vec<f64> = windows
+        .iter()
+        .filter(|window| window.valid && window.value.is_finite())
+        .map(|window| window.value)
+        .collect();
+    let discarded = windows.len() - values.len();
+    Kept { values, discarded }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn quantiles_are_those_of_r_and_numpy() {
+        // quantile(c(1, 2, 4, 8, 16)) and quantile(1:4), type 7.
+        let summary = Summary::of(&[8.0, 1.0, 16.0, 4.0, 2.0]).unwrap();
+        assert_eq!(summary, Summary { n: 5, min: 1.0, q1: 2.0, median: 4.0, q3: 8.0, max: 16.0 });
+        let summary = Summary::of(&[4.0, 2.0, 3.0, 1.0]).unwrap();
+        assert_eq!((summary.q1, summary.median, summary.q3), (1.75, 2.5, 3.25));
+        assert_eq!(summary.ends(Spread::MinMax), (1.0, 4.0));
+        assert_eq!(summary.ends(Spread::Quartiles), (1.75, 3.25));
+        assert_eq!(quantile(&[10.0, 20.0], 0.75), Some(17.5));
+    }
+
+    #[test]
+    fn nothing_gives_nothing() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[f64::NAN, f64::INFINITY]), None);
+        assert_eq!(Summary::of(&[f64::NEG_INFINITY, 2.0]).map(|summary| summary.n), Some(1));
+        assert_eq!(ratio_of_medians(&[], &[1.0], 1), None);
+        assert_eq!(ratio_of_medians(&[1.0], &[0.0, 1.0], 1), None);
+        assert_eq!(ratio_of_medians(&[f64::MAX], &[f64::MIN_POSITIVE], 1), None);
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_data_and_of_the_seed() {
+        let above: Vec<f64> = (0..20).map(|index| 100.0 + f64::from(index)).collect();
+        let below: Vec<f64> = (0..20).map(|index| 50.0 + f64::from(index) / 2.0).collect();
+        let ratio = ratio_of_medians(&above, &below, 1).unwrap();
+        assert_eq!(ratio.value, 2.0);
+        assert_eq!(ratio.n, 20);
+        assert!(ratio.low > 1.8 && ratio.low < 1.95, "{ratio:?}");
+        assert!(ratio.high > 2.05 && ratio.high < 2.2, "{ratio:?}");
+        assert_eq!(ratio_of_medians(&above, &below, 1), Some(ratio));
+        let other = ratio_of_medians(&above, &below, 2).unwrap();
+        assert_ne!(other, ratio);
+        assert!((other.low - ratio.low).abs() < 0.03, "{ratio:?} {other:?}");
+        let constant = ratio_of_medians(&[6.0; 5], &[3.0; 4], 1).unwrap();
+        assert_eq!(constant, Interval { value: 2.0, low: 2.0, high: 2.0, n: 4 });
+    }
+
+    #[test]
+    fn disturbed_windows_are_counted() {
+        let window = |value, valid| Window { value, valid };
+        let windows = [
+            window(1.0, true),
+            window(9.0, false),
+            window(2.0, true),
+            window(f64::NAN, true),
+            window(f64::NAN, false),
+        ];
+        assert_eq!(keep_valid(&windows), Kept { values: vec![1.0, 2.0], discarded: 3 });
+        assert_eq!(keep_valid(&[]), Kept { values: vec![], discarded: 0 });
+    }
+
+    proptest! {
+        #[test]
+        fn order_statistics_are_ordered(values in prop::collection::vec(prop::num::f64::ANY, 0..40)) {
+            let finite = values.iter().filter(|value| value.is_finite()).count();
+            match Summary::of(&values) {
+                None => prop_assert_eq!(finite, 0),
+                Some(s) => {
+                    prop_assert_eq!(s.n, finite);
+                    prop_assert!(s.min <= s.q1 && s.q1 <= s.median);
+                    prop_assert!(s.median <= s.q3 && s.q3 <= s.max);
+                    let below = values.iter().filter(|value| **value <= s.median).count();
+                    prop_assert!(2 * below >= finite);
+                }
+            }
+        }
+
+        #[test]
+        fn a_median_does_not_see_the_order(
+            mut values in prop::collection::vec(-1e9..1e9, 1..30),
+            turn in 0usize..30,
+        ) {
+            let before = median(&values);
+            let turn = turn % values.len();
+            values.rotate_left(turn);
+            prop_assert_eq!(median(&values), before);
+        }
+
+        #[test]
+        fn intervals_hold_their_value(
+            above in prop::collection::vec(1e-3..1e3, 1..12),
+            below in prop::collection::vec(1e-3..1e3, 1..12),
+            seed: u64,
+        ) {
+            let ratio = ratio_of_medians(&above, &below, seed).unwrap();
+            prop_assert!(ratio.low <= ratio.value && ratio.value <= ratio.high);
+            let (above, below) = (Summary::of(&above).unwrap(), Summary::of(&below).unwrap());
+            prop_assert!(ratio.low >= above.min / below.max * 0.999);
+            prop_assert!(ratio.high <= above.max / below.min * 1.001);
+        }
+    }
+}
