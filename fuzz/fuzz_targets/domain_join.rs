@@ -3,7 +3,7 @@
 #![no_main]
 
 #[allow(dead_code, reason = "shared with the tests of the crate")]
-#[path = "../../host/process/tests/hostile/application.rs"]
+#[path = "../../api/process/tests/hostile/application.rs"]
 mod application;
 
 libfuzzer_sys::fuzz_target!(|script: &[u8]| {

@@ -1,4 +1,4 @@
-//! The API a service is written against, and the threads that run it (IX §4.3, Table II).
+//! The API a service is written against (IX §4.3, Table II).
 //!
 //! Two levels:
 //! - [`Service`]: the batched, zero-copy interface itself. A service consumes [`Events`] and issues
@@ -8,8 +8,8 @@
 //!
 //! # A complete service
 //!
-//! A line-reversing server in the second style; `run` is called with the NIC queues that the
-//! configuration asks for (see [`runtime::run`]).
+//! A line-reversing server in the second style. `tailplane run` runs it as a process of its own
+//! ([`application::serve`]), or the crate `runtime` on elastic threads of this one.
 //!
 //! ```
 //! use tailplane::{Flow, Instant, Opened, Output, Protocol, Server};
@@ -80,18 +80,10 @@
 //! ```
 
 pub mod application;
-mod kicks;
-pub mod runtime;
 mod server;
 mod unsafe_inherited;
-mod unsafe_priority;
 
 pub use clock::{Clock, DueQueue, Duration, Instant, MonotonicClock};
-pub use dataplane::{
-    ClassError, Classes, ConservingConfig, ElasticConfig, GroupSet, IdlePolicy, MigrationStats,
-    ModerationPolicy, MoveCommand, MoveError, MoveReport, Moved, Phase, ReadySetConfig,
-    ServicePolicy, WhileAway,
-};
 pub use domain::{
     CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, Events, Full, Handle,
     Service,
@@ -101,5 +93,4 @@ pub use server::{
     OUTPUT_LIMIT_BYTES, Opened, Output, OwnSlots, Protocol, Server, ServerStats, SharedServer,
     SharedSlots,
 };
-pub use stack::{FLOW_GROUPS, RssKey, StackConfig, policy};
 pub use wire::{Endpoint, Ipv4Addr, MacAddr};

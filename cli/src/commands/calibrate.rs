@@ -73,7 +73,7 @@ pub fn measure(quick: bool) -> anyhow::Result<(Calibration, bool)> {
             Side::Other => CLIENT_CPU,
         })?;
         // Without the privilege windows are disturbed more often, which they tell themselves.
-        if tailplane::runtime::set_realtime(REALTIME).is_err() {
+        if runtime::set_realtime(REALTIME).is_err() {
             ordinary.store(true, Ordering::Relaxed);
         }
         Ok(())

@@ -25,7 +25,7 @@ use crate::service::{identity, report};
 use crate::terminal::Output;
 use anyhow::{Context, bail};
 use nic::device::Watch;
-use tailplane::runtime::Controls;
+use runtime::Controls;
 
 /// Arguments of `tailplane run`.
 #[derive(Debug, clap::Args)]

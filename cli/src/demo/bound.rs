@@ -7,7 +7,7 @@ use anyhow::Context;
 use mem::{HugePages, Pool};
 use nic::Nic;
 use nic::af_xdp::{blaster, reflector};
-use tailplane::runtime::set_realtime;
+use runtime::set_realtime;
 use tailplane::{Clock, Endpoint, MonotonicClock};
 
 use super::measure::{CLIENT_CPU, SERVER_CPU};

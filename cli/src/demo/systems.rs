@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use runtime::CoreReport;
 use statseg::Reading;
-use tailplane::runtime::CoreReport;
 
 use super::measure::SERVER_CPU;
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS};

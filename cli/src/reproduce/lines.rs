@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tailplane::runtime::set_realtime;
+use runtime::set_realtime;
 
 use super::protection::median;
 use crate::demo::measure::pin;

@@ -10,8 +10,8 @@ use bench::{RawEcho, Rig, RigConfig, empty_batches};
 use mem::{HugePages, Region};
 use process::{Geometry, Hello, Near, Placement, Waiting};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
+use runtime::set_realtime;
 use tailplane::Service;
-use tailplane::runtime::set_realtime;
 
 use super::Testbed;
 use super::beside::{self, Beside, Found, NEAR, Pair, Plan, QUIET, median_of};

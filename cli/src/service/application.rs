@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use mem::Region;
 use process::{Geometry, Hello, Host, Near, NearStats, Placer, Waiting};
+use runtime::RuntimeConfig;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -25,7 +26,6 @@ use sandbox::{Confinement, Watched};
 use signal_hook::low_level::signal_name;
 use tailplane::Service;
 use tailplane::application::{DOMAIN_VARIABLE, serve};
-use tailplane::runtime::RuntimeConfig;
 
 use super::builtin::{self, Runner};
 use super::config::RunConfig;
@@ -205,7 +205,7 @@ impl Joined {
 /// by `begins`: afterwards a dataplane may give up the right to change priorities.
 pub fn keeps_realtime(begins: &Barrier) {
     // One that was refused has a priority that its threads inherit, and makes none.
-    if let Err(error) = tailplane::runtime::keep_realtime() {
+    if let Err(error) = runtime::keep_realtime() {
         tracing::warn!(%error, "what looks after the elastic threads may pass its priority on");
     }
     begins.wait();

@@ -7,7 +7,6 @@ use anyhow::Context;
 use echo::{Echo, Sockperf};
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use spin::{DelayedSpin, Spin};
-use tailplane::runtime;
 use tailplane::{MonotonicClock, Protocol, Server, Service, SharedSlots};
 
 use super::config::{App, RunConfig, SchedulerName};

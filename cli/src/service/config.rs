@@ -8,8 +8,9 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use runtime::{Classes, ConservingConfig, ServicePolicy, WhileAway};
 use serde::Deserialize;
-use tailplane::{Classes, ConservingConfig, Duration, Limits, ServicePolicy, WhileAway};
+use tailplane::{Duration, Limits};
 
 use super::control_config::ControlConfig;
 use super::identity::UserName;

@@ -12,9 +12,9 @@ use endpoint::{
     Description, Done, Door, MoveSummary, Outcome, PROTOCOL_VERSION, Refused, RefusedKind, Server,
     Steering, Token,
 };
+use runtime::{ControlError, Controls, MoverError, Order};
+use runtime::{FLOW_GROUPS, GroupSet, MoveCommand, MoveError, MoveReport, Phase};
 use statseg::Segment;
-use tailplane::runtime::{ControlError, Controls, MoverError, Order};
-use tailplane::{FLOW_GROUPS, GroupSet, MoveCommand, MoveError, MoveReport, Phase};
 
 use super::config::RunConfig;
 

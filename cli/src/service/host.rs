@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use nic::device::{Mtu, Watch};
+use runtime::{Controls, CoreReport, RuntimeConfig, Scheduler};
+use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, ReadySetConfig, StackConfig};
 use statseg::{Layout, Segment};
-use tailplane::runtime::{self, Controls, CoreReport, RuntimeConfig, Scheduler};
-use tailplane::{
-    ElasticConfig, IdlePolicy, Ipv4Addr, MacAddr, ModerationPolicy, ReadySetConfig, Service,
-    StackConfig,
-};
+use tailplane::{Ipv4Addr, MacAddr, Service};
 
 use super::builtin::{self, Runner};
 use super::config::{App, DataplaneConfig, RunConfig, SchedulerName};
@@ -131,7 +129,7 @@ pub fn controls(config: &RunConfig) -> Controls {
 pub fn segment(config: &RunConfig) -> anyhow::Result<Arc<Segment>> {
     let layout = Layout {
         threads: config.dataplane.threads as u16,
-        groups: tailplane::FLOW_GROUPS as u16,
+        groups: runtime::FLOW_GROUPS as u16,
         batch_max: config.dataplane.batch as u32,
     };
     Segment::create("tailplane-statistics", &layout).context("making the statistics segment")

@@ -17,9 +17,9 @@ use std::ops::RangeInclusive;
 
 use anyhow::{Context, bail};
 use process::{Near, Rates, Toll};
+use runtime::policy::{Direction, NetworkPolicy, Rule, Transport};
 use serde::Deserialize;
 use tailplane::Ipv4Addr;
-use tailplane::policy::{Direction, NetworkPolicy, Rule, Transport};
 
 use super::config::DomainName;
 

@@ -1,6 +1,6 @@
 //! What a dataplane says at its end.
 
-use tailplane::runtime::CoreReport;
+use runtime::CoreReport;
 
 use crate::terminal::Output;
 

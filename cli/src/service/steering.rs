@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use nic::device::Device;
 use nic::indirection::IndirectionTable;
 use nic::rss::{Before, EthtoolRss, GivesBack, RssError};
-use tailplane::FLOW_GROUPS;
+use runtime::FLOW_GROUPS;
 
 use crate::lab::Lab;
 

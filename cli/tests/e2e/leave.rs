@@ -12,9 +12,10 @@ use cli::port::{Port, PortConfig};
 use cli::service::network_config::ModeName;
 use echo::Echo;
 use mem::HugePages;
+use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
+use runtime::{RuntimeConfig, Scheduler, run};
 use rustix::process::Signal;
-use tailplane::runtime::{RuntimeConfig, Scheduler, run};
-use tailplane::{ElasticConfig, IdlePolicy, ModerationPolicy, Server, SharedSlots, StackConfig};
+use tailplane::{Server, SharedSlots};
 
 use crate::harness::stream::{assert_echoes, connect};
 use crate::harness::{ECHO, Testbed, config, start};

@@ -143,7 +143,7 @@ fn play() -> anyhow::Result<()> {
     let name = name.with_context(|| format!("the configuration has no line '{NAMED_BY}NAME'"))?;
     let act = ACTS.iter().find(|act| act.name == name);
     let act = act.with_context(|| format!("there is no attack '{name}'"))?;
-    let layout = Layout { threads: 1, groups: tailplane::FLOW_GROUPS as u16, batch_max: 64 };
+    let layout = Layout { threads: 1, groups: runtime::FLOW_GROUPS as u16, batch_max: 64 };
     (act.run)(&Starter { control, _descriptors: descriptors, layout })
 }
 

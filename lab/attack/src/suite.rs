@@ -182,7 +182,7 @@ impl Suite {
             }
             _ => None,
         };
-        if let Err(error) = tailplane::runtime::set_realtime(PRIORITY) {
+        if let Err(error) = runtime::set_realtime(PRIORITY) {
             crate::say(&format!("latencies are measured without priority: {error}"));
         }
         Ok(Self { bystander: Bystander::new()?, attacked_cpu, seconds, seed })

@@ -64,7 +64,7 @@ pub const GATED: (Workload, u32, bool) = (Workload::Echo, 64, false);
 /// The same, shown: [`SHOWING_LIMIT`].
 pub const GATED_SHOWN: (Workload, u32, bool) = (Workload::Echo, 64, true);
 
-/// What showing itself (`tailplane::runtime::Shown`) may cost a server in that case, as a share of the echo.
+/// What showing itself (`runtime::Shown`) may cost a server in that case, as a share of the echo.
 pub const SHOWING_LIMIT: f64 = 0.01;
 
 /// One case's result.

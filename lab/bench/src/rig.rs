@@ -8,9 +8,9 @@ use domain::{EventMirror, Service};
 use mem::{Pool, Region};
 use nic::Nic;
 use nic::loopback::{LoopbackConfig, LoopbackNic, WhenFull, pair};
+use runtime::Shown;
 use stack::{Secrets, Shared, StackConfig};
 use statseg::Board;
-use tailplane::runtime::Shown;
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
 use crate::caller::Caller;
@@ -45,7 +45,7 @@ pub struct RigConfig {
     /// Of the server's chunks, those for what its application sends, where that has batches that last longer than a
     /// cycle ([`Service::has_batch`]); 0: it has none.
     pub staged: usize,
-    /// Whether the server shows what it does, as one in a service does: see `tailplane::runtime::Shown`.
+    /// Whether the server shows what it does, as one in a service does: see `runtime::Shown`.
     pub shown: bool,
 }
 

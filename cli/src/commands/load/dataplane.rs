@@ -12,10 +12,9 @@ use mem::{HugePages, Region};
 use nic::Nic;
 use nic::af_xdp::AfXdpError;
 use nic::xdp_program::XdpProgramError;
-use tailplane::runtime::{self, RuntimeConfig, Scheduler};
-use tailplane::{
-    ElasticConfig, Endpoint, IdlePolicy, MacAddr, ModerationPolicy, Service, StackConfig,
-};
+use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
+use runtime::{RuntimeConfig, Scheduler};
+use tailplane::{Endpoint, MacAddr, Service};
 
 use crate::lab::Lab;
 use crate::lab::constants::{CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, SUBNET_BITS};

@@ -171,7 +171,7 @@ struct Watch {
 
 impl Watch {
     fn begin(&self) {
-        if self.wants_realtime && tailplane::runtime::set_realtime(REALTIME).is_ok() {
+        if self.wants_realtime && runtime::set_realtime(REALTIME).is_ok() {
             self.has_realtime.store(true, Ordering::Relaxed);
         }
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;

@@ -264,7 +264,7 @@ pub fn bench_tenant(args: &BenchTenantArgs) -> anyhow::Result<()> {
     let length_ns = length.as_nanos() as u64;
     let run = || {
         // Not before both threads have met. The thread, and so its priority, ends with the window.
-        let had = args.realtime && tailplane::runtime::set_realtime(REALTIME).is_ok();
+        let had = args.realtime && runtime::set_realtime(REALTIME).is_ok();
         realtime.store(had, Ordering::Relaxed);
         let counted = window(&mut load, &mut traffic, length_ns);
         let stall_ns = counted.stall_ns;

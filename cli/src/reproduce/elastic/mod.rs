@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use load::kernel::{KernelConfig, Wait};
 use load::{ArrivalProcess, LoadConfig, LoadReport, Mode, Pattern, PatternShape, WorkloadConfig};
-use tailplane::runtime::set_realtime;
+use runtime::set_realtime;
 
 pub use figure::{ELASTIC, job_shares};
 pub use timeline::Swing;

@@ -125,7 +125,7 @@ impl Cells {
             Side::Consumer => SERVER_CPU,
             Side::Other => CLIENT_CPU,
         })?;
-        if tailplane::runtime::set_realtime(REALTIME).is_err() {
+        if runtime::set_realtime(REALTIME).is_err() {
             self.ordinary.store(true, Ordering::Relaxed);
         }
         Ok(())

@@ -20,12 +20,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use control::migration::{Direction, Recorded};
 use mem::HugePages;
-use statseg::{Layout, Segment};
-use tailplane::runtime::{self, CoreReport, Mover, RuntimeConfig, RuntimeError, Scheduler};
-use tailplane::{
-    ElasticConfig, Endpoint, FLOW_GROUPS, GroupSet, IdlePolicy, MigrationStats, ModerationPolicy,
-    MoveCommand, Moved, Phase, SharedSlots, StackConfig,
+use runtime::{CoreReport, Mover, RuntimeConfig, RuntimeError, Scheduler};
+use runtime::{
+    ElasticConfig, FLOW_GROUPS, GroupSet, IdlePolicy, MigrationStats, ModerationPolicy,
+    MoveCommand, Moved, Phase, StackConfig,
 };
+use statseg::{Layout, Segment};
+use tailplane::{Endpoint, SharedSlots};
 
 use self::caller::{Caller, Talk};
 use crate::demo::machine::{Disturbance, Usage};

@@ -7,7 +7,8 @@ use bench::two_cores::{self, Arrivals, Found, Scheduler};
 use multicore::{Costs, Replay, Run, Setup};
 use queueing::Law;
 use reproduce::Measured;
-use tailplane::{ConservingConfig, Duration};
+use runtime::ConservingConfig;
+use tailplane::Duration;
 
 use super::systems::System;
 use crate::demo::machine::Usage;

@@ -11,7 +11,8 @@ use queueing::{Law, MeanInterval, Model, Replications, TailCurve, max_load_at_sl
 use reproduce::stats::Interval;
 use reproduce::{Measured, Recorder};
 
-use tailplane::{ConservingConfig, Duration, WhileAway};
+use runtime::{ConservingConfig, WhileAway};
+use tailplane::Duration;
 
 use crate::commands::calibrate;
 

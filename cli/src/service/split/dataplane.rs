@@ -16,10 +16,10 @@ use nic::af_xdp::{AdoptedQueue, AfXdp, MappedSocket, XdpSocket};
 use nic::device::Mtu;
 use nic::shm::{ShmConfig, ShmNic, ShmOffer};
 use nic::{Interface, QueueSet};
+use runtime::{Register, RuntimeConfig, Scheduler};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::SyscallPolicy;
 use tailplane::MacAddr;
-use tailplane::runtime::{self, Register, RuntimeConfig, Scheduler};
 
 use super::control::{DESCRIPTORS_MAX, receive, send};
 use super::half_open::{self, HalfOpen, Search};

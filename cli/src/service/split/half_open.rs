@@ -22,9 +22,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tailplane::policy::NetworkPolicy;
-use tailplane::runtime::PeersLeft;
-use tailplane::{Calls, ConnectError, Cookie, Event, Events, Instant, Service, StackConfig};
+use runtime::PeersLeft;
+use runtime::StackConfig;
+use runtime::policy::NetworkPolicy;
+use tailplane::{Calls, ConnectError, Cookie, Event, Events, Instant, Service};
 
 /// How long a farewell stays at least: two or three retransmissions of a peer in the same network (RFC 6298: 200 ms on
 /// Linux, then twice that).
@@ -228,7 +229,7 @@ impl Service for HalfOpen<'_> {
 mod tests {
     use domain::{CallArray, CallRecord, EventArray, EventRecord, Handle, Held};
     use mem::{Pool, Region};
-    use tailplane::runtime::Register;
+    use runtime::Register;
     use wire::FlowKey;
 
     use super::*;
@@ -298,7 +299,7 @@ mod tests {
     }
 
     fn left(peers: u16) -> PeersLeft {
-        use tailplane::runtime::PeerRegister;
+        use runtime::PeerRegister;
         let kept = Register::create(CONNECTIONS).expect("made");
         let copy = kept.try_clone().expect("duplicated");
         let register = Register::join(copy, CONNECTIONS).expect("joined");

@@ -61,7 +61,7 @@ impl Placing {
         let plan = Plan::new(plane.threads as usize, &allowed, &chosen, &foreign)?;
         plane.cpus = plan.pairs().iter().map(|pair| pair.elastic as usize).collect();
         if plane.realtime.is_none() && plane.spin_us >= 0 {
-            match tailplane::runtime::may_have_realtime(LOWEST) {
+            match runtime::may_have_realtime(LOWEST) {
                 Ok(()) => plane.realtime = Some(LOWEST),
                 Err(error) => missing.push(format!(
                     "an application on the dataplane's core keeps it until the kernel takes it away: no real-time \

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use endpoint::{Description, Done, MoveSummary, Outcome, Refused, RefusedKind, Steering, Token};
 use process::Placer;
+use runtime::Controls;
 use serde::{Deserialize, Serialize};
 use statseg::Reading;
-use tailplane::runtime::{self, Controls};
 
 use super::bounds::Bounds;
 use super::control::send;

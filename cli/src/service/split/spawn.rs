@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
+use runtime::set_realtime;
 use sandbox::Groups;
-use tailplane::runtime::set_realtime;
 
 use super::bounds::{self, Bounds};
 use super::control::pair;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use nic::indirection::IndirectionTable;
 use nic::rss::RssError;
+use runtime::RssKey;
 use serde::{Deserialize, Serialize};
-use tailplane::RssKey;
 
 use super::Told;
 use super::control::send;

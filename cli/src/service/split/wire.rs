@@ -11,7 +11,7 @@ use nic::device::{Device, Watch};
 use nic::indirection::IndirectionTable;
 use nic::shm::ShmOffer;
 use nic::xdp_program::XdpProgram;
-use tailplane::runtime::Register;
+use runtime::Register;
 
 use super::control::{DESCRIPTORS_MAX, send};
 use super::table::{Answer, Bucket, PassedTable, Request, carry_out};

@@ -13,12 +13,12 @@ use cli::service::control::Steered;
 use endpoint::{Description, Outcome, PROTOCOL_VERSION, Server, Steering, Token};
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
+use runtime::{Controls, RuntimeConfig, Scheduler, run, run_controlled};
+use runtime::{ElasticConfig, FLOW_GROUPS, IdlePolicy, ModerationPolicy, StackConfig};
 use statseg::{Layout, Segment, State, ThreadCounters};
-use tailplane::runtime::{Controls, RuntimeConfig, Scheduler, run, run_controlled};
 use tailplane::{
-    Calls, Cookie, ElasticConfig, Endpoint, Event, Events, FLOW_GROUPS, Flow, Handle, IdlePolicy,
-    Instant, Ipv4Addr, MacAddr, ModerationPolicy, Opened, Output, Protocol, Service, SharedSlots,
-    StackConfig,
+    Calls, Cookie, Endpoint, Event, Events, Flow, Handle, Instant, Ipv4Addr, MacAddr, Opened,
+    Output, Protocol, Service, SharedSlots,
 };
 
 use crate::support::until;

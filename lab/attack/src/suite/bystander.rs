@@ -109,7 +109,7 @@ fn thread(
 ) -> anyhow::Result<ElasticThread<LoopbackNic>> {
     let mut settings = StackConfig::new(ADDRESSES[index], 24, MACS[index]);
     settings.tcp_listen = vec![PORT];
-    let secrets = tailplane::runtime::draw_secrets()?;
+    let secrets = runtime::draw_secrets()?;
     let shared = Arc::new(Shared::new(settings, &secrets, 1));
     let pool = Pool::new(&Region::heap(CHUNKS), CHUNKS as usize);
     let (ports, elastic) = (ForwardPorts::default(), ElasticConfig::default());

@@ -16,15 +16,15 @@ use mem::{HugePages, Region};
 use nic::shm::{ShmConfig, ShmNic};
 use notify::window::stolen;
 use process::{Geometry, Hello, Host, Near, NearStats, Waiting};
+use runtime::policy::{Direction, NetworkPolicy, Rule};
+use runtime::{CoreReport, RuntimeConfig, RuntimeError, Scheduler};
+use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tailplane::application::DOMAIN_VARIABLE;
-use tailplane::policy::{Direction, NetworkPolicy, Rule};
-use tailplane::runtime::{self, CoreReport, RuntimeConfig, RuntimeError, Scheduler};
-use tailplane::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
 
 use super::gate::Gate;
 use super::own;

@@ -298,8 +298,7 @@ fn pin(cpu: usize) -> Result<(), TwoCoresError> {
 }
 
 fn first(priority: u8) -> Result<(), TwoCoresError> {
-    tailplane::runtime::set_realtime(priority)
-        .map_err(|error| TwoCoresError::Priority(error.to_string()))
+    runtime::set_realtime(priority).map_err(|error| TwoCoresError::Priority(error.to_string()))
 }
 
 /// Both cores spin all the time, so none is asleep.

@@ -13,7 +13,8 @@ use multicore::{
     max_load_at_slo, simulate,
 };
 use queueing::{MeanInterval, Model, TailCurve};
-use tailplane::{ConservingConfig, Duration, WhileAway};
+use runtime::{ConservingConfig, WhileAway};
+use tailplane::Duration;
 
 use super::question::Question;
 

@@ -69,7 +69,7 @@ impl Client {
             let enter = move || -> anyhow::Result<()> {
                 own::run_on(&[cpu])?;
                 // It is slower without.
-                let _ = tailplane::runtime::set_realtime(PRIORITY);
+                let _ = runtime::set_realtime(PRIORITY);
                 Ok(namespace.enter()?)
             };
             (thread, enter)

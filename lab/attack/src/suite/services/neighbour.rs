@@ -52,7 +52,7 @@ impl Neighbour {
         stream.set_read_timeout(Some(LOST))?;
         stream.set_nodelay(true)?;
         own::run_on(&[cpu])?;
-        if let Err(error) = tailplane::runtime::set_realtime(PRIORITY) {
+        if let Err(error) = runtime::set_realtime(PRIORITY) {
             crate::say(&format!("latencies are measured without priority: {error}"));
         }
         Ok(Self { stream, number: 0, asked: 0, lost: 0, _service: service, _lab: lab })

@@ -15,7 +15,7 @@ use dataplane::Tender;
 use nic::Nic;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::runtime::run_on;
+use crate::run_on;
 
 /// How soon who waits for the tending threads to end looks again.
 const LOOK: Duration = Duration::from_micros(50);

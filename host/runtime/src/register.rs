@@ -5,7 +5,7 @@
 //! and its slot there: written when it begins and when it has ended, by one store, and never for a segment.
 //!
 //! ```
-//! use tailplane::runtime::{PeerRegister, Register};
+//! use runtime::{PeerRegister, Register};
 //! use wire::FlowKey;
 //! let kept = Register::create(1024)?; // by whoever outlives the dataplane
 //! let register = Register::join(kept.try_clone()?, 1024)?; // the dataplane's

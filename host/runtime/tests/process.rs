@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use mem::{HugePages, Region};
 use process::{Geometry, Hello, Host, Placement, Waiting};
+use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
+use runtime::{RuntimeConfig, Scheduler};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use tailplane::runtime::{self, RuntimeConfig, Scheduler};
 use tailplane::{
-    Calls, Cookie, ElasticConfig, Endpoint, Event, Events, Flow, IdlePolicy, Instant, Ipv4Addr,
-    MacAddr, ModerationPolicy, Opened, Output, Protocol, Server, Service, SharedSlots, StackConfig,
-    application,
+    Calls, Cookie, Endpoint, Event, Events, Flow, Instant, Ipv4Addr, MacAddr, Opened, Output,
+    Protocol, Server, Service, SharedSlots, application,
 };
 
 mod common;

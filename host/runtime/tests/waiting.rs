@@ -10,12 +10,11 @@ use control::metrics::{Reader, Sample, ThreadId};
 use mem::{HugePages, Region};
 use nic::shm::ShmNic;
 use process::{Geometry, Hello, Host, Placement, Waiting};
+use runtime::{ConservingConfig, FLOW_GROUPS, ReadySetConfig};
+use runtime::{RuntimeConfig, Scheduler, run, run_protected};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use statseg::{Layout, Segment};
-use tailplane::runtime::{RuntimeConfig, Scheduler, run, run_protected};
-use tailplane::{
-    ConservingConfig, FLOW_GROUPS, MacAddr, ReadySetConfig, Server, SharedSlots, application,
-};
+use tailplane::{MacAddr, Server, SharedSlots, application};
 
 mod common;
 

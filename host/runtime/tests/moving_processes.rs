@@ -8,12 +8,10 @@ use std::time::{Duration, Instant as Wall};
 
 use mem::{HugePages, Region};
 use process::{Geometry, Hello, Host, Placement, Waiting};
+use runtime::{ConservingConfig, GroupSet, MoveCommand, ReadySetConfig};
+use runtime::{Controls, Scheduler, run, run_protected};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use tailplane::runtime::{Controls, Scheduler, run, run_protected};
-use tailplane::{
-    ConservingConfig, GroupSet, MacAddr, MoveCommand, ReadySetConfig, Server, SharedSlots,
-    application,
-};
+use tailplane::{MacAddr, Server, SharedSlots, application};
 
 mod common;
 

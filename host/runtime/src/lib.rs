@@ -11,15 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use clock::{Clock, MonotonicClock};
 use dataplane::{
-    ClassError, ConservingConfig, CycleStats, ElasticConfig, ElasticThread, Floor, ForwardPorts,
-    IdlePolicy, Left, MAX_CORES, MigrationStats, ModerationPolicy, Parts, ReadySetConfig, Tender,
-    WhileAway, forwarding_mesh,
+    CycleStats, ElasticThread, Floor, ForwardPorts, Left, MAX_CORES, Parts, Tender, forwarding_mesh,
 };
 use domain::Service;
 use mem::{Pool, Region};
 use nic::{Nic, NicStats};
 use rustix::time::{ClockId, clock_gettime};
-use stack::{FLOW_GROUPS, RssKey, Secrets, Shared, StackConfig, StackStats};
+use stack::{Secrets, Shared, StackStats};
 use statseg::Segment;
 
 use crate::kicks::Kicks;
@@ -27,10 +25,19 @@ use crate::kicks::Kicks;
 mod controls;
 mod device;
 mod drive;
+mod kicks;
 mod mover;
 mod protected;
 mod register;
 mod stage;
+mod unsafe_priority;
+
+pub use dataplane::{
+    ClassError, Classes, ConservingConfig, ElasticConfig, GroupSet, IdlePolicy, MigrationStats,
+    ModerationPolicy, MoveCommand, MoveError, MoveReport, Moved, Phase, ReadySetConfig,
+    ServicePolicy, WhileAway,
+};
+pub use stack::{FLOW_GROUPS, RssKey, StackConfig, policy};
 
 pub use controls::{ControlError, Controls, Order};
 pub use mover::{Mover, MoverError};

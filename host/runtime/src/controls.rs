@@ -2,7 +2,7 @@
 //! parks them, places them on processors, and moves flow groups between them.
 //!
 //! ```
-//! use tailplane::runtime::{ControlError, Controls};
+//! use runtime::{ControlError, Controls};
 //! let controls = Controls::new(2);
 //! // Nothing runs with it: see `run_controlled`.
 //! assert!(matches!(controls.park(1), Err(ControlError::Mover(_))));

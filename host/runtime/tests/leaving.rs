@@ -8,10 +8,10 @@ use std::time::Duration;
 use dataplane::ConservingConfig;
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
-use tailplane::runtime::{CoreReport, RuntimeConfig, RuntimeError, Scheduler, run};
+use runtime::{CoreReport, RuntimeConfig, RuntimeError, Scheduler, run};
+use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
 use tailplane::{
-    Calls, Cookie, DeadReason, ElasticConfig, Endpoint, Event, Events, Handle, IdlePolicy, Instant,
-    Ipv4Addr, MacAddr, ModerationPolicy, Service, StackConfig,
+    Calls, Cookie, DeadReason, Endpoint, Event, Events, Handle, Instant, Ipv4Addr, MacAddr, Service,
 };
 
 const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 9, 0, 1), 80);

@@ -6,11 +6,9 @@ use std::time::{Duration, Instant as Wall};
 
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
-use tailplane::runtime::{CoreReport, Mover, MoverError, RuntimeError, Scheduler, run, run_moved};
-use tailplane::{
-    ConservingConfig, GroupSet, MacAddr, MoveCommand, MoveError, Phase, ReadySetConfig, Server,
-    SharedSlots,
-};
+use runtime::{ConservingConfig, GroupSet, MoveCommand, MoveError, Phase, ReadySetConfig};
+use runtime::{CoreReport, Mover, MoverError, RuntimeError, Scheduler, run, run_moved};
+use tailplane::{MacAddr, Server, SharedSlots};
 
 mod common;
 

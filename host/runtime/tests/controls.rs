@@ -6,15 +6,13 @@ use std::time::{Duration, Instant as Wall};
 
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
-use statseg::{Layout, Segment, State, ThreadCounters};
-use tailplane::runtime::{
+use runtime::{ConservingConfig, FLOW_GROUPS, GroupSet, IdlePolicy, MoveCommand, ReadySetConfig};
+use runtime::{
     ControlError, Controls, MoverError, Order, RuntimeConfig, RuntimeError, Scheduler, run,
     run_controlled,
 };
-use tailplane::{
-    ConservingConfig, FLOW_GROUPS, GroupSet, IdlePolicy, MacAddr, MoveCommand, ReadySetConfig,
-    Server, SharedSlots,
-};
+use statseg::{Layout, Segment, State, ThreadCounters};
+use tailplane::{MacAddr, Server, SharedSlots};
 
 mod common;
 

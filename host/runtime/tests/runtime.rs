@@ -4,11 +4,12 @@ use std::sync::atomic::AtomicBool;
 
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
-use tailplane::runtime::{RuntimeConfig, RuntimeError, Scheduler, run};
-use tailplane::{
-    ConservingConfig, ElasticConfig, Flow, IdlePolicy, Instant, Ipv4Addr, MacAddr,
-    ModerationPolicy, Opened, Output, Protocol, ReadySetConfig, Server, StackConfig, WhileAway,
+use runtime::{
+    ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy, ReadySetConfig, StackConfig,
+    WhileAway,
 };
+use runtime::{RuntimeConfig, RuntimeError, Scheduler, run};
+use tailplane::{Flow, Instant, Ipv4Addr, MacAddr, Opened, Output, Protocol, Server};
 
 struct Quiet;
 

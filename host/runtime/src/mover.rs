@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use dataplane::{GroupSet, MoveCommand};
-//! use tailplane::runtime::{Mover, MoverError};
+//! use runtime::{Mover, MoverError};
 //! let mover = Mover::new(2);
 //! let command = MoveCommand { token: 1, groups: GroupSet::one(3), to: 1 };
 //! // Nothing runs with it: see `run_moved`.

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as Wall};
 
 use mem::Region;
-use tailplane::runtime::{Scheduler, run};
+use runtime::{ConservingConfig, IdlePolicy, ReadySetConfig};
+use runtime::{Scheduler, run};
 use tailplane::{
-    Calls, ConservingConfig, Cookie, Event, Events, Flow, Handle, IdlePolicy, Instant, MacAddr,
-    Opened, Output, Protocol, ReadySetConfig, Server, Service, SharedSlots,
+    Calls, Cookie, Event, Events, Flow, Handle, Instant, MacAddr, Opened, Output, Protocol, Server,
+    Service, SharedSlots,
 };
 
 mod common;

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nic::shm::{ShmConfig, ShmNic};
-use tailplane::runtime::{RuntimeConfig, Scheduler};
+use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
+use runtime::{RuntimeConfig, Scheduler};
 use tailplane::{
-    Calls, Cookie, ElasticConfig, Endpoint, Event, Events, Flow, Handle, IdlePolicy, Instant,
-    Ipv4Addr, MacAddr, ModerationPolicy, Opened, Output, Protocol, Service, StackConfig,
+    Calls, Cookie, Endpoint, Event, Events, Flow, Handle, Instant, Ipv4Addr, MacAddr, Opened,
+    Output, Protocol, Service,
 };
 
 pub const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 9, 0, 1), 80);
