@@ -50,8 +50,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.name {
         Some(name) => seen.push(Service::named(name)?),
         None => {
-            for (name, path) in watch::all()? {
-                match Service::connect(&path) {
+            for (name, service) in watch::all()? {
+                match service {
                     Ok(service) => seen.push(service),
                     Err(error) => {
                         told.push(Told::NotSeen { name, error: format!("{error:#}") });

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use endpoint::{Client, Description};
+use endpoint::{Client, ClientError, Description};
 use rustix::time::{ClockId, clock_gettime};
 use statseg::{Reading, Segment};
 
@@ -69,14 +69,25 @@ impl Service {
     }
 }
 
-/// All services of the run directory: names and sockets.
+/// All services of the run directory by name, or why one cannot be looked at.
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn all() -> anyhow::Result<Vec<(String, PathBuf)>> {
-    let directory = endpoint::run_dir();
-    endpoint::services(&directory)
-        .with_context(|| format!("reading the run directory '{}'", directory.display()))
+pub fn all() -> anyhow::Result<Vec<(String, anyhow::Result<Service>)>> {
+    all_in(&endpoint::run_dir())
+}
+
+/// A socket that a killed service has left behind is none.
+fn all_in(directory: &Path) -> anyhow::Result<Vec<(String, anyhow::Result<Service>)>> {
+    let found = endpoint::services(directory)
+        .with_context(|| format!("reading the run directory '{}'", directory.display()))?;
+    let connected = found.into_iter().map(|(name, path)| (name, Service::connect(&path)));
+    Ok(connected.filter(|(_, service)| !is_left_behind(service)).collect())
+}
+
+fn is_left_behind(service: &anyhow::Result<Service>) -> bool {
+    let error = service.as_ref().err().and_then(|error| error.downcast_ref::<ClientError>());
+    error.is_some_and(ClientError::is_left_behind)
 }
 
 /// The service of this name, or the only one.
@@ -87,18 +98,21 @@ pub fn one(name: Option<&str>) -> anyhow::Result<Service> {
     if let Some(name) = name {
         return Service::named(name);
     }
-    let found = all()?;
-    match &found[..] {
-        [] => bail!(
+    let mut found = all()?;
+    match (found.pop(), found.len()) {
+        (None, _) => bail!(
             "no service runs (looked in '{}'; `tailplane run CONFIG.toml` starts one)",
             endpoint::run_dir().display()
         ),
-        [(_, path)] => Service::connect(path),
-        _ => bail!("more than one service runs; name one of: {}", names(&found)),
+        (Some((_, service)), 0) => service,
+        (Some(last), _) => {
+            found.push(last);
+            bail!("more than one service runs; name one of: {}", names(&found))
+        }
     }
 }
 
-fn names(found: &[(String, PathBuf)]) -> String {
+fn names(found: &[(String, anyhow::Result<Service>)]) -> String {
     found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
@@ -106,4 +120,37 @@ fn names(found: &[(String, PathBuf)]) -> String {
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    };
+
+    use super::*;
+
+    #[test]
+    fn sockets_of_killed_services_are_no_services() {
+        let run = crate::private::directory("watched").expect("made");
+        let services = run.path().join("services");
+        std::fs::create_dir(&services).expect("made");
+        let listener = |name: &str| {
+            let socket =
+                socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                    .expect("a socket");
+            let path = services.join(format!("{name}.sock"));
+            bind(&socket, &SocketAddrUnix::new(&path).expect("a path")).expect("bound");
+            listen(&socket, 1).expect("it listens");
+            socket
+        };
+        drop((listener("echo"), listener("service")));
+        assert!(all_in(run.path()).expect("readable").is_empty());
+        // One that runs and is of no use is one.
+        let _alive = listener("kv");
+        std::fs::write(services.join("file.sock"), "").expect("written");
+        let names: Vec<String> =
+            all_in(run.path()).expect("readable").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["kv"]);
+    }
 }

@@ -61,6 +61,14 @@ pub enum ClientError {
     System(#[from] Errno),
 }
 
+impl ClientError {
+    /// Whether the socket's service has ended without removing it, as one does that is killed: the next service of that name
+    /// replaces it.
+    pub fn is_left_behind(&self) -> bool {
+        matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
 type Result<T> = std::result::Result<T, ClientError>;
 
 /// A connection to a service. Only [`describe`](Self::describe) and [`wait`](Self::wait) wait, no longer than
