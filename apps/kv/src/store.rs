@@ -59,7 +59,10 @@ impl Store {
         let mut memory =
             Memory::new(config.memory_limit_bytes, SLICES * config.shards).map_err(|_| none())?;
         let shards = (0..config.shards)
-            .map(|_| Shard::new(&mut memory, bytes, config.item_size_max_bytes).map(Mutex::new))
+            .map(|shard| {
+                let place = (shard, config.shards);
+                Shard::new(&mut memory, bytes, config.item_size_max_bytes, place).map(Mutex::new)
+            })
             .collect::<Option<_>>()
             .ok_or_else(none)?;
         Ok(Self {

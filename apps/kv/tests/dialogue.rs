@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{NOW, Rng, expect, store, talk};
+use common::{NOW, Rng, expect, small_store, store, talk};
 use kv::{Conversation, Flow, Output, Session, Store, StoreConfig, WallTime};
 
 fn later(seconds: u64) -> WallTime {
@@ -11,7 +11,7 @@ fn later(seconds: u64) -> WallTime {
 
 #[test]
 fn storing_and_fetching() {
-    let store = store();
+    let store = small_store();
     expect(&store, NOW, "set a 5 0 3\r\nabc\r\n", "STORED\r\n");
     expect(&store, NOW, "get a\r\n", "VALUE a 5 3\r\nabc\r\nEND\r\n");
     expect(&store, NOW, "gets a\r\n", "VALUE a 5 3 1\r\nabc\r\nEND\r\n");
@@ -34,7 +34,7 @@ fn storing_and_fetching() {
 
 #[test]
 fn expiry_follows_the_time_given() {
-    let store = store();
+    let store = small_store();
     expect(&store, NOW, "set a 0 10 1\r\nx\r\nset b 0 -1 1\r\nx\r\n", "STORED\r\nSTORED\r\n");
     expect(&store, later(9), "get a b\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
     expect(&store, later(10), "get a b\r\n", "END\r\n");
@@ -42,7 +42,7 @@ fn expiry_follows_the_time_given() {
     expect(&store, later(99), "mg c t v\r\n", "VA 1 t1\r\nx\r\n");
     expect(&store, later(99), "touch c 50\r\ntouch zz 50\r\n", "TOUCHED\r\nNOT_FOUND\r\n");
     expect(&store, later(148), "gat 100 c\r\n", "VALUE c 0 1\r\nx\r\nEND\r\n");
-    expect(&store, later(200), "gats 1 c\r\n", "VALUE c 0 1 1\r\nx\r\nEND\r\n");
+    expect(&store, later(200), "gats 1 c\r\n", "VALUE c 0 1 3\r\nx\r\nEND\r\n");
     expect(&store, later(201), "get c\r\n", "END\r\n");
     expect(
         &store,
@@ -164,7 +164,7 @@ fn every_error_line() {
 
 #[test]
 fn meta_commands() {
-    let store = store();
+    let store = small_store();
     expect(&store, NOW, "ms a 2 F7 T90 c k Oq1\r\nhi\r\n", "HD c1 ka Oq1\r\n");
     expect(&store, NOW, "mg a s v f t c k Ox h l\r\n", "VA 2 s2 f7 t90 c1 ka Ox h0 l0\r\nhi\r\n");
     expect(&store, later(4), "mg a l h u\r\nmg a l h u\r\n", "HD l4 h1\r\nHD l4 h1\r\n");
@@ -383,5 +383,22 @@ fn garbage_never_panics() {
         }
         session.close(&store);
         assert_eq!(store.stats(NOW).pending_items, 0);
+    }
+}
+
+#[test]
+fn cas_uniques_are_unique_over_all_items() {
+    let store = Store::new(StoreConfig { shards: 4, ..StoreConfig::default() }, [3, 4]);
+    let store = store.expect("a store");
+    let mut seen = std::collections::BTreeSet::new();
+    for round in 0..3 {
+        for key in 0..40 {
+            let set = format!("set k{key} 0 0 1\r\n{round}\r\ngets k{key}\r\n");
+            let reply = talk(&store, NOW, set.as_bytes()).0;
+            let reply = String::from_utf8(reply).expect("text");
+            let line = reply.lines().nth(1).expect("the item's line");
+            let unique: u64 = line.rsplit(' ').next().expect("a word").parse().expect("a number");
+            assert!(seen.insert(unique), "{unique} of k{key} was another's: {reply}");
+        }
     }
 }

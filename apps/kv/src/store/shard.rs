@@ -37,7 +37,9 @@ pub(crate) struct Shard {
     pub(super) pending: Pending,
     pub(super) pinned: Pinned,
     buckets: Carved<u32>,
-    cas_last: u64,
+    /// The next CAS unique, and the distance to the one after it: no two shards have one in common.
+    cas_next: u64,
+    cas_step: u64,
     /// Items of an earlier epoch are flushed. Wraps after 256 flushes, see `free_next_epoch`.
     epoch: u8,
     flush_at: u32,
@@ -47,8 +49,13 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// A shard of at most `bytes`, all of it taken from `memory` now; `None` where that has less.
-    pub(crate) fn new(memory: &mut Memory, bytes: usize, item_size_max: usize) -> Option<Self> {
+    /// The shard `place.0` of `place.1`, of at most `bytes`, all of it taken from `memory` now; `None` where that has less.
+    pub(crate) fn new(
+        memory: &mut Memory,
+        bytes: usize,
+        item_size_max: usize,
+        place: (usize, usize),
+    ) -> Option<Self> {
         let wanted = (bytes / BYTES_PER_BUCKET).max(2);
         let count = 1usize << wanted.ilog2();
         let mut buckets = memory.carve(count)?;
@@ -62,7 +69,8 @@ impl Shard {
             pending: Pending::default(),
             pinned: Pinned::default(),
             buckets,
-            cas_last: 0,
+            cas_next: place.0 as u64 + 1,
+            cas_step: place.1 as u64,
             epoch: 0,
             flush_at: NO_FLUSH,
             item_size_max,
@@ -89,8 +97,9 @@ impl Shard {
     }
 
     pub(crate) fn next_cas(&mut self) -> u64 {
-        self.cas_last += 1;
-        self.cas_last
+        let cas = self.cas_next;
+        self.cas_next += self.cas_step;
+        cas
     }
 
     fn bucket(&self, tag: u32) -> usize {

@@ -15,7 +15,7 @@ const SMALL_SHARD_BYTES: usize = 1 << 20;
 
 fn shard() -> Shard {
     let mut memory = Memory::new(SMALL_SHARD_BYTES, 2).expect("memory");
-    Shard::new(&mut memory, SMALL_SHARD_BYTES, ITEM_MAX).expect("room")
+    Shard::new(&mut memory, SMALL_SHARD_BYTES, ITEM_MAX, (0, 1)).expect("room")
 }
 
 /// Few hash values, so that buckets and tags collide often.
