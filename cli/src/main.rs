@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use cli::commands::Cli;
-use cli::terminal::Output;
+use service::terminal::Output;
 
 fn main() -> ExitCode {
     match Cli::parse().run() {

@@ -11,12 +11,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-use cli::lab::constants::{
+use nic::Ethtool;
+use service::lab::constants::{
     CLIENT_ADDRESS, CLIENT_INTERFACE, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS,
     is_unwanted_feature,
 };
-use cli::lab::{self, Lab, LabConfig, LabError, Lifetime, in_namespace, spawn_in};
-use nic::Ethtool;
+use service::lab::{self, Lab, LabConfig, LabError, Lifetime, in_namespace, spawn_in};
 
 /// How long anything here may take before it counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);

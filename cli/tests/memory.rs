@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cli::commands::load::DataplaneClient;
-use cli::lab::constants::DATAPLANE_ADDRESS;
-use cli::service::config::RunConfig;
-use cli::service::host::Host;
 use load::{LoadConfig, Mode, WorkloadConfig};
+use service::config::RunConfig;
+use service::host::Host;
+use service::lab::constants::DATAPLANE_ADDRESS;
 
 /// Regions of packet memory that this process has mapped.
 fn mapped() -> usize {

@@ -6,11 +6,11 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cli::doctor::xdp;
 use control::policy::{Policy, Sequence};
 use control::{Machine, Scaling};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use service::doctor::xdp;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use cli::commands::sdp::{PlaneOrder, PlaneTold};
-use cli::service::split::{Order, Told};
+use service::split::{Order, Told};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = serde_json::from_slice::<Told>(bytes);

@@ -3,7 +3,7 @@
 #![no_main]
 
 use cli::commands::sdp::GatewayFile;
-use cli::service::config::RunConfig;
+use service::config::RunConfig;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

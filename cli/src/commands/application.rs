@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use crate::reproduce::protection;
-use crate::service::application::serve_builtin;
-use crate::service::config::RunConfig;
+use service::application::serve_builtin;
+use service::config::RunConfig;
 
 /// Arguments of `tailplane application`.
 #[derive(Debug, clap::Args)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use endpoint::{ClientError, Done, Request};
 
-use crate::watch::Service;
+use service::watch::Service;
 
 /// Arguments of `tailplane ctl`.
 #[derive(Debug, clap::Args)]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::service::split::dataplane;
+use service::split::dataplane;
 
 /// Runs `tailplane dataplane`.
 ///

@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use crate::doctor::{Report, examine, probe, render};
+use service::doctor::{Report, examine, probe, render};
 
 /// Arguments of `tailplane doctor`.
 #[derive(Debug, clap::Args)]

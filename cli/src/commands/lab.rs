@@ -14,8 +14,8 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use comfy_table::{Table, presets};
 
-use crate::lab::constants::{DEFAULT_PREFIX, FAIR_CONGESTION_CONTROL};
-use crate::lab::{self, CongestionControl, Lab, LabConfig, LabError, LabInfo, Lifetime};
+use service::lab::constants::{DEFAULT_PREFIX, FAIR_CONGESTION_CONTROL};
+use service::lab::{self, CongestionControl, Lab, LabConfig, LabError, LabInfo, Lifetime};
 
 /// Arguments of `tailplane lab`.
 #[derive(Debug, clap::Args)]

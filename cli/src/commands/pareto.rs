@@ -22,12 +22,12 @@ use control::sysfs::parse_cpus;
 use load::WorkloadConfig;
 use reproduce::conditions;
 
-use crate::cleanup;
 use crate::demo::machine::commit;
 use crate::pareto::machine::Which;
 use crate::pareto::measure::{self, Plan};
 use crate::pareto::{Analysis, draw, report};
-use crate::service::config::App;
+use service::cleanup;
+use service::config::App;
 
 /// What `--help` teaches beside the options.
 const HELP: &str = "\

@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::cleanup;
-use crate::lab::Lab;
-use crate::lab::guard::Guard;
-use crate::service::config::{DomainName, RunConfig};
-use crate::service::control::{ControlSocket, Steered, describe};
-use crate::service::host::{Host, address, lab};
-use crate::service::network_config::NetworkConfig;
-use crate::service::split::starter::{self, Serving};
-use crate::service::{identity, report};
-use crate::terminal::Output;
 use anyhow::{Context, bail};
 use nic::device::Watch;
 use runtime::Controls;
+use service::cleanup;
+use service::config::{DomainName, RunConfig};
+use service::control::{ControlSocket, Steered, describe};
+use service::host::{Host, address, lab};
+use service::lab::Lab;
+use service::lab::guard::Guard;
+use service::network_config::NetworkConfig;
+use service::split::starter::{self, Serving};
+use service::terminal::Output;
+use service::{identity, report};
 
 /// Arguments of `tailplane run`.
 #[derive(Debug, clap::Args)]

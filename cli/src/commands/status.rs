@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::watch::{self, Service, ServiceView, render};
+use service::watch::{self, Service, ServiceView, render};
 
 /// Arguments of `tailplane status`.
 #[derive(Debug, clap::Args)]

@@ -15,8 +15,8 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
 
-use crate::watch::screen::{Screen, text_of};
-use crate::watch::{self, Service, ServiceView, Snapshot, events};
+use service::watch::screen::{Screen, text_of};
+use service::watch::{self, Service, ServiceView, Snapshot, events};
 
 /// Arguments of `tailplane top`.
 #[derive(Debug, clap::Args)]

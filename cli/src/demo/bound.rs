@@ -12,12 +12,12 @@ use tailplane::{Clock, Endpoint, MonotonicClock};
 
 use super::measure::{CLIENT_CPU, SERVER_CPU};
 use super::systems::REALTIME;
-use crate::lab::Lab;
-use crate::lab::constants::{
+use service::lab::Lab;
+use service::lab::constants::{
     CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_INTERFACE,
 };
-use crate::port::{Port, PortConfig};
-use crate::service::network_config::ModeName;
+use service::network_config::ModeName;
+use service::port::{Port, PortConfig};
 
 /// Frames of 64 B with their check sequence.
 const FRAME_BYTES: usize = 60;

@@ -16,8 +16,8 @@ use super::report::{Churn, Echo, EchoRatio, EchoSystem};
 use super::sockperf;
 use super::systems::Tailplane;
 use crate::commands::load::DataplaneClient;
-use crate::lab::{Lab, in_namespace};
-use crate::service::config::App;
+use service::config::App;
+use service::lab::{Lab, in_namespace};
 
 const BYTES: u32 = 64;
 /// Rounds of the two servers.

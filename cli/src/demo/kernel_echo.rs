@@ -15,8 +15,8 @@ use rustix::event::epoll::{EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
 
 use super::measure::{SERVER_CPU, pin};
-use crate::lab::constants::DATAPLANE_KERNEL_ADDRESS;
-use crate::lab::{Lab, in_namespace};
+use service::lab::constants::DATAPLANE_KERNEL_ADDRESS;
+use service::lab::{Lab, in_namespace};
 
 const PORT: u16 = 7;
 /// Readiness reports taken at a time.

@@ -18,8 +18,8 @@ use super::report::{Bound, Demo, KernelClient, Point, Ratio, System};
 use super::softirq;
 use super::systems::{MEMCACHED_CONDITION, Memcached, REALTIME, Tailplane, steer_receive};
 use super::window::{PAUSE, WINDOW_MAX_MS, window};
-use crate::huge_pages;
-use crate::lab::{Lab, LabConfig, in_namespace};
+use service::huge_pages;
+use service::lab::{Lab, LabConfig, in_namespace};
 
 /// The server's processor.
 pub const SERVER_CPU: usize = 0;

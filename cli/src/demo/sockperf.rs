@@ -11,9 +11,9 @@ use serde::Serialize;
 use super::machine::until_quiet;
 use super::measure::{CLIENT_CPU, Progress, SERVER_CPU, median_of};
 use super::systems::Tailplane;
-use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_KERNEL_ADDRESS};
-use crate::lab::{Lab, spawn_in};
-use crate::service::config::App;
+use service::config::App;
+use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_KERNEL_ADDRESS};
+use service::lab::{Lab, spawn_in};
 
 const PORT: u16 = 11_111;
 const BYTES: u32 = 64;

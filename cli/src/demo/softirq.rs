@@ -9,7 +9,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use super::systems::REALTIME;
-use crate::cleanup::{self, Registration};
+use service::cleanup::{self, Registration};
 
 /// `ksoftirqd` at real-time priority, until dropped.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use runtime::CoreReport;
 use statseg::Reading;
 
 use super::measure::SERVER_CPU;
-use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS};
-use crate::lab::{Lab, in_namespace, spawn_in};
-use crate::service::config::{App, RunConfig};
-use crate::service::host::Host;
+use service::config::{App, RunConfig};
+use service::host::Host;
+use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS};
+use service::lab::{Lab, in_namespace, spawn_in};
 
 const PORT: u16 = 11_211;
 /// The first port of the service for many connections.

@@ -9,7 +9,7 @@ use super::machine::{Disturbance, Usage};
 use super::measure::CLIENT_CPU;
 use super::systems::REALTIME;
 use crate::commands::load::DataplaneClient;
-use crate::lab::Lab;
+use service::lab::Lab;
 
 /// Longest window: at real-time priority on all cores, the rest of the machine waits for it.
 pub(crate) const WINDOW_MAX_MS: u64 = 400;

@@ -8,7 +8,7 @@ use super::Testbed;
 use super::memcached::{load_of, search, store_keys};
 use crate::demo::systems::Tailplane;
 use crate::demo::window::window;
-use crate::lab::Lab;
+use service::lab::Lab;
 
 const GAIN: &str = "ix.fig13.batching_gain_b16_over_b1";
 /// A load at which batches hardly form, in requests per second.

@@ -16,7 +16,7 @@ use crate::demo::machine::Disturbance;
 use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
 use crate::demo::systems::{REALTIME, SPIN_US, Tailplane};
 use crate::demo::window::window_of;
-use crate::private;
+use service::private;
 
 /// How long a service may take to offer its wire.
 const START: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use crate::demo::machine::Disturbance;
 use crate::demo::measure::SLO_P99_US;
 use crate::demo::systems::{MEMCACHED_CONDITION, MODERATION_US, Memcached, Tailplane};
 use crate::demo::window::{window, window_once};
-use crate::lab::Lab;
+use service::lab::Lab;
 
 const ETC: &str = "ix.table3.etc_rps_at_slo_vs_linux";
 const USR: &str = "ix.table3.usr_rps_at_slo_vs_linux";

@@ -17,7 +17,7 @@ use super::Testbed;
 use super::beside::{self, Beside, Found, NEAR, Pair, Plan, QUIET, median_of};
 use super::lines::{Lines, between_processors, word_ns};
 use crate::demo::measure::pin;
-use crate::service::application::Started;
+use service::application::Started;
 
 const CROSSING: &str = "ix.sec4.protection_crossing_ns";
 /// Requests of one window: some milliseconds, in which both sides run before all others. Neighbours come and go more

@@ -18,7 +18,7 @@ use crate::demo::machine::Usage;
 use crate::demo::measure::CLIENT_CPU;
 use crate::demo::systems::REALTIME;
 use crate::demo::window::PAUSE;
-use crate::lab::Lab;
+use service::lab::Lab;
 
 /// Connections to one port of the server: fewer than the client has ephemeral ports.
 pub const PER_PORT: usize = 50_000;

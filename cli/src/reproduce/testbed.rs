@@ -15,9 +15,9 @@ use crate::demo::kernel_echo::KernelEcho;
 use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
 use crate::demo::softirq;
 use crate::demo::systems::Tailplane;
-use crate::huge_pages;
-use crate::lab::{Lab, LabConfig, in_namespace};
-use crate::service::config::App;
+use service::config::App;
+use service::huge_pages;
+use service::lab::{Lab, LabConfig, in_namespace};
 
 /// Packet memory of server and client together, in bytes, twice over.
 const MEMORY_BYTES: usize = 264 << 20;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cli::service::identity::{APPLICATION_USER, DATAPLANE_USER};
 use rustix::process::Signal;
 use sandbox::{Groups, Seccomp, Standing};
+use service::identity::{APPLICATION_USER, DATAPLANE_USER};
 
 use crate::deaths::{Three, kill};
 use crate::harness::process::Running;

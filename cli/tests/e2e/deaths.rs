@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use cli::lab::constants::{CLIENT_INTERFACE, DATAPLANE_INTERFACE};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 use sandbox::{Seccomp, Standing};
+use service::lab::constants::{CLIENT_INTERFACE, DATAPLANE_INTERFACE};
 
 use crate::harness::process::Running;
 use crate::harness::stream::{assert_echoes, connect};

@@ -8,14 +8,14 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cli::lab::constants::{CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_MAC};
-use cli::lab::{Lab, in_namespace};
 use gateway::{Counters, Gateway, GatewayConfig, GatewayTenant, Links};
 use mem::{HugePages, Pool, Region};
 use nic::af_xdp::{AfXdp, AfXdpConfig, XdpSocket};
 use nic::xdp_program::{XdpFilter, XdpProgram};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use sdp::{Plane, PlaneConfig};
+use service::lab::constants::{CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_MAC};
+use service::lab::{Lab, in_namespace};
 use services::EncapsulationConfig;
 use wire::{Ipv4Repr, Ipv4View, MacAddr, Protocol};
 

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use cli::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
-use cli::port::{Port, PortConfig};
-use cli::service::network_config::ModeName;
 use echo::Echo;
 use mem::HugePages;
 use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
 use runtime::{RuntimeConfig, Scheduler, run};
 use rustix::process::Signal;
+use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
+use service::network_config::ModeName;
+use service::port::{Port, PortConfig};
 use tailplane::{Server, SharedSlots};
 
 use crate::harness::stream::{assert_echoes, connect};

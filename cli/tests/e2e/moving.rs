@@ -4,9 +4,9 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use cli::lab::{Lab, LabConfig};
 use cli::reproduce::moving::{self, Found, Plan, Table};
 use rustix::process::Signal;
+use service::lab::{Lab, LabConfig};
 
 use crate::harness::stream::{assert_echoes, connect};
 use crate::harness::{ECHO, Testbed, config, possible, start, take_turn};

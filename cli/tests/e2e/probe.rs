@@ -3,9 +3,9 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use cli::lab::constants::DATAPLANE_INTERFACE;
-use cli::lab::in_namespace;
 use serde_json::Value;
+use service::lab::constants::DATAPLANE_INTERFACE;
+use service::lab::in_namespace;
 
 use crate::harness::{Testbed, tailplane};
 use crate::run_cli::link;

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use cli::lab::constants::{CLIENT_INTERFACE, DATAPLANE_INTERFACE, DATAPLANE_MAC, mac_text};
-use cli::lab::{self, LabConfig};
 use rustix::process::Signal;
+use service::lab::constants::{CLIENT_INTERFACE, DATAPLANE_INTERFACE, DATAPLANE_MAC, mac_text};
+use service::lab::{self, LabConfig};
 
 use crate::harness::process::{Finished, Running};
 use crate::harness::stream::{assert_echoes, connect};

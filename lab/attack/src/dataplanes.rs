@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Parser;
 use cli::commands::Cli;
-use cli::service::split::control::{DESCRIPTORS_MAX, MESSAGE_MAX, receive, send};
-use cli::service::split::{Order, Told};
 use memfile::Memory;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use service::split::control::{DESCRIPTORS_MAX, MESSAGE_MAX, receive, send};
+use service::split::{Order, Told};
 use statseg::Layout;
 use statseg::layout as at;
 

@@ -10,7 +10,7 @@ use load::remote::{Coordinator, CoordinatorConfig, Fleet, Job, Secret};
 use load::{KernelConfig, LoadConfig, LoadReport};
 
 use super::{Args, DataplaneClient, Transport};
-use crate::lab::{Lab, in_namespace};
+use service::lab::{Lab, in_namespace};
 
 /// Ready to carry windows, one after the other.
 #[derive(Debug)]

@@ -16,11 +16,11 @@ use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
 use runtime::{RuntimeConfig, Scheduler};
 use tailplane::{Endpoint, MacAddr, Service};
 
-use crate::lab::Lab;
-use crate::lab::constants::{CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, SUBNET_BITS};
-use crate::local_wire::LocalWire;
-use crate::port::{Port, PortConfig};
-use crate::service::network_config::ModeName;
+use service::lab::Lab;
+use service::lab::constants::{CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, SUBNET_BITS};
+use service::local_wire::LocalWire;
+use service::network_config::ModeName;
+use service::port::{Port, PortConfig};
 
 /// Chunks of packet memory for each thread.
 const CHUNKS: usize = 16_384;

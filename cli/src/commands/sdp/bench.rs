@@ -29,7 +29,7 @@ use super::services::service;
 use super::write_json;
 use crate::demo::machine;
 use crate::demo::systems::REALTIME;
-use crate::private;
+use service::private;
 
 /// How long a tenant may take to join: a thousand queues are some megabytes.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);

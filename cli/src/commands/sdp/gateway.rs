@@ -16,10 +16,10 @@ use tailplane::MacAddr;
 
 use super::gateway_config::{Device, GatewayFile, GatewaySettings, LabEnd};
 use super::serve::ServeArgs;
-use crate::lab::constants::{CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_MAC};
-use crate::lab::{Lab, LabConfig, LabError, Lifetime, in_namespace};
-use crate::port::{Attached, bind};
-use crate::service::network_config::ModeName;
+use service::lab::constants::{CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_MAC};
+use service::lab::{Lab, LabConfig, LabError, Lifetime, in_namespace};
+use service::network_config::ModeName;
+use service::port::{Attached, bind};
 
 /// What the plane's process needs to know of the device, with its packet memory and its socket.
 #[derive(Clone, Debug, Serialize, Deserialize)]

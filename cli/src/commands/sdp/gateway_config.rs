@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use services::{EncapsulationConfig, SteeringConfig};
 use tailplane::MacAddr;
 
-use crate::lab::constants::DEFAULT_PREFIX;
-use crate::service::config::{HugePagesSetting, MemoryConfig};
+use service::config::{HugePagesSetting, MemoryConfig};
+use service::lab::constants::DEFAULT_PREFIX;
 
 /// The tunnel's ends in a lab.
 const LAB_DATAPLANE: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);

@@ -37,7 +37,7 @@ use self::bench_tenant::BenchTenantArgs;
 use self::packets::PacketArgs;
 use self::serve::ServeArgs;
 use self::tenant::TenantArgs;
-use crate::cleanup;
+use service::cleanup;
 
 /// What `--help` teaches beside the options.
 const HELP: &str = "\

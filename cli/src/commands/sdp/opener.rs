@@ -30,11 +30,11 @@ use serde::{Deserialize, Serialize};
 use super::gateway::{Held, Opened, PassedGateway};
 use super::report::Written;
 use super::serve::ServeArgs;
-use crate::service::application::Program;
-use crate::service::identity::{Boxed, PLANE_USER, is_root, memory_bytes, passwd};
-use crate::service::split::control::{pair, send};
-use crate::service::split::words::{Word, Words};
-use crate::terminal::Copies;
+use service::application::Program;
+use service::identity::{Boxed, PLANE_USER, is_root, memory_bytes, passwd};
+use service::split::control::{pair, send};
+use service::split::words::{Word, Words};
+use service::terminal::Copies;
 
 /// Threads of all planes of one user.
 const THREADS_MAX: u64 = 256;
@@ -289,7 +289,7 @@ impl PlaneProcess {
     }
 }
 
-/// The [`Take`](crate::service::split::words::Take) of a plane's words: none has a descriptor.
+/// The [`Take`](service::split::words::Take) of a plane's words: none has a descriptor.
 fn said(told: Told, descriptor: Option<OwnedFd>) -> Result<Told, String> {
     match descriptor {
         Some(_) => Err("it sent a descriptor".to_owned()),

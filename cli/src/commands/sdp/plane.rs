@@ -18,7 +18,7 @@ use super::opener::{Order, Start, Told};
 use super::report::Written;
 use super::serve::plane_config;
 use super::services::service;
-use crate::service::split::control::{DESCRIPTORS_MAX, receive, send};
+use service::split::control::{DESCRIPTORS_MAX, receive, send};
 
 /// Serves as the plane of the opener at the other end of the standard input, and tells it how that went.
 ///

@@ -17,7 +17,7 @@ use crate::commands::load::DataplaneClient;
 use crate::demo::machine::Usage;
 use crate::demo::measure::Failure;
 use crate::demo::systems::Tailplane;
-use crate::lab::{Lab, LabConfig};
+use service::lab::{Lab, LabConfig};
 
 /// Load before a window that is not measured.
 const WARM_UP: Duration = Duration::from_millis(100);

@@ -25,9 +25,9 @@ use self::split::Split;
 use super::{Analysis, Entry, Run};
 use crate::demo::machine::commit;
 use crate::demo::softirq;
-use crate::huge_pages;
-use crate::lab::constants::QUEUES_MAX;
-use crate::service::config::App;
+use service::config::App;
+use service::huge_pages;
+use service::lab::constants::QUEUES_MAX;
 
 /// Packet memory of a thread of the service and of one of the client, in bytes.
 const THREAD_BYTES: usize = 128 << 20;

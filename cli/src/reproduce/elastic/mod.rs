@@ -24,9 +24,9 @@ pub use figure::{ELASTIC, job_shares};
 pub use timeline::Swing;
 
 use crate::demo::machine::{Disturbance, Usage};
-use crate::lab::in_namespace;
-use crate::watch::now_ns;
 use rig::Rig;
+use service::lab::in_namespace;
+use service::watch::now_ns;
 
 /// Microseconds that a request takes: so long that generator and daemon, on the same two processors, take little of them,
 /// and 90 % of what two threads carry is too much for one.

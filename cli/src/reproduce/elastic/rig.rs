@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Policy;
-use crate::lab::constants::DATAPLANE_ADDRESS;
-use crate::lab::{Lab, LabConfig};
-use crate::private;
-use crate::watch::Service;
+use service::lab::constants::DATAPLANE_ADDRESS;
+use service::lab::{Lab, LabConfig};
+use service::private;
+use service::watch::Service;
 
 /// What the service is called.
 const NAME: &str = "elastic";

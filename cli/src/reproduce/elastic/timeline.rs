@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use statseg::State;
 
-use crate::watch::{Service, now_ns};
+use service::watch::{Service, now_ns};
 
 /// From look to look.
 const LOOK: Duration = Duration::from_millis(1);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use control::migration::{Half, Recorded, Row, table5};
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
 
-use crate::lab::{Lab, LabConfig};
 use crate::reproduce::Testbed;
 use crate::reproduce::moving::{self, Found, IDLE_SPIN, Plan, Table};
+use service::lab::{Lab, LabConfig};
 
 const TOTAL: &str = "ix.table5.migration_total_us_p95_add_core";
 const LOST: &str = "ix.table5.migration_packets_lost_or_reordered";

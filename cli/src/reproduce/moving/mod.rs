@@ -31,13 +31,13 @@ use tailplane::{Endpoint, SharedSlots};
 use self::caller::{Caller, Talk};
 use crate::demo::machine::{Disturbance, Usage};
 use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
-use crate::lab::Lab;
-use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
-use crate::lab::uplink::{
+use service::lab::Lab;
+use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
+use service::lab::uplink::{
     GATEWAY_OF_THE_DATAPLANE, UPLINK_ADDRESS, UPLINK_GATEWAY, UPLINK_INTERFACE,
 };
-use crate::port::{Port, PortConfig};
-use crate::service::network_config::ModeName;
+use service::network_config::ModeName;
+use service::port::{Port, PortConfig};
 
 const TARGET: Endpoint = Endpoint::new(DATAPLANE_ADDRESS, 7);
 /// Elastic threads of the service.

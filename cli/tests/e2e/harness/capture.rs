@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::process::Command;
 
-use cli::lab::constants::{CLIENT_INTERFACE, DATAPLANE_ADDRESS};
 use pcap_file::pcap::PcapReader;
 use rustix::process::Signal;
+use service::lab::constants::{CLIENT_INTERFACE, DATAPLANE_ADDRESS};
 use wire::{EtherType, EthernetView, Ipv4View, Protocol, TcpFlags, TcpView};
 
 use super::process::Running;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use cli::lab::{Lab, in_namespace};
+use service::lab::{Lab, in_namespace};
 
 use super::{PATIENCE, kernel_at};
 

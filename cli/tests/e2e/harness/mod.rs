@@ -13,9 +13,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use cli::doctor::xdp;
-use cli::lab::constants::DATAPLANE_ADDRESS;
-use cli::lab::{Lab, LabConfig, LabError, in_namespace, spawn_in};
+use service::doctor::xdp;
+use service::lab::constants::DATAPLANE_ADDRESS;
+use service::lab::{Lab, LabConfig, LabError, in_namespace, spawn_in};
 
 use self::process::{Finished, Running};
 
@@ -274,6 +274,6 @@ impl Testbed {
 
 /// The address of a kernel's server at the dataplane's end, for comparison.
 pub fn kernel_at(port: u16) -> SocketAddr {
-    let address: Ipv4Addr = cli::lab::constants::DATAPLANE_KERNEL_ADDRESS;
+    let address: Ipv4Addr = service::lab::constants::DATAPLANE_KERNEL_ADDRESS;
     SocketAddr::from((address, port))
 }

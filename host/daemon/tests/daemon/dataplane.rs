@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cli::service::control::Steered;
 use endpoint::{Description, Outcome, PROTOCOL_VERSION, Server, Steering, Token};
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
 use runtime::{Controls, RuntimeConfig, Scheduler, run, run_controlled};
 use runtime::{ElasticConfig, FLOW_GROUPS, IdlePolicy, ModerationPolicy, StackConfig};
+use service::control::Steered;
 use statseg::{Layout, Segment, State, ThreadCounters};
 use tailplane::{
     Calls, Cookie, Endpoint, Event, Events, Flow, Handle, Instant, Ipv4Addr, MacAddr, Opened,

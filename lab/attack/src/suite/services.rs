@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use cli::lab::constants::{CLIENT_ADDRESS, DATAPLANE_ADDRESS};
-use cli::lab::{Lab, LabConfig};
+use service::lab::constants::{CLIENT_ADDRESS, DATAPLANE_ADDRESS};
+use service::lab::{Lab, LabConfig};
 use tempfile::TempDir;
 
 use super::measured::{LENGTHS_MAX, Measured};
@@ -62,7 +62,7 @@ impl Services {
             cpus.len() > 1,
             "cannot attack a service beside another: found one processor; use two"
         );
-        let folder = cli::private::directory("attacked")?;
+        let folder = service::private::directory("attacked")?;
         let lab = |queues| {
             let config = LabConfig { queues, ..LabConfig::unique("attacked") };
             Lab::create(config).context("making a lab")

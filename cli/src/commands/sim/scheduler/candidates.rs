@@ -297,7 +297,7 @@ fn theory(question: &Question, progress: Progress<'_>) -> anyhow::Result<Vec<Bou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::config::RunConfig;
+    use service::config::RunConfig;
 
     /// What is recommended is what the configuration file's own reader takes.
     #[test]

@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use cli::lab::Lab;
-use cli::lab::constants::DATAPLANE_ADDRESS;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+use service::lab::Lab;
+use service::lab::constants::DATAPLANE_ADDRESS;
 use wire::Sum;
 
 use super::super::own;

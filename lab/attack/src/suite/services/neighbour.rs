@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use cli::lab::constants::DATAPLANE_ADDRESS;
-use cli::lab::{Lab, in_namespace};
+use service::lab::constants::DATAPLANE_ADDRESS;
+use service::lab::{Lab, in_namespace};
 
 use super::super::bystander::Window;
 use super::super::own;

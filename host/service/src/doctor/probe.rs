@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! for check in cli::doctor::probe::checks("eth0")? {
+//! for check in service::doctor::probe::checks("eth0")? {
 //!     println!("{}: {}", check.name, check.found);
 //! }
 //! # Ok(()) }
@@ -25,8 +25,8 @@ use nic::xdp_program::{AttachMode, XdpFilter};
 
 use super::Check;
 use super::nics::GOOD_NIC;
+use crate::network_config::ModeName;
 use crate::port::{Attached, Refusal};
-use crate::service::network_config::ModeName;
 
 const GROUP: &str = "probe";
 

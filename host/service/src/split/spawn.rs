@@ -10,9 +10,9 @@ use sandbox::Groups;
 
 use super::bounds::{self, Bounds};
 use super::control::pair;
-use crate::service::application::Program;
-use crate::service::config::RunConfig;
-use crate::service::identity::{self, Boxed};
+use crate::application::Program;
+use crate::config::RunConfig;
+use crate::identity::{self, Boxed};
 use crate::terminal::Copies;
 
 /// A dataplane that waits for its first order.

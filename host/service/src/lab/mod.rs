@@ -2,13 +2,13 @@
 //!
 //! ```no_run
 //! use std::process::Command;
-//! use cli::lab::{Lab, LabConfig, in_namespace, spawn_in};
+//! use service::lab::{Lab, LabConfig, in_namespace, spawn_in};
 //!
 //! let lab = Lab::create(LabConfig { queues: 4, ..LabConfig::unique("demo") })?;
 //! let server = spawn_in(lab.dataplane(), Command::new("memcached"))?;
 //! let socket = in_namespace(lab.client(), || std::net::UdpSocket::bind("10.77.0.1:0"))?;
 //! drop(lab); // ends what still runs inside, and leaves nothing behind
-//! # Ok::<(), cli::lab::LabError>(())
+//! # Ok::<(), service::lab::LabError>(())
 //! ```
 //!
 //! Names and addresses: [`constants`]. What a lab changes lives in its namespaces and goes with them;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::thread::CpuSet;
 use sandbox::Cpuset;
 
-use crate::service::config::DataplaneConfig;
+use crate::config::DataplaneConfig;
 
 /// The processors that this process may run on.
 ///

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! # fn put_back() {}
-//! let registration = cli::cleanup::register(put_back)?;
+//! let registration = service::cleanup::register(put_back)?;
 //! // ... SIGINT, SIGTERM or SIGHUP here runs the action, then ends the process by that signal ...
 //! put_back();
 //! drop(registration); // from here on a signal does not run it

@@ -17,8 +17,8 @@ use super::half_open::STAYS_AT_MOST;
 use super::spawn::{self, Started};
 use super::wire::Held;
 use super::words::{Said, Word, Words, said};
-use crate::service::application::{LOOK, Program};
-use crate::service::config::RunConfig;
+use crate::application::{LOOK, Program};
+use crate::config::RunConfig;
 use crate::terminal::Copies;
 
 /// How long it may take to begin, beside other work of the machine; it is asked to end when this and the longest stay

@@ -26,9 +26,9 @@ use super::half_open::{self, HalfOpen, Search};
 use super::relay::Attended;
 use super::table::{Answers, PassedTable, RemoteTable};
 use super::{Order, PassedWire, Role, Start, Told};
-use crate::service::application::{Joined, LOOK, NotJoined, Sets, hello, keeps_realtime};
-use crate::service::config::{DomainName, RunConfig};
-use crate::service::{host, report};
+use crate::application::{Joined, LOOK, NotJoined, Sets, hello, keeps_realtime};
+use crate::config::{DomainName, RunConfig};
+use crate::{host, report};
 
 /// Between two looks at what became of orders.
 const ORDER_LOOK: Duration = Duration::from_millis(1);

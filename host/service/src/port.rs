@@ -39,8 +39,8 @@ use tailplane::{Ipv4Addr, MacAddr};
 use self::address::check_unused;
 use self::choice::{Ran, choose};
 use crate::lab::{Lab, Namespace, in_namespace};
-use crate::service::network_config::ModeName;
-use crate::service::steering::{Restores, Steering};
+use crate::network_config::ModeName;
+use crate::steering::{Restores, Steering};
 
 /// Queues of a port at most: their sockets go in one message to the process that drives them.
 pub(crate) const QUEUES_MAX: u32 = 64;

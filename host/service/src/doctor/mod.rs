@@ -1,8 +1,8 @@
 //! What this machine can and cannot do, and what each missing piece costs.
 //!
 //! ```no_run
-//! let report = cli::doctor::Report::of(cli::doctor::examine(&[]));
-//! println!("{}", cli::doctor::render::table(&report));
+//! let report = service::doctor::Report::of(service::doctor::examine(&[]));
+//! println!("{}", service::doctor::render::table(&report));
 //! ```
 //!
 //! One file per group of checks. A check reads files below a [`Root`] (the machine's, or a made-up

@@ -12,7 +12,7 @@ use nic::device::Device;
 use nic::xdp_program::{AttachMode, XdpProgram, XdpProgramError};
 
 use super::{Refusal, Way};
-use crate::service::network_config::ModeName;
+use crate::network_config::ModeName;
 
 /// What is known of the program that was attached.
 #[derive(Clone, Copy, Debug)]

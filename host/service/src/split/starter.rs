@@ -23,12 +23,12 @@ use super::spawn;
 use super::wire::{Held, OpenWire};
 use super::words::{Said, Word, Words, said};
 use super::{Told, farewell};
+use crate::application::{self, End, Exhausted, JOINS_WITHIN, LOOK, Program};
+use crate::config::{InputName, RunConfig};
+use crate::control::{ControlSocket, describe};
+use crate::identity;
 use crate::lab::Lab;
 use crate::port::LINK_WITHIN;
-use crate::service::application::{self, End, Exhausted, JOINS_WITHIN, LOOK, Program};
-use crate::service::config::{InputName, RunConfig};
-use crate::service::control::{ControlSocket, describe};
-use crate::service::identity;
 use crate::terminal::{Copies, Output};
 
 /// How long the kernel may take to end what was killed. Longer than that it is not waited for.

@@ -10,7 +10,7 @@ use super::control::send;
 use super::plan::{Foreign, Plan};
 use super::processors::Processors;
 use super::relay::Heard;
-use crate::service::config::{PlacementName, RunConfig};
+use crate::config::{PlacementName, RunConfig};
 
 /// Between two looks at the machine.
 const PERIOD: Duration = Duration::from_millis(100);

@@ -26,7 +26,7 @@ use super::control::send;
 use super::plan::Pair;
 use super::table::Answers;
 use super::{Order, Told};
-use crate::service::control::{Orders, refusal};
+use crate::control::{Orders, refusal};
 
 /// Orders without an answer of the dataplane, at most.
 const OPEN_MAX: usize = 8;

@@ -7,11 +7,11 @@ use memfile::Memory;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use sandbox::{Confinement, Files, GroupLimits, Groups, Watched};
 
-use crate::service::identity::{APPLICATION_USER, DATAPLANE_USER, PLANE_USER};
+use crate::identity::{APPLICATION_USER, DATAPLANE_USER, PLANE_USER};
 
 use super::privilege::{effective, has};
 use super::{Check, Root, unsafe_options};
-use crate::service::split::bounds;
+use crate::split::bounds;
 
 const GROUP: &str = "protection";
 /// How long a process may take that only says its version.

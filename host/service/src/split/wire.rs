@@ -16,12 +16,12 @@ use runtime::Register;
 use super::control::{DESCRIPTORS_MAX, send};
 use super::table::{Answer, Bucket, PassedTable, Request, carry_out};
 use super::{Order, PassedWire, Role, Start};
+use crate::config::RunConfig;
+use crate::host;
 use crate::lab::Lab;
 use crate::local_wire::OfferedWire;
 use crate::port::{OpenPort, PortConfig, QUEUES_MAX, Queues, Way, bind};
-use crate::service::config::RunConfig;
-use crate::service::host;
-use crate::service::steering::Steering;
+use crate::steering::Steering;
 
 /// Packet memory of a farewell for each queue, or for each thread if these are more: half of it is the kernel's for
 /// reception, and of the rest those connections that are under way hold a chunk each ([`half_open`](super::half_open)).
