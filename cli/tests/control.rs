@@ -168,7 +168,7 @@ fn a_name_has_one_service_and_one_that_was_killed_gives_it_up() {
     place.services[0].kill().expect("ours");
     place.services[0].wait().expect("ours");
     let said = place.run(&["status"]).expect("a dead one is no error");
-    assert_says(&said, &["kv: no service listens"]);
+    assert_says(&said, &["no service runs"]);
     // Without insisting, a service runs although nobody can control it.
     fs::write(
         &config,

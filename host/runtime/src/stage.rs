@@ -206,16 +206,21 @@ impl Stage<'_> {
         self.follow(core, thread, service.runs_anywhere())?;
         // Before the thread may do no more than serving takes.
         let device = thread.with_nic(device_fd)?;
-        // The first cycle lends the NIC its receive buffers: before, it drops what comes.
-        thread.cycle(self.clock.now(), &mut { self }, &mut service);
-        self.has_started(ready);
         let own = statseg::words();
         let board = self.segment().and_then(|segment| segment.board(core as u16));
         let board = board.unwrap_or_else(|| Board::over(&own));
         let (segment, batch) = (self.segment(), self.config.elastic.batch);
         let now = self.clock.now();
-        let shown = Shown::new(board, segment, core as u16, self.epoch_ns, batch, now);
+        let mut shown = Shown::new(board, segment, core as u16, self.epoch_ns, batch, now);
         shown.set_processor(self.config.cpus.get(core).copied());
+        // The first cycle lends the NIC its receive buffers: before, it drops what comes.
+        let now = self.clock.now();
+        shown.begin(now);
+        let mut first = thread.cycle(now, &mut { self }, &mut service);
+        // As in `drive`: packets that cause nothing here are work, too.
+        first.worked |= first.received > 0;
+        shown.end(&first);
+        self.has_started(ready);
         Ok(self.drive(core, thread, device, service, shown))
     }
 

@@ -1,14 +1,18 @@
-//! What the runtime refuses before it serves anybody.
+//! What the runtime refuses before it serves anybody, and what it counts from then on.
 
-use std::sync::atomic::AtomicBool;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use mem::Region;
+use mem::{Pool, Region};
+use nic::Nic;
 use nic::shm::{ShmConfig, ShmNic};
 use runtime::{
     ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy, ReadySetConfig, StackConfig,
     WhileAway,
 };
-use runtime::{RuntimeConfig, RuntimeError, Scheduler, run};
+use runtime::{RuntimeConfig, RuntimeError, Scheduler, run, run_announced};
+use statseg::{Layout, Segment};
 use tailplane::{Flow, Instant, Ipv4Addr, MacAddr, Opened, Output, Protocol, Server};
 
 struct Quiet;
@@ -23,10 +27,8 @@ impl Protocol for Quiet {
     }
 }
 
-fn refusal(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeError {
-    let wire = ShmConfig::default();
-    let (near, _far) = ShmNic::pair(&wire, &wire.far()).expect("memory");
-    let config = RuntimeConfig {
+fn config(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeConfig {
+    RuntimeConfig {
         stack: StackConfig::new(Ipv4Addr::new(10, 9, 0, 1), 24, MacAddr([2, 0, 0, 0, 0, 1])),
         elastic: ElasticConfig::default(),
         scheduler,
@@ -37,7 +39,13 @@ fn refusal(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeError {
         pool_keep: 512,
         segment: None,
         register: None,
-    };
+    }
+}
+
+fn refusal(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeError {
+    let wire = ShmConfig::default();
+    let (near, _far) = ShmNic::pair(&wire, &wire.far()).expect("memory");
+    let config = config(scheduler, realtime);
     let stop = AtomicBool::new(false);
     let refused = run(&config, &Region::heap(4_096), vec![near], |_| Server::new(Quiet), &stop);
     refused.map(|_| ()).expect_err("it is refused")
@@ -64,4 +72,30 @@ fn kicks_without_priority_are_refused() {
         assert!(matches!(refused, RuntimeError::KicksNeedPriority { .. }), "{refused}");
         assert!(refused.to_string().contains("1 to 98"), "{refused}");
     }
+}
+
+/// Packets that wait when a thread begins count as those that come later.
+#[test]
+fn the_first_cycle_counts() {
+    let wire = ShmConfig::default();
+    let (near, mut far) = ShmNic::pair(&wire, &wire.far()).expect("memory");
+    let (region, client) = (Region::heap(4_096), Region::heap(512));
+    let mut pool = Pool::new(&client, 64);
+    let mut frame = pool.alloc().expect("a chunk");
+    // Of no protocol that the stack has.
+    frame.append(&[0xff; 60]).expect("room");
+    let mut frames: VecDeque<_> = [frame.into_tx()].into();
+    assert_eq!(far.transmit(Instant::ZERO, &mut pool, &mut frames), 1);
+    let layout = Layout { threads: 1, groups: runtime::FLOW_GROUPS as u16, batch_max: 64 };
+    let segment = Arc::new(Segment::create("first-cycle", &layout).expect("memory"));
+    let config = RuntimeConfig {
+        segment: Some(Arc::clone(&segment)),
+        ..config(Scheduler::RunToCompletion, None)
+    };
+    let stop = AtomicBool::new(false);
+    let ready = || stop.store(true, Ordering::Relaxed);
+    let make = |_| Server::new(Quiet);
+    let reports = run_announced(&config, &region, vec![near], make, ready, &stop).expect("it runs");
+    let shown = segment.reading().threads()[0].packets;
+    assert_eq!((shown, reports[0].0.cycle.packets), (1, 1));
 }
