@@ -29,7 +29,7 @@ else
     # there.
     mapfile -t packages < <(
         scripts/packages-with.sh '#!\[allow\(unsafe_code\)\]' \
-            | grep --invert-match --line-regexp --extended-regexp 'tailplane-(cli|attack|daemon)'
+            | grep --invert-match --line-regexp --extended-regexp 'cli|attack|daemon|service'
     )
 fi
 [ ${#packages[@]} -gt 0 ] || skip "no crate has unsafe code"

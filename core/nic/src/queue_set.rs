@@ -153,11 +153,12 @@ impl<N: Nic> QueueSet<N> {
 
 /// What becomes readable when one of several queues does.
 fn any_of<N: Nic>(queues: &[N]) -> io::Result<Option<OwnedFd>> {
-    if queues.len() < 2 {
+    let mut fds = queues.iter().filter_map(Nic::wait_fd).peekable();
+    if queues.len() < 2 || fds.peek().is_none() {
         return Ok(None);
     }
     let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in queues.iter().filter_map(Nic::wait_fd) {
+    for fd in fds {
         epoll::add(&any, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
     Ok(Some(any))
@@ -423,6 +424,11 @@ mod tests {
         mbuf.append(&[0; 60]).expect("room");
         assert_eq!(set.transmit(NOW, &mut pool, &mut [mbuf.into_tx()].into()), 1);
         assert_eq!((far.rx_backlog(), beyond.rx_backlog()), (1, 0));
+        sets.into_iter().for_each(|set| _ = set.close(&mut pool));
+        for end in [far, beyond] {
+            end.close(&mut pool);
+        }
+        assert_eq!(pool.available(), 256);
     }
 
     #[test]
