@@ -91,6 +91,23 @@ impl Bell {
 }
 
 impl Stage<'_> {
+    /// Runs one cycle, which `shown` counts.
+    #[inline]
+    pub fn cycle<T: Elastic>(
+        &self,
+        now: clock::Instant,
+        thread: &mut T,
+        service: &mut impl Service,
+        shown: &mut Shown<'_>,
+    ) -> Progress {
+        shown.begin(now);
+        let mut progress = thread.cycle(now, &mut { self }, service);
+        // Packets that cause nothing here are work, too: acknowledgments, and those of other threads.
+        progress.worked |= progress.received > 0;
+        shown.end(&progress);
+        progress
+    }
+
     /// Runs a thread until the end. `device` becomes readable when its queue pair has something. Answers what it has
     /// done, and its service.
     pub fn drive<T: Elastic, S: Service>(
@@ -105,17 +122,12 @@ impl Stage<'_> {
         let mut service = shown.watch(service);
         let mut idle = Idle::new(config.idle, clock.now());
         let mut moderation = Moderation::new(config.moderation, clock.now());
-        let mut driver = self;
         let mut seat = self.hand.controls().and_then(|controls| controls.seat(core));
         let mut slept_at = clock.now();
         shown.set_state(State::Running);
         while !stop.load(Ordering::Relaxed) {
             let now = clock.now();
-            shown.begin(now);
-            let mut progress = thread.cycle(now, &mut driver, &mut service);
-            // Packets that cause nothing here are work, too: acknowledgments, and those of other threads.
-            progress.worked |= progress.received > 0;
-            shown.end(&progress);
+            let progress = self.cycle(now, thread, &mut service, &mut shown);
             if shown.is_due(now) {
                 shown.copy(now, thread);
                 if config.realtime.is_some() && now > slept_at + AWAKE_MAX {

@@ -214,12 +214,7 @@ impl Stage<'_> {
         let mut shown = Shown::new(board, segment, core as u16, self.epoch_ns, batch, now);
         shown.set_processor(self.config.cpus.get(core).copied());
         // The first cycle lends the NIC its receive buffers: before, it drops what comes.
-        let now = self.clock.now();
-        shown.begin(now);
-        let mut first = thread.cycle(now, &mut { self }, &mut service);
-        // As in `drive`: packets that cause nothing here are work, too.
-        first.worked |= first.received > 0;
-        shown.end(&first);
+        self.cycle(self.clock.now(), thread, &mut service, &mut shown);
         self.has_started(ready);
         Ok(self.drive(core, thread, device, service, shown))
     }
