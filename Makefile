@@ -21,9 +21,9 @@ setup: ## install the packages that everything below needs
 
 demo: ## tailplane beside memcached on the kernel: a table, and target/demo/report.html
 	scripts/setup.sh demo
-	$(CARGO) build --release --package cli
+	$(CARGO) build --release --package figures
 	mkdir -p target/demo
-	scripts/as-root.sh $(TARGET)/release/tailplane demo --seconds $(DEMO_SECONDS) --json target/demo/result.json --html target/demo/report.html
+	scripts/as-root.sh $(TARGET)/release/tailplane-lab demo --seconds $(DEMO_SECONDS) --json target/demo/result.json --html target/demo/report.html
 
 test: ## format, clippy and all tests; ends with "N passed, N failed"
 	scripts/setup.sh test

@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh devices
 # One after the other: together they would build what they share with other features, and anew.
 cargo build --package cli
+cargo build --package figures
 cargo build --package daemon
 cargo build --package devices
 # Tap devices need root, in a network namespace of their own.

@@ -4,33 +4,49 @@
 //! `fn run(args: Args) -> anyhow::Result<ExitCode>`, then name it in [`Command`] and [`Cli::run`].
 
 pub mod application;
-pub mod calibrate;
 pub mod ctl;
 pub mod dataplane;
-pub mod demo;
 pub mod doctor;
 pub mod lab;
-pub mod load;
-pub mod load_agent;
-pub mod pareto;
-pub mod reproduce;
+pub mod other;
 pub mod run;
 pub mod sdp;
-pub mod sim;
 pub mod status;
 pub mod top;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// What `--help` says of the subcommands that are programs of their own.
+const HELP: &str = "\
+Measuring is another program, tailplane-lab, whose subcommands are found from here too:
+  demo        our key-value service beside memcached on the kernel's stack
+  load        load a server and measure its latency
+  reproduce   the papers' figures and tables, measured on this machine
+  pareto, sim, calibrate, sdp-bench
+And `tailplane attack` is tailplane-attack: hostile applications, dataplanes, tenants and clients.";
+
 /// A dataplane operating system for microsecond-scale services on stock Linux.
 #[derive(Debug, Parser)]
-#[command(name = "tailplane", version, about, propagate_version = true)]
+#[command(name = "tailplane", version, about, propagate_version = true, after_help = HELP)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub subcommand: Subcommands,
+}
+
+/// The subcommands, and those that are other programs.
+#[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "a command line is parsed once")]
+pub enum Subcommands {
+    /// One of this program.
+    #[command(flatten)]
+    Own(Command),
+    /// Any other: its name, and its arguments.
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
 }
 
 /// The subcommands.
@@ -52,21 +68,6 @@ pub enum Command {
     Ctl(ctl::Args),
     /// A running service, live: threads, flow groups, events.
     Top(top::Args),
-    /// Load a server and measure its latency.
-    Load(Box<load::Args>),
-    /// Generate a share of a load, as a coordinator (`load --agents`) says.
-    LoadAgent(load_agent::Args),
-    /// The main job, measured: our key-value service beside memcached on the kernel's stack.
-    Demo(demo::Args),
-    /// The papers' figures and tables, measured on this machine.
-    Reproduce(reproduce::Args),
-    /// All static configurations of a machine, simulated or measured: their Pareto frontier, and a sequence for the
-    /// control plane.
-    Pareto(pareto::Args),
-    /// Whole hosts on a virtual clock and a seeded lossy network: one seed replays one run.
-    Sim(sim::Args),
-    /// The cost model of this machine, for simulations of more cores than it has.
-    Calibrate(calibrate::Args),
     /// The many-tenant software data plane: serve queue pairs of untrusted processes, or be one.
     Sdp(sdp::Args),
     /// What this machine can and cannot do, and what each missing piece costs.
@@ -79,7 +80,20 @@ impl Cli {
     /// # Errors
     /// Whatever the subcommand could not do; the chain says what was tried, found, and what to do.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        match self.command {
+        match self.subcommand {
+            Subcommands::Own(command) => command.run(),
+            Subcommands::Other(words) => other::run(&words),
+        }
+    }
+}
+
+impl Command {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// As [`Cli::run`].
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
             Command::Lab(args) => lab::run(args),
             Command::Application(args) => application::run(&args),
             Command::Dataplane => dataplane::run(),
@@ -87,13 +101,6 @@ impl Cli {
             Command::Status(args) => status::run(&args),
             Command::Ctl(args) => ctl::run(&args),
             Command::Top(args) => top::run(&args),
-            Command::Load(args) => load::run(*args),
-            Command::LoadAgent(args) => load_agent::run(args),
-            Command::Demo(args) => demo::run(args),
-            Command::Reproduce(args) => reproduce::run(args),
-            Command::Pareto(args) => pareto::run(&args),
-            Command::Sim(args) => sim::run_command(args),
-            Command::Calibrate(args) => calibrate::run(args),
             Command::Sdp(args) => sdp::run(args),
             Command::Doctor(args) => doctor::run(args),
         }
@@ -114,7 +121,9 @@ mod tests {
     #[test]
     fn lab_exec_leaves_the_options_of_the_command_alone() {
         let cli = Cli::try_parse_from(["tailplane", "lab", "exec", "--", "ping", "-c", "1"]);
-        let Command::Lab(args) = cli.expect("parses").command else { panic!("not lab") };
+        let Subcommands::Own(Command::Lab(args)) = cli.expect("parses").subcommand else {
+            panic!("not lab")
+        };
         let lab::Action::Exec { command } = args.action else { panic!("not exec") };
         assert_eq!(command, ["ping", "-c", "1"]);
     }

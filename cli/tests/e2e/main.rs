@@ -10,18 +10,15 @@
 //! service of its own ([`harness::Testbed`]), and they run one after the other: they share the
 //! processors. Nothing is asserted about absolute times.
 
-mod churn;
 mod clients;
 mod conformance;
 mod connections;
 mod contained;
 mod deaths;
-mod elastic;
 mod gateway;
 mod harness;
 mod hostile_kv;
 mod leave;
-mod moving;
 mod probe;
 mod protected;
 mod run_cli;
@@ -30,3 +27,6 @@ mod steered;
 mod transfer;
 mod udp;
 mod unsafe_scheduling;
+
+/// The command that these tests run.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tailplane");

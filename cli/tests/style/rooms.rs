@@ -7,9 +7,6 @@ use std::path::Path;
 use crate::repository;
 use crate::rules::ROOMS;
 
-/// Dependencies that point the other way: hostile dataplanes are started as the command's own are.
-const EXCEPTIONS: [(&str, &str); 1] = [("attack", "cli")];
-
 /// The manifests of all crates, by the crate's name, each with its room.
 fn manifests(root: &Path) -> BTreeMap<String, (&'static str, toml::Table)> {
     let mut found = BTreeMap::new();
@@ -49,21 +46,16 @@ fn dependencies_point_to_rooms_further_up() {
     let manifests = manifests(&repository());
     assert!(manifests.len() > 30, "{} crates", manifests.len());
     let place = |room: &str| ROOMS.iter().position(|other| *other == room).expect("a room");
-    let (mut wrong, mut excepted) = (Vec::new(), 0);
+    let mut wrong = Vec::new();
     for (name, (room, manifest)) in &manifests {
         for other in dependencies(manifest) {
             let Some((of, _)) = manifests.get(&other) else { continue };
-            if place(of) <= place(room) {
-                continue;
-            }
-            match EXCEPTIONS.contains(&(name.as_str(), other.as_str())) {
-                true => excepted += 1,
-                false => wrong.push(format!("{room}/{name} needs {of}/{other}")),
+            if place(of) > place(room) {
+                wrong.push(format!("{room}/{name} needs {of}/{other}"));
             }
         }
     }
     assert!(wrong.is_empty(), "a crate needs one of a room further down: {wrong:#?}");
-    assert_eq!(excepted, EXCEPTIONS.len(), "exceptions that are none any more are to go");
 }
 
 /// Against what a service is written there is neither a driver nor a stack, and no program for the kernel.

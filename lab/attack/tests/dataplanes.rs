@@ -15,8 +15,11 @@ use endpoint::{Client, ClientError, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A second for an answer, and a second for the end.
+/// A second for an answer, and a second for the end: [`END_MS`], and as much again for a starter that shares its
+/// processors with the attack and with other work of the machine.
 const WITHIN: Duration = Duration::from_secs(1);
+/// How long a dataplane may take to end, in milliseconds (`dataplane.end_ms`).
+const END_MS: u64 = 500;
 /// How long a starter may take to begin beside other work of the machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long an attack has had its way before the starter is asked anything.
@@ -69,7 +72,8 @@ impl Service {
         fs::create_dir_all(&folder).expect("a folder of this test");
         let config = folder.join("run.toml");
         let text = format!(
-            "# attack: {name}\n[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[dataplane]\ndomain = \"process\"\n{}\n\
+            "# attack: {name}\n[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[dataplane]\ndomain = \"process\"\n\
+             end_ms = {END_MS}\n{}\n\
              [application]\n{}\n[memory]\nchunks = 16384\n[control]\nname = \"{name}\"\nsocket = true\n",
             folder.join("wire.sock").display(),
             setting.dataplane,

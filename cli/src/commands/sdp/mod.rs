@@ -7,8 +7,6 @@
 //! tailplane sdp packets --socket /tmp/gw.sock --address 10.8.2.1  one that sends or echoes packets
 //! ```
 
-pub mod bench;
-pub mod bench_tenant;
 mod gateway;
 mod gateway_config;
 mod opener;
@@ -16,7 +14,7 @@ pub mod packets;
 mod plane;
 mod report;
 pub mod serve;
-mod services;
+pub mod services;
 pub mod tenant;
 
 #[doc(hidden)]
@@ -32,8 +30,6 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use serde::Serialize;
 
-use self::bench::BenchArgs;
-use self::bench_tenant::BenchTenantArgs;
 use self::packets::PacketArgs;
 use self::serve::ServeArgs;
 use self::tenant::TenantArgs;
@@ -67,7 +63,7 @@ EXAMPLES
   tailplane sdp serve --socket /tmp/sdp.sock --cores 2 --arrangement scale-up:2 --cpus 0,1
   tailplane sdp tenant --socket /tmp/sdp.sock --queues 200 --active 1 --doorbells paged --rate 10000
   tailplane sdp tenant --socket /tmp/sdp.sock --count 100000 --json -
-  tailplane sdp bench --queues 1,100,1000 --shape FB,SQ --json bench.json";
+  tailplane sdp-bench --queues 1,100,1000 --shape FB,SQ --json bench.json";
 
 /// Arguments of `tailplane sdp`.
 #[derive(Debug, clap::Args)]
@@ -87,14 +83,9 @@ pub enum Action {
     Tenant(TenantArgs),
     /// Be a tenant of a gateway: packets through its tunnel.
     Packets(PacketArgs),
-    /// Measure the plane's throughput: strategies, arrangements, queues, traffic shapes.
-    Bench(BenchArgs),
     /// The plane's process: started by `serve`.
     #[command(hide = true)]
     Plane,
-    /// A window of a bench's tenant.
-    #[command(hide = true)]
-    BenchTenant(BenchTenantArgs),
 }
 
 /// Runs `tailplane sdp`.
@@ -114,14 +105,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Serve(args) => serve::serve(&args, &stop),
         Action::Tenant(args) => tenant::tenant(&args, &stop),
         Action::Packets(args) => packets::packets(&args, &stop),
-        Action::Bench(args) => bench::bench(&args, &stop),
-        Action::BenchTenant(args) => bench_tenant::bench_tenant(&args),
         Action::Plane => Ok(()),
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+/// Writes a value to a file, or to standard output where the path is `-`.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value)? + "\n";
     if path == Path::new("-") {
         print!("{text}");

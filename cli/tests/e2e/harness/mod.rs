@@ -71,9 +71,9 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The `tailplane` command under test.
+/// The command under test: [`PROGRAM`](crate::PROGRAM).
 pub fn tailplane(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailplane"));
+    let mut command = Command::new(crate::PROGRAM);
     command.args(arguments);
     command
 }

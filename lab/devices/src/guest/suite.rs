@@ -10,13 +10,22 @@ use anyhow::bail;
 use super::channel::Channel;
 use super::checks::{daemon, domains, faults, lifecycle, readme, start, steering, traffic};
 use super::client;
-use super::command::wait_until;
+use super::command::{self, wait_until};
 use super::rig;
 use super::service::{Config, Service};
 use crate::protocol::{Event, Outcome, Task};
 
 /// Longest time until a service that was announced answers a first ping.
 const FIRST_ANSWER_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
+
+/// What is printed of a service that answers no ping.
+const DIAGNOSES: [&str; 5] = [
+    "ip -s -s link",
+    "ethtool -S dp0",
+    "ip netns exec c ip -s -s neigh",
+    "cat /proc/interrupts",
+    "tailplane status devices --json",
+];
 
 /// One check.
 #[derive(Clone, Copy)]
@@ -244,10 +253,18 @@ impl Suite<'_> {
         Ok(service)
     }
 
-    /// Waits until links are up and a ping is answered, and returns whether it was.
+    /// Waits until links are up and a ping is answered, and returns whether it was. Where it was not, what the kernel
+    /// counts goes to the machine's console, which is kept.
     pub fn wait_for_answer(&self) -> bool {
-        rig::wait_for_links().is_ok()
-            && wait_until(FIRST_ANSWER_LIMIT, || client::ping(56, "1").unwrap_or(false))
+        let answers = rig::wait_for_links().is_ok()
+            && wait_until(FIRST_ANSWER_LIMIT, || client::ping(56, "1").unwrap_or(false));
+        if !answers {
+            for line in DIAGNOSES {
+                let found = command::run(line).unwrap_or_else(|error| format!("{error:#}\n"));
+                eprintln!("$ {line}\n{found}");
+            }
+        }
+        answers
     }
 
     /// Takes the usual service, to end it.

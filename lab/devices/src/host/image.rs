@@ -47,6 +47,8 @@ const PRODUCT_GROUP: &str = "tailplane-dataplane:x:990:\ntailplane-app:x:991:\n"
 pub struct Programs {
     /// `tailplane`.
     pub product: PathBuf,
+    /// `tailplane-lab`, with the load generator: programs of before it have their own.
+    pub laboratory: Option<PathBuf>,
     /// `tailplaned`, for boots with systemd.
     pub daemon: PathBuf,
 }
@@ -85,6 +87,9 @@ impl Contents<'_> {
         let own = std::env::current_exe().context("finding this program's file")?;
         image.stripped(&own, "init")?;
         image.stripped(&self.programs.product, "bin/tailplane")?;
+        if let Some(laboratory) = &self.programs.laboratory {
+            image.stripped(laboratory, "bin/tailplane-lab")?;
+        }
         if let Some(root) = self.systemd {
             image.stripped(&self.programs.daemon, "bin/tailplaned").context(
                 "no daemon for the guest: run `cargo build --package daemon`, or name one with --daemon",

@@ -114,7 +114,8 @@ struct RunArgs {
 
 #[derive(Debug, clap::Args)]
 struct Product {
-    /// The program to try; by default the one that `cargo build --package cli` makes.
+    /// The program to try; by default the one that `cargo build --package cli` makes. `tailplane-lab` beside it is
+    /// taken along.
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
     /// The daemon to try, in boots with systemd; by default `tailplaned` beside that program.
@@ -136,7 +137,9 @@ impl Product {
             );
         }
         let daemon = self.daemon.clone().unwrap_or_else(|| product.with_file_name("tailplaned"));
-        Ok(Programs { product, daemon })
+        let laboratory = Some(product.with_file_name("tailplane-lab"));
+        let laboratory = laboratory.filter(|program| program.is_file());
+        Ok(Programs { product, laboratory, daemon })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use cli::reproduce::elastic::{self, AHEAD, PAPER, Plan};
+use figures::reproduce::elastic::{self, AHEAD, PAPER, Plan};
 
 use crate::harness::{possible, take_turn, wait_until};
 

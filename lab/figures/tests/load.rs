@@ -84,7 +84,7 @@ fn silent(mut stream: TcpStream) {
 }
 
 fn tailplane(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailplane"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailplane-lab"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cli::commands::load::DataplaneClient;
+use figures::commands::load::DataplaneClient;
 use load::{LoadConfig, Mode, WorkloadConfig};
 use service::config::RunConfig;
 use service::host::Host;

@@ -15,7 +15,7 @@ use service::doctor::xdp;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailplane"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailplane-lab"));
     command.arg("pareto").args(arguments);
     command
 }

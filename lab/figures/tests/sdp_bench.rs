@@ -1,4 +1,4 @@
-//! `tailplane sdp bench` as a command: planes and tenants' processes for a few short windows. What it
+//! `tailplane sdp-bench` as a command: planes and tenants' processes for a few short windows. What it
 //! measures is not looked at, only that it does, and that it says what it cannot.
 
 use std::process::{Command, Output};
@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailplane"));
-    command.args(["sdp", "bench"]).args(arguments).output().expect("the command starts")
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailplane-lab"));
+    command.args(["sdp-bench"]).args(arguments).output().expect("the command starts")
 }
 
 fn two_processors() -> bool {

@@ -261,7 +261,7 @@ fn application_at(
     };
     let cpu = if placement == Placement::Split { "1" } else { "0" };
     let mut program = Command::new(std::env::current_exe()?);
-    program.args(["application", "--raw-echo", "--cpu", cpu]);
+    program.args(["raw-echo", "--cpu", cpu]);
     program.args(own_answers.then_some("--own-answers"));
     program.args(["--realtime", &APPLICATION.to_string()]);
     Ok((Started::new(hello, 1, &region, program, None)?, region))

@@ -4,7 +4,7 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use cli::reproduce::moving::{self, Found, Plan, Table};
+use figures::reproduce::moving::{self, Found, Plan, Table};
 use rustix::process::Signal;
 use service::lab::{Lab, LabConfig};
 

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn reproduce(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tailplane"))
+    Command::new(env!("CARGO_BIN_EXE_tailplane-lab"))
         .arg("reproduce")
         .args(arguments)
         .output()

@@ -1,4 +1,4 @@
-//! `tailplane sdp bench`: the throughput of the plane as a whole, by strategy, arrangement, queues and
+//! `tailplane sdp-bench`: the throughput of the plane as a whole, by strategy, arrangement, queues and
 //! traffic shape (HyperPlane §V-B, Figure 8, in software and over processes).
 //!
 //! One cell is measured in windows of some milliseconds, its contenders in turn, as `notify` measures
@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,13 +23,13 @@ use notify::{Disturbance, Shape};
 use sdp::{Handler, Limits, Notify, Outcome, Plane, PlaneConfig, TenantQueue};
 use serde::Serialize;
 
-use super::bench_tenant::{Found, shape};
-use super::serve::arrangement;
-use super::services::service;
-use super::write_json;
+use super::sdp_bench_tenant::{Found, shape};
 use crate::demo::machine;
 use crate::demo::systems::REALTIME;
-use service::private;
+use cli::commands::sdp::serve::arrangement;
+use cli::commands::sdp::services::service;
+use cli::commands::sdp::write_json;
+use service::{cleanup, private};
 
 /// How long a tenant may take to join: a thousand queues are some megabytes.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ const ATTEMPTS: u32 = 4;
 /// Before each window: the rest of the machine gets its turn.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Arguments of `tailplane sdp bench`.
+/// Arguments of `tailplane sdp-bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BenchArgs {
     /// Queue pairs of the tenant, comma separated.
@@ -317,7 +317,7 @@ impl Bench<'_> {
     ) -> anyhow::Result<Command> {
         let args = self.args;
         let mut command = Command::new(std::env::current_exe().context("this program's file")?);
-        command.args(["sdp", "bench-tenant", "--shape", shape.short()]).arg("--socket").arg(socket);
+        command.args(["sdp-bench-tenant", "--shape", shape.short()]).arg("--socket").arg(socket);
         let cpu = args.cores.to_string();
         let numbers = [
             ("--queues", queues.to_string()),
@@ -476,13 +476,15 @@ fn conditions(args: &BenchArgs, ordinary: u32) -> BTreeMap<String, String> {
     all
 }
 
-/// Runs `tailplane sdp bench`.
+/// Runs `tailplane sdp-bench`.
 ///
 /// # Errors
 /// Arguments that are not allowed, a plane or a tenant that cannot be had.
-pub fn bench(args: &BenchArgs, stop: &AtomicBool) -> anyhow::Result<()> {
+pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     check(args)?;
-    let bench = Bench { args, stop, ordinary: AtomicU32::new(0) };
+    let stop = Arc::new(AtomicBool::new(false));
+    cleanup::first_signal_sets(Arc::clone(&stop)).context("catching signals")?;
+    let bench = Bench { args, stop: &stop, ordinary: AtomicU32::new(0) };
     let mut cells = Vec::new();
     for &shape in &args.shape {
         for &queues in &args.queues {
@@ -493,17 +495,13 @@ pub fn bench(args: &BenchArgs, stop: &AtomicBool) -> anyhow::Result<()> {
     }
     let conditions = conditions(args, bench.ordinary.load(Ordering::Relaxed));
     let report = Report { conditions, cells };
-    match &args.json {
-        Some(path) if path == std::path::Path::new("-") => write_json(path, &report),
-        Some(path) => {
-            print_table(&report);
-            write_json(path, &report)
-        }
-        None => {
-            print_table(&report);
-            Ok(())
-        }
+    if args.json.as_deref() != Some(Path::new("-")) {
+        print_table(&report);
     }
+    if let Some(path) = &args.json {
+        write_json(path, &report)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print_table(report: &Report) {

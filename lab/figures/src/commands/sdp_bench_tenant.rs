@@ -1,9 +1,10 @@
-//! A tenant of `tailplane sdp bench`, in a process of its own: one window of a closed loop.
+//! A tenant of `tailplane sdp-bench`, in a process of its own: one window of a closed loop.
 //!
 //! It joins, prints `ready`, runs its window, and prints one line of JSON ([`Found`]).
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ const WARM_UP: f64 = 0.1;
 /// How long the first replies may take.
 const PATIENCE_NS: u64 = 300_000_000;
 
-/// Arguments of `tailplane sdp bench-tenant`, which `sdp bench` starts.
+/// Arguments of `tailplane-lab sdp-bench-tenant`, which `sdp-bench` starts.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BenchTenantArgs {
     /// Where the plane is.
@@ -246,11 +247,11 @@ fn window(load: &mut Load, traffic: &mut Traffic, length_ns: u64) -> Counted {
     }
 }
 
-/// Runs `tailplane sdp bench-tenant`.
+/// Runs `tailplane-lab sdp-bench-tenant`.
 ///
 /// # Errors
 /// A plane that cannot be joined, or does not answer.
-pub fn bench_tenant(args: &BenchTenantArgs) -> anyhow::Result<()> {
+pub fn run(args: &BenchTenantArgs) -> anyhow::Result<ExitCode> {
     let mut load = Load::join(args)?;
     let mut traffic = Traffic::new(args.shape, args.queues, args.seed);
     println!("ready");
@@ -287,7 +288,7 @@ pub fn bench_tenant(args: &BenchTenantArgs) -> anyhow::Result<()> {
         stall_ns,
     };
     println!("{}", serde_json::to_string(&found)?);
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -1,0 +1,54 @@
+//! Subcommands that are programs of their own.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::{env, fs};
+
+/// Runs a copy of the command in a folder of its own, with these programs beside it: each prints its name and arguments.
+fn run(beside: &[&str], arguments: &[&str]) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = folder.path().join("tailplane");
+    fs::copy(env!("CARGO_BIN_EXE_tailplane"), &own).expect("a copy");
+    for name in beside {
+        write_program(&folder.path().join(name));
+    }
+    let nowhere = folder.path().join("empty");
+    Command::new(own).args(arguments).env("PATH", nowhere).output().expect("it starts")
+}
+
+fn write_program(path: &Path) {
+    fs::write(path, "#!/bin/sh\necho \"${0##*/} $*\"\nexit 7\n").expect("a program");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[test]
+fn an_unknown_subcommand_is_the_laboratorys() {
+    let output = run(&["tailplane-lab"], &["demo", "--seconds", "3"]);
+    assert_eq!(stdout(&output), "tailplane-lab demo --seconds 3");
+    assert_eq!(output.status.code(), Some(7), "its exit status is the command's");
+}
+
+#[test]
+fn a_program_of_that_name_comes_first() {
+    let output = run(&["tailplane-lab", "tailplane-attack"], &["attack", "list"]);
+    assert_eq!(stdout(&output), "tailplane-attack list");
+    // The laboratory is not asked for what this program has.
+    let output = run(&["tailplane-lab", "tailplane-status"], &["status", "--help"]);
+    assert!(stdout(&output).contains("Usage: tailplane status"), "{output:?}");
+}
+
+#[test]
+fn without_the_laboratory_the_error_says_what_to_do() {
+    for name in ["demo", "../demo", ""] {
+        let output = run(&[], &[name]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.starts_with(&format!("tailplane: cannot run subcommand '{name}'")), "{said}");
+        assert!(said.contains("cargo build --release") && said.lines().count() == 1, "{said}");
+        assert!(!output.status.success());
+    }
+}
