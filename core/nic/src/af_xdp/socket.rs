@@ -370,3 +370,42 @@ fn patiently(bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(not(miri))]
+    #[test]
+    fn a_refused_zero_copy_is_not_explained_by_missing_queues() {
+        let interface = |name: &str| Interface {
+            name: name.to_owned(),
+            index: 2,
+            mac: wire::MacAddr::default(),
+            mtu: 1500,
+            hardware_type: 1,
+        };
+        let socket = |mode| XdpSocket {
+            // Any descriptor: nothing is done with it.
+            fd: std::fs::File::open("/dev/null").expect("it is there").into(),
+            region: Region::heap(64),
+            sizes: RingSizes { rx: 64, tx: 64, fill: 64, completion: 64 },
+            link: interface("eth0"),
+            queue: 0,
+            mode,
+            multi_buffer: false,
+            shares: false,
+            rx_buffers: 64,
+            assume_rx_checksums: false,
+            adopted: false,
+        };
+        for errno in [Errno::OPNOTSUPP, Errno::INVAL] {
+            let error = socket(BindMode::ZeroCopy).bind_error(errno);
+            assert!(matches!(error, AfXdpError::NoZeroCopy { queue: 0, .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("zero-copy") && !text.contains("fewer queues"), "{text}");
+        }
+        let error = socket(BindMode::Copy).bind_error(Errno::INVAL);
+        assert!(matches!(error, AfXdpError::NoQueue { queue: 0, .. }), "{error}");
+    }
+}
