@@ -23,8 +23,9 @@
 //!
 //! - `E` (give this CAS value) is accepted by mg, ms, md and ma, as later releases do;
 //! - an item that `mg` or `ma` creates under a base64 key (`b` with `N`) is remembered as such;
-//! - a line over [`LINE_MAX_BYTES`] closes the connection wherever the stream is cut, and so does a
-//!   multi-get over [`MULTIGET_LINE_MAX_BYTES`];
+//! - a line over [`LINE_MAX_BYTES`] closes the connection wherever the stream is cut; a multi-get may be longer. Where
+//!   one over [`MULTIGET_WHOLE_BYTES`] has a key that is too long, the keys before that one are answered, then the
+//!   error comes, and the connection is closed;
 //! - a multi-get with a key that is too long touches nothing, and an expired TTL is told as 0;
 //! - a number that is incremented while a peer slowly reads it (it would have to be some 16 KiB long) loses
 //!   its padding;
@@ -43,7 +44,7 @@ mod time;
 pub use config::{ConfigError, StoreConfig};
 pub use protocol::reply::Output;
 pub use service::KvProtocol;
-pub use session::{Conversation, LINE_MAX_BYTES, MULTIGET_LINE_MAX_BYTES, Session};
+pub use session::{Conversation, LINE_MAX_BYTES, MULTIGET_WHOLE_BYTES, Session};
 pub use stats::{ClassCounters, ClassStats, Counters, StoreStats};
 pub use store::Store;
 pub use tailplane::Flow;

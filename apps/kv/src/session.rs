@@ -20,9 +20,9 @@ use crate::{Store, WallTime};
 /// is closed without an answer.
 pub const LINE_MAX_BYTES: usize = 2048;
 
-/// Retrieval commands may name many keys in lines up to this length, after which the connection is
-/// closed; memcached sets no limit.
-pub const MULTIGET_LINE_MAX_BYTES: usize = 64 << 10;
+/// Retrieval commands may name any number of keys. Of a line up to this length all keys are looked at before one is
+/// answered, as memcached does it; those of a longer one are answered as they come.
+pub const MULTIGET_WHOLE_BYTES: usize = 64 << 10;
 
 /// Memory that a session may have for a value or a reply in part, the store's entry for it included.
 pub(crate) const REQUEST_BYTES: usize = {
@@ -57,7 +57,7 @@ enum State {
 // Tens of thousands of idle connections cost no more than this each.
 const _: () = assert!(size_of::<Session>() <= 24);
 // What is scanned is a part of a line.
-const _: () = assert!(MULTIGET_LINE_MAX_BYTES <= u32::MAX as usize);
+const _: () = assert!(MULTIGET_WHOLE_BYTES <= u32::MAX as usize);
 
 impl Default for Session {
     fn default() -> Self {
@@ -90,7 +90,7 @@ impl Session {
         input: &[u8],
         out: &mut impl Output,
     ) -> Flow {
-        let mut context = Context { store, now, out, turn: TURN_OPERATIONS };
+        let mut context = Context { store, now, out, turn: TURN_OPERATIONS, is_cut: false };
         let mut begun = self.is_idle();
         let mut rest = input;
         while !rest.is_empty() {
@@ -116,7 +116,16 @@ impl Session {
                 }
                 State::Keys(keys) => {
                     let keys = *keys;
-                    self.feed_keys(&mut context, keys, rest)
+                    match self.feed_keys(&mut context, keys, rest) {
+                        0 if self.awaits_keys() => {
+                            return Flow::Partial { left: rest.len(), begun };
+                        }
+                        taken => {
+                            // Each key is as good as a command: the peer goes on.
+                            begun = true;
+                            taken
+                        }
+                    }
                 }
                 State::Reading(_) => break,
                 State::Closed => return Flow::Close,
@@ -124,6 +133,9 @@ impl Session {
             debug_assert!(taken <= rest.len(), "more was taken than there is");
             rest = &rest[taken..];
             begun |= matches!(self.state, State::Command);
+            if rest.is_empty() && self.awaits_keys() {
+                break;
+            }
             let is_paused = matches!(self.state, State::Keys(_) | State::Reading(_));
             if is_paused || (!rest.is_empty() && begun && context.is_over()) {
                 return Flow::Yield { left: rest.len() };
@@ -132,6 +144,7 @@ impl Session {
         match self.state {
             State::Command => Flow::Continue,
             State::Swallow(_) | State::Value(_) => Flow::Partial { left: 0, begun },
+            State::Keys(Keys { is_long: true, .. }) => Flow::Partial { left: 0, begun },
             State::Keys(_) | State::Reading(_) => Flow::Yield { left: rest.len() },
             State::Closed => Flow::Close,
         }
@@ -169,22 +182,32 @@ impl Session {
         rest: &[u8],
     ) -> Option<usize> {
         let scanned = (std::mem::take(&mut self.scanned) as usize).min(rest.len());
-        let Some(end) = find::<b'\n'>(&rest[scanned..]) else {
-            if line_len_ok(rest) {
+        let found = find::<b'\n'>(&rest[scanned..]).map(|end| scanned + end);
+        let in_limit = line_len_ok(&rest[..found.unwrap_or(rest.len())]);
+        let (line, after) = match (found, in_limit) {
+            (Some(end), true) => (&rest[..end], &rest[end + 1..]),
+            (None, true) => {
                 self.scanned = rest.len() as u32;
                 return None;
             }
-            self.state = State::Closed;
-            return Some(rest.len());
+            // The same keys wherever the stream is cut.
+            (_, false) => match whole_keys(&rest[..rest.len().min(MULTIGET_WHOLE_BYTES)]) {
+                Some(keys) if retrieves(keys) => {
+                    context.is_cut = true;
+                    (keys, &[][..])
+                }
+                _ => {
+                    self.state = State::Closed;
+                    return Some(rest.len());
+                }
+            },
         };
-        let end = scanned + end;
-        let (line, after) = (&rest[..end], &rest[end + 1..]);
-        if !line_len_ok(line) {
-            self.state = State::Closed;
-            return Some(rest.len());
-        }
+        let end = line.len();
         let step = command::execute(context, line, after);
+        let is_cut = std::mem::take(&mut context.is_cut);
         match step.next {
+            // An error: what follows it on the line is no command.
+            Next::Command if is_cut => self.state = State::Closed,
             Next::Command => {}
             Next::Retry => return Some(0),
             Next::Swallow(bytes) => self.state = State::Swallow(bytes),
@@ -202,42 +225,66 @@ impl Session {
         Some(end + 1 + step.consumed)
     }
 
-    /// Answers the rest of a retrieval command's keys, with which `rest` begins.
+    /// Answers the rest of a retrieval command's keys, with which `rest` begins, or what of it is there.
     fn feed_keys<O: Output>(
         &mut self,
         context: &mut Context<'_, O>,
         keys: Keys,
         rest: &[u8],
     ) -> usize {
-        // It was there when the command began.
-        let Some(end) = find::<b'\n'>(rest) else {
-            self.state = State::Closed;
-            return rest.len();
+        let end = find::<b'\n'>(rest);
+        let line = match end {
+            Some(end) => rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]),
+            None => match whole_keys(rest) {
+                Some(keys) => keys,
+                // The beginning of a key.
+                None if keys.is_long && rest.len() <= LINE_MAX_BYTES => return 0,
+                None => rest,
+            },
         };
-        let line = until_nul(rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]));
-        match text::go_on(context, line, keys).next {
+        let line = if keys.is_long { line } else { until_nul(line) };
+        context.is_cut = end.is_none();
+        let step = text::go_on(context, line, keys);
+        context.is_cut = false;
+        match step.next {
             Next::Keys { at, keys, reading } => {
                 self.state = reading.map_or(State::Keys(keys), State::Reading);
                 at
             }
+            Next::Close => {
+                self.state = State::Closed;
+                rest.len()
+            }
             _ => {
                 self.state = State::Command;
-                end + 1
+                end.map_or(rest.len(), |end| end + 1)
             }
         }
+    }
+
+    /// Whether keys of a long line may be to come.
+    fn awaits_keys(&self) -> bool {
+        matches!(self.state, State::Keys(Keys { is_long: true, .. }))
     }
 }
 
 /// Whether a line, or the beginning of one, is within the limit for its kind.
 #[inline]
 fn line_len_ok(line: &[u8]) -> bool {
-    if line.len() <= LINE_MAX_BYTES {
-        return true;
-    }
+    line.len() <= LINE_MAX_BYTES || (line.len() <= MULTIGET_WHOLE_BYTES && retrieves(line))
+}
+
+/// Whether a line is a command for which any number of keys may be named.
+fn retrieves(line: &[u8]) -> bool {
     let start = line.iter().take_while(|&&byte| byte == b' ').count();
-    let retrieves = [&b"get "[..], b"gat ", b"gets ", b"gats "];
-    let is_retrieval = retrieves.iter().any(|name| line[start..].starts_with(name));
-    is_retrieval && line.len() <= MULTIGET_LINE_MAX_BYTES
+    let names = [&b"get "[..], b"gat ", b"gets ", b"gats "];
+    names.iter().any(|name| line[start..].starts_with(name))
+}
+
+/// The beginning of a line that is cut within a key: up to the space in front of that. None: no key is whole.
+fn whole_keys(rest: &[u8]) -> Option<&[u8]> {
+    let end = rest.iter().rposition(|&byte| byte == b' ')?;
+    Some(&rest[..=end])
 }
 
 /// A [`Session`] with the bytes that it has not taken: for a caller without a server.

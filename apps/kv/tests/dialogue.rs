@@ -100,6 +100,7 @@ fn every_error_line() {
         "set a 0 0 -1".to_owned(),
         "set a x 0 1".to_owned(),
         "verbosity x".to_owned(),
+        "slabs automove x".to_owned(),
     ] {
         expect(&store, NOW, &format!("{wrong}\r\n"), bad);
     }

@@ -261,6 +261,11 @@ fn thousands_of_random_commands_are_answered_alike() {
 }
 
 /// Lines that random commands would hardly hit.
+/// 200 KB; every other one is `a`.
+fn thousand_long_keys() -> String {
+    (0..1_000).map(|number| format!("{number:0198} a ")).collect()
+}
+
 #[test]
 fn chosen_odd_lines_are_answered_alike() {
     let Some(server) = Memcached::start() else { return };
@@ -319,6 +324,8 @@ fn chosen_odd_lines_are_answered_alike() {
         format!("md a {}", "L1 ".repeat(17)),
         format!("md a {}", "L1 ".repeat(18)),
         format!("get {}", "a ".repeat(500)),
+        format!("set a 0 0 1\r\nx\r\nget {}", thousand_long_keys()),
+        "slabs automove x".to_owned(),
         format!("set b 0 0 {largest}\r\n{}\r\nget b", "v".repeat(largest)),
         format!("set b 0 0 {0}\r\n{1}\r\nget b", largest + 1, "v".repeat(largest + 1)),
         format!("set b 0 0 {0} noreply\r\n{1}\r\nget b", largest + 1, "v".repeat(largest + 1)),

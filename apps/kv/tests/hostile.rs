@@ -56,11 +56,24 @@ fn block(key: &str, value: &[u8]) -> Vec<u8> {
 /// A retrieval of as many keys as a line holds.
 fn amplifying_get() -> Vec<u8> {
     let mut line = b"get".to_vec();
-    while line.len() + 4 < kv::MULTIGET_LINE_MAX_BYTES {
+    while line.len() + 4 < kv::MULTIGET_WHOLE_BYTES {
         line.extend_from_slice(b" k");
     }
     line.extend_from_slice(b"\r\n");
     line
+}
+
+#[test]
+fn a_line_of_a_thousand_long_keys_is_answered_and_nothing_is_kept_of_it() {
+    let (mut rig, _) = rig();
+    let number = rig.open(1 << 20);
+    set(&mut rig, number, "k", b"v");
+    let keys: String = (0..1_000).map(|key| format!(" {key:0240} k")).collect();
+    let reply = [block("k", b"v").repeat(1_000), b"END\r\n".to_vec()].concat();
+    for _ in 0..3 {
+        ask(&mut rig, number, format!("get{keys}\r\n").as_bytes(), &reply);
+    }
+    assert_eq!(rig.server.stats().kept_bytes, 0);
 }
 
 #[test]

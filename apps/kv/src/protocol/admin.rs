@@ -22,6 +22,12 @@ pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'
             context.reply_unless(noreply(tokens), if valid { b"OK\r\n" } else { BAD_FORMAT });
         }
         b"flush_all" if count <= 3 => return Step::new(0, flush_all(context, tokens)),
+        // There are none to steer; what is no number is said to be wrong all the same.
+        b"slabs"
+            if count > 2 && tokens.get(1) == b"automove" && parse_u32(tokens.get(2)).is_none() =>
+        {
+            context.reply_unless(noreply(tokens), BAD_FORMAT);
+        }
         b"shutdown" => context.reply(b"ERROR: shutdown not enabled\r\n"),
         // Memory is reserved once, at start.
         b"cache_memlimit" if matches!(count, 2 | 3) => context.reply_unless(

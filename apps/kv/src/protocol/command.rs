@@ -16,6 +16,8 @@ pub(crate) struct Context<'a, O> {
     pub(crate) out: &'a mut O,
     /// Keys and commands that this turn may still answer, before others are served.
     pub(crate) turn: u32,
+    /// These are not all of the line's keys: their end is no end of the reply.
+    pub(crate) is_cut: bool,
 }
 
 /// Keys and commands of one connection that one turn answers at most: some tens of microseconds.

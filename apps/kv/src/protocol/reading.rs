@@ -12,6 +12,8 @@ pub(crate) struct Keys {
     pub(crate) with_cas: bool,
     /// The expiry that items get (gat, gats).
     pub(crate) touch: Option<u32>,
+    /// The line is longer than what of it was looked at: each key is, as it comes.
+    pub(crate) is_long: bool,
 }
 
 /// A value of which the peer has not taken all.

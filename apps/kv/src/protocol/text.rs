@@ -37,7 +37,7 @@ pub(crate) fn get<O: Output>(
         context.reply(ERROR);
         return Step::done();
     };
-    let how = Keys { with_cas, touch: None };
+    let how = Keys { with_cas, touch: None, is_long: context.is_cut };
     step(answer(context, first, words, how), command_len, how)
 }
 
@@ -56,38 +56,48 @@ pub(crate) fn get_and_touch<O: Output>(
         context.reply(BAD_FORMAT);
         return Step::done();
     }
-    let how = Keys { with_cas, touch: Some(context.now.expiry(exptime_s)) };
+    let touch = Some(context.now.expiry(exptime_s));
+    let how = Keys { with_cas, touch, is_long: context.is_cut };
     let Some(first) = words.next() else {
-        context.reply(b"END\r\n");
-        return Step::done();
+        return step(end(context), command_len, how);
     };
     step(answer(context, first, words, how), command_len, how)
 }
 
-/// The rest of the keys of such a command, whose line was found to be in order.
+/// The rest of the keys of such a command, or more of them where the line is cut.
 pub(crate) fn go_on<O: Output>(context: &mut Context<'_, O>, keys: &[u8], how: Keys) -> Step {
     let mut words = words(keys);
     let Some(first) = words.next() else {
-        context.reply(b"END\r\n");
-        return Step::done();
+        return step(end(context), keys.len(), how);
     };
     step(answer(context, first, words, how), keys.len(), how)
 }
 
 /// Where the turn ended before the keys did.
-struct Pause {
-    /// Bytes of keys that are left.
-    left: usize,
-    reading: Option<Box<Reading>>,
+enum Pause {
+    /// Behind a key, or within the value of one, with so many bytes of keys left.
+    At { left: usize, reading: Option<Box<Reading>> },
+    /// Nothing is left that could be answered.
+    Wrong,
 }
 
 fn step(pause: Option<Pause>, command_len: usize, keys: Keys) -> Step {
     match pause {
         None => Step::done(),
-        Some(Pause { left, reading }) => {
+        Some(Pause::At { left, reading }) => {
             Step::new(0, Next::Keys { at: command_len - left, keys, reading })
         }
+        Some(Pause::Wrong) => Step::new(0, Next::Close),
     }
+}
+
+/// Behind the last of these keys.
+fn end<O: Output>(context: &mut Context<'_, O>) -> Option<Pause> {
+    if context.is_cut {
+        return Some(Pause::At { left: 0, reading: None });
+    }
+    context.reply(b"END\r\n");
+    None
 }
 
 /// Answers keys, and the command, as far as the turn goes.
@@ -101,6 +111,10 @@ fn answer<O: Output>(
     let now = context.now.as_u32();
     let mut key = first;
     loop {
+        if how.is_long && (key.len() > KEY_MAX_BYTES || key.contains(&0)) {
+            context.reply(BAD_FORMAT);
+            return Some(Pause::Wrong);
+        }
         let hash = context.store.hash(key);
         let mut shard = context.store.shard(hash);
         let found = shard.find(hash, key, now);
@@ -109,18 +123,17 @@ fn answer<O: Output>(
             && let Some(mut reading) = put_item(context.out, &mut shard, (item, hash), how.with_cas)
         {
             reading.then = Some(how);
-            return Some(Pause { left: rest.rest().len(), reading: Some(reading) });
+            return Some(Pause::At { left: rest.rest().len(), reading: Some(reading) });
         }
         drop(shard);
         let behind = rest.rest();
         let Some(next) = rest.next() else { break };
         if context.is_over() {
-            return Some(Pause { left: behind.len(), reading: None });
+            return Some(Pause::At { left: behind.len(), reading: None });
         }
         key = next;
     }
-    context.reply(b"END\r\n");
-    None
+    end(context)
 }
 
 #[inline]
