@@ -6,7 +6,7 @@
 //! ```text
 //! metrics (Board -> Sample)  ->  ControlLoop (policy, pace, spread of flow groups)  ->  Decision
 //!        ^                                                                                |
-//!        '------------------- a dataplane and actuators, or the simulated server <--------'
+//!        '------------------- a dataplane and actuators, or a simulated server <--------'
 //! ```
 //!
 //! - [`metrics`]: counters, averages, and the estimate `ceil(Q / B) x iteration time`.
@@ -14,21 +14,14 @@
 //! - [`policy`]: `energy`, `consolidation`, a sequence from a file, and `latency-target`.
 //! - [`ControlLoop`]: the loop as a state machine; [`spread`] is how it deals out flow groups.
 //! - [`actuator`]: cpusets, affinity, clocks and the background job on stock Linux.
-//! - [`server`]: IX's server simulated; [`pareto`], [`score`], [`reproduce`]: what the paper shows of it.
 //! - [`rapl`]: what the processor says that it draws, for measured configurations.
-//! - [`migration`]: the statistics of Table V, of recorded migrations.
 
 pub mod actuator;
 mod configuration;
 mod control_loop;
 pub mod metrics;
-pub mod migration;
-pub mod pareto;
 pub mod policy;
 pub mod rapl;
-pub mod reproduce;
-pub mod score;
-pub mod server;
 mod spread;
 pub mod sysfs;
 mod topology;

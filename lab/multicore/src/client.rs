@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use clock::Instant;
-use control::server::Latencies;
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
+use ixserver::server::Latencies;
 use queueing::{Law, Tail, Window};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1};

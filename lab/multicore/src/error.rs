@@ -58,7 +58,7 @@ pub enum WorldError {
     },
     /// A parameter of the server that is governed is out of its range.
     #[error(transparent)]
-    Model(#[from] control::server::ModelError),
+    Model(#[from] ixserver::server::ModelError),
     /// The theory beside a curve could not be computed.
     #[error(transparent)]
     Theory(#[from] queueing::RunError),

@@ -6,9 +6,9 @@ mod changes;
 
 use clock::{Duration, Instant};
 use control::metrics::{GroupId, GroupSample, Sample, Sampler, ThreadId};
-use control::server::{Controller, Meter, Record, RunConfig, ServerModel};
 use control::{Clock, Place, RequestId};
 use dataplane::{Elastic, MoveControl, Progress, move_mailbox};
+use ixserver::server::{Controller, Meter, Record, RunConfig, ServerModel};
 use shown::Shown;
 use stack::FLOW_GROUPS;
 use statseg::{Board, Words};

@@ -1,10 +1,10 @@
 //! Real elastic threads on virtual cores under the real control loop, beside the model of queues that the figures are
 //! computed with.
 
-use control::pareto::Objective;
-use control::reproduce::{Plane, control_loop};
-use control::server::{Fixed, Record, RunConfig, ServerModel};
 use control::{Clock, Configuration, Event};
+use ixserver::pareto::Objective;
+use ixserver::reproduce::{Plane, control_loop};
+use ixserver::server::{Fixed, Record, RunConfig, ServerModel};
 use multicore::{
     Costs, Governance, Outcome, RunToCompletion, Scheduler, Setup, WorkConserving, WorldError,
     govern,

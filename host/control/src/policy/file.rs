@@ -83,7 +83,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Steps that are there already, as the Pareto analysis derives them ([`crate::pareto`]); sorted by their
+    /// Steps that are there already, as the Pareto analysis derives them; sorted by their
     /// speed, those that add none are left out. None where there is no step.
     pub fn new(name: impl Into<String>, mut steps: Vec<Step>) -> Option<Self> {
         steps.retain(|step| step.speed.is_finite() && step.speed > 0.0);

@@ -17,8 +17,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use control::pareto::Objective;
 use control::sysfs::parse_cpus;
+use ixserver::pareto::Objective;
 use load::WorkloadConfig;
 use reproduce::conditions;
 

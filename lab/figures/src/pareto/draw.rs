@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use control::pareto::{Frontier, Objective};
-use control::reproduce::{Figure9, Panel};
+use ixserver::pareto::{Frontier, Objective};
+use ixserver::reproduce::{Figure9, Panel};
 use reproduce::{
     Axis, Claims, Figure, Measured, Options, Recorder, Role, Series, Setup, Silent, Takes, plot,
 };
@@ -134,7 +134,7 @@ pub fn write_svg(all: &mut Analysis, directory: &Path) -> anyhow::Result<Vec<Pat
 mod tests {
     use std::collections::BTreeMap;
 
-    use control::server::ServerModel;
+    use ixserver::server::ServerModel;
 
     use super::*;
 

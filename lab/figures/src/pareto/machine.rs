@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use control::Topology;
-use control::server::ServerModel;
+use ixserver::server::ServerModel;
 
 /// A machine to simulate.
 #[derive(Clone, Debug, PartialEq, Eq)]

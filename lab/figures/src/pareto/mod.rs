@@ -12,10 +12,10 @@ pub mod report;
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use control::pareto::{Candidate, Frontier, Objective};
 use control::policy::{Policy, Sequence};
-use control::server::ServerModel;
 use control::{Configuration, Machine, Scaling};
+use ixserver::pareto::{Candidate, Frontier, Objective};
+use ixserver::server::ServerModel;
 use reproduce::Mode;
 
 /// What was found of one configuration.

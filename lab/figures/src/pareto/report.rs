@@ -9,9 +9,9 @@
 //! `docs/pareto.md` says what each field means. A number is measured, simulated or absent (`null`), never assumed.
 
 use comfy_table::{Table, presets};
-use control::pareto::{Candidate, Frontier, Member, Objective};
 use control::policy::{Policy, Sequence};
 use control::{Clock, Configuration};
+use ixserver::pareto::{Candidate, Frontier, Member, Objective};
 use reproduce::Mode;
 use serde_json::{Map, Value, json};
 
@@ -273,7 +273,7 @@ fn entry_json(entry: &Entry) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
-    use control::server::ServerModel;
+    use ixserver::server::ServerModel;
 
     use super::*;
 

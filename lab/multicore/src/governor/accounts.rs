@@ -1,7 +1,7 @@
 //! What is recorded, second by second.
 
 use clock::{Duration, Instant};
-use control::server::{InUse, Latencies, Second};
+use ixserver::server::{InUse, Latencies, Second};
 
 use super::Governor;
 

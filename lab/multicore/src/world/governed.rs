@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use clock::Instant;
-use control::server::{Latencies, Record};
 use dataplane::Elastic;
+use ixserver::server::{Latencies, Record};
 use stack::FLOW_GROUPS;
 use statseg::Words;
 
@@ -17,7 +17,7 @@ use crate::setup::{Run, Setup};
 
 /// Runs `setup` under `scheduler` and a load that changes, with somebody who grants and parks its elastic threads, sets
 /// their clock, and moves flow groups from one to another (IX §4.6): the control loop, in nearly all cases. Answers
-/// the run second by second as [`control::server::simulate`] does for its model of queues, and what else was found.
+/// the run second by second as [`ixserver::server::simulate`] does for its model of queues, and what else was found.
 ///
 /// Threads show themselves, are sampled and move flow groups by the code that does so on real machines. What a clock
 /// and a hyperthread are worth, what changes take, and what is drawn, is the model's. Of `setup`, the mean service
@@ -25,7 +25,7 @@ use crate::setup::{Run, Setup};
 /// pattern.
 ///
 /// ```
-/// use control::server::{Fixed, RunConfig, ServerModel};
+/// use ixserver::server::{Fixed, RunConfig, ServerModel};
 /// use multicore::{Costs, Governance, RunToCompletion, Setup, govern};
 /// use queueing::Law;
 /// let service = Setup { batch: 64, connections: 200, ..Setup::zygos(Costs::zero(), Law::Exponential, 10.0) };

@@ -14,9 +14,9 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use control::actuator::{ClockSetter, Cpufreq};
-use control::pareto::{Candidate, Objective};
 use control::rapl::Rapl;
 use control::{Clock, Configuration, Machine, Scaling, Topology};
+use ixserver::pareto::{Candidate, Objective};
 use load::WorkloadConfig;
 use reproduce::{Mode, Stopped, conditions};
 

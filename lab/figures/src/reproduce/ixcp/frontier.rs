@@ -1,6 +1,6 @@
 //! IX Figures 8 and 9: the Pareto frontier of static configurations.
 
-use control::pareto::Frontier;
+use ixserver::pareto::Frontier;
 use reproduce::{Figure, Recorder, Role, Takes};
 
 use super::server;

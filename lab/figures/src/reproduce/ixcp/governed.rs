@@ -1,9 +1,9 @@
 //! The patterns of IX §5.4 on real elastic threads, on virtual cores, beside the model of queues that Figures 8 to 12 and
 //! Table IV are computed with.
 
-use control::pareto::Objective;
-use control::reproduce::{Load, Plane, Run, run_on};
-use control::server::{Pattern, ServerModel};
+use ixserver::pareto::Objective;
+use ixserver::reproduce::{Load, Plane, Run, run_on};
+use ixserver::server::{Pattern, ServerModel};
 use multicore::{Costs, Governance, RunToCompletion, Setup, govern};
 use queueing::Law;
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
@@ -138,7 +138,7 @@ impl Of<'_> {
             let seed = recorder.options().seed;
             let load = Load { speed: *speed, ..Load::new(pattern, seed).for_server(model) };
             let modelled = run_on(model, &load, objective, plane, seconds, |load, who, run| {
-                control::server::simulate(model, load, who, run)
+                ixserver::server::simulate(model, load, who, run)
             })?;
             let real = run_on(model, &load, objective, plane, seconds, |load, who, run| {
                 let governance = Governance { model, load, controller: who, run: *run };

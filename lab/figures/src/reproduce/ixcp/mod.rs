@@ -7,7 +7,7 @@ mod patterns;
 mod table4;
 mod table5;
 
-use control::server::ServerModel;
+use ixserver::server::ServerModel;
 use reproduce::Recorder;
 
 use crate::pareto::draw::millions;

@@ -2,9 +2,9 @@
 //! load pattern.
 
 use control::Event;
-use control::pareto::Objective;
-use control::reproduce::{Plane, Run, run};
-use control::server::Pattern;
+use ixserver::pareto::Objective;
+use ixserver::reproduce::{Plane, Run, run};
+use ixserver::server::Pattern;
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Role, SeriesId, Takes};
 
 use super::{millions, server};

@@ -1,8 +1,8 @@
 //! IX Table IV: energy proportionality and consolidation gains, and the seconds over the objective of §5.4.
 
-use control::pareto::Objective;
-use control::reproduce::{Plane, Run, Table4, table4};
-use control::server::ServerModel;
+use ixserver::pareto::Objective;
+use ixserver::reproduce::{Plane, Run, Table4, table4};
+use ixserver::server::ServerModel;
 use reproduce::claims::Mode;
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
 
@@ -106,7 +106,7 @@ fn rows(recorder: &mut Recorder<'_>, charts: [ChartId; 2], table: &Table4) {
 }
 
 fn published(recorder: &mut Recorder<'_>, charts: [ChartId; 2]) {
-    let patterns = control::server::Pattern::ALL.map(control::server::Pattern::name);
+    let patterns = ixserver::server::Pattern::ALL.map(ixserver::server::Pattern::name);
     let columns = [
         (0, "IX, maximum (paper)", 0),
         (0, "IX, measured (paper)", 1),

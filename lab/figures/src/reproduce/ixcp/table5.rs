@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use control::migration::{Half, Recorded, Row, table5};
+use ixserver::migration::{Half, Recorded, Row, table5};
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
 
 use crate::reproduce::Testbed;

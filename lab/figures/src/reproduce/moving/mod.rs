@@ -18,7 +18,7 @@ use std::thread::{ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use control::migration::{Direction, Recorded};
+use ixserver::migration::{Direction, Recorded};
 use mem::HugePages;
 use runtime::{CoreReport, Mover, RuntimeConfig, RuntimeError, Scheduler};
 use runtime::{

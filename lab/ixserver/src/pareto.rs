@@ -2,8 +2,8 @@
 //! follows, and what a controller could win at most that always had the best one.
 //!
 //! ```
-//! use control::pareto::Frontier;
-//! use control::server::ServerModel;
+//! use ixserver::pareto::Frontier;
+//! use ixserver::server::ServerModel;
 //! let model = ServerModel::ix();
 //! let frontier = Frontier::energy(&model);
 //! assert_eq!(frontier.candidates().len(), 224);
@@ -12,9 +12,9 @@
 //! assert_eq!(best.configuration.to_string(), "4 cores, 1.2 GHz");
 //! ```
 
-use crate::configuration::{Clock, Configuration, Machine, Scaling};
-use crate::policy::{Sequence, Step};
 use crate::server::ServerModel;
+use control::policy::{Sequence, Step};
+use control::{Clock, Configuration, Machine, Scaling};
 
 /// What is to be as small, or as great, as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,7 +292,7 @@ impl Frontier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Consolidation, Energy, Policy};
+    use control::policy::{Consolidation, Energy, Policy};
     use proptest::prelude::*;
 
     #[test]

@@ -1,8 +1,8 @@
 //! What IX shows of its control plane (Figures 8 to 12, Table IV), as plain data: whoever prints it decides how.
 //!
 //! ```
-//! use control::reproduce::{figure8, figure9};
-//! use control::server::ServerModel;
+//! use ixserver::reproduce::{figure8, figure9};
+//! use ixserver::server::ServerModel;
 //! let model = ServerModel::ix();
 //! assert_eq!(figure8(&model, 100).consolidation.members.len(), 9);
 //! assert!(figure9(&model, 100).clock_only.len() > 50);
@@ -10,15 +10,15 @@
 //!
 //! [`run`] is one panel of Figures 10 to 12; [`table4`] is all six runs and what follows for the claims.
 
-use crate::configuration::Configuration;
-use crate::control_loop::{ControlLoop, Found, LoopConfig};
-use crate::metrics::ThreadId;
 use crate::pareto::{Candidate, Frontier, Member, Objective};
-use crate::policy::{Consolidation, Energy, LatencyTarget, Policy, Target};
 use crate::score::{Score, episodes};
 use crate::server::{
     Fixed, ModelError, Pattern, Record, RunConfig, ServerModel, group_weights, simulate,
 };
+use control::Configuration;
+use control::metrics::ThreadId;
+use control::policy::{Consolidation, Energy, LatencyTarget, Policy, Target};
+use control::{ControlLoop, Found, LoopConfig};
 
 /// The load is looked at in steps of so many nanoseconds for the Pareto bound.
 const BOUND_STEP_NS: u64 = 10_000_000;
@@ -179,22 +179,17 @@ pub fn control_loop(
         ),
     };
     let base = policy.steps()[0].clone();
-    let places = crate::control_loop::Place::all(&machine);
+    let places = control::Place::all(&machine);
     let found = found(model, &base, &places);
     let control = ControlLoop::new(policy, machine, model.scaling, places, found.clone(), config)?;
     Ok((control, found))
 }
 
 /// The base state of a sequence: its threads run, with the flow groups dealt out in turn.
-fn found(
-    model: &ServerModel,
-    base: &crate::policy::Step,
-    places: &[crate::control_loop::Place],
-) -> Found {
+fn found(model: &ServerModel, base: &control::policy::Step, places: &[control::Place]) -> Found {
     let Configuration { cores, hyperthreads, clock } = base.configuration;
-    let granted = |place: &crate::control_loop::Place| {
-        place.core < cores && (place.sibling == 0 || hyperthreads)
-    };
+    let granted =
+        |place: &control::Place| place.core < cores && (place.sibling == 0 || hyperthreads);
     let all = places.iter().enumerate().filter(|(_, place)| granted(place));
     let running: Vec<ThreadId> = all.map(|(index, _)| ThreadId(index as u16)).collect();
     let homes =
@@ -341,7 +336,7 @@ pub fn table4(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control_loop::Event;
+    use control::Event;
 
     #[test]
     fn the_frontiers_have_the_shapes_of_the_figures() {

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use super::model::ServerModel;
-use crate::configuration::{Clock, Configuration};
-use crate::control_loop::{ControlLoop, Decision, Event, Found, Outcome, Place, RequestId};
-use crate::metrics::{GroupId, GroupSample, Sample, ThreadId};
-use crate::spread::{Spread, spread};
+use control::metrics::{GroupId, GroupSample, Sample, ThreadId};
+use control::{Clock, Configuration};
+use control::{ControlLoop, Decision, Event, Found, Outcome, Place, RequestId};
+use control::{Spread, spread};
 
 /// Who decides: the control loop, or nobody.
 pub trait Controller {

@@ -1,7 +1,7 @@
 //! The queue of one elastic thread, in slices of time.
 //!
 //! ```
-//! use control::server::queue::{Queue, Rates};
+//! use ixserver::server::queue::{Queue, Rates};
 //! use rand::SeedableRng;
 //! let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(1);
 //! let mut queue = Queue::default();

@@ -1,13 +1,13 @@
 //! The server of IX's figures, simulated: a load pattern of minutes in seconds, for any controller.
 //!
 //! ```
-//! use control::server::{Fixed, RunConfig, ServerModel, simulate};
+//! use ixserver::server::{Fixed, RunConfig, ServerModel, simulate};
 //! let model = ServerModel::ix();
 //! let mut all = Fixed::new(&model, model.machine().maximum());
 //! let run = RunConfig { duration_s: 2, ..RunConfig::at_hz(10, 1) };
 //! let record = simulate(&model, &|_| 3_000_000.0, &mut all, &run)?;
 //! assert!(record.seconds.iter().all(|second| second.p99_us < model.slo_us));
-//! # Ok::<(), control::server::ModelError>(())
+//! # Ok::<(), ixserver::server::ModelError>(())
 //! ```
 //!
 //! Each elastic thread is a FCFS server (IX §4.6). Its queue is reflected Brownian motion: drift and variance

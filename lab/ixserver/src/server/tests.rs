@@ -1,9 +1,9 @@
 //! The simulated server against its own closed forms, and against controllers that do odd things.
 
 use super::*;
-use crate::configuration::{Clock, Configuration};
-use crate::control_loop::{Decision, Event, Found, Outcome, RequestId};
-use crate::metrics::{GroupSample, Sample, ThreadId};
+use control::metrics::{GroupSample, Sample, ThreadId};
+use control::{Clock, Configuration};
+use control::{Decision, Event, Found, Outcome, RequestId};
 
 /// Every connection as busy as the next, and every flow group: what the closed forms are of.
 fn even() -> ServerModel {
@@ -104,7 +104,7 @@ fn changes_take_their_time_and_migrations_wait_for_each_other() {
     let clock = Clock::Khz(2_400_000);
     let found = Found::first_thread(model.flow_groups, Clock::Khz(1_200_000));
     let group =
-        |range: std::ops::Range<u16>| range.map(crate::metrics::GroupId).collect::<Vec<_>>();
+        |range: std::ops::Range<u16>| range.map(control::metrics::GroupId).collect::<Vec<_>>();
     let (first, second) = (ThreadId(0), ThreadId(1));
     let migrate = |request, range| {
         let request = RequestId(request);

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::model::{ModelError, ServerModel};
-use crate::configuration::{Clock, Machine};
+use control::{Clock, Machine};
 
 /// See the module's comment; the sources of the paper's numbers stand in `ix.toml`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -11,9 +11,9 @@ use super::latency::Latencies;
 use super::model::{ModelError, ServerModel};
 use super::power::{InUse, Meter};
 use super::queue::{Queue, Rates};
-use crate::configuration::{Clock, Machine};
-use crate::control_loop::{Decision, Event, Outcome, Place};
-use crate::metrics::{GroupId, GroupSample, Sample, ThreadId};
+use control::metrics::{GroupId, GroupSample, Sample, ThreadId};
+use control::{Clock, Machine};
+use control::{Decision, Event, Outcome, Place};
 
 /// Length of a slice, in nanoseconds: short against migrations.
 const SLICE_NS: u64 = 100_000;

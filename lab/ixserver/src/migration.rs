@@ -1,7 +1,7 @@
 //! The statistics of IX Table V, from recorded flow-group migrations.
 //!
 //! ```
-//! use control::migration::{Direction, Recorded, table5};
+//! use ixserver::migration::{Direction, Recorded, table5};
 //! let one = Recorded {
 //!     direction: Direction::AddCore,
 //!     prepare_us: 20.0, wait_us: 40.0, rpc_us: 10.0, deferred_us: 30.0, packets: 12,

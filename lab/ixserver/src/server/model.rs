@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cost::MigrationCost;
 use super::power::Power;
-use crate::configuration::{Clock, Configuration, Machine, MachineError, Scaling};
-use crate::policy::Step;
+use control::policy::Step;
+use control::{Clock, Configuration, Machine, MachineError, Scaling};
 
 /// The parameters of the paper's server, each with its source.
 const IX: &str = include_str!("ix.toml");

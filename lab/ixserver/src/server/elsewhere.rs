@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use control::Machine;
-//! use control::server::ServerModel;
+//! use ixserver::server::ServerModel;
 //! let machine = Machine { cores: 4, ..Machine::ix() };
 //! let model = ServerModel::on_machine("half of it", &machine, 1);
 //! let (half, whole) = (model.capacity_rps(&machine.maximum()), ServerModel::ix());
@@ -11,7 +11,7 @@
 //! ```
 
 use super::model::{ModelError, ServerModel};
-use crate::configuration::{Configuration, Machine};
+use control::{Configuration, Machine};
 
 impl ServerModel {
     /// A model for the dimensions of a machine with so many sockets. A core at the paper's nominal clock serves
