@@ -99,7 +99,7 @@ struct RunArgs {
     /// Less traffic, and no schedulers: for a look between two changes.
     #[arg(long)]
     short: bool,
-    /// Machines that run at once; by default one for each processor.
+    /// Machines that run at once; by default one more than there are processors, since each waits now and then.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Print what was found as JSON.
@@ -163,7 +163,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
                 checks: args.check,
                 is_short: args.short,
                 programs: args.product.find()?,
-                jobs: args.jobs.unwrap_or_else(processors),
+                jobs: args.jobs.unwrap_or_else(|| processors() + 1),
             };
             let results = runs::run(&Paths::open()?, &wanted)?;
             if args.json {
