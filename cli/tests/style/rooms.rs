@@ -93,6 +93,28 @@ fn paths(text: &str) -> Vec<&str> {
     quoted.filter(|word| ROOMS.contains(&word.split('/').next().unwrap_or(""))).collect()
 }
 
+/// Each row of the glossary names an item of the code and the file that has it.
+#[test]
+fn the_glossary_names_what_is_there() {
+    let root = repository();
+    let glossary = fs::read_to_string(root.join("docs/glossary.md")).expect("the glossary");
+    let (mut rows, mut wrong) = (0, Vec::new());
+    for line in glossary.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [_, _, item, place] = cells[..] else { continue };
+        let (item, place) = (item.split('`').nth(1), paths(place).pop());
+        let (Some(item), Some(place)) = (item, place) else { continue };
+        rows += 1;
+        let name = item.rsplit("::").next().unwrap_or(item).trim_end_matches("()");
+        let text = fs::read_to_string(root.join(place)).unwrap_or_default();
+        if !text.contains(name) {
+            wrong.push(format!("{name} in {place}"));
+        }
+    }
+    assert!(rows > 50, "{rows} rows");
+    assert!(wrong.is_empty(), "these are not there: {wrong:#?}");
+}
+
 #[test]
 fn the_map_has_each_crate_and_no_path_that_is_not_there() {
     let root = repository();
