@@ -4,9 +4,10 @@ use std::fs;
 use std::net::{Shutdown, TcpStream};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::Value;
 
 use crate::harness::stream::{assert_echoes, assert_end, connect};
-use crate::harness::{ECHO, Testbed};
+use crate::harness::{ECHO, Testbed, tailplane, wait_until};
 
 const CONNECTIONS: usize = 10_000;
 /// Files beside the connections: the test binary's own.
@@ -56,4 +57,22 @@ fn ten_thousand_connections_stay_open_and_close_in_order() {
     let summary = bed.stop();
     assert_eq!(summary.accepted, [CONNECTIONS as u64], "{}", summary.text);
     assert_eq!(summary.left, 0, "{}", summary.text);
+}
+
+#[test]
+fn status_shows_what_the_stack_counts() {
+    let Some(bed) = Testbed::with("counted", "echo") else { return };
+    let mut streams: Vec<TcpStream> =
+        bed.at_client(|| (0..3).map(|_| connect(ECHO).expect("let in")).collect());
+    streams.iter_mut().for_each(|stream| assert_echoes(stream, b"counted"));
+    let count = |counter: &str| {
+        let mut command = tailplane(&["status", "--json", "--over-ms", "20"]);
+        let output = command.env("TAILPLANE_RUN_DIR", bed.directory.file("run")).output();
+        let output = output.expect("the tailplane command starts");
+        let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        status["services"][0]["stack"][counter]["total"].as_u64()
+    };
+    wait_until("three connections are counted", || count("tcp_accepted") == Some(3));
+    wait_until("and what came in", || count("tcp_bytes_in") == Some(3 * 7));
+    assert_eq!(count("malformed"), Some(0));
 }

@@ -7,6 +7,9 @@ macro_rules! counters {
         pub struct StackStats { $($(#[$doc])* pub $name: u64,)* }
 
         impl StackStats {
+            /// The names of all counters, in their order.
+            pub const NAMES: &[&str] = &[$(stringify!($name),)*];
+
             /// Every counter with its name, for metrics.
             pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()

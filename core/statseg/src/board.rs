@@ -171,6 +171,12 @@ impl<'a> Board<'a> {
         self.set(at::BORROWED, totals.borrowed);
     }
 
+    /// Copies what the stack has counted: as many numbers as have a place.
+    pub fn tell_stack(&self, counters: impl Iterator<Item = u64>) {
+        let places = at::STACK..at::STACK + at::STACK_COUNTERS_MAX;
+        places.zip(counters).for_each(|(word, count)| self.set(word, count));
+    }
+
     /// Copies what is counted of migrations.
     pub fn tell_migrations(&self, totals: &MigrationTotals) {
         let counts = totals.counts();
@@ -219,6 +225,7 @@ impl<'a> Board<'a> {
             batches,
             delays: std::array::from_fn(|n| self.get(at::DELAYS + n)),
             migrations: self.migrations(),
+            stack: std::array::from_fn(|n| self.get(at::STACK + n)),
         }
     }
 

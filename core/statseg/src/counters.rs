@@ -1,7 +1,9 @@
 //! What a reader gets: plain data.
 
 use crate::board::Totals;
-use crate::layout::{BATCH_BUCKETS, DELAY_BUCKETS, MIGRATION_COUNTS, PHASE_BUCKETS, RUNS};
+use crate::layout::{
+    BATCH_BUCKETS, DELAY_BUCKETS, MIGRATION_COUNTS, PHASE_BUCKETS, RUNS, STACK_COUNTERS_MAX,
+};
 
 /// What an elastic thread is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,6 +116,9 @@ pub struct ThreadCounters {
     pub delays: [u64; DELAY_BUCKETS],
     /// Flow groups that it was home to and that moved.
     pub migrations: MigrationTotals,
+    /// What its TCP/IP stack has counted, copied as the totals are: see
+    /// [`Reading::stack_names`](crate::Reading::stack_names). Each grows.
+    pub stack: [u64; STACK_COUNTERS_MAX],
 }
 
 impl ThreadCounters {

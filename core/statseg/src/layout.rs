@@ -1,15 +1,15 @@
 //! Where what stands. Every word has 64 bits; offsets are in bytes from the segment's begin.
 //!
 //! ```text
-//! 0        header: magic, version, bytes, threads, groups, batch_max
-//! 128      homes: by flow group, the thread's number and one more; 0: not known
+//! 0        header: magic, version, bytes, threads, groups, batch_max; from 128 on names of the stack's counters
+//! 2176     homes: by flow group, the thread's number and one more; 0: not known
 //! then     for each thread a block of its own lines: THREAD_WORDS words, and packets by flow group
 //! ```
 
 /// "tailplan" in bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"tailplan");
 /// Of this layout. A change of any constant of this file is another version.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Most elastic threads of a segment.
 pub const THREADS_MAX: u16 = 128;
@@ -18,8 +18,12 @@ pub const GROUPS_MAX: u16 = 4_096;
 
 /// Lines come in pairs: processors fetch the neighbour, too.
 const PAIR_BYTES: usize = 128;
+/// Most counters of a stack.
+pub const STACK_COUNTERS_MAX: usize = 64;
+/// Words of such a counter's name: its bytes, and then zeroes, one at least.
+pub const NAME_WORDS: usize = 4;
 /// Bytes of the header.
-pub const HEADER_BYTES: usize = PAIR_BYTES;
+pub const HEADER_BYTES: usize = PAIR_BYTES + STACK_COUNTERS_MAX * NAME_WORDS * 8;
 const PAGE_BYTES: usize = 4_096;
 
 /// Words of the header, by number.
@@ -34,8 +38,10 @@ pub const HEADER_THREADS: usize = 3;
 pub const HEADER_GROUPS: usize = 4;
 /// B.
 pub const HEADER_BATCH_MAX: usize = 5;
-/// How many of them are in use.
-pub const HEADER_WORDS: usize = 6;
+/// The first name: [`NAME_WORDS`] each, in the order of the counters; an empty one: there is no such counter.
+pub const HEADER_NAMES: usize = PAIR_BYTES / 8;
+/// Words of the whole header.
+pub const HEADER_WORDS: usize = HEADER_BYTES / 8;
 
 /// Words of a thread, by number. The first line is written in every cycle.
 pub const PACKETS: usize = 0;
@@ -99,14 +105,17 @@ pub const PHASES: usize = 5;
 pub const PHASE_WORDS: usize = 3 + PHASE_BUCKETS;
 /// Buckets of a phase's histogram: the n-th counts what took less than `2^(n+1)` microseconds.
 pub const PHASE_BUCKETS: usize = 16;
+/// What its TCP/IP stack has counted, in the order of [the names](HEADER_NAMES).
+pub const STACK: usize = 176;
 /// Words of a thread, a whole number of line pairs.
-pub const THREAD_WORDS: usize = 176;
+pub const THREAD_WORDS: usize = 240;
 
 /// In the word [`IDLE`]: the thread sleeps, and the rest of the word is its idle time minus the moment at which
 /// it fell asleep. So idle time at any moment is one word, whether it sleeps or not.
 pub const RUNS: u64 = 1 << 63;
 
-const _: () = assert!(MIGRATIONS + MIGRATION_COUNTS + PHASES * PHASE_WORDS <= THREAD_WORDS);
+const _: () = assert!(STACK + STACK_COUNTERS_MAX <= THREAD_WORDS);
+const _: () = assert!(MIGRATIONS + MIGRATION_COUNTS + PHASES * PHASE_WORDS <= STACK);
 const _: () = assert!(DELAYS + DELAY_BUCKETS <= MIGRATIONS);
 const _: () = assert!(BATCHES + BATCH_BUCKETS <= DELAYS);
 const _: () = assert!((THREAD_WORDS * 8).is_multiple_of(PAIR_BYTES));
@@ -164,12 +173,12 @@ mod tests {
     /// Other programs may read a segment by these numbers: a change is a new version.
     #[test]
     fn the_layout_is_that_of_its_version() {
-        assert_eq!((VERSION, MAGIC.to_le_bytes()), (2, *b"tailplan"));
+        assert_eq!((VERSION, MAGIC.to_le_bytes()), (3, *b"tailplan"));
         let layout = Layout { threads: 2, groups: 128, batch_max: 64 };
-        assert_eq!((layout.home_at(0), layout.home_at(127)), (128, 1_144));
-        assert_eq!((layout.thread_at(0), layout.thread_at(1)), (1_152, 3_584));
-        assert_eq!((layout.packets_at(0, 0), layout.packets_at(1, 127)), (2_560, 6_008));
-        assert_eq!(layout.bytes(), 8_192);
+        assert_eq!((layout.home_at(0), layout.home_at(127)), (2_176, 3_192));
+        assert_eq!((layout.thread_at(0), layout.thread_at(1)), (3_200, 6_144));
+        assert_eq!((layout.packets_at(0, 0), layout.packets_at(1, 127)), (5_120, 9_080));
+        assert_eq!(layout.bytes(), 12_288);
         let words = [
             PACKETS,
             LEFT_PACKETS,
@@ -198,7 +207,8 @@ mod tests {
             BORROWED,
         ];
         assert_eq!(slow, std::array::from_fn(|at| 16 + at));
-        assert_eq!((BATCHES, DELAYS, MIGRATIONS, THREAD_WORDS), (32, 48, 72, 176));
+        assert_eq!((BATCHES, DELAYS, MIGRATIONS, STACK, THREAD_WORDS), (32, 48, 72, 176, 240));
+        assert_eq!((HEADER_NAMES, NAME_WORDS, STACK_COUNTERS_MAX), (16, 4, 64));
         assert_eq!((BATCH_BUCKETS, DELAY_BUCKETS, PHASE_BUCKETS, PHASES), (16, 24, 16, 5));
     }
 

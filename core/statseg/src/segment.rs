@@ -180,6 +180,21 @@ impl Segment {
         }
     }
 
+    /// Tells what the counters of the threads' stacks are called, in their order. Any thread may, as all have the same
+    /// ones. What is no name that [readers](Reading::stack_names) take, and what is too many, has none.
+    pub fn name_stack(&self, names: &[&str]) {
+        let header: &[AtomicU64; at::HEADER_WORDS] = self.memory.words(0).expect(INSIDE);
+        let places = header[at::HEADER_NAMES..].chunks_exact(at::NAME_WORDS);
+        for (place, name) in places.zip(names).filter(|(_, name)| is_name(name.as_bytes())) {
+            let mut bytes = [0; 8 * at::NAME_WORDS];
+            bytes[..name.len()].copy_from_slice(name.as_bytes());
+            for (word, bytes) in place.iter().zip(bytes.chunks_exact(8)) {
+                let value = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// A reader of this very memory.
     pub fn reading(&self) -> Reading {
         Reading { memory: Arc::clone(&self.memory), layout: self.layout }
@@ -188,6 +203,12 @@ impl Segment {
     fn set(&self, offset: usize, value: u64) {
         self.memory.word64(offset).expect(INSIDE).store(value, Ordering::Relaxed);
     }
+}
+
+/// Whether a counter may be called so: small letters, digits and underscores, which any format takes as they are.
+fn is_name(bytes: &[u8]) -> bool {
+    let is_of_names = |byte: &u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+    (1..8 * at::NAME_WORDS).contains(&bytes.len()) && bytes.iter().all(is_of_names)
 }
 
 /// What a segment says that it is for, where that is so.
@@ -241,6 +262,21 @@ impl Reading {
     /// All threads, in their order.
     pub fn threads(&self) -> Vec<ThreadCounters> {
         (0..self.layout.threads).filter_map(|thread| self.thread(thread)).collect()
+    }
+
+    /// What the counters of the threads' stacks are called ([`ThreadCounters::stack`]), each with its place there. What
+    /// stands in a name's place and is none is left out.
+    pub fn stack_names(&self) -> Vec<(usize, String)> {
+        let header: &[AtomicU64; at::HEADER_WORDS] = self.memory.words(0).expect(INSIDE);
+        let name = |place: &[AtomicU64]| {
+            let words = place.iter().map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+            let mut bytes: Vec<u8> = words.flatten().collect();
+            let zeroes = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+            bytes.truncate(bytes.len() - zeroes);
+            is_name(&bytes).then(|| String::from_utf8(bytes).ok()).flatten()
+        };
+        let names = header[at::HEADER_NAMES..].chunks_exact(at::NAME_WORDS).map(name);
+        names.enumerate().filter_map(|(place, name)| Some((place, name?))).collect()
     }
 
     /// Packets received of each flow group, by all threads together.

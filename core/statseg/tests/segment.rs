@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memfile::Memory;
-use statseg::layout::{HEADER_BYTES, MAGIC, VERSION};
+use statseg::layout::{HEADER_BYTES, MAGIC, NAME_WORDS, STACK_COUNTERS_MAX, VERSION};
 use statseg::{Board, Counters, Cycle, JoinError, Layout, Segment, State, Totals};
 
 const LAYOUT: Layout = Layout { threads: 3, groups: 128, batch_max: 64 };
@@ -57,6 +57,26 @@ fn a_reader_sees_what_threads_and_controllers_tell() {
     segment.tell_groups(3, &[1; 128]);
     segment.set_home(128, 0);
     assert_eq!((reading.groups(), reading.homes()), before);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps a memory file")]
+fn counters_of_stacks_have_names_that_any_format_takes() {
+    let segment = segment();
+    let reading = Segment::join(segment.descriptor().expect("a descriptor")).expect("a segment");
+    assert!(reading.stack_names().is_empty(), "nobody has said them");
+    let long = "a".repeat(8 * NAME_WORDS);
+    let longest = &long[1..];
+    segment.name_stack(&["tcp_in", "\x1b[2J", longest, &long, "", "Big", "a b", "udp4"]);
+    let named = [(0, "tcp_in"), (2, longest), (7, "udp4")];
+    assert_eq!(reading.stack_names(), named.map(|(at, name)| (at, name.to_owned())));
+    segment.name_stack(&vec!["all"; STACK_COUNTERS_MAX + 9]);
+    assert_eq!(reading.stack_names().len(), STACK_COUNTERS_MAX);
+    let board = segment.board(1).expect("there is one");
+    board.tell_stack(1..1_000);
+    let seen = reading.thread(1).expect("there is one").stack;
+    assert_eq!((seen[0], seen[STACK_COUNTERS_MAX - 1]), (1, STACK_COUNTERS_MAX as u64));
+    assert!(reading.thread(2).expect("there is one").stack.iter().all(|count| *count == 0));
 }
 
 #[test]
@@ -121,7 +141,7 @@ fn files_that_are_no_segment_are_refused_with_what_was_found() {
         (bytes, with(5, 0), ["B = 0", "1 to"]),
         (bytes, with(3, 9), [&*format!("it has {bytes} bytes where"), "belong to what it says"]),
         (bytes - 4_096, good, ["bytes where", &*bytes.to_string()]),
-        (HEADER_BYTES - 8, good, ["no statistics segment", "it has 120 bytes"]),
+        (HEADER_BYTES - 8, good, ["no statistics segment", "it has 2168 bytes"]),
         (16 << 20, good, ["no statistics segment", "it has 16777216 bytes"]),
     ] {
         let error = Segment::join(file(bytes, &header)).expect_err("no segment").to_string();

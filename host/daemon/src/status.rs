@@ -152,6 +152,9 @@ pub struct Running {
     /// Packets that each flow group has received.
     #[serde(skip)]
     pub group_packets: Vec<u64>,
+    /// What the counters of the threads' stacks are called, each with its place in `ThreadCounters::stack`.
+    #[serde(skip)]
+    pub stack_names: Vec<(usize, String)>,
 }
 
 /// A service.

@@ -20,12 +20,14 @@
 use clock::{Duration, Instant};
 use dataplane::{Elastic, MigrationStats, PhaseStats, Progress};
 use domain::{Calls, Events, Service};
+use stack::StackStats;
 use statseg::{Board, Cycle, MigrationTotals, PhaseTotals, Segment, State, Totals};
 
 /// Between two copies of what is counted elsewhere.
 const COPIES_EVERY: Duration = Duration::from_millis(1);
 
 const _: () = assert!(statseg::layout::PHASE_BUCKETS == dataplane::HISTOGRAM_BUCKETS);
+const _: () = assert!(StackStats::NAMES.len() <= statseg::layout::STACK_COUNTERS_MAX);
 
 /// What the time since a moment was spent on.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +88,9 @@ impl<'a> Shown<'a> {
         batch: usize,
         now: Instant,
     ) -> Self {
+        if let Some(segment) = segment {
+            segment.name_stack(StackStats::NAMES);
+        }
         Self {
             board,
             segment,
@@ -211,16 +216,16 @@ impl<'a> Shown<'a> {
             return;
         }
         let cycle = thread.stats();
-        let (connections, forwarded) = thread.inspect(|stack, _| {
+        let (connections, counted) = thread.inspect(|stack, _| {
             if let Some(segment) = self.segment {
                 segment.tell_groups(self.thread, &stack.group_packets());
             }
-            (stack.connections(), stack.stats().forwarded)
+            (stack.connections(), stack.stats())
         });
         self.board.tell(&Totals {
             steals: cycle.stolen,
             kicks: cycle.kicks,
-            forwarded,
+            forwarded: counted.forwarded,
             forward_drops: cycle.forward_drops,
             connections: connections.into(),
             events: cycle.events,
@@ -229,6 +234,7 @@ impl<'a> Shown<'a> {
             borrowed: cycle.borrowed,
         });
         self.board.tell_migrations(&moves);
+        self.board.tell_stack(counted.entries().map(|(_, count)| count));
     }
 
     /// What the thread is doing.

@@ -275,7 +275,7 @@ fn scribbles(starter: &Starter) -> anyhow::Result<()> {
     loop {
         for offset in (0..segment.len()).step_by(8) {
             // Readers that join later find a header most of the time.
-            let is_header = offset < 8 * at::HEADER_WORDS;
+            let is_header = offset < 8 * at::HEADER_NAMES;
             if !is_header || random.random_range(0..1_000) == 0 {
                 let word = segment.word64(offset).expect("inside");
                 word.store(senseless(&mut random), Ordering::Relaxed);

@@ -29,6 +29,7 @@ pub fn render(snapshot: &Snapshot, front: &FrontCounts) -> String {
     services(&mut page, &snapshot.services);
     control_loop(&mut page, &snapshot.services);
     threads(&mut page, &snapshot.services);
+    stacks(&mut page, &snapshot.services);
     histograms(&mut page, &snapshot.services);
     migrations(&mut page, &snapshot.services);
     page.end()
@@ -163,6 +164,21 @@ fn threads(page: &mut Page, services: &[ServiceStatus]) {
                 if let Some(value) = number(thread) {
                     page.sample(family, &[("service", &service.name), ("thread", &label)], value);
                 }
+            }
+        }
+    }
+}
+
+fn stacks(page: &mut Page, services: &[ServiceStatus]) {
+    page.family(&f::THREAD_STACK);
+    for (service, running) in running(services) {
+        for thread in &running.threads {
+            let number = thread.thread.to_string();
+            for (place, counter) in &running.stack_names {
+                let labels =
+                    [("service", service.name.as_str()), ("thread", &number), ("counter", counter)];
+                let count = thread.shown.stack.get(*place).copied().unwrap_or_default();
+                page.sample(&f::THREAD_STACK, &labels, count as f64);
             }
         }
     }

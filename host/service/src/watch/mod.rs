@@ -19,7 +19,7 @@ use endpoint::{Client, ClientError, Description};
 use rustix::time::{ClockId, clock_gettime};
 use statseg::{Reading, Segment};
 
-pub use sample::{MoveView, ServiceView, Snapshot, ThreadView};
+pub use sample::{CountView, MoveView, ServiceView, Snapshot, ThreadView};
 
 /// A service that runs.
 #[derive(Debug)]
@@ -63,9 +63,9 @@ impl Service {
     /// Reads all that it shows now.
     pub fn snapshot(&self) -> Snapshot {
         let (threads, groups) = (self.reading.threads(), self.reading.groups());
-        let homes = self.reading.homes();
+        let (homes, stack_names) = (self.reading.homes(), self.reading.stack_names());
         // After the counters: see `ThreadCounters::counters`.
-        Snapshot { at_ns: now_ns(), threads, groups, homes }
+        Snapshot { at_ns: now_ns(), threads, groups, homes, stack_names }
     }
 }
 

@@ -5,6 +5,8 @@ use comfy_table::presets::ASCII_MARKDOWN;
 
 use super::{ServiceView, ThreadView};
 
+const STACK_COLUMNS: usize = 110;
+
 /// One service: what it is, its threads, where its flow groups are.
 pub fn service(view: &ServiceView) -> String {
     let ServiceView { name, pid, scheduler, domain, driver, batch_max, .. } = view;
@@ -45,7 +47,29 @@ pub fn service(view: &ServiceView) -> String {
             moves.failed
         );
     }
+    for line in stack(view) {
+        text += &line;
+        text.push('\n');
+    }
     text
+}
+
+/// What the stack has counted, in lines of [`STACK_COLUMNS`] at most where a counter has room; those that count nothing
+/// yet are left out.
+pub fn stack(view: &ServiceView) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (name, count) in view.stack.iter().filter(|(_, count)| count.total > 0) {
+        let rate =
+            if count.per_s > 0.0 { format!(" ({:.0}/s)", count.per_s) } else { String::new() };
+        let word = format!("{name} {}{rate}", count.total);
+        match lines.last_mut() {
+            Some(line) if line.len() + 2 + word.len() <= STACK_COLUMNS => {
+                *line += &format!(", {word}");
+            }
+            _ => lines.push(format!("stack: {word}")),
+        }
+    }
+    lines
 }
 
 /// A thread's cells, as both kinds of tables have them.
@@ -130,6 +154,7 @@ mod tests {
             "running, in the application for 40 ms",
             "| parked ",
             "homes: thread 0: 0-3",
+            "stack: tcp_retransmissions 7 (7/s)\n",
         ] {
             assert!(text.contains(part), "{part:?} is not in:\n{text}");
         }

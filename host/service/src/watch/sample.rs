@@ -1,5 +1,7 @@
 //! What happened between two readings of a service.
 
+use std::collections::BTreeMap;
+
 use control::metrics::{Reader, ThreadId};
 use endpoint::Description;
 use serde::Serialize;
@@ -17,6 +19,8 @@ pub struct Snapshot {
     pub groups: Vec<u64>,
     /// By flow group.
     pub homes: Vec<Option<u16>>,
+    /// What the counters of the threads' stacks are called, each with its place in `ThreadCounters::stack`.
+    pub stack_names: Vec<(usize, String)>,
 }
 
 /// One elastic thread, over the time between two readings.
@@ -54,6 +58,15 @@ pub struct ThreadView {
     pub flow_groups: usize,
     /// For how long it has been in the application without a return; none: it is not in it.
     pub in_application_ms: Option<f64>,
+}
+
+/// A counter of the TCP/IP stack, of all threads together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CountView {
+    /// Since the service began.
+    pub total: u64,
+    /// Between the readings.
+    pub per_s: f64,
 }
 
 /// Migrations since the service began.
@@ -100,6 +113,8 @@ pub struct ServiceView {
     pub group_packets_per_s: Vec<f64>,
     /// Since it began.
     pub migrations: MoveView,
+    /// What the TCP/IP stack counts, by the counter's name.
+    pub stack: BTreeMap<String, CountView>,
 }
 
 impl ServiceView {
@@ -138,6 +153,14 @@ impl ServiceView {
                     .then(|| after.at_ns.saturating_sub(since) as f64 / 1e6),
             }
         };
+        let counted = |(place, name): &(usize, String)| {
+            let of = |threads: &[ThreadCounters]| {
+                let counts = threads.iter().filter_map(|thread| thread.stack.get(*place));
+                counts.fold(0, |sum: u64, count| sum.saturating_add(*count))
+            };
+            let (then, total) = (of(&before.threads), of(&after.threads));
+            (name.clone(), CountView { total, per_s: per_s(then, total) })
+        };
         let groups = before.groups.iter().zip(&after.groups);
         Self {
             name: description.name.clone(),
@@ -151,6 +174,7 @@ impl ServiceView {
             threads: pairs.map(of).collect(),
             homes: after.homes.clone(),
             group_packets_per_s: groups.map(|(then, now)| per_s(*then, *now)).collect(),
+            stack: after.stack_names.iter().map(counted).collect(),
             migrations: moves(after.threads.iter().map(|thread| &thread.migrations)),
         }
     }
@@ -231,6 +255,7 @@ pub(super) mod tests {
             threads: boards.iter().map(Board::snapshot).collect(),
             groups,
             homes,
+            stack_names: vec![(0, "malformed".into()), (2, "tcp_retransmissions".into())],
         };
         let before = read(1_000_000_000, vec![0; 4], vec![Some(0), Some(0), Some(1), None]);
         for _ in 0..100 {
@@ -246,6 +271,8 @@ pub(super) mod tests {
         }
         boards[0].idle(500_000_000);
         boards[0].tell(&Totals { steals: 70, kicks: 4, connections: 12, ..Totals::default() });
+        boards[0].tell_stack([0, 900, 6].into_iter());
+        boards[1].tell_stack([0, 0, 1].into_iter());
         boards[0].enter_application(1_960_000_000);
         let after = read(2_000_000_000, vec![0, 900, 0, 2_300], vec![Some(0); 4]);
         (before, after)
@@ -266,6 +293,9 @@ pub(super) mod tests {
         assert_eq!((parked.queueing_delay_p99_us, parked.flow_groups), (None, 0));
         assert_eq!(view.group_packets_per_s, [0.0, 900.0, 0.0, 2_300.0]);
         assert_eq!(view.queueing_delay_p99_us(), Some(16_384));
+        let sent_again = CountView { total: 7, per_s: 7.0 };
+        assert_eq!(view.stack.get("tcp_retransmissions"), Some(&sent_again));
+        assert_eq!((view.stack["malformed"].total, view.stack.len()), (0, 2));
         // A service that was started anew has smaller numbers: none of them is negative.
         let view = ServiceView::between(&described(2), &after, &before);
         assert!(view.threads.iter().all(|thread| thread.packets_per_s == 0.0));
@@ -280,7 +310,9 @@ pub(super) mod tests {
         let read = |at_ns: u64| {
             let threads = words.iter().map(|words| Board::over(words).snapshot()).collect();
             let homes = vec![None, Some(0), Some(1), Some(u16::MAX)];
-            Snapshot { at_ns, threads, groups: vec![0, u64::MAX, at_ns, 1 << 63], homes }
+            let groups = vec![0, u64::MAX, at_ns, 1 << 63];
+            let stack_names = vec![(0, "malformed".into()), (usize::MAX, "nowhere".into())];
+            Snapshot { at_ns, threads, groups, homes, stack_names }
         };
         let mut word = 0x9e37_79b9_7f4a_7c15_u64;
         let (mut before, mut screen) = (read(0), Screen::default());

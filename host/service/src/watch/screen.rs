@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 use super::ServiceView;
-use super::render::row;
+use super::render::{row, stack};
 
 /// Events that are kept to be shown.
 const EVENTS_MAX: usize = 256;
@@ -60,10 +60,13 @@ impl Screen {
         };
         let groups = view.homes.len().div_ceil(GROUPS_IN_LINE) as u16;
         let threads = view.threads.len() as u16 + 1;
-        let [head, table, homes, events, keys] = Layout::vertical([
+        let counters: Vec<Line<'_>> = stack(view).into_iter().map(Line::from).collect();
+        let [head, table, homes, counts, events, keys] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(threads + 1),
             Constraint::Length(groups + 2),
+            // Where there is little room, events have it.
+            Constraint::Max(counters.len() as u16 + 1),
             Constraint::Min(2),
             Constraint::Length(1),
         ])
@@ -71,6 +74,7 @@ impl Screen {
         frame.render_widget(Paragraph::new(self.head(view)), head);
         frame.render_widget(thread_table(view), table);
         frame.render_widget(Paragraph::new(home_lines(view)), homes);
+        frame.render_widget(Paragraph::new(counters), counts);
         frame.render_widget(Paragraph::new(self.event_lines(events)), events);
         frame.render_widget(Paragraph::new(self.keys()).dim(), keys);
     }
