@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 use nic::device::Watch;
 use runtime::Controls;
 use service::cleanup;
-use service::config::{DomainName, RunConfig};
+use service::config::{App, DomainName, RunConfig};
 use service::control::{ControlSocket, Steered, describe};
 use service::host::{Host, address, lab};
 use service::lab::Lab;
@@ -51,6 +51,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = RunConfig::load(&args.config)?;
     if !args.program.is_empty() {
         config.dataplane.domain = DomainName::Process;
+        config.service.port = Some(config.service.port());
+        config.service.app = App::Program;
+    } else if config.service.app == App::Program {
+        bail!(
+            "cannot run '{}': found neither `service.app` in it nor a program; name a built-in service, or do \
+             `tailplane run CONFIG.toml -- PROGRAM`",
+            args.config.display()
+        );
     }
     let stop = Arc::new(AtomicBool::new(false));
     let running = Arc::new(OnceLock::new());

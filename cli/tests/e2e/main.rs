@@ -15,6 +15,7 @@ mod conformance;
 mod connections;
 mod contained;
 mod deaths;
+mod first_service;
 mod gateway;
 mod harness;
 mod hostile_kv;

@@ -1,6 +1,6 @@
 //! Rooms: the folders that crates are in, and which of them may know which.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::repository;
 use crate::rules::ROOMS;
 
 /// The manifests of all crates, by the crate's name, each with its room.
-fn manifests(root: &Path) -> BTreeMap<String, (&'static str, toml::Table)> {
+pub fn manifests(root: &Path) -> BTreeMap<String, (&'static str, toml::Table)> {
     let mut found = BTreeMap::new();
     for room in ROOMS {
         let below =
@@ -91,6 +91,34 @@ fn each_room_says_what_it_is() {
 fn paths(text: &str) -> Vec<&str> {
     let quoted = text.split('`').skip(1).step_by(2);
     quoted.filter(|word| ROOMS.contains(&word.split('/').next().unwrap_or(""))).collect()
+}
+
+#[test]
+fn the_book_has_each_page_and_no_other() {
+    let docs = repository().join("docs");
+    let contents = fs::read_to_string(docs.join("SUMMARY.md")).expect("the table of contents");
+    let links = contents.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let named: BTreeSet<String> = links.map(str::to_owned).collect();
+    let mut pages = BTreeSet::new();
+    for folder in ["", "results/"] {
+        for entry in fs::read_dir(docs.join(folder)).expect("a folder").flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".md") && name != "SUMMARY.md" {
+                pages.insert(format!("{folder}{name}"));
+            }
+        }
+    }
+    assert_eq!(named, pages, "docs/SUMMARY.md on the left, the pages on the right");
+}
+
+/// A stranger reads them in two minutes, and in ten.
+#[test]
+fn the_first_two_pages_are_short() {
+    for (page, most) in [("README.md", 120), ("ARCHITECTURE.md", 150)] {
+        let text = fs::read_to_string(repository().join(page)).expect("it is there");
+        let lines = text.lines().count();
+        assert!(lines <= most, "{page} has {lines} lines");
+    }
 }
 
 /// Each row of the glossary names an item of the code and the file that has it.

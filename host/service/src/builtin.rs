@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use echo::{Echo, Sockperf};
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use spin::{DelayedSpin, Spin};
@@ -42,6 +42,10 @@ pub fn run<R: Runner>(config: &RunConfig, runner: R) -> anyhow::Result<R::Outcom
         // Its timers are its elastic thread's: it serves no other's connections.
         App::Delay => runner.run(|_| DelayedSpin::parallel()),
         App::Spin => protocol(config, || Spin::new(MonotonicClock::new()), runner),
+        App::Program => bail!(
+            "cannot serve: found neither `service.app` in the configuration nor a program; name a built-in service, or do \
+             `tailplane run CONFIG.toml -- PROGRAM`"
+        ),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The configuration file of `tailplane run`.
 //!
-//! Every key has a default but `service.app`; an unknown key, a value of a wrong type and a value
-//! out of range are errors that name the key, the value and what is allowed.
+//! Every key has a default but `service.app`, or `service.port` where a program serves; an unknown key, a value of a
+//! wrong type and a value out of range are errors that name the key, the value and what is allowed.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -56,9 +56,12 @@ pub struct RunConfig {
 }
 
 /// The built-in services.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum App {
+    /// None of them: a program that the command line names.
+    #[default]
+    Program,
     /// Sends back what comes, over TCP and UDP.
     Echo,
     /// The memcached protocol.
@@ -77,8 +80,9 @@ pub enum App {
 #[serde(deny_unknown_fields)]
 pub struct ServiceConfig {
     /// Which.
+    #[serde(default)]
     pub app: App,
-    /// The port; by default the app's usual one.
+    /// The port; by default the app's usual one, which a program does not have.
     pub port: Option<u16>,
     /// How many ports it listens on, from that one on: a client has some ten thousand connections to
     /// each at most.
@@ -98,6 +102,8 @@ impl ServiceConfig {
             App::Kv => 11_211,
             App::Spin | App::Delay => 7_070,
             App::Sockperf => 11_111,
+            // It is said to be missing as the configuration is checked.
+            App::Program => 0,
         })
     }
 
@@ -665,6 +671,12 @@ impl RunConfig {
     }
 
     fn check(&self) -> anyhow::Result<()> {
+        if self.service.app == App::Program && self.service.port.is_none() {
+            bail!(
+                "`service.app` and `service.port` are missing; name a built-in service (`kv`, `echo`, `spin`, \
+                 `sockperf`), or the port of the program that `tailplane run CONFIG.toml -- PROGRAM` starts"
+            );
+        }
         in_range("service.port", self.service.port(), 1, u16::MAX)?;
         in_range("service.ports", self.service.ports, 1, u16::MAX - self.service.port() + 1)?;
         in_range("dataplane.threads", self.dataplane.threads, 1, 64)?;
@@ -728,6 +740,11 @@ mod tests {
         assert_eq!(config.network.lab(), DEFAULT_PREFIX);
         let config = RunConfig::parse("[service]\napp = \"spin\"\n").expect("is fine");
         assert_eq!((config.service.app, config.service.port()), (App::Spin, 7_070));
+        // A program's port is enough, too.
+        let config = RunConfig::parse("[service]\nport = 7000\n").expect("is fine");
+        assert_eq!((config.service.app, config.service.port()), (App::Program, 7_000));
+        let error = RunConfig::parse("[service]\n").expect_err("neither").to_string();
+        assert!(error.contains("`service.app` and `service.port` are missing"), "{error}");
     }
 
     const READY_SET: &str = "[service]\napp = \"kv\"\nport = 100\nports = 3\n[dataplane]\n\
