@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 .PHONY: help setup demo test test-devices lint bpf fuzz loom miri nightly bench clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 setup: ## install the packages that everything below needs
 	scripts/setup.sh build bpf test demo
@@ -28,6 +28,10 @@ demo: ## tailplane beside memcached on the kernel: a table, and target/demo/repo
 test: ## format, clippy and all tests; ends with "N passed, N failed"
 	scripts/setup.sh test
 	scripts/test.sh
+
+test-%: ## the tests of one room alone: test-core, test-api, test-host, test-lab ...
+	scripts/setup.sh test
+	scripts/test.sh --room $*
 
 test-devices: ## the drivers of real NICs, in emulated machines: a table in docs/results/devices.md (needs root)
 	scripts/devices.sh --into docs/results/devices.md

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Lint, the specification's model checker where it is to be had, and all tests of the workspace. The
-# last line is "N passed, N failed": the sum over all test binaries. Arguments go to `cargo test`
-# (scripts/test.sh --package wire), which then runs without lint and specification.
+# last line is "N passed, N failed": the sum over all test binaries; before it stand the tests that
+# were skipped, with their reasons. Of the tests only what failed is printed.
+#
+#   scripts/test.sh                    all
+#   scripts/test.sh --room core        the crates of one folder, without lint and specification
+#   scripts/test.sh --package wire     any arguments of `cargo test`, as above
 #
 # The exit status is 0 only where lint, specification and tests are clean. A lint failure, a
 # specification that does not hold, a build failure and a test binary that died without reporting
@@ -13,13 +17,25 @@ log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 
 extra_failures=0
-if [ $# -eq 0 ]; then
+if [ "${1:-}" = --room ]; then
+    manifests=("${2:?which room?}"/*/Cargo.toml)
+    [ -e "${manifests[0]}" ] || manifests=("$2/Cargo.toml")
+    [ -e "${manifests[0]}" ] || { echo "test: no room '$2': found no crate in it" >&2; exit 2; }
+    packages=()
+    for manifest in "${manifests[@]}"; do
+        packages+=(--package "$(sed -n 's/^name = "\(.*\)"$/\1/p' "$manifest" | head -n 1)")
+    done
+    set -- "${packages[@]}"
+elif [ $# -eq 0 ]; then
     scripts/lint.sh || extra_failures=1
     spec/qwait/check.sh small || extra_failures=$((extra_failures + 1))
     set -- --workspace
 fi
 
-cargo test --no-fail-fast "$@" 2>&1 </dev/null | tee "$log"
+# What is built, which binary runs and how it ended; the rest is in the log.
+progress='^ +(Compiling|Running|Doc-tests) |^test .* FAILED$|^test result: |^(error|warning)'
+cargo test --no-fail-fast "$@" -- --show-output 2>&1 </dev/null | tee "$log" |
+    grep --line-buffered -E "$progress"
 cargo_status=${PIPESTATUS[0]}
 
 # "test result: ok. 12 passed; 0 failed; ..." once per test binary. A test that prints without a
@@ -31,7 +47,8 @@ read -r passed failed < <(
 
 if [ "$cargo_status" -ne 0 ] && [ "$failed" -eq 0 ]; then
     echo "test: cargo test ended with status $cargo_status, though no test reported a failure:" \
-        "it did not build, or a test binary died" >&2
+        "it did not build, or a test binary died; the end of what it said:" >&2
+    tail -n 60 "$log" >&2
     extra_failures=$((extra_failures + 1))
 fi
 if [ "$cargo_status" -eq 0 ] && [ "$passed" -eq 0 ]; then
@@ -48,6 +65,14 @@ if [ "$failed" -gt 0 ]; then
         awk '/^---- .* stdout ----$/ { lines = 0; show = 1 }
              /^failures:$/ || /^test result:/ { show = 0 }
              show && lines++ < 40'
+fi
+
+# Tests that could not run here say "skipped: REASON" and count as passed; ignored ones have their reason in the code.
+skipped=$(grep -cE '^skipped: ' "$log")
+if [ "$skipped" -gt 0 ]; then
+    echo
+    echo "$skipped skipped, and counted as passed:"
+    sed -nE 's/^skipped: //p' "$log" | cut -c1-200 | sort | uniq -c
 fi
 
 failed=$((failed + extra_failures))

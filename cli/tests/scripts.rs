@@ -83,6 +83,32 @@ fn the_summary_is_the_sum_over_all_test_binaries() {
 }
 
 #[test]
+fn what_is_skipped_is_said_with_its_reason() {
+    let output = cargo_test(
+        "test a ... ok\nsuccesses:\n\n---- a stdout ----\nskipped: needs root\n\n---- b stdout ----\n\
+         skipped: needs root\ntest result: ok. 2 passed; 0 failed; 0 ignored",
+        0,
+    );
+    let said = text(&output.stdout);
+    assert!(said.contains("2 skipped") && said.contains("2 needs root"), "{said}");
+    assert!(!said.contains("test a ... ok"), "what passed is not listed: {said}");
+    assert_eq!(last_line(&output), "2 passed, 0 failed");
+}
+
+#[test]
+fn a_room_is_tested_by_its_packages() {
+    let stand_ins = StandIns::new()
+        .program("cargo", "echo \"$*\" >>\"$LOG\"; echo 'test result: ok. 1 passed; 0 failed;'");
+    assert!(stand_ins.run("test.sh", &["--room", "core"]).status.success());
+    let log = stand_ins.log();
+    assert!(log.starts_with("test --no-fail-fast --package clock --package"), "{log}");
+    assert!(log.contains("--package wire --") && log.lines().count() == 1, "{log}");
+    assert!(stand_ins.run("test.sh", &["--room", "cli"]).status.success());
+    assert!(stand_ins.log().contains("--package cli --"), "{}", stand_ins.log());
+    assert!(!stand_ins.run("test.sh", &["--room", "nowhere"]).status.success());
+}
+
+#[test]
 fn a_failing_test_is_counted_and_fails() {
     let output = cargo_test(
         "test result: FAILED. 2 passed; 1 failed; 0 ignored\ntest result: ok. 5 passed; 0 failed; 0",
