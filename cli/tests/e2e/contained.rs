@@ -12,7 +12,7 @@ use sandbox::{Groups, Seccomp, Standing};
 use service::identity::{APPLICATION_USER, DATAPLANE_USER};
 
 use crate::deaths::{Three, kill};
-use crate::harness::process::Running;
+use crate::harness::process::{RUN_DIR, Running};
 use crate::harness::stream::{assert_echoes, connect};
 use crate::harness::{ECHO, PATIENCE, Testbed, config, start, tailplane, wait_until};
 use crate::unsafe_scheduling::policy_of;
@@ -337,7 +337,8 @@ fn the_error_names_the_limit_of_memory_that_a_program_reached() {
     let more = "[application]\nmemory_mb = 96\n";
     let path = bed.directory.write("run.toml", config("echo", bed.lab.prefix(), 1, more));
     let mut command = tailplane(&["run", "--seconds", "300"]);
-    let ended = command.arg(path).args(["--", "tail", "/dev/zero"]).output().expect("it runs");
+    command.arg(path).args(["--", "tail", "/dev/zero"]).env(RUN_DIR, bed.directory.file("run"));
+    let ended = command.output().expect("it runs");
     let text = String::from_utf8_lossy(&ended.stderr);
     for part in
         ["killed by signal 9, SIGKILL", "it reached `application.memory_mb` = 96", "before it"]

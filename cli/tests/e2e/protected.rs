@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::process::Running;
+use crate::harness::process::{RUN_DIR, Running};
 use crate::harness::stream::{assert_echoes, connect, transfer};
 use crate::harness::{ECHO, Testbed, config, start, tailplane, wait_until};
 
@@ -150,7 +150,8 @@ fn any_program_that_joins_serves_and_others_are_told_what_is_missing() {
         command
     };
     let refused = |program: &[&str], parts: &[&str]| {
-        let output = run(program).output().expect("it runs");
+        let mut command = run(program);
+        let output = command.env(RUN_DIR, bed.directory.file("run")).output().expect("it runs");
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && parts.iter().all(|part| text.contains(part)), "{text}");
     };

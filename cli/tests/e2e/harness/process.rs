@@ -12,6 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{PATIENCE, TemporaryDirectory};
 
+/// The variable that names the directory of control sockets.
+pub const RUN_DIR: &str = "TAILPLANE_RUN_DIR";
+
 /// A program that has ended.
 #[derive(Debug)]
 pub struct Finished {
@@ -61,6 +64,10 @@ impl Running {
         let path = |what: &str| directory.file(&format!("{tag}-{number}.{what}"));
         let (stdout, stderr) = (path("out"), path("err"));
         command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
+        // Whatever it leaves in its run directory goes with the test.
+        if command.get_envs().all(|(key, _)| key != RUN_DIR) {
+            command.env(RUN_DIR, directory.file("run"));
+        }
         let name = format!("{command:?}");
         let child = spawn(&mut command)?;
         Ok(Self { child, name, stdout, stderr })

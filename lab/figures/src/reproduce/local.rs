@@ -57,6 +57,7 @@ impl ShmService {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
         command.arg("run").arg(&config).args(["--seconds", "600"]);
+        command.env("TAILPLANE_RUN_DIR", file("run"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context("starting the service's process")?;
         let mut started = Self { child, directory };
