@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::counters::{MigrationTotals, PhaseTotals, State, ThreadCounters};
+use crate::counters::{Cycle, MigrationTotals, PhaseTotals, State, ThreadCounters, Totals};
 use crate::layout::{self as at, RUNS, THREAD_WORDS};
 
 /// The memory of a board.
@@ -14,50 +14,6 @@ pub type Words = [AtomicU64; THREAD_WORDS];
 /// Memory for a board that is in no segment: of a thread that shows itself to nobody, or of a test.
 pub fn words() -> Box<Words> {
     Box::new([const { AtomicU64::new(0) }; THREAD_WORDS])
-}
-
-/// What a busy cycle of the elastic thread was like (IX Figure 2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cycle {
-    /// Q: packets that waited when step 1 looked, those included that this cycle takes.
-    pub queue_packets: u64,
-    /// Packets that it took, at most B.
-    pub taken_packets: u64,
-    /// Connections with work for the application that it left waiting: taken from the ring, and not handed to it
-    /// (ZygOS §4.4).
-    pub ready: u64,
-    /// What those take in the application, roughly, in nanoseconds.
-    pub ready_ns: u64,
-    /// The iteration time, in nanoseconds.
-    pub busy_ns: u64,
-    /// For how long the oldest packet or event had waited, in nanoseconds.
-    pub oldest_waiting_ns: u64,
-    /// The estimate of the queueing delay, `ceil(Q / B) x iteration time` (IX §4.6) and what waits for the
-    /// application, in nanoseconds.
-    pub delay_ns: u64,
-}
-
-/// What an elastic thread counts elsewhere, and copies to its board now and then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Turns of other threads' connections that it ran (ZygOS §4.4).
-    pub steals: u64,
-    /// Kicks that it sent (ZygOS §4.5).
-    pub kicks: u64,
-    /// Packets that it handed on to their homes.
-    pub forwarded: u64,
-    /// Packets that it dropped as the ring towards their home was full.
-    pub forward_drops: u64,
-    /// Connections at home there.
-    pub connections: u64,
-    /// Events handed to the application.
-    pub events: u64,
-    /// Calls executed.
-    pub calls: u64,
-    /// Crossings to the application.
-    pub crossings: u64,
-    /// Times that it ran another thread's network layer.
-    pub borrowed: u64,
 }
 
 /// See the module's comment. All methods that write are for the elastic thread alone.

@@ -30,7 +30,9 @@ mod counters;
 pub mod layout;
 mod segment;
 
-pub use board::{Board, Cycle, Totals, Words, words};
-pub use counters::{Counters, MigrationTotals, PhaseTotals, State, ThreadCounters, bucket_floor};
+pub use board::{Board, Words, words};
+pub use counters::{
+    Counters, Cycle, MigrationTotals, PhaseTotals, State, ThreadCounters, Totals, bucket_floor,
+};
 pub use layout::Layout;
 pub use segment::{JoinError, Reading, Segment};
