@@ -11,34 +11,9 @@ use clock::Instant;
 use mem::{Mbuf, Pool, Want};
 use wire::{Endpoint, Sum, copy_and_sum};
 
+use crate::full::Full;
 use crate::placed::{Placed, Places, SharedMemory};
 use crate::{Cookie, EventArray, Handle};
-
-/// Which call, for error events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "named after the calls")]
-pub enum CallKind {
-    Connect,
-    Accept,
-    Sendv,
-    RecvDone,
-    Close,
-    Abort,
-    UdpSendv,
-}
-
-/// The array of calls, or the packet memory for what is to be sent, is full. Nothing was
-/// recorded; try again in the next batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Full;
-
-impl core::fmt::Display for Full {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("the batch of calls is full: go on in the next batch")
-    }
-}
-
-impl core::error::Error for Full {}
 
 /// Payload buffers of one `sendv`: consecutive entries of the array's staged buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

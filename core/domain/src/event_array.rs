@@ -6,11 +6,9 @@ use alloc::vec::Vec;
 use mem::Mbuf;
 use wire::Endpoint;
 
+use crate::events::Received;
 use crate::mirrored::{Appended, EventMirror, Mirrored};
 use crate::{BufferRef, Cookie, Event, EventRecord, Handle};
-
-/// A frame trimmed to its payload, with the connection that received it (`None`: UDP).
-pub type Received = (Option<Handle>, Mbuf);
 
 /// The dataplane's side of the event array: records, and the buffers that they refer to.
 ///

@@ -1,8 +1,9 @@
 //! Event conditions: what the dataplane tells the application.
 
+use mem::Mbuf;
 use wire::Endpoint;
 
-use crate::{CallKind, Cookie, Handle};
+use crate::{Cookie, Handle};
 
 /// Why `connect` failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,19 @@ pub enum DeadReason {
     TimedOut,
     /// The application aborted it.
     Aborted,
+}
+
+/// Which call, for error events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "named after the calls")]
+pub enum CallKind {
+    Connect,
+    Accept,
+    Sendv,
+    RecvDone,
+    Close,
+    Abort,
+    UdpSendv,
 }
 
 /// Why a call was not, or not wholly, executed.
@@ -149,6 +163,9 @@ pub enum Event<'a> {
         error: CallError,
     },
 }
+
+/// A frame trimmed to its payload, with the connection that received it (`None`: UDP).
+pub type Received = (Option<Handle>, Mbuf);
 
 /// Where the bytes of an event stand: a buffer of the batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,14 +14,18 @@ mod answers;
 mod calls;
 mod event_array;
 mod events;
+mod full;
 mod handle;
 mod mirrored;
 mod placed;
 
 pub use answers::Answers;
-pub use calls::{CallArray, CallKind, CallRecord, Calls, Full, Staged};
-pub use event_array::{EventArray, EventIter, Events, Held, Received};
-pub use events::{BufferRef, CallError, ConnectError, DeadReason, Event, EventRecord};
+pub use calls::{CallArray, CallRecord, Calls, Staged};
+pub use event_array::{EventArray, EventIter, Events, Held};
+pub use events::{
+    BufferRef, CallError, CallKind, ConnectError, DeadReason, Event, EventRecord, Received,
+};
+pub use full::Full;
 pub use handle::{Cookie, Handle};
 pub use mirrored::{Appended, EventMirror};
 pub use placed::{Placed, SharedMemory};

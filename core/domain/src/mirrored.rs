@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use crate::event_array::Received;
+use crate::events::Received;
 use crate::{BufferRef, EventRecord};
 
 /// Writes events down where an application in another process reads them, some at a time as they come about, so that

@@ -8,7 +8,8 @@ use core::ops::Range;
 
 use mem::{Mbuf, Pool, Want};
 
-use crate::{Full, Handle};
+use crate::Handle;
+use crate::full::Full;
 
 /// Memory that an application shares with its dataplane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
