@@ -17,7 +17,7 @@ use std::{fs, io};
 use mem::ChunkBytes;
 use wire::EthernetRepr;
 
-use crate::driver_rules::zero_copy_granularity;
+use crate::driver_chunks::zero_copy_granularity;
 use crate::unsafe_interface::is_up;
 use crate::xdp_features::XdpFeatures;
 use crate::{Channels, Ethtool, Interface};

@@ -1,4 +1,5 @@
-//! What drivers ask of a device before they serve XDP and AF_XDP on it: the one place that knows drivers by name.
+//! What drivers ask of a device before they serve XDP and AF_XDP on it: with `driver_chunks` the one place that knows
+//! drivers by name.
 //!
 //! ```
 //! # fn warn(device: &nic::device::Device) {
@@ -17,6 +18,9 @@ use libc::{EINVAL, ENOMEM, ENOSPC, EOPNOTSUPP, ERANGE};
 use self::Asks::{HalfOfQueues, Mtu, Off, Unseen};
 use self::Purpose::{NativeXdp, ZeroCopy};
 use crate::device::Device;
+use crate::driver_chunks::VIRTIO;
+
+pub use crate::driver_chunks::copies_passed;
 
 /// For what a driver asks something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,32 +148,6 @@ pub fn one_buffer_mtu(device: &Device) -> Option<u16> {
     mtus.min()
 }
 
-/// Of the room behind the headroom of a chunk, a driver uses a multiple of so many bytes in zero-copy mode:
-/// `SRRCTL.BSIZEPKT` of Intel's 1 and 10 gigabit devices counts KiB (igb_main.c, igc_main.c, ixgbe_main.c), the receive
-/// context of i40e and ice 128 bytes, and so does the kernel for all drivers (net/xdp/xsk_buff_pool.c); Linux 6.12.
-pub(crate) fn zero_copy_granularity(driver: &str) -> usize {
-    match driver {
-        "i40e" | "iavf" | "ice" | "mlx5_core" | "virtio_net" | "veth" => 128,
-        // igb, igc, ixgbe; a driver that was not read gets the coarsest that is known.
-        _ => 1024,
-    }
-}
-
-/// The source of a driver that in zero-copy mode copies the packets which the program passes to the kernel, and keeps
-/// their chunks; none of a driver that was not read.
-pub fn copies_passed(driver: &str) -> Option<&'static str> {
-    Some(match driver {
-        "igb" => "drivers/net/ethernet/intel/igb/igb_xsk.c, since Linux 6.14",
-        "igc" => "drivers/net/ethernet/intel/igc/igc_main.c, Linux 6.12",
-        "ixgbe" => "drivers/net/ethernet/intel/ixgbe/ixgbe_xsk.c, Linux 6.12",
-        "i40e" => "drivers/net/ethernet/intel/i40e/i40e_xsk.c, Linux 6.12",
-        "ice" => "drivers/net/ethernet/intel/ice/ice_xsk.c, Linux 6.12",
-        "mlx5_core" => "drivers/net/ethernet/mellanox/mlx5/core/en/xsk/rx.c, Linux 6.12",
-        "virtio_net" => VIRTIO,
-        _ => return None,
-    })
-}
-
 const fn rule(
     drivers: &'static [&'static str],
     purpose: Purpose,
@@ -188,7 +166,6 @@ const IGB: &str = "drivers/net/ethernet/intel/igb/igb_main.c and igb.h, Linux 6.
 const IXGBE: &str = "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c, Linux 6.12";
 const MLX5: &str = "drivers/net/ethernet/mellanox/mlx5/core/en_main.c, Linux 6.12";
 const VETH: &str = "drivers/net/veth.c, Linux 6.12";
-const VIRTIO: &str = "drivers/net/virtio_net.c, Linux 6.12";
 
 const CHUNKS: &str = "net/xdp/xsk_buff_pool.c, Linux 6.12.117";
 

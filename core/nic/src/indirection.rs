@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::rss::RssError;
+use crate::rss_error::RssError;
 
 /// A table of a device, and the key of the hash before it.
 pub trait IndirectionTable: fmt::Debug + Send {

@@ -24,6 +24,8 @@ pub mod blaster;
 #[cfg(feature = "std")]
 pub mod device;
 #[cfg(feature = "std")]
+mod driver_chunks;
+#[cfg(feature = "std")]
 pub mod driver_rules;
 #[cfg(feature = "std")]
 pub mod fault;
@@ -38,6 +40,8 @@ pub mod queue_set;
 pub mod reflector;
 #[cfg(feature = "std")]
 pub mod rss;
+#[cfg(feature = "std")]
+mod rss_error;
 #[cfg(feature = "std")]
 pub mod shm;
 #[cfg(feature = "std")]

@@ -21,64 +21,10 @@ use wire::{Ipv4Addr, Toeplitz};
 use crate::indirection::{IndirectionTable, apply};
 use crate::{Channels, Ethtool};
 
+pub use crate::rss_error::RssError;
+
 /// Entries of an indirection table where the device does not say: as most devices have.
 pub const DEFAULT_ENTRIES: usize = 128;
-
-/// Why receive-side scaling could not be read or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum RssError {
-    /// The device has none, or its driver does not let it be programmed.
-    #[error(
-        "`{interface}` has no programmable receive-side scaling: {source}; frames are steered \
-         between cores in software"
-    )]
-    Unsupported {
-        /// The interface.
-        interface: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The kernel refused the access.
-    #[error("{tried} of `{interface}` failed: {source}; changing it needs CAP_NET_ADMIN")]
-    Os {
-        /// What was tried.
-        tried: &'static str,
-        /// The interface.
-        interface: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The program of a device that has none could not be attached or used.
-    #[error(transparent)]
-    Steer(#[from] crate::steer_program::SteerError),
-    /// There is no such flow group.
-    #[error("flow group {group} does not exist: the indirection table has {entries} entries")]
-    NoSuchGroup {
-        /// What was asked for.
-        group: usize,
-        /// Entries of the table.
-        entries: usize,
-    },
-    /// There is no such queue.
-    #[error("queue {queue} does not exist: there are {queues}")]
-    NoSuchQueue {
-        /// What was asked for.
-        queue: u16,
-        /// Queues that there are.
-        queues: u16,
-    },
-    /// A software table's shape is not allowed.
-    #[error(
-        "an indirection table of {entries} entries for {queues} queues: the entries must be a \
-         power of two up to 65,536, the queues at least one"
-    )]
-    BadShape {
-        /// Entries asked for.
-        entries: usize,
-        /// Queues asked for.
-        queues: u16,
-    },
-}
 
 /// Bytes of the hash's key that IPv4 and IPv6 with ports reach.
 const KEY_BYTES: usize = 40;

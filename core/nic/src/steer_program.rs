@@ -32,11 +32,14 @@ use wire::{Ipv4Addr, MacAddr, Toeplitz};
 
 use crate::indirection::{IndirectionTable, apply};
 use crate::probe;
-use crate::rss::{DEFAULT_ENTRIES, RssError};
+use crate::rss::DEFAULT_ENTRIES;
+use crate::rss_error::RssError;
 use crate::unsafe_interface::Interface;
 use crate::unsafe_packet;
 use crate::unsafe_steer_table::SteerTable;
 use crate::xdp_program::chain;
+
+pub use crate::rss_error::SteerError;
 
 static OBJECT: &[u8] =
     include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/tailplane_steer.o"));
@@ -46,48 +49,6 @@ const TABLE: &str = "indirection";
 const HASH: &str = "toeplitz";
 /// As in the program: a frame whose mark has this upper half goes to the queue that the lower half names.
 const PROBE_MARK: u32 = 0x5450_0000;
-
-/// Why the program could not be attached or used.
-#[derive(Debug, thiserror::Error)]
-pub enum SteerError {
-    /// There is no such interface here.
-    #[error("interface `{interface}` was not found in this network namespace: {source}")]
-    NoInterface {
-        /// The name that was asked for.
-        interface: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The kernel refused the program or its table.
-    #[error(
-        "loading the steering program failed: {reason}; it needs root or CAP_BPF + CAP_NET_ADMIN"
-    )]
-    Load {
-        /// What the loader said, causes included.
-        reason: String,
-    },
-    /// The interface refused the program.
-    #[error(
-        "attaching the steering program at the egress of `{interface}` failed: {reason}; it needs Linux 6.6 or \
-         later (tcx); without it frames are forwarded between cores in software"
-    )]
-    Attach {
-        /// The interface.
-        interface: String,
-        /// What the kernel said, causes included.
-        reason: String,
-    },
-    /// A probe could not be sent, or no socket for probes be opened.
-    #[error("{tried} at `{interface}` failed: {source}")]
-    Probe {
-        /// What was tried.
-        tried: &'static str,
-        /// The interface.
-        interface: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-}
 
 /// What sends probes.
 #[derive(Debug)]
