@@ -150,6 +150,8 @@ mod tenant;
 #[cfg(any(feature = "std", loom))]
 mod tenant_claims;
 #[cfg(all(feature = "std", not(loom)))]
+mod tenant_error;
+#[cfg(all(feature = "std", not(loom)))]
 mod tenant_place;
 #[cfg(all(feature = "std", not(loom)))]
 mod tenant_rounds;
@@ -180,7 +182,9 @@ pub use shared::{SharedConsumer, SharedSet};
 #[cfg(all(feature = "std", not(loom)))]
 pub use sleepers::FutexSleeper;
 #[cfg(all(feature = "std", not(loom)))]
-pub use tenant::{TENANT_QUEUES_MAX, TENANTS_MAX, Tenant, TenantError, TenantOffer, TenantSet};
+pub use tenant::{Tenant, TenantOffer, TenantSet};
+#[cfg(all(feature = "std", not(loom)))]
+pub use tenant_error::{TENANT_QUEUES_MAX, TENANTS_MAX, TenantError};
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant_place::TenantPlace;
 #[cfg(all(feature = "std", not(loom)))]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::event::epoll;
 
-use crate::tenant::{TENANT_QUEUES_MAX, TenantError, os};
+use crate::tenant_error::{TENANT_QUEUES_MAX, TenantError, os};
 use crate::tenant_words as words;
 use crate::unsafe_region::{Region, RegionError};
 

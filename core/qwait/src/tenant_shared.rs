@@ -41,8 +41,9 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::policy::ServicePolicy;
 use crate::set::{MAX_CONSUMERS, QueueId};
-use crate::tenant::{TENANTS_MAX, TenantError, await_events, os};
+use crate::tenant::await_events;
 use crate::tenant_claims::{Claims, withdraw_unless_asleep};
+use crate::tenant_error::{TENANTS_MAX, TenantError, os};
 use crate::tenant_place::{Connected, TenantPlace};
 use crate::tenant_rounds::{Rounds, TENANT_CLASSES, Words};
 
