@@ -8,7 +8,7 @@
 use domain::{EventRecord, Handle};
 
 use crate::context::Context;
-use crate::execute::{Groups, resolve};
+use crate::groups::{Groups, resolve};
 use crate::tcp::conn::Flags;
 
 /// The application asks to be told of a connection again. Of one that is gone it is the usual race.

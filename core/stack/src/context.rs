@@ -12,7 +12,7 @@ use wire::{
     MacAddr, Protocol,
 };
 
-use crate::execute::Elsewhere;
+use crate::elsewhere::Elsewhere;
 use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;

@@ -1,51 +1,19 @@
 //! Step 4: the array of batched system calls, call by call (IX Table II).
 
-use alloc::boxed::Box;
-use alloc::vec::{Drain, Vec};
+use alloc::vec::Drain;
 
 use domain::{CallError, CallKind, CallRecord, ConnectError, Cookie, EventRecord, Handle, Staged};
-use mem::{Mbuf, Pool};
+use mem::Mbuf;
 use wire::{Endpoint, FlowKey, Sum};
 
 use crate::context::Context;
+use crate::groups::{Groups, group_mut, resolve};
 use crate::policy::{Direction, Transport};
-use crate::shared::{FLOW_GROUPS, Shared};
-use crate::tcp::conn::{Cold, Conn, Place};
+use crate::shared::Shared;
+use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
 use crate::tcp::{calls, connect, receive};
 use crate::{again, udp};
-
-/// The flow groups of a core, by number; `None`: at home elsewhere.
-pub(crate) type Groups = [Option<Box<FlowGroup>>; FLOW_GROUPS];
-
-/// A flow group that is at home here.
-#[inline]
-pub(crate) fn group_mut(groups: &mut Groups, index: u16) -> Option<&mut FlowGroup> {
-    groups.get_mut(index as usize)?.as_deref_mut()
-}
-
-/// Calls on connections whose flow group is at home on another core, as that core is to execute them: in
-/// order, with their payloads in the order of the calls that consume them.
-#[derive(Debug, Default)]
-pub struct Elsewhere {
-    /// The calls.
-    pub records: Vec<CallRecord>,
-    /// What they send.
-    pub payloads: Vec<(Mbuf, Sum)>,
-}
-
-impl Elsewhere {
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-
-    /// Gives up the calls, and their buffers to `pool`.
-    pub fn clear(&mut self, pool: &mut Pool) {
-        self.records.clear();
-        self.payloads.drain(..).for_each(|(mbuf, _)| pool.free(mbuf));
-    }
-}
 
 /// The connection that a call is about, where it is about one.
 fn connection_of(record: &CallRecord) -> Option<Handle> {
@@ -65,15 +33,6 @@ fn connection_of(record: &CallRecord) -> Option<Handle> {
 #[inline]
 fn is_away(groups: &Groups, handle: Handle) -> bool {
     groups.get(handle.group() as usize).is_some_and(Option::is_none)
-}
-
-/// A living connection.
-#[inline]
-pub(crate) fn resolve(
-    groups: &mut Groups,
-    handle: Handle,
-) -> Option<(Place, &mut Conn, &mut Cold)> {
-    group_mut(groups, handle.group())?.resolve(handle)
 }
 
 /// What comes with the records of a batch.

@@ -15,7 +15,7 @@ use crate::context::{Context, LINK_AND_IP};
 use crate::group_set::GroupSet;
 use crate::shared::Shared;
 use crate::stats::StackStats;
-use crate::tcp::segment::{Segment, SynOptions};
+use crate::tcp::fields::{Segment, SynOptions};
 
 /// What the first pass found in a frame.
 #[derive(Clone, Copy, Debug)]

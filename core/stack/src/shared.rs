@@ -11,8 +11,7 @@ use crate::config::StackConfig;
 use crate::neighbors::NeighborTable;
 use crate::policy::Access;
 use crate::tcp::isn::IsnSecret;
-use crate::tcp::rtt::UNIT_SHIFT;
-use crate::wheel::ticks;
+use crate::ticks::Ticks;
 
 /// Flow groups: entries of the RSS indirection table (IX §4.4).
 pub const FLOW_GROUPS: usize = 128;
@@ -29,39 +28,6 @@ pub struct Secrets {
     pub port_key: [u8; 16],
     /// Offset of TCP timestamps, and of the neighbour table's hash.
     pub offset: u32,
-}
-
-/// Durations of the configuration, in ticks of the timing wheel.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticks {
-    pub delayed_ack: u16,
-    pub time_wait: u32,
-    pub fin_wait: u32,
-    /// In the units of round-trip times, as it is compared before it is doubled.
-    pub rto_min: u32,
-    pub rto_max: u32,
-    /// The largest span where there is none.
-    pub user_timeout: u32,
-    pub user_timeout_least: u32,
-    /// How much later than a retransmission timer its wheel may ask: a quarter of the shortest.
-    pub rto_slack: u32,
-}
-
-impl Ticks {
-    pub fn new(config: &StackConfig) -> Self {
-        let span = |duration| ticks(duration).min(1 << 28) as u32;
-        let half_second = ticks(core::time::Duration::from_millis(500));
-        Self {
-            delayed_ack: ticks(config.delayed_ack).min(half_second) as u16,
-            time_wait: span(config.time_wait),
-            fin_wait: span(config.fin_wait),
-            rto_min: (config.rto_min.as_nanos() >> UNIT_SHIFT).min(1 << 28) as u32,
-            rto_max: span(config.rto_max),
-            user_timeout: config.user_timeout.map_or(1 << 28, span),
-            user_timeout_least: span(config.user_timeout_least),
-            rto_slack: span(config.rto_min) / 4,
-        }
-    }
 }
 
 /// Where it is written down which connections there are, for whoever resets their peers when this dataplane is gone and

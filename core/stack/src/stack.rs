@@ -12,14 +12,16 @@ use mem::{Mbuf, Pool, TxFrame};
 use wire::{Sum, UnreachableCode};
 
 use crate::context::{Census, Context, Outbox};
-use crate::execute::{self, Batch, Elsewhere, Groups, group_mut};
+use crate::elsewhere::Elsewhere;
+use crate::execute::{self, Batch};
 use crate::group_set::GroupSet;
+use crate::groups::{self, Groups, group_mut};
 use crate::input::{Parsed, discard, parse_any, parse_established};
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{close, output, owed, predicted, receive, segment, timers};
+use crate::tcp::{close, output, predicted, receive, reset, segment, timers};
 use crate::wheel::{Entry, TICK_SHIFT, tick_of};
 use crate::{again, arp, icmp, udp};
 
@@ -43,7 +45,7 @@ pub struct Stack {
     /// Which those are.
     here: GroupSet,
     /// Flow groups that are about to leave: they take nothing in any more.
-    sealed: Vec<migrate::Sealed>,
+    sealed: Vec<Sealed>,
     out: Outbox,
     census: Census,
     stats: StackStats,
@@ -55,7 +57,7 @@ pub struct Stack {
     port_counter: u32,
     /// Received checksums need not be verified on this core's device.
     verified: bool,
-    leaving: leave::Leaving,
+    leaving: Leaving,
 }
 
 /// Makes the context and calls `$body` with it and the groups: they are borrowed apart.
@@ -79,11 +81,16 @@ macro_rules! with_context {
     }};
 }
 
+pub(crate) mod baggage;
 mod leave;
-pub(crate) mod migrate;
+mod leaving;
+mod migrate;
+
+use baggage::Sealed;
+use leaving::Leaving;
 
 pub use crate::input::Away;
-pub use leave::Ended;
+pub use leaving::Ended;
 
 impl Stack {
     /// The stack of elastic thread `core`, with all flow groups that are at home there. At most
@@ -109,7 +116,7 @@ impl Stack {
             parsed: Vec::with_capacity(256),
             port_counter: 0,
             verified,
-            leaving: leave::Leaving::default(),
+            leaving: Leaving::default(),
         }
     }
 
@@ -148,7 +155,7 @@ impl Stack {
 
     /// Bytes that may be sent on a connection now; none where the handle is stale.
     pub fn window(&mut self, handle: Handle) -> u32 {
-        let found = match execute::resolve(&mut self.groups, handle) {
+        let found = match groups::resolve(&mut self.groups, handle) {
             None => self.resolve_sealed(handle),
             found => found,
         };
@@ -379,7 +386,7 @@ impl Stack {
             if looks {
                 ctx.look_at_unresolved();
             }
-            owed::pay(ctx);
+            reset::pay(ctx);
             let pending = core::mem::take(&mut ctx.out.looked_at);
             let mut pending = core::mem::replace(&mut ctx.out.pending, pending);
             for place in pending.drain(..) {
@@ -393,7 +400,7 @@ impl Stack {
 }
 
 /// Asks connections whose entries in the wheel fired.
-fn fire_expired(groups: &mut Groups, sealed: &mut [migrate::Sealed], ctx: &mut Context<'_>) {
+fn fire_expired(groups: &mut Groups, sealed: &mut [Sealed], ctx: &mut Context<'_>) {
     for _ in 0..TIMERS {
         let Some(entry) = ctx.out.wheel.pop_expired(ctx.tick) else { break };
         let Entry { index, tick: at } = entry;
@@ -411,7 +418,7 @@ fn fire_expired(groups: &mut Groups, sealed: &mut [migrate::Sealed], ctx: &mut C
                     timers::fire(group, slot, ctx);
                 }
             }
-            None => migrate::put_off(sealed, group, entry),
+            None => baggage::put_off(sealed, group, entry),
         }
     }
 }

@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 
 use mem::Pool;
 
-use crate::stack::migrate::Baggage;
+use crate::stack::baggage::Baggage;
 
 /// A flow group with all that belongs to it: connections and how they are found, what they hold and have
 /// sent, deadlines, and what waits to be done or told. [`Stack::pack`](crate::Stack::pack) makes it,

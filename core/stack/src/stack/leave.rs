@@ -12,9 +12,10 @@ use clock::Instant;
 use domain::EventArray;
 use mem::Pool;
 
-use super::Stack;
+use super::leaving::{Ended, Leaving};
+use super::{Stack, baggage};
 use crate::context::Context;
-use crate::execute::{Groups, group_mut};
+use crate::groups::{Groups, group_mut};
 use crate::shared::FLOW_GROUPS;
 use crate::tcp::close::{self, Farewell};
 use crate::tcp::conn::{Place, State};
@@ -22,25 +23,6 @@ use crate::wheel::tick_of;
 
 /// Slots that are looked at in one go, so that frames leave meanwhile.
 const PORTION: usize = 4_096;
-
-/// How the connections of a stack ended that was closed. What needs no reset (RFC 9293 §3.10.5) is in neither
-/// number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
-    /// Connections that ended with a reset to the peer.
-    pub reset: u64,
-    /// Connections whose peer was to be told and could not be, for want of its link address, of memory, or
-    /// of time.
-    pub untold: u64,
-}
-
-/// How far a stack that leaves has come.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Leaving {
-    /// The slot at which the walk over all connections goes on.
-    at: Place,
-    ended: Ended,
-}
 
 impl Stack {
     /// Ends a portion of the connections as ABORT does (RFC 9293 §3.10.5), as far as the NIC's queue has room
@@ -67,7 +49,7 @@ impl Stack {
         ended.untold += self.out.owed.len() as u64;
         let sealed = core::mem::take(&mut self.sealed);
         let mut groups = self.groups.into_iter().flatten().collect::<alloc::vec::Vec<_>>();
-        groups.extend(sealed.into_iter().map(super::migrate::Sealed::into_group));
+        groups.extend(sealed.into_iter().map(baggage::Sealed::into_group));
         self.out.elsewhere.clear(pool);
         for mut group in groups {
             for slot in 0..group.slots.capacity() {

@@ -33,68 +33,15 @@ use mem::{Exhausted, Mbuf, Pool, Retained};
 use wire::Sum;
 
 use super::Stack;
+use super::baggage::{Baggage, Sealed};
 use crate::context::{Context, Outbox};
-use crate::execute::Groups;
 use crate::group_set::GroupSet;
+use crate::groups::Groups;
 use crate::shared::FLOW_GROUPS;
 use crate::stats::StackStats;
-use crate::tcp::close;
 use crate::tcp::conn::{Cold, Conn, Place};
-use crate::tcp::group::FlowGroup;
 use crate::unsafe_packed::PackedGroup;
 use crate::wheel::{Entry, tick_of};
-
-/// A flow group that takes nothing in, with what the core had noted about its connections.
-#[derive(Debug)]
-pub(crate) struct Sealed {
-    group: Box<FlowGroup>,
-    /// Entries of the wheel: those that fired since, and all once it is packed.
-    entries: Vec<Entry>,
-    /// Slots that step 6 is to look at.
-    pending: Vec<u32>,
-    /// Slots with received bytes that the application has not been told of.
-    undelivered: Vec<u32>,
-    again: Vec<Handle>,
-    late_events: Vec<EventRecord>,
-}
-
-/// What a [`PackedGroup`] is made of.
-#[derive(Debug)]
-pub(crate) struct Baggage {
-    sealed: Sealed,
-    /// Received buffers that its connections keep: they count against the memory of the core that has it.
-    kept: u32,
-}
-
-impl Baggage {
-    pub fn group(&self) -> u16 {
-        self.sealed.group.index
-    }
-
-    pub fn connections(&self) -> usize {
-        self.sealed.group.table.len()
-    }
-
-    pub fn discard(mut self, pool: &mut Pool) -> u64 {
-        // They are counted by no pool now, and by this one when they are given back.
-        (0..self.kept).for_each(|_| pool.keep());
-        let group = &mut self.sealed.group;
-        let mut untold = 0;
-        for slot in 0..group.slots.capacity() {
-            untold += u64::from(close::owes_reset(group.slots.hot(slot)));
-            group.release_buffers(slot, pool);
-        }
-        untold
-    }
-}
-
-/// An entry fired whose flow group is not here: it is asked for where the group goes.
-#[cold]
-pub(crate) fn put_off(sealed: &mut [Sealed], group: u16, entry: Entry) {
-    if let Some(sealed) = sealed.iter_mut().find(|sealed| sealed.group.index == group) {
-        sealed.entries.push(entry);
-    }
-}
 
 impl Stack {
     /// The flow groups that are here and take packets in.
@@ -318,11 +265,6 @@ impl<'a> Places<'a> {
 const AHEAD: usize = 8;
 
 impl Sealed {
-    /// The group itself, of a stack that ends.
-    pub fn into_group(self) -> Box<FlowGroup> {
-        self.group
-    }
-
     /// Every segment whose frame the device may still have gets a chunk of its own.
     fn part_from_frames(
         &mut self,

@@ -4,10 +4,10 @@ use domain::EventRecord;
 use wire::{SeqNumber, Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, Place};
+use super::fields::Segment;
 use super::newreno::{self, Action};
 use super::output::{self, sequence_len};
 use super::rtt;
-use super::segment::Segment;
 use crate::context::Context;
 
 /// What the acknowledgment means for the rest of the segment.

@@ -4,8 +4,8 @@ use domain::{DeadReason, EventRecord};
 use wire::{Sum, TcpFlags};
 
 use super::conn::{Conn, Flags, State};
+use super::fields::Segment;
 use super::group::{FlowGroup, TimeWait};
-use super::segment::Segment;
 use super::{listen, output};
 use crate::context::Context;
 

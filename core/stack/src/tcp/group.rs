@@ -11,7 +11,7 @@ use domain::Handle;
 use mem::{Pool, TableBox, prefetch};
 use wire::FlowKey;
 
-use super::conn::{Cold, Conn, Place, State};
+use super::conn::{Cold, Conn, Flags, Place, State};
 use super::table::FlowTable;
 use crate::context::Context;
 
@@ -230,7 +230,7 @@ impl FlowGroup {
     #[inline]
     pub fn schedule(&mut self, slot: u32, ctx: &mut Context<'_>) {
         let conn = self.slots.hot(slot);
-        let Some(deadline) = super::timers::deadline(conn, ctx.tick) else { return };
+        let Some(deadline) = deadline(conn, ctx.tick) else { return };
         if conn.timer.covers_about(deadline as u32, ctx.tick as u32) {
             return;
         }
@@ -253,4 +253,23 @@ impl FlowGroup {
             + size_of::<Self>();
         (self.table.len(), bytes)
     }
+}
+
+/// The tick at which the connection next wants to be looked at.
+#[inline]
+fn deadline(conn: &Conn, tick: u64) -> Option<u64> {
+    let mut next = None;
+    if conn.flags.has(Flags::RTX_ARMED) {
+        next = Some(expand(conn.rtx_at.wrapping_sub(tick as u32) as i32 as i64, tick));
+    }
+    if conn.flags.has(Flags::ACK_ARMED) {
+        let ack = expand(conn.ack_at.wrapping_sub(tick as u16) as i16 as i64, tick);
+        next = Some(next.map_or(ack, |rtx: u64| rtx.min(ack)));
+    }
+    next
+}
+
+#[inline]
+fn expand(ahead: i64, tick: u64) -> u64 {
+    tick.saturating_add_signed(ahead)
 }

@@ -1,14 +1,14 @@
-//! Passive open (RFC 9293 §3.10.7.2), and resets for segments that belong to no connection
-//! (§3.10.7.1).
+//! Passive open (RFC 9293 §3.10.7.2).
 
 use mem::Want;
-use wire::{Endpoint, Ipv4Addr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr};
+use wire::{Endpoint, SeqNumber, Sum, TcpFlags};
 
 use super::conn::{Conn, Flags, State};
+use super::fields::Segment;
 use super::group::FlowGroup;
 use super::newreno::initial_window;
 use super::output::{self, TIMESTAMP_BYTES};
-use super::segment::Segment;
+use super::reset::send_reset;
 use crate::context::Context;
 use crate::policy::{Direction, Transport};
 use crate::shared::Shared;
@@ -93,48 +93,4 @@ pub(crate) fn adopt_options(conn: &mut Conn, segment: &Segment, shared: &Shared)
         conn.rcv_wscale = shared.window_scale;
     }
     conn.cwnd = initial_window(conn.mss);
-}
-
-/// Answers a segment that makes no sense with the reset of RFC 9293 §3.10.7.1.
-#[cold]
-pub(crate) fn send_reset(segment: &Segment, ctx: &mut Context<'_>) {
-    if segment.flags.contains(TcpFlags::RST) || !ctx.may_answer_stray() {
-        return;
-    }
-    let (seq, ack, flags) = if segment.flags.contains(TcpFlags::ACK) {
-        (segment.ack, SeqNumber(0), TcpFlags::RST)
-    } else {
-        let ack = segment.seq + segment.sequence_len();
-        (SeqNumber(0), ack, TcpFlags::RST.union(TcpFlags::ACK))
-    };
-    bare_reset(segment.remote(), segment.flow.local_port(), seq, ack, flags, ctx);
-}
-
-/// Sends a reset that needs no connection.
-pub(crate) fn bare_reset(
-    remote: Endpoint,
-    local_port: u16,
-    seq: SeqNumber,
-    ack: SeqNumber,
-    flags: TcpFlags,
-    ctx: &mut Context<'_>,
-) {
-    let Ok(mut mbuf) = ctx.alloc_frame() else { return };
-    let repr = TcpRepr {
-        src_port: local_port,
-        dst_port: remote.port,
-        seq,
-        ack,
-        flags,
-        window: 0,
-        options: TcpOptions::NONE,
-    };
-    let (src, dst): (Ipv4Addr, Ipv4Addr) = (ctx.shared.config.address, remote.addr);
-    match mbuf.prepend(repr.header_len()) {
-        Ok(out) => repr.emit(out, src, dst, 0, Sum::ZERO),
-        Err(mem::NoRoom) => return ctx.pool.free(mbuf),
-    }
-    ctx.stats.tcp_resets_out += 1;
-    ctx.stats.tcp_segments_out += 1;
-    ctx.send_ip(mbuf, dst, Protocol::Tcp);
 }

@@ -2,15 +2,19 @@
 //!
 //! `conn` is the state, `group` owns it and finds it through `table`. `segment` is the arrival of a segment and calls, in the
 //! order of RFC 9293 §3.10.7.4, `ack` (with `rtt` and `newreno`), `receive` (with `reassembly`) and
-//! `close`; `listen` and `connect` open; `output` sends, and `owed` the resets that it had no room for;
-//! `timers` fires; `calls` executes the application's batched system calls. `predicted` is the short way through
+//! `close`; `listen` and `connect` open; `output` sends, and `reset` what belongs to no connection and what is
+//! `owed`; `timers` fires; `calls` executes the application's batched system calls. `predicted` is the short way through
 //! `segment`, `ack` and `receive` for the segment that an established connection expects.
+//!
+//! Each file imports only files to its left: `conn`, `fields`, `owed` | `group` | `output`, `reset` | `connect`, `listen` |
+//! `close`, `ack` | `receive` | `predicted` | `segment`; beside `segment` stand `timers` and `calls`.
 
 pub(crate) mod ack;
 pub(crate) mod calls;
 pub(crate) mod close;
 pub mod conn;
 pub(crate) mod connect;
+pub(crate) mod fields;
 pub(crate) mod group;
 pub(crate) mod isn;
 pub(crate) mod listen;
@@ -20,6 +24,7 @@ pub(crate) mod owed;
 pub(crate) mod predicted;
 pub(crate) mod reassembly;
 pub(crate) mod receive;
+pub(crate) mod reset;
 pub(crate) mod rtt;
 pub(crate) mod segment;
 pub(crate) mod table;

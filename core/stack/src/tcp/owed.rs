@@ -5,21 +5,19 @@
 
 use alloc::collections::VecDeque;
 
-use wire::{FlowKey, SeqNumber, TcpFlags};
+use wire::{FlowKey, SeqNumber};
 
 use super::conn::Conn;
-use super::listen::bare_reset;
-use crate::context::Context;
 
 /// Most resets that wait. What ends beyond is not told, and counted as a frame that was dropped.
 const MOST: usize = 1 << 16;
 
 /// All that a reset needs.
 #[derive(Clone, Copy, Debug)]
-struct Reset {
-    flow: FlowKey,
-    seq: SeqNumber,
-    ack: SeqNumber,
+pub(super) struct Reset {
+    pub flow: FlowKey,
+    pub seq: SeqNumber,
+    pub ack: SeqNumber,
 }
 
 /// See the module's comment.
@@ -39,24 +37,10 @@ impl OwedResets {
             self.0.push_back(Reset { flow: conn.flow, seq: conn.snd_nxt, ack: conn.rcv_nxt });
         }
     }
-}
 
-/// Sends those that there is room and memory for, in the order in which their connections ended.
-#[inline]
-pub(crate) fn pay(ctx: &mut Context<'_>) {
-    // Nearly always none: then the depot is not asked, whose line other cores write.
-    if !ctx.out.owed.0.is_empty() {
-        pay_waiting(ctx);
-    }
-}
-
-#[cold]
-fn pay_waiting(ctx: &mut Context<'_>) {
-    while ctx.can_send()
-        && ctx.pool.available() > 0
-        && let Some(Reset { flow, seq, ack }) = ctx.out.owed.0.pop_front()
-    {
-        let flags = TcpFlags::RST.union(TcpFlags::ACK);
-        bare_reset(flow.remote(), flow.local_port(), seq, ack, flags, ctx);
+    /// The one that has waited longest, which waits no more.
+    #[inline]
+    pub(super) fn take_first(&mut self) -> Option<Reset> {
+        self.0.pop_front()
     }
 }

@@ -10,7 +10,7 @@ use mem::{Mbuf, Want};
 use wire::TcpFlags;
 
 use super::conn::{Cold, Conn, Flags, Place, State};
-use super::segment::Segment;
+use super::fields::Segment;
 use super::{ack, newreno, output, receive};
 use crate::context::Context;
 use crate::input::{cut_to_payload, established_segment};

@@ -5,9 +5,9 @@ use mem::{Mbuf, Want};
 use wire::{SeqNumber, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, Place, State};
+use super::fields::Segment;
 use super::group::FlowGroup;
 use super::output::note_pending;
-use super::segment::Segment;
 use super::{ack, close, output};
 use crate::context::Context;
 

@@ -1,12 +1,9 @@
 //! Round-trip time and the retransmission time-out (RFC 6298).
 
 use super::conn::Conn;
-use crate::shared::Ticks;
+use crate::ticks::{Ticks, UNIT_SHIFT};
 use crate::wheel::TICK_SHIFT;
 
-/// log2 of the unit of round-trip times in nanoseconds: 1,024 ns, sixteen to a tick of the wheel. This
-/// runs for every acknowledgment, so nothing is multiplied or divided.
-pub(crate) const UNIT_SHIFT: u32 = 10;
 const UNITS_PER_TICK_SHIFT: u32 = TICK_SHIFT - UNIT_SHIFT;
 /// Until a sample is had: one second (RFC 6298 §2.1).
 const INITIAL_RTO: u32 = (1_000_000_000 >> UNIT_SHIFT) + 1;

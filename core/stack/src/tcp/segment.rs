@@ -2,51 +2,14 @@
 
 use domain::{ConnectError, DeadReason, EventRecord};
 use mem::Mbuf;
-use wire::{Endpoint, FlowKey, SeqNumber, TcpFlags, Timestamp};
+use wire::TcpFlags;
 
 use super::conn::{Conn, Flags, State};
+use super::fields::Segment;
 use super::group::FlowGroup;
-use super::{ack, close, listen, output, predicted, receive};
+use super::{ack, close, listen, output, predicted, receive, reset};
 use crate::context::Context;
 use crate::input::{cut_to_payload, established_segment, is_martian};
-
-/// What a received segment says. Its payload is the mbuf beside it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Segment {
-    /// RSS hash of the packet.
-    pub hash: u32,
-    pub flow: FlowKey,
-    pub seq: SeqNumber,
-    pub ack: SeqNumber,
-    pub flags: TcpFlags,
-    pub window: u16,
-    pub payload_len: u32,
-    pub timestamp: Option<Timestamp>,
-    /// Only read where SYN is set.
-    pub syn: SynOptions,
-}
-
-/// Options that only a SYN carries.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SynOptions {
-    pub mss: Option<u16>,
-    pub window_scale: Option<u8>,
-}
-
-impl Segment {
-    /// The peer.
-    pub fn remote(&self) -> Endpoint {
-        self.flow.remote()
-    }
-
-    /// SEG.LEN: payload, SYN and FIN.
-    #[inline]
-    pub fn sequence_len(&self) -> u32 {
-        self.payload_len
-            + self.flags.contains(TcpFlags::SYN) as u32
-            + self.flags.contains(TcpFlags::FIN) as u32
-    }
-}
 
 /// Delivers a frame of the form that established connections send. `slot` is, most likely, where its
 /// connection is.
@@ -114,7 +77,7 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
     let acceptable = has_ack && segment.ack == cold.iss + 1;
     if has_ack && !acceptable {
         if !segment.flags.contains(TcpFlags::RST) {
-            listen::send_reset(segment, ctx);
+            reset::send_reset(segment, ctx);
         }
         return;
     }
@@ -175,7 +138,7 @@ fn syn_received(
     }
     if segment.ack != conn.snd_nxt {
         ctx.pool.free(mbuf);
-        return listen::send_reset(segment, ctx);
+        return reset::send_reset(segment, ctx);
     }
     conn.state = State::Established;
     conn.snd_wl1 = segment.seq - 1;

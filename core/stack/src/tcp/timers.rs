@@ -13,25 +13,6 @@ use super::{close, newreno, output};
 use crate::context::Context;
 use crate::wheel::tick_of;
 
-/// The tick at which the connection next wants to be looked at.
-#[inline]
-pub(crate) fn deadline(conn: &Conn, tick: u64) -> Option<u64> {
-    let mut next = None;
-    if conn.flags.has(Flags::RTX_ARMED) {
-        next = Some(expand(conn.rtx_at.wrapping_sub(tick as u32) as i32 as i64, tick));
-    }
-    if conn.flags.has(Flags::ACK_ARMED) {
-        let ack = expand(conn.ack_at.wrapping_sub(tick as u16) as i16 as i64, tick);
-        next = Some(next.map_or(ack, |rtx: u64| rtx.min(ack)));
-    }
-    next
-}
-
-#[inline]
-fn expand(ahead: i64, tick: u64) -> u64 {
-    tick.saturating_add_signed(ahead)
-}
-
 /// The connection's entry fired.
 pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let conn = group.slots.hot(slot);

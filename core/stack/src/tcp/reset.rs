@@ -1,0 +1,71 @@
+//! Resets: for segments that belong to no connection (RFC 9293 §3.10.7.1), and those that are owed.
+
+use wire::{Endpoint, Ipv4Addr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr};
+
+use super::fields::Segment;
+use super::owed::Reset;
+use crate::context::Context;
+
+/// Answers a segment that makes no sense with the reset of RFC 9293 §3.10.7.1.
+#[cold]
+pub(crate) fn send_reset(segment: &Segment, ctx: &mut Context<'_>) {
+    if segment.flags.contains(TcpFlags::RST) || !ctx.may_answer_stray() {
+        return;
+    }
+    let (seq, ack, flags) = if segment.flags.contains(TcpFlags::ACK) {
+        (segment.ack, SeqNumber(0), TcpFlags::RST)
+    } else {
+        let ack = segment.seq + segment.sequence_len();
+        (SeqNumber(0), ack, TcpFlags::RST.union(TcpFlags::ACK))
+    };
+    bare_reset(segment.remote(), segment.flow.local_port(), seq, ack, flags, ctx);
+}
+
+/// Sends a reset that needs no connection.
+fn bare_reset(
+    remote: Endpoint,
+    local_port: u16,
+    seq: SeqNumber,
+    ack: SeqNumber,
+    flags: TcpFlags,
+    ctx: &mut Context<'_>,
+) {
+    let Ok(mut mbuf) = ctx.alloc_frame() else { return };
+    let repr = TcpRepr {
+        src_port: local_port,
+        dst_port: remote.port,
+        seq,
+        ack,
+        flags,
+        window: 0,
+        options: TcpOptions::NONE,
+    };
+    let (src, dst): (Ipv4Addr, Ipv4Addr) = (ctx.shared.config.address, remote.addr);
+    match mbuf.prepend(repr.header_len()) {
+        Ok(out) => repr.emit(out, src, dst, 0, Sum::ZERO),
+        Err(mem::NoRoom) => return ctx.pool.free(mbuf),
+    }
+    ctx.stats.tcp_resets_out += 1;
+    ctx.stats.tcp_segments_out += 1;
+    ctx.send_ip(mbuf, dst, Protocol::Tcp);
+}
+
+/// Sends those owed resets that there is room and memory for, in the order in which their connections ended.
+#[inline]
+pub(crate) fn pay(ctx: &mut Context<'_>) {
+    // Nearly always none: then the depot is not asked, whose line other cores write.
+    if ctx.out.owed.len() > 0 {
+        pay_waiting(ctx);
+    }
+}
+
+#[cold]
+fn pay_waiting(ctx: &mut Context<'_>) {
+    while ctx.can_send()
+        && ctx.pool.available() > 0
+        && let Some(Reset { flow, seq, ack }) = ctx.out.owed.take_first()
+    {
+        let flags = TcpFlags::RST.union(TcpFlags::ACK);
+        bare_reset(flow.remote(), flow.local_port(), seq, ack, flags, ctx);
+    }
+}
