@@ -30,7 +30,8 @@ use nic::{Nic, NicStats};
 use shuffle::{Guard, Taker};
 use stack::Stack;
 
-use crate::elastic::{CycleStats, Elastic, FIRST_EVENT_NS, Left, Progress, learned};
+use crate::cycle::{CycleStats, Left, Progress};
+use crate::elastic::{Elastic, FIRST_EVENT_NS, learned};
 use crate::floor::{ConservingConfig, Floor, Hints, OwnTender, Side, Tender, WhileAway};
 use crate::home_layer::{HomeLayer, Turns};
 use crate::longest::Longest;

@@ -3,23 +3,16 @@
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use clock::{Duration, Instant};
-use domain::CallArray;
-use mem::Pool;
 use nic::Nic;
-use shuffle::{Lanes, ReadySet, Taker};
-use stack::Shared;
+use shuffle::Lanes;
 
-use crate::classes::{ClassError, ClassTable, Classes};
-use crate::conserving::ConservingThread;
-use crate::elastic::{CycleStats, ElasticConfig};
-use crate::forward::ForwardPorts;
+use crate::classes::Classes;
+use crate::cycle::CycleStats;
 use crate::home_layer::HomeLayer;
 use crate::home_lock::HomeLock;
-use crate::net_layer::NetLayer;
 use crate::turn::ConnectionTurn;
 
 /// What becomes of a network layer whose core is in the application, and cannot run it (ZygOS §4.5).
@@ -125,91 +118,7 @@ pub struct Floor<N: Nic> {
     pub(crate) config: ConservingConfig,
 }
 
-/// In which of its two forms a floor is.
-struct Form {
-    lanes: Lanes<ConnectionTurn>,
-    /// Each core's place in the ready set, where there is one.
-    takers: Vec<Option<Taker>>,
-    classes: Option<Arc<Classes>>,
-}
-
-/// What an elastic thread is made of.
-pub struct Parts<N: Nic> {
-    /// Its queue pair.
-    pub nic: N,
-    /// The network layer's packet memory.
-    pub pool: Pool,
-    /// Its ends of the forwarding rings.
-    pub ports: ForwardPorts,
-}
-
 impl<N: Nic> Floor<N> {
-    /// The threads of the dataplane that `shared` describes, one for each of `parts`; at most
-    /// [`shuffle::MAX_CORES`], further parts are left out.
-    pub fn threads(
-        shared: &Arc<Shared>,
-        parts: Vec<Parts<N>>,
-        elastic: ElasticConfig,
-        config: ConservingConfig,
-        now: Instant,
-    ) -> Vec<ConservingThread<N>> {
-        let cores = parts.len().min(shuffle::MAX_CORES);
-        let (lanes, takers) = (Lanes::new(cores, config.turns), (0..cores).map(|_| None).collect());
-        let form = Form { lanes, takers, classes: None };
-        Self::build(shared, parts, elastic, config, form, now)
-    }
-
-    /// The same with one ready set for all cores.
-    ///
-    /// # Errors
-    /// [`ClassError::Set`].
-    pub fn ready_set(
-        shared: &Arc<Shared>,
-        parts: Vec<Parts<N>>,
-        elastic: ElasticConfig,
-        config: &ReadySetConfig,
-        now: Instant,
-    ) -> Result<Vec<ConservingThread<N>>, ClassError> {
-        let ReadySetConfig { sharing, classes } = config;
-        let cores = parts.len().min(shuffle::MAX_CORES);
-        let (policy, weights) = (classes.policy(), classes.weights());
-        let ready = ReadySet::new(classes.count(), policy, weights, sharing.turns)?;
-        let takers = (0..cores).map(|_| ready.taker().map(Some)).collect::<Result<_, _>>()?;
-        let lanes = Lanes::by_class(cores, sharing.turns, ready);
-        let form = Form { lanes, takers, classes: Some(Arc::new(classes.clone())) };
-        Ok(Self::build(shared, parts, elastic, *sharing, form, now))
-    }
-
-    fn build(
-        shared: &Arc<Shared>,
-        parts: Vec<Parts<N>>,
-        elastic: ElasticConfig,
-        config: ConservingConfig,
-        form: Form,
-        now: Instant,
-    ) -> Vec<ConservingThread<N>> {
-        let Form { lanes, takers, classes } = form;
-        let segment_bytes = shared.config.mss() as usize - 12;
-        let mut own = Vec::new();
-        let side = |(core, parts): (usize, Parts<N>)| {
-            let Parts { nic, pool, ports } = parts;
-            own.push(Pool::new(pool.region(), config.pool_keep));
-            let core = core as u8;
-            let mut net = NetLayer::new(core, Arc::clone(shared), nic, pool, ports, elastic, now);
-            net.classes = classes.clone().map(ClassTable::new);
-            let layer = HomeLock::new(HomeLayer::new(net, core, segment_bytes, now));
-            Side { hints: Hints::default(), layer }
-        };
-        let sides: Box<[_]> =
-            parts.into_iter().take(shuffle::MAX_CORES).enumerate().map(side).collect();
-        let floor = Arc::new(Self { lanes, sides, config });
-        let thread = |(core, (pool, taker))| {
-            let calls = CallArray::new(elastic.calls.max(1), segment_bytes);
-            ConservingThread::new(Arc::clone(&floor), core, pool, taker, calls, now)
-        };
-        own.into_iter().zip(takers).enumerate().map(thread).collect()
-    }
-
     /// Runs the network layer of core `core` on that core, while its application is interrupted or its thread sleeps,
     /// if no other core runs it. Answers who is to be woken, one bit each: this core among them where its thread finds
     /// something in its next cycle.

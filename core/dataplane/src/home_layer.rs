@@ -10,7 +10,7 @@ use nic::Nic;
 use shuffle::{Home, Lanes};
 use stack::GroupSet;
 
-use crate::elastic::{CycleStats, Left, Progress};
+use crate::cycle::{CycleStats, Left, Progress};
 use crate::net_layer::{Buffers, NetLayer};
 use crate::turn::{ConnectionTurn, number_of};
 

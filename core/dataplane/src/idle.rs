@@ -5,7 +5,7 @@
 
 use clock::{Duration, Instant};
 
-use crate::elastic::Progress;
+use crate::cycle::Progress;
 
 /// How long a thread looks for a word of another thread, once it waits for one: several times what it takes to wake
 /// that one. A word that comes later wakes this one.

@@ -17,8 +17,10 @@ extern crate alloc;
 
 mod classes;
 mod conserving;
+mod cycle;
 mod elastic;
 mod floor;
+mod floor_threads;
 mod forward;
 mod home_layer;
 mod home_lock;
@@ -33,8 +35,10 @@ mod unsafe_send;
 
 pub use classes::{ClassError, Classes};
 pub use conserving::ConservingThread;
-pub use elastic::{CycleStats, Driver, Elastic, ElasticConfig, ElasticThread, Left, Progress};
-pub use floor::{ConservingConfig, Floor, OwnTender, Parts, ReadySetConfig, Tender, WhileAway};
+pub use cycle::{CycleStats, ElasticConfig, Left, Progress};
+pub use elastic::{Driver, Elastic, ElasticThread};
+pub use floor::{ConservingConfig, Floor, OwnTender, ReadySetConfig, Tender, WhileAway};
+pub use floor_threads::Parts;
 pub use forward::{ForwardPorts, forwarding_mesh};
 pub use idle::{Idle, IdlePolicy};
 pub use migration::{

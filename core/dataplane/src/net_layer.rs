@@ -14,7 +14,7 @@ use nic::{Armed, Nic};
 use stack::{Away, GroupSet, Shared, Stack};
 
 use crate::classes::ClassTable;
-use crate::elastic::{CycleStats, ElasticConfig, Left, Progress};
+use crate::cycle::{CycleStats, ElasticConfig, Left, Progress};
 use crate::forward::ForwardPorts;
 use crate::migration::{FORWARDED, Migration};
 
