@@ -60,6 +60,7 @@ mod root;
 mod standing;
 mod step;
 pub mod syscalls;
+mod unsafe_calls;
 mod unsafe_processes;
 mod unsafe_steps;
 mod watched;

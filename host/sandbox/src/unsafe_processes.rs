@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::PidfdFlags;
 use rustix::thread::UnshareFlags;
 
-use crate::unsafe_steps::{check, last_errno, unshare};
+use crate::unsafe_calls::{check, last_errno, unshare};
 
 /// The number of the highest signal (`_NSIG`).
 const LAST_SIGNAL: libc::c_int = 64;

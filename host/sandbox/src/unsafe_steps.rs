@@ -21,6 +21,7 @@ use crate::Step;
 use crate::files::FilesPlan;
 use crate::limits::MOST_LIMITS;
 use crate::root::RootPlan;
+use crate::unsafe_calls::{check, unshare};
 use crate::unsafe_processes;
 
 /// A descriptor on its way: from the starter's number, over one that nobody wants, to the child's.
@@ -218,25 +219,6 @@ fn set_realtime(priority: u8) -> Result<(), Errno> {
     // SAFETY: the pointer is to a local value; 0 names the calling thread.
     let answer = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
     check(answer.into()).map(|_| ())
-}
-
-/// The kernel's answer to a raw call as a result.
-pub(crate) fn check(answer: libc::c_long) -> Result<libc::c_long, Errno> {
-    match answer {
-        -1 => Err(last_errno()),
-        answer => Ok(answer),
-    }
-}
-
-pub(crate) fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
-
-pub(crate) fn unshare(what: UnshareFlags) -> Result<(), Errno> {
-    // SAFETY: network, mount and PID namespaces change no memory and no descriptor of ours. For the first two the
-    // thread is alone (a forked child, or a process that refused to have threads), so no other one loses its view;
-    // the last is about the caller's next children alone.
-    unsafe { rustix::thread::unshare_unsafe(what) }
 }
 
 /// Drops every capability that the kernel knows, and so those that this crate does not.
