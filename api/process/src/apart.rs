@@ -25,7 +25,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::layout;
-use crate::near::{Near, NearStats, UNRESPONSIVE, sleep_for};
+use crate::near::{Apart, Near, sleep_for};
+use crate::near_stats::{NearStats, UNRESPONSIVE};
 use crate::place::Placement;
 use crate::waiting;
 
@@ -36,19 +37,6 @@ const FEW: usize = 2;
 const LOOKS: u32 = 3_072;
 /// Bytes that are taken from a bell at a time. An application that writes more only keeps its own dataplane awake.
 const RINGS: usize = 64;
-
-/// What such a side has under way.
-#[derive(Debug, Default)]
-pub(crate) struct Apart {
-    /// The application has a batch.
-    has_batch: bool,
-    /// Since when, as far as somebody looked at the time.
-    since: Option<Instant>,
-    /// That it has had it for long was reported.
-    is_reported: bool,
-    /// Nothing is handed over until it is out of debt.
-    in_debt: Option<Instant>,
-}
 
 impl Near<'_> {
     /// From now on [`on_batch`](domain::Service::on_batch) does not wait for the application: the calls come with

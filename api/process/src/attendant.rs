@@ -11,7 +11,7 @@ use memfile::Memory;
 use rustix::thread::futex;
 
 use crate::layout;
-use crate::near::NearStats;
+use crate::near_stats::NearStats;
 use crate::place::{Placement, Placer};
 
 /// Looks after one elastic thread. Made by [`Near::attended`](crate::Near::attended).

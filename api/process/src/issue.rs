@@ -5,7 +5,8 @@ use memfile::Memory;
 use wire::Sum;
 
 use crate::layout::RECORD_WORDS;
-use crate::near::{Near, NearParts, NearStats};
+use crate::near::{Near, NearParts};
+use crate::near_stats::NearStats;
 use crate::rates::Used;
 use crate::record::{self, Words};
 

@@ -40,6 +40,7 @@ mod join;
 pub mod layout;
 mod mirror;
 mod near;
+mod near_stats;
 mod place;
 mod rates;
 #[cfg(test)]
@@ -54,7 +55,8 @@ pub use far::{Far, FarEnd};
 pub use join::{Application, Hello, Host, JoinError};
 pub use layout::Geometry;
 pub use mirror::Mirror;
-pub use near::{Near, NearStats};
+pub use near::Near;
+pub use near_stats::NearStats;
 pub use place::{Place, Placement, Placer};
 pub use rates::{Rates, Toll, Used};
 pub use waiting::Waiting;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
@@ -12,10 +12,10 @@ use domain::{Calls, Event, Events, Handle, Service};
 use mem::Region;
 use memfile::Memory;
 
-use crate::apart::Apart;
 use crate::attendant::Attendant;
 use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
 use crate::mirror::{Mirror, offset};
+use crate::near_stats::{NearStats, UNRESPONSIVE};
 use crate::place::{Place, Placement, Placer};
 use crate::rates::{Toll, Used};
 use crate::record::{self, Words};
@@ -24,8 +24,6 @@ use crate::waiting;
 /// Longest sleep of a thread that somebody attends to: its application can have the kernel lose a wake-up of the word
 /// that it sleeps on. Beyond the kernel's next tick a limit is cheap.
 const DOZE: Duration = Duration::from_millis(20);
-/// An application that takes longer for one batch is reported (IX §4.1).
-pub(crate) const UNRESPONSIVE: Duration = Duration::from_millis(10);
 /// Looks at the application's word between two looks at the network: a few microseconds.
 const LOOKS: u32 = 128;
 /// Before these some without a pause: about as long as an answer takes that comes soon.
@@ -33,59 +31,6 @@ const QUICK_LOOKS: u32 = 256;
 /// On a shared core that nobody attends to: longest sleep before the next look at the network. A sleep with a limit
 /// costs a timer, which is far dearer than the rest of a crossing where a hypervisor keeps the timers.
 const NAP: Duration = Duration::from_micros(50);
-
-/// What an elastic thread has seen of its application, for others to look at.
-#[derive(Debug, Default)]
-pub struct NearStats {
-    crossings: AtomicU64,
-    pub(crate) violations: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) unresponsive: AtomicU64,
-    /// The batch for which the dataplane's thread sleeps for long; 0: it does not.
-    pub(crate) slept_for: AtomicU32,
-    pub(crate) is_unresponsive: AtomicBool,
-    /// The batch that the application has, where this side does not wait for it; 0: none.
-    pub(crate) outstanding: AtomicU32,
-    pub(crate) held_back: AtomicU64,
-}
-
-impl NearStats {
-    /// Batches handed over.
-    pub fn crossings(&self) -> u64 {
-        self.crossings.load(Ordering::Relaxed)
-    }
-
-    /// Calls that made no sense: words that are no call, pieces outside the arena or its bounds.
-    pub fn violations(&self) -> u64 {
-        self.violations.load(Ordering::Relaxed)
-    }
-
-    /// Calls beyond what the dataplane had said that it has room for; a connection whose bytes they were is reset.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Batches that took longer than 10 ms.
-    pub fn unresponsive(&self) -> u64 {
-        self.unresponsive.load(Ordering::Relaxed)
-    }
-
-    /// Batches that came later than they could have, since the application had used up its rates.
-    pub fn held_back(&self) -> u64 {
-        self.held_back.load(Ordering::Relaxed)
-    }
-
-    /// Whether the application has had its present batch for longer than 10 ms: it blocks, or is stopped, or works
-    /// on.
-    pub fn is_unresponsive(&self) -> bool {
-        self.is_unresponsive.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn add(counter: &AtomicU64) {
-        // Only the elastic thread writes.
-        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-}
 
 /// What a [`Near`] is made of.
 pub(crate) struct NearParts {
@@ -101,6 +46,19 @@ pub(crate) struct NearParts {
     pub runs_anywhere: bool,
     /// This side's end of what wakes it.
     pub bell: Option<OwnedFd>,
+}
+
+/// What a side has under way whose batches last longer than the call that hands them over.
+#[derive(Debug, Default)]
+pub(crate) struct Apart {
+    /// The application has a batch.
+    pub has_batch: bool,
+    /// Since when, as far as somebody looked at the time.
+    pub since: Option<Instant>,
+    /// That it has had it for long was reported.
+    pub is_reported: bool,
+    /// Nothing is handed over until it is out of debt.
+    pub in_debt: Option<Instant>,
 }
 
 /// See the module's comment. Made by [`Host`](crate::Host).
