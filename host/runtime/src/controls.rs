@@ -22,8 +22,9 @@ use dataplane::{GroupSet, MoveCommand, MoveMailbox, MoveReport};
 use nic::indirection::IndirectionTable;
 use stack::Shared;
 
-use super::drive::{Bell, Wake};
-use super::mover::{Mover, MoverError};
+use crate::bells::{Bell, Wake};
+use crate::mover::Mover;
+use crate::mover_error::MoverError;
 
 /// Processors that an order can name.
 const CPUS: usize = 1 << 24;

@@ -7,7 +7,7 @@ use nic::indirection::IndirectionTable;
 use nic::rss::RssError;
 use stack::{FLOW_GROUPS, RssKey};
 
-use super::MoverError;
+use crate::mover_error::MoverError;
 
 /// The table, as all threads of a run have it.
 ///

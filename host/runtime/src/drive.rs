@@ -2,42 +2,22 @@
 //! (arm every source, look once more, block) until a packet, a timer, a forwarded packet, an order or the end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clock::{Clock, MonotonicClock};
 use dataplane::{Driver, Elastic, Idle, IdlePolicy, Left, Moderation, Progress};
 use domain::Service;
-use handshake::{ByFence, Sleepers, sources};
-use nic::Nic;
 use process::{NearBell, Placement};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
-use rustix::thread::CpuSet;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shown::Shown;
 use statseg::State;
 
-use super::controls::{Seat, What};
-use super::stage::Stage;
-use super::{CoreReport, RuntimeError, system};
-
-sources! {
-    /// What a sleeping elastic thread is woken for. It looks at all of these before it blocks.
-    pub(super) enum Wake {
-        /// The run ends.
-        Stop,
-        /// The control plane has an order for the thread.
-        Order,
-        /// The application is done with the batch that it had; rings a [`NearBell`].
-        Answer,
-        /// Another thread left a turn or a packet.
-        Turn,
-        /// The control plane asks for a migration of flow groups.
-        Migration,
-        /// The device has a packet; its own descriptor becomes readable.
-        Packet,
-    }
-}
+use crate::bells::{THREAD, Wake};
+use crate::config::CoreReport;
+use crate::controls::{Seat, What};
+use crate::processor::run_on;
+use crate::stage::Stage;
 
 /// For how long a thread spins that shares its processor with another one: about as long as it takes a peer that has
 /// its answer to ask again.
@@ -47,48 +27,6 @@ const CROWDED_SPIN: Duration = Duration::from_micros(25);
 /// never sleeps is taken for one that was broken into, and ended by its time limit (`RLIMIT_RTTIME`).
 const AWAKE_MAX: Duration = Duration::from_secs(1);
 const BREATH: Duration = Duration::from_micros(20);
-
-/// The bit of a bell's one sleeper.
-const THREAD: u64 = 1;
-
-/// How others wake a sleeping elastic thread.
-#[derive(Debug)]
-pub(super) struct Bell {
-    sleeper: Sleepers<AtomicU64, Wake, ByFence>,
-    event: OwnedFd,
-}
-
-impl Bell {
-    pub fn new() -> Result<Self, RuntimeError> {
-        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|errno| system("making an eventfd", errno))?;
-        Ok(Self { sleeper: Sleepers::default(), event })
-    }
-
-    /// Called after work was left for the thread in `source`: a fence and one load where it is awake.
-    #[inline]
-    pub fn ring(&self, source: Wake) {
-        if self.sleeper.notify(source) != 0 {
-            self.end_sleep();
-        }
-    }
-
-    /// Each waker writes, and none relies on another that claimed the sleeper: that one may be of lower priority, and
-    /// descheduled before its system call.
-    #[cold]
-    fn end_sleep(&self) {
-        // A full counter (nobody reads it for long) still wakes.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-    }
-
-    /// The thread is awake again: withdraws the announcement, and takes the wake-ups that came.
-    fn disarm(&self) {
-        self.sleeper.disarm(THREAD);
-        let mut count = [0u8; 8];
-        // Nothing to read: nobody rang.
-        let _ = rustix::io::read(&self.event, &mut count);
-    }
-}
 
 impl Stage<'_> {
     /// Runs one cycle, which `shown` counts.
@@ -255,12 +193,6 @@ impl Driver for &Stage<'_> {
     }
 }
 
-/// A descriptor of the thread's own for what the device has: it polls it while others have the device itself.
-pub(super) fn device_fd<N: Nic>(nic: &mut N) -> Result<Option<OwnedFd>, RuntimeError> {
-    let own = nic.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
-    own.map_err(|source| system("duplicating the descriptor of a queue pair", source))
-}
-
 fn report<T: Elastic>(thread: &T, shown: &Shown<'_>) -> CoreReport {
     let (sleeps, busy_ns) = shown.result();
     CoreReport {
@@ -311,29 +243,4 @@ fn block(
     }
     // An interrupted poll only ends the sleep early.
     let _ = poll(&mut asked[..count], Some(&timeout));
-}
-
-/// Pins the calling thread, number `core`, to a processor.
-pub(super) fn pin(core: usize, cpu: Option<usize>) -> Result<(), RuntimeError> {
-    let Some(cpu) = cpu else { return Ok(()) };
-    let allowed = rustix::thread::sched_getaffinity(None)
-        .map_err(|errno| system("asking for the processors of this process", errno))?;
-    if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
-        let allowed: Vec<String> = (0..CpuSet::MAX_CPU)
-            .filter(|&cpu| allowed.is_set(cpu))
-            .map(|cpu| cpu.to_string())
-            .collect();
-        return Err(RuntimeError::Processor { core, cpu, allowed: allowed.join(", ") });
-    }
-    run_on(cpu).map_err(|errno| system("pinning an elastic thread to its processor", errno))
-}
-
-/// Has the calling thread run on this processor and no other, wherever it ran before.
-pub(crate) fn run_on(cpu: usize) -> rustix::io::Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(Errno::INVAL);
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)
 }

@@ -15,7 +15,7 @@ use dataplane::Tender;
 use nic::Nic;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::run_on;
+use crate::processor::run_on;
 
 /// How soon who waits for the tending threads to end looks again.
 const LOOK: Duration = Duration::from_micros(50);

@@ -19,10 +19,12 @@ use nic::Nic;
 use process::{Attendant, Near};
 use stack::Shared;
 
-use super::stage::{Hand, Stage};
-use super::{
-    Controls, CoreReport, Ground, RuntimeConfig, RuntimeError, Scheduler, set_own_realtime,
-};
+use crate::config::{CoreReport, RuntimeConfig, Scheduler};
+use crate::controls::Controls;
+use crate::error::RuntimeError;
+use crate::ground::Ground;
+use crate::priority::set_own_realtime;
+use crate::stage::{Hand, Stage};
 
 /// Between two looks after threads that sleep while their application has a batch: how long their network layer may
 /// wait for them.
@@ -33,12 +35,12 @@ const IDLE_LOOK: Duration = Duration::from_millis(10);
 /// Free chunks that the pool of what an application sends keeps to itself: at least and at most.
 const STAGED: (usize, usize) = (128, 512);
 
-/// As [`run_announced`](super::run_announced), for an application in another process: `nears` are the threads'
+/// As [`run_announced`](crate::run_announced), for an application in another process: `nears` are the threads'
 /// sides of the domain, in their order. `controls` steer it, where they are given: threads are granted, parked and
 /// placed; flow groups are moved where the application runs anywhere.
 ///
 /// # Errors
-/// As [`run`](super::run); [`RuntimeError::Queues`] also where there are not as many `nears` as `nics`.
+/// As [`run`](crate::run()); [`RuntimeError::Queues`] also where there are not as many `nears` as `nics`.
 pub fn run_protected<N>(
     config: &RuntimeConfig,
     region: &Arc<Region>,

@@ -1,5 +1,6 @@
 //! All threads of a run: started together, ended together, however one of them ends.
 
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -14,11 +15,14 @@ use shown::Shown;
 use stack::{RssKey, Shared};
 use statseg::{Board, Segment, State};
 
-use super::controls::Controls;
-use super::drive::{Bell, Wake, device_fd, pin};
-use super::mover::Mover;
-use super::{CoreReport, RuntimeConfig, RuntimeError, set_own_realtime, system};
+use crate::bells::{Bell, Wake, end_run};
+use crate::config::{CoreReport, RuntimeConfig};
+use crate::controls::Controls;
+use crate::error::{RuntimeError, system};
 use crate::kicks::Kicks;
+use crate::mover::Mover;
+use crate::priority::set_own_realtime;
+use crate::processor::pin;
 
 /// How long a thread that ends goes on telling its peers so, where they or the device keep it waiting; after
 /// how long it lets others have the processor meanwhile, and how often it looks again then.
@@ -294,10 +298,10 @@ impl Stage<'_> {
     }
 }
 
-/// Has a run's threads end, those that sleep among them.
-pub(super) fn end_run(stop: &AtomicBool, bells: &[Bell]) {
-    stop.store(true, Ordering::Relaxed);
-    bells.iter().for_each(|bell| bell.ring(Wake::Stop));
+/// A descriptor of the thread's own for what the device has: it polls it while others have the device itself.
+fn device_fd<N: Nic>(nic: &mut N) -> Result<Option<OwnedFd>, RuntimeError> {
+    let own = nic.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+    own.map_err(|source| system("duplicating the descriptor of a queue pair", source))
 }
 
 /// A thread that tends, until it ends.

@@ -1,0 +1,129 @@
+//! What is there before there are threads: secrets, the shared part of the stacks, and what wakes threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use clock::{Clock, MonotonicClock};
+use dataplane::{ForwardPorts, MAX_CORES, forwarding_mesh};
+use rustix::time::{ClockId, clock_gettime};
+use stack::{FLOW_GROUPS, RssKey, Secrets, Shared, StackConfig};
+
+use crate::bells::Bell;
+use crate::config::RuntimeConfig;
+use crate::error::{RuntimeError, system};
+use crate::kicks::Kicks;
+use crate::stage::{Hand, Stage};
+
+/// Packets that may be under way between two cores.
+const FORWARD_RING: usize = 1024;
+
+/// Draws the stack's secrets from the operating system.
+///
+/// # Errors
+/// [`RuntimeError::System`] where it has none to give.
+pub fn draw_secrets() -> Result<Secrets, RuntimeError> {
+    let mut bytes = [0u8; 76];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let got =
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+                .map_err(|errno| system("drawing secrets (getrandom)", errno))?;
+        filled += got;
+    }
+    let part = |from: usize| -> [u8; 16] { core::array::from_fn(|i| bytes[from + i]) };
+    Ok(Secrets {
+        rss_key: core::array::from_fn(|i| bytes[i]),
+        isn_key: part(40),
+        port_key: part(56),
+        offset: u32::from_ne_bytes(core::array::from_fn(|i| bytes[72 + i])),
+    })
+}
+
+/// What is there before there are threads.
+pub(crate) struct Ground {
+    pub shared: Arc<Shared>,
+    pub clock: MonotonicClock,
+    epoch_ns: u64,
+    bells: Arc<[Bell]>,
+    kicks: Kicks,
+}
+
+impl Ground {
+    /// For so many threads; with the ends of each one's forwarding rings.
+    pub fn new(
+        config: &RuntimeConfig,
+        cores: usize,
+        hand: Hand<'_>,
+    ) -> Result<(Self, Vec<ForwardPorts>), RuntimeError> {
+        if !(1..=128).contains(&cores) {
+            return Err(RuntimeError::Queues { found: cores });
+        }
+        if config.scheduler.shares() && cores > MAX_CORES {
+            return Err(RuntimeError::TooManyCores { found: cores, max: MAX_CORES });
+        }
+        let secrets = draw_secrets()?;
+        // That of the device's hash, where there is a table of which the configuration does not know.
+        let rss_key: Option<RssKey> = hand.key().or(config.stack.rss_key);
+        let stack = StackConfig { rss_key, ..config.stack.clone() };
+        let shared = Shared::new(stack, &secrets, cores as u8);
+        let shared = Arc::new(shared.with_register(config.register.clone()));
+        deal(&shared, config, cores, hand)?;
+        let bells: Arc<[Bell]> = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
+        let priority = config.realtime.unwrap_or(0);
+        let kicks = match config.scheduler.kicks() {
+            true if !(1..=98).contains(&priority) => {
+                return Err(RuntimeError::KicksNeedPriority { found: priority });
+            }
+            true => Kicks::new(cores).map_err(|source| system("making an eventfd", source))?,
+            false => Kicks::default(),
+        };
+        let is_first = match hand {
+            Hand::Nobody => true,
+            Hand::Mover(mover) => mover.start(&shared, &bells),
+            Hand::Controls(controls) | Hand::Fixed(controls) => controls.start(&shared, &bells),
+        };
+        if !is_first {
+            return Err(RuntimeError::Mover { cores });
+        }
+        hand.deal_table(&shared)?;
+        let clock = MonotonicClock::new();
+        let now = clock_gettime(ClockId::Monotonic);
+        let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        let epoch_ns = now_ns - clock.now().as_nanos();
+        let ground = Self { shared, clock, epoch_ns, bells, kicks };
+        Ok((ground, forwarding_mesh(cores, FORWARD_RING)))
+    }
+
+    pub fn stage<'a>(
+        &'a self,
+        config: &'a RuntimeConfig,
+        hand: Hand<'a>,
+        stop: &'a AtomicBool,
+    ) -> Stage<'a> {
+        let Self { clock, epoch_ns, bells, kicks, .. } = self;
+        let starting = AtomicUsize::new(bells.len());
+        let (clock, epoch_ns) = (*clock, *epoch_ns);
+        let (callers, placers) = (Vec::new(), Vec::new());
+        Stage { config, clock, epoch_ns, bells, kicks, hand, stop, starting, placers, callers }
+    }
+}
+
+/// Deals flow groups out to the threads that are granted at first, and says so in the segment.
+fn deal(
+    shared: &Shared,
+    config: &RuntimeConfig,
+    cores: usize,
+    hand: Hand<'_>,
+) -> Result<(), RuntimeError> {
+    if let Some(controls) = hand.controls() {
+        let granted = controls.granted().min(cores);
+        (0..FLOW_GROUPS).for_each(|group| shared.set_home(group as u16, (group % granted) as u8));
+    }
+    let Some(segment) = &config.segment else { return Ok(()) };
+    let statseg::Layout { threads, groups, .. } = segment.layout();
+    if usize::from(threads) < cores || usize::from(groups) != FLOW_GROUPS {
+        return Err(RuntimeError::Segment { threads, groups, cores });
+    }
+    (0..groups).for_each(|group| segment.set_home(group, shared.home_of(group).into()));
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! Runs elastic threads on real threads, each with its service.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clock::Clock;
+use dataplane::{ElasticThread, Floor, Parts, Tender};
+use domain::Service;
+use mem::{Pool, Region};
+use nic::Nic;
+
+use crate::config::{CoreReport, RuntimeConfig, Scheduler};
+use crate::controls::Controls;
+use crate::error::RuntimeError;
+use crate::ground::Ground;
+use crate::mover::Mover;
+use crate::stage::Hand;
+
+/// Runs one elastic thread for each device in `nics` until `stop` is set, each with the service
+/// that `make_service` makes for its number. Answers what each has done, in order.
+///
+/// A thread that sleeps sees `stop` when it wakes ([`IdlePolicy::longest_sleep`](crate::IdlePolicy::longest_sleep)); [`Controls::end`] wakes it.
+///
+/// # Errors
+/// [`RuntimeError`]; all threads have ended then.
+pub fn run<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
+    run_announced(config, region, nics, make_service, || {}, stop)
+}
+
+/// The same, and calls `ready` once, as soon as packets that arrive are no longer lost.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_announced<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    ready: impl Fn() + Sync,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
+    run_with(config, region, nics, make_service, ready, Hand::Nobody, stop)
+}
+
+/// The same, and flow groups can be moved through `mover` while it runs (IX §4.5): a connection is at home on
+/// another thread then, so the service must [run anywhere](Service::runs_anywhere).
+///
+/// # Errors
+/// As [`run`]; [`RuntimeError::CannotMove`], [`RuntimeError::Mover`].
+pub fn run_moved<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    ready: impl Fn() + Sync,
+    mover: &Mover,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
+    run_with(config, region, nics, make_service, ready, Hand::Mover(mover), stop)
+}
+
+/// The same, steered through `controls` while it runs (IX §4.6): threads are granted, parked and placed. Flow groups can
+/// be moved where the service [runs anywhere](Service::runs_anywhere).
+///
+/// # Errors
+/// As [`run`]; [`RuntimeError::Mover`].
+pub fn run_controlled<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    ready: impl Fn() + Sync,
+    controls: &Controls,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
+    run_with(config, region, nics, make_service, ready, Hand::Controls(controls), stop)
+}
+
+fn run_with<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: impl Fn(usize) -> S + Sync,
+    ready: impl Fn() + Sync,
+    hand: Hand<'_>,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
+    let (ground, ports) = Ground::new(config, nics.len(), hand)?;
+    let (shared, clock) = (&ground.shared, ground.clock);
+    let stage = ground.stage(config, hand, stop);
+    let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
+    let parts = nics.into_iter().zip(ports).map(part);
+    let (elastic, now) = (config.elastic, clock.now());
+    match &config.scheduler {
+        Scheduler::RunToCompletion => {
+            let thread = |(core, Parts { nic, pool, ports })| {
+                let shared = Arc::clone(shared);
+                // Made where it runs: its parts cannot be moved.
+                move || {
+                    ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
+                }
+            };
+            let none = Vec::<Tender<N>>::new();
+            stage.run(parts.enumerate().map(thread).collect(), none, &make_service, &ready)
+        }
+        Scheduler::WorkConserving(conserving) => {
+            let threads = Floor::threads(shared, parts.collect(), elastic, *conserving, now);
+            stage.run_sharing(threads, &make_service, &ready)
+        }
+        Scheduler::ReadySet(set) => {
+            let threads = Floor::ready_set(shared, parts.collect(), elastic, set, now)?;
+            stage.run_sharing(threads, &make_service, &ready)
+        }
+    }
+}
