@@ -42,6 +42,7 @@ mod store;
 mod time;
 
 pub use config::{ConfigError, StoreConfig};
+pub use protocol::admin::VERSION;
 pub use protocol::reply::Output;
 pub use service::KvProtocol;
 pub use session::{Conversation, LINE_MAX_BYTES, MULTIGET_WHOLE_BYTES, Session};
@@ -49,7 +50,3 @@ pub use stats::{ClassCounters, ClassStats, Counters, StoreStats};
 pub use store::Store;
 pub use tailplane::Flow;
 pub use time::WallTime;
-
-/// What `version` answers: first the version of memcached whose protocol this is, since clients
-/// read a number there (libmemcached gives up where it is none, or 0), then our own.
-pub const VERSION: &str = concat!("1.6.0-tailplane-kv-", env!("CARGO_PKG_VERSION"));

@@ -8,12 +8,14 @@
 
 use tailplane::Flow;
 
-use crate::protocol::command::{self, Context, Next, TURN_OPERATIONS};
+use crate::protocol::command;
+use crate::protocol::context::{Context, TURN_OPERATIONS};
 use crate::protocol::line::{find, until_nul};
+use crate::protocol::partial::Partial;
 use crate::protocol::reading::{Keys, Progress, Reading};
 use crate::protocol::reply::Output;
+use crate::protocol::step::Next;
 use crate::protocol::text;
-use crate::protocol::value::Partial;
 use crate::{Store, WallTime};
 
 /// A line longer than this is not a command (memcached gives up at the same length); the connection

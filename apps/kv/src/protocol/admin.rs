@@ -2,11 +2,15 @@
 
 use std::fmt::Write;
 
-use super::command::{BAD_FORMAT, Context, ERROR, Next, Step};
+use super::context::{BAD_FORMAT, Context, ERROR};
 use super::line::{Tokens, parse_i32, parse_u32};
 use super::reply::Output;
+use super::step::{Next, Step};
 use super::text::noreply;
-use crate::VERSION;
+
+/// What `version` answers: first the version of memcached whose protocol this is, since clients
+/// read a number there (libmemcached gives up where it is none, or 0), then our own.
+pub const VERSION: &str = concat!("1.6.0-tailplane-kv-", env!("CARGO_PKG_VERSION"));
 
 /// Carries out a command that is none of the frequent ones.
 pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) -> Step {

@@ -3,6 +3,9 @@
 //! Numbers follow C's `strtol` with memcached's checks, so that the same lines are accepted and
 //! refused: leading white space and a sign are allowed, and white space may end the number.
 
+/// The longest key (protocol.txt, "Keys").
+pub(crate) const KEY_MAX_BYTES: usize = 250;
+
 /// Tokens of one line that are told apart; the rest of the line is not looked at (only the keys of
 /// retrieval commands may be more, and those are not cut this way).
 pub(crate) const TOKENS_MAX: usize = 23;

@@ -3,13 +3,12 @@
 use std::sync::MutexGuard;
 
 use super::base64::{self, ENCODED_KEY_MAX_BYTES};
-use super::command::{BAD_FORMAT, Context};
-use super::line::Tokens;
-use super::meta_flags::{MetaFlags, MetaKey, opaque_too_long};
-use super::meta_store::{META_LINE_MAX_BYTES, META_TOKENS_MAX, push_key};
+use super::context::{BAD_FORMAT, Context};
+use super::line::{KEY_MAX_BYTES, Tokens};
+use super::meta_flags::{META_TOKENS_MAX, MetaFlags, MetaKey, opaque_too_long};
+use super::meta_reply::{META_LINE_MAX_BYTES, push_key};
 use super::reading::Reading;
 use super::reply::{Line, Output};
-use super::value::KEY_MAX_BYTES;
 use crate::store::item::{FETCHED, KEY_BINARY, STALE, WON};
 use crate::store::operations::{Arithmetic, DIGITS_MAX, Delta, Mode, StoreRequest};
 use crate::store::shard::Shard;

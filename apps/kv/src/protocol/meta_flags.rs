@@ -1,10 +1,12 @@
 //! The flags of meta commands (protocol.txt, "Meta Commands").
 
 use super::base64;
-use super::command::BAD_FORMAT;
-use super::line::{parse_i32, parse_u32, parse_u64};
-use super::value::KEY_MAX_BYTES;
+use super::context::BAD_FORMAT;
+use super::line::{KEY_MAX_BYTES, parse_i32, parse_u32, parse_u64};
 use crate::WallTime;
+
+/// A meta command has at most this many tokens, command and key included.
+pub(crate) const META_TOKENS_MAX: usize = 19;
 
 /// The longest opaque token, its `O` included.
 pub(crate) const OPAQUE_MAX_BYTES: usize = 32;

@@ -1,10 +1,12 @@
 //! The classic commands: retrieval, storage, arithmetic, deletion, touching.
 
-use super::command::{BAD_FORMAT, Context, ERROR, Next, Step};
-use super::line::{Tokens, Words, parse_i32, parse_u32, parse_u64, words};
+use super::context::{BAD_FORMAT, Context, ERROR};
+use super::line::{KEY_MAX_BYTES, Tokens, Words, parse_i32, parse_u32, parse_u64, words};
+use super::partial::{ValueCommand, ValueReply};
 use super::reading::{Keys, Reading};
 use super::reply::{Line, Output};
-use super::value::{self, KEY_MAX_BYTES, ValueCommand, ValueReply};
+use super::step::{Next, Step};
+use super::value;
 use crate::store::operations::{Arithmetic, DIGITS_MAX, Delta, Mode, StoreRequest};
 use crate::store::shard::{KeyHash, Shard};
 use crate::store::slab::Chunk;

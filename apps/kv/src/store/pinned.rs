@@ -7,8 +7,6 @@
 
 use std::collections::HashMap;
 
-use super::item::UNLINKED;
-use super::shard::Shard;
 use super::slab::Chunk;
 
 /// In place of the waiting slot of an item that only pins keep.
@@ -39,13 +37,14 @@ impl Pinned {
     pub(super) fn has(&self, item: Chunk) -> bool {
         !self.items.is_empty() && self.items.contains_key(&item.0)
     }
-}
 
-impl Shard {
-    /// Keeps a linked item's bytes as they are until [`unpin`](Self::unpin).
-    pub(crate) fn pin(&mut self, item: Chunk) -> Pin {
-        debug_assert!(!self.slab.flag(item, UNLINKED), "only a linked item is found");
-        let Pinned { items, generation } = &mut self.pinned;
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// One more pin of `item`.
+    pub(super) fn add(&mut self, item: Chunk) -> Pin {
+        let Self { items, generation } = self;
         let readers = items.entry(item.0).or_insert_with(|| {
             *generation += 1;
             Readers { generation: *generation, count: 0 }
@@ -54,48 +53,27 @@ impl Shard {
         Pin { item, generation: readers.generation }
     }
 
-    /// The item of a pin; `None` where the shard needed its memory.
-    pub(crate) fn pinned(&self, pin: Pin) -> Option<Chunk> {
-        let readers = self.pinned.items.get(&pin.item.0)?;
+    /// The item of a pin; `None` where the pin is worthless.
+    pub(super) fn item(&self, pin: Pin) -> Option<Chunk> {
+        let readers = self.items.get(&pin.item.0)?;
         (readers.generation == pin.generation).then_some(pin.item)
     }
 
-    /// Gives a pin back. The last one of an item that has left the index frees it.
-    pub(crate) fn unpin(&mut self, pin: Pin) {
-        let Some(item) = self.pinned(pin) else { return };
-        if let Some(readers) = self.pinned.items.get_mut(&item.0) {
+    /// Takes a pin back. Answers with its item where that has no other.
+    pub(super) fn remove(&mut self, pin: Pin) -> Option<Chunk> {
+        let item = self.item(pin)?;
+        if let Some(readers) = self.items.get_mut(&item.0) {
             readers.count -= 1;
             if readers.count > 0 {
-                return;
+                return None;
             }
         }
-        self.pinned.items.remove(&item.0);
-        if self.slab.flag(item, UNLINKED) {
-            self.free_chain(item);
-        }
+        self.items.remove(&item.0);
+        Some(item)
     }
 
-    /// Frees an item that has left the index, or leaves it to those that have it pinned.
-    #[inline]
-    pub(super) fn free_unlinked(&mut self, item: Chunk) {
-        if self.pinned.has(item) {
-            self.slab.set_flag(item, UNLINKED, true);
-            self.slab.set_pending_slot(item, PINNED_SLOT);
-        } else {
-            self.free_chain(item);
-        }
-    }
-
-    /// Frees an item that only pins keep: the pins are worthless from now on.
-    pub(super) fn break_pins(&mut self, item: Chunk) {
-        if self.pinned.items.remove(&item.0).is_some() {
-            self.counters.reads_lost += 1;
-            self.free_chain(item);
-        }
-    }
-
-    /// Items that are pinned.
-    pub(crate) fn pinned_len(&self) -> usize {
-        self.pinned.items.len()
+    /// Makes all pins of `item` worthless. False: it has none.
+    pub(super) fn forget(&mut self, item: Chunk) -> bool {
+        self.items.remove(&item.0).is_some()
     }
 }

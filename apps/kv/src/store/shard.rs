@@ -5,7 +5,7 @@
 use super::item::{self, FETCHED, Layout, NewItem, UNLINKED};
 use super::lru::List;
 use super::pending::Pending;
-use super::pinned::Pinned;
+use super::pinned::{PINNED_SLOT, Pin, Pinned};
 use super::slab::{CHUNK_MAX_BYTES, Chunk, PAGE_BYTES, Slab};
 use super::unsafe_memory::{Carved, Memory};
 use crate::stats::{ClassCounters, Counters};
@@ -183,6 +183,50 @@ impl Shard {
         self.counters.curr_items -= 1;
         self.counters.bytes -= self.slab.item_bytes(item) as u64;
         self.free_unlinked(item);
+    }
+
+    /// Keeps a linked item's bytes as they are until [`unpin`](Self::unpin).
+    pub(crate) fn pin(&mut self, item: Chunk) -> Pin {
+        debug_assert!(!self.slab.flag(item, UNLINKED), "only a linked item is found");
+        self.pinned.add(item)
+    }
+
+    /// The item of a pin; `None` where the shard needed its memory.
+    pub(crate) fn pinned(&self, pin: Pin) -> Option<Chunk> {
+        self.pinned.item(pin)
+    }
+
+    /// Gives a pin back. The last one of an item that has left the index frees it.
+    pub(crate) fn unpin(&mut self, pin: Pin) {
+        if let Some(item) = self.pinned.remove(pin)
+            && self.slab.flag(item, UNLINKED)
+        {
+            self.free_chain(item);
+        }
+    }
+
+    /// Frees an item that has left the index, or leaves it to those that have it pinned.
+    #[inline]
+    pub(super) fn free_unlinked(&mut self, item: Chunk) {
+        if self.pinned.has(item) {
+            self.slab.set_flag(item, UNLINKED, true);
+            self.slab.set_pending_slot(item, PINNED_SLOT);
+        } else {
+            self.free_chain(item);
+        }
+    }
+
+    /// Frees an item that only pins keep: the pins are worthless from now on.
+    pub(super) fn break_pins(&mut self, item: Chunk) {
+        if self.pinned.forget(item) {
+            self.counters.reads_lost += 1;
+            self.free_chain(item);
+        }
+    }
+
+    /// Items that are pinned.
+    pub(crate) fn pinned_len(&self) -> usize {
+        self.pinned.len()
     }
 
     /// Frees all chunks of an item that is in no list.
