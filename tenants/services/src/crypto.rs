@@ -34,7 +34,7 @@ use aes::cipher::{
 use aes::{Aes256Dec, Aes256Enc};
 
 use crate::refused::Refused;
-use crate::{Service, room};
+use crate::service::{Service, room};
 
 /// Bytes of a key.
 pub const KEY_LEN: usize = 32;

@@ -10,7 +10,8 @@ use wire::{Ipv4View, checksum::update_u16};
 use crate::ecn::{self, DscpModel};
 use crate::encapsulation::TunnelError;
 use crate::refused::{Layer, Refused};
-use crate::{Service, gre, ipv6, room};
+use crate::service::{Service, room};
+use crate::{gre, ipv6};
 
 /// Offset of the checksum in an IPv4 header (RFC 791 §3.1).
 const IPV4_CHECKSUM: usize = 10;

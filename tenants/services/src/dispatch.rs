@@ -44,7 +44,7 @@
 use siphasher::sip::SipHasher13;
 
 use crate::refused::{Layer, Refused};
-use crate::{Service, room};
+use crate::service::{Service, room};
 
 /// The version of the format.
 pub const DISPATCH_VERSION: u8 = 1;

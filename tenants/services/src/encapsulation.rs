@@ -36,7 +36,8 @@ use wire::{EtherType, EthernetRepr, EthernetView, Ipv4View, Sum, checksum::updat
 
 use crate::ecn::{self, DscpModel};
 use crate::refused::{Layer, Refused};
-use crate::{Service, gre, ipv6, room};
+use crate::service::{Service, room};
+use crate::{gre, ipv6};
 
 /// Offset of time to live and protocol in an IPv4 header (RFC 791 §3.1).
 const IPV4_TTL: usize = 8;

@@ -22,10 +22,11 @@
 //! rows numbered from `k` on. The sets {0..k} and {k..k + m} have no element in common, which makes it a Cauchy matrix,
 //! each square part of which can be inverted; that is why every loss of up to `m` fragments can be repaired.
 
-use crate::galois::{Element, Kernel, Products};
+use crate::galois::{Element, Products};
+use crate::kernel::Kernel;
 use crate::matrix::invert;
 use crate::refused::Refused;
-use crate::{Service, room};
+use crate::service::{Service, room};
 
 /// Most fragments, data and parity together: the field's elements.
 const FRAGMENTS_MAX: usize = 256;

@@ -18,9 +18,10 @@
 //! ```
 
 use crate::erasure::part_len;
-use crate::galois::{Element, Kernel, ORDER, Products};
+use crate::galois::{Element, ORDER, Products};
+use crate::kernel::Kernel;
 use crate::refused::Refused;
-use crate::{Service, room};
+use crate::service::{Service, room};
 
 /// Bytes that the recovery of two data blocks computes at a time, on the stack.
 const PIECE: usize = 256;

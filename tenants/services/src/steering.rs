@@ -35,8 +35,8 @@ use wire::{Ipv4View, Protocol};
 
 use crate::maglev::{Candidate, Maglev};
 use crate::refused::{Layer, Refused};
+use crate::service::{Service, room};
 use crate::sessions::{Assignment, Sessions};
-use crate::{Service, room};
 
 /// Most backends that a steerer can be made for.
 const BACKENDS_LIMIT: usize = 4_096;
