@@ -17,8 +17,8 @@ use rand_distr::Exp1;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, check_range, parse_number};
 use crate::pattern::{Pattern, RateWalk};
+use crate::setting::{ConfigError, check_range, parse_number};
 
 /// Most requests of one burst.
 pub const BURST_MAX: u32 = 65_536;

@@ -13,10 +13,11 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::codec::Outcome;
-use crate::config::{CloseMode, ConfigError, LoadConfig, Mode};
+use crate::config::{CloseMode, LoadConfig, Mode};
 use crate::connection::{Connection, Outstanding, Sender};
 use crate::engine::{Phase, Poll};
 use crate::measurement::Measurement;
+use crate::setting::ConfigError;
 use crate::workload::Workload;
 
 /// Connections that are opened in one poll at most.

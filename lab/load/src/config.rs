@@ -17,64 +17,16 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::ProbeConfig;
 use crate::arrival::ArrivalProcess;
 use crate::pattern::Pattern;
+use crate::probe::ProbeConfig;
+use crate::setting::{
+    CONNECTIONS_MAX, ConfigError, DEPTH_MAX, PERIOD_MAX_MS, RATE_MAX_RPS, check_range,
+};
 use crate::workload::WorkloadConfig;
 
-/// Most connections of one run (IX §5 goes to 250,000).
-pub const CONNECTIONS_MAX: u32 = 1_000_000;
-/// Most requests outstanding on one connection.
-pub const DEPTH_MAX: u32 = 1_024;
-/// The highest rate that can be asked for, in requests per second.
-pub const RATE_MAX_RPS: f64 = 100_000_000.0;
-/// Longest warm-up, window or drain, in milliseconds (one hour).
-pub const PERIOD_MAX_MS: u64 = 3_600_000;
 /// Pipelining bound of open-loop connections unless told otherwise (IX §5.5 uses 4).
 pub const OPEN_DEPTH_DEFAULT: u32 = 4;
-
-/// A setting that cannot be used: which, what was given, and what is allowed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{key}` is `{value}`; allowed: {allowed}")]
-pub struct ConfigError {
-    /// The setting's name, as the user writes it.
-    pub key: &'static str,
-    /// What was given.
-    pub value: String,
-    /// What would have been accepted.
-    pub allowed: String,
-}
-
-impl ConfigError {
-    /// The error that `key` is `value` while only `allowed` can be used.
-    pub fn new(key: &'static str, value: impl fmt::Display, allowed: impl fmt::Display) -> Self {
-        Self { key, value: value.to_string(), allowed: allowed.to_string() }
-    }
-}
-
-/// Fails unless `min <= value <= max`; a NaN fails.
-pub(crate) fn check_range<T: PartialOrd + fmt::Display>(
-    key: &'static str,
-    value: T,
-    min: T,
-    max: T,
-) -> Result<(), ConfigError> {
-    if value >= min && value <= max {
-        Ok(())
-    } else {
-        Err(ConfigError::new(key, value, format_args!("{min} to {max}")))
-    }
-}
-
-/// Reads the number that stands in `text`, for the setting `key`.
-pub(crate) fn parse_number<T: FromStr>(
-    key: &'static str,
-    whole: &str,
-    text: &str,
-    allowed: &str,
-) -> Result<T, ConfigError> {
-    text.parse().map_err(|_| ConfigError::new(key, whole, allowed))
-}
 
 /// How a connection is ended in churn mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,44 +22,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tailplane::Endpoint;
 
-use crate::config::{ConfigError, LoadConfig, check_range};
+use crate::config::LoadConfig;
 use crate::engine::Phase;
 use crate::error::LoadError;
-use crate::measurement::Ran;
 use crate::rendezvous::Rendezvous;
 use crate::report::{Conditions, LoadReport};
+use crate::setting::{ConfigError, check_range};
 use crate::workload::Workload;
 
 mod outbox;
 mod service;
+mod shared;
 
 pub use service::LoadService;
+use shared::Shared;
 
 /// Most elastic threads of one run.
 const THREADS_MAX: u32 = 256;
-
-/// What the services of one run and its [`LoadRun`] have in common. Nothing here is touched while
-/// requests are sent, but for the phase, which changes six times.
-#[derive(Debug)]
-struct Shared {
-    rendezvous: Rendezvous,
-    /// The first service's phase, for those who watch: a [`Phase`] as a number.
-    phase: AtomicU32,
-    /// Services that have closed all their connections.
-    over: AtomicU32,
-    /// What the services brought back.
-    outcomes: Mutex<Vec<Result<Ran, LoadError>>>,
-}
-
-impl Shared {
-    fn deliver(&self, outcome: Result<Ran, LoadError>) {
-        if outcome.is_err() {
-            self.rendezvous.fail();
-        }
-        // A service that panicked has delivered nothing: the others' results are whole.
-        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
-    }
-}
 
 /// A run whose services are on their threads.
 #[derive(Debug)]

@@ -20,12 +20,14 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::agent::Agent;
 use crate::arrival::{ArrivalProcess, Arrivals};
 use crate::codec::Outcome;
-use crate::config::{ConfigError, LoadConfig, Mode};
+use crate::config::{LoadConfig, Mode};
 use crate::connection::{Connection, Outstanding, Sender};
 use crate::gap_check::GapWatch;
-use crate::measurement::{LATENCY_MAX_NS, Measurement};
+use crate::latency::LATENCY_MAX_NS;
+use crate::measurement::Measurement;
 use crate::pattern::{Pattern, RateWalk};
 use crate::series::Series;
+use crate::setting::ConfigError;
 use crate::workload::{Request, Workload};
 
 /// Most arrivals, or connections filled, in one poll: between two polls the transport looks at

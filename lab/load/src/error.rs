@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::codec::Violation;
-use crate::config::ConfigError;
+use crate::setting::ConfigError;
 
 /// Why a run has no report. What the service does wrong *during* the load is counted in the
 /// report instead.

@@ -75,8 +75,8 @@ mod tests {
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
-    use crate::agent::ProbeMeasured;
-    use crate::measurement::latency_histogram;
+    use crate::latency::latency_histogram;
+    use crate::probe::ProbeMeasured;
     use crate::series::Series;
 
     #[test]

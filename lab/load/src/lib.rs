@@ -34,35 +34,36 @@ mod engine;
 mod error;
 mod gap_check;
 mod hdr_log;
+mod latency;
 mod measurement;
 mod pattern;
+mod probe;
 mod rendezvous;
 mod report;
 mod search;
 mod series;
 mod service_times;
+mod setting;
 mod sizes;
 #[cfg(test)]
 mod test_peers;
 mod usage;
 mod workload;
 
-pub use agent::{ProbeConfig, ProbeReport};
 pub use arrival::{ArrivalProcess, Arrivals, BURST_MAX};
 pub use churn::{ChurnEngine, Dialer};
 pub use codec::{Outcome, Progress, ResponseParser, Violation};
 pub use confidence::{MedianInterval, REPEATS_FOR_95, median_interval};
-pub use config::{
-    CONNECTIONS_MAX, CloseMode, ConfigError, DEPTH_MAX, LoadConfig, Mode, OPEN_DEPTH_DEFAULT,
-    PERIOD_MAX_MS, RATE_MAX_RPS,
-};
+pub use config::{CloseMode, LoadConfig, Mode, OPEN_DEPTH_DEFAULT};
 pub use connection::Sender;
 pub use engine::{BACKLOG_MAX, Engine, Phase, Poll};
 pub use error::LoadError;
 pub use gap_check::ArrivalCheck;
 pub use kernel::{KernelConfig, Wait};
-pub use measurement::{LATENCY_MAX_NS, Measurement};
+pub use latency::LATENCY_MAX_NS;
+pub use measurement::Measurement;
 pub use pattern::{Pattern, PatternShape};
+pub use probe::{ProbeConfig, ProbeReport};
 pub use report::{Conditions, Fault, LoadReport};
 pub use search::{
     Limit, Percentile, Probe, SearchConfig, SearchResult, Verdict, best_windows, judge,
@@ -70,6 +71,7 @@ pub use search::{
 };
 pub use series::SeriesPoint;
 pub use service_times::{SERVICE_US_MAX, ServiceTimes};
+pub use setting::{CONNECTIONS_MAX, ConfigError, DEPTH_MAX, PERIOD_MAX_MS, RATE_MAX_RPS};
 pub use sizes::SizeDistribution;
 pub use workload::{
     KEY_BYTES_MAX, KEYS_MAX, Request, RequestKind, VALUE_BYTES_MAX, Workload, WorkloadConfig,

@@ -6,24 +6,13 @@
 
 use hdrhistogram::Histogram;
 
-use crate::agent::ProbeMeasured;
 use crate::codec::{Outcome, Violation};
 use crate::config::LoadConfig;
 use crate::error::LoadError;
 use crate::gap_check::GapSample;
+use crate::latency::{LATENCY_MAX_NS, latency_histogram};
+use crate::probe::ProbeMeasured;
 use crate::series::Series;
-
-/// Longest latency that is told apart, in nanoseconds; also the entry of requests whose answer can
-/// no longer come.
-pub const LATENCY_MAX_NS: u64 = 60_000_000_000;
-/// Significant decimal digits of the histograms.
-const DIGITS: u8 = 3;
-
-/// A histogram of nanoseconds, allocated whole at the start of a run.
-pub(crate) fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS)
-        .expect("1 to 60 s at 3 digits are bounds that the histogram accepts")
-}
 
 /// Counts and histograms of one thread's run, or of all threads' together.
 #[derive(Debug, Clone)]

@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, PERIOD_MAX_MS, check_range};
+use crate::setting::{ConfigError, PERIOD_MAX_MS, check_range};
 
 /// How long the rate stays the same, in nanoseconds.
 const TICK_NS: u64 = 1_000_000;

@@ -39,6 +39,7 @@
 //! (`probe`) is the first one's.
 
 mod agent;
+mod agent_report;
 mod carried;
 mod clock;
 mod coordinator;
@@ -46,6 +47,7 @@ mod door;
 mod error;
 mod frame;
 mod handshake;
+mod job;
 mod link;
 mod message;
 mod reckoning;
@@ -53,11 +55,12 @@ mod reckoning;
 mod tests;
 
 pub use agent::{AgentConfig, serve};
-pub use coordinator::{Coordinator, CoordinatorConfig, Fleet, Job};
+pub use agent_report::AgentReport;
+pub use coordinator::{AGENTS_MAX, Coordinator, CoordinatorConfig, Fleet};
 pub use error::RemoteError;
 pub use handshake::{SECRET_BYTES_MIN, Secret};
+pub use job::Job;
 pub use message::VERSION;
-pub use reckoning::AgentReport;
 
 /// Reads `bytes` as frames of every kind of message, each to the first that is none: what a fuzz target calls.
 #[doc(hidden)]
@@ -71,6 +74,3 @@ pub fn read_frames(bytes: &[u8]) {
     all::<message::ToAgent>(bytes, frame::FRAME_BYTES_MAX);
     all::<message::ToCoordinator>(bytes, frame::FRAME_BYTES_MAX);
 }
-
-/// Most agents of one run.
-pub const AGENTS_MAX: u32 = 1_024;

@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::ProbeReport;
 use crate::config::LoadConfig;
 use crate::error::LoadError;
 use crate::gap_check::ArrivalCheck;
 use crate::hdr_log;
 use crate::measurement::{Measurement, Ran};
+use crate::probe::ProbeReport;
 use crate::remote::AgentReport;
 use crate::series::SeriesPoint;
 

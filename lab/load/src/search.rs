@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, RATE_MAX_RPS, check_range, parse_number};
 use crate::report::LoadReport;
+use crate::setting::{ConfigError, RATE_MAX_RPS, check_range, parse_number};
 
 /// The percentiles that a report has.
 const PERCENTILES: &str = "50, 90, 99, 99.9";

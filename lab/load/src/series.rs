@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::config::LoadConfig;
-use crate::measurement::LATENCY_MAX_NS;
+use crate::latency::LATENCY_MAX_NS;
 use crate::pattern::RateWalk;
 
 /// Length of an interval, in milliseconds, as long as the window has few enough of them.

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use queueing::Law;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, check_range, parse_number};
+use crate::setting::{ConfigError, check_range, parse_number};
 
 /// The longest service time that the service accepts, in microseconds.
 pub const SERVICE_US_MAX: f64 = 1_000_000.0;

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, parse_number};
+use crate::setting::{ConfigError, parse_number};
 
 const ALLOWED: &str = "BYTES, uniform:MIN:MAX, pareto:SCALE:SHAPE:MIN:MAX, gev:LOCATION:SCALE:SHAPE:MIN:MAX \
      (MIN <= MAX, SCALE > 0, SHAPE > 0)";

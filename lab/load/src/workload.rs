@@ -19,8 +19,8 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, check_range};
 use crate::service_times::{ServiceTable, ServiceTimes};
+use crate::setting::{ConfigError, check_range};
 use crate::sizes::SizeDistribution;
 
 mod named;

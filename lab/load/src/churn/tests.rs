@@ -1,7 +1,7 @@
 //! The churning engine against a dialer in virtual time.
 
 use super::*;
-use crate::measurement::LATENCY_MAX_NS;
+use crate::latency::LATENCY_MAX_NS;
 
 const MS: u64 = 1_000_000;
 

@@ -8,14 +8,15 @@ use tailplane::{
     Service,
 };
 
-use super::Shared;
 use super::outbox::Lines;
+use super::shared::Shared;
 use crate::churn::{ChurnEngine, Dialer};
-use crate::config::{ConfigError, LoadConfig, Mode};
+use crate::config::{LoadConfig, Mode};
 use crate::connection::Sender;
 use crate::engine::{Engine, Phase, Poll};
 use crate::error::LoadError;
 use crate::measurement::{Measurement, Ran};
+use crate::setting::ConfigError;
 use crate::usage::WindowUsage;
 use crate::workload::Workload;
 

@@ -2,10 +2,10 @@
 //! compared with what they must be and not with what looks plausible.
 
 use super::*;
-use crate::agent::ProbeConfig;
 use crate::codec::Violation;
-use crate::measurement::LATENCY_MAX_NS;
+use crate::latency::LATENCY_MAX_NS;
 use crate::pattern::PatternShape;
+use crate::probe::ProbeConfig;
 use crate::report::{Conditions, LoadReport};
 use crate::series::SeriesPoint;
 use crate::sizes::SizeDistribution;

@@ -10,10 +10,11 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
+use super::config::Wait;
 use super::drive::preload_only;
+use super::part::Part;
 use super::poller::Poller;
 use super::sockets::{Received, advice, close_by_reset, read_buffer, read_once, write_once};
-use super::{Part, Wait};
 use crate::churn::{ChurnEngine, Dialer};
 use crate::config::CloseMode;
 use crate::connection::Sender;

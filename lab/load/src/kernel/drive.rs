@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 
+use super::config::Wait;
+use super::part::Part;
 use super::sockets::{Received, Sockets, read_buffer};
-use super::{Part, Wait};
 use crate::config::Mode;
 use crate::engine::{Engine, Phase, Poll};
 use crate::error::LoadError;

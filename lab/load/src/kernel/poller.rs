@@ -12,7 +12,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::Wait;
+use super::config::Wait;
 use crate::error::LoadError;
 
 /// Events of one wait: those beyond come with the next.

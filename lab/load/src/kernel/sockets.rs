@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::Wait;
+use super::config::Wait;
 use super::poller::Poller;
 use crate::connection::Sender;
 use crate::error::LoadError;

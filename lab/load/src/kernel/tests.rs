@@ -1,6 +1,7 @@
 //! Real sockets on loopback. Windows are short and no assertion depends on how fast the machine
 //! is: only on what must hold on any.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::*;

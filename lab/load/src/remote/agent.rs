@@ -196,7 +196,7 @@ impl Agent<'_> {
         task.load.validate()?;
         let place = Place { index: task.index, of: task.agents };
         let allowed = place.of.saturating_sub(1);
-        crate::config::check_range("agent's index", place.index, 0, allowed)?;
+        crate::setting::check_range("agent's index", place.index, 0, allowed)?;
         let share = task.load.share(place.index, place.of)?;
         share.validate()?;
         let transport = KernelConfig {

@@ -8,11 +8,12 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
-use crate::agent::ProbeMeasured;
 use crate::codec::Violation;
 use crate::config::{LoadConfig, Mode};
 use crate::gap_check::GapSample;
-use crate::measurement::{Measurement, latency_histogram};
+use crate::latency::latency_histogram;
+use crate::measurement::Measurement;
+use crate::probe::ProbeMeasured;
 use crate::series::Series;
 
 /// Greatest count that is taken from an agent: the sum over all agents has room in 64 bits.
@@ -261,7 +262,7 @@ mod tests {
 
     use super::*;
     use crate::codec::Outcome;
-    use crate::measurement::LATENCY_MAX_NS;
+    use crate::latency::LATENCY_MAX_NS;
 
     fn config() -> LoadConfig {
         let mut config = LoadConfig::echo(64);

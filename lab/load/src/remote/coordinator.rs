@@ -9,19 +9,22 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::AGENTS_MAX;
+use super::agent_report::AgentReport;
 use super::clock::{EXCHANGES, Exchange, Reading, skew_bound_ns};
-use super::door::{Door, Guest};
+use super::door::{Door, Event, Guest};
 use super::error::RemoteError;
-use super::frame::FrameError;
 use super::handshake::Secret;
+use super::job::Job;
 use super::link::Link;
 use super::message::{Done, Said, Task, ToAgent, ToCoordinator};
-use super::reckoning::{AgentReport, Outcome, bounded, reckon};
-use crate::config::{LoadConfig, check_range};
-use crate::kernel::{KernelConfig, Wait};
+use super::reckoning::{Outcome, bounded, reckon};
+use crate::config::LoadConfig;
+use crate::kernel::KernelConfig;
 use crate::report::LoadReport;
+use crate::setting::check_range;
 
+/// Most agents of one run.
+pub const AGENTS_MAX: u32 = 1_024;
 /// An agent must answer about its clock within this.
 const PONG_MAX: Duration = Duration::from_secs(5);
 /// What an agent may take beyond what its task allows: to wake up, to send its result.
@@ -42,30 +45,6 @@ pub struct CoordinatorConfig {
     pub wait: Duration,
     /// What agents must have, too.
     pub secret: Option<Secret>,
-}
-
-/// How the agents carry a load.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
-    /// The service.
-    pub target: SocketAddr,
-    /// How the threads wait.
-    pub wait: Wait,
-    /// Threads of each agent.
-    pub threads: u32,
-}
-
-/// What happens to a coordinator.
-#[derive(Debug)]
-pub(super) enum Event {
-    /// Somebody has shaken hands.
-    Came(Box<Guest>),
-    /// Somebody was turned away, for a reason.
-    Refused(SocketAddr, String),
-    /// The agent of this number said something, at a moment.
-    Said(usize, Instant, ToCoordinator),
-    /// The agent of this number is gone.
-    Gone(usize, FrameError),
 }
 
 /// A port on which agents are waited for.

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::coordinator::Event;
+use super::frame::FrameError;
 use super::handshake::{Introduced, Secret, introduce};
+use super::message::ToCoordinator;
 
 /// How often to look whether the door is to be taken away.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -29,6 +30,19 @@ pub(super) struct Guest {
     pub peer: SocketAddr,
     /// Who it is.
     pub introduced: Introduced,
+}
+
+/// What happens to a coordinator.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Somebody has shaken hands.
+    Came(Box<Guest>),
+    /// Somebody was turned away, for a reason.
+    Refused(SocketAddr, String),
+    /// The agent of this number said something, at a moment.
+    Said(usize, Instant, ToCoordinator),
+    /// The agent of this number is gone.
+    Gone(usize, FrameError),
 }
 
 /// What the threads have in common.

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use crate::config::ConfigError;
 use crate::error::LoadError;
+use crate::setting::ConfigError;
 
 /// Why there is no report of all agents, or why an agent gave up.
 #[derive(Debug, thiserror::Error)]

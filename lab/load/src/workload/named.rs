@@ -10,7 +10,7 @@
 //! ```
 
 use super::WorkloadConfig;
-use crate::config::{ConfigError, parse_number};
+use crate::setting::{ConfigError, parse_number};
 
 /// What can be asked for.
 const ALLOWED: &str = "usr, etc, etc-facebook, memcached:get=SHARE,keys=N,key=SIZE,value=SIZE, \
