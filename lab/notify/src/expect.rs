@@ -40,9 +40,9 @@ pub fn poll_cost(points: &[(f64, f64)]) -> Option<PollCost> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finder::{Ends, Strategy, set_up};
     use crate::queue::Layout;
     use crate::shape::{Shape, Traffic};
+    use crate::strategy::{Ends, Strategy, set_up};
 
     /// The harness's own producer and consumers on a clock that is counted, not measured: each poll and
     /// each service costs what it is said to cost.

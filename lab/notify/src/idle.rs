@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use qwait::{Config, ExclusiveSet, Producer, QueueId, ServicePolicy};
 
-use crate::finder::SetUpError;
 use crate::queue::{Layout, doorbells};
+use crate::strategy::SetUpError;
 
 /// What a sleeping consumer took.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -26,6 +26,7 @@
 //!
 //! Nothing here judges or prints: that is the figures' business.
 
+mod activations;
 pub mod contest;
 pub mod expect;
 mod finder;
@@ -38,15 +39,17 @@ mod queue;
 mod random;
 mod shape;
 mod stalls;
+mod strategy;
 mod watching;
 pub mod window;
 mod work;
 
 pub use expect::{PollCost, expected_rate, poll_cost};
-pub use finder::{Ends, Finder, SetUpError, Strategy, set_up};
+pub use finder::Finder;
 pub use measure::{Bench, Latency, Throughput};
 pub use queue::{Bell, DEPTH, Layout, Pusher, Rings, doorbells};
 pub use random::Random;
 pub use shape::{COLD_PROBABILITY, Fill, Shape, Traffic};
+pub use strategy::{Ends, SetUpError, Strategy, set_up};
 pub use window::{Disturbance, Place, Side, Stopwatch, WINDOW_MAX, WindowError};
 pub use work::{Chain, Item, Nothing, Work};

@@ -2,44 +2,13 @@
 //! walks over all of it to find the one whose turn it is. Slow on purpose: it is there to be compared.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use qwait::DoorbellRef;
 
+use crate::activations::Activations;
 use crate::finder::Finder;
 use crate::queue::Rings;
 use crate::work::Item;
-
-/// Activations on their way from the one producer to the list: a ring with a place for every queue,
-/// which is on its way once at most.
-#[derive(Debug)]
-pub struct Activations {
-    places: Box<[AtomicU32]>,
-    tail: Line,
-}
-
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Line(AtomicU32);
-
-impl Activations {
-    /// Room for one activation of each queue.
-    pub(crate) fn new(queues: u32) -> Arc<Self> {
-        let places = (0..queues.next_power_of_two()).map(|_| AtomicU32::new(0)).collect();
-        Arc::new(Self { places, tail: Line::default() })
-    }
-
-    fn place(&self, index: u32) -> &AtomicU32 {
-        &self.places[(index & (self.places.len() as u32 - 1)) as usize]
-    }
-
-    /// By the one producer, on the edge from empty to non-empty.
-    pub(crate) fn push(&self, queue: u32) {
-        let tail = self.tail.0.load(Ordering::Relaxed);
-        self.place(tail).store(queue, Ordering::Relaxed);
-        self.tail.0.store(tail.wrapping_add(1), Ordering::Release);
-    }
-}
 
 /// The consumer that keeps the list.
 pub(crate) struct Linear {
@@ -74,9 +43,9 @@ impl Linear {
 impl Finder for Linear {
     #[inline]
     fn take(&mut self) -> Option<Item> {
-        let tail = self.activations.tail.0.load(Ordering::Acquire);
+        let tail = self.activations.tail();
         while self.seen != tail {
-            self.ready.push(self.activations.place(self.seen).load(Ordering::Relaxed));
+            self.ready.push(self.activations.at(self.seen));
             self.seen = self.seen.wrapping_add(1);
         }
         // Numbers below the cursor wrap to large distances: their turn comes last.

@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::finder::{Ends, Finder};
+use crate::finder::Finder;
 use crate::queue::Pusher;
 use crate::shape::Traffic;
 use crate::stalls::{Gaps, untouched};
+use crate::strategy::Ends;
 use crate::window::{Disturbance, Lots, Place, Stopwatch, WINDOW_MAX, WindowError, together};
 use crate::work::{Item, Work};
 
@@ -351,9 +352,9 @@ fn arrive(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finder::{Strategy, set_up};
     use crate::queue::Layout;
     use crate::shape::Shape;
+    use crate::strategy::{Strategy, set_up};
     use crate::window::Side;
     use crate::work::{Chain, Nothing};
 

@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use qwait::{Config, ServicePolicy, SharedSet};
 
-use crate::finder::{Finder, SetUpError};
+use crate::finder::Finder;
 use crate::measure::Latency;
 use crate::polling::Spin;
 use crate::queue::{Bell, Layout, Pusher, Rings, doorbells};
 use crate::random::Random;
+use crate::strategy::SetUpError;
 use crate::watching::{Exclusive, Shared, producers_of};
 use crate::window::{Lots, Place, Stopwatch, WINDOW_MAX, WindowError, together};
 use crate::work::Work;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use qwait::{DoorbellRef, Producer, Region, RegionError};
 
-use crate::linear::Activations;
+use crate::activations::Activations;
 use crate::shape::Fill;
 use crate::work::Item;
 
