@@ -8,7 +8,7 @@ use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 use serde::{Deserialize, Serialize};
 
-use super::model::ModelError;
+use super::error::ModelError;
 
 /// The quantile of the normal law at 95 %.
 const Z95: f64 = 1.644_853_626_951_472_6;

@@ -10,7 +10,8 @@
 //! assert!((half / whole.capacity_rps(&Machine::ix().maximum()) - 0.5).abs() < 1e-9);
 //! ```
 
-use super::model::{ModelError, ServerModel};
+use super::error::ModelError;
+use super::model::ServerModel;
 use control::{Configuration, Machine};
 
 impl ServerModel {

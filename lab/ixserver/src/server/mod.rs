@@ -21,8 +21,10 @@
 mod cause;
 mod cost;
 mod elsewhere;
+mod error;
 mod executor;
 mod latency;
+mod meter;
 mod model;
 pub mod pattern;
 mod power;
@@ -33,10 +35,12 @@ mod tests;
 
 pub use cause::{Cause, Causes};
 pub use cost::MigrationCost;
+pub use error::ModelError;
 pub use executor::{Controller, Fixed};
 pub use latency::Latencies;
-pub use model::{ModelError, Reconfiguration, ServerModel};
+pub use meter::{InUse, Meter};
+pub use model::{Reconfiguration, ServerModel};
 pub use pattern::Pattern;
-pub use power::{InUse, Meter, Power};
+pub use power::Power;
 pub(crate) use run::group_weights;
 pub use run::{Record, RunConfig, Second, simulate};

@@ -3,35 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::cost::MigrationCost;
+use super::error::ModelError;
 use super::power::Power;
 use control::policy::Step;
-use control::{Clock, Configuration, Machine, MachineError, Scaling};
+use control::{Clock, Configuration, Machine, Scaling};
 
 /// The parameters of the paper's server, each with its source.
 const IX: &str = include_str!("ix.toml");
 /// ln 100: the tail at the 99th percentile.
 const LN_100: f64 = 4.605_170_185_988_092;
-
-/// Why a model cannot be used.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ModelError {
-    /// It is no TOML, or not all of the parameters, or others.
-    #[error("the server's parameters cannot be read: {0}")]
-    Syntax(String),
-    /// The dimensions.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// A parameter that no server has, or a run that cannot be.
-    #[error("{what} is {found}; allowed: {allowed}")]
-    Range {
-        /// Which.
-        what: &'static str,
-        /// What was found.
-        found: f64,
-        /// What may be.
-        allowed: &'static str,
-    },
-}
 
 /// What changing the configuration costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{ModelError, ServerModel};
+use super::error::ModelError;
 use control::{Clock, Machine};
 
 /// See the module's comment; the sources of the paper's numbers stand in `ix.toml`.
@@ -78,64 +78,5 @@ impl Power {
     /// A core's power with all of its hyperthreads, or one, over that with one.
     pub fn threads_factor(&self, hyperthreads: bool) -> f64 {
         if hyperthreads { 1.0 + self.hyperthread_extra } else { 1.0 }
-    }
-}
-
-/// What of a server is in use.
-#[derive(Debug, Clone, Copy)]
-pub struct InUse<'a> {
-    /// The clock of its cores.
-    pub clock: Clock,
-    /// Of each core: threads that run.
-    pub beside: &'a [usize],
-    /// Cores that the background job has, the last ones.
-    pub background: u32,
-}
-
-/// Adds up what a server draws, and what its background job gets done.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Meter {
-    joules: f64,
-    background_s: f64,
-    /// How warm Turbo has made the processor, from 0 to 1.
-    heat: f64,
-}
-
-impl Meter {
-    /// So many seconds in which `used` answers the share of time for which a core's threads have packets.
-    pub fn pass(
-        &mut self,
-        model: &ServerModel,
-        seconds: f64,
-        now: InUse<'_>,
-        used: impl Fn(usize) -> f64,
-    ) {
-        let (power, machine) = (&model.power, model.machine());
-        let InUse { clock, beside, background } = now;
-        let ghz = model.ghz(clock);
-        let mut watts = power.static_watts;
-        for (core, &threads) in beside.iter().enumerate() {
-            // The background job's are busy with one thread each.
-            let works = core + background as usize >= beside.len();
-            if threads == 0 && !works {
-                continue;
-            }
-            let used = if works { 1.0 } else { used(core) };
-            let one = power.core_watts(&machine, clock, ghz, used);
-            watts += one * power.threads_factor(threads > 1);
-        }
-        let target = if clock == Clock::Turbo { 1.0 } else { 0.0 };
-        self.heat += (target - self.heat) * (seconds / power.turbo_heat_s.max(seconds));
-        if clock == Clock::Turbo {
-            watts += power.turbo_heat_watts * self.heat;
-        }
-        self.joules += watts * seconds;
-        self.background_s += model.background(background, clock) * seconds;
-    }
-
-    /// What has added up since the last call: joules, and the background job's throughput over that on a dedicated
-    /// processor at the nominal clock, times seconds.
-    pub fn take(&mut self) -> (f64, f64) {
-        (std::mem::take(&mut self.joules), std::mem::take(&mut self.background_s))
     }
 }

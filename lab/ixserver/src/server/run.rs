@@ -6,10 +6,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::cause::{Cause, Causes};
 use super::cost::MigrationLaw;
+use super::error::ModelError;
 use super::executor::{Controller, Pending, UnderWay};
 use super::latency::Latencies;
-use super::model::{ModelError, ServerModel};
-use super::power::{InUse, Meter};
+use super::meter::{InUse, Meter};
+use super::model::ServerModel;
 use super::queue::{Queue, Rates};
 use control::metrics::{GroupId, GroupSample, Sample, ThreadId};
 use control::{Clock, Machine};

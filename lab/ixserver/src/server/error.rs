@@ -1,0 +1,24 @@
+//! Why a model, or a run of it, cannot be used.
+
+use control::MachineError;
+
+/// Why a model cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// It is no TOML, or not all of the parameters, or others.
+    #[error("the server's parameters cannot be read: {0}")]
+    Syntax(String),
+    /// The dimensions.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A parameter that no server has, or a run that cannot be.
+    #[error("{what} is {found}; allowed: {allowed}")]
+    Range {
+        /// Which.
+        what: &'static str,
+        /// What was found.
+        found: f64,
+        /// What may be.
+        allowed: &'static str,
+    },
+}
