@@ -1,6 +1,6 @@
 //! Any law of service times.
 
-use super::mmn_mean_wait;
+use super::markov::mmn_mean_wait;
 
 /// M/G/1/FCFS: the mean time before service begins, ρ E(S²) / (2 (1 - ρ) E(S)) (Pollaczek and
 /// Khinchine), with `second_moment` for a mean of one ([`crate::Law::moment`]).

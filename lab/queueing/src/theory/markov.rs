@@ -1,6 +1,6 @@
 //! Exponential service: one server, and n behind one queue.
 
-use super::falls_to;
+use super::root::falls_to;
 
 /// M/M/1: P(T > x) = e^(-(1 - ρ) x). The sojourn time is exponential.
 pub fn mm1_sojourn_tail(load: f64, x: f64) -> f64 {

@@ -61,7 +61,7 @@ impl Md1 {
 
     /// The time before service that the share `share` does not exceed.
     pub fn wait_quantile(&self, share: f64) -> f64 {
-        super::falls_to(1.0 - share, |x| 1.0 - self.wait_share(x))
+        super::root::falls_to(1.0 - share, |x| 1.0 - self.wait_share(x))
     }
 
     /// The sojourn time that the share `share` does not exceed: the wait, and the service of one.

@@ -14,6 +14,7 @@
 mod general;
 mod markov;
 mod md1;
+mod root;
 
 pub use general::{
     lee_longton_mean_wait, mg1_mean_wait, mg1_ps_mean_sojourn, mg1_ps_mean_sojourn_of_size,
@@ -23,22 +24,3 @@ pub use markov::{
     mmn_mean_wait, mmn_sojourn_quantile, mmn_sojourn_tail, mmn_wait_tail,
 };
 pub use md1::Md1;
-
-/// The least x from zero on with `tail(x) <= goal`, for a `tail` that falls to zero; infinite where
-/// it does not fall that far.
-fn falls_to(goal: f64, tail: impl Fn(f64) -> f64) -> f64 {
-    let mut high = 1.0;
-    while tail(high) > goal {
-        high *= 2.0;
-        if high > 1e15 {
-            return f64::INFINITY;
-        }
-    }
-    let mut low = 0.0;
-    // Until the ends are neighbours, or nearly.
-    for _ in 0..100 {
-        let middle = (low + high) / 2.0;
-        if tail(middle) > goal { low = middle } else { high = middle }
-    }
-    high
-}
