@@ -6,9 +6,10 @@ use clock::{Duration, Instant};
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use wire::Endpoint;
 
+use super::config::{Arrivals, Config};
+use super::found::Found;
 use super::plan::{Planned, Random, plan};
-use super::service::{ASKS_HOME, REQUEST, parts, request};
-use super::{Arrivals, Config, Found};
+use super::request::{ASKS_HOME, REQUEST, parts, request};
 
 /// Longest time between two looks for answers in an open loop. The service says when they left, so nothing hangs
 /// on when the client sees them, but for connections with as many requests outstanding as may be.

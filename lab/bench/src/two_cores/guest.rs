@@ -13,11 +13,12 @@ use stack::Shared;
 use wire::Endpoint;
 
 use super::client::Client;
+use super::config::{Config, OPEN_MAX, RUN_MAX};
+use super::ends::{CLIENT, MACS, PORT, SERVER, shared};
+use super::found::{Found, TwoCoresError};
 use super::interruptions::Interruptions;
 use super::split::Split;
-use super::{
-    CLIENT, Config, Found, MACS, OPEN_MAX, PORT, RUN_MAX, SERVER, Told, TwoCoresError, shared,
-};
+use super::told::Told;
 
 /// See the module's comment.
 pub struct Guest<'a> {

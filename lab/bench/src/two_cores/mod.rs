@@ -11,190 +11,40 @@
 //! did not run.
 
 mod client;
+mod config;
+mod ends;
+mod found;
 mod guest;
 mod interruptions;
 mod plan;
+mod request;
 mod service;
 mod split;
+mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use clock::{Clock, Duration, MonotonicClock};
+use clock::{Clock, MonotonicClock};
 use dataplane::{
-    ConservingConfig, CycleStats, Driver, Elastic, ElasticConfig, ElasticThread, Floor, Parts,
-    forwarding_mesh,
+    CycleStats, Driver, Elastic, ElasticConfig, ElasticThread, Floor, Parts, forwarding_mesh,
 };
 use mem::{Pool, Region};
-use nic::shm::{ShmConfig, ShmError, ShmNic};
+use nic::shm::{ShmConfig, ShmNic};
 use rustix::thread::CpuSet;
-use serde::Serialize;
-use stack::{Secrets, Shared, StackConfig};
-use wire::{Ipv4Addr, MacAddr};
+use stack::Shared;
 
+pub use config::{Arrivals, Config, Scheduler};
+pub use found::{Found, TwoCoresError};
+
+use config::RUN_MAX;
+use ends::{MACS, SERVER, shared};
 use guest::Guest;
 pub use interruptions::Interruption;
 use interruptions::Interruptions;
 pub use plan::Planned;
 use service::Spinning;
-
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-const MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
-const PORT: u16 = 2000;
-/// Longest time for which threads run before all ordinary ones.
-const RUN_MAX: Duration = Duration::from_millis(800);
-/// Longest time that opening connections may take.
-const OPEN_MAX: Duration = Duration::from_secs(20);
-
-/// Who runs the application.
-#[derive(Clone, Copy, Debug)]
-pub enum Scheduler {
-    /// The home core.
-    RunToCompletion,
-    /// Any core.
-    WorkConserving(ConservingConfig),
-}
-
-/// How requests come.
-#[derive(Clone, Copy, Debug)]
-pub enum Arrivals {
-    /// As fast as they are answered: so many are outstanding on each connection, until so many were answered.
-    Closed {
-        /// Outstanding on a connection.
-        depth: u32,
-        /// In all.
-        total: u64,
-    },
-    /// At moments that do not depend on answers, exponentially apart.
-    Open {
-        /// Requests per second.
-        rate: f64,
-        /// For how long.
-        span: Duration,
-        /// On a connection at a time; further ones wait at the client, and their time counts.
-        depth: u32,
-    },
-}
-
-/// What is run.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Who runs the application.
-    pub scheduler: Scheduler,
-    /// Connections.
-    pub connections: u32,
-    /// Whether all of them are at home at the first core, and none at the second.
-    pub one_sided: bool,
-    /// How requests come.
-    pub arrivals: Arrivals,
-    /// The mean of service times, which are exponentially distributed, in nanoseconds; 0: none.
-    pub service_ns: f64,
-    /// Whether the threads run before all ordinary ones while requests are answered. Only for short runs.
-    pub realtime: bool,
-    /// Random numbers.
-    pub seed: u64,
-}
-
-/// What was found.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Found {
-    /// Requests answered.
-    pub answered: u64,
-    /// Requests that were due and not answered in time.
-    pub left: u64,
-    /// Seconds in which they were.
-    pub seconds: f64,
-    /// Median, and 99th percentile, of the time from when the client made a request until the service had served
-    /// it, in microseconds.
-    pub p50_us: f64,
-    /// As above.
-    pub p99_us: f64,
-    /// The same of the time from when the request was on the wire.
-    pub served_us: [f64; 2],
-    /// What was asked in an open loop, by the moment at which it was on the wire.
-    #[serde(skip)]
-    pub asked: Vec<Planned>,
-    /// When elastic threads were not running: because of the client, or of anybody else; by their moment.
-    #[serde(skip)]
-    pub interruptions: Vec<Interruption>,
-    /// Mean of the service times that were asked for, in microseconds.
-    pub service_us: f64,
-    /// The client's time for each request, in microseconds: the second core's thread has that much less.
-    pub client_us: f64,
-    /// Requests that either side saw out of order, or that were answered with something else.
-    pub out_of_order: u64,
-    /// Calls that were refused or failed.
-    pub failures: u64,
-    /// Turns that were made, stolen, and network layers that were run for another core, over both cores.
-    pub turns: u64,
-    /// As above.
-    pub stolen: u64,
-    /// As above.
-    pub borrowed: u64,
-}
-
-/// Why a run gave nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum TwoCoresError {
-    /// The shared memory.
-    #[error("cannot join client and server: {0}")]
-    Memory(#[from] ShmError),
-    /// There must be two.
-    #[error("this needs processors 0 and 1, and may not run on both: {0}")]
-    Processors(std::io::Error),
-    /// Privileges, mostly.
-    #[error("cannot run before other threads: {0}")]
-    Priority(String),
-    /// The client gave up.
-    #[error("{open} of {wanted} connections opened within {} s", OPEN_MAX.as_secs())]
-    Connections {
-        /// Connections that stand.
-        open: u32,
-        /// That were asked for.
-        wanted: u32,
-    },
-    /// A thread panicked, which is a bug.
-    #[error("a thread of the run panicked")]
-    Panicked,
-}
-
-/// What the threads tell each other.
-struct Told {
-    /// One for all: its copies have one origin.
-    clock: MonotonicClock,
-    /// All connections are open.
-    ready: AtomicBool,
-    stop: AtomicBool,
-}
-
-impl Told {
-    fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-/// What both services see of the connections: the next request of each, and what went wrong.
-#[derive(Debug)]
-struct Seen {
-    next: Vec<AtomicU64>,
-    out_of_order: AtomicU64,
-    failures: AtomicU64,
-}
-
-fn shared(address: Ipv4Addr, mac: MacAddr, cores: u8, seed: u64) -> Arc<Shared> {
-    let mut config = StackConfig::new(address, 24, mac);
-    config.tcp_listen = vec![PORT];
-    config.rx_checksums_verified = true;
-    let byte = |place: u8| place.wrapping_mul(31).wrapping_add(seed as u8);
-    let secrets = Secrets {
-        rss_key: wire::MICROSOFT_KEY,
-        isn_key: [byte(1); 16],
-        port_key: [byte(2); 16],
-        offset: seed as u32,
-    };
-    Arc::new(Shared::new(config, &secrets, cores))
-}
+use told::{Seen, Told};
 
 /// Runs it.
 ///

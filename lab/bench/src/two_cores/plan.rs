@@ -2,7 +2,7 @@
 
 use clock::Duration;
 
-use super::{Arrivals, Config};
+use super::config::{Arrivals, Config};
 
 /// A request that will be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
