@@ -15,6 +15,12 @@ use serde::{Deserialize, Serialize};
 pub const TASK_FILE: &str = "/task.json";
 /// Where the image holds the script of [`Work::Script`].
 pub const SCRIPT_FILE: &str = "/script";
+/// Where modules lie in the image; the list of them in the order of insertion.
+pub const MODULES_DIRECTORY: &str = "/modules";
+/// The link address of the dataplane's NIC.
+pub const DATAPLANE_MAC: &str = "52:54:00:00:00:01";
+/// The link address of the client's NIC.
+pub const CLIENT_MAC: &str = "52:54:00:00:00:02";
 /// How often the guest reports that it is alive, in seconds.
 pub const HEARTBEAT_S: u64 = 2;
 

@@ -11,6 +11,7 @@ mod command;
 mod daemon;
 mod modules;
 mod mounts;
+mod nic_state;
 mod processes;
 mod rig;
 mod script;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::system::{RebootCommand, reboot};
 
-pub use suite::CHECKS;
+pub use checks::CHECKS;
 
 use crate::protocol::{Event, HEARTBEAT_S, TASK_FILE, Task, Work};
 use channel::Channel;
@@ -108,7 +109,7 @@ fn do_task(channel: &Channel) -> anyhow::Result<()> {
     rig::set_up(task.driver)?;
     channel.send(&Event::Rigged { uptime_s: uptime_s() });
     match &task.work {
-        Work::Suite { short, only } => suite::run(&task, *short, only, channel),
+        Work::Suite { short, only } => suite::run(&CHECKS, &task, (*short, only), channel),
         Work::Script => script::run(channel),
         Work::Shell => script::shell(),
     }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use rustix::io::Errno;
 use rustix::system::finit_module;
 
-use crate::host::MODULES_DIRECTORY;
+use crate::protocol::MODULES_DIRECTORY;
 
 /// Inserts all modules.
 ///

@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::command::{self, wait_until};
-use crate::host::{CLIENT_MAC, DATAPLANE_MAC};
-use crate::protocol::Driver;
+use crate::protocol::{CLIENT_MAC, DATAPLANE_MAC, Driver};
 
 /// The dataplane's NIC.
 pub const DATAPLANE: &str = "dp0";

@@ -7,12 +7,8 @@
 use std::path::Path;
 
 use crate::boots::Boot;
-use crate::protocol::Driver;
+use crate::protocol::{CLIENT_MAC, DATAPLANE_MAC, Driver};
 
-/// The link address of the dataplane's NIC.
-pub const DATAPLANE_MAC: &str = "52:54:00:00:00:01";
-/// The link address of the client's NIC.
-pub const CLIENT_MAC: &str = "52:54:00:00:00:02";
 /// Processors; as many queues has each NIC that has several.
 const PROCESSORS: u32 = 4;
 /// Memory of the guest.

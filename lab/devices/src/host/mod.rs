@@ -2,6 +2,7 @@
 
 mod archive;
 mod arguments;
+mod contents;
 mod cpio;
 mod fetch;
 mod image;
@@ -21,12 +22,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 
-pub use arguments::{CLIENT_MAC, DATAPLANE_MAC};
-pub use image::MODULES_DIRECTORY;
-
 use crate::boots::{BOOTS, Boot};
 use crate::guest::CHECKS;
-use image::Programs;
+use contents::Programs;
 use paths::Paths;
 
 /// Runs tailplane on the drivers of real NICs, in machines that QEMU emulates.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::contents::{Contents, Programs};
 use super::fetch::{self, Fetched};
-use super::image::{Contents, Programs};
 use super::machine::{End, Machine};
 use super::paths::Paths;
 use crate::boots::Boot;

@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::domains::GROUPS;
-use super::{passed, under_load};
+use super::load::under_load;
+use super::outcome::passed;
 use crate::guest::client::{Connection, in_namespace};
 use crate::guest::command::{self, wait_until};
 use crate::guest::daemon::{Daemon, GROUP, JOB, call, put_service, systemctl};

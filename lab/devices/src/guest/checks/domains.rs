@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use super::{expect_answers, passed};
+use super::load::expect_answers;
+use super::outcome::passed;
 use crate::guest::command::{LIMIT, run_words, wait_until};
 use crate::guest::service::{CHUNKS, Config, START_LIMIT, Service, quoted};
 use crate::guest::suite::Suite;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::{expect_answers, not_possible, passed};
+use super::load::expect_answers;
+use super::outcome::{not_possible, passed};
 use crate::guest::client::{self, Connection, in_namespace};
 use crate::guest::command::{self, wait_until};
 use crate::guest::processes;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::{not_possible, passed};
+use super::outcome::{not_possible, passed};
 use crate::guest::command::{OutputFile, one_line, run_words, wait_for, wait_until};
 use crate::guest::service::{END_MS, START_LIMIT, STOP_LIMIT, quoted};
 use crate::guest::suite::Suite;

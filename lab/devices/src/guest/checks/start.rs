@@ -3,9 +3,9 @@
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::passed;
-use crate::guest::checks::lifecycle::NicState;
+use super::outcome::passed;
 use crate::guest::command::{self, wait_until};
+use crate::guest::nic_state::NicState;
 use crate::guest::processes::sockets_are_zero_copy;
 use crate::guest::rig::{DATAPLANE, has_carrier};
 use crate::guest::service::{Config, START_LIMIT, Service};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::{expect_answers, passed, under_load};
+use super::load::{expect_answers, under_load};
+use super::outcome::passed;
 use crate::guest::client::{Connection, in_namespace};
 use crate::guest::command;
 use crate::guest::rig::DATAPLANE;

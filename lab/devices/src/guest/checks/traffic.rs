@@ -2,8 +2,9 @@
 
 use anyhow::{Context, bail};
 
+use super::load::expect_answers;
+use super::outcome::{not_possible, passed};
 use super::start::mode_of;
-use super::{expect_answers, not_possible, passed};
 use crate::guest::client::{Connection, PING_HEADER_BYTES, in_namespace, ping};
 use crate::guest::command::{self, one_line};
 use crate::guest::rig::{CLIENT, DATAPLANE, NAMESPACE, ip};
