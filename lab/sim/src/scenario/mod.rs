@@ -6,6 +6,7 @@
 //! - `churn`: connect, one request, close; the server or the client closes first.
 //! - `kv`: memcached text requests, several at a time, checked against a model.
 
+mod bytes;
 mod requests;
 mod talk;
 mod transfer;
@@ -18,6 +19,8 @@ use tailplane::{Protocol, Server, Service, SharedSlots};
 
 use crate::client::Script;
 use crate::dice::{Dice, mix};
+
+pub use bytes::{byte_at, bytes_of, compare};
 
 /// The server's port in all scenarios.
 pub const PORT: u16 = 7;
@@ -85,27 +88,6 @@ impl Load {
     pub fn crowded(self) -> Self {
         let connections = self.connections + CROWD;
         Self { connections, slots: connections as usize }
-    }
-}
-
-/// Byte `offset` of the stream that `key` names: any lost, doubled or misplaced byte shows.
-pub fn byte_at(key: u64, offset: u64) -> u8 {
-    (mix(key ^ (offset >> 3)) >> (8 * (offset & 7))) as u8
-}
-
-/// Bytes of a stream.
-pub fn bytes_of(key: u64, start: u64, count: usize) -> impl Iterator<Item = u8> {
-    (start..start + count as u64).map(move |offset| byte_at(key, offset))
-}
-
-/// Compares `data` with the stream `key` at `offset`.
-///
-/// # Errors
-/// Where it differs.
-pub fn compare(key: u64, offset: u64, data: &[u8]) -> Result<(), String> {
-    match data.iter().copied().zip(bytes_of(key, offset, data.len())).position(|(a, b)| a != b) {
-        None => Ok(()),
-        Some(index) => Err(format!("byte {} of the stream is wrong", offset + index as u64)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use clock::{Duration, Instant};
 
-use super::bytes_of;
+use super::bytes::bytes_of;
 use crate::client::{Io, Script};
 use crate::dice::Dice;
 

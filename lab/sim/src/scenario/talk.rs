@@ -2,7 +2,7 @@
 
 use clock::{Duration, Instant};
 
-use super::{bytes_of, compare};
+use super::bytes::{bytes_of, compare};
 use crate::client::{Io, Script};
 use crate::dice::Dice;
 

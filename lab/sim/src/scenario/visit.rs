@@ -3,7 +3,7 @@
 use clock::Instant;
 use tailplane::{Flow, Opened, Output, Protocol};
 
-use super::{bytes_of, compare};
+use super::bytes::{bytes_of, compare};
 use crate::client::{Io, Script};
 use crate::dice::Dice;
 
