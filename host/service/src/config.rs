@@ -8,12 +8,16 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use runtime::{Classes, ConservingConfig, ServicePolicy, WhileAway};
+use runtime::{Classes, ConservingConfig};
 use serde::Deserialize;
 use tailplane::{Duration, Limits};
 
+use super::config_values::in_range;
+pub use super::config_values::{
+    App, AwayName, DomainName, HugePagesSetting, InputName, PlacementName, PolicyName,
+    SchedulerName, UserName,
+};
 use super::control_config::ControlConfig;
-use super::identity::UserName;
 use super::network_config::NetworkConfig;
 use super::policy_config::PolicyConfig;
 
@@ -55,26 +59,6 @@ pub struct RunConfig {
     pub kv: KvConfig,
 }
 
-/// The built-in services.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum App {
-    /// None of them: a program that the command line names.
-    #[default]
-    Program,
-    /// Sends back what comes, over TCP and UDP.
-    Echo,
-    /// The memcached protocol.
-    Kv,
-    /// Spins for as long as each request asks: ZygOS's synthetic service.
-    Spin,
-    /// Answers each request of the same protocol after the time that it asks for, however many there are: to try load
-    /// generators against.
-    Delay,
-    /// Answers sockperf's clients, over TCP and UDP.
-    Sockperf,
-}
-
 /// `[service]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,41 +96,6 @@ impl ServiceConfig {
         let first = self.port();
         first..=first.saturating_add(self.ports - 1)
     }
-}
-
-/// `dataplane.scheduler`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SchedulerName {
-    /// The connection's home core, all that came at once (IX): best for short requests that are alike.
-    RunToCompletion,
-    /// Any core that has nothing else to do (ZygOS): best for requests of different lengths.
-    WorkConserving,
-    /// Any core, the class of connections that is next by `dataplane.policy` first (HyperPlane): for
-    /// priorities and many tenants.
-    ReadySet,
-}
-
-impl SchedulerName {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RunToCompletion => "run-to-completion",
-            Self::WorkConserving => "work-conserving",
-            Self::ReadySet => "ready-set",
-        }
-    }
-}
-
-/// `application.stdin`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum InputName {
-    /// Nothing.
-    #[default]
-    Null,
-    /// The starter's: with a terminal, what is typed there.
-    Inherit,
 }
 
 /// `[application]`: what it is confined to in the `process` domain. Who it is where nothing is said, and what becomes
@@ -191,107 +140,6 @@ impl ApplicationConfig {
         in_range("application.processes", self.processes.unwrap_or(64), 4, 1 << 22)?;
         in_range("application.processors", self.processors.unwrap_or(1), 1, 1 << 16)?;
         UserName::check_group("application", self.user, self.group)
-    }
-}
-
-/// `dataplane.domain`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DomainName {
-    /// The application is another process, which can only hurt itself.
-    #[default]
-    Process,
-    /// The application is linked into the dataplane, and trusted.
-    Inline,
-}
-
-/// `dataplane.placement`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PlacementName {
-    /// Of the two below, whichever suits what others use of the processors, also when that changes.
-    #[default]
-    Auto,
-    /// The application's threads run on other processors than the elastic threads.
-    Split,
-    /// Each runs on its elastic thread's processor, which is the thread's whenever that has something to do.
-    SameCore,
-}
-
-impl From<PlacementName> for process::Placement {
-    fn from(name: PlacementName) -> Self {
-        match name {
-            PlacementName::Split => Self::Split,
-            // Until it is known what others use.
-            PlacementName::SameCore | PlacementName::Auto => Self::SameCore,
-        }
-    }
-}
-
-impl PlacementName {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Split => "split",
-            Self::SameCore => "same-core",
-        }
-    }
-}
-
-/// `dataplane.policy`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PolicyName {
-    /// One turn of each class after the other.
-    RoundRobin,
-    /// As many turns of a class in a row as `dataplane.weights` says.
-    Weighted,
-    /// Always the most urgent class that has something.
-    StrictPriority,
-}
-
-impl PolicyName {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RoundRobin => "round-robin",
-            Self::Weighted => "weighted",
-            Self::StrictPriority => "strict-priority",
-        }
-    }
-}
-
-/// `dataplane.while_away`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AwayName {
-    /// It waits.
-    Wait,
-    /// A thread that has nothing to do runs it.
-    #[default]
-    Borrow,
-    /// Such a thread interrupts the application: takes `dataplane.realtime`.
-    Kick,
-}
-
-impl From<AwayName> for WhileAway {
-    fn from(name: AwayName) -> Self {
-        match name {
-            AwayName::Wait => Self::Wait,
-            AwayName::Borrow => Self::Borrow,
-            AwayName::Kick => Self::Kick,
-        }
-    }
-}
-
-impl From<PolicyName> for ServicePolicy {
-    fn from(name: PolicyName) -> Self {
-        match name {
-            PolicyName::RoundRobin => Self::RoundRobin,
-            PolicyName::Weighted => Self::WeightedRoundRobin,
-            PolicyName::StrictPriority => Self::StrictPriority,
-        }
     }
 }
 
@@ -539,28 +387,6 @@ impl Default for MemoryConfig {
     }
 }
 
-/// Whether packet memory lies in huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HugePagesSetting {
-    /// If there are some.
-    Try,
-    /// Or the service does not start.
-    Require,
-    /// Not.
-    No,
-}
-
-impl From<HugePagesSetting> for mem::HugePages {
-    fn from(setting: HugePagesSetting) -> Self {
-        match setting {
-            HugePagesSetting::Try => Self::Try,
-            HugePagesSetting::Require => Self::Require,
-            HugePagesSetting::No => Self::No,
-        }
-    }
-}
-
 /// `[tcp]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -628,18 +454,6 @@ impl KvConfig {
     pub fn idle_timeout(&self) -> Option<Duration> {
         (self.idle_timeout_s > 0).then(|| Duration::from_secs(self.idle_timeout_s))
     }
-}
-
-pub(super) fn in_range<T: PartialOrd + std::fmt::Display>(
-    key: &str,
-    value: T,
-    least: T,
-    most: T,
-) -> anyhow::Result<()> {
-    if value < least || value > most {
-        bail!("`{key}` is {value}; allowed: {least} to {most}");
-    }
-    Ok(())
 }
 
 impl RunConfig {
@@ -726,6 +540,8 @@ impl RunConfig {
 
 #[cfg(test)]
 mod tests {
+    use runtime::ServicePolicy;
+
     use super::*;
     use crate::lab::constants::DEFAULT_PREFIX;
 

@@ -16,9 +16,9 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use sandbox::{Confinement, Files, GroupLimits, Groups, Limits, Root, SyscallPolicy};
-use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 use super::config::{ApplicationConfig, DataplaneConfig, RunConfig};
+use super::config_values::UserName;
 
 /// The user of a box for which the configuration names none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,74 +82,6 @@ const THREADS_MAX: u64 = 1024;
 
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
-
-/// A user in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UserName {
-    /// By number.
-    Number(u32),
-    /// The one that started the command.
-    Inherit,
-}
-
-impl UserName {
-    /// Whether `section` names a group that has no user.
-    ///
-    /// # Errors
-    /// The keys, and what is allowed.
-    pub fn check_group(
-        section: &str,
-        user: Option<Self>,
-        group: Option<u32>,
-    ) -> anyhow::Result<()> {
-        match user {
-            None if group.is_some() => bail!(
-                "`{section}.group` is given without `{section}.user`: give both, or the user alone"
-            ),
-            Some(Self::Inherit) if group.is_some() => bail!(
-                "`{section}.group` is given, and `{section}.user` is \"inherit\", which inherits the groups too: \
-                 give the user's number, or leave the group out"
-            ),
-            // No box is root: taking capabilities away leaves root's files.
-            Some(Self::Number(0)) => {
-                bail!("`{section}.user` is 0; allowed: 1 to {}, or \"inherit\"", u32::MAX - 1)
-            }
-            // The kernel takes it for "no change".
-            Some(Self::Number(u32::MAX)) => bail!(
-                "`{section}.user` is {}; allowed: 1 to {}, or \"inherit\"",
-                u32::MAX,
-                u32::MAX - 1
-            ),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for UserName {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Written;
-        impl Visitor<'_> for Written {
-            type Value = UserName;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("the number of a user, or \"inherit\"")
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<UserName, E> {
-                let wrong = |_| E::invalid_value(Unexpected::Signed(number), &self);
-                u32::try_from(number).map(UserName::Number).map_err(wrong)
-            }
-
-            fn visit_str<E: Error>(self, word: &str) -> Result<UserName, E> {
-                match word {
-                    "inherit" => Ok(UserName::Inherit),
-                    _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
-                }
-            }
-        }
-        from.deserialize_any(Written)
-    }
-}
 
 /// What a box has that one with every protection has not, grouped by the reason.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ pub mod application;
 pub mod builtin;
 pub mod cleanup;
 pub mod config;
+mod config_values;
 pub mod control;
 pub mod control_config;
 pub mod doctor;

@@ -10,7 +10,7 @@
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use super::config::in_range;
+use super::config_values::in_range;
 use crate::lab::constants::DEFAULT_PREFIX;
 
 /// `network.mode`

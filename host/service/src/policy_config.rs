@@ -21,7 +21,7 @@ use runtime::policy::{Direction, NetworkPolicy, Rule, Transport};
 use serde::Deserialize;
 use tailplane::Ipv4Addr;
 
-use super::config::DomainName;
+use super::config_values::DomainName;
 
 /// See the module's comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -22,22 +22,25 @@
 
 mod address;
 mod choice;
+mod refusal;
+mod way;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use mem::{ChunkBytes, HugePages, Region};
+use mem::{HugePages, Region};
 use nic::QueueSet;
-use nic::af_xdp::{AfXdp, AfXdpConfig, AfXdpError, BindMode, MappedSocket, XdpSocket};
+use nic::af_xdp::{AfXdp, AfXdpError, MappedSocket, XdpSocket};
 use nic::device::{Device, Mtu, Watch};
-use nic::driver_rules::{Purpose, explain, one_buffer_mtu};
 use nic::indirection::IndirectionTable;
 use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram, XdpProgramError};
 use tailplane::{Ipv4Addr, MacAddr};
 
 use self::address::check_unused;
 use self::choice::{Ran, choose};
+pub use self::refusal::Refusal;
+pub use self::way::Way;
 use crate::lab::{Lab, Namespace, in_namespace};
 use crate::network_config::ModeName;
 use crate::steering::{Restores, Steering};
@@ -100,119 +103,6 @@ impl PortConfig {
             );
         }
         Ok(count)
-    }
-}
-
-/// How frames travel between a device and packet memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// Where the XDP program runs.
-    pub program: AttachMode,
-    /// Whether the device reads and writes packet memory itself.
-    pub zero_copy: bool,
-    /// The chunks that its frames fit into.
-    pub chunk: ChunkBytes,
-    /// Whether it may leave a frame in several of them.
-    pub multi_buffer: bool,
-}
-
-impl Way {
-    /// The largest packets that a device takes and gives by it.
-    pub fn mtu(self, device: &Device) -> Mtu {
-        let Mtu { send, receive } = device.mtu(self.chunk, self.zero_copy, self.multi_buffer);
-        // The kernel drops what the driver leaves in several of its own buffers.
-        let is_one_buffer =
-            self.program == AttachMode::Native && !self.zero_copy && !self.multi_buffer;
-        let one_buffer = one_buffer_mtu(device).filter(|_| is_one_buffer && device.is_jumbo());
-        Mtu { send, receive: one_buffer.map_or(receive, |most| receive.min(most)) }
-    }
-
-    /// Tries a queue with a socket that is closed again.
-    ///
-    /// # Errors
-    /// Why it cannot be bound.
-    pub fn try_on(self, interface: &str, queue: u32) -> Result<(), AfXdpError> {
-        XdpSocket::try_bind(&self.config(interface, queue), self.chunk)
-    }
-
-    /// How a queue's socket is made for it.
-    pub fn config(self, interface: &str, queue: u32) -> AfXdpConfig {
-        AfXdpConfig {
-            mode: if self.zero_copy { BindMode::ZeroCopy } else { BindMode::Copy },
-            multi_buffer: self.multi_buffer,
-            ..AfXdpConfig::new(interface, queue)
-        }
-    }
-}
-
-impl std::fmt::Display for Way {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mode = if self.zero_copy { "zero-copy" } else { "copy" };
-        write!(f, "{mode}, {} XDP", self.program.name())
-    }
-}
-
-/// Why a better way was not chosen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// What refused, with the kernel's error, and the driver's rule that explains it.
-    pub reason: String,
-    /// What to do, where a rule is known.
-    pub remedy: Option<String>,
-}
-
-impl Refusal {
-    /// Of a device, for a purpose: what was found, and the error's number.
-    fn of(device: &Device, purpose: Purpose, found: String, errno: Option<i32>) -> Self {
-        match explain(device, purpose, errno) {
-            None => Self { reason: found, remedy: None },
-            Some(rule) => Self {
-                reason: format!("{found}; {}", rule.text(device)),
-                remedy: Some(rule.remedy(device)),
-            },
-        }
-    }
-
-    /// Of both reasons, with the remedy of `self`, else of `other`.
-    fn and(self, other: Self) -> Self {
-        Self {
-            reason: format!("{}; {}", self.reason, other.reason),
-            remedy: self.remedy.or(other.remedy),
-        }
-    }
-
-    fn of_program(device: &Device, error: &XdpProgramError) -> Self {
-        let (found, errno) = match error {
-            XdpProgramError::Attach { reason, errno, .. } => (reason.clone(), *errno),
-            other => (other.to_string(), None),
-        };
-        let found = format!("{} refuses native XDP: {found}", device.driver);
-        Self::of(device, Purpose::NativeXdp, found, errno)
-    }
-
-    /// Of a device whose driver took no program but a multi-buffer one, by a kernel whose sockets take no such frames.
-    fn of_multi_buffer(device: &Device) -> Self {
-        let remedy = one_buffer_mtu(device).map(|most| format!("use an MTU of {most}"));
-        let (driver, mtu) = (&device.driver, device.interface.mtu);
-        Self {
-            reason: format!(
-                "{driver} leaves frames of an MTU of {mtu} in several buffers, and the kernel's AF_XDP takes no such \
-                 frames (Linux 6.6)"
-            ),
-            remedy: Some(remedy.unwrap_or_else(|| "use a smaller MTU".to_owned())),
-        }
-    }
-
-    fn of_bind(device: &Device, source: &std::io::Error) -> Self {
-        let found = format!("{} refuses zero-copy: {source}", device.driver);
-        Self::of(device, Purpose::ZeroCopy, found, source.raw_os_error())
-    }
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.reason)?;
-        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }
 

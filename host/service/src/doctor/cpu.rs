@@ -1,6 +1,7 @@
 //! Processors: how many, which of them to oneself, how they wait, what lies underneath.
 
-use super::{Check, Root};
+use super::check::Check;
+use super::root::Root;
 
 const GROUP: &str = "cpu";
 const CPUS: &str = "sys/devices/system/cpu";
@@ -130,8 +131,8 @@ fn virtualisation(root: &Root, hypervisor: Option<String>) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! The kernel's version, its clock source, its TCP settings that a comparison depends on.
 
-use super::{Check, Root};
+use super::check::Check;
+use super::root::Root;
 use crate::lab::constants::FAIR_CONGESTION_CONTROL;
 
 const GROUP: &str = "kernel";
@@ -88,8 +89,8 @@ fn congestion_control(root: &Root) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     fn status_of_release(release: &str) -> Status {

@@ -1,6 +1,7 @@
 //! Huge pages and memory.
 
-use super::{Check, Root};
+use super::check::Check;
+use super::root::Root;
 
 const GROUP: &str = "memory";
 
@@ -65,8 +66,8 @@ fn available(root: &Root) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     const NR: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";

@@ -1,6 +1,7 @@
 //! Whether a lab can be made: network namespaces, veth with several queues, offloads that go off.
 
-use super::{Check, Root};
+use super::check::Check;
+use super::root::Root;
 use crate::lab::{CongestionControl, Lab, LabConfig, LabError};
 
 const GROUP: &str = "namespaces";
@@ -47,8 +48,8 @@ fn namespaces(root: &Root) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     #[test]

@@ -5,7 +5,8 @@ use std::io;
 use nic::device::Device;
 use nic::driver_rules::{Purpose, broken};
 
-use super::{Check, Root};
+use super::check::Check;
+use super::root::Root;
 
 const GROUP: &str = "nics";
 const INTERFACES: &str = "sys/class/net";
@@ -108,8 +109,8 @@ mod tests {
     use nic::xdp_features::XdpFeatures;
     use wire::MacAddr;
 
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     fn machine(queues: usize) -> FakeRoot {

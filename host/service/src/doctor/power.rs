@@ -1,6 +1,7 @@
 //! What the control plane moves: frequency, idle states, control groups.
 
-use super::{Check, Root};
+use super::check::Check;
+use super::root::Root;
 
 const GROUP: &str = "power";
 const CPUS: &str = "sys/devices/system/cpu";
@@ -72,8 +73,8 @@ fn control_groups(root: &Root) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     #[test]

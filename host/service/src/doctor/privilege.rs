@@ -1,6 +1,7 @@
 //! What the caller may do: capabilities, locked memory.
 
-use super::{Check, Root};
+use super::check::Check;
+use super::root::Root;
 
 const GROUP: &str = "privilege";
 
@@ -75,8 +76,8 @@ fn locked_memory(root: &Root, effective: u64) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     fn machine(effective: &str, limit: &str) -> Vec<Check> {

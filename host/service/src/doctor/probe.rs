@@ -23,7 +23,7 @@ use nic::indirection::IndirectionTable;
 use nic::rss::EthtoolRss;
 use nic::xdp_program::{AttachMode, XdpFilter};
 
-use super::Check;
+use super::check::Check;
 use super::nics::GOOD_NIC;
 use crate::network_config::ModeName;
 use crate::port::{Attached, Refusal};

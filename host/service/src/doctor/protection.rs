@@ -9,8 +9,10 @@ use sandbox::{Confinement, Files, GroupLimits, Groups, Watched};
 
 use crate::identity::{APPLICATION_USER, DATAPLANE_USER, PLANE_USER};
 
+use super::check::Check;
 use super::privilege::{effective, has};
-use super::{Check, Root, unsafe_options};
+use super::root::Root;
+use super::unsafe_options;
 use crate::split::bounds;
 
 const GROUP: &str = "protection";
@@ -298,8 +300,8 @@ fn same_core(root: &Root, effective: u64) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     const ALL: Probed = Probed {

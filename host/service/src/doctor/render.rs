@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
 
-use super::{Check, Report, Status};
+use super::check::{Check, Report, Status};
 
 /// Columns where the output is no terminal, or one that does not say: wide enough to read, narrow enough for a mail.
 const WIDTH: u16 = 120;

@@ -1,7 +1,8 @@
 //! Real-time priority, its throttling, and how the kernel groups threads.
 
+use super::check::Check;
 use super::privilege::{effective, has, soft_limit};
-use super::{Check, Root};
+use super::root::Root;
 
 const GROUP: &str = "scheduling";
 const CAP_SYS_NICE_BIT: u32 = 23;
@@ -59,8 +60,8 @@ fn autogroups(root: &Root) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@ use std::env;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::Check;
+use super::check::Check;
 
 const GROUP: &str = "tools";
 
@@ -54,8 +54,8 @@ fn is_program(path: &Path) -> bool {
 mod tests {
     use std::fs;
 
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     #[test]

@@ -4,7 +4,8 @@ use std::io;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::{Check, Root};
+use super::check::Check;
+use super::root::Root;
 
 const GROUP: &str = "xdp";
 
@@ -87,8 +88,8 @@ fn type_information(root: &Root) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
-    use super::super::root::tests::FakeRoot;
+    use super::super::check::Status;
+    use super::super::fake_tests::FakeRoot;
     use super::*;
 
     #[test]

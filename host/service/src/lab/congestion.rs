@@ -110,7 +110,7 @@ fn same_set(one: &str, other: &str) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use super::super::state::tests::TemporaryDirectory;
+    use super::super::fixture_tests::TemporaryDirectory;
     use super::super::state::{LabState, StateDirectory};
     use super::*;
 

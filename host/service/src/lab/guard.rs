@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::removal::remove_leftovers;
 use super::state::Owner;
 
 /// The command's name for it; not shown to users.
@@ -79,7 +80,7 @@ pub fn keep() -> anyhow::Result<()> {
     if wards_end(std::io::stdin().lock()) == WardsEnd::InOrder {
         return Ok(());
     }
-    super::remove_leftovers().context("removing the labs of processes that were killed")
+    remove_leftovers().context("removing the labs of processes that were killed")
 }
 
 #[derive(Debug, PartialEq, Eq)]

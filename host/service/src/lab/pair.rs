@@ -5,6 +5,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use super::config::CongestionControl;
+use super::congestion;
 use super::constants::{
     CLIENT_ADDRESS, CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS,
     DATAPLANE_MAC, SUBNET_BITS, is_unwanted_feature, mac_text,
@@ -12,8 +14,8 @@ use super::constants::{
 use super::error::LabError;
 use super::ip::ip;
 use super::netns::{Namespace, in_namespace};
+use super::site::Site;
 use super::state::file_error;
-use super::{CongestionControl, Site, congestion};
 use nic::Ethtool;
 
 /// One end while it is being built.

@@ -195,33 +195,11 @@ pub(super) fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::E
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use std::os::unix::fs::PermissionsExt;
-    use std::sync::atomic::{AtomicU32, Ordering};
 
+    use super::super::fixture_tests::TemporaryDirectory;
     use super::*;
-
-    /// A state directory of this test's own, removed with it.
-    pub struct TemporaryDirectory {
-        pub path: PathBuf,
-    }
-
-    impl TemporaryDirectory {
-        pub fn new() -> Self {
-            static NEXT: AtomicU32 = AtomicU32::new(0);
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let name = format!("tailplane-state-{}-{number}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir_all(&path).unwrap();
-            Self { path }
-        }
-    }
-
-    impl Drop for TemporaryDirectory {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
 
     #[test]
     fn only_its_owner_can_take_the_lock() {

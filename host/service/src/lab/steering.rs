@@ -5,7 +5,8 @@ use nic::steer_program::SteerProgram;
 use tailplane::MacAddr;
 
 use super::constants::{CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_MAC};
-use super::{Lab, in_namespace};
+use super::netns::in_namespace;
+use super::up::Lab;
 
 impl Lab {
     /// Steers what the client's kernel sends, or forwards, to the dataplane's queues by an indirection table with a

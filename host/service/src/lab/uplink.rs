@@ -21,9 +21,10 @@ use serde::Deserialize;
 use super::constants::{CLIENT_ADDRESS, SUBNET_BITS};
 use super::error::LabError;
 use super::ip::ip;
+use super::netns::in_namespace;
 use super::pair::disable_offloads;
 use super::state::file_error;
-use super::{Lab, in_namespace};
+use super::up::Lab;
 
 /// The interface for the dataplane.
 pub const UPLINK_INTERFACE: &str = "tp-up";

@@ -11,7 +11,8 @@ use nic::af_xdp::AfXdpError;
 use nic::device::Device;
 use nic::xdp_program::{AttachMode, XdpProgram, XdpProgramError};
 
-use super::{Refusal, Way};
+use super::refusal::Refusal;
+use super::way::Way;
 use crate::network_config::ModeName;
 
 /// What is known of the program that was attached.

@@ -109,7 +109,7 @@ pub fn receive<M: DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Order, Told};
+    use super::super::orders::{Order, Told};
     use super::*;
 
     #[test]

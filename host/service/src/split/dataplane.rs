@@ -23,9 +23,10 @@ use tailplane::MacAddr;
 
 use super::control::{DESCRIPTORS_MAX, receive, send};
 use super::half_open::{self, HalfOpen, Search};
+use super::orders::{Order, PassedWire, Role, Start, Told};
+use super::passed_table::PassedTable;
 use super::relay::Attended;
-use super::table::{Answers, PassedTable, RemoteTable};
-use super::{Order, PassedWire, Role, Start, Told};
+use super::table::{Answers, RemoteTable};
 use crate::application::{Joined, LOOK, NotJoined, Sets, hello, keeps_realtime};
 use crate::config::{DomainName, RunConfig};
 use crate::{host, report};

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::Order;
 use super::bounds::{self, Bounds};
 use super::control::send;
+use super::orders::Order;
 use super::plan::{Foreign, Plan};
 use super::processors::Processors;
 use super::relay::Heard;

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 use endpoint::{Description, Done, MoveSummary, Outcome, Refused, RefusedKind, Steering, Token};
 use process::Placer;
 use runtime::Controls;
-use serde::{Deserialize, Serialize};
 use statseg::Reading;
 
 use super::bounds::Bounds;
 use super::control::send;
+use super::orders::{Order, Told};
 use super::plan::Pair;
+use super::steer::{Steer, Steered};
 use super::table::Answers;
-use super::{Order, Told};
 use crate::control::{Orders, refusal};
 
 /// Orders without an answer of the dataplane, at most.
@@ -33,35 +33,6 @@ const OPEN_MAX: usize = 8;
 /// How long a client waits for the dataplane's answer. A move of flow groups takes milliseconds.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 const NOT_YET: &str = "the dataplane does not serve yet: ask again";
-
-/// An order for the dataplane.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Steer {
-    /// The starter's number for it.
-    pub number: u64,
-    /// What is to be done.
-    pub what: Steered,
-}
-
-/// What a dataplane can be told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Steered {
-    /// A thread shall serve.
-    Grant(u16),
-    /// A thread shall leave its processor to others.
-    Park(u16),
-    /// A thread shall run on this processor.
-    Place(u16, usize),
-    /// A thread shall move flow groups to another.
-    Move {
-        /// Their home.
-        from: u16,
-        /// Their home from then on.
-        to: u16,
-        /// Which.
-        groups: Vec<u16>,
-    },
-}
 
 /// An answer of the dataplane, to the order of this number.
 type Answer = (u64, Result<Option<MoveSummary>, Refused>);

@@ -16,13 +16,14 @@ use sandbox::{Groups, Standing, Watched};
 use tailplane::application::CPUS_VARIABLE;
 
 use super::bounds::Bounds;
+use super::farewell;
+use super::orders::Told;
 use super::orphans::Orphans;
 use super::placing::Placing;
 use super::relay::{Heard, Relay};
 use super::spawn;
 use super::wire::{Held, OpenWire};
 use super::words::{Said, Word, Words, said};
-use super::{Told, farewell};
 use crate::application::{self, End, Exhausted, JOINS_WITHIN, LOOK, Program};
 use crate::config::{InputName, RunConfig};
 use crate::control::{ControlSocket, describe};

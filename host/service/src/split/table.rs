@@ -10,60 +10,15 @@ use std::time::{Duration, Instant};
 
 use nic::indirection::IndirectionTable;
 use nic::rss::RssError;
-use runtime::RssKey;
-use serde::{Deserialize, Serialize};
 
-use super::Told;
 use super::control::send;
+use super::orders::Told;
+use super::passed_table::{Answer, PassedTable, Request};
 
 /// How long an elastic thread waits for an answer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 /// Requests that the starter carries out at once, and in a second.
 const REQUESTS: u32 = 256;
-
-/// What a dataplane asks of the table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
-    /// To send the frames of each entry to its queue, as [`IndirectionTable::write`].
-    Write(Vec<(usize, u16)>),
-    /// To put a probe with this token into this queue, as [`IndirectionTable::probe`].
-    Probe(u16, u64),
-}
-
-/// What became of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// It was carried out.
-    Done,
-    /// The table has no probes.
-    NoProbe,
-    /// It makes no sense, the device refuses, or there were too many.
-    Refused,
-}
-
-/// A table as it was passed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PassedTable {
-    /// The queue of each entry.
-    entries: Vec<u16>,
-    /// Queues that there are.
-    queues: u16,
-    /// The key of the hash, 40 bytes.
-    key: Vec<u8>,
-}
-
-impl PassedTable {
-    /// The key of its hash, for the stack.
-    pub fn key(&self) -> Option<RssKey> {
-        self.key.as_slice().try_into().ok().map(RssKey)
-    }
-
-    /// Of this table.
-    pub fn of(table: &dyn IndirectionTable) -> Self {
-        let (entries, key) = (table.entries().to_vec(), table.key().to_vec());
-        Self { entries, queues: table.queues(), key }
-    }
-}
 
 /// Carries out a dataplane's request, which is not trusted to make sense.
 pub fn carry_out(table: &mut dyn IndirectionTable, request: &Request) -> Answer {

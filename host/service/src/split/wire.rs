@@ -14,8 +14,9 @@ use nic::xdp_program::XdpProgram;
 use runtime::Register;
 
 use super::control::{DESCRIPTORS_MAX, send};
-use super::table::{Answer, Bucket, PassedTable, Request, carry_out};
-use super::{Order, PassedWire, Role, Start};
+use super::orders::{Order, PassedWire, Role, Start};
+use super::passed_table::{Answer, PassedTable, Request};
+use super::table::{Bucket, carry_out};
 use crate::config::RunConfig;
 use crate::host;
 use crate::lab::Lab;

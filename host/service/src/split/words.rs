@@ -15,9 +15,9 @@ use endpoint::{MoveSummary, Refused, printable};
 use serde::de::DeserializeOwned;
 use statseg::{Reading, Segment};
 
-use super::Told;
 use super::control::receive;
-use super::table::Request;
+use super::orders::Told;
+use super::passed_table::Request;
 
 /// Words that wait to be taken; then the process's own wait in its socket.
 const WORDS_MAX: usize = 8;

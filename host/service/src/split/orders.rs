@@ -1,0 +1,129 @@
+//! What starter and dataplane say to each other over the control socket.
+
+use serde::{Deserialize, Serialize};
+
+use super::passed_table::{Answer, PassedTable, Request};
+use super::plan::Pair;
+use super::steer::Steer;
+use crate::config::RunConfig;
+
+/// What a starter says to its dataplane.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// At first. With the packet memory, the domain's socket where there is an application, and the wire's
+    /// descriptors.
+    Start(Start),
+    /// The starter has bound the queues that it passed, and let go of all.
+    Alone,
+    /// What became of the request of this number: [`Told::Table`].
+    Table {
+        /// The number.
+        number: u64,
+        /// What became of it.
+        answer: Answer,
+    },
+    /// Something for the elastic threads. It is [`Told::Steered`] what became of it.
+    Steer(Steer),
+    /// Where each elastic thread and the application's thread that serves it are to run, in the threads' order. The
+    /// next such order says so again: nobody hears what became of this one.
+    Place(Vec<Pair>),
+}
+
+/// What a dataplane needs to know and cannot look up.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// The text of the configuration.
+    pub config: String,
+    /// The processors of the elastic threads, where they have some.
+    pub cpus: Vec<usize>,
+    /// Their real-time priority; 0: none.
+    pub realtime: u8,
+    /// What it is to do.
+    pub role: Role,
+    /// What kind of wire came.
+    pub wire: PassedWire,
+}
+
+impl Start {
+    /// With processors and priority as they are in `config`, whatever its text says.
+    pub fn of(config: &RunConfig, role: Role, wire: PassedWire) -> Self {
+        let (cpus, realtime) = (config.dataplane.cpus.clone(), config.dataplane.realtime());
+        Self { config: config.text.clone(), cpus, realtime, role, wire }
+    }
+}
+
+/// What a dataplane is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Role {
+    /// Serve, for an application of this program (its name is for errors).
+    Serve {
+        /// The program's name.
+        program: String,
+    },
+    /// Reset what arrives and whom the register names, for a dataplane that was killed.
+    Farewell,
+}
+
+/// A wire that was passed.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum PassedWire {
+    /// The register of peers, and a socket for each queue.
+    AfXdp {
+        /// The interface's name, for errors.
+        name: String,
+        /// Its index where it is.
+        index: u32,
+        /// Its link address.
+        mac: [u8; 6],
+        /// Largest payload of a frame, in bytes.
+        mtu: usize,
+        /// `ARPHRD_*`
+        hardware_type: u16,
+        /// How many queues there are.
+        queues: u32,
+        /// Chunks that the kernel is to hold for reception, of each queue.
+        rx_buffers: u32,
+        /// Bytes of each chunk of packet memory.
+        chunk_bytes: usize,
+        /// Largest IP packet that is sent, in bytes.
+        mtu_bytes: u16,
+        /// Largest IP packet that is received, in bytes.
+        receive_mtu_bytes: u16,
+        /// The indirection table that chooses among the queues, where there is one.
+        table: Option<PassedTable>,
+    },
+    /// Memory and two bells.
+    Shm,
+}
+
+/// What a dataplane tells its starter.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Told {
+    /// The rings of the queues that were passed are mapped: they may be bound.
+    Mapped,
+    /// To be done with the indirection table, and answered by [`Order::Table`].
+    Table {
+        /// A number of its own.
+        number: u64,
+        /// What.
+        request: Request,
+    },
+    /// What arrives is served from now on. With the descriptor of the statistics segment.
+    Ready {
+        /// Whether flow groups can be moved: where the threads go on without their application, which runs anywhere.
+        movable: bool,
+    },
+    /// What became of an order.
+    Steered {
+        /// Its number.
+        number: u64,
+        /// Whether it was carried out; how it was, where flow groups have moved.
+        result: Result<Option<endpoint::MoveSummary>, endpoint::Refused>,
+    },
+    /// It has ended as it was to.
+    Ended,
+    /// It has not; each cause after what it caused.
+    Failed(Vec<String>),
+    /// The same, because its application has not joined.
+    NotJoined(Vec<String>),
+}
