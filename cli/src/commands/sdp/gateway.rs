@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tailplane::MacAddr;
 
 use super::gateway_config::{Device, GatewayFile, GatewaySettings, LabEnd};
-use super::serve::ServeArgs;
+use super::serve_args::ServeArgs;
 use service::lab::constants::{CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_MAC};
 use service::lab::{Lab, LabConfig, LabError, Lifetime, in_namespace};
 use service::network_config::ModeName;

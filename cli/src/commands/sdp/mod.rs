@@ -9,29 +9,30 @@
 
 mod gateway;
 mod gateway_config;
+mod json;
 mod opener;
 pub mod packets;
 mod plane;
 mod report;
 pub mod serve;
+pub mod serve_args;
 pub mod services;
 pub mod tenant;
 
 #[doc(hidden)]
 pub use self::gateway_config::GatewayFile;
+pub use self::json::write_json;
 #[doc(hidden)]
 pub use self::opener::{Order as PlaneOrder, Told as PlaneTold};
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use serde::Serialize;
 
 use self::packets::PacketArgs;
-use self::serve::ServeArgs;
+use self::serve_args::ServeArgs;
 use self::tenant::TenantArgs;
 use service::cleanup;
 
@@ -108,17 +109,4 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Plane => Ok(()),
     }?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes a value to a file, or to standard output where the path is `-`.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
-    let text = serde_json::to_string_pretty(value)? + "\n";
-    if path == Path::new("-") {
-        print!("{text}");
-        return Ok(());
-    }
-    std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
 }

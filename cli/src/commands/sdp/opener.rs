@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gateway::{Held, Opened, PassedGateway};
 use super::report::Written;
-use super::serve::ServeArgs;
+use super::serve_args::ServeArgs;
 use service::application::Program;
 use service::identity::{Boxed, PLANE_USER, is_root, memory_bytes, passwd};
 use service::split::control::{pair, send};

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use wire::{Endpoint, Ipv4View, UdpView, emit_udp_packet};
 
-use super::write_json;
+use super::json::write_json;
 
 /// The first port that packets are sent from: one for each session.
 const FIRST_PORT: u16 = 40_000;

@@ -16,7 +16,7 @@ use sdp::Plane;
 use super::gateway::Adopted;
 use super::opener::{Order, Start, Told};
 use super::report::Written;
-use super::serve::plane_config;
+use super::serve_args::plane_config;
 use super::services::service;
 use service::split::control::{DESCRIPTORS_MAX, receive, send};
 

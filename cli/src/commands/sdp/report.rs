@@ -6,7 +6,7 @@ use ::gateway::GatewayStats;
 use sdp::{Counts, PlaneReport};
 use serde::{Deserialize, Serialize};
 
-use super::serve::ServeArgs;
+use super::serve_args::ServeArgs;
 
 /// A report in both forms, as it travels from the plane's process to its opener's.
 #[derive(Debug, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use sdp::{DoorbellLayout, Shape, SubmitError, Tenant};
 use serde::Serialize;
 
-use super::write_json;
+use super::json::write_json;
 
 /// Arguments of `tailplane sdp tenant`.
 #[derive(Debug, clap::Args)]

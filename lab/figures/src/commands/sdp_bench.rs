@@ -25,8 +25,8 @@ use serde::Serialize;
 
 use super::sdp_bench_tenant::{Found, shape};
 use crate::demo::machine;
-use crate::demo::systems::REALTIME;
-use cli::commands::sdp::serve::arrangement;
+use crate::demo::processors::REALTIME;
+use cli::commands::sdp::serve_args::arrangement;
 use cli::commands::sdp::services::service;
 use cli::commands::sdp::write_json;
 use service::{cleanup, private};
