@@ -16,7 +16,7 @@ use multicore::calibrate::{Calibration, Effort, calibrate};
 use notify::window::{Side, pin};
 use serde_json::json;
 
-use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
+use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
 
 /// In windows of at most 50 ms: above everything ordinary.
 const REALTIME: u8 = 1;

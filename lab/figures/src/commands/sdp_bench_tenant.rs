@@ -14,7 +14,7 @@ use notify::{Disturbance, Fill, Shape, Side, Stopwatch, Traffic};
 use sdp::{DoorbellLayout, QUEUES_MAX, Tenant};
 use serde::{Deserialize, Serialize};
 
-use crate::demo::systems::REALTIME;
+use crate::demo::processors::REALTIME;
 
 /// Requests outstanding on a busy queue at most.
 const WINDOW: u32 = 16;

@@ -10,8 +10,7 @@ use nic::af_xdp::{blaster, reflector};
 use runtime::set_realtime;
 use tailplane::{Clock, Endpoint, MonotonicClock};
 
-use super::measure::{CLIENT_CPU, SERVER_CPU};
-use super::systems::REALTIME;
+use super::processors::{CLIENT_CPU, REALTIME, SERVER_CPU, pin};
 use service::lab::Lab;
 use service::lab::constants::{
     CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_INTERFACE,
@@ -62,7 +61,7 @@ pub fn reflector_rps_of(lab: &Lab, window: Duration, frame_bytes: usize) -> anyh
     let clock = MonotonicClock::new();
     std::thread::scope(|scope| {
         let reflecting = scope.spawn(|| -> anyhow::Result<()> {
-            super::measure::pin(SERVER_CPU)?;
+            pin(SERVER_CPU)?;
             set_realtime(REALTIME)?;
             let mut nic = server.take_queues().pop().context("one queue was opened")?;
             let mut pool = Pool::new(&server.region, 4_096);
@@ -75,7 +74,7 @@ pub fn reflector_rps_of(lab: &Lab, window: Duration, frame_bytes: usize) -> anyh
             Ok(())
         });
         let blasting = scope.spawn(|| -> anyhow::Result<f64> {
-            super::measure::pin(CLIENT_CPU)?;
+            pin(CLIENT_CPU)?;
             set_realtime(REALTIME)?;
             let mut nic = client.take_queues().pop().context("one queue was opened")?;
             let mut pool = Pool::new(&client.region, 4_096);

@@ -9,9 +9,11 @@ use std::net::{SocketAddr, SocketAddrV4};
 
 use load::{CloseMode, KernelConfig, LoadConfig, LoadReport, Mode, Wait};
 
+use super::config::Progress;
 use super::kernel_echo::KernelEcho;
 use super::machine::until_quiet;
-use super::measure::{CLIENT_CPU, Progress, median_of};
+use super::processors::CLIENT_CPU;
+use super::report::median_of;
 use super::report::{Churn, Echo, EchoRatio, EchoSystem};
 use super::sockperf;
 use super::systems::Tailplane;

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use load::best_windows;
 use plotters::prelude::*;
 
-use super::measure::SLO_P99_US;
+use super::config::SLO_P99_US;
 use super::report::{Demo, System};
 
 const COLORS: [RGBColor; 3] =

@@ -14,7 +14,7 @@ use load::Wait;
 use rustix::event::epoll::{EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
 
-use super::measure::{SERVER_CPU, pin};
+use super::processors::{SERVER_CPU, pin};
 use service::lab::constants::DATAPLANE_KERNEL_ADDRESS;
 use service::lab::{Lab, in_namespace};
 

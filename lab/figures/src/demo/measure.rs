@@ -12,21 +12,17 @@ use load::{
 };
 
 use super::bound::reflector_rps;
+use super::config::{DemoConfig, Progress, SLO_P99_US};
 use super::echo;
 use super::machine::{Usage, conditions};
+use super::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
 use super::report::{Bound, Demo, KernelClient, Point, Ratio, System};
 use super::softirq;
-use super::systems::{MEMCACHED_CONDITION, Memcached, REALTIME, Tailplane, steer_receive};
+use super::systems::{MEMCACHED_CONDITION, Memcached, Tailplane, steer_receive};
 use super::window::{PAUSE, WINDOW_MAX_MS, window};
 use service::huge_pages;
 use service::lab::{Lab, LabConfig, in_namespace};
 
-/// The server's processor.
-pub const SERVER_CPU: usize = 0;
-/// The client's.
-pub const CLIENT_CPU: usize = 1;
-/// The objective: p99 within 500 us (IX §5.5).
-pub const SLO_P99_US: f64 = 500.0;
 /// Connections of the load.
 const CONNECTIONS: u32 = 64;
 /// Window of the search: some ten thousand requests, and seldom one of the milliseconds in which a
@@ -38,38 +34,6 @@ const SEARCH_TRIES: u32 = 8;
 const REFLECTOR_WINDOWS: u32 = 5;
 /// Packet memory of server and client together, in bytes, twice over.
 const MEMORY_BYTES: usize = 264 << 20;
-
-/// What to measure for how long.
-#[derive(Clone, Copy, Debug)]
-pub struct DemoConfig {
-    /// Seconds of load for each system, roughly.
-    pub seconds: f64,
-    /// Seconds of connect-request-close for each echo server.
-    pub churn_seconds: f64,
-    /// Seed of arrivals and keys.
-    pub seed: u64,
-}
-
-/// Tells how far the demo is.
-pub type Progress<'a> = &'a mut dyn FnMut(&str);
-
-/// Pins the calling thread.
-///
-/// # Errors
-/// The processor may not be used.
-pub fn pin(cpu: usize) -> anyhow::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)
-        .with_context(|| format!("pinning a thread to processor {cpu}"))
-}
-
-/// The middle one of some values; NaN of none.
-pub(super) fn median_of(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
 
 /// Runs the whole demo in a lab of its own, which is gone afterwards.
 ///

@@ -5,15 +5,18 @@
 //! bottleneck of both. What a kernel client sees is measured too, and said.
 
 pub(crate) mod bound;
+pub mod config;
 mod echo;
 pub mod html;
 pub(crate) mod kernel_echo;
 pub(crate) mod machine;
 pub mod measure;
+pub(crate) mod processors;
 pub mod report;
 mod sockperf;
 pub(crate) mod softirq;
 pub(crate) mod systems;
 pub(crate) mod window;
 
-pub use measure::{DemoConfig, run};
+pub use config::DemoConfig;
+pub use measure::run;

@@ -6,7 +6,12 @@ use comfy_table::{Table, presets};
 use load::LoadReport;
 use serde::Serialize;
 
-use super::sockperf::Sockperf;
+/// The middle one of some values; NaN of none.
+pub fn median_of(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
 
 /// The whole result.
 #[derive(Clone, Debug, Serialize)]
@@ -78,6 +83,19 @@ impl Point {
             valid: report.valid,
         }
     }
+}
+
+/// What sockperf found: medians of all rounds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Sockperf {
+    /// Rounds, each with one window of a second for each server.
+    pub rounds: usize,
+    /// Median round trip of our service, in microseconds.
+    pub tailplane_p50_us: f64,
+    /// The same of sockperf's own server, on the kernel's stack.
+    pub linux_p50_us: f64,
+    /// Median of the single rounds' ratios: above 1 ours is better.
+    pub ratio: f64,
 }
 
 /// Ours over memcached's, or the other way round where less is better.

@@ -6,10 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde::Serialize;
 
+use super::config::Progress;
 use super::machine::until_quiet;
-use super::measure::{CLIENT_CPU, Progress, SERVER_CPU, median_of};
+use super::processors::{CLIENT_CPU, SERVER_CPU};
+use super::report::{Sockperf, median_of};
 use super::systems::Tailplane;
 use service::config::App;
 use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_KERNEL_ADDRESS};
@@ -20,19 +21,6 @@ const BYTES: u32 = 64;
 const ROUNDS: usize = 5;
 /// What the server needs until it listens.
 const START: Duration = Duration::from_millis(300);
-
-/// What sockperf found: medians of all rounds.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Sockperf {
-    /// Rounds, each with one window of a second for each server.
-    pub rounds: usize,
-    /// Median round trip of our service, in microseconds.
-    pub tailplane_p50_us: f64,
-    /// The same of sockperf's own server, on the kernel's stack.
-    pub linux_p50_us: f64,
-    /// Median of the single rounds' ratios: above 1 ours is better.
-    pub ratio: f64,
-}
 
 /// Measures; `None` where sockperf is not installed.
 ///

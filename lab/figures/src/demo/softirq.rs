@@ -8,7 +8,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use super::systems::REALTIME;
+use super::processors::REALTIME;
 use service::cleanup::{self, Registration};
 
 /// `ksoftirqd` at real-time priority, until dropped.

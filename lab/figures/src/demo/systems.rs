@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use runtime::CoreReport;
 use statseg::Reading;
 
-use super::measure::SERVER_CPU;
+use super::processors::{REALTIME, SERVER_CPU};
 use service::config::{App, RunConfig};
 use service::host::Host;
 use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS};
@@ -20,9 +20,6 @@ use service::lab::{Lab, in_namespace, spawn_in};
 const PORT: u16 = 11_211;
 /// The first port of the service for many connections.
 const MANY_PORT: u16 = 2_000;
-/// Both servers and the client run before everything else on the machine, in windows well below
-/// the second after which the kernel throttles real-time threads.
-pub const REALTIME: u8 = 1;
 /// As IX tunes it (IX §5.1, §5.5): a hash table that need not grow, and a large backlog. One thread,
 /// pinned; transparent huge pages are off for a program that does not ask for them (`madvise`).
 const MEMCACHED_TUNING: [&str; 4] = ["-o", "hashpower=20", "-b", "8192"];

@@ -6,8 +6,7 @@ use std::time::Duration;
 use load::{LoadConfig, LoadReport};
 
 use super::machine::{Disturbance, Usage};
-use super::measure::CLIENT_CPU;
-use super::systems::REALTIME;
+use super::processors::{CLIENT_CPU, REALTIME};
 use crate::commands::load::DataplaneClient;
 use service::lab::Lab;
 

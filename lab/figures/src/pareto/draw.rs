@@ -10,7 +10,7 @@ use reproduce::{
     Axis, Claims, Figure, Measured, Options, Recorder, Role, Series, Setup, Silent, Takes, plot,
 };
 
-use super::Analysis;
+use super::analysis::Analysis;
 
 /// Points of each curve.
 const POINTS: usize = 120;

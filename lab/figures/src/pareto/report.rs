@@ -15,7 +15,7 @@ use ixserver::pareto::{Candidate, Frontier, Member, Objective};
 use reproduce::Mode;
 use serde_json::{Map, Value, json};
 
-use super::{Analysis, Entry};
+use super::analysis::{Analysis, Entry};
 
 /// Version of the JSON: it changes when a field changes its meaning or goes away.
 const FORMAT: u32 = 1;

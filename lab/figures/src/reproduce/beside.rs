@@ -5,8 +5,6 @@
 use std::thread;
 use std::time::Duration;
 
-use super::protection::median;
-
 /// A window of the reference is quiet that took no more than so many times the best one.
 pub const QUIET: f64 = 1.15;
 /// And beside which the way between the processors took no more than so many times the shortest one. More than where the
@@ -66,6 +64,11 @@ impl Beside {
             false => format!("none (of {}, too many of which were disturbed)", self.all.len()),
         }
     }
+}
+
+/// The median; no number where there are no values.
+pub fn median(values: &[f64]) -> f64 {
+    reproduce::stats::median(values).unwrap_or(f64::NAN)
 }
 
 /// The median of what `of` says of each pair.

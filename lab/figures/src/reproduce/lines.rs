@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use runtime::set_realtime;
 
-use super::protection::median;
-use crate::demo::measure::pin;
+use super::beside::median;
+use crate::demo::processors::pin;
 
 /// Priority of the other processor's thread; the caller has its own.
 const OTHER: u8 = 2;

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use crate::commands::load::DataplaneClient;
 use crate::demo::kernel_echo::KernelEcho;
 use crate::demo::machine::Disturbance;
-use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
-use crate::demo::systems::{REALTIME, SPIN_US, Tailplane};
+use crate::demo::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
+use crate::demo::systems::{SPIN_US, Tailplane};
 use crate::demo::window::window_of;
 use service::private;
 

@@ -4,10 +4,10 @@ use load::{ConfigError, best_windows, throughput_at_slo};
 use load::{LoadConfig, LoadReport, Mode, Probe, SearchConfig, Verdict, WorkloadConfig};
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 
-use super::Testbed;
-use super::testbed::ratio;
+use super::curve::{CPU_RPS, Curve, Curves};
+use super::testbed::{Testbed, ratio};
+use crate::demo::config::SLO_P99_US;
 use crate::demo::machine::Disturbance;
-use crate::demo::measure::SLO_P99_US;
 use crate::demo::systems::{MEMCACHED_CONDITION, MODERATION_US, Memcached, Tailplane};
 use crate::demo::window::{window, window_once};
 use service::lab::Lab;
@@ -44,24 +44,6 @@ pub const TABLE3: Figure<Testbed> = Figure {
     takes: Takes { quick_s: 150, full_s: 400 },
     run: table,
 };
-
-/// One server under one workload.
-pub struct Curve {
-    workload: &'static str,
-    server: &'static str,
-    probes: Vec<Probe>,
-    /// Throughput at the objective, and p99 of one request at a time, in us.
-    at_slo: Option<f64>,
-    unloaded_p99_us: Vec<f64>,
-    /// Processor time of the server for one request at [`CPU_RPS`], in us.
-    cpu_us: Vec<f64>,
-}
-
-/// All of them.
-pub type Curves = Vec<Curve>;
-
-/// The load at which the servers' processor time is compared, in requests per second.
-const CPU_RPS: f64 = 80_000.0;
 
 /// Windows for each sample that is wanted, before the rest is given up.
 const CPU_TRIES: u32 = 8;

@@ -8,6 +8,7 @@ mod batching;
 mod beside;
 mod connections;
 mod cores;
+mod curve;
 mod echo;
 pub mod elastic;
 mod generator;

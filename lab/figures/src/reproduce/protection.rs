@@ -14,9 +14,9 @@ use runtime::set_realtime;
 use tailplane::Service;
 
 use super::Testbed;
-use super::beside::{self, Beside, Found, NEAR, Pair, Plan, QUIET, median_of};
+use super::beside::{self, Beside, Found, NEAR, Pair, Plan, QUIET, median, median_of};
 use super::lines::{Lines, between_processors, word_ns};
-use crate::demo::measure::pin;
+use crate::demo::processors::pin;
 use service::application::Started;
 
 const CROSSING: &str = "ix.sec4.protection_crossing_ns";
@@ -119,11 +119,6 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
 type Times = Found<{ DOMAINS.len() - 1 }>;
 /// Nanoseconds that batches without an event take, of the two domains with an application of their own.
 type Empty = [Vec<f64>; DOMAINS.len() - 1];
-
-/// The median; no number where there are no values.
-pub(super) fn median(values: &[f64]) -> f64 {
-    reproduce::stats::median(values).unwrap_or(f64::NAN)
-}
 
 fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
     let rates = recorder.chart(

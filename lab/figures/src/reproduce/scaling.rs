@@ -15,8 +15,7 @@ use tailplane::{Calls, Endpoint, Events, Instant, Service};
 
 use crate::commands::load::DataplaneClient;
 use crate::demo::machine::Usage;
-use crate::demo::measure::CLIENT_CPU;
-use crate::demo::systems::REALTIME;
+use crate::demo::processors::{CLIENT_CPU, REALTIME};
 use crate::demo::window::PAUSE;
 use service::lab::Lab;
 

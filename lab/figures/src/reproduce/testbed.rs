@@ -9,10 +9,10 @@ use load::{KernelConfig, LoadConfig, LoadReport, Mode, Wait, WorkloadConfig};
 use reproduce::stats::ratio_of_medians;
 use reproduce::{Measured, Recorder};
 
-use super::memcached::Curves;
+use super::curve::Curves;
 use crate::demo::bound::reflector_rps_of;
 use crate::demo::kernel_echo::KernelEcho;
-use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
+use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
 use crate::demo::softirq;
 use crate::demo::systems::Tailplane;
 use service::config::App;

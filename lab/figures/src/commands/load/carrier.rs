@@ -9,7 +9,8 @@ use anyhow::{Context, bail};
 use load::remote::{Coordinator, CoordinatorConfig, Fleet, Job, Secret};
 use load::{KernelConfig, LoadConfig, LoadReport};
 
-use super::{Args, DataplaneClient, Transport};
+use super::arguments::{Args, Transport};
+use super::dataplane::DataplaneClient;
 use service::lab::{Lab, in_namespace};
 
 /// Ready to carry windows, one after the other.

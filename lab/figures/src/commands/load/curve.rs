@@ -5,10 +5,8 @@
 //! connections, answered rubbish) ends them, too.
 
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
-use std::str::FromStr;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use load::{
     Conditions, ConfigError, Limit, LoadConfig, LoadReport, MedianInterval, Mode, Percentile,
     REPEATS_FOR_95, SearchConfig, Verdict, judge, median_interval, throughput_at_slo,
@@ -16,11 +14,11 @@ use load::{
 use reproduce::stats::Summary;
 use serde::Serialize;
 
+use super::arguments::Args;
 use super::carrier::Carrier;
-use super::{Args, picture};
+use super::sweep::Sweep;
 
-/// Most loads of a sweep, and most repeats.
-const STEPS_MAX: u32 = 1_000;
+/// Most repeats.
 const REPEATS_MAX: u32 = 100;
 /// Repeats of a search unless told otherwise.
 const REPEATS_SEARCH: u32 = 3;
@@ -28,47 +26,6 @@ const REPEATS_SEARCH: u32 = 3;
 const LEVEL: f64 = 0.95;
 /// How the interval is made, for the result.
 const METHOD: &str = "order statistics of the repeats (sign test), distribution-free";
-
-/// The loads of a sweep. Written `LOW:HIGH:STEPS`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sweep {
-    /// The lowest, in requests per second.
-    pub low_rps: f64,
-    /// The highest.
-    pub high_rps: f64,
-    /// How many, both ends among them.
-    pub steps: u32,
-}
-
-impl FromStr for Sweep {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let allowed = || {
-            let allowed = "LOW:HIGH:STEPS, such as 10000:100000:10: loads of at least 1 request/s, \
-                           HIGH above LOW, 2 to 1000 steps";
-            ConfigError::new("sweep", text, allowed)
-        };
-        let [low, high, steps] = text.split(':').collect::<Vec<_>>()[..] else {
-            return Err(allowed());
-        };
-        let number = |text: &str| text.parse::<f64>().ok().filter(|rps| rps.is_finite());
-        let (Some(low_rps), Some(high_rps)) = (number(low), number(high)) else {
-            return Err(allowed());
-        };
-        let steps = steps.parse().map_err(|_| allowed())?;
-        let fits = low_rps >= 1.0 && high_rps > low_rps && (2..=STEPS_MAX).contains(&steps);
-        if fits { Ok(Self { low_rps, high_rps, steps }) } else { Err(allowed()) }
-    }
-}
-
-impl Sweep {
-    /// The loads, in requests per second, equally far apart.
-    fn loads(self) -> impl Iterator<Item = f64> {
-        let step_rps = (self.high_rps - self.low_rps) / f64::from(self.steps - 1);
-        (0..self.steps).map(move |step| self.low_rps + f64::from(step) * step_rps)
-    }
-}
 
 /// What is asked of the latency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -207,9 +164,9 @@ pub(super) struct Curve {
     /// Whether it may be used.
     valid: bool,
     /// Why not.
-    invalid_reason: Option<String>,
+    pub invalid_reason: Option<String>,
     /// Whether it ended before its end.
-    partial: bool,
+    pub partial: bool,
     /// Why.
     partial_reason: Option<String>,
 }
@@ -446,27 +403,8 @@ impl Curve {
         self.invalid_reason.get_or_insert(reason);
     }
 
-    /// Prints it and draws it, as the arguments say.
-    ///
-    /// # Errors
-    /// A picture that could not be written.
-    pub fn show(&self, args: &Args) -> anyhow::Result<ExitCode> {
-        match args.json {
-            // Strings, numbers and lists of them always serialize.
-            true => println!("{}", serde_json::to_string_pretty(self).unwrap_or_default()),
-            false => print!("{}", self.to_table()),
-        }
-        if let Some(path) = &args.svg {
-            std::fs::write(path, picture::svg(self))
-                .with_context(|| format!("cannot write the plot '{}'", path.display()))?;
-        }
-        let Some(reason) = &self.invalid_reason else { return Ok(ExitCode::SUCCESS) };
-        let what = if self.partial { "partial" } else { "invalid" };
-        eprintln!("tailplane: the result is {what}: {reason}");
-        Ok(ExitCode::FAILURE)
-    }
-
-    fn to_table(&self) -> String {
+    /// For a person to read.
+    pub fn to_table(&self) -> String {
         let mut text = String::new();
         let mut line = |label: &str, value: String| text += &format!("{label:<14} {value}\n");
         if let Some(c) = &self.conditions {

@@ -1,6 +1,7 @@
 //! What the arguments of `tailplane load` become.
 
 use clap::Parser;
+use load::{ArrivalProcess, PatternShape};
 
 use super::*;
 

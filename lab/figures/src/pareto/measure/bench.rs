@@ -11,8 +11,8 @@ use control::rapl::Rapl;
 use load::{LoadConfig, LoadReport, Mode, SearchConfig, WorkloadConfig, throughput_at_slo};
 use reproduce::Stopped;
 
+use super::plan::{Plan, Progress};
 use super::split::Split;
-use super::{Plan, Progress};
 use crate::commands::load::DataplaneClient;
 use crate::demo::machine::Usage;
 use crate::demo::measure::Failure;

@@ -6,9 +6,10 @@
 //! measured is kept, and the result says that it is partial and why.
 
 mod bench;
+mod plan;
 pub mod split;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
@@ -17,15 +18,14 @@ use control::actuator::{ClockSetter, Cpufreq};
 use control::rapl::Rapl;
 use control::{Clock, Configuration, Machine, Scaling, Topology};
 use ixserver::pareto::{Candidate, Objective};
-use load::WorkloadConfig;
 use reproduce::{Mode, Stopped, conditions};
 
 use self::bench::Bench;
+pub use self::plan::{Plan, Progress};
 use self::split::Split;
-use super::{Analysis, Entry, Run};
+use super::analysis::{Analysis, Entry, Run};
 use crate::demo::machine::commit;
 use crate::demo::softirq;
-use service::config::App;
 use service::huge_pages;
 use service::lab::constants::QUEUES_MAX;
 
@@ -33,32 +33,6 @@ use service::lab::constants::QUEUES_MAX;
 const THREAD_BYTES: usize = 128 << 20;
 /// Most huge pages that are borrowed, in bytes.
 const LOAN_BYTES_MAX: usize = 1 << 30;
-
-/// What to measure, and how.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The service.
-    pub app: App,
-    /// What it is asked.
-    pub workload: WorkloadConfig,
-    /// The bound of the 99th percentile, in microseconds.
-    pub slo_us: f64,
-    /// Seconds of each window.
-    pub seconds: f64,
-    /// Connections of the load.
-    pub connections: u32,
-    /// Seed of arrivals and choices.
-    pub seed: u64,
-    /// What is to be saved.
-    pub objective: Objective,
-    /// Where sysfs shows the machine.
-    pub sys: PathBuf,
-    /// The load generator's processors; half of the cores where nothing is said.
-    pub client_cpus: Option<Vec<u32>>,
-}
-
-/// Tells how far it is.
-pub type Progress<'a> = &'a mut dyn FnMut(&str);
 
 /// Who sets clocks, and who tells power, as far as there is somebody.
 struct Hands {

@@ -3,7 +3,10 @@
 use reproduce::stats::median;
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
-use super::{AHEAD, Found, PAPER, Plan, Policy, REQUEST_US, SHARES, run as carry_out};
+use super::found::Found;
+use super::plan::{AHEAD, PAPER, Plan, Policy, REQUEST_US, SHARES};
+use super::run::run as carry_out;
+use super::timeline::Swing;
 use crate::reproduce::Testbed;
 
 /// Within so long of the violation the second thread serves, in ms.
@@ -96,11 +99,11 @@ fn spread(values: &[f64]) -> String {
 
 /// What came of it, in sentences.
 fn verdict(policy: &Policy, found: &Found) -> String {
-    let of = |what: fn(&super::Swing) -> Option<f64>| -> Vec<f64> {
+    let of = |what: fn(&Swing) -> Option<f64>| -> Vec<f64> {
         found.swings.iter().filter_map(what).collect()
     };
-    let (reacted, granted) = (of(super::Swing::reacted_ms), of(super::Swing::granted_ms));
-    let parked = of(super::Swing::parked_ms);
+    let (reacted, granted) = (of(Swing::reacted_ms), of(Swing::granted_ms));
+    let parked = of(Swing::parked_ms);
     let violated = found.swings.iter().filter(|swing| swing.violation_ns.is_some()).count();
     let all = found.swings.len();
     let is_met = reacted.len() == all && reacted.iter().all(|ms| *ms <= REACTS_MS) && all > 0;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::Policy;
+use super::plan::Policy;
 use service::lab::constants::DATAPLANE_ADDRESS;
 use service::lab::{Lab, LabConfig};
 use service::private;

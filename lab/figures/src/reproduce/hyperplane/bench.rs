@@ -11,8 +11,7 @@ use reproduce::stats::ratio_of_medians;
 use reproduce::{Measured, Options, Recorder, not_run};
 
 use super::task::Task;
-use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
-use crate::demo::systems::REALTIME;
+use crate::demo::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
 
 /// Mean gap between two arrivals at light load: half a percent of it is work of 100 ns.
 pub const LIGHT_GAP_NS: f64 = 20_000.0;

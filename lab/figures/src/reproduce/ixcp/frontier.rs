@@ -3,7 +3,7 @@
 use ixserver::pareto::Frontier;
 use reproduce::{Figure, Recorder, Role, Takes};
 
-use super::server;
+use super::server::server;
 use crate::pareto::draw;
 use crate::reproduce::Testbed;
 

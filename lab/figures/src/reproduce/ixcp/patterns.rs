@@ -7,7 +7,8 @@ use ixserver::reproduce::{Plane, Run, run};
 use ixserver::server::Pattern;
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Role, SeriesId, Takes};
 
-use super::{millions, server};
+use super::server::server;
+use crate::pareto::draw::millions;
 use crate::reproduce::Testbed;
 
 /// Length of the patterns, in seconds.

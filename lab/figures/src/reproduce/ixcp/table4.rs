@@ -7,7 +7,7 @@ use reproduce::claims::Mode;
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
 
 use super::patterns::{DURATION_S, word};
-use super::server;
+use super::server::server;
 use crate::reproduce::Testbed;
 
 const SAVED_OF_POSSIBLE: &str = "ix.table4.energy_saved_fraction_of_pareto";

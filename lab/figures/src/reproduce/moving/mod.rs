@@ -30,7 +30,7 @@ use tailplane::{Endpoint, SharedSlots};
 
 use self::caller::{Caller, Talk};
 use crate::demo::machine::{Disturbance, Usage};
-use crate::demo::measure::{CLIENT_CPU, SERVER_CPU};
+use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
 use service::lab::Lab;
 use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use service::lab::uplink::{

@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use multicore::{CONNECTIONS_MAX, Costs, Objective, Search, Setup};
 use queueing::{Law, Replications};
 
-use super::{Args, trace};
+use super::arguments::Args;
+use super::trace;
 use crate::commands::calibrate;
 
 /// Most cores: a work-conserving dataplane has no more.

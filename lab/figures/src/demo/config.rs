@@ -1,0 +1,18 @@
+//! What the demo is asked: for how long it measures, and within which objective.
+
+/// The objective: p99 within 500 us (IX §5.5).
+pub const SLO_P99_US: f64 = 500.0;
+
+/// What to measure for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct DemoConfig {
+    /// Seconds of load for each system, roughly.
+    pub seconds: f64,
+    /// Seconds of connect-request-close for each echo server.
+    pub churn_seconds: f64,
+    /// Seed of arrivals and keys.
+    pub seed: u64,
+}
+
+/// Tells how far the demo is.
+pub type Progress<'a> = &'a mut dyn FnMut(&str);
