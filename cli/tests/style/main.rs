@@ -3,6 +3,7 @@
 //! A finding reads `FILE:LINE: what is wrong and what to do`. The rules are in `rules.rs`, each with a
 //! test of its own that feeds it a bad and a good sample; `scan.rs` tells code from comments.
 
+mod circles;
 mod rooms;
 mod rules;
 mod scan;
