@@ -63,3 +63,17 @@ pub enum WorldError {
     #[error(transparent)]
     Theory(#[from] queueing::RunError),
 }
+
+/// Whether a number is in its range; what is no number never is.
+pub(crate) fn check(
+    what: &'static str,
+    found: f64,
+    least: f64,
+    most: f64,
+) -> Result<(), WorldError> {
+    if (least..=most).contains(&found) {
+        return Ok(());
+    }
+    let allowed = format!("{least} to {most}");
+    Err(WorldError::Invalid { what, found: found.to_string(), allowed })
+}

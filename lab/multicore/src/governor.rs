@@ -14,9 +14,9 @@ use stack::FLOW_GROUPS;
 use statseg::{Board, Words};
 
 use crate::device::Table;
-use crate::error::WorldError;
+use crate::error::{WorldError, check};
 use crate::pattern::LoadPattern;
-use crate::setup::{Setup, check};
+use crate::setup::Setup;
 use accounts::{METER_EVERY, SECOND};
 
 /// Commands of one core that may be without a report, as on real machines.

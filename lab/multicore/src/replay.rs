@@ -1,8 +1,7 @@
 //! What happened to a real server, to be done to a simulated one: its requests, and when its cores were taken
 //! from it.
 
-use crate::error::WorldError;
-use crate::setup::check;
+use crate::error::{WorldError, check};
 
 /// The greatest number below 1.
 const LAST_PART: f64 = 1.0 - f64::EPSILON / 2.0;

@@ -6,7 +6,7 @@ use dataplane::ElasticConfig;
 use queueing::Law;
 
 use crate::costs::Costs;
-use crate::error::WorldError;
+use crate::error::{WorldError, check};
 use crate::replay::Replay;
 
 /// Most cores: an elastic thread's number is one byte, and flow groups are dealt out over them.
@@ -141,18 +141,4 @@ impl Run {
         }
         Ok(())
     }
-}
-
-/// Whether a number is in its range; what is no number never is.
-pub(crate) fn check(
-    what: &'static str,
-    found: f64,
-    least: f64,
-    most: f64,
-) -> Result<(), WorldError> {
-    if (least..=most).contains(&found) {
-        return Ok(());
-    }
-    let allowed = format!("{least} to {most}");
-    Err(WorldError::Invalid { what, found: found.to_string(), allowed })
 }

@@ -2,10 +2,10 @@
 
 use queueing::MeanInterval;
 
-use crate::error::WorldError;
+use crate::error::{WorldError, check};
 use crate::outcome::Outcome;
 use crate::scheduler::Scheduler;
-use crate::setup::{Objective, Run, Setup, check};
+use crate::setup::{Objective, Run, Setup};
 use crate::world::simulate;
 
 /// One load of a curve.

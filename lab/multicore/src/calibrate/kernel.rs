@@ -15,7 +15,8 @@ use notify::contest::in_turn;
 use notify::window::{Place, Stopwatch, together};
 use rustix::event::epoll;
 
-use super::{CalibrateError, Effort, Found, fit};
+use super::fit;
+use super::found::{CalibrateError, Effort, Found};
 
 /// See the module's comment. All in nanoseconds.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,8 @@ use notify::contest::in_turn;
 use notify::window::{Place, Stopwatch, together};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{CalibrateError, Effort, Found, fit, unsafe_signal};
+use super::found::{CalibrateError, Effort, Found};
+use super::{fit, unsafe_signal};
 
 /// See the module's comment. All in nanoseconds.
 #[derive(Debug, Clone, Copy)]

@@ -16,7 +16,8 @@ use spin::{FRAME_BYTES, Frame};
 use stack::{Secrets, Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr};
 
-use super::{CalibrateError, Effort, Found, fit};
+use super::fit;
+use super::found::{CalibrateError, Effort, Found};
 use crate::app::SpinApp;
 
 /// See the module's comment. All in nanoseconds.
