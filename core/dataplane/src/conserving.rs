@@ -144,18 +144,18 @@ impl<N: Nic> ConservingThread<N> {
 
     /// Runs the own network layer, and takes what is next of the own. Answers whether there is something.
     fn work_at_home(&mut self, now: Instant) -> bool {
-        let somebody_waits = self.floor.lanes.somebody_idle(self.core);
+        let somebody_waits = self.floor.shuffle.somebody_idle(self.core);
         let limit = if somebody_waits { 1 } else { self.crossing_len() };
         let Self { floor, core, pool, events, published, wakes, stats, .. } = self;
         let core = *core;
         // Where another core runs it just now, its turns are there to be taken all the same.
         if let Some(mut layer) = floor.sides[core].layer.try_home() {
             let now = layer.at(now);
-            layer.receive(now, &floor.lanes);
+            layer.receive(now, &floor.shuffle);
             *wakes |= core::mem::take(&mut layer.net.forwarded);
             // What is taken from the one comes back to the other.
             pool.top_up(&mut layer.net.pool);
-            if !floor.lanes.is_by_class() && layer.home.is_idle() {
+            if !floor.shuffle.is_by_class() && layer.home.is_idle() {
                 // An application whose calls fail makes events as fast as it takes them: it takes all where they
                 // keep packets out, else they pile up without a bound.
                 let is_crowded = !somebody_waits && layer.net.lacks_room();
@@ -180,13 +180,13 @@ impl<N: Nic> ConservingThread<N> {
     /// The next turn to be run here.
     #[inline]
     fn take(&mut self) -> Option<Box<ConnectionTurn>> {
-        let lanes = &self.floor.lanes;
+        let shuffle = &self.floor.shuffle;
         match &mut self.taker {
-            None => lanes.take(self.core),
+            None => shuffle.take(self.core),
             // Another core's turn could not be brought home: of the set nothing is taken then. Nor by one that is
             // parked: nobody has the set's turns for it.
-            Some(_) if self.outbox.is_some() || self.parked => lanes.take_own(self.core),
-            Some(taker) => lanes.take_own(self.core).or_else(|| lanes.take_shared(taker)),
+            Some(_) if self.outbox.is_some() || self.parked => shuffle.take_own(self.core),
+            Some(taker) => shuffle.take_own(self.core).or_else(|| shuffle.take_shared(taker)),
         }
     }
 
@@ -221,7 +221,7 @@ impl<N: Nic> ConservingThread<N> {
         self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let random = self.random >> 16;
         self.stolen = match self.taker {
-            None => self.floor.lanes.steal(self.core, random),
+            None => self.floor.shuffle.steal(self.core, random),
             // The set was asked a moment ago.
             Some(_) => self.next.take(),
         };
@@ -236,7 +236,7 @@ impl<N: Nic> ConservingThread<N> {
     #[inline]
     fn goes_away(&mut self, now: Instant) {
         // Whoever counted upon this core for another turn is served by the next idle one.
-        self.published |= self.floor.lanes.declare_busy(self.core);
+        self.published |= self.floor.shuffle.declare_busy(self.core);
         self.side().hints.away_since.store(now.as_nanos().max(1), Ordering::Relaxed);
     }
 
@@ -244,7 +244,7 @@ impl<N: Nic> ConservingThread<N> {
     /// be one that others count upon. Before the application: a turn does not wait behind a request that runs here.
     fn call_others(&mut self) {
         if core::mem::take(&mut self.published) {
-            self.wakes |= u128::from(self.floor.lanes.call(self.core));
+            self.wakes |= u128::from(self.floor.shuffle.call(self.core));
         }
     }
 
@@ -252,7 +252,7 @@ impl<N: Nic> ConservingThread<N> {
     /// this core's own all the same, and then goes into its own crossing.
     fn take_borrowed(&mut self, random: u32) {
         if self.taker.is_none() {
-            self.stolen = self.floor.lanes.steal(self.core, random);
+            self.stolen = self.floor.shuffle.steal(self.core, random);
         } else if let Some(turn) = self.take() {
             self.add(turn);
             self.stolen = self.next.take();
@@ -303,7 +303,7 @@ impl<N: Nic> ConservingThread<N> {
     /// cores, or what its home took
     /// in and made no turns of, as nobody was idle then.
     fn is_worth_a_kick(&self, victim: usize) -> bool {
-        let Floor { lanes, sides, .. } = &*self.floor;
+        let Floor { shuffle, sides, .. } = &*self.floor;
         let has_work = |layer: Guard<'_, HomeLayer<N>>| {
             let HomeLayer { net, home, .. } = &*layer;
             net.nic.rx_backlog() > 0
@@ -312,7 +312,7 @@ impl<N: Nic> ConservingThread<N> {
                 || net.has_relayed()
                 || net.hears_others()
         };
-        lanes.has_come_back(victim) || sides[victim].layer.borrow().is_some_and(has_work)
+        shuffle.has_remote_calls(victim) || sides[victim].layer.borrow().is_some_and(has_work)
     }
 
     /// Has core `home` interrupted, unless it was a moment ago.
@@ -337,7 +337,7 @@ impl<N: Nic> ConservingThread<N> {
         if let Some(turn) = brought {
             layer.end(now, turn);
         }
-        worth_it |= layer.receive(now, &floor.lanes);
+        worth_it |= layer.receive(now, &floor.shuffle);
         *published |= floor.hand_out(&mut layer, home, stats);
         if layer.finish_away(now, worth_it) {
             *wakes |= 1 << home;
@@ -358,7 +358,7 @@ impl<N: Nic> ConservingThread<N> {
         let Self { floor, core, pool, events, calls, turns, kept, published, .. } = self;
         discard(calls, pool);
         // Nobody makes turns for it any more, nor runs its network layer.
-        *published |= floor.lanes.declare_busy(*core);
+        *published |= floor.shuffle.declare_busy(*core);
         let side = &floor.sides[*core];
         let mut layer = side.layer.home();
         side.hints.away_since.store(0, Ordering::Relaxed);
@@ -383,7 +383,7 @@ impl<N: Nic> ConservingThread<N> {
             self.tend(now, home);
         }
         let Some(turn) = self.outbox.take() else { return true };
-        match self.floor.lanes.send_home(home, turn) {
+        match self.floor.shuffle.push_remote_calls(home, turn) {
             Ok(()) => {
                 // It may sleep: rung for in any case, as its bell asks whether it does.
                 self.wakes |= 1 << home;
@@ -477,14 +477,14 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         if progress.worked {
             self.worked_at = now;
         } else if !self.parked && now.since(self.worked_at) >= self.floor.config.idle_after {
-            self.floor.lanes.mark_idle(self.core);
+            self.floor.shuffle.mark_idle(self.core);
         }
         progress
     }
 
     fn looks_again(&self) -> Option<Instant> {
-        let Floor { lanes, sides, config, .. } = &*self.floor;
-        let marked = lanes.is_marked_idle(self.core);
+        let Floor { shuffle, sides, config, .. } = &*self.floor;
+        let marked = shuffle.is_marked_idle(self.core);
         let mark = (!marked && !self.parked).then(|| self.worked_at + config.idle_after);
         let sides = if config.while_away == WhileAway::Wait { &[] } else { &**sides };
         let away = |(core, side): (usize, &Side<N>)| {
@@ -497,7 +497,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         let is_home = self.put_down(now);
         let mut layer = self.layer();
         let now = layer.at(now);
-        layer.withdraw(now, &self.floor.lanes) || !is_home
+        layer.withdraw(now, &self.floor.shuffle) || !is_home
     }
 
     fn leave(mut self) -> Left {
@@ -510,14 +510,14 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         let mut left = Left::default();
         self.own_tender = None;
         // The last one: what the others had of it they gave up when they left.
-        if let Some(Floor { lanes, sides, .. }) = Arc::into_inner(self.floor) {
+        if let Some(Floor { shuffle, sides, .. }) = Arc::into_inner(self.floor) {
             while let Some(mut turn) =
-                self.taker.as_mut().and_then(|taker| lanes.take_shared(taker))
+                self.taker.as_mut().and_then(|taker| shuffle.take_shared(taker))
             {
                 turn.give_back(&mut self.pool);
             }
             for side in sides {
-                left += side.layer.into_inner().close(&lanes);
+                left += side.layer.into_inner().close(&shuffle);
             }
         }
         left
@@ -583,8 +583,8 @@ impl<N: Nic> Elastic for ConservingThread<N> {
             && self.next.is_none()
             && match self.parked {
                 // Nobody is to think that it waits for work.
-                true => self.floor.lanes.is_empty_at(self.core),
-                false => self.floor.lanes.declare_idle(self.core),
+                true => self.floor.shuffle.is_empty_at(self.core),
+                false => self.floor.shuffle.declare_idle(self.core),
             }
             && {
                 let layer = self.layer();
@@ -614,7 +614,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         self.parked = parked;
         // The mark says that it would take others' work. Whoever has seen it and wakes this thread in vain has
         // the turn in a queue that it looks into itself before it sleeps.
-        self.published |= self.floor.lanes.declare_busy(self.core);
+        self.published |= self.floor.shuffle.declare_busy(self.core);
     }
 
     fn with_nic<R>(&mut self, body: impl FnOnce(&mut N) -> R) -> R {
@@ -626,7 +626,7 @@ impl<N: Nic> core::fmt::Debug for ConservingThread<N> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("ConservingThread")
             .field("core", &self.core)
-            .field("lanes", &self.floor.lanes)
+            .field("shuffle", &self.floor.shuffle)
             .field("stats", &self.stats)
             .finish_non_exhaustive()
     }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use clock::{Duration, Instant};
 use nic::Nic;
-use shuffle::Lanes;
+use shuffle::ShuffleLayer;
 
 use crate::classes::Classes;
 use crate::cycle::CycleStats;
@@ -113,7 +113,7 @@ impl Hints {
 
 /// What the elastic threads of a work-conserving dataplane share.
 pub struct Floor<N: Nic> {
-    pub(crate) lanes: Lanes<ConnectionTurn>,
+    pub(crate) shuffle: ShuffleLayer<ConnectionTurn>,
     pub(crate) sides: Box<[Side<N>]>,
     pub(crate) config: ConservingConfig,
 }
@@ -125,14 +125,14 @@ impl<N: Nic> Floor<N> {
     pub(crate) fn kicked(&self, now: Instant, core: usize) -> u128 {
         let Some(mut layer) = self.sides[core].layer.try_home() else { return 0 };
         let now = layer.at(now);
-        let found = layer.receive(now, &self.lanes);
+        let found = layer.receive(now, &self.shuffle);
         // The thread that is interrupted updates counters of its own.
         let mut stats = layer.kicked;
         let published = self.hand_out(&mut layer, core, &mut stats);
         stats.kicked += 1;
         layer.kicked = stats;
         // The core that is interrupted takes none of them.
-        let mut wakes = if published { self.lanes.call(core).into() } else { 0 };
+        let mut wakes = if published { self.shuffle.call(core).into() } else { 0 };
         if layer.finish_away(now, found) {
             wakes |= 1 << core;
         }
@@ -140,7 +140,7 @@ impl<N: Nic> Floor<N> {
     }
 
     /// Makes turns of what the layer of core `home` has, and announces them. Returns whether there are new ones:
-    /// the core that runs this then wakes those whom [`Lanes::call`] names, once it has taken what it runs itself.
+    /// the core that runs this then wakes those whom [`ShuffleLayer::call`] names, once it has taken what it runs itself.
     /// Counted for that core, as what it did in the layer before.
     #[must_use]
     pub(crate) fn hand_out(
@@ -150,10 +150,10 @@ impl<N: Nic> Floor<N> {
         stats: &mut CycleStats,
     ) -> bool {
         stats.calls += layer.take_executed();
-        let made = layer.hand_out(&self.lanes);
+        let made = layer.hand_out(&self.shuffle);
         stats.turns += made;
         if made > 0 {
-            self.lanes.announce(home);
+            self.shuffle.announce(home);
         }
         made > 0
     }

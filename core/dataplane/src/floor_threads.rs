@@ -8,7 +8,7 @@ use clock::Instant;
 use domain::CallArray;
 use mem::Pool;
 use nic::Nic;
-use shuffle::{Lanes, ReadySet, Taker};
+use shuffle::{ReadySet, ShuffleLayer, Taker};
 use stack::Shared;
 
 use crate::classes::{ClassError, ClassTable, Classes};
@@ -23,7 +23,7 @@ use crate::turn::ConnectionTurn;
 
 /// In which of its two forms a floor is.
 struct Form {
-    lanes: Lanes<ConnectionTurn>,
+    shuffle: ShuffleLayer<ConnectionTurn>,
     /// Each core's place in the ready set, where there is one.
     takers: Vec<Option<Taker>>,
     classes: Option<Arc<Classes>>,
@@ -50,8 +50,9 @@ impl<N: Nic> Floor<N> {
         now: Instant,
     ) -> Vec<ConservingThread<N>> {
         let cores = parts.len().min(shuffle::MAX_CORES);
-        let (lanes, takers) = (Lanes::new(cores, config.turns), (0..cores).map(|_| None).collect());
-        let form = Form { lanes, takers, classes: None };
+        let (shuffle, takers) =
+            (ShuffleLayer::new(cores, config.turns), (0..cores).map(|_| None).collect());
+        let form = Form { shuffle, takers, classes: None };
         Self::build(shared, parts, elastic, config, form, now)
     }
 
@@ -71,8 +72,8 @@ impl<N: Nic> Floor<N> {
         let (policy, weights) = (classes.policy(), classes.weights());
         let ready = ReadySet::new(classes.count(), policy, weights, sharing.turns)?;
         let takers = (0..cores).map(|_| ready.taker().map(Some)).collect::<Result<_, _>>()?;
-        let lanes = Lanes::by_class(cores, sharing.turns, ready);
-        let form = Form { lanes, takers, classes: Some(Arc::new(classes.clone())) };
+        let shuffle = ShuffleLayer::by_class(cores, sharing.turns, ready);
+        let form = Form { shuffle, takers, classes: Some(Arc::new(classes.clone())) };
         Ok(Self::build(shared, parts, elastic, *sharing, form, now))
     }
 
@@ -84,7 +85,7 @@ impl<N: Nic> Floor<N> {
         form: Form,
         now: Instant,
     ) -> Vec<ConservingThread<N>> {
-        let Form { lanes, takers, classes } = form;
+        let Form { shuffle, takers, classes } = form;
         let segment_bytes = shared.config.mss() as usize - 12;
         let mut own = Vec::new();
         let side = |(core, parts): (usize, Parts<N>)| {
@@ -98,7 +99,7 @@ impl<N: Nic> Floor<N> {
         };
         let sides: Box<[_]> =
             parts.into_iter().take(shuffle::MAX_CORES).enumerate().map(side).collect();
-        let floor = Arc::new(Self { lanes, sides, config });
+        let floor = Arc::new(Self { shuffle, sides, config });
         let thread = |(core, (pool, taker))| {
             let calls = CallArray::new(elastic.calls.max(1), segment_bytes);
             ConservingThread::new(Arc::clone(&floor), core, pool, taker, calls, now)

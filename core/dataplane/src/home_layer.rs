@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use clock::Instant;
 use domain::{CallArray, EventArray, Handle};
 use nic::Nic;
-use shuffle::{Home, Lanes};
+use shuffle::{Home, ShuffleLayer};
 use stack::GroupSet;
 
 use crate::cycle::{CycleStats, Left, Progress};
@@ -68,9 +68,9 @@ impl<N: Nic> HomeLayer<N> {
     }
 
     /// Steps 1 and 2, and step 4 for what other cores have run. Answers whether there was anything.
-    pub fn receive(&mut self, now: Instant, lanes: &Lanes<ConnectionTurn>) -> bool {
+    pub fn receive(&mut self, now: Instant, shuffle: &ShuffleLayer<ConnectionTurn>) -> bool {
         let mut returned = false;
-        while let Some(turn) = lanes.came_back(self.core) {
+        while let Some(turn) = shuffle.pop_remote_calls(self.core) {
             self.end(now, turn);
             returned = true;
         }
@@ -137,7 +137,7 @@ impl<N: Nic> HomeLayer<N> {
     }
 
     /// Makes turns of all events, and hands out those that are due. Answers how many.
-    pub fn hand_out(&mut self, lanes: &Lanes<ConnectionTurn>) -> u64 {
+    pub fn hand_out(&mut self, shuffle: &ShuffleLayer<ConnectionTurn>) -> u64 {
         if !self.net.events.is_empty() {
             self.distribute();
         }
@@ -151,8 +151,8 @@ impl<N: Nic> HomeLayer<N> {
             turn.events.renew_windows(|handle| net.stack.window(handle));
             made += 1;
             match turn.any_core {
-                true => lanes.publish(*core, turn),
-                false => lanes.publish_own(*core, turn),
+                true => shuffle.publish(*core, turn),
+                false => shuffle.publish_own(*core, turn),
             }
         });
         made
@@ -221,11 +221,11 @@ impl<N: Nic> HomeLayer<N> {
 
     /// As [`NetLayer::withdraw`]. What other cores have run is done before; turns that none has taken are
     /// dropped.
-    pub fn withdraw(&mut self, now: Instant, lanes: &Lanes<ConnectionTurn>) -> bool {
-        while let Some(turn) = lanes.came_back(self.core) {
+    pub fn withdraw(&mut self, now: Instant, shuffle: &ShuffleLayer<ConnectionTurn>) -> bool {
+        while let Some(turn) = shuffle.pop_remote_calls(self.core) {
             self.end(now, turn);
         }
-        while let Some(mut turn) = lanes.take(self.core) {
+        while let Some(mut turn) = shuffle.take(self.core) {
             let buffers = turn.give_back(&mut self.net.pool);
             (0..buffers).for_each(|_| self.net.pool.unkeep());
             self.home.finish(turn);
@@ -234,9 +234,11 @@ impl<N: Nic> HomeLayer<N> {
     }
 
     /// As [`NetLayer::close`], with the turns in this core's lane. Only where no other core runs any more.
-    pub fn close(mut self, lanes: &Lanes<ConnectionTurn>) -> Left {
+    pub fn close(mut self, shuffle: &ShuffleLayer<ConnectionTurn>) -> Left {
         let pool = &mut self.net.pool;
-        while let Some(mut turn) = lanes.came_back(self.core).or_else(|| lanes.take(self.core)) {
+        while let Some(mut turn) =
+            shuffle.pop_remote_calls(self.core).or_else(|| shuffle.take(self.core))
+        {
             turn.give_back(pool);
         }
         for mut turn in self.home.drain() {

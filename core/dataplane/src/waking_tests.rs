@@ -194,7 +194,7 @@ impl Rig {
     }
 
     fn is_marked_idle(&self, core: usize) -> bool {
-        self.threads[core].tender().floor.lanes.is_marked_idle(core)
+        self.threads[core].tender().floor.shuffle.is_marked_idle(core)
     }
 
     /// All leave, and all memory is back.
@@ -385,7 +385,7 @@ impl Service for Wishing {
         let Tender { floor, core } = &self.tender;
         let away_since =
             floor.sides[*core].hints.away_since.load(core::sync::atomic::Ordering::Relaxed);
-        assert!(!floor.lanes.is_marked_idle(*core), "it takes no turn now");
+        assert!(!floor.shuffle.is_marked_idle(*core), "it takes no turn now");
         assert_ne!(away_since, 0, "its network layer stands still");
         (self.batches, self.yield_at) = (self.batches + 1, calls.yield_at());
     }

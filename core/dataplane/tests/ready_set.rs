@@ -113,7 +113,7 @@ impl World {
         Self::sharing(Some(classes), sharing, connections)
     }
 
-    /// The same; without classes, each core has ready queues of its own.
+    /// The same; without classes, each core has shuffle queues of its own.
     fn sharing(classes: Option<Classes>, sharing: ConservingConfig, connections: &[u8]) -> Self {
         let now = Instant::from_micros(10);
         let region = Region::heap(8_192);

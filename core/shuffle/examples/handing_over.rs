@@ -1,4 +1,4 @@
-//! What handing a turn over costs, in each form of the ready queues.
+//! What handing a turn over costs, in each form of the shuffle queues.
 //!
 //! ```text
 //! cargo run --release -p shuffle --example handing_over
@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use shuffle::{Lanes, MAX_CLASSES, ReadySet, ServicePolicy, Taker, Turn};
+use shuffle::{MAX_CLASSES, ReadySet, ServicePolicy, ShuffleLayer, Taker, Turn};
 
 const ROUNDS: usize = 15;
 const TURNS: u32 = 200_000;
@@ -32,29 +32,29 @@ impl Turn for Small {
     }
 }
 
-/// Lanes of two cores, and the second core's place in the set where there is one.
-fn lanes(classes: usize) -> (Lanes<Small>, Option<Taker>) {
+/// ShuffleLayer of two cores, and the second core's place in the set where there is one.
+fn shuffle(classes: usize) -> (ShuffleLayer<Small>, Option<Taker>) {
     if classes == 0 {
-        return (Lanes::new(2, 4_096), None);
+        return (ShuffleLayer::new(2, 4_096), None);
     }
     let weights = [1; MAX_CLASSES];
     let set = ReadySet::new(classes, ServicePolicy::StrictPriority, &weights, 4_096);
     let set = set.expect("classes in range");
     let taker = set.taker().expect("one of few");
-    (Lanes::by_class(2, 4_096, set), Some(taker))
+    (ShuffleLayer::by_class(2, 4_096, set), Some(taker))
 }
 
 fn alone(classes: usize) -> f64 {
-    let (lanes, mut taker) = lanes(classes);
+    let (shuffle, mut taker) = shuffle(classes);
     let began = Instant::now();
     let mut turn = Box::new(Small(1));
     for _ in 0..TURNS {
-        lanes.publish(0, turn).expect("room");
-        lanes.announce(0);
-        black_box(lanes.call(0));
+        shuffle.publish(0, turn).expect("room");
+        shuffle.announce(0);
+        black_box(shuffle.call(0));
         turn = match &mut taker {
-            None => lanes.take(0),
-            Some(taker) => lanes.take_shared(taker),
+            None => shuffle.take(0),
+            Some(taker) => shuffle.take_shared(taker),
         }
         .expect("it was just published");
     }
@@ -62,18 +62,18 @@ fn alone(classes: usize) -> f64 {
 }
 
 fn handed_over(classes: usize) -> f64 {
-    let (lanes, mut taker) = lanes(classes);
+    let (shuffle, mut taker) = shuffle(classes);
     let go = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (lanes, go) = (&lanes, &go);
+        let (shuffle, go) = (&shuffle, &go);
         let thief = scope.spawn(move || {
             let mut taken = 0;
             let began = Instant::now();
             go.store(true, Ordering::Release);
             while taken < TURNS {
                 let turn = match &mut taker {
-                    None => lanes.steal(1, 0),
-                    Some(taker) => lanes.take_shared(taker),
+                    None => shuffle.steal(1, 0),
+                    Some(taker) => shuffle.take_shared(taker),
                 };
                 taken += u32::from(black_box(turn).is_some());
             }
@@ -82,12 +82,12 @@ fn handed_over(classes: usize) -> f64 {
         while !go.load(Ordering::Acquire) {}
         for number in 0..TURNS {
             let mut turn = Box::new(Small(number.into()));
-            while let Err(back) = lanes.publish(0, turn) {
+            while let Err(back) = shuffle.publish(0, turn) {
                 turn = back;
                 std::hint::spin_loop();
             }
-            lanes.announce(0);
-            black_box(lanes.call(0));
+            shuffle.announce(0);
+            black_box(shuffle.call(0));
         }
         thief.join().expect("no panic")
     })
@@ -99,7 +99,7 @@ fn least(measure: impl Fn() -> f64) -> f64 {
 
 fn main() {
     println!("ns a turn; {TURNS} turns, the least of {ROUNDS} rounds");
-    println!("{:<28}{:>8}{:>14}", "ready queues", "alone", "handed over");
+    println!("{:<28}{:>8}{:>14}", "shuffle queues", "alone", "handed over");
     for (name, classes) in
         [("of each core", 0), ("shared, 1 class", 1), ("shared, 8 classes", MAX_CLASSES)]
     {

@@ -1,6 +1,6 @@
 //! The home core's side: which of its connections have a turn under way, and what came for them meanwhile.
 //!
-//! A connection is *idle* (nothing here), or it is *held*: its turn stands in a ready queue, or some core
+//! A connection is *idle* (nothing here), or it is *held*: its turn stands in a shuffle queue, or some core
 //! has it. What comes for a held connection gathers in its next turn, which is handed out when the present
 //! one has ended. So a connection has one turn at most, and its events are seen in order.
 //!

@@ -1,8 +1,8 @@
 //! The shuffle layer (ZygOS §4.3 and §4.4): between the network layer, where every connection has a home
 //! core, and the application, which any core can run.
 //!
-//! A *turn* is what one connection has for the application. The home core hands it out into its ready queue
-//! ([`Lanes`]); the home core or, where that is busy, another core takes it, runs the application, and gives
+//! A *turn* is what one connection has for the application. The home core hands it out into its shuffle queue
+//! ([`ShuffleLayer`]); the home core or, where that is busy, another core takes it, runs the application, and gives
 //! it back with what the application asked for; the home core does that, and only then the connection's next
 //! turn is handed out ([`Home`]).
 //!
@@ -14,12 +14,12 @@
 //!     +-----------------+----------------------------------- finish
 //! ```
 //!
-//! That is the work-conserving form. In the shared form the ready queues are not the cores' but the classes'
+//! That is the work-conserving form. In the shared form the shuffle queues are not the cores' but the classes'
 //! of connections, and a service policy says which class is next: [`ReadySet`].
 //!
 //! So the events of a connection are seen in order and by one core at a time, without a lock in the
 //! application; a request's reply leaves before the next request of its connection is seen; and no core is
-//! idle while a turn stands in any ready queue.
+//! idle while a turn stands in any shuffle queue.
 //!
 //! # Why a turn has one holder
 //!
@@ -31,7 +31,7 @@
 //!
 //! # Why no turn is overlooked
 //!
-//! An idle core does not look at every queue but at one word, [`Lanes::steal`]. A core publishes its turn and
+//! An idle core does not look at every queue but at one word, [`ShuffleLayer::steal`]. A core publishes its turn and
 //! then looks whether its bit in that word is set; a thief clears a bit and then looks whether the queue is
 //! empty. With a fence in between on both sides at least one sees the other. The same holds for a core that
 //! declares itself idle and then looks at the queues, and one that publishes and then looks for idle ones.
@@ -46,14 +46,14 @@ extern crate alloc;
 extern crate std;
 
 mod home;
-mod lanes;
+mod layer;
 mod ready_set;
 mod sync;
 mod unsafe_ring;
 mod unsafe_try_lock;
 
 pub use home::{Home, Turn};
-pub use lanes::{Lanes, MAX_CORES};
+pub use layer::{MAX_CORES, ShuffleLayer};
 pub use qwait::{ServicePolicy, SetError};
 pub use ready_set::{MAX_CLASSES, ReadySet, Taker};
 pub use unsafe_ring::Ring;

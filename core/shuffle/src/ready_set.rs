@@ -1,4 +1,4 @@
-//! The ready queues in their shared form: not one for each core but one for each *class* of connections,
+//! The shuffle queues in their shared form: not one for each core but one for each *class* of connections,
 //! for all cores, and a service policy that says which class is served next.
 //!
 //! ```
@@ -17,7 +17,7 @@
 //! The queues are the sources of one `qwait::SharedSet` (HyperPlane §III): who publishes a turn rings its
 //! class's doorbell; a core asks the set which class is next (`try_qwait`), takes one turn of it, and gives
 //! the class back (`reconsider`) before it runs the turn, so that cores run turns of one class at the same
-//! time. The set's own sleepers are not used: [`Lanes`](crate::Lanes) wakes cores, for all they wait for.
+//! time. The set's own sleepers are not used: [`ShuffleLayer`](crate::ShuffleLayer) wakes cores, for all they wait for.
 //!
 //! A class is one core's for as long as it takes a turn out; who looks in that moment is given another class,
 //! or nothing, and looks again in its next cycle. So under strict priority two cores that look at the very

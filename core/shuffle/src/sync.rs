@@ -33,8 +33,8 @@ pub(crate) enum Mutant {
     RelaxedReturn,
     /// The lock is taken without ordering what comes after its last holder.
     RelaxedLock,
-    /// A thief stays away from a lane that it found empty, and does not look again.
-    MissingLaneRecheck,
+    /// A thief stays away from a queue that it found empty, and does not look again.
+    MissingQueueRecheck,
     /// A core that found a class's first turn not yet in its place counts it as taken.
     CountsUntaken,
 }

@@ -108,31 +108,31 @@ impl Turn for Numbers {
 
 #[test]
 fn thieves_take_what_is_ready_and_leave_what_is_anothers_own() {
-    let lanes = Lanes::new(3, 4);
-    assert!(lanes.steal(0, 0).is_none());
+    let shuffle = ShuffleLayer::new(3, 4);
+    assert!(shuffle.steal(0, 0).is_none());
     let turn = |connection| Box::new(Numbers { connection, numbers: Vec::new() });
-    lanes.publish(1, turn(5)).expect("room");
-    lanes.publish_own(1, turn(6)).expect("room");
-    lanes.announce(1);
-    assert_eq!(lanes.call(1), 0, "nobody is idle");
-    assert!(lanes.steal(1, 0).is_none(), "one does not steal from oneself");
+    shuffle.publish(1, turn(5)).expect("room");
+    shuffle.publish_own(1, turn(6)).expect("room");
+    shuffle.announce(1);
+    assert_eq!(shuffle.call(1), 0, "nobody is idle");
+    assert!(shuffle.steal(1, 0).is_none(), "one does not steal from oneself");
     for random in [0, 1, 2, 63, u32::MAX] {
-        let stolen = lanes.steal(2, random).expect("there is one");
+        let stolen = shuffle.steal(2, random).expect("there is one");
         assert_eq!(stolen.connection, 5);
-        assert!(lanes.steal(2, random).is_none(), "the other is not to be stolen");
-        lanes.publish(1, stolen).expect("room");
-        lanes.announce(1);
+        assert!(shuffle.steal(2, random).is_none(), "the other is not to be stolen");
+        shuffle.publish(1, stolen).expect("room");
+        shuffle.announce(1);
     }
-    assert_eq!(lanes.take(1).map(|turn| turn.connection), Some(6), "its own first");
-    assert!(!lanes.declare_idle(0), "there is something to steal");
-    assert_eq!(lanes.take(1).map(|turn| turn.connection), Some(5));
-    assert!(lanes.declare_idle(0) && lanes.declare_idle(2));
-    assert!(lanes.somebody_idle(0) && lanes.somebody_idle(1));
-    assert!(!lanes.declare_busy(2), "no turn waits for which another counted upon it");
-    assert!(!lanes.somebody_idle(0) && lanes.somebody_idle(1));
-    lanes.mark_idle(2);
-    lanes.publish(1, turn(7)).expect("room");
-    assert!(lanes.declare_busy(2) && !lanes.declare_busy(2), "one waits, and it is busy once");
+    assert_eq!(shuffle.take(1).map(|turn| turn.connection), Some(6), "its own first");
+    assert!(!shuffle.declare_idle(0), "there is something to steal");
+    assert_eq!(shuffle.take(1).map(|turn| turn.connection), Some(5));
+    assert!(shuffle.declare_idle(0) && shuffle.declare_idle(2));
+    assert!(shuffle.somebody_idle(0) && shuffle.somebody_idle(1));
+    assert!(!shuffle.declare_busy(2), "no turn waits for which another counted upon it");
+    assert!(!shuffle.somebody_idle(0) && shuffle.somebody_idle(1));
+    shuffle.mark_idle(2);
+    shuffle.publish(1, turn(7)).expect("room");
+    assert!(shuffle.declare_busy(2) && !shuffle.declare_busy(2), "one waits, and it is busy once");
 }
 
 /// As many idle cores are called as turns wait, none of them by itself, whichever form the queues have.
@@ -143,31 +143,31 @@ fn as_many_are_called_as_turns_wait() {
         let policy = ServicePolicy::RoundRobin;
         ReadySet::new(2, policy, &[1; MAX_CLASSES], 8).expect("two classes")
     };
-    for lanes in [Lanes::new(5, 8), Lanes::by_class(5, 8, set())] {
+    for shuffle in [ShuffleLayer::new(5, 8), ShuffleLayer::by_class(5, 8, set())] {
         for core in [0, 2, 3, 4] {
-            lanes.mark_idle(core);
+            shuffle.mark_idle(core);
         }
-        assert_eq!(lanes.call(1), 0, "no turn waits");
-        lanes.publish_own(1, turn(1)).expect("room");
-        lanes.announce(1);
-        assert_eq!(lanes.call(1), 0, "another core cannot take it");
-        lanes.publish(1, turn(2)).expect("room");
-        lanes.publish(1, turn(3)).expect("room");
-        lanes.announce(1);
-        assert_eq!(lanes.call(1), 0b01100, "those after the caller first");
-        assert_eq!(lanes.call(3), 0b10001, "a thief does not wake itself");
+        assert_eq!(shuffle.call(1), 0, "no turn waits");
+        shuffle.publish_own(1, turn(1)).expect("room");
+        shuffle.announce(1);
+        assert_eq!(shuffle.call(1), 0, "another core cannot take it");
+        shuffle.publish(1, turn(2)).expect("room");
+        shuffle.publish(1, turn(3)).expect("room");
+        shuffle.announce(1);
+        assert_eq!(shuffle.call(1), 0b01100, "those after the caller first");
+        assert_eq!(shuffle.call(3), 0b10001, "a thief does not wake itself");
         for connection in 4..8 {
-            lanes.publish(1, turn(connection)).expect("room");
+            shuffle.publish(1, turn(connection)).expect("room");
         }
-        lanes.announce(1);
-        assert_eq!(lanes.call(1), 0b11101);
-        assert_eq!(lanes.call(2), 0b11001);
+        shuffle.announce(1);
+        assert_eq!(shuffle.call(1), 0b11101);
+        assert_eq!(shuffle.call(2), 0b11001);
     }
 }
 
 #[test]
 fn two_cores_see_each_connection_in_order() {
-    some_stolen(|| two_cores(&Lanes::new(2, 8), [None, None]));
+    some_stolen(|| two_cores(&ShuffleLayer::new(2, 8), [None, None]));
 }
 
 /// Where the machine has other things to do, the two may hardly ever run at the same time.
@@ -182,7 +182,7 @@ fn they_do_so_where_they_share_a_ready_set() {
         some_stolen(|| {
             let set = ReadySet::new(classes, policy, &[3; MAX_CLASSES], 8).expect("few classes");
             let takers = [(); 2].map(|()| Some(set.taker().expect("two")));
-            two_cores(&Lanes::by_class(2, 8, set), takers)
+            two_cores(&ShuffleLayer::by_class(2, 8, set), takers)
         });
     }
 }
@@ -192,31 +192,33 @@ fn a_shared_turn_is_anybodys_and_wakes_whoever_is_idle() {
     let policy = ServicePolicy::StrictPriority;
     let set = ReadySet::new(2, policy, &[1; MAX_CLASSES], 2).expect("two classes");
     let mut takers = [(); 2].map(|()| set.taker().expect("two"));
-    let lanes = Lanes::by_class(2, 4, set);
-    assert!(lanes.is_by_class() && lanes.declare_idle(1));
+    let shuffle = ShuffleLayer::by_class(2, 4, set);
+    assert!(shuffle.is_by_class() && shuffle.declare_idle(1));
     let turn = |connection| Box::new(Numbers { connection, numbers: Vec::new() });
     // Odd numbers are of class 1.
     for connection in [7, 8, 9] {
-        lanes.publish(0, turn(connection)).expect("room");
+        shuffle.publish(0, turn(connection)).expect("room");
     }
-    assert!(lanes.publish(0, turn(11)).is_err(), "two of a class have room");
-    lanes.publish_own(0, turn(2)).expect("room");
-    lanes.announce(0);
-    assert_eq!((lanes.call(0), lanes.call(1)), (0b10, 0), "three turns, one idle core");
-    assert!(!lanes.declare_idle(1) && lanes.steal(1, 0).is_none() && lanes.take_own(1).is_none());
+    assert!(shuffle.publish(0, turn(11)).is_err(), "two of a class have room");
+    shuffle.publish_own(0, turn(2)).expect("room");
+    shuffle.announce(0);
+    assert_eq!((shuffle.call(0), shuffle.call(1)), (0b10, 0), "three turns, one idle core");
+    assert!(
+        !shuffle.declare_idle(1) && shuffle.steal(1, 0).is_none() && shuffle.take_own(1).is_none()
+    );
     let mut taken = Vec::new();
     for core in [1, 0, 1, 0] {
-        taken.extend(lanes.take_shared(&mut takers[core]).map(|turn| turn.connection));
+        taken.extend(shuffle.take_shared(&mut takers[core]).map(|turn| turn.connection));
     }
     assert_eq!(taken, [8, 7, 9]);
-    assert_eq!(lanes.take_own(0).map(|turn| turn.connection), Some(2));
-    assert!(lanes.declare_idle(0) && lanes.declare_idle(1));
+    assert_eq!(shuffle.take_own(0).map(|turn| turn.connection), Some(2));
+    assert!(shuffle.declare_idle(0) && shuffle.declare_idle(1));
 }
 
 /// Two cores, whose connections' numbers come at random; each runs its own turns and steals. What is seen
 /// of a connection stands in a place without a lock, as an application's state would. Answers how many turns
 /// were not run at home.
-fn two_cores(lanes: &Lanes<Numbers>, takers: [Option<Taker>; 2]) -> usize {
+fn two_cores(shuffle: &ShuffleLayer<Numbers>, takers: [Option<Taker>; 2]) -> usize {
     const CONNECTIONS: u64 = 8;
     const EACH: u32 = if cfg!(miri) { 8 } else { 20_000 };
     // Of a connection: the next number, and whether somebody is at it.
@@ -256,14 +258,14 @@ fn two_cores(lanes: &Lanes<Numbers>, takers: [Option<Taker>; 2]) -> usize {
                             home.arrive(connection, |turn| turn.numbers.push(number));
                         }
                     }
-                    while let Some(turn) = lanes.came_back(core) {
+                    while let Some(turn) = shuffle.pop_remote_calls(core) {
                         home.finish(turn);
                     }
-                    home.hand_out(|turn| lanes.publish(core, turn));
-                    lanes.announce(core);
+                    home.hand_out(|turn| shuffle.publish(core, turn));
+                    shuffle.announce(core);
                     let turn = match &mut taker {
-                        None => lanes.take(core).or_else(|| lanes.steal(core, random)),
-                        Some(taker) => lanes.take_shared(taker),
+                        None => shuffle.take(core).or_else(|| shuffle.steal(core, random)),
+                        Some(taker) => shuffle.take_shared(taker),
                     };
                     match turn {
                         None => std::thread::yield_now(),
@@ -278,7 +280,7 @@ fn two_cores(lanes: &Lanes<Numbers>, takers: [Option<Taker>; 2]) -> usize {
                         }
                     }
                     while let Some((home, turn)) = outbox.pop() {
-                        if let Err(turn) = lanes.send_home(home, turn) {
+                        if let Err(turn) = shuffle.push_remote_calls(home, turn) {
                             outbox.push((home, turn));
                             break;
                         }

@@ -27,8 +27,8 @@ fn check(mutants: &[(Mutant, &str)], body: fn()) {
     models::check(mutate, mutants, body);
 }
 
-/// Thieves stay away from a lane that has a turn.
-const OVERLOOKED: &str = "no thief looks at a lane that has a turn";
+/// Thieves stay away from a queue that has a turn.
+const OVERLOOKED: &str = "no thief looks at a queue that has a turn";
 
 /// The same for mistakes in the handshake.
 fn check_handshake(body: fn()) {
@@ -95,13 +95,13 @@ impl Connection {
 }
 
 /// Announces what was published for `home`. Answers who is to be woken for it.
-fn called(lanes: &Lanes<Numbers>, home: usize) -> u64 {
-    lanes.announce(home);
-    lanes.call(home)
+fn called(shuffle: &ShuffleLayer<Numbers>, home: usize) -> u64 {
+    shuffle.announce(home);
+    shuffle.call(home)
 }
 
 struct World {
-    lanes: Lanes<Numbers>,
+    shuffle: ShuffleLayer<Numbers>,
     home: TryLock<Home<Numbers>>,
     connection: Connection,
 }
@@ -109,7 +109,7 @@ struct World {
 impl World {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            lanes: Lanes::new(2, 2),
+            shuffle: ShuffleLayer::new(2, 2),
             home: TryLock::new(Home::new(Numbers::default)),
             connection: Connection::new(),
         })
@@ -121,8 +121,8 @@ impl World {
     }
 
     fn hand_out(&self, home: &mut Home<Numbers>) {
-        home.hand_out(|turn| self.lanes.publish(0, turn));
-        self.lanes.announce(0);
+        home.hand_out(|turn| self.shuffle.publish(0, turn));
+        self.shuffle.announce(0);
     }
 
     fn come_home(&self, home: &mut Home<Numbers>, turn: Box<Numbers>) {
@@ -141,12 +141,12 @@ impl World {
     /// What a core does as the home core, once.
     fn home_cycle(&self) -> bool {
         let Some(mut home) = self.home.try_lock() else { return false };
-        while let Some(turn) = self.lanes.came_back(0) {
+        while let Some(turn) = self.shuffle.pop_remote_calls(0) {
             self.come_home(&mut home, turn);
         }
         let idle = home.is_idle();
         drop(home);
-        if let Some(turn) = self.lanes.take(0) {
+        if let Some(turn) = self.shuffle.take(0) {
             self.connection.run(&turn);
             loop {
                 if let Some(mut home) = self.home.try_lock() {
@@ -160,7 +160,7 @@ impl World {
     }
 
     fn steal_once(&self) {
-        if let Some(turn) = self.lanes.steal(1, 0) {
+        if let Some(turn) = self.shuffle.steal(1, 0) {
             self.run_away(turn);
         }
     }
@@ -168,7 +168,10 @@ impl World {
     /// Runs a turn away from home.
     fn run_away(&self, turn: Box<Numbers>) {
         self.connection.run(&turn);
-        assert!(self.lanes.send_home(0, turn).is_ok(), "a turn of each connection has room");
+        assert!(
+            self.shuffle.push_remote_calls(0, turn).is_ok(),
+            "a turn of each connection has room"
+        );
     }
 }
 
@@ -230,7 +233,7 @@ fn another_core_may_run_the_network_layer_in_its_homes_stead() {
         };
         let mut idle = world.home_cycle();
         let came = borrower.join().expect("no panic");
-        while !idle || !world.lanes.is_empty_at(0) {
+        while !idle || !world.shuffle.is_empty_at(0) {
             idle = world.home_cycle();
         }
         // SAFETY: the other thread has ended.
@@ -303,13 +306,13 @@ fn two_that_fill_a_ring_do_not_hinder_each_other() {
 #[test]
 fn no_core_falls_idle_over_a_turn_that_is_ready() {
     check_handshake(|| {
-        let lanes = Arc::new(Lanes::<Numbers>::new(2, 2));
+        let shuffle = Arc::new(ShuffleLayer::<Numbers>::new(2, 2));
         let idler = {
-            let lanes = Arc::clone(&lanes);
-            thread::spawn(move || lanes.declare_idle(1))
+            let shuffle = Arc::clone(&shuffle);
+            thread::spawn(move || shuffle.declare_idle(1))
         };
-        lanes.publish(0, Box::default()).expect("room");
-        let woken = called(&lanes, 0) & 1 << 1 != 0;
+        shuffle.publish(0, Box::default()).expect("room");
+        let woken = called(&shuffle, 0) & 1 << 1 != 0;
         let asleep = idler.join().expect("no panic");
         assert!(!asleep || woken, "{OVERSLEPT}");
     });
@@ -319,34 +322,34 @@ fn no_core_falls_idle_over_a_turn_that_is_ready() {
 #[test]
 fn no_turn_is_left_to_a_core_that_has_something_else_to_do() {
     check_handshake(|| {
-        let lanes = Arc::new(Lanes::<Numbers>::new(3, 2));
-        lanes.mark_idle(1);
-        lanes.mark_idle(2);
+        let shuffle = Arc::new(ShuffleLayer::<Numbers>::new(3, 2));
+        shuffle.mark_idle(1);
+        shuffle.mark_idle(2);
         let busy = {
-            let lanes = Arc::clone(&lanes);
-            thread::spawn(move || if lanes.declare_busy(1) { lanes.call(1) } else { 0 })
+            let shuffle = Arc::clone(&shuffle);
+            thread::spawn(move || if shuffle.declare_busy(1) { shuffle.call(1) } else { 0 })
         };
-        lanes.publish(0, Box::default()).expect("room");
-        let by_home = called(&lanes, 0);
+        shuffle.publish(0, Box::default()).expect("room");
+        let by_home = called(&shuffle, 0);
         let by_other = busy.join().expect("no panic");
         assert!((by_home | by_other) & 1 << 2 != 0, "{OVERSLEPT}");
     });
 }
 
-/// The whole way of a sleep: a core that is marked idle announces itself at its bell, looks into the lanes as
+/// The whole way of a sleep: a core that is marked idle announces itself at its bell, looks into the shuffle as
 /// one of the bell's sources, and blocks; a core that publishes finds the mark, and rings that bell.
 #[test]
 fn no_core_blocks_at_its_bell_over_a_turn() {
     check_handshake(|| {
-        let lanes = Arc::new(Lanes::<Numbers>::new(2, 2));
+        let shuffle = Arc::new(ShuffleLayer::<Numbers>::new(2, 2));
         let bell = Arc::new(Sleepers::<AtomicU64, One, ByFence>::over(AtomicU64::new(0)));
-        lanes.mark_idle(1);
+        shuffle.mark_idle(1);
         let idler = {
-            let (lanes, bell) = (Arc::clone(&lanes), Arc::clone(&bell));
-            thread::spawn(move || bell.arm(1, |One| !lanes.declare_idle(1)).is_quiet())
+            let (shuffle, bell) = (Arc::clone(&shuffle), Arc::clone(&bell));
+            thread::spawn(move || bell.arm(1, |One| !shuffle.declare_idle(1)).is_quiet())
         };
-        lanes.publish(0, Box::default()).expect("room");
-        let rung = called(&lanes, 0) & 1 << 1 != 0 && bell.notify(One) != 0;
+        shuffle.publish(0, Box::default()).expect("room");
+        let rung = called(&shuffle, 0) & 1 << 1 != 0 && bell.notify(One) != 0;
         let asleep = idler.join().expect("no panic");
         assert!(!asleep || rung, "{OVERSLEPT}");
     });
@@ -355,24 +358,24 @@ fn no_core_blocks_at_its_bell_over_a_turn() {
 #[test]
 fn a_bit_that_a_thief_clears_is_set_again_where_something_came() {
     let model = || {
-        let lanes = Arc::new(Lanes::<Numbers>::new(2, 2));
+        let shuffle = Arc::new(ShuffleLayer::<Numbers>::new(2, 2));
         // The home core took back what it had published: the bit is left over.
-        lanes.publish(0, Box::default()).expect("room");
-        lanes.announce(0);
-        assert!(lanes.take(0).is_some());
+        shuffle.publish(0, Box::default()).expect("room");
+        shuffle.announce(0);
+        assert!(shuffle.take(0).is_some());
         let taken = Arc::new(AtomicBool::new(false));
         let thief = {
-            let (lanes, taken) = (Arc::clone(&lanes), Arc::clone(&taken));
+            let (shuffle, taken) = (Arc::clone(&shuffle), Arc::clone(&taken));
             thread::spawn(move || {
-                taken.store(lanes.steal(1, 0).is_some(), Ordering::Relaxed);
+                taken.store(shuffle.steal(1, 0).is_some(), Ordering::Relaxed);
             })
         };
-        lanes.publish(0, Box::default()).expect("room");
-        lanes.announce(0);
+        shuffle.publish(0, Box::default()).expect("room");
+        shuffle.announce(0);
         thief.join().expect("no panic");
-        assert!(taken.load(Ordering::Relaxed) || lanes.steal(1, 0).is_some(), "{OVERLOOKED}");
+        assert!(taken.load(Ordering::Relaxed) || shuffle.steal(1, 0).is_some(), "{OVERLOOKED}");
     };
-    check(&[(Mutant::MissingLaneRecheck, OVERLOOKED)], model);
+    check(&[(Mutant::MissingQueueRecheck, OVERLOOKED)], model);
     let mistakes = [
         (models::Mutant::NoFenceBeforeLook, OVERLOOKED),
         (models::Mutant::NoFenceBeforeNotify, OVERLOOKED),
@@ -423,13 +426,13 @@ fn two_cores_share_a_class_and_no_turn_is_forgotten() {
 fn no_core_falls_asleep_over_a_shared_turn() {
     check_handshake(|| {
         let (set, _) = ready_set(2, ServicePolicy::RoundRobin);
-        let lanes = Arc::new(Lanes::<Numbers>::by_class(2, 2, set));
+        let shuffle = Arc::new(ShuffleLayer::<Numbers>::by_class(2, 2, set));
         let idler = {
-            let lanes = Arc::clone(&lanes);
-            thread::spawn(move || lanes.declare_idle(1))
+            let shuffle = Arc::clone(&shuffle);
+            thread::spawn(move || shuffle.declare_idle(1))
         };
-        lanes.publish(0, Box::default()).expect("room");
-        let woken = called(&lanes, 0) & 1 << 1 != 0;
+        shuffle.publish(0, Box::default()).expect("room");
+        let woken = called(&shuffle, 0) & 1 << 1 != 0;
         let asleep = idler.join().expect("no panic");
         assert!(!asleep || woken, "{OVERSLEPT}");
     });
@@ -440,20 +443,20 @@ fn no_core_falls_asleep_over_a_shared_turn() {
 fn whoever_fills_the_first_place_announces_last() {
     check_handshake(|| {
         let (set, _) = ready_set(1, ServicePolicy::StrictPriority);
-        let lanes = Arc::new(Lanes::<Numbers>::by_class(3, 2, set));
-        let publish = |lanes: &Lanes<Numbers>, home| {
-            lanes.publish(home, Box::default()).expect("room");
-            called(lanes, home) & 1 << 2 != 0
+        let shuffle = Arc::new(ShuffleLayer::<Numbers>::by_class(3, 2, set));
+        let publish = |shuffle: &ShuffleLayer<Numbers>, home| {
+            shuffle.publish(home, Box::default()).expect("room");
+            called(shuffle, home) & 1 << 2 != 0
         };
         let other = {
-            let lanes = Arc::clone(&lanes);
-            thread::spawn(move || publish(&lanes, 1))
+            let shuffle = Arc::clone(&shuffle);
+            thread::spawn(move || publish(&shuffle, 1))
         };
         let idler = {
-            let lanes = Arc::clone(&lanes);
-            thread::spawn(move || lanes.declare_idle(2))
+            let shuffle = Arc::clone(&shuffle);
+            thread::spawn(move || shuffle.declare_idle(2))
         };
-        let mut woken = publish(&lanes, 0);
+        let mut woken = publish(&shuffle, 0);
         woken |= other.join().expect("no panic");
         let asleep = idler.join().expect("no panic");
         assert!(!asleep || woken, "{OVERSLEPT}");
@@ -466,13 +469,13 @@ fn a_connection_is_seen_in_order_out_of_the_shared_set() {
     let mistakes = [(Mutant::TurnWhileHeld, UNORDERED), (Mutant::RelaxedHandOver, UNORDERED)];
     check(&mistakes, || {
         let (set, [mut one, mut two]) = ready_set(1, ServicePolicy::StrictPriority);
-        let lanes = Lanes::by_class(2, 2, set);
+        let shuffle = ShuffleLayer::by_class(2, 2, set);
         let home = TryLock::new(Home::new(Numbers::default));
-        let world = Arc::new(World { lanes, home, connection: Connection::new() });
+        let world = Arc::new(World { shuffle, home, connection: Connection::new() });
         let thief = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
-                let turn = world.lanes.take_shared(&mut two);
+                let turn = world.shuffle.take_shared(&mut two);
                 turn.into_iter().for_each(|turn| world.run_away(turn));
             })
         };
@@ -483,10 +486,10 @@ fn a_connection_is_seen_in_order_out_of_the_shared_set() {
         let mut thief = Some(thief);
         loop {
             let mut home = world.home.try_lock().expect("nobody borrows it");
-            while let Some(turn) = world.lanes.came_back(0) {
+            while let Some(turn) = world.shuffle.pop_remote_calls(0) {
                 world.come_home(&mut home, turn);
             }
-            if let Some(turn) = world.lanes.take_shared(&mut one) {
+            if let Some(turn) = world.shuffle.take_shared(&mut one) {
                 world.connection.run(&turn);
                 world.come_home(&mut home, turn);
             } else if home.is_idle() {

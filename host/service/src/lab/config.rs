@@ -8,9 +8,9 @@ use super::error::LabError;
 /// How long a lab stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Until its [`Lab`] is dropped or its process ends, however it ends.
+    /// Until its [`Lab`](super::Lab) is dropped or its process ends, however it ends.
     Process,
-    /// Until it is removed ([`remove`]).
+    /// Until it is removed ([`remove`](super::remove)).
     Persistent,
 }
 

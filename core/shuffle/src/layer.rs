@@ -1,7 +1,7 @@
-//! What the cores share: for each a queue of turns that any core may take, a queue of its own, the way back,
-//! and two words that say at one look where there is work and who has none.
+//! What the cores share: for each a shuffle queue, whose turns any core may take, a queue of its own, one of remote
+//! batched system calls, and two words that say at one look where there is work and which cores have none.
 //!
-//! In the shared form ([`Lanes::by_class`]) the turns that any core may take stand in one [`ReadySet`], by the
+//! In the shared form ([`ShuffleLayer::by_class`]) the turns that any core may take stand in one [`ReadySet`], by the
 //! class of their connections, and not at their homes; all else is the same.
 
 use alloc::boxed::Box;
@@ -21,10 +21,10 @@ sources! {
     enum Queue {
         /// Turns that only this core may take.
         Own,
-        /// Turns that other cores ran, on their way home.
-        Back,
+        /// Turns that other cores ran, with the system calls that came of them.
+        RemoteCalls,
         /// Turns that any core may take.
-        Ready,
+        Shuffle,
     }
 }
 
@@ -35,20 +35,20 @@ struct Cores<S>(Sleepers<AtomicU64, S, ByFence>);
 
 /// One core's queues.
 #[derive(Debug)]
-struct Lane<T> {
-    /// Turns that any core may take.
-    ready: Ring<Box<T>>,
+struct CoreQueues<T> {
+    /// The shuffle queue (ZygOS §4.2): turns that any core may take.
+    shuffle: Ring<Box<T>>,
     /// Turns that only this core may take.
     own: Ring<Box<T>>,
-    /// Turns that other cores had, on their way home.
-    back: Ring<Box<T>>,
+    /// Remote batched system calls (ZygOS §4.2): turns that other cores ran, on their way home.
+    remote_calls: Ring<Box<T>>,
 }
 
 /// See the module's comment.
 #[derive(Debug)]
-pub struct Lanes<T> {
-    lanes: Box<[Lane<T>]>,
-    /// Cores into whose ready queue no thief looks: a thief found it empty and announces by this bit that it
+pub struct ShuffleLayer<T> {
+    cores: Box<[CoreQueues<T>]>,
+    /// Cores into whose shuffle queue no thief looks: a thief found it empty and announces by this bit that it
     /// stays away; the core that fills the queue next claims the bit. A bit that is set in vain delays a steal, and
     /// loses nothing: the home core looks into its queue without it.
     avoided: Cores<One>,
@@ -58,8 +58,8 @@ pub struct Lanes<T> {
     shared: Option<ReadySet<T>>,
 }
 
-impl<T: Turn> Lanes<T> {
-    /// Lanes for `cores` cores (1 to [`MAX_CORES`]), whose queues take `capacity` turns each.
+impl<T: Turn> ShuffleLayer<T> {
+    /// For `cores` cores (1 to [`MAX_CORES`]), whose queues take `capacity` turns each.
     pub fn new(cores: usize, capacity: usize) -> Self {
         Self::make(cores, capacity, None)
     }
@@ -70,14 +70,14 @@ impl<T: Turn> Lanes<T> {
     }
 
     fn make(cores: usize, capacity: usize, shared: Option<ReadySet<T>>) -> Self {
-        let ready = if shared.is_some() { 0 } else { capacity };
-        let lane = |_| Lane {
-            ready: Ring::new(ready),
+        let capacity_each = if shared.is_some() { 0 } else { capacity };
+        let queues = |_| CoreQueues {
+            shuffle: Ring::new(capacity_each),
             own: Ring::new(capacity),
-            back: Ring::new(capacity),
+            remote_calls: Ring::new(capacity),
         };
         Self {
-            lanes: (0..cores.clamp(1, MAX_CORES)).map(lane).collect(),
+            cores: (0..cores.clamp(1, MAX_CORES)).map(queues).collect(),
             // No queue has been filled yet.
             avoided: Cores(Sleepers::over(AtomicU64::new(!0))),
             idle: Cores(Sleepers::over(AtomicU64::new(0))),
@@ -87,7 +87,7 @@ impl<T: Turn> Lanes<T> {
 
     /// How many cores there are.
     pub fn cores(&self) -> usize {
-        self.lanes.len()
+        self.cores.len()
     }
 
     /// Whether this is the shared form.
@@ -97,8 +97,8 @@ impl<T: Turn> Lanes<T> {
     }
 
     #[inline(always)]
-    fn lane(&self, core: usize) -> &Lane<T> {
-        &self.lanes[core]
+    fn queues_of(&self, core: usize) -> &CoreQueues<T> {
+        &self.cores[core]
     }
 
     /// A turn of a connection of core `home` is ready, for any core to take. Follow a run of these with
@@ -110,7 +110,7 @@ impl<T: Turn> Lanes<T> {
     pub fn publish(&self, home: usize, turn: Box<T>) -> Result<(), Box<T>> {
         match &self.shared {
             Some(shared) => shared.publish(turn.class(), turn),
-            None => self.lane(home).ready.push(turn),
+            None => self.queues_of(home).shuffle.push(turn),
         }
     }
 
@@ -120,10 +120,10 @@ impl<T: Turn> Lanes<T> {
     /// As [`publish`](Self::publish).
     #[inline]
     pub fn publish_own(&self, home: usize, turn: Box<T>) -> Result<(), Box<T>> {
-        self.lane(home).own.push(turn)
+        self.queues_of(home).own.push(turn)
     }
 
-    /// Shows the others that the ready queue of `home`, or the shared ones, have something. Which of them are to
+    /// Shows the others that the shuffle queue of `home`, or the shared ones, have something. Which of them are to
     /// be woken for it, [`call`](Self::call) returns.
     ///
     /// One fence for all turns that were published since the last announcement.
@@ -158,7 +158,7 @@ impl<T: Turn> Lanes<T> {
         let (mut left, mut chosen) = (idle.rotate_right(start), 0);
         let mut turns = match &self.shared {
             Some(shared) => shared.len(),
-            None => self.lanes.iter().map(|lane| lane.ready.len()).sum(),
+            None => self.cores.iter().map(|queues| queues.shuffle.len()).sum(),
         };
         while turns > 0 && left != 0 {
             chosen |= left & left.wrapping_neg();
@@ -172,21 +172,21 @@ impl<T: Turn> Lanes<T> {
     fn has_ready(&self) -> bool {
         match &self.shared {
             Some(shared) => !shared.is_empty(),
-            None => self.lanes.iter().any(|lane| !lane.ready.is_empty()),
+            None => self.cores.iter().any(|queues| !queues.shuffle.is_empty()),
         }
     }
 
     /// The oldest turn of the core's own queues, those that nobody else may take first.
     #[inline]
     pub fn take(&self, core: usize) -> Option<Box<T>> {
-        let lane = self.lane(core);
-        lane.own.pop().or_else(|| lane.ready.pop())
+        let queues = self.queues_of(core);
+        queues.own.pop().or_else(|| queues.shuffle.pop())
     }
 
     /// The oldest turn that only `core` may take.
     #[inline]
     pub fn take_own(&self, core: usize) -> Option<Box<T>> {
-        self.lane(core).own.pop()
+        self.queues_of(core).own.pop()
     }
 
     /// In the shared form: the turn that is next by the policy, whoever its home is. None in the other.
@@ -203,8 +203,8 @@ impl<T: Turn> Lanes<T> {
         while left != 0 {
             let victim = (left.trailing_zeros() + start) as usize % 64;
             left &= left - 1;
-            let Some(lane) = self.lanes.get(victim) else { continue };
-            if let Some(turn) = lane.ready.pop() {
+            let Some(queues) = self.cores.get(victim) else { continue };
+            if let Some(turn) = queues.shuffle.pop() {
                 return Some(turn);
             }
             self.avoid(victim);
@@ -212,11 +212,11 @@ impl<T: Turn> Lanes<T> {
         None
     }
 
-    /// The ready queue of `victim` was empty: thieves stay away until it is filled, unless it was meanwhile.
+    /// The shuffle queue of `victim` was empty: thieves stay away until it is filled, unless it was meanwhile.
     #[cold]
     fn avoid(&self, victim: usize) {
         let is_filled =
-            || !mutated(Mutant::MissingLaneRecheck) && !self.lane(victim).ready.is_empty();
+            || !mutated(Mutant::MissingQueueRecheck) && !self.queues_of(victim).shuffle.is_empty();
         let _ = self.avoided.0.arm(1 << victim, |One| is_filled());
     }
 
@@ -225,20 +225,20 @@ impl<T: Turn> Lanes<T> {
     /// # Errors
     /// The turn comes back where the queue is full: keep it, and try again.
     #[inline]
-    pub fn send_home(&self, home: usize, turn: Box<T>) -> Result<(), Box<T>> {
-        self.lane(home).back.push(turn)
+    pub fn push_remote_calls(&self, home: usize, turn: Box<T>) -> Result<(), Box<T>> {
+        self.queues_of(home).remote_calls.push(turn)
     }
 
     /// A turn that came back to `home`, oldest first.
     #[inline]
-    pub fn came_back(&self, home: usize) -> Option<Box<T>> {
-        self.lane(home).back.pop()
+    pub fn pop_remote_calls(&self, home: usize) -> Option<Box<T>> {
+        self.queues_of(home).remote_calls.pop()
     }
 
     /// Whether a turn has come back to `home`.
     #[inline]
-    pub fn has_come_back(&self, home: usize) -> bool {
-        !self.lane(home).back.is_empty()
+    pub fn has_remote_calls(&self, home: usize) -> bool {
+        !self.queues_of(home).remote_calls.is_empty()
     }
 
     /// Says that `core` found nothing to do, and goes on looking.
@@ -258,19 +258,19 @@ impl<T: Turn> Lanes<T> {
     /// in its own queues, and nothing that it could steal. It stays marked until it has something to do.
     pub fn declare_idle(&self, core: usize) -> bool {
         self.mark_idle(core);
-        let lane = self.lane(core);
+        let queues = self.queues_of(core);
         !self.idle.0.finds_work(|queue| match queue {
-            Queue::Own => !lane.own.is_empty(),
-            Queue::Back => !lane.back.is_empty(),
-            Queue::Ready => self.has_ready(),
+            Queue::Own => !queues.own.is_empty(),
+            Queue::RemoteCalls => !queues.remote_calls.is_empty(),
+            Queue::Shuffle => self.has_ready(),
         })
     }
 
     /// Whether nothing is in the queues of `core`, which may sleep then without having
     /// [declared](Self::declare_idle) it: what others steal is not its business.
     pub fn is_empty_at(&self, core: usize) -> bool {
-        let own = self.lane(core);
-        own.own.is_empty() && own.back.is_empty() && own.ready.is_empty()
+        let own = self.queues_of(core);
+        own.own.is_empty() && own.remote_calls.is_empty() && own.shuffle.is_empty()
     }
 
     /// `core` has something to do. Returns whether it was taken to have nothing while turns wait for any core: another
@@ -282,6 +282,6 @@ impl<T: Turn> Lanes<T> {
         }
         self.idle.0.disarm(1 << core);
         // As before a sleep: a core that publishes either sees that this one is busy, or its turn is seen here.
-        self.idle.0.finds_work(|queue| queue == Queue::Ready && self.has_ready())
+        self.idle.0.finds_work(|queue| queue == Queue::Shuffle && self.has_ready())
     }
 }
