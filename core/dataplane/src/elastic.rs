@@ -32,6 +32,20 @@ pub struct ElasticThread<N: Nic> {
     event_ns: u64,
 }
 
+/// What the application has at the end of step 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batch {
+    /// Nothing: it has finished with its events, or there were none for it.
+    Finished,
+    /// An unfinished batch: it is in a process of its own, and keeps events for as long as it likes.
+    Lent,
+    /// It does not come back, with a batch or without one: nothing is handed to it.
+    Withheld,
+    /// Nothing, and it gets nothing in this cycle: flow groups that are to move wait for such a moment, which never comes
+    /// under load by itself.
+    Paused,
+}
+
 /// A batch that the application has.
 #[derive(Clone, Copy, Debug)]
 struct Lent {
@@ -110,26 +124,20 @@ impl<N: Nic> ElasticThread<N> {
     /// Steps 4 to 6, once the application has finished with the batch (or was not run, because
     /// there was nothing for it).
     pub fn finish(&mut self, now: Instant) -> Progress {
-        let net = &mut self.net;
-        let had_events = !net.events.is_empty();
-        let calls = self.calls.len();
-        net.stats.calls += calls as u64;
-        // The buffers of the batch are taken first: calls may cause events of the next one.
-        net.events.take_buffers(&mut self.buffers);
-        net.execute(now, &mut self.calls, &mut self.buffers);
-        // The application has nothing in hand: what it had is settled.
-        net.finish(now, had_events || calls > 0, |_| false)
+        let worked = self.execute(now, Batch::Finished);
+        self.net.finish(now, worked, |_| false)
     }
 
-    /// The whole cycle. With an application that is linked in a crossing is a function call; one that is in another
-    /// process has its batch for as long as it likes, and the cycle goes on without it.
+    /// The whole cycle (IX Figure 2). With an application that is linked in a crossing is a function call; one that is in
+    /// another process has its batch for as long as it likes, and the cycle goes on without it.
     ///
-    /// Who has to be woken for what was forwarded, [`take_forwarded`](Self::take_forwarded) says after it.
+    /// Which cores have to be woken for what was forwarded, [`take_forwarded`](Self::take_forwarded) says after it.
     pub fn run_cycle(&mut self, now: Instant, service: &mut impl Service) -> Progress {
         self.run_cycle_with(now, service, |_| ())
     }
 
-    /// The same; `before_batch` is called before the application has a batch.
+    /// The same; `before_batch` is called before the application has a batch. Its steps are always inlined: as calls, they
+    /// cost a cycle of one packet 2 % more instructions.
     #[inline]
     fn run_cycle_with(
         &mut self,
@@ -137,45 +145,81 @@ impl<N: Nic> ElasticThread<N> {
         service: &mut impl Service,
         before_batch: impl FnOnce(&mut Self),
     ) -> Progress {
-        self.begin(now);
+        let polled = self.net.poll(now);
+        self.net.process(now, polled);
+        let batch = self.run_application(now, service, before_batch);
+        let worked = self.execute(now, batch);
+        self.net.run_timers(now);
+        let has_some = self.lent.is_some();
+        let progress = self.net.transmit(now, worked, |_| has_some);
+        with_wish(self.with_waiting(progress, batch), service)
+    }
+
+    /// Step 3: hands the application what came for it, if it takes any. One that had a batch gives back its calls first.
+    #[inline(always)]
+    fn run_application(
+        &mut self,
+        now: Instant,
+        service: &mut impl Service,
+        before_batch: impl FnOnce(&mut Self),
+    ) -> Batch {
         self.net.is_withheld = service.is_away(now);
         if self.net.is_withheld {
-            // Some of what it has is about flow groups that might be to move: all of them are in its hands.
-            let is_lent = self.lent.is_some();
-            let progress = self.net.finish(now, false, |_| is_lent);
-            return with_wish(self.with_waiting(progress), service);
+            return Batch::Withheld;
         }
-        let lent = self.lent.take();
-        if let Some(lent) = lent {
+        if let Some(lent) = self.lent.take() {
             self.event_ns = learned(self.event_ns, now.since(lent.since), lent.events);
             self.collect(now, service);
-        }
-        let was_lent = lent.is_some();
-        // Groups that wait until the application has nothing in hand would wait for ever under load.
-        let is_free = !(was_lent && self.net.migration.departures.has_sealed());
-        let has_events = !self.net.events.is_empty();
-        if is_free && (has_events || service.wake_at().is_some_and(|at| at <= now)) {
-            before_batch(self);
-            let (events, mut calls) = self.crossing();
-            let lent = Lent { since: now, events: events.len() };
-            service.on_batch(now, events, &mut calls);
-            if service.has_batch() {
-                self.lent = Some(lent);
-                self.net.events.take_buffers(&mut self.buffers);
-                let progress = self.net.finish(now, true, |_| true);
-                return with_wish(self.with_waiting(progress), service);
+            if self.net.migration.departures.has_sealed() {
+                return Batch::Paused;
             }
-            return with_wish(self.finish(now), service);
         }
-        match is_free {
-            true => with_wish(self.finish(now), service),
+        let has_events = !self.net.events.is_empty();
+        if !has_events && service.wake_at().is_none_or(|at| at > now) {
+            return Batch::Finished;
+        }
+        before_batch(self);
+        let (events, mut calls) = self.crossing();
+        let lent = Lent { since: now, events: events.len() };
+        service.on_batch(now, events, &mut calls);
+        if !service.has_batch() {
+            return Batch::Finished;
+        }
+        self.lent = Some(lent);
+        Batch::Lent
+    }
+
+    /// Step 4: executes the system calls of a batch that is finished. Whether there was anything to do for the application,
+    /// or for one that has not finished.
+    #[inline(always)]
+    fn execute(&mut self, now: Instant, batch: Batch) -> bool {
+        let net = &mut self.net;
+        match batch {
+            Batch::Finished => {
+                let had_events = !net.events.is_empty();
+                let calls = self.calls.len();
+                net.stats.calls += calls as u64;
+                // The buffers of the batch are taken first: calls may cause events of the next one.
+                net.events.take_buffers(&mut self.buffers);
+                net.execute(now, &mut self.calls, &mut self.buffers);
+                had_events || calls > 0
+            }
+            Batch::Lent => {
+                net.events.take_buffers(&mut self.buffers);
+                true
+            }
+            Batch::Withheld => false,
             // The events are the next batch's.
-            false => with_wish(self.net.finish(now, true, |_| false), service),
+            Batch::Paused => true,
         }
     }
 
     /// With what waits for an application that has a batch: the rest of that, and what came since.
-    fn with_waiting(&self, mut progress: Progress) -> Progress {
+    #[inline]
+    fn with_waiting(&self, mut progress: Progress, batch: Batch) -> Progress {
+        if !matches!(batch, Batch::Lent | Batch::Withheld) {
+            return progress;
+        }
         progress.is_lent = self.lent.is_some();
         progress.ready = self.net.events.len() + self.lent.map_or(0, |lent| lent.events);
         // An application may keep a batch for as long as it likes.

@@ -26,6 +26,15 @@ const RELAY_AGAIN: Duration = Duration::from_micros(50);
 /// Buffers that came with a batch of events, each with the connection that it belongs to.
 pub(crate) type Buffers = Vec<(Option<Handle>, Mbuf)>;
 
+/// What step 2 has to know of step 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Polled {
+    /// Flow groups are on their way, here or from here.
+    is_moving: bool,
+    /// The NIC had no more.
+    is_dry: bool,
+}
+
 /// See the module's comment.
 pub(crate) struct NetLayer<N: Nic> {
     pub nic: N,
@@ -91,6 +100,13 @@ impl<N: Nic> NetLayer<N> {
     /// Steps 1 and 2: packets become events.
     #[inline]
     pub fn receive(&mut self, now: Instant) {
+        let polled = self.poll(now);
+        self.process(now, polled);
+    }
+
+    /// Step 1: takes packets that other cores forwarded and those that the NIC has.
+    #[inline(always)]
+    pub fn poll(&mut self, now: Instant) -> Polled {
         let mut room = self.batch - self.rx.len().min(self.batch);
         let is_moving = self.migration.is_active();
         let mut deferred = 0;
@@ -98,8 +114,8 @@ impl<N: Nic> NetLayer<N> {
             deferred = self.before_receive(now, room);
             room -= deferred;
         }
-        // 1. Poll: what other cores forwarded was received earlier, so it comes first. Never wait
-        // to fill the batch, never exceed it.
+        // What other cores forwarded was received earlier, so it comes first. Never wait to fill the batch, never
+        // exceed it.
         let forwarded = self.ports.receive(&mut self.rx, room, &mut self.migration.heard);
         let asked = room - forwarded;
         let received = self.nic.receive(now, &mut self.pool, &mut self.rx, asked);
@@ -113,14 +129,19 @@ impl<N: Nic> NetLayer<N> {
         // A ring that had no full batch is empty: then it is not asked.
         self.waiting = if received == asked { self.nic.rx_backlog() } else { 0 };
         self.stats.packets += self.received as u64;
-        // 2. Protocol processing: packets become events.
+        Polled { is_moving, is_dry: received < asked }
+    }
+
+    /// Step 2, protocol processing: packets become events.
+    #[inline(always)]
+    pub fn process(&mut self, now: Instant, polled: Polled) {
         self.stack.deliver(now, &mut self.pool, &mut self.events);
         let before = self.rx.len();
         if before > 0 {
             self.input(now);
         }
-        if is_moving {
-            let is_dry = received < asked && self.rx.is_empty();
+        if polled.is_moving {
+            let is_dry = polled.is_dry && self.rx.is_empty();
             self.migration.departures.processed(before - self.rx.len(), is_dry);
         }
     }
@@ -175,9 +196,25 @@ impl<N: Nic> NetLayer<N> {
         worked: bool,
         is_busy: impl Fn(GroupSet) -> bool,
     ) -> Progress {
-        // 5. Timers.
+        self.run_timers(now);
+        self.transmit(now, worked, is_busy)
+    }
+
+    /// Step 5: runs what is due.
+    #[inline]
+    pub fn run_timers(&mut self, now: Instant) {
         self.stack.run_timers(now, &mut self.pool, &mut self.events);
-        // 6. Transmit: what must still be acknowledged, then all frames; reclaim in its own pass.
+    }
+
+    /// Step 6: sends what must still be acknowledged, then all frames; reclaims in a pass of its own. The arguments are
+    /// those of [`finish`](Self::finish).
+    #[inline(always)]
+    pub fn transmit(
+        &mut self,
+        now: Instant,
+        worked: bool,
+        is_busy: impl Fn(GroupSet) -> bool,
+    ) -> Progress {
         self.stack.flush(now, &mut self.pool, &mut self.events);
         let sent = self.nic.transmit(now, &mut self.pool, self.stack.frames());
         if let Some(relay) = self.relay.filter(|_| sent > 0) {
