@@ -135,8 +135,8 @@ impl Session {
             debug_assert!(taken <= rest.len(), "more was taken than there is");
             rest = &rest[taken..];
             begun |= matches!(self.state, State::Command);
-            if rest.is_empty() && self.awaits_keys() {
-                break;
+            if self.awaits_keys() && rest.len() <= LINE_MAX_BYTES && !rest.iter().any(ends_key) {
+                return Flow::Partial { left: rest.len(), begun };
             }
             let is_paused = matches!(self.state, State::Keys(_) | State::Reading(_));
             if is_paused || (!rest.is_empty() && begun && context.is_over()) {
@@ -165,7 +165,11 @@ impl Session {
             Progress::Done => {}
         }
         self.state = reading.then.map_or(State::Command, State::Keys);
-        Flow::Continue
+        match self.awaits_keys() {
+            // The rest of the line may not be here.
+            true => Flow::Partial { left: 0, begun: true },
+            false => Flow::Continue,
+        }
     }
 
     /// Gives back what a half-received or half-sent value holds. The session takes no more input.
@@ -280,7 +284,13 @@ fn line_len_ok(line: &[u8]) -> bool {
 fn retrieves(line: &[u8]) -> bool {
     let start = line.iter().take_while(|&&byte| byte == b' ').count();
     let names = [&b"get "[..], b"gat ", b"gets ", b"gats "];
-    names.iter().any(|name| line[start..].starts_with(name))
+    // Where the name ends later, a line that is cut before it would have been given up.
+    let is_in_limit = |name: &[u8]| start + name.len() <= LINE_MAX_BYTES;
+    names.iter().any(|name| line[start..].starts_with(name) && is_in_limit(name))
+}
+
+fn ends_key(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\n')
 }
 
 /// The beginning of a line that is cut within a key: up to the space in front of that. None: no key is whole.

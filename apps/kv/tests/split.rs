@@ -40,7 +40,11 @@ fn long_lines_end_alike_wherever_they_are_cut() {
     let multiget = [b"get ".to_vec(), b"k1 ".repeat(2000), b"\r\nversion\r\n".to_vec()].concat();
     let too_long =
         [b"version\r\n".to_vec(), b"x".repeat(3000), b"\r\nversion\r\n".to_vec()].concat();
-    for (input, ends_with) in [(multiget, "END\r\nVERSION"), (too_long, "VERSION")] {
+    // The name comes too late for a line that is cut in front of it.
+    let late = [b"version\r\n".to_vec(), b" ".repeat(2_049), b"get k\r\n".to_vec()].concat();
+    for (input, ends_with) in
+        [(multiget, "END\r\nVERSION"), (too_long, "VERSION"), (late, "VERSION")]
+    {
         let whole = talk(&small_store(), NOW, &input).0;
         assert!(whole.starts_with(ends_with.as_bytes()), "{:?}", String::from_utf8_lossy(&whole));
         for cut in (1..input.len()).step_by(97) {
@@ -68,6 +72,8 @@ fn very_long_lines_end_alike_wherever_they_are_cut() {
         (line(b"get ", &longer_key), bad),
         (line(b"get ", b"k\0k k"), bad),
         (line(&[b"get ", &long_key[..], b" "].concat(), b""), bad),
+        (line(&[b"get ", &b"n ".repeat(300)[..], b"k\0k "].concat(), b""), bad),
+        (line(&[b"get".to_vec(), b" ".repeat(70_000)].concat(), b"k"), "END\r\nVERSION 1."),
     ] {
         let whole = talk(&small_store(), NOW, &input).0;
         let text = String::from_utf8_lossy(&whole);

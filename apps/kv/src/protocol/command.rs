@@ -9,7 +9,8 @@ use crate::store::operations::Mode;
 
 /// Carries out the command in `line` (its newline cut off); `after` is what follows it.
 pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, line: &[u8], after: &[u8]) -> Step {
-    let command = command_of(line);
+    // The rest of a line that is cut is not here: each of its keys is looked at instead.
+    let command = if context.is_cut { line } else { command_of(line) };
     // Most requests are these, and their keys are not counted or cut into tokens first.
     if let Some(keys) = command.strip_prefix(b"get ") {
         return text::get(context, (command.len(), keys), false);

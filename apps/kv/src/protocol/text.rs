@@ -36,6 +36,10 @@ pub(crate) fn get<O: Output>(
     }
     let mut words = words(keys);
     let Some(first) = words.next() else {
+        if context.is_cut {
+            let how = Keys { with_cas, touch: None, is_long: true };
+            return step(end(context), command_len, how);
+        }
         context.reply(ERROR);
         return Step::done();
     };
