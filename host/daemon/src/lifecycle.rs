@@ -66,10 +66,21 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Down,
-    Waiting { until_ns: u64 },
-    Starting { since_ns: u64 },
-    Up { since_ns: u64 },
-    Stopping { since_ns: u64, stage: Stage },
+    Waiting {
+        until_ns: u64,
+    },
+    /// `is_own`: it was started by this daemon. One that was found is left as it is, also where it cannot be reached.
+    Starting {
+        since_ns: u64,
+        is_own: bool,
+    },
+    Up {
+        since_ns: u64,
+    },
+    Stopping {
+        since_ns: u64,
+        stage: Stage,
+    },
 }
 
 /// What is to be done now.
@@ -133,7 +144,7 @@ impl Lifecycle {
     pub fn found(&mut self, now_ns: u64) {
         self.wanted = true;
         if matches!(self.phase, Phase::Down | Phase::Waiting { .. }) {
-            self.phase = Phase::Starting { since_ns: now_ns };
+            self.phase = Phase::Starting { since_ns: now_ns, is_own: false };
         }
     }
 
@@ -172,10 +183,10 @@ impl Lifecycle {
     pub fn turn(&mut self, now_ns: u64, can_ask: bool) -> Option<Act> {
         match self.phase {
             Phase::Waiting { until_ns } if now_ns >= until_ns => {
-                self.phase = Phase::Starting { since_ns: now_ns };
+                self.phase = Phase::Starting { since_ns: now_ns, is_own: true };
                 Some(Act::Spawn)
             }
-            Phase::Starting { since_ns }
+            Phase::Starting { since_ns, is_own: true }
                 if now_ns.saturating_sub(since_ns) > self.timings.start_ns =>
             {
                 // It counts as failed: `wanted` stays as it is.
@@ -208,9 +219,11 @@ impl Lifecycle {
     pub fn due_ns(&self) -> Option<u64> {
         let after = |since_ns: u64, ns: u64| since_ns.saturating_add(ns).saturating_add(1);
         match self.phase {
-            Phase::Down | Phase::Up { .. } => None,
+            Phase::Down | Phase::Up { .. } | Phase::Starting { is_own: false, .. } => None,
             Phase::Waiting { until_ns } => Some(until_ns),
-            Phase::Starting { since_ns } => Some(after(since_ns, self.timings.start_ns)),
+            Phase::Starting { since_ns, is_own: true } => {
+                Some(after(since_ns, self.timings.start_ns))
+            }
             Phase::Stopping { since_ns, stage } => match stage {
                 Stage::Due => Some(since_ns),
                 Stage::Asked => Some(after(since_ns, self.timings.stop_ns)),
@@ -275,6 +288,20 @@ mod tests {
         other.found(0);
         other.stop(1);
         assert_eq!(other.turn(1, false), Some(Act::Terminate), "it cannot be asked");
+    }
+
+    /// It may be of another version, whose control socket or segment this daemon cannot read.
+    #[test]
+    fn a_service_that_was_found_is_left_alone_where_it_is_not_reached() {
+        let mut one = of(Restart::OnFailure);
+        one.found(0);
+        assert_eq!((one.turn(1_000_000 * S, false), one.due_ns()), (None, None));
+        one.stop(1_000_000 * S);
+        assert_eq!(one.turn(1_000_000 * S, false), Some(Act::Terminate), "by order it ends");
+        let mut other = of(Restart::Never);
+        other.start(0);
+        other.turn(0, false);
+        assert_eq!(other.turn(1_000_000 * S, false), Some(Act::Terminate), "its own start failed");
     }
 
     #[test]
