@@ -390,7 +390,8 @@ impl Governor {
             ThreadStatus::new(number, groups, now_ns, shown, sample)
         };
         let threads = (0u16..).zip(link.reading().threads()).map(thread).collect();
-        let (group_packets, stack_names) = (link.reading().groups(), link.reading().stack_names());
+        let (group_packets, stack_names) =
+            (link.reading().groups(), shown::stack_counters(link.reading()));
         let clocks = self.facts.clocks.as_ref().and_then(|clocks| clocks.borrow().in_force());
         let background = self.background.as_ref().map(|job| {
             let mut job = job.borrow_mut();

@@ -154,7 +154,7 @@ pub struct Running {
     pub group_packets: Vec<u64>,
     /// What the counters of the threads' stacks are called, each with its place in `ThreadCounters::stack`.
     #[serde(skip)]
-    pub stack_names: Vec<(usize, String)>,
+    pub stack_names: Vec<(usize, &'static str)>,
 }
 
 /// A service.

@@ -21,13 +21,21 @@ use clock::{Duration, Instant};
 use dataplane::{Elastic, MigrationStats, PhaseStats, Progress};
 use domain::{Calls, Events, Service};
 use stack::StackStats;
-use statseg::{Board, Cycle, MigrationTotals, PhaseTotals, Segment, State, Totals};
+use statseg::{Board, Cycle, MigrationTotals, PhaseTotals, Reading, Segment, State, Totals};
 
 /// Between two copies of what is counted elsewhere.
 const COPIES_EVERY: Duration = Duration::from_millis(1);
 
 const _: () = assert!(statseg::layout::PHASE_BUCKETS == dataplane::HISTOGRAM_BUCKETS);
-const _: () = assert!(StackStats::NAMES.len() <= statseg::layout::STACK_COUNTERS_MAX);
+const _: () = {
+    let names = StackStats::NAMES;
+    assert!(names.len() <= statseg::layout::STACK_COUNTERS_MAX);
+    let mut at = 0;
+    while at < names.len() {
+        assert!(names[at].len() < 8 * statseg::layout::NAME_WORDS);
+        at += 1;
+    }
+};
 
 /// What the time since a moment was spent on.
 #[derive(Clone, Copy, Debug)]
@@ -251,6 +259,14 @@ impl<'a> Shown<'a> {
     pub fn result(&self) -> (u64, u64) {
         (self.sleeps, self.board.snapshot().busy_ns.wrapping_sub(self.busy_ns))
     }
+}
+
+/// The counters of a thread's stack that a segment says and this version knows: the place of each in
+/// [`ThreadCounters::stack`](statseg::ThreadCounters::stack), and its name. A segment may say a name twice, or others.
+pub fn stack_counters(reading: &Reading) -> Vec<(usize, &'static str)> {
+    let said = reading.stack_names();
+    let place = |name: &str| said.iter().find(|(_, said)| said == name).map(|(place, _)| *place);
+    StackStats::NAMES.iter().filter_map(|name| Some((place(name)?, *name))).collect()
 }
 
 /// The clock never goes back.

@@ -66,8 +66,8 @@ families! {
         "Packets dropped as the ring towards their home was full.";
     THREAD_EVENTS: Counter "tailplane_thread_events" "Events handed to the application.";
     THREAD_CALLS: Counter "tailplane_thread_calls" "System calls executed.";
-    THREAD_STACK: Counter "tailplane_thread_stack_events"
-        "What the TCP/IP stack has counted, by counter: frames, segments, retransmissions, drops and so on.";
+    THREAD_STACK: Counter "tailplane_thread_stack"
+        "What the TCP/IP stack has counted, by counter: frames, segments, bytes, retransmissions, drops and so on.";
     BATCH: Histogram "tailplane_batch_packets" "Packets of a busy cycle, all threads together.";
     DELAY: Histogram "tailplane_queueing_delay_seconds"
         "Estimated queueing delay of busy cycles, all threads together.";

@@ -63,7 +63,7 @@ impl Service {
     /// Reads all that it shows now.
     pub fn snapshot(&self) -> Snapshot {
         let (threads, groups) = (self.reading.threads(), self.reading.groups());
-        let (homes, stack_names) = (self.reading.homes(), self.reading.stack_names());
+        let (homes, stack_names) = (self.reading.homes(), shown::stack_counters(&self.reading));
         // After the counters: see `ThreadCounters::counters`.
         Snapshot { at_ns: now_ns(), threads, groups, homes, stack_names }
     }

@@ -20,7 +20,7 @@ pub struct Snapshot {
     /// By flow group.
     pub homes: Vec<Option<u16>>,
     /// What the counters of the threads' stacks are called, each with its place in `ThreadCounters::stack`.
-    pub stack_names: Vec<(usize, String)>,
+    pub stack_names: Vec<(usize, &'static str)>,
 }
 
 /// One elastic thread, over the time between two readings.
@@ -153,13 +153,13 @@ impl ServiceView {
                     .then(|| after.at_ns.saturating_sub(since) as f64 / 1e6),
             }
         };
-        let counted = |(place, name): &(usize, String)| {
+        let counted = |(place, name): &(usize, &'static str)| {
             let of = |threads: &[ThreadCounters]| {
                 let counts = threads.iter().filter_map(|thread| thread.stack.get(*place));
                 counts.fold(0, |sum: u64, count| sum.saturating_add(*count))
             };
             let (then, total) = (of(&before.threads), of(&after.threads));
-            (name.clone(), CountView { total, per_s: per_s(then, total) })
+            ((*name).to_owned(), CountView { total, per_s: per_s(then, total) })
         };
         let groups = before.groups.iter().zip(&after.groups);
         Self {
@@ -255,7 +255,7 @@ pub(super) mod tests {
             threads: boards.iter().map(Board::snapshot).collect(),
             groups,
             homes,
-            stack_names: vec![(0, "malformed".into()), (2, "tcp_retransmissions".into())],
+            stack_names: vec![(0, "malformed"), (2, "tcp_retransmissions")],
         };
         let before = read(1_000_000_000, vec![0; 4], vec![Some(0), Some(0), Some(1), None]);
         for _ in 0..100 {
@@ -311,7 +311,7 @@ pub(super) mod tests {
             let threads = words.iter().map(|words| Board::over(words).snapshot()).collect();
             let homes = vec![None, Some(0), Some(1), Some(u16::MAX)];
             let groups = vec![0, u64::MAX, at_ns, 1 << 63];
-            let stack_names = vec![(0, "malformed".into()), (usize::MAX, "nowhere".into())];
+            let stack_names = vec![(0, "malformed"), (usize::MAX, "nowhere")];
             Snapshot { at_ns, threads, groups, homes, stack_names }
         };
         let mut word = 0x9e37_79b9_7f4a_7c15_u64;
