@@ -42,6 +42,29 @@ fn a_program_of_that_name_comes_first() {
     assert!(stdout(&output).contains("Usage: tailplane status"), "{output:?}");
 }
 
+/// A program that hands the subcommand back would be started without end.
+#[test]
+fn a_program_that_asks_for_itself_is_not_started_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = folder.path().join("tailplane");
+    fs::copy(env!("CARGO_BIN_EXE_tailplane"), &own).expect("a copy");
+    fs::copy(&own, folder.path().join("tailplane-lab")).expect("a copy");
+    let output = Command::new(own).arg("demo").output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("asked for it again"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_run_is_no_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = folder.path().join("tailplane");
+    fs::copy(env!("CARGO_BIN_EXE_tailplane"), &own).expect("a copy");
+    fs::write(folder.path().join("tailplane-lab.d"), "what cargo writes").expect("a file");
+    write_program(&folder.path().join("tailplane-lab"));
+    let output = Command::new(own).arg("lab.d").output().expect("it starts");
+    assert_eq!(stdout(&output), "tailplane-lab lab.d");
+}
+
 #[test]
 fn without_the_laboratory_the_error_says_what_to_do() {
     for name in ["demo", "../demo", ""] {
