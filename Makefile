@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 .PHONY: help setup demo test test-devices lint bpf fuzz loom miri nightly bench clean
 
 help: ## this list
-	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /\1\t/' | expand -t 14
 
 setup: ## install the packages that everything below needs
 	scripts/setup.sh build bpf test demo

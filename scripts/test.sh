@@ -34,7 +34,8 @@ fi
 
 # What is built, which binary runs and how it ended; the rest is in the log.
 progress='^ +(Compiling|Running|Doc-tests) |^test .* FAILED$|^test result: |^(error|warning)'
-cargo test --no-fail-fast "$@" -- --show-output 2>&1 </dev/null | tee "$log" |
+case " $* " in *" -- "*) show=(--show-output) ;; *) show=(-- --show-output) ;; esac
+cargo test --no-fail-fast "$@" "${show[@]}" 2>&1 </dev/null | tee "$log" |
     grep --line-buffered -E "$progress"
 cargo_status=${PIPESTATUS[0]}
 
@@ -45,7 +46,14 @@ read -r passed failed < <(
         awk '{ passed += $1; failed += $2 } END { print passed + 0, failed + 0 }'
 )
 
-if [ "$cargo_status" -ne 0 ] && [ "$failed" -eq 0 ]; then
+# A test binary that died has no result.
+begun=$(grep -cE '^ +(Running|Doc-tests) ' "$log")
+ended=$(grep -cE 'test result: [A-Za-z]+\. ' "$log")
+if [ "$begun" -gt "$ended" ]; then
+    echo "test: $((begun - ended)) of $begun test binaries ended without a result" >&2
+    extra_failures=$((extra_failures + begun - ended))
+fi
+if [ "$cargo_status" -ne 0 ] && [ "$failed" -eq 0 ] && [ "$begun" -le "$ended" ]; then
     echo "test: cargo test ended with status $cargo_status, though no test reported a failure:" \
         "it did not build, or a test binary died; the end of what it said:" >&2
     tail -n 60 "$log" >&2

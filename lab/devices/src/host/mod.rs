@@ -137,6 +137,13 @@ impl Product {
         let daemon = self.daemon.clone().unwrap_or_else(|| product.with_file_name("tailplaned"));
         let laboratory = Some(product.with_file_name("tailplane-lab"));
         let laboratory = laboratory.filter(|program| program.is_file());
+        if laboratory.is_none() {
+            eprintln!(
+                "devices: no tailplane-lab beside '{}': README's load will not be found in the guest; run \
+                 `cargo build --package figures`",
+                product.display()
+            );
+        }
         Ok(Programs { product, laboratory, daemon })
     }
 }

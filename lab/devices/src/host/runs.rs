@@ -30,7 +30,7 @@ pub struct Wanted {
     pub is_short: bool,
     /// The programs to try.
     pub programs: Programs,
-    /// Machines that run at once. Each keeps one processor busy.
+    /// Machines that run at once. Each keeps one processor busy, most of the time.
     pub jobs: usize,
 }
 
