@@ -487,8 +487,9 @@ impl RunConfig {
     fn check(&self) -> anyhow::Result<()> {
         if self.service.app == App::Program && self.service.port.is_none() {
             bail!(
-                "`service.app` and `service.port` are missing; name a built-in service (`kv`, `echo`, `spin`, \
-                 `sockperf`), or the port of the program that `tailplane run CONFIG.toml -- PROGRAM` starts"
+                "`service.port` is missing, and `service.app` names no built-in service that has one; name one (`kv`, \
+                 `echo`, `spin`, `delay`, `sockperf`), or the port of the program that `tailplane run CONFIG.toml -- \
+                 PROGRAM` starts"
             );
         }
         in_range("service.port", self.service.port(), 1, u16::MAX)?;
@@ -560,7 +561,7 @@ mod tests {
         let config = RunConfig::parse("[service]\nport = 7000\n").expect("is fine");
         assert_eq!((config.service.app, config.service.port()), (App::Program, 7_000));
         let error = RunConfig::parse("[service]\n").expect_err("neither").to_string();
-        assert!(error.contains("`service.app` and `service.port` are missing"), "{error}");
+        assert!(error.contains("`service.port` is missing"), "{error}");
     }
 
     const READY_SET: &str = "[service]\napp = \"kv\"\nport = 100\nports = 3\n[dataplane]\n\
