@@ -94,6 +94,29 @@ fn paths(text: &str) -> Vec<&str> {
 }
 
 #[test]
+fn no_document_names_a_path_that_is_not_there() {
+    let root = repository();
+    let (mut files, mut wrong, mut named) = (Vec::new(), Vec::new(), 0);
+    crate::walk(&root, Path::new(""), 0, &mut files);
+    for file in files.iter().filter(|file| file.extension().is_some_and(|ending| ending == "md")) {
+        let text = fs::read_to_string(root.join(file)).expect("text");
+        for path in paths(&text) {
+            // A test by its file, or a path with a place-holder.
+            let path = path.split("::").next().unwrap_or(path);
+            if path.contains(['*', '{', '<']) {
+                continue;
+            }
+            named += 1;
+            if !root.join(path).exists() {
+                wrong.push(format!("{}: {path}", file.display()));
+            }
+        }
+    }
+    assert!(named > 200, "{named} paths");
+    assert!(wrong.is_empty(), "these are not there: {wrong:#?}");
+}
+
+#[test]
 fn the_book_has_each_page_and_no_other() {
     let docs = repository().join("docs");
     let contents = fs::read_to_string(docs.join("SUMMARY.md")).expect("the table of contents");
