@@ -144,6 +144,27 @@ fn the_first_two_pages_are_short() {
     }
 }
 
+/// Each row of the walk names a function and the file that has it.
+#[test]
+fn the_walk_of_a_packet_names_functions_that_are_there() {
+    let root = repository();
+    let walk = fs::read_to_string(root.join("docs/walk.md")).expect("the chapter");
+    let (mut rows, mut wrong) = (0, Vec::new());
+    for line in walk.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [_, function, place, _] = cells[..] else { continue };
+        let Some(path) = paths(place).pop() else { continue };
+        rows += 1;
+        let function = format!("fn {}", function.trim_matches('`'));
+        let text = fs::read_to_string(root.join(path)).unwrap_or_default();
+        if ![format!("{function}("), format!("{function}<")].iter().any(|it| text.contains(it)) {
+            wrong.push(format!("{function} in {path}"));
+        }
+    }
+    assert!((8..=16).contains(&rows), "{rows} functions");
+    assert!(wrong.is_empty(), "these are not there: {wrong:#?}");
+}
+
 /// Each row of the glossary names an item of the code and the file that has it.
 #[test]
 fn the_glossary_names_what_is_there() {
