@@ -168,17 +168,33 @@ fn attempt(
     if end != End::Done {
         eprintln!("devices: {}: {}\n{last_words}", boot.name, end.reason());
     }
+    let (kernel, ready_s) = (std::mem::take(&mut report.kernel), report.ready_s);
+    let checks = report.complete(&wanted.names(), &end);
+    if checks.iter().any(|check| matches!(check.outcome, Outcome::Failed(_))) {
+        keep_logs(paths, boot);
+    }
     let result = BootResult {
         name: boot.name.to_owned(),
         driver: boot.driver.module().to_owned(),
         mode: boot.expected.to_string(),
-        kernel: std::mem::take(&mut report.kernel),
-        ready_s: report.ready_s,
+        kernel,
+        ready_s,
         took_s: began.elapsed().as_secs_f64(),
         attempts,
-        checks: report.complete(&wanted.names(), &end),
+        checks,
     };
     Ok((result, end))
+}
+
+/// Keeps what the next boot of this name would write over.
+fn keep_logs(paths: &Paths, boot: &Boot) {
+    for ending in ["console.log", "qemu.log", "events"] {
+        let kept = paths.of_boot(boot.name, &format!("failed.{ending}"));
+        match std::fs::copy(paths.of_boot(boot.name, ending), &kept) {
+            Ok(_) => eprintln!("devices: {}: kept '{}'", boot.name, kept.display()),
+            Err(error) => eprintln!("devices: {}: cannot keep its {ending}: {error}", boot.name),
+        }
+    }
 }
 
 /// What a guest has reported until now.
