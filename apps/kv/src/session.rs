@@ -96,6 +96,9 @@ impl Session {
         let mut begun = self.is_idle();
         let mut rest = input;
         while !rest.is_empty() {
+            if self.lacks_key(rest) {
+                return Flow::Partial { left: rest.len(), begun };
+            }
             let taken = match &mut self.state {
                 State::Command => match self.feed_command(&mut context, rest) {
                     Some(taken) => taken,
@@ -118,16 +121,9 @@ impl Session {
                 }
                 State::Keys(keys) => {
                     let keys = *keys;
-                    match self.feed_keys(&mut context, keys, rest) {
-                        0 if self.awaits_keys() => {
-                            return Flow::Partial { left: rest.len(), begun };
-                        }
-                        taken => {
-                            // Each key is as good as a command: the peer goes on.
-                            begun = true;
-                            taken
-                        }
-                    }
+                    // Each key is as good as a command: the peer goes on.
+                    begun = true;
+                    self.feed_keys(&mut context, keys, rest)
                 }
                 State::Reading(_) => break,
                 State::Closed => return Flow::Close,
@@ -135,10 +131,8 @@ impl Session {
             debug_assert!(taken <= rest.len(), "more was taken than there is");
             rest = &rest[taken..];
             begun |= matches!(self.state, State::Command);
-            if self.awaits_keys() && rest.len() <= LINE_MAX_BYTES && !rest.iter().any(ends_key) {
-                return Flow::Partial { left: rest.len(), begun };
-            }
-            let is_paused = matches!(self.state, State::Keys(_) | State::Reading(_));
+            let is_paused =
+                matches!(self.state, State::Keys(_) | State::Reading(_)) && !self.lacks_key(rest);
             if is_paused || (!rest.is_empty() && begun && context.is_over()) {
                 return Flow::Yield { left: rest.len() };
             }
@@ -241,12 +235,8 @@ impl Session {
         let end = find::<b'\n'>(rest);
         let line = match end {
             Some(end) => rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]),
-            None => match whole_keys(rest) {
-                Some(keys) => keys,
-                // The beginning of a key.
-                None if keys.is_long && rest.len() <= LINE_MAX_BYTES => return 0,
-                None => rest,
-            },
+            // Without an end it is a key that is too long.
+            None => whole_keys(rest).unwrap_or(rest),
         };
         let line = if keys.is_long { line } else { until_nul(line) };
         context.is_cut = end.is_none();
@@ -268,6 +258,12 @@ impl Session {
         }
     }
 
+    /// Whether the next key of a long line is not whole yet, and not too long either.
+    fn lacks_key(&self, rest: &[u8]) -> bool {
+        let ends_key = |byte: &u8| matches!(byte, b' ' | b'\n');
+        self.awaits_keys() && rest.len() <= LINE_MAX_BYTES && !rest.iter().any(ends_key)
+    }
+
     /// Whether keys of a long line may be to come.
     fn awaits_keys(&self) -> bool {
         matches!(self.state, State::Keys(Keys { is_long: true, .. }))
@@ -287,10 +283,6 @@ fn retrieves(line: &[u8]) -> bool {
     // Where the name ends later, a line that is cut before it would have been given up.
     let is_in_limit = |name: &[u8]| start + name.len() <= LINE_MAX_BYTES;
     names.iter().any(|name| line[start..].starts_with(name) && is_in_limit(name))
-}
-
-fn ends_key(byte: &u8) -> bool {
-    matches!(byte, b' ' | b'\n')
 }
 
 /// The beginning of a line that is cut within a key: up to the space in front of that. None: no key is whole.

@@ -64,7 +64,7 @@ fn a_reader_sees_what_threads_and_controllers_tell() {
 fn counters_of_stacks_have_names_that_any_format_takes() {
     let segment = segment();
     let reading = Segment::join(segment.descriptor().expect("a descriptor")).expect("a segment");
-    assert!(reading.stack_names().is_empty(), "nobody has said them");
+    assert!(reading.stack_names().is_empty(), "no thread has named them");
     let long = "a".repeat(8 * NAME_WORDS);
     let longest = &long[1..];
     segment.name_stack(&["tcp_in", "\x1b[2J", longest, &long, "", "Big", "a b", "udp4"]);

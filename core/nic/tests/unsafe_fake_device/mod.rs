@@ -115,7 +115,7 @@ impl Fake {
 /// The command that begins here.
 ///
 /// # Safety
-/// It is as long as its head says, and nobody else's meanwhile.
+/// It is as long as its head says, and only the caller reads or writes it meanwhile.
 unsafe fn words<'a>(first: *mut libc::c_char) -> &'a mut [u32] {
     let first = first.cast::<u32>();
     // SAFETY: the caller's promise; each command is as long as a head.
