@@ -220,7 +220,7 @@ impl Default for DataplaneConfig {
             batch: 64,
             spin_us: 50,
             moderation_us: 0,
-            end_ms: 750,
+            end_ms: 500,
             realtime: None,
         }
     }

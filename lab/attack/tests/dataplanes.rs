@@ -1,7 +1,6 @@
 //! The starter of the `process` domain and readers of statistics, beside hostile dataplanes and applications: each
 //! attack of `tailplane-attack list` that a dataplane makes. Whatever it does, the starter answers at its control
-//! socket and ends within a second of SIGTERM (with `dataplane.end_ms` at 500, in place of 750), nothing stays behind, and
-//! no control character is printed.
+//! socket and ends within a second of SIGTERM, nothing stays behind, and no control character is printed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -16,11 +15,9 @@ use endpoint::{Client, ClientError, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A second for an answer, and a second for the end: [`END_MS`], and as much again for a starter that shares its
-/// processors with the attack and with other work of the machine.
+/// A second for an answer, and a second for the end: half of it is `dataplane.end_ms` by default, and half is for a
+/// starter that shares its processors with the attack and with other work of the machine.
 const WITHIN: Duration = Duration::from_secs(1);
-/// How long a dataplane may take to end, in milliseconds (`dataplane.end_ms`).
-const END_MS: u64 = 500;
 /// How long a starter may take to begin beside other work of the machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long an attack has had its way before the starter is asked anything.
@@ -74,8 +71,7 @@ impl Service {
         let config = folder.join("run.toml");
         let text = format!(
             "# attack: {name}\n[service]\napp = \"echo\"\n[network]\nshm = \"{}\"\n[dataplane]\ndomain = \"process\"\n\
-             end_ms = {END_MS}\n{}\n\
-             [application]\n{}\n[memory]\nchunks = 16384\n[control]\nname = \"{name}\"\nsocket = true\n",
+             {}\n[application]\n{}\n[memory]\nchunks = 16384\n[control]\nname = \"{name}\"\nsocket = true\n",
             folder.join("wire.sock").display(),
             setting.dataplane,
             setting.application,

@@ -19,7 +19,7 @@ pub const ADDRESS: &str = "10.9.0.2";
 pub const PORT: u16 = 11_211;
 /// Longest time until a service is announced or refused: emulated, with a link that comes up anew.
 pub const START_LIMIT: Duration = Duration::from_secs(40);
-/// `dataplane.end_ms`: ten times the usual time, since the processors are that much slower at least.
+/// `dataplane.end_ms`: fifteen times the usual time, since the processors are that much slower at least.
 pub const END_MS: u32 = 7500;
 /// Longest time from SIGTERM to the end.
 pub const STOP_LIMIT: Duration = Duration::from_secs(20);
