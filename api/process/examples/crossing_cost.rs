@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use domain::{CallArray, Calls, Cookie, Event, EventArray, Events, Handle, Held, Service};
+use domain::{CallArray, Calls, Cookie, Event, EventArray, Events, Handle, Service};
 use mem::{HugePages, Mbuf, Pool, Region};
 use process::{Application, Geometry, Hello, Host, Waiting};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -30,12 +30,6 @@ impl Service for Echo {
             }
         }
     }
-}
-
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
 }
 
 fn main() {
@@ -63,7 +57,7 @@ fn main() {
     for _ in 0..ROUNDS {
         let appended = append(&mut events, &mut pool);
         let began = Instant::now();
-        near.on_batch(now, events.view(&NothingHeld), &mut Calls::new(&mut calls, &mut pool));
+        near.on_batch(now, events.view(&()), &mut Calls::new(&mut calls, &mut pool));
         let told = Instant::now();
         assert!(near.is_away(now) && far.poll(&mut Echo) && !near.is_away(now));
         let answered = Instant::now();
@@ -74,7 +68,7 @@ fn main() {
         // The same, linked in.
         let linked_appended = append(&mut linked_events, &mut pool);
         let linked = Instant::now();
-        let view = linked_events.view(&NothingHeld);
+        let view = linked_events.view(&());
         Echo.on_batch(now, view, &mut Calls::new(&mut calls, &mut pool));
         let inline = linked.elapsed();
         free(&mut linked_events, &mut calls, &mut pool);

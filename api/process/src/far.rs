@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
-use domain::{CallArray, CallRecord, Calls, Handle, Held, Service};
+use domain::{CallArray, CallRecord, Calls, Handle, Service};
 use mem::{Mbuf, Pool};
 use memfile::Memory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -61,13 +61,6 @@ pub struct Far {
     found: Option<CpuSet>,
     /// Payloads that the dataplane may still read: until it hands over the next batch.
     lent: Vec<Mbuf>,
-}
-
-/// Bytes of earlier batches are kept by the application, if it wants them: see [`domain::Events::held`].
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
 }
 
 impl Far {
@@ -174,7 +167,7 @@ impl Far {
         let yield_at = (yield_after != 0).then(|| now + Duration::from_nanos(yield_after.into()));
         self.call_array.bound(room.min(self.parts.geometry.calls) as usize, buffers as usize);
         let mut calls = Calls::new(&mut self.call_array, &mut self.pool).until(yield_at);
-        service.on_batch(now, self.shown.view(&NothingHeld), &mut calls);
+        service.on_batch(now, self.shown.view(&()), &mut calls);
         self.shown.conclude();
         self.ask(service.wake_at());
         let words = (self.parts.calls.word(layout::BATCH), self.parts.events.word(layout::ASLEEP));

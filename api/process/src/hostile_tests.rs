@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::Instant;
-use domain::{CallArray, CallRecord, Calls, Cookie, EventArray, Handle, Held, Service};
+use domain::{CallArray, CallRecord, Calls, Cookie, EventArray, Handle, Service};
 use mem::{HugePages, Pool, Region};
 use memfile::Memory;
 use rand::{Rng, RngExt, SeedableRng};
@@ -18,12 +18,6 @@ use crate::{Application, Far, Geometry, Hello, Host, Near, Waiting, layout};
 
 const SEGMENT: usize = 1_448;
 const ROOM: usize = 64;
-
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-}
 
 fn join(region: &Arc<Region>) -> (Near<'static>, Far) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -262,7 +256,7 @@ fn storm(batches: u64, seed: u64) {
                 events.push_recv(Handle::new(1, 1, 1), Cookie(1), mbuf, 0, 1_000).expect("room");
             }
             let calls = &mut Calls::new(&mut array, &mut pool);
-            near.on_batch(Instant::from_nanos(batch), events.view(&NothingHeld), calls);
+            near.on_batch(Instant::from_nanos(batch), events.view(&()), calls);
             issued += check(&mut array, &mut pool) as u64;
             for (_, mbuf) in events.drain() {
                 pool.free(mbuf);

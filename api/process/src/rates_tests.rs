@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
-use domain::{
-    CallArray, CallRecord, Calls, Cookie, Event, EventArray, Events, Handle, Held, Service,
-};
+use domain::{CallArray, CallRecord, Calls, Cookie, Event, EventArray, Events, Handle, Service};
 use mem::{HugePages, Pool, Region};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use wire::{Endpoint, Ipv4Addr};
@@ -19,12 +17,6 @@ const PEERS: [Endpoint; 2] = [
     Endpoint::new(Ipv4Addr::new(10, 0, 0, 2), 80),
     Endpoint::new(Ipv4Addr::new(192, 168, 0, 2), 80),
 ];
-
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-}
 
 /// Connects to two peers and sends datagrams to each in its first batch, and keeps what it is told.
 #[derive(Default)]
@@ -81,7 +73,7 @@ fn domain(region: &Arc<Region>) -> (Near<'static>, crate::Far, OwnedFd) {
 /// Runs a batch through the dataplane's side; the calls that come out of it.
 fn batch(near: &mut Near<'_>, pool: &mut Pool, events: &mut EventArray) -> Vec<CallRecord> {
     let mut array = CallArray::new(64, 1_448);
-    let view = events.view(&NothingHeld);
+    let view = events.view(&());
     near.on_batch(Instant::from_nanos(1), view, &mut Calls::new(&mut array, pool));
     let (records, payloads) = array.take();
     payloads.into_iter().for_each(|(mbuf, _)| pool.free(mbuf));

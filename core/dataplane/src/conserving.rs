@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use clock::{Duration, Instant};
-use domain::{CallArray, Calls, EventArray, Events, Handle, Held};
+use domain::{CallArray, Calls, EventArray, Events, Handle};
 use mem::Pool;
 use nic::{Nic, NicStats};
 use shuffle::{Guard, Taker};
@@ -78,13 +78,6 @@ pub struct ConservingThread<N: Nic> {
     /// Its processor is for others: see [`Elastic::set_parked`].
     parked: bool,
     stats: CycleStats,
-}
-
-/// A turn brings all bytes that there are: see `Service::runs_anywhere`.
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
 }
 
 impl<N: Nic> ConservingThread<N> {
@@ -445,7 +438,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         stats.crossings += 1;
         stats.events += events.len() as u64;
         let yield_at = floor.config.quantum.map(|quantum| *began + quantum);
-        (events.view(&NothingHeld), Calls::new(calls, pool).until(yield_at))
+        (events.view(&()), Calls::new(calls, pool).until(yield_at))
     }
 
     fn finish(&mut self, now: Instant) -> Progress {

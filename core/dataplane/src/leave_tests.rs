@@ -68,7 +68,7 @@ impl Nic for Port {
         }));
         count
     }
-    fn transmit(&mut self, _: Instant, _: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+    fn transmit(&mut self, _: Instant, _: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         let count = frames.len();
         for frame in frames.drain(..) {
             self.wire.borrow_mut()[self.to].push_back(frame.bytes().to_vec());

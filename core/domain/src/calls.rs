@@ -297,14 +297,18 @@ impl CallArray {
         pool.alloc().ok()
     }
 
-    /// As [`stage`](Self::stage), for what most calls send: one slice that fits one buffer.
+    /// As [`stage`](Self::stage), for what most calls send: one slice that fits one buffer, where the pool has one at
+    /// hand. False, with nothing staged, where it has none.
     #[inline]
-    fn stage_one(&mut self, pool: &mut Pool, slice: &[u8]) -> Result<u32, Full> {
-        let mut mbuf = self.spare(pool).ok_or(Full)?;
+    fn stage_one(&mut self, pool: &mut Pool, slice: &[u8]) -> bool {
+        if self.payloads.len() >= self.buffers || !pool.allows(Want::Send) {
+            return false;
+        }
+        let Some(mut mbuf) = pool.alloc_at_hand() else { return false };
         // It fits, as a buffer of this array holds `segment_bytes`.
         let sum = mbuf.extend(slice.len()).map_or(Sum::ZERO, |room| copy_and_sum(slice, room));
         self.payloads.push((mbuf, sum));
-        Ok(1)
+        true
     }
 
     /// The send at `index` has so many buffers more.
@@ -419,9 +423,9 @@ impl<'a> Calls<'a> {
             && slice.len() <= self.array.segment_bytes
             && self.array.open.is_none_or(|(open, _)| open != handle)
             && self.room() > 0
+            && self.array.stage_one(self.pool, slice)
         {
-            let count = self.array.stage_one(self.pool, slice)?;
-            return self.push_sendv(handle, count);
+            return self.push_sendv(handle, 1);
         }
         self.sendv_any(handle, slices)
     }

@@ -334,6 +334,11 @@ pub trait Held {
     fn held(&self, handle: Handle, visit: &mut dyn FnMut(&[u8]));
 }
 
+/// Nothing is held.
+impl Held for () {
+    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
+}
+
 /// One batch of event conditions, to be consumed in order.
 #[derive(Clone, Copy)]
 pub struct Events<'a> {

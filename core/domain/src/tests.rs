@@ -9,11 +9,6 @@ use wire::{Endpoint, Ipv4Addr, Sum};
 
 use super::*;
 
-struct NothingHeld;
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-}
-
 fn pool() -> Pool {
     Pool::new(&Region::heap(8), 8)
 }
@@ -387,7 +382,7 @@ fn events_show_the_received_bytes_in_place() {
     events.push(EventRecord::Again { handle, cookie, window: 1 }).expect("room");
     assert_eq!(events.records()[2].connection(), Some(handle));
     events.renew_windows(|of| if of == handle { 9 } else { 0 });
-    let seen: Vec<Event<'_>> = events.view(&NothingHeld).iter().collect();
+    let seen: Vec<Event<'_>> = events.view(&()).iter().collect();
     assert_eq!(
         seen,
         [
@@ -437,7 +432,7 @@ fn events_are_mirrored_as_they_come_and_when_they_change() {
         mbuf.append(bytes).expect("fits");
         mbuf
     };
-    let is_mirrored = |events: &mut EventArray| events.view(&NothingHeld).is_mirrored();
+    let is_mirrored = |events: &mut EventArray| events.view(&()).is_mirrored();
     let (first, second, third) = (filled(b"one"), filled(b"two"), filled(b"datagram"));
     events.push_recv(handle, cookie, first, 0, 5).expect("room");
     let sent = |bytes| EventRecord::Sent { handle, cookie, bytes, window: 6 };
@@ -489,11 +484,11 @@ fn events_are_mirrored_before_the_batch_ends() {
         assert!(new < 16, "{new} of {} are not written", events.len());
     }
     // The first one is told otherwise.
-    assert_eq!(events.view(&NothingHeld).len(), 1 + count());
+    assert_eq!(events.view(&()).len(), 1 + count());
     let (mut pool, peer) = (pool(), Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9));
     events.push_datagram(53, peer, pool.alloc().expect("a chunk")).expect("room");
     (0..20).for_each(|index| events.push(record(index)).expect("room"));
-    assert!(!events.view(&NothingHeld).is_mirrored());
+    assert!(!events.view(&()).is_mirrored());
     assert_eq!(count(), 49);
     events.drain().for_each(|(_, mbuf)| pool.free(mbuf));
 }
@@ -570,14 +565,10 @@ fn what_is_asked_of_a_wrapped_service_is_asked_of_it() {
         let mut pool = Pool::new(&Region::heap(16), 16);
         let (mut events, mut calls) = (EventArray::new(1), CallArray::new(1, 100));
         let mut calls = Calls::new(&mut calls, &mut pool);
-        service.on_batch(Instant::ZERO, events.view(&NothingHeld), &mut calls);
+        service.on_batch(Instant::ZERO, events.view(&()), &mut calls);
         service.collect(Instant::ZERO, &mut calls);
         assert!(service.is_away(Instant::ZERO) && service.has_batch() && service.runs_anywhere());
         assert_eq!(service.wake_at(), Some(Instant::ZERO));
-    }
-    struct NothingHeld;
-    impl crate::Held for NothingHeld {
-        fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
     }
     let mut service = Asked::default();
     ask(&mut service);

@@ -1,7 +1,6 @@
 //! A packet generator: sends UDP frames as fast as the driver takes them and counts those that come
 //! back. Against a [`reflector`](crate::reflector), it measures what the wire and both drivers can.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use clock::Instant;
@@ -42,7 +41,7 @@ pub struct Blaster {
     /// A whole frame; only the source port changes, and the UDP checksum is absent (RFC 768).
     template: Vec<u8>,
     received: Vec<Mbuf>,
-    outgoing: VecDeque<TxFrame>,
+    outgoing: Vec<TxFrame>,
     next_flow: u16,
     /// Frames sent so far.
     pub sent: u64,
@@ -66,7 +65,7 @@ impl Blaster {
         Self {
             template: template(&config),
             received: Vec::with_capacity(config.batch),
-            outgoing: VecDeque::with_capacity(config.batch),
+            outgoing: Vec::with_capacity(config.batch),
             next_flow: 0,
             sent: 0,
             reflected: 0,
@@ -102,7 +101,7 @@ impl Blaster {
         let burst = (self.config.batch - self.outgoing.len().min(self.config.batch)) as u64;
         for _ in 0..room.min(burst) {
             let Some(frame) = self.make(pool) else { break };
-            self.outgoing.push_back(frame);
+            self.outgoing.push(frame);
         }
         self.round(now, nic, pool)
     }

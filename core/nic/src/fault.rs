@@ -14,7 +14,6 @@
 //! are delivered by the caller's clock: [`Nic::next_event`] tells when the next is due, and
 //! `receive` and `transmit` (also with no frames) carry out what is.
 
-use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -198,7 +197,7 @@ pub struct FaultNic<N> {
     transmit: Lane,
     scratch: Vec<Mbuf>,
     /// Frames that are due and wait for the inner driver to take them.
-    outgoing: VecDeque<TxFrame>,
+    outgoing: Vec<TxFrame>,
 }
 
 impl<N: Nic> FaultNic<N> {
@@ -219,7 +218,7 @@ impl<N: Nic> FaultNic<N> {
             receive: Lane::new(receive)?,
             transmit: Lane::new(transmit)?,
             scratch: Vec::with_capacity(256),
-            outgoing: VecDeque::with_capacity(256),
+            outgoing: Vec::with_capacity(256),
         })
     }
 
@@ -304,7 +303,7 @@ impl<N: Nic> Nic for FaultNic<N> {
         delivered
     }
 
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         let lane = &mut self.transmit;
         let taken = frames.len();
         for frame in frames.drain(..) {
@@ -314,7 +313,7 @@ impl<N: Nic> Nic for FaultNic<N> {
                 pool.complete(frame);
             } else if untouched && lane.held.next_due().is_none_or(|due| due > now) {
                 // Nothing happens to it, and nothing due is before it: no copy.
-                self.outgoing.push_back(frame);
+                self.outgoing.push(frame);
             } else {
                 lane.hold_copy(fate.due, frame.bytes(), fate.flip, pool);
                 if let Some(due) = fate.again {
@@ -323,12 +322,12 @@ impl<N: Nic> Nic for FaultNic<N> {
                 pool.complete(frame);
                 // Keeps the order of frames that are due at once.
                 while let Some(mbuf) = lane.held.pop_due(now) {
-                    self.outgoing.push_back(mbuf.into_tx());
+                    self.outgoing.push(mbuf.into_tx());
                 }
             }
         }
         while let Some(mbuf) = lane.held.pop_due(now) {
-            self.outgoing.push_back(mbuf.into_tx());
+            self.outgoing.push(mbuf.into_tx());
         }
         self.inner.transmit(now, pool, &mut self.outgoing);
         taken

@@ -29,7 +29,7 @@ impl Rig {
 
     /// Sends through the injector and answers what the far end sees now.
     fn send(&mut self, now: Instant, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
-        let mut frames: VecDeque<_> = numbers.map(|number| self.frame(number)).collect();
+        let mut frames: Vec<_> = numbers.map(|number| self.frame(number)).collect();
         self.nic.transmit(now, &mut self.pool, &mut frames);
         assert!(frames.is_empty());
         let mut out = Vec::new();
@@ -40,7 +40,7 @@ impl Rig {
 
     /// Sends from the far end and answers what comes out of the injector now.
     fn deliver(&mut self, now: Instant, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
-        let mut frames: VecDeque<_> = numbers.map(|number| self.frame(number)).collect();
+        let mut frames: Vec<_> = numbers.map(|number| self.frame(number)).collect();
         self.far.transmit(now, &mut self.pool, &mut frames);
         let mut out = Vec::new();
         self.nic.receive(now, &mut self.pool, &mut out, usize::MAX);

@@ -78,7 +78,6 @@ pub use unsafe_ethtool::{Channels, Ethtool};
 #[cfg(feature = "std")]
 pub use unsafe_interface::Interface;
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use clock::Instant;
@@ -211,7 +210,7 @@ pub trait Nic {
     /// Step 6: takes frames from the front of `frames` in order, as many as the transmit ring has
     /// room for, and makes sure that the device sends all that it holds. Answers how many it took.
     /// Called with no frames it still tells the device to go on, where it stopped half way.
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize;
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize;
 
     /// Step 6, in a separate pass: returns the chunks of frames that have been sent. Answers how
     /// many.
@@ -284,7 +283,7 @@ impl<N: Nic> Nic for alloc::boxed::Box<N> {
     ) -> usize {
         (**self).receive(now, pool, out, limit)
     }
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         (**self).transmit(now, pool, frames)
     }
     fn reclaim(&mut self, pool: &mut Pool) -> usize {

@@ -8,7 +8,7 @@
 //! let mut pool = Pool::new(&Region::heap(256), 128);
 //! let mut frame = pool.alloc().unwrap();
 //! frame.append(&[0; 60]).unwrap();
-//! let mut frames = [frame.into_tx()].into();
+//! let mut frames = vec![frame.into_tx()];
 //! near.transmit(clock::Instant::ZERO, &mut pool, &mut frames);
 //! let mut received = Vec::new();
 //! assert_eq!(far.receive(clock::Instant::ZERO, &mut pool, &mut received, 64), 1);
@@ -19,7 +19,6 @@
 //! A frame lies in the wire as the sender's own `TxFrame` and is copied once, at `receive`, into a
 //! buffer of the receiver's pool. Nothing is allocated after [`pair`].
 
-use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -72,11 +71,11 @@ impl Default for LoopbackConfig {
 #[derive(Debug)]
 struct Lane {
     /// Sent and not yet reclaimed, in order.
-    frames: VecDeque<TxFrame>,
+    frames: Vec<TxFrame>,
     /// How many of them, from the front, have been received.
     received: usize,
     /// Frames that found the receiver's ring full; they too wait for the sender to reclaim them.
-    dropped: VecDeque<TxFrame>,
+    dropped: Vec<TxFrame>,
     /// All of these since the beginning.
     overflowed: u64,
 }
@@ -84,9 +83,9 @@ struct Lane {
 impl Lane {
     fn new(ring_frames: usize) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self {
-            frames: VecDeque::with_capacity(2 * ring_frames),
+            frames: Vec::with_capacity(2 * ring_frames),
             received: 0,
-            dropped: VecDeque::with_capacity(2 * ring_frames),
+            dropped: Vec::with_capacity(2 * ring_frames),
             overflowed: 0,
         }))
     }
@@ -152,13 +151,6 @@ fn copy(frame: &TxFrame, pool: &mut Pool) -> Option<Mbuf> {
     Some(mbuf)
 }
 
-/// A frame that is longer than the wire takes: it is as good as sent.
-#[cold]
-fn refuse(frame: TxFrame, pool: &mut Pool) -> bool {
-    pool.complete(frame);
-    false
-}
-
 impl Nic for LoopbackNic {
     fn receive(
         &mut self,
@@ -168,63 +160,45 @@ impl Nic for LoopbackNic {
         limit: usize,
     ) -> usize {
         let mut lane = self.incoming.borrow_mut();
-        let (mut taken, mut received, mut bytes) = (0, 0, 0);
-        for frame in lane.frames.range(lane.received..) {
-            if received == limit {
+        let before = out.len();
+        let mut taken = 0;
+        for frame in &lane.frames[lane.received..] {
+            if out.len() - before == limit {
                 break;
             }
             taken += 1;
-            match copy(frame, pool) {
-                Some(mbuf) => {
-                    bytes += mbuf.len() as u64;
-                    out.push(mbuf);
-                    received += 1;
-                }
-                None => self.stats.rx_no_buffer += 1,
-            }
+            out.extend(copy(frame, pool));
         }
         lane.received += taken;
-        self.stats.rx_frames += received as u64;
-        self.stats.rx_bytes += bytes;
-        received
+        let received = &out[before..];
+        self.stats.rx_no_buffer += (taken - received.len()) as u64;
+        self.stats.rx_frames += received.len() as u64;
+        self.stats.rx_bytes += received.iter().map(|mbuf| mbuf.len() as u64).sum::<u64>();
+        received.len()
     }
 
-    fn transmit(
-        &mut self,
-        _now: Instant,
-        pool: &mut Pool,
-        frames: &mut VecDeque<TxFrame>,
-    ) -> usize {
+    fn transmit(&mut self, _now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
+        let max = self.config.max_frame_bytes;
+        // Nearly never: the stack knows the limit.
+        let is_long = |frame: &mut TxFrame| frame.len() > max;
+        let mut refused = 0;
+        if frames.iter().any(|frame| frame.len() > max) {
+            refused = frames.extract_if(.., is_long).map(|frame| pool.complete(frame)).count();
+        }
         let lane = &mut *self.outgoing.borrow_mut();
-        let (ring, max) = (self.config.ring_frames, self.config.max_frame_bytes);
+        let ring = self.config.ring_frames;
         // The first bound makes a sender that never reclaims run out of transmit ring.
         let room = (2 * ring).saturating_sub(lane.frames.len() + lane.dropped.len());
         let count = frames.len().min(room);
         let fitting = count.min(ring.saturating_sub(lane.travelling()));
-        let (mut sent, mut bytes) = (0, 0);
-        let mut send = |frame: TxFrame, pool: &mut Pool, queue: &mut VecDeque<TxFrame>| {
-            if frame.len() > max {
-                return refuse(frame, pool);
-            }
-            sent += 1;
-            bytes += frame.len() as u64;
-            queue.push_back(frame);
-            true
-        };
-        for frame in frames.drain(..fitting) {
-            send(frame, pool, &mut lane.frames);
-        }
-        let mut taken = fitting;
-        if self.config.when_full == WhenFull::Drop && fitting < count {
-            for frame in frames.drain(..count - fitting) {
-                lane.overflowed += send(frame, pool, &mut lane.dropped) as u64;
-            }
-            taken = count;
-        }
-        self.stats.tx_frames += sent;
-        self.stats.tx_bytes += bytes;
-        self.stats.tx_dropped += taken as u64 - sent;
-        taken
+        let taken = if self.config.when_full == WhenFull::Drop { count } else { fitting };
+        self.stats.tx_frames += taken as u64;
+        self.stats.tx_bytes += frames[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.tx_dropped += refused as u64;
+        lane.overflowed += (taken - fitting) as u64;
+        lane.frames.extend(frames.drain(..fitting));
+        lane.dropped.extend(frames.drain(..taken - fitting));
+        refused + taken
     }
 
     fn reclaim(&mut self, pool: &mut Pool) -> usize {
@@ -232,9 +206,7 @@ impl Nic for LoopbackNic {
         let Lane { frames, received, dropped, .. } = &mut *lane;
         let count = *received + dropped.len();
         frames.drain(..*received).for_each(|frame| pool.complete(frame));
-        if !dropped.is_empty() {
-            dropped.drain(..).for_each(|frame| pool.complete(frame));
-        }
+        dropped.drain(..).for_each(|frame| pool.complete(frame));
         *received = 0;
         count
     }
@@ -296,7 +268,7 @@ mod tests {
     #[test]
     fn frames_cross_in_order_and_all_chunks_come_back() {
         let (mut near, mut far, mut here, mut there) = rig(LoopbackConfig::default());
-        let mut frames: VecDeque<_> = (0..100).map(|tag| frame(&mut here, tag, 60)).collect();
+        let mut frames: Vec<_> = (0..100).map(|tag| frame(&mut here, tag, 60)).collect();
         assert_eq!(near.transmit(Instant::ZERO, &mut here, &mut frames), 100);
         assert_eq!((far.rx_backlog(), far.arm()), (100, Armed::HasWork));
         let mut out = Vec::new();
@@ -318,7 +290,7 @@ mod tests {
         for when_full in [WhenFull::Drop, WhenFull::Wait] {
             let config = LoopbackConfig { ring_frames: 8, when_full, ..LoopbackConfig::default() };
             let (mut near, far, mut here, _) = rig(config);
-            let mut frames: VecDeque<_> = (0..10).map(|tag| frame(&mut here, tag, 60)).collect();
+            let mut frames: Vec<_> = (0..10).map(|tag| frame(&mut here, tag, 60)).collect();
             let taken = near.transmit(Instant::ZERO, &mut here, &mut frames);
             let dropped = far.stats().rx_dropped;
             match when_full {
@@ -336,7 +308,7 @@ mod tests {
     fn a_sender_that_never_reclaims_is_stopped() {
         let config = LoopbackConfig { ring_frames: 4, ..LoopbackConfig::default() };
         let (mut near, _far, mut here, _) = rig(config);
-        let mut frames: VecDeque<_> = (0..20).map(|tag| frame(&mut here, tag, 60)).collect();
+        let mut frames: Vec<_> = (0..20).map(|tag| frame(&mut here, tag, 60)).collect();
         assert_eq!(near.transmit(Instant::ZERO, &mut here, &mut frames), 8);
         frames.drain(..).for_each(|frame| here.complete(frame));
         near.drain(&mut here);
@@ -346,8 +318,8 @@ mod tests {
     fn want_of_a_buffer_and_oversize_are_counted() {
         let (mut near, mut far, mut here, _) = rig(LoopbackConfig::default());
         let mut there = Pool::new(&Region::heap(1), 1);
-        let mut frames: VecDeque<_> = (0..3).map(|tag| frame(&mut here, tag, 60)).collect();
-        frames.push_back({
+        let mut frames: Vec<_> = (0..3).map(|tag| frame(&mut here, tag, 60)).collect();
+        frames.push({
             let mut big = here.alloc().expect("a chunk");
             big.extend(1600).expect("fits the chunk").fill(1);
             big.into_tx()

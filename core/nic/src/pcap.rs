@@ -111,9 +111,8 @@ mod tests {
     use crate::loopback::{LoopbackConfig, WhenFull, pair};
     use mem::{Pool, Region, TxFrame};
     use pcap_file::pcap::PcapReader;
-    use std::collections::VecDeque;
 
-    fn frames(pool: &mut Pool, tags: std::ops::Range<u8>) -> VecDeque<TxFrame> {
+    fn frames(pool: &mut Pool, tags: std::ops::Range<u8>) -> Vec<TxFrame> {
         tags.map(|tag| {
             let mut mbuf = pool.alloc().expect("a chunk");
             mbuf.append(&[tag; 60]).expect("fits");

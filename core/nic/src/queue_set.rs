@@ -20,7 +20,6 @@
 //! retransmitted stays with the thread that keeps it). The relay sends its own frames and those of the ring by turns.
 //! When the device's ring is full, the ring between the threads fills, and then frames stay with the stack.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use std::io;
@@ -166,10 +165,10 @@ fn any_of<N: Nic>(queues: &[N]) -> io::Result<Option<OwnedFd>> {
 
 impl ToRelay {
     /// Puts copies of frames into the ring. Answers how many.
-    fn transmit(&mut self, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+    fn transmit(&mut self, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         let is_closed = self.passage.is_closed.load(Ordering::Relaxed);
         let mut taken = 0;
-        while let Some(frame) = frames.front() {
+        for frame in frames.iter() {
             if !is_closed {
                 // Where memory is short, acknowledgments have to leave all the same: a burst of copies is on its way then.
                 let room = if pool.allows(Want::Send) { 1 } else { RING_FRAMES - BURST_FRAMES };
@@ -192,9 +191,9 @@ impl ToRelay {
             } else {
                 self.stats.tx_dropped += 1;
             }
-            frames.pop_front().into_iter().for_each(|frame| pool.complete(frame));
             taken += 1;
         }
+        frames.drain(..taken).for_each(|frame| pool.complete(frame));
         taken
     }
 
@@ -282,7 +281,7 @@ impl<N: Nic> Nic for QueueSet<N> {
 
     /// Answers how many of the thread's own frames were taken.
     #[inline]
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         let Self { queues, relay, relayed, .. } = self;
         let Some(queue) = queues.first_mut() else {
             return relay.as_mut().map_or(0, |relay| relay.transmit(pool, frames));
@@ -445,7 +444,7 @@ mod tests {
     }
 
     /// So many frames whose first byte is `mark`.
-    fn frames_of(pool: &mut Pool, mark: u8, count: usize) -> VecDeque<TxFrame> {
+    fn frames_of(pool: &mut Pool, mark: u8, count: usize) -> Vec<TxFrame> {
         let frame = |_| {
             let mut mbuf = pool.alloc().expect("a chunk");
             mbuf.append(&[mark; 60]).expect("room");
@@ -526,7 +525,7 @@ mod tests {
         fn receive(&mut self, _: Instant, _: &mut Pool, _: &mut Vec<Mbuf>, _: usize) -> usize {
             0
         }
-        fn transmit(&mut self, _: Instant, _: &mut Pool, _: &mut VecDeque<TxFrame>) -> usize {
+        fn transmit(&mut self, _: Instant, _: &mut Pool, _: &mut Vec<TxFrame>) -> usize {
             0
         }
         fn reclaim(&mut self, _: &mut Pool) -> usize {

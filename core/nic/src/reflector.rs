@@ -1,7 +1,6 @@
 //! The least that a server can do: swap addresses and ports and send the frame back, with no stack
 //! above the driver. What it reaches is the bound for any service on that driver.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use clock::Instant;
@@ -47,7 +46,7 @@ fn swap(pair: &mut [u8]) {
 #[derive(Debug)]
 pub struct Reflector {
     received: Vec<Mbuf>,
-    outgoing: VecDeque<TxFrame>,
+    outgoing: Vec<TxFrame>,
     batch: usize,
     /// Frames sent back so far.
     pub reflected: u64,
@@ -61,7 +60,7 @@ impl Reflector {
         let batch = batch.max(1);
         Self {
             received: Vec::with_capacity(batch),
-            outgoing: VecDeque::with_capacity(2 * batch),
+            outgoing: Vec::with_capacity(2 * batch),
             batch,
             reflected: 0,
             ignored: 0,
@@ -81,7 +80,7 @@ impl Reflector {
         let count = nic.receive(now, pool, &mut self.received, limit);
         for mut mbuf in self.received.drain(..) {
             if turn_around(mbuf.bytes_mut()) {
-                self.outgoing.push_back(mbuf.into_tx());
+                self.outgoing.push(mbuf.into_tx());
             } else {
                 self.ignored += 1;
                 pool.free(mbuf);

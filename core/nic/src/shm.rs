@@ -23,7 +23,6 @@
 //! A frame is copied twice: into the lane by the sender, out of it by the receiver. Neither maps
 //! the other's packet memory, so a peer can send garbage and nothing else.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -242,20 +241,13 @@ impl Nic for ShmNic {
         received
     }
 
-    fn transmit(
-        &mut self,
-        _now: Instant,
-        pool: &mut Pool,
-        frames: &mut VecDeque<TxFrame>,
-    ) -> usize {
+    fn transmit(&mut self, _now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         if frames.is_empty() {
             return 0;
         }
         let room = self.sender.room(u32::try_from(frames.len()).unwrap_or(u32::MAX));
-        let mut taken = 0;
-        for _ in 0..room {
-            let Some(frame) = frames.pop_front() else { break };
-            taken += 1;
+        let taken = frames.len().min(room as usize);
+        for frame in frames.drain(..taken) {
             if self.sender.push(frame.bytes()) {
                 self.stats.tx_frames += 1;
                 self.stats.tx_bytes += frame.len() as u64;
@@ -341,10 +333,10 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut pool = Pool::new(&regions[0], 128);
-                let (mut sent, mut frames) = (0, VecDeque::new());
+                let (mut sent, mut frames) = (0, Vec::new());
                 while sent < total || !frames.is_empty() {
                     while sent < total && frames.len() < 20 {
-                        frames.push_back(frame(&mut pool, sent));
+                        frames.push(frame(&mut pool, sent));
                         sent += 1;
                     }
                     near.transmit(Instant::ZERO, &mut pool, &mut frames);
@@ -372,7 +364,7 @@ mod tests {
         let config = ShmConfig { slots: 4, ..ShmConfig::default() };
         let (mut near, mut far) = ShmNic::pair(&config, &config.far()).expect("memory");
         let mut pool = Pool::new(&Region::heap(64), 64);
-        let mut frames: VecDeque<_> = (0..6).map(|tag| frame(&mut pool, tag)).collect();
+        let mut frames: Vec<_> = (0..6).map(|tag| frame(&mut pool, tag)).collect();
         assert_eq!(near.transmit(Instant::ZERO, &mut pool, &mut frames), 4);
         assert_eq!((frames.len(), far.rx_backlog(), pool.available()), (2, 4, 62));
         let mut out = Vec::new();

@@ -1,7 +1,6 @@
 //! Middleware that looks at every frame of both directions, once, and changes none: what captures and
 //! tracers have in common.
 
-use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use clock::Instant;
@@ -71,7 +70,7 @@ impl<N: Nic, T: Tap> Nic for Tapped<N, T> {
         count
     }
 
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         if !frames.is_empty() && self.tap.is_listening() {
             // Seen before they go, as their bytes are the driver's afterwards.
             for frame in frames.iter().skip(self.seen_ahead) {

@@ -5,20 +5,20 @@
 //! state without atomics. A frame in here was made of an [`Mbuf`], which is the only claim on its chunk.
 #![allow(unsafe_code)]
 
-use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use mem::{Mbuf, TxFrame};
 
 /// Frames that were mbufs, in order.
 #[derive(Debug, Default)]
-pub(crate) struct RelayedFrames(VecDeque<TxFrame>);
+pub(crate) struct RelayedFrames(Vec<TxFrame>);
 
 // SAFETY: see the module's comment. `push` is the only way in.
 unsafe impl Send for RelayedFrames {}
 
 impl RelayedFrames {
     pub fn with_capacity(frames: usize) -> Self {
-        Self(VecDeque::with_capacity(frames))
+        Self(Vec::with_capacity(frames))
     }
 
     pub fn len(&self) -> usize {
@@ -31,11 +31,11 @@ impl RelayedFrames {
 
     /// Appends a frame whose bytes are those of `mbuf`.
     pub fn push(&mut self, mbuf: Mbuf) {
-        self.0.push_back(mbuf.into_tx());
+        self.0.push(mbuf.into_tx());
     }
 
     /// Has `send` take frames from the front. It must not add any.
-    pub fn send<R>(&mut self, send: impl FnOnce(&mut VecDeque<TxFrame>) -> R) -> R {
+    pub fn send<R>(&mut self, send: impl FnOnce(&mut Vec<TxFrame>) -> R) -> R {
         let before = self.0.len();
         let sent = send(&mut self.0);
         assert!(self.0.len() <= before, "a driver takes frames, and gives none");

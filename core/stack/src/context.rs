@@ -58,7 +58,7 @@ impl Unresolved {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// Frames for the NIC, in order.
-    pub frames: VecDeque<TxFrame>,
+    pub frames: Vec<TxFrame>,
     /// Frames beyond which nothing is produced until the NIC took some.
     pub max_frames: usize,
     /// Connections that may have to acknowledge or send.
@@ -99,7 +99,7 @@ impl Outbox {
     pub fn new(max_frames: usize, tick: u64) -> Self {
         let (nobody, never) = (MacAddr([0; 6]), Instant::from_nanos(u64::MAX));
         Self {
-            frames: VecDeque::with_capacity(max_frames),
+            frames: Vec::with_capacity(max_frames),
             max_frames,
             pending: Vec::with_capacity(1024),
             looked_at: Vec::with_capacity(1024),
@@ -305,7 +305,7 @@ impl Context<'_> {
         let link = EthernetRepr { dst: to, src: self.shared.config.mac, ethertype: EtherType::Arp };
         link.emit(frame);
         arp.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
-        self.out.frames.push_back(mbuf.into_tx());
+        self.out.frames.push(mbuf.into_tx());
         true
     }
 
@@ -342,7 +342,7 @@ impl Context<'_> {
         match self.resolve(destination) {
             Some(dst) => {
                 EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
-                self.out.frames.push_back(mbuf.into_tx());
+                self.out.frames.push(mbuf.into_tx());
             }
             None => self.wait_for_link(destination, mbuf),
         }
@@ -388,7 +388,7 @@ impl Context<'_> {
                 Some(dst) if self.can_send() => {
                     let src = self.shared.config.mac;
                     EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
-                    self.out.frames.push_back(mbuf.into_tx());
+                    self.out.frames.push(mbuf.into_tx());
                 }
                 _ => self.out.unresolved.waiting.push_back((hop, at, mbuf)),
             }
@@ -402,7 +402,7 @@ impl Context<'_> {
             let Some((ip, at, mut mbuf)) = self.out.unresolved.waiting.pop_front() else { return };
             if ip == hop && self.can_send() {
                 EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
-                self.out.frames.push_back(mbuf.into_tx());
+                self.out.frames.push(mbuf.into_tx());
             } else {
                 self.out.unresolved.waiting.push_back((ip, at, mbuf));
             }

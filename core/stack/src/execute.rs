@@ -10,9 +10,9 @@ use crate::context::Context;
 use crate::groups::{Groups, group_mut, resolve};
 use crate::policy::{Direction, Transport};
 use crate::shared::Shared;
-use crate::tcp::conn::Place;
+use crate::tcp::conn::{Cold, Conn, Flags, Place};
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{calls, connect, receive};
+use crate::tcp::{calls, connect, output, receive};
 use crate::{again, udp};
 
 /// The connection that a call is about, where it is about one.
@@ -63,27 +63,53 @@ pub(crate) fn run(
             && let Some((place, conn, cold)) = resolve(groups, handle)
             && let Some((mbuf, sum)) = batch.payloads.next()
         {
-            calls::send_one(place, conn, cold, mbuf, sum, ctx);
+            let mut given_back = 0;
             if let [CallRecord::RecvDone { handle: same, bytes }, after @ ..] = rest
                 && *same == handle
             {
-                rest = after;
-                calls::recv_done(place, conn, cold, *bytes, ctx);
-                // An application that answers in the order of its events has its buffers settled on
-                // the way, with the connection at hand.
-                if let Some((Some(of), _)) = batch.buffers.as_slice().first()
-                    && *of == handle
-                    && receive::is_settled(conn, ctx)
-                    && let Some((_, mbuf)) = batch.buffers.next()
-                {
-                    ctx.pool.free(mbuf);
-                }
+                (given_back, rest) = (*bytes, after);
+            }
+            let is_settled = reply(place, conn, cold, mbuf, sum, given_back, ctx);
+            // An application that answers in the order of its events has its buffers settled on
+            // the way, with the connection at hand.
+            if is_settled
+                && let Some((Some(of), _)) = batch.buffers.as_slice().first()
+                && *of == handle
+                && let Some((_, mbuf)) = batch.buffers.next()
+            {
+                ctx.pool.free(mbuf);
             }
         } else {
             one(groups, core, ports, record, &mut batch.payloads, ctx);
         }
     }
     settle(groups, &mut batch.buffers, ctx);
+}
+
+/// `sendv` of a message of one buffer, which nearly every one is, and `recv_done` of the request that it answers
+/// (`given_back` bytes, or none): one frame acknowledges, announces the room that came free, and carries the reply.
+/// Answers whether, as nearly always, the application has given all back that it had and step 6 has nothing more to
+/// acknowledge: a buffer of the connection is free.
+#[inline(always)]
+fn reply(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    mbuf: Mbuf,
+    sum: Sum,
+    given_back: u32,
+    ctx: &mut Context<'_>,
+) -> bool {
+    let is_usual = given_back <= conn.rcv_used && !conn.flags.has(Flags::HELD);
+    let now = if is_usual { given_back } else { 0 };
+    conn.rcv_used -= now;
+    match output::send_at_once(place, conn, cold, mbuf, sum, ctx) {
+        Ok(()) if is_usual => return conn.rcv_used == 0,
+        Ok(()) => {}
+        Err(mbuf) => calls::sendv(place, conn, cold, core::iter::once((mbuf, sum)), ctx),
+    }
+    calls::recv_done(place, conn, cold, given_back - now, ctx);
+    false
 }
 
 /// Asks for the connections of a batch's calls: those that the application speaks to by itself are in no

@@ -54,8 +54,7 @@ pub struct Away {
 pub(crate) fn parse_established(frame: &[u8], verified: bool, shared: &Shared) -> Option<u32> {
     let view = EstablishedView::parse(frame)?;
     let headers = view.headers();
-    if view.link_dst() != shared.config.mac
-        || view.dst() != shared.config.address
+    if !view.is_for(shared.config.mac, shared.config.address)
         || headers.flags().contains(TcpFlags::SYN)
         || !(verified || view.verify_checksums())
     {

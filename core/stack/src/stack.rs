@@ -2,7 +2,6 @@
 //! each step of the cycle (IX Figure 2).
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -28,7 +27,9 @@ use crate::{again, arp, icmp, udp};
 /// Events that one packet may cause: input stops short of a full event array by this much.
 const EVENTS_PER_PACKET: usize = 8;
 
-/// Connections beyond which what a batch needs is asked for ahead: what fewer have is in the caches.
+/// Connections beyond which those of a batch are asked for ahead: the state of fewer is in the nearest cache.
+const NEAR: u32 = 256;
+/// Connections beyond which what they have sent is asked for ahead too: that of fewer is in the caches.
 const CACHED: u32 = 4_096;
 /// Timers of one cycle, and connections that end their TIME-WAIT in it: as packets, they are taken in bounded batches,
 /// so that those of many connections that came together hold up nobody's packets.
@@ -163,7 +164,7 @@ impl Stack {
     }
 
     /// Frames for the NIC, in order: step 6 takes them from the front.
-    pub fn frames(&mut self) -> &mut VecDeque<TxFrame> {
+    pub fn frames(&mut self) -> &mut Vec<TxFrame> {
         &mut self.out.frames
     }
 
@@ -238,6 +239,7 @@ impl Stack {
             // Once: batches are bounded.
             parsed.resize(fitting, Parsed::Drop);
         }
+        let is_far = self.census.connections > NEAR;
         let (shared, stats) = (&*self.shared, &mut self.stats);
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
             let Some(hash) = parse_established(mbuf.bytes(), verified, shared) else {
@@ -249,21 +251,13 @@ impl Stack {
                 *found = Parsed::Elsewhere(Away { home: shared.home_of(group), group });
                 continue;
             };
-            owned.table.prefetch(hash);
+            if is_far {
+                owned.table.prefetch(hash);
+            }
             *found = Parsed::Established { hash, slot: None };
         }
-        for found in &mut parsed[..fitting] {
-            if let Parsed::Established { hash, slot } = found
-                && let Some(group) = group_mut(&mut self.groups, Shared::group_of(*hash))
-            {
-                *slot = group.table.candidate(*hash);
-                if let Some(slot) = *slot {
-                    group.prefetch(slot);
-                }
-            }
-        }
-        if self.census.connections > CACHED {
-            self.prefetch_sent(&parsed[..fitting]);
+        if is_far {
+            self.prefetch(&mut parsed[..fitting]);
         }
         with_context!(self, now, pool, events, |ctx, groups| {
             ctx.plenty = predicted::is_plenty(fitting, ctx);
@@ -272,7 +266,8 @@ impl Stack {
                 if let Parsed::Established { hash, slot } = *found
                     && let Some(group) = group_mut(groups, Shared::group_of(hash))
                 {
-                    segment::arrive_established(group, slot, hash, mbuf, ctx);
+                    let slot = slot.or_else(|| group.table.candidate(hash));
+                    predicted::arrive(group, slot, hash, mbuf, ctx);
                 } else if let Parsed::Elsewhere(away) = *found {
                     ctx.stats.forwarded += 1;
                     forward(away, mbuf, ctx.pool);
@@ -284,10 +279,23 @@ impl Stack {
         self.parsed = parsed;
     }
 
-    /// What the connections of a batch have sent: with many connections it lies in no cache when it is
-    /// acknowledged. The connections themselves were asked for in the pass before.
+    /// Asks for the connections of a batch, and then for what they have sent: with many connections it lies in no cache
+    /// when it is acknowledged.
     #[inline(never)]
-    fn prefetch_sent(&mut self, parsed: &[Parsed]) {
+    fn prefetch(&mut self, parsed: &mut [Parsed]) {
+        for found in &mut *parsed {
+            if let Parsed::Established { hash, slot } = found
+                && let Some(group) = group_mut(&mut self.groups, Shared::group_of(*hash))
+            {
+                *slot = group.table.candidate(*hash);
+                if let Some(slot) = *slot {
+                    group.prefetch(slot);
+                }
+            }
+        }
+        if self.census.connections <= CACHED {
+            return;
+        }
         for found in parsed {
             if let Parsed::Established { hash, slot: Some(slot) } = *found
                 && let Some(group) = group_mut(&mut self.groups, Shared::group_of(hash))

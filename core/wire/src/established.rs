@@ -72,13 +72,15 @@ impl<'a> EstablishedView<'a> {
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
         let (headers, rest) = frame.split_first_chunk::<ESTABLISHED_HEADERS_LEN>()?;
         let raw = Raw::ref_from_bytes(headers).ok()?;
-        // One branch for all of them: they agree together or not at all.
-        let differs = u32::from(raw.ethertype.get() ^ 0x0800)
+        // One branch for all of them: they agree together or not at all. Words are compared as they lie in memory.
+        let word = |field: U16| u32::from(u16::from_ne_bytes(field.to_bytes()));
+        let kind = u32::from_ne_bytes(raw.kind.to_bytes());
+        let differs = (word(raw.ethertype) ^ word(U16::new(0x0800)))
             | u32::from(raw.version_ihl ^ VERSION_IHL)
             | u32::from(raw.protocol ^ TCP)
             | u32::from(raw.data_offset ^ DATA_OFFSET)
-            | u32::from(raw.flags_fragment.get() & (MORE_FRAGMENTS | FRAGMENT_OFFSET))
-            | (raw.kind.get() ^ ALIGNED_TIMESTAMP);
+            | (word(raw.flags_fragment) & word(U16::new(MORE_FRAGMENTS | FRAGMENT_OFFSET)))
+            | (kind ^ ALIGNED_TIMESTAMP.to_be());
         if differs != 0 {
             return None;
         }
@@ -89,22 +91,16 @@ impl<'a> EstablishedView<'a> {
         Some(EstablishedView { raw, ip, tcp: tcp.first_chunk()?, payload })
     }
 
-    /// The station this frame is for.
-    #[inline]
-    pub fn link_dst(&self) -> MacAddr {
-        MacAddr(self.raw.dst)
-    }
-
-    /// Source address.
-    #[inline]
-    pub fn src(&self) -> Ipv4Addr {
-        self.raw.src_ip.into()
-    }
-
-    /// Destination address.
-    #[inline]
-    pub fn dst(&self) -> Ipv4Addr {
-        self.raw.dst_ip.into()
+    /// Whether this frame is for the station at `mac` with the address `ip`.
+    #[inline(always)]
+    pub fn is_for(&self, mac: MacAddr, ip: Ipv4Addr) -> bool {
+        let halves = |[a, b, c, d, e, f]: [u8; 6]| {
+            (u32::from_ne_bytes([a, b, c, d]), u32::from(u16::from_ne_bytes([e, f])))
+        };
+        let ((head, tail), (own_head, own_tail)) = (halves(self.raw.dst), halves(mac.0));
+        let dst = u32::from_ne_bytes(self.raw.dst_ip);
+        let own = u32::from_ne_bytes(ip.octets());
+        (head ^ own_head) | (tail ^ own_tail) | (dst ^ own) == 0
     }
 
     /// Whether both checksums are right (RFC 1071 §1).

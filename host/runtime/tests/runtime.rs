@@ -1,6 +1,5 @@
 //! What the runtime refuses before it serves anybody, and what it counts from then on.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,7 +83,7 @@ fn the_first_cycle_counts() {
     let mut frame = pool.alloc().expect("a chunk");
     // Of no protocol that the stack has.
     frame.append(&[0xff; 60]).expect("room");
-    let mut frames: VecDeque<_> = [frame.into_tx()].into();
+    let mut frames = vec![frame.into_tx()];
     assert_eq!(far.transmit(Instant::ZERO, &mut pool, &mut frames), 1);
     let layout = Layout { threads: 1, groups: runtime::FLOW_GROUPS as u16, batch_max: 64 };
     let segment = Arc::new(Segment::create("first-cycle", &layout).expect("memory"));

@@ -456,14 +456,10 @@ mod tests {
         let mut watched = shown.watch(Looks(board, 0));
         assert_eq!((watched.wake_at(), watched.runs_anywhere()), (Some(at(9)), true));
         let mut events = domain::EventArray::new(1);
-        struct Nothing;
-        impl domain::Held for Nothing {
-            fn held(&self, _: domain::Handle, _: &mut dyn FnMut(&[u8])) {}
-        }
         let region = mem::Region::heap(64);
         let mut pool = mem::Pool::new(&region, 32);
         let mut calls = domain::CallArray::new(1, 64);
-        watched.on_batch(at(70), events.view(&Nothing), &mut Calls::new(&mut calls, &mut pool));
+        watched.on_batch(at(70), events.view(&()), &mut Calls::new(&mut calls, &mut pool));
         assert_eq!((watched.service.1, board.snapshot().in_application_since_ns), (570, 0));
     }
 }

@@ -3,14 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::{CallArray, Calls, EventArray, Handle, Held, Service};
+use domain::{CallArray, Calls, EventArray, Handle, Service};
 use mem::{Pool, Region};
-
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-}
 
 /// Runs `service` on `count` batches without an event, and answers how long each took. `region` is its packet memory.
 pub fn empty_batches<S: Service>(
@@ -23,7 +17,7 @@ pub fn empty_batches<S: Service>(
     let taken = (0..count).map(|_| {
         let began = Instant::now();
         let calls = &mut Calls::new(&mut calls, &mut pool);
-        service.on_batch(clock::Instant::ZERO, events.view(&NothingHeld), calls);
+        service.on_batch(clock::Instant::ZERO, events.view(&()), calls);
         events.conclude();
         began.elapsed()
     });

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::profile::Profile;
 
 /// Instructions that one 64-byte echo may cost the server, driver to driver, at B = 64.
-pub const ECHO_LIMIT: f64 = 1500.0;
+pub const ECHO_LIMIT: f64 = 1350.0;
 
 /// The USR workload's request for a key of 19 bytes, and what it is answered with (2 bytes).
 pub const REQUEST_KV: &[u8] = b"get usr:000000000000042\r\n";

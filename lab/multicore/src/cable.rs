@@ -157,12 +157,7 @@ impl Nic for VirtualNic {
         received
     }
 
-    fn transmit(
-        &mut self,
-        _now: Instant,
-        pool: &mut Pool,
-        frames: &mut VecDeque<TxFrame>,
-    ) -> usize {
+    fn transmit(&mut self, _now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         if frames.is_empty() {
             return 0;
         }

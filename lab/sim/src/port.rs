@@ -97,14 +97,12 @@ impl Nic for SimNic {
         received
     }
 
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         self.now = now;
         let mut network = self.network.borrow_mut();
-        let mut taken = 0;
-        while self.sending.len() < self.ring_frames
-            && let Some(frame) = frames.pop_front()
-        {
-            taken += 1;
+        let room = self.ring_frames.saturating_sub(self.sending.len());
+        let taken = frames.len().min(room);
+        for frame in frames.drain(..taken) {
             if frame.len() > self.max_frame_bytes {
                 self.stats.tx_dropped += 1;
                 pool.complete(frame);

@@ -247,7 +247,7 @@ impl<S: Service> Service for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use domain::{CallArray, EventArray, EventRecord, Held};
+    use domain::{CallArray, EventArray, EventRecord};
     use mem::{Pool, Region};
     use wire::{Endpoint, Ipv4Addr};
 
@@ -265,18 +265,12 @@ mod tests {
         }
     }
 
-    struct NothingHeld;
-
-    impl Held for NothingHeld {
-        fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-    }
-
     fn give(core: &mut Watched<Idle>, record: EventRecord) {
         let mut events = EventArray::new(1);
         events.push(record).expect("room");
         let (mut calls, mut pool) = (CallArray::new(1, 1_000), Pool::new(&Region::heap(64), 0));
         let mut calls = Calls::new(&mut calls, &mut pool);
-        core.on_batch(Instant::ZERO, events.view(&NothingHeld), &mut calls);
+        core.on_batch(Instant::ZERO, events.view(&()), &mut calls);
     }
 
     #[test]

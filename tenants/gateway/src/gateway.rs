@@ -1,6 +1,5 @@
 //! The service itself: requests of tenants on one side, a queue of a device on the other.
 
-use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -169,7 +168,7 @@ pub struct Gateway<N> {
     /// Queues whose head can be served now.
     ready: Vec<TenantQueue>,
     received: Vec<Mbuf>,
-    unsent: VecDeque<TxFrame>,
+    unsent: Vec<TxFrame>,
     frame: Box<[u8]>,
     inner: Box<[u8]>,
     steered: Box<[u8]>,
@@ -200,7 +199,7 @@ impl<N: Nic> Gateway<N> {
             mailboxes: Mailboxes::default(),
             ready: Vec::new(),
             received: Vec::with_capacity(BATCH),
-            unsent: VecDeque::with_capacity(UNSENT_MAX),
+            unsent: Vec::with_capacity(UNSENT_MAX),
             frame: buffer(),
             inner: buffer(),
             steered: buffer(),
@@ -264,7 +263,7 @@ impl<N: Nic> Gateway<N> {
             self.pool.free(mbuf);
             return Err(Refusal::Packet);
         }
-        self.unsent.push_back(mbuf.into_tx());
+        self.unsent.push(mbuf.into_tx());
         count(&self.counters.sent);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A plane with a gateway, tenants that join it, and the other end of the tunnel played by the test.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -140,7 +140,7 @@ impl Testbed {
         EthernetRepr { src, dst, ethertype: EtherType::Ipv6 }.emit(&mut frame[..14]);
         let mut mbuf = self.pool.alloc().expect("a chunk");
         mbuf.append(frame).expect("fits");
-        let mut frames = VecDeque::from([mbuf.into_tx()]);
+        let mut frames = Vec::from([mbuf.into_tx()]);
         let end = WallClock::now() + PATIENCE;
         while !frames.is_empty() {
             self.wire.transmit(Instant::ZERO, &mut self.pool, &mut frames);

@@ -14,9 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
-use domain::{
-    CallArray, CallRecord, Calls, Cookie, EventArray, EventRecord, Handle, Held, Service,
-};
+use domain::{CallArray, CallRecord, Calls, Cookie, EventArray, EventRecord, Handle, Service};
 use mem::{HugePages, Pool, Region};
 use memfile::Memory;
 use process::{Geometry, Hello, Host, Near, Waiting, layout};
@@ -66,12 +64,6 @@ impl Script<'_> {
             _ => u64::from(u16::from_le_bytes([self.byte(), self.byte()])),
         }
     }
-}
-
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
 }
 
 /// Ends the other thread, also where this one panics.
@@ -293,7 +285,7 @@ fn serve(near: &mut Near<'_>, region: &Arc<Region>, batches: u64) -> usize {
     for batch in 0..batches {
         fill(&mut events, &mut pool, batch);
         let calls = &mut Calls::new(&mut array, &mut pool);
-        near.on_batch(Instant::from_nanos(batch), events.view(&NothingHeld), calls);
+        near.on_batch(Instant::from_nanos(batch), events.view(&()), calls);
         issued += check(&mut array, &mut pool);
         events.drain().for_each(|(_, mbuf)| pool.free(mbuf));
     }

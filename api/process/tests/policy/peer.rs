@@ -1,6 +1,5 @@
 //! A peer: a real stack with an address of its own, whose application connects, sends and keeps what it hears.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use clock::Instant;
@@ -89,11 +88,11 @@ impl Peer {
     }
 
     /// One cycle. Answers the frames that it sends.
-    pub fn cycle(&mut self, now: Instant, pool: &mut Pool) -> &mut VecDeque<TxFrame> {
+    pub fn cycle(&mut self, now: Instant, pool: &mut Pool) -> &mut Vec<TxFrame> {
         let Self { stack, events, calls, buffers, frames, .. } = self;
         stack.deliver(now, pool, events);
         stack.input(now, frames, pool, events, |_, mbuf, pool| pool.free(mbuf));
-        let seen = events.view(&NothingHeld);
+        let seen = events.view(&());
         let mut issued = Calls::new(calls, pool);
         for event in seen.iter() {
             hear(event, &mut self.connections, &mut self.datagrams, &mut issued);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use clock::{Clock, Instant, MonotonicClock};
-use domain::{CallArray, CallRecord, Calls, Cookie, EventArray, EventRecord, Events, Handle, Held};
+use domain::{CallArray, CallRecord, Calls, Cookie, EventArray, EventRecord, Events, Handle};
 use domain::{Service, Staged};
 use mem::{HugePages, Mbuf, Pool, Region, Want};
 use process::{Application, Far, Geometry, Hello, Host, Near, Waiting};
@@ -15,12 +15,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use wire::Endpoint;
 
 pub const SEGMENT: usize = 1_448;
-
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-}
 
 pub fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|index| (index * 31 + len) as u8).collect()
@@ -100,7 +94,7 @@ impl<S: Service + Send + 'static> Pair<S> {
     /// One crossing: what the application asked for.
     pub fn cross(&mut self, now: Instant) -> Vec<Issued> {
         let calls = &mut Calls::new(&mut self.calls, &mut self.pool);
-        self.near.on_batch(now, self.events.view(&NothingHeld), calls);
+        self.near.on_batch(now, self.events.view(&()), calls);
         let issued = issued(&mut self.calls, &mut self.pool);
         for (_, mbuf) in self.events.drain().collect::<Vec<_>>() {
             self.pool.free(mbuf);
@@ -110,7 +104,7 @@ impl<S: Service + Send + 'static> Pair<S> {
 
     /// The same batch to a service that is linked in; the batch stays.
     pub fn inline(&mut self, now: Instant, service: &mut impl Service) -> Vec<Issued> {
-        let events: Events<'_> = self.events.view(&NothingHeld);
+        let events: Events<'_> = self.events.view(&());
         service.on_batch(now, events, &mut Calls::new(&mut self.calls, &mut self.pool));
         issued(&mut self.calls, &mut self.pool)
     }

@@ -3,9 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use domain::{
-    BufferRef, CallArray, CallRecord, DeadReason, EventArray, EventRecord, Held, Received,
-};
+use domain::{BufferRef, CallArray, CallRecord, DeadReason, EventArray, EventRecord, Received};
 use mem::{Pool, Region};
 use proptest::prelude::*;
 use shuffle::Ring;
@@ -17,11 +15,6 @@ use super::*;
 const WIDE: u32 = 1 << 30;
 /// The port of a peer that is rejected.
 const UNWELCOME: u16 = 1;
-
-struct NothingHeld;
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-}
 
 /// Answers each byte with its sum with its number in the stream.
 #[derive(Default)]
@@ -158,7 +151,7 @@ impl Turn {
         pool: &mut Pool,
     ) -> &mut Self {
         let mut calls = Calls::new(&mut self.calls, pool);
-        server.on_batch(now, self.events.view(&NothingHeld), &mut calls);
+        server.on_batch(now, self.events.view(&()), &mut calls);
         for (_, mbuf) in self.events.drain() {
             pool.free(mbuf);
         }

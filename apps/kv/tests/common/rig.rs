@@ -3,7 +3,7 @@
 use clock::{Duration, Instant};
 use domain::{
     BufferRef, CallArray, CallRecord, Calls, Cookie, DeadReason, EventArray, EventRecord, Handle,
-    Held, Service,
+    Service,
 };
 use kv::KvProtocol;
 use mem::{Pool, Region};
@@ -31,11 +31,6 @@ pub struct Peer {
     to_send: Vec<u8>,
     pub ended: bool,
     again: bool,
-}
-
-struct NothingHeld;
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
 }
 
 /// One elastic thread's service and all of its peers.
@@ -176,7 +171,7 @@ impl Rig {
 
     fn batch(&mut self) {
         let mut calls = Calls::new(&mut self.calls, &mut self.pool);
-        self.server.on_batch(self.now, self.events.view(&NothingHeld), &mut calls);
+        self.server.on_batch(self.now, self.events.view(&()), &mut calls);
         for (_, mbuf) in self.events.drain() {
             self.pool.free(mbuf);
         }

@@ -3,18 +3,13 @@
 
 use std::collections::VecDeque;
 
-use domain::{CallArray, CallRecord, DeadReason, EventArray, EventRecord, Held};
+use domain::{CallArray, CallRecord, DeadReason, EventArray, EventRecord};
 use mem::{Pool, Region};
 use proptest::prelude::*;
 use tailplane::{Duration, Endpoint, Ipv4Addr};
 
 use super::*;
 use crate::frame::SERVICE_NS_MAX;
-
-struct NothingHeld;
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-}
 
 /// A dataplane of one connection.
 struct Host {
@@ -75,7 +70,7 @@ impl Host {
     /// One batch, and the execution of its calls.
     fn cycle(&mut self) {
         let mut calls = Calls::new(&mut self.calls, &mut self.pool);
-        self.service.on_batch(self.now, self.events.view(&NothingHeld), &mut calls);
+        self.service.on_batch(self.now, self.events.view(&()), &mut calls);
         for (_, mbuf) in self.events.drain() {
             self.pool.free(mbuf);
         }

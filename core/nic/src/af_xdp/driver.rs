@@ -3,7 +3,6 @@
 //! Who holds a chunk is checked on every return: `Pool::take_back` and `Pool::complete_address`
 //! refuse what was not handed out, so a confused device costs a counter, not memory safety.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use clock::Instant;
@@ -258,21 +257,16 @@ impl Nic for AfXdp {
         received
     }
 
-    fn transmit(
-        &mut self,
-        _now: Instant,
-        pool: &mut Pool,
-        frames: &mut VecDeque<TxFrame>,
-    ) -> usize {
+    fn transmit(&mut self, _now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         let mut taken = 0;
         if !frames.is_empty() {
             // What is in flight must fit the completion ring, else the kernel stops sending.
             let room = self.socket.sizes.completion.saturating_sub(self.in_flight);
             let want = u32::try_from(frames.len()).unwrap_or(u32::MAX).min(room);
             let mut submitted = 0;
-            for _ in 0..self.tx.reserve(want) {
-                let Some(frame) = frames.pop_front() else { break };
-                taken += 1;
+            let reserved = self.tx.reserve(want) as usize;
+            taken = reserved.min(frames.len());
+            for frame in frames.drain(..taken) {
                 match pool.post(frame) {
                     Ok((addr, len)) => {
                         let options = XdpDescOptions::empty();

@@ -4,7 +4,6 @@
 //! replayed by the other. What must hold, whatever the script says: nothing panics, no frame is longer than a chunk has
 //! room for, memory beside a frame's chunk stays as it is, and in the end every chunk is back.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,11 +117,11 @@ impl Victim {
                 assert!(count <= SLOTS && count == received.len(), "{count} frames at once");
             }
             2 => {
-                let mut frames = VecDeque::new();
+                let mut frames = Vec::new();
                 for _ in 0..what >> 4 {
                     let Ok(mut mbuf) = pool.alloc() else { break };
                     mbuf.append(&[what; 60]).expect("room");
-                    frames.push_back(mbuf.into_tx());
+                    frames.push(mbuf.into_tx());
                 }
                 nic.transmit(Instant::ZERO, pool, &mut frames);
                 frames.drain(..).for_each(|frame| pool.complete(frame));

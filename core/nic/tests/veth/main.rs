@@ -625,7 +625,7 @@ fn an_interface_that_goes_down_and_up_delays_frames() {
     let mut pool = Pool::new(&region, 1024);
     let (mut nic, _program) = driver(&small(0), &region);
     rig.near_output(&format!("ip link set {NEAR} down"));
-    let mut frames: std::collections::VecDeque<_> = (0..3)
+    let mut frames: Vec<_> = (0..3)
         .map(|_| {
             let mut mbuf = pool.alloc().expect("a chunk");
             mbuf.append(&[0xff; 60]).expect("fits");

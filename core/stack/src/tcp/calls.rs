@@ -44,21 +44,6 @@ pub(crate) fn accept(
     receive::deliver(group, slot, ctx);
 }
 
-/// As [`sendv`], for a message of one buffer, which nearly every one is.
-#[inline(always)]
-pub(crate) fn send_one(
-    place: Place,
-    conn: &mut Conn,
-    cold: &mut Cold,
-    mbuf: Mbuf,
-    sum: Sum,
-    ctx: &mut Context<'_>,
-) {
-    if let Err(mbuf) = output::send_at_once(place, conn, cold, mbuf, sum, ctx) {
-        sendv(place, conn, cold, core::iter::once((mbuf, sum)), ctx);
-    }
-}
-
 /// `sendv`: `payloads` are the staged buffers with their checksums, each at most a frame's worth.
 pub(crate) fn sendv(
     place: Place,
@@ -99,7 +84,6 @@ pub(crate) fn sendv(
 }
 
 /// `recv_done`: frees buffers and opens the window.
-#[inline(always)]
 pub(crate) fn recv_done(
     place: Place,
     conn: &mut Conn,

@@ -200,11 +200,11 @@ fn transmit(
             let shared = ctx.shared;
             let write = |out: &mut [u8], _: &[u8]| write_headers(out, conn, &segment, shared, mac);
             let frame = retained.transmit(headers, write).map_err(|mem::NoRoom| mem::Exhausted)?;
-            ctx.out.frames.push_back(frame);
+            ctx.out.frames.push(frame);
         }
         Some(mac) => {
             let copy = copy_for_transmission(conn, retained, &segment, headers, mac, ctx)?;
-            ctx.out.frames.push_back(copy.into_tx());
+            ctx.out.frames.push(copy.into_tx());
         }
         None => {
             let nobody = MacAddr([0; 6]);
@@ -285,7 +285,7 @@ pub(crate) fn send_at_once(
         None => return Err(mbuf),
     }
     let (retained, frame) = mbuf.transmit(meta, ESTABLISHED_HEADERS_LEN)?;
-    ctx.out.frames.push_back(frame);
+    ctx.out.frames.push(frame);
     conn.sent.push(retained);
     conn.snd_end += len as u32;
     conn.snd_nxt = conn.snd_end;
@@ -556,7 +556,7 @@ pub(crate) fn send_bare(
     };
     write_headers(out, conn, &segment, ctx.shared, mac);
     match link {
-        Some(_) => ctx.out.frames.push_back(mbuf.into_tx()),
+        Some(_) => ctx.out.frames.push(mbuf.into_tx()),
         None => ctx.wait_for_link(destination, mbuf),
     }
     ctx.stats.tcp_segments_out += 1;

@@ -11,7 +11,8 @@ use wire::TcpFlags;
 
 use super::conn::{Cold, Conn, Flags, Place, State};
 use super::fields::Segment;
-use super::{ack, newreno, output, receive};
+use super::group::FlowGroup;
+use super::{ack, newreno, output, receive, segment};
 use crate::context::Context;
 use crate::input::{cut_to_payload, established_segment};
 
@@ -27,13 +28,40 @@ const UNUSUAL: Flags = Flags::UNSENT
     .and(Flags::PERSIST)
     .and(Flags::FIN_WANTED);
 
-/// Takes the segment in the frame `mbuf`, if it is the expected one. A function of its own, with all that it calls inside: within the
-/// batch's loop it would have no registers.
+/// Delivers a frame of the form that established connections send. `slot` is, most likely, where its connection is.
+#[inline(always)]
+pub(crate) fn arrive(
+    group: &mut FlowGroup,
+    slot: Option<u32>,
+    hash: u32,
+    mut mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
+    if let Some(slot) = slot {
+        let (place, conn, cold) = group.at(slot);
+        match take_expected(place, conn, cold, mbuf, ctx) {
+            Ok(()) => return group.received += 1,
+            Err(back) => mbuf = back,
+        }
+    }
+    arrive_unpredicted(group, hash, mbuf, ctx);
+}
+
+/// As [`arrive`], where header prediction does not apply.
+#[inline(never)]
+fn arrive_unpredicted(group: &mut FlowGroup, hash: u32, mut mbuf: Mbuf, ctx: &mut Context<'_>) {
+    let Some(segment) = established_segment(mbuf.bytes(), hash) else { return ctx.pool.free(mbuf) };
+    cut_to_payload(&mut mbuf, &segment);
+    segment::arrive(group, &segment, mbuf, ctx);
+}
+
+/// Takes the segment in the frame `mbuf`, if it is the expected one. A function of its own, with all that it calls inside:
+/// within the batch's loop it would have no registers.
 ///
 /// # Errors
 /// The buffer comes back, with nothing done, where the segment is another one.
 #[inline(never)]
-pub(crate) fn arrive(
+fn take_expected(
     place: Place,
     conn: &mut Conn,
     cold: &mut Cold,
@@ -95,7 +123,9 @@ fn take(
     }
     let acked = (segment.ack - conn.snd_una) as u32;
     let flight_before = conn.flight();
-    ack::update_window(conn, segment);
+    // In sequence, and it acknowledges no less: never older than what set the window last (RFC 9293 §3.10.7.4).
+    conn.snd_wnd = u32::from(segment.window) << conn.snd_wscale;
+    conn.snd_wl1 = segment.seq;
     let mut bytes = 0;
     if acked > 0 {
         bytes = ack::acknowledge(conn, segment.ack, ctx);

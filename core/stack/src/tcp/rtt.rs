@@ -16,7 +16,8 @@ const MAX_RTT: u64 = 1 << 27;
 /// sample ends the back-off.
 #[inline]
 pub(crate) fn sample(conn: &mut Conn, rtt_ns: u64) {
-    let rtt = (rtt_ns >> UNIT_SHIFT).clamp(1, MAX_RTT) as u32;
+    let rtt = (rtt_ns >> UNIT_SHIFT).min(MAX_RTT) as u32;
+    let rtt = rtt.max(1);
     if conn.srtt_8 == 0 {
         conn.srtt_8 = rtt * 8;
         conn.rttvar_4 = rtt * 2;
@@ -38,6 +39,9 @@ pub(crate) fn rto_ticks(conn: &Conn, bounds: &Ticks) -> u32 {
         conn.srtt_8 / 8 + conn.rttvar_4.max(GRANULARITY)
     };
     let ticks = (base.max(bounds.rto_min) >> UNITS_PER_TICK_SHIFT) + 1;
+    if conn.backoff == 0 {
+        return ticks.min(bounds.rto_max);
+    }
     // At most 2^26 ticks and 20 doublings.
     ((ticks as u64) << conn.backoff.min(20)).min(bounds.rto_max as u64) as u32
 }

@@ -7,40 +7,9 @@ use wire::TcpFlags;
 use super::conn::{Conn, Flags, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
-use super::{ack, close, listen, output, predicted, receive, reset};
+use super::{ack, close, listen, output, receive, reset};
 use crate::context::Context;
-use crate::input::{cut_to_payload, established_segment, is_martian};
-
-/// Delivers a frame of the form that established connections send. `slot` is, most likely, where its
-/// connection is.
-#[inline(always)]
-pub(crate) fn arrive_established(
-    group: &mut FlowGroup,
-    slot: Option<u32>,
-    hash: u32,
-    mut mbuf: Mbuf,
-    ctx: &mut Context<'_>,
-) {
-    if let Some(slot) = slot {
-        group.received += 1;
-        let (place, conn, cold) = group.at(slot);
-        match predicted::arrive(place, conn, cold, mbuf, ctx) {
-            Ok(()) => return,
-            Err(back) => mbuf = back,
-        }
-        // It is counted there.
-        group.received -= 1;
-    }
-    arrive_unpredicted(group, hash, mbuf, ctx);
-}
-
-/// As [`arrive_established`], where header prediction does not apply.
-#[inline(never)]
-fn arrive_unpredicted(group: &mut FlowGroup, hash: u32, mut mbuf: Mbuf, ctx: &mut Context<'_>) {
-    let Some(segment) = established_segment(mbuf.bytes(), hash) else { return ctx.pool.free(mbuf) };
-    cut_to_payload(&mut mbuf, &segment);
-    arrive(group, &segment, mbuf, ctx);
-}
+use crate::input::is_martian;
 
 /// Delivers a segment to its connection, to a listening port, or answers with a reset.
 pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, mbuf: Mbuf, ctx: &mut Context<'_>) {

@@ -1,6 +1,6 @@
 //! Received data: order, windows, acknowledgments, and the buffers behind them.
 
-use domain::Cookie;
+use domain::{CallError, CallKind, Cookie};
 
 use crate::support::{Open, Peer, Told, World, config, ms};
 
@@ -48,6 +48,46 @@ fn the_acknowledgment_rides_on_the_reply() {
     world.hear(&peer.seg(101, 4));
     world.pass(ms(500));
     world.silent();
+}
+
+/// One frame carries the reply, the acknowledgment, and the room that the request's bytes leave.
+#[test]
+fn a_reply_announces_what_is_given_back_with_it() {
+    let mut world = World::with(|config| config.receive_window_bytes = 4_000);
+    world.auto_done = false;
+    let peer = Peer::establish(&mut world, 5, Open { timestamp: Some(5), ..Open::default() });
+    let handle = world.handle();
+    let request = peer.seg(1, 1).len(1_448).frame();
+    world.cycle(&[request], |calls| {
+        calls.sendv(handle, &[&[0, 1, 2]]).expect("room");
+        calls.recv_done(handle, 1_448).expect("room");
+    });
+    world.settle();
+    let [reply] = &world.expect(&peer, &[". 1:4(3) ack 1449"])[..] else { panic!() };
+    assert_eq!(reply.window, 4_000);
+    assert!(world.held(handle).is_empty());
+    world.hear(&peer.seg(1_449, 4));
+    world.pass(ms(500));
+    world.silent();
+}
+
+/// More than was received is refused, and the reply beside it leaves all the same.
+#[test]
+fn a_reply_is_sent_where_too_much_is_given_back_with_it() {
+    let mut world = World::new();
+    world.auto_done = false;
+    let peer = Peer::establish(&mut world, 5, Open { timestamp: Some(5), ..Open::default() });
+    let handle = world.handle();
+    let request = peer.seg(1, 1).len(100).frame();
+    world.cycle(&[request], |calls| {
+        calls.sendv(handle, &[&[0, 1, 2]]).expect("room");
+        calls.recv_done(handle, 101).expect("room");
+    });
+    world.settle();
+    world.expect(&peer, &[". 1:4(3) ack 101"]);
+    let refused = Told::Failed { call: CallKind::RecvDone, error: CallError::TooMuch };
+    assert_eq!(world.told().iter().filter(|told| **told == refused).count(), 1);
+    assert_eq!(world.held(handle).len(), 100);
 }
 
 #[test]

@@ -93,8 +93,17 @@ proptest! {
         bytes.extend(vec![0xee; padding]);
         let view = EstablishedView::parse(&bytes).expect("the usual form");
         prop_assert!(view.verify_checksums());
-        prop_assert_eq!(view.link_dst(), frame.link.dst);
-        prop_assert_eq!((view.src(), view.dst()), (frame.ip.src, frame.ip.dst));
+        prop_assert!(view.is_for(frame.link.dst, frame.ip.dst));
+        for byte in 0..6 {
+            let mut other = frame.link.dst;
+            other.0[byte] ^= 1;
+            prop_assert!(!view.is_for(other, frame.ip.dst));
+        }
+        let [a, b, c, d] = frame.ip.dst.octets();
+        for other in [[a ^ 1, b, c, d], [a, b ^ 1, c, d], [a, b, c ^ 1, d], [a, b, c, d ^ 1]] {
+            prop_assert!(!view.is_for(frame.link.dst, other.into()));
+        }
+        prop_assert_eq!(view.headers().flow().remote_addr(), frame.ip.src);
         let flow = FlowKey::new(Endpoint::new(frame.ip.src, frame.tcp.src_port), frame.tcp.dst_port);
         let headers = EstablishedHeaders::of(&bytes).expect("long enough");
         prop_assert_eq!(headers.payload_len(), frame.payload.len());

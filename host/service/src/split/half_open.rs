@@ -227,7 +227,7 @@ impl Service for HalfOpen<'_> {
 
 #[cfg(test)]
 mod tests {
-    use domain::{CallArray, CallRecord, EventArray, EventRecord, Handle, Held};
+    use domain::{CallArray, CallRecord, EventArray, EventRecord, Handle};
     use mem::{Pool, Region};
     use runtime::Register;
     use wire::FlowKey;
@@ -237,13 +237,6 @@ mod tests {
     const CONNECTIONS: u32 = 1_000;
     /// Of the threads' calls, in one cycle.
     const CALLS: usize = 100;
-
-    /// The application's view of connections that hold nothing.
-    struct Nothing;
-
-    impl Held for Nothing {
-        fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-    }
 
     /// A thread's part, and the stack below it.
     struct Rig<'a> {
@@ -264,7 +257,7 @@ mod tests {
         /// One cycle. What the part asks for.
         fn cycle(&mut self) -> Vec<CallRecord> {
             let mut calls = Calls::new(&mut self.calls, &mut self.pool);
-            self.part.on_batch(self.now, self.events.view(&Nothing), &mut calls);
+            self.part.on_batch(self.now, self.events.view(&()), &mut calls);
             self.events.drain().for_each(drop);
             let (records, payloads) = self.calls.take();
             let asked = records.clone();

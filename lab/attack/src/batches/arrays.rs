@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use domain::{
-    CallArray, CallRecord, Calls, Cookie, DeadReason, EventArray, EventRecord, Handle, Held,
-    Service,
+    CallArray, CallRecord, Calls, Cookie, DeadReason, EventArray, EventRecord, Handle, Service,
 };
 use mem::{HugePages, Pool, Region};
 use process::Geometry;
@@ -22,12 +21,6 @@ const ROUNDS: u64 = 8;
 const ROOM: usize = 64;
 /// Events of a batch, at most: more than go over at once.
 const EVENTS: usize = 40;
-
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-}
 
 /// See the module's comment.
 pub fn run(count: u64, seed: u64) -> anyhow::Result<Tally> {
@@ -63,7 +56,7 @@ fn one_round(
         lock(&domain.other).begin(now);
         let began = Instant::now();
         let calls = &mut Calls::new(&mut array, &mut pool);
-        domain.near.on_batch(now, events.view(&NothingHeld), calls);
+        domain.near.on_batch(now, events.view(&()), calls);
         tally.took(began.elapsed(), progress.done);
         domain.check_ends()?;
         check(&mut array, &mut pool, tally)?;

@@ -1,7 +1,6 @@
 //! A wire on which somebody pings the other end about every millisecond: the network layer there answers, whatever
 //! its application does.
 
-use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +51,7 @@ impl<N: Nic> Pings<N> {
             return;
         }
         self.sequence = self.sequence.wrapping_add(1);
-        let mut frames = VecDeque::from([mbuf.into_tx()]);
+        let mut frames = Vec::from([mbuf.into_tx()]);
         let sent = self.inner.transmit(now, pool, &mut frames);
         self.counted.sent.fetch_add(sent as u64, Ordering::Relaxed);
         frames.drain(..).for_each(|frame| pool.complete(frame));
@@ -109,7 +108,7 @@ impl<N: Nic> Nic for Pings<N> {
         self.counted.answered.fetch_add(answers as u64, Ordering::Relaxed);
         received
     }
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         self.inner.transmit(now, pool, frames)
     }
     fn reclaim(&mut self, pool: &mut Pool) -> usize {

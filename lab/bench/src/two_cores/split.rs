@@ -1,7 +1,6 @@
 //! Two queue pairs as the client sees them: one wire that brings each frame to the core where its flow is at
 //! home, as a NIC with programmable RSS does.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use clock::Instant;
@@ -14,13 +13,13 @@ use wire::{EtherType, EthernetView, Ipv4View, Protocol, TcpView};
 /// See the module's comment.
 pub struct Split {
     server: Arc<Shared>,
-    ends: Vec<(ShmNic, VecDeque<TxFrame>)>,
+    ends: Vec<(ShmNic, Vec<TxFrame>)>,
 }
 
 impl Split {
     /// The client's ends of the wires to the cores of the dataplane that `server` describes.
     pub fn new(server: Arc<Shared>, ends: Vec<ShmNic>) -> Self {
-        Self { server, ends: ends.into_iter().map(|end| (end, VecDeque::new())).collect() }
+        Self { server, ends: ends.into_iter().map(|end| (end, Vec::new())).collect() }
     }
 
     /// The core at which the frame's flow is at home; the first for what is no flow.
@@ -54,11 +53,11 @@ impl Nic for Split {
         received
     }
 
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut VecDeque<TxFrame>) -> usize {
+    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         let taken = frames.len();
-        while let Some(frame) = frames.pop_front() {
+        for frame in frames.drain(..) {
             let home = self.home_of(frame.bytes()).min(self.ends.len() - 1);
-            self.ends[home].1.push_back(frame);
+            self.ends[home].1.push(frame);
         }
         for (end, waiting) in &mut self.ends {
             end.transmit(now, pool, waiting);

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use domain::{CallArray, CallRecord, EventArray, EventRecord, Held};
+use domain::{CallArray, CallRecord, EventArray, EventRecord};
 use mem::{Pool, Region};
 use tailplane::{
     CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Handle, Instant, Service,
@@ -15,11 +15,6 @@ use crate::test_peers::MiniCache;
 use crate::workload::WorkloadConfig;
 
 const HOP_NS: u64 = 5_000;
-
-struct NothingHeld;
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
-}
 
 /// What will reach the service.
 enum Coming {
@@ -99,7 +94,7 @@ impl Host {
         }
         let now = Instant::from_nanos(self.now_ns);
         let mut calls = Calls::new(&mut self.calls, &mut self.pool);
-        service.on_batch(now, self.events.view(&NothingHeld), &mut calls);
+        service.on_batch(now, self.events.view(&()), &mut calls);
         for (_, mbuf) in self.events.drain() {
             self.pool.free(mbuf);
         }

@@ -260,7 +260,7 @@ fn driver(
     let other = || {
         let mut far = far;
         let mut pool = Pool::new(&there, 512);
-        let mut frames: std::collections::VecDeque<TxFrame> = (0..size)
+        let mut frames: Vec<TxFrame> = (0..size)
             .filter_map(|_| {
                 let mut mbuf = pool.alloc().ok()?;
                 mbuf.append(&[0; FRAME]).ok()?;
@@ -284,7 +284,7 @@ fn bounce(
     let looking_ns = look_ns(clock);
     let (mut receiving, mut sending) = (Vec::new(), Vec::new());
     let mut mbufs = Vec::with_capacity(64);
-    let mut frames = std::collections::VecDeque::with_capacity(64);
+    let mut frames = Vec::with_capacity(64);
     let mut stall_ns = 0;
     let start = clock.now_ns();
     let (size, warm, end) = timed.map_or((1, u64::MAX, u64::MAX), |(size, window)| {

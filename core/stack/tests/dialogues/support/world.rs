@@ -400,11 +400,11 @@ impl World {
     fn transmit(&mut self) {
         let mtu = self.stack.shared().config.mtu_bytes as usize;
         let mut asked = Vec::new();
-        let mut frames: std::collections::VecDeque<_> = Default::default();
+        let mut frames: Vec<_> = Default::default();
         if self.nic_takes {
             // Their memory is the stacks'.
-            frames.extend(self.stack.frames().drain(..));
-            frames.extend(self.other.frames().drain(..));
+            frames.append(self.stack.frames());
+            frames.append(self.other.frames());
         }
         for frame in frames {
             self.check_link(frame.bytes());
