@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
-use domain::{CallArray, CallRecord, Calls, Handle, Service};
+use domain::{CallArray, CallRecord, Calls, Service};
 use mem::{Mbuf, Pool};
 use memfile::Memory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use clock::{Duration, Instant};
-use domain::{CallArray, Calls, EventArray, Events, Handle};
+use domain::{CallArray, Calls, EventArray, Events};
 use mem::Pool;
 use nic::{Nic, NicStats};
 use shuffle::{Guard, Taker};

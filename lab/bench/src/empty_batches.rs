@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::{CallArray, Calls, EventArray, Handle, Service};
+use domain::{CallArray, Calls, EventArray, Service};
 use mem::{Pool, Region};
 
 /// Runs `service` on `count` batches without an event, and answers how long each took. `region` is its packet memory.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clock::Instant;
-use domain::{CallArray, Calls, Cookie, Event, EventArray, Handle, Held};
+use domain::{CallArray, Calls, Cookie, Event, EventArray, Handle};
 use mem::{Mbuf, Pool, TxFrame};
 use stack::{Secrets, Shared, Stack, StackConfig};
 use wire::{Endpoint, Ipv4Addr, MICROSOFT_KEY, MacAddr};
@@ -174,10 +174,4 @@ fn perform(act: Act, address: Ipv4Addr, connections: &mut Vec<Connection>, calls
         }
     };
     done.expect("room for few calls");
-}
-
-struct NothingHeld;
-
-impl Held for NothingHeld {
-    fn held(&self, _: Handle, _: &mut dyn FnMut(&[u8])) {}
 }
