@@ -57,7 +57,7 @@ loom_part() { scripts/loom.sh; }
 # debug build: they find a turn that is due twice, which seldom comes to two turns at once.
 seeds_part() {
     CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo test --release --package sim --test seeds order_is_kept -- --nocapture
+        cargo test --release --package world --test seeds order_is_kept -- --nocapture
 }
 
 # An application's calls in any order against a model of the access policy, in all modes.

@@ -6,7 +6,7 @@ use clock::Duration;
 use serde::Serialize;
 use tailplane::Server;
 
-use crate::rig::{Rig, RigConfig, RigError};
+use world::rig::{Rig, RigConfig, RigError};
 
 /// Bytes of the stack's state that one idle connection may cost: hot and cold part, its share of
 /// free slots, of the look-up table and of the flow groups. 50,000 connections or more.

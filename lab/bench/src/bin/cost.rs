@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use bench::instructions::{ANSWER_KV, REQUEST_KV, STORE_KV, STORED_KV, Workload};
-use bench::{RawEcho, Rig, RigConfig};
 use clap::Parser;
 use domain::Service;
 use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use tailplane::Server;
+use world::rig::{RawEcho, Rig, RigConfig};
 
 /// Serves a fixed number of requests between two dataplanes in one thread.
 #[derive(Parser)]

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use comfy_table::{Table, presets};
-use multicore::calibrate::{Calibration, Effort, calibrate};
 use notify::window::{Side, pin};
 use serde_json::json;
+use world::calibrate::{Calibration, Effort, calibrate};
 
 use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
 

@@ -18,9 +18,9 @@ use std::time::SystemTime;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use control::sysfs::parse_cpus;
-use ixserver::pareto::Objective;
 use load::WorkloadConfig;
 use reproduce::conditions;
+use world::controlled::pareto::Objective;
 
 use crate::demo::machine::commit;
 use crate::pareto::machine::Which;

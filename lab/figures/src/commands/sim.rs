@@ -23,7 +23,7 @@ use clap::{Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use sim::{
+use world::lossy::{
     Faults, Outcome, RunStats, Scenario, ScenarioConfig, SchedulerChoice, replay_command, run_many,
 };
 
@@ -338,10 +338,10 @@ fn print(summaries: &[Summary], first: u64, count: u64) {
 fn one(args: &Args, seed: u64, scenario: Scenario) -> anyhow::Result<ExitCode> {
     let config = args.config(scenario);
     let started = Instant::now();
-    let outcome = sim::run(seed, &config);
+    let outcome = world::lossy::run(seed, &config);
     if let Some(path) = &args.pcap {
         let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
-        sim::pcap::write(&mut BufWriter::new(file), &outcome.capture)
+        world::pcap::write(&mut BufWriter::new(file), &outcome.capture)
             .with_context(|| format!("cannot write the capture to {}", path.display()))?;
     }
     if args.json {
@@ -349,7 +349,7 @@ fn one(args: &Args, seed: u64, scenario: Scenario) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&[summary])?);
     } else {
         if config.vary {
-            let mut variation = sim::variation::Variation::draw(seed);
+            let mut variation = world::lossy::variation::Variation::draw(seed);
             if config.turns.is_some() || config.queues {
                 variation.spread_out(seed);
             }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::ensure;
 use control::policy::{Policy, Sequence};
 use control::{Configuration, Machine, Scaling};
-use ixserver::pareto::{Candidate, Frontier, Objective};
-use ixserver::server::ServerModel;
 use reproduce::Mode;
+use world::controlled::pareto::{Candidate, Frontier, Objective};
+use world::controlled::server::ServerModel;
 
 /// What was found of one configuration.
 #[derive(Clone, Debug, PartialEq)]

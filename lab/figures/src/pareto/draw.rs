@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ixserver::pareto::{Frontier, Objective};
-use ixserver::reproduce::{Figure9, Panel};
 use reproduce::{
     Axis, Claims, Figure, Measured, Options, Recorder, Role, Series, Setup, Silent, Takes, plot,
 };
+use world::controlled::pareto::{Frontier, Objective};
+use world::controlled::reproduce::{Figure9, Panel};
 
 use super::analysis::Analysis;
 
@@ -134,7 +134,7 @@ pub fn write_svg(all: &mut Analysis, directory: &Path) -> anyhow::Result<Vec<Pat
 mod tests {
     use std::collections::BTreeMap;
 
-    use ixserver::server::ServerModel;
+    use world::controlled::server::ServerModel;
 
     use super::*;
 

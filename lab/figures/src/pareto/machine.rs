@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use control::Topology;
-use ixserver::server::ServerModel;
+use world::controlled::server::ServerModel;
 
 /// A machine to simulate.
 #[derive(Clone, Debug, PartialEq, Eq)]

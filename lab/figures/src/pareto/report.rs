@@ -11,9 +11,9 @@
 use comfy_table::{Table, presets};
 use control::policy::{Policy, Sequence};
 use control::{Clock, Configuration};
-use ixserver::pareto::{Candidate, Frontier, Member, Objective};
 use reproduce::Mode;
 use serde_json::{Map, Value, json};
+use world::controlled::pareto::{Candidate, Frontier, Member, Objective};
 
 use super::analysis::{Analysis, Entry};
 
@@ -273,7 +273,7 @@ fn entry_json(entry: &Entry) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ixserver::server::ServerModel;
+    use world::controlled::server::ServerModel;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! IX Figure 5a: message rate over cores, on as many virtual ones as the figure has.
 
-use multicore::{Costs, Search, Setup};
 use queueing::Law;
 use reproduce::{Axis, Figure, Recorder, Takes};
+use world::cores::{Costs, Search, Setup};
 
 use super::Testbed;
 use super::zygos::systems::{RTC_64, cost_models, measured};

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use bench::{RawEcho, Rig, RigConfig, empty_batches};
 use mem::{HugePages, Region};
 use process::{Geometry, Hello, Near, Placement, Waiting};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 use runtime::set_realtime;
 use tailplane::Service;
+use world::rig::{RawEcho, Rig, RigConfig, empty_batches};
 
 use super::Testbed;
 use super::beside::{self, Beside, Found, NEAR, Pair, Plan, QUIET, median, median_of};

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::bail;
-use bench::Caller;
 use bench::connections::spread;
 use tailplane::{Calls, Endpoint, Events, Instant, Service};
+use world::rig::Caller;
 
 use crate::commands::load::DataplaneClient;
 use crate::demo::machine::Usage;

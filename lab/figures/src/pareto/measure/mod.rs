@@ -17,8 +17,8 @@ use anyhow::{Context, bail};
 use control::actuator::{ClockSetter, Cpufreq};
 use control::rapl::Rapl;
 use control::{Clock, Configuration, Machine, Scaling, Topology};
-use ixserver::pareto::{Candidate, Objective};
 use reproduce::{Mode, Stopped, conditions};
+use world::controlled::pareto::{Candidate, Objective};
 
 use self::bench::Bench;
 pub use self::plan::{Plan, Progress};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ixserver::pareto::Objective;
 use load::WorkloadConfig;
+use world::controlled::pareto::Objective;
 
 use service::config::App;
 

@@ -1,7 +1,7 @@
 //! IX Figures 8 and 9: the Pareto frontier of static configurations.
 
-use ixserver::pareto::Frontier;
 use reproduce::{Figure, Recorder, Role, Takes};
+use world::controlled::pareto::Frontier;
 
 use super::server::server;
 use crate::pareto::draw;

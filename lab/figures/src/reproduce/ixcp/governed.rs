@@ -1,12 +1,12 @@
 //! The patterns of IX §5.4 on real elastic threads, on virtual cores, beside the model of queues that Figures 8 to 12 and
 //! Table IV are computed with.
 
-use ixserver::pareto::Objective;
-use ixserver::reproduce::{Load, Plane, Run, run_on};
-use ixserver::server::{Pattern, ServerModel};
-use multicore::{Costs, Governance, RunToCompletion, Setup, govern};
 use queueing::Law;
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
+use world::controlled::pareto::Objective;
+use world::controlled::reproduce::{Load, Plane, Run, run_on};
+use world::controlled::server::{Pattern, ServerModel};
+use world::cores::{Costs, Governance, RunToCompletion, Setup, govern};
 
 use super::patterns::{DURATION_S, word};
 use crate::reproduce::Testbed;
@@ -138,7 +138,7 @@ impl Of<'_> {
             let seed = recorder.options().seed;
             let load = Load { speed: *speed, ..Load::new(pattern, seed).for_server(model) };
             let modelled = run_on(model, &load, objective, plane, seconds, |load, who, run| {
-                ixserver::server::simulate(model, load, who, run)
+                world::controlled::server::simulate(model, load, who, run)
             })?;
             let real = run_on(model, &load, objective, plane, seconds, |load, who, run| {
                 let governance = Governance { model, load, controller: who, run: *run };

@@ -2,10 +2,10 @@
 //! load pattern.
 
 use control::Event;
-use ixserver::pareto::Objective;
-use ixserver::reproduce::{Plane, Run, run};
-use ixserver::server::Pattern;
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Role, SeriesId, Takes};
+use world::controlled::pareto::Objective;
+use world::controlled::reproduce::{Plane, Run, run};
+use world::controlled::server::Pattern;
 
 use super::server::server;
 use crate::pareto::draw::millions;

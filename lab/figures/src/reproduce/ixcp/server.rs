@@ -1,7 +1,7 @@
 //! The simulated server of these figures.
 
-use ixserver::server::ServerModel;
 use reproduce::Recorder;
+use world::controlled::server::ServerModel;
 
 use crate::pareto::machine::IX_NOTE;
 

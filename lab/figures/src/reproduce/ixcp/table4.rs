@@ -1,10 +1,10 @@
 //! IX Table IV: energy proportionality and consolidation gains, and the seconds over the objective of §5.4.
 
-use ixserver::pareto::Objective;
-use ixserver::reproduce::{Plane, Run, Table4, table4};
-use ixserver::server::ServerModel;
 use reproduce::claims::Mode;
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
+use world::controlled::pareto::Objective;
+use world::controlled::reproduce::{Plane, Run, Table4, table4};
+use world::controlled::server::ServerModel;
 
 use super::patterns::{DURATION_S, word};
 use super::server::server;
@@ -106,7 +106,8 @@ fn rows(recorder: &mut Recorder<'_>, charts: [ChartId; 2], table: &Table4) {
 }
 
 fn published(recorder: &mut Recorder<'_>, charts: [ChartId; 2]) {
-    let patterns = ixserver::server::Pattern::ALL.map(ixserver::server::Pattern::name);
+    let patterns =
+        world::controlled::server::Pattern::ALL.map(world::controlled::server::Pattern::name);
     let columns = [
         (0, "IX, maximum (paper)", 0),
         (0, "IX, measured (paper)", 1),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ixserver::migration::{Half, Recorded, Row, table5};
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
+use world::controlled::migration::{Half, Recorded, Row, table5};
 
 use crate::reproduce::Testbed;
 use crate::reproduce::moving::{self, Found, IDLE_SPIN, Plan, Table};

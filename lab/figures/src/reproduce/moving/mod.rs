@@ -18,7 +18,6 @@ use std::thread::{ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use ixserver::migration::{Direction, Recorded};
 use mem::HugePages;
 use runtime::{CoreReport, Mover, RuntimeConfig, RuntimeError, Scheduler};
 use runtime::{
@@ -27,6 +26,7 @@ use runtime::{
 };
 use statseg::{Layout, Segment};
 use tailplane::{Endpoint, SharedSlots};
+use world::controlled::migration::{Direction, Recorded};
 
 use self::caller::{Caller, Talk};
 use crate::demo::machine::{Disturbance, Usage};

@@ -1,8 +1,8 @@
 //! How many events enter a crossing: as somebody waits, or as pure schedulers have it.
 
-use multicore::Search;
 use queueing::{Law, MeanInterval};
 use reproduce::{Axis, Figure, Recorder, Takes};
+use world::cores::Search;
 
 use super::systems::{BOUND, RTC, RTC_64, SINGLE, System, WORK_CONSERVING, cost_models, measured};
 use crate::reproduce::Testbed;

@@ -1,8 +1,8 @@
 //! Curves that several figures draw: p99 over throughput, and models behind what is simulated.
 
-use multicore::{Costs, Run};
 use queueing::{Law, Replications, TailCurve, tail_curve};
 use reproduce::{ChartId, Measured, Recorder, Role};
+use world::cores::{Costs, Run};
 
 use super::systems::{System, measured, p99_us};
 

@@ -1,8 +1,8 @@
 //! ZygOS Figure 11: which system serves most depends on how strict the objective is.
 
-use multicore::Costs;
 use queueing::Law;
 use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
+use world::cores::Costs;
 
 use super::curves::over_throughput;
 use super::systems::{RTC, RTC_64, System, WORK_CONSERVING, cost_models};

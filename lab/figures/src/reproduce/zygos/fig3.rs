@@ -1,7 +1,7 @@
 //! ZygOS Figure 3: the highest load that keeps 10 S at the 99th percentile for the systems before it.
 
-use multicore::Search;
 use reproduce::{Figure, Recorder, Takes};
+use world::cores::Search;
 
 use super::max_load;
 use super::systems::{RTC, cost_models};

@@ -1,8 +1,8 @@
 //! ZygOS Figure 6: p99 over load, three laws of service times with means of 10 and 25 us.
 
-use multicore::{Costs, Run, Search};
 use queueing::{Law, MeanInterval};
 use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
+use world::cores::{Costs, Run, Search};
 
 use super::curves::behind;
 use super::systems::{

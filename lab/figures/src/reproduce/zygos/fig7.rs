@@ -1,8 +1,8 @@
 //! ZygOS Figure 7: the highest load that keeps 10 S at the 99th percentile, over the mean service time S.
 
-use multicore::{Costs, Search};
 use queueing::{Law, MeanInterval};
 use reproduce::{Figure, Measured, Recorder, Takes};
+use world::cores::{Costs, Search};
 
 use super::max_load;
 use super::systems::{BOUND, CORES, RTC, SHARE, WORK_CONSERVING, cost_models};

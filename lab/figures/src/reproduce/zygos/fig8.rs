@@ -1,8 +1,8 @@
 //! ZygOS Figure 8: the share of events that are executed away from their home core, over load.
 
-use multicore::Run;
 use queueing::Law;
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
+use world::cores::Run;
 
 use super::systems::{COOPERATIVE, KICKS, WORK_CONSERVING, cost_models};
 use crate::reproduce::Testbed;

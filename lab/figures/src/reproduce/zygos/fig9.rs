@@ -1,8 +1,8 @@
 //! ZygOS Figure 9: tiny tasks, where what a cycle costs once decides; batching against none.
 
-use multicore::{Costs, Search};
 use queueing::Law;
 use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
+use world::cores::{Costs, Search};
 
 use super::curves::over_throughput;
 use super::systems::{RTC, RTC_64, System, WORK_CONSERVING, cost_models, measured};

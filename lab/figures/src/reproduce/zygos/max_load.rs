@@ -1,9 +1,9 @@
 //! The highest load that keeps 10 S at the 99th percentile, over the mean service time S: what ZygOS Figures
 //! 3 and 7 draw, each for its own systems and over its own range.
 
-use multicore::{Costs, Search};
 use queueing::{Law, Replications};
 use reproduce::{Axis, ChartId, Measured, Recorder, Role};
+use world::cores::{Costs, Search};
 
 use super::systems::{self, LAWS, System, max_of, measured};
 

@@ -1,8 +1,8 @@
 //! Long requests among short ones (ZygOS §2.3, bimodal-2): what a quantum does that no order of service can.
 
-use multicore::{Costs, Run};
 use queueing::Law;
 use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
+use world::cores::{Costs, Run};
 
 use super::curves::behind;
 use super::systems::{PREEMPTIVE, RTC, WORK_CONSERVING, cost_models, in_order_and_sharing, p99_us};

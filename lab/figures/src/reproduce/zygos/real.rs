@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use bench::two_cores::{self, Arrivals, Found, Scheduler};
-use multicore::{Costs, Replay, Run, Setup};
 use queueing::Law;
 use reproduce::Measured;
 use runtime::ConservingConfig;
 use tailplane::Duration;
+use world::cores::{Costs, Replay, Run, Setup};
+use world::two_cores::{self, Arrivals, Found, Scheduler};
 
 use super::systems::System;
 use crate::demo::machine::Usage;
@@ -119,13 +119,13 @@ pub fn simulated(
     found: &Found,
 ) -> anyhow::Result<[f64; 2]> {
     let nanos = |of: Duration| u64::try_from(of.as_nanos()).unwrap_or(u64::MAX);
-    let request = |of: &two_cores::Planned| multicore::Planned {
+    let request = |of: &two_cores::Planned| world::cores::Planned {
         after_ns: nanos(of.after),
         home: of.home,
         among: of.among,
         service_ns: of.service_ns,
     };
-    let interruption = |of: &two_cores::Interruption| multicore::Interruption {
+    let interruption = |of: &two_cores::Interruption| world::cores::Interruption {
         after_ns: nanos(of.after),
         core: of.core,
         took_ns: nanos(of.took),

@@ -3,13 +3,13 @@
 //!
 //! To add a system: name it in [`SYSTEMS`].
 
-use multicore::{
-    Costs, LinuxCosts, Outcome, Run, RunToCompletion, Search, Setup, WorkConserving, WorldError,
-    linux, max_load_at_slo, simulate,
-};
 use queueing::{Law, MeanInterval, Model, Replications, TailCurve, max_load_at_slo as theory_max};
 use reproduce::stats::Interval;
 use reproduce::{Measured, Recorder};
+use world::cores::{
+    Costs, LinuxCosts, Outcome, Run, RunToCompletion, Search, Setup, WorkConserving, WorldError,
+    linux, max_load_at_slo, simulate,
+};
 
 use runtime::{ConservingConfig, WhileAway};
 use tailplane::Duration;

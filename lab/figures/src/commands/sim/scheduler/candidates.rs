@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use multicore::{
-    Outcome, Run, RunToCompletion, Scheduler, Setup, WorkConserving, WorldError, linux,
-    max_load_at_slo, simulate,
-};
 use queueing::{MeanInterval, Model, TailCurve};
 use runtime::{ConservingConfig, WhileAway};
 use tailplane::Duration;
+use world::cores::{
+    Outcome, Run, RunToCompletion, Scheduler, Setup, WorkConserving, WorldError, linux,
+    max_load_at_slo, simulate,
+};
 
 use super::question::Question;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use multicore::{CONNECTIONS_MAX, Costs, Objective, Search, Setup};
 use queueing::{Law, Replications};
+use world::cores::{CONNECTIONS_MAX, Costs, Objective, Search, Setup};
 
 use super::arguments::Args;
 use super::trace;

@@ -2,8 +2,8 @@
 //!
 //! The rule knows nothing of schedulers: intervals in the order of simplicity, and which one to take.
 
-use multicore::{Costs, Setup};
 use queueing::MeanInterval;
+use world::cores::{Costs, Setup};
 
 use super::candidates::{Answer, Found};
 use super::question::Question;

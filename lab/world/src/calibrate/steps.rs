@@ -1,0 +1,397 @@
+//! An elastic thread on `shm`: what each of its steps takes, in batches of 1 to 64.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clock::Instant;
+use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
+use domain::{Calls, Cookie, Event, Events, Handle, Service};
+use mem::{Pool, Region, TxFrame};
+use nic::Nic;
+use nic::shm::{ShmConfig, ShmNic};
+use notify::contest::in_turn;
+use notify::window::{Place, Stopwatch, together};
+use spin::{FRAME_BYTES, Frame};
+use stack::{Secrets, Shared, StackConfig};
+use wire::{Endpoint, Ipv4Addr};
+
+use super::fit;
+use super::found::{CalibrateError, Effort, Found};
+use crate::cores::app::SpinApp;
+
+/// See the module's comment. All in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Steps {
+    pub cycle_ns: f64,
+    pub receive_ns: f64,
+    pub segment_ns: f64,
+    pub crossing_ns: f64,
+    pub event_ns: f64,
+    pub call_ns: f64,
+    pub transmit_ns: f64,
+    pub doorbell_ns: f64,
+}
+
+const BATCHES: [usize; 6] = [1, 4, 8, 16, 32, 64];
+const CONNECTIONS: usize = 64;
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 30, 0, 1), Ipv4Addr::new(10, 30, 0, 2)];
+const PORT: u16 = 5_000;
+/// Packet memory of one end: a block of 2 MB, so that little has to be cleared before each window.
+const CHUNKS: usize = 1_023;
+/// Of a window, the part in which connections are opened, caches warm and the other thread comes to pace.
+const WARM_UP: f64 = 0.25;
+/// Bytes of a frame that carries one request of the service, headers and all.
+const FRAME: usize = 14 + 20 + 32 + FRAME_BYTES;
+
+/// Sends a burst of requests, one on each connection, when all of the last one are answered.
+#[derive(Debug, Default)]
+struct Burst {
+    handles: Vec<Handle>,
+    started: bool,
+    next: usize,
+    size: usize,
+    unanswered: usize,
+}
+
+impl Service for Burst {
+    fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        for event in events.iter() {
+            match event {
+                Event::Recv { handle, data, .. } => {
+                    self.unanswered -= (data.len() / FRAME_BYTES).min(self.unanswered);
+                    let _ = calls.recv_done(handle, data.len());
+                }
+                Event::Connected { outcome: Ok((handle, _)), .. } => self.handles.push(handle),
+                _ => {}
+            }
+        }
+        if !self.started {
+            self.started = true;
+            for cookie in 0..CONNECTIONS as u64 {
+                let _ = calls.connect(Cookie(cookie), Endpoint::new(ADDRESSES[0], PORT));
+            }
+        }
+        if self.unanswered == 0 && self.handles.len() == CONNECTIONS {
+            for _ in 0..self.size {
+                let request = Frame { service_ns: 0, sequence: self.next as u64 };
+                let handle = self.handles[self.next % CONNECTIONS];
+                self.unanswered += usize::from(calls.sendv(handle, &[&request.to_bytes()]).is_ok());
+                self.next += 1;
+            }
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        Some(Instant::ZERO)
+    }
+}
+
+/// One end, made in the thread that it will run in.
+fn thread(side: usize, nic: ShmNic, region: &Arc<Region>) -> (Arc<Shared>, ElasticThread<ShmNic>) {
+    // Nobody else sends to these dataplanes: the secrets may be known.
+    let secrets =
+        Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: [1; 16], port_key: [2; 16], offset: 3 };
+    let mut config = StackConfig::new(ADDRESSES[side], 24, nic.capabilities().mac);
+    config.tcp_listen = vec![PORT];
+    config.max_connections = 1_024;
+    config.rx_checksums_verified = true;
+    let shared = Arc::new(Shared::new(config, &secrets, 1));
+    let pool = Pool::new(region, CHUNKS);
+    let (ports, elastic) = (ForwardPorts::default(), ElasticConfig::default());
+    let own = Arc::clone(&shared);
+    (shared, ElasticThread::new(0, own, nic, pool, ports, elastic, Instant::ZERO))
+}
+
+fn now(clock: Stopwatch) -> Instant {
+    Instant::from_nanos(clock.now_ns())
+}
+
+/// One window of bursts of `size` requests: the medians of what each phase took.
+fn window(
+    size: usize,
+    window: Duration,
+    place: Place<'_>,
+) -> Result<(Phases, notify::Disturbance), CalibrateError> {
+    let (near, far) = ShmNic::pair(&ShmConfig::default(), &ShmConfig::default().far())?;
+    let over = AtomicBool::new(false);
+    let clock = Stopwatch::start();
+    // Before the window: its memory is filled with zeros.
+    let regions = [Region::heap(CHUNKS as u32), Region::heap(CHUNKS as u32)];
+    let consumer = || {
+        let (shared, mut server) = thread(0, near, &regions[0]);
+        let found = serve(&mut server, &shared, clock, size, window);
+        over.store(true, Ordering::Release);
+        found
+    };
+    let other = || {
+        let (_, mut client) = thread(1, far, &regions[1]);
+        let mut burst = Burst { size, ..Burst::default() };
+        while !over.load(Ordering::Acquire) {
+            client.run_cycle(now(clock), &mut burst);
+        }
+        ((), 0)
+    };
+    Ok(together(place, consumer, other).map(|(found, (), disturbance)| (found, disturbance))?)
+}
+
+/// What the phases of a cycle took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Phases {
+    begin_ns: f64,
+    crossing_ns: f64,
+    finish_ns: f64,
+    idle_ns: f64,
+}
+
+fn cycle(
+    server: &mut ElasticThread<ShmNic>,
+    shared: &Shared,
+    app: &mut SpinApp,
+    clock: Stopwatch,
+) -> [u64; 4] {
+    let at = now(clock);
+    let begun = clock.now_ns();
+    let has_events = server.begin(at);
+    let received = clock.now_ns();
+    if has_events {
+        let (events, mut calls) = server.crossing();
+        app.serve(at, 0, shared, events, &mut calls);
+    }
+    let served = clock.now_ns();
+    server.finish(at);
+    [begun, received, served, clock.now_ns()]
+}
+
+fn serve(
+    server: &mut ElasticThread<ShmNic>,
+    shared: &Shared,
+    clock: Stopwatch,
+    size: usize,
+    window: Duration,
+) -> (Phases, u64) {
+    let mut app = SpinApp::default();
+    let mut samples: [Vec<f64>; 4] = Default::default();
+    let looking_ns = look_ns(clock);
+    let start = clock.now_ns();
+    let warm = start + (window.as_nanos() as f64 * WARM_UP) as u64;
+    let end = start + window.as_nanos() as u64;
+    let mut stall_ns = 0;
+    let mut last = start;
+    while last < end {
+        // The burst is whole before it is looked at, as it is after a wait; what else comes is served.
+        if last >= warm && server.nic().rx_backlog() < size {
+            let before = clock.now_ns();
+            let mut polls = 0;
+            while server.nic().rx_backlog() == 0 && polls < 64 {
+                idle(server, clock);
+                polls += 1;
+            }
+            let after = clock.now_ns();
+            if polls == 64 {
+                samples[3].push((after - before) as f64 / 64.0 - looking_ns);
+            }
+            while server.nic().rx_backlog() < size && clock.now_ns() - after < 100_000 {
+                std::hint::spin_loop();
+            }
+        }
+        let packets = server.stats().packets;
+        let [begun, received, served, finished] = cycle(server, shared, &mut app, clock);
+        // Opening connections in memory that is touched for the first time takes long by itself.
+        if last >= warm {
+            stall_ns = stall_ns.max(finished - begun);
+        }
+        let warmed = last >= warm;
+        last = finished;
+        if warmed && server.stats().packets - packets == size as u64 {
+            let marks = [begun, received, served, finished];
+            for (phase, pair) in samples.iter_mut().zip(marks.windows(2)) {
+                phase.push((pair[1] - pair[0]) as f64 - looking_ns);
+            }
+        }
+    }
+    let [begin, crossing, finish, idle] = &mut samples;
+    let of = |values: &mut Vec<f64>| fit::median(values).unwrap_or(f64::NAN);
+    let phases = Phases {
+        begin_ns: of(begin),
+        crossing_ns: of(crossing),
+        finish_ns: of(finish),
+        idle_ns: of(idle),
+    };
+    (phases, stall_ns)
+}
+
+/// A cycle that finds nothing.
+fn idle(server: &mut ElasticThread<ShmNic>, clock: Stopwatch) {
+    let at = now(clock);
+    if !server.begin(at) {
+        server.finish(at);
+    }
+}
+
+/// What looking at the clock takes: the least of some lots, as one that was disturbed would be taken off
+/// everything.
+fn look_ns(clock: Stopwatch) -> f64 {
+    let lot = |_| {
+        let before = clock.now_ns();
+        for _ in 0..64 {
+            std::hint::black_box(clock.now_ns());
+        }
+        (clock.now_ns() - before) as f64 / 65.0
+    };
+    (0..8).map(lot).fold(f64::MAX, f64::min)
+}
+
+/// The driver alone, both ways: what receiving and sending a frame takes without a stack.
+fn driver(
+    size: usize,
+    window: Duration,
+    place: Place<'_>,
+) -> Result<((f64, f64), notify::Disturbance), CalibrateError> {
+    let (near, far) = ShmNic::pair(&ShmConfig::default(), &ShmConfig::default().far())?;
+    let over = AtomicBool::new(false);
+    let region = || Region::heap(1_024);
+    let (here, there) = (region(), region());
+    let consumer = || {
+        let found = bounce(near, Pool::new(&here, 512), Some((size, window)), &over);
+        over.store(true, Ordering::Release);
+        found
+    };
+    let other = || {
+        let mut far = far;
+        let mut pool = Pool::new(&there, 512);
+        let mut frames: Vec<TxFrame> = (0..size)
+            .filter_map(|_| {
+                let mut mbuf = pool.alloc().ok()?;
+                mbuf.append(&[0; FRAME]).ok()?;
+                Some(mbuf.into_tx())
+            })
+            .collect();
+        far.transmit(Instant::ZERO, &mut pool, &mut frames);
+        bounce(far, pool, None, &over)
+    };
+    Ok(together(place, consumer, other).map(|(found, _, disturbance)| (found, disturbance))?)
+}
+
+/// Sends back whatever comes, and times it in bursts of a size, if told to.
+fn bounce(
+    mut nic: ShmNic,
+    mut pool: Pool,
+    timed: Option<(usize, Duration)>,
+    over: &AtomicBool,
+) -> ((f64, f64), u64) {
+    let clock = Stopwatch::start();
+    let looking_ns = look_ns(clock);
+    let (mut receiving, mut sending) = (Vec::new(), Vec::new());
+    let mut mbufs = Vec::with_capacity(64);
+    let mut frames = Vec::with_capacity(64);
+    let mut stall_ns = 0;
+    let start = clock.now_ns();
+    let (size, warm, end) = timed.map_or((1, u64::MAX, u64::MAX), |(size, window)| {
+        let window_ns = window.as_nanos() as u64;
+        (size, start + (window_ns as f64 * WARM_UP) as u64, start + window_ns)
+    });
+    while !over.load(Ordering::Relaxed) && clock.now_ns() < end {
+        if nic.rx_backlog() < size {
+            std::hint::spin_loop();
+            continue;
+        }
+        let begun = clock.now_ns();
+        let taken = nic.receive(Instant::ZERO, &mut pool, &mut mbufs, 64);
+        let received = clock.now_ns();
+        frames.extend(mbufs.drain(..).map(mem::Mbuf::into_tx));
+        let from = clock.now_ns();
+        nic.transmit(Instant::ZERO, &mut pool, &mut frames);
+        nic.reclaim(&mut pool);
+        let sent = clock.now_ns();
+        if begun >= warm {
+            stall_ns = stall_ns.max(sent - begun);
+        }
+        if begun >= warm && taken == size {
+            receiving.push((received - begun) as f64 - looking_ns);
+            sending.push((sent - from) as f64 - looking_ns);
+        }
+    }
+    let of = |values: &mut Vec<f64>| fit::median(values).unwrap_or(f64::NAN);
+    ((of(&mut receiving), of(&mut sending)), stall_ns)
+}
+
+/// Measures all steps.
+pub(super) fn measure(
+    effort: Effort,
+    place: Place<'_>,
+    found: &mut Vec<Found>,
+) -> Result<Steps, CalibrateError> {
+    let mut sizes = BATCHES;
+    let plan = effort.plan();
+    let whole = windows(&mut sizes, plan, |size| window(size, effort.window, place))?;
+    let bare = windows(&mut sizes, plan, |size| driver(size, effort.window, place))?;
+    let mut phase = |name: &'static str, of: &dyn Fn(&Phases) -> f64| {
+        through(name, &BATCHES, &whole, of, found)
+    };
+    let begin = phase("steps 1 and 2", &|phases| phases.begin_ns)?;
+    let crossing = phase("step 3", &|phases| phases.crossing_ns)?;
+    let finish = phase("steps 4 to 6", &|phases| phases.finish_ns)?;
+    let receive = through("the driver's receive", &BATCHES, &bare, &|both| both.0, found)?;
+    let transmit = through("the driver's transmit", &BATCHES, &bare, &|both| both.1, found)?;
+    // All windows wait for bursts; the smallest waits most.
+    let idle: Vec<f64> =
+        whole.iter().flat_map(|kept| kept.values(|phases| phases.idle_ns)).collect();
+    let idle = notify::contest::Kept::from(idle);
+    let idle = Found::of("a poll that finds nothing", "idle polls", &idle)?;
+    let cycle_ns = idle.median_ns;
+    found.push(idle);
+    Ok(Steps {
+        cycle_ns,
+        receive_ns: receive.each.min(begin.each),
+        segment_ns: (begin.each - receive.each).max(0.0),
+        crossing_ns: crossing.once,
+        event_ns: crossing.each,
+        call_ns: (finish.each - transmit.each).max(0.0) / 2.0,
+        transmit_ns: transmit.each.min(finish.each),
+        // What a busy cycle takes once beside the poll.
+        doorbell_ns: (begin.once + finish.once - cycle_ns).max(0.0),
+    })
+}
+
+/// Windows of all sizes in turn, each on a wire of its own, which may fail to be made.
+fn windows<T>(
+    sizes: &mut [usize],
+    plan: notify::contest::Plan,
+    one: impl Fn(usize) -> Result<(T, notify::Disturbance), CalibrateError>,
+) -> Result<Vec<notify::contest::Kept<T>>, CalibrateError> {
+    let mut failed = None;
+    let kept = in_turn(sizes, plan, |size| {
+        one(*size).map_err(|error| match error {
+            CalibrateError::Window(error) => error,
+            other => {
+                failed = Some(other);
+                notify::WindowError::Alone
+            }
+        })
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(kept?),
+    }
+}
+
+/// The line of one phase over the sizes of bursts; tells what was found at each.
+fn through<T>(
+    name: &'static str,
+    sizes: &[usize],
+    kept: &[notify::contest::Kept<T>],
+    of: &dyn Fn(&T) -> f64,
+    found: &mut Vec<Found>,
+) -> Result<fit::Line, CalibrateError> {
+    let mut points = Vec::new();
+    for (size, kept) in sizes.iter().zip(kept) {
+        let values = kept.map(of);
+        // A size that never came whole in a window has no point; the line needs but two.
+        if let Ok(one) = Found::of(format!("{name}, {size} together"), name, &values) {
+            points.push((*size as f64, one.median_ns));
+            found.push(one);
+        }
+    }
+    fit::line(&points).ok_or(CalibrateError::Nothing { what: name, windows: kept.len() })
+}

@@ -1,0 +1,193 @@
+//! Which elastic threads the cores run.
+//!
+//! The simulator drives anything that implements [`Elastic`]. A scheduler says how its threads are made
+//! from the parts of each core, and what an idle one of them looks at.
+
+use std::sync::Arc;
+
+use clock::Instant;
+use dataplane::{
+    Classes, ConservingConfig, ConservingThread, Elastic, ElasticConfig, ElasticThread, Floor,
+    ForwardPorts, Parts as FloorParts, ReadySetConfig,
+};
+use mem::Pool;
+use stack::Shared;
+
+use crate::cores::cable::VirtualNic;
+
+/// What one core's elastic thread is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The core's number.
+    pub core: u8,
+    /// What all of them share.
+    pub shared: Arc<Shared>,
+    /// The core's queue pair.
+    pub nic: VirtualNic,
+    /// The core's packet memory; all pools are of one region.
+    pub pool: Pool,
+    /// The core's ends of the forwarding rings.
+    pub ports: ForwardPorts,
+    /// Settings, the batch bound among them.
+    pub config: ElasticConfig,
+    /// The beginning of the simulation.
+    pub now: Instant,
+}
+
+/// What an idle core looks at each time that it polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looks {
+    /// At its own queue, mailbox and timers only.
+    AtItsOwn,
+    /// At what other cores have made of theirs, too; at their receive queues from time to time, as
+    /// [`Elastic::looks_again`] says.
+    Everywhere,
+}
+
+/// A way of making elastic threads. See the module's comment.
+pub trait Scheduler {
+    /// One elastic thread.
+    type Thread: Elastic;
+
+    /// As conditions print it.
+    fn name(&self) -> &'static str;
+
+    /// What its idle cores look at.
+    fn looks(&self) -> Looks;
+
+    /// The threads of all cores, in order.
+    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread>;
+}
+
+/// IX: each core serves what its own queue brings, nothing crosses cores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunToCompletion;
+
+impl Scheduler for RunToCompletion {
+    type Thread = ElasticThread<VirtualNic>;
+
+    fn name(&self) -> &'static str {
+        "run-to-completion"
+    }
+
+    fn looks(&self) -> Looks {
+        Looks::AtItsOwn
+    }
+
+    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread> {
+        let thread = |parts: Parts| {
+            let Parts { core, shared, nic, pool, ports, config, now } = parts;
+            ElasticThread::new(core, shared, nic, pool, ports, config, now)
+        };
+        parts.into_iter().map(thread).collect()
+    }
+}
+
+/// ZygOS, with IX's batches where nobody waits: no core idles while a request waits anywhere.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WorkConserving {
+    /// How the cores share their work.
+    pub config: ConservingConfig,
+}
+
+impl Scheduler for WorkConserving {
+    type Thread = ConservingThread<VirtualNic>;
+
+    fn name(&self) -> &'static str {
+        "work-conserving"
+    }
+
+    fn looks(&self) -> Looks {
+        Looks::Everywhere
+    }
+
+    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread> {
+        let Some(given) = Given::of(parts) else { return Vec::new() };
+        Floor::threads(&given.shared, given.parts, given.elastic, self.config, given.now)
+    }
+}
+
+impl WorkConserving {
+    /// The same with one ready set for all cores, which is served by classes.
+    pub fn by_class(self, classes: Classes) -> ReadySet {
+        ReadySet { config: ReadySetConfig { sharing: self.config, classes } }
+    }
+}
+
+/// HyperPlane's ready set for all cores: the class that a service policy says is served next.
+#[derive(Debug, Clone, Default)]
+pub struct ReadySet {
+    /// How the cores share their work, and which connections are of which class.
+    pub config: ReadySetConfig,
+}
+
+impl Scheduler for ReadySet {
+    type Thread = ConservingThread<VirtualNic>;
+
+    fn name(&self) -> &'static str {
+        "ready-set"
+    }
+
+    fn looks(&self) -> Looks {
+        Looks::Everywhere
+    }
+
+    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread> {
+        let Some(given) = Given::of(parts) else { return Vec::new() };
+        let Given { shared, elastic, now, parts } = given;
+        // No threads where the set cannot be made: whoever asked for them finds out that they are missing.
+        Floor::ready_set(&shared, parts, elastic, &self.config, now).unwrap_or_default()
+    }
+}
+
+/// What the schedulers that share work make of the cores' parts.
+struct Given {
+    shared: Arc<Shared>,
+    elastic: ElasticConfig,
+    now: Instant,
+    parts: Vec<FloorParts<VirtualNic>>,
+}
+
+impl Given {
+    fn of(parts: Vec<Parts>) -> Option<Self> {
+        let Parts { shared, config, now, .. } = parts.first()?;
+        let (shared, elastic, now) = (Arc::clone(shared), *config, *now);
+        let part = |parts: Parts| {
+            let Parts { nic, pool, ports, .. } = parts;
+            FloorParts { nic, pool, ports }
+        };
+        Some(Self { shared, elastic, now, parts: parts.into_iter().map(part).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dataplane::ServicePolicy;
+    use queueing::Law;
+
+    use super::*;
+    use crate::cores::{Costs, Outcome, Run, Setup, simulate};
+
+    /// Work for six tenths of the cores, of lengths that differ widely: a queue for each core grows long
+    /// where another core is idle, and a set for all does not.
+    #[test]
+    #[cfg_attr(miri, ignore = "maps memory files")]
+    fn a_ready_set_leaves_no_core_idle() {
+        let set = WorkConserving::default().by_class(Classes::new(ServicePolicy::RoundRobin));
+        assert_eq!((set.name(), set.looks()), ("ready-set", Looks::Everywhere));
+        let costs = Costs { cycle: 50.0, receive: 200.0, transmit: 200.0, ..Costs::zero() };
+        let setup =
+            Setup { cores: 4, connections: 256, ..Setup::zygos(costs, Law::Bimodal1, 20.0) };
+        let run = Run::new(0.6, 20_000);
+        let p99 = |outcome: &Outcome| outcome.latency_us(0.99);
+        let shared = simulate(&set, &setup, &run).expect("a valid run");
+        let apart = simulate(&RunToCompletion, &setup, &run).expect("a valid run");
+        let conserving = simulate(&WorkConserving::default(), &setup, &run).expect("a valid run");
+        assert_eq!(shared.latency_ns.count(), shared.due);
+        assert!(shared.counts.iter().all(|counts| counts.steals > 0 && counts.turns > 0));
+        let (shared, apart, conserving) = (p99(&shared), p99(&apart), p99(&conserving));
+        println!("p99 in us: shared {shared}, conserving {conserving}, apart {apart}");
+        assert!(shared < 0.75 * apart, "shared {shared}, apart {apart}");
+        assert!(shared < 1.2 * conserving, "shared {shared}, conserving {conserving}");
+    }
+}

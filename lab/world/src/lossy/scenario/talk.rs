@@ -1,0 +1,68 @@
+//! `echo`: messages of some bytes to some thousand, each answered before the next, with pauses.
+
+use clock::{Duration, Instant};
+
+use super::bytes::{bytes_of, compare};
+use crate::dice::Dice;
+use crate::lossy::client::{Io, Script};
+
+/// The client's side. The server is the echo service itself.
+pub struct Talk {
+    name: u64,
+    messages: u64,
+    sent: u64,
+    received: u64,
+    dice: Dice,
+}
+
+impl Talk {
+    pub fn new(name: u64, mut dice: Dice) -> Self {
+        Self { name, messages: dice.between(1, 30), sent: 0, received: 0, dice }
+    }
+
+    fn say(&mut self, io: &mut Io) {
+        let count = self.dice.spread(1, 3_000);
+        io.put(&bytes_of(self.name, self.sent, count as usize).collect::<Vec<_>>());
+        self.sent += count;
+        self.messages -= 1;
+        if self.messages == 0 && self.dice.chance(0.5) {
+            // The last answer comes back on a connection that is half closed.
+            io.close();
+        }
+    }
+}
+
+impl Script for Talk {
+    fn opened(&mut self, _: Instant, io: &mut Io) {
+        self.say(io);
+    }
+
+    fn received(&mut self, now: Instant, data: &[u8], io: &mut Io) -> Result<(), String> {
+        compare(self.name, self.received, data)?;
+        self.received += data.len() as u64;
+        if self.received > self.sent {
+            return Err(format!("{} bytes came back of {}", self.received, self.sent));
+        }
+        if self.received == self.sent {
+            match self.messages {
+                0 => io.close(),
+                _ if self.dice.chance(0.5) => self.say(io),
+                _ => {
+                    io.wake_at(now + self.dice.duration(Duration::ZERO, Duration::from_millis(60)))
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn woken(&mut self, _: Instant, io: &mut Io) {
+        self.say(io);
+    }
+
+    fn finished(&self) -> Result<(), String> {
+        match self.received == self.sent && self.messages == 0 {
+            true => Ok(()),
+            false => Err(format!("{} bytes came back of {}", self.received, self.sent)),
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! The network between the simulated hosts: a switch whose links lose, double, reorder, corrupt and
+//! delay frames, all drawn from the run's seed.
+//!
+//! A link has no rate: a frame is on its way for a delay of its own, however many others are. What
+//! arrives waits in a bounded queue of the receiver until the core that polls it takes it, and is
+//! copied into that core's pool then, as a device would write it.
+//!
+//! ```
+//! use clock::Instant;
+//! use world::network::{Faults, Network, Spread};
+//! let network = Network::new(42, Faults::default());
+//! let first = network.borrow_mut().attach(wire::MacAddr([2, 0, 0, 0, 0, 1]), 1, Spread::OneQueue);
+//! assert_eq!(first, 0);
+//! assert_eq!(network.borrow().next_due(), None);
+//! ```
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use clock::{DueQueue, Duration, Instant};
+use wire::MacAddr;
+
+use crate::dice::{Dice, Digest};
+
+/// Bytes of an Ethernet header, and where its type stands.
+const LINK_HEADER: usize = 14;
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+
+/// What happens to the frames of every link. Probabilities are per frame, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Faults {
+    /// Probability that a frame vanishes.
+    pub loss: f64,
+    /// Probability that a frame arrives twice.
+    pub duplicate: f64,
+    /// Probability that a frame is held back so that later ones overtake it.
+    pub reorder: f64,
+    /// Longest time that such a frame is held back.
+    pub reorder_by: Duration,
+    /// Probability that one bit of an IPv4 frame is flipped. ARP is spared: it has no checksum of its
+    /// own and relies on the frame check sequence, which a corrupted frame would not pass.
+    pub corrupt: f64,
+    /// Shortest delay of a frame.
+    pub delay_min: Duration,
+    /// Longest delay of a frame that is not held back.
+    pub delay_max: Duration,
+    /// Frames that wait at a receiving queue at most.
+    pub queue_frames: usize,
+}
+
+impl Default for Faults {
+    /// The usual bad network: one per cent of everything, 5 to 50 us.
+    fn default() -> Self {
+        Self {
+            loss: 0.01,
+            duplicate: 0.01,
+            reorder: 0.01,
+            reorder_by: Duration::from_micros(500),
+            corrupt: 0.01,
+            delay_min: Duration::from_micros(5),
+            delay_max: Duration::from_micros(50),
+            queue_frames: 1024,
+        }
+    }
+}
+
+impl Faults {
+    /// A network that does nothing worse than take its time.
+    pub fn none() -> Self {
+        Self { loss: 0.0, duplicate: 0.0, reorder: 0.0, corrupt: 0.0, ..Self::default() }
+    }
+}
+
+/// To which of a port's queues a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// The first.
+    OneQueue,
+    /// Any, drawn anew for each frame: the worst that a device without programmable RSS can do.
+    Random,
+}
+
+/// What became of the frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct NetworkStats {
+    /// Frames that hosts sent.
+    pub sent: u64,
+    /// Copies that set out, one for each receiver of a broadcast.
+    pub started: u64,
+    /// Frames addressed to nobody (a corrupted address, say).
+    pub strayed: u64,
+    /// Copies that vanished.
+    pub lost: u64,
+    /// Copies that were doubled.
+    pub duplicated: u64,
+    /// Copies that were held back.
+    pub reordered: u64,
+    /// Copies with a flipped bit.
+    pub corrupted: u64,
+    /// Copies that found the receiver's queue full.
+    pub overflowed: u64,
+    /// Copies put into a receiver's queue.
+    pub arrived: u64,
+}
+
+/// A frame on its way.
+#[derive(Debug)]
+struct Flight {
+    to: usize,
+    frame: Vec<u8>,
+}
+
+/// Where a host is plugged in.
+struct Port {
+    mac: MacAddr,
+    spread: Spread,
+    queues: Vec<VecDeque<Vec<u8>>>,
+    /// Draws what happens to frames on their way to this port.
+    dice: Dice,
+    /// Chooses the queue instead.
+    steer: Option<Steer>,
+    lag: Option<Lag>,
+}
+
+/// What lies between a device's choice of a queue and the queue: each passes frames on in order, and is late by
+/// so much.
+struct Lag {
+    longest: Duration,
+    /// When the last frame of each queue comes out.
+    last: Vec<Instant>,
+}
+
+/// A frame whose queue is chosen.
+#[derive(Debug)]
+struct Chosen {
+    port: usize,
+    queue: usize,
+    frame: Vec<u8>,
+}
+
+/// Answers the queue of a frame, as the device of a port chooses it at its arrival.
+pub type Steer = Box<dyn Fn(&[u8]) -> usize>;
+
+/// What passed the tapped port: when, and the frame.
+pub type Capture = Vec<(Instant, Vec<u8>)>;
+
+/// See the module's comment.
+pub struct Network {
+    seed: u64,
+    faults: Faults,
+    ports: Vec<Port>,
+    flights: DueQueue<Flight>,
+    chosen: DueQueue<Chosen>,
+    stats: NetworkStats,
+    digest: Digest,
+    capture: Option<Capture>,
+}
+
+/// The network as its ports share it: the whole simulation is one thread.
+pub type SharedNetwork = Rc<RefCell<Network>>;
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+impl Network {
+    /// A network without ports.
+    pub fn new(seed: u64, faults: Faults) -> SharedNetwork {
+        Rc::new(RefCell::new(Self {
+            seed,
+            faults,
+            ports: Vec::new(),
+            flights: DueQueue::default(),
+            chosen: DueQueue::default(),
+            stats: NetworkStats::default(),
+            digest: Digest::default(),
+            capture: None,
+        }))
+    }
+
+    /// Plugs a host in. Answers the port's number.
+    pub fn attach(&mut self, mac: MacAddr, queues: usize, spread: Spread) -> usize {
+        let dice = Dice::new(self.seed, "link", self.ports.len() as u64);
+        let queues = (0..queues.max(1)).map(|_| VecDeque::new()).collect();
+        self.ports.push(Port { mac, spread, queues, dice, steer: None, lag: None });
+        self.ports.len() - 1
+    }
+
+    /// From now on `steer` chooses the queues of frames to a port.
+    pub fn steer(&mut self, port: usize, steer: Steer) {
+        self.ports[port].steer = Some(steer);
+    }
+
+    /// From now on frames to a port come into the chosen queue up to `longest` later, those of one queue in the
+    /// order in which it was chosen for them.
+    pub fn lag(&mut self, port: usize, longest: Duration) {
+        let last = vec![Instant::ZERO; self.ports[port].queues.len()];
+        self.ports[port].lag = Some(Lag { longest, last });
+    }
+
+    /// The device of a port puts a frame of its own into a queue, behind those that the queue was chosen for.
+    pub fn inject(&mut self, now: Instant, port: usize, queue: usize, frame: Vec<u8>) {
+        self.stats.started += 1;
+        self.choose(now, Chosen { port, queue, frame });
+    }
+
+    fn choose(&mut self, now: Instant, chosen: Chosen) {
+        let Port { lag, dice, .. } = &mut self.ports[chosen.port];
+        let due = lag.as_mut().map_or(now, |lag| {
+            let last = &mut lag.last[chosen.queue];
+            *last = (*last).max(now + dice.duration(Duration::ZERO, lag.longest));
+            *last
+        });
+        self.chosen.push(due, chosen);
+    }
+
+    /// From now on keeps a copy of each frame that port 0 sends or receives.
+    pub fn capture(&mut self) {
+        self.capture = Some(Vec::new());
+    }
+
+    /// What was captured.
+    pub fn take_capture(&mut self) -> Capture {
+        self.capture.take().unwrap_or_default()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> NetworkStats {
+        self.stats
+    }
+
+    /// The fingerprint of all frames so far, and of what the runner added.
+    pub fn digest(&mut self) -> &mut Digest {
+        &mut self.digest
+    }
+
+    /// Makes every link perfect from now on.
+    pub fn heal(&mut self) {
+        self.faults = Faults { queue_frames: self.faults.queue_frames, ..Faults::none() };
+    }
+
+    /// The link address of a port, and the frames that a queue of it holds.
+    pub(crate) fn port(&self, port: usize) -> MacAddr {
+        self.ports[port].mac
+    }
+
+    /// Frames that wait in a queue.
+    pub fn waiting(&self, port: usize, queue: usize) -> usize {
+        self.ports[port].queues[queue].len()
+    }
+
+    pub(crate) fn take(&mut self, port: usize, queue: usize) -> Option<Vec<u8>> {
+        self.ports[port].queues[queue].pop_front()
+    }
+
+    /// Port `from` sends a frame.
+    pub fn send(&mut self, now: Instant, from: usize, frame: &[u8]) {
+        self.stats.sent += 1;
+        self.digest.word(now.as_nanos() ^ (from as u64) << 56);
+        self.digest.bytes(frame);
+        if from == 0
+            && let Some(capture) = &mut self.capture
+        {
+            capture.push((now, frame.to_vec()));
+        }
+        let to = frame.get(..6).unwrap_or(&[]);
+        let everybody = to == [0xff; 6];
+        let before = self.stats.started;
+        for port in 0..self.ports.len() {
+            if port != from && (everybody || self.ports[port].mac.0 == to) {
+                self.stats.started += 1;
+                self.start(now, port, frame);
+            }
+        }
+        self.stats.strayed += u64::from(self.stats.started == before);
+    }
+
+    /// A copy sets out towards a port. All draws are made whatever they give, so that changing one
+    /// probability leaves the others' sequence as it was.
+    fn start(&mut self, now: Instant, to: usize, frame: &[u8]) {
+        let faults = self.faults;
+        let dice = &mut self.ports[to].dice;
+        let (lost, duplicate) = (dice.chance(faults.loss), dice.chance(faults.duplicate));
+        let (reorder, corrupt) = (dice.chance(faults.reorder), dice.chance(faults.corrupt));
+        let delays = [(); 2].map(|()| dice.duration(faults.delay_min, faults.delay_max));
+        let held = dice.duration(Duration::ZERO, faults.reorder_by);
+        let bit = dice.below(frame.len() as u64 * 8) as usize;
+        if lost {
+            self.stats.lost += 1;
+            return;
+        }
+        let mut copy = frame.to_vec();
+        let is_ip = frame.get(12..LINK_HEADER) == Some(&ETHERTYPE_IPV4);
+        if corrupt && is_ip {
+            self.stats.corrupted += 1;
+            copy[bit / 8] ^= 1 << (bit % 8);
+        }
+        self.stats.duplicated += u64::from(duplicate);
+        self.stats.reordered += u64::from(reorder);
+        let held = if reorder { held } else { Duration::ZERO };
+        if duplicate {
+            self.flights.push(now + delays[1], Flight { to, frame: copy.clone() });
+        }
+        self.flights.push(now + delays[0] + held, Flight { to, frame: copy });
+    }
+
+    /// When the next frame arrives.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.flights.next_due().into_iter().chain(self.chosen.next_due()).min()
+    }
+
+    /// Puts all frames that have arrived into their receivers' queues, and calls `wake` with the port
+    /// and the queue of each.
+    pub fn deliver(&mut self, now: Instant, mut wake: impl FnMut(usize, usize)) {
+        while let Some(Flight { to, frame }) = self.flights.pop_due(now) {
+            let port = &mut self.ports[to];
+            let queue = match (&port.steer, port.spread) {
+                (Some(steer), _) => steer(&frame),
+                (None, Spread::OneQueue) => 0,
+                (None, Spread::Random) => port.dice.below(port.queues.len() as u64) as usize,
+            };
+            self.choose(now, Chosen { port: to, queue, frame });
+        }
+        while let Some(Chosen { port: to, queue, frame }) = self.chosen.pop_due(now) {
+            let waiting = &mut self.ports[to].queues[queue];
+            if waiting.len() >= self.faults.queue_frames {
+                self.stats.overflowed += 1;
+                continue;
+            }
+            self.stats.arrived += 1;
+            if to == 0
+                && let Some(capture) = &mut self.capture
+            {
+                capture.push((now, frame.clone()));
+            }
+            waiting.push_back(frame);
+            wake(to, queue);
+        }
+    }
+
+    /// What does not add up in the counters, now that nothing is on its way.
+    ///
+    /// # Errors
+    /// The counters in words.
+    pub fn audit(&self) -> Result<(), String> {
+        let stats = &self.stats;
+        let came =
+            stats.arrived + stats.overflowed + (self.flights.len() + self.chosen.len()) as u64;
+        let went = stats.started + stats.duplicated - stats.lost;
+        if came == went { Ok(()) } else { Err(format!("the network lost count: {stats:?}")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(to: u8, tag: u8) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 9, 8, 0];
+        frame.resize(60, tag);
+        frame
+    }
+
+    fn network(faults: Faults) -> SharedNetwork {
+        let network = Network::new(3, faults);
+        for last in 0..3 {
+            let mac = MacAddr([2, 0, 0, 0, 0, last]);
+            network.borrow_mut().attach(mac, 2, Spread::Random);
+        }
+        network
+    }
+
+    fn taken(network: &mut Network, port: usize) -> Vec<Vec<u8>> {
+        network.deliver(Instant::FAR_FUTURE, |_, _| {});
+        (0..2)
+            .flat_map(|queue| std::iter::from_fn(|| network.take(port, queue)).collect::<Vec<_>>())
+            .collect()
+    }
+
+    #[test]
+    fn a_perfect_network_delivers_to_whom_it_may_concern() {
+        let network = network(Faults::none());
+        let mut network = network.borrow_mut();
+        network.send(Instant::ZERO, 0, &frame(1, 5));
+        network.send(Instant::ZERO, 0, &frame(7, 5));
+        let broadcast = [&[0xff; 6][..], &frame(0, 1)[6..]].concat();
+        network.send(Instant::ZERO, 1, &broadcast);
+        assert_eq!(network.next_due().map(|due| due.as_micros() >= 5), Some(true));
+        assert_eq!(taken(&mut network, 1), [frame(1, 5)]);
+        assert_eq!(taken(&mut network, 0), std::slice::from_ref(&broadcast));
+        assert_eq!(taken(&mut network, 2), [broadcast]);
+        assert_eq!((network.stats().strayed, network.stats().arrived), (1, 3));
+        assert_eq!(network.audit(), Ok(()));
+    }
+
+    #[test]
+    fn each_fault_happens_about_as_often_as_it_was_asked_for() {
+        let faults = Faults {
+            loss: 0.1,
+            duplicate: 0.2,
+            reorder: 0.3,
+            corrupt: 0.4,
+            queue_frames: 1 << 20,
+            ..Faults::default()
+        };
+        let network = network(faults);
+        let mut network = network.borrow_mut();
+        for round in 0..10_000u64 {
+            network.send(Instant::from_micros(round), 0, &frame(1, 0));
+        }
+        let frames = taken(&mut network, 1);
+        let near = |count: u64, share: f64| (count as f64 / 10_000.0 - share).abs() < 0.02;
+        let stats = network.stats();
+        assert!(near(stats.lost, 0.1), "{stats:?}");
+        // The others are counted on frames that are not lost.
+        assert!(near(stats.duplicated, 0.18) && near(stats.reordered, 0.27), "{stats:?}");
+        assert!(near(stats.corrupted, 0.36), "{stats:?}");
+        let flipped = frames.iter().filter(|found| **found != frame(1, 0)).count() as u64;
+        assert!(flipped >= stats.corrupted, "each corrupted frame differs by its bit");
+        assert_eq!(network.audit(), Ok(()));
+    }
+
+    #[test]
+    fn a_lag_keeps_the_order_of_a_queue_and_of_no_two() {
+        let network = network(Faults { delay_max: Faults::none().delay_min, ..Faults::none() });
+        let mut network = network.borrow_mut();
+        network.steer(1, Box::new(|frame| usize::from(frame[20] % 2)));
+        network.lag(1, Duration::from_micros(40));
+        let mut order = Vec::new();
+        for tag in 0..60 {
+            let now = Instant::from_micros(tag);
+            network.send(now, 0, &frame(1, tag as u8));
+            network.inject(now, 1, 0, frame(1, 100 + tag as u8));
+        }
+        while let Some(due) = network.next_due() {
+            network.deliver(due, |port, queue| order.push((port, queue)));
+        }
+        let tags = |network: &mut Network, queue| {
+            let frames = std::iter::from_fn(|| network.take(1, queue));
+            frames.map(|frame| frame[20]).collect::<Vec<_>>()
+        };
+        let (even, odd) = (tags(&mut network, 0), tags(&mut network, 1));
+        assert!(odd.is_sorted() && odd.len() == 30);
+        let (own, sent): (Vec<u8>, Vec<u8>) = even.into_iter().partition(|tag| *tag >= 100);
+        assert!(own.is_sorted() && sent.is_sorted() && (own.len(), sent.len()) == (60, 30));
+        assert!(!order.iter().map(|(_, queue)| queue).is_sorted(), "both queues at a time");
+        assert_eq!(network.audit(), Ok(()));
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts() {
+        let network = network(Faults { queue_frames: 3, ..Faults::none() });
+        let mut network = network.borrow_mut();
+        (0..20).for_each(|tag| network.send(Instant::ZERO, 0, &frame(2, tag)));
+        assert_eq!(taken(&mut network, 2).len(), 6);
+        assert_eq!(network.stats().overflowed, 14);
+        assert_eq!(network.audit(), Ok(()));
+    }
+}
