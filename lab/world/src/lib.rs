@@ -11,6 +11,7 @@
 pub mod calibrate;
 pub mod controlled;
 pub mod cores;
+mod device;
 pub mod dice;
 pub mod lossy;
 pub mod network;

@@ -104,6 +104,33 @@ pub struct NetworkStats {
     pub arrived: u64,
 }
 
+/// What a step of a core took from the devices and gave to them, where each step has a price.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Frames taken from the core's own receive queue.
+    pub taken: u64,
+    /// Frames taken from other cores' receive queues.
+    pub taken_abroad: u64,
+    /// Frames sent through any queue.
+    pub sent: u64,
+    /// Those of them that went through another core's queue.
+    pub sent_abroad: u64,
+    /// The other core whose queue it was, the last one of them.
+    pub abroad: Option<usize>,
+}
+
+/// A network whose frames leave at the end of a step that lasts, and the step that runs now.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    /// Whose step it is: a port and its queue.
+    acting: (usize, usize),
+    /// Sent in the present step, in order.
+    pub sent: Vec<Vec<u8>>,
+    pub moved: Moved,
+    /// Memory of frames that have been received.
+    spare: Vec<Vec<u8>>,
+}
+
 /// A frame on its way.
 #[derive(Debug)]
 struct Flight {
@@ -155,6 +182,7 @@ pub struct Network {
     stats: NetworkStats,
     digest: Digest,
     capture: Option<Capture>,
+    stage: Option<Stage>,
 }
 
 /// The network as its ports share it: the whole simulation is one thread.
@@ -178,7 +206,43 @@ impl Network {
             stats: NetworkStats::default(),
             digest: Digest::default(),
             capture: None,
+            stage: None,
         }))
+    }
+
+    /// A network without faults, on which frames set out when the world says so ([`carry`](Self::carry)): each step of a
+    /// core takes a time that is known only when it has run.
+    pub(crate) fn staged(queue_frames: usize) -> SharedNetwork {
+        let network = Self::new(0, Faults { queue_frames, ..Faults::none() });
+        network.borrow_mut().stage = Some(Stage::default());
+        network
+    }
+
+    /// From now on the core of this queue takes and sends. Only where frames are staged.
+    pub(crate) fn begin(&mut self, port: usize, queue: usize) {
+        let stage = self.stage();
+        (stage.acting, stage.moved) = ((port, queue), Moved::default());
+    }
+
+    /// The present step. Only where frames are staged.
+    pub(crate) fn stage(&mut self) -> &mut Stage {
+        self.stage.as_mut().expect("a network whose frames are staged")
+    }
+
+    /// A frame sets out that is in a queue at `due`.
+    pub(crate) fn carry(&mut self, due: Instant, port: usize, queue: usize, frame: Vec<u8>) {
+        self.stats.started += 1;
+        self.chosen.push(due, Chosen { port, queue, frame });
+    }
+
+    /// The frames that the present step sent set out: each is in the queue that `queue` says at `due`.
+    pub(crate) fn carry_sent(&mut self, due: Instant, port: usize, queue: impl Fn(&[u8]) -> usize) {
+        let mut sent = std::mem::take(&mut self.stage().sent);
+        for frame in sent.drain(..) {
+            let queue = queue(&frame);
+            self.carry(due, port, queue, frame);
+        }
+        self.stage().sent = sent;
     }
 
     /// Plugs a host in. Answers the port's number.
@@ -242,7 +306,7 @@ impl Network {
         self.faults = Faults { queue_frames: self.faults.queue_frames, ..Faults::none() };
     }
 
-    /// The link address of a port, and the frames that a queue of it holds.
+    /// The link address of a port.
     pub(crate) fn port(&self, port: usize) -> MacAddr {
         self.ports[port].mac
     }
@@ -254,6 +318,38 @@ impl Network {
 
     pub(crate) fn take(&mut self, port: usize, queue: usize) -> Option<Vec<u8>> {
         self.ports[port].queues[queue].pop_front()
+    }
+
+    /// A queue's frames have been taken: so many of them received, the memory of `last` to be used again.
+    pub(crate) fn taken(&mut self, port: usize, queue: usize, frames: u64) {
+        let Some(stage) = &mut self.stage else { return };
+        if stage.acting == (port, queue) {
+            stage.moved.taken += frames;
+        } else {
+            stage.moved.taken_abroad += frames;
+            stage.moved.abroad = Some(queue);
+        }
+    }
+
+    /// The memory of a frame that was taken.
+    pub(crate) fn recycle(&mut self, frame: Vec<u8>) {
+        if let Some(stage) = &mut self.stage {
+            stage.spare.push(frame);
+        }
+    }
+
+    /// A queue of port `from` sends a frame.
+    pub(crate) fn send_through(&mut self, now: Instant, from: usize, queue: usize, frame: &[u8]) {
+        let Some(stage) = &mut self.stage else { return self.send(now, from, frame) };
+        let mut copy = stage.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(frame);
+        stage.sent.push(copy);
+        stage.moved.sent += 1;
+        if stage.acting != (from, queue) {
+            stage.moved.sent_abroad += 1;
+            stage.moved.abroad = Some(queue);
+        }
     }
 
     /// Port `from` sends a frame.
@@ -328,6 +424,7 @@ impl Network {
             let waiting = &mut self.ports[to].queues[queue];
             if waiting.len() >= self.faults.queue_frames {
                 self.stats.overflowed += 1;
+                self.recycle(frame);
                 continue;
             }
             self.stats.arrived += 1;

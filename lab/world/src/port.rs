@@ -15,14 +15,11 @@ use crate::network::SharedNetwork;
 
 /// See the module's comment.
 #[derive(Debug)]
-pub struct SimNic {
+pub struct VirtualNic {
     network: SharedNetwork,
     port: usize,
     queue: usize,
-    max_frame_bytes: usize,
-    ring_frames: usize,
-    /// The longest time that a frame stays with the device.
-    longest_read: Duration,
+    config: PortConfig,
     /// Frames with the device, and until when.
     sending: VecDeque<(Instant, TxFrame)>,
     /// The last moment that the driver was told.
@@ -33,31 +30,32 @@ pub struct SimNic {
 
 /// The device's limits.
 #[derive(Clone, Copy, Debug)]
-pub struct SimNicConfig {
+pub struct PortConfig {
     /// Largest frame, with the Ethernet header.
     pub max_frame_bytes: usize,
     /// Frames with the device at a time.
     pub ring_frames: usize,
-    /// The longest time that a frame to send stays with the device.
+    /// The longest time that a frame to send stays with the device; zero: it has read it at once.
     pub longest_read: Duration,
+    /// Nothing damages a frame: checksums count as verified.
+    pub rx_checksums_verified: bool,
 }
 
-impl SimNic {
+impl VirtualNic {
     /// Queue pair `queue` of port `port`; `dice` draws how long the device reads.
     pub fn new(
         network: SharedNetwork,
         port: usize,
         queue: usize,
-        config: SimNicConfig,
+        config: PortConfig,
         dice: Dice,
     ) -> Self {
+        let config = PortConfig { ring_frames: config.ring_frames.max(1), ..config };
         Self {
             network,
             port,
             queue,
-            max_frame_bytes: config.max_frame_bytes,
-            ring_frames: config.ring_frames.max(1),
-            longest_read: config.longest_read,
+            config,
             sending: VecDeque::new(),
             now: Instant::ZERO,
             dice,
@@ -66,7 +64,7 @@ impl SimNic {
     }
 }
 
-impl Nic for SimNic {
+impl Nic for VirtualNic {
     fn receive(
         &mut self,
         now: Instant,
@@ -80,19 +78,22 @@ impl Nic for SimNic {
         while received < limit
             && let Some(frame) = network.take(self.port, self.queue)
         {
-            let Ok(mut mbuf) = pool.alloc() else {
-                self.stats.rx_no_buffer += 1;
-                continue;
-            };
-            if mbuf.reset(RX_HEADROOM).and_then(|()| mbuf.append(&frame)).is_err() {
-                pool.free(mbuf);
-                self.stats.rx_dropped += 1;
-                continue;
+            match pool.alloc() {
+                Ok(mut mbuf) => {
+                    if mbuf.reset(RX_HEADROOM).and_then(|()| mbuf.append(&frame)).is_ok() {
+                        self.stats.rx_bytes += frame.len() as u64;
+                        received += 1;
+                        out.push(mbuf);
+                    } else {
+                        self.stats.rx_dropped += 1;
+                        pool.free(mbuf);
+                    }
+                }
+                Err(_) => self.stats.rx_no_buffer += 1,
             }
-            self.stats.rx_bytes += frame.len() as u64;
-            out.push(mbuf);
-            received += 1;
+            network.recycle(frame);
         }
+        network.taken(self.port, self.queue, received as u64);
         self.stats.rx_frames += received as u64;
         received
     }
@@ -100,18 +101,22 @@ impl Nic for SimNic {
     fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         self.now = now;
         let mut network = self.network.borrow_mut();
-        let room = self.ring_frames.saturating_sub(self.sending.len());
+        let room = self.config.ring_frames.saturating_sub(self.sending.len());
         let taken = frames.len().min(room);
         for frame in frames.drain(..taken) {
-            if frame.len() > self.max_frame_bytes {
+            if frame.len() > self.config.max_frame_bytes {
                 self.stats.tx_dropped += 1;
                 pool.complete(frame);
                 continue;
             }
             self.stats.tx_frames += 1;
             self.stats.tx_bytes += frame.len() as u64;
-            network.send(now, self.port, frame.bytes());
-            let read = self.dice.duration(Duration::ZERO, self.longest_read);
+            network.send_through(now, self.port, self.queue, frame.bytes());
+            if self.config.longest_read.is_zero() {
+                pool.complete(frame);
+                continue;
+            }
+            let read = self.dice.duration(Duration::ZERO, self.config.longest_read);
             // In order, as a ring completes.
             let done = self.sending.back().map_or(now + read, |(last, _)| *last.max(&(now + read)));
             self.sending.push_back((done, frame));
@@ -143,12 +148,12 @@ impl Nic for SimNic {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            driver: "sim",
-            mode: "seeded",
+            driver: "virtual",
+            mode: "world",
             mac: self.network.borrow().port(self.port),
-            max_frame_bytes: self.max_frame_bytes,
-            rx_checksums_verified: false,
-            tx_ring_frames: self.ring_frames,
+            max_frame_bytes: self.config.max_frame_bytes,
+            rx_checksums_verified: self.config.rx_checksums_verified,
+            tx_ring_frames: self.config.ring_frames,
         }
     }
 

@@ -5,18 +5,20 @@ mod accounts;
 mod changes;
 
 use crate::controlled::server::{Controller, Meter, Record, RunConfig, ServerModel};
+use std::sync::Arc;
+
 use clock::{Duration, Instant};
 use control::metrics::{GroupId, GroupSample, Sample, Sampler, ThreadId};
 use control::{Clock, Place, RequestId};
-use dataplane::{Elastic, MoveControl, Progress, move_mailbox};
+use dataplane::{Elastic, MoveControl, Progress};
 use shown::Shown;
 use stack::FLOW_GROUPS;
 use statseg::{Board, Words};
 
-use crate::cores::device::Table;
 use crate::cores::error::{WorldError, check};
 use crate::cores::pattern::LoadPattern;
 use crate::cores::setup::Setup;
+use crate::device::Device;
 use accounts::{METER_EVERY, SECOND};
 
 /// Commands of one core that may be without a report, as on real machines.
@@ -121,7 +123,7 @@ impl<'a> Governor<'a> {
         governance: Governance<'a>,
         words: &'a [Box<Words>],
         threads: &mut [T],
-        table: &Table,
+        device: &Arc<Device>,
         setup: &Setup,
     ) -> Self {
         let pattern = governance.pattern();
@@ -138,11 +140,6 @@ impl<'a> Governor<'a> {
         let shown = |(thread, board): (usize, &Board<'a>)| {
             Shown::new(*board, None, thread as u16, 0, setup.batch, Instant::ZERO)
         };
-        let obey = |thread: &mut T| {
-            let (control, mailbox) = move_mailbox(MAILBOX);
-            thread.obey(mailbox.with_device(Box::new(table.clone())));
-            control
-        };
         let mut this = Self {
             controller,
             model,
@@ -152,7 +149,7 @@ impl<'a> Governor<'a> {
             boards,
             rests: vec![None; threads.len()],
             sampler: Sampler::new(threads.len() as u16, setup.batch as u32),
-            controls: threads.iter_mut().map(obey).collect(),
+            controls: threads.iter_mut().map(|thread| device.govern(thread, MAILBOX)).collect(),
             places: Place::all(&machine),
             running,
             beside: vec![0; machine.cores as usize],

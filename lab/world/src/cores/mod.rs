@@ -26,11 +26,9 @@
 //! cores share, hyperthreads, loss on the wire, and the interruption of an application by a kick.
 
 pub(crate) mod app;
-mod cable;
 mod client;
 mod core;
 mod costs;
-mod device;
 mod error;
 mod governor;
 pub mod linux;
@@ -43,7 +41,6 @@ mod setup;
 mod sweep;
 mod world;
 
-pub use cable::VirtualNic;
 pub use core::{Budget, Counts, Nap};
 pub use costs::{COST_NS_MAX, Costs, CostsError, LinuxCosts};
 pub use error::WorldError;

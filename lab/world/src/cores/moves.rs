@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use clock::{Duration, Instant};
-use dataplane::{Elastic, GroupSet, MoveCommand, MoveControl, move_mailbox};
+use dataplane::{Elastic, GroupSet, MoveCommand, MoveControl};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use stack::{FLOW_GROUPS, Shared};
 
-use crate::cores::device::Table;
+use crate::device::Device;
 
 /// Commands of one core that may be without a report.
 const MAILBOX: usize = 4;
@@ -32,17 +32,12 @@ impl Moves {
     pub fn new<T: Elastic>(
         threads: &mut [T],
         shared: &Arc<Shared>,
-        table: &Table,
+        device: &Arc<Device>,
         every_ns: u64,
         seed: u64,
     ) -> Self {
-        let obey = |thread: &mut T| {
-            let (control, mailbox) = move_mailbox(MAILBOX);
-            thread.obey(mailbox.with_device(Box::new(table.clone())));
-            control
-        };
         Self {
-            controls: threads.iter_mut().map(obey).collect(),
+            controls: threads.iter_mut().map(|thread| device.govern(thread, MAILBOX)).collect(),
             shared: Arc::clone(shared),
             every_ns,
             next: Instant::FAR_FUTURE,

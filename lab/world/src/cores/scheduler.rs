@@ -13,7 +13,7 @@ use dataplane::{
 use mem::Pool;
 use stack::Shared;
 
-use crate::cores::cable::VirtualNic;
+use crate::port::VirtualNic;
 
 /// What one core's elastic thread is made of.
 #[derive(Debug)]

@@ -24,10 +24,8 @@ use statseg::Words;
 use wire::{Endpoint, Ipv4Addr, MICROSOFT_KEY, MacAddr};
 
 use crate::cores::app::SpinApp;
-use crate::cores::cable::{Frame, Moved, SharedCable, VirtualNic};
 use crate::cores::client::{Arrivals, Client};
 use crate::cores::core::{Budget, Core, Counts, Nap, Next, Noticing, after};
-use crate::cores::device::Table;
 use crate::cores::error::WorldError;
 use crate::cores::governor::{Governance, Governor};
 use crate::cores::moves::Moves;
@@ -35,6 +33,11 @@ use crate::cores::outcome::Outcome;
 use crate::cores::replay::Interruption;
 use crate::cores::scheduler::{Looks, Parts, Scheduler};
 use crate::cores::setup::{Run, Setup};
+
+use crate::device::Device;
+use crate::dice::Dice;
+use crate::network::{Moved, Network, SharedNetwork, Spread};
+use crate::port::{PortConfig, VirtualNic};
 
 mod governed;
 
@@ -45,6 +48,13 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 2);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 const PORT: u16 = 5_000;
+/// Where the two are plugged in.
+const SERVER_PORT: usize = 0;
+const CLIENT_PORT: usize = 1;
+/// Longest frame, with the Ethernet header.
+const FRAME_BYTES_MAX: usize = 1514;
+/// Frames that wait in one receive queue at most: more than the client can have outstanding.
+const RING_FRAMES: usize = 1 << 16;
 /// Packet memory of a core beside what its connections hold. A connection holds what it has sent and has no
 /// acknowledgment for: as many as may be unanswered, but rarely more than so many.
 const CHUNKS_CORE: usize = 512;
@@ -66,7 +76,7 @@ pub(crate) struct World<'a, T: Elastic> {
     looks: Looks,
     noticing: Noticing,
     shared: Arc<Shared>,
-    table: Table,
+    device: Arc<Device>,
     app: SpinApp,
     host: ElasticThread<VirtualNic>,
     client: Client,
@@ -74,10 +84,9 @@ pub(crate) struct World<'a, T: Elastic> {
     host_timer: Option<Instant>,
     /// The server's and the client's.
     memory: [Arc<Region>; 2],
-    cable: SharedCable,
-    /// On their way, each with the queue that it will arrive at.
-    to_server: DueQueue<(usize, Frame)>,
-    to_client: DueQueue<Frame>,
+    network: SharedNetwork,
+    /// Frames have come to the client.
+    answered: bool,
     /// Kicks on their way, each with the core that it will interrupt.
     kicks: DueQueue<usize>,
     now: Instant,
@@ -124,6 +133,16 @@ pub fn simulate<S: Scheduler>(
     outcome.map(|outcome| Outcome { took: began.elapsed(), ..outcome })
 }
 
+fn queue_pair(network: &SharedNetwork, port: usize, queue: usize) -> VirtualNic {
+    let config = PortConfig {
+        max_frame_bytes: FRAME_BYTES_MAX,
+        ring_frames: RING_FRAMES,
+        longest_read: Duration::ZERO,
+        rx_checksums_verified: true,
+    };
+    VirtualNic::new(network.clone(), port, queue, config, Dice::new(0, "device", 0))
+}
+
 /// Packet memory. Mapped, most of it is never touched; the heap's would be filled with zeros at each run.
 fn region(chunks: usize) -> Arc<Region> {
     Region::map(chunks, HugePages::No).unwrap_or_else(|_| Region::heap(chunks as u32))
@@ -159,7 +178,10 @@ impl<'a, T: Elastic> World<'a, T> {
     ) -> Result<Self, WorldError> {
         let (cores, now) = (setup.cores, Instant::ZERO);
         let secrets = secrets(run.seed);
-        let cable = SharedCable::new(cores);
+        let network = Network::staged(RING_FRAMES);
+        for (mac, queues) in [(SERVER_MAC, cores), (CLIENT_MAC, 1)] {
+            network.borrow_mut().attach(mac, queues, Spread::OneQueue);
+        }
         let mut config = stack_config(SERVER, SERVER_MAC, setup);
         config.tcp_listen = vec![PORT];
         let shared = Arc::new(Shared::new(config, &secrets, cores as u8));
@@ -178,7 +200,7 @@ impl<'a, T: Elastic> World<'a, T> {
         let part = |(core, ports): (usize, ForwardPorts)| Parts {
             core: core as u8,
             shared: Arc::clone(&shared),
-            nic: cable.port(core, SERVER_MAC),
+            nic: queue_pair(&network, SERVER_PORT, core),
             pool: Pool::new(&memory, keep),
             ports,
             config: setup.elastic(),
@@ -191,12 +213,12 @@ impl<'a, T: Elastic> World<'a, T> {
             return Err(WorldError::Threads { scheduler, made, cores });
         }
         let pattern = governance.as_ref().map(|(governance, _)| governance.pattern());
-        let table = Table::new(&shared, &cable);
+        let device = Device::new(&shared, true);
         let governor = governance.map(|(governance, words)| {
-            Governor::new(governance, words, &mut threads, &table, setup)
+            Governor::new(governance, words, &mut threads, &device, setup)
         });
         let moves = setup.move_every_ns.map(|every_ns| {
-            Moves::new(&mut threads, &shared, &table, every_ns, replication_seed(run.seed, 5))
+            Moves::new(&mut threads, &shared, &device, every_ns, replication_seed(run.seed, 5))
         });
         let (host_pool, host_memory) = {
             let keep = 2 * (CHUNKS_CORE + held);
@@ -207,7 +229,7 @@ impl<'a, T: Elastic> World<'a, T> {
         let host = ElasticThread::new(
             0,
             Arc::new(Shared::new(host_config, &secrets, 1)),
-            cable.port(cores, CLIENT_MAC),
+            queue_pair(&network, CLIENT_PORT, 0),
             host_pool,
             ForwardPorts::default(),
             ElasticConfig::default(),
@@ -234,15 +256,14 @@ impl<'a, T: Elastic> World<'a, T> {
                 wake_ns: setup.costs.wake,
             },
             shared,
-            table,
+            device,
             app: SpinApp::default(),
             host,
             client: Client::new(arrivals, setup.connections, cores, Endpoint::new(SERVER, PORT)),
             host_timer: Some(now),
             memory: [memory, host_memory],
-            cable,
-            to_server: DueQueue::with_capacity(1 << 12),
-            to_client: DueQueue::with_capacity(1 << 12),
+            network,
+            answered: false,
             kicks: DueQueue::with_capacity(cores),
             now,
             began: Instant::FAR_FUTURE,
@@ -324,7 +345,7 @@ impl<'a, T: Elastic> World<'a, T> {
     fn check(&self) -> Result<(), WorldError> {
         let found = &self.client.found;
         let failures = found.failures + self.app.failures;
-        let dropped = self.cable.lock().dropped();
+        let dropped = self.network.borrow().stats().overflowed;
         if found.wrong + failures + dropped > 0 {
             return Err(WorldError::Broken { wrong: found.wrong, failures, dropped });
         }
@@ -373,8 +394,8 @@ impl<'a, T: Elastic> World<'a, T> {
     /// The next thing that happens.
     fn step(&mut self, doing: &'static str) -> Result<(), WorldError> {
         let far = Instant::FAR_FUTURE;
-        let arrival = self.to_server.next_due().unwrap_or(far);
-        let answer = self.to_client.next_due().unwrap_or(far);
+        let arrival = self.network.borrow().next_due().unwrap_or(far);
+        let answer = if self.answered { self.now } else { far };
         let host = self.client.next_due().unwrap_or(far).min(self.host_timer.unwrap_or(far));
         let core = self.times.iter().copied().min().unwrap_or(far);
         let kick = self.kicks.next_due().unwrap_or(far);
@@ -391,9 +412,9 @@ impl<'a, T: Elastic> World<'a, T> {
             return Err(self.stalled(doing));
         }
         self.now = next;
-        if arrival == next {
-            self.arrive();
-        } else if answer == next || host == next {
+        if arrival == next && self.arrive() {
+            // Then whoever has something to do since.
+        } else if self.answered || host == next {
             self.run_client();
         } else if let Some(interruption) = interruption.filter(|_| taken == next) {
             self.interrupted += 1;
@@ -422,12 +443,19 @@ impl<'a, T: Elastic> World<'a, T> {
         WorldError::Stalled { doing, steps, now_ns, open: self.client.open_requests }
     }
 
-    /// Frames reach the server's queues.
-    fn arrive(&mut self) {
-        while let Some((queue, frame)) = self.to_server.pop_due(self.now) {
-            self.cable.lock().deliver(queue, frame);
-            self.wake_one(queue, self.now);
-        }
+    /// Frames reach the queues. Answers whether any of the server's.
+    fn arrive(&mut self) -> bool {
+        let Self { network, cores, times, noticing, now, answered, .. } = self;
+        let mut came = false;
+        network.borrow_mut().deliver(*now, |port, queue| match port {
+            SERVER_PORT => {
+                came = true;
+                cores[queue].wake(*now, noticing);
+                times[queue] = cores[queue].at;
+            }
+            _ => *answered = true,
+        });
+        came
     }
 
     fn wake_one(&mut self, core: usize, at: Instant) {
@@ -447,14 +475,8 @@ impl<'a, T: Elastic> World<'a, T> {
 
     /// The client's host takes what has come and sends what is due, in no time.
     fn run_client(&mut self) {
-        let queue = self.cores.len();
-        {
-            let mut cable = self.cable.lock();
-            while let Some(frame) = self.to_client.pop_due(self.now) {
-                cable.deliver(queue, frame);
-            }
-            cable.begin(queue);
-        }
+        self.answered = false;
+        self.network.borrow_mut().begin(CLIENT_PORT, 0);
         loop {
             let progress = self.host.run_cycle(self.now, &mut self.client);
             if !progress.pending && progress.received == 0 {
@@ -466,11 +488,8 @@ impl<'a, T: Elastic> World<'a, T> {
         }
         self.host_timer = self.host_timer.map(|at| at.max(self.now + HOST_TICK));
         let arrives = after(self.now, self.setup.wire_ns as f64);
-        let mut cable = self.cable.lock();
-        for frame in cable.sent.drain(..) {
-            let queue = self.table.steer(&frame);
-            self.to_server.push(arrives, (queue, frame));
-        }
+        let mut network = self.network.borrow_mut();
+        network.carry_sent(arrives, SERVER_PORT, |frame| self.device.steer(frame));
     }
 
     /// The next interruption of a replay, and its moment.
@@ -534,7 +553,7 @@ impl<'a, T: Elastic> World<'a, T> {
     /// Steps 1 and 2 of a core's cycle, and all six where there is nothing to do.
     fn begin(&mut self, index: usize) {
         self.shows_begin(index);
-        self.cable.lock().begin(index);
+        self.network.borrow_mut().begin(SERVER_PORT, index);
         let has_events = self.threads[index].begin(self.now);
         let (mut spent, mut counts) = self.network(index);
         if !has_events && spent.busy_ns() == 0.0 && counts == Counts::default() {
@@ -602,7 +621,7 @@ impl<'a, T: Elastic> World<'a, T> {
 
     /// Steps 4 to 6.
     fn finish(&mut self, index: usize) {
-        self.cable.lock().begin(index);
+        self.network.borrow_mut().begin(SERVER_PORT, index);
         self.shows_application(index, None);
         let progress = self.threads[index].finish(self.now);
         self.shows_end(index, &progress);
@@ -613,7 +632,7 @@ impl<'a, T: Elastic> World<'a, T> {
 
     /// What a step took that has just run in network layers, its own and others'.
     fn network(&mut self, index: usize) -> (Budget, Counts) {
-        let moved = std::mem::take(&mut self.cable.lock().moved);
+        let moved = std::mem::take(&mut self.network.borrow_mut().stage().moved);
         let stats = self.threads[index].stats();
         let seen = std::mem::replace(&mut self.cores[index].seen, stats);
         let counts = Counts {
@@ -650,7 +669,7 @@ impl<'a, T: Elastic> World<'a, T> {
         if !matches!(next, Next::Finish | Next::Asleep) || lent_until > self.now {
             return;
         }
-        self.cable.lock().begin(index);
+        self.network.borrow_mut().begin(SERVER_PORT, index);
         self.threads[index].kicked(self.now);
         let (mut spent, counts) = self.network(index);
         spent.kick_ns = self.setup.costs.interrupt;
@@ -691,13 +710,8 @@ impl<'a, T: Elastic> World<'a, T> {
 
     /// What a step leaves at its end: frames on the wire, other cores to be told.
     fn left_behind(&mut self, index: usize, end: Instant) {
-        {
-            let arrives = after(end, self.setup.wire_ns as f64);
-            let mut cable = self.cable.lock();
-            for frame in cable.sent.drain(..) {
-                self.to_client.push(arrives, frame);
-            }
-        }
+        let arrives = after(end, self.setup.wire_ns as f64);
+        self.network.borrow_mut().carry_sent(arrives, CLIENT_PORT, |_| 0);
         self.tell(index, end);
         if self.looks == Looks::Everywhere {
             self.all_notice(end);
@@ -706,10 +720,10 @@ impl<'a, T: Elastic> World<'a, T> {
 
     /// Sends the kicks, wake-ups and probes that a step asked for.
     fn tell(&mut self, index: usize, at: Instant) {
-        for (queue, probe) in self.cable.lock().probes.drain(..) {
-            // The table was changed at the step's own moment: behind all that was on its way there then.
-            let arrives = after(self.now, self.setup.wire_ns as f64);
-            self.to_server.push(arrives, (queue, probe));
+        // The table was changed at the step's own moment: behind all that was on its way there then.
+        let arrives = after(self.now, self.setup.wire_ns as f64);
+        for (queue, probe) in self.device.take_probes() {
+            self.network.borrow_mut().carry(arrives, SERVER_PORT, queue, probe);
         }
         let mut kicks = self.threads[index].take_kicks();
         while kicks != 0 {

@@ -20,7 +20,7 @@ use wire::MacAddr;
 use crate::dice::Dice;
 use crate::lossy::host::distant::{Distant, EventCopy};
 use crate::network::{SharedNetwork, Spread};
-use crate::port::{SimNic, SimNicConfig};
+use crate::port::{PortConfig, VirtualNic};
 
 /// Doublings of the pause of a core that has work and cannot do it.
 const MAX_STALL_SHIFT: u32 = 6;
@@ -34,7 +34,7 @@ const STAGED: usize = 128;
 const KICK_TAKES: Duration = Duration::from_micros(30);
 
 /// The queue pairs of one elastic thread.
-type Queues = QueueSet<SimNic>;
+type Queues = QueueSet<VirtualNic>;
 
 /// What a host is made of.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub struct HostConfig {
     /// How cores share their work.
     pub sharing: Sharing,
     /// Frames with a queue's device at a time, and how long they stay there.
-    pub nic: SimNicConfig,
+    pub nic: PortConfig,
     /// The stack.
     pub stack: StackConfig,
     /// Shortest and longest time that one cycle takes.
@@ -75,7 +75,7 @@ impl HostConfig {
         dice: impl Fn(u8) -> Dice,
     ) -> Vec<Queues> {
         let queue =
-            |queue: u8| SimNic::new(network.clone(), port, queue.into(), self.nic, dice(queue));
+            |queue: u8| VirtualNic::new(network.clone(), port, queue.into(), self.nic, dice(queue));
         QueueSet::deal((0..queues).map(queue).collect(), self.cores.into())
             .expect("a device of a simulation has queues, and no descriptors")
     }
@@ -149,7 +149,6 @@ macro_rules! of_thread {
     };
 }
 
-mod device;
 mod distant;
 mod leave;
 mod moves;

@@ -12,7 +12,7 @@ use wire::{Ipv4Addr, MacAddr};
 use crate::dice::Dice;
 use crate::lossy::host::{DistantConfig, HostConfig, LAG, MovesConfig, Sharing, Steering};
 use crate::lossy::scenario::PORT;
-use crate::port::SimNicConfig;
+use crate::port::PortConfig;
 
 /// Who runs the server's application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -104,10 +104,11 @@ fn plain_host(number: u8) -> HostConfig {
         forward_ring: 1024,
         elastic: ElasticConfig::default(),
         sharing: Sharing::Not,
-        nic: SimNicConfig {
+        nic: PortConfig {
             max_frame_bytes: stack.mtu_bytes as usize + 14,
             ring_frames: 1024,
             longest_read: Duration::from_micros(5),
+            rx_checksums_verified: false,
         },
         stack,
         cycle: (Duration::from_nanos(300), Duration::from_micros(3)),
@@ -127,10 +128,11 @@ fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
         chunks = cores as u32 * (chunks / cores as u32 + 192);
     }
     let stack = stack(number, dice);
-    let nic = SimNicConfig {
+    let nic = PortConfig {
         max_frame_bytes: stack.mtu_bytes as usize + 14,
         ring_frames: if dice.chance(0.2) { dice.spread(2, 64) } else { 1024 } as usize,
         longest_read: Duration::from_micros(if dice.chance(0.1) { 2_000 } else { 5 }),
+        rx_checksums_verified: false,
     };
     let slowest = if dice.chance(0.1) { 200 } else { 3 };
     HostConfig {

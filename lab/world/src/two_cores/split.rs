@@ -8,7 +8,8 @@ use mem::{Mbuf, Pool, TxFrame};
 use nic::shm::ShmNic;
 use nic::{Capabilities, Closed, Nic, NicStats};
 use stack::Shared;
-use wire::{EtherType, EthernetView, Ipv4View, Protocol, TcpView};
+
+use crate::device::group_of;
 
 /// See the module's comment.
 pub struct Split {
@@ -24,17 +25,7 @@ impl Split {
 
     /// The core at which the frame's flow is at home; the first for what is no flow.
     fn home_of(&self, frame: &[u8]) -> usize {
-        let flow = || {
-            let link = EthernetView::parse(frame).ok()?;
-            let ip = (link.ethertype() == EtherType::Ipv4)
-                .then(|| Ipv4View::parse(link.payload()).ok())
-                .flatten()?;
-            let tcp = (ip.protocol() == Protocol::Tcp)
-                .then(|| TcpView::parse(ip.payload()).ok())
-                .flatten()?;
-            Some(self.server.flow_hash(ip.src(), tcp.src_port(), tcp.dst_port()))
-        };
-        flow().map_or(0, |hash| self.server.home_of(Shared::group_of(hash)) as usize)
+        group_of(&self.server, frame).map_or(0, |group| self.server.home_of(group).into())
     }
 }
 

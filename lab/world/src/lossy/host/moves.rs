@@ -9,8 +9,8 @@ use dataplane::{
 };
 use stack::{FLOW_GROUPS, GroupSet, Shared};
 
-use super::device::{CoreTable, Device};
 use super::{Host, Thread};
+use crate::device::{CoreTable, Device, group_of};
 use crate::dice::Dice;
 use crate::network::{Network, Steer};
 
@@ -91,7 +91,9 @@ impl Moves {
     /// Sends the probes on their way that the cores have asked for.
     pub fn send_probes(&self, network: &mut Network, port: usize, now: Instant) {
         if let Some(device) = &self.device {
-            device.send_probes(&self.shared, network, port, now);
+            for (queue, probe) in device.take_probes() {
+                network.inject(now, port, queue, probe);
+            }
         }
     }
 
@@ -206,15 +208,4 @@ fn by_group(shared: Arc<Shared>, queues: usize, queue_of: QueueOf) -> Steer {
         };
         queue % queues
     })
-}
-
-/// The flow group of a TCP segment in an ordinary frame.
-fn group_of(shared: &Shared, frame: &[u8]) -> Option<u16> {
-    let word = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
-    if word(12)? != 0x0800 || frame.get(14) != Some(&0x45) || frame.get(23) != Some(&6) {
-        return None;
-    }
-    let source = [*frame.get(26)?, *frame.get(27)?, *frame.get(28)?, *frame.get(29)?];
-    let hash = shared.flow_hash(source.into(), word(34)?, word(36)?);
-    Some(Shared::group_of(hash))
 }
