@@ -72,14 +72,14 @@ fn an_open_loop_tells_what_it_asked_and_when_it_was_held_up() {
     assert_eq!((found.out_of_order, found.failures, found.left), (0, 0, 0), "{found:?}");
     assert!((800..1_200).contains(&found.answered), "{found:?}");
     assert_eq!(found.asked.len() as u64, found.answered);
-    assert!(found.asked.is_sorted_by_key(|asked| asked.after));
+    assert!(found.asked.is_sorted_by_key(|asked| asked.after_ns));
     let asked_us = found.asked.iter().map(|asked| asked.service_ns as f64 / 1e3).sum::<f64>();
     assert!((asked_us / found.answered as f64 / found.service_us - 1.0).abs() < 1e-9);
     // From the wire on, no request can be served in less than it asks for; from when it was due, it takes longer.
     assert!(found.served_us[0] <= found.p50_us && found.served_us[1] <= found.p99_us);
-    assert!(found.interruptions.is_sorted_by_key(|interruption| interruption.after));
+    assert!(found.interruptions.is_sorted_by_key(|interruption| interruption.after_ns));
     let of_client: f64 = (found.interruptions.iter().filter(|one| one.core == 1))
-        .map(|one| one.took.as_secs_f64() * 1e6)
+        .map(|one| one.took_ns as f64 / 1e3)
         .sum();
     assert!(of_client >= found.client_us * found.answered as f64 * 0.99, "{found:?}");
 }

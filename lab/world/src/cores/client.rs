@@ -1,8 +1,9 @@
-//! The clients: one host that runs the real stack at no cost, an open loop over many connections.
+//! The clients of a service whose requests carry their service time: one host that runs the real stack, with many
+//! connections.
 //!
 //! Requests come due by a Poisson process, each on a connection drawn at random, whatever the server does
-//! (ZygOS §3.1). A connection has at most a few of them unanswered (four in ZygOS §6.2); what is due beyond
-//! waits here, and its latency counts from the moment it was due.
+//! (ZygOS §3.1); by a plan; or, in a closed loop, when an answer comes. A connection has at most a few of them
+//! unanswered (four in ZygOS §6.2); what is due beyond waits here, and its latency counts from the moment it was due.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use wire::Endpoint;
 
 use crate::cores::app::ASK_HOME;
 use crate::cores::pattern::LoadPattern;
-use crate::cores::replay::Replay;
+use crate::cores::replay::{Planned, Replay};
 
 /// Connections that are being opened at a time: below any backlog.
 const OPENING_MAX: usize = 256;
@@ -42,12 +43,18 @@ pub(crate) struct Arrivals {
     pub pattern: Option<LoadPattern>,
     /// What is asked instead.
     pub replay: Option<Arc<Replay>>,
+    /// A closed loop instead: each connection has all it may have unanswered, until so many were answered.
+    pub closed: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Request {
     due: Instant,
+    /// When it was on the wire, where that is asked for.
+    left: Instant,
     service_ns: u64,
+    /// Its place in the replay.
+    planned: usize,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +67,18 @@ struct Connection {
     /// The sequence numbers of the next request to send and the next answer to come.
     next_sequence: u64,
     next_answer: u64,
+}
+
+/// What is known of requests whose server is real: it writes the moment at which an answer leaves into the answer, in
+/// place of the service time, so that nothing hangs on when the client sees it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stamped {
+    /// The time from the wire to when the answer left, in nanoseconds.
+    pub served: Tail,
+    /// What a replay asked, by the moment at which it was on the wire.
+    pub asked: Vec<Planned>,
+    /// Connections whose last requests were handed to the stack in the present cycle.
+    leaving: Vec<u32>,
 }
 
 /// What the client found.
@@ -103,12 +122,26 @@ pub(crate) struct Client {
     bound_ns: f64,
     /// Connections whose requests found the batch full.
     again: VecDeque<u32>,
-    /// Requests unanswered, and all that were drawn.
+    /// Requests unanswered.
     pub open_requests: u64,
-    pub drawn: u64,
     pub found: Found,
     /// Latencies since they were last taken, if somebody takes them.
     pub recent: Option<Latencies>,
+    /// Where answers are stamped.
+    pub stamped: Option<Stamped>,
+}
+
+/// Bits of a sequence number that count a connection's requests: above them stands the connection.
+const NUMBER_BITS: u32 = 40;
+
+/// The sequence number of a connection's request of this number.
+fn sequence(connection: usize, number: u64) -> u64 {
+    (connection as u64) << NUMBER_BITS | number
+}
+
+/// The connection that a sequence number names, and the number of the request on it.
+pub(crate) fn place_of(sequence: u64) -> (usize, u64) {
+    ((sequence >> NUMBER_BITS) as usize, sequence & ((1 << NUMBER_BITS) - 1))
 }
 
 impl Client {
@@ -129,10 +162,15 @@ impl Client {
             bound_ns: f64::MAX,
             again: VecDeque::new(),
             open_requests: 0,
-            drawn: 0,
             found: Found::default(),
             recent: None,
+            stamped: None,
         }
+    }
+
+    /// Connections that are open and of which it is known where they are at home.
+    pub fn open(&self) -> usize {
+        self.located
     }
 
     /// Whether all connections are open and it is known where they are at home.
@@ -154,6 +192,36 @@ impl Client {
         self.by_home.iter_mut().for_each(|connections| connections.sort_unstable());
         self.began_ns = now.as_nanos() as f64;
         self.next_due = self.due_after(self.began_ns);
+        if self.arrivals.closed.is_some() {
+            for index in 0..self.connections.len() {
+                (0..self.arrivals.pipeline).for_each(|_| self.make_drawn(now, index));
+                self.again.push_back(index as u32);
+            }
+        }
+    }
+
+    /// Whether all that was to be asked is answered.
+    pub fn is_over(&self) -> bool {
+        match self.arrivals.closed {
+            Some(total) => self.found.all >= total,
+            None => self.next_due.is_none() && self.open_requests == 0,
+        }
+    }
+
+    /// What was handed to the stack in this cycle is on the wire.
+    pub fn left(&mut self, now: Instant) {
+        let Some(stamped) = &mut self.stamped else { return };
+        for index in stamped.leaving.drain(..) {
+            let connection = &mut self.connections[index as usize];
+            let sent = connection.requests.range_mut(..connection.sent).rev();
+            for request in sent.take_while(|request| request.left == Instant::FAR_FUTURE) {
+                request.left = now;
+                if let Some(replay) = &self.arrivals.replay {
+                    let after_ns = now.as_nanos() - self.began_ns as u64;
+                    stamped.asked.push(Planned { after_ns, ..replay.requests[request.planned] });
+                }
+            }
+        }
     }
 
     /// When the next request is due.
@@ -163,6 +231,9 @@ impl Client {
 
     /// When the next request is due, after one that was due at `before_ns`.
     fn due_after(&mut self, before_ns: f64) -> Option<f64> {
+        if self.arrivals.closed.is_some() {
+            return None;
+        }
         if let Some(pattern) = &self.arrivals.pattern {
             let expected: f64 = Exp1.sample(&mut self.random);
             let after_ns = pattern.after(before_ns - self.began_ns, expected);
@@ -228,16 +299,27 @@ impl Client {
         {
             let (index, service_ns) = self.request();
             self.next_due = self.due_after(due_ns);
-            let due = moment(due_ns);
-            self.drawn += 1;
-            if self.window.holds(nanos(due)) {
-                self.found.due += 1;
-                self.found.service_ns += service_ns as f64;
-            }
-            self.open_requests += 1;
-            self.connections[index].requests.push_back(Request { due, service_ns });
+            self.make(moment(due_ns), index, service_ns);
             self.send(index, calls);
         }
+    }
+
+    /// A request of connection `index`, to be sent as soon as may be.
+    fn make(&mut self, due: Instant, index: usize, service_ns: u64) {
+        if self.window.holds(nanos(due)) {
+            self.found.due += 1;
+            self.found.service_ns += service_ns as f64;
+        }
+        self.open_requests += 1;
+        let (left, planned) = (Instant::FAR_FUTURE, self.replayed.saturating_sub(1));
+        let request = Request { due, left, service_ns, planned };
+        self.connections[index].requests.push_back(request);
+    }
+
+    /// The same in a closed loop.
+    fn make_drawn(&mut self, due: Instant, index: usize) {
+        let service_ns = self.service_ns();
+        self.make(due, index, service_ns);
     }
 
     /// Sends what the connection's pipeline has room for.
@@ -247,14 +329,15 @@ impl Client {
         while connection.sent < self.arrivals.pipeline
             && let Some(request) = connection.requests.get(connection.sent)
         {
-            let frame =
-                Frame { service_ns: request.service_ns, sequence: connection.next_sequence };
+            let sequence = sequence(index, connection.next_sequence);
+            let frame = Frame { service_ns: request.service_ns, sequence };
             if calls.room() <= CALL_RESERVE || calls.sendv(handle, &[&frame.to_bytes()]).is_err() {
                 self.again.push_back(index as u32);
                 return;
             }
             connection.sent += 1;
             connection.next_sequence += 1;
+            self.stamped.iter_mut().for_each(|stamped| stamped.leaving.push(index as u32));
         }
     }
 
@@ -266,8 +349,10 @@ impl Client {
             rest = behind;
             if frame.sequence & ASK_HOME != 0 {
                 match self.by_home.get_mut(frame.service_ns as usize) {
-                    Some(home) => home.push(index as u32),
-                    None => self.found.wrong += 1,
+                    Some(home) if frame.sequence == ASK_HOME | sequence(index, 0) => {
+                        home.push(index as u32);
+                    }
+                    _ => self.found.wrong += 1,
                 }
                 self.located += 1;
                 continue;
@@ -277,8 +362,12 @@ impl Client {
                 self.found.wrong += 1;
                 continue;
             };
-            let right = Frame { service_ns: request.service_ns, sequence: connection.next_answer };
+            // Where answers are stamped, when it left; else it has just come.
+            let done = self.stamped.as_ref().map(|_| Instant::from_nanos(frame.service_ns));
+            let service_ns = done.map_or(request.service_ns, |_| frame.service_ns);
+            let right = Frame { service_ns, sequence: sequence(index, connection.next_answer) };
             self.found.wrong += u64::from(frame != right);
+            let done = done.unwrap_or(now);
             connection.next_answer += 1;
             connection.sent -= 1;
             self.open_requests -= 1;
@@ -288,10 +377,16 @@ impl Client {
                 recent.add(now.since(request.due).as_nanos() as f64 / 1e3, 1.0);
             }
             if self.window.holds(nanos(request.due)) {
-                let latency = now.since(request.due).as_nanos() as f64;
+                let latency = done.since(request.due).as_nanos() as f64;
                 self.found.answered += 1;
                 self.found.above += u64::from(latency > self.bound_ns);
                 self.found.latency.record(latency);
+            }
+            if let Some(stamped) = &mut self.stamped {
+                stamped.served.record(done.since(request.left).as_nanos() as f64);
+            }
+            if self.arrivals.closed.is_some_and(|total| self.found.all < total) {
+                self.make_drawn(now, index);
             }
         }
     }
@@ -312,7 +407,8 @@ impl Client {
                 if (cookie.0 as usize) < self.connections.len() =>
             {
                 self.connections[cookie.0 as usize].handle = Some(handle);
-                let ask = Frame { service_ns: 0, sequence: ASK_HOME };
+                let sequence = ASK_HOME | sequence(cookie.0 as usize, 0);
+                let ask = Frame { service_ns: 0, sequence };
                 self.found.failures += u64::from(calls.sendv(handle, &[&ask.to_bytes()]).is_err());
             }
             _ => self.found.failures += 1,

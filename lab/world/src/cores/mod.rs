@@ -26,7 +26,7 @@
 //! cores share, hyperthreads, loss on the wire, and the interruption of an application by a kick.
 
 pub(crate) mod app;
-mod client;
+pub(crate) mod client;
 mod core;
 mod costs;
 mod error;

@@ -244,6 +244,7 @@ impl<'a, T: Elastic> World<'a, T> {
             pipeline: setup.pipeline,
             pattern,
             replay: setup.replay.clone(),
+            closed: None,
         };
         Ok(Self {
             threads,

@@ -4,8 +4,7 @@ use nic::shm::ShmError;
 use serde::Serialize;
 
 use super::config::OPEN_MAX;
-use super::interruptions::Interruption;
-use super::plan::Planned;
+use crate::cores::{Interruption, Planned};
 
 /// What was found.
 #[derive(Clone, Debug, Default, Serialize)]

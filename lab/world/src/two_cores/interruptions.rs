@@ -2,6 +2,8 @@
 
 use clock::{Duration, Instant};
 
+use crate::cores::Interruption;
+
 /// Two looks that are so far apart had something else between them: a service that spins takes a fortieth of that
 /// from one to the next, and a cycle without work a tenth.
 const SPINNING: Duration = Duration::from_micros(1);
@@ -9,17 +11,6 @@ const SPINNING: Duration = Duration::from_micros(1);
 const IDLING: Duration = Duration::from_micros(3);
 /// Most that are kept: of 10 us each they would be three seconds.
 const MOST: usize = 1 << 18;
-
-/// A time in which a core did not run its elastic thread.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interruption {
-    /// The core.
-    pub core: usize,
-    /// Since the beginning.
-    pub after: Duration,
-    /// How long.
-    pub took: Duration,
-}
 
 /// Those of one thread.
 #[derive(Debug)]
@@ -57,6 +48,10 @@ impl Interruptions {
     /// Those of `core` from `began` on.
     pub fn since(self, core: usize, began: Instant) -> impl Iterator<Item = Interruption> {
         let from = self.seen.into_iter().filter(move |(at, _)| *at >= began);
-        from.map(move |(at, took)| Interruption { core, after: at.since(began), took })
+        from.map(move |(at, took)| Interruption {
+            after_ns: at.since(began).as_nanos() as u64,
+            core,
+            took_ns: took.as_nanos() as u64,
+        })
     }
 }

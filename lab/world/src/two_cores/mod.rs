@@ -10,17 +10,12 @@
 //! something is due, also while its service spins. That time is noted, and so is any other in which the threads
 //! did not run.
 
-mod client;
 mod config;
-mod ends;
 mod found;
 mod guest;
 mod interruptions;
-mod plan;
-mod request;
 mod service;
 mod split;
-mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,19 +27,51 @@ use dataplane::{
 use mem::{Pool, Region};
 use nic::shm::{ShmConfig, ShmNic};
 use rustix::thread::CpuSet;
-use stack::Shared;
+use stack::{Secrets, Shared, StackConfig};
+use wire::{Ipv4Addr, MacAddr};
 
 pub use config::{Arrivals, Config, Scheduler};
 pub use found::{Found, TwoCoresError};
 
 use config::RUN_MAX;
-use ends::{MACS, SERVER, shared};
 use guest::Guest;
-pub use interruptions::Interruption;
 use interruptions::Interruptions;
-pub use plan::Planned;
-use service::Spinning;
-use told::{Seen, Told};
+use service::{Seen, Spinning};
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+const MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
+const PORT: u16 = 2000;
+
+/// A stack of one end of the wire.
+fn shared(address: Ipv4Addr, mac: MacAddr, cores: u8, seed: u64) -> Arc<Shared> {
+    let mut config = StackConfig::new(address, 24, mac);
+    config.tcp_listen = vec![PORT];
+    config.rx_checksums_verified = true;
+    let byte = |place: u8| place.wrapping_mul(31).wrapping_add(seed as u8);
+    let secrets = Secrets {
+        rss_key: wire::MICROSOFT_KEY,
+        isn_key: [byte(1); 16],
+        port_key: [byte(2); 16],
+        offset: seed as u32,
+    };
+    Arc::new(Shared::new(config, &secrets, cores))
+}
+
+/// What the threads of a run have in common.
+struct Signals {
+    /// One for all: its copies have one origin.
+    clock: MonotonicClock,
+    /// All connections are open.
+    ready: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Signals {
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Runs it.
 ///
@@ -60,31 +87,37 @@ pub fn run(config: &Config) -> Result<Found, TwoCoresError> {
         ends.push(far);
         parts.push(Parts { nic: near, pool: Pool::new(&region, 4_096), ports });
     }
-    let told = Told {
+    let signals = Signals {
         clock: MonotonicClock::new(),
         ready: AtomicBool::new(false),
         stop: AtomicBool::new(false),
     };
-    let (elastic, now) = (ElasticConfig::default(), told.clock.now());
+    let (elastic, now) = (ElasticConfig::default(), signals.clock.now());
     match config.scheduler {
         Scheduler::RunToCompletion => {
             let thread = |(core, Parts { nic, pool, ports })| {
                 let shared = Arc::clone(&server);
                 move || ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, now)
             };
-            serve(config, &told, &server, ends, parts.into_iter().enumerate().map(thread).collect())
+            serve(
+                config,
+                &signals,
+                &server,
+                ends,
+                parts.into_iter().enumerate().map(thread).collect(),
+            )
         }
         Scheduler::WorkConserving(conserving) => {
             let threads = Floor::threads(&server, parts, elastic, conserving, now);
             let threads = threads.into_iter().map(|thread| move || thread).collect();
-            serve(config, &told, &server, ends, threads)
+            serve(config, &signals, &server, ends, threads)
         }
     }
 }
 
 fn serve<T: Elastic>(
     config: &Config,
-    told: &Told,
+    signals: &Signals,
     server: &Arc<Shared>,
     ends: Vec<ShmNic>,
     threads: Vec<impl FnOnce() -> T + Send>,
@@ -101,11 +134,11 @@ fn serve<T: Elastic>(
             // The client is at the second core.
             let ends = if core == 1 { ends.take() } else { None };
             handles.push(scope.spawn(move || {
-                let _stop = StopsAll(told);
+                let _stop = StopsAll(signals);
                 pin(core)?;
-                let guest = ends.map(|ends| Guest::new(config, told, server, ends));
-                let service = Spinning::new(seen, server, told.clock, guest);
-                elastic_thread(make(), service, config, told)
+                let guest = ends.map(|ends| Guest::new(config, signals, server, ends));
+                let service = Spinning::new(seen, server, signals.clock, guest);
+                elastic_thread(make(), service, config, signals)
             }));
         }
         let joined = handles.into_iter().map(|handle| handle.join());
@@ -121,7 +154,7 @@ fn serve<T: Elastic>(
     for (core, seen) in interruptions {
         found.interruptions.extend(seen.since(core, began));
     }
-    found.interruptions.sort_by_key(|interruption| interruption.after);
+    found.interruptions.sort_by_key(|interruption| interruption.after_ns);
     let total = |of: fn(&CycleStats) -> u64| stats.iter().map(of).sum();
     found.turns = total(|stats| stats.turns);
     found.stolen = total(|stats| stats.stolen);
@@ -132,7 +165,7 @@ fn serve<T: Elastic>(
 }
 
 /// Ends the others when one ends, also by an error or a panic.
-struct StopsAll<'a>(&'a Told);
+struct StopsAll<'a>(&'a Signals);
 
 impl Drop for StopsAll<'_> {
     fn drop(&mut self) {
@@ -174,13 +207,13 @@ fn elastic_thread<T: Elastic>(
     mut thread: T,
     mut service: Spinning<'_>,
     config: &Config,
-    told: &Told,
+    signals: &Signals,
 ) -> Result<End, TwoCoresError> {
-    let clock = told.clock;
+    let clock = signals.clock;
     let mut raised = None;
-    while !told.stop.load(Ordering::Relaxed) {
+    while !signals.stop.load(Ordering::Relaxed) {
         let now = clock.now();
-        if config.realtime && raised.is_none() && told.ready.load(Ordering::Relaxed) {
+        if config.realtime && raised.is_none() && signals.ready.load(Ordering::Relaxed) {
             first(1)?;
             raised = Some(now);
         }

@@ -1,17 +1,25 @@
 //! The service: spins for as long as each request says, and returns it with the moment at which
 //! all of its batch was done, and it left.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clock::{Clock, Duration, Instant, MonotonicClock};
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
-
+use spin::{FRAME_BYTES, Frame};
 use stack::Shared;
 
 use super::guest::Guest;
 use super::interruptions::Interruptions;
-use super::request::{ASKS_HOME, REQUEST, parts};
-use super::told::Seen;
+use crate::cores::app::ASK_HOME;
+use crate::cores::client::place_of;
+
+/// What both services see of the connections: the next request of each, and what went wrong.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub next: Vec<AtomicU64>,
+    pub out_of_order: AtomicU64,
+    pub failures: AtomicU64,
+}
 
 /// See the module's comment. Its clients put whole requests into each segment.
 pub struct Spinning<'a> {
@@ -52,19 +60,19 @@ impl<'a> Spinning<'a> {
     }
 
     /// Serves a request.
-    fn serve(&mut self, bytes: &[u8]) {
-        let [connection, number, service_ns] = parts(bytes);
+    fn serve(&mut self, request: Frame) {
+        let (connection, number) = place_of(request.sequence);
         // Relaxed on purpose: only the scheduler's hand-over orders what two cores do here.
-        let in_order = self.seen.next.get(connection as usize).is_some_and(|next| {
+        let in_order = self.seen.next.get(connection).is_some_and(|next| {
             let expected = next.load(Ordering::Relaxed) == number;
             next.store(number + 1, Ordering::Relaxed);
             expected
         });
-        if !in_order || bytes.len() != REQUEST {
+        if !in_order {
             self.seen.out_of_order.fetch_add(1, Ordering::Relaxed);
         }
         let mut now = self.clock.now();
-        let until = now + Duration::from_nanos(service_ns);
+        let until = now + Duration::from_nanos(request.service_ns);
         while now < until {
             std::hint::spin_loop();
             let before = now;
@@ -77,22 +85,28 @@ impl<'a> Spinning<'a> {
     /// Serves the requests of a segment. Its answers are as long, and lack the moment at which they leave.
     fn answers(&mut self, handle: Handle, data: &[u8]) -> Vec<u8> {
         let mut answers = data.to_vec();
-        for answer in answers.chunks_mut(REQUEST) {
-            let [_, number, _] = parts(answer);
-            if number == ASKS_HOME {
-                told(answer, self.shared.home_of(handle.group()).into());
+        let (frames, rest) = answers.as_chunks_mut::<FRAME_BYTES>();
+        self.seen.out_of_order.fetch_add(u64::from(!rest.is_empty()), Ordering::Relaxed);
+        for bytes in frames {
+            let request = Frame::from_bytes(bytes);
+            if request.sequence & ASK_HOME == 0 {
+                self.serve(request);
             } else {
-                self.serve(answer);
+                let service_ns = self.shared.home_of(handle.group()).into();
+                *bytes = Frame { service_ns, ..request }.to_bytes();
             }
         }
         answers
     }
 }
 
-/// Writes the third part of an answer.
-fn told(answer: &mut [u8], word: u64) {
-    if let Some(place) = answer.get_mut(REQUEST - 8..) {
-        place.copy_from_slice(&word.to_le_bytes());
+/// Writes the moment at which they leave into the answers of a segment.
+fn stamp(answers: &mut [u8], left_ns: u64) {
+    for bytes in answers.as_chunks_mut::<FRAME_BYTES>().0 {
+        let answer = Frame::from_bytes(bytes);
+        if answer.sequence & ASK_HOME == 0 {
+            *bytes = Frame { service_ns: left_ns, ..answer }.to_bytes();
+        }
     }
 }
 
@@ -121,10 +135,7 @@ impl Service for Spinning<'_> {
         // Only now do any of them leave.
         let now = self.clock.now().as_nanos();
         for (handle, mut answers) in served {
-            for answer in answers.chunks_mut(REQUEST).filter(|answer| parts(answer)[1] != ASKS_HOME)
-            {
-                told(answer, now);
-            }
+            stamp(&mut answers, now);
             let done = calls.sendv(handle, &[&answers]);
             if done.and_then(|()| calls.recv_done(handle, answers.len())).is_err() {
                 self.seen.failures.fetch_add(1, Ordering::Relaxed);

@@ -118,22 +118,8 @@ pub fn simulated(
     costs: &Costs,
     found: &Found,
 ) -> anyhow::Result<[f64; 2]> {
-    let nanos = |of: Duration| u64::try_from(of.as_nanos()).unwrap_or(u64::MAX);
-    let request = |of: &two_cores::Planned| world::cores::Planned {
-        after_ns: nanos(of.after),
-        home: of.home,
-        among: of.among,
-        service_ns: of.service_ns,
-    };
-    let interruption = |of: &two_cores::Interruption| world::cores::Interruption {
-        after_ns: nanos(of.after),
-        core: of.core,
-        took_ns: nanos(of.took),
-    };
-    let replay = Replay {
-        requests: found.asked.iter().map(request).collect(),
-        interruptions: found.interruptions.iter().map(interruption).collect(),
-    };
+    let replay =
+        Replay { requests: found.asked.clone(), interruptions: found.interruptions.clone() };
     let setup = Setup {
         cores: 2,
         connections: CONNECTIONS as usize,

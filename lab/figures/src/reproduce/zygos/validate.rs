@@ -50,7 +50,7 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
             let found = windows(&what, count, options.seed)?;
             disturbed += found.disturbed;
             let taken = found.median(|found| {
-                let took = found.interruptions.iter().map(|of| of.took.as_secs_f64());
+                let took = found.interruptions.iter().map(|of| of.took_ns as f64 / 1e9);
                 took.sum::<f64>() / 2.0 / found.seconds
             });
             let mut predicted = [Vec::new(), Vec::new()];
