@@ -89,28 +89,8 @@ const SOCKET_LINES: f64 = 8.0;
 
 /// To a tenth of a nanosecond: no clock here tells more.
 fn rounded(mut costs: Costs) -> Costs {
-    let tenth = |ns: &mut f64| *ns = (ns.max(0.0) * 10.0).round() / 10.0;
-    let linux = &mut costs.linux;
-    for ns in [&mut linux.request, &mut linux.floating, &mut linux.wake] {
-        tenth(ns);
-    }
-    for ns in [
-        &mut costs.cycle,
-        &mut costs.receive,
-        &mut costs.segment,
-        &mut costs.crossing,
-        &mut costs.event,
-        &mut costs.call,
-        &mut costs.transmit,
-        &mut costs.doorbell,
-        &mut costs.cache_line,
-        &mut costs.atomic,
-        &mut costs.turn,
-        &mut costs.kick,
-        &mut costs.interrupt,
-        &mut costs.wake,
-    ] {
-        tenth(ns);
+    for (_, ns) in costs.entries_mut() {
+        *ns = (ns.max(0.0) * 10.0).round() / 10.0;
     }
     costs
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clock::Instant;
 use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
-use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use mem::{Pool, Region, TxFrame};
 use nic::Nic;
 use nic::shm::{ShmConfig, ShmNic};
@@ -19,6 +18,7 @@ use wire::{Endpoint, Ipv4Addr};
 use super::fit;
 use super::found::{CalibrateError, Effort, Found};
 use crate::cores::app::SpinApp;
+use crate::rig::Caller;
 
 /// See the module's comment. All in nanoseconds.
 #[derive(Debug, Clone, Copy)]
@@ -44,46 +44,18 @@ const WARM_UP: f64 = 0.25;
 /// Bytes of a frame that carries one request of the service, headers and all.
 const FRAME: usize = 14 + 20 + 32 + FRAME_BYTES;
 
-/// Sends a burst of requests, one on each connection, when all of the last one are answered.
-#[derive(Debug, Default)]
-struct Burst {
-    handles: Vec<Handle>,
-    started: bool,
-    next: usize,
-    size: usize,
-    unanswered: usize,
-}
-
-impl Service for Burst {
-    fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        for event in events.iter() {
-            match event {
-                Event::Recv { handle, data, .. } => {
-                    self.unanswered -= (data.len() / FRAME_BYTES).min(self.unanswered);
-                    let _ = calls.recv_done(handle, data.len());
-                }
-                Event::Connected { outcome: Ok((handle, _)), .. } => self.handles.push(handle),
-                _ => {}
-            }
+/// Has `caller` send bursts of `size` requests, one on each connection, each when all of the last one are answered.
+fn bursts(client: &mut ElasticThread<ShmNic>, clock: Stopwatch, size: usize, over: &AtomicBool) {
+    let server = Endpoint::new(ADDRESSES[0], PORT);
+    let mut caller = Caller::new(CONNECTIONS, CONNECTIONS, vec![server], CONNECTIONS);
+    let request = Frame { service_ns: 0, sequence: 0 }.to_bytes();
+    caller.set_request(&request, &request);
+    let mut next = (0..CONNECTIONS as u32).cycle();
+    while !over.load(Ordering::Acquire) {
+        if caller.open() == CONNECTIONS && caller.in_flight() + caller.waiting() == 0 {
+            next.by_ref().take(size).for_each(|index| caller.ask(index));
         }
-        if !self.started {
-            self.started = true;
-            for cookie in 0..CONNECTIONS as u64 {
-                let _ = calls.connect(Cookie(cookie), Endpoint::new(ADDRESSES[0], PORT));
-            }
-        }
-        if self.unanswered == 0 && self.handles.len() == CONNECTIONS {
-            for _ in 0..self.size {
-                let request = Frame { service_ns: 0, sequence: self.next as u64 };
-                let handle = self.handles[self.next % CONNECTIONS];
-                self.unanswered += usize::from(calls.sendv(handle, &[&request.to_bytes()]).is_ok());
-                self.next += 1;
-            }
-        }
-    }
-
-    fn wake_at(&self) -> Option<Instant> {
-        Some(Instant::ZERO)
+        client.run_cycle(now(clock), &mut caller);
     }
 }
 
@@ -126,10 +98,7 @@ fn window(
     };
     let other = || {
         let (_, mut client) = thread(1, far, &regions[1]);
-        let mut burst = Burst { size, ..Burst::default() };
-        while !over.load(Ordering::Acquire) {
-            client.run_cycle(now(clock), &mut burst);
-        }
+        bursts(&mut client, clock, size, &over);
         ((), 0)
     };
     Ok(together(place, consumer, other).map(|(found, (), disturbance)| (found, disturbance))?)

@@ -13,10 +13,9 @@
 use crate::controlled::pareto::{Candidate, Frontier, Member, Objective};
 use crate::controlled::score::{Score, episodes};
 use crate::controlled::server::{
-    Fixed, ModelError, Pattern, Record, RunConfig, ServerModel, group_weights, simulate,
+    Controller, Fixed, ModelError, Pattern, Record, RunConfig, ServerModel, group_weights, simulate,
 };
 use control::Configuration;
-use control::metrics::ThreadId;
 use control::policy::{Consolidation, Energy, LatencyTarget, Policy, Target};
 use control::{ControlLoop, Found, LoopConfig};
 
@@ -180,21 +179,11 @@ pub fn control_loop(
     };
     let base = policy.steps()[0].clone();
     let places = control::Place::all(&machine);
-    let found = found(model, &base, &places);
+    // The base state of the sequence: its threads run, with the flow groups dealt out in turn.
+    let running = Fixed::new(model, base.configuration).found();
+    let found = Found { background_cores: base.background_cores, ..running };
     let control = ControlLoop::new(policy, machine, model.scaling, places, found.clone(), config)?;
     Ok((control, found))
-}
-
-/// The base state of a sequence: its threads run, with the flow groups dealt out in turn.
-fn found(model: &ServerModel, base: &control::policy::Step, places: &[control::Place]) -> Found {
-    let Configuration { cores, hyperthreads, clock } = base.configuration;
-    let granted =
-        |place: &control::Place| place.core < cores && (place.sibling == 0 || hyperthreads);
-    let all = places.iter().enumerate().filter(|(_, place)| granted(place));
-    let running: Vec<ThreadId> = all.map(|(index, _)| ThreadId(index as u16)).collect();
-    let homes =
-        (0..usize::from(model.flow_groups)).map(|group| running[group % running.len()]).collect();
-    Found { running, homes, clock, background_cores: base.background_cores }
 }
 
 /// A load pattern of §5.4, for servers of other sizes and runs of other lengths.

@@ -6,9 +6,11 @@
 //! place of the connection's state.
 
 use clock::Instant;
-use domain::{CallKind, Calls, Cookie, Event, Events, Handle};
+use domain::{Calls, Cookie, Event, Events, Handle};
 use spin::{Frame, Pending};
 use stack::Shared;
+
+use crate::lossy::watch::connection;
 
 /// Set in a request's sequence number: it asks where its connection is at home, and takes no time.
 pub(crate) const ASK_HOME: u64 = 1 << 63;
@@ -117,19 +119,5 @@ impl SpinApp {
             calls.again(handle);
         }
         done && data.is_none_or(|data| calls.recv_done(handle, data.len()).is_ok())
-    }
-}
-
-/// The connection that an event is about.
-fn connection(event: &Event<'_>) -> Option<Handle> {
-    match *event {
-        Event::Knock { handle, .. }
-        | Event::Recv { handle, .. }
-        | Event::Sent { handle, .. }
-        | Event::Again { handle, .. }
-        | Event::Eof { handle, .. }
-        | Event::Dead { handle, .. } => Some(handle),
-        Event::Failed { call, handle, .. } if call != CallKind::Connect => Some(handle),
-        _ => None,
     }
 }

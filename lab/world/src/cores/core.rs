@@ -46,18 +46,6 @@ impl Budget {
             waiting_ns: self.waiting_ns * factor,
         }
     }
-
-    /// Adds another core's.
-    pub fn add(&mut self, other: &Self) {
-        self.network_ns += other.network_ns;
-        self.crossing_ns += other.crossing_ns;
-        self.application_ns += other.application_ns;
-        self.steal_ns += other.steal_ns;
-        self.borrow_ns += other.borrow_ns;
-        self.kick_ns += other.kick_ns;
-        self.turn_ns += other.turn_ns;
-        self.waiting_ns += other.waiting_ns;
-    }
 }
 
 /// What a core did, counted by the world and not by the scheduler.
@@ -91,24 +79,22 @@ pub struct Counts {
     pub frames: u64,
 }
 
-impl Counts {
-    /// Adds another core's.
-    pub fn add(&mut self, other: &Self) {
-        self.cycles += other.cycles;
-        self.packets += other.packets;
-        self.packets_abroad += other.packets_abroad;
-        self.crossings += other.crossings;
-        self.requests += other.requests;
-        self.events += other.events;
-        self.events_abroad += other.events_abroad;
-        self.steals += other.steals;
-        self.calls += other.calls;
-        self.turns += other.turns;
-        self.borrows += other.borrows;
-        self.kicks += other.kicks;
-        self.frames += other.frames;
-    }
+/// A sum over cores adds each of these fields.
+macro_rules! sums {
+    ($sum:ident: $($field:ident)+) => {
+        impl $sum {
+            /// Adds another core's.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)+
+            }
+
+        }
+    };
 }
+
+sums!(Budget: network_ns crossing_ns application_ns steal_ns borrow_ns turn_ns kick_ns waiting_ns);
+sums!(Counts: cycles packets packets_abroad crossings requests events events_abroad steals
+    calls turns borrows kicks frames);
 
 /// A core's sleep, in nanoseconds from the run's begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Where a set of constants comes from and what each step takes, in nanoseconds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
     /// What it is called in conditions.
@@ -72,7 +72,7 @@ pub struct Costs {
 }
 
 /// A service on the kernel's stack: what its steps take, in nanoseconds (ZygOS §3.3).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinuxCosts {
     /// `epoll_wait` for one event, `read`, `write`, and the kernel's work for both packets.
@@ -109,24 +109,7 @@ impl Costs {
         Self {
             name: "zero".to_owned(),
             source: "no costs at all, to be compared with theory".to_owned(),
-            cycle: 0.0,
-            receive: 0.0,
-            segment: 0.0,
-            crossing: 0.0,
-            event: 0.0,
-            call: 0.0,
-            transmit: 0.0,
-            doorbell: 0.0,
-            cache_line: 0.0,
-            atomic: 0.0,
-            turn: 0.0,
-            steal_lines: 0.0,
-            borrow_lines: 0.0,
-            packet_lines: 0.0,
-            kick: 0.0,
-            interrupt: 0.0,
-            wake: 0.0,
-            linux: LinuxCosts { request: 0.0, floating: 0.0, wake: 0.0 },
+            ..Self::default()
         }
     }
 
@@ -198,27 +181,32 @@ impl Costs {
 
     /// The name, for every cost that is a number; for checks and tables.
     pub fn entries(&self) -> [(&'static str, f64); 20] {
+        self.clone().entries_mut().map(|(name, cost)| (name, *cost))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn entries_mut(&mut self) -> [(&'static str, &mut f64); 20] {
         [
-            ("cycle", self.cycle),
-            ("receive", self.receive),
-            ("segment", self.segment),
-            ("crossing", self.crossing),
-            ("event", self.event),
-            ("call", self.call),
-            ("transmit", self.transmit),
-            ("doorbell", self.doorbell),
-            ("cache_line", self.cache_line),
-            ("atomic", self.atomic),
-            ("turn", self.turn),
-            ("steal_lines", self.steal_lines),
-            ("borrow_lines", self.borrow_lines),
-            ("packet_lines", self.packet_lines),
-            ("kick", self.kick),
-            ("interrupt", self.interrupt),
-            ("wake", self.wake),
-            ("linux.request", self.linux.request),
-            ("linux.floating", self.linux.floating),
-            ("linux.wake", self.linux.wake),
+            ("cycle", &mut self.cycle),
+            ("receive", &mut self.receive),
+            ("segment", &mut self.segment),
+            ("crossing", &mut self.crossing),
+            ("event", &mut self.event),
+            ("call", &mut self.call),
+            ("transmit", &mut self.transmit),
+            ("doorbell", &mut self.doorbell),
+            ("cache_line", &mut self.cache_line),
+            ("atomic", &mut self.atomic),
+            ("turn", &mut self.turn),
+            ("steal_lines", &mut self.steal_lines),
+            ("borrow_lines", &mut self.borrow_lines),
+            ("packet_lines", &mut self.packet_lines),
+            ("kick", &mut self.kick),
+            ("interrupt", &mut self.interrupt),
+            ("wake", &mut self.wake),
+            ("linux.request", &mut self.linux.request),
+            ("linux.floating", &mut self.linux.floating),
+            ("linux.wake", &mut self.linux.wake),
         ]
     }
 

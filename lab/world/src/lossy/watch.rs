@@ -180,7 +180,7 @@ impl<S: Service> Watched<S> {
 }
 
 /// The connection that an event is about.
-fn connection(event: &Event<'_>) -> Option<Handle> {
+pub(crate) fn connection(event: &Event<'_>) -> Option<Handle> {
     match *event {
         Event::Knock { handle, .. }
         | Event::Connected { outcome: Ok((handle, _)), .. }
