@@ -5,8 +5,8 @@
 //! use nic::{fault::{FaultNic, Faults}, loopback};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (near, _far) = loopback::pair(Default::default());
-//! let lossy = Faults { loss: 0.01, ..Faults::default() };
-//! let nic = FaultNic::new(near, 42, Faults::default(), lossy)?;
+//! let lossy = Faults { loss: 0.01, ..Faults::perfect() };
+//! let nic = FaultNic::new(near, 42, Faults::perfect(), lossy)?;
 //! # Ok(()) }
 //! ```
 //!
@@ -14,52 +14,101 @@
 //! are delivered by the caller's clock: [`Nic::next_event`] tells when the next is due, and
 //! `receive` and `transmit` (also with no frames) carry out what is.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use clock::{DueQueue, Instant};
 use mem::{Mbuf, Pool, TxFrame};
-use rand::{Rng, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::{Armed, Capabilities, Closed, Nic, NicStats, Relayed};
+use crate::dice::Dice;
+use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
-/// Frames that one direction may hold back; further ones are lost and counted.
-pub const MAX_HELD: usize = 16_384;
-
-/// What happens to the frames of one direction. Probabilities are per frame, 0 to 1.
+/// What happens to the frames of one direction, or of a link. Probabilities are per frame, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// Probability that a frame vanishes.
     pub loss: f64,
     /// Probability that a frame arrives twice.
     pub duplicate: f64,
-    /// Probability that a frame is held back for [`reorder_by`](Self::reorder_by), so that later
-    /// ones overtake it.
+    /// Probability that a frame is held back so that later ones overtake it.
     pub reorder: f64,
-    /// How long such a frame is held.
+    /// Longest time that such a frame is held back.
     pub reorder_by: Duration,
     /// Probability that one bit of a frame is flipped.
     pub corrupt: f64,
-    /// What every frame is delayed by.
-    pub delay: Duration,
-    /// What a frame is delayed by in addition, evenly drawn from zero to this. Reorders frames that
-    /// follow each other more closely.
-    pub jitter: Duration,
+    /// Shortest delay of a frame.
+    pub delay_min: Duration,
+    /// Longest delay of a frame that is not held back: reorders frames that follow each other more closely.
+    pub delay_max: Duration,
+    /// Frames that one direction may hold back, or that wait at a receiving queue, at most; further ones are lost
+    /// and counted.
+    pub queue_frames: usize,
 }
 
 impl Default for Faults {
-    /// A perfect wire.
+    /// The usual bad network: one per cent of everything, 5 to 50 us.
     fn default() -> Self {
         Self {
-            loss: 0.0,
-            duplicate: 0.0,
-            reorder: 0.0,
-            reorder_by: Duration::from_micros(100),
-            corrupt: 0.0,
-            delay: Duration::ZERO,
-            jitter: Duration::ZERO,
+            loss: 0.01,
+            duplicate: 0.01,
+            reorder: 0.01,
+            reorder_by: Duration::from_micros(500),
+            corrupt: 0.01,
+            delay_min: Duration::from_micros(5),
+            delay_max: Duration::from_micros(50),
+            queue_frames: 1024,
         }
+    }
+}
+
+impl Faults {
+    /// A network that does nothing worse than take its time.
+    pub fn none() -> Self {
+        Self { loss: 0.0, duplicate: 0.0, reorder: 0.0, corrupt: 0.0, ..Self::default() }
+    }
+
+    /// A wire that takes no time either.
+    pub fn perfect() -> Self {
+        Self { delay_min: Duration::ZERO, delay_max: Duration::ZERO, ..Self::none() }
+    }
+}
+
+/// What happens to one frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Fate {
+    /// It vanishes, whatever else.
+    pub lost: bool,
+    /// It arrives twice.
+    pub duplicate: bool,
+    /// It is held back.
+    pub reorder: bool,
+    /// The bit to flip.
+    pub flip: Option<usize>,
+    /// How late it is, and its second copy.
+    pub delays: [Duration; 2],
+}
+
+impl Fate {
+    /// Draws what happens to a frame of so many bytes. All draws are made whatever they give, so that changing one
+    /// probability leaves the others' sequence as it was.
+    pub fn draw(faults: &Faults, dice: &mut Dice, bytes: usize) -> Self {
+        let (lost, duplicate) = (dice.chance(faults.loss), dice.chance(faults.duplicate));
+        let (reorder, corrupt) = (dice.chance(faults.reorder), dice.chance(faults.corrupt));
+        let mut delays = [(); 2].map(|()| dice.duration(faults.delay_min, faults.delay_max));
+        let held = dice.duration(Duration::ZERO, faults.reorder_by);
+        let bit = dice.below(bytes as u64 * 8) as usize;
+        if reorder {
+            delays[0] += held;
+        }
+        Self { lost, duplicate, reorder, flip: corrupt.then_some(bit), delays }
+    }
+}
+
+/// Flips a bit of a frame, if one is to be.
+pub fn corrupt(frame: &mut [u8], flip: Option<usize>) {
+    if let Some(bit) = flip
+        && let Some(byte) = frame.get_mut(bit / 8)
+    {
+        *byte ^= 1 << (bit % 8);
     }
 }
 
@@ -98,16 +147,6 @@ struct Lane {
     stats: FaultStats,
 }
 
-/// What a frame's fate is.
-struct Fate {
-    lost: bool,
-    /// Which bit to flip, as a random number to be reduced.
-    flip: Option<u64>,
-    due: Instant,
-    /// When the second one is due, where there is one.
-    again: Option<Instant>,
-}
-
 impl Lane {
     fn new(faults: Faults) -> Result<Self, BadProbability> {
         let probabilities = [
@@ -125,42 +164,22 @@ impl Lane {
         Ok(Self { faults, held, stats: FaultStats::default() })
     }
 
-    /// Draws what happens to a frame. All draws are made whatever they give, so that changing one
-    /// probability leaves the others' sequence as it was.
-    fn draw(&mut self, rng: &mut Xoshiro256PlusPlus, now: Instant) -> Fate {
-        let faults = self.faults;
-        let mut chance = |probability: f64| {
-            // 53 bits make a float in [0, 1) exactly.
-            let drawn = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-            (drawn < probability, drawn)
-        };
-        let (lost, _) = chance(faults.loss);
-        let (duplicate, _) = chance(faults.duplicate);
-        let (reorder, _) = chance(faults.reorder);
-        let (corrupt, _) = chance(faults.corrupt);
-        let jitters = [chance(0.0).1, chance(0.0).1];
-        let flip = rng.next_u64();
-
+    /// Draws what happens to a frame, and counts it.
+    fn draw(&mut self, dice: &mut Dice, bytes: usize) -> Fate {
+        let fate = Fate::draw(&self.faults, dice, bytes);
         self.stats.seen += 1;
-        self.stats.lost += u64::from(lost);
-        if !lost {
-            self.stats.duplicated += u64::from(duplicate);
-            self.stats.reordered += u64::from(reorder);
-            self.stats.corrupted += u64::from(corrupt);
+        self.stats.lost += u64::from(fate.lost);
+        if !fate.lost {
+            self.stats.duplicated += u64::from(fate.duplicate);
+            self.stats.reordered += u64::from(fate.reorder);
+            self.stats.corrupted += u64::from(fate.flip.is_some());
         }
-        let hold = if reorder { faults.reorder_by } else { Duration::ZERO };
-        let due = |share: f64| now + faults.delay + hold + faults.jitter.mul_f64(share);
-        Fate {
-            lost,
-            flip: corrupt.then_some(flip),
-            due: due(jitters[0]),
-            again: duplicate.then(|| due(jitters[1])),
-        }
+        fate
     }
 
     /// Copies `bytes` to be delivered at `due`.
-    fn hold_copy(&mut self, due: Instant, bytes: &[u8], flip: Option<u64>, pool: &mut Pool) {
-        if self.held.len() >= MAX_HELD {
+    fn hold_copy(&mut self, due: Instant, bytes: &[u8], flip: Option<usize>, pool: &mut Pool) {
+        if self.held.len() >= self.faults.queue_frames {
             self.stats.overflowed += 1;
             return;
         }
@@ -178,21 +197,11 @@ impl Lane {
     }
 }
 
-/// Flips one bit, chosen by a random number.
-fn corrupt(frame: &mut [u8], flip: Option<u64>) {
-    if let Some(random) = flip
-        && !frame.is_empty()
-    {
-        let bit = random % (frame.len() as u64 * 8);
-        frame[(bit / 8) as usize] ^= 1 << (bit % 8);
-    }
-}
-
 /// A driver behind a bad network.
 #[derive(Debug)]
 pub struct FaultNic<N> {
     inner: N,
-    rng: Xoshiro256PlusPlus,
+    dice: Dice,
     receive: Lane,
     transmit: Lane,
     scratch: Vec<Mbuf>,
@@ -214,7 +223,7 @@ impl<N: Nic> FaultNic<N> {
     ) -> Result<Self, BadProbability> {
         Ok(Self {
             inner,
-            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            dice: Dice::new(seed, "faults", 0),
             receive: Lane::new(receive)?,
             transmit: Lane::new(transmit)?,
             scratch: Vec::with_capacity(256),
@@ -271,24 +280,22 @@ impl<N: Nic> Nic for FaultNic<N> {
         let mut delivered = 0;
         self.inner.receive(now, pool, &mut self.scratch, limit);
         for mut mbuf in self.scratch.drain(..) {
-            let fate = lane.draw(&mut self.rng, now);
+            let fate = lane.draw(&mut self.dice, mbuf.bytes().len());
             if fate.lost {
                 pool.free(mbuf);
                 continue;
             }
             corrupt(mbuf.bytes_mut(), fate.flip);
-            if let Some(due) = fate.again {
-                lane.hold_copy(due, mbuf.bytes(), None, pool);
+            let [due, again] = fate.delays.map(|delay| now + delay);
+            if fate.duplicate {
+                lane.hold_copy(again, mbuf.bytes(), None, pool);
             }
-            if fate.due <= now
-                && delivered < limit
-                && lane.held.next_due().is_none_or(|due| due > now)
-            {
+            if due <= now && delivered < limit && lane.held.next_due().is_none_or(|due| due > now) {
                 // Nothing that is due is before it.
                 out.push(mbuf);
                 delivered += 1;
-            } else if lane.held.len() < MAX_HELD {
-                lane.held.push(fate.due, mbuf);
+            } else if lane.held.len() < lane.faults.queue_frames {
+                lane.held.push(due, mbuf);
             } else {
                 lane.stats.overflowed += 1;
                 pool.free(mbuf);
@@ -307,17 +314,18 @@ impl<N: Nic> Nic for FaultNic<N> {
         let lane = &mut self.transmit;
         let taken = frames.len();
         for frame in frames.drain(..) {
-            let fate = lane.draw(&mut self.rng, now);
-            let untouched = fate.flip.is_none() && fate.again.is_none() && fate.due <= now;
+            let fate = lane.draw(&mut self.dice, frame.len());
+            let [due, again] = fate.delays.map(|delay| now + delay);
+            let untouched = fate.flip.is_none() && !fate.duplicate && due <= now;
             if fate.lost {
                 pool.complete(frame);
             } else if untouched && lane.held.next_due().is_none_or(|due| due > now) {
                 // Nothing happens to it, and nothing due is before it: no copy.
                 self.outgoing.push(frame);
             } else {
-                lane.hold_copy(fate.due, frame.bytes(), fate.flip, pool);
-                if let Some(due) = fate.again {
-                    lane.hold_copy(due, frame.bytes(), fate.flip, pool);
+                lane.hold_copy(due, frame.bytes(), fate.flip, pool);
+                if fate.duplicate {
+                    lane.hold_copy(again, frame.bytes(), fate.flip, pool);
                 }
                 pool.complete(frame);
                 // Keeps the order of frames that are due at once.
@@ -331,10 +339,6 @@ impl<N: Nic> Nic for FaultNic<N> {
         }
         self.inner.transmit(now, pool, &mut self.outgoing);
         taken
-    }
-
-    fn reclaim(&mut self, pool: &mut Pool) -> usize {
-        self.inner.reclaim(pool)
     }
 
     /// What is held is lost on its way.
@@ -356,14 +360,6 @@ impl<N: Nic> Nic for FaultNic<N> {
         Capabilities { rx_checksums_verified: verified, ..inner }
     }
 
-    fn stats(&self) -> NicStats {
-        self.inner.stats()
-    }
-
-    fn rx_backlog(&self) -> usize {
-        self.inner.rx_backlog()
-    }
-
     fn next_event(&self) -> Option<Instant> {
         let own =
             [self.receive.held.next_due(), self.transmit.held.next_due(), self.inner.next_event()];
@@ -374,19 +370,7 @@ impl<N: Nic> Nic for FaultNic<N> {
         if self.outgoing.is_empty() { self.inner.arm() } else { Armed::HasWork }
     }
 
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-    fn relay(&self) -> Option<u8> {
-        self.inner.relay()
-    }
-    fn relayed(&self) -> Relayed {
-        self.inner.relayed()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
+    hand_on!(self, self.inner);
 }
 
 #[cfg(test)]

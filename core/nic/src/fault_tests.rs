@@ -72,7 +72,7 @@ fn numbers(frames: &[Vec<u8>]) -> Vec<u32> {
 
 #[test]
 fn a_perfect_wire_copies_and_changes_nothing() {
-    let mut rig = rig(1, Faults::default(), Faults::default());
+    let mut rig = rig(1, Faults::perfect(), Faults::perfect());
     let seen = rig.send(Instant::ZERO, 0..100);
     assert_eq!(numbers(&seen), (0..100).collect::<Vec<_>>());
     let back = rig.deliver(Instant::ZERO, 0..100);
@@ -84,7 +84,7 @@ fn a_perfect_wire_copies_and_changes_nothing() {
 
 #[test]
 fn rates_are_what_they_should_be_in_both_directions() {
-    let faults = Faults { loss: 0.1, duplicate: 0.05, corrupt: 0.02, ..Faults::default() };
+    let faults = Faults { loss: 0.1, duplicate: 0.05, corrupt: 0.02, ..Faults::perfect() };
     let mut rig = rig(7, faults, faults);
     let (mut sent_seen, mut back_seen) = (0, 0);
     let rounds = if cfg!(miri) { 8 } else { 100 };
@@ -110,9 +110,9 @@ fn rates_are_what_they_should_be_in_both_directions() {
 
 #[test]
 fn corruption_flips_exactly_one_bit_and_withdraws_the_checksum_promise() {
-    let faults = Faults { corrupt: 1.0, ..Faults::default() };
+    let faults = Faults { corrupt: 1.0, ..Faults::perfect() };
     let (near, _) = pair(LoopbackConfig { rx_checksums_verified: true, ..Default::default() });
-    let nic = FaultNic::new(near, 1, faults, Faults::default()).expect("probabilities");
+    let nic = FaultNic::new(near, 1, faults, Faults::perfect()).expect("probabilities");
     assert!(!nic.capabilities().rx_checksums_verified);
 
     let mut rig = rig(3, faults, faults);
@@ -129,7 +129,7 @@ fn corruption_flips_exactly_one_bit_and_withdraws_the_checksum_promise() {
 #[test]
 fn delays_follow_the_callers_clock() {
     let delay = Duration::from_micros(50);
-    let faults = Faults { delay, ..Faults::default() };
+    let faults = Faults { delay_min: delay, delay_max: delay, ..Faults::perfect() };
     let mut rig = rig(1, faults, faults);
     assert!(rig.send(Instant::ZERO, 0..10).is_empty());
     assert_eq!(rig.pool.available(), CHUNKS - 10, "the originals are back, the copies are held");
@@ -146,8 +146,9 @@ fn delays_follow_the_callers_clock() {
 
 #[test]
 fn reordered_frames_are_overtaken_and_still_arrive() {
-    let faults = Faults { reorder: 0.2, ..Faults::default() };
-    let mut rig = rig(5, Faults::default(), faults);
+    let reorder_by = Duration::from_micros(100);
+    let faults = Faults { reorder: 0.2, reorder_by, ..Faults::perfect() };
+    let mut rig = rig(5, Faults::perfect(), faults);
     let mut seen = rig.send(Instant::ZERO, 0..100);
     let held = rig.nic.transmit_stats().reordered as usize;
     assert!(held > 0 && seen.len() == 100 - held);
@@ -162,7 +163,11 @@ fn reordered_frames_are_overtaken_and_still_arrive() {
 #[test]
 fn jitter_stays_within_its_bounds() {
     let (delay, jitter) = (Duration::from_micros(10), Duration::from_micros(20));
-    let mut rig = rig(9, Faults { delay, jitter, ..Faults::default() }, Faults::default());
+    let mut rig = rig(
+        9,
+        Faults { delay_min: delay, delay_max: delay + jitter, ..Faults::perfect() },
+        Faults::perfect(),
+    );
     assert!(rig.deliver(Instant::ZERO, 0..200).is_empty());
     assert!(rig.deliver(Instant::from_nanos(9_999), 0..0).is_empty());
     let half = rig.deliver(Instant::from_micros(20), 0..0).len();
@@ -173,7 +178,7 @@ fn jitter_stays_within_its_bounds() {
 
 #[test]
 fn one_seed_replays_one_run() {
-    let faults = Faults { loss: 0.3, duplicate: 0.3, corrupt: 0.3, ..Faults::default() };
+    let faults = Faults { loss: 0.3, duplicate: 0.3, corrupt: 0.3, ..Faults::perfect() };
     let run = |seed| {
         let mut rig = rig(seed, faults, faults);
         let seen = (rig.send(Instant::ZERO, 0..50), rig.deliver(Instant::ZERO, 0..50));
@@ -188,8 +193,8 @@ fn one_seed_replays_one_run() {
 fn senseless_probabilities_are_refused() {
     for value in [-0.1, 1.1, f64::NAN] {
         let (near, _) = pair(LoopbackConfig::default());
-        let faults = Faults { duplicate: value, ..Faults::default() };
-        let error = FaultNic::new(near, 1, Faults::default(), faults).expect_err("no probability");
+        let faults = Faults { duplicate: value, ..Faults::perfect() };
+        let error = FaultNic::new(near, 1, Faults::perfect(), faults).expect_err("no probability");
         assert_eq!(error.fault, "duplicate");
     }
 }
@@ -197,7 +202,11 @@ fn senseless_probabilities_are_refused() {
 #[test]
 fn a_dry_pool_costs_frames_and_is_counted() {
     let delay = Duration::from_micros(1);
-    let mut rig = rig(1, Faults::default(), Faults { delay, ..Faults::default() });
+    let mut rig = rig(
+        1,
+        Faults::perfect(),
+        Faults { delay_min: delay, delay_max: delay, ..Faults::perfect() },
+    );
     let held: Vec<Mbuf> = (0..CHUNKS - 8).map(|_| rig.pool.alloc().expect("a chunk")).collect();
     rig.send(Instant::ZERO, 0..4);
     rig.send(Instant::ZERO, 4..8);
@@ -228,7 +237,7 @@ proptest! {
         bursts in proptest::collection::vec(0u32..40, 1..6),
     ) {
         let delay = Duration::from_micros(delay);
-        let faults = Faults { loss, duplicate, reorder, delay, ..Faults::default() };
+        let faults = Faults { loss, duplicate, reorder, delay_min: delay, delay_max: delay, ..Faults::perfect() };
         let mut rig = rig(seed, faults, faults);
         let mut now = Instant::ZERO;
         let (mut sent, mut back) = (0, 0);

@@ -6,7 +6,7 @@
 //!
 //! - Drivers: [`loopback`] (two ends in one thread), `shm` (two dataplanes joined by shared memory),
 //!   `af_xdp` (Linux, any NIC; `xdp_program` splits the NIC between dataplane and kernel).
-//! - Middleware: `pcap` (capture), `fault` (a bad network, seeded), `tracer` (a line per frame).
+//! - Middleware: `pcap` (capture), `fault` (a bad network, seeded by its `dice`), `tracer` (a line per frame).
 //! - [`queue_set`]: a device's queue pairs, dealt out to another number of threads.
 //! - `rss`: which queue a flow group's frames come to; `indirection`: tables of devices that say so, one of them
 //!   `steer_program` (veth); [`probe`]: behind what a queue was given before.
@@ -18,11 +18,56 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
+/// Methods of [`Nic`] that middleware hands on to the driver within, as they are: those that pass frames back and those
+/// of sleep; or, `state of`, what the driver says of itself.
+macro_rules! hand_on {
+    ($self:ident, $inner:expr) => {
+        fn reclaim(&mut $self, pool: &mut Pool) -> usize {
+            ($inner).reclaim(pool)
+        }
+        fn stats(&$self) -> NicStats {
+            ($inner).stats()
+        }
+        fn rx_backlog(&$self) -> usize {
+            ($inner).rx_backlog()
+        }
+        fn disarm(&mut $self) {
+            ($inner).disarm();
+        }
+        fn relay(&$self) -> Option<u8> {
+            ($inner).relay()
+        }
+        fn relayed(&$self) -> $crate::Relayed {
+            ($inner).relayed()
+        }
+        #[cfg(feature = "std")]
+        fn wait_fd(&$self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            ($inner).wait_fd()
+        }
+    };
+    (state of $self:ident, $inner:expr) => {
+        fn in_flight(&$self) -> usize {
+            ($inner).in_flight()
+        }
+        fn capabilities(&$self) -> Capabilities {
+            ($inner).capabilities()
+        }
+        fn next_event(&$self) -> Option<Instant> {
+            ($inner).next_event()
+        }
+        fn arm(&mut $self) -> Armed {
+            ($inner).arm()
+        }
+    };
+}
+
 #[cfg(feature = "std")]
 pub mod af_xdp;
 pub mod blaster;
 #[cfg(feature = "std")]
 pub mod device;
+#[cfg(feature = "std")]
+pub mod dice;
 #[cfg(feature = "std")]
 mod driver_chunks;
 #[cfg(feature = "std")]
@@ -286,41 +331,9 @@ impl<N: Nic> Nic for alloc::boxed::Box<N> {
     fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         (**self).transmit(now, pool, frames)
     }
-    fn reclaim(&mut self, pool: &mut Pool) -> usize {
-        (**self).reclaim(pool)
-    }
     fn close(self, pool: &mut Pool) -> Closed {
         (*self).close(pool)
     }
-    fn in_flight(&self) -> usize {
-        (**self).in_flight()
-    }
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-    fn stats(&self) -> NicStats {
-        (**self).stats()
-    }
-    fn rx_backlog(&self) -> usize {
-        (**self).rx_backlog()
-    }
-    fn next_event(&self) -> Option<Instant> {
-        (**self).next_event()
-    }
-    fn arm(&mut self) -> Armed {
-        (**self).arm()
-    }
-    fn disarm(&mut self) {
-        (**self).disarm()
-    }
-    fn relay(&self) -> Option<u8> {
-        (**self).relay()
-    }
-    fn relayed(&self) -> Relayed {
-        (**self).relayed()
-    }
-    #[cfg(feature = "std")]
-    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        (**self).wait_fd()
-    }
+    hand_on!(self, **self);
+    hand_on!(state of self, **self);
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use clock::Instant;
 use mem::CHUNK_SIZE;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
-use pcap_file::{DataLink, Endianness, TsResolution};
+use pcap_file::{DataLink, Endianness, PcapResult, TsResolution};
 
 use crate::Nic;
 use crate::tap::{Direction, Tap, Tapped};
@@ -43,6 +43,34 @@ pub struct PcapStats {
     pub lost: u64,
 }
 
+/// Begins a capture of Ethernet frames with timestamps in nanoseconds.
+///
+/// # Errors
+/// The file header cannot be written.
+pub fn start<W: Write>(writer: W) -> PcapResult<PcapWriter<W>> {
+    let header = PcapHeader {
+        datalink: DataLink::ETHERNET,
+        ts_resolution: TsResolution::NanoSecond,
+        snaplen: CHUNK_SIZE as u32,
+        endianness: Endianness::Little,
+        ..PcapHeader::default()
+    };
+    PcapWriter::with_header(writer, header)
+}
+
+/// Writes a frame, so long after 1970.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_frame(
+    writer: &mut PcapWriter<impl Write>,
+    at: Duration,
+    frame: &[u8],
+) -> PcapResult<()> {
+    // A chunk's length fits a u32.
+    writer.write_packet(&PcapPacket::new(at, frame.len() as u32, frame)).map(|_| ())
+}
+
 /// A driver with a capture before it.
 pub type PcapNic<N, W> = Tapped<N, Capture<W>>;
 
@@ -61,9 +89,8 @@ impl<W: Write> Tap for Capture<W> {
             return;
         };
         let timestamp = self.epoch.saturating_add(now.since(Instant::ZERO));
-        // A chunk's length fits a u32.
-        match writer.write_packet(&PcapPacket::new(timestamp, frame.len() as u32, frame)) {
-            Ok(_) => self.stats.written += 1,
+        match write_frame(writer, timestamp, frame) {
+            Ok(()) => self.stats.written += 1,
             Err(error) => {
                 tracing::warn!(%error, "a packet capture failed and ends here");
                 self.writer = None;
@@ -80,15 +107,7 @@ impl<N: Nic, W: Write> PcapNic<N, W> {
     /// # Errors
     /// [`PcapStartError`] where the file header cannot be written.
     pub fn new(inner: N, writer: W, epoch: Duration) -> Result<Self, PcapStartError> {
-        let header = PcapHeader {
-            datalink: DataLink::ETHERNET,
-            ts_resolution: TsResolution::NanoSecond,
-            snaplen: CHUNK_SIZE as u32,
-            endianness: Endianness::Little,
-            ..PcapHeader::default()
-        };
-        let writer = PcapWriter::with_header(writer, header)
-            .map_err(|error| PcapStartError { reason: error.to_string() })?;
+        let writer = start(writer).map_err(|error| PcapStartError { reason: error.to_string() })?;
         let capture = Capture { writer: Some(writer), epoch, stats: PcapStats::default() };
         Ok(Self::with_tap(inner, capture))
     }

@@ -1,12 +1,10 @@
 //! Middleware that looks at every frame of both directions, once, and changes none: what captures and
 //! tracers have in common.
 
-use std::os::fd::BorrowedFd;
-
 use clock::Instant;
 use mem::{Mbuf, Pool, TxFrame};
 
-use crate::{Armed, Capabilities, Closed, Nic, NicStats, Relayed};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
 /// Which way a frame goes, as its host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,40 +80,9 @@ impl<N: Nic, T: Tap> Nic for Tapped<N, T> {
         taken
     }
 
-    fn reclaim(&mut self, pool: &mut Pool) -> usize {
-        self.inner.reclaim(pool)
-    }
     fn close(self, pool: &mut Pool) -> Closed {
         self.inner.close(pool)
     }
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-    fn stats(&self) -> NicStats {
-        self.inner.stats()
-    }
-    fn rx_backlog(&self) -> usize {
-        self.inner.rx_backlog()
-    }
-    fn next_event(&self) -> Option<Instant> {
-        self.inner.next_event()
-    }
-    fn arm(&mut self) -> Armed {
-        self.inner.arm()
-    }
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-    fn relay(&self) -> Option<u8> {
-        self.inner.relay()
-    }
-    fn relayed(&self) -> Relayed {
-        self.inner.relayed()
-    }
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
+    hand_on!(self, self.inner);
+    hand_on!(state of self, self.inner);
 }

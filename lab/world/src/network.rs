@@ -19,58 +19,16 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use clock::{DueQueue, Duration, Instant};
+use nic::fault::{Fate, corrupt};
 use wire::MacAddr;
 
 use crate::dice::{Dice, Digest};
 
+pub use nic::fault::Faults;
+
 /// Bytes of an Ethernet header, and where its type stands.
 const LINK_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-
-/// What happens to the frames of every link. Probabilities are per frame, 0 to 1.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Faults {
-    /// Probability that a frame vanishes.
-    pub loss: f64,
-    /// Probability that a frame arrives twice.
-    pub duplicate: f64,
-    /// Probability that a frame is held back so that later ones overtake it.
-    pub reorder: f64,
-    /// Longest time that such a frame is held back.
-    pub reorder_by: Duration,
-    /// Probability that one bit of an IPv4 frame is flipped. ARP is spared: it has no checksum of its
-    /// own and relies on the frame check sequence, which a corrupted frame would not pass.
-    pub corrupt: f64,
-    /// Shortest delay of a frame.
-    pub delay_min: Duration,
-    /// Longest delay of a frame that is not held back.
-    pub delay_max: Duration,
-    /// Frames that wait at a receiving queue at most.
-    pub queue_frames: usize,
-}
-
-impl Default for Faults {
-    /// The usual bad network: one per cent of everything, 5 to 50 us.
-    fn default() -> Self {
-        Self {
-            loss: 0.01,
-            duplicate: 0.01,
-            reorder: 0.01,
-            reorder_by: Duration::from_micros(500),
-            corrupt: 0.01,
-            delay_min: Duration::from_micros(5),
-            delay_max: Duration::from_micros(50),
-            queue_frames: 1024,
-        }
-    }
-}
-
-impl Faults {
-    /// A network that does nothing worse than take its time.
-    pub fn none() -> Self {
-        Self { loss: 0.0, duplicate: 0.0, reorder: 0.0, corrupt: 0.0, ..Self::default() }
-    }
-}
 
 /// To which of a port's queues a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -374,33 +332,25 @@ impl Network {
         self.stats.strayed += u64::from(self.stats.started == before);
     }
 
-    /// A copy sets out towards a port. All draws are made whatever they give, so that changing one
-    /// probability leaves the others' sequence as it was.
+    /// A copy sets out towards a port. ARP is spared flipped bits: it has no checksum of its own and relies on the
+    /// frame check sequence, which a corrupted frame would not pass.
     fn start(&mut self, now: Instant, to: usize, frame: &[u8]) {
-        let faults = self.faults;
-        let dice = &mut self.ports[to].dice;
-        let (lost, duplicate) = (dice.chance(faults.loss), dice.chance(faults.duplicate));
-        let (reorder, corrupt) = (dice.chance(faults.reorder), dice.chance(faults.corrupt));
-        let delays = [(); 2].map(|()| dice.duration(faults.delay_min, faults.delay_max));
-        let held = dice.duration(Duration::ZERO, faults.reorder_by);
-        let bit = dice.below(frame.len() as u64 * 8) as usize;
-        if lost {
+        let fate = Fate::draw(&self.faults, &mut self.ports[to].dice, frame.len());
+        if fate.lost {
             self.stats.lost += 1;
             return;
         }
         let mut copy = frame.to_vec();
         let is_ip = frame.get(12..LINK_HEADER) == Some(&ETHERTYPE_IPV4);
-        if corrupt && is_ip {
-            self.stats.corrupted += 1;
-            copy[bit / 8] ^= 1 << (bit % 8);
+        let flip = fate.flip.filter(|_| is_ip);
+        corrupt(&mut copy, flip);
+        self.stats.corrupted += u64::from(flip.is_some());
+        self.stats.duplicated += u64::from(fate.duplicate);
+        self.stats.reordered += u64::from(fate.reorder);
+        if fate.duplicate {
+            self.flights.push(now + fate.delays[1], Flight { to, frame: copy.clone() });
         }
-        self.stats.duplicated += u64::from(duplicate);
-        self.stats.reordered += u64::from(reorder);
-        let held = if reorder { held } else { Duration::ZERO };
-        if duplicate {
-            self.flights.push(now + delays[1], Flight { to, frame: copy.clone() });
-        }
-        self.flights.push(now + delays[0] + held, Flight { to, frame: copy });
+        self.flights.push(now + fate.delays[0], Flight { to, frame: copy });
     }
 
     /// When the next frame arrives.

@@ -10,34 +10,19 @@
 
 use std::io::{self, Write};
 
-use crate::network::Capture;
+use clock::Instant;
 
-/// Says that times are in nanoseconds.
-const MAGIC: u32 = 0xa1b2_3c4d;
-const VERSION: [u16; 2] = [2, 4];
-const SNAP_LEN: u32 = 65_535;
-const ETHERNET: u32 = 1;
+use crate::network::Capture;
 
 /// Writes `capture` to `out`.
 ///
 /// # Errors
 /// What `out` says.
 pub fn write(out: &mut impl Write, capture: &Capture) -> io::Result<()> {
-    out.write_all(&MAGIC.to_le_bytes())?;
-    for number in VERSION {
-        out.write_all(&number.to_le_bytes())?;
-    }
-    // Time zone and accuracy: always zero.
-    out.write_all(&[0; 8])?;
-    out.write_all(&SNAP_LEN.to_le_bytes())?;
-    out.write_all(&ETHERNET.to_le_bytes())?;
+    let mut file = nic::pcap::start(&mut *out).map_err(io::Error::other)?;
     for (at, frame) in capture {
-        let (seconds, nanos) = (at.as_nanos() / 1_000_000_000, at.as_nanos() % 1_000_000_000);
-        let len = frame.len() as u32;
-        for word in [seconds as u32, nanos as u32, len, len] {
-            out.write_all(&word.to_le_bytes())?;
-        }
-        out.write_all(frame)?;
+        nic::pcap::write_frame(&mut file, at.since(Instant::ZERO), frame)
+            .map_err(io::Error::other)?;
     }
     out.flush()
 }
