@@ -231,18 +231,6 @@ impl<N: Nic> FaultNic<N> {
         })
     }
 
-    /// Changes the faults from now on; what is held stays held.
-    ///
-    /// # Errors
-    /// [`BadProbability`] where one is not between 0 and 1; nothing changes then.
-    pub fn set_faults(&mut self, receive: Faults, transmit: Faults) -> Result<(), BadProbability> {
-        Lane::new(receive)?;
-        Lane::new(transmit)?;
-        self.receive.faults = receive;
-        self.transmit.faults = transmit;
-        Ok(())
-    }
-
     /// What was done to received frames.
     pub fn receive_stats(&self) -> FaultStats {
         self.receive.stats

@@ -9,7 +9,8 @@
 
 use queueing::Law;
 use world::cores::{
-    Costs, RunToCompletion, Scheduler, Search, Setup, WorkConserving, max_load_at_slo, sweep,
+    Costs, Run, RunToCompletion, Scheduler, Search, Setup, WorkConserving, max_load_at_slo,
+    simulate,
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -46,13 +47,13 @@ fn curve<S: Scheduler>(
         " load   MRPS    p50    p99  busy  overhead  batch  stolen  steal borrow   turn   wait  simulated/s"
     );
     let loads: Vec<f64> = (1..20).map(|step| f64::from(step) * 0.05).collect();
-    for point in sweep(scheduler, &setup, &loads, requests, 1)? {
-        let outcome = point.outcome;
+    for load in loads {
+        let outcome = simulate(scheduler, &setup, &Run::new(load, requests))?;
         let (counts, budget) = (outcome.counts(), outcome.budget());
         let each = |ns: f64| ns / counts.requests.max(1) as f64;
         println!(
             "{:5.2} {:6.3} {:6.1} {:6.1} {:5.2} {:7.0} ns {:6.2} {:7.3} {:6.0} {:6.0} {:6.0} {:6.0} {:8.0} k{}",
-            point.load,
+            load,
             outcome.throughput() / 1e6,
             outcome.latency_us(0.5),
             outcome.latency_us(0.99),
@@ -67,6 +68,10 @@ fn curve<S: Scheduler>(
             outcome.speed() / 1e3,
             if outcome.given_up { "  overloaded" } else { "" },
         );
+        // All beyond piles up requests, too.
+        if outcome.given_up {
+            break;
+        }
     }
     let search = Search { requests, ..Search::zygos() };
     let found = max_load_at_slo(scheduler, &setup, &search)?;

@@ -2,7 +2,7 @@
 
 use queueing::Law;
 use world::cores::{
-    Costs, Looks, Parts, Run, RunToCompletion, Scheduler, Setup, WorldError, simulate,
+    CoreParts, Costs, Looks, Run, RunToCompletion, Scheduler, Setup, WorldError, simulate,
 };
 
 /// Each cost is a number of its own, so that one that is charged twice or not at all is seen.
@@ -106,7 +106,7 @@ impl Scheduler for Restless {
         Looks::Everywhere
     }
 
-    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread> {
+    fn threads(&self, parts: CoreParts) -> Vec<Self::Thread> {
         RunToCompletion.threads(parts)
     }
 }
@@ -172,8 +172,8 @@ impl Scheduler for Lazy {
         Looks::AtItsOwn
     }
 
-    fn threads(&self, mut parts: Vec<Parts>) -> Vec<Self::Thread> {
-        parts.pop();
+    fn threads(&self, mut parts: CoreParts) -> Vec<Self::Thread> {
+        parts.cores.pop();
         RunToCompletion.threads(parts)
     }
 }

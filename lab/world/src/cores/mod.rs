@@ -18,7 +18,7 @@
 //! - [`Scheduler`]: what the cores run; [`RunToCompletion`] is IX. Any implementor of
 //!   `dataplane::Elastic` fits.
 //! - [`Setup`] and [`Run`]: the server, its clients, one load. [`simulate`] answers an [`Outcome`].
-//! - [`sweep`] and [`max_load_at_slo`]: the curves and the metric of ZygOS §3.1.
+//! - [`max_load_at_slo`]: the metric of ZygOS §3.1.
 //! - [`govern`]: a load that changes, and the control loop that grants threads, parks them and moves flow groups.
 //! - [`linux`]: what a service on the kernel's own stack would reach, as queueing models with its costs.
 //!
@@ -37,8 +37,8 @@ mod outcome;
 mod pattern;
 mod replay;
 mod scheduler;
+mod search;
 mod setup;
-mod sweep;
 mod world;
 
 pub use core::{Budget, Counts, Nap};
@@ -47,7 +47,7 @@ pub use error::WorldError;
 pub use governor::Governance;
 pub use outcome::Outcome;
 pub use replay::{Interruption, Planned, Replay};
-pub use scheduler::{Looks, Parts, ReadySet, RunToCompletion, Scheduler, WorkConserving};
+pub use scheduler::{CoreParts, Looks, ReadySet, RunToCompletion, Scheduler, WorkConserving};
+pub use search::{Search, max_load_at_slo};
 pub use setup::{CONNECTIONS_MAX, CORES_MAX, Objective, Run, Setup};
-pub use sweep::{Point, Search, max_load_at_slo, sweep};
 pub use world::{govern, simulate};

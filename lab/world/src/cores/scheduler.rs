@@ -8,26 +8,19 @@ use std::sync::Arc;
 use clock::Instant;
 use dataplane::{
     Classes, ConservingConfig, ConservingThread, Elastic, ElasticConfig, ElasticThread, Floor,
-    ForwardPorts, Parts as FloorParts, ReadySetConfig,
+    Parts, ReadySetConfig,
 };
-use mem::Pool;
 use stack::Shared;
 
 use crate::port::VirtualNic;
 
-/// What one core's elastic thread is made of.
-#[derive(Debug)]
-pub struct Parts {
-    /// The core's number.
-    pub core: u8,
+/// What the elastic threads of a server are made of.
+pub struct CoreParts {
     /// What all of them share.
     pub shared: Arc<Shared>,
-    /// The core's queue pair.
-    pub nic: VirtualNic,
-    /// The core's packet memory; all pools are of one region.
-    pub pool: Pool,
-    /// The core's ends of the forwarding rings.
-    pub ports: ForwardPorts,
+    /// Each core's queue pair, its packet memory (all pools are of one region) and its ends of the forwarding rings, in
+    /// the order of the cores.
+    pub cores: Vec<Parts<VirtualNic>>,
     /// Settings, the batch bound among them.
     pub config: ElasticConfig,
     /// The beginning of the simulation.
@@ -56,7 +49,7 @@ pub trait Scheduler {
     fn looks(&self) -> Looks;
 
     /// The threads of all cores, in order.
-    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread>;
+    fn threads(&self, parts: CoreParts) -> Vec<Self::Thread>;
 }
 
 /// IX: each core serves what its own queue brings, nothing crosses cores.
@@ -74,12 +67,12 @@ impl Scheduler for RunToCompletion {
         Looks::AtItsOwn
     }
 
-    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread> {
-        let thread = |parts: Parts| {
-            let Parts { core, shared, nic, pool, ports, config, now } = parts;
-            ElasticThread::new(core, shared, nic, pool, ports, config, now)
+    fn threads(&self, parts: CoreParts) -> Vec<Self::Thread> {
+        let CoreParts { shared, cores, config, now } = parts;
+        let thread = |(core, Parts { nic, pool, ports })| {
+            ElasticThread::new(core as u8, Arc::clone(&shared), nic, pool, ports, config, now)
         };
-        parts.into_iter().map(thread).collect()
+        cores.into_iter().enumerate().map(thread).collect()
     }
 }
 
@@ -101,9 +94,9 @@ impl Scheduler for WorkConserving {
         Looks::Everywhere
     }
 
-    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread> {
-        let Some(given) = Given::of(parts) else { return Vec::new() };
-        Floor::threads(&given.shared, given.parts, given.elastic, self.config, given.now)
+    fn threads(&self, parts: CoreParts) -> Vec<Self::Thread> {
+        let CoreParts { shared, cores, config, now } = parts;
+        Floor::threads(&shared, cores, config, self.config, now)
     }
 }
 
@@ -132,31 +125,10 @@ impl Scheduler for ReadySet {
         Looks::Everywhere
     }
 
-    fn threads(&self, parts: Vec<Parts>) -> Vec<Self::Thread> {
-        let Some(given) = Given::of(parts) else { return Vec::new() };
-        let Given { shared, elastic, now, parts } = given;
+    fn threads(&self, parts: CoreParts) -> Vec<Self::Thread> {
+        let CoreParts { shared, cores, config, now } = parts;
         // No threads where the set cannot be made: whoever asked for them finds out that they are missing.
-        Floor::ready_set(&shared, parts, elastic, &self.config, now).unwrap_or_default()
-    }
-}
-
-/// What the schedulers that share work make of the cores' parts.
-struct Given {
-    shared: Arc<Shared>,
-    elastic: ElasticConfig,
-    now: Instant,
-    parts: Vec<FloorParts<VirtualNic>>,
-}
-
-impl Given {
-    fn of(parts: Vec<Parts>) -> Option<Self> {
-        let Parts { shared, config, now, .. } = parts.first()?;
-        let (shared, elastic, now) = (Arc::clone(shared), *config, *now);
-        let part = |parts: Parts| {
-            let Parts { nic, pool, ports, .. } = parts;
-            FloorParts { nic, pool, ports }
-        };
-        Some(Self { shared, elastic, now, parts: parts.into_iter().map(part).collect() })
+        Floor::ready_set(&shared, cores, config, &self.config, now).unwrap_or_default()
     }
 }
 

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use clock::{DueQueue, Duration, Instant};
 use dataplane::{
-    Elastic, ElasticConfig, ElasticThread, ForwardPorts, MigrationStats, Progress, forwarding_mesh,
+    Elastic, ElasticConfig, ElasticThread, ForwardPorts, MigrationStats, Parts, Progress,
+    forwarding_mesh,
 };
 use mem::{HugePages, Pool, Region};
 use queueing::{Tail, Window, replication_seed};
@@ -31,7 +32,7 @@ use crate::cores::governor::{Governance, Governor};
 use crate::cores::moves::Moves;
 use crate::cores::outcome::Outcome;
 use crate::cores::replay::Interruption;
-use crate::cores::scheduler::{Looks, Parts, Scheduler};
+use crate::cores::scheduler::{CoreParts, Looks, Scheduler};
 use crate::cores::setup::{Run, Setup};
 
 use crate::device::Device;
@@ -197,17 +198,18 @@ impl<'a, T: Elastic> World<'a, T> {
         // Under a governor, one core may have all connections.
         let spare = if governance.is_some() { held } else { held / 4 };
         let memory = region(cores * (keep + CHUNKS_CORE) + spare);
-        let part = |(core, ports): (usize, ForwardPorts)| Parts {
-            core: core as u8,
-            shared: Arc::clone(&shared),
+        let part = |(core, ports)| Parts {
             nic: queue_pair(&network, SERVER_PORT, core),
             pool: Pool::new(&memory, keep),
             ports,
-            config: setup.elastic(),
-            now,
         };
         let mesh = forwarding_mesh(cores, FORWARD_PACKETS);
-        let mut threads = scheduler.threads(mesh.into_iter().enumerate().map(part).collect());
+        let mut threads = scheduler.threads(CoreParts {
+            shared: Arc::clone(&shared),
+            cores: mesh.into_iter().enumerate().map(part).collect(),
+            config: setup.elastic(),
+            now,
+        });
         if threads.len() != cores {
             let (scheduler, made) = (scheduler.name(), threads.len());
             return Err(WorldError::Threads { scheduler, made, cores });

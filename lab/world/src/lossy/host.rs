@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clock::{Duration, Instant};
 use dataplane::{
     ConservingConfig, ConservingThread, CycleStats, Elastic, ElasticConfig, ElasticThread, Floor,
-    Parts, Progress, ReadySetConfig, forwarding_mesh,
+    Left, MigrationStats, MoveMailbox, Parts, Progress, ReadySetConfig, forwarding_mesh,
 };
 use mem::{Pool, Region};
 use nic::{Nic, NicStats, QueueSet};
@@ -157,27 +157,33 @@ pub use distant::DistantConfig;
 pub(crate) use moves::LAG;
 pub use moves::{MovesConfig, Steering};
 
+/// Methods of [`Elastic`] that both have.
+macro_rules! of_either {
+    ($(fn $name:ident($self:ident: $this:ty $(, $argument:ident: $type:ty)*) $(-> $out:ty)?;)*) => {
+        impl Thread {
+            $(fn $name($self: $this $(, $argument: $type)*) $(-> $out)? {
+                of_thread!($self, thread => thread.$name($($argument),*))
+            })*
+        }
+    };
+}
+
+of_either! {
+    fn stats(self: &Self) -> CycleStats;
+    fn nic_stats(self: &Self) -> NicStats;
+    fn migrations(self: &Self) -> MigrationStats;
+    fn free_chunks(self: &Self) -> usize;
+    fn take_wakes(self: &mut Self) -> u128;
+    fn take_kicks(self: &mut Self) -> u128;
+    fn kicked(self: &mut Self, now: Instant);
+    fn obey(self: &mut Self, mailbox: MoveMailbox);
+    fn withdraw(self: &mut Self, now: Instant) -> bool;
+    fn leave(self: Self) -> Left;
+}
+
 impl Thread {
     fn inspect<R>(&self, body: impl FnOnce(&Stack, &Pool) -> R) -> R {
         of_thread!(self, thread => thread.inspect(body))
-    }
-    fn stats(&self) -> CycleStats {
-        of_thread!(self, thread => Elastic::stats(&**thread))
-    }
-    fn nic_stats(&self) -> NicStats {
-        of_thread!(self, thread => Elastic::nic_stats(&**thread))
-    }
-    fn free_chunks(&self) -> usize {
-        of_thread!(self, thread => thread.free_chunks())
-    }
-    fn take_wakes(&mut self) -> u128 {
-        of_thread!(self, thread => thread.take_wakes())
-    }
-    fn take_kicks(&mut self) -> u128 {
-        of_thread!(self, thread => thread.take_kicks())
-    }
-    fn kicked(&mut self, now: Instant) {
-        of_thread!(self, thread => Elastic::kicked(&mut **thread, now));
     }
 }
 

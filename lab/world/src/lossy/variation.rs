@@ -137,17 +137,14 @@ fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
     let slowest = if dice.chance(0.1) { 200 } else { 3 };
     HostConfig {
         cores,
-        queues: None,
         chunks,
         pool_keep: (chunks as usize / cores as usize).min(1024),
         forward_ring: if dice.chance(0.2) { dice.spread(2, 64) } else { 1024 } as usize,
         elastic: elastic(dice),
-        sharing: Sharing::Not,
         nic,
         stack,
         cycle: (Duration::from_nanos(300), Duration::from_micros(slowest)),
-        moves: None,
-        distant: None,
+        ..plain_host(number)
     }
 }
 

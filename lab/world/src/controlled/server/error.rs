@@ -22,3 +22,15 @@ pub enum ModelError {
         allowed: &'static str,
     },
 }
+
+/// Whether a number is in its range; what is no number never is.
+pub(super) fn check(
+    what: &'static str,
+    found: f64,
+    low: f64,
+    high: f64,
+    allowed: &'static str,
+) -> Result<(), ModelError> {
+    let fits = (low..=high).contains(&found);
+    if fits { Ok(()) } else { Err(ModelError::Range { what, found, allowed }) }
+}

@@ -15,13 +15,19 @@ pub trait Controller {
     /// One turn.
     fn step(&mut self, now_ns: u64, samples: &[Sample], groups: &[GroupSample]) -> Vec<Decision>;
     /// What became of a decision.
-    fn outcome(&mut self, outcome: &Outcome);
+    fn outcome(&mut self, _outcome: &Outcome) {}
     /// What can go on since then.
-    fn proceed(&mut self) -> Vec<Decision>;
+    fn proceed(&mut self) -> Vec<Decision> {
+        Vec::new()
+    }
     /// The index of the step in force, for the record.
-    fn at(&self) -> usize;
+    fn at(&self) -> usize {
+        0
+    }
     /// What happened, each with the loop's time in nanoseconds.
-    fn take_events(&mut self) -> Vec<(u64, Event)>;
+    fn take_events(&mut self) -> Vec<(u64, Event)> {
+        Vec::new()
+    }
 }
 
 /// A control loop with the state that it found.
@@ -89,16 +95,6 @@ impl Controller for Fixed {
         self.found.clone()
     }
     fn step(&mut self, _: u64, _: &[Sample], _: &[GroupSample]) -> Vec<Decision> {
-        Vec::new()
-    }
-    fn outcome(&mut self, _: &Outcome) {}
-    fn proceed(&mut self) -> Vec<Decision> {
-        Vec::new()
-    }
-    fn at(&self) -> usize {
-        0
-    }
-    fn take_events(&mut self) -> Vec<(u64, Event)> {
         Vec::new()
     }
 }

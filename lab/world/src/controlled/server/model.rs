@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::cost::MigrationCost;
-use super::error::ModelError;
+use super::error::{ModelError, check};
 use super::power::Power;
 use control::policy::Step;
 use control::{Clock, Configuration, Machine, Scaling};
@@ -96,10 +96,6 @@ impl ServerModel {
     /// The first that is out of its range.
     pub fn validate(&self) -> Result<(), ModelError> {
         self.machine().validate()?;
-        let check = |what, found: f64, low: f64, high: f64, allowed| {
-            let fits = (low..=high).contains(&found);
-            if fits { Ok(()) } else { Err(ModelError::Range { what, found, allowed }) }
-        };
         check("batch_max", self.batch_max.into(), 1.0, 1024.0, "1 to 1024")?;
         check("flow_groups", self.flow_groups.into(), 1.0, 4096.0, "1 to 4096")?;
         check("connections", self.connections.into(), 1.0, 1e7, "1 to 10000000")?;

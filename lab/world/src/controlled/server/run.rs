@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::cause::{Cause, Causes};
 use super::cost::MigrationLaw;
-use super::error::ModelError;
+use super::error::{ModelError, check};
 use super::executor::{Controller, Pending, UnderWay};
 use super::latency::Latencies;
 use super::meter::{InUse, Meter};
@@ -46,16 +46,8 @@ impl RunConfig {
     /// # Errors
     /// The first number that is out of its range.
     pub fn validate(&self) -> Result<(), ModelError> {
-        let check = |what, found: u64, low: u64, high: u64, allowed| {
-            let fits = (low..=high).contains(&found);
-            if fits {
-                Ok(())
-            } else {
-                Err(ModelError::Range { what, found: found as f64, allowed })
-            }
-        };
-        check("duration_s", self.duration_s, 1, 86_400, "1 to 86400")?;
-        check("period_ns", self.period_ns, 1_000_000, 10_000_000_000, "1e6 (1 kHz) to 1e10")
+        check("duration_s", self.duration_s as f64, 1.0, 86_400.0, "1 to 86400")?;
+        check("period_ns", self.period_ns as f64, 1e6, 1e10, "1e6 (1 kHz) to 1e10")
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use control::metrics::{GroupSample, Sample, ThreadId};
 use control::{Clock, Configuration};
-use control::{Decision, Event, Found, Outcome, RequestId};
+use control::{Decision, Found, Outcome, RequestId};
 
 /// Every connection as busy as the next, and every flow group: what the closed forms are of.
 fn even() -> ServerModel {
@@ -86,15 +86,6 @@ impl Controller for Script {
     }
     fn outcome(&mut self, outcome: &Outcome) {
         self.outcomes.push(outcome.clone());
-    }
-    fn proceed(&mut self) -> Vec<Decision> {
-        Vec::new()
-    }
-    fn at(&self) -> usize {
-        0
-    }
-    fn take_events(&mut self) -> Vec<(u64, Event)> {
-        Vec::new()
     }
 }
 

@@ -1,24 +1,15 @@
 //! A host that leaves in the middle of whatever it does, and what must hold then: all packet memory is back.
 
 use clock::{Duration, Instant};
-use dataplane::{Elastic, Left};
+use dataplane::Left;
 
-use super::{Host, Thread};
+use super::Host;
 use crate::dice::Dice;
 
 /// Most cycles for which a core withdraws, and for which others go on before the next one does.
 const CYCLES: u64 = 8;
 /// Time between them.
 const STEP: Duration = Duration::from_micros(5);
-
-impl Thread {
-    fn withdraw(&mut self, now: Instant) -> bool {
-        of_thread!(self, thread => thread.withdraw(now))
-    }
-    fn leave(self) -> Left {
-        of_thread!(self, thread => thread.leave())
-    }
-}
 
 impl Host {
     /// The cores leave one after the other, in the order that `dice` says, whether or not they have told all

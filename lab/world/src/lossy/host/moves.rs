@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use clock::{Duration, Instant};
-use dataplane::{
-    Elastic, MigrationStats, MoveCommand, MoveControl, MoveError, MoveMailbox, move_mailbox,
-};
+use dataplane::{MigrationStats, MoveCommand, MoveControl, MoveError, move_mailbox};
 use stack::{FLOW_GROUPS, GroupSet, Shared};
 
 use super::{Host, Thread};
@@ -57,15 +55,6 @@ pub(super) struct Moves {
     pub moved: u64,
     pub refused: u64,
     failure: Option<String>,
-}
-
-impl Thread {
-    fn obey(&mut self, mailbox: MoveMailbox) {
-        of_thread!(self, thread => Elastic::obey(&mut **thread, mailbox));
-    }
-    pub(super) fn migrations(&self) -> MigrationStats {
-        of_thread!(self, thread => Elastic::migrations(&**thread))
-    }
 }
 
 impl Moves {

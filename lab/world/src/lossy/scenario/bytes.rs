@@ -12,6 +12,44 @@ pub fn bytes_of(key: u64, start: u64, count: usize) -> impl Iterator<Item = u8> 
     (start..start + count as u64).map(move |offset| byte_at(key, offset))
 }
 
+/// What has come of a stream.
+pub struct Received {
+    key: u64,
+    /// Bytes so far.
+    pub bytes: u64,
+}
+
+impl Received {
+    /// Nothing yet of the stream `key`.
+    pub fn of(key: u64) -> Self {
+        Self { key, bytes: 0 }
+    }
+
+    /// More has come of a stream of `expected` bytes.
+    ///
+    /// # Errors
+    /// It differs, or there is more than that.
+    pub fn take(&mut self, data: &[u8], expected: u64) -> Result<(), String> {
+        compare(self.key, self.bytes, data)?;
+        self.bytes += data.len() as u64;
+        match self.bytes > expected {
+            true => self.is_whole(expected),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether all of `expected` bytes have come.
+    ///
+    /// # Errors
+    /// How many have.
+    pub fn is_whole(&self, expected: u64) -> Result<(), String> {
+        match self.bytes == expected {
+            true => Ok(()),
+            false => Err(format!("{} bytes came of {expected}", self.bytes)),
+        }
+    }
+}
+
 /// Compares `data` with the stream `key` at `offset`.
 ///
 /// # Errors

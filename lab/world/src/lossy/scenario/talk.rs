@@ -2,7 +2,7 @@
 
 use clock::{Duration, Instant};
 
-use super::bytes::{bytes_of, compare};
+use super::bytes::{Received, bytes_of};
 use crate::dice::Dice;
 use crate::lossy::client::{Io, Script};
 
@@ -11,13 +11,13 @@ pub struct Talk {
     name: u64,
     messages: u64,
     sent: u64,
-    received: u64,
+    received: Received,
     dice: Dice,
 }
 
 impl Talk {
     pub fn new(name: u64, mut dice: Dice) -> Self {
-        Self { name, messages: dice.between(1, 30), sent: 0, received: 0, dice }
+        Self { name, messages: dice.between(1, 30), sent: 0, received: Received::of(name), dice }
     }
 
     fn say(&mut self, io: &mut Io) {
@@ -38,12 +38,8 @@ impl Script for Talk {
     }
 
     fn received(&mut self, now: Instant, data: &[u8], io: &mut Io) -> Result<(), String> {
-        compare(self.name, self.received, data)?;
-        self.received += data.len() as u64;
-        if self.received > self.sent {
-            return Err(format!("{} bytes came back of {}", self.received, self.sent));
-        }
-        if self.received == self.sent {
+        self.received.take(data, self.sent)?;
+        if self.received.bytes == self.sent {
             match self.messages {
                 0 => io.close(),
                 _ if self.dice.chance(0.5) => self.say(io),
@@ -60,9 +56,10 @@ impl Script for Talk {
     }
 
     fn finished(&self) -> Result<(), String> {
-        match self.received == self.sent && self.messages == 0 {
-            true => Ok(()),
-            false => Err(format!("{} bytes came back of {}", self.received, self.sent)),
+        self.received.is_whole(self.sent)?;
+        match self.messages {
+            0 => Ok(()),
+            left => Err(format!("{left} messages were not sent")),
         }
     }
 }

@@ -4,7 +4,7 @@
 use clock::Instant;
 use tailplane::{Flow, Opened, Output, Protocol};
 
-use super::bytes::{bytes_of, compare};
+use super::bytes::{Received, bytes_of, compare};
 use crate::dice::Dice;
 use crate::lossy::client::{Io, Script};
 
@@ -22,13 +22,13 @@ pub struct Transfer {
     name: u64,
     there: u64,
     back: u64,
-    received: u64,
+    received: Received,
 }
 
 impl Transfer {
     pub fn new(name: u64, mut dice: Dice) -> Self {
         let (there, back) = (dice.spread(1_000, MAX_BYTES), dice.spread(1_000, MAX_BYTES));
-        Self { name, there, back, received: 0 }
+        Self { name, there, back, received: Received::of(keys(name).1) }
     }
 }
 
@@ -42,20 +42,11 @@ impl Script for Transfer {
     }
 
     fn received(&mut self, _: Instant, data: &[u8], _: &mut Io) -> Result<(), String> {
-        let (_, key) = keys(self.name);
-        compare(key, self.received, data)?;
-        self.received += data.len() as u64;
-        match self.received > self.back {
-            true => Err(format!("{} bytes came of {}", self.received, self.back)),
-            false => Ok(()),
-        }
+        self.received.take(data, self.back)
     }
 
     fn finished(&self) -> Result<(), String> {
-        match self.received == self.back {
-            true => Ok(()),
-            false => Err(format!("{} bytes came of {}", self.received, self.back)),
-        }
+        self.received.is_whole(self.back)
     }
 }
 

@@ -3,7 +3,7 @@
 use clock::Instant;
 use tailplane::{Flow, Opened, Output, Protocol};
 
-use super::bytes::{bytes_of, compare};
+use super::bytes::{Received, bytes_of};
 use crate::dice::Dice;
 use crate::lossy::client::{Io, Script};
 
@@ -18,13 +18,13 @@ pub struct Visit {
     name: u64,
     wanted: u64,
     closes: u8,
-    received: u64,
+    received: Received,
 }
 
 impl Visit {
     pub fn new(name: u64, mut dice: Dice) -> Self {
         let closes = dice.pick(&[CLIENT_CLOSES, CLIENT_CLOSES_EARLY, SERVER_CLOSES]);
-        Self { name, wanted: dice.spread(1, 4_000), closes, received: 0 }
+        Self { name, wanted: dice.spread(1, 4_000), closes, received: Received::of(name) }
     }
 }
 
@@ -39,22 +39,15 @@ impl Script for Visit {
     }
 
     fn received(&mut self, _: Instant, data: &[u8], io: &mut Io) -> Result<(), String> {
-        compare(self.name, self.received, data)?;
-        self.received += data.len() as u64;
-        if self.received == self.wanted && self.closes == CLIENT_CLOSES {
+        self.received.take(data, self.wanted)?;
+        if self.received.bytes == self.wanted && self.closes == CLIENT_CLOSES {
             io.close();
         }
-        match self.received > self.wanted {
-            true => Err(format!("{} bytes came of {}", self.received, self.wanted)),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     fn finished(&self) -> Result<(), String> {
-        match self.received == self.wanted {
-            true => Ok(()),
-            false => Err(format!("{} bytes came of {}", self.received, self.wanted)),
-        }
+        self.received.is_whole(self.wanted)
     }
 }
 

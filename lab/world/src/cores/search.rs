@@ -1,46 +1,11 @@
-//! Curves of latency over load, and the highest load that keeps an objective (ZygOS §3.1).
+//! The highest load that keeps an objective (ZygOS §3.1).
 
 use queueing::MeanInterval;
 
 use crate::cores::error::{WorldError, check};
-use crate::cores::outcome::Outcome;
 use crate::cores::scheduler::Scheduler;
 use crate::cores::setup::{Objective, Run, Setup};
 use crate::cores::world::simulate;
-
-/// One load of a curve.
-#[derive(Debug, Clone)]
-pub struct Point {
-    /// See [`Setup::rate`].
-    pub load: f64,
-    /// What was found there.
-    pub outcome: Outcome,
-}
-
-/// The curve of `setup` under `scheduler` at `loads`, of `requests` requests each. It ends behind the first
-/// load that piles up requests without end: all beyond do so, too.
-///
-/// # Errors
-/// As [`simulate`].
-pub fn sweep<S: Scheduler>(
-    scheduler: &S,
-    setup: &Setup,
-    loads: &[f64],
-    requests: u64,
-    seed: u64,
-) -> Result<Vec<Point>, WorldError> {
-    let mut points = Vec::with_capacity(loads.len());
-    for &load in loads {
-        let run = Run { seed, ..Run::new(load, requests) };
-        let outcome = simulate(scheduler, setup, &run)?;
-        let given_up = outcome.given_up;
-        points.push(Point { load, outcome });
-        if given_up {
-            break;
-        }
-    }
-    Ok(points)
-}
 
 /// How the highest load is searched for.
 #[derive(Debug, Clone, Copy, PartialEq)]
