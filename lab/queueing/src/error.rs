@@ -34,11 +34,10 @@ pub enum RunError {
 }
 
 /// Whether a number is in its range; what is no number never is.
-pub(crate) fn check(
-    what: &'static str,
-    found: f64,
-    allowed: RangeInclusive<f64>,
-) -> Result<(), Invalid> {
+///
+/// # Errors
+/// [`Invalid`] where it is not.
+pub fn check(what: &'static str, found: f64, allowed: RangeInclusive<f64>) -> Result<(), Invalid> {
     if allowed.contains(&found) {
         return Ok(());
     }

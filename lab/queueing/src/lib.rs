@@ -41,7 +41,7 @@ pub mod theory;
 mod trace;
 
 pub use curve::{CurvePoint, TailCurve, tail_curve};
-pub use error::{Invalid, RunError};
+pub use error::{Invalid, RunError, check};
 pub use interval::MeanInterval;
 pub use law::{Law, Mode, Service};
 pub use model::{Discipline, Model, Queues, SERVERS_MAX};

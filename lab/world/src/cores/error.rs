@@ -6,15 +6,8 @@ use crate::cores::costs::CostsError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WorldError {
     /// A setting is out of its range; nothing was run.
-    #[error("{what} is {found}; allowed: {allowed}")]
-    Invalid {
-        /// The setting.
-        what: &'static str,
-        /// What was asked for.
-        found: String,
-        /// What may be.
-        allowed: String,
-    },
+    #[error(transparent)]
+    Invalid(#[from] queueing::Invalid),
     /// A constant of the cost model is out of its range.
     #[error(transparent)]
     Costs(#[from] CostsError),
@@ -71,9 +64,5 @@ pub(crate) fn check(
     least: f64,
     most: f64,
 ) -> Result<(), WorldError> {
-    if (least..=most).contains(&found) {
-        return Ok(());
-    }
-    let allowed = format!("{least} to {most}");
-    Err(WorldError::Invalid { what, found: found.to_string(), allowed })
+    Ok(queueing::check(what, found, least..=most)?)
 }

@@ -1,6 +1,6 @@
 //! The highest load that keeps an objective (ZygOS §3.1).
 
-use queueing::MeanInterval;
+use queueing::{Invalid, MeanInterval};
 
 use crate::cores::error::{WorldError, check};
 use crate::cores::scheduler::Scheduler;
@@ -47,11 +47,12 @@ pub fn max_load_at_slo<S: Scheduler>(
     let one =
         |index| highest(scheduler, setup, search, queueing::replication_seed(search.seed, index));
     let found = (0..search.count).map(one).collect::<Result<Vec<f64>, _>>()?;
-    MeanInterval::of(&found, 0.95).ok_or_else(|| WorldError::Invalid {
+    let none = || Invalid {
         what: "highest load",
         found: format!("{found:?}"),
         allowed: "finite numbers".to_owned(),
-    })
+    };
+    Ok(MeanInterval::of(&found, 0.95).ok_or_else(none)?)
 }
 
 /// By bisection, with the same requests at every load.

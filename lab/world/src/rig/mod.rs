@@ -73,7 +73,10 @@ impl Default for RigConfig {
 }
 
 /// Why a run is worth nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{doing}: came to a halt with {open} connections open, {answered} right answers and {failures} failures"
+)]
 pub struct RigError {
     /// What was going on.
     doing: &'static str,
@@ -82,18 +85,6 @@ pub struct RigError {
     answered: u64,
     failures: u64,
 }
-
-impl std::fmt::Display for RigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}: came to a halt with {} connections open, {} right answers and {} failures",
-            self.doing, self.open, self.answered, self.failures
-        )
-    }
-}
-
-impl std::error::Error for RigError {}
 
 /// One cycle of the server: the function that callgrind is told to count, and nothing else. Hence
 /// its own symbol.
