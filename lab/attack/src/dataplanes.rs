@@ -27,7 +27,6 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use service::split::control::{DESCRIPTORS_MAX, MESSAGE_MAX, receive, send};
 use service::split::{Order, Told};
 use statseg::Layout;
@@ -333,10 +332,8 @@ fn spins(starter: &Starter) -> anyhow::Result<()> {
     for cpu in (0..8).cycle().take(64) {
         let body = move || {
             let _ = highest_priority();
-            let mut one = CpuSet::new();
-            one.set(cpu);
             // A processor that is out of reach leaves the thread where it may run.
-            let _ = sched_setaffinity(None, &one);
+            let _ = measure::pin(cpu);
             let mut slept = Instant::now();
             while Instant::now() < until {
                 if slept.elapsed() > SPINS_BETWEEN_SLEEPS {

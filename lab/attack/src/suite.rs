@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use measure::shuffled;
 use serde::{Deserialize, Serialize};
 
 use crate::acts::{Act, Attack};
@@ -177,7 +178,7 @@ impl Suite {
         let cpus = own::processors()?;
         let attacked_cpu = match cpus[..] {
             [first, .., last] => {
-                own::run_on(&[last])?;
+                measure::pin(last)?;
                 Some(first)
             }
             _ => None,
@@ -239,9 +240,10 @@ impl Suite {
                 .spawn(move || attack_for(&attack, seed, length, cpu, &gate))
                 .context("starting a thread")?
         };
-        let began = Instant::now();
+        let (began, mut rounds) = (Instant::now(), 0);
         while !attacker.is_finished() && began.elapsed() < length {
-            for attacked in [false, true] {
+            rounds += 1;
+            for attacked in shuffled(vec![false, true], self.seed.wrapping_add(rounds)) {
                 match attacked {
                     true => gate.open(),
                     false => gate.close(),
@@ -271,7 +273,7 @@ fn attack_for(
     gate: &Gate,
 ) -> anyhow::Result<Vec<Episode>> {
     if let Some(cpu) = cpu {
-        own::run_on(&[cpu])?;
+        measure::pin(cpu)?;
     }
     crate::unsafe_os::no_priority()?;
     let began = Instant::now();

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use clock::Duration;
+use measure::process::resident_bytes;
 use serde::Serialize;
 use tailplane::Server;
 
@@ -40,14 +41,6 @@ pub struct Found {
     pub echoes_per_s_all: f64,
     /// As many echoes with 64 open. As with all, each reply is acknowledged by a packet of its own.
     pub echoes_per_s_few: f64,
-}
-
-/// Resident memory of this process in bytes, from `/proc/self/status`.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
 }
 
 /// Bytes per connection, from a footprint.

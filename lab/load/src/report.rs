@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use measure::conditions::kernel_and_processor;
 use serde::{Deserialize, Serialize};
 
 use crate::config::LoadConfig;
@@ -60,6 +61,7 @@ pub struct Conditions {
 impl Conditions {
     /// The conditions that `config` and this machine give; the transport fills in the rest.
     pub fn new(config: &LoadConfig, transport: &str, target: &str, wait: &str) -> Self {
+        let [kernel, processor] = kernel_and_processor();
         Self {
             transport: transport.to_owned(),
             target: target.to_owned(),
@@ -76,8 +78,8 @@ impl Conditions {
             measure_ms: config.measure_ms,
             verify_share: config.verify_share,
             seed: config.seed,
-            kernel: kernel_release(),
-            processor: processor_name(),
+            kernel,
+            processor,
             more: BTreeMap::new(),
         }
     }
@@ -368,23 +370,6 @@ fn wrong_arrivals(check: &ArrivalCheck) -> Option<String> {
 
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-/// The kernel's release, or `unknown` where it cannot be read.
-pub(crate) fn kernel_release() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease")
-        .map_or_else(|_| String::from("unknown"), |text| text.trim().to_owned())
-}
-
-/// The first processor's name, or `unknown` where it cannot be read.
-pub(crate) fn processor_name() -> String {
-    std::fs::read_to_string("/proc/cpuinfo")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("model name"))?;
-            Some(line.split_once(':')?.1.trim().to_owned())
-        })
-        .unwrap_or_else(|| String::from("unknown"))
 }
 
 #[cfg(test)]

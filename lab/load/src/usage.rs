@@ -1,6 +1,6 @@
 //! What a thread took from the machine inside the window, and what the machine took from it.
 
-use rustix::time::{ClockId, clock_gettime};
+use measure::process::{Thread, switches, thread_time};
 
 use crate::engine::Phase;
 use crate::measurement::Measurement;
@@ -45,17 +45,10 @@ impl WindowUsage {
 
 impl Taken {
     fn so_far() -> Self {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        let cpu_ns = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
-        let read = |file: &str| {
-            std::fs::read_to_string(format!("/proc/thread-self/{file}")).unwrap_or_default()
-        };
-        let involuntary_switches = read("status")
-            .lines()
-            .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:")?.trim().parse().ok())
-            .unwrap_or(0);
-        // Time on the processor, time waiting for it, slices: the kernel's sched-stats.rst.
-        let waited_ns = read("schedstat").split_whitespace().nth(1).and_then(|ns| ns.parse().ok());
-        Self { cpu_ns, involuntary_switches, waited_ns: waited_ns.unwrap_or(0) }
+        Self {
+            cpu_ns: thread_time().as_nanos() as u64,
+            involuntary_switches: switches(),
+            waited_ns: Thread::own().map_or(0, |thread| thread.waited_ns),
+        }
     }
 }

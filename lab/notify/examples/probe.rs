@@ -6,21 +6,16 @@
 
 use std::time::Duration;
 
-use notify::contest::{Plan, in_turn};
-use notify::window::{STALL_MAX_NS, pin};
-use notify::{Bench, Chain, Layout, Nothing, Shape, Side, Strategy, Traffic, set_up};
+use measure::stats::median_of;
+use measure::{Plan, QUIET, Side, WindowError, contest, pin};
+use notify::{Bench, Chain, Layout, Nothing, Shape, Strategy, Traffic, set_up};
 
 const PLAN: Plan =
-    Plan { windows: 9, tries: 40, pause: Duration::from_millis(20), stall_max_ns: STALL_MAX_NS };
+    Plan { windows: 9, tries: 40, pause: Duration::from_millis(20), quiet: QUIET, seed: 1 };
 const LENGTH: Duration = Duration::from_millis(15);
 
-fn place(side: Side) -> Result<(), String> {
+fn place(side: Side) -> Result<(), WindowError> {
     pin(if side == Side::Consumer { 0 } else { 1 })
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,20 +39,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             strategies.iter().map(|of| format!("{:<22}", of.name())).collect();
         for work_ns in [100.0, 400.0, 1_000.0] {
             let mut work = Chain::of(work_ns, step_ns);
-            let found = in_turn(&mut benches, PLAN, |bench| {
+            let found = contest(&mut benches, PLAN, |bench| {
                 let found = bench.backlog(&place, LENGTH, &mut work)?;
-                Ok((found, found.disturbance))
+                Ok::<_, WindowError>((found, found.disturbance))
             })?;
             for (row, kept) in rows.iter_mut().zip(found) {
-                let time = median(kept.values(|found| found.ns_per_item));
-                let idle = median(kept.values(|found| found.idle_looks_per_item));
+                let time = median_of(kept.values(|found| found.ns_per_item));
+                let idle = median_of(kept.values(|found| found.idle_looks_per_item));
                 *row += &format!(" {time:>8.1} ({idle:>4.2})");
             }
         }
-        let found = in_turn(&mut benches, PLAN, |bench| {
+        let found = contest(&mut benches, PLAN, |bench| {
             let found = bench.light(&place, 2 * LENGTH, 20_000.0, &mut Nothing)?;
             let times = [found.mean_ns(), found.quantile_ns(0.5), found.quantile_ns(0.99)];
-            Ok((times, found.disturbance))
+            Ok::<_, WindowError>((times, found.disturbance))
         })?;
         println!(
             "{} {queues} {layout:?}: ns an item (idle looks) by work; latency mean, p50, p99",
@@ -65,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
         for (row, kept) in rows.iter_mut().zip(found) {
             for index in 0..3 {
-                *row += &format!(" {:>7.0}", median(kept.values(|times| times[index])));
+                *row += &format!(" {:>7.0}", median_of(kept.values(|times| times[index])));
             }
             println!("  {row}  {} quiet, {} not", kept.found.len(), kept.discarded);
         }

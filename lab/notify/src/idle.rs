@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use measure::process::thread_time;
 use qwait::{Config, ExclusiveSet, Producer, QueueId, ServicePolicy};
 
 use crate::queue::{Layout, doorbells};
@@ -60,7 +61,7 @@ pub fn sleeping(queues: u32, length: Duration, gap: Duration) -> Result<Idle, Se
 
 /// Serves until it is over; the processor time that took, and the items.
 fn consume(set: &mut ExclusiveSet, over: &AtomicBool) -> (Duration, u64) {
-    let (before, mut items) = (processor_time(), 0);
+    let (before, mut items) = (thread_time(), 0);
     while !over.load(Ordering::Acquire) {
         let queue = set.qwait();
         if over.load(Ordering::Acquire) {
@@ -72,13 +73,7 @@ fn consume(set: &mut ExclusiveSet, over: &AtomicBool) -> (Duration, u64) {
             set.reconsider(queue, count);
         }
     }
-    (processor_time().saturating_sub(before), items)
-}
-
-/// What the calling thread has run.
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32)
+    (thread_time().saturating_sub(before), items)
 }
 
 #[cfg(test)]

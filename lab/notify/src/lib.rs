@@ -19,37 +19,30 @@
 //!   driver polls descriptors, by `qwait`'s two forms, or by the paper's linear list. [`set_up`] makes
 //!   queues ([`Layout`]), a producer's end ([`Pusher`]) and such a consumer.
 //! - [`Bench`]: one window of backlog or of light load; [`pair`]: two consumers; [`idle`]: a consumer
-//!   that sleeps. [`window`] runs the threads and tells what disturbed them.
-//! - [`expected_rate`], [`poll_cost`]: what spinning must cost, by arithmetic.
-//!
-//! - [`contest`]: windows of several contenders in turn, the disturbed ones again.
+//!   that sleeps. The crate `measure` runs the threads, and knows what disturbed them.
+//! - [`expected_rate`]: what spinning must cost, by arithmetic.
 //!
 //! Nothing here judges or prints: that is the figures' business.
 
 mod activations;
-pub mod contest;
 pub mod expect;
 mod finder;
 pub mod idle;
 mod linear;
+mod lots;
 mod measure;
 pub mod pair;
 mod polling;
 mod queue;
-mod random;
 mod shape;
-mod stalls;
 mod strategy;
 mod watching;
-pub mod window;
 mod work;
 
-pub use expect::{PollCost, expected_rate, poll_cost};
+pub use expect::expected_rate;
 pub use finder::Finder;
 pub use measure::{Bench, Latency, Throughput};
 pub use queue::{Bell, DEPTH, Layout, Pusher, Rings, doorbells};
-pub use random::Random;
 pub use shape::{COLD_PROBABILITY, Fill, Shape, Traffic};
 pub use strategy::{Ends, SetUpError, Strategy, set_up};
-pub use window::{Disturbance, Place, Side, Stopwatch, WINDOW_MAX, WindowError};
 pub use work::{Chain, Item, Nothing, Work};

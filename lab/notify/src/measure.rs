@@ -4,12 +4,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use measure::stats::nearest;
+use measure::{Disturbance, Place, SetsAtEnd, Stopwatch, WINDOW_MAX, Watch, WindowError, together};
+
 use crate::finder::Finder;
+use crate::lots::Lots;
 use crate::queue::Pusher;
 use crate::shape::Traffic;
-use crate::stalls::{Gaps, untouched};
 use crate::strategy::Ends;
-use crate::window::{Disturbance, Lots, Place, Stopwatch, WINDOW_MAX, WindowError, together};
 use crate::work::{Item, Work};
 
 /// Share of a window before anything is counted: caches and branch predictors.
@@ -52,8 +54,6 @@ pub struct Throughput {
 pub struct Latency {
     /// From before each item was enqueued until it was dequeued, in nanoseconds, in order of size.
     pub sorted_ns: Vec<u64>,
-    /// Items that are left out, since one of the two threads stood still while they were under way.
-    pub left_out: u64,
     /// What disturbed it.
     pub disturbance: Disturbance,
 }
@@ -61,9 +61,7 @@ pub struct Latency {
 impl Latency {
     /// The latency that the share `share` does not exceed; 0 where nothing arrived.
     pub fn quantile_ns(&self, share: f64) -> f64 {
-        let last = self.sorted_ns.len().saturating_sub(1);
-        let at = (share.clamp(0.0, 1.0) * last as f64).round() as usize;
-        self.sorted_ns.get(at).map_or(0.0, |&ns| ns as f64)
+        nearest(&self.sorted_ns, share) as f64
     }
 
     /// The mean; 0 where nothing arrived.
@@ -79,8 +77,8 @@ pub struct Bench {
     ends: Ends,
     traffic: Traffic,
     next: Vec<u32>,
-    /// When items were sent and taken.
-    spans: Vec<(u64, u64)>,
+    /// From sending each item to taking it.
+    latencies_ns: Vec<u64>,
 }
 
 /// Arrivals that one window can take down.
@@ -89,7 +87,7 @@ const ARRIVALS_MAX: usize = 1 << 20;
 impl Bench {
     /// Of `queues` queues, empty at first.
     pub fn new(ends: Ends, traffic: Traffic, queues: u32) -> Self {
-        Self { ends, traffic, next: vec![0; queues as usize], spans: Vec::new() }
+        Self { ends, traffic, next: vec![0; queues as usize], latencies_ns: Vec::new() }
     }
 
     /// Keeps the queues filled for `length` and counts what the consumer gets done.
@@ -108,17 +106,16 @@ impl Bench {
         traffic.prime(pusher);
         // The producer goes on until the consumer has stopped: its end must not show.
         let over = AtomicBool::new(false);
-        let ends = EndsWith(&over);
+        let ends = SetsAtEnd(&over);
         let (counted, (), disturbance) = together(
             place,
-            move || {
+            move |watch| {
                 // Whatever becomes of the consumer, even where it never comes to run.
                 let _ends = ends;
-                let consumer = Consumer { finder: &mut **finder, work, next, noted: None };
-                let counted = consumer.run(clock, length_ns);
-                (counted, counted.stall_ns)
+                let consumer = Consumer { finder: &mut **finder, work, next, latencies_ns: None };
+                consumer.run(clock, length_ns, watch)
             },
-            || ((), keep_filled(pusher, traffic, clock, &over)),
+            |watch| keep_filled(pusher, traffic, clock, &over, watch),
         )?;
         let Counted { begin, end, .. } = counted.in_order()?;
         let items = end.items - begin.items;
@@ -146,31 +143,29 @@ impl Bench {
     ) -> Result<Latency, WindowError> {
         let length_ns = length.min(WINDOW_MAX - WARM_LIGHT).as_nanos() as u64;
         self.drain()?;
-        let Self { ends: Ends { pusher, finder }, traffic, next, spans } = self;
+        let Self { ends: Ends { pusher, finder }, traffic, next, latencies_ns } = self;
         let queues = next.len() as u32;
-        spans.clear();
+        latencies_ns.clear();
         // Room for all, so that taking one down never allocates: Poisson counts hardly vary by so much.
         let expected = length_ns as f64 / gap_ns.max(1.0);
-        spans.reserve(((expected * 1.5) as usize + 1_000).min(ARRIVALS_MAX));
+        latencies_ns.reserve(((expected * 1.5) as usize + 1_000).min(ARRIVALS_MAX));
         let clock = Stopwatch::start();
-        let mut gaps = Gaps::new(clock.now_ns());
-        let noted = (&mut *spans, &mut gaps);
-        let (counted, stalls, disturbance) = together(
+        let noted = Some(&mut *latencies_ns);
+        let (counted, (), disturbance) = together(
             place,
-            || {
-                let consumer = Consumer { finder: &mut **finder, work, next, noted: Some(noted) };
-                let counted = consumer.run(clock, length_ns);
-                (counted, counted.stall_ns)
+            |watch| {
+                let consumer = Consumer { finder: &mut **finder, work, next, latencies_ns: noted };
+                consumer.run(clock, length_ns, watch)
             },
-            || {
+            |watch| {
                 warm(pusher, clock, queues);
-                arrive(pusher, traffic, clock, length_ns, gap_ns)
+                arrive(pusher, traffic, clock, length_ns, gap_ns, watch);
             },
         )?;
         counted.in_order()?;
-        let (mut sorted_ns, left_out) = untouched(spans, &[gaps.stalls(), stalls]);
+        let mut sorted_ns = latencies_ns.clone();
         sorted_ns.sort_unstable();
-        Ok(Latency { sorted_ns, left_out, disturbance })
+        Ok(Latency { sorted_ns, disturbance })
     }
 
     /// Takes what is left in the queues.
@@ -208,7 +203,6 @@ struct Counted {
     begin: Count,
     end: Count,
     wrong: u64,
-    stall_ns: u64,
 }
 
 impl Counted {
@@ -222,46 +216,40 @@ struct Consumer<'a> {
     finder: &'a mut dyn Finder,
     work: &'a mut dyn Work,
     next: &'a mut [u32],
-    /// Where it goes when items were sent and taken and when this thread looked at its clock, if that is asked for.
-    noted: Option<(&'a mut Vec<(u64, u64)>, &'a mut Gaps)>,
+    /// Where it goes how long each item took, if that is asked for.
+    latencies_ns: Option<&'a mut Vec<u64>>,
 }
 
 impl Consumer<'_> {
     /// Serves until `length_ns` have been counted.
-    fn run(mut self, clock: Stopwatch, length_ns: u64) -> Counted {
-        let warm_ns = match self.noted {
+    fn run(mut self, clock: Stopwatch, length_ns: u64, watch: &mut Watch) -> Counted {
+        let warm_ns = match self.latencies_ns {
             None => ((length_ns as f64 * WARM_UP) as u64).max(WARM_UP_MIN_NS),
             Some(_) => WARM_LIGHT_NS + WARM_REST_NS,
         };
         let from_ns = clock.now_ns() + warm_ns;
         let (mut count, mut begin, mut wrong) = (Count::default(), None, 0);
-        let mut lots = match self.noted {
-            None => Lots::begin(clock),
-            Some(_) => Lots::begin_fine(clock),
-        };
+        let mut lots = Lots::begin(clock);
         loop {
             for _ in 0..lots.size() {
                 let Some(item) = self.finder.take() else {
                     count.idle += 1;
                     continue;
                 };
-                if let Some((spans, _)) = &mut self.noted
+                if let Some(latencies_ns) = &mut self.latencies_ns
                     && item.sent_ns > 0
-                    && spans.len() < spans.capacity()
+                    && latencies_ns.len() < latencies_ns.capacity()
                 {
-                    spans.push((item.sent_ns, clock.now_ns()));
+                    latencies_ns.push(clock.now_ns().saturating_sub(item.sent_ns));
                 }
                 self.finder.settle(item.queue);
                 wrong += u64::from(!follows(self.next, &item));
                 self.work.serve(&item);
                 count.items += 1;
             }
-            let at_ns = lots.done(begin.is_some());
-            if let Some((_, gaps)) = &mut self.noted {
-                match begin {
-                    Some(_) => gaps.look(at_ns),
-                    None => gaps.restart(at_ns),
-                }
+            let (at_ns, took_ns) = lots.done();
+            if begin.is_some() {
+                watch.gap(took_ns);
             }
             if at_ns < from_ns {
                 continue;
@@ -269,37 +257,27 @@ impl Consumer<'_> {
             let now = Count { polls: self.finder.polls(), at_ns, ..count };
             let begin = *begin.get_or_insert(now);
             if at_ns >= begin.at_ns + length_ns {
-                return Counted { begin, end: now, wrong, stall_ns: lots.stall_ns() };
+                return Counted { begin, end: now, wrong };
             }
         }
     }
 }
 
-/// Says that it is over once it is dropped: a producer at real-time priority that nobody ends would keep
-/// its processor for ever.
-struct EndsWith<'a>(&'a AtomicBool);
-
-impl Drop for EndsWith<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Keeps queues filled until it is over; the longest stall.
+/// Keeps queues filled until it is over.
 fn keep_filled(
     pusher: &mut Pusher,
     traffic: &mut Traffic,
     clock: Stopwatch,
     over: &AtomicBool,
-) -> u64 {
+    watch: &mut Watch,
+) {
     let mut lots = Lots::begin(clock);
     while !over.load(Ordering::Relaxed) {
         for _ in 0..lots.size().min(256) {
             traffic.step(pusher);
         }
-        lots.done(true);
+        watch.gap(lots.done().1);
     }
-    lots.stall_ns()
 }
 
 /// Goes round all queues, so that they are in the caches when the arrivals begin, and leaves time to
@@ -321,46 +299,45 @@ fn warm(pusher: &mut Pusher, clock: Stopwatch, queues: u32) {
     }
 }
 
-/// Sends one item at a time, until shortly before the consumer's end; when it stood still, and the longest time.
+/// Sends one item at a time, until shortly before the consumer's end.
 fn arrive(
     pusher: &mut Pusher,
     traffic: &mut Traffic,
     clock: Stopwatch,
     length_ns: u64,
     gap_ns: f64,
-) -> (Vec<(u64, u64)>, u64) {
+    watch: &mut Watch,
+) {
     let mut now_ns = clock.now_ns();
     let from_ns = now_ns;
     let end_ns = from_ns + length_ns.saturating_sub(LAST_NS);
     let mut at_ns = from_ns as f64;
-    let (mut gaps, mut stall_ns) = (Gaps::new(now_ns), 0);
     while at_ns < end_ns as f64 {
         let queue = traffic.draw();
         while (now_ns as f64) < at_ns {
             let before_ns = std::mem::replace(&mut now_ns, clock.now_ns());
-            stall_ns = stall_ns.max(now_ns - before_ns);
-            gaps.look(now_ns);
+            watch.gap(now_ns - before_ns);
         }
         // The producer's own memory of the queue is fetched before: it is not what is measured.
         pusher.ready_for(queue);
         pusher.push(queue, clock.now_ns());
         at_ns += traffic.gap_ns(gap_ns);
     }
-    (gaps.stalls(), stall_ns)
 }
 
 #[cfg(test)]
 mod tests {
+    use measure::Side;
+
     use super::*;
     use crate::queue::Layout;
     use crate::shape::Shape;
     use crate::strategy::{Strategy, set_up};
-    use crate::window::Side;
     use crate::work::{Chain, Nothing};
 
     const TRIES: u32 = 100;
 
-    fn anywhere(_: Side) -> Result<(), String> {
+    fn anywhere(_: Side) -> Result<(), WindowError> {
         Ok(())
     }
 
@@ -385,13 +362,10 @@ mod tests {
                 assert!(found.is_some(), "{strategy:?} {shape:?}");
                 let light = (0..TRIES)
                     .map(|_| bench.light(&anywhere, length, 20_000.0, &mut Nothing).expect("ran"));
-                // Threads that take turns on one processor stall each other: then all that arrives is left out.
-                let arrived = |found: &Latency| found.sorted_ns.len() as u64 + found.left_out;
-                let found = light.into_iter().find(|found| arrived(found) > 0);
+                let found = light.into_iter().find(|found| !found.sorted_ns.is_empty());
                 let found = found.expect("something arrived in one of them");
-                assert!(found.sorted_ns.is_sorted());
+                assert!(found.sorted_ns.is_sorted() && found.mean_ns() > 0.0);
                 assert!(found.quantile_ns(0.5) <= found.quantile_ns(0.99));
-                assert!(found.sorted_ns.is_empty() || found.mean_ns() > 0.0);
             }
         }
     }
@@ -400,7 +374,7 @@ mod tests {
     fn a_consumer_that_never_runs_ends_its_producer() {
         let mut bench = bench(Strategy::Exclusive, Shape::FullyBalanced, 2);
         let refused = |side| match side {
-            Side::Consumer => Err("no place".to_owned()),
+            Side::Consumer => Err(WindowError::Place("no place".to_owned())),
             Side::Other => Ok(()),
         };
         let found = bench.backlog(&refused, Duration::from_millis(1), &mut Nothing);

@@ -11,16 +11,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use measure::{Place, Stopwatch, WINDOW_MAX, Watch, WindowError, together};
 use qwait::{Config, ServicePolicy, SharedSet};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::finder::Finder;
+use crate::lots::Lots;
 use crate::measure::Latency;
 use crate::polling::Spin;
 use crate::queue::{Bell, Layout, Pusher, Rings, doorbells};
-use crate::random::Random;
+use crate::shape::exponential;
 use crate::strategy::SetUpError;
 use crate::watching::{Exclusive, Shared, producers_of};
-use crate::window::{Lots, Place, Stopwatch, WINDOW_MAX, WindowError, together};
 use crate::work::Work;
 
 /// Who serves which queue, and how it is found.
@@ -65,7 +68,7 @@ pub struct Pair {
     /// Items that have come out since the beginning.
     taken: u64,
     finders: [Box<dyn Finder>; 2],
-    random: Random,
+    random: Xoshiro256PlusPlus,
 }
 
 /// What one arrival is: when, and for which queue.
@@ -155,7 +158,8 @@ impl Pair {
             }
         };
         let pusher = Pusher::new(&rings, bells);
-        Ok(Self { queues, pusher, taken: 0, finders, random: Random::new(seed) })
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        Ok(Self { queues, pusher, taken: 0, finders, random })
     }
 
     /// Offers `load` for `length`; `works` are the two consumers'.
@@ -185,14 +189,15 @@ impl Pair {
         let [first_work, second_work] = works;
         // Ends when all that was due must be out, whatever that needs, but not for ever.
         let end_ns = START_NS + length_ns;
-        let serve = |finder: &mut dyn Finder, work: &mut dyn Work| {
+        let serve = |finder: &mut dyn Finder, work: &mut dyn Work, watch: &mut Watch| {
             let clock = *clock.get_or_init(Stopwatch::start);
-            let served = serve(finder, work, &release, clock, end_ns, (queues, expected));
-            let stall_ns = served.stall_ns;
-            (served, stall_ns)
+            serve(finder, work, &release, (clock, end_ns, watch), (queues, expected))
         };
-        let (first, second, disturbance) =
-            together(place, || serve(&mut **one, first_work), || serve(&mut **two, second_work))?;
+        let (first, second, disturbance) = together(
+            place,
+            |watch| serve(&mut **one, first_work, watch),
+            |watch| serve(&mut **two, second_work, watch),
+        )?;
         let refused = release.rest.into_inner().map_or(0, |rest| rest.refused);
         let mut wrong = first.wrong + second.wrong;
         let mut sorted_ns = first.latencies;
@@ -211,10 +216,7 @@ impl Pair {
             return Err(WindowError::WrongItems(wrong));
         }
         sorted_ns.sort_unstable();
-        Ok(PairFound {
-            latency: Latency { sorted_ns, left_out: 0, disturbance },
-            refused: refused + left,
-        })
+        Ok(PairFound { latency: Latency { sorted_ns, disturbance }, refused: refused + left })
     }
 
     /// Arrivals of a window, in order.
@@ -222,14 +224,14 @@ impl Pair {
         let half = self.queues / 2;
         let (mut at_ns, mut arrivals) = (START_NS as f64, Vec::new());
         loop {
-            at_ns += self.random.exponential(load.gap_ns.max(1.0));
+            at_ns += exponential(&mut self.random, load.gap_ns.max(1.0));
             // Before the end, so that the last can still be served.
             if at_ns >= (START_NS + length_ns) as f64 * LAST_SHARE {
                 return arrivals;
             }
-            let queue = match self.random.unit() <= load.first_half {
-                true => self.random.below(half),
-                false => half + self.random.below(self.queues - half),
+            let queue = match self.random.random_bool(load.first_half) {
+                true => self.random.random_range(..half),
+                false => self.random.random_range(half..self.queues),
             };
             arrivals.push((at_ns as u64, queue));
         }
@@ -247,7 +249,6 @@ const LAST_SHARE: f64 = 0.98;
 struct Served {
     latencies: Vec<u64>,
     wrong: u64,
-    stall_ns: u64,
 }
 
 /// One consumer, until the window ends.
@@ -255,12 +256,11 @@ fn serve(
     finder: &mut dyn Finder,
     work: &mut dyn Work,
     release: &Release<'_>,
-    clock: Stopwatch,
-    end_ns: u64,
+    (clock, end_ns, watch): (Stopwatch, u64, &mut Watch),
     (queues, expected): (u32, usize),
 ) -> Served {
     let mut last: Vec<Option<u32>> = vec![None; queues as usize];
-    let mut served = Served { latencies: Vec::with_capacity(expected), wrong: 0, stall_ns: 0 };
+    let mut served = Served { latencies: Vec::with_capacity(expected), wrong: 0 };
     let mut lots = Lots::begin(clock);
     loop {
         for _ in 0..lots.size().min(LOT_MAX) {
@@ -274,9 +274,9 @@ fn serve(
             // There is room for all of them, whoever serves them.
             served.latencies.push(clock.now_ns().saturating_sub(item.sent_ns));
         }
-        let now_ns = lots.done(true);
+        let (now_ns, took_ns) = lots.done();
+        watch.gap(took_ns);
         if now_ns >= end_ns {
-            served.stall_ns = lots.stall_ns();
             return served;
         }
     }

@@ -8,7 +8,9 @@
 //! assert_eq!(Shape::SingleQueue.polls_per_item(1_000), 1_000.0);
 //! ```
 
-use crate::random::Random;
+use rand::{RngExt, SeedableRng};
+use rand_distr::Exp1;
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// How likely a queue that is not always busy is to have work in a round (PC and NC).
 pub const COLD_PROBABILITY: f64 = 0.05;
@@ -90,7 +92,7 @@ pub struct Traffic {
     /// is the trial's, modulo their count. So each queue has one trial a round.
     due: f64,
     next: f64,
-    random: Random,
+    random: Xoshiro256PlusPlus,
 }
 
 /// What a producer can do to queues.
@@ -110,8 +112,8 @@ impl Traffic {
             .collect();
         let cold = (0..queues).filter(|queue| hot.binary_search(queue).is_err()).collect();
         let probability = shape.cold_probability();
-        let mut random = Random::new(seed);
-        let next = random.geometric(probability);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let next = failures(&mut random, probability);
         Self { hot, cold, probability, at: 0, due: 0.0, next, random }
     }
 
@@ -131,7 +133,7 @@ impl Traffic {
             self.due += f64::from(items) * self.cold.len() as f64 / self.hot.len() as f64;
             while self.next < self.due {
                 queues.one(self.cold[self.next as usize % self.cold.len()]);
-                self.next += 1.0 + self.random.geometric(self.probability);
+                self.next += 1.0 + failures(&mut self.random, self.probability);
             }
             self.wrap();
         }
@@ -149,14 +151,24 @@ impl Traffic {
     pub fn draw(&mut self) -> u32 {
         let hot = self.hot.len() as f64;
         let all = hot + self.probability * self.cold.len() as f64;
-        let of = if self.random.unit() * all <= hot { &self.hot } else { &self.cold };
-        of[self.random.below(of.len() as u32) as usize]
+        let of = if self.random.random::<f64>() * all < hot { &self.hot } else { &self.cold };
+        of[self.random.random_range(..of.len())]
     }
 
     /// The gap to the next arrival of a Poisson process, in nanoseconds.
     pub fn gap_ns(&mut self, mean_ns: f64) -> f64 {
-        self.random.exponential(mean_ns)
+        exponential(&mut self.random, mean_ns)
     }
+}
+
+/// A gap of a Poisson process with this mean.
+pub(crate) fn exponential(random: &mut Xoshiro256PlusPlus, mean: f64) -> f64 {
+    random.sample::<f64, _>(Exp1) * mean
+}
+
+/// How many trials fail before the first success of probability `p`: geometric. Without end where `p` is 0.
+fn failures(random: &mut Xoshiro256PlusPlus, p: f64) -> f64 {
+    if p > 0.0 { (exponential(random, 1.0) / -(1.0 - p).ln()).floor() } else { f64::INFINITY }
 }
 
 #[cfg(test)]
@@ -218,6 +230,17 @@ mod tests {
                 assert!(off < 0.03, "{shape:?}, {queues} queues: {found} for {wanted}");
             }
         }
+    }
+
+    #[test]
+    fn distributions_have_their_means() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let n = 200_000;
+        let gaps = (0..n).map(|_| exponential(&mut random, 20.0)).sum::<f64>() / f64::from(n);
+        assert!((gaps - 20.0).abs() < 0.3, "{gaps}");
+        let mean = (0..n).map(|_| failures(&mut random, 0.05)).sum::<f64>() / f64::from(n);
+        assert!((mean - 19.0).abs() < 0.3, "{mean}");
+        assert_eq!((failures(&mut random, 1.0), failures(&mut random, 0.0)), (0.0, f64::INFINITY));
     }
 
     #[test]

@@ -105,8 +105,10 @@ pub fn set_up(strategy: Strategy, queues: u32, layout: Layout) -> Result<Ends, S
 
 #[cfg(test)]
 mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
     use super::*;
-    use crate::random::Random;
 
     #[test]
     fn every_item_comes_out_exactly_once_and_in_order() {
@@ -115,7 +117,8 @@ mod tests {
             {
                 let Ends { mut pusher, mut finder } =
                     set_up(strategy, queues, layout).expect("made");
-                let (mut random, mut taken) = (Random::new(5), vec![0u32; queues as usize]);
+                let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
+                let mut taken = vec![0u32; queues as usize];
                 let mut visit = |finder: &mut dyn Finder| {
                     let Some(item) = finder.take() else { return false };
                     let next = &mut taken[item.queue as usize];
@@ -126,8 +129,8 @@ mod tests {
                 };
                 let mut pushed = 0u64;
                 for _ in 0..5_000 {
-                    if random.below(2) == 0 {
-                        pushed += u64::from(pusher.push(random.below(queues), 9));
+                    if random.random_bool(0.5) {
+                        pushed += u64::from(pusher.push(random.random_range(..queues), 9));
                     } else {
                         visit(&mut *finder);
                     }

@@ -21,8 +21,9 @@
 //! # Ok::<(), queueing::RunError>(())
 //! ```
 
+use measure::MeanInterval;
+
 use crate::error::{Invalid, RunError, check};
-use crate::interval::MeanInterval;
 use crate::law::{Law, Service};
 use crate::model::Model;
 use crate::replicate::{Replications, estimate};

@@ -26,7 +26,6 @@
 mod curve;
 mod error;
 mod fcfs;
-mod interval;
 mod law;
 mod model;
 mod observer;
@@ -42,8 +41,8 @@ mod trace;
 
 pub use curve::{CurvePoint, TailCurve, tail_curve};
 pub use error::{Invalid, RunError, check};
-pub use interval::MeanInterval;
 pub use law::{Law, Mode, Service};
+pub use measure::MeanInterval;
 pub use model::{Discipline, Model, Queues, SERVERS_MAX};
 pub use observer::{Departure, Exceeding, Observer, Tally, Window};
 pub use replicate::{LOAD_STEP, Replications, estimate, max_load_at_slo, replicate};

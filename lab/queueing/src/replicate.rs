@@ -11,8 +11,9 @@
 //! # Ok::<(), queueing::RunError>(())
 //! ```
 
+use measure::MeanInterval;
+
 use crate::error::{Invalid, RunError, check};
-use crate::interval::MeanInterval;
 use crate::law::Service;
 use crate::model::Model;
 use crate::observer::{Exceeding, Tally};

@@ -11,10 +11,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use reproduce::result::Report;
-use reproduce::stats::{Window, ratio_of_medians};
 use reproduce::{
-    Axis, Bar, Claims, Figure, Mark, MarkOf, Measured, Options, Recorder, Role, Setup, Takes,
-    conditions, html, not_run, select, table,
+    Axis, Bar, Claims, Figure, Mark, MarkOf, Measured, Options, Recorder, Role, Setup, Takes, html,
+    not_run, select, table,
 };
 
 /// The caller's own context: here, nothing but a formula's state.
@@ -87,9 +86,7 @@ fn latency(dice: &mut Dice, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         ("ix.fig4.one_way_latency_64B_vs_linux_blocking", &at_64[2]),
         ("ix.fig4.one_way_latency_64B_vs_linux_spinning", &at_64[1]),
     ] {
-        let ratio = ratio_of_medians(kernel, &at_64[0], seed);
-        recorder
-            .claim(id, ratio.map_or(Measured::default(), |ratio| Measured::interval(&ratio)))?;
+        recorder.claim(id, Measured::ratio(kernel, &at_64[0], seed))?;
     }
     recorder.note("Numbers of this page are drawn from a formula.");
     anyhow::bail!("the link went down: reading its state gave <gone> & \"none\"")
@@ -133,9 +130,8 @@ fn schedulers(dice: &mut Dice, recorder: &mut Recorder<'_>) -> anyhow::Result<()
             recorder.point(series, load, measured);
         }
     }
-    let windows = [(0.93, true), (0.94, true), (0.71, false), (0.935, true)]
-        .map(|(value, valid)| Window { value, valid });
-    recorder.claim("zygos.fig6.efficiency_exp_10us", Measured::windows(&windows))?;
+    let windows = measure::Kept { discarded: 1, ..vec![0.93, 0.94, 0.935].into() };
+    recorder.claim("zygos.fig6.efficiency_exp_10us", Measured::windows(&windows, 1, |of| *of))?;
     recorder.claim("zygos.fig6.efficiency_exp_25us", Measured::single(0.91))?;
     Ok(())
 }
@@ -190,7 +186,7 @@ fn main() -> anyhow::Result<()> {
     let claims = Claims::builtin()?;
     let mut progress = Bar::default();
     let mut setup = Setup::new(&claims, Options::FULL, &mut progress);
-    setup.conditions = conditions::collect(Path::new("/"), "synthetic", SystemTime::now());
+    setup.conditions = measure::conditions::collect(Path::new("/"), "synthetic", SystemTime::now());
     let mut results = Vec::new();
     for figure in select(&figures, "all")? {
         let result = figure.reproduce(&mut Dice(7), &mut setup)?;

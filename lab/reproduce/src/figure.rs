@@ -81,7 +81,7 @@ pub struct Setup<'a> {
     pub claims: &'a Claims,
     /// How figures are to be run.
     pub options: Options,
-    /// Conditions that hold for all of them; [`crate::conditions::collect`] gives the machine's.
+    /// Conditions that hold for all of them; [`measure::conditions::collect`] gives the machine's.
     pub conditions: BTreeMap<String, String>,
     /// Where steps are reported.
     pub progress: &'a mut dyn Progress,

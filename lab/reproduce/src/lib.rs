@@ -3,14 +3,12 @@
 //!
 //! - [`claims`]: what the papers claim, and our goals; [`figure`]: a figure and the list of them.
 //! - [`record`]: what a figure writes to while it runs; [`measured`]: one value with its spread, or
-//!   the reason why there is none; [`stats`]: medians, intervals, disturbed windows.
+//!   the reason why there is none. How windows are measured is the crate `measure`'s.
 //! - [`result`]: the JSON; [`table`]: for a terminal; [`html`]: a page, with the plots of [`plot`].
-//! - [`conditions`]: the machine; [`usage`]: who used it during a window; [`progress`]: what is being
-//!   measured, and how long it still takes.
+//! - [`progress`]: what is being measured, and how long it still takes.
 
 mod axis;
 pub mod claims;
-pub mod conditions;
 pub mod figure;
 pub mod html;
 mod label;
@@ -23,9 +21,7 @@ pub mod record;
 pub mod result;
 #[cfg(test)]
 mod shown_tests;
-pub mod stats;
 pub mod table;
-pub mod usage;
 mod xml;
 
 pub use claims::{Claim, Claims, ClaimsError, Mode};

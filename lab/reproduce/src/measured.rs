@@ -10,8 +10,12 @@
 //! # let _ = window;
 //! ```
 
+use std::ops::RangeInclusive;
+
+use measure::stats::{Interval, Spread, Summary, bootstrap_median, ratio_of_medians};
+use measure::{Disturbance, Kept, MeanInterval};
+
 use crate::number::Finite;
-use crate::stats::{Interval, Kept, Spread, Summary, Window, keep_valid};
 
 /// A value (the median, where there were repeats) with the ends of its spread, or nothing and why.
 /// What is not a number is nothing: it can never be shown as one.
@@ -28,8 +32,8 @@ pub struct Measured {
 
 /// What a missing value says when the caller gave numbers that are none.
 const NO_NUMBER: &str = "the measurement gave no number";
-/// The same, when every window was disturbed.
-const ALL_DISTURBED: &str = "every window was disturbed";
+/// Fewer rounds than these compare nothing.
+const ROUNDS_MIN: usize = 3;
 
 impl Measured {
     /// One number, measured once.
@@ -61,23 +65,75 @@ impl Measured {
         }
     }
 
-    /// The median of the windows that count, and how many did not.
-    pub fn windows(windows: &[Window]) -> Self {
-        let Kept { values, discarded } = keep_valid(windows);
-        if values.is_empty() && discarded > 0 {
-            let discarded = discarded as u64;
-            return Self { discarded, ..Self::missing(ALL_DISTURBED) };
-        }
-        Self { discarded: discarded as u64, ..Self::samples(&values) }
-    }
-
-    /// A value with an interval, as [`crate::stats::ratio_of_medians`] gives it.
-    pub fn interval(interval: &Interval) -> Self {
+    /// A value with an interval; missing where there is none.
+    pub fn interval(interval: Option<Interval>) -> Self {
+        let Some(interval) = interval else { return Self::missing(NO_NUMBER) };
         Self {
             low: Finite::new(interval.low),
             high: Finite::new(interval.high),
             n: interval.n as u64,
             ..Self::single(interval.value)
+        }
+    }
+
+    /// A mean with its interval, less what lies outside of `possible`.
+    pub fn mean(found: &MeanInterval, possible: RangeInclusive<f64>) -> Self {
+        let MeanInterval { mean: value, low, high, count: n, .. } = *found;
+        let (low, high) = (low.max(*possible.start()), high.min(*possible.end()));
+        Self::interval(Some(Interval { value, low, high, n }))
+    }
+
+    /// The ratio of two medians, with its bootstrap interval.
+    pub fn ratio(above: &[f64], below: &[f64], seed: u64) -> Self {
+        Self::interval(ratio_of_medians(above, below, seed))
+    }
+
+    /// The median over a contestant's windows of one number of each, with its bootstrap interval; disturbed where no
+    /// window was quiet.
+    pub fn windows<T>(kept: &Kept<T>, seed: u64, of: impl FnMut(&T) -> f64) -> Self {
+        let measured = Self::interval(bootstrap_median(&kept.values(of), seed));
+        Self { discarded: kept.discarded as u64, ..measured }.under(&[kept.disturbed])
+    }
+
+    /// How two contestants of one contest compare: the median over their common rounds of what `how` makes of one's
+    /// number and the other's, with its bootstrap interval; disturbed where either was, or both were quiet in too few
+    /// rounds.
+    pub fn compared<A, B>(
+        (one, of_one): (&Kept<A>, fn(&A) -> f64),
+        (other, of_other): (&Kept<B>, fn(&B) -> f64),
+        seed: u64,
+        how: fn(f64, f64) -> f64,
+    ) -> Self {
+        let pairs = one.paired(other);
+        let values: Vec<f64> =
+            pairs.map(|(one, other)| how(of_one(one), of_other(other))).collect();
+        let measured = Self::interval(bootstrap_median(&values, seed));
+        if one.disturbed.is_none() && other.disturbed.is_none() && values.len() < ROUNDS_MIN {
+            return measured.disturbed(format!("both were quiet in {} rounds only", values.len()));
+        }
+        measured.under(&[one.disturbed, other.disturbed])
+    }
+
+    /// The ratio of two contestants of one contest, round by round as [`compared`](Self::compared); where both were
+    /// quiet in too few rounds, that of their medians, which says so.
+    pub fn ratio_of<A, B>(
+        above: (&Kept<A>, fn(&A) -> f64),
+        below: (&Kept<B>, fn(&B) -> f64),
+        seed: u64,
+    ) -> Self {
+        if above.0.paired(below.0).take(ROUNDS_MIN).count() == ROUNDS_MIN {
+            return Self::compared(above, below, seed, |above, below| above / below);
+        }
+        let measured = Self::ratio(&above.0.values(above.1), &below.0.values(below.1), seed);
+        let measured = measured.note("of windows in different rounds");
+        measured.under(&[above.0.disturbed, below.0.disturbed])
+    }
+
+    /// Marked where a contestant had no quiet window.
+    fn under(self, disturbed: &[Option<Disturbance>]) -> Self {
+        match disturbed.iter().flatten().next() {
+            Some(disturbance) => self.disturbed(format!("no window was quiet: {disturbance}")),
+            None => self,
         }
     }
 
@@ -125,6 +181,9 @@ impl Measured {
 
 #[cfg(test)]
 mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
     use super::*;
 
     #[test]
@@ -133,16 +192,13 @@ mod tests {
             Measured::single(f64::NAN),
             Measured::samples(&[]),
             Measured::samples(&[f64::INFINITY]),
-            Measured::windows(&[]),
+            Measured::windows(&Kept::from(Vec::<f64>::new()), 1, |value| *value),
+            Measured::ratio(&[], &[1.0], 1),
         ] {
             assert_eq!(measured.value(), None);
             assert_eq!(measured.remarks().as_deref(), Some(NO_NUMBER));
             assert!(!measured.is_valid());
         }
-        let windows = [Window { value: 1.0, valid: false }; 3];
-        let measured = Measured::windows(&windows);
-        assert_eq!((measured.value(), measured.discarded), (None, 3));
-        assert_eq!(measured.remarks().as_deref(), Some(ALL_DISTURBED));
     }
 
     #[test]
@@ -157,5 +213,63 @@ mod tests {
         assert!(!disturbed.is_valid());
         assert_eq!(disturbed.remarks().as_deref(), Some("a neighbour; cold"));
         assert_eq!(disturbed.value(), Some(2.0));
+    }
+    /// A seeded walk through values that look like windows: around 100, with a skewed spread.
+    fn windows(count: usize, seed: u64) -> Kept<f64> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut one = || 100.0 - 10.0 * random.random_range(f64::MIN_POSITIVE..1.0).ln();
+        Kept::from(Vec::from_iter((0..count).map(|_| one())))
+    }
+
+    const OF: fn(&f64) -> f64 = |&value| value;
+
+    #[test]
+    fn intervals_hold_the_median_that_the_windows_were_drawn_from() {
+        let truth = 100.0 + 10.0 * std::f64::consts::LN_2;
+        let held = (0..400).filter(|&seed| {
+            let values = windows(10, seed).values(OF);
+            let interval = bootstrap_median(&values, seed).expect("there are ten");
+            (interval.low..=interval.high).contains(&truth)
+        });
+        // Meant to be 95 %; a bootstrap of ten values holds a little less.
+        let held = held.count();
+        assert!((350..400).contains(&held), "{held} of 400");
+        assert!(Measured::windows(&windows(10, 1), 1, OF).is_valid());
+    }
+
+    #[test]
+    fn what_was_disturbed_is_never_shown_as_sound() {
+        let mut loud = windows(3, 1);
+        loud.disturbed = Some(Disturbance { switches: 4, ..Default::default() });
+        loud.discarded = 3;
+        let shown = Measured::windows(&loud, 1, OF);
+        assert!(shown.value().is_some() && !shown.is_valid() && shown.discarded == 3);
+        assert!(!Measured::ratio_of((&windows(3, 2), OF), (&loud, OF), 1).is_valid());
+        assert!(Measured::ratio_of((&windows(3, 2), OF), (&windows(3, 3), OF), 1).is_valid());
+    }
+
+    #[test]
+    fn contestants_are_compared_round_by_round() {
+        // The host doubles its speed after a third of the rounds; one contestant is always a tenth slower. That it
+        // was quiet in other rounds changes nothing.
+        let time = |round: usize| if round < 10 { 200.0 } else { 100.0 };
+        let at = |rounds: Vec<usize>, times: f64| Kept {
+            found: rounds.iter().map(|&round| times * time(round)).collect(),
+            rounds,
+            held: 31,
+            discarded: 0,
+            disturbed: None,
+        };
+        let slow = at((0..18).collect(), 1.1);
+        let fast = at((3..30).collect(), 1.0);
+        let found = Measured::ratio_of((&slow, OF), (&fast, OF), 1);
+        assert!(found.is_valid() && found.value().is_some_and(|ratio| (ratio - 1.1).abs() < 1e-9));
+        let few = at(vec![1, 20, 30], 1.0);
+        let differ = Measured::compared((&slow, OF), (&few, OF), 1, |a, b| a - b);
+        assert!(!differ.is_valid(), "one round is too few");
+        // Medians of 220 and 100, and never silently.
+        let apart = Measured::ratio_of((&slow, OF), (&few, OF), 1);
+        assert!(format!("{apart:?}").contains("of windows in different rounds"));
+        assert!(apart.value().is_some_and(|ratio| ratio > 2.0), "{apart:?}");
     }
 }

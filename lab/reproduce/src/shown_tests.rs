@@ -10,7 +10,6 @@ use crate::measured::Measured;
 use crate::number::Finite;
 use crate::plot;
 use crate::result::*;
-use crate::stats::Window;
 use crate::table;
 use crate::xml::check::elements;
 
@@ -44,11 +43,13 @@ fn measured() -> impl Strategy<Value = Measured> {
         prop::collection::vec(number(), 0..4).prop_map(|values| Measured::samples(&values)),
         (number(), text()).prop_map(|(value, why)| Measured::single(value).disturbed(why)),
         text().prop_map(Measured::missing),
-        prop::collection::vec((number(), any::<bool>()), 0..4).prop_map(|windows| {
-            let windows: Vec<Window> =
-                windows.into_iter().map(|(value, valid)| Window { value, valid }).collect();
-            Measured::windows(&windows)
-        }),
+        (prop::collection::vec(number(), 0..4), 0usize..3, any::<bool>()).prop_map(
+            |(windows, discarded, quiet)| {
+                let disturbed = (!quiet).then(measure::Disturbance::default);
+                let kept = measure::Kept { discarded, disturbed, ..windows.into() };
+                Measured::windows(&kept, 1, |value| *value)
+            },
+        ),
     ]
 }
 

@@ -3,7 +3,7 @@
 use world::calibrate::{Effort, calibrate};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let found = calibrate(Effort::QUICK, &|side| notify::window::pin(side as usize))?;
+    let found = calibrate(Effort::QUICK, &|side| measure::pin(side as usize))?;
     for found in &found.found {
         println!("# {:<50} {:10.1} ns", found.name, found.median_ns);
     }

@@ -8,6 +8,7 @@ use anyhow::ensure;
 use clock::{Clock, MonotonicClock};
 use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
+use measure::stats::nearest;
 use mem::{Pool, Region};
 use nic::loopback::{LoopbackConfig, LoopbackNic, WhenFull, pair};
 use stack::{Shared, StackConfig};
@@ -185,9 +186,7 @@ impl Bystander {
             }
             before = now;
         }
-        let requests = self.latencies.len();
         self.latencies.sort_unstable();
-        let p99_ns = self.latencies.get(requests * 99 / 100).copied().unwrap_or(0);
-        Window { p99_ns, slow }
+        Window { p99_ns: nearest(&self.latencies, 0.99), slow }
     }
 }

@@ -1,5 +1,7 @@
 //! Windows of an application's requests without an attack beside it and with one, and what the application notices.
 
+use measure::stats::Summary;
+
 use super::bystander::Window;
 
 /// Windows of either kind without which the suite does not compare them.
@@ -13,7 +15,7 @@ pub const LENGTHS_MAX: u32 = 3;
 
 /// Latencies of the second application, quiet and attacked. No window is left out.
 pub struct Measured {
-    p99_ns: [Vec<u64>; 2],
+    p99_ns: [Vec<f64>; 2],
     slow: [usize; 2],
     ratio_max: f64,
 }
@@ -27,15 +29,14 @@ impl Measured {
     /// The times of a window of either kind.
     pub fn take(&mut self, attacked: bool, window: Window) {
         let kind = usize::from(attacked);
-        self.p99_ns[kind].push(window.p99_ns);
+        self.p99_ns[kind].push(window.p99_ns as f64);
         self.slow[kind] += usize::from(window.slow);
     }
 
     /// Lower quartile, median, upper quartile.
     pub fn quartiles(&self, attacked: bool) -> [u64; 3] {
-        let mut sorted = self.p99_ns[usize::from(attacked)].clone();
-        sorted.sort_unstable();
-        [1, 2, 3].map(|quarter| sorted.get(sorted.len() * quarter / 4).copied().unwrap_or(0))
+        let summary = Summary::of(&self.p99_ns[usize::from(attacked)]);
+        summary.map_or([0; 3], |of| [of.q1, of.median, of.q3].map(|ns| ns.round() as u64))
     }
 
     /// What the second application has noticed; nothing where there are too few windows to say it by.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use measure::process::resident_bytes;
+use rustix::thread::CpuSet;
 
 use crate::unsafe_os;
 
@@ -55,19 +56,7 @@ impl Holds {
 /// # Errors
 /// `/proc` is not there.
 pub fn resident() -> anyhow::Result<u64> {
-    let pages = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
-    let pages = pages.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
-    Ok(pages.context("no number in /proc/self/statm")? * rustix::param::page_size() as u64)
-}
-
-/// Has this thread, and all that it starts, run on these processors only.
-///
-/// # Errors
-/// It may not.
-pub fn run_on(cpus: &[usize]) -> anyhow::Result<()> {
-    let mut set = CpuSet::new();
-    cpus.iter().for_each(|cpu| set.set(*cpu));
-    sched_setaffinity(None, &set).context("choosing a processor")
+    resident_bytes().context("no resident memory in /proc/self/status")
 }
 
 /// The processors that this process may run on.

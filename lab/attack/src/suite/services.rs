@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use measure::shuffled;
 use service::lab::constants::{CLIENT_ADDRESS, DATAPLANE_ADDRESS};
 use service::lab::{Lab, LabConfig};
 use tempfile::TempDir;
@@ -133,8 +134,10 @@ impl Services {
         let stop = Arc::new(AtomicBool::new(false));
         let watch = watch(&counted, &stop)?;
         let (began, length) = (Instant::now(), Duration::from_secs_f64(self.seconds));
+        let mut rounds = 0;
         while began.elapsed() < length && !service.has_ended()? {
-            for attacked in [false, true] {
+            rounds += 1;
+            for attacked in shuffled(vec![false, true], seed.wrapping_add(rounds)) {
                 service.let_act(attacked);
                 std::thread::sleep(SETTLE);
                 measured.take(attacked, self.neighbour.window(WINDOW));

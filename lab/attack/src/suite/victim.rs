@@ -12,9 +12,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use measure::process::stolen;
 use mem::{HugePages, Region};
 use nic::shm::{ShmConfig, ShmNic};
-use notify::window::stolen;
 use process::{Geometry, Hello, Host, Near, NearStats, Waiting};
 use runtime::policy::{Direction, NetworkPolicy, Rule};
 use runtime::{CoreReport, RuntimeConfig, RuntimeError, Scheduler};

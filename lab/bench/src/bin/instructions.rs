@@ -130,7 +130,7 @@ fn conditions() -> Conditions {
         cores: 1,
         target: std::env::consts::ARCH,
         valgrind: first_line("valgrind", &["--version"]),
-        commit: first_line("git", &["describe", "--always", "--dirty"]),
+        commit: measure::conditions::commit(),
     }
 }
 

@@ -8,18 +8,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use comfy_table::{Table, presets};
-use notify::window::{Side, pin};
 use serde_json::json;
 use world::calibrate::{Calibration, Effort, calibrate};
 
-use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
-
-/// In windows of at most 50 ms: above everything ordinary.
-const REALTIME: u8 = 1;
+use crate::demo::processors::places;
 
 /// Arguments of `tailplane calibrate`.
 ///
@@ -66,21 +61,11 @@ pub fn measure(quick: bool) -> anyhow::Result<(Calibration, bool)> {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         bail!("calibrating needs two processors: one is measured, the other stands for the device");
     }
-    let ordinary = AtomicBool::new(false);
-    let place = |side: Side| {
-        pin(match side {
-            Side::Consumer => SERVER_CPU,
-            Side::Other => CLIENT_CPU,
-        })?;
-        // Without the privilege windows are disturbed more often, which they tell themselves.
-        if runtime::set_realtime(REALTIME).is_err() {
-            ordinary.store(true, Ordering::Relaxed);
-        }
-        Ok(())
-    };
+    let places = places();
     let effort = if quick { Effort::QUICK } else { Effort::FULL };
-    let calibration = calibrate(effort, &place).context("measuring the costs of this machine")?;
-    Ok((calibration, !ordinary.into_inner()))
+    let calibration = calibrate(effort, &|side| places.take(side))
+        .context("measuring the costs of this machine")?;
+    Ok((calibration, places.are_realtime()))
 }
 
 fn as_json(calibration: &Calibration, realtime: bool) -> serde_json::Value {

@@ -13,16 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use control::sysfs::parse_cpus;
 use load::WorkloadConfig;
-use reproduce::conditions;
 use world::controlled::pareto::Objective;
 
-use crate::demo::machine::commit;
 use crate::pareto::machine::Which;
 use crate::pareto::measure::{self, Plan};
 use crate::pareto::{Analysis, draw, report};
@@ -204,8 +201,7 @@ fn simulated(args: &Args) -> anyhow::Result<Analysis> {
     if let Some(path) = &args.save_machine {
         save(path, &model.to_toml())?;
     }
-    let conditions = conditions::collect(Path::new("/"), &commit(), SystemTime::now());
-    let mut all = Analysis::simulated(&model, args.policy.into(), conditions);
+    let mut all = Analysis::simulated(&model, args.policy.into(), ::measure::conditions::here());
     all.notes = notes;
     Ok(all)
 }

@@ -8,14 +8,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, bail};
-use reproduce::{
-    Bar, Claims, FigureResult, Options, Report, Setup, conditions, html, markdown, select, table,
-};
+use reproduce::{Bar, Claims, FigureResult, Options, Report, Setup, html, markdown, select, table};
 
-use crate::demo::machine;
 use crate::reproduce::{FIGURES, Testbed};
 
 /// Arguments of `tailplane reproduce`.
@@ -73,8 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     for figure in figures {
         let mut bar = Bar::default();
         let mut setup = Setup::new(&claims, options, &mut bar);
-        setup.conditions =
-            conditions::collect(Path::new("/"), &machine::commit(), SystemTime::now());
+        setup.conditions = measure::conditions::here();
         let result = figure.reproduce(&mut testbed, &mut setup)?;
         match to_stdout {
             true => eprint!("{}", table::result(&result)),

@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use comfy_table::{Table, presets};
-use notify::contest::{Kept, Plan, in_turn};
-use notify::window::{STALL_MAX_NS, WindowError};
-use notify::{Disturbance, Shape};
+use measure::process::switches_of;
+use measure::stats::{Summary, median_of};
+use measure::{Disturbance, Kept, Plan, QUIET, contest};
+use notify::Shape;
 use sdp::{Handler, Limits, Notify, Outcome, Plane, PlaneConfig, TenantQueue};
 use serde::Serialize;
 
 use super::sdp_bench_tenant::{Found, shape};
-use crate::demo::machine;
 use crate::demo::processors::REALTIME;
 use cli::commands::sdp::serve_args::arrangement;
 use cli::commands::sdp::services::service;
@@ -175,7 +175,7 @@ impl Watch {
             self.has_realtime.store(true, Ordering::Relaxed);
         }
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
-        self.switches.store(switches(thread), Ordering::Relaxed);
+        self.switches.store(switches_of(thread), Ordering::Relaxed);
         self.thread.store(thread, Ordering::Release);
     }
 
@@ -183,16 +183,8 @@ impl Watch {
     fn switches_since(&self) -> Option<u64> {
         let thread = self.thread.load(Ordering::Acquire);
         let before = self.switches.load(Ordering::Relaxed);
-        (thread != 0).then(|| switches(thread).saturating_sub(before))
+        (thread != 0).then(|| switches_of(thread).saturating_sub(before))
     }
-}
-
-/// Times that a thread of this process lost its processor; zero where the kernel does not tell.
-fn switches(thread: u64) -> u64 {
-    let path = format!("/proc/self/task/{thread}/status");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
-    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 impl Handler for Placed {
@@ -299,8 +291,7 @@ impl Bench<'_> {
         let all_realtime = found.realtime
             && watches.iter().filter(begun).all(|watch| watch.has_realtime.load(Ordering::Relaxed));
         self.ordinary.fetch_add(u32::from(!all_realtime), Ordering::Relaxed);
-        let disturbance =
-            found.disturbance().and(Disturbance { switches, ..Disturbance::default() });
+        let disturbance = found.disturbance.and(Disturbance { switches, ..Disturbance::default() });
         let window = Window {
             per_s: found.replies as f64 * 1e9 / found.elapsed_ns.max(1) as f64,
             per_visit: total.served as f64 / total.visits.max(1) as f64,
@@ -343,60 +334,33 @@ impl Bench<'_> {
             }
         }
         let windows = self.args.windows;
-        let plan = Plan { windows, tries: 3 * windows, pause: PAUSE, stall_max_ns: STALL_MAX_NS };
-        let mut failed = None;
-        let found = in_turn(&mut contenders, plan, |contender| {
-            let stopped = self.stop.load(Ordering::Relaxed);
+        let (tries, pause, seed) = (3 * windows, PAUSE, self.args.seed);
+        let plan = Plan { windows, tries, pause, quiet: QUIET, seed };
+        let kept = contest(&mut contenders, plan, |contender| {
+            ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
             let again = |_| self.window(contender, queues, shape);
-            let window = if stopped {
-                Err(anyhow::anyhow!("interrupted"))
-            } else {
-                // A process that gets no processor for so long has measured nothing: once more.
-                (1..ATTEMPTS).fold(again(0), |found, attempt| found.or_else(|_| again(attempt)))
-            };
-            window.map_err(|error| {
-                failed = Some(error);
-                // Told below, with what it really was.
-                WindowError::Panicked
-            })
-        });
-        let kept = match (found, failed) {
-            (Ok(kept), _) => kept,
-            (Err(_), Some(error)) => {
-                return Err(error.context(format!("{queues} queues, {}", shape.short())));
-            }
-            (Err(error), None) => return Err(error.into()),
-        };
+            // A process that gets no processor for so long has measured nothing: once more.
+            (1..ATTEMPTS).fold(again(0), |found, attempt| found.or_else(|_| again(attempt)))
+        })
+        .with_context(|| format!("{queues} queues, {}", shape.short()))?;
         let cells = contenders.iter().zip(kept);
         Ok(cells.map(|(contender, kept)| cell(contender, queues, shape, &kept)).collect())
     }
 }
 
-/// Median, least and most.
-fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
-    values.sort_by(f64::total_cmp);
-    let at = |index: usize| values.get(index).copied().unwrap_or(0.0);
-    let (count, middle) = (values.len(), values.len() / 2);
-    let median = if count.is_multiple_of(2) && count > 0 {
-        (at(middle - 1) + at(middle)) / 2.0
-    } else {
-        at(middle)
-    };
-    (median, at(0), at(count.saturating_sub(1)))
-}
-
 fn cell(contender: &Contender<'_>, queues: u32, shape: Shape, kept: &Kept<Window>) -> Cell {
-    let (requests_per_s, low, high) = spread(kept.values(|window| window.per_s));
+    let rates = Summary::of(&kept.values(|window| window.per_s));
+    let rate = |of: fn(&Summary) -> f64| rates.as_ref().map_or(0.0, of);
     Cell {
         queues,
         shape: shape.short(),
         arrangement: contender.arrangement.to_owned(),
         notify: contender.notify.name(),
-        requests_per_s,
-        low,
-        high,
-        requests_per_visit: spread(kept.values(|window| window.per_visit)).0,
-        tenant_idle: spread(kept.values(|window| window.idle)).0,
+        requests_per_s: rate(|rates| rates.median),
+        low: rate(|rates| rates.min),
+        high: rate(|rates| rates.max),
+        requests_per_visit: median_of(kept.values(|window| window.per_visit)),
+        tenant_idle: median_of(kept.values(|window| window.idle)),
         windows: kept.quiet(),
         discarded: kept.discarded,
         disturbed: kept.disturbed.map(|disturbance| disturbance.to_string()),
@@ -439,7 +403,7 @@ fn check(args: &BenchArgs) -> anyhow::Result<()> {
 }
 
 fn conditions(args: &BenchArgs, ordinary: u32) -> BTreeMap<String, String> {
-    let mut all = machine::conditions();
+    let mut all = measure::conditions::here();
     let mut say = |key: &str, value: String| _ = all.insert(key.to_owned(), value);
     say("service", args.service.clone());
     let on: Vec<String> = (0..args.cores).map(|cpu| cpu.to_string()).collect();
@@ -458,12 +422,12 @@ fn conditions(args: &BenchArgs, ordinary: u32) -> BTreeMap<String, String> {
     say(
         "windows",
         format!(
-            "{} quiet ones of {} ms for each value, of {} tries at most; contenders in turn; quiet: no \
+            "{} quiet ones of {} ms for each value, of {} tries at most; contenders in an order that is drawn anew each round; quiet: no \
              context switch of core or tenant, no stolen tick, no stall over {} us",
             args.windows,
             args.window_ms,
             3 * args.windows,
-            STALL_MAX_NS / 1_000
+            QUIET.stall_ns / 1_000
         ),
     );
     say("seed", args.seed.to_string());
@@ -545,13 +509,6 @@ fn print_table(report: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians_are_in_the_middle() {
-        assert_eq!(spread(vec![3.0, 1.0, 2.0]), (2.0, 1.0, 3.0));
-        assert_eq!(spread(vec![4.0, 1.0, 2.0, 3.0]), (2.5, 1.0, 4.0));
-        assert_eq!(spread(Vec::new()), (0.0, 0.0, 0.0));
-    }
 
     #[test]
     fn a_thread_is_watched_from_its_first_request_on() {

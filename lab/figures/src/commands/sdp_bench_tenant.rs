@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use notify::window::{pin, together};
-use notify::{Disturbance, Fill, Shape, Side, Stopwatch, Traffic};
+use measure::{Disturbance, Side, Stopwatch, WINDOW_MAX, Watch, pin, together};
+use notify::{Fill, Shape, Traffic};
 use sdp::{DoorbellLayout, QUEUES_MAX, Tenant};
 use serde::{Deserialize, Serialize};
 
@@ -82,19 +82,7 @@ pub struct Found {
     /// It had real-time priority.
     pub realtime: bool,
     /// What disturbed it, on its side; a plane that stalls shows as a stall, too.
-    pub switches: u64,
-    /// Ticks of 10 ms that the host took.
-    pub stolen_ticks: u64,
-    /// The longest stall in nanoseconds.
-    pub stall_ns: u64,
-}
-
-impl Found {
-    /// As `notify` has it.
-    pub fn disturbance(&self) -> Disturbance {
-        let Self { switches, stolen_ticks, stall_ns, .. } = *self;
-        Disturbance { switches, stolen_ticks, stall_ns }
-    }
+    pub disturbance: Disturbance,
 }
 
 /// The queues of all tenants of this process, numbered through.
@@ -207,12 +195,10 @@ struct Counted {
     elapsed_ns: u64,
     idle_turns: u64,
     turns: u64,
-    /// Stalls of its own, and times without any reply.
-    stall_ns: u64,
     answered: bool,
 }
 
-fn window(load: &mut Load, traffic: &mut Traffic, length_ns: u64) -> Counted {
+fn window(load: &mut Load, traffic: &mut Traffic, length_ns: u64, watch: &mut Watch) -> Counted {
     let clock = Stopwatch::start();
     let mut counted = Counted { answered: load.begin(clock), ..Counted::default() };
     if !counted.answered {
@@ -233,8 +219,8 @@ fn window(load: &mut Load, traffic: &mut Traffic, length_ns: u64) -> Counted {
             counted.replies += replies;
             counted.turns += 1;
             counted.idle_turns += u64::from(replies == 0 && sent == 0);
-            counted.stall_ns =
-                counted.stall_ns.max(now_ns - last_ns).max(now_ns.saturating_sub(answered_ns));
+            // Stalls of its own, and times without any reply.
+            watch.gap((now_ns - last_ns).max(now_ns.saturating_sub(answered_ns)));
             counted.elapsed_ns = now_ns - from_ns;
         } else if now_ns >= warm_ns {
             from_ns = Some(now_ns);
@@ -261,31 +247,26 @@ pub fn run(args: &BenchTenantArgs) -> anyhow::Result<ExitCode> {
         (Side::Consumer, Some(cpu)) => pin(cpu),
         _ => Ok(()),
     };
-    let length = Duration::from_millis(args.window_ms).min(notify::WINDOW_MAX);
+    let length = Duration::from_millis(args.window_ms).min(WINDOW_MAX);
     let length_ns = length.as_nanos() as u64;
-    let run = || {
+    let run = |watch: &mut Watch| {
         // Not before both threads have met. The thread, and so its priority, ends with the window.
         let had = args.realtime && runtime::set_realtime(REALTIME).is_ok();
         realtime.store(had, Ordering::Relaxed);
-        let counted = window(&mut load, &mut traffic, length_ns);
-        let stall_ns = counted.stall_ns;
-        (counted, stall_ns)
+        window(&mut load, &mut traffic, length_ns, watch)
     };
     // The other side of the wire is another process: nothing to be done here.
-    let (counted, (), disturbance) = together(&place, run, || ((), 0))?;
+    let (counted, (), disturbance) = together(&place, run, |_| ())?;
     ensure!(counted.answered, "the plane did not answer within {} ms", PATIENCE_NS / 1_000_000);
     if load.refused > 0 {
         bail!("{} requests were refused: the plane found their lengths impossible", load.refused);
     }
-    let Disturbance { switches, stolen_ticks, stall_ns } = disturbance;
     let found = Found {
         replies: counted.replies,
         elapsed_ns: counted.elapsed_ns,
         idle: counted.idle_turns as f64 / counted.turns.max(1) as f64,
         realtime: realtime.load(Ordering::Relaxed),
-        switches,
-        stolen_ticks,
-        stall_ns,
+        disturbance,
     };
     println!("{}", serde_json::to_string(&found)?);
     Ok(ExitCode::SUCCESS)
@@ -293,6 +274,7 @@ pub fn run(args: &BenchTenantArgs) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use measure::alone;
     use sdp::{Plane, PlaneConfig};
 
     use super::*;
@@ -319,7 +301,8 @@ mod tests {
             assert_eq!(load.tenants.len(), 3);
             let mut traffic = Traffic::new(args.shape, args.queues, args.seed);
             // A thread that gets no processor for a whole window has seen nothing: once more.
-            let counted = (0..100).map(|_| window(&mut load, &mut traffic, 20_000_000));
+            let counted = (0..100)
+                .map(|_| alone(|watch| window(&mut load, &mut traffic, 20_000_000, watch)).0);
             let mut counted = counted.into_iter().filter(|counted| counted.replies > 0);
             let counted = counted.next().expect("a window with replies");
             assert!(counted.answered && counted.elapsed_ns > 0);

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use measure::{Places, SetsAtEnd, Watch, together};
 use mem::{HugePages, Pool};
 use nic::Nic;
 use nic::af_xdp::{blaster, reflector};
-use runtime::set_realtime;
 use tailplane::{Clock, Endpoint, MonotonicClock};
 
-use super::processors::{CLIENT_CPU, REALTIME, SERVER_CPU, pin};
+use super::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
 use service::lab::Lab;
 use service::lab::constants::{
     CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_INTERFACE,
@@ -57,60 +57,54 @@ pub fn reflector_rps(lab: &Lab, window: Duration) -> anyhow::Result<f64> {
 pub fn reflector_rps_of(lab: &Lab, window: Duration, frame_bytes: usize) -> anyhow::Result<f64> {
     let (mut server, mut client) = (port(lab, true)?, port(lab, false)?);
     let (server_mac, client_mac) = (server.mac(), client.mac());
-    let stop = AtomicBool::new(false);
-    let clock = MonotonicClock::new();
-    std::thread::scope(|scope| {
-        let reflecting = scope.spawn(|| -> anyhow::Result<()> {
-            pin(SERVER_CPU)?;
-            set_realtime(REALTIME)?;
-            let mut nic = server.take_queues().pop().context("one queue was opened")?;
-            let mut pool = Pool::new(&server.region, 4_096);
-            let mut reflector = reflector::Reflector::new(64);
-            while !stop.load(Ordering::Relaxed) {
-                reflector.reflect_once(clock.now(), &mut nic, &mut pool);
-            }
-            reflector.drain(&mut pool);
-            nic.close(&mut pool);
-            Ok(())
+    let (stop, clock) = (AtomicBool::new(false), MonotonicClock::new());
+    let blast = |_: &mut Watch| -> anyhow::Result<f64> {
+        let _ends = SetsAtEnd(&stop);
+        let mut nic = client.take_queues().pop().context("one queue was opened")?;
+        let mut pool = Pool::new(&client.region, 4_096);
+        let mut blaster = blaster::Blaster::new(blaster::BlasterConfig {
+            source_mac: client_mac,
+            target_mac: server_mac,
+            source: Endpoint::new(CLIENT_DATAPLANE_ADDRESS, 20_000),
+            target: Endpoint::new(DATAPLANE_ADDRESS, 9),
+            frame_bytes,
+            flows: 16,
+            window: WINDOW,
+            batch: 64,
         });
-        let blasting = scope.spawn(|| -> anyhow::Result<f64> {
-            pin(CLIENT_CPU)?;
-            set_realtime(REALTIME)?;
-            let mut nic = client.take_queues().pop().context("one queue was opened")?;
-            let mut pool = Pool::new(&client.region, 4_096);
-            let mut blaster = blaster::Blaster::new(blaster::BlasterConfig {
-                source_mac: client_mac,
-                target_mac: server_mac,
-                source: Endpoint::new(CLIENT_DATAPLANE_ADDRESS, 20_000),
-                target: Endpoint::new(DATAPLANE_ADDRESS, 9),
-                frame_bytes,
-                flows: 16,
-                window: WINDOW,
-                batch: 64,
-            });
-            let mut blast = |span: Duration| {
-                let (begin, before) = (Instant::now(), blaster.reflected);
-                let mut last_progress = begin;
-                while begin.elapsed() < span {
-                    if blaster.blast_once(clock.now(), &mut nic, &mut pool) > 0 {
-                        last_progress = Instant::now();
-                    } else if last_progress.elapsed() > Duration::from_millis(20) {
-                        // Lost frames must not stop the measurement.
-                        blaster.write_off();
-                        last_progress = Instant::now();
-                    }
+        let mut blast = |span: Duration| {
+            let (begin, before) = (Instant::now(), blaster.reflected);
+            let mut last_progress = begin;
+            while begin.elapsed() < span {
+                if blaster.blast_once(clock.now(), &mut nic, &mut pool) > 0 {
+                    last_progress = Instant::now();
+                } else if last_progress.elapsed() > Duration::from_millis(20) {
+                    // Lost frames must not stop the measurement.
+                    blaster.write_off();
+                    last_progress = Instant::now();
                 }
-                (blaster.reflected - before) as f64 / begin.elapsed().as_secs_f64()
-            };
-            blast(window / 5);
-            let rate = blast(window);
-            blaster.drain(&mut pool);
-            nic.close(&mut pool);
-            Ok(rate)
-        });
-        let rate = blasting.join().map_err(|_| anyhow::anyhow!("the generator panicked"));
-        stop.store(true, Ordering::Relaxed);
-        reflecting.join().map_err(|_| anyhow::anyhow!("the reflector panicked"))??;
-        rate?
-    })
+            }
+            (blaster.reflected - before) as f64 / begin.elapsed().as_secs_f64()
+        };
+        blast(window / 5);
+        let rate = blast(window);
+        blaster.drain(&mut pool);
+        nic.close(&mut pool);
+        Ok(rate)
+    };
+    let reflect = |_: &mut Watch| -> anyhow::Result<()> {
+        let mut nic = server.take_queues().pop().context("one queue was opened")?;
+        let mut pool = Pool::new(&server.region, 4_096);
+        let mut reflector = reflector::Reflector::new(64);
+        while !stop.load(Ordering::Relaxed) {
+            reflector.reflect_once(clock.now(), &mut nic, &mut pool);
+        }
+        reflector.drain(&mut pool);
+        nic.close(&mut pool);
+        Ok(())
+    };
+    let places = Places::new([CLIENT_CPU, SERVER_CPU], REALTIME);
+    let (rate, reflected, _) = together(&|side| places.take(side), blast, reflect)?;
+    reflected?;
+    rate
 }

@@ -2,24 +2,24 @@
 //! server that spins as ours does. Round-trip time, message rate at 32 and 1,000 connections, and
 //! connect-request-close.
 //!
-//! The two servers take turns, in rounds of short windows, and each round gives one ratio: what the
-//! machine's neighbours do in a minute then touches both alike.
+//! The two servers take turns, in rounds of short windows whose order a seed draws, and each round gives one ratio: what
+//! the machine's neighbours do in a minute then touches both alike.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddrV4;
 
-use load::{CloseMode, KernelConfig, LoadConfig, LoadReport, Mode, Wait};
+use anyhow::bail;
+use load::{CloseMode, LoadConfig, LoadReport, Mode, Wait};
+use measure::stats::median_of;
+use measure::{QUIET, rounds, until_quiet, watched};
 
 use super::config::Progress;
-use super::kernel_echo::KernelEcho;
-use super::machine::until_quiet;
 use super::processors::CLIENT_CPU;
-use super::report::median_of;
 use super::report::{Churn, Echo, EchoRatio, EchoSystem};
 use super::sockperf;
-use super::systems::Tailplane;
+use super::window::TRIES;
 use crate::commands::load::DataplaneClient;
-use service::config::App;
-use service::lab::{Lab, in_namespace};
+use crate::reproduce::testbed::{Client as From, Server, carry, start};
+use service::lab::Lab;
 
 const BYTES: u32 = 64;
 /// Rounds of the two servers.
@@ -49,36 +49,33 @@ pub fn measure(
     progress: Progress<'_>,
 ) -> anyhow::Result<Echo> {
     let client = Client { lab, seed };
-    let (mut ours, mut kernels) = (Vec::new(), Vec::new());
-    for round in 1..=ROUNDS {
-        progress(&format!(
-            "64-byte echo, kernel client, both servers in turn: {round} of {ROUNDS}"
-        ));
-        let service = Tailplane::start_spinning(lab, App::Echo)?;
-        ours.push(client.round(Tailplane::echo_target())?);
-        service.stop()?;
-        let service = KernelEcho::start(lab, Wait::Spin)?;
-        kernels.push(client.round(KernelEcho::target())?);
-        drop(service);
-    }
-    let sockperf = sockperf::measure(lab, progress)?;
+    let mut servers = [Server::Tailplane, Server::LinuxSpinning];
+    let mut windows = 0;
+    let kept = rounds(&mut servers, ROUNDS, seed, |server| {
+        windows += 1;
+        progress(&format!("64-byte echo, kernel client: {windows} of {}", 2 * ROUNDS));
+        let (_running, target) = start(lab, *server)?;
+        client.round(target)
+    })?;
+    let [ours, kernels] = kept.as_slice() else { bail!("two servers had no two results") };
+    let sockperf = sockperf::measure(lab, seed, progress)?;
     let says = format!("connect, request, close for {churn_seconds} s");
     progress(&format!("tailplane: {says}"));
-    let service = Tailplane::start_spinning(lab, App::Echo)?;
-    let our_churn = client.churn(Tailplane::echo_target(), churn_seconds)?;
+    let (service, target) = start(lab, Server::Tailplane)?;
+    let our_churn = client.churn(target, churn_seconds)?;
     progress(&format!("tailplane: {says}, our own client"));
     let own_client_churn = churn(churn_seconds, |load| {
-        DataplaneClient::open(lab, 1, &[CLIENT_CPU])?
-            .run(&client.load(load), Tailplane::echo_target())
+        DataplaneClient::open(lab, 1, &[CLIENT_CPU])?.run(&client.load(load), target)
     })?;
-    service.stop()?;
+    drop(service);
     progress(&format!("linux-spinning: {says}"));
-    let service = KernelEcho::start(lab, Wait::Spin)?;
-    let kernel_churn = client.churn(KernelEcho::target(), churn_seconds)?;
+    let (service, target) = start(lab, Server::LinuxSpinning)?;
+    let kernel_churn = client.churn(target, churn_seconds)?;
     drop(service);
 
-    let ratio =
-        |key: fn(&Round) -> f64| median_of(ours.iter().zip(&kernels).map(|(o, k)| key(o) / key(k)));
+    let ratio = |key: fn(&Round) -> f64| {
+        median_of(ours.paired(kernels).map(|(ours, kernel)| key(ours) / key(kernel)))
+    };
     let ratio = EchoRatio {
         rounds: ROUNDS,
         round_trip_p50: 1.0 / ratio(|round| round.round_trip.p50_us),
@@ -86,8 +83,8 @@ pub fn measure(
         rps_1000: ratio(|round| round.rps_1000),
     };
     let systems = vec![
-        system("tailplane", &ours, our_churn),
-        system("linux-spinning", &kernels, kernel_churn),
+        system("tailplane", &ours.found, our_churn),
+        system("linux-spinning", &kernels.found, kernel_churn),
     ];
     Ok(Echo { bytes: BYTES, systems, ratio, sockperf, own_client_churn })
 }
@@ -155,7 +152,8 @@ impl Client<'_> {
     /// A window, again where somebody else used the machine, a few times.
     fn quiet(&self, connections: u32, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
         let window = Windowed { mode: Mode::closed(1), connections, measure_ms: WINDOW_MS };
-        until_quiet(&[], || self.run(window, target))
+        let again = || watched(&[], || self.run(window, target));
+        Ok(until_quiet(TRIES, &QUIET, again)?.0)
     }
 
     fn churn(&self, target: SocketAddrV4, seconds: f64) -> anyhow::Result<Churn> {
@@ -176,13 +174,6 @@ impl Client<'_> {
     }
 
     fn run(&self, window: Windowed, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
-        let load = self.load(window);
-        let transport = KernelConfig {
-            target: SocketAddr::V4(target),
-            wait: Wait::Spin,
-            threads: 1,
-            cores: vec![CLIENT_CPU],
-        };
-        Ok(in_namespace(self.lab.client(), || load::kernel::run(&load, &transport))??)
+        carry(self.lab, From::Kernel(Wait::Spin), &self.load(window), target)
     }
 }

@@ -11,10 +11,11 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use load::Wait;
+use measure::pin;
 use rustix::event::epoll::{EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
 
-use super::processors::{SERVER_CPU, pin};
+use super::processors::SERVER_CPU;
 use service::lab::constants::DATAPLANE_KERNEL_ADDRESS;
 use service::lab::{Lab, in_namespace};
 

@@ -9,7 +9,7 @@ pub mod config;
 mod echo;
 pub mod html;
 pub(crate) mod kernel_echo;
-pub(crate) mod machine;
+pub(crate) mod kv_test;
 pub mod measure;
 pub(crate) mod processors;
 pub mod report;

@@ -1,6 +1,6 @@
 //! Where servers and clients run: the processor of each, and their priority.
 
-use anyhow::Context;
+use measure::Places;
 
 /// The server's processor.
 pub const SERVER_CPU: usize = 0;
@@ -10,13 +10,7 @@ pub const CLIENT_CPU: usize = 1;
 /// the second after which the kernel throttles real-time threads.
 pub const REALTIME: u8 = 1;
 
-/// Pins the calling thread.
-///
-/// # Errors
-/// The processor may not be used.
-pub fn pin(cpu: usize) -> anyhow::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)
-        .with_context(|| format!("pinning a thread to processor {cpu}"))
+/// The places of a window of two threads: one at the server's processor, one at the client's.
+pub fn places() -> Places {
+    Places::new([SERVER_CPU, CLIENT_CPU], REALTIME)
 }

@@ -6,13 +6,6 @@ use comfy_table::{Table, presets};
 use load::LoadReport;
 use serde::Serialize;
 
-/// The middle one of some values; NaN of none.
-pub fn median_of(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// The whole result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Demo {

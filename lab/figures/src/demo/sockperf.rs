@@ -6,12 +6,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use measure::stats::median_of;
+use measure::{QUIET, rounds, until_quiet, watched};
 
 use super::config::Progress;
-use super::machine::until_quiet;
 use super::processors::{CLIENT_CPU, SERVER_CPU};
-use super::report::{Sockperf, median_of};
+use super::report::Sockperf;
 use super::systems::Tailplane;
+use super::window::TRIES;
 use service::config::App;
 use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_KERNEL_ADDRESS};
 use service::lab::{Lab, spawn_in};
@@ -26,27 +28,34 @@ const START: Duration = Duration::from_millis(300);
 ///
 /// # Errors
 /// What could not be started, or an output that is not sockperf's.
-pub fn measure(lab: &Lab, progress: Progress<'_>) -> anyhow::Result<Option<Sockperf>> {
+pub fn measure(lab: &Lab, seed: u64, progress: Progress<'_>) -> anyhow::Result<Option<Sockperf>> {
     let installed = Command::new("sockperf").arg("--version").output().is_ok();
     if !installed {
         progress("sockperf is not installed (package sockperf): its round trip is not measured");
         return Ok(None);
     }
-    let (mut ours, mut kernels) = (Vec::new(), Vec::new());
-    for round in 1..=ROUNDS {
-        progress(&format!("sockperf's round trip, both servers in turn: {round} of {ROUNDS}"));
-        let service = Tailplane::start_spinning(lab, App::Sockperf)?;
-        ours.push(round_trip_p50_us(lab, &[], SocketAddrV4::new(DATAPLANE_ADDRESS, PORT))?);
-        service.stop()?;
-        let server = KernelServer::start(lab)?;
-        let target = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
-        kernels.push(round_trip_p50_us(lab, &[server.child.id()], target)?);
-    }
+    let mut windows = 0;
+    let kept = rounds(&mut [true, false], ROUNDS, seed, |is_ours| {
+        windows += 1;
+        progress(&format!("sockperf's round trip: {windows} of {}", 2 * ROUNDS));
+        match is_ours {
+            true => {
+                let _service = Tailplane::start_spinning(lab, App::Sockperf)?;
+                round_trip_p50_us(lab, &[], SocketAddrV4::new(DATAPLANE_ADDRESS, PORT))
+            }
+            false => {
+                let server = KernelServer::start(lab)?;
+                let target = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
+                round_trip_p50_us(lab, &[server.child.id()], target)
+            }
+        }
+    })?;
+    let [ours, kernels] = kept.as_slice() else { bail!("two servers had no two results") };
     Ok(Some(Sockperf {
         rounds: ROUNDS,
-        tailplane_p50_us: median_of(ours.iter().copied()),
-        linux_p50_us: median_of(kernels.iter().copied()),
-        ratio: median_of(kernels.iter().zip(&ours).map(|(kernel, ours)| kernel / ours)),
+        tailplane_p50_us: median_of(ours.found.iter().copied()),
+        linux_p50_us: median_of(kernels.found.iter().copied()),
+        ratio: median_of(kernels.paired(ours).map(|(kernel, ours)| kernel / ours)),
     }))
 }
 
@@ -88,7 +97,7 @@ fn sockperf(cpu: usize, mode: &str, target: SocketAddrV4) -> Command {
 /// One window of a second; again where somebody else used the machine, a few times.
 fn round_trip_p50_us(lab: &Lab, others: &[u32], target: SocketAddrV4) -> anyhow::Result<f64> {
     // The client's time is that of a child of ours that has ended.
-    until_quiet(others, || {
+    let window = || {
         let mut command = sockperf(CLIENT_CPU, "ping-pong", target);
         command.args(["-t", "1", "-m", &BYTES.to_string()]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -98,8 +107,9 @@ fn round_trip_p50_us(lab: &Lab, others: &[u32], target: SocketAddrV4) -> anyhow:
         let half = half_round_trip_p50_us(&text).with_context(|| {
             format!("sockperf against {target} told no median: {}", text.trim())
         })?;
-        Ok(2.0 * half)
-    })
+        anyhow::Ok(2.0 * half)
+    };
+    Ok(until_quiet(TRIES, &QUIET, || watched(others, window))?.0)
 }
 
 /// sockperf tells halves of round trips.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use measure::process::Thread;
 use runtime::CoreReport;
 use statseg::Reading;
 
@@ -44,14 +45,16 @@ pub struct Tailplane {
 }
 
 impl Tailplane {
-    /// Starts it on the server's core. It spins there, and sleeps only between windows.
+    /// Starts it on the server's core, at real-time priority. It spins there, and sleeps only between windows. `more`
+    /// changes its configuration.
     ///
     /// # Errors
     /// What could not be opened.
-    pub fn start(lab: &Lab) -> anyhow::Result<Self> {
-        Self::start_with(lab, App::Kv, |config| {
+    pub fn start(lab: &Lab, app: App, more: impl FnOnce(&mut RunConfig)) -> anyhow::Result<Self> {
+        Self::start_with(lab, app, |config| {
             config.dataplane.spin_us = SPIN_US;
             config.dataplane.realtime = Some(REALTIME);
+            more(config);
         })
     }
 
@@ -80,43 +83,17 @@ impl Tailplane {
         Ok((started, SocketAddrV4::new(DATAPLANE_ADDRESS, port)))
     }
 
-    /// As [`start_moderated`](Self::start_moderated), an echo service on `ports` ports, with memory for
-    /// many connections whose peers do not acknowledge at once.
+    /// As [`start`](Self::start), an echo service on `ports` ports, with receive moderation and memory for many
+    /// connections whose peers do not acknowledge at once.
     ///
     /// # Errors
     /// What could not be opened.
     pub fn start_for_many(lab: &Lab, ports: u16) -> anyhow::Result<Self> {
-        Self::start_with(lab, App::Echo, |config| {
-            config.dataplane.spin_us = SPIN_US;
-            config.dataplane.realtime = Some(REALTIME);
+        Self::start(lab, App::Echo, |config| {
             config.dataplane.moderation_us = MODERATION_US;
             config.service.port = Some(MANY_PORT);
             config.service.ports = ports;
             config.memory.chunks = 65_536;
-        })
-    }
-
-    /// As [`start`](Self::start), with receive moderation.
-    ///
-    /// # Errors
-    /// What could not be opened.
-    pub fn start_moderated(lab: &Lab) -> anyhow::Result<Self> {
-        Self::start_with(lab, App::Kv, |config| {
-            config.dataplane.spin_us = SPIN_US;
-            config.dataplane.realtime = Some(REALTIME);
-            config.dataplane.moderation_us = MODERATION_US;
-        })
-    }
-
-    /// As [`start`](Self::start), with another batch bound.
-    ///
-    /// # Errors
-    /// What could not be opened.
-    pub fn start_batched(lab: &Lab, batch: usize) -> anyhow::Result<Self> {
-        Self::start_with(lab, App::Kv, |config| {
-            config.dataplane.spin_us = SPIN_US;
-            config.dataplane.realtime = Some(REALTIME);
-            config.dataplane.batch = batch;
         })
     }
 
@@ -258,12 +235,9 @@ impl Memcached {
 
     /// Processor time of all its threads so far; `None` where the kernel does not tell.
     pub fn busy(&self) -> Option<Duration> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
-        let ran = tasks.flatten().map(|task| {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
-        });
-        ran.sum()
+        let threads = Thread::all(&self.child.id().to_string());
+        let ran = || threads.iter().map(|thread| Duration::from_nanos(thread.ran_ns)).sum();
+        (!threads.is_empty()).then(ran)
     }
 
     /// The process.

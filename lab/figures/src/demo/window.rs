@@ -4,25 +4,21 @@ use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use load::{LoadConfig, LoadReport};
+use measure::{Disturbance, QUIET, until_quiet, watched};
 
-use super::machine::{Disturbance, Usage};
 use super::processors::{CLIENT_CPU, REALTIME};
 use crate::commands::load::DataplaneClient;
 use service::lab::Lab;
 
 /// Longest window: at real-time priority on all cores, the rest of the machine waits for it.
 pub(crate) const WINDOW_MAX_MS: u64 = 400;
-/// Between two windows, for the rest of the machine.
+/// Before each window, for the rest of the machine.
 pub(crate) const PAUSE: Duration = Duration::from_millis(150);
-/// Further tries of a window that somebody else disturbed.
-const RETRIES: u32 = 2;
-/// Further tries of a window from which the host took processor time: it comes in spells.
-const STOLEN_RETRIES: u32 = 6;
-/// More than [`PAUSE`], for such a spell to pass.
-const SPELL: Duration = Duration::from_millis(300);
+/// Tries of a window that something disturbs: the host takes processor time in spells.
+pub(crate) const TRIES: usize = 5;
 
-/// Measures one window; again where somebody else used the machine, a few times. `others` are
-/// processes of ours whose time is not foreign. Answers what was done to the last one, too.
+/// Measures one window; again while something disturbs it, a few times. `others` are processes of ours whose time is not
+/// foreign. Returns what disturbed the last one, too.
 ///
 /// # Errors
 /// What the client could not do.
@@ -32,23 +28,10 @@ pub(crate) fn window(
     load: &LoadConfig,
     target: SocketAddrV4,
 ) -> anyhow::Result<(LoadReport, Disturbance)> {
-    let mut tries = 0;
-    loop {
-        let (mut report, disturbance) = window_once(lab, others, load, target)?;
-        let stolen = disturbance.stolen_s > 0.0;
-        let limit = if stolen { STOLEN_RETRIES } else { RETRIES };
-        if disturbance.is_quiet() || tries >= limit {
-            report.conditions.more.insert("disturbance".into(), disturbance.to_string());
-            return Ok((report, disturbance));
-        }
-        tries += 1;
-        if stolen {
-            std::thread::sleep(SPELL);
-        }
-    }
+    until_quiet(TRIES, &QUIET, || window_once(lab, others, load, target))
 }
 
-/// Measures one window once, whoever disturbed it.
+/// Measures one window once, whatever disturbed it.
 ///
 /// # Errors
 /// As [`window`].
@@ -74,10 +57,9 @@ pub(crate) fn window_of(
     std::thread::sleep(PAUSE);
     let mut client = open()?;
     client.realtime = Some(REALTIME);
-    let before = Usage::now(others);
-    let report = client.run(load, target)?;
-    let mut disturbance = before.disturbance_since(others);
-    // The client's thread has ended, but has told.
-    disturbance.waited_s = disturbance.waited_s.max(report.waited_us / 1e6);
+    let (mut report, mut disturbance) = watched(others, || client.run(load, target))?;
+    // The client's thread has ended, but has reported its wait.
+    disturbance.waited_ns = disturbance.waited_ns.max((report.waited_us * 1e3) as u64);
+    report.conditions.more.insert("disturbance".into(), disturbance.to_string());
     Ok((report, disturbance))
 }

@@ -1,14 +1,17 @@
 //! IX Figure 13: the batch bound.
 
+use std::time::Duration;
+
 use load::{Mode, WorkloadConfig};
-use reproduce::stats::median;
+use measure::stats::median_of;
+use measure::{Plan, QUIET, contest, shuffled};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::Testbed;
-use super::memcached::{load_of, search, store_keys};
+use super::memcached::search;
+use crate::demo::kv_test::{CONNECTIONS, KvServer, KvTest, SEARCH_WINDOW_MS};
 use crate::demo::systems::Tailplane;
-use crate::demo::window::window;
-use service::lab::Lab;
+use service::config::App;
 
 const GAIN: &str = "ix.fig13.batching_gain_b16_over_b1";
 /// A load at which batches hardly form, in requests per second.
@@ -41,34 +44,50 @@ fn run(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
     );
     let low = recorder.chart("low", "p99 at 50,000 requests/s", x(), Axis::linear("p99", "us"));
     let (rates, tails) = (recorder.series(rate, "tailplane"), recorder.series(low, "tailplane"));
-    let workload = WorkloadConfig::usr();
-    let target = Tailplane::target();
-    let rounds = low_load(lab, recorder, bounds, &workload)?;
-    for (index, &bound) in bounds.iter().enumerate() {
-        let p99: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
-        recorder.point(tails, bound as f64, Measured::samples(&p99));
+    let seed = options.seed;
+    let start = |bound| -> anyhow::Result<KvTest<'_>> {
+        let server = Tailplane::start(lab, App::Kv, |config| config.dataplane.batch = bound)?;
+        let test = KvTest::new(lab, KvServer::Tailplane(server), &WorkloadConfig::usr(), seed);
+        test.store_keys()?;
+        Ok(test)
+    };
+    let windows = options.repeats.max(3) as usize;
+    let plan = Plan { windows, tries: windows, pause: Duration::ZERO, quiet: QUIET, seed };
+    let mut contestants = bounds.to_vec();
+    let kept = contest(&mut contestants, plan, |&mut bound| {
+        recorder.step(&format!("low load, B = {bound}"))?;
+        let test = start(bound)?;
+        let found = test.window(&test.load(Mode::open(LOW_RPS), CONNECTIONS, SEARCH_WINDOW_MS))?;
+        test.end()?;
+        anyhow::Ok((found.0.p99_us, found.1))
+    })?;
+    for (&bound, kept) in bounds.iter().zip(&kept) {
+        recorder.point(tails, bound as f64, Measured::windows(kept, seed, |p99_us| *p99_us));
     }
-    let ratios: Vec<f64> = rounds.iter().map(|round| round[round.len() - 1] / round[0]).collect();
-    if let Some(ratio) = median(&ratios) {
-        let (least, most) = (bounds[0], bounds[bounds.len() - 1]);
+    if let [one, .., all] = kept.as_slice() {
+        let ratios: Vec<f64> = all.paired(one).map(|(all, one)| all / one).collect();
         recorder.note(format!(
-            "p99 at {LOW_RPS} requests/s, B = {most} over B = {least} in the same round: {ratio:.2} (median of {})",
+            "p99 at {LOW_RPS} requests/s, B = {} over B = {} in the same round: {:.2} (median of {})",
+            bounds[bounds.len() - 1],
+            bounds[0],
+            median_of(ratios.iter().copied()),
             ratios.len()
         ));
     }
     let mut found = Vec::new();
-    for &bound in bounds {
-        let server = Tailplane::start_batched(lab, bound)?;
-        store_keys(lab, &[], &workload, target, options.seed)?;
-        let name = format!("B = {bound}");
-        let (_, at_slo) = search(lab, &[], &workload, target, recorder, &name)?;
+    for bound in shuffled(bounds.to_vec(), seed) {
+        let test = start(bound)?;
+        let (_, at_slo) = search(&test, recorder, &format!("B = {bound}"))?;
+        found.push((bound, at_slo));
+        test.end()?;
+    }
+    found.sort_unstable_by_key(|(bound, _)| *bound);
+    for &(bound, at_slo) in &found {
         let measured = at_slo.map_or_else(
             || Measured::missing("the objective was kept at no load that was tried"),
             Measured::single,
         );
         recorder.point(rates, bound as f64, measured);
-        found.push((bound, at_slo));
-        server.stop()?;
     }
     let of = |wanted: usize| found.iter().find(|(bound, _)| *bound == wanted)?.1;
     match (of(16), of(1)) {
@@ -76,32 +95,4 @@ fn run(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
         _ => recorder.claim_not_run(GAIN, "the objective was kept at no load")?,
     }
     Ok(())
-}
-
-/// The p99 at the low load under each bound, in microseconds: round by round, so that bounds are compared which were
-/// measured within seconds of each other.
-fn low_load(
-    lab: &Lab,
-    recorder: &mut Recorder<'_>,
-    bounds: &[usize],
-    workload: &WorkloadConfig,
-) -> anyhow::Result<Vec<Vec<f64>>> {
-    let (seed, target) = (recorder.options().seed, Tailplane::target());
-    let load = load_of(workload, Mode::open(LOW_RPS), 64, seed);
-    let mut rounds = Vec::new();
-    for round in 0..recorder.options().repeats.max(3) {
-        let mut p99_us = vec![0.0; bounds.len()];
-        for turn in 0..bounds.len() {
-            // Another one first in each round.
-            let index = (turn + round as usize) % bounds.len();
-            let bound = bounds[index];
-            recorder.step(&format!("low load, round {}, B = {bound}", round + 1))?;
-            let server = Tailplane::start_batched(lab, bound)?;
-            store_keys(lab, &[], workload, target, seed)?;
-            p99_us[index] = window(lab, &[], &load, target)?.0.p99_us;
-            server.stop()?;
-        }
-        rounds.push(p99_us);
-    }
-    Ok(rounds)
 }

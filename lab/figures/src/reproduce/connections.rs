@@ -2,11 +2,11 @@
 
 use anyhow::Context;
 use bench::connections;
+use measure::stats::median_of;
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::Testbed;
 use super::scaling::{self, Found, PER_PORT};
-use super::testbed::ratio;
 use crate::demo::systems::Tailplane;
 
 const QUARTER: &str = "ix.fig6.throughput_at_250k_connections_over_peak";
@@ -85,12 +85,13 @@ fn on_the_pair(
          receiver's interrupt, so this makes the one client core the bottleneck: the claims are about \
          the server, so they are over its busy time, in which it could have served more.",
     );
-    let median = |rates: &[f64]| Measured::samples(rates).value().unwrap_or(0.0);
-    let peak = found.iter().max_by(|(_, a), (_, b)| median(a).total_cmp(&median(b)));
+    let peak = found.iter().max_by(|(_, a), (_, b)| {
+        median_of(a.iter().copied()).total_cmp(&median_of(b.iter().copied()))
+    });
     let Some((_, peak)) = peak else { return Ok(()) };
     for (id, wanted) in [(QUARTER, 250_000), (MILLION, 1_000_000)] {
         if let Some((_, rates)) = found.iter().find(|&&(count, _)| count == wanted) {
-            recorder.claim(id, ratio(rates, peak, options.seed))?;
+            recorder.claim(id, Measured::ratio(rates, peak, options.seed))?;
         }
     }
     Ok(())

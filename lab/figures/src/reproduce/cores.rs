@@ -1,11 +1,11 @@
 //! IX Figure 5a: message rate over cores, on as many virtual ones as the figure has.
 
 use queueing::Law;
-use reproduce::{Axis, Figure, Recorder, Takes};
+use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 use world::cores::{Costs, Search, Setup};
 
 use super::Testbed;
-use super::zygos::systems::{RTC_64, cost_models, measured};
+use super::zygos::systems::{RTC_64, cost_models};
 
 const CLAIM: &str = "ix.fig5a.core_scaling_efficiency";
 /// Elastic threads: IX's figure ends at eight.
@@ -49,14 +49,15 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         for cores in CORES {
             recorder.step(&format!("{}, {cores} cores", costs.name))?;
             let found = highest(recorder, costs, cores, true)?;
-            recorder.point(series, cores as f64, measured(&found, 0.0));
+            recorder.point(series, cores as f64, Measured::mean(&found, 0.0..=f64::MAX));
             rates.push(found);
         }
         let [one, .., most] = &rates[..] else { continue };
         // This machine's costs fill the claim.
         if place == 0 {
             let linear = one.mean * CORES[CORES.len() - 1] as f64;
-            recorder.claim(CLAIM, measured(&most.map(|rate| rate / linear), 0.0))?;
+            recorder
+                .claim(CLAIM, Measured::mean(&most.map(|rate| rate / linear), 0.0..=f64::MAX))?;
             recorder.step("hashed connections")?;
             let hashed = highest(recorder, costs, CORES[CORES.len() - 1], false)?;
             recorder.note(format!(

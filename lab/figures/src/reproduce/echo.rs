@@ -1,11 +1,15 @@
 //! IX Figures 5b and 5c: echo by round trips per connection, and by message size.
 
-use load::{CloseMode, LoadConfig, Mode, Wait};
+use load::{CloseMode, LoadConfig, LoadReport, Mode, Wait};
+use measure::Kept;
+use measure::stats::median_of;
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::Testbed;
 use super::local::{LoopbackEcho, ShmService};
-use super::testbed::{Client, FULL_FRAME_BYTES, Server, carry, echo_load, ratio, reflected, start};
+use super::testbed::{
+    self, Client, FULL_FRAME_BYTES, Server, carry, draw, echo_load, reflected, start,
+};
 use crate::demo::systems::Tailplane;
 
 const VS_LINUX: &str = "ix.fig5b.messages_per_s_vs_linux";
@@ -17,6 +21,8 @@ const SERVERS: [Server; 3] = [Server::Tailplane, Server::LinuxSpinning, Server::
 const CONNECTIONS: u32 = 64;
 /// One measurement. Every answer counts, so that it need not hold many of the longest connections.
 const WINDOW_MS: u64 = 400;
+/// The bound's name in plots.
+const REFLECTOR: &str = "bare AF_XDP reflector";
 /// Rounds over all servers for each repeat that was asked for: short ones that alternate, since a host's speed
 /// changes from second to second, and what decides are ratios.
 const ROUNDS: usize = 2;
@@ -41,47 +47,47 @@ fn round_trips(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Re
     let lab = testbed.lab(recorder)?;
     let trips: &[u32] = if options.quick { &[1, 32, 1024] } else { &[1, 2, 8, 32, 128, 512, 1024] };
     let rounds = ROUNDS * options.repeats as usize;
-    recorder.plan(((rounds + 1) * SERVERS.len()) as u64);
+    recorder.plan((rounds * (2 * SERVERS.len() + 1)) as u64);
     let chart = recorder.chart(
         "rate",
         "64 B messages per second",
         Axis::log("round trips per connection", ""),
         Axis::linear("messages", "1/s"),
     );
-    let mut bound = Vec::new();
-    let mut rates = vec![vec![Vec::new(); trips.len()]; SERVERS.len()];
-    for round in 1..=rounds {
-        bound.extend(reflected(lab, 60, 1)?);
-        for (server, rates) in SERVERS.into_iter().zip(&mut rates) {
-            recorder.step(&format!("{}, round {round} of {rounds}", server.name()))?;
-            let (_running, target) = start(lab, server)?;
-            for (&requests, rates) in trips.iter().zip(rates) {
-                let load = echo_load(churn(requests), CONNECTIONS, 64, options.seed, WINDOW_MS);
-                rates.push(carry(lab, Client::Dataplane, &load, target)?.answers_rps);
+    let mut contestants = with_bound();
+    let kept =
+        testbed::rounds(recorder, &mut contestants, rounds, |contestant| match contestant {
+            None => reflected(lab, 60, 1),
+            Some(server) => {
+                let (_running, target) = start(lab, *server)?;
+                let rate = |&requests: &u32| -> anyhow::Result<f64> {
+                    let load = echo_load(churn(requests), CONNECTIONS, 64, options.seed, WINDOW_MS);
+                    Ok(carry(lab, Client::Dataplane, &load, target)?.answers_rps)
+                };
+                trips.iter().map(rate).collect()
             }
-        }
+        })?;
+    for (contestant, kept) in contestants.iter().zip(&kept) {
+        draw(recorder, chart, contestant.map_or(REFLECTOR, Server::name), trips, kept);
     }
-    let mut draw = |name: &str, rates: &[Vec<f64>]| {
-        let series = recorder.series(chart, name);
-        for (&count, rates) in trips.iter().zip(rates) {
-            recorder.point(series, count.into(), Measured::samples(rates));
-        }
-    };
-    draw("bare AF_XDP reflector", &vec![bound.clone(); trips.len()]);
-    for (server, rates) in SERVERS.into_iter().zip(&rates) {
-        draw(server.name(), rates);
-    }
-    let longest: Vec<&[f64]> = rates.iter().filter_map(|of| Some(of.last()?.as_slice())).collect();
-    let [ours, spinning, blocking] = longest[..] else { return Ok(()) };
+    let [bound, ours, spinning, blocking] = kept.as_slice() else { return Ok(()) };
     let (kernel, which) = faster(spinning, blocking);
     recorder.note(format!(
         "The ratio to Linux is to its faster server, the {which} one, with {} round trips per connection.",
         trips.last().copied().unwrap_or(0)
     ));
-    recorder.claim(VS_LINUX, ratio(ours, kernel, options.seed))?;
-    recorder.claim(FRACTION, ratio(ours, &bound, options.seed))?;
+    recorder.claim(VS_LINUX, Measured::ratio_of((ours, LAST), (kernel, LAST), options.seed))?;
+    recorder.claim(FRACTION, Measured::ratio_of((ours, LAST), (bound, LAST), options.seed))?;
     local(recorder, trips)
 }
+
+/// The bare reflector (none), and the servers.
+fn with_bound() -> Vec<Option<Server>> {
+    [None].into_iter().chain(SERVERS.map(Some)).collect()
+}
+
+/// The last of one round's rates: at the longest connections, or the largest messages.
+const LAST: fn(&Vec<f64>) -> f64 = |rates| rates.last().copied().unwrap_or(f64::NAN);
 
 /// The same between two processes, without a NIC.
 fn local(recorder: &mut Recorder<'_>, trips: &[u32]) -> anyhow::Result<()> {
@@ -92,50 +98,54 @@ fn local(recorder: &mut Recorder<'_>, trips: &[u32]) -> anyhow::Result<()> {
         Axis::log("round trips per connection", ""),
         Axis::linear("messages", "1/s"),
     );
-    let mut at_most: Vec<Vec<f64>> = Vec::new();
+    let mut servers = LOCAL_SERVERS;
     let rounds = ROUNDS * options.repeats as usize;
-    let carried = |load: &LoadConfig, server: &Local| match server {
-        Local::Shm(server) => server.carry(load, Tailplane::echo_target().port()),
-        Local::Loopback(server) => server.carry(load),
-    };
-    for name in ["tailplane, shared memory", "Linux loopback, spinning", "Linux loopback, blocking"]
-    {
-        let server = match name {
-            "tailplane, shared memory" => Local::Shm(ShmService::start("echo")?),
-            "Linux loopback, spinning" => Local::Loopback(LoopbackEcho::start(Wait::Spin)?),
-            _ => Local::Loopback(LoopbackEcho::start(Wait::Block)?),
-        };
-        let series = recorder.series(chart, name);
-        for &requests in trips {
-            recorder.step(&format!("{name}, n = {requests}"))?;
-            let load = echo_load(churn(requests), CONNECTIONS, 64, options.seed, WINDOW_MS);
-            let rates = (0..rounds)
-                .map(|_| Ok(carried(&load, &server)?.answers_rps))
-                .collect::<anyhow::Result<Vec<f64>>>()?;
-            recorder.point(series, requests.into(), Measured::samples(&rates));
-            if Some(&requests) == trips.last() {
-                at_most.push(rates);
+    let kept = testbed::rounds(recorder, &mut servers, rounds, |(_, wait)| {
+        let carry: Carry = match wait {
+            None => {
+                let service = ShmService::start("echo")?;
+                Box::new(move |load| service.carry(load, Tailplane::echo_target().port()))
             }
-        }
+            Some(wait) => {
+                let echo = LoopbackEcho::start(*wait)?;
+                Box::new(move |load| echo.carry(load))
+            }
+        };
+        let rate = |&requests: &u32| -> anyhow::Result<f64> {
+            let load = echo_load(churn(requests), CONNECTIONS, 64, options.seed, WINDOW_MS);
+            Ok(carry(&load)?.answers_rps)
+        };
+        trips.iter().map(rate).collect()
+    })?;
+    for ((name, _), kept) in LOCAL_SERVERS.into_iter().zip(&kept) {
+        draw(recorder, chart, name, trips, kept);
     }
-    let [ours, spinning, blocking] = at_most.as_slice() else { return Ok(()) };
-    recorder.claim(LOCAL, ratio(ours, faster(spinning, blocking).0, options.seed))?;
+    let [ours, spinning, blocking] = kept.as_slice() else { return Ok(()) };
+    let (kernel, _) = faster(spinning, blocking);
+    recorder.claim(LOCAL, Measured::ratio_of((ours, LAST), (kernel, LAST), options.seed))?;
     Ok(())
 }
 
-/// A server of the local comparison.
-enum Local {
-    Shm(ShmService),
-    Loopback(LoopbackEcho),
-}
+/// Carries a load to a server that runs.
+type Carry = Box<dyn Fn(&LoadConfig) -> anyhow::Result<LoadReport>>;
+
+/// The local comparison: ours, and the kernel's loopback whose two ends wait so.
+const LOCAL_SERVERS: [(&str, Option<Wait>); 3] = [
+    ("tailplane, shared memory", None),
+    ("Linux loopback, spinning", Some(Wait::Spin)),
+    ("Linux loopback, blocking", Some(Wait::Block)),
+];
 
 fn churn(requests: u32) -> Mode {
     Mode::Churn { requests, close: CloseMode::Rst }
 }
 
 /// The kernel's faster server, and which it is.
-fn faster<'a>(spinning: &'a [f64], blocking: &'a [f64]) -> (&'a [f64], &'static str) {
-    let median = |rates: &[f64]| Measured::samples(rates).value().unwrap_or(0.0);
+fn faster<'a>(
+    spinning: &'a Kept<Vec<f64>>,
+    blocking: &'a Kept<Vec<f64>>,
+) -> (&'a Kept<Vec<f64>>, &'static str) {
+    let median = |kept: &Kept<Vec<f64>>| median_of(kept.values(LAST));
     match median(spinning) >= median(blocking) {
         true => (spinning, "spinning"),
         false => (blocking, "blocking"),
@@ -160,7 +170,7 @@ fn sizes(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
     let lab = testbed.lab(recorder)?;
     let sizes: &[u32] =
         if options.quick { &[64, 1024, 8192] } else { &[64, 256, 1024, 2048, 4096, 8192] };
-    recorder.plan((SERVERS.len() * sizes.len() + 1) as u64);
+    recorder.plan(u64::from(options.repeats) * (SERVERS.len() as u64 + 1));
     let chart = recorder.chart(
         "goodput",
         "Goodput by message size",
@@ -168,31 +178,29 @@ fn sizes(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
         Axis::linear("goodput", "Gb/s"),
     );
     let gbps = |rps: f64, bytes: f64| rps * bytes * 8.0 / 1e9;
-    recorder.step("the bound: a bare reflector of full frames")?;
-    let link: Vec<f64> = reflected(lab, FULL_FRAME_BYTES, options.repeats)?
-        .into_iter()
-        .map(|rps| gbps(rps, FULL_FRAME_BYTES as f64))
-        .collect();
-    let series = recorder.series(chart, "bare AF_XDP reflector, 1,514 B frames");
-    for &bytes in sizes {
-        recorder.point(series, bytes.into(), Measured::samples(&link));
-    }
-    for server in SERVERS {
-        let series = recorder.series(chart, server.name());
-        let (_running, target) = start(lab, server)?;
-        for &bytes in sizes {
-            recorder.step(&format!("{}, {bytes} B", server.name()))?;
-            let load = echo_load(Mode::closed(1), CONNECTIONS, bytes, options.seed, 400);
-            let mut rates = Vec::new();
-            for _ in 0..options.repeats {
-                let report = carry(lab, Client::Dataplane, &load, target)?;
-                rates.push(gbps(report.achieved_rps, bytes.into()));
+    let mut contestants = with_bound();
+    let rounds = options.repeats as usize;
+    let kept =
+        testbed::rounds(recorder, &mut contestants, rounds, |contestant| match contestant {
+            None => {
+                let frames_rps = reflected(lab, FULL_FRAME_BYTES, 1)?;
+                Ok(frames_rps.into_iter().map(|rps| gbps(rps, FULL_FRAME_BYTES as f64)).collect())
             }
-            recorder.point(series, bytes.into(), Measured::samples(&rates));
-            if server == Server::Tailplane && Some(&bytes) == sizes.last() {
-                recorder.claim(GOODPUT, ratio(&rates, &link, options.seed))?;
+            Some(server) => {
+                let (_running, target) = start(lab, *server)?;
+                let goodput = |&bytes: &u32| -> anyhow::Result<f64> {
+                    let load = echo_load(Mode::closed(1), CONNECTIONS, bytes, options.seed, 400);
+                    let report = carry(lab, Client::Dataplane, &load, target)?;
+                    Ok(gbps(report.achieved_rps, bytes.into()))
+                };
+                sizes.iter().map(goodput).collect()
             }
-        }
+        })?;
+    for (contestant, kept) in contestants.iter().zip(&kept) {
+        let name = contestant.map_or("bare AF_XDP reflector, 1,514 B frames", Server::name);
+        draw(recorder, chart, name, sizes, kept);
     }
+    let [link, ours, ..] = kept.as_slice() else { return Ok(()) };
+    recorder.claim(GOODPUT, Measured::ratio_of((ours, LAST), (link, LAST), options.seed))?;
     Ok(())
 }

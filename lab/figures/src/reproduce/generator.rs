@@ -118,7 +118,7 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
 /// What came of one distribution, in a sentence.
 fn verdict(law: Law, reports: &[LoadReport], ratios: &[Vec<f64>; 3]) -> String {
     let off = |index: usize| {
-        let median = reproduce::stats::median(&ratios[index]);
+        let median = measure::stats::median(&ratios[index]);
         median.map_or(f64::INFINITY, |ratio| ratio - 1.0)
     };
     let is_within = (0..2).all(|index| off(index).abs() <= WITHIN[index]);

@@ -2,17 +2,15 @@
 //! anything that crosses from one to the other.
 
 use std::hint::black_box;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use runtime::set_realtime;
+use anyhow::Context;
+use measure::stats::median_of;
+use measure::{Places, SetsAtEnd, Watch, together};
 
-use super::beside::median;
-use crate::demo::processors::pin;
-
-/// Priority of the other processor's thread; the caller has its own.
-const OTHER: u8 = 2;
+/// Real-time priority of both threads: before the applications that are measured.
+const PRIORITY: u8 = 3;
 /// Longer than all trips take where both threads run, and no harm to the machine.
 const WITHIN: Duration = Duration::from_millis(500);
 /// Requests of a batch.
@@ -31,23 +29,22 @@ pub struct Lines {
     pub own_ns: f64,
 }
 
-/// Measures it, on a thread that is pinned to the first processor and goes before all others there.
+/// Measures it, on threads of its own.
 ///
 /// # Errors
-/// No second processor, no real-time priority, or something else runs on one of the two.
+/// No second processor, or something else runs on one of the two.
 pub fn between_processors() -> anyhow::Result<Lines> {
     const BATCHES: u32 = 2_000;
     let request = |own_answers: bool| -> anyhow::Result<f64> {
         let [shared, alone] = [own_answers; 2].map(Batch::new);
         let across = exchanged(BATCHES, || shared.tell(), || shared.serve(), || shared.take())?;
-        let alone: Vec<f64> = (0..BATCHES)
-            .map(|_| {
-                let told = timed(|| alone.tell());
-                alone.serve();
-                told + timed(|| alone.take())
-            })
-            .collect();
-        Ok((median_of(&across, |trip| trip.busy_ns) - median(&alone)) / BATCH as f64)
+        let alone = (0..BATCHES).map(|_| {
+            let told = timed(|| alone.tell());
+            alone.serve();
+            told + timed(|| alone.take())
+        });
+        let across = median_of(across.iter().map(|trip| trip.busy_ns));
+        Ok((across - median_of(alone)) / BATCH as f64)
     };
     Ok(Lines { word_ns: word_ns(20_000)?, echo_ns: request(false)?, own_ns: request(true)? })
 }
@@ -58,11 +55,7 @@ pub fn between_processors() -> anyhow::Result<Lines> {
 /// # Errors
 /// As [`between_processors`].
 pub fn word_ns(words: u32) -> anyhow::Result<f64> {
-    Ok(median_of(&exchanged(words, || {}, || {}, || {})?, |trip| trip.away_ns))
-}
-
-fn median_of(trips: &[Trip], of: fn(&Trip) -> f64) -> f64 {
-    median(&trips.iter().map(of).collect::<Vec<f64>>())
+    Ok(median_of(exchanged(words, || {}, || {}, || {})?.iter().map(|trip| trip.away_ns)))
 }
 
 /// One exchange.
@@ -76,34 +69,18 @@ struct Trip {
 /// `tell`, then the other processor's `serve`, then `take`, again and again.
 fn exchanged(
     trips: u32,
-    tell: impl Fn(),
+    tell: impl Fn() + Sync,
     serve: impl Fn() + Sync,
-    take: impl Fn(),
+    take: impl Fn() + Sync,
 ) -> anyhow::Result<Vec<Trip>> {
     /// On a line of its own, and away from its neighbour.
     #[repr(align(128))]
     struct Word(AtomicU32);
     let (there, back) = (Word(AtomicU32::new(0)), Word(AtomicU32::new(0)));
     let stop = AtomicBool::new(false);
-    // The other thread begins on this processor, behind this one: it gets away only where this one sleeps.
-    let met = Barrier::new(2);
-    std::thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            let placed = pin(1).and_then(|()| Ok(set_realtime(OTHER)?));
-            met.wait();
-            placed?;
-            let mut seen = 0;
-            while seen < trips && !stop.load(Ordering::Relaxed) {
-                let word = there.0.load(Ordering::Acquire);
-                if word != seen {
-                    seen = word;
-                    serve();
-                    back.0.store(word, Ordering::Release);
-                }
-            }
-            anyhow::Ok(())
-        });
-        met.wait();
+    let places = Places::new([0, 1], PRIORITY);
+    let asks = |_: &mut Watch| {
+        let _ends = SetsAtEnd(&stop);
         let began = Instant::now();
         let mut found = Vec::with_capacity(trips as usize);
         for trip in 1..=trips {
@@ -118,14 +95,24 @@ fn exchanged(
             let busy_ns = nanos(begins, told) + nanos(seen, Instant::now());
             found.push(Trip { away_ns: nanos(told, seen), busy_ns });
         }
-        let is_over = began.elapsed() >= WITHIN;
-        stop.store(true, Ordering::Relaxed);
-        other.join().unwrap_or_else(|_| anyhow::bail!("the other thread panicked"))?;
-        anyhow::ensure!(
-            !is_over,
+        (began.elapsed() < WITHIN).then_some(found)
+    };
+    let answers = |_: &mut Watch| {
+        let mut seen = 0;
+        while seen < trips && !stop.load(Ordering::Relaxed) {
+            let word = there.0.load(Ordering::Acquire);
+            if word != seen {
+                seen = word;
+                serve();
+                back.0.store(word, Ordering::Release);
+            }
+        }
+    };
+    let (found, (), _) = together(&|side| places.take(side), asks, answers)?;
+    found.with_context(|| {
+        format!(
             "the two processors did not exchange {trips} words within {WITHIN:?}; does something else run there?"
-        );
-        Ok(found)
+        )
     })
 }
 

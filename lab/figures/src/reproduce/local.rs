@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use load::{KernelConfig, LoadConfig, LoadReport, Wait};
+use measure::Disturbance;
 use tempfile::TempDir;
 
 use crate::commands::load::DataplaneClient;
 use crate::demo::kernel_echo::KernelEcho;
-use crate::demo::machine::Disturbance;
 use crate::demo::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
 use crate::demo::systems::{SPIN_US, Tailplane};
 use crate::demo::window::window_of;

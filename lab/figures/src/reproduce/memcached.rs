@@ -1,16 +1,19 @@
 //! IX Figure 7 and Table 3: memcached's two workloads, ours beside the distribution's memcached.
 
-use load::{ConfigError, best_windows, throughput_at_slo};
-use load::{LoadConfig, LoadReport, Mode, Probe, SearchConfig, Verdict, WorkloadConfig};
+use std::time::Duration;
+
+use load::{LoadReport, Mode, Probe, SearchConfig, Verdict, WorkloadConfig};
+use load::{best_windows, throughput_at_slo};
+use measure::{Disturbance, Plan, QUIET, contest, shuffled};
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 
 use super::curve::{CPU_RPS, Curve, Curves};
-use super::testbed::{Testbed, ratio};
+use super::testbed::Testbed;
 use crate::demo::config::SLO_P99_US;
-use crate::demo::machine::Disturbance;
+use crate::demo::kv_test::{CONNECTIONS, KvServer, KvTest, SEARCH_WINDOW_MS};
 use crate::demo::systems::{MEMCACHED_CONDITION, MODERATION_US, Memcached, Tailplane};
-use crate::demo::window::{window, window_once};
-use service::lab::Lab;
+use crate::demo::window::window_once;
+use service::config::App;
 
 const ETC: &str = "ix.table3.etc_rps_at_slo_vs_linux";
 const USR: &str = "ix.table3.usr_rps_at_slo_vs_linux";
@@ -46,41 +49,14 @@ pub const TABLE3: Figure<Testbed> = Figure {
 };
 
 /// Windows for each sample that is wanted, before the rest is given up.
-const CPU_TRIES: u32 = 8;
+const CPU_TRIES: usize = 8;
 
-/// Carries a search's error.
-struct Failed(anyhow::Error);
-
-impl From<ConfigError> for Failed {
-    fn from(error: ConfigError) -> Self {
-        Self(error.into())
-    }
-}
-
-/// A load of this workload.
-pub fn load_of(workload: &WorkloadConfig, mode: Mode, connections: u32, seed: u64) -> LoadConfig {
-    LoadConfig {
-        mode,
-        connections,
-        warmup_ms: 50,
-        measure_ms: 200,
-        preload: false,
-        // The objective judges late requests: their latency counts from the intended time.
-        lag_limit_us: SLO_P99_US as u64,
-        seed,
-        ..LoadConfig::new(workload.clone())
-    }
-}
-
-/// The search for the throughput at the objective. Answers its windows and what was found.
+/// The search for the throughput at the objective. Returns its windows and what was found.
 ///
 /// # Errors
-/// What the client could not do.
+/// What the client could not do; the run was asked to stop.
 pub fn search(
-    lab: &Lab,
-    others: &[u32],
-    workload: &WorkloadConfig,
-    target: std::net::SocketAddrV4,
+    test: &KvTest<'_>,
     recorder: &mut Recorder<'_>,
     name: &str,
 ) -> anyhow::Result<(Vec<Probe>, Option<f64>)> {
@@ -94,31 +70,17 @@ pub fn search(
         max_runs: 140,
         ..SearchConfig::default()
     };
-    let found = throughput_at_slo(&config, |rps| -> Result<LoadReport, Failed> {
-        recorder
-            .step(&format!("{name}: {rps:.0} requests/s"))
-            .map_err(|stop| Failed(stop.into()))?;
-        let load = load_of(workload, Mode::open(rps), 64, options.seed);
-        Ok(window(lab, others, &load, target).map_err(Failed)?.0)
-    })
-    .map_err(|failed| failed.0)?;
+    let found = throughput_at_slo(&config, |rps| -> anyhow::Result<LoadReport> {
+        recorder.step(&format!("{name}: {rps:.0} requests/s"))?;
+        test.at_rate(rps, SEARCH_WINDOW_MS)
+    })?;
     Ok((found.probes, found.best.map(|best| best.achieved_rps)))
 }
 
-/// Stores all keys.
-///
-/// # Errors
-/// What the client could not do.
-pub fn store_keys(
-    lab: &Lab,
-    others: &[u32],
-    workload: &WorkloadConfig,
-    target: std::net::SocketAddrV4,
-    seed: u64,
-) -> anyhow::Result<()> {
-    let load = LoadConfig { preload: true, ..load_of(workload, Mode::closed(1), 8, seed) };
-    window(lab, others, &load, target).map(|_| ())
-}
+/// The workloads, in the order in which they are measured.
+const WORKLOADS: [&str; 2] = ["USR", "ETC"];
+/// The servers of the comparison, which are measured in an order that the seed draws.
+const SERVERS: [&str; 2] = ["tailplane", "memcached-linux"];
 
 fn measure(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let measured = testbed.memcached.is_some();
@@ -132,85 +94,70 @@ fn measure(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result
         recorder.note("Measured once in this run, for Figure 7 and Table 3 together.");
         return Ok(());
     }
-    let mut curves = Curves::new();
-    for (workload, name) in [(WorkloadConfig::usr(), "USR"), (WorkloadConfig::etc(), "ETC")] {
-        let server = Tailplane::start_moderated(lab)?;
-        recorder.condition("driver", server.driver.clone());
-        let target = Tailplane::target();
-        let mut ours = curve(lab, &[], (&workload, name), ("tailplane", target), recorder)?;
-        ours.cpu_us = cpu_us(lab, &[], &workload, target, || Some(server.busy()), recorder)?;
-        curves.push(ours);
-        server.stop()?;
-        let server = Memcached::start(lab)?;
-        let (others, target) = ([server.pid()], Memcached::target());
-        let mut theirs =
-            curve(lab, &others, (&workload, name), ("memcached-linux", target), recorder)?;
-        theirs.cpu_us = cpu_us(lab, &others, &workload, target, || server.busy(), recorder)?;
-        curves.push(theirs);
+    let (mut curves, seed) = (Curves::new(), recorder.options().seed);
+    for (round, workload) in [(0, WorkloadConfig::usr()), (1, WorkloadConfig::etc())] {
+        for name in shuffled(SERVERS.to_vec(), seed.wrapping_add(round)) {
+            let server = if name == SERVERS[0] {
+                let ours = Tailplane::start(lab, App::Kv, |config| {
+                    config.dataplane.moderation_us = MODERATION_US;
+                })?;
+                recorder.condition("driver", ours.driver.clone());
+                KvServer::Tailplane(ours)
+            } else {
+                KvServer::Memcached(Memcached::start(lab)?)
+            };
+            let test = KvTest::new(lab, server, &workload, seed);
+            curves.push(curve(&test, WORKLOADS[round as usize], name, recorder)?);
+            test.end()?;
+        }
     }
     testbed.memcached = Some(curves);
     Ok(())
 }
 
 fn curve(
-    lab: &Lab,
-    others: &[u32],
-    (workload, workload_name): (&WorkloadConfig, &'static str),
-    (server, target): (&'static str, std::net::SocketAddrV4),
+    test: &KvTest<'_>,
+    workload: &'static str,
+    server: &'static str,
     recorder: &mut Recorder<'_>,
 ) -> anyhow::Result<Curve> {
     let options = recorder.options();
-    let name = format!("{server}, {workload_name}");
+    let name = format!("{server}, {workload}");
     recorder.step(&format!("{name}: storing the keys"))?;
-    store_keys(lab, others, workload, target, options.seed)?;
+    test.store_keys()?;
     recorder.step(&format!("{name}: unloaded"))?;
-    let load = load_of(workload, Mode::closed(1), 1, options.seed);
-    let unloaded_p99_us = (0..options.repeats.max(3))
-        .map(|_| Ok(window(lab, others, &load, target)?.0.p99_us))
-        .collect::<anyhow::Result<Vec<f64>>>()?;
-    let (probes, at_slo) = search(lab, others, workload, target, recorder, &name)?;
-    let cpu_us = Vec::new();
-    Ok(Curve { workload: workload_name, server, probes, at_slo, unloaded_p99_us, cpu_us })
+    let unloaded = test.unloaded(options.repeats.max(3), SEARCH_WINDOW_MS)?;
+    let unloaded_p99_us = unloaded.iter().map(|report| report.p99_us).collect();
+    let (probes, at_slo) = search(test, recorder, &name)?;
+    let cpu_us = cpu_us(test, recorder)?;
+    Ok(Curve { workload, server, probes, at_slo, unloaded_p99_us, cpu_us })
 }
 
-/// The server's processor time for a request at [`CPU_RPS`], in us, window by window. `busy` tells what
-/// the server has used so far.
-fn cpu_us(
-    lab: &Lab,
-    others: &[u32],
-    workload: &WorkloadConfig,
-    target: std::net::SocketAddrV4,
-    busy: impl Fn() -> Option<std::time::Duration>,
-    recorder: &mut Recorder<'_>,
-) -> anyhow::Result<Vec<f64>> {
-    let options = recorder.options();
+/// The server's processor time for a request at [`CPU_RPS`], in us, window by window.
+fn cpu_us(test: &KvTest<'_>, recorder: &mut Recorder<'_>) -> anyhow::Result<Vec<f64>> {
+    let windows = recorder.options().repeats.max(3) as usize;
     recorder.step(&format!("processor time at {CPU_RPS} requests/s"))?;
-    let load =
-        LoadConfig { measure_ms: 350, ..load_of(workload, Mode::open(CPU_RPS), 64, options.seed) };
+    let load = test.load(Mode::open(CPU_RPS), CONNECTIONS, 350);
     // Requests are sent before the window, too.
     let requests = CPU_RPS * (load.warmup_ms + load.measure_ms) as f64 / 1e3;
-    let (wanted, mut samples) = (options.repeats.max(3), Vec::new());
-    for _ in 0..CPU_TRIES * wanted {
-        let Some(before) = busy() else { break };
-        let (report, disturbance) = window_once(lab, others, &load, target)?;
-        // A thread that waits for its processor uses none meanwhile: that disturbs nothing here.
-        let quiet = Disturbance { waited_s: 0.0, ..disturbance }.is_quiet();
-        if let Some(after) = busy()
-            && quiet
-            && report.achieved_rps > 0.95 * CPU_RPS
-        {
-            samples.push((after - before).as_secs_f64() * 1e6 / requests);
-        }
-        if samples.len() as u32 == wanted {
-            break;
-        }
-    }
-    Ok(samples)
+    // A thread that waits for its processor uses none meanwhile: that disturbs nothing here.
+    let quiet = Disturbance { waited_ns: u64::MAX, ..QUIET };
+    let tries = CPU_TRIES * windows;
+    let plan = Plan { windows, tries, pause: Duration::ZERO, quiet, seed: test.seed };
+    let kept = contest(&mut [()], plan, |()| {
+        let before = test.busy();
+        let (report, disturbance) = window_once(test.lab, &test.processes(), &load, test.target())?;
+        let took = test.busy().zip(before).map(|(after, before)| after - before);
+        let carried = took.filter(|_| report.achieved_rps > 0.95 * CPU_RPS);
+        anyhow::Ok((carried.map(|took| took.as_secs_f64() * 1e6 / requests), disturbance))
+    })?;
+    let quiet = kept.into_iter().filter(|kept| kept.disturbed.is_none());
+    Ok(quiet.flat_map(|kept| kept.found).flatten().collect())
 }
 
 fn curves(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     measure(testbed, recorder)?;
-    for workload in ["USR", "ETC"] {
+    for workload in WORKLOADS {
         let chart = recorder.chart(
             &workload.to_lowercase(),
             &format!("{workload}: p99 over throughput"),
@@ -218,8 +165,9 @@ fn curves(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<
             Axis::log("p99", "us"),
         );
         recorder.mark(chart, Mark::horizontal(MarkOf::Objective, SLO_P99_US, "500 us"));
+        let series = SERVERS.map(|server| recorder.series(chart, server));
         for curve in testbed.memcached.iter().flatten().filter(|of| of.workload == workload) {
-            let series = recorder.series(chart, curve.server);
+            let series = series[usize::from(curve.server == SERVERS[1])];
             let valid = curve.probes.iter().filter(|probe| probe.verdict != Verdict::Invalid);
             for best in best_windows(valid, |probe| (probe.offered_rps, probe.p99_us)) {
                 recorder.point(series, best.achieved_rps, Measured::single(best.p99_us));
@@ -252,7 +200,7 @@ fn table(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
         Axis::category("workload"),
         Axis::linear("time", "us"),
     );
-    for server in ["tailplane", "memcached-linux"] {
+    for server in SERVERS {
         let (rate, p99) = (recorder.series(chart, server), recorder.series(unloaded, server));
         let time = recorder.series(cpu, server);
         for curve in curves.iter().filter(|curve| curve.server == server) {
@@ -278,12 +226,12 @@ fn table(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
     if let (Some(ours), Some(linux)) = (of("USR", "tailplane"), of("USR", "memcached-linux")) {
         let seed = recorder.options().seed;
         let (linux, ours) = (&linux.unloaded_p99_us, &ours.unloaded_p99_us);
-        recorder.claim(UNLOADED, ratio(linux, ours, seed))?;
+        recorder.claim(UNLOADED, Measured::ratio(linux, ours, seed))?;
     }
     let times = |server: &str| of("USR", server).map(|curve| curve.cpu_us.as_slice());
     match (times("memcached-linux"), times("tailplane")) {
         (Some(linux @ [_, ..]), Some(ours @ [_, ..])) => {
-            recorder.claim(CPU, ratio(linux, ours, recorder.options().seed))?;
+            recorder.claim(CPU, Measured::ratio(linux, ours, recorder.options().seed))?;
         }
         _ => recorder.claim_not_run(CPU, "no undisturbed window at 80,000 requests/s")?,
     }

@@ -5,7 +5,6 @@
 //! from the [`Testbed`].
 
 mod batching;
-mod beside;
 mod connections;
 mod cores;
 mod curve;
@@ -21,7 +20,7 @@ pub mod moving;
 mod netpipe;
 pub mod protection;
 mod scaling;
-mod testbed;
+pub(crate) mod testbed;
 mod zygos;
 
 use reproduce::Figure;

@@ -1,11 +1,11 @@
 //! IX Figure 4: NetPIPE, one message at a time.
 
 use load::{LoadReport, Mode, Wait};
-use reproduce::stats::ratio_of_medians;
+use measure::Kept;
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 
 use super::Testbed;
-use super::testbed::{Client, Server, carry, echo_load, start};
+use super::testbed::{self, Client, Server, carry, echo_load, start};
 
 const BLOCKING: &str = "ix.fig4.one_way_latency_64B_vs_linux_blocking";
 const SPINNING: &str = "ix.fig4.one_way_latency_64B_vs_linux_spinning";
@@ -59,22 +59,27 @@ fn run(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
     let lab = testbed.lab(recorder)?;
     let sizes: &[u32] = if options.quick { &QUICK } else { &FULL };
     let window_ms = if options.quick { 200 } else { 400 };
-    recorder.plan((SYSTEMS.len() * sizes.len()) as u64);
+    recorder.plan(SYSTEMS.len() as u64 * u64::from(options.repeats));
     let x = || Axis::log("message size", "bytes");
     let latency = recorder.chart("latency", "One-way latency", x(), Axis::log("one-way", "us"));
     recorder.mark(latency, Mark::point(MarkOf::Paper, 64.0, 5.8, "IX: 5.8 us"));
     let goodput = recorder.chart("goodput", "Goodput", x(), Axis::linear("goodput", "Gb/s"));
-    let (mut at_64, mut curves) = (Vec::new(), Vec::new());
-    for (server, client, name) in SYSTEMS {
-        let (one_way, rate) = (recorder.series(latency, name), recorder.series(goodput, name));
+    let mut systems = SYSTEMS;
+    let rounds = options.repeats as usize;
+    let kept = testbed::rounds(recorder, &mut systems, rounds, |&mut (server, client, _)| {
         let (_running, target) = start(lab, server)?;
-        let mut curve = Goodput::new();
-        for &bytes in sizes {
-            recorder.step(&format!("{name}, {bytes} B"))?;
+        let report = |&bytes: &u32| {
             let load = echo_load(Mode::closed(1), 1, bytes, options.seed, window_ms);
-            let reports = (0..options.repeats)
-                .map(|_| carry(lab, client, &load, target))
-                .collect::<anyhow::Result<Vec<LoadReport>>>()?;
+            carry(lab, client, &load, target)
+        };
+        sizes.iter().map(report).collect()
+    })?;
+    let mut curves = Vec::new();
+    for ((_, _, name), kept) in SYSTEMS.into_iter().zip(&kept) {
+        let (one_way, rate) = (recorder.series(latency, name), recorder.series(goodput, name));
+        let mut curve = Goodput::new();
+        for (index, &bytes) in sizes.iter().enumerate() {
+            let reports: Vec<&LoadReport> = kept.found.iter().map(|of| &of[index]).collect();
             let times: Vec<f64> = reports.iter().map(|report| report.p50_us / 2.0).collect();
             // Bits over microseconds, in thousands: Gb/s.
             let rates: Vec<f64> =
@@ -83,17 +88,14 @@ fn run(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
             let rates = judged(Measured::samples(&rates), &reports);
             curve.extend(rates.value().map(|gbps| (f64::from(bytes), gbps)));
             recorder.point(rate, bytes.into(), rates);
-            if bytes == 64 {
-                at_64.push(times);
-            }
         }
         curves.push(curve);
     }
-    claims(recorder, &at_64, &curves)
+    claims(recorder, &kept, &curves)
 }
 
 /// Marks what its generator found invalid; a window without an answer measured nothing.
-fn judged(measured: Measured, reports: &[LoadReport]) -> Measured {
+fn judged(measured: Measured, reports: &[&LoadReport]) -> Measured {
     if let Some(empty) = reports.iter().find(|report| report.requests == 0) {
         let reason = empty.invalid_reason.clone();
         return Measured::missing(reason.unwrap_or_else(|| "nothing was answered".into()));
@@ -106,16 +108,15 @@ fn judged(measured: Measured, reports: &[LoadReport]) -> Measured {
 
 fn claims(
     recorder: &mut Recorder<'_>,
-    at_64: &[Vec<f64>],
+    kept: &[Kept<Vec<LoadReport>>],
     curves: &[Goodput],
 ) -> anyhow::Result<()> {
     let seed = recorder.options().seed;
-    let [ours, _, spinning, blocking] = at_64 else { return Ok(()) };
+    let [ours, _, spinning, blocking] = kept else { return Ok(()) };
+    // 64 B come first.
+    let time: fn(&Vec<LoadReport>) -> f64 = |reports| reports[0].p50_us / 2.0;
     for (id, kernel) in [(SPINNING, spinning), (BLOCKING, blocking)] {
-        match ratio_of_medians(kernel, ours, seed) {
-            Some(ratio) => recorder.claim(id, Measured::interval(&ratio))?,
-            None => recorder.claim_not_run(id, "a round trip of 64 B was not measured")?,
-        }
+        recorder.claim(id, Measured::ratio_of((kernel, time), (ours, time), seed))?;
     }
     let half = |index: usize| curves.get(index).and_then(half_bandwidth_bytes);
     match (half(0), half(2)) {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use measure::stats::median_of;
+use measure::{Disturbance, Kept, Plan, QUIET, alone, contest, pin};
 use mem::{HugePages, Region};
 use process::{Geometry, Hello, Near, Placement, Waiting};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
@@ -14,17 +16,17 @@ use tailplane::Service;
 use world::rig::{RawEcho, Rig, RigConfig, empty_batches};
 
 use super::Testbed;
-use super::beside::{self, Beside, Found, NEAR, Pair, Plan, QUIET, median, median_of};
 use super::lines::{Lines, between_processors, word_ns};
-use crate::demo::processors::pin;
 use service::application::Started;
 
 const CROSSING: &str = "ix.sec4.protection_crossing_ns";
-/// Requests of one window: some milliseconds, in which both sides run before all others. Neighbours come and go more
-/// slowly.
+/// Requests of one window: some milliseconds, in which both sides run before all others.
 const WINDOW: u64 = 4_000;
-/// Words that are sent to the other processor and back between two windows.
+/// Words that are sent to the other processor and back after each window.
 const WORDS: u32 = 500;
+/// Rounds that are held for each that is wanted, and what passes before a window: the rest of the machine gets its turn.
+const TRIES: usize = 6;
+const PAUSE: Duration = Duration::from_millis(10);
 /// Real-time priorities; on a shared processor the dataplane's is the higher one.
 const DATAPLANE: u8 = 3;
 const APPLICATION: u8 = 2;
@@ -44,8 +46,8 @@ pub const PROTECTION: Figure<Testbed> = Figure {
            one for all with B = 64, and the time that the server's thread works for each is told: an application on \
            another processor works at the same time, and the thread looks for something else to do. The echo sends \
            what it received from where it stands; at last it is one that reads its request and writes an answer of \
-           its own. A window of either process is compared with those right before and after it in which the application \
-           is linked in, and counts where no neighbour of the machine slowed these down.",
+           its own. The three take turns in an order that is drawn anew in each round, and are compared within a \
+           round; a window counts where neither the machine nor its host disturbed it, by one bound for all.",
     claims: &[CROSSING],
     takes: Takes { quick_s: 40, full_s: 150 },
     run,
@@ -97,26 +99,25 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     recorder.plan(SHAPES.len() as u64);
     let series = DOMAINS.map(|name| recorder.series(chart, name));
     let (mut times, mut empty) = (Vec::new(), Empty::default());
+    let seed = options.seed;
     for (place, shape) in SHAPES.into_iter().enumerate() {
         recorder.step(shape.name)?;
         let (found, of_nothing) =
-            measure(shape, rounds).with_context(|| format!("measuring {}", shape.name))?;
-        let with = |beside: &Beside| beside.pairs.iter().map(|pair| pair.with).collect();
-        let [split, same] = found.others.each_ref().map(with);
-        for (series, times) in series.iter().zip([found.reference.clone(), split, same]) {
-            recorder.point(*series, place as f64, Measured::samples(&times));
+            measure(shape, rounds, seed).with_context(|| format!("measuring {}", shape.name))?;
+        for (series, kept) in series.iter().zip(&found) {
+            recorder.point(*series, place as f64, Measured::windows(kept, seed, TIME));
         }
         times.push(found);
         for (all, one) in empty.iter_mut().zip(of_nothing) {
-            all.push(median(&one));
+            all.push(median_of(one));
         }
     }
     show_rates(recorder, &times);
     show_costs(recorder, &times, &empty)
 }
 
-/// What was found of one shape: linked in, and beside that in the other domains.
-type Times = Found<{ DOMAINS.len() - 1 }>;
+/// Nanoseconds for a request of one shape, by domain.
+type Times = Vec<Kept<f64>>;
 /// Nanoseconds that batches without an event take, of the two domains with an application of their own.
 type Empty = [Vec<f64>; DOMAINS.len() - 1];
 
@@ -130,10 +131,7 @@ fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
     for (which, name) in DOMAINS.into_iter().enumerate() {
         let series = recorder.series(rates, name);
         for (place, times) in times.iter().enumerate() {
-            let time = match which.checked_sub(1) {
-                None => median(&times.reference),
-                Some(which) => median_of(&times.others[which].pairs, |pair| pair.with),
-            };
+            let time = median_of(times[which].values(TIME));
             recorder.point(series, place as f64, Measured::single(1e9 / time));
         }
     }
@@ -141,46 +139,48 @@ fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
 
 /// What protection adds, and what lies below that.
 fn show_costs(recorder: &mut Recorder<'_>, times: &[Times], empty: &Empty) -> anyhow::Result<()> {
-    let Lines { word_ns, echo_ns, own_ns } = on_first_processor(between_processors)?;
+    let Lines { word_ns, echo_ns, own_ns } = between_processors()?;
     recorder.condition("a word to the other processor and back", format!("{word_ns:.0} ns"));
-    for (which, most) in [Some(300.0), None].into_iter().enumerate() {
-        let name = DOMAINS[which + 1];
-        let [alone, batched, own] = [ALONE, BATCHED, OWN].map(|place| &times[place].others[which]);
+    for (which, most) in [(1, Some(300.0)), (2, None)] {
+        let name = DOMAINS[which];
+        let median = |place: usize, how: fn(f64, f64) -> f64| {
+            let pairs = times[place][which].paired(&times[place][0]);
+            median_of(pairs.map(|(with, without)| how(*with, *without)))
+        };
         let bound = most.map_or(String::new(), |most| format!(" (at most {most:.0} wanted)"));
-        let of_nothing = median(&empty[which]);
+        let of_nothing = median_of(empty[which - 1].iter().copied());
         recorder.note(format!(
             "{name}: an unloaded round trip takes {:.0} ns more{bound}, of {:.0} ns, the client's part included; at \
              B = 64 a request costs the server {:.0} ns more, {:.0} % (at most 10 wanted), with answers of its own \
              {:.0} ns, {:.0} %. A batch without an event takes {of_nothing:.0} ns there and back, which is {:.0} ns for \
              each of 64 requests",
-            median_of(&alone.pairs, Pair::more),
-            median(&times[ALONE].reference),
-            median_of(&batched.pairs, Pair::more),
-            median_of(&batched.pairs, Pair::share),
-            median_of(&own.pairs, Pair::more),
-            median_of(&own.pairs, Pair::share),
+            median(ALONE, MORE),
+            median_of(times[ALONE][0].values(TIME)),
+            median(BATCHED, MORE),
+            median(BATCHED, SHARE),
+            median(OWN, MORE),
+            median(OWN, SHARE),
             of_nothing / 64.0,
         ));
-        recorder.note(format!(
-            "{name}: of the windows {}; {}; and {} are left out, as right before or after them a request to an application that is \
-             linked in took more than {QUIET} times what it took at best, or a word to the other processor and back \
-             more than {NEAR} times. With them: {:.0} ns; {:.0} ns, {:.0} %; {:.0} ns, {:.0} %",
-            alone.left_out(),
-            batched.left_out(),
-            own.left_out(),
-            median_of(&alone.all, Pair::more),
-            median_of(&batched.all, Pair::more),
-            median_of(&batched.all, Pair::share),
-            median_of(&own.all, Pair::more),
-            median_of(&own.all, Pair::share),
-        ));
+        let left_out = [ALONE, BATCHED, OWN].map(|place| {
+            let Kept { discarded, held, .. } = times[place][which];
+            format!("{discarded} of {held}")
+        });
+        recorder.note(format!("{name}: disturbed windows: {}", left_out.join("; ")));
     }
-    let crossings: Vec<f64> =
-        times[ALONE].others[0].pairs.iter().map(|pair| pair.more() / 2.0).collect();
-    recorder.claim(CROSSING, Measured::samples(&crossings))?;
+    recorder.note(format!("a window is left out that more disturbed than this: {QUIET}"));
+    let [inline, split, _] = times[ALONE].as_slice() else { anyhow::bail!("a domain is missing") };
+    let crossing = |with, without| MORE(with, without) / 2.0;
+    let seed = recorder.options().seed;
+    recorder.claim(CROSSING, Measured::compared((split, TIME), (inline, TIME), seed, crossing))?;
     show_what_lies_below(recorder, word_ns, [echo_ns, own_ns]);
     Ok(())
 }
+
+const TIME: fn(&f64) -> f64 = |ns| *ns;
+/// What a domain takes more than an application that is linked in, in nanoseconds and in percent.
+const MORE: fn(f64, f64) -> f64 = |with, without| with - without;
+const SHARE: fn(f64, f64) -> f64 = |with, without| 100.0 * (with / without - 1.0);
 
 fn show_what_lies_below(recorder: &mut Recorder<'_>, word_ns: f64, [echo_ns, own_ns]: [f64; 2]) {
     recorder.note(format!(
@@ -202,7 +202,7 @@ fn show_what_lies_below(recorder: &mut Recorder<'_>, word_ns: f64, [echo_ns, own
 
 /// The time for a request in windows of each domain, in nanoseconds, which take turns. And what batches without an event
 /// take.
-fn measure(shape: Shape, rounds: usize) -> anyhow::Result<(Times, Empty)> {
+fn measure(shape: Shape, rounds: usize, seed: u64) -> anyhow::Result<(Times, Empty)> {
     let Shape { in_flight, batch, own_answers, .. } = shape;
     let config = RigConfig { connections: 64, batch, in_flight, ..RigConfig::default() };
     let echo = if own_answers { RawEcho::with_own_answers() } else { RawEcho::default() };
@@ -231,7 +231,7 @@ fn measure(shape: Shape, rounds: usize) -> anyhow::Result<(Times, Empty)> {
                     let mut inline = Rig::new(config, echo);
                     let mut split = served(config, &split_region, split);
                     let mut same = served(config, &same_region, same);
-                    let times = take_turns([&mut inline, &mut split, &mut same], rounds)?;
+                    let times = take_turns([&mut inline, &mut split, &mut same], rounds, seed)?;
                     let nanos = |took: &Duration| took.as_nanos() as f64;
                     Ok((times, empty.map(|all| all.iter().map(nanos).collect())))
                 });
@@ -278,7 +278,7 @@ trait Timed {
     fn open(&mut self) -> anyhow::Result<()>;
     /// The time for a request in one window, in nanoseconds: the whole round trip's of one that is alone, the
     /// server's work of others.
-    fn window(&mut self) -> anyhow::Result<f64>;
+    fn window(&mut self) -> anyhow::Result<(f64, Disturbance)>;
 }
 
 impl<S: Service> Timed for Rig<S> {
@@ -287,28 +287,41 @@ impl<S: Service> Timed for Rig<S> {
         Ok(self.exchange_all()?)
     }
 
-    fn window(&mut self) -> anyhow::Result<f64> {
+    fn window(&mut self) -> anyhow::Result<(f64, Disturbance)> {
         // It may have slept.
         self.exchange(0..64)?;
-        let (before, began) = (self.server_busy(), Instant::now());
-        let answered = self.caller().answered();
-        while self.caller().answered() - answered < WINDOW {
-            self.exchange(0..64)?;
-        }
-        let served = self.caller().answered() - answered;
-        let time = match self.in_flight() {
-            1 => began.elapsed(),
-            _ => self.server_busy() - before,
-        };
-        Ok(time.as_nanos() as f64 / served as f64)
+        let (nanos, disturbance) = alone(|watch| {
+            watch.lap_ns();
+            let (before, began) = (self.server_busy(), Instant::now());
+            let answered = self.caller().answered();
+            while self.caller().answered() - answered < WINDOW {
+                self.exchange(0..64)?;
+                watch.lap_ns();
+            }
+            let served = self.caller().answered() - answered;
+            let time = match self.in_flight() {
+                1 => began.elapsed(),
+                _ => self.server_busy() - before,
+            };
+            anyhow::Ok(time.as_nanos() as f64 / served as f64)
+        });
+        Ok((nanos?, disturbance))
     }
 }
 
-/// The windows of each, the first one's beside those of all others.
-fn take_turns(mut rigs: [&mut dyn Timed; DOMAINS.len()], rounds: usize) -> anyhow::Result<Times> {
+/// The windows of each, and after each window the way between the processors.
+fn take_turns(
+    mut rigs: [&mut dyn Timed; DOMAINS.len()],
+    rounds: usize,
+    seed: u64,
+) -> anyhow::Result<Times> {
     rigs.iter_mut().try_for_each(|rig| rig.open())?;
-    let plan = Plan { rounds, pause: Duration::from_millis(30) };
-    beside::measure(plan, |which| rigs[which].window(), || word_ns(WORDS))
+    let tries = TRIES * rounds;
+    let plan = Plan { windows: rounds, tries, pause: PAUSE, quiet: QUIET, seed };
+    contest(&mut rigs, plan, |rig| {
+        let (nanos, disturbance) = rig.window()?;
+        Ok((nanos, Disturbance { way_ns: word_ns(WORDS)? as u64, ..disturbance }))
+    })
 }
 
 /// Runs `body` on a thread of its own that nothing but the client and the dataplane's server run on.

@@ -5,18 +5,19 @@
 //! run until it is over. Hence the client itself keeps the time of a window, and then sleeps.
 
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use anyhow::bail;
 use bench::connections::spread;
+use measure::{QUIET, until_quiet, watched};
 use tailplane::{Calls, Endpoint, Events, Instant, Service};
 use world::rig::Caller;
 
 use crate::commands::load::DataplaneClient;
-use crate::demo::machine::Usage;
 use crate::demo::processors::{CLIENT_CPU, REALTIME};
-use crate::demo::window::PAUSE;
+use crate::demo::window::{PAUSE, TRIES};
 use service::lab::Lab;
 
 /// Connections to one port of the server: fewer than the client has ephemeral ports.
@@ -28,8 +29,6 @@ const REST: Duration = Duration::from_millis(1_500);
 /// One window, and the part of it in which messages are not counted yet.
 const WINDOW: Duration = Duration::from_millis(400);
 const WARM_UP: Duration = Duration::from_millis(100);
-/// Further tries of a window that somebody else disturbed.
-const RETRIES: u32 = 3;
 /// How often a client without a window looks for the next.
 const LOOK: Duration = Duration::from_millis(2);
 /// Longest that all of it may take.
@@ -37,24 +36,21 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// Windows in a row without a further connection, before opening them is given up.
 const STALLED: u32 = 20;
 
-/// What the threads tell each other.
-#[derive(Default)]
-struct Told {
-    /// Windows that were asked for, and those that are over.
-    wanted: AtomicU32,
-    over: AtomicU32,
-    /// Of the last window: nanoseconds and answers that count, and all answers with those of the warm-up.
-    window_ns: AtomicU64,
-    answered: AtomicU64,
-    answered_all: AtomicU64,
-    open: AtomicU64,
-    failures: AtomicU64,
-    stop: AtomicBool,
-    ended: AtomicBool,
+/// What happened in a window.
+struct Ran {
+    /// Time that counts, and answers in it.
+    span: Duration,
+    answered: u64,
+    /// Answers, those of the warm-up too.
+    answered_all: u64,
+    /// Connections that are open.
+    open: usize,
+    /// Connections and messages that failed so far.
+    failures: u64,
 }
 
 /// The client: in a window it opens what is not open, then asks and asks.
-struct Asking<'a> {
+struct Asking {
     caller: Caller,
     order: Vec<u32>,
     next: usize,
@@ -62,7 +58,9 @@ struct Asking<'a> {
     /// Answers before the present window.
     answered_before: u64,
     now: Instant,
-    told: &'a Told,
+    /// Windows that are asked for, and what happened in them.
+    wanted: Receiver<()>,
+    over: Sender<Ran>,
 }
 
 /// A window that goes on.
@@ -72,16 +70,15 @@ struct Window {
     counting: Option<(Instant, u64)>,
 }
 
-impl Asking<'_> {
+impl Asking {
     fn is_open(&self) -> bool {
         self.caller.open() == self.caller.connections()
     }
 
-    /// Begins and ends windows. Relaxed but where a window is handed over: see `over`.
+    /// Begins and ends windows.
     fn keep_time(&mut self, now: Instant) {
-        let told = self.told;
         let Some(Window { begun, counting }) = &mut self.window else {
-            if told.wanted.load(Ordering::Acquire) != told.over.load(Ordering::Relaxed) {
+            if self.wanted.try_recv().is_ok() {
                 self.window = Some(Window { begun: now, counting: None });
                 self.answered_before = self.caller.answered();
                 self.caller.pause(false);
@@ -95,25 +92,26 @@ impl Asking<'_> {
         let ends = now.since(*begun) >= WINDOW;
         let (since, before) = counting.unwrap_or((now, self.caller.answered()));
         if ends || opening && self.is_open() {
-            told.window_ns.store(now.since(since).as_nanos() as u64, Ordering::Relaxed);
-            told.answered.store(self.caller.answered() - before, Ordering::Relaxed);
-            let all = self.caller.answered() - self.answered_before;
-            told.answered_all.store(all, Ordering::Relaxed);
-            told.open.store(self.caller.open() as u64, Ordering::Relaxed);
-            told.failures.store(self.caller.failures(), Ordering::Relaxed);
+            let ran = Ran {
+                span: now.since(since),
+                answered: self.caller.answered() - before,
+                answered_all: self.caller.answered() - self.answered_before,
+                open: self.caller.open(),
+                failures: self.caller.failures(),
+            };
             self.window = None;
             self.caller.pause(true);
             if opening && self.is_open() {
                 let connections = self.caller.connections();
                 self.order = spread(connections, connections).collect();
             }
-            // What was stored above is seen by whoever sees this.
-            told.over.fetch_add(1, Ordering::Release);
+            // The one that asked for it may have given up.
+            let _ = self.over.send(ran);
         }
     }
 }
 
-impl Service for Asking<'_> {
+impl Service for Asking {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         self.now = now;
         self.keep_time(now);
@@ -160,7 +158,8 @@ pub fn rates(
     client.realtime = Some(REALTIME);
     let ports = connections.div_ceil(PER_PORT) as u16;
     let servers = (port..port + ports).map(|port| Endpoint::new(address, port)).collect();
-    let told = Told::default();
+    let ((ask, wanted), (over, ran)) = (channel(), channel());
+    let stop = AtomicBool::new(false);
     let mut caller = Caller::new(connections, BURST, servers, PER_PORT);
     caller.set_request(&[b'e'; 64], &[b'e'; 64]);
     caller.pause(true);
@@ -171,17 +170,14 @@ pub fn rates(
         window: None,
         answered_before: 0,
         now: Instant::ZERO,
-        told: &told,
+        wanted,
+        over,
     };
     std::thread::scope(|scope| {
-        let told = &told;
-        let plane = scope.spawn(move || {
-            let served = client.serve(vec![asking], LIMIT, || told.stop.load(Ordering::Relaxed));
-            told.ended.store(true, Ordering::Relaxed);
-            served
-        });
-        let measured = measure(told, connections, windows, busy);
-        told.stop.store(true, Ordering::Relaxed);
+        let plane =
+            scope.spawn(|| client.serve(vec![asking], LIMIT, || stop.load(Ordering::Relaxed)));
+        let measured = measure(&Windows { ask, ran }, connections, windows, busy);
+        stop.store(true, Ordering::Relaxed);
         match plane.join() {
             Ok(served) => served?,
             Err(_) => bail!("the client's thread panicked"),
@@ -190,34 +186,35 @@ pub fn rates(
     })
 }
 
-impl Told {
-    /// Has one window run.
-    fn window(&self, doing: &str) -> anyhow::Result<()> {
+/// The windows of the client's thread.
+struct Windows {
+    ask: Sender<()>,
+    ran: Receiver<Ran>,
+}
+
+impl Windows {
+    /// Has one run.
+    fn run(&self, doing: &str) -> anyhow::Result<Ran> {
         std::thread::sleep(PAUSE);
-        let wanted = self.wanted.fetch_add(1, Ordering::Release) + 1;
-        while self.over.load(Ordering::Acquire) != wanted {
-            if self.ended.load(Ordering::Relaxed) {
-                bail!("the client's dataplane ended while {doing}");
-            }
-            std::thread::sleep(LOOK);
-        }
-        match self.failures.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            failures => bail!("{failures} connections or messages failed while {doing}"),
+        // Both ends of its channels go with the client.
+        let asked = self.ask.send(()).is_ok();
+        match self.ran.recv() {
+            Ok(ran) if asked && ran.failures == 0 => Ok(ran),
+            Ok(ran) => bail!("{} connections or messages failed while {doing}", ran.failures),
+            Err(_) => bail!("the client's dataplane ended while {doing}"),
         }
     }
 }
 
 fn measure(
-    told: &Told,
+    windows: &Windows,
     connections: usize,
-    windows: u32,
+    count: u32,
     busy: impl Fn() -> Duration,
 ) -> anyhow::Result<Vec<Found>> {
     let (mut open, mut stalled) = (0, 0);
-    while open < connections as u64 {
-        told.window("opening connections")?;
-        let now_open = told.open.load(Ordering::Relaxed);
+    while open < connections {
+        let now_open = windows.run("opening connections")?.open;
         stalled = if now_open > open { 0 } else { stalled + 1 };
         if stalled > STALLED {
             bail!("no more than {open} of {connections} connections opened");
@@ -226,26 +223,27 @@ fn measure(
     }
     std::thread::sleep(REST);
     // The first fills caches and windows.
-    told.window("exchanging messages")?;
-    let (mut rates, mut tries) = (Vec::new(), 0);
-    while (rates.len() as u32) < windows {
-        let (usage, busy_before) = (Usage::now(&[]), busy());
-        told.window("exchanging messages")?;
-        let quiet = usage.disturbance_since(&[]).is_quiet();
-        let answered = told.answered.load(Ordering::Relaxed);
-        if answered == 0 {
-            bail!("no message was answered with {connections} connections open");
-        }
-        if quiet || tries == RETRIES {
-            let all = told.answered_all.load(Ordering::Relaxed) as f64;
-            rates.push(Found {
-                rate: answered as f64 * 1e9 / told.window_ns.load(Ordering::Relaxed) as f64,
-                capacity: all / (busy() - busy_before).as_secs_f64(),
-            });
-            tries = 0;
-        } else {
-            tries += 1;
-        }
+    windows.run("exchanging messages")?;
+    let rates = (0..count).map(|_| {
+        let again = || watched(&[], || one(windows, connections, &busy));
+        Ok(until_quiet(TRIES, &QUIET, again)?.0)
+    });
+    rates.collect()
+}
+
+/// One window of messages.
+fn one(
+    windows: &Windows,
+    connections: usize,
+    busy: impl Fn() -> Duration,
+) -> anyhow::Result<Found> {
+    let busy_before = busy();
+    let Ran { span, answered, answered_all, .. } = windows.run("exchanging messages")?;
+    if answered == 0 {
+        bail!("no message was answered with {connections} connections open");
     }
-    Ok(rates)
+    Ok(Found {
+        rate: answered as f64 / span.as_secs_f64(),
+        capacity: answered_all as f64 / (busy() - busy_before).as_secs_f64(),
+    })
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use load::{KernelConfig, LoadConfig, LoadReport, Mode, Wait, WorkloadConfig};
-use reproduce::stats::ratio_of_medians;
-use reproduce::{Measured, Recorder};
+use measure::Kept;
+use reproduce::{ChartId, Measured, Recorder};
 
 use super::curve::Curves;
 use crate::demo::bound::reflector_rps_of;
@@ -166,6 +166,41 @@ pub fn carry(
     }
 }
 
+/// So many rounds of windows of all contestants, in an order that is drawn anew in each. A window finds one thing for
+/// each of several loads. At ordinary priority servers and clients disturb each other: every window counts.
+///
+/// # Errors
+/// Those of a window.
+pub fn rounds<C, T>(
+    recorder: &mut Recorder<'_>,
+    contestants: &mut [C],
+    rounds: usize,
+    mut window: impl FnMut(&mut C) -> anyhow::Result<Vec<T>>,
+) -> anyhow::Result<Vec<Kept<Vec<T>>>> {
+    let (seed, all) = (recorder.options().seed, rounds * contestants.len());
+    let mut windows = 0;
+    measure::rounds(contestants, rounds, seed, |contestant| {
+        windows += 1;
+        recorder.step(&format!("window {windows} of {all}"))?;
+        window(contestant)
+    })
+}
+
+/// Draws a contestant's values over what was varied; where there are fewer, the last holds for the rest.
+pub fn draw(
+    recorder: &mut Recorder<'_>,
+    chart: ChartId,
+    name: &str,
+    over: &[u32],
+    kept: &Kept<Vec<f64>>,
+) {
+    let series = recorder.series(chart, name);
+    for (index, &x) in over.iter().enumerate() {
+        let values = kept.values(|values| values[index.min(values.len() - 1)]);
+        recorder.point(series, x.into(), Measured::samples(&values));
+    }
+}
+
 /// Frames per second of `frame_bytes` that a bare reflector on the pair returns: samples.
 ///
 /// # Errors
@@ -177,10 +212,4 @@ pub fn reflected(lab: &Lab, frame_bytes: usize, samples: u32) -> anyhow::Result<
             reflector_rps_of(lab, Duration::from_millis(300), frame_bytes)
         })
         .collect()
-}
-
-/// The ratio of two medians with its interval; missing where there is none.
-pub fn ratio(above: &[f64], below: &[f64], seed: u64) -> Measured {
-    ratio_of_medians(above, below, seed)
-        .map_or(Measured::default(), |ratio| Measured::interval(&ratio))
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use measure::conditions::kernel_and_processor;
+
 use super::carried::Carried;
 use super::error::RemoteError;
 use super::frame::FrameError;
@@ -18,7 +20,6 @@ use crate::error::LoadError;
 use crate::kernel::{KernelConfig, Place, run_parts};
 use crate::measurement::Ran;
 use crate::rendezvous::Rendezvous;
-use crate::report::{kernel_release, processor_name};
 use crate::workload::Workload;
 
 /// How long one try to connect may take.
@@ -285,14 +286,17 @@ impl Agent<'_> {
     fn outcome(&self, outcome: Result<Ran, LoadError>, told_late_ns: u64) -> Said {
         match outcome {
             Err(error) => Said::Failed { error: error.to_string() },
-            Ok(ran) => Said::Done(Box::new(Done {
-                measured: Carried::of(&ran.measured),
-                first_failure: ran.first_failure,
-                told_late_ns,
-                kernel: kernel_release(),
-                processor: processor_name(),
-                cores: self.config.cores.clone(),
-            })),
+            Ok(ran) => {
+                let [kernel, processor] = kernel_and_processor();
+                Said::Done(Box::new(Done {
+                    measured: Carried::of(&ran.measured),
+                    first_failure: ran.first_failure,
+                    told_late_ns,
+                    kernel,
+                    processor,
+                    cores: self.config.cores.clone(),
+                }))
+            }
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use notify::WindowError;
-use notify::contest::{Kept, Plan};
-use notify::window::STALL_MAX_NS;
+use measure::stats::Summary;
+use measure::{Kept, Plan, QUIET, WindowError};
 
-use super::fit;
+/// Of the order in which measurements take turns.
+const SEED: u64 = 1;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,8 @@ impl Effort {
             windows: self.windows,
             tries: 4 * self.windows,
             pause: self.pause,
-            stall_max_ns: STALL_MAX_NS,
+            quiet: QUIET,
+            seed: SEED,
         }
     }
 }
@@ -86,23 +87,34 @@ pub struct Found {
 }
 
 impl Found {
-    /// Of the numbers that each window gave.
-    pub(super) fn of(
+    /// Of one number of each window.
+    pub(super) fn of<T>(
         name: impl Into<String>,
         what: &'static str,
-        kept: &Kept<f64>,
+        kept: &Kept<T>,
+        number: impl FnMut(&T) -> f64,
     ) -> Result<Self, CalibrateError> {
-        let mut values: Vec<f64> = kept.found.iter().copied().filter(|ns| ns.is_finite()).collect();
-        let median_ns = fit::median(&mut values)
+        let Summary { n, min, median, max, .. } = Summary::of(&kept.values(number))
             .ok_or(CalibrateError::Nothing { what, windows: kept.found.len() + kept.discarded })?;
         Ok(Self {
             name: name.into(),
-            median_ns,
-            low_ns: values.first().copied().unwrap_or(median_ns),
-            high_ns: values.last().copied().unwrap_or(median_ns),
-            windows: values.len(),
+            median_ns: median,
+            low_ns: min,
+            high_ns: max,
+            windows: n,
             discarded: kept.discarded,
             disturbed: kept.disturbed.is_some(),
         })
+    }
+    /// Adds what one measurement found to `all`. Returns its median.
+    pub(super) fn add(
+        all: &mut Vec<Self>,
+        name: &'static str,
+        kept: &Kept<f64>,
+    ) -> Result<f64, CalibrateError> {
+        let one = Self::of(name, name, kept, |ns| *ns)?;
+        let median_ns = one.median_ns;
+        all.push(one);
+        Ok(median_ns)
     }
 }

@@ -11,11 +11,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use notify::contest::in_turn;
-use notify::window::{Place, Stopwatch, together};
+use measure::stats::median_of;
+use measure::{Disturbance, Place, Stopwatch, Watch, WindowError, contest, together};
 use rustix::event::epoll;
 
-use super::fit;
 use super::found::{CalibrateError, Effort, Found};
 
 /// See the module's comment. All in nanoseconds.
@@ -66,15 +65,10 @@ pub(super) fn measure(
     }
     let mut asked = vec![false; CONNECTIONS];
     let mut all = [Pool::Own, Pool::Shared];
-    let kept = in_turn(&mut all, effort.plan(), |pool| {
+    let kept = contest(&mut all, effort.plan(), |pool| {
         window(*pool, effort.window, place, &mut clients, &mut asked, &servers)
     })?;
-    let mut of = |index: usize, name: &'static str| -> Result<f64, CalibrateError> {
-        let one = Found::of(name, name, &kept[index])?;
-        let median_ns = one.median_ns;
-        found.push(one);
-        Ok(median_ns)
-    };
+    let mut of = |index: usize, name| Found::add(found, name, &kept[index]);
     let own = of(0, "a request on the kernel's stack, own connections")?;
     let shared = of(1, "a request on the kernel's stack, a pool of connections")?;
     Ok(Kernel { request_ns: own, rearm_ns: (shared - own).max(0.0) })
@@ -88,14 +82,14 @@ fn window(
     clients: &mut [TcpStream],
     asked: &mut [bool],
     servers: &[Mutex<TcpStream>],
-) -> Result<(f64, notify::Disturbance), notify::WindowError> {
+) -> Result<(f64, Disturbance), WindowError> {
     let over = AtomicBool::new(false);
-    let consumer = || {
-        let result = serve(pool, window, servers).unwrap_or((f64::NAN, 0));
+    let consumer = |watch: &mut Watch| {
+        let result = serve(pool, window, servers, watch).unwrap_or(f64::NAN);
         over.store(true, Ordering::Release);
         result
     };
-    let other = || {
+    let other = |_: &mut Watch| {
         let mut reply = [0u8; BYTES];
         while !over.load(Ordering::Acquire) {
             for (client, asked) in clients.iter_mut().zip(asked.iter_mut()) {
@@ -106,7 +100,6 @@ fn window(
                 *asked = client.write(&[1; BYTES]).is_ok();
             }
         }
-        ((), 0)
     };
     together(place, consumer, other).map(|(ns, (), disturbance)| (ns, disturbance))
 }
@@ -115,7 +108,8 @@ fn serve(
     pool: Pool,
     window: Duration,
     servers: &[Mutex<TcpStream>],
-) -> rustix::io::Result<(f64, u64)> {
+    watch: &mut Watch,
+) -> rustix::io::Result<f64> {
     let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let flags = match pool {
         Pool::Own => epoll::EventFlags::IN,
@@ -127,18 +121,18 @@ fn serve(
         epoll::add(&poller, &*lock(index), epoll::EventData::new_u64(index as u64), flags)?;
     }
     let clock = Stopwatch::start();
-    let (mut samples, mut stall_ns) = (Vec::new(), 0);
-    let mut before = clock.now_ns();
+    let mut samples = Vec::new();
     let mut bytes = [0u8; BYTES];
     let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    while before < window.as_nanos() as u64 {
+    watch.lap_ns();
+    while clock.now_ns() < window.as_nanos() as u64 {
         let (mut served, mut empty) = (0, 0);
         while served < LOT {
             let mut events = [epoll::Event { flags, data: epoll::EventData::new_u64(0) }];
             if epoll::wait(&poller, &mut events, Some(&zero))? == 0 {
                 empty += 1;
                 if empty > 100_000 {
-                    return Ok((f64::NAN, 0));
+                    return Ok(f64::NAN);
                 }
                 continue;
             }
@@ -151,13 +145,11 @@ fn serve(
                 epoll::modify(&poller, &*stream, epoll::EventData::new_u64(index as u64), flags)?;
             }
         }
-        let now = clock.now_ns();
-        stall_ns = stall_ns.max(now - before);
+        let took_ns = watch.lap_ns();
         // A lot in which the server waited for the client says nothing of the server.
         if empty == 0 {
-            samples.push((now - before) as f64 / LOT as f64);
+            samples.push(took_ns as f64 / LOT as f64);
         }
-        before = now;
     }
-    Ok((fit::median(&mut samples).unwrap_or(f64::NAN), stall_ns))
+    Ok(median_of(samples))
 }

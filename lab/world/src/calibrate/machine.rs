@@ -4,12 +4,12 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use notify::contest::in_turn;
-use notify::window::{Place, Stopwatch, together};
+use measure::stats::median_of;
+use measure::{Disturbance, Place, Stopwatch, Watch, WindowError, contest, together};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::found::{CalibrateError, Effort, Found};
-use super::{fit, unsafe_signal};
+use super::unsafe_signal;
 
 /// See the module's comment. All in nanoseconds.
 #[derive(Debug, Clone, Copy)]
@@ -52,19 +52,14 @@ pub(super) fn measure(
     let sleepers = eventfd(0, EventfdFlags::empty())
         .map_err(|error| CalibrateError::Os { tried: "making an eventfd", source: error.into() })?;
     let mut all = [Which::Line, Which::Exchange, Which::Wake, Which::Kick, Which::Interrupt];
-    let kept = in_turn(&mut all, effort.plan(), |which| match which {
+    let kept = contest(&mut all, effort.plan(), |which| match which {
         Which::Line => ping_pong(effort.window, place),
         Which::Exchange => exchange(effort.window, place),
         Which::Wake => wake(effort.window, place, &sleepers),
         Which::Kick => kick(effort.window, place, false),
         Which::Interrupt => kick(effort.window, place, true),
     })?;
-    let mut of = |index: usize, name: &'static str| -> Result<f64, CalibrateError> {
-        let one = Found::of(name, name, &kept[index])?;
-        let median_ns = one.median_ns;
-        found.push(one);
-        Ok(median_ns)
-    };
+    let mut of = |index: usize, name| Found::add(found, name, &kept[index]);
     Ok(Machine {
         cache_line_ns: of(0, "a cache line, one way")?,
         atomic_ns: of(1, "an atomic exchange, uncontended")?,
@@ -74,17 +69,26 @@ pub(super) fn measure(
     })
 }
 
-type Window = Result<(f64, notify::Disturbance), notify::WindowError>;
+type Window = Result<(f64, Disturbance), WindowError>;
+
+/// The median time of a turn, of which `lot` makes so many each time, for as long as the window.
+fn turns(watch: &mut Watch, window: Duration, turns: u64, mut lot: impl FnMut()) -> f64 {
+    let (clock, mut samples) = (Stopwatch::start(), Vec::new());
+    watch.lap_ns();
+    while clock.now_ns() < window.as_nanos() as u64 {
+        lot();
+        samples.push(watch.lap_ns() as f64 / turns as f64);
+    }
+    median_of(samples)
+}
 
 /// Half of a round trip of one line, written by both in turn.
 fn ping_pong(window: Duration, place: Place<'_>) -> Window {
     let line = Alone(AtomicU64::new(0));
     let over = AtomicBool::new(false);
-    let consumer = || {
-        let clock = Stopwatch::start();
-        let (mut turn, mut samples, mut stall_ns) = (0u64, Vec::new(), 0);
-        let mut before = clock.now_ns();
-        while before < window.as_nanos() as u64 {
+    let consumer = |watch: &mut Watch| {
+        let mut turn = 0;
+        let found = turns(watch, window, 2 * LOT, || {
             for _ in 0..LOT {
                 line.0.store(turn + 1, Ordering::Release);
                 while line.0.load(Ordering::Acquire) != turn + 2 && !over.load(Ordering::Relaxed) {
@@ -92,15 +96,11 @@ fn ping_pong(window: Duration, place: Place<'_>) -> Window {
                 }
                 turn += 2;
             }
-            let now = clock.now_ns();
-            stall_ns = stall_ns.max(now - before);
-            samples.push((now - before) as f64 / (2 * LOT) as f64);
-            before = now;
-        }
+        });
         over.store(true, Ordering::Release);
-        (fit::median(&mut samples).unwrap_or(f64::NAN), stall_ns)
+        found
     };
-    let other = || {
+    let other = |_: &mut Watch| {
         while !over.load(Ordering::Relaxed) {
             let turn = line.0.load(Ordering::Acquire);
             if turn % 2 == 1 {
@@ -108,30 +108,21 @@ fn ping_pong(window: Duration, place: Place<'_>) -> Window {
             }
             std::hint::spin_loop();
         }
-        ((), 0)
     };
     together(place, consumer, other).map(|(ns, (), disturbance)| (ns, disturbance))
 }
 
-/// An exchange on a line that nobody else looks at.
+/// An exchange on a line that nothing else looks at.
 fn exchange(window: Duration, place: Place<'_>) -> Window {
-    let consumer = || {
+    let consumer = |watch: &mut Watch| {
         let line = Alone(AtomicU64::new(0));
-        let clock = Stopwatch::start();
-        let (mut samples, mut stall_ns) = (Vec::new(), 0);
-        let mut before = clock.now_ns();
-        while before < window.as_nanos() as u64 / 4 {
+        turns(watch, window / 4, 16 * LOT, || {
             for turn in 0..16 * LOT {
                 std::hint::black_box(line.0.swap(turn, Ordering::AcqRel));
             }
-            let now = clock.now_ns();
-            stall_ns = stall_ns.max(now - before);
-            samples.push((now - before) as f64 / (16 * LOT) as f64);
-            before = now;
-        }
-        (fit::median(&mut samples).unwrap_or(f64::NAN), stall_ns)
+        })
     };
-    together(place, consumer, || ((), 0)).map(|(ns, (), disturbance)| (ns, disturbance))
+    together(place, consumer, |_| ()).map(|(ns, (), disturbance)| (ns, disturbance))
 }
 
 /// From the `write` that wakes a thread to its first instruction.
@@ -145,7 +136,7 @@ fn wake(window: Duration, place: Place<'_>, bell: &rustix::fd::OwnedFd) -> Windo
         // and the window would have no sample.
         let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     };
-    let consumer = || {
+    let consumer = |_: &mut Watch| {
         let mut samples = Vec::new();
         let end = clock.now_ns() + window.as_nanos() as u64;
         while clock.now_ns() < end {
@@ -165,15 +156,15 @@ fn wake(window: Duration, place: Place<'_>, bell: &rustix::fd::OwnedFd) -> Windo
         }
         over.store(true, Ordering::Release);
         ring();
-        (fit::median(&mut samples).unwrap_or(f64::NAN), 0)
+        median_of(samples)
     };
-    let other = || {
+    let other = |_: &mut Watch| {
         let mut word = [0u8; 8];
         loop {
             let read = rustix::io::read(bell, &mut word);
             woken_ns.0.store(clock.now_ns() as i64, Ordering::Release);
             if over.load(Ordering::Acquire) || read.is_err() {
-                return ((), 0);
+                return;
             }
         }
     };
@@ -188,7 +179,7 @@ fn kick(window: Duration, place: Place<'_>, of_target: bool) -> Window {
     let gap_ns = Alone(AtomicI64::new(0));
     let over = AtomicBool::new(false);
     let clock = Stopwatch::start();
-    let consumer = || {
+    let consumer = |_: &mut Watch| {
         let mut samples = Vec::new();
         let end = clock.now_ns() + window.as_nanos() as u64;
         while clock.now_ns() < end {
@@ -209,9 +200,9 @@ fn kick(window: Duration, place: Place<'_>, of_target: bool) -> Window {
             }
         }
         over.store(true, Ordering::Release);
-        (fit::median(&mut samples).unwrap_or(f64::NAN), 0)
+        median_of(samples)
     };
-    let other = || {
+    let other = |_: &mut Watch| {
         let _ = unsafe_signal::take();
         let _ = target.0.set(unsafe_signal::this_thread());
         let mut before = clock.now_ns();
@@ -225,7 +216,6 @@ fn kick(window: Duration, place: Place<'_>, of_target: bool) -> Window {
             }
             before = now;
         }
-        ((), 0)
     };
     together(place, consumer, other).map(|(ns, (), disturbance)| (ns, disturbance))
 }

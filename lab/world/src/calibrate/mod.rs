@@ -3,7 +3,7 @@
 //! ```no_run
 //! use world::calibrate::{Effort, calibrate};
 //! // Where the two threads run and at which priority is the caller's to say.
-//! let found = calibrate(Effort::QUICK, &|side| notify::window::pin(side as usize))?;
+//! let found = calibrate(Effort::QUICK, &|side| measure::pin(side as usize))?;
 //! println!("{}", found.costs.to_toml());
 //! # Ok::<(), world::calibrate::CalibrateError>(())
 //! ```
@@ -16,14 +16,13 @@
 //!
 //! What cannot be measured by a clock is reckoned, and says so: how many lines a steal moves.
 
-mod fit;
 mod found;
 mod kernel;
 mod machine;
 mod steps;
 mod unsafe_signal;
 
-use notify::window::Place;
+use measure::Place;
 
 pub use found::{CalibrateError, Effort, Found};
 

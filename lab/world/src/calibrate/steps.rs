@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use clock::Instant;
 use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
+use measure::stats::{Line, line, median_of};
+use measure::{Disturbance, Kept, Place, Stopwatch, Watch, contest, together};
 use mem::{Pool, Region, TxFrame};
 use nic::Nic;
 use nic::shm::{ShmConfig, ShmNic};
-use notify::contest::in_turn;
-use notify::window::{Place, Stopwatch, together};
 use spin::{FRAME_BYTES, Frame};
 use stack::{Secrets, Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr};
 
-use super::fit;
 use super::found::{CalibrateError, Effort, Found};
 use crate::cores::app::SpinApp;
 use crate::rig::Caller;
@@ -84,22 +83,21 @@ fn window(
     size: usize,
     window: Duration,
     place: Place<'_>,
-) -> Result<(Phases, notify::Disturbance), CalibrateError> {
+) -> Result<(Phases, Disturbance), CalibrateError> {
     let (near, far) = ShmNic::pair(&ShmConfig::default(), &ShmConfig::default().far())?;
     let over = AtomicBool::new(false);
     let clock = Stopwatch::start();
     // Before the window: its memory is filled with zeros.
     let regions = [Region::heap(CHUNKS as u32), Region::heap(CHUNKS as u32)];
-    let consumer = || {
+    let consumer = |watch: &mut Watch| {
         let (shared, mut server) = thread(0, near, &regions[0]);
-        let found = serve(&mut server, &shared, clock, size, window);
+        let found = serve(&mut server, &shared, (clock, watch), size, window);
         over.store(true, Ordering::Release);
         found
     };
-    let other = || {
+    let other = |_: &mut Watch| {
         let (_, mut client) = thread(1, far, &regions[1]);
         bursts(&mut client, clock, size, &over);
-        ((), 0)
     };
     Ok(together(place, consumer, other).map(|(found, (), disturbance)| (found, disturbance))?)
 }
@@ -135,17 +133,16 @@ fn cycle(
 fn serve(
     server: &mut ElasticThread<ShmNic>,
     shared: &Shared,
-    clock: Stopwatch,
+    (clock, watch): (Stopwatch, &mut Watch),
     size: usize,
     window: Duration,
-) -> (Phases, u64) {
+) -> Phases {
     let mut app = SpinApp::default();
     let mut samples: [Vec<f64>; 4] = Default::default();
     let looking_ns = look_ns(clock);
     let start = clock.now_ns();
     let warm = start + (window.as_nanos() as f64 * WARM_UP) as u64;
     let end = start + window.as_nanos() as u64;
-    let mut stall_ns = 0;
     let mut last = start;
     while last < end {
         // The burst is whole before it is looked at, as it is after a wait; what else comes is served.
@@ -168,7 +165,7 @@ fn serve(
         let [begun, received, served, finished] = cycle(server, shared, &mut app, clock);
         // Opening connections in memory that is touched for the first time takes long by itself.
         if last >= warm {
-            stall_ns = stall_ns.max(finished - begun);
+            watch.gap(finished - begun);
         }
         let warmed = last >= warm;
         last = finished;
@@ -179,15 +176,8 @@ fn serve(
             }
         }
     }
-    let [begin, crossing, finish, idle] = &mut samples;
-    let of = |values: &mut Vec<f64>| fit::median(values).unwrap_or(f64::NAN);
-    let phases = Phases {
-        begin_ns: of(begin),
-        crossing_ns: of(crossing),
-        finish_ns: of(finish),
-        idle_ns: of(idle),
-    };
-    (phases, stall_ns)
+    let [begin_ns, crossing_ns, finish_ns, idle_ns] = samples.map(median_of);
+    Phases { begin_ns, crossing_ns, finish_ns, idle_ns }
 }
 
 /// A cycle that finds nothing.
@@ -216,17 +206,17 @@ fn driver(
     size: usize,
     window: Duration,
     place: Place<'_>,
-) -> Result<((f64, f64), notify::Disturbance), CalibrateError> {
+) -> Result<((f64, f64), Disturbance), CalibrateError> {
     let (near, far) = ShmNic::pair(&ShmConfig::default(), &ShmConfig::default().far())?;
     let over = AtomicBool::new(false);
     let region = || Region::heap(1_024);
     let (here, there) = (region(), region());
-    let consumer = || {
-        let found = bounce(near, Pool::new(&here, 512), Some((size, window)), &over);
+    let consumer = |watch: &mut Watch| {
+        let found = bounce(near, Pool::new(&here, 512), Some((size, window)), &over, watch);
         over.store(true, Ordering::Release);
         found
     };
-    let other = || {
+    let other = |watch: &mut Watch| {
         let mut far = far;
         let mut pool = Pool::new(&there, 512);
         let mut frames: Vec<TxFrame> = (0..size)
@@ -237,7 +227,7 @@ fn driver(
             })
             .collect();
         far.transmit(Instant::ZERO, &mut pool, &mut frames);
-        bounce(far, pool, None, &over)
+        bounce(far, pool, None, &over, watch)
     };
     Ok(together(place, consumer, other).map(|(found, _, disturbance)| (found, disturbance))?)
 }
@@ -248,13 +238,13 @@ fn bounce(
     mut pool: Pool,
     timed: Option<(usize, Duration)>,
     over: &AtomicBool,
-) -> ((f64, f64), u64) {
+    watch: &mut Watch,
+) -> (f64, f64) {
     let clock = Stopwatch::start();
     let looking_ns = look_ns(clock);
     let (mut receiving, mut sending) = (Vec::new(), Vec::new());
     let mut mbufs = Vec::with_capacity(64);
     let mut frames = Vec::with_capacity(64);
-    let mut stall_ns = 0;
     let start = clock.now_ns();
     let (size, warm, end) = timed.map_or((1, u64::MAX, u64::MAX), |(size, window)| {
         let window_ns = window.as_nanos() as u64;
@@ -274,15 +264,14 @@ fn bounce(
         nic.reclaim(&mut pool);
         let sent = clock.now_ns();
         if begun >= warm {
-            stall_ns = stall_ns.max(sent - begun);
+            watch.gap(sent - begun);
         }
         if begun >= warm && taken == size {
             receiving.push((received - begun) as f64 - looking_ns);
             sending.push((sent - from) as f64 - looking_ns);
         }
     }
-    let of = |values: &mut Vec<f64>| fit::median(values).unwrap_or(f64::NAN);
-    ((of(&mut receiving), of(&mut sending)), stall_ns)
+    (median_of(receiving), median_of(sending))
 }
 
 /// Measures all steps.
@@ -293,8 +282,8 @@ pub(super) fn measure(
 ) -> Result<Steps, CalibrateError> {
     let mut sizes = BATCHES;
     let plan = effort.plan();
-    let whole = windows(&mut sizes, plan, |size| window(size, effort.window, place))?;
-    let bare = windows(&mut sizes, plan, |size| driver(size, effort.window, place))?;
+    let whole = contest(&mut sizes, plan, |size| window(*size, effort.window, place))?;
+    let bare = contest(&mut sizes, plan, |size| driver(*size, effort.window, place))?;
     let mut phase = |name: &'static str, of: &dyn Fn(&Phases) -> f64| {
         through(name, &BATCHES, &whole, of, found)
     };
@@ -306,8 +295,7 @@ pub(super) fn measure(
     // All windows wait for bursts; the smallest waits most.
     let idle: Vec<f64> =
         whole.iter().flat_map(|kept| kept.values(|phases| phases.idle_ns)).collect();
-    let idle = notify::contest::Kept::from(idle);
-    let idle = Found::of("a poll that finds nothing", "idle polls", &idle)?;
+    let idle = Found::of("a poll that finds nothing", "idle polls", &Kept::from(idle), |ns| *ns)?;
     let cycle_ns = idle.median_ns;
     found.push(idle);
     Ok(Steps {
@@ -323,44 +311,21 @@ pub(super) fn measure(
     })
 }
 
-/// Windows of all sizes in turn, each on a wire of its own, which may fail to be made.
-fn windows<T>(
-    sizes: &mut [usize],
-    plan: notify::contest::Plan,
-    one: impl Fn(usize) -> Result<(T, notify::Disturbance), CalibrateError>,
-) -> Result<Vec<notify::contest::Kept<T>>, CalibrateError> {
-    let mut failed = None;
-    let kept = in_turn(sizes, plan, |size| {
-        one(*size).map_err(|error| match error {
-            CalibrateError::Window(error) => error,
-            other => {
-                failed = Some(other);
-                notify::WindowError::Alone
-            }
-        })
-    });
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(kept?),
-    }
-}
-
 /// The line of one phase over the sizes of bursts; tells what was found at each.
 fn through<T>(
     name: &'static str,
     sizes: &[usize],
-    kept: &[notify::contest::Kept<T>],
+    kept: &[Kept<T>],
     of: &dyn Fn(&T) -> f64,
     found: &mut Vec<Found>,
-) -> Result<fit::Line, CalibrateError> {
+) -> Result<Line, CalibrateError> {
     let mut points = Vec::new();
     for (size, kept) in sizes.iter().zip(kept) {
-        let values = kept.map(of);
         // A size that never came whole in a window has no point; the line needs but two.
-        if let Ok(one) = Found::of(format!("{name}, {size} together"), name, &values) {
+        if let Ok(one) = Found::of(format!("{name}, {size} together"), name, kept, of) {
             points.push((*size as f64, one.median_ns));
             found.push(one);
         }
     }
-    fit::line(&points).ok_or(CalibrateError::Nothing { what: name, windows: kept.len() })
+    line(&points).ok_or(CalibrateError::Nothing { what: name, windows: kept.len() })
 }

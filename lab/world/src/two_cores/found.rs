@@ -1,5 +1,6 @@
 //! What was found, or why nothing was.
 
+use measure::WindowError;
 use nic::shm::ShmError;
 use serde::Serialize;
 
@@ -52,7 +53,7 @@ pub enum TwoCoresError {
     Memory(#[from] ShmError),
     /// There must be two.
     #[error("this needs processors 0 and 1, and may not run on both: {0}")]
-    Processors(std::io::Error),
+    Processors(WindowError),
     /// Privileges, mostly.
     #[error("cannot run before other threads: {0}")]
     Priority(String),
@@ -67,4 +68,13 @@ pub enum TwoCoresError {
     /// A thread panicked, which is a bug.
     #[error("a thread of the run panicked")]
     Panicked,
+}
+
+impl From<WindowError> for TwoCoresError {
+    fn from(error: WindowError) -> Self {
+        match error {
+            WindowError::Panicked => Self::Panicked,
+            other => Self::Processors(other),
+        }
+    }
 }

@@ -24,9 +24,9 @@ use clock::{Clock, MonotonicClock};
 use dataplane::{
     CycleStats, Driver, Elastic, ElasticConfig, ElasticThread, Floor, Parts, forwarding_mesh,
 };
+use measure::pin;
 use mem::{Pool, Region};
 use nic::shm::{ShmConfig, ShmNic};
-use rustix::thread::CpuSet;
 use stack::{Secrets, Shared, StackConfig};
 use wire::{Ipv4Addr, MacAddr};
 
@@ -115,12 +115,12 @@ pub fn run(config: &Config) -> Result<Found, TwoCoresError> {
     }
 }
 
-fn serve<T: Elastic>(
+fn serve<T: Elastic, F: FnOnce() -> T + Send>(
     config: &Config,
     signals: &Signals,
     server: &Arc<Shared>,
     ends: Vec<ShmNic>,
-    threads: Vec<impl FnOnce() -> T + Send>,
+    threads: Vec<F>,
 ) -> Result<Found, TwoCoresError> {
     let seen = Seen {
         next: (0..config.connections).map(|_| AtomicU64::new(0)).collect(),
@@ -171,13 +171,6 @@ impl Drop for StopsAll<'_> {
     fn drop(&mut self) {
         self.0.stop();
     }
-}
-
-fn pin(cpu: usize) -> Result<(), TwoCoresError> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)
-        .map_err(|errno| TwoCoresError::Processors(errno.into()))
 }
 
 fn first(priority: u8) -> Result<(), TwoCoresError> {

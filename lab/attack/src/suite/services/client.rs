@@ -16,7 +16,6 @@ use service::lab::Lab;
 use service::lab::constants::DATAPLANE_ADDRESS;
 use wire::Sum;
 
-use super::super::own;
 use super::super::pings::Counted;
 use crate::crowd::{DATAGRAM_PORT, PORT};
 
@@ -67,7 +66,7 @@ impl Client {
             let namespace = lab.client().clone();
             let thread = std::thread::Builder::new().name(name.into());
             let enter = move || -> anyhow::Result<()> {
-                own::run_on(&[cpu])?;
+                measure::pin(cpu)?;
                 // It is slower without.
                 let _ = runtime::set_realtime(PRIORITY);
                 Ok(namespace.enter()?)

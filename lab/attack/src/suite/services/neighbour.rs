@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use measure::stats::nearest;
 use service::lab::constants::DATAPLANE_ADDRESS;
 use service::lab::{Lab, in_namespace};
 
 use super::super::bystander::Window;
-use super::super::own;
 use super::PATIENCE;
 use super::process::Service;
 use crate::crowd::PORT;
@@ -51,7 +51,7 @@ impl Neighbour {
         let stream = stream.context("connecting to the second service")?;
         stream.set_read_timeout(Some(LOST))?;
         stream.set_nodelay(true)?;
-        own::run_on(&[cpu])?;
+        measure::pin(cpu)?;
         if let Err(error) = runtime::set_realtime(PRIORITY) {
             crate::say(&format!("latencies are measured without priority: {error}"));
         }
@@ -69,7 +69,7 @@ impl Neighbour {
             latencies.push(took.as_nanos() as u64);
         }
         latencies.sort_unstable();
-        let p99_ns = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0);
+        let p99_ns = nearest(&latencies, 0.99);
         Window { p99_ns, slow }
     }
 

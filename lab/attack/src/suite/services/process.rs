@@ -11,8 +11,8 @@ use endpoint::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::super::Outcome;
 use super::super::victim::Silence;
-use super::super::{Outcome, own};
 use super::{LOOK, PATIENCE, WITHIN};
 use crate::acts::GOT_IN;
 
@@ -62,7 +62,7 @@ impl Service {
         }
         // What the thread starts is bound to its processor, as the thread is.
         let spawn = move || -> anyhow::Result<Child> {
-            own::run_on(&[cpu])?;
+            measure::pin(cpu)?;
             crate::unsafe_os::no_priority()?;
             command.spawn().context("starting 'tailplane run'")
         };

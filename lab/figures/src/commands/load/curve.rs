@@ -6,12 +6,13 @@
 
 use std::io::{IsTerminal, Write};
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use load::{
-    Conditions, ConfigError, Limit, LoadConfig, LoadReport, MedianInterval, Mode, Percentile,
-    REPEATS_FOR_95, SearchConfig, Verdict, judge, median_interval, throughput_at_slo,
+    Conditions, Limit, LoadConfig, LoadReport, Mode, Percentile, SearchConfig, Verdict, judge,
+    throughput_at_slo,
 };
-use reproduce::stats::Summary;
+use measure::stats::Summary;
+use measure::{MedianInterval, REPEATS_FOR_95, median_interval};
 use serde::Serialize;
 
 use super::arguments::Args;
@@ -171,15 +172,6 @@ pub(super) struct Curve {
     partial_reason: Option<String>,
 }
 
-/// What ended a search or a sweep.
-struct Failed(anyhow::Error);
-
-impl From<ConfigError> for Failed {
-    fn from(error: ConfigError) -> Self {
-        Self(error.into())
-    }
-}
-
 /// Measures what `plan` says of the load `config`, in open loop.
 ///
 /// # Errors
@@ -213,8 +205,8 @@ pub(super) fn measure(
     end_progress();
     let Measuring { points, conditions, .. } = measuring;
     let failure = match outcome {
-        Err(Failed(error)) if points.is_empty() => return Err(error),
-        Err(Failed(error)) => Some(format!("{error:#}")),
+        Err(error) if points.is_empty() => return Err(error),
+        Err(error) => Some(format!("{error:#}")),
         Ok(()) => None,
     };
     let mut curve = Curve {
@@ -258,14 +250,14 @@ impl Measuring<'_> {
         self.keys_stored = false;
     }
 
-    fn window(&mut self, rps: f64) -> Result<LoadReport, Failed> {
+    fn window(&mut self, rps: f64) -> anyhow::Result<LoadReport> {
         let mut load = self.config.clone();
         if let Mode::Open { rps: offered_rps, .. } = &mut load.mode {
             *offered_rps = rps;
         }
         load.seed = self.config.seed.wrapping_add(u64::from(self.repeat - 1));
         load.keys_stored = self.keys_stored;
-        let report = self.carrier.window(&load).map_err(Failed)?;
+        let report = self.carrier.window(&load)?;
         self.keys_stored = true;
         self.conditions.get_or_insert_with(|| report.conditions.clone());
         let point = self.point(rps, &report);
@@ -273,7 +265,7 @@ impl Measuring<'_> {
         self.points.push(point);
         if report.fault.is_some() || report.partial {
             let reason = report.partial_reason.or(report.invalid_reason).unwrap_or_default();
-            return Err(Failed(anyhow!("at {rps:.0} requests/s: {reason}")));
+            bail!("at {rps:.0} requests/s: {reason}");
         }
         Ok(report)
     }
@@ -301,7 +293,7 @@ impl Measuring<'_> {
         &mut self,
         repeats: &mut Vec<Repeat>,
         bests: &mut Vec<LoadReport>,
-    ) -> Result<(), Failed> {
+    ) -> anyhow::Result<()> {
         let search = &self.plan.search;
         let found = throughput_at_slo(search, |rps| self.window(rps))?;
         repeats.push(Repeat {

@@ -4,10 +4,10 @@
 //! The curve itself is drawn by the plotter of `tailplane reproduce`; here it gets a visible title,
 //! and the conditions below that.
 
+use measure::stats::Summary;
 use reproduce::number::Finite;
 use reproduce::plot::{self, STYLE};
 use reproduce::result::Point as PlotPoint;
-use reproduce::stats::Summary;
 use reproduce::{Axis, Chart, Mark, MarkOf, Role, Series};
 
 use super::curve::{Curve, Point};

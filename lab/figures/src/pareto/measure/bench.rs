@@ -9,13 +9,12 @@ use std::time::Duration;
 use anyhow::Context;
 use control::rapl::Rapl;
 use load::{LoadConfig, LoadReport, Mode, SearchConfig, WorkloadConfig, throughput_at_slo};
+use measure::watched;
 use reproduce::Stopped;
 
 use super::plan::{Plan, Progress};
 use super::split::Split;
 use crate::commands::load::DataplaneClient;
-use crate::demo::machine::Usage;
-use crate::demo::measure::Failure;
 use crate::demo::systems::Tailplane;
 use service::lab::{Lab, LabConfig};
 
@@ -124,11 +123,9 @@ impl<'a> Bench<'a> {
             return Err(Stopped.into());
         }
         let mut client = DataplaneClient::open(&self.lab, self.cpus.len() as u32, &self.client)?;
-        let before = Usage::now(&[]);
-        let report = client.run(load, self.target)?;
-        let quiet = before.disturbance_since(&[]).is_quiet();
+        let (report, disturbance) = watched(&[], || client.run(load, self.target))?;
         let (windows, disturbed) = self.windows.get();
-        self.windows.set((windows + 1, disturbed + u32::from(!quiet)));
+        self.windows.set((windows + 1, disturbed + u32::from(!disturbance.is_quiet())));
         Ok(report)
     }
 
@@ -151,16 +148,14 @@ impl<'a> Bench<'a> {
             max_runs: WINDOWS_MAX,
             ..SearchConfig::default()
         };
-        let found = throughput_at_slo(&search, |rps| -> Result<LoadReport, Failure> {
-            let report =
-                self.window(&self.load(Mode::open(rps), self.plan.seconds)).map_err(Failure)?;
+        let found = throughput_at_slo(&search, |rps| -> anyhow::Result<LoadReport> {
+            let report = self.window(&self.load(Mode::open(rps), self.plan.seconds))?;
             progress(&format!(
                 "{name}: {rps:.0} requests/s offered, {:.0} answered, 99 % within {:.1} us",
                 report.achieved_rps, report.p99_us
             ));
             Ok(report)
-        })
-        .map_err(|failure| failure.0)?;
+        })?;
         let lowest = found.probes.iter().min_by(|a, b| a.offered_rps.total_cmp(&b.offered_rps));
         let best = found.best.as_ref();
         let p99_us = best.map(|best| best.p99_us).or(lowest.map(|probe| probe.p99_us));

@@ -11,20 +11,18 @@ pub mod split;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use control::actuator::{ClockSetter, Cpufreq};
 use control::rapl::Rapl;
 use control::{Clock, Configuration, Machine, Scaling, Topology};
-use reproduce::{Mode, Stopped, conditions};
+use reproduce::{Mode, Stopped};
 use world::controlled::pareto::{Candidate, Objective};
 
 use self::bench::Bench;
 pub use self::plan::{Plan, Progress};
 use self::split::Split;
 use super::analysis::{Analysis, Entry, Run};
-use crate::demo::machine::commit;
 use crate::demo::softirq;
 use service::huge_pages;
 use service::lab::constants::QUEUES_MAX;
@@ -127,7 +125,6 @@ fn prepare(
             None
         }
     };
-    let conditions = conditions::collect(Path::new("/"), &commit(), SystemTime::now());
     let mut all = Analysis {
         name: "this machine".to_owned(),
         machine: machine.clone(),
@@ -136,7 +133,7 @@ fn prepare(
         slo_us: plan.slo_us,
         objective,
         entries,
-        conditions,
+        conditions: ::measure::conditions::here(),
         notes,
         partial: None,
     };

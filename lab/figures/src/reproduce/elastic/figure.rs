@@ -1,6 +1,6 @@
 //! The figure: load, latency, threads and the job's progress over time, with the daemon's and the paper's policies.
 
-use reproduce::stats::median;
+use measure::stats::median;
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::found::Found;

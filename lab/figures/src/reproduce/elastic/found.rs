@@ -1,9 +1,9 @@
 //! What was found.
 
 use load::LoadReport;
+use measure::Disturbance;
 
 use super::timeline::Swing;
-use crate::demo::machine::Disturbance;
 
 /// What the daemon said of the job at a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use load::kernel::{KernelConfig, Wait};
 use load::{ArrivalProcess, LoadConfig, LoadReport, Mode, Pattern, PatternShape, WorkloadConfig};
+use measure::watched;
 use runtime::set_realtime;
 
 use super::found::{Found, Progress};
 use super::plan::{Plan, REQUEST_US, SHARES};
 use super::rig::Rig;
 use super::timeline;
-use crate::demo::machine::Usage;
 use service::lab::in_namespace;
 use service::watch::now_ns;
 
@@ -79,18 +79,20 @@ fn swing(rig: &Rig, plan: &Plan, capacity_rps: f64) -> anyhow::Result<Found> {
     (load.warmup_ms, load.measure_ms) = (0, u64::from(plan.swings) * period_ms);
     load.series = true;
     let (service, done) = (rig.service()?, AtomicBool::new(false));
-    let usage = Usage::now(&rig.processes());
-    let (looks, progress, report) = std::thread::scope(|scope| {
-        let looks = scope.spawn(|| {
-            // Without the right to it, it looks a little later.
-            let _ = set_realtime(REALTIME);
-            timeline::record(&service, &done)
-        });
-        let progress = scope.spawn(|| ask(rig, &done));
-        let report = carry(rig, &load);
-        done.store(true, Ordering::Relaxed);
-        (looks.join(), progress.join(), report)
-    });
+    let everything = || {
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                // Without the right to it, it looks a little later.
+                let _ = set_realtime(REALTIME);
+                timeline::record(&service, &done)
+            });
+            let progress = scope.spawn(|| ask(rig, &done));
+            let report = carry(rig, &load);
+            done.store(true, Ordering::Relaxed);
+            anyhow::Ok((looks.join(), progress.join(), report))
+        })
+    };
+    let ((looks, progress, report), disturbance) = watched(&rig.processes(), everything)?;
     let (Ok(looks), Ok(progress), report) = (looks, progress, report?) else {
         anyhow::bail!("a thread that only looked has ended by a panic");
     };
@@ -107,7 +109,7 @@ fn swing(rig: &Rig, plan: &Plan, capacity_rps: f64) -> anyhow::Result<Found> {
         granted: timeline::granted(&looks),
         swings,
         progress: progress?,
-        disturbance: usage.disturbance_since(&rig.processes()),
+        disturbance,
         report,
     })
 }

@@ -1,10 +1,10 @@
 //! HyperPlane Figure 3: what polling many queues costs.
 
-use notify::contest::Kept;
+use measure::Kept;
 use notify::{Latency, Layout, Shape, Strategy};
 use reproduce::{Axis, ChartId, Figure, Measured, Recorder, Takes};
 
-use super::bench::{Cells, Queues, measured};
+use super::bench::{Cells, Queues};
 use super::services::ENCAPSULATION;
 use crate::reproduce::Testbed;
 
@@ -62,7 +62,7 @@ fn throughput(cells: &Cells, recorder: &mut Recorder<'_>, counts: &[u32]) -> any
             let found = cells.backlog(&POLLING, queues, ENCAPSULATION)?;
             for (&chart, kept) in charts.iter().zip(&found) {
                 let series = recorder.series(chart, shape.short());
-                let rate = measured(kept, seed, |found| 1e3 / found.ns_per_item);
+                let rate = Measured::windows(kept, seed, |found| 1e3 / found.ns_per_item);
                 recorder.point(series, count.into(), rate);
             }
         }
@@ -84,10 +84,10 @@ fn latency(cells: &Cells, recorder: &mut Recorder<'_>, counts: &[u32]) -> anyhow
         let found = cells.light(&contenders, ENCAPSULATION)?;
         for (strategy, kept) in POLLING.iter().zip(&found) {
             let mean = recorder.series(chart, &format!("{}, mean", strategy.name()));
-            let value = measured(kept, seed, |found| found.mean_ns() / 1e3);
+            let value = Measured::windows(kept, seed, |found| found.mean_ns() / 1e3);
             recorder.point(mean, count.into(), value);
             let p99 = recorder.series(chart, &format!("{}, p99", strategy.name()));
-            let value = measured(kept, seed, |found| found.quantile_ns(0.99) / 1e3);
+            let value = Measured::windows(kept, seed, |found| found.quantile_ns(0.99) / 1e3);
             recorder.point(p99, count.into(), value);
         }
         if DISTRIBUTIONS.contains(&count) {
@@ -122,8 +122,7 @@ mod tests {
     fn a_distribution_rises_from_the_least_to_the_greatest() {
         let window = |from: u64| Latency {
             sorted_ns: (from..from + 1_000).collect(),
-            left_out: 0,
-            disturbance: notify::Disturbance::default(),
+            disturbance: measure::Disturbance::default(),
         };
         let found = vec![window(1_000), window(2_000)];
         let points = distribution(&Kept::from(found));

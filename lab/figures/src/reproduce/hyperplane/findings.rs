@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use notify::contest::Kept;
-use notify::{Latency, Layout, PollCost, Shape, Strategy, Throughput, poll_cost};
-use reproduce::stats::median;
+use measure::Kept;
+use measure::stats::{Line, line, median};
+use notify::{Latency, Layout, Shape, Strategy, Throughput};
 use reproduce::{Axis, Mark, MarkOf, Measured, Recorder};
 
-use super::bench::{Queues, compared, ratio};
+use super::bench::Queues;
 use super::services::SERVICES;
 use super::task::{LONG, MIDDLE, SHORT, TASKS, Task};
 
@@ -79,7 +79,7 @@ impl Findings {
     }
 
     /// What a poll costs: fitted over the cells with one busy queue, at 400 ns of work.
-    pub fn poll(&self, layout: Layout, strategy: Strategy) -> Option<PollCost> {
+    pub fn poll(&self, layout: Layout, strategy: Strategy) -> Option<Line> {
         let mut counts: Vec<u32> = (self.backlog.keys())
             .filter(|(queues, _)| queues.layout == layout)
             .map(|(queues, _)| queues.count)
@@ -93,13 +93,13 @@ impl Findings {
             Some((polls, median(&kept.values(TIME))?))
         };
         let points: Vec<(f64, f64)> = counts.into_iter().filter_map(point).collect();
-        poll_cost(&points)
+        line(&points)
     }
 
     fn poll_words(&self, layout: Layout) -> String {
         self.poll(layout, Strategy::Spin).map_or_else(
             || "what a poll of the spinning loop costs was not measured".to_owned(),
-            |fit| format!("a poll of the spinning loop costs {:.2} ns", fit.poll_ns),
+            |fit| format!("a poll of the spinning loop costs {:.2} ns", fit.each),
         )
     }
 
@@ -107,7 +107,10 @@ impl Findings {
     fn gain(&self, queues: Queues, task: Task, strategy: Strategy, seed: u64) -> Option<Measured> {
         let spin = self.time(queues, task, Strategy::Spin)?;
         let other = self.time(queues, task, strategy)?;
-        Some(ratio((spin, TIME), (other, TIME), seed).note(self.poll_words(queues.layout)))
+        Some(
+            Measured::ratio_of((spin, TIME), (other, TIME), seed)
+                .note(self.poll_words(queues.layout)),
+        )
     }
 
     fn latency_gain(
@@ -119,7 +122,7 @@ impl Findings {
     ) -> Option<Measured> {
         let spin = self.latency(queues, Strategy::Spin)?;
         let other = self.latency(queues, strategy)?;
-        Some(ratio((spin, of), (other, of), seed).note(self.poll_words(queues.layout)))
+        Some(Measured::ratio_of((spin, of), (other, of), seed).note(self.poll_words(queues.layout)))
     }
 
     /// Draws the ratios, fills the claims and says which targets were met.
@@ -147,8 +150,8 @@ impl Findings {
             let series = recorder.series(chart, layout.name());
             for strategy in [Strategy::Spin, Strategy::Burst] {
                 if let Some(fit) = self.poll(layout, strategy) {
-                    let words = format!("beside {:.0} ns for an item itself", fit.service_ns);
-                    let cost = Measured::single(fit.poll_ns).note(words);
+                    let words = format!("beside {:.0} ns for an item itself", fit.once);
+                    let cost = Measured::single(fit.each).note(words);
                     recorder.category(series, strategy.name(), cost);
                 }
             }
@@ -253,7 +256,7 @@ impl Findings {
         how: fn(f64, f64) -> f64,
     ) -> Option<Measured> {
         let [spin, set] = self.close.get(&(queues, task.slug))?.as_slice() else { return None };
-        Some(compared((spin, TIME), (set, TIME), seed, how))
+        Some(Measured::compared((spin, TIME), (set, TIME), seed, how))
     }
 
     /// The share of its throughput that one always busy queue loses by the exclusive set.
@@ -266,7 +269,7 @@ impl Findings {
         let kept = self.flat.get(&layout);
         let over = |few: usize| {
             let (many, few) = (kept?.first()?, kept?.get(few)?);
-            Some(ratio((many, MEAN), (few, MEAN), seed))
+            Some(Measured::ratio_of((many, MEAN), (few, MEAN), seed))
         };
         let what = |rate| {
             let name = layout.name();
@@ -300,20 +303,6 @@ impl Findings {
             2.5,
             true,
         );
-        if let Some(kept) = self.light.get(&fb(Layout::Paged)) {
-            let all = kept.iter().flat_map(|kept| &kept.found);
-            let (counted, left_out) = all.fold((0, 0), |(counted, left_out), found| {
-                (counted + found.sorted_ns.len() as u64, left_out + found.left_out)
-            });
-            recorder.note(format!(
-                "light load, 1,000 queues, a page each: {left_out} of {} single arrivals are left out, since one \
-                 of the two spinning threads stood still while they were under way",
-                counted + left_out
-            ));
-        }
-        let mut note = |what: &str, found: Option<Measured>, bound: f64, at_least: bool| {
-            recorder.note(judged(what, found, bound, at_least));
-        };
         let p99 = self.latency_gain(fb(Layout::Paged), Strategy::Exclusive, P99, seed);
         note("light-load p99, 1,000 queues, a page each: spinning over QWAIT", p99, 4.0, true);
         for task in ALONE {
@@ -336,7 +325,7 @@ impl Findings {
             let list = self.time(fb(layout), MIDDLE, Strategy::Linear);
             let linear = list
                 .zip(self.time(fb(layout), MIDDLE, Strategy::Exclusive))
-                .map(|(list, set)| ratio((set, TIME), (list, TIME), seed));
+                .map(|(list, set)| Measured::ratio_of((set, TIME), (list, TIME), seed));
             let what = format!(
                 "the paper's linear list over the ready bits, FB, 1,000 queues, 400 ns, {} (Figure 13: \
                  down to 0.50)",
@@ -373,7 +362,7 @@ pub fn stride(layout: Layout) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use notify::Disturbance;
+    use measure::Disturbance;
 
     fn throughput(ns_per_item: f64, polls_per_item: f64) -> Kept<Throughput> {
         let found = Throughput {
@@ -401,7 +390,7 @@ mod tests {
         cell(&mut findings, 1, Shape::FullyBalanced, 410.0, 1.0, 420.0);
         cell(&mut findings, 1_000, Shape::SingleQueue, 2_408.0, 1_000.0, 430.0);
         let fit = findings.poll(Layout::Paged, Strategy::Spin).expect("two places");
-        assert!((fit.poll_ns - 2.0).abs() < 1e-9, "{fit:?}");
+        assert!((fit.each - 2.0).abs() < 1e-9, "{fit:?}");
         assert_eq!(findings.poll(Layout::Packed, Strategy::Spin), None);
         let queues = Queues { count: 1_000, shape: Shape::SingleQueue, layout: Layout::Paged };
         let gain = findings.gain(queues, MIDDLE, Strategy::Exclusive, 1).expect("measured");

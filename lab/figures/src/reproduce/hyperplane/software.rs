@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use notify::contest::{Kept, in_turn};
+use measure::stats::median;
+use measure::{Kept, WindowError, contest};
 use notify::idle::sleeping;
 use notify::pair::{Division, Load, Pair, PairFound};
 use notify::{Chain, Layout, Shape, Strategy, Work};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
-use super::bench::{Cells, LIGHT_GAP_NS, Queues, measured, ratio};
+use super::bench::{Cells, LIGHT_GAP_NS, Queues};
 use super::findings::{Findings, P99_GAIN, SINGLE_COST, SQ_GAIN, TWO, close_cells, judged, stride};
 use super::services::SERVICES;
 use super::task::{LONG, MIDDLE, SHORT, Task};
@@ -197,7 +198,7 @@ fn measure(
             let chart = recorder.chart(&name, &title, x(), y);
             for (strategy, kept) in Strategy::ALL.iter().zip(&kept) {
                 let series = recorder.series(chart, strategy.name());
-                let rate = measured(kept, seed, |found| 1e3 / found.ns_per_item);
+                let rate = Measured::windows(kept, seed, |found| 1e3 / found.ns_per_item);
                 recorder.point(series, queues.count.into(), starved(kept, rate));
             }
             findings.backlog.insert((queues, task.slug), kept);
@@ -218,7 +219,7 @@ fn measure(
                 let chart = recorder.chart(&name, &title, x(), Axis::log("latency", "us"));
                 for (strategy, kept) in Strategy::ALL.iter().zip(&kept) {
                     let series = recorder.series(chart, strategy.name());
-                    let value = measured(kept, seed, |found| {
+                    let value = Measured::windows(kept, seed, |found| {
                         of.map_or_else(|| found.mean_ns(), |share| found.quantile_ns(share)) / 1e3
                     });
                     recorder.point(series, queues.count.into(), value);
@@ -238,7 +239,7 @@ const STARVED: f64 = 0.02;
 
 fn starved(kept: &Kept<notify::Throughput>, rate: Measured) -> Measured {
     let idle = kept.values(|found| found.idle_looks_per_item);
-    match reproduce::stats::median(&idle) {
+    match median(&idle) {
         Some(idle) if idle > STARVED => rate.note(format!(
             "the producer was the limit: {idle:.2} looks for each item found nothing"
         )),
@@ -298,7 +299,7 @@ fn pairs(bench: &Cells, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let axis = Axis::log("p99 from due until served", "us");
     let title = "Two consumers, 400 queues, work of 4 us, one half 10 % above the mean";
     let chart = recorder.chart("pair", title, Axis::linear("load", "of two cores"), axis);
-    let place = |side| bench.place(side);
+    let place = |side| bench.places.take(side);
     for load in LOADS {
         recorder.step(&format!("two consumers, load {load}"))?;
         let mut pairs = Division::ALL
@@ -307,21 +308,21 @@ fn pairs(bench: &Cells, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
             .collect::<Result<Vec<Pair>, _>>()?;
         let offered = Load { gap_ns: PAIR_WORK_NS / (2.0 * load), first_half: FIRST_HALF };
         let mut works = [(); 2].map(|()| Chain::of(PAIR_WORK_NS, bench.step_ns));
-        let found = in_turn(&mut pairs, bench.plan(), |pair| {
+        let found = contest(&mut pairs, bench.plan(), |pair| {
             let [one, two] = &mut works;
             let works: [&mut dyn Work; 2] = [one, two];
             let found = pair.run(&place, bench.latency_window(), offered, works)?;
             let disturbance = found.latency.disturbance;
-            Ok((found, disturbance))
+            Ok::<_, WindowError>((found, disturbance))
         })?;
         let p99: fn(&PairFound) -> f64 = |found| found.latency.quantile_ns(0.99) / 1e3;
         for (division, kept) in Division::ALL.iter().zip(&found) {
             let series = recorder.series(chart, division.name());
-            let value = measured(kept, seed, p99);
+            let value = Measured::windows(kept, seed, p99);
             recorder.point(series, load, overloaded(kept, value));
         }
         if load == JUDGED {
-            let gain = ratio((&found[1], p99), (&found[2], p99), seed);
+            let gain = Measured::ratio_of((&found[1], p99), (&found[2], p99), seed);
             let what =
                 "two consumers, load 0.7, 10 % imbalance: p99 with a set each over one shared";
             recorder.note(judged(what, Some(gain), 1.0, true));
@@ -372,8 +373,7 @@ mod tests {
         let window = |refused| PairFound {
             latency: notify::Latency {
                 sorted_ns: vec![1; 1_000],
-                left_out: 0,
-                disturbance: notify::Disturbance::default(),
+                disturbance: measure::Disturbance::default(),
             },
             refused,
         };

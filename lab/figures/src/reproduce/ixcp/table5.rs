@@ -1,7 +1,9 @@
 //! IX Table V: how long the phases of flow-group migrations take, and what they lose.
 
+use std::thread::sleep;
 use std::time::Duration;
 
+use measure::{Disturbance, QUIET, until_quiet};
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
 use world::controlled::migration::{Half, Recorded, Row, table5};
 
@@ -14,8 +16,8 @@ const LOST: &str = "ix.table5.migration_packets_lost_or_reordered";
 /// Migrations of a full and of a quick run, under load and with the table: in so many rounds as repeats.
 const MOVES: usize = 1_000;
 const MOVES_QUICK: usize = 120;
-/// Further tries of a round that somebody else disturbed, and what passes before the next one.
-const RETRIES: u32 = 4;
+/// Tries of a round that something disturbs, and what passes before the next one.
+const TRIES: usize = 5;
 const SPELL: Duration = Duration::from_millis(500);
 /// What one migration does beside its phases.
 const PAUSE: Duration = Duration::from_millis(4);
@@ -116,19 +118,19 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a plan; again where others used the processors, a few times. The last try stands, with what was done to it.
+/// Runs a plan; again while others use the processors, a few times. The last try stands, with what was done to it.
 fn quiet(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
     let mut tries = 0;
-    loop {
-        let found = moving::run(lab, plan)?;
-        // What the migrations lose is lost, whoever was there.
-        let counts = found.anomalous() > 0 && !found.is_overrun();
-        if found.is_quiet() || counts || tries == RETRIES {
-            return Ok(found);
-        }
+    let again = || {
+        sleep(if tries > 0 { SPELL } else { Duration::ZERO });
         tries += 1;
-        std::thread::sleep(SPELL);
-    }
+        let found = moving::run(lab, plan)?;
+        // What the migrations lose is lost, whatever else ran there.
+        let counts = found.is_quiet() || found.anomalous() > 0 && !found.is_overrun();
+        let disturbance = if counts { Disturbance::default() } else { found.disturbance };
+        anyhow::Ok((found, disturbance))
+    };
+    Ok(until_quiet(TRIES, &QUIET, again)?.0)
 }
 
 fn conditions(recorder: &mut Recorder<'_>) {

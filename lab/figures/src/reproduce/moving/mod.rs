@@ -18,6 +18,7 @@ use std::thread::{ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use measure::{Disturbance, QUIET, Usage};
 use mem::HugePages;
 use runtime::{CoreReport, Mover, RuntimeConfig, RuntimeError, Scheduler};
 use runtime::{
@@ -29,7 +30,6 @@ use tailplane::{Endpoint, SharedSlots};
 use world::controlled::migration::{Direction, Recorded};
 
 use self::caller::{Caller, Talk};
-use crate::demo::machine::{Disturbance, Usage};
 use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
 use service::lab::Lab;
 use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
@@ -116,7 +116,7 @@ pub struct Found {
 impl Found {
     /// Whether others left the processors to it. That its own threads wait for each other is part of what is measured.
     pub fn is_quiet(&self) -> bool {
-        Disturbance { waited_s: 0.0, ..self.disturbance }.is_quiet()
+        self.disturbance.within(&Disturbance { waited_ns: u64::MAX, ..QUIET })
     }
 
     /// Whether devices have dropped frames while others had the processors: before a thread had seen them, as rings

@@ -1,10 +1,10 @@
 //! How many events enter a crossing: as somebody waits, or as pure schedulers have it.
 
 use queueing::{Law, MeanInterval};
-use reproduce::{Axis, Figure, Recorder, Takes};
+use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 use world::cores::Search;
 
-use super::systems::{BOUND, RTC, RTC_64, SINGLE, System, WORK_CONSERVING, cost_models, measured};
+use super::systems::{BOUND, RTC, RTC_64, SINGLE, System, WORK_CONSERVING, cost_models};
 use crate::reproduce::Testbed;
 
 /// For tiny tasks ten service times are less than the network takes: the objective is no less than this.
@@ -55,7 +55,7 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
             let mut found: Vec<MeanInterval> = Vec::new();
             for (system, series) in all.iter().zip(&series) {
                 let one = system.search(&system.setup(&costs, law, mean_us), &search)?;
-                recorder.point(*series, mean_us, measured(&one, 0.0));
+                recorder.point(*series, mean_us, Measured::mean(&one, 0.0..=f64::MAX));
                 found.push(one);
             }
             let (ours, others) = (found[pure.len()].mean, &found[..pure.len()]);

@@ -4,7 +4,7 @@ use queueing::{Law, Replications, TailCurve, tail_curve};
 use reproduce::{ChartId, Measured, Recorder, Role};
 use world::cores::{Costs, Run};
 
-use super::systems::{System, measured, p99_us};
+use super::systems::{System, p99_us};
 
 /// Draws the 99th percentile of each of `systems` over its throughput, at loads of `step` hundredths and its
 /// multiples, up to the first that cannot be served; a step of the recorder's plan for each system.
@@ -50,7 +50,7 @@ pub fn behind(
     for (name, curve) in models {
         let series = recorder.series_as(chart, &name, Role::Theory);
         for point in tail_curve(&curve, loads, &runs)? {
-            let latency = point.latency.map(|latency| measured(&latency, 0.0));
+            let latency = point.latency.map(|latency| Measured::mean(&latency, 0.0..=f64::MAX));
             let latency = latency.unwrap_or_else(|| Measured::missing("more than can be served"));
             recorder.point(series, point.load, latency);
         }

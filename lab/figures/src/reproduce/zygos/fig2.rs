@@ -1,12 +1,9 @@
 //! ZygOS Figure 2: what queueing theory says of sixteen cores, and the two loads of §3.1.
 
-use std::ops::RangeInclusive;
-
 use queueing::{
     Law, MeanInterval, Model, Replications, RunError, Service, TailCurve, max_load_at_slo,
     tail_curve, theory,
 };
-use reproduce::stats::Interval;
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
 
 use crate::reproduce::Testbed;
@@ -99,13 +96,6 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     searches(recorder, &effort.search)
 }
 
-/// The mean with its interval, less what lies outside of `possible`.
-fn measured(found: &MeanInterval, possible: RangeInclusive<f64>) -> Measured {
-    let MeanInterval { mean, low, high, count, .. } = *found;
-    let (low, high) = (low.max(*possible.start()), high.min(*possible.end()));
-    Measured::interval(&Interval { value: mean, low, high, n: count })
-}
-
 fn load_at_slo(model: &Model, law: Law, runs: &Replications) -> Result<MeanInterval, RunError> {
     max_load_at_slo(model, &Service::unit(law), SHARE, BOUND, runs)
 }
@@ -120,7 +110,7 @@ fn claims(recorder: &mut Recorder<'_>, runs: &Replications) -> anyhow::Result<()
         recorder.step(&format!("§3.1, {}", model.name()))?;
         let found = load_at_slo(&model, Law::Exponential, runs)?;
         let words = format!("simulated; the closed form gives {:.2} %", 100.0 * theory);
-        recorder.claim(claim, measured(&found, 0.0..=1.0).note(words))?;
+        recorder.claim(claim, Measured::mean(&found, 0.0..=1.0).note(words))?;
     }
     Ok(())
 }
@@ -138,7 +128,7 @@ fn curves(recorder: &mut Recorder<'_>, law: Law, effort: &Effort) -> anyhow::Res
         let curve = TailCurve { model, law, mean: 1.0, overhead: 0.0, network: 0.0, share: SHARE };
         for point in tail_curve(&curve, &effort.loads, &runs)? {
             let possible = law.quantile(SHARE)..=f64::MAX;
-            let latency = point.latency.map(|latency| measured(&latency, possible));
+            let latency = point.latency.map(|latency| Measured::mean(&latency, possible));
             let latency = latency.unwrap_or_else(|| Measured::missing("more than can be served"));
             recorder.point(series, point.load, latency);
         }
@@ -178,7 +168,7 @@ fn searches(recorder: &mut Recorder<'_>, runs: &Replications) -> anyhow::Result<
         for model in Model::zygos(SERVERS) {
             recorder.step(&format!("load at p99, {}, {}", law.name(), model.name()))?;
             let found = load_at_slo(&model, law, &runs)?;
-            let load = measured(&found, 0.0..=1.0);
+            let load = Measured::mean(&found, 0.0..=1.0);
             let load = if found.mean >= queueing::LOAD_MAX {
                 load.note("the search ends here; runs so short do not meet the longest queues")
             } else {

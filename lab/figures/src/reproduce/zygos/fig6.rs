@@ -1,13 +1,11 @@
 //! ZygOS Figure 6: p99 over load, three laws of service times with means of 10 and 25 us.
 
 use queueing::{Law, MeanInterval};
-use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
+use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 use world::cores::{Costs, Run, Search};
 
 use super::curves::behind;
-use super::systems::{
-    self, BOUND, LAWS, SHARE, SYSTEMS, WORK_CONSERVING, cost_models, measured, p99_us,
-};
+use super::systems::{self, BOUND, LAWS, SHARE, SYSTEMS, WORK_CONSERVING, cost_models, p99_us};
 use crate::reproduce::Testbed;
 
 /// The two claims, with their mean service times.
@@ -59,7 +57,8 @@ fn fill(
     let found = WORK_CONSERVING.search(&WORK_CONSERVING.setup(costs, law, mean_us), &search)?;
     let best = queueing::theory::mmn_max_load(systems::CORES as u32, SHARE, BOUND);
     let words = format!("{:.1} % of {:.1} %", 100.0 * found.mean, 100.0 * best);
-    recorder.claim(claim, measured(&found.map(|load| load / best), 0.0).note(words))?;
+    recorder
+        .claim(claim, Measured::mean(&found.map(|load| load / best), 0.0..=f64::MAX).note(words))?;
     let causes = losses(&search, costs, mean_us, &found, best)?;
     recorder.note(format!(
         "{claim}: {:.1} points of load are lost: {causes}",

@@ -1,11 +1,11 @@
 //! ZygOS Figure 9: tiny tasks, where what a cycle costs once decides; batching against none.
 
 use queueing::Law;
-use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
+use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 use world::cores::{Costs, Search};
 
 use super::curves::over_throughput;
-use super::systems::{RTC, RTC_64, System, WORK_CONSERVING, cost_models, measured};
+use super::systems::{RTC, RTC_64, System, WORK_CONSERVING, cost_models};
 use crate::reproduce::Testbed;
 
 const CLAIM: &str = "zygos.fig9.usr_throughput_at_slo_over_ix_b64";
@@ -72,7 +72,7 @@ fn searches(recorder: &mut Recorder<'_>, models: &[Costs], all: &[System]) -> an
             let setup = system.setup(costs, Law::Deterministic, MEAN_US);
             let found = system.search(&setup, &search)?.map(|load| setup.rate(load) / 1e6);
             let series = recorder.series(chart, system.name);
-            recorder.category(series, &costs.name, measured(&found, 0.0));
+            recorder.category(series, &costs.name, Measured::mean(&found, 0.0..=f64::MAX));
             at_slo.push((costs.name.clone(), system.name, found));
         }
     }
@@ -81,7 +81,8 @@ fn searches(recorder: &mut Recorder<'_>, models: &[Costs], all: &[System]) -> an
     };
     match (of(WORK_CONSERVING.name), of(RTC_64.name)) {
         (Some((.., ours)), Some((.., ix))) if ix.mean > 0.0 => {
-            recorder.claim(CLAIM, measured(&ours.map(|rate| rate / ix.mean), 0.0))?;
+            recorder
+                .claim(CLAIM, Measured::mean(&ours.map(|rate| rate / ix.mean), 0.0..=f64::MAX))?;
         }
         _ => recorder.claim_not_run(CLAIM, "run to completion met the objective at no load")?,
     }

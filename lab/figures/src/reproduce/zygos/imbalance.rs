@@ -1,8 +1,9 @@
 //! One core's connections idle, the other's overloaded: what stealing gains on two real cores.
 
-use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
+use measure::stats::median_of;
+use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 
-use super::real::{Load, Windows, windows};
+use super::real::{Load, windows};
 use super::systems::BOUND;
 use crate::reproduce::Testbed;
 
@@ -43,10 +44,10 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         for hundredths in (2 * step..=200).step_by(step) {
             let cores = hundredths as f64 / 100.0;
             let load = Load { cores, mean_us: MEAN_US, one_sided: true, stealing };
-            let found: Windows = windows(&load, count, options.seed)?;
-            recorder.point(series, cores, found.of(|found| found.p99_us));
+            let p99_us = windows(&load, count, options.seed)?.values(|found| found.p99_us);
+            recorder.point(series, cores, Measured::samples(&p99_us));
             // One load above the bound may be chance; two in a row are the end.
-            if found.median(|found| found.p99_us) <= bound_us {
+            if median_of(p99_us) <= bound_us {
                 highest[index] = cores;
                 misses = 0;
             } else {

@@ -5,7 +5,7 @@ use queueing::{Law, Replications};
 use reproduce::{Axis, ChartId, Measured, Recorder, Role};
 use world::cores::{Costs, Search};
 
-use super::systems::{self, LAWS, System, max_of, measured};
+use super::systems::{self, LAWS, System, max_of};
 
 /// Draws a chart for each law: `of` under each cost model over the means `means_us`, theory and Linux's
 /// models behind them.
@@ -31,7 +31,7 @@ pub fn charts(
                 let series = recorder.series(chart, &format!("{}, {}", system.name, costs.name));
                 for &mean_us in means_us {
                     let found = system.search(&system.setup(costs, law, mean_us), search)?;
-                    recorder.point(series, mean_us, measured(&found, 0.0));
+                    recorder.point(series, mean_us, Measured::mean(&found, 0.0..=f64::MAX));
                 }
             }
         }
@@ -66,8 +66,10 @@ fn behind(
                 .chain(systems::linux(costs, law, mean_us))
                 .nth(index);
             let found = curves.map(|(_, curve)| max_of(&curve, &runs)).transpose()?;
-            let found =
-                found.map_or_else(|| Measured::missing("no model"), |load| measured(&load, 0.0));
+            let found = found.map_or_else(
+                || Measured::missing("no model"),
+                |load| Measured::mean(&load, 0.0..=f64::MAX),
+            );
             recorder.point(series, mean_us, found);
         }
     }

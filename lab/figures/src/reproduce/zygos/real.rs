@@ -3,15 +3,14 @@
 
 use std::sync::Arc;
 
+use measure::{Kept, Plan, QUIET, contest, watched};
 use queueing::Law;
-use reproduce::Measured;
 use runtime::ConservingConfig;
 use tailplane::Duration;
 use world::cores::{Costs, Replay, Run, Setup};
 use world::two_cores::{self, Arrivals, Found, Scheduler};
 
 use super::systems::System;
-use crate::demo::machine::Usage;
 
 /// Connections of the client, and requests that one of them may have unanswered.
 const CONNECTIONS: u32 = 64;
@@ -20,8 +19,8 @@ const DEPTH: u32 = 4;
 const WINDOW: Duration = Duration::from_millis(400);
 /// Between two windows, for the rest of the machine.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(150);
-/// Further tries of a window that somebody else disturbed.
-const RETRIES: u32 = 3;
+/// Windows that are tried for each that is wanted.
+const TRIES: usize = 4;
 
 /// One load on real threads.
 #[derive(Clone, Copy, Debug)]
@@ -34,26 +33,6 @@ pub struct Load {
     pub one_sided: bool,
     /// Stealing, or run to completion.
     pub stealing: bool,
-}
-
-/// Windows of one load: those that nobody disturbed or, where there was none, the others.
-pub struct Windows {
-    pub found: Vec<Found>,
-    /// Windows that somebody disturbed.
-    pub disturbed: u32,
-}
-
-impl Windows {
-    /// The median over the windows, with the least and the greatest.
-    pub fn of(&self, value: impl Fn(&Found) -> f64) -> Measured {
-        Measured::samples(&self.found.iter().map(value).collect::<Vec<f64>>())
-    }
-
-    /// The median alone.
-    pub fn median(&self, value: impl Fn(&Found) -> f64) -> f64 {
-        let values: Vec<f64> = self.found.iter().map(value).collect();
-        reproduce::stats::median(&values).unwrap_or(f64::NAN)
-    }
 }
 
 impl Load {
@@ -78,32 +57,25 @@ impl Load {
     }
 }
 
-/// Runs `count` windows of `load`.
+/// Runs `count` windows of `load`: those that nothing disturbed or, where there was none, the others.
 ///
 /// # Errors
 /// There are no two processors, no memory, no privilege to run before others; a request was answered out of
 /// order, or not.
-pub fn windows(load: &Load, count: u32, seed: u64) -> anyhow::Result<Windows> {
-    let (mut quiet, mut noisy) = (Vec::new(), Vec::new());
-    for number in 0..count * (1 + RETRIES) {
-        if quiet.len() as u32 == count {
-            break;
-        }
-        std::thread::sleep(PAUSE);
-        let usage = Usage::now(&[]);
-        let found = two_cores::run(&load.config(queueing::replication_seed(seed, number)))?;
+pub fn windows(load: &Load, count: usize, seed: u64) -> anyhow::Result<Kept<Found>> {
+    let plan = Plan { windows: count, tries: count * TRIES, pause: PAUSE, quiet: QUIET, seed };
+    let mut number = 0;
+    let mut kept = contest(&mut [()], plan, |()| {
+        let config = load.config(queueing::replication_seed(seed, number));
+        number += 1;
+        let (found, disturbance) = watched(&[], || two_cores::run(&config))?;
         anyhow::ensure!(
             found.out_of_order + found.failures == 0,
             "requests were answered out of order or not at all: {found:?}"
         );
-        match usage.disturbance_since(&[]).is_quiet() {
-            true => quiet.push(found),
-            false => noisy.push(found),
-        }
-    }
-    let disturbed = noisy.len() as u32;
-    let found = if quiet.is_empty() { noisy } else { quiet };
-    Ok(Windows { found, disturbed })
+        Ok((found, disturbance))
+    })?;
+    Ok(kept.swap_remove(0))
 }
 
 /// The median and the 99th percentile that the simulator predicts for a window of `load`, in microseconds: for

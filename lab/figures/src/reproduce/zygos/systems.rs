@@ -4,7 +4,6 @@
 //! To add a system: name it in [`SYSTEMS`].
 
 use queueing::{Law, MeanInterval, Model, Replications, TailCurve, max_load_at_slo as theory_max};
-use reproduce::stats::Interval;
 use reproduce::{Measured, Recorder};
 use world::cores::{
     Costs, LinuxCosts, Outcome, Run, RunToCompletion, Search, Setup, WorkConserving, WorldError,
@@ -198,12 +197,6 @@ pub fn max_of(curve: &TailCurve, runs: &Replications) -> anyhow::Result<MeanInte
         return Ok(theory_max(&curve.model, &curve.service(), curve.share, BOUND, runs)?);
     }
     Ok(linux::max_load_at_slo(curve, BOUND, runs)?)
-}
-
-/// A mean with its interval, none of it below `least`.
-pub fn measured(found: &MeanInterval, least: f64) -> Measured {
-    let MeanInterval { mean, low, high, count, .. } = *found;
-    Measured::interval(&Interval { value: mean, low: low.max(least), high, n: count })
 }
 
 /// A latency of one load, in microseconds; missing where requests piled up.

@@ -1,5 +1,6 @@
 //! The simulator against this machine: one curve of two cores, predicted and measured.
 
+use measure::stats::median_of;
 use reproduce::{Axis, Figure, Measured, Recorder, Role, Takes};
 
 use super::real::{Load, simulated, windows};
@@ -29,7 +30,7 @@ pub const VALIDATE: Figure<Testbed> = Figure {
 fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let costs = cost_models(recorder)?.swap_remove(0);
     let options = recorder.options();
-    let (loads, count): (&[f64], u32) = match options.quick {
+    let (loads, count): (&[f64], usize) = match options.quick {
         true => (&[0.2, 0.4, 0.6, 0.8], 5),
         false => (&[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], 15),
     };
@@ -48,23 +49,22 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
             recorder.step(&format!("{}, load {load}", system.name))?;
             let what = Load { cores: 2.0 * load, mean_us: MEAN_US, one_sided: false, stealing };
             let found = windows(&what, count, options.seed)?;
-            disturbed += found.disturbed;
-            let taken = found.median(|found| {
+            disturbed += found.discarded;
+            let taken = median_of(found.values(|found| {
                 let took = found.interruptions.iter().map(|of| of.took_ns as f64 / 1e9);
                 took.sum::<f64>() / 2.0 / found.seconds
-            });
+            }));
             let mut predicted = [Vec::new(), Vec::new()];
             for window in &found.found {
                 let [p50, p99] = simulated(&what, &system, &costs, window)?;
                 predicted[0].push(p50);
                 predicted[1].push(p99);
             }
-            let measured = [0, 1].map(|which| found.of(|found| found.served_us[which]));
-            let medians = [0, 1].map(|which| found.median(|found| found.served_us[which]));
-            let [p50, p99] =
-                predicted.each_ref().map(|of| reproduce::stats::median(of).unwrap_or(f64::NAN));
+            let values = [0, 1].map(|which| found.values(|found| found.served_us[which]));
+            let medians = values.clone().map(median_of);
+            let [p50, p99] = predicted.clone().map(median_of);
             for (index, told_us) in [p50, p99].into_iter().enumerate() {
-                recorder.point(real[index], load, measured[index].clone());
+                recorder.point(real[index], load, Measured::samples(&values[index]));
                 recorder.point(told[index], load, Measured::samples(&predicted[index]));
                 let off = (told_us / medians[index] - 1.0).abs();
                 furthest[index] = furthest[index].max(off);

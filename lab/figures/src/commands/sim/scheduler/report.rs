@@ -1,18 +1,14 @@
 //! What is told: the table, the recommendation in words, and the JSON that `--help` describes.
 
 use std::fmt::Write;
-use std::path::Path;
-use std::time::SystemTime;
 
 use comfy_table::{CellAlignment, Table, presets};
 use queueing::MeanInterval;
-use reproduce::conditions;
 use serde_json::{Map, Value, json};
 
 use super::candidates::{Answer, Found, Look};
 use super::question::Question;
 use super::recommend::{Advice, load_words, why_none};
-use crate::demo::machine;
 
 /// Everything, for a person.
 pub fn text(question: &Question, found: &Found, advice: Option<&Advice<'_>>) -> String {
@@ -216,7 +212,7 @@ fn recommendation(advice: &Advice<'_>) -> Value {
 
 /// The machine that simulated, and what was simulated.
 fn conditions_of(question: &Question) -> Map<String, Value> {
-    let machine = conditions::collect(Path::new("/"), &machine::commit(), SystemTime::now());
+    let machine = measure::conditions::here();
     let simulated = [
         ("simulated cores", question.cores.to_string()),
         ("connections", question.connections.to_string()),

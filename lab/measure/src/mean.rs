@@ -1,7 +1,7 @@
 //! How well independent runs tell a mean: Student's t.
 //!
 //! ```
-//! use queueing::MeanInterval;
+//! use measure::MeanInterval;
 //! let interval = MeanInterval::of(&[9.8, 10.1, 10.0, 10.3], 0.95).unwrap();
 //! assert!((interval.mean - 10.05).abs() < 1e-12);
 //! assert!(interval.holds(10.0) && !interval.holds(11.0));

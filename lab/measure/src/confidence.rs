@@ -1,7 +1,7 @@
 //! How well a few repeats tell the median of all that could have been made.
 //!
 //! ```
-//! use load::median_interval;
+//! use measure::median_interval;
 //! let repeats = [101.0, 97.0, 99.0, 104.0, 100.0, 98.0];
 //! let interval = median_interval(&repeats, 0.95).unwrap();
 //! assert_eq!((interval.low, interval.high), (97.0, 104.0));

@@ -2,7 +2,7 @@
 //! two medians with an interval.
 //!
 //! ```
-//! use reproduce::stats::{Summary, ratio_of_medians};
+//! use measure::stats::{Summary, ratio_of_medians};
 //! let summary = Summary::of(&[3.0, 1.0, 2.0]).unwrap();
 //! assert_eq!((summary.median, summary.min, summary.max), (2.0, 1.0, 3.0));
 //! let ratio = ratio_of_medians(&[20.0, 21.0, 22.0], &[10.0, 10.0, 11.0], 7).unwrap();
@@ -51,6 +51,20 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
 /// The middle of `values`; absent where there is none.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
+}
+
+/// The middle of `values`; no number where there is none.
+pub fn median_of(values: impl IntoIterator<Item = f64>) -> f64 {
+    median(&values.into_iter().collect::<Vec<f64>>()).unwrap_or(f64::NAN)
+}
+
+/// The value of `sorted` that the share `share` (0 to 1) does not exceed, the nearest one: for latencies, of which
+/// there are many. Zero where there is none.
+pub fn nearest(sorted: &[u64], share: f64) -> u64 {
+    debug_assert!(sorted.is_sorted());
+    let last = sorted.len().saturating_sub(1);
+    let at = (share.clamp(0.0, 1.0) * last as f64).round() as usize;
+    sorted.get(at).copied().unwrap_or(0)
 }
 
 /// Repeats of one measurement in five numbers.
@@ -117,6 +131,12 @@ pub struct Interval {
     pub n: usize,
 }
 
+/// The median of `values` with its interval, as [`ratio_of_medians`].
+pub fn bootstrap_median(values: &[f64], seed: u64) -> Option<Interval> {
+    // Over a constant: what is left is the interval of the median itself.
+    ratio_of_medians(values, &vec![1.0; values.len()], seed)
+}
+
 /// The median of `above` over the median of `below`, with the bootstrap's percentile interval
 /// ([`CONFIDENCE`], [`RESAMPLES`]); the same seed gives the same interval.
 ///
@@ -159,34 +179,29 @@ fn resampled_median(values: &[f64], buffer: &mut Vec<f64>, random: &mut Xoshiro2
     quantile_of_sorted(buffer, 0.5)
 }
 
-/// One measured window, and whether it counts: not where other work on the machine, or a
-/// generator that fell behind, disturbed it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Window {
-    /// What was measured.
-    pub value: f64,
-    /// Whether it counts.
-    pub valid: bool,
+/// What is taken once, and what for each.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Line {
+    /// Where the line begins.
+    pub once: f64,
+    /// How steeply it rises.
+    pub each: f64,
 }
 
-/// The windows that count.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
-    /// Their values, in the order of measurement.
-    pub values: Vec<f64>,
-    /// How many were discarded.
-    pub discarded: usize,
-}
-
-/// Leaves out the windows that do not count, and those without a number.
-pub fn keep_valid(windows: &[Window]) -> Kept {
-    let values: Vec<f64> = windows
-        .iter()
-        .filter(|window| window.valid && window.value.is_finite())
-        .map(|window| window.value)
-        .collect();
-    let discarded = windows.len() - values.len();
-    Kept { values, discarded }
+/// The line through points (how many, what they took) by Theil and Sen: the median of the slopes between any
+/// two, so that no single disturbed point turns it. Neither part is negative.
+pub fn line(points: &[(f64, f64)]) -> Option<Line> {
+    let mut slopes = Vec::new();
+    for (index, a) in points.iter().enumerate() {
+        for b in &points[index + 1..] {
+            if a.0 != b.0 {
+                slopes.push((b.1 - a.1) / (b.0 - a.0));
+            }
+        }
+    }
+    let each = median(&slopes)?.max(0.0);
+    let rests: Vec<f64> = points.iter().map(|(count, ns)| ns - each * count).collect();
+    Some(Line { once: median(&rests)?.max(0.0), each })
 }
 
 #[cfg(test)]
@@ -208,6 +223,8 @@ mod tests {
 
     #[test]
     fn nothing_gives_nothing() {
+        assert!(median_of([]).is_nan() && nearest(&[], 0.5) == 0);
+        assert_eq!((median_of([3.0, 1.0, 2.0]), nearest(&[1, 2, 3, 4, 5], 0.5)), (2.0, 3));
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[f64::NAN, f64::INFINITY]), None);
         assert_eq!(Summary::of(&[f64::NEG_INFINITY, 2.0]).map(|summary| summary.n), Some(1));
@@ -234,17 +251,19 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_windows_are_counted() {
-        let window = |value, valid| Window { value, valid };
-        let windows = [
-            window(1.0, true),
-            window(9.0, false),
-            window(2.0, true),
-            window(f64::NAN, true),
-            window(f64::NAN, false),
-        ];
-        assert_eq!(keep_valid(&windows), Kept { values: vec![1.0, 2.0], discarded: 3 });
-        assert_eq!(keep_valid(&[]), Kept { values: vec![], discarded: 0 });
+    fn a_line_survives_a_wrong_point() {
+        let mut points: Vec<(f64, f64)> =
+            [1.0, 2.0, 4.0, 8.0, 16.0, 64.0].map(|count| (count, 100.0 + 7.0 * count)).into();
+        assert_eq!(line(&points), Some(Line { once: 100.0, each: 7.0 }));
+        points[2].1 = 9_000.0;
+        let found = line(&points).expect("a line");
+        assert!((found.each - 7.0).abs() < 0.5 && (found.once - 100.0).abs() < 5.0, "{found:?}");
+        for few in [&[][..], &[(1.0, 5.0)], &[(5.0, 1.0), (5.0, 2.0)]] {
+            assert_eq!(line(few), None, "one number of them, or none");
+        }
+        let found = line(&[(1.0, 101.0), (8.0, 108.5), (64.0, 163.5)]).expect("three places");
+        assert!((found.each - 0.99).abs() < 0.02 && (found.once - 100.0).abs() < 1.0, "{found:?}");
+        assert_eq!(line(&[(1.0, 5.0), (2.0, 3.0)]), Some(Line { once: 4.0, each: 0.0 }));
     }
 
     proptest! {

@@ -1,8 +1,8 @@
-//! The machine that a result was measured on, as far as it tells.
+//! The machine that a result was measured on, as far as it shows.
 //!
 //! ```
 //! use std::{path::Path, time::SystemTime};
-//! use reproduce::conditions::collect;
+//! use measure::conditions::collect;
 //! let conditions = collect(Path::new("/"), "0123456789ab", SystemTime::now());
 //! assert_eq!(conditions["commit"], "0123456789ab");
 //! ```
@@ -14,7 +14,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::Command;
+use std::time::SystemTime;
+
+use time::OffsetDateTime;
 
 /// Most that is read of one file: the description of one processor is a few kilobytes, and some
 /// machines have hundreds.
@@ -31,13 +34,12 @@ pub fn collect(root: &Path, commit: &str, now: SystemTime) -> BTreeMap<String, S
     let cpu = |name: &str| machine.line(&format!("sys/devices/system/cpu/{name}"));
     let info = machine.text("proc/cpuinfo").unwrap_or_default();
     let online = cpu("online");
-    let or_unknown = |value: Option<String>| value.unwrap_or_else(|| UNKNOWN.to_owned());
     let mut conditions = BTreeMap::new();
     let mut put = |name: &str, value: String| {
         conditions.insert(name.to_owned(), value.chars().take(VALUE_MAX).collect());
     };
-    put("kernel", or_unknown(machine.line("proc/sys/kernel/osrelease")));
-    put("processor", or_unknown(field(&info, "model name").or_else(|| field(&info, "CPU part"))));
+    put("kernel", or_unknown(machine.kernel()));
+    put("processor", or_unknown(machine.processor()));
     let cores = online.as_deref().and_then(count).or_else(|| processors(&info));
     put("cores", or_unknown(cores.map(|cores| cores.to_string())));
     let allowed = machine.text("proc/self/status");
@@ -63,6 +65,36 @@ pub fn collect(root: &Path, commit: &str, now: SystemTime) -> BTreeMap<String, S
     conditions
 }
 
+/// The conditions of this machine now, for a build of the commit that the command runs in.
+pub fn here() -> BTreeMap<String, String> {
+    collect(Path::new("/"), &commit(), SystemTime::now())
+}
+
+/// The commit of the tree that the command runs in, with `+` where it has changes.
+pub fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return "unknown (not in a git checkout)".to_owned();
+    };
+    match git(&["status", "--porcelain", "--untracked-files=no"]) {
+        Some(changes) if !changes.is_empty() => format!("{commit}+"),
+        _ => commit,
+    }
+}
+
+/// The kernel's release and the first processor's name, each `unknown` where it cannot be read.
+pub fn kernel_and_processor() -> [String; 2] {
+    let machine = Machine { root: Path::new("/") };
+    [machine.kernel(), machine.processor()].map(or_unknown)
+}
+
+fn or_unknown(value: Option<String>) -> String {
+    value.unwrap_or_else(|| UNKNOWN.to_owned())
+}
+
 /// Files below a root.
 struct Machine<'a> {
     root: &'a Path,
@@ -77,6 +109,15 @@ impl Machine<'_> {
 
     fn line(&self, path: &str) -> Option<String> {
         Some(self.text(path)?.lines().next().unwrap_or_default().trim().to_owned())
+    }
+
+    fn kernel(&self) -> Option<String> {
+        self.line("proc/sys/kernel/osrelease")
+    }
+
+    fn processor(&self) -> Option<String> {
+        let info = self.text("proc/cpuinfo")?;
+        field(&info, "model name").or_else(|| field(&info, "CPU part"))
     }
 
     /// The frequency governors of the cores that are online, each once.
@@ -116,7 +157,7 @@ fn processors(info: &str) -> Option<usize> {
 }
 
 /// The value of the first `name : value` line.
-fn field(text: &str, name: &str) -> Option<String> {
+pub(crate) fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
         (key.trim() == name).then(|| value.trim().to_owned())
@@ -158,40 +199,17 @@ fn virtual_machine(info: &str) -> &'static str {
 
 /// `2026-11-21T08:30:41Z`.
 fn date(now: SystemTime) -> String {
-    let Ok(since) = now.duration_since(UNIX_EPOCH) else {
-        return UNKNOWN.to_owned();
-    };
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Year, month and day, so many days after 1970-01-01. Counted from the first of March of the year
-/// zero, so that the leap day is the last of its year.
-fn civil(days: u64) -> (u64, u64, u64) {
-    const DAYS_TO_1970: u64 = 719_468;
-    const DAYS_OF_400_YEARS: u64 = 146_097;
-    let days = days + DAYS_TO_1970;
-    let (era, day_of_era) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let months_since_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * months_since_march + 2) / 5 + 1;
-    let month =
-        if months_since_march < 10 { months_since_march + 3 } else { months_since_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year, month, day)
+    let now = OffsetDateTime::from(now);
+    let (date, (hour, minute, second)) = (now.date(), now.time().as_hms());
+    format!("{date}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use std::fs;
     use std::path::PathBuf;
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     /// A directory of its own for each test, gone afterwards.
     struct Root(PathBuf);
@@ -220,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_all() {
+    fn a_machine_that_shows_all() {
         let cpu = "sys/devices/system/cpu";
         let governor = |core: u32| format!("{cpu}/cpu{core}/cpufreq/scaling_governor");
         let root = Root::new(
@@ -268,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_nothing() {
+    fn a_machine_that_shows_nothing() {
         let conditions = collect(Path::new("/nowhere-at-all"), "", at(0));
         assert_eq!(conditions["governor"], "none (no cpufreq)");
         assert_eq!(conditions["date"], "1970-01-01T00:00:00Z");
@@ -303,18 +321,6 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(date(at(seconds)), text);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn each_day_follows_the_one_before(days in 0u64..200_000) {
-            let (year, month, day) = civil(days);
-            let next = civil(days + 1);
-            let follows = next == (year, month, day + 1)
-                || (next == (year, month + 1, 1) && day >= 28)
-                || (next == (year + 1, 1, 1) && (month, day) == (12, 31));
-            prop_assert!(follows, "{:?} then {:?}", (year, month, day), next);
         }
     }
 }
