@@ -38,6 +38,7 @@ pub use directory::{NameError, RUN_DIR_VARIABLE, run_dir, services, socket_path}
 pub use packet::MESSAGE_MAX;
 pub use printable::{PRINTED_MAX, printable, push_printable};
 pub use protocol::{
-    Answer, Ask, Description, Done, MoveSummary, PROTOCOL_VERSION, Refused, RefusedKind, Request,
+    Answer, Ask, Description, Done, MoveSummary, Outcome, PROTOCOL_VERSION, Refused, RefusedKind,
+    Request,
 };
-pub use server::{BindError, Door, Outcome, Server, Steering, Token};
+pub use server::{BindError, Door, Server, Steering};

@@ -18,7 +18,7 @@ use crate::printable::printable;
 /// Of what is said here: [`Description::version`].
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// What a client asks for.
+/// What a client asks for: the one form of it from the client to the elastic thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
@@ -54,11 +54,27 @@ pub enum Request {
     End,
 }
 
-/// A request, with the client's number for it.
+impl Request {
+    /// Whether this is what a service reports that has carried the request out.
+    pub fn is_done_by(&self, done: &Done) -> bool {
+        matches!(
+            (self, done),
+            (Self::Describe, Done::Described(_))
+                | (Self::Grant { .. }, Done::Granted)
+                | (Self::Park { .. }, Done::Parked)
+                | (Self::Move { .. }, Done::Moved(_))
+                | (Self::Place { .. }, Done::Placed)
+                | (Self::End, Done::Ending)
+        )
+    }
+}
+
+/// A request, with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// Comes back with the answer. 0 is the server's own, for what it says of the connection.
+    /// Comes back with the answer. On a control socket 0 is the server's own, for what it says of the connection; behind
+    /// it the number is the server's, and no two requests have the same.
     pub id: u64,
     /// What is asked for.
     pub request: Request,
@@ -70,13 +86,16 @@ pub struct Answer {
     /// The request's.
     pub id: u64,
     /// What was done, or why nothing was.
-    pub result: Result<Done, Refused>,
+    pub result: Outcome,
 }
+
+/// What was done, or why nothing was.
+pub type Outcome = Result<Done, Refused>;
 
 impl Answer {
     /// The same, with each text that people read as a terminal can show it. A service is not trusted by its clients:
     /// its reasons and names reach terminals and logs.
-    pub(crate) fn printable(self) -> Self {
+    pub fn printable(self) -> Self {
         let result = match self.result {
             Ok(Done::Described(description)) => {
                 Ok(Done::Described(Box::new(description.printable())))

@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::protocol::{Description, Done, Refused};
+use crate::protocol::{Answer, Ask, Description, Outcome};
 use desk::Desk;
 pub use place::BindError;
 use place::Place;
@@ -33,15 +33,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// How long nobody is let in after there were no descriptors for one more.
 const BREATHER: Duration = Duration::from_millis(100);
 
-/// The server's number for a request: no two have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(pub u64);
-
-/// What became of a request.
-pub type Outcome = Result<Done, Refused>;
-
-/// Who carries requests out. A request may be answered at once, or later by [`reports`](Self::reports) with its
-/// token, once. No call may wait.
+/// Who carries requests out. No call may wait.
 pub trait Steering: Send + 'static {
     /// What the service is.
     fn describe(&self) -> Description;
@@ -50,18 +42,11 @@ pub trait Steering: Send + 'static {
     /// # Errors
     /// There is none, or no descriptors are left.
     fn segment(&self) -> io::Result<OwnedFd>;
-    /// A thread shall serve.
-    fn grant(&mut self, token: Token, thread: u16) -> Option<Outcome>;
-    /// A thread shall leave its processor to others.
-    fn park(&mut self, token: Token, thread: u16) -> Option<Outcome>;
-    /// Flow groups shall be at home elsewhere.
-    fn move_groups(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Option<Outcome>;
-    /// A thread shall run on another processor.
-    fn place(&mut self, token: Token, thread: u16, cpu: usize) -> Option<Outcome>;
-    /// The service shall end.
-    fn end(&mut self) -> Outcome;
+    /// Begins with any request but [`Request::Describe`](crate::Request), which the two above answer. None: one of the
+    /// [`reports`](Self::reports) will answer it, once.
+    fn begin(&mut self, ask: Ask) -> Option<Outcome>;
     /// What has become of requests since the last call.
-    fn reports(&mut self) -> Vec<(Token, Outcome)>;
+    fn reports(&mut self) -> Vec<Answer>;
 }
 
 /// A control socket that is served until this is dropped.

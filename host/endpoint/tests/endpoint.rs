@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use endpoint::{
-    Answer, BindError, Client, ClientError, Description, Done, MESSAGE_MAX, MoveSummary, Outcome,
-    PROTOCOL_VERSION, Refused, RefusedKind, Request, Server, Steering, Token, services,
+    Answer, Ask, BindError, Client, ClientError, Description, Done, MESSAGE_MAX, MoveSummary,
+    Outcome, PROTOCOL_VERSION, Refused, RefusedKind, Request, Server, Steering, services,
     socket_path,
 };
 use memfile::Memory;
@@ -46,7 +46,7 @@ impl Drop for Dir {
 #[derive(Default)]
 struct Seen {
     said: Mutex<Vec<String>>,
-    held: Mutex<Vec<(Token, u32)>>,
+    held: Mutex<Vec<(u64, u32)>>,
     release: AtomicUsize,
 }
 
@@ -108,38 +108,46 @@ impl Steering for Fake {
     fn segment(&self) -> io::Result<OwnedFd> {
         self.segment.descriptor()
     }
-    fn grant(&mut self, _: Token, thread: u16) -> Option<Outcome> {
-        self.seen.note(format!("grant {thread}"));
-        Some(Self::check(thread).map(|()| Done::Granted))
+    fn begin(&mut self, ask: Ask) -> Option<Outcome> {
+        match ask.request {
+            Request::Grant { thread } => {
+                self.seen.note(format!("grant {thread}"));
+                Some(Self::check(thread).map(|()| Done::Granted))
+            }
+            Request::Park { thread } => {
+                self.seen.note(format!("park {thread}"));
+                Some(match thread {
+                    2 => Err(Refused::new(RefusedKind::HasGroups, "thread 2 has 32 flow groups")),
+                    _ => Self::check(thread).map(|()| Done::Parked),
+                })
+            }
+            Request::Move { from, to, groups } => {
+                self.seen.note(format!("move {from} {to} {}", groups.len()));
+                self.seen.held.lock().expect("whole").push((ask.id, groups.len() as u32));
+                None
+            }
+            Request::Place { thread, cpu } => {
+                self.seen.note(format!("place {thread} {cpu}"));
+                Some(Ok(Done::Placed))
+            }
+            Request::End => {
+                self.seen.note("end".into());
+                Some(Ok(Done::Ending))
+            }
+            Request::Describe => panic!("the server describes"),
+        }
     }
-    fn park(&mut self, _: Token, thread: u16) -> Option<Outcome> {
-        self.seen.note(format!("park {thread}"));
-        Some(match thread {
-            2 => Err(Refused::new(RefusedKind::HasGroups, "thread 2 has 32 flow groups")),
-            _ => Self::check(thread).map(|()| Done::Parked),
-        })
-    }
-    fn move_groups(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Option<Outcome> {
-        self.seen.note(format!("move {from} {to} {}", groups.len()));
-        self.seen.held.lock().expect("whole").push((token, groups.len() as u32));
-        None
-    }
-    fn place(&mut self, _: Token, thread: u16, cpu: usize) -> Option<Outcome> {
-        self.seen.note(format!("place {thread} {cpu}"));
-        Some(Ok(Done::Placed))
-    }
-    fn end(&mut self) -> Outcome {
-        self.seen.note("end".into());
-        Ok(Done::Ending)
-    }
-    fn reports(&mut self) -> Vec<(Token, Outcome)> {
+    fn reports(&mut self) -> Vec<Answer> {
         let mut held = self.seen.held.lock().expect("whole");
         let count = self.seen.release.swap(0, Ordering::Relaxed).min(held.len());
-        let moved = |groups| Done::Moved(MoveSummary { groups, ..MoveSummary::default() });
+        let moved = |(id, groups)| Answer {
+            id,
+            result: Ok(Done::Moved(MoveSummary { groups, ..MoveSummary::default() })),
+        };
         // The youngest first: answers come in any order.
         let kept = held.len() - count;
         let released = held.split_off(kept);
-        released.into_iter().rev().map(|(token, groups)| (token, Ok(moved(groups)))).collect()
+        released.into_iter().rev().map(moved).collect()
     }
 }
 

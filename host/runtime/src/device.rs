@@ -7,7 +7,36 @@ use nic::indirection::IndirectionTable;
 use nic::rss::RssError;
 use stack::{FLOW_GROUPS, RssKey};
 
-use crate::mover_error::MoverError;
+/// Why a device's table cannot follow the flow groups of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// A flow group is not a whole number of entries.
+    #[error(
+        "the device's indirection table has {entries} entries; allowed: multiples of {FLOW_GROUPS}"
+    )]
+    Entries {
+        /// Entries of the table.
+        entries: usize,
+    },
+    /// Fewer queues than threads.
+    #[error(
+        "the device's indirection table knows {queues} queues, and there are {cores} elastic threads"
+    )]
+    TooFewQueues {
+        /// Queues that there are.
+        queues: u16,
+        /// Threads.
+        cores: usize,
+    },
+    /// A device whose hash is another one.
+    #[error(
+        "the key of the device's hash has {len} bytes; allowed: 40, as the Toeplitz hash of IPv4 takes"
+    )]
+    Key {
+        /// Bytes of the key.
+        len: usize,
+    },
+}
 
 /// The table, as all threads of a run have it.
 ///
@@ -21,15 +50,15 @@ pub(super) struct SharedTable {
 
 impl SharedTable {
     /// A table for `cores` threads, each of which has the queue of its number.
-    pub fn new(table: Box<dyn IndirectionTable>, cores: usize) -> Result<Self, MoverError> {
+    pub fn new(table: Box<dyn IndirectionTable>, cores: usize) -> Result<Self, TableError> {
         let (entries, queues) = (table.entries().len(), table.queues());
         if entries == 0 || !entries.is_multiple_of(FLOW_GROUPS) {
-            return Err(MoverError::Entries { entries });
+            return Err(TableError::Entries { entries });
         }
         if usize::from(queues) < cores {
-            return Err(MoverError::TooFewQueues { queues, cores });
+            return Err(TableError::TooFewQueues { queues, cores });
         }
-        let key = table.key().try_into().map_err(|_| MoverError::Key { len: table.key().len() })?;
+        let key = table.key().try_into().map_err(|_| TableError::Key { len: table.key().len() })?;
         Ok(Self { table: Arc::new(Mutex::new(table)), key: RssKey(key) })
     }
 
@@ -123,8 +152,8 @@ mod tests {
             let rss = SoftwareRss::new(entries, queues, [7; 40]).expect("a shape");
             SharedTable::new(Box::new(rss), cores).map(|_| ())
         };
-        assert_eq!(of(64, 4, 2), Err(MoverError::Entries { entries: 64 }));
-        assert_eq!(of(128, 2, 3), Err(MoverError::TooFewQueues { queues: 2, cores: 3 }));
+        assert_eq!(of(64, 4, 2), Err(TableError::Entries { entries: 64 }));
+        assert_eq!(of(128, 2, 3), Err(TableError::TooFewQueues { queues: 2, cores: 3 }));
         assert_eq!(of(512, 8, 8), Ok(()));
     }
 }

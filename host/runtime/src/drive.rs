@@ -8,6 +8,7 @@ use std::time::Duration;
 use clock::{Clock, MonotonicClock};
 use dataplane::{Driver, Elastic, Idle, IdlePolicy, Left, Moderation, Progress};
 use domain::Service;
+use endpoint::Request;
 use process::{NearBell, Placement};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use shown::Shown;
@@ -15,7 +16,7 @@ use statseg::State;
 
 use crate::bells::{THREAD, Wake};
 use crate::config::CoreReport;
-use crate::controls::{Seat, What};
+use crate::controls::Seat;
 use crate::processor::run_on;
 use crate::stage::Stage;
 
@@ -60,7 +61,7 @@ impl Stage<'_> {
         let mut service = shown.watch(service);
         let mut idle = Idle::new(config.idle, clock.now());
         let mut moderation = Moderation::new(config.moderation, clock.now());
-        let mut seat = self.hand.controls().and_then(|controls| controls.seat(core));
+        let mut seat = self.controls.and_then(|controls| controls.seat(core));
         let mut slept_at = clock.now();
         shown.set_state(State::Running);
         while !stop.load(Ordering::Relaxed) {
@@ -123,17 +124,17 @@ impl Stage<'_> {
     ) -> Option<Idle> {
         let mut errno = 0;
         let idle = match seat.take() {
-            What::Grant => {
+            Request::Grant { .. } => {
                 thread.set_parked(false);
                 shown.set_state(State::Running);
                 Some(self.config.idle)
             }
-            What::Park => {
+            Request::Park { .. } => {
                 thread.set_parked(true);
                 shown.set_state(State::Parked);
                 Some(IdlePolicy { spin: Some(Duration::ZERO), ..self.config.idle })
             }
-            What::Place { cpu } => {
+            Request::Place { cpu, .. } => {
                 match run_on(cpu) {
                     Ok(()) => {
                         shown.set_processor(Some(cpu));
@@ -144,6 +145,7 @@ impl Stage<'_> {
                 }
                 None
             }
+            Request::Describe | Request::Move { .. } | Request::End => None,
         };
         seat.answer(errno);
         idle.map(|policy| Idle::new(policy, self.clock.now()))

@@ -62,18 +62,11 @@ pub enum RuntimeError {
          (`Service::runs_anywhere`), or run to completion"
     )]
     KeepsToItsCore,
-    /// A service that keeps its connections' state to each thread, and a handle to move them.
+    /// A [`Controls`](crate::Controls) for another number of threads, or one that was used before.
     #[error(
-        "flow groups that move take their connections to other threads, and this service keeps the state of \
-         its connections in each thread's value of it; use one that runs anywhere \
-         (`Service::runs_anywhere`), or run without a `Mover`"
+        "the `Controls` is for another number of elastic threads than {cores}, or was used before"
     )]
-    CannotMove,
-    /// A `Mover` or `Controls` for another number of threads, or one that was used before.
-    #[error(
-        "the `Mover` or `Controls` is for another number of elastic threads than {cores}, or was used before"
-    )]
-    Mover {
+    Controls {
         /// Threads that there are.
         cores: usize,
     },

@@ -10,9 +10,10 @@ use stack::{FLOW_GROUPS, RssKey, Secrets, Shared, StackConfig};
 
 use crate::bells::Bell;
 use crate::config::RuntimeConfig;
+use crate::controls::Controls;
 use crate::error::{RuntimeError, system};
 use crate::kicks::Kicks;
-use crate::stage::{Hand, Stage};
+use crate::stage::Stage;
 
 /// Packets that may be under way between two cores.
 const FORWARD_RING: usize = 1024;
@@ -53,7 +54,7 @@ impl Ground {
     pub fn new(
         config: &RuntimeConfig,
         cores: usize,
-        hand: Hand<'_>,
+        controls: Option<&Controls>,
     ) -> Result<(Self, Vec<ForwardPorts>), RuntimeError> {
         if !(1..=128).contains(&cores) {
             return Err(RuntimeError::Queues { found: cores });
@@ -63,11 +64,11 @@ impl Ground {
         }
         let secrets = draw_secrets()?;
         // That of the device's hash, where there is a table of which the configuration does not know.
-        let rss_key: Option<RssKey> = hand.key().or(config.stack.rss_key);
+        let rss_key: Option<RssKey> = controls.and_then(Controls::key).or(config.stack.rss_key);
         let stack = StackConfig { rss_key, ..config.stack.clone() };
         let shared = Shared::new(stack, &secrets, cores as u8);
         let shared = Arc::new(shared.with_register(config.register.clone()));
-        deal(&shared, config, cores, hand)?;
+        deal(&shared, config, cores, controls)?;
         let bells: Arc<[Bell]> = (0..cores).map(|_| Bell::new()).collect::<Result<_, _>>()?;
         let priority = config.realtime.unwrap_or(0);
         let kicks = match config.scheduler.kicks() {
@@ -77,15 +78,12 @@ impl Ground {
             true => Kicks::new(cores).map_err(|source| system("making an eventfd", source))?,
             false => Kicks::default(),
         };
-        let is_first = match hand {
-            Hand::Nobody => true,
-            Hand::Mover(mover) => mover.start(&shared, &bells),
-            Hand::Controls(controls) | Hand::Fixed(controls) => controls.start(&shared, &bells),
-        };
-        if !is_first {
-            return Err(RuntimeError::Mover { cores });
+        if let Some(controls) = controls {
+            if !controls.start(&shared, &bells) {
+                return Err(RuntimeError::Controls { cores });
+            }
+            controls.deal(&shared)?;
         }
-        hand.deal_table(&shared)?;
         let clock = MonotonicClock::new();
         let now = clock_gettime(ClockId::Monotonic);
         let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
@@ -97,14 +95,25 @@ impl Ground {
     pub fn stage<'a>(
         &'a self,
         config: &'a RuntimeConfig,
-        hand: Hand<'a>,
+        controls: Option<&'a Controls>,
         stop: &'a AtomicBool,
     ) -> Stage<'a> {
         let Self { clock, epoch_ns, bells, kicks, .. } = self;
         let starting = AtomicUsize::new(bells.len());
         let (clock, epoch_ns) = (*clock, *epoch_ns);
-        let (callers, placers) = (Vec::new(), Vec::new());
-        Stage { config, clock, epoch_ns, bells, kicks, hand, stop, starting, placers, callers }
+        Stage {
+            config,
+            clock,
+            epoch_ns,
+            bells,
+            kicks,
+            controls,
+            is_movable: true,
+            stop,
+            starting,
+            placers: Vec::new(),
+            callers: Vec::new(),
+        }
     }
 }
 
@@ -113,9 +122,9 @@ fn deal(
     shared: &Shared,
     config: &RuntimeConfig,
     cores: usize,
-    hand: Hand<'_>,
+    controls: Option<&Controls>,
 ) -> Result<(), RuntimeError> {
-    if let Some(controls) = hand.controls() {
+    if let Some(controls) = controls {
         let granted = controls.granted().min(cores);
         (0..FLOW_GROUPS).for_each(|group| shared.set_home(group as u16, (group % granted) as u8));
     }

@@ -24,7 +24,7 @@ use crate::controls::Controls;
 use crate::error::RuntimeError;
 use crate::ground::Ground;
 use crate::priority::set_own_realtime;
-use crate::stage::{Hand, Stage};
+use crate::stage::Stage;
 
 /// Between two looks after threads that sleep while their application has a batch: how long their network layer may
 /// wait for them.
@@ -63,15 +63,11 @@ where
     if room.is_some_and(|room| room < events) {
         return Err(RuntimeError::EventArray { events, room: room.unwrap_or(0) });
     }
-    let hand = match controls {
-        None => Hand::Nobody,
-        // Which of the application's threads is told of a connection must not matter to it.
-        Some(controls) if nears.iter().all(Service::runs_anywhere) => Hand::Controls(controls),
-        Some(controls) => Hand::Fixed(controls),
-    };
-    let (ground, ports) = Ground::new(config, nics.len(), hand)?;
+    // Which of the application's threads hears of a connection must not matter to it.
+    let is_movable = nears.iter().all(Service::runs_anywhere);
+    let (ground, ports) = Ground::new(config, nics.len(), controls)?;
     let placers = nears.iter().map(Near::placer).collect();
-    let stage = Stage { placers, ..ground.stage(config, hand, stop) };
+    let stage = Stage { placers, is_movable, ..ground.stage(config, controls, stop) };
     let now = ground.clock.now();
     let parts: Vec<_> = nics
         .into_iter()

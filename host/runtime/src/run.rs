@@ -13,8 +13,6 @@ use crate::config::{CoreReport, RuntimeConfig, Scheduler};
 use crate::controls::Controls;
 use crate::error::RuntimeError;
 use crate::ground::Ground;
-use crate::mover::Mover;
-use crate::stage::Hand;
 
 /// Runs one elastic thread for each device in `nics` until `stop` is set, each with the service
 /// that `make_service` makes for its number. Answers what each has done, in order.
@@ -53,35 +51,14 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
-    run_with(config, region, nics, make_service, ready, Hand::Nobody, stop)
+    run_with(config, region, nics, make_service, ready, None, stop)
 }
 
-/// The same, and flow groups can be moved through `mover` while it runs (IX §4.5): a connection is at home on
-/// another thread then, so the service must [run anywhere](Service::runs_anywhere).
+/// The same, steered through `controls` while it runs (IX §4.5, §4.6): threads are granted, parked and placed. Flow
+/// groups can be moved where the service [runs anywhere](Service::runs_anywhere).
 ///
 /// # Errors
-/// As [`run`]; [`RuntimeError::CannotMove`], [`RuntimeError::Mover`].
-pub fn run_moved<N, S>(
-    config: &RuntimeConfig,
-    region: &Arc<Region>,
-    nics: Vec<N>,
-    make_service: impl Fn(usize) -> S + Sync,
-    ready: impl Fn() + Sync,
-    mover: &Mover,
-    stop: &AtomicBool,
-) -> Result<Vec<(CoreReport, S)>, RuntimeError>
-where
-    N: Nic + Send,
-    S: Service + Send,
-{
-    run_with(config, region, nics, make_service, ready, Hand::Mover(mover), stop)
-}
-
-/// The same, steered through `controls` while it runs (IX §4.6): threads are granted, parked and placed. Flow groups can
-/// be moved where the service [runs anywhere](Service::runs_anywhere).
-///
-/// # Errors
-/// As [`run`]; [`RuntimeError::Mover`].
+/// As [`run`]; [`RuntimeError::Controls`].
 pub fn run_controlled<N, S>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
@@ -95,7 +72,7 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
-    run_with(config, region, nics, make_service, ready, Hand::Controls(controls), stop)
+    run_with(config, region, nics, make_service, ready, Some(controls), stop)
 }
 
 fn run_with<N, S>(
@@ -104,16 +81,16 @@ fn run_with<N, S>(
     nics: Vec<N>,
     make_service: impl Fn(usize) -> S + Sync,
     ready: impl Fn() + Sync,
-    hand: Hand<'_>,
+    controls: Option<&Controls>,
     stop: &AtomicBool,
 ) -> Result<Vec<(CoreReport, S)>, RuntimeError>
 where
     N: Nic + Send,
     S: Service + Send,
 {
-    let (ground, ports) = Ground::new(config, nics.len(), hand)?;
+    let (ground, ports) = Ground::new(config, nics.len(), controls)?;
     let (shared, clock) = (&ground.shared, ground.clock);
-    let stage = ground.stage(config, hand, stop);
+    let stage = ground.stage(config, controls, stop);
     let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
     let parts = nics.into_iter().zip(ports).map(part);
     let (elastic, now) = (config.elastic, clock.now());

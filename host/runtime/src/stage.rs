@@ -12,7 +12,6 @@ use domain::Service;
 use nic::Nic;
 use process::{NearBell, Placer};
 use shown::Shown;
-use stack::{RssKey, Shared};
 use statseg::{Board, Segment, State};
 
 use crate::bells::{Bell, Wake, end_run};
@@ -20,7 +19,6 @@ use crate::config::{CoreReport, RuntimeConfig};
 use crate::controls::Controls;
 use crate::error::{RuntimeError, system};
 use crate::kicks::Kicks;
-use crate::mover::Mover;
 use crate::priority::set_own_realtime;
 use crate::processor::pin;
 
@@ -30,44 +28,6 @@ const LEAVING: Duration = Duration::from_secs(1);
 const LEAVING_HURRY: Duration = Duration::from_millis(2);
 const LEAVING_LOOK: Duration = Duration::from_micros(200);
 
-/// Who steers a run, if anybody does.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Hand<'a> {
-    Nobody,
-    Mover(&'a Mover),
-    Controls(&'a Controls),
-    /// The same, and flow groups stay where they are.
-    Fixed(&'a Controls),
-}
-
-impl<'a> Hand<'a> {
-    /// What gives orders to threads.
-    pub fn controls(self) -> Option<&'a Controls> {
-        match self {
-            Self::Controls(controls) | Self::Fixed(controls) => Some(controls),
-            Self::Nobody | Self::Mover(_) => None,
-        }
-    }
-
-    fn mover(self) -> Option<&'a Mover> {
-        match self {
-            Self::Mover(mover) => Some(mover),
-            Self::Controls(controls) | Self::Fixed(controls) => Some(controls.mover()),
-            Self::Nobody => None,
-        }
-    }
-
-    /// The key of the device's hash, where there is a table.
-    pub fn key(self) -> Option<RssKey> {
-        self.mover().and_then(Mover::key)
-    }
-
-    /// The device's table, as the threads begin.
-    pub fn deal_table(self, shared: &Shared) -> Result<(), RuntimeError> {
-        Ok(self.mover().map_or(Ok(()), |mover| mover.deal(shared))?)
-    }
-}
-
 /// What all threads of a run have in common.
 pub(super) struct Stage<'a> {
     pub config: &'a RuntimeConfig,
@@ -76,7 +36,10 @@ pub(super) struct Stage<'a> {
     pub epoch_ns: u64,
     pub bells: &'a [Bell],
     pub kicks: &'a Kicks,
-    pub hand: Hand<'a>,
+    /// What steers the run, where something does.
+    pub controls: Option<&'a Controls>,
+    /// Whether flow groups may move: no thread's service keeps its connections to itself.
+    pub is_movable: bool,
     pub stop: &'a AtomicBool,
     /// Elastic threads that do not receive yet, and those for kicks that have no priority yet.
     pub starting: AtomicUsize,
@@ -207,7 +170,7 @@ impl Stage<'_> {
         if self.config.scheduler.shares() && !service.runs_anywhere() {
             return Err(RuntimeError::KeepsToItsCore);
         }
-        self.follow(core, thread, service.runs_anywhere())?;
+        self.follow(core, thread, service.runs_anywhere());
         // Before the thread may do no more than serving takes.
         let device = thread.with_nic(device_fd)?;
         let own = statseg::words();
@@ -235,27 +198,16 @@ impl Stage<'_> {
         self.config.segment.as_deref()
     }
 
-    /// Has a thread look for commands of whoever steers the run.
-    fn follow<T: Elastic>(
-        &self,
-        core: usize,
-        thread: &mut T,
-        runs_anywhere: bool,
-    ) -> Result<(), RuntimeError> {
-        let mailbox = match self.hand {
-            Hand::Mover(_) if !runs_anywhere => return Err(RuntimeError::CannotMove),
-            Hand::Mover(mover) => mover.mailbox(core),
-            Hand::Controls(controls) if runs_anywhere => controls.mailbox(core),
-            Hand::Controls(_) | Hand::Fixed(_) | Hand::Nobody => None,
-        };
-        let Some(mailbox) = mailbox else { return Ok(()) };
+    /// Has a thread look for migrations that are asked for.
+    fn follow<T: Elastic>(&self, core: usize, thread: &mut T, runs_anywhere: bool) {
+        let movable = self.controls.filter(|_| self.is_movable && runs_anywhere);
+        let Some(mailbox) = movable.and_then(|controls| controls.mailbox(core)) else { return };
         thread.obey(match self.config.segment.clone() {
             None => mailbox,
             Some(segment) => mailbox.with_witness(move |groups, home| {
                 groups.iter().for_each(|group| segment.set_home(group, home.into()));
             }),
         });
-        Ok(())
     }
 
     /// The end of a thread, however it came.

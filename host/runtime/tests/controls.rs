@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant as Wall};
 
+use endpoint::{Ask, Refused, RefusedKind, Request};
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
-use runtime::{ConservingConfig, FLOW_GROUPS, GroupSet, IdlePolicy, MoveCommand, ReadySetConfig};
-use runtime::{
-    ControlError, Controls, MoverError, Order, RuntimeConfig, RuntimeError, Scheduler, run,
-    run_controlled,
-};
+use runtime::{ConservingConfig, FLOW_GROUPS, IdlePolicy, ReadySetConfig};
+use runtime::{Controls, RuntimeConfig, RuntimeError, Scheduler, run, run_controlled};
 use statseg::{Layout, Segment, State, ThreadCounters};
 use tailplane::{MacAddr, Server, SharedSlots};
 
@@ -42,26 +40,53 @@ impl Run<'_> {
         wait_until("it goes on", || self.heard.load(Ordering::Relaxed) >= before + words);
     }
 
-    fn carried_out(&self, order: Result<Order, ControlError>) -> Result<(), ControlError> {
-        let order = order.expect("nothing stands against it");
-        let mut outcome = None;
+    fn carried_out(&self, request: Request) -> Result<(), Refused> {
+        begin(self.controls, request.clone()).expect("nothing stands against it");
+        let mut reports = Vec::new();
         wait_until("an order is seen", || {
-            outcome = self.controls.outcome(order);
-            outcome.is_some()
+            reports = self.controls.reports();
+            !reports.is_empty()
         });
-        outcome.expect("it is there")
+        assert_eq!((reports.len(), reports[0].id), (1, ID), "{reports:?}");
+        let done = reports.remove(0).result?;
+        assert!(request.is_done_by(&done), "{done:?}");
+        Ok(())
     }
 
-    fn move_all(&self, from: usize, groups: GroupSet, to: usize) {
-        let command = MoveCommand { token: 9, groups, to: to as u8 };
-        self.controls.post(from, command).expect("nothing stands against it");
-        let mut report = None;
-        wait_until("a move ends", || {
-            report = self.controls.report(from);
-            report.is_some()
-        });
-        report.expect("it is there").outcome.expect("it is complete");
+    fn move_all(&self, from: u16, groups: Vec<u16>, to: u16) {
+        self.carried_out(Request::Move { from, to, groups }).expect("it is complete");
     }
+
+    fn groups_of(&self, core: u16) -> Vec<u16> {
+        self.controls.groups_of(core.into()).iter().collect()
+    }
+}
+
+const ID: u64 = 9;
+
+fn begin(controls: &Controls, request: Request) -> Result<(), Refused> {
+    controls.begin(Ask { id: ID, request })
+}
+
+/// Why the request is not begun.
+fn refusal(controls: &Controls, request: Request) -> Refused {
+    begin(controls, request).expect_err("something stands against it")
+}
+
+fn park(thread: u16) -> Request {
+    Request::Park { thread }
+}
+
+fn grant(thread: u16) -> Request {
+    Request::Grant { thread }
+}
+
+fn place(thread: u16, cpu: usize) -> Request {
+    Request::Place { thread, cpu }
+}
+
+fn move_one(group: u16, from: u16, to: u16) -> Request {
+    Request::Move { from, to, groups: vec![group] }
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -143,16 +168,19 @@ fn parks_and_serves(scheduler: Scheduler) {
         scheduler,
         |run| {
             assert_eq!(run.thread(1).state, State::Running);
-            let groups = controls.groups_of(1);
-            assert_eq!(controls.park(1), Err(ControlError::HasGroups { core: 1, groups: 64 }));
-            run.move_all(1, groups, 0);
+            let groups = run.groups_of(1);
+            let refused = refusal(&controls, park(1));
+            assert_eq!(refused.kind, RefusedKind::HasGroups);
+            assert!(refused.reason.contains("thread 1 is home to 64"), "{refused}");
+            run.move_all(1, groups.clone(), 0);
             let homes = run.segment.reading().homes();
             assert!(homes.iter().all(|home| *home == Some(0)), "{homes:?}");
-            run.carried_out(controls.park(1)).expect("parked");
+            run.carried_out(park(1)).expect("parked");
             assert!(controls.is_parked(1) && !controls.is_parked(0));
             assert_eq!(run.thread(1).state, State::Parked);
-            let command = MoveCommand { token: 1, groups: GroupSet::one(3), to: 1 };
-            assert_eq!(controls.post(0, command), Err(ControlError::IsParked { core: 1 }));
+            let refused = refusal(&controls, move_one(3, 0, 1));
+            assert_eq!(refused.kind, RefusedKind::NotMovable);
+            assert!(refused.reason.contains("thread 1 is parked"), "{refused}");
             run.hear(100);
             let before = run.thread(1);
             run.hear(3_000);
@@ -163,7 +191,7 @@ fn parks_and_serves(scheduler: Scheduler) {
             assert!(after.packets > before.packets, "its queue is served");
             assert_eq!(after.totals.steals, before.totals.steals, "it takes nothing of others");
             assert_eq!(after.totals.connections, 0);
-            run.carried_out(controls.grant(1)).expect("granted");
+            run.carried_out(grant(1)).expect("granted");
             assert_eq!((run.thread(1).state, controls.is_parked(1)), (State::Running, false));
             run.move_all(0, groups, 1);
             let homes = run.segment.reading().homes();
@@ -198,19 +226,19 @@ fn many_rounds(scheduler: Scheduler, rounds: usize) {
         |run| {
             let began = Wall::now();
             for round in 0..rounds {
-                let core = round % CORES;
-                let other = (core + 1) % CORES;
-                let groups = controls.groups_of(core);
+                let core = (round % CORES) as u16;
+                let other = (core + 1) % CORES as u16;
+                let groups = run.groups_of(core);
                 if !groups.is_empty() {
                     run.move_all(core, groups, other);
                 }
-                run.carried_out(controls.park(core)).expect("parked");
+                run.carried_out(park(core)).expect("parked");
                 if round % 7 == 0 {
                     run.hear(20);
                 }
-                run.carried_out(controls.grant(core)).expect("granted");
+                run.carried_out(grant(core)).expect("granted");
                 let back =
-                    controls.groups_of(other).iter().filter(|group| group % 2 == 0).collect();
+                    run.groups_of(other).into_iter().filter(|group| group % 2 == 0).collect();
                 run.move_all(other, back, core);
                 assert_eq!(run.wrong.load(Ordering::Relaxed), 0, "round {round}");
             }
@@ -261,7 +289,7 @@ fn a_thread_that_spins_for_ever_sleeps_when_it_is_parked() {
                 let looks = after.idle_cycles - before.idle_cycles;
                 looks < 50 && (after.is_asleep() || after.sleeps > before.sleeps)
             });
-            run.carried_out(controls.grant(1)).expect("granted");
+            run.carried_out(grant(1)).expect("granted");
             let before = run.thread(1);
             wait_until("it spins again", || run.thread(1).idle_cycles > before.idle_cycles + 1_000);
         });
@@ -279,19 +307,19 @@ fn a_thread_is_placed_on_another_processor_and_stays_where_it_cannot() {
     under_load(&controls, change, Scheduler::RunToCompletion, |run| {
         assert_eq!(run.thread(1).processor, Some(cpus[0]));
         let last = *cpus.last().expect("there is one");
-        run.carried_out(controls.place(1, last)).expect("placed");
+        run.carried_out(place(1, last)).expect("placed");
         assert_eq!(run.thread(1).processor, Some(last));
         let absent = absent.expect("no machine has all of them");
-        let refused = run.carried_out(controls.place(1, absent)).expect_err("it is not there");
-        assert!(matches!(refused, ControlError::Processor { core: 1, cpu, .. } if cpu == absent));
-        assert!(refused.to_string().contains("cpuset"), "{refused}");
-        assert!(matches!(controls.place(0, usize::MAX), Err(ControlError::Processor { .. })));
+        let refused = run.carried_out(place(1, absent)).expect_err("it is not there");
+        let named = format!("thread 1 cannot run on processor {absent}");
+        assert_eq!(refused.kind, RefusedKind::System);
+        assert!(refused.reason.contains(&named) && refused.reason.contains("cpuset"), "{refused}");
+        assert_eq!(refusal(&controls, place(0, usize::MAX)).kind, RefusedKind::System);
         assert_eq!(run.thread(1).processor, Some(last));
         // Parked, it can be placed, too; and stays parked.
-        let groups = controls.groups_of(1);
-        run.move_all(1, groups, 0);
-        run.carried_out(controls.park(1)).expect("parked");
-        run.carried_out(controls.place(1, cpus[0])).expect("placed");
+        run.move_all(1, run.groups_of(1), 0);
+        run.carried_out(park(1)).expect("parked");
+        run.carried_out(place(1, cpus[0])).expect("placed");
         assert_eq!((run.thread(1).processor, run.thread(1).state), (Some(cpus[0]), State::Parked));
         run.hear(500);
     });
@@ -305,15 +333,23 @@ fn a_thread_with_a_move_under_way_is_not_parked() {
         |_| {},
         Scheduler::RunToCompletion,
         |run| {
-            let groups = controls.groups_of(0);
-            controls.post(0, MoveCommand { token: 5, groups, to: 1 }).expect("asked");
+            let groups = run.groups_of(0);
+            begin(&controls, Request::Move { from: 0, to: 1, groups }).expect("asked");
             // Until its report is taken, whether it is complete or not.
-            assert_eq!(controls.park(0), Err(ControlError::Moving { core: 0 }));
-            assert_eq!(controls.park(1), Err(ControlError::Moving { core: 1 }));
-            wait_until("the move ends", || controls.report(0).is_some());
-            run.carried_out(controls.park(0)).expect("parked");
-            let refused = controls.park(2).expect_err("no such thread");
-            assert_eq!(refused, MoverError::NoSuchThread { core: 2, cores: 2 }.into());
+            for thread in [0, 1] {
+                let refused = refusal(&controls, park(thread));
+                assert_eq!(refused.kind, RefusedKind::UnderWay);
+                let named = format!("on their way to elastic thread {thread}");
+                assert!(refused.reason.contains(&named), "{refused}");
+            }
+            wait_until("the move ends", || !controls.reports().is_empty());
+            assert!(!controls.is_waiting());
+            let none = Request::Move { from: 0, to: 1, groups: Vec::new() };
+            let refused = run.carried_out(none).expect_err("there is nothing to move");
+            assert!(refused.reason.contains("no flow group"), "{refused}");
+            run.carried_out(park(0)).expect("parked");
+            let refused = refusal(&controls, park(2));
+            assert_eq!(refused.kind, RefusedKind::NoSuchThread);
             assert!(refused.to_string().contains("from 0 on"), "{refused}");
         },
     );
@@ -336,7 +372,7 @@ fn moves_of_an_idle_service_are_told() {
                 before == packets()
             });
             for moved in 1..=5 {
-                run.move_all(1, controls.groups_of(1), 0);
+                run.move_all(1, run.groups_of(1), 0);
                 run.move_all(0, (0..64).collect(), 1);
                 wait_until("both are told", || {
                     (0..CORES as u16).all(|core| run.thread(core).migrations.completed == moved)
@@ -428,14 +464,17 @@ fn controls_and_segments_for_another_number_of_threads_are_refused() {
     };
     let good = Layout { threads: 1, groups: FLOW_GROUPS as u16, batch_max: 64 };
     let refused = refusal(&Controls::new(2), good);
-    assert!(matches!(refused, RuntimeError::Mover { cores: 1 }), "{refused}");
+    assert!(matches!(refused, RuntimeError::Controls { cores: 1 }), "{refused}");
     let refused = refusal(&Controls::new(1), Layout { groups: 64, ..good });
     assert!(refused.to_string().contains("64 flow groups"), "{refused}");
     let controls = Controls::new(2);
-    let not_running = ControlError::Mover(MoverError::NotRunning);
-    assert_eq!((controls.grant(0), controls.park(1)), (Err(not_running), Err(not_running)));
-    let command = MoveCommand { token: 1, groups: GroupSet::one(1), to: 1 };
-    assert_eq!(controls.post(0, command), Err(not_running));
+    for request in [grant(0), park(1), move_one(1, 0, 1)] {
+        assert_eq!(self::refusal(&controls, request).kind, RefusedKind::Leaving);
+    }
+    for request in [Request::Describe, Request::End] {
+        assert_eq!(self::refusal(&controls, request).kind, RefusedKind::Unsupported);
+    }
+    assert!(controls.reports().is_empty() && controls.groups_of(0).is_empty());
 }
 
 /// A service that keeps its connections to each thread runs, and its threads can be placed; its groups stay.
@@ -451,9 +490,8 @@ fn a_service_that_keeps_to_its_threads_is_not_moved() {
             run_controlled(&config, &region, vec![near], make, || {}, &controls, &stop)
         });
         let _ends = Ends([&stop, &stop]);
-        let command = MoveCommand { token: 1, groups: GroupSet::one(1), to: 0 };
-        wait_until("it runs", || controls.grant(0).is_ok());
-        assert_eq!(controls.post(0, command), Err(ControlError::NotMovable));
+        wait_until("it runs", || begin(&controls, grant(0)).is_ok());
+        assert_eq!(refusal(&controls, move_one(1, 0, 0)).kind, RefusedKind::NotMovable);
         assert!(!controls.is_movable());
         stop.store(true, Ordering::Relaxed);
         server.join().expect("no panic").expect("it runs");

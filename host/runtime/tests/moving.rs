@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant as Wall};
 
+use endpoint::{Ask, Done, Request};
 use mem::Region;
-use nic::shm::{ShmConfig, ShmNic};
-use runtime::{ConservingConfig, GroupSet, MoveCommand, MoveError, Phase, ReadySetConfig};
-use runtime::{CoreReport, Mover, MoverError, RuntimeError, Scheduler, run, run_moved};
+use runtime::{ConservingConfig, ReadySetConfig};
+use runtime::{Controls, CoreReport, Scheduler, run, run_controlled};
 use tailplane::{MacAddr, Server, SharedSlots};
 
 mod common;
@@ -22,30 +22,31 @@ const LONGER: Duration = Duration::from_secs(10);
 
 /// Moves whatever is at home on one thread to the other, a third of it or all, one command after the other.
 /// Answers how many were complete.
-fn control(mover: &Mover, until: Wall) -> usize {
+fn control(controls: &Controls, until: Wall) -> usize {
     let (mut moved, mut round) = (0, 0);
     // On a busy machine it takes longer.
     while Wall::now() < until || (moved < ENOUGH && Wall::now() < until + LONGER) {
         round += 1;
         let from = round % CORES;
-        let all = mover.groups_of(from);
+        let all = controls.groups_of(from);
         let part = |group: &u16| round % 3 == 0 || usize::from(*group) % 3 == round % 3;
-        let groups: GroupSet = all.iter().filter(part).collect();
-        let command = MoveCommand { token: round as u64, groups, to: ((from + 1) % CORES) as u8 };
-        if groups.is_empty() || mover.post(from, command).is_err() {
+        let groups: Vec<u16> = all.iter().filter(part).collect();
+        let (from, to, count) = (from as u16, ((from + 1) % CORES) as u16, groups.len());
+        let ask = Ask { id: round as u64, request: Request::Move { from, to, groups } };
+        if count == 0 || controls.begin(ask).is_err() {
             continue;
         }
         let report = loop {
-            if let Some(report) = mover.report(from) {
+            if let Some(report) = controls.reports().pop() {
                 break report;
             }
             assert!(Wall::now() < until + 2 * LONGER, "a command without a report");
             std::thread::sleep(Duration::from_micros(200));
         };
-        assert_eq!(report.token, round as u64);
-        let done = report.outcome.expect("nothing stands against it");
-        assert_eq!(done.groups, groups.len());
-        assert!(done.times.total_ns() >= done.times.of_ns(Phase::Wait));
+        assert_eq!(report.id, round as u64);
+        let Ok(Done::Moved(done)) = report.result else { panic!("{report:?}") };
+        assert_eq!(done.groups as usize, count);
+        assert!(done.phase_ns.iter().sum::<u64>() > 0, "{done:?}");
         moved += 1;
     }
     moved
@@ -56,12 +57,12 @@ fn moves_under_load(scheduler: Scheduler) {
     let regions = [Region::heap(8_192), Region::heap(8_192)];
     let [stop, done] = [const { AtomicBool::new(false) }; 2];
     let [heard, wrong] = [const { AtomicUsize::new(0) }; 2];
-    let (mover, slots) = (Mover::new(CORES), Arc::new(SharedSlots::new(CORES, 1_024)));
+    let (controls, slots) = (Controls::new(CORES), Arc::new(SharedSlots::new(CORES, 1_024)));
     let (reports, moved): (Vec<CoreReport>, usize) = std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let config = config(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), scheduler);
             let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
-            run_moved(&config, &regions[0], near, make, || {}, &mover, &stop)
+            run_controlled(&config, &regions[0], near, make, || {}, &controls, &stop)
         });
         let client = scope.spawn(|| {
             let config = config(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), Scheduler::RunToCompletion);
@@ -74,7 +75,7 @@ fn moves_under_load(scheduler: Scheduler) {
             assert!(began.elapsed() < Duration::from_secs(20), "it does not begin");
             std::thread::sleep(Duration::from_millis(1));
         }
-        let moved = control(&mover, Wall::now() + RUNS_FOR);
+        let moved = control(&controls, Wall::now() + RUNS_FOR);
         let before = heard.load(Ordering::Relaxed);
         while heard.load(Ordering::Relaxed) < before + 1_000 {
             assert!(began.elapsed() < Duration::from_secs(60), "it does not go on");
@@ -110,35 +111,4 @@ fn work_conserving() {
 #[test]
 fn ready_set() {
     moves_under_load(Scheduler::ReadySet(ReadySetConfig::default()));
-}
-
-#[test]
-fn what_cannot_be_moved_is_refused() {
-    let refusal = |mover: &Mover, shared: bool| -> RuntimeError {
-        let wire = ShmConfig::default();
-        let (near, _far) = ShmNic::pair(&wire, &wire.far()).expect("memory");
-        let config = config(SERVER.addr, MacAddr([2; 6]), Scheduler::RunToCompletion);
-        let (region, stop) = (Region::heap(4_096), AtomicBool::new(shared));
-        let ran = match shared {
-            true => {
-                let slots = Arc::new(SharedSlots::new(1, 64));
-                let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
-                run_moved(&config, &region, vec![near], make, || {}, mover, &stop).map(|_| ())
-            }
-            false => {
-                let make = |_| Server::new(Echo::default());
-                run_moved(&config, &region, vec![near], make, || {}, mover, &stop).map(|_| ())
-            }
-        };
-        ran.expect_err("it is refused")
-    };
-    let refused = refusal(&Mover::new(1), false);
-    assert!(refused.to_string().contains("runs anywhere"), "{refused}");
-    let refused = refusal(&Mover::new(2), true);
-    assert!(matches!(refused, RuntimeError::Mover { cores: 1 }), "{refused}");
-    let mover = Mover::new(2);
-    let command = MoveCommand { token: 1, groups: GroupSet::one(1), to: 1 };
-    assert_eq!(mover.post(0, command), Err(MoverError::NotRunning));
-    assert_eq!((mover.report(0), mover.groups_of(0)), (None, GroupSet::NONE));
-    assert!(MoveError::NoGroups.to_string().contains("no flow group"));
 }

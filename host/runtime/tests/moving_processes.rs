@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant as Wall};
 
+use endpoint::{Ask, Done, Request};
 use mem::{HugePages, Region};
 use process::{Geometry, Hello, Host, Placement, Waiting};
-use runtime::{ConservingConfig, GroupSet, MoveCommand, ReadySetConfig};
+use runtime::{ConservingConfig, ReadySetConfig};
 use runtime::{Controls, Scheduler, run, run_protected};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tailplane::{MacAddr, Server, SharedSlots, application};
@@ -31,21 +32,23 @@ fn control(controls: &Controls) -> u64 {
         round += 1;
         let from = round % CORES;
         let part = |group: &u16| round % 3 == 0 || usize::from(*group) % 3 == round % 3;
-        let groups: GroupSet = controls.groups_of(from).iter().filter(part).collect();
-        let command = MoveCommand { token: round as u64, groups, to: ((from + 1) % CORES) as u8 };
+        let groups: Vec<u16> = controls.groups_of(from).iter().filter(part).collect();
         if groups.is_empty() {
             continue;
         }
-        controls.post(from, command).expect("the service runs anywhere");
+        let (from, to, count) = (from as u16, ((from + 1) % CORES) as u16, groups.len());
+        let ask = Ask { id: round as u64, request: Request::Move { from, to, groups } };
+        controls.begin(ask).expect("the service runs anywhere");
         let report = loop {
-            if let Some(report) = controls.report(from) {
+            if let Some(report) = controls.reports().pop() {
                 break report;
             }
             assert!(began.elapsed() < PATIENCE, "a command without a report");
             std::thread::sleep(Duration::from_micros(200));
         };
-        let done = report.outcome.expect("nothing stands against it");
-        assert_eq!((report.token, done.groups), (round as u64, groups.len()));
+        assert_eq!(report.id, round as u64);
+        let Ok(Done::Moved(done)) = report.result else { panic!("{report:?}") };
+        assert_eq!(done.groups as usize, count);
         moved += 1;
     }
     moved

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Parser;
 use cli::commands::Cli;
+use endpoint::{Answer, Done};
 use memfile::Memory;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -194,7 +195,8 @@ fn never() -> anyhow::Result<()> {
 
 /// An answer to an order that the starter never gave.
 fn unasked() -> Vec<u8> {
-    serde_json::to_vec(&Told::Steered { number: u64::MAX, result: Ok(None) }).expect("plain data")
+    let answer = Answer { id: u64::MAX, result: Ok(Done::Granted) };
+    serde_json::to_vec(&Told::Steered(answer)).expect("plain data")
 }
 
 fn flood_words(starter: &Starter) -> anyhow::Result<()> {
@@ -258,11 +260,11 @@ fn prints(starter: &Starter) -> anyhow::Result<()> {
 fn refuses(starter: &Starter) -> anyhow::Result<()> {
     let _segment = starter.serve()?;
     while let Some((order, _)) = receive::<Order>(&starter.control, 0)? {
-        let Order::Steer(steer) = order else { continue };
+        let Order::Steer(ask) = order else { continue };
         // Built as text: it is the starter's reader that is attacked.
         let refused =
             serde_json::json!({ "reason": FOR_TERMINALS.repeat(1_000), "kind": "system" });
-        let told = serde_json::json!({ "Steered": { "number": steer.number, "result": { "Err": refused } } });
+        let told = serde_json::json!({ "Steered": { "id": ask.id, "result": { "Err": refused } } });
         starter.send_raw(&serde_json::to_vec(&told)?, &[])?;
     }
     never()

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use endpoint::{Description, Outcome, PROTOCOL_VERSION, Server, Steering, Token};
+use endpoint::{Answer, Ask, Description, Outcome, PROTOCOL_VERSION, Request, Server, Steering};
 use mem::Region;
 use nic::shm::{ShmConfig, ShmNic};
 use runtime::{Controls, RuntimeConfig, Scheduler, run, run_controlled};
@@ -157,11 +157,22 @@ pub enum Kind {
     Move,
 }
 
+impl Kind {
+    fn of(request: &Request) -> Option<Self> {
+        match request {
+            Request::Grant { .. } => Some(Self::Grant),
+            Request::Park { .. } => Some(Self::Park),
+            Request::Move { .. } => Some(Self::Move),
+            _ => None,
+        }
+    }
+}
+
 /// Requests that the service has received.
 #[derive(Debug, Default)]
 pub struct Requests {
     received: u64,
-    unanswered: BTreeMap<Token, Kind>,
+    unanswered: BTreeMap<u64, Kind>,
 }
 
 /// The same, shared.
@@ -184,11 +195,11 @@ struct Watched {
 }
 
 impl Watched {
-    fn note(&self, token: Token, kind: Kind, outcome: Option<Outcome>) -> Option<Outcome> {
+    fn note(&self, id: u64, kind: Kind, outcome: Option<Outcome>) -> Option<Outcome> {
         let mut requests = self.watch.requests();
         requests.received += 1;
         if outcome.is_none() {
-            requests.unanswered.insert(token, kind);
+            requests.unanswered.insert(id, kind);
         }
         self.watch.more.notify_all();
         outcome
@@ -202,29 +213,19 @@ impl Steering for Watched {
     fn segment(&self) -> std::io::Result<OwnedFd> {
         self.steered.segment()
     }
-    fn grant(&mut self, token: Token, thread: u16) -> Option<Outcome> {
-        let outcome = self.steered.grant(token, thread);
-        self.note(token, Kind::Grant, outcome)
+    fn begin(&mut self, ask: Ask) -> Option<Outcome> {
+        let (id, kind) = (ask.id, Kind::of(&ask.request));
+        let outcome = self.steered.begin(ask);
+        match kind {
+            Some(kind) => self.note(id, kind, outcome),
+            None => outcome,
+        }
     }
-    fn park(&mut self, token: Token, thread: u16) -> Option<Outcome> {
-        let outcome = self.steered.park(token, thread);
-        self.note(token, Kind::Park, outcome)
-    }
-    fn move_groups(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Option<Outcome> {
-        let outcome = self.steered.move_groups(token, from, to, groups);
-        self.note(token, Kind::Move, outcome)
-    }
-    fn place(&mut self, token: Token, thread: u16, cpu: usize) -> Option<Outcome> {
-        self.steered.place(token, thread, cpu)
-    }
-    fn end(&mut self) -> Outcome {
-        self.steered.end()
-    }
-    fn reports(&mut self) -> Vec<(Token, Outcome)> {
+    fn reports(&mut self) -> Vec<Answer> {
         let reports = self.steered.reports();
         let mut requests = self.watch.requests();
-        for (token, _) in &reports {
-            requests.unanswered.remove(token);
+        for answer in &reports {
+            requests.unanswered.remove(&answer.id);
         }
         reports
     }

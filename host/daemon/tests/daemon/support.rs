@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use endpoint::{
-    Description, Done, MoveSummary, Outcome, PROTOCOL_VERSION, Refused, RefusedKind, Server,
-    Steering, Token,
+    Answer, Ask, Description, Done, MoveSummary, Outcome, PROTOCOL_VERSION, Refused, RefusedKind,
+    Request, Server, Steering,
 };
 use serde_json::{Value, json};
 use statseg::{Cycle, Layout, Reading, Segment, State};
@@ -233,7 +233,7 @@ struct Steered {
     name: String,
     config_text: String,
     threads: u16,
-    moves: Vec<(Instant, Token, u16, Vec<u16>)>,
+    moves: Vec<(Instant, u64, u16, Vec<u16>)>,
 }
 
 impl Steering for Steered {
@@ -261,8 +261,41 @@ impl Steering for Steered {
         self.inside.segment.descriptor()
     }
 
-    fn grant(&mut self, _token: Token, thread: u16) -> Option<Outcome> {
+    fn begin(&mut self, ask: Ask) -> Option<Outcome> {
+        if ask.request == Request::End {
+            (0..self.threads).for_each(|thread| self.inside.set_state(thread, State::Leaving));
+            self.inside.end.store(true, Ordering::Relaxed);
+            return Some(Ok(Done::Ending));
+        }
         self.inside.requests.fetch_add(1, Ordering::Relaxed);
+        match ask.request {
+            Request::Grant { thread } => self.grant(thread),
+            Request::Park { thread } => self.park(thread),
+            Request::Move { from, to, groups } => self.move_groups(ask.id, from, to, &groups),
+            Request::Place { thread, cpu } => {
+                self.inside.segment.board(thread)?.set_processor(Some(cpu));
+                Some(Ok(Done::Placed))
+            }
+            Request::Describe | Request::End => unreachable!("seen to before"),
+        }
+    }
+
+    fn reports(&mut self) -> Vec<Answer> {
+        let now = Instant::now();
+        let done: Vec<_> = self.moves.extract_if(.., |one| one.0 <= now).collect();
+        let report = |(_, id, to, groups): (Instant, u64, u16, Vec<u16>)| {
+            groups.iter().for_each(|&group| self.inside.segment.set_home(group, to));
+            let groups = groups.len() as u32;
+            let phase_ns = [1_000, 2_000, 3_000, 4_000];
+            let moved = MoveSummary { groups, connections: 1, packets_deferred: 0, phase_ns };
+            Answer { id, result: Ok(Done::Moved(moved)) }
+        };
+        done.into_iter().map(report).collect()
+    }
+}
+
+impl Steered {
+    fn grant(&self, thread: u16) -> Option<Outcome> {
         if thread >= self.threads {
             return Some(Err(Refused::new(RefusedKind::NoSuchThread, "there is no such thread")));
         }
@@ -270,8 +303,7 @@ impl Steering for Steered {
         Some(Ok(Done::Granted))
     }
 
-    fn park(&mut self, _token: Token, thread: u16) -> Option<Outcome> {
-        self.inside.requests.fetch_add(1, Ordering::Relaxed);
+    fn park(&self, thread: u16) -> Option<Outcome> {
         let has_groups = self.inside.reading().homes().contains(&Some(thread));
         let gets_some = self.moves.iter().any(|one| one.2 == thread);
         if has_groups || gets_some {
@@ -285,8 +317,7 @@ impl Steering for Steered {
         Some(Ok(Done::Parked))
     }
 
-    fn move_groups(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Option<Outcome> {
-        self.inside.requests.fetch_add(1, Ordering::Relaxed);
+    fn move_groups(&mut self, id: u64, from: u16, to: u16, groups: &[u16]) -> Option<Outcome> {
         let homes = self.inside.reading().homes();
         let moving = |group: &u16| self.moves.iter().any(|one| one.3.contains(group));
         if groups.iter().any(moving) {
@@ -300,33 +331,8 @@ impl Steering for Steered {
             self.inside.violated(format!("groups are to go to thread {to}, which is parked"));
         }
         let done = Instant::now() + Duration::from_millis(3);
-        self.moves.push((done, token, to, groups.to_vec()));
+        self.moves.push((done, id, to, groups.to_vec()));
         None
-    }
-
-    fn place(&mut self, _token: Token, thread: u16, cpu: usize) -> Option<Outcome> {
-        self.inside.requests.fetch_add(1, Ordering::Relaxed);
-        self.inside.segment.board(thread)?.set_processor(Some(cpu));
-        Some(Ok(Done::Placed))
-    }
-
-    fn end(&mut self) -> Outcome {
-        (0..self.threads).for_each(|thread| self.inside.set_state(thread, State::Leaving));
-        self.inside.end.store(true, Ordering::Relaxed);
-        Ok(Done::Ending)
-    }
-
-    fn reports(&mut self) -> Vec<(Token, Outcome)> {
-        let now = Instant::now();
-        let done: Vec<_> = self.moves.extract_if(.., |one| one.0 <= now).collect();
-        let report = |(_, token, to, groups): (Instant, Token, u16, Vec<u16>)| {
-            groups.iter().for_each(|&group| self.inside.segment.set_home(group, to));
-            let groups = groups.len() as u32;
-            let phase_ns = [1_000, 2_000, 3_000, 4_000];
-            let moved = MoveSummary { groups, connections: 1, packets_deferred: 0, phase_ns };
-            (token, Ok(Done::Moved(moved)))
-        };
-        done.into_iter().map(report).collect()
     }
 }
 

@@ -7,10 +7,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::event::PollFlags;
 use rustix::process::geteuid;
 
+use super::Steering;
 use super::peer::{Peer, Said};
-use super::{Outcome, Steering, Token};
 use crate::packet::{self, MESSAGE_MAX};
-use crate::protocol::{Answer, Ask, Description, Done, Refused, RefusedKind, Request};
+use crate::protocol::{Answer, Ask, Description, Done, Outcome, Refused, RefusedKind, Request};
 
 /// Most clients at a time.
 const CLIENTS_MAX: usize = 128;
@@ -28,8 +28,8 @@ pub(super) struct Desk<S> {
     peers: BTreeMap<u64, Peer>,
     next_peer: u64,
     next_token: u64,
-    /// By token: the client and its number for the request.
-    open: HashMap<Token, (u64, u64)>,
+    /// By our number for a request: the client and its number for it.
+    open: HashMap<u64, (u64, u64)>,
     buffer: Vec<u8>,
 }
 
@@ -87,12 +87,12 @@ impl<S: Steering> Desk<S> {
         for number in self.peers.keys().copied().collect::<Vec<_>>() {
             self.hear(number);
         }
-        for (token, outcome) in self.steering.reports() {
+        for Answer { id: token, result } in self.steering.reports() {
             // Nobody is told twice, and nobody of what nobody asked for.
             let Some((number, id)) = self.open.remove(&token) else { continue };
             if let Some(peer) = self.peers.get_mut(&number) {
                 peer.open -= 1;
-                peer.tell(&Answer { id, result: outcome }, None);
+                peer.tell(&Answer { id, result }, None);
             }
         }
         self.peers.values_mut().for_each(Peer::flush);
@@ -126,21 +126,13 @@ impl<S: Steering> Desk<S> {
             let result = Err(Refused::new(RefusedKind::TooMany, reason));
             return peer.tell(&Answer { id, result }, None);
         }
-        let token = Token(self.next_token);
+        if request == Request::Describe {
+            let (result, segment) = described(&self.steering);
+            return peer.tell(&Answer { id, result }, segment);
+        }
+        let token = self.next_token;
         self.next_token += 1;
-        let steering = &mut self.steering;
-        let outcome = match request {
-            Request::Describe => {
-                let (result, segment) = described(steering);
-                return peer.tell(&Answer { id, result }, segment);
-            }
-            Request::Grant { thread } => steering.grant(token, thread),
-            Request::Park { thread } => steering.park(token, thread),
-            Request::Move { from, to, groups } => steering.move_groups(token, from, to, &groups),
-            Request::Place { thread, cpu } => steering.place(token, thread, cpu),
-            Request::End => Some(steering.end()),
-        };
-        match outcome {
+        match self.steering.begin(Ask { id: token, request }) {
             Some(result) => peer.tell(&Answer { id, result }, None),
             None => {
                 peer.open += 1;

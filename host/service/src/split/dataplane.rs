@@ -216,7 +216,7 @@ fn until_hang_up<R>(
                     }
                     return;
                 }
-                for told in attended.as_mut().map_or(Vec::new(), Attended::told) {
+                for told in attended.as_mut().map_or(Vec::new(), Attended::reports) {
                     _ = send(control, &told, &[]);
                 }
             }
@@ -239,8 +239,8 @@ fn silence(runtime: &mut RuntimeConfig, region: &Region, threads: usize) {
 /// Takes a word of the starter. Answers false where it means the end: it has hung up, or makes no sense.
 fn heeds(control: &OwnedFd, attended: Option<&mut Attended>) -> bool {
     match (receive::<Order>(control, 0), attended) {
-        (Ok(Some((Order::Steer(order), _))), Some(attended)) => {
-            if let Some(told) = attended.begin(order) {
+        (Ok(Some((Order::Steer(ask), _))), Some(attended)) => {
+            if let Some(told) = attended.begin(ask) {
                 // Nobody hears it: then the next word is that.
                 _ = send(control, &told, &[]);
             }

@@ -34,7 +34,6 @@ pub mod processors;
 pub mod relay;
 pub mod spawn;
 pub mod starter;
-mod steer;
 pub mod table;
 pub mod wire;
 pub mod words;

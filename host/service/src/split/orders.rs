@@ -1,10 +1,10 @@
 //! What starter and dataplane say to each other over the control socket.
 
+use endpoint::{Answer, Ask};
 use serde::{Deserialize, Serialize};
 
-use super::passed_table::{Answer, PassedTable, Request};
+use super::passed_table::{self, PassedTable};
 use super::plan::Pair;
-use super::steer::Steer;
 use crate::config::RunConfig;
 
 /// What a starter says to its dataplane.
@@ -20,10 +20,10 @@ pub enum Order {
         /// The number.
         number: u64,
         /// What became of it.
-        answer: Answer,
+        answer: passed_table::Answer,
     },
-    /// Something for the elastic threads. It is [`Told::Steered`] what became of it.
-    Steer(Steer),
+    /// A request for the elastic threads, with the starter's number. [`Told::Steered`] answers it.
+    Steer(Ask),
     /// Where each elastic thread and the application's thread that serves it are to run, in the threads' order. The
     /// next such order says so again: nobody hears what became of this one.
     Place(Vec<Pair>),
@@ -106,20 +106,15 @@ pub enum Told {
         /// A number of its own.
         number: u64,
         /// What.
-        request: Request,
+        request: passed_table::Request,
     },
     /// What arrives is served from now on. With the descriptor of the statistics segment.
     Ready {
         /// Whether flow groups can be moved: where the threads go on without their application, which runs anywhere.
         movable: bool,
     },
-    /// What became of an order.
-    Steered {
-        /// Its number.
-        number: u64,
-        /// Whether it was carried out; how it was, where flow groups have moved.
-        result: Result<Option<endpoint::MoveSummary>, endpoint::Refused>,
-    },
+    /// What became of a request.
+    Steered(Answer),
     /// It has ended as it was to.
     Ended,
     /// It has not; each cause after what it caused.

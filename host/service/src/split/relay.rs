@@ -1,21 +1,21 @@
 //! Steering a dataplane that is another process: the starter serves the control socket, the dataplane carries out.
 //!
 //! ```text
-//! client  ->  starter: Relay  -- Order::Steer(number, what) -->  dataplane: Attended  ->  Controls
-//!                             <-- Told::Steered(number, result) --
+//! client  ->  starter: Relay  -- Order::Steer(Ask) -->     dataplane: Attended  ->  Controls
+//!                             <-- Told::Steered(Answer) --
 //! ```
 //!
 //! Flow groups move where the threads go on without their application, and where it makes no difference to the
 //! application which of its threads is told of a connection.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use endpoint::{Description, Done, MoveSummary, Outcome, Refused, RefusedKind, Steering, Token};
+use endpoint::{Answer, Ask, Description, Done, Outcome, Refused, RefusedKind, Request, Steering};
 use process::Placer;
 use runtime::Controls;
 use statseg::Reading;
@@ -24,18 +24,15 @@ use super::bounds::Bounds;
 use super::control::send;
 use super::orders::{Order, Told};
 use super::plan::Pair;
-use super::steer::{Steer, Steered};
 use super::table::Answers;
-use crate::control::{Orders, refusal};
 
-/// Orders without an answer of the dataplane, at most.
+/// Requests without an answer of the dataplane, at most.
 const OPEN_MAX: usize = 8;
 /// How long a client waits for the dataplane's answer. A move of flow groups takes milliseconds.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// Numbers of the requests by which the starter itself places a thread, from here on: clients' are counted from 0 on.
+const OWN_IDS: u64 = 1 << 63;
 const NOT_YET: &str = "the dataplane does not serve yet: ask again";
-
-/// An answer of the dataplane, to the order of this number.
-type Answer = (u64, Result<Option<MoveSummary>, Refused>);
 
 /// What the dataplane has said, from the thread that hears it to the control socket's server.
 #[derive(Clone, Debug, Default)]
@@ -47,11 +44,21 @@ struct Said {
     shown: Option<Result<Arc<Reading>, String>>,
     /// Whether flow groups can be moved.
     movable: bool,
-    /// Orders that it has not answered.
-    unanswered: BTreeSet<u64>,
-    answers: Vec<Answer>,
+    /// Requests that it has not answered, also those whose clients wait no longer.
+    open: Vec<Open>,
+    /// Requests that it has answered.
+    answered: Vec<(Open, Outcome)>,
     /// Where clients have placed elastic threads.
     placed: BTreeMap<u16, usize>,
+}
+
+/// A request that was passed to the dataplane.
+#[derive(Debug)]
+struct Open {
+    ask: Ask,
+    given: Instant,
+    /// Its client was refused meanwhile, since the answer takes too long.
+    is_late: bool,
 }
 
 impl Heard {
@@ -61,15 +68,18 @@ impl Heard {
         (said.shown, said.movable) = (Some(shown), movable);
     }
 
-    /// The dataplane has answered an order. False: that order has no answer to come.
-    pub fn answered(&self, number: u64, result: Result<Option<MoveSummary>, Refused>) -> bool {
+    /// The dataplane has answered a request. False: that request has no such answer to come.
+    pub fn answered(&self, answer: Answer) -> bool {
         let mut said = self.said();
-        let is_expected = said.unanswered.remove(&number);
-        if is_expected {
-            // Bounded by the orders that were given.
-            said.answers.push((number, result.map_err(Refused::printable)));
+        let Answer { id, result } = answer.printable();
+        let Some(at) = said.open.iter().position(|open| open.ask.id == id) else { return false };
+        if result.as_ref().is_ok_and(|done| !said.open[at].ask.request.is_done_by(done)) {
+            return false;
         }
-        is_expected
+        // Bounded by the requests that were passed on.
+        let open = said.open.swap_remove(at);
+        said.answered.push((open, result));
+        true
     }
 
     /// Where clients have placed elastic threads since the last call.
@@ -82,18 +92,6 @@ impl Heard {
     }
 }
 
-/// An order that the dataplane has not answered.
-#[derive(Debug)]
-struct Open {
-    number: u64,
-    /// Whose it is; none where it was refused meanwhile, since the answer takes too long.
-    token: Option<Token>,
-    done: Done,
-    given: Instant,
-    /// The elastic thread that it places, and where.
-    places: Option<(u16, u32)>,
-}
-
 /// The starter's side.
 #[derive(Debug)]
 pub struct Relay {
@@ -101,8 +99,6 @@ pub struct Relay {
     control: OwnedFd,
     heard: Heard,
     bounds: Bounds,
-    open: Vec<Open>,
-    next: u64,
     end: Arc<AtomicBool>,
 }
 
@@ -116,59 +112,50 @@ impl Relay {
         bounds: Bounds,
         end: Arc<AtomicBool>,
     ) -> Self {
-        Self { description, control, heard, bounds, open: Vec::new(), next: 0, end }
+        Self { description, control, heard, bounds, end }
     }
 
-    fn pass(&mut self, token: Token, what: Steered, done: Done) -> Option<Outcome> {
-        let refuse = |kind, reason: String| Some(Err(Refused::new(kind, reason)));
+    fn pass(&mut self, ask: Ask) -> Result<(), Refused> {
+        let refuse = |kind, reason: String| Err(Refused::new(kind, reason));
         if self.end.load(Ordering::Relaxed) {
             return refuse(RefusedKind::Leaving, "the service is ending".into());
         }
-        let number = self.next;
         let mut said = self.heard.said();
         if said.shown.is_none() {
             return refuse(RefusedKind::System, NOT_YET.into());
         }
-        // Also those whose clients wait no longer: the dataplane may answer them yet.
-        if said.unanswered.len() >= OPEN_MAX {
+        if said.open.len() >= OPEN_MAX {
             let reason = format!("{OPEN_MAX} orders have no answer yet: wait for one");
             return refuse(RefusedKind::TooMany, reason);
         }
-        // Before it can be answered.
-        said.unanswered.insert(number);
-        let places = match what {
-            Steered::Place(thread, cpu) => Some((thread, cpu)),
-            _ => None,
-        };
-        // A number that no processor can have is the dataplane's to refuse.
-        let places = places.and_then(|(thread, cpu)| Some((thread, u32::try_from(cpu).ok()?)));
-        places.iter().for_each(|(_, cpu)| self.bounds.admit(*cpu));
-        if let Err(error) = send(&self.control, &Order::Steer(Steer { number, what }), &[]) {
-            said.unanswered.remove(&number);
-            settle(&self.bounds, places, false);
+        // The dataplane's answer waits for this lock.
+        if let Some((_, cpu)) = placing(&ask) {
+            self.bounds.admit(cpu);
+        }
+        let order = Order::Steer(ask);
+        let sent = send(&self.control, &order, &[]);
+        let Order::Steer(ask) = order else { unreachable!("it was made above") };
+        if let Err(error) = sent {
+            self.settle(&ask, false);
             return refuse(RefusedKind::System, format!("cannot reach the dataplane: {error:#}"));
         }
-        self.next += 1;
-        let token = Some(token);
-        self.open.push(Open { number, token, done, given: Instant::now(), places });
-        None
+        said.open.push(Open { ask, given: Instant::now(), is_late: false });
+        Ok(())
     }
 
-    /// Refuses the clients of orders that the dataplane has not answered in time. It may carry them out yet: until it
-    /// answers, an order stays open, and the processor where it places a thread within the bounds.
-    fn late(&mut self) -> Vec<(Token, Outcome)> {
-        let reason =
-            format!("the dataplane has not answered within {} s", ANSWERS_WITHIN.as_secs());
-        let late = self.open.iter_mut().filter(|order| order.given.elapsed() > ANSWERS_WITHIN);
-        let refused = |token| (token, Err(Refused::new(RefusedKind::System, reason.clone())));
-        late.filter_map(|order| order.token.take()).map(refused).collect()
+    /// A request that places a thread is over, and has done so or not.
+    fn settle(&self, ask: &Ask, has_moved: bool) {
+        if let Some((thread, cpu)) = placing(ask) {
+            self.bounds.settle(thread.into(), cpu, has_moved);
+        }
     }
 }
 
-/// The order that `places` a thread is over.
-fn settle(bounds: &Bounds, places: Option<(u16, u32)>, has_moved: bool) {
-    if let Some((thread, cpu)) = places {
-        bounds.settle(thread.into(), cpu, has_moved);
+/// The elastic thread that a request places, and where. A number that no processor can have is the dataplane's to refuse.
+fn placing(ask: &Ask) -> Option<(u16, u32)> {
+    match ask.request {
+        Request::Place { thread, cpu } => Some((thread, u32::try_from(cpu).ok()?)),
+        _ => None,
     }
 }
 
@@ -183,40 +170,34 @@ impl Steering for Relay {
             None => Err(io::Error::other(NOT_YET)),
         }
     }
-    fn grant(&mut self, token: Token, thread: u16) -> Option<Outcome> {
-        self.pass(token, Steered::Grant(thread), Done::Granted)
+    fn begin(&mut self, ask: Ask) -> Option<Outcome> {
+        if ask.request == Request::End {
+            self.end.store(true, Ordering::Relaxed);
+            return Some(Ok(Done::Ending));
+        }
+        self.pass(ask).err().map(Err)
     }
-    fn park(&mut self, token: Token, thread: u16) -> Option<Outcome> {
-        self.pass(token, Steered::Park(thread), Done::Parked)
-    }
-    fn move_groups(&mut self, token: Token, from: u16, to: u16, groups: &[u16]) -> Option<Outcome> {
-        let groups = groups.to_vec();
-        let done = Done::Moved(MoveSummary::default());
-        self.pass(token, Steered::Move { from, to, groups }, done)
-    }
-    fn place(&mut self, token: Token, thread: u16, cpu: usize) -> Option<Outcome> {
-        self.pass(token, Steered::Place(thread, cpu), Done::Placed)
-    }
-    fn end(&mut self) -> Outcome {
-        self.end.store(true, Ordering::Relaxed);
-        Ok(Done::Ending)
-    }
-    fn reports(&mut self) -> Vec<(Token, Outcome)> {
-        let answers = std::mem::take(&mut self.heard.said().answers);
-        let outcome = |(number, result): Answer| {
-            let at = self.open.iter().position(|order| order.number == number)?;
-            let Open { token, done, places, .. } = self.open.swap_remove(at);
-            let placed = places.filter(|_| result.is_ok());
-            self.heard.said().placed.extend(placed.map(|(thread, cpu)| (thread, cpu as usize)));
-            settle(&self.bounds, places, placed.is_some());
-            let say = |moved: Option<MoveSummary>| match done {
-                Done::Moved(_) => Done::Moved(moved.unwrap_or_default()),
-                done => done,
-            };
-            Some((token?, result.map(say)))
-        };
-        let mut reports: Vec<_> = answers.into_iter().filter_map(outcome).collect();
-        reports.extend(self.late());
+    /// Refuses also the clients of requests that the dataplane has not answered in time. It may carry them out yet: until
+    /// it answers, a request stays open, and the processor where it places a thread within the bounds.
+    fn reports(&mut self) -> Vec<Answer> {
+        let said = &mut *self.heard.said();
+        let mut reports = Vec::new();
+        for (Open { ask, is_late, .. }, result) in said.answered.drain(..) {
+            self.settle(&ask, result.is_ok());
+            if let (Ok(_), Some((thread, cpu))) = (&result, placing(&ask)) {
+                said.placed.insert(thread, cpu as usize);
+            }
+            reports.extend((!is_late).then_some(Answer { id: ask.id, result }));
+        }
+        let reason =
+            format!("the dataplane has not answered within {} s", ANSWERS_WITHIN.as_secs());
+        for open in &mut said.open {
+            if !open.is_late && open.given.elapsed() > ANSWERS_WITHIN {
+                open.is_late = true;
+                let refused = Refused::new(RefusedKind::System, reason.clone());
+                reports.push(Answer { id: open.ask.id, result: Err(refused) });
+            }
+        }
         reports
     }
 }
@@ -224,14 +205,14 @@ impl Steering for Relay {
 /// The dataplane's side.
 #[derive(Debug)]
 pub struct Attended {
-    orders: Orders,
+    controls: Arc<Controls>,
     placers: Vec<Placer>,
     /// Where the starter has placed each elastic thread.
     placed: Vec<Option<u32>>,
-    /// The last order by which it did so.
-    placing: Vec<Option<runtime::Order>>,
-    /// Orders of clients for threads that the starter is about to place: they begin after that.
-    deferred: Vec<Steer>,
+    /// Whether the thread has not seen yet that the starter places it elsewhere.
+    is_placing: Vec<bool>,
+    /// Requests of clients for threads that the starter is about to place: they begin after that.
+    deferred: Vec<Ask>,
     /// Where elastic threads wait for what became of the indirection table.
     answers: Arc<Answers>,
 }
@@ -239,9 +220,8 @@ pub struct Attended {
 impl Attended {
     /// Carries out by `controls`, and places the application's threads by `placers`.
     pub fn new(controls: Arc<Controls>, placers: Vec<Placer>, answers: Arc<Answers>) -> Self {
-        let (placed, placing) = (vec![None; placers.len()], vec![None; placers.len()]);
-        let orders = Orders::new(controls);
-        Self { orders, placers, placed, placing, deferred: Vec::new(), answers }
+        let (placed, is_placing) = (vec![None; placers.len()], vec![false; placers.len()]);
+        Self { controls, placers, placed, is_placing, deferred: Vec::new(), answers }
     }
 
     /// Where answers about the indirection table go.
@@ -251,18 +231,19 @@ impl Attended {
 
     /// Ends the run that `stop` ends.
     pub fn end(&self, stop: &AtomicBool) {
-        self.orders.controls().end(stop);
+        self.controls.end(stop);
     }
 
     /// Has all threads run where the starter says. An elastic thread that has another order to carry out moves when
     /// the starter says so again.
     pub fn place(&mut self, pairs: &[Pair]) {
         for (thread, (pair, placer)) in pairs.iter().zip(&self.placers).enumerate() {
-            if self.placed[thread] != Some(pair.elastic)
-                && let Ok(order) = self.orders.controls().place(thread, pair.elastic as usize)
-            {
+            let cpu = pair.elastic as usize;
+            let request = Request::Place { thread: thread as u16, cpu };
+            let ask = Ask { id: OWN_IDS + thread as u64, request };
+            if self.placed[thread] != Some(pair.elastic) && self.controls.begin(ask).is_ok() {
                 self.placed[thread] = Some(pair.elastic);
-                self.placing[thread] = Some(order);
+                self.is_placing[thread] = true;
             }
             if placer.placed() != pair.place() {
                 placer.place(pair.place());
@@ -270,60 +251,36 @@ impl Attended {
         }
     }
 
-    /// Whether something is to be told.
+    /// Whether there will be something to report.
     pub fn is_waiting(&self) -> bool {
-        self.orders.is_waiting() || !self.deferred.is_empty()
+        self.controls.is_waiting() || !self.deferred.is_empty()
     }
 
-    /// Whether the thread has not seen yet that the starter places it elsewhere.
-    fn is_being_placed(&self, thread: u16) -> bool {
-        let order = self.placing.get(usize::from(thread)).copied().flatten();
-        order.is_some_and(|order| self.orders.controls().outcome(order).is_none())
-    }
-
-    /// Begins with an order. Answers what there is to say of it at once.
-    pub fn begin(&mut self, steer: Steer) -> Option<Told> {
-        if let Steered::Grant(thread) | Steered::Park(thread) | Steered::Place(thread, _) =
-            steer.what
-            && self.is_being_placed(thread)
+    /// Begins with a request. Answers what there is to report of it at once.
+    pub fn begin(&mut self, ask: Ask) -> Option<Told> {
+        if let Request::Grant { thread } | Request::Park { thread } | Request::Place { thread, .. } =
+            ask.request
+            && self.is_placing.get(usize::from(thread)) == Some(&true)
         {
-            self.deferred.push(steer);
+            self.deferred.push(ask);
             return None;
         }
-        let Steer { number, what } = steer;
-        let (controls, token) = (self.orders.controls(), Token(number));
-        let ordered = match what {
-            Steered::Grant(thread) => controls.grant(thread.into()).map(|o| (o, Done::Granted)),
-            Steered::Park(thread) => controls.park(thread.into()).map(|o| (o, Done::Parked)),
-            Steered::Place(thread, cpu) => {
-                controls.place(thread.into(), cpu).map(|order| (order, Done::Placed))
-            }
-            Steered::Move { from, to, groups } => {
-                let refused = self.orders.begin(token, from, to, &groups).err()?;
-                return Some(Told::Steered { number, result: Err(refused) });
-            }
-        };
-        match ordered {
-            Ok((order, done)) => {
-                self.orders.give(token, order, done);
-                None
-            }
-            Err(error) => Some(Told::Steered { number, result: Err(refusal(error)) }),
-        }
+        let id = ask.id;
+        let refused = self.controls.begin(ask).err()?;
+        Some(Told::Steered(Answer { id, result: Err(refused) }))
     }
 
-    /// What has become of orders.
-    pub fn told(&mut self) -> Vec<Told> {
-        let told = |(token, outcome): (Token, Outcome)| {
-            let moved = |done| match done {
-                Done::Moved(moved) => Some(moved),
-                _ => None,
-            };
-            Told::Steered { number: token.0, result: outcome.map(moved) }
-        };
-        let mut all: Vec<Told> = self.orders.reports().into_iter().map(told).collect();
+    /// What has become of requests.
+    pub fn reports(&mut self) -> Vec<Told> {
+        let mut all = Vec::new();
+        for answer in self.controls.reports() {
+            match answer.id.checked_sub(OWN_IDS) {
+                Some(thread) => self.is_placing[thread as usize] = false,
+                None => all.push(Told::Steered(answer)),
+            }
+        }
         let deferred = std::mem::take(&mut self.deferred);
-        all.extend(deferred.into_iter().filter_map(|steer| self.begin(steer)));
+        all.extend(deferred.into_iter().filter_map(|ask| self.begin(ask)));
         all
     }
 }

@@ -420,9 +420,12 @@ impl Seen {
                 self.serves = true;
                 self.heard.serves(shown, movable);
             }
-            Said::Answer(number, result) => {
-                if !self.heard.answered(number, result) {
-                    self.breaks(format!("it answered order {number}, which has no answer to come"));
+            Said::Answer(answer) => {
+                let id = answer.id;
+                if !self.heard.answered(answer) {
+                    self.breaks(format!(
+                        "it answered order {id}, which has no such answer to come"
+                    ));
                 }
             }
             // They were answered when they came.

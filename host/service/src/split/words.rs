@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context;
-use endpoint::{MoveSummary, Refused, printable};
+use endpoint::{Answer, printable};
 use serde::de::DeserializeOwned;
 use statseg::{Reading, Segment};
 
@@ -30,8 +30,8 @@ pub type Take<T, W> = fn(T, Option<OwnedFd>) -> Result<W, String>;
 /// What a dataplane says.
 #[derive(Debug)]
 pub enum Said {
-    /// What became of the order of this number.
-    Answer(u64, Result<Option<MoveSummary>, Refused>),
+    /// What became of a request.
+    Answer(Answer),
     /// The rings that were passed are mapped.
     Mapped,
     /// What is to be done with the indirection table, with its number.
@@ -62,7 +62,7 @@ pub fn said(told: Told, descriptor: Option<OwnedFd>) -> Result<Said, String> {
             Ok(Said::Ready { movable, shown: Err("the dataplane shows no statistics".to_owned()) })
         }
         (_, Some(_)) => Err("it sent a descriptor with an answer".to_owned()),
-        (Told::Steered { number, result }, None) => Ok(Said::Answer(number, result)),
+        (Told::Steered(answer), None) => Ok(Said::Answer(answer)),
         (Told::Mapped, None) => Ok(Said::Mapped),
         (Told::Table { number, request }, None) => Ok(Said::Table(number, request)),
         (told, None) => Ok(Said::Last(told)),

@@ -18,12 +18,12 @@ use std::thread::{ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use endpoint::{Ask, Done, MoveSummary, Request};
 use measure::{Disturbance, QUIET, Usage};
 use mem::HugePages;
-use runtime::{CoreReport, Mover, RuntimeConfig, RuntimeError, Scheduler};
+use runtime::{Controls, CoreReport, RuntimeConfig, RuntimeError, Scheduler};
 use runtime::{
-    ElasticConfig, FLOW_GROUPS, GroupSet, IdlePolicy, MigrationStats, ModerationPolicy,
-    MoveCommand, Moved, Phase, StackConfig,
+    ElasticConfig, FLOW_GROUPS, GroupSet, IdlePolicy, MigrationStats, ModerationPolicy, StackConfig,
 };
 use statseg::{Layout, Segment};
 use tailplane::{Endpoint, SharedSlots};
@@ -155,10 +155,11 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
     };
     let mut near = port(DATAPLANE_INTERFACE, lab.dataplane().clone(), DATAPLANE_ADDRESS, THREADS)?;
     let mut far = port(UPLINK_INTERFACE, lab.client().clone(), UPLINK_ADDRESS, 1)?;
-    let mover = match plan.table {
-        Table::Probed => Mover::with_table(THREADS as usize, lab.steer()?)?,
-        Table::Unprobed => Mover::with_table(THREADS as usize, lab.steer_without_probes()?)?,
-        Table::None => Mover::new(THREADS as usize),
+    let controls = Controls::new(THREADS as usize);
+    let controls = match plan.table {
+        Table::Probed => controls.with_table(lab.steer()?)?,
+        Table::Unprobed => controls.with_table(lab.steer_without_probes()?)?,
+        Table::None => controls,
     };
     let mut serving = StackConfig::new(DATAPLANE_ADDRESS, SUBNET_BITS, near.mac());
     serving.gateway = Some(GATEWAY_OF_THE_DATAPLANE);
@@ -182,9 +183,10 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
             let queues = near.take_queues();
             let make = |core| echo::Echo::shared(core, &slots);
             let ready = || serves.store(true, Ordering::Relaxed);
-            let ran =
-                runtime::run_moved(&serving, &near.region, queues, make, ready, &mover, &over);
-            reports(ran)
+            let region = &near.region;
+            reports(runtime::run_controlled(
+                &serving, region, queues, make, ready, &controls, &over,
+            ))
         });
         let client = scope.spawn(|| {
             wait_for(|| serves.load(Ordering::Relaxed) || over.load(Ordering::Relaxed));
@@ -193,8 +195,8 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
             reports(runtime::run(&calling, &far.region, queues, make, &done))
         });
         let ends = || server.is_finished() || client.is_finished();
-        let (mover, talk, shown) = (&mover, &talk, &segment);
-        let moved = Controller { plan, mover, talk, shown, ends: &ends }.work();
+        let (controls, talk, shown) = (&controls, &talk, &segment);
+        let moved = Controller { plan, controls, talk, shown, ends: &ends }.work();
         done.store(true, Ordering::Relaxed);
         let client = joined(client);
         over.store(true, Ordering::Relaxed);
@@ -248,7 +250,7 @@ fn wait_for(mut holds: impl FnMut() -> bool) -> bool {
 /// Who asks for migrations.
 struct Controller<'a> {
     plan: &'a Plan,
-    mover: &'a Mover,
+    controls: &'a Controls,
     talk: &'a Talk,
     /// What the service's threads show.
     shown: &'a Segment,
@@ -258,7 +260,7 @@ struct Controller<'a> {
 
 /// What it did.
 struct Work {
-    moved: Vec<(Direction, Moved)>,
+    moved: Vec<(Direction, MoveSummary)>,
     took: Duration,
     /// Time in which each of the service's threads did something meanwhile.
     busy: Vec<Duration>,
@@ -278,7 +280,7 @@ impl Controller<'_> {
                 && heard() > 2 * plan.connections as u64
         })?;
         // One thread has all, as before another one is added.
-        self.request(1, 0, self.mover.groups_of(1))?;
+        self.request(1, 0, self.controls.groups_of(1))?;
         if plan.word_every.is_none() {
             self.fall_silent()?;
         }
@@ -292,11 +294,11 @@ impl Controller<'_> {
             sleep(plan.pause);
             moved.push(match number % 2 {
                 0 => {
-                    let groups = self.mover.groups_of(0);
+                    let groups = self.controls.groups_of(0);
                     let half = groups.iter().step_by(2).collect();
                     (Direction::AddCore, self.request(0, 1, half)?)
                 }
-                _ => (Direction::RemoveCore, self.request(1, 0, self.mover.groups_of(1))?),
+                _ => (Direction::RemoveCore, self.request(1, 0, self.controls.groups_of(1))?),
             });
         }
         let (took, words) = (began.elapsed(), heard() - before);
@@ -328,17 +330,17 @@ impl Controller<'_> {
         })
     }
 
-    fn request(&self, from: usize, to: u8, groups: GroupSet) -> anyhow::Result<Moved> {
-        let command = MoveCommand { token: 0, groups, to };
-        self.mover.post(from, command)?;
+    fn request(&self, from: u16, to: u16, groups: GroupSet) -> anyhow::Result<MoveSummary> {
+        let request = Request::Move { from, to, groups: groups.iter().collect() };
+        self.controls.begin(Ask { id: 0, request })?;
         let mut report = None;
         self.wait("a migration is complete", || {
-            report = self.mover.report(from);
+            report = self.controls.reports().pop();
             report.is_some()
         })?;
-        match report {
-            Some(report) => report.outcome.context("a migration was given up"),
-            None => bail!("a migration has no report"),
+        match report.map(|report| report.result).transpose().context("a migration was given up")? {
+            Some(Done::Moved(moved)) => Ok(moved),
+            other => bail!("a migration has no report but {other:?}"),
         }
     }
 }
@@ -389,14 +391,8 @@ fn found(
     }
 }
 
-fn recorded(direction: Direction, moved: &Moved) -> Recorded {
-    let us = |phase| moved.times.of_ns(phase) as f64 / 1e3;
-    Recorded {
-        direction,
-        prepare_us: us(Phase::Prepare),
-        wait_us: us(Phase::Wait),
-        rpc_us: us(Phase::Rpc),
-        deferred_us: us(Phase::Deferred),
-        packets: moved.packets.into(),
-    }
+fn recorded(direction: Direction, moved: &MoveSummary) -> Recorded {
+    let [prepare_us, wait_us, rpc_us, deferred_us] = moved.phase_ns.map(|ns| ns as f64 / 1e3);
+    let packets = moved.packets_deferred.into();
+    Recorded { direction, prepare_us, wait_us, rpc_us, deferred_us, packets }
 }
