@@ -12,10 +12,10 @@ use control::actuator::{ActuatorError, BackgroundJob, CgroupJob, Cpuset, Process
 use control::sysfs;
 
 use crate::config::MachineConfig;
-use crate::control_config::BackgroundConfig;
 use crate::process::Process;
 use crate::records::{Records, Started};
 use crate::world::{Launch, World};
+use configfile::BackgroundConfig;
 
 /// Processes of a job whose time is counted, at most.
 const COUNTED_MAX: usize = 4_096;

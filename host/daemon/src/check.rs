@@ -7,11 +7,11 @@ use control::actuator::{Cpufreq, Cpuset};
 use control::{Machine, Scaling, Topology};
 
 use crate::config::Config;
-use crate::control_config::{ControlConfig, PolicyName};
 use crate::manager::service_files;
 use crate::placement::placement;
 use crate::policies;
 use crate::run::access;
+use configfile::{ControlConfig, PolicyName};
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use endpoint::{MoveSummary, Request};
 
-use crate::control_config::PolicyName;
+use configfile::PolicyName;
 
 /// Another policy for a service, until it or the daemon is started anew.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,12 +10,13 @@
 //!
 //! Every key has a default. An unknown key, a value of a wrong type and one out of range are errors that name the
 //! key, the value and what is allowed. What a single service wants stands in its own file
-//! ([`ControlConfig`](crate::ControlConfig)).
+//! ([`ControlConfig`](configfile::ControlConfig)).
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use configfile::in_range;
 use serde::Deserialize;
 
 /// Where the file is looked for.
@@ -224,9 +225,7 @@ impl Config {
     /// # Errors
     /// What is wrong with it: the key, the value, what is allowed.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the configuration '{}'", path.display()))?;
-        Self::parse(&text).with_context(|| format!("in the configuration '{}'", path.display()))
+        configfile::load(path, Self::parse)
     }
 
     /// Reads and checks the text of a file.
@@ -290,15 +289,8 @@ impl Config {
         }
         check_socket_path("control.socket", &self.control_socket())?;
         self.metrics_listen()?;
-        let gains = [
-            ("machine.hyperthread_gain", self.machine.hyperthread_gain, 2.0),
-            ("machine.turbo_gain", self.machine.turbo_gain, 4.0),
-        ];
-        for (key, gain, most) in gains {
-            if !(1.0..=most).contains(&gain) {
-                bail!("`{key}` is {gain}; allowed: 1.0 to {most:.1}");
-            }
-        }
+        in_range("machine.hyperthread_gain", self.machine.hyperthread_gain, 1.0, 2.0)?;
+        in_range("machine.turbo_gain", self.machine.turbo_gain, 1.0, 4.0)?;
         let SupervisionConfig {
             start_timeout_s,
             stop_timeout_s,
@@ -325,25 +317,20 @@ fn check_socket_path(key: &str, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The error of a number that is out of range.
-pub(crate) fn in_range<T: PartialOrd + std::fmt::Display>(
-    key: &str,
-    value: T,
-    least: T,
-    most: T,
-) -> anyhow::Result<()> {
-    if value < least || value > most {
-        bail!("`{key}` is {value}; allowed: {least} to {most}");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
         format!("{:#}", Config::parse(text).expect_err("is refused"))
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_configuration_or_an_error(table in "[a-z]{1,9}", key in "[a-z_]{1,12}", value in ".{0,20}", noise in ".{0,60}") {
+            let _ = Config::parse(&format!("{noise}\n[{table}]\n{key} = {value}\n"));
+            let _ = Config::parse(&format!("[control]\n{key} = {value}\n"));
+        }
     }
 
     #[test]
@@ -377,8 +364,8 @@ mod tests {
             ("[control]\nsocket = \"x\"", ["`control.socket` is \"x\"", "begins with /"]),
             ("[metrics]\nlisten = \"9477\"", ["`metrics.listen` is \"9477\"", "127.0.0.1:9477"]),
             ("[machine]\nsys = \"sys\"", ["`machine.sys`", "begins with /"]),
-            ("[machine]\nturbo_gain = 0.5", ["`machine.turbo_gain` is 0.5", "1.0 to 4.0"]),
-            ("[machine]\nturbo_gain = nan", ["`machine.turbo_gain` is NaN", "1.0 to 4.0"]),
+            ("[machine]\nturbo_gain = 0.5", ["`machine.turbo_gain` is 0.5", "1 to 4"]),
+            ("[machine]\nturbo_gain = nan", ["`machine.turbo_gain` is NaN", "1 to 4"]),
             ("[supervision]\nstop_timeout_s = 0", ["stop_timeout_s` is 0", "1 to 3600"]),
             ("[supervision]\nbackoff_s = 90", ["backoff_max_s` is 60", "90 to 86400"]),
             ("[log]\nformat = \"xml\"", ["xml", "json"]),

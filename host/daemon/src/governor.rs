@@ -13,12 +13,12 @@ use endpoint::Request;
 
 use crate::background::{Background, SharedJob};
 use crate::clocks::{ClockHand, Clocks};
-use crate::control_config::{ControlConfig, PolicyName};
 use crate::elastic::{EndpointThreads, HandReply, Note};
 use crate::events::{Events, Severity};
 use crate::link::{Link, word_of, words_of};
 use crate::placement::{Placement, placement};
 use crate::policies;
+use configfile::{ControlConfig, PolicyName};
 use statseg::ThreadCounters;
 
 use crate::status::{BackgroundStatus, Running, StepStatus, ThreadStatus, Totals};

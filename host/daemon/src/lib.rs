@@ -8,7 +8,7 @@
 //!  sysfs, control groups <-------------                                             control socket, metrics
 //! ```
 //!
-//! - [`Config`], [`ControlConfig`]: the daemon's file, and the `[control]` table of a service's.
+//! - [`Config`]: the daemon's file. The `[control]` table of a service's is the crate `configfile`'s.
 //! - [`Manager`]: the logic, with time and the outside ([`World`], [`Link`]) as parameters: `daemon` is tested without
 //!   a service, a socket or a privilege.
 //! - [`Lifecycle`], [`Held`]: how services start, end and are never mistaken for others.
@@ -22,7 +22,6 @@ mod clocks;
 mod commands;
 mod config;
 mod connection;
-mod control_config;
 mod desk;
 mod elastic;
 mod events;
@@ -59,7 +58,6 @@ pub use clocks::Clocks;
 pub use commands::{Answered, Command, Failure, PolicyChange, What};
 pub use config::{CONFIG_PATH, Config, Listen, LogConfig, LogFormat, LogLevel, Who};
 pub use connection::Connection;
-pub use control_config::{BackgroundConfig, ControlConfig, PolicyName, Restart, check_name};
 pub use events::{Event, Events, Severity};
 pub use governor::Facts;
 pub use lifecycle::{Act, Lifecycle, Timings};

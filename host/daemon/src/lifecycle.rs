@@ -12,7 +12,7 @@
 //! ```
 
 use crate::config::SupervisionConfig;
-use crate::control_config::Restart;
+use configfile::Restart;
 
 /// How long things may take, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

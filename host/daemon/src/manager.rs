@@ -11,7 +11,6 @@ use endpoint::{MoveSummary, Refused, Request};
 
 use crate::commands::{Answered, Command, Failure, PolicyChange, What};
 use crate::config::Config;
-use crate::control_config::{ControlConfig, PolicyName};
 use crate::events::{Event, Events, Severity};
 use crate::governor::Facts;
 use crate::link::{word_of, words_of};
@@ -19,6 +18,7 @@ use crate::records::Records;
 use crate::service::{Around, Service};
 use crate::status::Snapshot;
 use crate::world::{Reached, World};
+use configfile::{ControlConfig, PolicyName};
 
 /// Most services that are looked after.
 pub const SERVICES_MAX: usize = 256;
@@ -496,7 +496,7 @@ fn describe(what: &What) -> String {
     match what {
         What::Start => "start".to_owned(),
         What::Stop => "stop".to_owned(),
-        What::Policy(change) => format!("policy {}", change.policy.as_str()),
+        What::Policy(change) => format!("policy {}", change.policy.as_ref()),
         What::ByHand(request) => words_of(request),
         What::Resume => "resume".to_owned(),
     }

@@ -11,9 +11,9 @@ use statseg::State as ThreadState;
 use crate::clocks::Clocks;
 use crate::commands::{Command, Failure, PolicyChange, What};
 use crate::config::Config;
-use crate::control_config::PolicyName;
 use crate::fake::{Directory, Fake, FakeWorld};
 use crate::governor::Facts;
+use configfile::PolicyName;
 
 use crate::manager::Manager;
 use crate::process::Ended;

@@ -7,7 +7,7 @@ use std::path::Path;
 use control::policy::{Consolidation, Energy, LatencyTarget, Policy, Sequence, Target};
 use control::{LoopConfig, Machine, Scaling};
 
-use crate::control_config::{ControlConfig, PolicyName};
+use configfile::{ControlConfig, PolicyName};
 
 /// Longest file of a sequence, in bytes.
 const SEQUENCE_BYTES_MAX: u64 = 1 << 20;

@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use crate::background::Background;
 use crate::config::Config;
-use crate::control_config::ControlConfig;
 use crate::events::{Events, Severity};
 use crate::governor::{Facts, Governor};
 use crate::lifecycle::{Act, Lifecycle, Timings};
@@ -14,6 +13,7 @@ use crate::process::{Ended, Process};
 use crate::records::{Records, Started};
 use crate::status::ServiceStatus;
 use crate::world::{Launch, Reached, World};
+use configfile::ControlConfig;
 
 /// A service that was about to be started when an earlier daemon was killed is looked for after so long: by then its
 /// process has its own command line, in nanoseconds.
@@ -398,7 +398,7 @@ impl Service {
             name: self.name.clone(),
             phase: self.life.as_str(),
             mode: self.governor.as_ref().map_or("watch", Governor::mode),
-            policy: self.control.policy.as_str(),
+            policy: self.control.policy.into(),
             slo_us: self.control.slo_us,
             period_ms: self.control.period_ms,
             file: self.file.as_ref().map(|file| file.display().to_string()),

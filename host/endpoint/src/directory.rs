@@ -13,8 +13,8 @@ const NAME_MAX: usize = 64;
 /// A name that no service can have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{name}' is no name for a service; allowed: 1 to {NAME_MAX} letters, digits, '-', '_' and '.', the first of them \
-     no '.'"
+    "'{}' is no name for a service; allowed: 1 to {NAME_MAX} letters, digits, '-', '_' and '.', the first of them no '.'",
+    name.escape_debug()
 )]
 pub struct NameError {
     /// What was given.
@@ -32,10 +32,16 @@ pub fn run_dir() -> PathBuf {
 /// # Errors
 /// [`NameError`].
 pub fn socket_path(run_dir: &Path, name: &str) -> Result<PathBuf, NameError> {
-    match is_name(name) {
-        true => Ok(directory(run_dir).join(format!("{name}{SUFFIX}"))),
-        false => Err(NameError { name: name.to_owned() }),
-    }
+    check_name(name)?;
+    Ok(directory(run_dir).join(format!("{name}{SUFFIX}")))
+}
+
+/// Whether a service may be called so: it is part of a path, of commands and of metrics.
+///
+/// # Errors
+/// [`NameError`].
+pub fn check_name(name: &str) -> Result<(), NameError> {
+    is_name(name).then_some(()).ok_or_else(|| NameError { name: name.to_owned() })
 }
 
 /// Entries of a run directory that are looked at: whoever may make sockets there may make any number of them.

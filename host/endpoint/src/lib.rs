@@ -34,7 +34,7 @@ mod server;
 
 pub use author::check_author;
 pub use client::{Client, ClientError};
-pub use directory::{NameError, RUN_DIR_VARIABLE, run_dir, services, socket_path};
+pub use directory::{NameError, RUN_DIR_VARIABLE, check_name, run_dir, services, socket_path};
 pub use packet::MESSAGE_MAX;
 pub use printable::{PRINTED_MAX, printable, push_printable};
 pub use protocol::{

@@ -8,16 +8,15 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use configfile::{ControlConfig, in_range};
 use runtime::{Classes, ConservingConfig};
 use serde::Deserialize;
 use tailplane::{Duration, Limits};
 
-use super::config_values::in_range;
 pub use super::config_values::{
     App, AwayName, DomainName, HugePagesSetting, InputName, PlacementName, PolicyName,
     SchedulerName, UserName,
 };
-use super::control_config::ControlConfig;
 use super::network_config::NetworkConfig;
 use super::policy_config::PolicyConfig;
 
@@ -294,7 +293,7 @@ impl DataplaneConfig {
             bail!(
                 "`{key}` is for `dataplane.scheduler` = \"work-conserving\" or \"ready-set\", which is \
                  \"{}\": choose one of those, or leave the key out",
-                self.scheduler.as_str()
+                self.scheduler.as_ref()
             );
         }
         if self.while_away == Some(AwayName::Kick) && !(1..=98).contains(&self.realtime()) {
@@ -311,16 +310,16 @@ impl DataplaneConfig {
     pub fn describe_domain(&self) -> String {
         match self.domain {
             DomainName::Inline => "inline".to_owned(),
-            DomainName::Process => format!("process, {}", self.placement.as_str()),
+            DomainName::Process => format!("process, {}", self.placement.as_ref()),
         }
     }
 
     /// The scheduler, for conditions.
     pub fn describe_scheduler(&self) -> String {
-        let name = self.scheduler.as_str();
+        let name = self.scheduler.as_ref();
         match (self.scheduler, self.ready_set_classes()) {
             (SchedulerName::ReadySet, Ok(classes)) => {
-                format!("{name} of {} classes, {}", classes.count(), self.policy().as_str())
+                format!("{name} of {} classes, {}", classes.count(), self.policy().as_ref())
             }
             _ => name.to_owned(),
         }
@@ -343,7 +342,7 @@ impl DataplaneConfig {
             bail!(
                 "`{key}` is for `dataplane.scheduler` = \"ready-set\", which is \"{}\": choose that \
                  scheduler, or leave the key out",
-                self.scheduler.as_str()
+                self.scheduler.as_ref()
             );
         }
         let classes = self.ready_set_classes()?;
@@ -462,11 +461,7 @@ impl RunConfig {
     /// # Errors
     /// What is wrong with it: the key, the value, what is allowed.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the configuration '{}'", path.display()))?;
-        let config = Self::parse(&text);
-        let mut config =
-            config.with_context(|| format!("in the configuration '{}'", path.display()))?;
+        let mut config = configfile::load(path, Self::parse)?;
         if let (Some(policy), Some(directory)) = (&mut config.application.policy, path.parent()) {
             // An absolute path stays as it is.
             *policy = directory.join(&*policy);

@@ -26,8 +26,9 @@ pub enum App {
 }
 
 /// `dataplane.scheduler`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum SchedulerName {
     /// The connection's home core, all that came at once (IX): best for short requests that are alike.
     RunToCompletion,
@@ -36,17 +37,6 @@ pub enum SchedulerName {
     /// Any core, the class of connections that is next by `dataplane.policy` first (HyperPlane): for
     /// priorities and many tenants.
     ReadySet,
-}
-
-impl SchedulerName {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RunToCompletion => "run-to-completion",
-            Self::WorkConserving => "work-conserving",
-            Self::ReadySet => "ready-set",
-        }
-    }
 }
 
 /// `application.stdin`
@@ -72,8 +62,9 @@ pub enum DomainName {
 }
 
 /// `dataplane.placement`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, strum::AsRefStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum PlacementName {
     /// Of the two below, whichever suits what others use of the processors, also when that changes.
     #[default]
@@ -94,20 +85,10 @@ impl From<PlacementName> for process::Placement {
     }
 }
 
-impl PlacementName {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Split => "split",
-            Self::SameCore => "same-core",
-        }
-    }
-}
-
 /// `dataplane.policy`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum PolicyName {
     /// One turn of each class after the other.
     RoundRobin,
@@ -115,17 +96,6 @@ pub enum PolicyName {
     Weighted,
     /// Always the most urgent class that has something.
     StrictPriority,
-}
-
-impl PolicyName {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RoundRobin => "round-robin",
-            Self::Weighted => "weighted",
-            Self::StrictPriority => "strict-priority",
-        }
-    }
 }
 
 /// `dataplane.while_away`
@@ -249,20 +219,4 @@ impl<'de> Deserialize<'de> for UserName {
         }
         from.deserialize_any(Written)
     }
-}
-
-/// Whether the number of `key` is in its range.
-///
-/// # Errors
-/// It is not: the key, the value and what is allowed.
-pub(super) fn in_range<T: PartialOrd + std::fmt::Display>(
-    key: &str,
-    value: T,
-    least: T,
-    most: T,
-) -> anyhow::Result<()> {
-    if value < least || value > most {
-        bail!("`{key}` is {value}; allowed: {least} to {most}");
-    }
-    Ok(())
 }

@@ -13,7 +13,7 @@ use tailplane::{Ipv4Addr, MacAddr, Service};
 
 use super::builtin::{self, Runner};
 use super::config::{App, DataplaneConfig, RunConfig, SchedulerName};
-use super::network_config::parse_address;
+
 use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
@@ -141,7 +141,7 @@ pub fn segment(config: &RunConfig) -> anyhow::Result<Arc<Segment>> {
 /// The key, the value and what is allowed.
 pub fn address(config: &RunConfig) -> anyhow::Result<(Ipv4Addr, u8)> {
     match &config.network.address {
-        Some(address) => parse_address(address),
+        Some(address) => configfile::network("network.address", address),
         None => Ok((DATAPLANE_ADDRESS, SUBNET_BITS)),
     }
 }

@@ -14,7 +14,6 @@ pub mod cleanup;
 pub mod config;
 mod config_values;
 pub mod control;
-pub mod control_config;
 pub mod doctor;
 pub mod host;
 pub mod huge_pages;

@@ -7,15 +7,16 @@
 //! mode = "auto"     # or one that is demanded: zero-copy, copy, generic
 //! ```
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use configfile::in_range;
 use serde::Deserialize;
 
-use super::config_values::in_range;
 use crate::lab::constants::DEFAULT_PREFIX;
 
 /// `network.mode`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, strum::AsRefStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum ModeName {
     /// The best of the three below that the device can do.
     #[default]
@@ -26,18 +27,6 @@ pub enum ModeName {
     Copy,
     /// The kernel runs the XDP program on a socket buffer, then copies: on every interface.
     Generic,
-}
-
-impl ModeName {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::ZeroCopy => "zero-copy",
-            Self::Copy => "copy",
-            Self::Generic => "generic",
-        }
-    }
 }
 
 /// `[network]`: the lab, or an interface of this machine.
@@ -89,22 +78,8 @@ impl NetworkConfig {
             );
         }
         if let Some(address) = &self.address {
-            parse_address(address)?;
+            configfile::network("network.address", address)?;
         }
         Ok(())
     }
-}
-
-/// Reads `10.0.0.2/24`.
-///
-/// # Errors
-/// The key, the value and what is allowed.
-pub fn parse_address(text: &str) -> anyhow::Result<(std::net::Ipv4Addr, u8)> {
-    let parsed = text.split_once('/').and_then(|(address, bits)| {
-        let bits: u8 = bits.parse().ok().filter(|bits| *bits <= 32)?;
-        Some((address.parse().ok()?, bits))
-    });
-    parsed.with_context(|| {
-        format!("`network.address` is '{text}'; allowed: an IPv4 address and a prefix of 0 to 32, as in 10.0.0.2/24")
-    })
 }

@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
+use configfile::{in_range, network};
 use serde::{Deserialize, Serialize};
 use services::{EncapsulationConfig, SteeringConfig};
 use tailplane::MacAddr;
@@ -196,25 +197,6 @@ pub struct GatewaySettings {
     pub memory: Memory,
 }
 
-fn range(key: &str, text: &str) -> anyhow::Result<(Ipv4Addr, u8)> {
-    let parsed = text.split_once('/').and_then(|(address, bits)| {
-        let bits: u8 = bits.parse().ok().filter(|bits| *bits <= 32)?;
-        Some((address.parse().ok()?, bits))
-    });
-    parsed.with_context(|| {
-        format!("`{key}` is '{text}'; allowed: an IPv4 address and a prefix of 0 to 32, as in 10.8.0.0/24")
-    })
-}
-
-fn in_range<T: PartialOrd + std::fmt::Display>(
-    key: &str,
-    value: T,
-    (least, most): (T, T),
-) -> anyhow::Result<()> {
-    ensure!(value >= least && value <= most, "`{key}` is {value}; allowed: {least} to {most}");
-    Ok(())
-}
-
 impl GatewayFile {
     /// The default at an end of the lab.
     pub fn in_lab(end: LabEnd) -> Self {
@@ -226,11 +208,7 @@ impl GatewayFile {
     /// # Errors
     /// What is wrong with it: the key, the value, what is allowed.
     pub fn load(path: &Path) -> anyhow::Result<(String, GatewaySettings)> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the configuration '{}'", path.display()))?;
-        let settings = Self::parse(&text)
-            .with_context(|| format!("in the configuration '{}'", path.display()))?;
-        Ok((text, settings))
+        configfile::load(path, |text| Ok((text.to_owned(), Self::parse(text)?)))
     }
 
     /// Reads and checks the text of a file.
@@ -246,10 +224,10 @@ impl GatewayFile {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn check(&self) -> anyhow::Result<GatewaySettings> {
-        in_range("memory.chunks", self.memory.chunks, (1_024, 1 << 26))?;
-        in_range("tunnel.mtu", self.tunnel.mtu, MTU)?;
-        in_range("tunnel.hop_limit", self.tunnel.hop_limit, (1, u8::MAX))?;
-        in_range("network.queue", self.network.queue, (0, 1_023))?;
+        in_range("memory.chunks", self.memory.chunks, 1_024, 1 << 26)?;
+        in_range("tunnel.mtu", self.tunnel.mtu, MTU.0, MTU.1)?;
+        in_range("tunnel.hop_limit", self.tunnel.hop_limit, 1, u8::MAX)?;
+        in_range("network.queue", self.network.queue, 0, 1_023)?;
         let device = self.device()?;
         let lab = match &device {
             Device::Interface(..) => None,
@@ -268,7 +246,7 @@ impl GatewayFile {
             bail!("`tunnel.local` and `tunnel.remote` are both {local}: a tunnel has two ends");
         }
         let given = self.tenants.range.as_deref().or(lab.map(|lab| lab.2));
-        let tenants = range("tenants.range", given.with_context(|| needed("tenants.range"))?)?;
+        let tenants = network("tenants.range", given.with_context(|| needed("tenants.range"))?)?;
         let (steering, servers) = self.steering(tenants)?;
         let Tunnel { key, sequence, checksum, hop_limit, mtu, .. } = self.tunnel;
         let tunnel = EncapsulationConfig {
@@ -311,9 +289,9 @@ impl GatewayFile {
         tenants: (Ipv4Addr, u8),
     ) -> anyhow::Result<(Option<SteeringConfig>, (Ipv4Addr, u8))> {
         let Some(table) = &self.steering else { return Ok((None, tenants)) };
-        in_range("steering.idle_s", table.idle_s, (1, 1 << 32))?;
+        in_range("steering.idle_s", table.idle_s, 1, 1 << 32)?;
         let servers = match &table.servers {
-            Some(text) => range("steering.servers", text)?,
+            Some(text) => network("steering.servers", text)?,
             None => tenants,
         };
         let steering = SteeringConfig {

@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 use super::access::{Access, Role};
 use super::message::{Call, error, reply};
 use crate::commands::{Failure, PolicyChange, What};
-use crate::control_config::PolicyName;
 use crate::status::{ServiceStatus, Snapshot};
 
 /// The interface's name.
@@ -152,7 +151,7 @@ fn control(
 }
 
 fn policy(given: &mut Parameters) -> Result<PolicyChange, Vec<u8>> {
-    let name = |text: &str, parameter| PolicyName::parse(text).ok_or_else(|| invalid(parameter));
+    let name = |text: &str, parameter| text.parse().map_err(|_| invalid(parameter));
     let over = given.maybe_string("over")?;
     Ok(PolicyChange {
         policy: name(&given.string("policy")?, "policy")?,
@@ -249,8 +248,11 @@ fn word(value: &Value) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::{BTreeMap, BTreeSet};
+
+    use configfile::PolicyName;
+
+    use super::*;
 
     fn ask(role: Role, text: &str) -> Asked {
         let call = Call::parse(text.as_bytes()).expect("a call");
@@ -376,7 +378,7 @@ mod tests {
         use crate::governor::{Facts, Governor};
         let (_fake, link) = Fake::start("kv", 2, 4);
         let facts = Facts { topology: None, clocks: None, scaling: control::Scaling::ix() };
-        let control = crate::ControlConfig::default();
+        let control = configfile::ControlConfig::default();
         let mut governor = Governor::new("kv", link, &control, &facts, None, 0);
         let mut running = governor.status(1);
         running.step = Some(crate::status::StepStatus {

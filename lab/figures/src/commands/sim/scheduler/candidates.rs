@@ -309,7 +309,7 @@ mod tests {
                 "[service]\napp = 'echo'\n[dataplane]\nscheduler = '{scheduler}'\nbatch = {batch}\n"
             );
             let config = RunConfig::parse(&text).expect("words that it knows");
-            assert_eq!(config.dataplane.scheduler.as_str(), scheduler);
+            assert_eq!(config.dataplane.scheduler.as_ref(), scheduler);
             assert_eq!(config.dataplane.batch, batch);
             named += 1;
         }
@@ -320,7 +320,7 @@ mod tests {
     fn names_tell_candidates_apart_and_the_simplest_is_the_default() {
         let config = RunConfig::parse("[service]\napp = 'echo'\n").expect("the defaults");
         let [first, ..] = CANDIDATES;
-        assert_eq!(first.scheduler(), config.dataplane.scheduler.as_str());
+        assert_eq!(first.scheduler(), config.dataplane.scheduler.as_ref());
         assert_eq!(first.batch, config.dataplane.batch);
         let mut names = CANDIDATES.map(|candidate| candidate.name);
         names.sort_unstable();

@@ -1,7 +1,7 @@
-//! The `[control]` table of a service's file: what the control plane does for that service.
+//! The `[control]` table of a service's file: its name, and what the control plane does for it.
 //!
 //! ```
-//! use daemon::{ControlConfig, PolicyName};
+//! use configfile::{ControlConfig, PolicyName};
 //! let text = "[service]\napp = \"kv\"\n[control]\npolicy = \"latency-target\"\nslo_us = 500\n";
 //! let control = ControlConfig::of_service(text)?;
 //! assert_eq!((control.policy, control.period_ms), (PolicyName::LatencyTarget, 100));
@@ -10,23 +10,35 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 //!
-//! All other tables are `tailplane run`'s, which reads the same file and checks them.
+//! `tailplane run` reads all tables of the file, this one with them; `tailplaned` this one alone.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::config::in_range;
+use crate::{in_range, load};
 
-/// Longest name of a service, in bytes.
-pub const NAME_MAX: usize = 64;
 /// Longest command of a background job, in words.
 const WORDS_MAX: usize = 256;
 
 /// Which policy decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Deserialize,
+    Serialize,
+    strum::AsRefStr,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum PolicyName {
     /// None: the service is watched.
     #[default]
@@ -39,28 +51,6 @@ pub enum PolicyName {
     File,
     /// What the measured load needs, over the sequence of another policy.
     LatencyTarget,
-}
-
-impl PolicyName {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::None, Self::Energy, Self::Consolidation, Self::File, Self::LatencyTarget];
-
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Energy => "energy",
-            Self::Consolidation => "consolidation",
-            Self::File => "file",
-            Self::LatencyTarget => "latency-target",
-        }
-    }
-
-    /// What is written so.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|name| name.as_str() == text)
-    }
 }
 
 /// Whether a service that ended is started again.
@@ -90,8 +80,9 @@ pub struct BackgroundConfig {
 pub struct ControlConfig {
     /// What the service is called; the file's stem where nothing is said.
     pub name: Option<String>,
-    /// Whether the service has a control socket; without one the daemon can start and stop it, no more.
-    pub socket: bool,
+    /// Whether the service has a control socket; without one the daemon can start and stop it, no more. Where nothing is
+    /// said: if the run directory can be used.
+    pub socket: Option<bool>,
     /// Which policy decides.
     pub policy: PolicyName,
     /// With `latency-target`: over whose sequence.
@@ -122,7 +113,7 @@ impl Default for ControlConfig {
     fn default() -> Self {
         Self {
             name: None,
-            socket: true,
+            socket: None,
             policy: PolicyName::None,
             over: None,
             slo_us: None,
@@ -191,14 +182,33 @@ impl ControlConfig {
     /// # Errors
     /// As [`of_service`](Self::of_service); or it cannot be read, or has no name that a service may have.
     pub fn load(path: &Path) -> anyhow::Result<(String, Self)> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the service's file '{}'", path.display()))?;
-        let of_file = || format!("in the service's file '{}'", path.display());
-        let control = Self::of_service(&text).with_context(of_file)?;
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let name = control.name.clone().or(stem).unwrap_or_default();
-        check_name(&name).with_context(of_file)?;
-        Ok((name, control))
+        load(path, |text| {
+            let control = Self::of_service(text)?;
+            let name = control.name_of(path);
+            endpoint::check_name(&name)?;
+            Ok((name, control))
+        })
+    }
+
+    /// The name that is said, or the stem of the file at this path.
+    fn name_of(&self, file: &Path) -> String {
+        let stem = || file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        self.name.clone().or_else(stem).unwrap_or_default()
+    }
+
+    /// The service's name, of the file at this path; none where it has no socket. A file whose name no service can
+    /// have gives it one that is near.
+    pub fn service_name(&self, file: &Path) -> Option<String> {
+        if self.socket == Some(false) {
+            return None;
+        }
+        let name = self.name_of(file);
+        if endpoint::check_name(&name).is_ok() {
+            return Some(name);
+        }
+        let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let near: String = name.chars().map(allowed).take(64).collect();
+        Some(if near.is_empty() { "service".to_owned() } else { near })
     }
 
     /// Whether its values are in range and fit each other.
@@ -207,17 +217,11 @@ impl ControlConfig {
     /// The key, the value, what is allowed.
     pub fn check(&self) -> anyhow::Result<()> {
         if let Some(name) = &self.name {
-            check_name(name)?;
+            endpoint::check_name(name).context("`control.name`")?;
         }
         in_range("control.period_ms", self.period_ms, 1, 10_000)?;
-        if let Some(slo_us) = self.slo_us
-            && !(1.0..=1e7).contains(&slo_us)
-        {
-            bail!("`control.slo_us` is {slo_us}; allowed: 1 to 10000000");
-        }
-        if !(0.0..=1e7).contains(&self.floor_us) {
-            bail!("`control.floor_us` is {}; allowed: 0 to 10000000", self.floor_us);
-        }
+        in_range("control.slo_us", self.slo_us.unwrap_or(1.0), 1.0, 1e7)?;
+        in_range("control.floor_us", self.floor_us, 0.0, 1e7)?;
         self.check_policy()?;
         let mut seen = self.cores.clone();
         seen.sort_unstable();
@@ -227,16 +231,9 @@ impl ControlConfig {
                 pair[0]
             );
         }
-        match seen.last() {
-            Some(&last) if last > control::sysfs::CPU_MAX => {
-                in_range("control.cores", last, 0, control::sysfs::CPU_MAX)?;
-            }
-            _ => {}
-        }
-        if let Some(background) = &self.background {
-            background.check()?;
-        }
-        Ok(())
+        let last = seen.last().copied().unwrap_or(0);
+        in_range("control.cores", last, 0, control::sysfs::CPU_MAX)?;
+        self.background.as_ref().map_or(Ok(()), BackgroundConfig::check)
     }
 
     /// A job that would never get a core is a mistake in a file. (A person may choose such a policy for a while.)
@@ -248,7 +245,7 @@ impl ControlConfig {
             bail!(
                 "`control.background` is given and the policy is \"{}\", which leaves no cores to it; allowed: \
                  \"consolidation\" or \"file\", or \"latency-target\" over one of them",
-                decides.as_str()
+                decides.as_ref()
             );
         }
         Ok(())
@@ -262,12 +259,12 @@ impl ControlConfig {
         match self.over {
             Some(over) if policy != PolicyName::LatencyTarget => bail!(
                 "`control.over` is \"{}\" and `control.policy` is \"{}\"; allowed: only with \"latency-target\"",
-                over.as_str(),
-                policy.as_str()
+                over.as_ref(),
+                policy.as_ref()
             ),
             Some(over @ (PolicyName::None | PolicyName::LatencyTarget)) => bail!(
                 "`control.over` is \"{}\"; allowed: \"energy\", \"consolidation\" or \"file\"",
-                over.as_str()
+                over.as_ref()
             ),
             _ => {}
         }
@@ -303,32 +300,29 @@ impl BackgroundConfig {
     }
 }
 
-/// Whether a service may be called so: it is part of a path, of commands and of metrics.
-///
-/// # Errors
-/// The name, and what is allowed.
-pub fn check_name(name: &str) -> anyhow::Result<()> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty()
-        || name.len() > NAME_MAX
-        || name.starts_with('.')
-        || !name.chars().all(allowed)
-    {
-        bail!(
-            "a service is called \"{}\"; allowed: 1 to {NAME_MAX} letters, digits, -, _ and ., not with . in front",
-            name.escape_debug()
-        );
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray;
+
     use super::*;
 
     fn error(control: &str) -> String {
         let text = format!("[service]\napp = \"kv\"\n[control]\n{control}");
         format!("{:#}", ControlConfig::of_service(&text).expect_err("is refused"))
+    }
+
+    #[test]
+    fn names_come_from_the_file_or_the_key() {
+        let name = |text: &str, file: &str| {
+            let control =
+                ControlConfig::of_service(&format!("[control]\n{text}")).expect("is fine");
+            control.service_name(Path::new(file))
+        };
+        assert_eq!(name("", "/etc/tailplane/services/kv.toml").as_deref(), Some("kv"));
+        assert_eq!(name("name = \"cache-1\"", "kv.toml").as_deref(), Some("cache-1"));
+        assert_eq!(name("socket = false", "kv.toml"), None);
+        assert_eq!(name("", "my kv!.toml").as_deref(), Some("my-kv-"));
+        assert_eq!(name("", "").as_deref(), Some("service"));
     }
 
     #[test]
@@ -354,8 +348,9 @@ mod tests {
             ("period_ms = 10001", ["`control.period_ms` is 10001", "1 to 10000"]),
             ("cores = [1, 2, 1]", ["processor 1 twice", "at most once"]),
             ("cores = [9000]", ["`control.cores` is 9000", "0 to 8191"]),
-            ("name = \"a/b\"", ["\"a/b\"", "letters"]),
-            ("name = \".x\"", ["\".x\"", "in front"]),
+            ("name = \"a/b\"", ["`control.name`: 'a/b'", "letters"]),
+            ("name = \".x\"", ["'.x'", "the first of them no '.'"]),
+            ("socket = \"yes\"", ["socket", "yes"]),
             ("background = {}", ["control.background", "exactly one"]),
             ("background = { cgroup = \"..\" }", ["`control.background.cgroup`", "slashes"]),
             ("background = { command = \"x\" }", ["command", "x"]),
@@ -391,7 +386,6 @@ mod tests {
                 proptest::prop_assert!((0.0..=1e7).contains(&control.floor_us));
                 proptest::prop_assert!(control.cores.iter().all(|cpu| *cpu <= control::sysfs::CPU_MAX));
                 proptest::prop_assert!(control.background.is_none() && control.sequence.is_none());
-                let _ = crate::config::Config::parse(&text);
             }
         }
     }
@@ -419,11 +413,11 @@ mod tests {
 
     #[test]
     fn names_of_policies_are_read_as_they_are_written() {
-        for name in PolicyName::ALL {
-            assert_eq!(PolicyName::parse(name.as_str()), Some(name));
+        for &name in PolicyName::VARIANTS {
+            assert_eq!(name.as_ref().parse(), Ok(name));
             let text = toml::Value::try_from(name).expect("a word");
-            assert_eq!(text.as_str(), Some(name.as_str()));
+            assert_eq!(text.as_str(), Some(name.as_ref()));
         }
-        assert_eq!(PolicyName::parse("Energy"), None);
+        assert!("Energy".parse::<PolicyName>().is_err());
     }
 }
