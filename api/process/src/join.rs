@@ -11,20 +11,14 @@
 //! other one fault, and against further writers. The latter also keeps its pages where they are: one who gives pages
 //! back, of which the other side has mappings, has the kernel interrupt each processor that runs it.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use mem::{HugePages, Pool, Region};
-use memfile::Memory;
-use rustix::io::Errno;
+use memfile::{Memory, passing};
 use rustix::net::sockopt::socket_domain;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::far::{Far, FarParts};
 use crate::layout::{Geometry, PACKET_BYTES_MAX};
@@ -92,12 +86,7 @@ fn send(
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-    debug_assert!(fits, "there are few enough lanes");
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
-        .map(|_| ())
+    passing::send(socket, &bytes, descriptors, SendFlags::empty())
         .map_err(|errno| system("sending over the domain's socket")(errno.into()))
 }
 
@@ -107,23 +96,9 @@ fn receive(
     expected: &'static str,
 ) -> Result<([u64; WORDS], Vec<OwnedFd>), JoinError> {
     let mut bytes = [0; WORDS * 8 + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        let mut slices = [IoSliceMut::new(&mut bytes)];
-        match recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            other => break other,
-        }
-    };
-    let len =
-        received.map_err(|errno| system("receiving over the domain's socket")(errno.into()))?.bytes;
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(more) = message {
-            descriptors.extend(more);
-        }
-    }
+    let received = passing::receive(socket, &mut bytes, DESCRIPTORS_MAX, RecvFlags::empty())
+        .map_err(|errno| system("receiving over the domain's socket")(errno.into()))?;
+    let (len, descriptors) = (received.len, received.descriptors);
     let words: [u64; WORDS] = std::array::from_fn(|index| {
         let at = bytes.get(8 * index..8 * index + 8);
         at.and_then(|eight| eight.try_into().ok()).map_or(0, u64::from_le_bytes)

@@ -17,8 +17,9 @@
 //!
 //! Each word is read and written as an atomic, bytes are copied, each read once: what the other side does meanwhile
 //! may make them anything, and never makes us fault or misbehave. [`copy_from_shared`] and [`copy_to_shared`] do so for
-//! those who map such memory themselves.
+//! those who map such memory themselves. [`passing`] hands its descriptors over.
 
+pub mod passing;
 mod unsafe_copy;
 mod unsafe_memory;
 

@@ -15,15 +15,12 @@
 //! # Ok(()) }
 //! ```
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use memfile::passing;
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::shm::ShmOffer;
 
@@ -38,12 +35,7 @@ const DESCRIPTORS: usize = 3;
 /// What the socket could not do.
 pub fn send(stream: &UnixStream, offer: &ShmOffer) -> io::Result<()> {
     let descriptors = [&offer.memory, &offer.wake_creator, &offer.wake_joiner].map(AsFd::as_fd);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    // It is as large as three descriptors need.
-    let _ = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    sendmsg(stream, &[IoSlice::new(GREETING)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
+    Ok(passing::send(stream, GREETING, &descriptors, SendFlags::empty())?)
 }
 
 /// Receives them.
@@ -53,22 +45,9 @@ pub fn send(stream: &UnixStream, offer: &ShmOffer) -> io::Result<()> {
 /// also what a creator's end looks like that has another joiner already.
 pub fn receive(stream: &UnixStream) -> io::Result<ShmOffer> {
     let mut greeting = [0; GREETING.len()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(
-        stream,
-        &mut [IoSliceMut::new(&mut greeting)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let mut descriptors: Vec<OwnedFd> = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(more) = message {
-            descriptors.extend(more);
-        }
-    }
-    let whole = received.bytes == GREETING.len() && greeting == *GREETING;
-    match <[OwnedFd; DESCRIPTORS]>::try_from(descriptors) {
+    let received = passing::receive(stream, &mut greeting, DESCRIPTORS, RecvFlags::empty())?;
+    let whole = received.len == GREETING.len() && greeting == *GREETING;
+    match <[OwnedFd; DESCRIPTORS]>::try_from(received.descriptors) {
         Ok([memory, wake_creator, wake_joiner]) if whole => {
             Ok(ShmOffer { memory, wake_creator, wake_joiner })
         }
@@ -95,12 +74,8 @@ mod tests {
         }
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         let (_near, offer) = ShmNic::create(&ShmConfig::default()).expect("memory");
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let one = [offer.memory.as_fd()];
-        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&one)));
-        sendmsg(&ours, &[IoSlice::new(GREETING)], &mut ancillary, SendFlags::empty())
-            .expect("sent");
+        passing::send(&ours, GREETING, &one, SendFlags::empty()).expect("sent");
         let error = receive(&theirs).expect_err("too few came");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }

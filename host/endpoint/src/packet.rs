@@ -1,14 +1,10 @@
 //! One message: JSON in one packet, whole or not at all, with at most one descriptor beside it. No call waits.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use memfile::passing;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 
 /// Largest message, in bytes.
 pub const MESSAGE_MAX: usize = 64 << 10;
@@ -39,14 +35,10 @@ pub(crate) fn receive(
     buffer: &mut [u8],
     descriptor: Option<&mut Option<OwnedFd>>,
 ) -> rustix::io::Result<Received> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let room = if descriptor.is_some() { &mut space[..] } else { &mut [] };
-    let mut ancillary = RecvAncillaryBuffer::new(room);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let most = usize::from(descriptor.is_some());
     let mut was_reset = false;
     let received = loop {
-        match recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
-            Err(Errno::INTR) => {}
+        match passing::receive(&socket, buffer, most, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => return Ok(Received::Nothing),
             // Said once where the other end has gone without reading all: its last words are behind it.
             Err(Errno::CONNRESET) if !was_reset => was_reset = true,
@@ -54,16 +46,12 @@ pub(crate) fn receive(
             other => break other?,
         }
     };
-    let found = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut found) => found.next(),
-        _ => None,
-    });
     if let Some(wanted) = descriptor {
-        *wanted = found;
+        *wanted = received.descriptors.into_iter().next();
     }
-    Ok(match received.bytes {
+    Ok(match received.len {
         0 => Received::HungUp,
-        bytes => Received::Message(bytes),
+        len => Received::Message(len),
     })
 }
 
@@ -87,20 +75,9 @@ pub(crate) fn send(
     bytes: &[u8],
     descriptor: Option<BorrowedFd<'_>>,
 ) -> rustix::io::Result<Sent> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
-    if !descriptors.is_empty() {
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        debug_assert!(fits, "there is room for one");
-    }
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    loop {
-        match sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, flags) {
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(Sent::NotNow),
-            Err(Errno::PIPE | Errno::CONNRESET) => return Ok(Sent::HungUp),
-            other => return other.map(|_| Sent::Whole),
-        }
+    match passing::send(socket, bytes, descriptor.as_slice(), SendFlags::DONTWAIT) {
+        Err(Errno::AGAIN) => Ok(Sent::NotNow),
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(Sent::HungUp),
+        other => other.map(|()| Sent::Whole),
     }
 }

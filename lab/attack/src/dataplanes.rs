@@ -11,8 +11,7 @@
 //! Where none is named it is the dataplane of `tailplane run`.
 
 use std::ffi::OsString;
-use std::io::{IoSlice, Write, stdin};
-use std::mem::MaybeUninit;
+use std::io::{Write, stdin};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,11 +22,11 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use cli::commands::Cli;
 use endpoint::{Answer, Done};
-use memfile::Memory;
+use memfile::{Memory, passing};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use rustix::net::{RecvFlags, SendFlags, recv};
 use service::split::control::{DESCRIPTORS_MAX, MESSAGE_MAX, receive, send};
 use service::split::{Order, Told};
 use statseg::Layout;
@@ -176,13 +175,7 @@ impl Starter {
 
     /// Sends bytes with descriptors, as long as the starter takes them.
     fn send_raw(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        }
-        sendmsg(&self.control, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        passing::send(&self.control, bytes, descriptors, SendFlags::empty())
     }
 }
 

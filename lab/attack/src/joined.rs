@@ -6,21 +6,16 @@
 //!     .answer(anywhere)?     the same, joined: of each elastic thread
 //! ```
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use memfile::Memory;
+use memfile::{Memory, passing};
 use process::Geometry;
 use process::layout::{self, RECORD_WORDS, both};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
 /// Words of a message over the domain's socket.
 pub const WORDS: usize = 10;
@@ -52,18 +47,10 @@ impl Greeted {
     /// None came, or it is not one of a dataplane.
     pub fn receive(socket: OwnedFd) -> anyhow::Result<Self> {
         let mut bytes = [0; WORDS * 8];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut slices = [IoSliceMut::new(&mut bytes)];
-        let got = recvmsg(&socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        let got = passing::receive(&socket, &mut bytes, 16, RecvFlags::empty())
             .context("receiving the dataplane's first message")?;
-        ensure!(got.bytes == WORDS * 8, "the dataplane's first message has {} bytes", got.bytes);
-        let mut files = Vec::new();
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(more) = message {
-                files.extend(more);
-            }
-        }
+        ensure!(got.len == WORDS * 8, "the dataplane's first message has {} bytes", got.len);
+        let files = got.descriptors;
         let mut hello = [0; WORDS];
         for (word, eight) in hello.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(eight.try_into()?);
@@ -178,16 +165,8 @@ impl Greeted {
     /// The dataplane is gone.
     pub fn say(&self, words: [u64; WORDS], files: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(200))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        ensure!(
-            files.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(files)),
-            "{} descriptors are too many for one message",
-            files.len()
-        );
-        sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
-            .context("answering the dataplane")?;
-        Ok(())
+        passing::send(&self.socket, &bytes, files, SendFlags::empty())
+            .context("answering the dataplane")
     }
 }
 

@@ -15,15 +15,11 @@
 //! is disconnected. Descriptors that come with a message of a tenant are never received: to close one of a
 //! file system that the tenant serves could block.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use memfile::passing;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::geometry::{DoorbellLayout, SETS_MAX, Shape};
 use crate::limits::refusal;
@@ -159,13 +155,7 @@ pub(crate) fn send_offered(
     bytes[24] = u8::from(offered.ready_bits);
     let mut descriptors = vec![memory];
     descriptors.extend(wakes.iter().map(AsFd::as_fd));
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(Errno::MSGSIZE);
-    }
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags).map(|_| ())
+    passing::send(socket, &bytes, &descriptors, SendFlags::DONTWAIT)
 }
 
 /// Tells a tenant that it has joined. Its empty socket takes that; one that it has filled is its own loss.
@@ -203,31 +193,23 @@ pub(crate) enum Answer {
 /// Receives the answer; blocks as long as the socket's time-out says.
 pub(crate) fn receive_answer(socket: BorrowedFd<'_>) -> Result<Answer, Errno> {
     let mut bytes = [0; ANSWER_BYTES + REASON_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut slices = [IoSliceMut::new(&mut bytes)];
-    let received = recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(more) = message {
-            descriptors.extend(more);
-        }
-    }
-    if received.bytes == 0 {
+    let received = passing::receive(socket, &mut bytes, DESCRIPTORS_MAX, RecvFlags::empty())?;
+    if received.len == 0 {
         return Err(Errno::CONNRESET);
     }
-    if received.bytes < ANSWER_BYTES || bytes[..8] != MAGIC {
+    if received.len < ANSWER_BYTES || bytes[..8] != MAGIC {
         return Ok(Answer::Nonsense);
     }
     if bytes[8] == JOINED {
         return Ok(Answer::Joined);
     }
     if bytes[8] == REFUSED {
-        let why = String::from_utf8_lossy(&bytes[ANSWER_BYTES..received.bytes]);
+        let why = String::from_utf8_lossy(&bytes[ANSWER_BYTES..received.len]);
         return Ok(Answer::Refused(why.into_owned()));
     }
     let (id, sets) =
         (u64::from(word(&bytes, 20)) << 32 | u64::from(word(&bytes, 16)), word(&bytes, 12));
+    let mut descriptors = received.descriptors;
     let whole = (1..=SETS_MAX).contains(&sets) && descriptors.len() == 1 + sets as usize;
     if !whole {
         return Ok(Answer::Nonsense);

@@ -2,17 +2,12 @@
 //!
 //! The dataplane is not trusted: a message of it that makes no sense is an error, of bounded size.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, bail};
+use memfile::passing;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
-    sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -48,15 +43,8 @@ pub fn send(
             descriptors.len()
         );
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        debug_assert!(fits, "there are few enough");
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    match sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
-        Ok(_) => Ok(()),
+    match passing::send(socket, &bytes, descriptors, SendFlags::DONTWAIT) {
+        Ok(()) => Ok(()),
         Err(Errno::AGAIN) => bail!(
             "cannot send to the process at the other end: it does not read what was sent before"
         ),
@@ -74,35 +62,18 @@ pub fn receive<M: DeserializeOwned>(
     most: usize,
 ) -> anyhow::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; MESSAGE_MAX + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let room = rustix::cmsg_space!(ScmRights(most)).min(space.len());
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space[..room]);
-    let received = loop {
-        let mut slices = [IoSliceMut::new(&mut bytes)];
-        match recvmsg(&socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            // It had something to tell us that we will not read, or is gone: hung up in either case.
-            Err(Errno::CONNRESET) => return Ok(None),
-            other => break other,
-        }
+    let received = match passing::receive(socket, &mut bytes, most, RecvFlags::empty()) {
+        // It had something to tell us that we will not read, or is gone: hung up in either case.
+        Err(Errno::CONNRESET) => return Ok(None),
+        other => other.context("receiving from the process at the other end")?,
     };
-    let received = received.context("receiving from the process at the other end")?;
-    let len = received.bytes;
-    let rights = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let descriptors: Vec<OwnedFd> = rights.flatten().collect();
-    match len {
+    match received.len {
         0 => Ok(None),
-        // The room is a multiple of 8 bytes: one more than `most` may have come.
-        _ if received.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() > most => {
-            bail!("a message came with more than {most} descriptors")
-        }
-        _ if len > MESSAGE_MAX => bail!("a message of more than {MESSAGE_MAX} bytes came"),
-        _ => {
+        _ if received.is_too_many => bail!("a message came with more than {most} descriptors"),
+        len if len > MESSAGE_MAX => bail!("a message of more than {MESSAGE_MAX} bytes came"),
+        len => {
             let message = serde_json::from_slice(&bytes[..len]).context("reading a message")?;
-            Ok(Some((message, descriptors)))
+            Ok(Some((message, received.descriptors)))
         }
     }
 }
