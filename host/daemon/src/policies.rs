@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use control::policy::{Consolidation, Energy, LatencyTarget, Policy, Sequence, Target};
+use control::policy::{LatencyTarget, Policy, Sequence, Target};
 use control::{LoopConfig, Machine, Scaling};
 
 use configfile::{ControlConfig, PolicyName};
@@ -13,23 +13,6 @@ use configfile::{ControlConfig, PolicyName};
 const SEQUENCE_BYTES_MAX: u64 = 1 << 20;
 /// Time limits that count turns are at least so many of them.
 const TURNS: u64 = 4;
-
-/// A policy of another kind than its maker's: policies are made here and used behind one type.
-struct Boxed(Box<dyn Policy>);
-
-impl Policy for Boxed {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn steps(&self) -> &[control::policy::Step] {
-        self.0.steps()
-    }
-
-    fn wish(&mut self, view: &control::policy::View) -> control::policy::Wish {
-        self.0.wish(view)
-    }
-}
 
 /// The policy that a table asks for, on a machine; none where it asks for none.
 ///
@@ -45,46 +28,38 @@ pub fn policy(
         PolicyName::None => Ok(None),
         PolicyName::LatencyTarget => {
             let over = control.over.unwrap_or(PolicyName::Energy);
-            let sequence = Boxed(stepwise(over, control, machine, scaling, None)?);
+            let sequence = sequence(over, control, machine, scaling)?;
             let objective_ns = bound_ns.ok_or("`control.slo_us` is needed")?;
             let target = Target::of_objective(objective_ns, control.floor_us * 1e3);
-            let policy = LatencyTarget::new(sequence, machine.threads_per_core, target);
-            Ok(Some(Box::new(policy)))
+            Ok(Some(Box::new(LatencyTarget::new(sequence, machine.threads_per_core, target))))
         }
-        name => stepwise(name, control, machine, scaling, bound_ns).map(Some),
+        name => {
+            let mut sequence = sequence(name, control, machine, scaling)?;
+            if let Some(bound_ns) = bound_ns {
+                // Calm is a quarter of the bound, as in the authors' numbers.
+                let thresholds = &mut sequence.thresholds;
+                (thresholds.delay_ns, thresholds.calm_delay_ns) = (bound_ns, bound_ns / 4.0);
+            }
+            Ok(Some(Box::new(sequence)))
+        }
     }
 }
 
-/// A policy that moves one step at a time, with another bound on the delay than its own where one is given.
-fn stepwise(
+/// A policy that moves one step at a time.
+fn sequence(
     name: PolicyName,
     control: &ControlConfig,
     machine: &Machine,
     scaling: Scaling,
-    bound_ns: Option<f64>,
-) -> Result<Box<dyn Policy>, String> {
-    // Calm is a quarter of the bound, as in the authors' numbers.
-    let set = |thresholds: &mut control::policy::Thresholds| {
-        if let Some(bound_ns) = bound_ns {
-            (thresholds.delay_ns, thresholds.calm_delay_ns) = (bound_ns, bound_ns / 4.0);
-        }
-    };
+) -> Result<Sequence, String> {
     match name {
-        PolicyName::Consolidation => {
-            let mut policy = Consolidation::new(machine, scaling);
-            set(&mut policy.thresholds);
-            Ok(Box::new(policy))
-        }
+        PolicyName::Consolidation => Ok(Sequence::consolidation(machine, scaling)),
         PolicyName::File => {
             let path = control.sequence.as_deref().ok_or("`control.sequence` is needed")?;
-            let mut policy = read_sequence(path, machine, scaling)?;
-            set(&mut policy.thresholds);
-            Ok(Box::new(policy))
+            read_sequence(path, machine, scaling)
         }
         PolicyName::Energy | PolicyName::None | PolicyName::LatencyTarget => {
-            let mut policy = Energy::new(machine, scaling);
-            set(&mut policy.thresholds);
-            Ok(Box::new(policy))
+            Ok(Sequence::energy(machine, scaling))
         }
     }
 }

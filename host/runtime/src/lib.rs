@@ -38,4 +38,4 @@ pub use ground::draw_secrets;
 pub use priority::{keep_realtime, make_first_ordinary, may_have_realtime, set_realtime};
 pub use protected::run_protected;
 pub use register::{PeersLeft, Register, places_of_group};
-pub use run::{run, run_announced, run_controlled};
+pub use run::{run, run_controlled};

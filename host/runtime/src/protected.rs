@@ -35,7 +35,7 @@ const IDLE_LOOK: Duration = Duration::from_millis(10);
 /// Free chunks that the pool of what an application sends keeps to itself: at least and at most.
 const STAGED: (usize, usize) = (128, 512);
 
-/// As [`run_announced`](crate::run_announced), for an application in another process: `nears` are the threads'
+/// As [`run_controlled`](crate::run_controlled), for an application in another process: `nears` are the threads'
 /// sides of the domain, in their order. `controls` steer it, where they are given: threads are granted, parked and
 /// placed; flow groups are moved where the application runs anywhere.
 ///

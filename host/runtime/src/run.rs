@@ -32,50 +32,16 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
-    run_announced(config, region, nics, make_service, || {}, stop)
+    run_controlled(config, region, nics, make_service, || {}, None, stop)
 }
 
-/// The same, and calls `ready` once, as soon as packets that arrive are no longer lost.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_announced<N, S>(
-    config: &RuntimeConfig,
-    region: &Arc<Region>,
-    nics: Vec<N>,
-    make_service: impl Fn(usize) -> S + Sync,
-    ready: impl Fn() + Sync,
-    stop: &AtomicBool,
-) -> Result<Vec<(CoreReport, S)>, RuntimeError>
-where
-    N: Nic + Send,
-    S: Service + Send,
-{
-    run_with(config, region, nics, make_service, ready, None, stop)
-}
-
-/// The same, steered through `controls` while it runs (IX §4.5, §4.6): threads are granted, parked and placed. Flow
-/// groups can be moved where the service [runs anywhere](Service::runs_anywhere).
+/// The same, and calls `ready` once, as soon as packets that arrive are no longer lost. Where there are `controls`, they
+/// steer it while it runs (IX §4.5, §4.6): threads are granted, parked and placed, and flow groups are moved where the
+/// service [runs anywhere](Service::runs_anywhere).
 ///
 /// # Errors
 /// As [`run`]; [`RuntimeError::Controls`].
 pub fn run_controlled<N, S>(
-    config: &RuntimeConfig,
-    region: &Arc<Region>,
-    nics: Vec<N>,
-    make_service: impl Fn(usize) -> S + Sync,
-    ready: impl Fn() + Sync,
-    controls: &Controls,
-    stop: &AtomicBool,
-) -> Result<Vec<(CoreReport, S)>, RuntimeError>
-where
-    N: Nic + Send,
-    S: Service + Send,
-{
-    run_with(config, region, nics, make_service, ready, Some(controls), stop)
-}
-
-fn run_with<N, S>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
     nics: Vec<N>,

@@ -128,7 +128,7 @@ fn under_load(
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
-            run_controlled(&server_config, &regions[0], near, make, || {}, controls, &stop)
+            run_controlled(&server_config, &regions[0], near, make, || {}, Some(controls), &stop)
         });
         let client = scope.spawn(|| {
             let config = config(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), Scheduler::RunToCompletion);
@@ -459,7 +459,7 @@ fn controls_and_segments_for_another_number_of_threads_are_refused() {
         config.segment = Some(Segment::create("controls-test", &layout).expect("memory"));
         let (region, stop) = (Region::heap(4_096), AtomicBool::new(true));
         let make = |_| Server::new(Echo::default());
-        let ran = run_controlled(&config, &region, vec![near], make, || {}, controls, &stop);
+        let ran = run_controlled(&config, &region, vec![near], make, || {}, Some(controls), &stop);
         ran.map(|_| ()).expect_err("it is refused")
     };
     let good = Layout { threads: 1, groups: FLOW_GROUPS as u16, batch_max: 64 };
@@ -487,7 +487,7 @@ fn a_service_that_keeps_to_its_threads_is_not_moved() {
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let make = |_| Server::new(Echo::default());
-            run_controlled(&config, &region, vec![near], make, || {}, &controls, &stop)
+            run_controlled(&config, &region, vec![near], make, || {}, Some(&controls), &stop)
         });
         let _ends = Ends([&stop, &stop]);
         wait_until("it runs", || begin(&controls, grant(0)).is_ok());
@@ -513,7 +513,7 @@ fn the_end_of_a_run_wakes_threads_that_sleep() {
             let server = scope.spawn(|| {
                 let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
                 let ready = || ready.store(true, Ordering::Release);
-                run_controlled(&config, &region, near, make, ready, &controls, &stop)
+                run_controlled(&config, &region, near, make, ready, Some(&controls), &stop)
             });
             wait_until("it is ready", || ready.load(Ordering::Acquire));
             // Both sleep by now.

@@ -62,7 +62,7 @@ fn moves_under_load(scheduler: Scheduler) {
         let server = scope.spawn(|| {
             let config = config(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), scheduler);
             let make = |core| Server::shared(core, Echo::default(), Arc::clone(&slots));
-            run_controlled(&config, &regions[0], near, make, || {}, &controls, &stop)
+            run_controlled(&config, &regions[0], near, make, || {}, Some(&controls), &stop)
         });
         let client = scope.spawn(|| {
             let config = config(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), Scheduler::RunToCompletion);

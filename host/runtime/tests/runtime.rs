@@ -10,7 +10,7 @@ use runtime::{
     ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy, ReadySetConfig, StackConfig,
     WhileAway,
 };
-use runtime::{RuntimeConfig, RuntimeError, Scheduler, run, run_announced};
+use runtime::{RuntimeConfig, RuntimeError, Scheduler, run, run_controlled};
 use statseg::{Layout, Segment};
 use tailplane::{Flow, Instant, Ipv4Addr, MacAddr, Opened, Output, Protocol, Server};
 
@@ -94,7 +94,8 @@ fn the_first_cycle_counts() {
     let stop = AtomicBool::new(false);
     let ready = || stop.store(true, Ordering::Relaxed);
     let make = |_| Server::new(Quiet);
-    let reports = run_announced(&config, &region, vec![near], make, ready, &stop).expect("it runs");
+    let reports =
+        run_controlled(&config, &region, vec![near], make, ready, None, &stop).expect("it runs");
     let shown = segment.reading().threads()[0].packets;
     assert_eq!((shown, reports[0].0.cycle.packets), (1, 1));
 }

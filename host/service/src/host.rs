@@ -208,7 +208,7 @@ impl Host {
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
-        let (wire, config, controls) = (self.wire, &self.runtime, &*self.controls);
+        let (wire, config, controls) = (self.wire, &self.runtime, Some(&*self.controls));
         Ok(match wire {
             Wire::Port(mut port) => {
                 let queues = port.take_queues();

@@ -7,7 +7,7 @@
 //! let machine = Machine::ix();
 //! let places = Place::all(&machine); // eight cores, then their hyperthreads
 //! let found = Found::first_thread(128, machine.lowest_clock()); // one thread has all flow groups
-//! let policy = Box::new(Energy::new(&machine, Scaling::ix()));
+//! let policy = Box::new(Sequence::energy(&machine, Scaling::ix()));
 //! let mut ixcp = ControlLoop::new(policy, machine, Scaling::ix(), places, found, LoopConfig::ixcp())?;
 //! let overloaded = Sample {
 //!     thread: ThreadId(0), period_ns: 100_000_000, packets: 18_000, queue_packets: 900.0,

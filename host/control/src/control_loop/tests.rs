@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Consolidation, Energy, LatencyTarget, Target};
+use crate::policy::{LatencyTarget, Sequence, Target};
 
 /// A dataplane that does what it is told, sometimes late, sometimes not at all.
 struct World {
@@ -113,11 +113,11 @@ fn control(which: u8, found: Found) -> ControlLoop {
     let machine = Machine::ix();
     let scaling = Scaling::ix();
     let (policy, config): (Box<dyn Policy>, LoopConfig) = match which {
-        0 => (Box::new(Energy::new(&machine, scaling)), LoopConfig::ixcp()),
-        1 => (Box::new(Consolidation::new(&machine, scaling)), LoopConfig::ixcp()),
+        0 => (Box::new(Sequence::energy(&machine, scaling)), LoopConfig::ixcp()),
+        1 => (Box::new(Sequence::consolidation(&machine, scaling)), LoopConfig::ixcp()),
         _ => {
             let target = Target::of_objective(500_000.0, 33_000.0);
-            let policy = LatencyTarget::new(Energy::new(&machine, scaling), 2, target);
+            let policy = LatencyTarget::new(Sequence::energy(&machine, scaling), 2, target);
             (Box::new(policy), LoopConfig::predicting())
         }
     };
@@ -409,7 +409,7 @@ fn a_state_found_is_adopted_and_put_right() {
     assert_eq!(control.homes().iter().filter(|home| **home == ThreadId(3)).count(), 32);
     let wrong = Found { running: vec![ThreadId(99)], ..fresh() };
     let machine = Machine::ix();
-    let policy = Box::new(Energy::new(&machine, Scaling::ix()));
+    let policy = Box::new(Sequence::energy(&machine, Scaling::ix()));
     let places = Place::all(&machine);
     let made = ControlLoop::new(policy, machine, Scaling::ix(), places, wrong, LoopConfig::ixcp());
     assert!(made.is_err_and(|error| error.to_string().contains("running thread is 99")));

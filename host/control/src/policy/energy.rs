@@ -1,20 +1,12 @@
 //! The energy-proportional policy (IX §5.4): one core at the lowest clock; then more cores; then the
 //! hyperthreads of all of them, as a single step; then the clock, step by step; Turbo last.
 
-use super::{Policy, Step, Thresholds, View, Wish, by_the_rule};
+use super::{Sequence, Step};
 use crate::configuration::{Clock, Configuration, Machine, Scaling};
 
-/// See the module's comment: 22 configurations on the machine of the paper.
-#[derive(Debug, Clone)]
-pub struct Energy {
-    steps: Vec<Step>,
-    /// When to move.
-    pub thresholds: Thresholds,
-}
-
-impl Energy {
-    /// The sequence for a machine; the authors' thresholds.
-    pub fn new(machine: &Machine, scaling: Scaling) -> Self {
+impl Sequence {
+    /// See the module's comment: 22 configurations on the machine of the paper. With the authors' thresholds.
+    pub fn energy(machine: &Machine, scaling: Scaling) -> Self {
         let lowest = machine.lowest_clock();
         let cores = (1..=machine.cores).map(|cores| Configuration {
             cores,
@@ -26,32 +18,18 @@ impl Energy {
         let faster = machine.clocks().into_iter().filter(|&clock: &Clock| clock != lowest);
         let faster = faster.map(|clock| Configuration { clock, ..all });
         let sequence = cores.chain(hyperthreads).chain(faster);
-        let steps = sequence.map(|c| Step::alone(machine, &scaling, c)).collect();
-        Self { steps, thresholds: Thresholds::ixcp() }
-    }
-}
-
-impl Policy for Energy {
-    fn name(&self) -> &str {
-        "energy"
-    }
-
-    fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-
-    fn wish(&mut self, view: &View) -> Wish {
-        by_the_rule(&self.steps, &self.thresholds, view)
+        Self::of("energy", sequence.map(|c| Step::alone(machine, &scaling, c)).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
 
     #[test]
     fn the_sequence_follows_the_machine() {
-        let of = |machine: &Machine| Energy::new(machine, Scaling::ix()).steps;
+        let of = |machine: &Machine| Sequence::energy(machine, Scaling::ix()).steps().to_vec();
         let ix = of(&Machine::ix());
         assert_eq!(ix.len(), 22);
         assert!(ix.windows(2).all(|pair| pair[0].speed < pair[1].speed));

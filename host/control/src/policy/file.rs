@@ -1,4 +1,4 @@
-//! A sequence of configurations from the user's file.
+//! A sequence of configurations that the control loop's rule walks one step at a time; here from the user's file.
 //!
 //! ```
 //! use control::policy::{Policy, Sequence};
@@ -89,8 +89,12 @@ impl Sequence {
         steps.retain(|step| step.speed.is_finite() && step.speed > 0.0);
         steps.sort_by(|a, b| a.speed.total_cmp(&b.speed));
         steps.dedup_by(|later, earlier| later.speed <= earlier.speed * (1.0 + 1e-9));
-        let thresholds = Thresholds::ixcp();
-        (!steps.is_empty()).then(|| Self { name: name.into(), steps, thresholds })
+        (!steps.is_empty()).then(|| Self::of(name, steps))
+    }
+
+    /// These steps, with the authors' thresholds.
+    pub(super) fn of(name: impl Into<String>, steps: Vec<Step>) -> Self {
+        Self { name: name.into(), steps, thresholds: Thresholds::ixcp() }
     }
 
     /// Reads a file for a machine. Steps without a `clock` run at the nominal one; without a `speed`, what
@@ -247,7 +251,7 @@ impl Policy for Sequence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Energy;
+    use crate::policy::Sequence;
     use proptest::prelude::*;
 
     fn error(text: &str) -> String {
@@ -285,7 +289,7 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         let machine = Machine::ix();
-        let energy = Energy::new(&machine, Scaling::ix());
+        let energy = Sequence::energy(&machine, Scaling::ix());
         let sequence = Sequence::new("derived", energy.steps().to_vec()).expect("steps");
         let read = Sequence::from_toml(&sequence.to_toml(), &machine, Scaling::ix()).unwrap();
         assert_eq!(read.steps(), sequence.steps());

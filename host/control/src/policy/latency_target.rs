@@ -19,7 +19,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Batching, Because, Policy, Step, Thresholds, View, Wish, by_the_rule};
+use super::{Batching, Because, Policy, Sequence, Step, Thresholds, View, Wish, by_the_rule};
 
 /// What to reach, and how cautiously.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,18 +61,18 @@ const HOPELESS: f64 = 2.5;
 const SLOTS: u64 = 16;
 
 /// See the module's comment.
-pub struct LatencyTarget<P> {
+pub struct LatencyTarget {
     name: String,
-    sequence: P,
+    sequence: Sequence,
     threads: Vec<f64>,
     target: Target,
     /// The greatest need of each slot of the hold time, the oldest first: its number and the step.
     needs: VecDeque<(u64, usize)>,
 }
 
-impl<P: Policy> LatencyTarget<P> {
+impl LatencyTarget {
     /// Over the sequence of `sequence`, whose own rule is not asked; `threads_per_core` is the machine's.
-    pub fn new(sequence: P, threads_per_core: u32, target: Target) -> Self {
+    pub fn new(sequence: Sequence, threads_per_core: u32, target: Target) -> Self {
         let of = |step: &Step| {
             let per_core = if step.configuration.hyperthreads { threads_per_core } else { 1 };
             f64::from(step.configuration.cores * per_core)
@@ -187,7 +187,7 @@ impl<P: Policy> LatencyTarget<P> {
     }
 }
 
-impl<P: Policy> Policy for LatencyTarget<P> {
+impl Policy for LatencyTarget {
     fn name(&self) -> &str {
         &self.name
     }
@@ -226,15 +226,15 @@ impl<P: Policy> Policy for LatencyTarget<P> {
 mod tests {
     use super::*;
     use crate::configuration::{Machine, Scaling};
-    use crate::policy::Energy;
+    use crate::policy::Sequence;
 
     /// One core with one thread at the nominal clock serves so many packets a second.
     const PER_SPEED: f64 = 560_000.0;
 
-    fn policy() -> LatencyTarget<Energy> {
+    fn policy() -> LatencyTarget {
         let machine = Machine::ix();
         let target = Target::of_objective(500_000.0, 33_000.0);
-        LatencyTarget::new(Energy::new(&machine, Scaling::ix()), 2, target)
+        LatencyTarget::new(Sequence::energy(&machine, Scaling::ix()), 2, target)
     }
 
     fn view(now_ns: u64, at: usize, load: f64) -> View {
@@ -283,7 +283,8 @@ mod tests {
     fn a_few_packets_together_are_chance_where_few_come() {
         // 2,000 packets a second are all that a thread serves, and 750 come: less than one in a period.
         let target = Target::of_objective(6_000_000.0, 700_000.0);
-        let mut policy = LatencyTarget::new(Energy::new(&Machine::ix(), Scaling::ix()), 2, target);
+        let mut policy =
+            LatencyTarget::new(Sequence::energy(&Machine::ix(), Scaling::ix()), 2, target);
         let quiet = View { capacity_per_speed: Some(4_000.0), ..view(0, 0, 750.0) };
         let [_, middle, slow] = quiet.arrivals_per_s;
         let now = |arrivals_now_per_s: f64, fast: f64| View {

@@ -1,17 +1,17 @@
 //! Policies: the sequence of resource configurations, and when to take the next one (IX §4.6, §5.4).
 //!
 //! ```
-//! use control::policy::{Energy, Policy};
+//! use control::policy::{Policy, Sequence};
 //! use control::{Machine, Scaling};
-//! let policy = Energy::new(&Machine::ix(), Scaling::ix());
+//! let policy = Sequence::energy(&Machine::ix(), Scaling::ix());
 //! assert_eq!(policy.steps().len(), 22);
 //! let said: Vec<String> = policy.steps()[7..10].iter().map(|step| step.configuration.to_string()).collect();
 //! assert_eq!(said, ["8 cores, 1.2 GHz", "8 cores with hyperthreads, 1.2 GHz", "8 cores with hyperthreads, 1.3 GHz"]);
 //! ```
 //!
-//! IX's own policies ([`Energy`], [`Consolidation`]) and a sequence from a file ([`Sequence`]) move one step
-//! at a time, by the control loop's rule ([`by_the_rule`]). [`LatencyTarget`] predicts from the measured
-//! arrival rate and service time instead, over the sequence of any of them.
+//! A [`Sequence`], which is one of IX's own policies ([`Sequence::energy`], [`Sequence::consolidation`]) or from a file,
+//! moves one step at a time, by the control loop's rule ([`by_the_rule`]). [`LatencyTarget`] predicts from the measured
+//! arrival rate and service time instead, over any sequence.
 
 mod consolidation;
 mod energy;
@@ -19,8 +19,6 @@ mod file;
 mod latency_target;
 mod rule;
 
-pub use consolidation::Consolidation;
-pub use energy::Energy;
 pub use file::{FileError, STEPS_MAX, Sequence};
 pub use latency_target::{LatencyTarget, Target};
 pub use rule::{Thresholds, by_the_rule};

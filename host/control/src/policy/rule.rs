@@ -46,7 +46,7 @@ fn share(steps: &[Step], at: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::configuration::{Machine, Scaling};
-    use crate::policy::{Energy, Policy};
+    use crate::policy::{Policy, Sequence};
 
     pub fn view(at: usize) -> View {
         View {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn shares_are_those_of_ixcp() {
-        let policy = Energy::new(&Machine::ix(), Scaling::ix());
+        let policy = Sequence::energy(&Machine::ix(), Scaling::ix());
         let steps = policy.steps();
         // The second core adds a half, hyperthreads 1 - 1 / 1.3, the first clock step 1 / 13, Turbo a tenth.
         for (at, expected) in
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn delay_adds_and_idle_time_removes() {
-        let policy = Energy::new(&Machine::ix(), Scaling::ix());
+        let policy = Sequence::energy(&Machine::ix(), Scaling::ix());
         let rule = |view: &View| by_the_rule(policy.steps(), &Thresholds::ixcp(), view);
         let to = |wish| match wish {
             Wish::Go { to, .. } => Some(to),

@@ -304,7 +304,8 @@ impl Dataplane {
             let slots = Arc::new(SharedSlots::new(THREADS, 1_024));
             let echo = || Echo(Arc::clone(&talk));
             let make = |core| tailplane::Server::shared(core, echo(), Arc::clone(&slots));
-            run_controlled(&config, &region, near, make, || {}, &controls, &stop).expect("it runs");
+            run_controlled(&config, &region, near, make, || {}, Some(&controls), &stop)
+                .expect("it runs");
         }));
     }
 

@@ -292,7 +292,7 @@ impl Frontier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::policy::{Consolidation, Energy, Policy};
+    use control::policy::{Policy, Sequence};
     use proptest::prelude::*;
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
         let (machine, scaling) = (model.machine(), model.scaling);
         // §5.4: "the difference in overall impact in terms of energy spent is marginal".
         let frontier = Frontier::energy(&model);
-        let sequence = Energy::new(&machine, scaling);
+        let sequence = Sequence::energy(&machine, scaling);
         let of_sequence = |rps: f64| {
             let steps = sequence.steps().iter().map(|step| &step.configuration);
             let enough = steps.filter(|c| model.capacity_rps(c) >= rps);
@@ -314,7 +314,7 @@ mod tests {
         assert!(ours / best < 1.05, "{}", ours / best);
         // "For consolidation, Pareto and policy nearly identically overlap."
         let frontier = Frontier::consolidation(&model);
-        let sequence = Consolidation::new(&machine, scaling);
+        let sequence = Sequence::consolidation(&machine, scaling);
         for step in sequence.steps() {
             let rps = model.capacity_rps(&step.configuration) - 1.0;
             let left = frontier.best(rps).expect("served").value;

@@ -16,7 +16,7 @@ use crate::controlled::server::{
     Controller, Fixed, ModelError, Pattern, Record, RunConfig, ServerModel, group_weights, simulate,
 };
 use control::Configuration;
-use control::policy::{Consolidation, Energy, LatencyTarget, Policy, Target};
+use control::policy::{LatencyTarget, Policy, Sequence, Target};
 use control::{ControlLoop, Found, LoopConfig};
 
 /// The load is looked at in steps of so many nanoseconds for the Pareto bound.
@@ -164,8 +164,8 @@ pub fn control_loop(
     let objective_ns = model.slo_us * 1e3;
     let target = Target::of_objective(objective_ns, model.unloaded_p99_us * 1e3);
     let per_core = machine.threads_per_core;
-    let energy = Energy::new(&machine, model.scaling);
-    let consolidation = Consolidation::new(&machine, model.scaling);
+    let energy = Sequence::energy(&machine, model.scaling);
+    let consolidation = Sequence::consolidation(&machine, model.scaling);
     let (policy, config): (Box<dyn Policy>, LoopConfig) = match (objective, plane) {
         (Objective::Energy, Plane::Ix) => (Box::new(energy), LoopConfig::ixcp()),
         (Objective::Consolidation, Plane::Ix) => (Box::new(consolidation), LoopConfig::ixcp()),

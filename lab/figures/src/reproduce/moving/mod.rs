@@ -155,12 +155,7 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
     };
     let mut near = port(DATAPLANE_INTERFACE, lab.dataplane().clone(), DATAPLANE_ADDRESS, THREADS)?;
     let mut far = port(UPLINK_INTERFACE, lab.client().clone(), UPLINK_ADDRESS, 1)?;
-    let controls = Controls::new(THREADS as usize);
-    let controls = match plan.table {
-        Table::Probed => controls.with_table(lab.steer()?)?,
-        Table::Unprobed => controls.with_table(lab.steer_without_probes()?)?,
-        Table::None => controls,
-    };
+    let controls = controls(plan, lab)?;
     let mut serving = StackConfig::new(DATAPLANE_ADDRESS, SUBNET_BITS, near.mac());
     serving.gateway = Some(GATEWAY_OF_THE_DATAPLANE);
     serving.tcp_listen = vec![TARGET.port];
@@ -183,10 +178,8 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
             let queues = near.take_queues();
             let make = |core| echo::Echo::shared(core, &slots);
             let ready = || serves.store(true, Ordering::Relaxed);
-            let region = &near.region;
-            reports(runtime::run_controlled(
-                &serving, region, queues, make, ready, &controls, &over,
-            ))
+            let (region, steered) = (&near.region, Some(&controls));
+            reports(runtime::run_controlled(&serving, region, queues, make, ready, steered, &over))
         });
         let client = scope.spawn(|| {
             wait_for(|| serves.load(Ordering::Relaxed) || over.load(Ordering::Relaxed));
@@ -206,6 +199,15 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
     })?;
     let drops = lab.drops()? - drops;
     Ok(found(plan, &sides, moved, &talk, drops, near.description.clone()))
+}
+
+fn controls(plan: &Plan, lab: &Lab) -> anyhow::Result<Controls> {
+    let controls = Controls::new(THREADS as usize);
+    Ok(match plan.table {
+        Table::Probed => controls.with_table(lab.steer()?)?,
+        Table::Unprobed => controls.with_table(lab.steer_without_probes()?)?,
+        Table::None => controls,
+    })
 }
 
 fn settings(stack: StackConfig) -> RuntimeConfig {
