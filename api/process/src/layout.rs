@@ -75,8 +75,6 @@ pub const AT_THE_BELL: u64 = 2;
 pub const NOW: usize = 8;
 /// In the event array: `yield after` and `events`, as one word.
 pub const YIELD_AND_EVENTS: usize = 16;
-/// In the event array: `room` and `buffers`, as one word.
-pub const ROOM_AND_BUFFERS: usize = 24;
 /// In the call array.
 pub const WISH: usize = 8;
 /// In the call array: `calls` and `pieces`, as one word.

@@ -639,13 +639,6 @@ impl RetainedQueue {
         Some(body(&mut Retained { chunk, _local: PhantomData }))
     }
 
-    /// The newest segment, to change.
-    #[inline]
-    pub fn with_back<R>(&mut self, body: impl FnOnce(&mut Retained) -> R) -> Option<R> {
-        let chunk = self.tail?;
-        Some(body(&mut Retained { chunk, _local: PhantomData }))
-    }
-
     /// Runs `body` on the segments in order until it answers false.
     #[inline]
     pub fn for_each_while(&mut self, mut body: impl FnMut(&mut Retained) -> bool) {

@@ -62,16 +62,6 @@ impl ReadySet {
         self.capacity
     }
 
-    /// The ready bits, 64 queues a word, queue 0 in the lowest bit of the first.
-    pub fn ready_words(&self) -> &[u64] {
-        &self.ready
-    }
-
-    /// The mask bits, laid out as the ready bits; a set bit is a disabled queue.
-    pub fn mask_words(&self) -> &[u64] {
-        &self.mask
-    }
-
     /// The queue with the highest priority at the next selection.
     pub fn cursor(&self) -> u32 {
         self.cursor

@@ -139,9 +139,4 @@ impl<T> ReadySet<T> {
     pub fn len(&self) -> usize {
         self.queues.iter().map(|queue| queue.turns.len()).sum()
     }
-
-    /// Turns of a class that wait; none where there is no such class.
-    pub fn len_of(&self, class: usize) -> usize {
-        self.queues.get(class).map_or(0, |queue| queue.turns.len())
-    }
 }

@@ -157,13 +157,6 @@ impl Confinement {
         Ok(self.root(Root::for_program(program)?).own_network())
     }
 
-    /// Stays in the starter's session, so that the terminal's Ctrl-C reaches it. With the terminal open,
-    /// a process of the session may also write into its input.
-    pub fn same_session(mut self) -> Self {
-        self.own_session = false;
-        self
-    }
-
     /// Lives on when its starter dies.
     pub fn outlives_parent(mut self) -> Self {
         self.dies_with_parent = false;

@@ -23,11 +23,10 @@ pub enum Known {
 /// The table's own spelling of `name`, and what is known of it; `None` for a name that no Linux has.
 pub fn look_up(name: &str) -> Option<(&'static str, Known)> {
     let find = |table: &[(&'static str, i64)]| table.iter().find(|(n, _)| *n == name).copied();
-    if let Some((name, number)) = find(EVERYWHERE).or_else(|| find(NEWER)).or_else(|| find(LEGACY))
-    {
-        return Some((name, Known::Number(number)));
+    match find(EVERYWHERE).or_else(|| find(NEWER)) {
+        Some((name, number)) => Some((name, Known::Number(number))),
+        None => LEGACY.iter().find(|(n, _)| *n == name).copied(),
     }
-    LEGACY_NAMES.iter().find(|n| **n == name).map(|n| (*n, Known::Elsewhere))
 }
 
 /// The known name with the fewest changed letters from `name`, if that is few enough to be a slip.
@@ -47,7 +46,7 @@ pub fn nearest(name: &str) -> Option<&'static str> {
 
 /// Every name, those of other processors too.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    EVERYWHERE.iter().chain(NEWER).map(|(n, _)| *n).chain(LEGACY_NAMES.iter().copied())
+    EVERYWHERE.iter().chain(NEWER).map(|(n, _)| *n).chain(LEGACY.iter().map(|(n, _)| *n))
 }
 
 /// Levenshtein's distance, with the exchange of two neighbours as one change.
@@ -69,130 +68,80 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// Named by x86_64 alone: the calls that newer processors replaced by their `...at` forms.
-const LEGACY_NAMES: &[&str] = &[
-    "_sysctl",
-    "access",
-    "afs_syscall",
-    "alarm",
-    "arch_prctl",
-    "chmod",
-    "chown",
-    "creat",
-    "dup2",
-    "epoll_create",
-    "epoll_ctl_old",
-    "epoll_wait",
-    "epoll_wait_old",
-    "eventfd",
-    "fork",
-    "futimesat",
-    "get_thread_area",
-    "getdents",
-    "getpgrp",
-    "getpmsg",
-    "getrlimit",
-    "inotify_init",
-    "ioperm",
-    "iopl",
-    "lchown",
-    "link",
-    "lstat",
-    "mkdir",
-    "mknod",
-    "modify_ldt",
-    "open",
-    "pause",
-    "pipe",
-    "poll",
-    "putpmsg",
-    "readlink",
-    "rename",
-    "renameat",
-    "rmdir",
-    "security",
-    "select",
-    "set_thread_area",
-    "setrlimit",
-    "signalfd",
-    "stat",
-    "symlink",
-    "sync_file_range",
-    "sysfs",
-    "time",
-    "tuxcall",
-    "unlink",
-    "uselib",
-    "ustat",
-    "utime",
-    "utimes",
-    "vfork",
-    "vserver",
-];
-
 #[cfg(target_arch = "x86_64")]
-const LEGACY: &[(&str, i64)] = &[
-    ("_sysctl", libc::SYS__sysctl),
-    ("access", libc::SYS_access),
-    ("afs_syscall", libc::SYS_afs_syscall),
-    ("alarm", libc::SYS_alarm),
-    ("arch_prctl", libc::SYS_arch_prctl),
-    ("chmod", libc::SYS_chmod),
-    ("chown", libc::SYS_chown),
-    ("creat", libc::SYS_creat),
-    ("dup2", libc::SYS_dup2),
-    ("epoll_create", libc::SYS_epoll_create),
-    ("epoll_ctl_old", libc::SYS_epoll_ctl_old),
-    ("epoll_wait", libc::SYS_epoll_wait),
-    ("epoll_wait_old", libc::SYS_epoll_wait_old),
-    ("eventfd", libc::SYS_eventfd),
-    ("fork", libc::SYS_fork),
-    ("futimesat", libc::SYS_futimesat),
-    ("get_thread_area", libc::SYS_get_thread_area),
-    ("getdents", libc::SYS_getdents),
-    ("getpgrp", libc::SYS_getpgrp),
-    ("getpmsg", libc::SYS_getpmsg),
-    ("getrlimit", libc::SYS_getrlimit),
-    ("inotify_init", libc::SYS_inotify_init),
-    ("ioperm", libc::SYS_ioperm),
-    ("iopl", libc::SYS_iopl),
-    ("lchown", libc::SYS_lchown),
-    ("link", libc::SYS_link),
-    ("lstat", libc::SYS_lstat),
-    ("mkdir", libc::SYS_mkdir),
-    ("mknod", libc::SYS_mknod),
-    ("modify_ldt", libc::SYS_modify_ldt),
-    ("open", libc::SYS_open),
-    ("pause", libc::SYS_pause),
-    ("pipe", libc::SYS_pipe),
-    ("poll", libc::SYS_poll),
-    ("putpmsg", libc::SYS_putpmsg),
-    ("readlink", libc::SYS_readlink),
-    ("rename", libc::SYS_rename),
-    ("renameat", libc::SYS_renameat),
-    ("rmdir", libc::SYS_rmdir),
-    ("security", libc::SYS_security),
-    ("select", libc::SYS_select),
-    ("set_thread_area", libc::SYS_set_thread_area),
-    ("setrlimit", libc::SYS_setrlimit),
-    ("signalfd", libc::SYS_signalfd),
-    ("stat", libc::SYS_stat),
-    ("symlink", libc::SYS_symlink),
-    ("sync_file_range", libc::SYS_sync_file_range),
-    ("sysfs", libc::SYS_sysfs),
-    ("time", libc::SYS_time),
-    ("tuxcall", libc::SYS_tuxcall),
-    ("unlink", libc::SYS_unlink),
-    ("uselib", libc::SYS_uselib),
-    ("ustat", libc::SYS_ustat),
-    ("utime", libc::SYS_utime),
-    ("utimes", libc::SYS_utimes),
-    ("vfork", libc::SYS_vfork),
-    ("vserver", libc::SYS_vserver),
-];
+macro_rules! of_x86_64 {
+    ($number:ident) => {
+        Known::Number(libc::$number)
+    };
+}
 
 #[cfg(not(target_arch = "x86_64"))]
-const LEGACY: &[(&str, i64)] = &[];
+macro_rules! of_x86_64 {
+    ($number:ident) => {
+        Known::Elsewhere
+    };
+}
+
+/// Named by x86_64 alone: the calls that newer processors replaced by their `...at` forms.
+const LEGACY: &[(&str, Known)] = &[
+    ("_sysctl", of_x86_64!(SYS__sysctl)),
+    ("access", of_x86_64!(SYS_access)),
+    ("afs_syscall", of_x86_64!(SYS_afs_syscall)),
+    ("alarm", of_x86_64!(SYS_alarm)),
+    ("arch_prctl", of_x86_64!(SYS_arch_prctl)),
+    ("chmod", of_x86_64!(SYS_chmod)),
+    ("chown", of_x86_64!(SYS_chown)),
+    ("creat", of_x86_64!(SYS_creat)),
+    ("dup2", of_x86_64!(SYS_dup2)),
+    ("epoll_create", of_x86_64!(SYS_epoll_create)),
+    ("epoll_ctl_old", of_x86_64!(SYS_epoll_ctl_old)),
+    ("epoll_wait", of_x86_64!(SYS_epoll_wait)),
+    ("epoll_wait_old", of_x86_64!(SYS_epoll_wait_old)),
+    ("eventfd", of_x86_64!(SYS_eventfd)),
+    ("fork", of_x86_64!(SYS_fork)),
+    ("futimesat", of_x86_64!(SYS_futimesat)),
+    ("get_thread_area", of_x86_64!(SYS_get_thread_area)),
+    ("getdents", of_x86_64!(SYS_getdents)),
+    ("getpgrp", of_x86_64!(SYS_getpgrp)),
+    ("getpmsg", of_x86_64!(SYS_getpmsg)),
+    ("getrlimit", of_x86_64!(SYS_getrlimit)),
+    ("inotify_init", of_x86_64!(SYS_inotify_init)),
+    ("ioperm", of_x86_64!(SYS_ioperm)),
+    ("iopl", of_x86_64!(SYS_iopl)),
+    ("lchown", of_x86_64!(SYS_lchown)),
+    ("link", of_x86_64!(SYS_link)),
+    ("lstat", of_x86_64!(SYS_lstat)),
+    ("mkdir", of_x86_64!(SYS_mkdir)),
+    ("mknod", of_x86_64!(SYS_mknod)),
+    ("modify_ldt", of_x86_64!(SYS_modify_ldt)),
+    ("open", of_x86_64!(SYS_open)),
+    ("pause", of_x86_64!(SYS_pause)),
+    ("pipe", of_x86_64!(SYS_pipe)),
+    ("poll", of_x86_64!(SYS_poll)),
+    ("putpmsg", of_x86_64!(SYS_putpmsg)),
+    ("readlink", of_x86_64!(SYS_readlink)),
+    ("rename", of_x86_64!(SYS_rename)),
+    ("renameat", of_x86_64!(SYS_renameat)),
+    ("rmdir", of_x86_64!(SYS_rmdir)),
+    ("security", of_x86_64!(SYS_security)),
+    ("select", of_x86_64!(SYS_select)),
+    ("set_thread_area", of_x86_64!(SYS_set_thread_area)),
+    ("setrlimit", of_x86_64!(SYS_setrlimit)),
+    ("signalfd", of_x86_64!(SYS_signalfd)),
+    ("stat", of_x86_64!(SYS_stat)),
+    ("symlink", of_x86_64!(SYS_symlink)),
+    ("sync_file_range", of_x86_64!(SYS_sync_file_range)),
+    ("sysfs", of_x86_64!(SYS_sysfs)),
+    ("time", of_x86_64!(SYS_time)),
+    ("tuxcall", of_x86_64!(SYS_tuxcall)),
+    ("unlink", of_x86_64!(SYS_unlink)),
+    ("uselib", of_x86_64!(SYS_uselib)),
+    ("ustat", of_x86_64!(SYS_ustat)),
+    ("utime", of_x86_64!(SYS_utime)),
+    ("utimes", of_x86_64!(SYS_utimes)),
+    ("vfork", of_x86_64!(SYS_vfork)),
+    ("vserver", of_x86_64!(SYS_vserver)),
+];
 
 /// Newer than libc's list; unified numbers.
 const NEWER: &[(&str, i64)] = &[

@@ -110,16 +110,6 @@ impl ReedSolomon {
         Ok(Self { data, parity, kernel, products })
     }
 
-    /// Data fragments.
-    pub fn data_fragments(&self) -> usize {
-        self.data
-    }
-
-    /// Parity fragments.
-    pub fn parity_fragments(&self) -> usize {
-        self.parity
-    }
-
     /// How the fragments of `lost` (ascending; data 0 to k - 1, then parity) come from the first `k` that are not.
     /// Inverts a matrix and allocates: done once for a loss, not once for a request.
     ///
