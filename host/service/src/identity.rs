@@ -127,6 +127,35 @@ pub struct Boxed {
 }
 
 impl Boxed {
+    /// A box of this name, which nothing but the file of `program` is left to where root starts it (else none is given),
+    /// of this user and group, if it gets some.
+    ///
+    /// # Errors
+    /// The program cannot be read.
+    pub fn alone(
+        name: &str,
+        mut confinement: Confinement,
+        user: Option<(u32, u32)>,
+        program: Option<&Path>,
+        mut missing: Vec<String>,
+        limits: GroupLimits,
+    ) -> anyhow::Result<Self> {
+        if let Some((user, group)) = user {
+            confinement = confinement.identity(user, group);
+        }
+        let mut taken = Vec::new();
+        match program {
+            Some(program) => {
+                confinement = confinement.alone_with(program)?;
+                taken.extend([NO_NETWORK, NO_FILES].map(str::to_owned));
+            }
+            None => missing.push(format!(
+                "the {name} has the starter's files and network until its system calls are filtered: {NOT_ROOT}"
+            )),
+        }
+        Ok(Self { confinement, user: user.map(|(user, _)| user), taken, missing, limits })
+    }
+
     /// Makes the control groups of a box of this name, which it joins, and which are to be kept until it has ended:
     /// where the caller is root.
     pub fn make_groups(&mut self, name: &str) -> Groups {
@@ -210,7 +239,8 @@ pub fn passwd() -> String {
     std::fs::read_to_string(PASSWD).unwrap_or_default()
 }
 
-const NOT_ROOT: &str = "the command was not started as root";
+/// Why a box lacks what only root can take away.
+pub const NOT_ROOT: &str = "the command was not started as root";
 const INHERITED: &str = "the configuration says \"inherit\"";
 const OWN_PROGRAM: &str = "a program of one's own keeps both unless `application.own_network` is true, which takes the \
                            network";
@@ -251,7 +281,7 @@ fn threads_of_user(config: &DataplaneConfig, threads: u64) -> u64 {
 /// # Errors
 /// The program cannot be read.
 pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow::Result<Boxed> {
-    let (mut taken, mut missing) = (Vec::new(), Vec::new());
+    let mut missing = Vec::new();
     let user = match config.user {
         Some(UserName::Number(user)) if root => Some((user, config.group.unwrap_or(user))),
         None if root => Some(DATAPLANE_USER.ids(&passwd(), &mut missing)),
@@ -273,18 +303,7 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
         realtime_priority: Some(0),
         ..Limits::default()
     };
-    let mut confinement = Confinement::dataplane().limits(limits);
-    if let Some((user, group)) = user {
-        confinement = confinement.identity(user, group);
-    }
-    if root {
-        confinement = confinement.alone_with(program)?;
-        taken.extend([NO_NETWORK, NO_FILES].map(str::to_owned));
-    } else {
-        missing.push(format!(
-            "the dataplane has the starter's files and network until its system calls are filtered: {NOT_ROOT}"
-        ));
-    }
+    let confinement = Confinement::dataplane().limits(limits);
     let limits = GroupLimits {
         memory_bytes: memory_bytes(config.memory_mb),
         processes: Some(threads),
@@ -292,7 +311,7 @@ pub fn dataplane(config: &DataplaneConfig, program: &Path, root: bool) -> anyhow
         processors: None,
         cpuset: None,
     };
-    Ok(Boxed { confinement, user: user.map(|(user, _)| user), taken, missing, limits })
+    Boxed::alone("dataplane", confinement, user, root.then_some(program), missing, limits)
 }
 
 /// With the lists of system calls that an application has: the default one, that of its configuration, or both.

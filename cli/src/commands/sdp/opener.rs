@@ -15,7 +15,6 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -31,9 +30,10 @@ use super::gateway::{Held, Opened, PassedGateway};
 use super::report::Written;
 use super::serve_args::ServeArgs;
 use service::application::Program;
-use service::identity::{Boxed, PLANE_USER, is_root, memory_bytes, passwd};
-use service::split::control::{pair, send};
-use service::split::words::{Word, Words};
+use service::identity::{Boxed, NOT_ROOT, PLANE_USER, is_root, memory_bytes, passwd};
+use service::split::control::send;
+use service::split::spawn;
+use service::split::words::{Word, Words, failure};
 use service::terminal::Copies;
 
 /// Threads of all planes of one user.
@@ -45,8 +45,6 @@ const STARTS_WITHIN: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// Bytes of a report at most; one of a thousand tenants has some 300 KB.
 const REPORT_MAX: u64 = 16 << 20;
-
-const NOT_ROOT: &str = "the command was not started as root";
 
 /// What an opener says to its plane.
 #[derive(Debug, Serialize, Deserialize)]
@@ -110,20 +108,10 @@ fn confinement(
         realtime_priority: Some(0),
         ..Limits::default()
     };
-    let mut confinement = Confinement::new()
+    let confinement = Confinement::new()
         .limits(limits)
         .realtime(0)
         .syscalls(SyscallPolicy::plane().with_threads().with_startup());
-    if let Some((user, group)) = user {
-        confinement = confinement.identity(user, group);
-    }
-    if root {
-        confinement = confinement.alone_with(program)?;
-    } else {
-        missing.push(format!(
-            "the plane has the command's files and network until its system calls are filtered: {NOT_ROOT}"
-        ));
-    }
     let limits = GroupLimits {
         memory_bytes: memory_bytes(None),
         processes: Some(OTHER_THREADS + u64::from(args.cores)),
@@ -131,8 +119,7 @@ fn confinement(
         processors: Some(args.cores + 1),
         cpuset: (!args.cpus.is_empty()).then(|| args.cpus.iter().map(|&cpu| cpu as u32).collect()),
     };
-    let taken = Vec::new();
-    Ok(Boxed { confinement, user: user.map(|(user, _)| user), taken, missing, limits })
+    Boxed::alone("plane", confinement, user, root.then_some(program), missing, limits)
 }
 
 /// A plane's process. Dropping it kills it.
@@ -164,15 +151,9 @@ impl PlaneProcess {
         let own = std::env::current_exe().context("finding this program's file")?;
         let mut boxed = confinement(args, config, &own, is_root())?;
         let groups = boxed.make_groups("plane");
-        let (control, theirs) = pair()?;
-        let mut command = Command::new(&own);
-        // Nothing of the opener's surroundings is the plane's business.
-        command.args(["sdp", "plane"]).env_clear().stdin(theirs);
         let mut copies = Copies::default();
-        copies.of(&mut command).context("making pipes for the plane's output")?;
-        let child =
-            boxed.confinement.spawn(command, &[]).context("cannot start the plane's process")?;
-        let program = Program::from(child);
+        let (program, control) = spawn::start(&own, &["sdp", "plane"], &boxed, &mut copies)
+            .context("cannot start the plane's process")?;
         let report = memfd_create("report", MemfdFlags::CLOEXEC)
             .map_err(std::io::Error::from)
             .context("making a file for the report")?;
@@ -272,11 +253,7 @@ impl PlaneProcess {
                 self.program.begin_to_kill();
                 bail!("the plane broke the protocol, and was killed: {why}; please report this");
             }
-            Word::Said(Told::Failed(causes)) => {
-                let mut causes = causes.iter().map(|cause| printable(cause)).rev();
-                let first = causes.next().unwrap_or_else(|| "the plane gave no reason".into());
-                Err(causes.fold(anyhow::Error::msg(first), anyhow::Error::context))
-            }
+            Word::Said(Told::Failed(causes)) => Err(failure("the plane", &causes)),
             Word::Said(told) => Ok(told),
             Word::HungUp => {
                 let status = self

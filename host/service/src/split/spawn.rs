@@ -45,20 +45,14 @@ pub fn dataplane(
     own: &Path,
     copies: &mut Copies,
 ) -> anyhow::Result<Started> {
-    let (control, theirs) = pair()?;
     let mut boxed = identity::dataplane(&config.dataplane, own, identity::is_root())?;
     let cpus = bounds::begins_on(&config.dataplane);
     boxed.limits.cpuset.clone_from(&cpus);
     let groups = boxed.make_groups(name);
     let bounds = Bounds::new(groups.cpuset(), cpus.as_deref());
-    let mut command = Command::new(own);
-    // Nothing of the starter's surroundings is the dataplane's business.
-    command.arg("dataplane").env_clear().stdin(theirs);
-    copies.of(&mut command).context("making pipes for the dataplane's output")?;
-    let child = at_priority(config.dataplane.realtime(), || {
-        boxed.confinement.spawn(command, &[]).context("cannot start the dataplane")
-    });
-    let program = Program::from(child?);
+    let (program, control) = at_priority(config.dataplane.realtime(), || {
+        start(own, &["dataplane"], &boxed, copies).context("cannot start the dataplane")
+    })?;
     let Boxed { taken, missing, limits, .. } = boxed;
     Ok(Started {
         program,
@@ -69,6 +63,24 @@ pub fn dataplane(
         memory_bytes: limits.memory_bytes,
         bounds,
     })
+}
+
+/// Starts the program `own`, which is this one, in a box. Of the starter's it has the other end of the control socket that
+/// is answered, as its input, and pipes for what it prints.
+///
+/// # Errors
+/// It cannot be started.
+pub fn start(
+    own: &Path,
+    arguments: &[&str],
+    boxed: &Boxed,
+    copies: &mut Copies,
+) -> anyhow::Result<(Program, OwnedFd)> {
+    let (control, theirs) = pair()?;
+    let mut command = Command::new(own);
+    command.args(arguments).env_clear().stdin(theirs);
+    copies.of(&mut command).context("making pipes for its output")?;
+    Ok((Program::from(boxed.confinement.spawn(command, &[])?), control))
 }
 
 /// Has what `spawn` starts run at the elastic threads' real-time priority, or the one above, which is for what looks

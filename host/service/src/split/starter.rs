@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use endpoint::{Description, printable};
+use endpoint::Description;
 use rustix::net::Shutdown;
 use sandbox::{Groups, Standing, Watched};
 use tailplane::application::CPUS_VARIABLE;
@@ -23,7 +23,7 @@ use super::placing::Placing;
 use super::relay::{Heard, Relay};
 use super::spawn;
 use super::wire::{Held, OpenWire};
-use super::words::{Said, Word, Words, said};
+use super::words::{Said, Word, Words, failure, said};
 use crate::application::{self, End, Exhausted, JOINS_WITHIN, LOOK, Program};
 use crate::config::{InputName, RunConfig};
 use crate::control::{ControlSocket, describe};
@@ -47,8 +47,6 @@ const ENDS_ALONG: Duration = Duration::from_millis(200);
 const WIRE_LOOK: Duration = Duration::from_millis(100);
 /// Words of the dataplane that are taken before all else is looked at again.
 const WORDS_PER_TURN: usize = 16;
-/// Causes of a dataplane's failure that are printed.
-const CAUSES_MAX: usize = 16;
 
 /// What runs, when it does.
 #[derive(Debug)]
@@ -430,10 +428,6 @@ impl Seen {
             }
             // They were answered when they came.
             Said::Mapped | Said::Table(..) => {}
-            Said::Last(Told::Failed(causes)) => self.told = Some(Told::Failed(bounded(&causes))),
-            Said::Last(Told::NotJoined(causes)) => {
-                self.told = Some(Told::NotJoined(bounded(&causes)));
-            }
             Said::Last(told) => self.told = Some(told),
         }
     }
@@ -480,9 +474,11 @@ impl Seen {
             Some(Told::Failed(_) | Told::NotJoined(_)) if stopped && !self.serves => Ok(()),
             Some(Told::NotJoined(causes)) if self.application_left => {
                 let ended = format!("the application ended ({application}) before it joined");
-                Err(chain(causes).context(ended))
+                Err(failure("the dataplane", &causes).context(ended))
             }
-            Some(Told::Failed(causes) | Told::NotJoined(causes)) => Err(chain(causes)),
+            Some(Told::Failed(causes) | Told::NotJoined(causes)) => {
+                Err(failure("the dataplane", &causes))
+            }
             Some(_) if self.killed.is_some() => bail!(
                 "the dataplane lived on for {within_ms} ms after its last word, and was killed; please report this"
             ),
@@ -500,16 +496,4 @@ impl Seen {
             ),
         }
     }
-}
-
-/// As many of a dataplane's causes as are printed, as text that a terminal can show.
-fn bounded(causes: &[String]) -> Vec<String> {
-    causes.iter().take(CAUSES_MAX).map(|cause| printable(cause)).collect()
-}
-
-/// An error of these causes, the outermost first.
-fn chain(causes: Vec<String>) -> anyhow::Error {
-    let mut causes = causes.into_iter().rev();
-    let first = causes.next().unwrap_or_else(|| "the dataplane did not say why it ended".into());
-    causes.fold(anyhow::Error::msg(first), anyhow::Error::context)
 }

@@ -21,6 +21,8 @@ use super::passed_table::Request;
 
 /// Words that wait to be taken; then the process's own wait in its socket.
 const WORDS_MAX: usize = 8;
+/// Causes of a failure that are printed.
+const CAUSES_MAX: usize = 16;
 /// Descriptors that come with a word: the statistics segment.
 const DESCRIPTORS_MAX: usize = 1;
 
@@ -67,6 +69,14 @@ pub fn said(told: Told, descriptor: Option<OwnedFd>) -> Result<Said, String> {
         (Told::Table { number, request }, None) => Ok(Said::Table(number, request)),
         (told, None) => Ok(Said::Last(told)),
     }
+}
+
+/// The error of a process that ended for these causes, the outermost first: as many as are printed, as text that a terminal
+/// can show.
+pub fn failure(who: &str, causes: &[String]) -> anyhow::Error {
+    let mut causes = causes.iter().take(CAUSES_MAX).map(|cause| printable(cause)).rev();
+    let first = causes.next().unwrap_or_else(|| format!("{who} did not say why it ended"));
+    causes.fold(anyhow::Error::msg(first), anyhow::Error::context)
 }
 
 /// What comes next.

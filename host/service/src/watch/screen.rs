@@ -129,6 +129,9 @@ impl Screen {
     }
 }
 
+/// Where [`row`] has the state.
+const STATE: usize = 2;
+
 fn thread_table(view: &ServiceView) -> Table<'static> {
     let header = [
         "thread",
@@ -147,39 +150,15 @@ fn thread_table(view: &ServiceView) -> Table<'static> {
     ];
     let widths = [6, 4, 9, BAR as u16, 5, 10, 6, 9, 7, 9, 8, 7, 6].map(Constraint::Length);
     let rows = view.threads.iter().map(|thread| {
-        let [
-            number,
-            cpu,
-            state,
-            load,
-            packets,
-            batch,
-            delay,
-            p99,
-            steals,
-            kicks,
-            connections,
-            groups,
-        ] = row(thread);
         let color = color_of(thread.thread);
+        let mut texts = row(thread);
+        // What there is no room for is among the events.
+        texts[STATE] = texts[STATE].split(',').next().unwrap_or_default().to_owned();
         let filled = (thread.load.unwrap_or(0.0) * BAR as f64).round() as usize;
         let bar = format!("{}{}", "#".repeat(filled.min(BAR)), ".".repeat(BAR - filled.min(BAR)));
-        let cells = [
-            Cell::from(number).fg(color),
-            Cell::from(cpu),
-            // What there is no room for is among the events.
-            Cell::from(state.split(',').next().unwrap_or_default().to_owned()),
-            Cell::from(bar).fg(color),
-            Cell::from(load),
-            Cell::from(packets),
-            Cell::from(batch),
-            Cell::from(delay),
-            Cell::from(p99),
-            Cell::from(steals),
-            Cell::from(kicks),
-            Cell::from(connections),
-            Cell::from(groups),
-        ];
+        let mut cells = texts.map(Cell::from).to_vec();
+        cells[0] = std::mem::take(&mut cells[0]).fg(color);
+        cells.insert(STATE + 1, Cell::from(bar).fg(color));
         let dimmed = if thread.state == "parked" { Modifier::DIM } else { Modifier::empty() };
         Row::new(cells).style(Style::new().add_modifier(dimmed))
     });
