@@ -50,17 +50,21 @@ pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
     if config.network.interface.is_some() || config.network.shm.is_some() {
         return Ok(None);
     }
-    let name = config.network.lab();
+    lab_named(config.network.lab(), config.dataplane.threads).map(Some)
+}
+
+/// The lab of this name, made now with so many queues if it was not up.
+///
+/// # Errors
+/// What the lab could not do.
+pub fn lab_named(name: &str, queues: u32) -> anyhow::Result<Lab> {
     match Lab::attach(name) {
-        Ok(lab) => Ok(Some(lab)),
         Err(LabError::NotUp { .. }) => {
-            let mut wanted = LabConfig::default();
-            name.clone_into(&mut wanted.prefix);
-            wanted.queues = config.dataplane.threads;
-            wanted.lifetime = Lifetime::Process;
-            Ok(Some(Lab::create(wanted).context("cannot make the lab")?))
+            let (prefix, lifetime) = (name.to_owned(), Lifetime::Process);
+            let wanted = LabConfig { prefix, queues, lifetime, ..LabConfig::default() };
+            Lab::create(wanted).context("cannot make the lab")
         }
-        Err(error) => Err(error.into()),
+        attached => Ok(attached?),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use handshake::One;
-use qwait::{Region, TenantPlace};
+use qwait::Region;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -333,13 +333,5 @@ fn ready_bell(
 ) -> io::Result<Option<qwait::Tenant>> {
     let Some(word) = geometry.word(word) else { return Ok(None) };
     let wake = wakes.get(word.set as usize).ok_or(io::ErrorKind::InvalidData)?.try_clone()?;
-    let place = TenantPlace {
-        region: Arc::clone(region),
-        ready: word.ready,
-        idle: word.idle,
-        doorbells: word.doorbells,
-        stride: word.stride,
-        queues: word.queues,
-    };
-    qwait::Tenant::over(place, wake).map(Some).map_err(io::Error::other)
+    qwait::Tenant::over(word.place(region), wake).map(Some).map_err(io::Error::other)
 }

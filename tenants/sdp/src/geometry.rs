@@ -18,6 +18,10 @@
 //! What the two sides write lies 128 bytes apart (adjacent lines are fetched in pairs), but slots,
 //! each of which has one writer for as long as it carries one message.
 
+use std::sync::Arc;
+
+use qwait::{Region, TenantPlace};
+
 /// Most queues of one tenant.
 pub const QUEUES_MAX: u32 = 1024;
 /// Fewest entries of a ring.
@@ -146,6 +150,14 @@ pub(crate) struct Word {
     pub(crate) idle: usize,
     pub(crate) doorbells: usize,
     pub(crate) stride: usize,
+}
+
+impl Word {
+    /// Where `qwait` finds the word and its doorbells in the memory that both sides have mapped.
+    pub(crate) fn place(&self, region: &Arc<Region>) -> TenantPlace {
+        let Self { ready, idle, doorbells, stride, queues, .. } = *self;
+        TenantPlace { region: Arc::clone(region), ready, idle, doorbells, stride, queues }
+    }
 }
 
 /// A checked shape and the offsets that follow from it. Queue `i` belongs to set `i % sets`.

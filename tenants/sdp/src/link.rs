@@ -51,15 +51,7 @@ pub(crate) struct Link {
 impl Link {
     /// Where `qwait` finds a ready word and its doorbells.
     pub(crate) fn place(&self, word: u32) -> Option<TenantPlace> {
-        let word = self.geometry.word(word)?;
-        Some(TenantPlace {
-            region: Arc::clone(&self.region),
-            ready: word.ready,
-            idle: word.idle,
-            doorbells: word.doorbells,
-            stride: word.stride,
-            queues: word.queues,
-        })
+        Some(self.geometry.word(word)?.place(&self.region))
     }
 
     /// After completions: wakes the tenant if it says that it waits. True where it did.

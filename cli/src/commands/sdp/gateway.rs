@@ -16,10 +16,12 @@ use tailplane::MacAddr;
 
 use super::gateway_config::{Device, GatewayFile, GatewaySettings, LabEnd};
 use super::serve_args::ServeArgs;
+use service::host;
 use service::lab::constants::{CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_MAC};
-use service::lab::{Lab, LabConfig, LabError, Lifetime, in_namespace};
+use service::lab::{Lab, in_namespace};
 use service::network_config::ModeName;
 use service::port::{Attached, bind};
+use service::split::PassedInterface;
 
 /// What the plane's process needs to know of the device, with its packet memory and its socket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,11 +31,7 @@ pub struct PassedGateway {
     /// The end of the lab, where there is none.
     end: LabEnd,
     next_hop: [u8; 6],
-    interface: String,
-    index: u32,
-    mac: [u8; 6],
-    mtu: usize,
-    hardware_type: u16,
+    interface: PassedInterface,
     rx_buffers: u32,
     chunk_bytes: usize,
 }
@@ -103,15 +101,11 @@ pub fn open(args: &ServeArgs) -> anyhow::Result<Opened> {
         text,
         end,
         next_hop: next_hop.0,
-        interface: link.name.clone(),
-        index: link.index,
-        mac: link.mac.0,
-        mtu: link.mtu,
-        hardware_type: link.hardware_type,
+        interface: link.into(),
         rx_buffers,
         chunk_bytes: region.chunk_bytes().get(),
     };
-    let config = passed.config(&settings);
+    let config = passed.config(&settings, link.mac);
     config.check().context("cannot make the gateway")?;
     let memory = region.memfd().context("packet memory is no memory file")?;
     let duplicate = |descriptor: std::os::fd::BorrowedFd<'_>| {
@@ -135,10 +129,10 @@ impl PassedGateway {
     }
 
     /// The gateway's configuration; the key of its steering is not drawn.
-    fn config(&self, settings: &GatewaySettings) -> GatewayConfig {
+    fn config(&self, settings: &GatewaySettings, local: MacAddr) -> GatewayConfig {
         GatewayConfig {
             tunnel: settings.tunnel,
-            links: Links { local: MacAddr(self.mac), remote: MacAddr(self.next_hop) },
+            links: Links { local, remote: MacAddr(self.next_hop) },
             tenants: settings.tenants,
             steering: settings.steering,
             servers: settings.servers,
@@ -168,7 +162,8 @@ impl Adopted {
     /// The descriptors are not what the opener passes.
     pub fn adopt(passed: &PassedGateway, memory: OwnedFd, socket: OwnedFd) -> anyhow::Result<Self> {
         let settings = passed.settings()?;
-        let mut config = passed.config(&settings);
+        let interface = Interface::from(passed.interface.clone());
+        let mut config = passed.config(&settings, interface.mac);
         if let Some(steering) = &mut config.steering {
             // A tenant that knew it could aim all sessions at one tenant.
             rustix::rand::getrandom(&mut steering.key, rustix::rand::GetRandomFlags::empty())
@@ -177,13 +172,7 @@ impl Adopted {
         let chunk = ChunkBytes::of(passed.chunk_bytes).context("there are no such chunks")?;
         let region = Region::join_of(memory, chunk).context("joining the packet memory")?;
         let facts = AdoptedQueue {
-            interface: Interface {
-                name: passed.interface.clone(),
-                index: passed.index,
-                mac: MacAddr(passed.mac),
-                mtu: passed.mtu,
-                hardware_type: passed.hardware_type,
-            },
+            interface,
             queue: settings.queue,
             rx_buffers: passed.rx_buffers,
             assume_rx_checksums: false,
@@ -220,20 +209,15 @@ impl Prepared {
 }
 
 fn lab(name: &str) -> anyhow::Result<Lab> {
-    match Lab::attach(name) {
-        Ok(lab) if lab.queues() != 1 => bail!(
+    let lab = host::lab_named(name, 1)?;
+    if lab.queues() != 1 {
+        bail!(
             "lab '{name}' is up with {} queues, and a gateway has one: `tailplane lab down --name \
              {name}` lets it be made anew",
             lab.queues()
-        ),
-        Ok(lab) => Ok(lab),
-        Err(LabError::NotUp { .. }) => {
-            let prefix = name.to_owned();
-            let wanted = LabConfig { prefix, lifetime: Lifetime::Process, ..LabConfig::default() };
-            Lab::create(wanted).context("cannot make the lab")
-        }
-        Err(error) => Err(error.into()),
+        );
     }
+    Ok(lab)
 }
 
 /// An opened queue.

@@ -290,11 +290,7 @@ impl Passed {
         };
         let (wire, mac, mtu, table, register) = match start.wire {
             PassedWire::AfXdp {
-                name,
-                index,
-                mac,
-                mtu: link_mtu,
-                hardware_type,
+                interface,
                 queues: count,
                 rx_buffers,
                 mtu_bytes: send,
@@ -302,8 +298,9 @@ impl Passed {
                 table,
                 ..
             } => {
-                let (mac, register) = (MacAddr(mac), next("register of peers")?);
-                let interface = Interface { name, index, mac, mtu: link_mtu, hardware_type };
+                let (interface, register) =
+                    (Interface::from(interface), next("register of peers")?);
+                let mac = interface.mac;
                 let mut queues = Vec::new();
                 for queue in 0..count {
                     let facts = AdoptedQueue {

@@ -38,4 +38,4 @@ pub mod table;
 pub mod wire;
 pub mod words;
 
-pub use self::orders::{Order, PassedWire, Role, Start, Told};
+pub use self::orders::{Order, PassedInterface, PassedWire, Role, Start, Told};

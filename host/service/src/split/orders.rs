@@ -1,7 +1,9 @@
 //! What starter and dataplane say to each other over the control socket.
 
 use endpoint::{Answer, Ask};
+use nic::Interface;
 use serde::{Deserialize, Serialize};
+use tailplane::MacAddr;
 
 use super::passed_table::{self, PassedTable};
 use super::plan::Pair;
@@ -64,21 +66,39 @@ pub enum Role {
     Farewell,
 }
 
+/// An interface whose queues are passed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PassedInterface {
+    /// Its name, for errors.
+    name: String,
+    /// Its index where it is.
+    index: u32,
+    mac: [u8; 6],
+    mtu: usize,
+    hardware_type: u16,
+}
+
+impl From<&Interface> for PassedInterface {
+    fn from(interface: &Interface) -> Self {
+        let Interface { name, index, mac, mtu, hardware_type } = interface.clone();
+        Self { name, index, mac: mac.0, mtu, hardware_type }
+    }
+}
+
+impl From<PassedInterface> for Interface {
+    fn from(passed: PassedInterface) -> Self {
+        let PassedInterface { name, index, mac, mtu, hardware_type } = passed;
+        Self { name, index, mac: MacAddr(mac), mtu, hardware_type }
+    }
+}
+
 /// A wire that was passed.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum PassedWire {
     /// The register of peers, and a socket for each queue.
     AfXdp {
-        /// The interface's name, for errors.
-        name: String,
-        /// Its index where it is.
-        index: u32,
-        /// Its link address.
-        mac: [u8; 6],
-        /// Largest payload of a frame, in bytes.
-        mtu: usize,
-        /// `ARPHRD_*`
-        hardware_type: u16,
+        /// The interface.
+        interface: PassedInterface,
         /// How many queues there are.
         queues: u32,
         /// Chunks that the kernel is to hold for reception, of each queue.

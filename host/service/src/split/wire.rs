@@ -247,13 +247,9 @@ fn af_xdp(
     queues: &Queues,
     table: Option<&dyn IndirectionTable>,
 ) -> PassedWire {
-    let (link, mtu) = (&device.interface, way.mtu(device));
+    let mtu = way.mtu(device);
     PassedWire::AfXdp {
-        name: link.name.clone(),
-        index: link.index,
-        mac: link.mac.0,
-        mtu: link.mtu,
-        hardware_type: link.hardware_type,
+        interface: (&device.interface).into(),
         queues: queues.sockets.len() as u32,
         rx_buffers: queues.rx_buffers,
         chunk_bytes: way.chunk.get(),
