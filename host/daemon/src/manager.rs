@@ -12,7 +12,7 @@ use endpoint::{MoveSummary, Refused, Request};
 use crate::commands::{Answered, Command, Failure, PolicyChange, What};
 use crate::config::Config;
 use crate::events::{Event, Events, Severity};
-use crate::governor::Facts;
+use crate::governor::{Facts, Governor};
 use crate::link::{word_of, words_of};
 use crate::records::Records;
 use crate::service::{Around, Service};
@@ -39,6 +39,12 @@ enum For {
     Start,
     Stop,
     Hand,
+}
+
+/// How far a command has come that nothing stands against.
+enum Begun {
+    Waits,
+    IsDone,
 }
 
 struct Waiting {
@@ -312,13 +318,13 @@ impl<W: World> Manager<W> {
             _ if self.waiting.len() >= WAITING_MAX => Err(Failure::Busy),
             What::Start => self.start(ticket, &name),
             What::Stop => self.stop(ticket, &name),
-            What::Policy(change) => self.change_policy(&name, change).map(|()| Some(None)),
+            What::Policy(change) => self.change_policy(&name, change).map(|()| Begun::IsDone),
             What::ByHand(request) => self.by_hand(ticket, &name, request),
-            What::Resume => self.resume(&name).map(|()| Some(None)),
+            What::Resume => self.resume(&name).map(|()| Begun::IsDone),
         };
         match result {
-            Ok(None) => {}
-            Ok(Some(done)) => self.answers.push(Answered { ticket, result: Ok(done) }),
+            Ok(Begun::Waits) => {}
+            Ok(Begun::IsDone) => self.answers.push(Answered { ticket, result: Ok(None) }),
             Err(failure) => self.answers.push(Answered { ticket, result: Err(failure) }),
         }
     }
@@ -329,21 +335,21 @@ impl<W: World> Manager<W> {
         self.waiting.push(Waiting { ticket, service, what, until_ns, limit_s });
     }
 
-    fn start(&mut self, ticket: u64, name: &str) -> Result<Option<Option<MoveSummary>>, Failure> {
+    fn start(&mut self, ticket: u64, name: &str) -> Result<Begun, Failure> {
         let now_ns = self.now_ns;
         let service = self.services.get_mut(name).ok_or(Failure::NoSuchService)?;
         service.start(now_ns).map_err(Failure::Failed)?;
         self.wait(ticket, name, For::Start, self.config.supervision.start_timeout_s + 1);
-        Ok(None)
+        Ok(Begun::Waits)
     }
 
-    fn stop(&mut self, ticket: u64, name: &str) -> Result<Option<Option<MoveSummary>>, Failure> {
+    fn stop(&mut self, ticket: u64, name: &str) -> Result<Begun, Failure> {
         let now_ns = self.now_ns;
         self.services.get_mut(name).ok_or(Failure::NoSuchService)?.stop(now_ns);
         let supervision = &self.config.supervision;
         let limit_s = supervision.stop_timeout_s + supervision.kill_timeout_s + 5;
         self.wait(ticket, name, For::Stop, limit_s);
-        Ok(None)
+        Ok(Begun::Waits)
     }
 
     fn change_policy(&mut self, name: &str, change: PolicyChange) -> Result<(), Failure> {
@@ -367,28 +373,24 @@ impl<W: World> Manager<W> {
         problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)))
     }
 
-    fn by_hand(
-        &mut self,
-        ticket: u64,
-        name: &str,
-        request: Request,
-    ) -> Result<Option<Option<MoveSummary>>, Failure> {
+    /// The governor of a service that runs, beside all that it needs.
+    fn governed(&mut self, name: &str) -> Result<(&mut Governor, Around<'_>), Failure> {
         let (services, around) = self.split();
         let service = services.get_mut(name).ok_or(Failure::NoSuchService)?;
         let phase = service.life().as_str();
-        let governor =
-            service.governor().ok_or_else(|| Failure::NotRunning(format!("it is {phase}")))?;
+        let not_running = || Failure::NotRunning(format!("it is {phase}"));
+        Ok((service.governor().ok_or_else(not_running)?, around))
+    }
+
+    fn by_hand(&mut self, ticket: u64, name: &str, request: Request) -> Result<Begun, Failure> {
+        let (governor, around) = self.governed(name)?;
         governor.by_hand(ticket, request, around.events);
         self.wait(ticket, name, For::Hand, HAND_S);
-        Ok(None)
+        Ok(Begun::Waits)
     }
 
     fn resume(&mut self, name: &str) -> Result<(), Failure> {
-        let (services, around) = self.split();
-        let service = services.get_mut(name).ok_or(Failure::NoSuchService)?;
-        let phase = service.life().as_str();
-        let governor =
-            service.governor().ok_or_else(|| Failure::NotRunning(format!("it is {phase}")))?;
+        let (governor, around) = self.governed(name)?;
         governor.engage(around.now_ns, around.events);
         let problem = governor.problem().map(str::to_owned);
         problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)))

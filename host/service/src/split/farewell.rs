@@ -14,6 +14,7 @@ use anyhow::bail;
 use sandbox::{Groups, Watched};
 
 use super::half_open::STAYS_AT_MOST;
+use super::orders::Told;
 use super::spawn::{self, Started};
 use super::wire::Held;
 use super::words::{Said, Word, Words, said};
@@ -60,7 +61,7 @@ pub fn begin(
     held.pass_again(&control, config)?;
     let watched = program.watch()?;
     match Words::of(&control, said)?.next(BEGINS_WITHIN) {
-        Word::Said(Said::Mapped) => held.bind(&control)?,
+        Word::Said(Said { told: Told::Mapped, .. }) => held.bind(&control)?,
         word => bail!("the process that resets connections did not begin: found {word:?}"),
     };
     Ok(Some(Farewell { program, watched, control, began: Instant::now(), _groups: groups }))

@@ -392,16 +392,7 @@ impl Seen {
             }
             match words.next(by.saturating_duration_since(Instant::now())) {
                 Word::Said(_) if self.told.is_some() => self.breaks("it spoke after its last word"),
-                Word::Said(Said::Mapped) => {
-                    if !held.bind(control)? {
-                        self.breaks("it has mapped queues that were not passed, or said so twice");
-                    }
-                }
-                Word::Said(Said::Table(number, request)) => {
-                    // One that reads nothing waits in vain.
-                    _ = held.write_table(control, number, &request);
-                }
-                Word::Said(said) => self.hear(said),
+                Word::Said(said) => self.hear(said, control, held)?,
                 Word::Broken(why) => self.breaks(why),
                 Word::HungUp => self.control_closed = true,
                 Word::None => break,
@@ -411,14 +402,23 @@ impl Seen {
     }
 
     /// Takes a word: that it serves once, an answer for each order that was given, and the last one.
-    fn hear(&mut self, said: Said) {
-        match said {
-            Said::Ready { .. } if self.serves => self.breaks("it said twice that it serves"),
-            Said::Ready { movable, shown } => {
-                self.serves = true;
-                self.heard.serves(shown, movable);
+    fn hear(&mut self, said: Said, control: &OwnedFd, held: &mut Held) -> anyhow::Result<()> {
+        match said.told {
+            Told::Mapped => {
+                if !held.bind(control)? {
+                    self.breaks("it has mapped queues that were not passed, or said so twice");
+                }
             }
-            Said::Answer(answer) => {
+            Told::Table { number, request } => {
+                // One that reads nothing waits in vain.
+                _ = held.write_table(control, number, &request);
+            }
+            Told::Ready { .. } if self.serves => self.breaks("it said twice that it serves"),
+            Told::Ready { movable } => {
+                self.serves = true;
+                self.heard.serves(said.shown, movable);
+            }
+            Told::Steered(answer) => {
                 let id = answer.id;
                 if !self.heard.answered(answer) {
                     self.breaks(format!(
@@ -426,10 +426,9 @@ impl Seen {
                     ));
                 }
             }
-            // They were answered when they came.
-            Said::Mapped | Said::Table(..) => {}
-            Said::Last(told) => self.told = Some(told),
+            last @ (Told::Ended | Told::Failed(_) | Told::NotJoined(_)) => self.told = Some(last),
         }
+        Ok(())
     }
 
     /// From now on no word of the dataplane counts.

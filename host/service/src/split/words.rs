@@ -11,13 +11,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context;
-use endpoint::{Answer, printable};
+use endpoint::printable;
 use serde::de::DeserializeOwned;
 use statseg::{Reading, Segment};
 
 use super::control::receive;
 use super::orders::Told;
-use super::passed_table::Request;
 
 /// Words that wait to be taken; then the process's own wait in its socket.
 const WORDS_MAX: usize = 8;
@@ -31,22 +30,12 @@ pub type Take<T, W> = fn(T, Option<OwnedFd>) -> Result<W, String>;
 
 /// What a dataplane says.
 #[derive(Debug)]
-pub enum Said {
-    /// What became of a request.
-    Answer(Answer),
-    /// The rings that were passed are mapped.
-    Mapped,
-    /// What is to be done with the indirection table, with its number.
-    Table(u64, Request),
-    /// Its last word: that it has ended, or why it cannot serve.
-    Last(Told),
-    /// It serves. With its statistics, or why there are none.
-    Ready {
-        /// Whether flow groups can be moved.
-        movable: bool,
-        /// Of memory that can neither be cut off nor keep who closes it waiting.
-        shown: Result<Arc<Reading>, String>,
-    },
+pub struct Said {
+    /// Its word.
+    pub told: Told,
+    /// The statistics that came with the word that it serves, or why there are none: of memory that can neither be cut off
+    /// nor keep who closes it waiting.
+    pub shown: Result<Arc<Reading>, String>,
 }
 
 /// The [`Take`] of a dataplane's words.
@@ -54,21 +43,15 @@ pub enum Said {
 /// # Errors
 /// A descriptor came with a word that has none.
 pub fn said(told: Told, descriptor: Option<OwnedFd>) -> Result<Said, String> {
-    match (told, descriptor) {
+    let shown = match (&told, descriptor) {
         // It is not trusted to have made a segment.
-        (Told::Ready { movable }, Some(shown)) => {
-            let shown = Segment::join(shown).map_err(|error| error.to_string());
-            Ok(Said::Ready { movable, shown })
+        (Told::Ready { .. }, Some(shown)) => {
+            Segment::join(shown).map_err(|error| error.to_string())
         }
-        (Told::Ready { movable }, None) => {
-            Ok(Said::Ready { movable, shown: Err("the dataplane shows no statistics".to_owned()) })
-        }
-        (_, Some(_)) => Err("it sent a descriptor with an answer".to_owned()),
-        (Told::Steered(answer), None) => Ok(Said::Answer(answer)),
-        (Told::Mapped, None) => Ok(Said::Mapped),
-        (Told::Table { number, request }, None) => Ok(Said::Table(number, request)),
-        (told, None) => Ok(Said::Last(told)),
-    }
+        (_, Some(_)) => return Err("it sent a descriptor with an answer".to_owned()),
+        (_, None) => Err("the dataplane shows no statistics".to_owned()),
+    };
+    Ok(Said { told, shown })
 }
 
 /// The error of a process that ended for these causes, the outermost first: as many as are printed, as text that a terminal
@@ -167,11 +150,14 @@ mod tests {
         send(&far, &Told::Ready { movable: true }, &[near.as_fd()]).expect("sent");
         let ready = words.next(WITHIN);
         // A socket is no segment.
-        assert!(matches!(&ready, Word::Said(Said::Ready { shown: Err(_), .. })), "{ready:?}");
+        assert!(
+            matches!(&ready, Word::Said(Said { told: Told::Ready { .. }, shown: Err(_) })),
+            "{ready:?}"
+        );
         send(&far, &Told::Ready { movable: true }, &[]).expect("sent");
         let bare = words.next(WITHIN);
         assert!(
-            matches!(&bare, Word::Said(Said::Ready { shown: Err(why), .. }) if why.contains("no statistics"))
+            matches!(&bare, Word::Said(Said { told: Told::Ready { .. }, shown: Err(why) }) if why.contains("no statistics"))
         );
         rustix::net::send(&far, b"\"\x1b[2J\"", rustix::net::SendFlags::empty()).expect("sent");
         let broken = words.next(WITHIN);
