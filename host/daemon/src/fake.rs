@@ -13,7 +13,7 @@ use endpoint::{
 use rustix::process::Signal;
 use statseg::{Board, Cycle, Layout, Reading, Segment, State as ThreadState};
 
-use crate::link::{Gone, Link, word_of};
+use crate::link::{Gone, Link};
 use crate::process::{Ended, Identity, Process};
 use crate::world::{Launch, Reached, World};
 
@@ -277,7 +277,7 @@ impl State {
     }
 
     fn carry_out(&mut self, request: &Request) -> Result<Done, Refused> {
-        let refused = |kind: RefusedKind| Err(Refused::new(kind, word_of(kind)));
+        let refused = |kind: RefusedKind| Err(Refused::new(kind, <&str>::from(kind)));
         if let Some((count, kind)) = &mut self.refusing
             && *count > 0
             && matches!(request, Request::Move { .. })

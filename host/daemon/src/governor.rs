@@ -15,7 +15,7 @@ use crate::background::{Background, SharedJob};
 use crate::clocks::{ClockHand, Clocks};
 use crate::elastic::{EndpointThreads, HandReply, Note};
 use crate::events::{Events, Severity};
-use crate::link::{Link, word_of, words_of};
+use crate::link::{Link, words_of};
 use crate::placement::{Placement, placement};
 use crate::policies;
 use configfile::{ControlConfig, PolicyName};
@@ -496,7 +496,7 @@ fn tell_note(name: &str, note: Note, events: &mut Events) {
         Note::Refused(request, refused) => {
             let fields = [
                 ("request", words_of(&request)),
-                ("kind", word_of(refused.kind).to_owned()),
+                ("kind", <&str>::from(refused.kind).to_owned()),
                 ("reason", refused.reason),
             ];
             events.say(Severity::Warning, name, "refused", fields);

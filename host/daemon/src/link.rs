@@ -5,7 +5,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use endpoint::{Answer, Description, RefusedKind, Request};
+use endpoint::{Answer, Description, Request};
 use statseg::{Reading, State};
 
 /// The service does not answer any more: why.
@@ -64,20 +64,5 @@ pub fn words_of(request: &Request) -> String {
         }
         Request::Place { thread, cpu } => format!("place thread {thread} on processor {cpu}"),
         Request::End => "end".to_owned(),
-    }
-}
-
-/// A kind of refusal in a word.
-pub fn word_of(kind: RefusedKind) -> &'static str {
-    match kind {
-        RefusedKind::NoSuchThread => "no-such-thread",
-        RefusedKind::NotHome => "not-home",
-        RefusedKind::UnderWay => "under-way",
-        RefusedKind::HasGroups => "has-groups",
-        RefusedKind::NotMovable => "not-movable",
-        RefusedKind::Unsupported => "unsupported",
-        RefusedKind::Leaving => "leaving",
-        RefusedKind::TooMany => "too-many",
-        RefusedKind::System => "system",
     }
 }

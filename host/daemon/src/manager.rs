@@ -13,7 +13,7 @@ use crate::commands::{Answered, Command, Failure, PolicyChange, What};
 use crate::config::Config;
 use crate::events::{Event, Events, Severity};
 use crate::governor::{Facts, Governor};
-use crate::link::{word_of, words_of};
+use crate::link::words_of;
 use crate::records::Records;
 use crate::service::{Around, Service};
 use crate::status::Snapshot;
@@ -402,7 +402,7 @@ impl<W: World> Manager<W> {
             let told = service.governor().map(|governor| governor.hands()).unwrap_or_default();
             hands.extend(told.into_iter().map(|(ticket, result)| {
                 let refused =
-                    |refused: Refused| Failure::Refused(word_of(refused.kind), refused.reason);
+                    |refused: Refused| Failure::Refused(refused.kind.into(), refused.reason);
                 Answered { ticket, result: result.map_err(refused) }
             }));
         }

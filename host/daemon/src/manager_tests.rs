@@ -275,7 +275,8 @@ fn refusals_are_said_and_homes_that_changed_are_believed() {
         fake.refuse(5, kind);
         let one = fake.clone();
         bench.run(20_000, move || overload(&one));
-        assert!(bench.heard(&format!("kind={}", crate::link::word_of(kind))), "{:?}", bench.said);
+        let word: &str = kind.into();
+        assert!(bench.heard(&format!("kind={word}")), "{:?}", bench.said);
         assert_eq!(fake.running(), [0, 1]);
         // Somebody else moves groups behind the daemon's back; then all go to thread 0 again.
         (0..8).for_each(|group| fake.set_home(group, 1));

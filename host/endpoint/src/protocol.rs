@@ -198,9 +198,10 @@ pub struct Refused {
     pub kind: RefusedKind,
 }
 
-/// The kinds of refusals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The kinds of refusals; in events and commands' answers each is its name as a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum RefusedKind {
     /// There is no elastic thread, or no flow group, of that number.
     NoSuchThread,
