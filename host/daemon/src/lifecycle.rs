@@ -63,7 +63,8 @@ enum Stage {
 }
 
 /// Where a service is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 enum Phase {
     Down,
     Waiting {
@@ -250,13 +251,7 @@ impl Lifecycle {
 
     /// The word for where it is.
     pub fn as_str(&self) -> &'static str {
-        match self.phase {
-            Phase::Down => "down",
-            Phase::Waiting { .. } => "waiting",
-            Phase::Starting { .. } => "starting",
-            Phase::Up { .. } => "up",
-            Phase::Stopping { .. } => "stopping",
-        }
+        self.phase.into()
     }
 }
 

@@ -130,7 +130,7 @@ mod tests {
     fn each_family_is_documented_and_nothing_else() {
         let text = repository("docs/metrics.md");
         for family in ALL {
-            let row = format!("| `{}` | {} |", family.name, family.kind.as_str());
+            let row = format!("| `{}` | {} |", family.name, family.kind.as_ref());
             assert!(text.contains(&row), "docs/metrics.md has no row that begins {row}");
             assert!(text.contains(family.help.trim_end_matches('.')), "{}: its help", family.name);
         }

@@ -15,8 +15,9 @@ use std::fmt::Write;
 /// The format's name in HTTP.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What kind of numbers a family has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What kind of numbers a family has; its name is the format's word for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Kind {
     /// They go up and down.
     Gauge,
@@ -29,16 +30,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word of the format.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Gauge => "gauge",
-            Self::Counter => "counter",
-            Self::Histogram => "histogram",
-            Self::Info => "info",
-        }
-    }
-
     /// What the names of its samples end with; of histograms, of their buckets.
     pub fn suffix(self) -> &'static str {
         match self {
@@ -85,7 +76,7 @@ impl Page {
         let Family { name, kind, help } = family;
         self.line(format_args!(
             "# TYPE {name} {}\n# HELP {name} {}\n",
-            kind.as_str(),
+            kind.as_ref(),
             escape(help)
         ));
     }

@@ -34,7 +34,7 @@ pub fn table(report: &Report) -> String {
     explained.sort_by_key(|check| std::cmp::Reverse(check.status));
     for check in explained {
         let Check { group, name, cost, remedy, .. } = check;
-        let status = word(check.status);
+        let status = check.status.as_ref();
         text.push_str(&format!(
             "\n\n{status}: {group}, {name}\n  costs: {cost}\n  do:    {remedy}"
         ));
@@ -52,14 +52,6 @@ fn width(said: Option<u16>) -> u16 {
     said.filter(|&columns| columns >= WIDTH_MIN).unwrap_or(WIDTH)
 }
 
-fn word(status: Status) -> &'static str {
-    match status {
-        Status::Ok => "ok",
-        Status::Warn => "warn",
-        Status::Missing => "missing",
-    }
-}
-
 /// Colours only show on a terminal; the word is there in any case.
 fn mark(status: Status) -> Cell {
     let colour = match status {
@@ -67,7 +59,7 @@ fn mark(status: Status) -> Cell {
         Status::Warn => Color::Yellow,
         Status::Missing => Color::Red,
     };
-    Cell::new(word(status)).fg(colour)
+    Cell::new(status.as_ref()).fg(colour)
 }
 
 #[cfg(test)]
