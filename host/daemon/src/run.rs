@@ -263,17 +263,14 @@ impl Daemon {
     fn wait(&mut self, due_ns: u64, signals: &Signals) {
         let due_ns = if self.watchdog.is_some() { due_ns.min(self.watchdog_ns) } else { due_ns };
         let most_ns = due_ns.saturating_sub(monotonic_ns()).min(1_000_000_000);
-        let most = Timespec {
-            tv_sec: (most_ns / 1_000_000_000) as i64,
-            tv_nsec: (most_ns % 1_000_000_000) as i64,
-        };
+        let most = Timespec::try_from(Duration::from_nanos(most_ns)).ok();
         let bell = Arc::clone(&self.desk.control);
         let mut fds =
             vec![PollFd::new(&*bell, PollFlags::IN), PollFd::new(&signals.wake, PollFlags::IN)];
         let descriptors = self.manager.descriptors();
         fds.extend(descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         // Interrupted by a signal: the loop looks at once.
-        let _ = poll(&mut fds, Some(&most));
+        let _ = poll(&mut fds, most.as_ref());
         bell.hear();
         signals.hear();
     }

@@ -261,13 +261,10 @@ impl Client {
     }
 
     fn pause(&self, most: Duration) -> Result<()> {
-        let most = Timespec {
-            tv_sec: most.as_secs().min(1 << 20) as i64,
-            tv_nsec: most.subsec_nanos().into(),
-        };
+        let most = Timespec::try_from(most).ok();
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, !self.outbox.is_empty());
-        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&most)) {
+        match poll(&mut [PollFd::new(&self.socket, flags)], most.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

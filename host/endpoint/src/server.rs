@@ -148,10 +148,7 @@ fn wait(
     full: bool,
     timeout: Option<Duration>,
 ) -> rustix::io::Result<()> {
-    let timeout = timeout.map(|timeout| Timespec {
-        tv_sec: timeout.as_secs() as i64,
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     let mut asked: Vec<PollFd<'_>> = vec![PollFd::new(bell, PollFlags::IN)];
     if !full {
         asked.push(PollFd::from_borrowed_fd(place.listener(), PollFlags::IN));

@@ -231,10 +231,7 @@ fn block(
     caller: Option<&NearBell>,
     span: Duration,
 ) {
-    let timeout = Timespec {
-        tv_sec: span.as_secs().min(1 << 20) as i64,
-        tv_nsec: span.subsec_nanos().into(),
-    };
+    let timeout = Timespec::try_from(span).ok();
     let all = [Some(bell), device, caller.and_then(NearBell::fd)];
     let mut count = 0;
     // Those that there are, first.
@@ -244,5 +241,5 @@ fn block(
         count += 1;
     }
     // An interrupted poll only ends the sleep early.
-    let _ = poll(&mut asked[..count], Some(&timeout));
+    let _ = poll(&mut asked[..count], timeout.as_ref());
 }

@@ -132,10 +132,7 @@ impl Relay {
         if let Some((_, cpu)) = placing(&ask) {
             self.bounds.admit(cpu);
         }
-        let order = Order::Steer(ask);
-        let sent = send(&self.control, &order, &[]);
-        let Order::Steer(ask) = order else { unreachable!("it was made above") };
-        if let Err(error) = sent {
+        if let Err(error) = send(&self.control, &Order::Steer(ask.clone()), &[]) {
             self.settle(&ask, false);
             return refuse(RefusedKind::System, format!("cannot reach the dataplane: {error:#}"));
         }
