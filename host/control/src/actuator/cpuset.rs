@@ -5,16 +5,15 @@
 //! use std::path::Path;
 //! let mut set = Cpuset::create(Path::new("/sys/fs/cgroup"), Path::new("/proc"), "tailplane")?;
 //! set.set_cpus(&[0, 1])?;
-//! set.add(std::process::id())?;
 //! # Ok::<(), control::actuator::ActuatorError>(())
-//! ``` // here the process is back where it was, and the group is gone
+//! ``` // here the group is gone
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use super::settings::Settings;
 use super::{ActuatorError, Missing};
-use crate::sysfs::{FileError, malformed, parse_cpus, read, set, show_cpus, write};
+use crate::sysfs::{FileError, parse_cpus, read, set, show_cpus};
 
 /// Which kind of hierarchy a group is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +38,6 @@ pub struct Cpuset {
     delegated: bool,
     /// The group that keeps the controller there.
     keeper: Option<PathBuf>,
-    /// Processes, and the directory that each was found in.
-    moved: Vec<(u32, PathBuf)>,
     settings: Settings,
 }
 
@@ -96,7 +93,6 @@ impl Cpuset {
             created: false,
             delegated: false,
             keeper: None,
-            moved: Vec::new(),
             settings: Settings::default(),
         };
         if hierarchy == Hierarchy::V2 {
@@ -183,42 +179,6 @@ impl Cpuset {
         Ok(())
     }
 
-    /// Brings a process in, with all of its tasks.
-    ///
-    /// # Errors
-    /// It is not there, or the system refuses.
-    pub fn add(&mut self, process: u32) -> Result<(), ActuatorError> {
-        let from = self.group_of(process)?;
-        let path = self.directory.join("cgroup.procs");
-        let number = process.to_string();
-        let there = |found: &str| found.lines().any(|line| line.trim() == number);
-        set(&path, &number, "the processes of the group", there)?;
-        if from != self.directory && !self.moved.iter().any(|(known, _)| *known == process) {
-            self.moved.push((process, from));
-        }
-        Ok(())
-    }
-
-    /// The directory of the group in which a process is now: `/proc/PID/cgroup` has a line
-    /// `ID:CONTROLLERS:PATH` for each hierarchy, that of v2 without controllers.
-    fn group_of(&self, process: u32) -> Result<PathBuf, FileError> {
-        let file = self.proc.join(format!("{process}/cgroup"));
-        let text = read(&file, "the groups of the process")?;
-        let of_line = |line: &str| {
-            let mut parts = line.splitn(3, ':');
-            let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-            let ours = match self.hierarchy {
-                Hierarchy::V2 => controllers.is_empty(),
-                Hierarchy::V1 => controllers.split(',').any(|one| one == "cpuset"),
-            };
-            ours.then(|| self.mount.join(path.trim_start_matches('/')))
-        };
-        let found = text.lines().find_map(of_line);
-        found.ok_or_else(|| {
-            malformed(&file, &text, "a line for the hierarchy of cpusets was expected")
-        })
-    }
-
     /// Processes that are in it.
     ///
     /// # Errors
@@ -252,18 +212,10 @@ impl Cpuset {
         Ok(())
     }
 
-    /// Puts everything back: processes to their groups, settings, the controller, the directory. Processes that
-    /// are gone need nothing.
+    /// Puts everything back: settings, the controller, the directory.
     pub fn restore(&mut self) -> Vec<ActuatorError> {
-        let mut errors: Vec<ActuatorError> = Vec::new();
-        // Frozen processes are moved as well, and thaw with the settings.
-        errors.extend(self.settings.restore().into_iter().map(ActuatorError::from));
-        for (process, from) in std::mem::take(&mut self.moved) {
-            if self.proc.join(process.to_string()).exists() {
-                let back = write(&from.join("cgroup.procs"), &process.to_string(), "its group");
-                errors.extend(back.err().map(ActuatorError::from));
-            }
-        }
+        let mut errors: Vec<ActuatorError> =
+            self.settings.restore().into_iter().map(ActuatorError::from).collect();
         let made = std::mem::take(&mut self.created).then(|| self.directory.clone());
         for directory in made.into_iter().chain(self.keeper.take()) {
             if let Err(error) = std::fs::remove_dir(&directory) {
@@ -306,17 +258,15 @@ mod tests {
             ("cg/cgroup.controllers", "cpuset cpu io"),
             ("cg/cgroup.subtree_control", "cpu"),
             ("cg/cgroup.procs", ""),
-            ("cg/user/cgroup.procs", "42"),
             ("cg/ours/cpuset.cpus", ""),
             ("cg/ours/cgroup.procs", ""),
             ("cg/ours/cgroup.freeze", "0"),
             ("cg/ours.keeper/cgroup.subtree_control", ""),
-            ("proc/42/cgroup", "3:cpuset:/elsewhere\n0::/user"),
         ])
     }
 
     #[test]
-    fn a_v2_group_takes_processes_and_gives_them_back() {
+    fn a_v2_group_holds_its_processes_and_is_put_back() {
         let root = v2();
         let (cg, proc) = (root.path().join("cg"), root.path().join("proc"));
         {
@@ -326,17 +276,14 @@ mod tests {
             assert_eq!(root.get("cg/ours.keeper/cgroup.subtree_control"), "+cpuset");
             set.set_cpus(&[4, 5, 1]).unwrap();
             assert_eq!(root.get("cg/ours/cpuset.cpus"), "1,4-5");
-            set.add(42).unwrap();
+            root.put("cg/ours/cgroup.procs", "42");
             assert_eq!(set.processes().unwrap(), [42]);
             set.freeze(true).unwrap();
             assert_eq!(root.get("cg/ours/cgroup.freeze"), "1");
-            root.put("cg/user/cgroup.procs", "");
             assert!(
                 set.set_cpus(&[]).unwrap_err().to_string().contains("freeze the group instead")
             );
-            assert!(set.add(43).unwrap_err().to_string().contains("proc/43/cgroup is not there"));
         }
-        assert_eq!(root.get("cg/user/cgroup.procs"), "42");
         assert_eq!(root.get("cg/ours/cpuset.cpus"), "");
         assert_eq!(root.get("cg/ours/cgroup.freeze"), "0");
         assert_eq!(root.get("cg/cgroup.subtree_control"), "-cpuset");
@@ -350,13 +297,11 @@ mod tests {
             ("cg/cpuset/ours/cpuset.cpus", ""),
             ("cg/cpuset/ours/cpuset.mems", ""),
             ("cg/cpuset/ours/cgroup.procs", ""),
-            ("proc/7/cgroup", "9:cpu,cpuset:/\n0::/x"),
         ]);
         let mut set =
             Cpuset::create(&root.path().join("cg"), &root.path().join("proc"), "ours").unwrap();
         assert_eq!(set.hierarchy(), Hierarchy::V1);
         assert_eq!(root.get("cg/cpuset/ours/cpuset.mems"), "0");
-        assert_eq!(set.group_of(7).unwrap(), root.path().join("cg/cpuset"));
         assert!(matches!(set.freeze(true), Err(ActuatorError::Missing(_))));
         set.set_cpus(&[7]).unwrap();
         assert_eq!(set.restore(), []);
@@ -395,12 +340,16 @@ mod tests {
             .and_then(|text| parse_cpus(&text))
             .expect("the machine's processors");
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-        let done = set.set_cpus(&allowed[..1]).and_then(|()| set.add(child.id()));
+        let number = child.id().to_string();
+        let done = set.set_cpus(&allowed[..1]);
+        let joined = std::fs::write(directory.join("cgroup.procs"), &number);
         let status = read(Path::new(&format!("/proc/{}/status", child.id())), "its status");
+        let left = std::fs::write(set.mount.join("cgroup.procs"), &number);
         let errors = set.restore();
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
-        done.expect("the group takes a process");
+        done.expect("the group takes a processor");
+        joined.and(left).expect("the group takes a process, and gives it back");
         let list = format!("Cpus_allowed_list:\t{}", allowed[0]);
         assert!(status.expect("it ran").lines().any(|line| line == list));
         assert_eq!(errors, []);
