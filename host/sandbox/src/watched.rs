@@ -48,20 +48,6 @@ impl Watched {
         Self::open(i32::try_from(child.id()).ok().and_then(Pid::from_raw))
     }
 
-    /// Watches the calling process's parent. `None` where it has gone meanwhile.
-    ///
-    /// # Errors
-    /// [`SandboxError::System`].
-    pub fn of_parent() -> Result<Option<Self>, SandboxError> {
-        let parent = rustix::process::getppid();
-        match Self::open(parent) {
-            // Still the parent after it was opened: so what was opened is the parent.
-            Ok(watched) if rustix::process::getppid() == parent => Ok(Some(watched)),
-            _ if rustix::process::getppid() != parent => Ok(None),
-            other => other.map(Some),
-        }
-    }
-
     fn open(pid: Option<Pid>) -> Result<Self, SandboxError> {
         let pidfd = pid
             .ok_or(Errno::SRCH)

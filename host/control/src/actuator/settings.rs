@@ -51,16 +51,6 @@ impl Settings {
         Ok(())
     }
 
-    /// What a file said before it was set first.
-    pub fn original(&self, path: &Path) -> Option<&str> {
-        self.found.iter().find(|(known, _)| known == path).map(|(_, text)| text.as_str())
-    }
-
-    /// Forgets a file: somebody else puts it back.
-    pub fn forget(&mut self, path: &Path) {
-        self.found.retain(|(known, _)| known != path);
-    }
-
     /// Puts all back, the latest first. Files that are gone need nothing; each that refuses is an error, and the
     /// others are put back all the same.
     pub fn restore(&mut self) -> Vec<FileError> {
@@ -97,7 +87,7 @@ mod tests {
         settings.set_exactly(&at("a"), "7", "a").unwrap();
         settings.set_exactly(&at("a"), "8", "a").unwrap();
         settings.set_exactly(&at("gone"), "8", "gone").unwrap();
-        assert_eq!((root.get("a"), settings.original(&at("a"))), ("8".to_owned(), Some("1")));
+        assert_eq!(root.get("a"), "8");
         root.remove("gone");
         assert_eq!(settings.restore(), []);
         assert_eq!(root.get("a"), "1");
