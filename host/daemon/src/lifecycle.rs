@@ -1,7 +1,8 @@
 //! A service's life as a state machine: started, reached, asked to end, started again. Time is a parameter.
 //!
 //! ```
-//! use daemon::{Act, Lifecycle, Restart, Timings};
+//! use configfile::Restart;
+//! use daemon::{Act, Lifecycle, Timings};
 //! let mut kv = Lifecycle::new(Restart::OnFailure, Timings::default());
 //! kv.start(0);
 //! assert_eq!(kv.turn(0, false), Some(Act::Spawn));

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use control::metrics::{Sample, ThreadId};
-//! use control::policy::Energy;
+//! use control::policy::Sequence;
 //! use control::{ControlLoop, Decision, Found, LoopConfig, Machine, Outcome, Place, Scaling};
 //! let machine = Machine::ix();
 //! let places = Place::all(&machine); // eight cores, then their hyperthreads
