@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use measure::shuffled;
+use reproduce::Grid;
 use serde::{Deserialize, Serialize};
 
 use crate::acts::{Act, Attack};
@@ -347,9 +348,7 @@ fn check_holds(before: &own::Holds, outcome: &mut Outcome) -> anyhow::Result<()>
 /// # Errors
 /// Nobody listens.
 pub fn print(outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<()> {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
-    table.set_header([
+    let mut table = Grid::new([
         "attack",
         "dataplanes",
         "batches",
@@ -363,7 +362,7 @@ pub fn print(outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<()> 
     ]);
     let microseconds = |ns: u64| ns as f64 / 1_000.0;
     for outcome in outcomes {
-        table.add_row([
+        table.row([
             outcome.attack.clone(),
             format!("{} ({} joined)", outcome.episodes, outcome.joined),
             outcome.crossings.to_string(),

@@ -41,6 +41,14 @@ fn bad_repeats_are_refused_with_what_is_allowed() {
     assert!(text(&output.stderr).contains("`--repeats` is 0; allowed: 1 to 100"));
 }
 
+#[test]
+fn a_quick_run_is_never_written_into_a_document() {
+    let output = reproduce(&["ix/fig8", "--quick", "--into", "README.md"]);
+    assert!(!output.status.success());
+    let said = text(&output.stderr);
+    assert!(said.contains("--quick") && said.contains("cannot be used with"), "{said}");
+}
+
 /// What cannot run here is said with its reason, and never looks like a pass.
 #[test]
 fn a_figure_that_cannot_run_says_why_in_the_contracts_words() {

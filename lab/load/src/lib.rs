@@ -62,7 +62,7 @@ pub use latency::LATENCY_MAX_NS;
 pub use measurement::Measurement;
 pub use pattern::{Pattern, PatternShape};
 pub use probe::{ProbeConfig, ProbeReport};
-pub use report::{Conditions, Fault, LoadReport};
+pub use report::{Conditions, Fault, LoadReport, Sheet};
 pub use search::{
     Limit, Percentile, Probe, SearchConfig, SearchResult, Verdict, best_windows, judge,
     throughput_at_slo,

@@ -18,6 +18,8 @@ use crate::series::SeriesPoint;
 
 mod table;
 
+pub use table::Sheet;
+
 /// Share of GET misses above which a result is invalid although every key was stored: a miss is
 /// cheaper than the hit that was asked for.
 const MISS_SHARE_MAX: f64 = 0.01;

@@ -12,8 +12,8 @@ use std::time::SystemTime;
 
 use reproduce::result::Report;
 use reproduce::{
-    Axis, Bar, Claims, Figure, Mark, MarkOf, Measured, Options, Recorder, Role, Setup, Takes, html,
-    not_run, select, table,
+    Axis, Bar, Claims, Figure, Mark, MarkOf, Measured, Options, Recorder, Role, Setup, Takes,
+    not_run, render, select,
 };
 
 /// The caller's own context: here, nothing but a formula's state.
@@ -190,11 +190,14 @@ fn main() -> anyhow::Result<()> {
     let mut results = Vec::new();
     for figure in select(&figures, "all")? {
         let result = figure.reproduce(&mut Dice(7), &mut setup)?;
-        println!("{}", table::result(&result));
+        println!("{}", render::text(&result));
         results.push(result);
     }
     if let Some(path) = arguments.next() {
-        std::fs::write(path, html::page("tailplane: synthetic figures", &results, Some(&claims)))?;
+        std::fs::write(
+            path,
+            render::page("tailplane: synthetic figures", &results, Some(&claims)),
+        )?;
     }
     if let Some(path) = arguments.next() {
         std::fs::write(path, Report::new(results).to_json())?;

@@ -36,8 +36,8 @@ use anyhow::anyhow;
 
 use crate::claims::Claims;
 use crate::progress::Progress;
-use crate::record::{About, NotRun, Options, Recorder};
-use crate::result::{ClaimResult, FigureResult};
+use crate::record::{NotRun, Options, Recorder};
+use crate::result::{ClaimResult, FORMAT, FigureResult};
 
 /// How long a run takes, in seconds, for `list`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,15 +85,12 @@ pub struct Setup<'a> {
     pub conditions: BTreeMap<String, String>,
     /// Where steps are reported.
     pub progress: &'a mut dyn Progress,
-    /// Called with the result so far after each measurement, and with the whole at the end: a
-    /// caller that writes it to a file loses nothing when it is killed.
-    pub watch: Option<&'a mut dyn FnMut(&FigureResult)>,
 }
 
 impl<'a> Setup<'a> {
-    /// Without conditions of the machine, and unwatched.
+    /// Without conditions of the machine.
     pub fn new(claims: &'a Claims, options: Options, progress: &'a mut dyn Progress) -> Self {
-        Self { claims, options, conditions: BTreeMap::new(), progress, watch: None }
+        Self { claims, options, conditions: BTreeMap::new(), progress }
     }
 }
 
@@ -118,21 +115,25 @@ impl<C: ?Sized> Figure<C> {
         context: &mut C,
         setup: &mut Setup<'_>,
     ) -> Result<FigureResult, UnknownClaim> {
-        let claim_results = self.claim_results(setup.claims)?;
-        let about =
-            About { id: self.id, title: self.title, section: self.section, what: self.what };
+        let result = FigureResult {
+            format: FORMAT,
+            figure: self.id.to_owned(),
+            title: self.title.to_owned(),
+            section: self.section.to_owned(),
+            what: self.what.to_owned(),
+            conditions: setup.conditions.clone(),
+            claims: self.claim_results(setup.claims)?,
+            charts: Vec::new(),
+            series: Vec::new(),
+            partial: None,
+            not_run: None,
+            notes: Vec::new(),
+            repeats: setup.options.repeats,
+            quick: setup.options.quick,
+            seconds: None,
+        };
         setup.progress.begin(self.id);
-        let mut recorder = Recorder::new(
-            about,
-            claim_results,
-            setup.claims,
-            setup.options,
-            setup.conditions.clone(),
-            &mut *setup.progress,
-        );
-        if let Some(watch) = &mut setup.watch {
-            recorder.watch(&mut **watch);
-        }
+        let mut recorder = Recorder::new(result, setup.claims, setup.options, &mut *setup.progress);
         // The recorder is whole after each of its calls, so a panic between them leaves nothing
         // half done in it; the context is the figure's to repair, as after an error.
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(context, &mut recorder)))
@@ -261,7 +262,7 @@ fn near<'a>(asked: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let allowed = (asked.chars().count() / 3).max(2);
     let mut near: Vec<(usize, &str)> = names
         .filter_map(|name| {
-            let edits = edits(asked, name);
+            let edits = strsim::osa_distance(asked, name);
             // A part of the name (`fig4`, `table`) means it as well, if less surely.
             let part = asked.len() >= 3 && name.contains(asked);
             (edits <= allowed || part).then_some((edits, name))
@@ -269,26 +270,6 @@ fn near<'a>(asked: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         .collect();
     near.sort_unstable();
     near.into_iter().take(NEAR_MAX).map(|(_, name)| name.to_owned()).collect()
-}
-
-/// Letters to insert, delete, replace, or swap with their neighbour, to make `b` of `a`
-/// (optimal string alignment).
-fn edits(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = replaced.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = std::mem::replace(&mut above, row);
-    }
-    above[b.len()]
 }
 
 #[cfg(test)]
@@ -357,13 +338,6 @@ mod tests {
         assert!(faults.contains("`Ix`: its name") && faults.contains("no.such.claim"), "{faults}");
     }
 
-    #[test]
-    fn swaps_are_one_edit() {
-        assert_eq!(edits("ix/fig4", "ix/fgi4"), 1);
-        assert_eq!(edits("", "abc"), 3);
-        assert_eq!(edits("kitten", "sitting"), 3);
-    }
-
     proptest! {
         #[test]
         fn any_name_is_answered(asked in ".{0,100}") {
@@ -371,7 +345,6 @@ mod tests {
             if let Err(error) = select(&figures, &asked) {
                 prop_assert!(error.near.len() <= NEAR_MAX);
             }
-            prop_assert_eq!(edits(&asked, &asked), 0);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! A chart as SVG, written by hand: inline in a page ([`svg`]) or as a file of its own
-//! ([`standalone`]).
+//! ([`standalone`]). `plotters` has whole pixels only, and neither hints, dashes, slopes nor a dark form.
 //!
 //! It loads nothing, follows the reader's dark or light setting through CSS variables, tells series
 //! apart by shape and dash as well as by colour, and carries title and description for readers that
@@ -37,38 +37,59 @@ const SLOPE: f64 = 35.0;
 const SLOPED_MAX: f64 = 150.0;
 /// Width of a series' sample in the legend.
 const SAMPLE: f64 = 32.0;
+/// Letters of the conditions in a line.
+const CONDITIONS_CHARS: usize = 104;
 /// How far a point reaches around itself.
 const POINT_REACH: f64 = 6.0;
 /// Series that the legend names; the table beside the plot names all.
 const LEGEND_MAX: usize = 24;
 
 /// The rules that [`svg`] needs once in its page; [`standalone`] brings them along.
-pub const STYLE: &str = "\
-.plot{color:CanvasText;--p0:#0b62c4;--p1:#c2410c;--p2:#15803d;--p3:#8b2fb0;--p4:#0e7490;--p5:#a16207;--p6:#be185d;--p7:#4b5563;\
-display:block;width:100%;max-width:780px;height:auto;font:13px system-ui,sans-serif}\
-@media screen and (prefers-color-scheme:dark){.plot{--p0:#6cb2ff;--p1:#ff9a62;--p2:#5fd38a;--p3:#d797f5;--p4:#4fd0e4;--p5:#e6c04a;--p6:#ff8fbe;--p7:#b3bac5}}\
-.plot text{fill:CanvasText}.plot .faint{opacity:.7}\
-.plot .grid{stroke:CanvasText;opacity:.13}.plot .axis{stroke:CanvasText;opacity:.65;fill:none}\
-.plot .s0{color:var(--p0)}.plot .s1{color:var(--p1)}.plot .s2{color:var(--p2)}.plot .s3{color:var(--p3)}\
-.plot .s4{color:var(--p4)}.plot .s5{color:var(--p5)}.plot .s6{color:var(--p6)}.plot .s7{color:var(--p7)}\
-.plot .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}\
-.plot .bar{stroke:currentColor;stroke-width:1.4;opacity:.75;fill:none}\
-.plot .dot{fill:currentColor;stroke:Canvas;stroke-width:1}\
-.plot .bad{stroke:currentColor;stroke-width:2;fill:none}\
-.plot .mark{stroke:CanvasText;stroke-width:1.3;fill:none;opacity:.75}\
-.plot .paper{stroke-dasharray:7 4}.plot .goal{stroke-dasharray:2 3}.plot .objective{stroke-dasharray:10 3 2 3}\
-.plot .halo{paint-order:stroke;stroke:Canvas;stroke-width:4px;stroke-linejoin:round;font-size:12px}";
+pub const STYLE: &str = include_str!("plot.css");
 
 /// `chart` with its `series` as an `<svg>` element for a page that has [`STYLE`]. `prefix` makes
 /// the names of its parts unique in the page.
 pub fn svg(chart: &Chart, series: &[&Series], prefix: &str) -> String {
-    Plot::new(chart, series).draw(prefix, "")
+    Plot::new(chart, series).draw(prefix, "", None)
 }
 
-/// The same as a file of its own.
-pub fn standalone(chart: &Chart, series: &[&Series]) -> String {
+/// The same as a file of its own; with `conditions`, they and the title stand above the plot.
+pub fn standalone(chart: &Chart, series: &[&Series], conditions: Option<&str>) -> String {
     let style = format!("<style>:root{{color-scheme:light dark}}{STYLE}</style>");
-    Plot::new(chart, series).draw("plot", &style)
+    Plot::new(chart, series).draw("plot", &style, conditions) + "\n"
+}
+
+/// Title and conditions above a plot, and the height that they take.
+fn heading(title: &str, conditions: &str) -> (String, f64) {
+    let title = escape(&fit(title, WIDTH * 0.8));
+    let mut text =
+        format!("<text x=\"4\" y=\"18\" font-size=\"16\" font-weight=\"600\">{title}</text>");
+    let mut y = 26.0;
+    for line in wrap(conditions, CONDITIONS_CHARS) {
+        y += 17.0;
+        let _ = write!(
+            text,
+            "<text x=\"4\" y=\"{}\" font-size=\"12\" class=\"faint\">{}</text>",
+            y - 4.0,
+            escape(&line)
+        );
+    }
+    (text, y + 8.0)
+}
+
+/// `text` in lines of at most `most` letters, broken at blanks.
+fn wrap(text: &str, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(shorten(word, most)),
+        }
+    }
+    lines
 }
 
 /// A plot whose axes are fixed.
@@ -123,7 +144,7 @@ impl<'a> Plot<'a> {
         }
     }
 
-    fn draw(mut self, prefix: &str, style: &str) -> String {
+    fn draw(mut self, prefix: &str, style: &str, conditions: Option<&str>) -> String {
         self.axes();
         let mut labels = Labels::new(self.area);
         for index in 0..self.series.len() {
@@ -147,15 +168,20 @@ impl<'a> Plot<'a> {
             let (x, y) = (f64::midpoint(self.area.left, self.area.right), TOP + PLOT_HEIGHT / 2.0);
             self.text(x, y, "middle", "faint", "nothing was measured");
         }
-        let height = self.below(legend);
+        let mut height = self.below(legend);
+        let mut drawn = self.out;
+        if let Some(conditions) = conditions {
+            let (text, above) = heading(&chart.title, conditions);
+            drawn = format!("{text}<g transform=\"translate(0 {above})\">{drawn}</g>");
+            height += above;
+        }
         let prefix = id(prefix);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" viewBox=\"0 0 {WIDTH} {height}\" \
              role=\"img\" aria-labelledby=\"{prefix}-t {prefix}-d\"><title id=\"{prefix}-t\">{}</title>\
-             <desc id=\"{prefix}-d\">{}</desc>{style}{}</svg>",
+             <desc id=\"{prefix}-d\">{}</desc>{style}{drawn}</svg>",
             escape(&chart.title),
-            escape(&description(chart, self.series)),
-            self.out
+            escape(&description(chart, self.series))
         )
     }
 
@@ -319,7 +345,7 @@ impl<'a> Plot<'a> {
     fn place(&self, point: &Point, shift: f64) -> Option<(f64, f64)> {
         let x = match self.chart.x.scale {
             Scale::Category => {
-                let name = category(point);
+                let name = place_name(self.chart, point);
                 self.names.iter().position(|known| *known == name)? as f64
             }
             _ => point.x.get(),
@@ -460,10 +486,12 @@ impl<'a> Plot<'a> {
 }
 
 /// The names of a category axis, in order of appearance over all series.
-fn categories(chart: &Chart, series: &[&Series]) -> Vec<String> {
+pub(crate) fn categories(chart: &Chart, series: &[&Series]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     if chart.x.scale == Scale::Category {
-        for name in series.iter().flat_map(|series| &series.points).map(category) {
+        for name in
+            series.iter().flat_map(|series| &series.points).map(|point| place_name(chart, point))
+        {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -472,9 +500,12 @@ fn categories(chart: &Chart, series: &[&Series]) -> Vec<String> {
     names
 }
 
-/// The name of a point's category.
-fn category(point: &Point) -> String {
-    point.label.clone().unwrap_or_else(|| show(point.x.get()))
+/// A point's place along the x axis: its category, or its number.
+pub(crate) fn place_name(chart: &Chart, point: &Point) -> String {
+    match (&point.label, chart.x.scale) {
+        (Some(label), Scale::Category) => label.clone(),
+        _ => show(point.x.get()),
+    }
 }
 
 fn tick_text(label: &str) -> String {
@@ -507,10 +538,7 @@ fn shape(index: usize, x: f64, y: f64) -> String {
 
 /// What a reader sees who points at a point.
 fn hint(chart: &Chart, series: &Series, point: &Point) -> String {
-    let x = match chart.x.scale {
-        Scale::Category => category(point),
-        _ => format!("{} {}", show(point.x.get()), chart.x.unit),
-    };
+    let x = format!("{} {}", place_name(chart, point), chart.x.unit);
     let y = point.y.map_or_else(String::new, |y| show(y.get()));
     let mut hint = format!("{}, {}: {y} {}", series.name, x.trim_end(), chart.y.unit);
     if let (Some(low), Some(high)) = (point.low, point.high) {

@@ -24,16 +24,13 @@
 //! # let _ = latency;
 //! ```
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::claims::{Claims, Mode};
 use crate::measured::Measured;
 use crate::number::Finite;
 use crate::progress::Progress;
-use crate::result::{
-    Axis, Chart, ClaimResult, FORMAT, FigureResult, Mark, Point, Role, Scale, Series,
-};
+use crate::result::{Axis, Chart, ClaimResult, FigureResult, Mark, Point, Role, Scale, Series};
 
 /// How a figure is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,18 +84,6 @@ pub struct ForeignClaim {
     pub id: String,
 }
 
-/// What a figure is, for the recorder: everything but how it is run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct About {
-    pub id: &'static str,
-    pub title: &'static str,
-    pub section: &'static str,
-    pub what: &'static str,
-}
-
-/// What [`Recorder::watch`] calls.
-pub(crate) type Watch<'a> = &'a mut dyn FnMut(&FigureResult);
-
 /// Collects the result of one figure while it runs.
 pub struct Recorder<'a> {
     result: FigureResult,
@@ -107,67 +92,28 @@ pub struct Recorder<'a> {
     claims: &'a Claims,
     options: Options,
     progress: &'a mut dyn Progress,
-    watch: Option<Watch<'a>>,
     since: Instant,
 }
 
-/// Reason of a claim that the run has not come to; replaced when the run ends.
-const NOT_YET: &str = "the run has not come to it";
 /// Reason of a claim that a run without errors left out.
 const NOT_REPORTED: &str = "the figure did not report it";
-/// What a result says of itself until its run has ended.
-const RUNNING: &str = "still running";
 
 impl<'a> Recorder<'a> {
+    /// For a result without measurements.
     pub(crate) fn new(
-        about: About,
-        claim_results: Vec<ClaimResult>,
+        mut result: FigureResult,
         claims: &'a Claims,
         options: Options,
-        conditions: BTreeMap<String, String>,
         progress: &'a mut dyn Progress,
     ) -> Self {
-        let mut conditions = conditions;
-        conditions.insert("seed".to_owned(), options.seed.to_string());
-        let reported = vec![false; claim_results.len()];
-        let claim_results = claim_results
-            .into_iter()
-            .map(|claim| ClaimResult { not_run: Some(NOT_YET.to_owned()), ..claim })
-            .collect();
-        let result = FigureResult {
-            format: FORMAT,
-            figure: about.id.to_owned(),
-            title: about.title.to_owned(),
-            section: about.section.to_owned(),
-            what: about.what.to_owned(),
-            conditions,
-            claims: claim_results,
-            charts: Vec::new(),
-            series: Vec::new(),
-            partial: Some(RUNNING.to_owned()),
-            not_run: None,
-            notes: Vec::new(),
-            repeats: options.repeats,
-            quick: options.quick,
-            seconds: None,
-        };
-        let since = Instant::now();
-        Self { result, reported, claims, options, progress, watch: None, since }
-    }
-
-    /// Calls `watch` with the result so far, marked partial, after each measurement.
-    pub(crate) fn watch(&mut self, watch: Watch<'a>) {
-        self.watch = Some(watch);
+        result.conditions.insert("seed".to_owned(), options.seed.to_string());
+        let reported = vec![false; result.claims.len()];
+        Self { result, reported, claims, options, progress, since: Instant::now() }
     }
 
     /// How the figure is to be run.
     pub fn options(&self) -> Options {
         self.options
-    }
-
-    /// What was recorded so far.
-    pub fn result(&self) -> &FigureResult {
-        &self.result
     }
 
     /// The run will take so many steps; a later call corrects an earlier one.
@@ -271,7 +217,6 @@ impl<'a> Recorder<'a> {
                 self.result.notes.push(note);
             }
         }
-        self.changed();
     }
 
     /// The point of a series at `label` of its category axis; the same label has the same place
@@ -292,7 +237,6 @@ impl<'a> Recorder<'a> {
             let point = Point::new(x, Some(label.to_owned()), &measured);
             self.result.series[series.0].points.push(point);
         }
-        self.changed();
     }
 
     /// A series is not measured on this machine, or not in this run.
@@ -301,7 +245,6 @@ impl<'a> Recorder<'a> {
     /// `series` is of another recorder.
     pub fn series_not_run(&mut self, series: SeriesId, reason: impl Into<String>) {
         self.result.series[series.0].not_run = Some(reason.into());
-        self.changed();
     }
 
     /// What was measured for a claim, in the claim's own mode. A later call replaces an earlier one.
@@ -329,7 +272,6 @@ impl<'a> Recorder<'a> {
         };
         self.result.claims[index] = ClaimResult::of(claim, mode, &measured);
         self.reported[index] = true;
-        self.changed();
         Ok(())
     }
 
@@ -345,16 +287,9 @@ impl<'a> Recorder<'a> {
         self.claim(id, Measured::missing(reason))
     }
 
-    fn changed(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            watch(&self.result);
-        }
-    }
-
     /// The result of a run that ended with `outcome`.
     pub(crate) fn finish(mut self, outcome: anyhow::Result<()>) -> FigureResult {
         self.result.seconds = Finite::new(self.since.elapsed().as_secs_f64());
-        self.result.partial = None;
         let reason = outcome.err().map(|error| format!("{error:#}"));
         for (claim, reported) in self.result.claims.iter_mut().zip(&self.reported) {
             if !reported {
@@ -368,10 +303,6 @@ impl<'a> Recorder<'a> {
             None => {}
         }
         self.progress.end(&outcome_line(&self.result));
-        // Also the end is a change: a watcher's last look shows the whole result.
-        if let Some(watch) = &mut self.watch {
-            watch(&self.result);
-        }
         self.result
     }
 }

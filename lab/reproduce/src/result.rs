@@ -255,6 +255,9 @@ pub struct ClaimResult {
     pub mode: Mode,
     /// Whether the goal is met; absent where nothing was measured.
     pub met: Option<bool>,
+    /// Whether the whole spread meets the goal; absent where there is no spread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub met_throughout: Option<bool>,
     /// Which way is better.
     pub better: Better,
     /// Whether it is as good as the paper's; absent where either is.
@@ -292,6 +295,7 @@ impl ClaimResult {
             measured: None,
             mode: claim.mode,
             met: None,
+            met_throughout: None,
             better: claim.better,
             meets_paper: None,
             text: claim.text.clone(),
@@ -322,6 +326,10 @@ impl ClaimResult {
             measured: Some(value),
             mode,
             met: Some(claim.judge(value.get())),
+            met_throughout: measured
+                .low
+                .zip(measured.high)
+                .map(|(low, high)| claim.judge(low.get()) && claim.judge(high.get())),
             meets_paper: claim.meets_paper(value.get()),
             low: measured.low,
             high: measured.high,
@@ -384,43 +392,11 @@ pub struct FigureResult {
     pub seconds: Option<Finite>,
 }
 
-/// A result that cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// Not of the format at all.
-    #[error("reading a result: {0}")]
-    Syntax(#[from] serde_json::Error),
-    /// Of another version.
-    #[error("reading a result: its format is {found}, this program reads {FORMAT}; run it again")]
-    Format {
-        /// The version that it has.
-        found: u32,
-    },
-    /// It contradicts itself.
-    #[error("reading the result of {figure}: {fault}")]
-    Inconsistent {
-        /// Which figure's.
-        figure: String,
-        /// What is wrong.
-        fault: String,
-    },
-}
-
 impl FigureResult {
     /// As JSON, in lines.
     pub fn to_json(&self) -> String {
         // Strings, finite numbers and maps with string keys always serialize.
         serde_json::to_string_pretty(self).unwrap_or_default()
-    }
-
-    /// From JSON.
-    ///
-    /// # Errors
-    /// The text is not of the format, is of another version, or contradicts itself.
-    pub fn from_json(text: &str) -> Result<Self, ReadError> {
-        let result: Self = serde_json::from_str(text)?;
-        result.check()?;
-        Ok(result)
     }
 
     /// Whether anything was measured.
@@ -434,25 +410,6 @@ impl FigureResult {
     /// The series of a chart, in order.
     pub fn series_of<'a>(&'a self, chart: &'a Chart) -> impl Iterator<Item = &'a Series> {
         self.series.iter().filter(|series| series.chart == chart.name)
-    }
-
-    fn check(&self) -> Result<(), ReadError> {
-        if self.format != FORMAT {
-            return Err(ReadError::Format { found: self.format });
-        }
-        let fault = |fault: String| ReadError::Inconsistent { figure: self.figure.clone(), fault };
-        for series in &self.series {
-            if !self.charts.iter().any(|chart| chart.name == series.chart) {
-                let name = &series.name;
-                return Err(fault(format!("series `{name}` names a chart that is not there")));
-            }
-        }
-        for claim in &self.claims {
-            if claim.met.is_some() != claim.measured.is_some() {
-                return Err(fault(format!("claim `{}` is judged without a number", claim.id)));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -475,22 +432,5 @@ impl Report {
     pub fn to_json(&self) -> String {
         // As in `FigureResult::to_json`.
         serde_json::to_string_pretty(self).unwrap_or_default()
-    }
-
-    /// From JSON: of several figures, or of one.
-    ///
-    /// # Errors
-    /// As [`FigureResult::from_json`].
-    pub fn from_json(text: &str) -> Result<Self, ReadError> {
-        let value: serde_json::Value = serde_json::from_str(text)?;
-        if value.get("figure").is_some() {
-            return Ok(Self::new(vec![FigureResult::from_json(text)?]));
-        }
-        let report: Self = serde_json::from_value(value)?;
-        if report.format != FORMAT {
-            return Err(ReadError::Format { found: report.format });
-        }
-        report.figures.iter().try_for_each(FigureResult::check)?;
-        Ok(report)
     }
 }

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::claims::{Better, Claims, Mode};
-use crate::html::page;
 use crate::measured::Measured;
 use crate::number::Finite;
 use crate::plot;
+use crate::render::{self, page};
 use crate::result::*;
-use crate::table;
 use crate::xml::check::elements;
 
 fn number() -> impl Strategy<Value = f64> {
@@ -148,7 +147,7 @@ proptest! {
         prefix in text(),
     ) {
         let series: Vec<&Series> = series.iter().collect();
-        for svg in [plot::svg(&chart, &series, &prefix), plot::standalone(&chart, &series)] {
+        for svg in [plot::svg(&chart, &series, &prefix), plot::standalone(&chart, &series, None), plot::standalone(&chart, &series, Some(&prefix))] {
             let elements = elements(&svg);
             prop_assert!(elements.is_ok(), "{elements:?} in {svg}");
             prop_assert_eq!(&elements.unwrap()[..3], ["svg", "title", "desc"]);
@@ -170,16 +169,17 @@ proptest! {
             prop_assert!(!elements.unwrap().iter().any(|name| name == "script" || name == "img"));
         }
         for result in &results {
-            prop_assert!(table::result(result).contains(&result.conditions.values().next().unwrap()[..]));
+            prop_assert!(render::text(result).contains(&result.conditions.values().next().unwrap()[..]));
         }
     }
 
     #[test]
     fn any_result_survives_its_json(result in figure()) {
-        let back = FigureResult::from_json(&result.to_json()).unwrap();
+        let back: FigureResult = serde_json::from_str(&result.to_json()).unwrap();
         prop_assert_eq!(&back, &result);
         let report = Report::new(vec![result.clone(), result]);
-        prop_assert_eq!(Report::from_json(&report.to_json()).unwrap(), report);
+        let back: Report = serde_json::from_str(&report.to_json()).unwrap();
+        prop_assert_eq!(back, report);
     }
 }
 
@@ -286,6 +286,26 @@ fn a_plot_draws_what_it_has_and_says_what_it_has_not() {
 }
 
 #[test]
+fn title_and_conditions_stand_above_the_plot_in_one_picture() {
+    let (chart, series) = simple(&[(1.0, Measured::single(20.0))]);
+    let chart = Chart { title: "a < b".to_owned(), ..chart };
+    let height = |svg: &str| -> f64 {
+        let (_, rest) = svg.split_once("viewBox=\"0 0 720 ").unwrap();
+        rest.split_once('"').unwrap().0.parse().unwrap()
+    };
+    let bare = plot::standalone(&chart, &[&series], None);
+    let framed = plot::standalone(&chart, &[&series], Some(&"word ".repeat(60)));
+    assert_eq!((framed.matches("<svg").count(), framed.matches("</svg>").count()), (1, 1));
+    assert!(framed.contains(">a &lt; b</text>") && framed.contains("prefers-color-scheme:dark"));
+    // Three lines of conditions, broken at blanks.
+    assert_eq!(framed.matches("class=\"faint\"").count(), 3);
+    assert_eq!(height(&framed), height(&bare) + 85.0);
+    assert!(framed.contains("<g transform=\"translate(0 85)\">"));
+    let long = plot::standalone(&chart, &[&series], Some(&"a".repeat(500)));
+    assert!(long.contains("aaa…</text>"), "{long}");
+}
+
+#[test]
 fn an_empty_plot_says_so() {
     let (chart, series) = simple(&[]);
     for series in [&[][..], &[&series][..]] {
@@ -294,20 +314,19 @@ fn an_empty_plot_says_so() {
     }
 }
 
-#[test]
-fn a_page_shows_every_claim_and_every_reason() {
+/// Of one chart and one claim, whose goal is 0.95 or more.
+fn scaling(measured: &Measured) -> FigureResult {
     let claims = Claims::builtin().unwrap();
     let claim = claims.get("ix.fig5a.core_scaling_efficiency").unwrap();
-    let measured = Measured::samples(&[0.97, 0.96, 0.98]);
     let (chart, series) = simple(&[(1.0, Measured::single(20.0))]);
-    let result = FigureResult {
+    FigureResult {
         format: FORMAT,
         figure: "ix/fig5a".to_owned(),
         title: "Scaling".to_owned(),
         section: "IX".to_owned(),
         what: "what".to_owned(),
         conditions: BTreeMap::from([("driver".to_owned(), "af_xdp, copy".to_owned())]),
-        claims: vec![ClaimResult::of(claim, Mode::Real, &measured)],
+        claims: vec![ClaimResult::of(claim, Mode::Real, measured)],
         charts: vec![chart],
         series: vec![series],
         partial: Some("the link went down".to_owned()),
@@ -316,7 +335,53 @@ fn a_page_shows_every_claim_and_every_reason() {
         repeats: 5,
         quick: false,
         seconds: None,
+    }
+}
+
+#[test]
+fn a_document_has_bold_numbers_only_where_the_whole_spread_keeps_the_goal() {
+    let row = |measured: &Measured| {
+        let table = render::markdown(&[scaling(measured)]).unwrap();
+        table.lines().nth(2).unwrap().to_owned()
     };
+    let kept = Measured { discarded: 2, ..Measured::samples(&[0.97, 0.96, 0.98]) };
+    let kept = row(&kept);
+    assert!(
+        kept.contains("| ≥ 0.95 | **0.97** | 0.96 to 0.98 | 3 (+2 discarded) | real |"),
+        "{kept}"
+    );
+    let partly = row(&Measured::samples(&[0.97, 0.94, 0.98]));
+    assert!(
+        partly.contains("| 0.97 | 0.94 to 0.98 | 3 | real | met, but not by all of the spread")
+    );
+    assert!(row(&Measured::single(0.97)).contains("| 0.97 |  | 1 | real | met;"));
+    let table = render::markdown(&[scaling(&Measured::missing("too few cores"))]).unwrap();
+    assert!(table.contains("| – |  |  | sim | not run; too few cores |"), "{table}");
+    assert!(table.contains("Left out of ix/fig5a: the link went down."), "{table}");
+    assert!(table.ends_with("Conditions: driver: af_xdp, copy.\n"), "{table}");
+}
+
+#[test]
+fn a_condition_of_one_result_is_not_shown_as_one_of_all() {
+    let measured = Measured::single(0.97);
+    let (one, mut two) = (scaling(&measured), scaling(&measured));
+    two.conditions.remove("driver");
+    two.conditions.insert("cores".to_owned(), "2".to_owned());
+    let table = render::markdown(&[one, two]).unwrap();
+    assert!(table.ends_with("Conditions: .\n"), "{table}");
+}
+
+#[test]
+fn a_quick_result_is_not_for_a_document() {
+    let result = FigureResult { quick: true, ..scaling(&Measured::single(0.97)) };
+    let error = render::markdown(&[result]).unwrap_err();
+    assert!(error.contains("ix/fig5a") && error.contains("`--quick`"), "{error}");
+}
+
+#[test]
+fn a_page_shows_every_claim_and_every_reason() {
+    let claims = Claims::builtin().unwrap();
+    let result = scaling(&Measured::samples(&[0.97, 0.96, 0.98]));
     assert_eq!(result.claims[0].better, Better::Higher);
     let page = page("title", &[result], Some(&claims));
     for claim in &claims {
@@ -327,9 +392,10 @@ fn a_page_shows_every_claim_and_every_reason() {
         "<span class=\"met\">1 met</span>",
         &format!("<span class=\"open\">{others} not run</span>"),
         "the link went down",
+        "IX; mode real",
         "af_xdp, copy",
         "measured in mode real; the claim is of mode sim",
-        "0.97<br/><span class=\"why\">0.96 to 0.98</span><br/><span class=\"why\">n = 3</span>",
+        "<b>0.97</b></td><td class=\"n\">0.96 to 0.98</td><td class=\"n\">3</td>",
         "a note",
         "no figure here fills it",
         "prefers-color-scheme:dark",

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use comfy_table::{Table, presets};
+use reproduce::Grid;
 use serde_json::json;
 use world::calibrate::{Calibration, Effort, calibrate};
 
@@ -88,13 +88,11 @@ fn as_json(calibration: &Calibration, realtime: bool) -> serde_json::Value {
     json!({ "costs": calibration.costs, "priority": priority, "found": found })
 }
 
-fn table(calibration: &Calibration) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["measured", "median ns", "least", "greatest", "windows"]);
+fn table(calibration: &Calibration) -> Grid {
+    let mut table = Grid::new(["measured", "median ns", "least", "greatest", "windows"]);
     for found in &calibration.found {
         let mark = if found.disturbed { " disturbed" } else { "" };
-        table.add_row([
+        table.row([
             found.name.clone(),
             format!("{:.1}", found.median_ns),
             format!("{:.1}", found.low_ns),
@@ -102,9 +100,9 @@ fn table(calibration: &Calibration) -> Table {
             format!("{} (+{}){mark}", found.windows, found.discarded),
         ]);
     }
-    table.add_row(["", "", "", "", ""]);
+    table.row(["", "", "", "", ""]);
     for (name, ns) in calibration.costs.entries() {
-        table.add_row([name.to_owned(), format!("{ns:.1}")]);
+        table.row([name.to_owned(), format!("{ns:.1}")]);
     }
     table
 }

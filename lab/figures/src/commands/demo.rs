@@ -1,13 +1,14 @@
 //! `tailplane demo`: the main job, measured.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::bail;
 
-use crate::demo::{self, DemoConfig, html};
+use reproduce::{Bar, Claims, Options, Progress, Setup, Silent, render};
+
+use super::save;
+use crate::demo::{self, DemoConfig, figure};
 
 /// Arguments of `tailplane demo`.
 #[derive(Debug, clap::Args)]
@@ -43,31 +44,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if std::thread::available_parallelism()?.get() < 2 {
         bail!("the demo needs two processors, one for the server and one for the client");
     }
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(ProgressStyle::with_template("{elapsed:>4} {msg}")?);
-    bar.enable_steady_tick(Duration::from_millis(500));
     let config =
         DemoConfig { seconds: args.seconds, churn_seconds: args.churn_seconds, seed: args.seed };
-    let result = demo::run(&config, &mut |message| {
-        // Off a terminal the bar is silent: say it in lines.
-        if bar.is_hidden() {
-            eprintln!("{message}");
-        }
-        bar.set_message(message.to_owned());
-    });
-    bar.finish_and_clear();
-    let demo = result?;
-    print!("{}", demo.to_table());
+    let mut bar = Bar::default();
+    bar.begin("demo");
+    let result = demo::run(&config, &mut |message| bar.step(message));
+    bar.end(if result.is_ok() { "measured" } else { "not measured" });
+    let mut demo = result?;
+    let (claims, mut silent) = (Claims::builtin()?, Silent);
+    let options = Options { repeats: 1, seed: args.seed, ..Options::FULL };
+    let mut setup = Setup::new(&claims, options, &mut silent);
+    let found = figure::MEASURED.reproduce(&mut demo, &mut setup)?;
+    print!("{}", render::text(&found));
     if let Some(path) = &args.json {
-        write(path, &(serde_json::to_string_pretty(&demo)? + "\n"))?;
+        save(path, &(serde_json::to_string_pretty(&demo)? + "\n"))?;
     }
     if let Some(path) = &args.html {
-        write(path, &html::page(&demo)?)?;
+        save(path, &render::page("tailplane demo", &[found], None))?;
         println!("the report: {}", path.display());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
 }

@@ -14,8 +14,10 @@ pub mod sdp_bench;
 pub mod sdp_bench_tenant;
 pub mod sim;
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 /// The laboratory of tailplane: what measures, reproduces, simulates and calibrates. `tailplane NAME` finds each of its
@@ -79,6 +81,11 @@ impl Laboratory {
             Command::Product(command) => command.run(),
         }
     }
+}
+
+/// Writes a file that the arguments name.
+fn save(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
 }
 
 #[cfg(test)]

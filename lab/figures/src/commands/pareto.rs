@@ -20,6 +20,7 @@ use control::sysfs::parse_cpus;
 use load::WorkloadConfig;
 use world::controlled::pareto::Objective;
 
+use super::save;
 use crate::pareto::machine::Which;
 use crate::pareto::measure::{self, Plan};
 use crate::pareto::{Analysis, draw, report};
@@ -184,10 +185,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         say(&format!("sequence written: {}\n", path.display()));
     }
     Ok(if all.partial.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn save(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
 }
 
 fn simulated(args: &Args) -> anyhow::Result<Analysis> {

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use reproduce::{Bar, Claims, FigureResult, Options, Report, Setup, html, markdown, select, table};
+use reproduce::{Bar, Claims, FigureResult, Options, Report, Setup, render, select};
 
+use super::save;
 use crate::reproduce::{FIGURES, Testbed};
 
 /// Arguments of `tailplane reproduce`.
@@ -37,8 +38,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Write the claims as a table into this document, between the two lines that mark its place
-    /// (docs/results/measured.md has them).
-    #[arg(long, value_name = "FILE")]
+    /// (docs/results/measured.md has them). A quick run is for a look: it is never written there.
+    #[arg(long, value_name = "FILE", conflicts_with = "quick")]
     pub into: Option<PathBuf>,
     /// Seed of arrivals, keys and choices.
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -53,7 +54,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let claims = Claims::builtin()?;
     if args.figure == "list" {
-        print!("{}", table::list(FIGURES, &claims));
+        print!("{}", render::list(FIGURES, &claims));
         return Ok(ExitCode::SUCCESS);
     }
     let figures = select(FIGURES, &args.figure)?;
@@ -72,8 +73,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         setup.conditions = measure::conditions::here();
         let result = figure.reproduce(&mut testbed, &mut setup)?;
         match to_stdout {
-            true => eprint!("{}", table::result(&result)),
-            false => print!("{}", table::result(&result)),
+            true => eprint!("{}", render::text(&result)),
+            false => print!("{}", render::text(&result)),
         }
         results.push(result);
         // After each figure: what was measured is not lost when the next one is interrupted.
@@ -82,10 +83,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.into {
         let document = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read '{}'", path.display()))?;
-        let document = markdown::into_document(&document, &markdown::claims(&results))
+        let table = render::markdown(&results).map_err(anyhow::Error::msg)?;
+        let document = render::into_document(&document, &table)
             .map_err(|fault| anyhow!("'{}' has no place for the table; {fault}", path.display()))?;
-        std::fs::write(path, document)
-            .with_context(|| format!("cannot write '{}'", path.display()))?;
+        save(path, &document)?;
     }
     if to_stdout {
         println!("{}", json(&results));
@@ -103,14 +104,12 @@ fn json(results: &[FigureResult]) -> String {
 }
 
 fn write(args: &Args, claims: &Claims, results: &[FigureResult]) -> anyhow::Result<()> {
-    let save = |path: &Path, text: String| {
-        std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
-    };
     if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
-        save(path, json(results) + "\n")?;
+        save(path, &(json(results) + "\n"))?;
     }
     if let Some(path) = &args.html {
-        save(path, html::page("tailplane: the papers' figures, measured", results, Some(claims)))?;
+        let title = "tailplane: the papers' figures, measured";
+        save(path, &render::page(title, results, Some(claims)))?;
     }
     Ok(())
 }

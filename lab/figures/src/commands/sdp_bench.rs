@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use comfy_table::{Table, presets};
 use measure::process::switches_of;
 use measure::stats::{Summary, median_of};
 use measure::{Disturbance, Kept, Plan, QUIET, contest};
 use notify::Shape;
+use reproduce::Grid;
 use sdp::{Handler, Limits, Notify, Outcome, Plane, PlaneConfig, TenantQueue};
 use serde::Serialize;
 
@@ -469,9 +469,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn print_table(report: &Report) {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header([
+    let mut table = Grid::new([
         "shape",
         "queues",
         "arrangement",
@@ -488,7 +486,7 @@ fn print_table(report: &Report) {
             None => format!("{} of {}", cell.windows, cell.windows + cell.discarded),
             Some(disturbed) => format!("none quiet: {disturbed}"),
         };
-        table.add_row([
+        table.row([
             cell.shape.to_owned(),
             cell.queues.to_string(),
             cell.arrangement.clone(),

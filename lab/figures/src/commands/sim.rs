@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Subcommand, ValueEnum};
-use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use reproduce::Grid;
 use serde::Serialize;
 use world::lossy::{
     Faults, Outcome, RunStats, Scenario, ScenarioConfig, SchedulerChoice, replay_command, run_many,
@@ -299,9 +299,7 @@ fn summarize(
 }
 
 fn print(summaries: &[Summary], first: u64, count: u64) {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header([
+    let mut table = Grid::new([
         "scenario",
         "passed",
         "connections",
@@ -312,7 +310,7 @@ fn print(summaries: &[Summary], first: u64, count: u64) {
         "took",
     ]);
     for summary in summaries {
-        table.add_row([
+        table.row([
             summary.scenario.name().to_owned(),
             format!("{} of {}", summary.passed, summary.runs),
             summary.connections.to_string(),

@@ -14,5 +14,10 @@ pub struct DemoConfig {
     pub seed: u64,
 }
 
+impl DemoConfig {
+    /// As results are measured.
+    pub const FULL: Self = Self { seconds: 10.0, churn_seconds: 5.0, seed: 1 };
+}
+
 /// Tells how far the demo is.
 pub type Progress<'a> = &'a mut dyn FnMut(&str);

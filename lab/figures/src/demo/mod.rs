@@ -7,7 +7,7 @@
 pub(crate) mod bound;
 pub mod config;
 mod echo;
-pub mod html;
+pub mod figure;
 pub(crate) mod kernel_echo;
 pub(crate) mod kv_test;
 pub mod measure;

@@ -1,8 +1,7 @@
-//! What the demo found: JSON for scripts (the contract of DESIGN §11), a table for people.
+//! What the demo found, as JSON for scripts (the contract of DESIGN §11).
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Table, presets};
 use load::LoadReport;
 use serde::Serialize;
 
@@ -200,122 +199,5 @@ impl Churn {
     pub fn first_and_last(&self) -> (f64, f64) {
         let end = |rate: Option<&f64>| rate.copied().unwrap_or(f64::NAN);
         (end(self.cycles_per_s.first()), end(self.cycles_per_s.last()))
-    }
-}
-
-impl Demo {
-    /// For people.
-    pub fn to_table(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY);
-        table.set_header([
-            "server",
-            "requests/s at p99 < 500 us",
-            "p50 us",
-            "p99 us",
-            "p99.9 us",
-            "unloaded p50 us",
-            "unloaded p99 us",
-        ]);
-        for system in self.systems.iter().chain(&self.variants) {
-            table.add_row([
-                system.name.clone(),
-                format!("{:.0}", system.throughput_at_slo_rps),
-                format!("{:.1}", system.p50_us),
-                format!("{:.1}", system.p99_us),
-                format!("{:.1}", system.p999_us),
-                format!("{:.1}", system.unloaded_p50_us),
-                format!("{:.1}", system.unloaded_p99_us),
-            ]);
-        }
-        let mut kernel = Table::new();
-        kernel.load_style(presets::UTF8_BORDERS_ONLY);
-        kernel.set_header([
-            "server, kernel client",
-            "requests/s, closed loop",
-            "p50 us",
-            "p99 us",
-            "unloaded p50 us",
-            "unloaded p99 us",
-        ]);
-        for client in &self.kernel_client {
-            kernel.add_row([
-                client.name.clone(),
-                format!("{:.0} ({} connections)", client.rps, client.connections),
-                format!("{:.1}", client.p50_us),
-                format!("{:.1}", client.p99_us),
-                format!("{:.1}", client.unloaded_p50_us),
-                format!("{:.1}", client.unloaded_p99_us),
-            ]);
-        }
-        let echo = self.echo_table();
-        let mut text = format!("{table}\n{kernel}\n{echo}\n");
-        text += &format!(
-            "throughput at the objective: {:.2} x memcached; unloaded p99: {:.2} x better\n",
-            self.ratio.throughput_at_slo, self.ratio.unloaded_p99
-        );
-        text += &self.echo.to_text();
-        text += &format!(
-            "a bare reflector returns {:.0} frames/s: the service reaches {:.2} of it\n",
-            self.bound.reflector_rps, self.bound.fraction
-        );
-        for (key, value) in &self.conditions {
-            text += &format!("  {key:<26} {value}\n");
-        }
-        text
-    }
-
-    fn echo_table(&self) -> Table {
-        let mut echo = Table::new();
-        echo.load_style(presets::UTF8_BORDERS_ONLY);
-        echo.set_header([
-            "64 B echo, kernel client",
-            "round trip p50 us",
-            "p99 us",
-            "messages/s, 32 connections",
-            "1,000 connections",
-            "connect-request-close/s, first and last window",
-            "errors",
-        ]);
-        for system in &self.echo.systems {
-            let (first, last) = system.churn.first_and_last();
-            echo.add_row([
-                system.name.clone(),
-                format!("{:.1}", system.round_trip_p50_us),
-                format!("{:.1}", system.round_trip_p99_us),
-                format!("{:.0}", system.rps_32),
-                format!("{:.0}", system.rps_1000),
-                format!("{first:.0}, {last:.0}"),
-                system.churn.errors.to_string(),
-            ]);
-        }
-        echo
-    }
-}
-
-impl Echo {
-    /// The ratios, for people.
-    fn to_text(&self) -> String {
-        let EchoRatio { rounds, round_trip_p50, rps_32, rps_1000 } = self.ratio;
-        let mut text = format!(
-            "echo under a kernel client, medians of {rounds} paired rounds: round trip \
-             {round_trip_p50:.2} x better, {rps_32:.2} x the messages at 32 connections, \
-             {rps_1000:.2} x at 1,000\n"
-        );
-        let churn = &self.own_client_churn;
-        let (first, last) = churn.first_and_last();
-        text += &format!(
-            "connect-request-close on ours from our own client, {} s: {first:.0} cycles/s in the first \
-             window, {last:.0} in the last, {} errors in {}\n",
-            churn.seconds, churn.errors, churn.cycles
-        );
-        if let Some(found) = self.sockperf {
-            text += &format!(
-                "sockperf's round trip p50, medians of {} rounds: {:.2} us, its own server on the \
-                 kernel's stack {:.2} us: {:.2} x better\n",
-                found.rounds, found.tailplane_p50_us, found.linux_p50_us, found.ratio
-            );
-        }
-        text
     }
 }

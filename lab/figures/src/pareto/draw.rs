@@ -2,15 +2,20 @@
 //! files.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use reproduce::{
-    Axis, Claims, Figure, Measured, Options, Recorder, Role, Series, Setup, Silent, Takes, plot,
+    Axis, Claims, Figure, Measured, Mode, Options, Recorder, Role, Series, Setup, Silent, Takes,
+    plot,
 };
 use world::controlled::pareto::{Frontier, Objective};
 use world::controlled::reproduce::{Figure9, Panel};
 
 use super::analysis::Analysis;
+use super::measure::{self, Plan};
+use super::report;
+use crate::reproduce::testbed::Testbed;
 
 /// Points of each curve.
 const POINTS: usize = 120;
@@ -69,30 +74,61 @@ pub fn figure9(recorder: &mut Recorder<'_>, energy: &Frontier, role: Role) {
     }
 }
 
-/// Both figures of an analysis, as far as it has what they show.
-const BOTH: Figure<Analysis> = Figure {
-    id: "ix/fig8and9",
-    title: "Pareto efficiency of static configurations",
-    section: "IX (TOCS'16) §5.3, Figures 8 and 9",
-    what: "The Pareto frontier of the machine's static configurations, and one of clocks alone.",
-    claims: &[],
-    takes: Takes { quick_s: 1, full_s: 1 },
-    run: |all, recorder| {
-        let role = if all.mode == reproduce::Mode::Real { Role::Measured } else { Role::Theory };
-        for objective in [Objective::Energy, Objective::Consolidation] {
-            if let Some(frontier) = all.frontier_for(objective) {
-                figure8(recorder, &frontier, role);
-            }
+/// Both figures of this machine, measured: `ix/fig8` and `ix/fig9` have those of the simulated one.
+pub const MEASURED: Figure<Testbed> = both("ix/pareto", 600, |_, recorder| {
+    let Options { quick, seed, .. } = recorder.options();
+    let plan = Plan { seconds: if quick { 0.2 } else { 1.0 }, seed, ..Plan::usual()? };
+    let stop = AtomicBool::new(false);
+    let mut progress = |line: &str| stop.store(recorder.step(line).is_err(), Ordering::Relaxed);
+    let all = measure::run(&plan, &mut progress, &stop)?;
+    record(&all, recorder);
+    all.partial.map_or(Ok(()), |reason| bail!(reason))
+});
+
+/// Both figures of an analysis.
+const BOTH: Figure<Analysis> = both("ix/fig8and9", 1, |all, recorder| {
+    record(all, recorder);
+    Ok(())
+});
+
+const fn both<C>(
+    id: &'static str,
+    full_s: u32,
+    run: fn(&mut C, &mut Recorder<'_>) -> anyhow::Result<()>,
+) -> Figure<C> {
+    Figure {
+        id,
+        title: "Pareto efficiency of static configurations",
+        section: "IX (TOCS'16) §5.3, Figures 8 and 9",
+        what: "The Pareto frontier of the machine's static configurations, and one of clocks alone.",
+        claims: &[],
+        takes: Takes { quick_s: full_s.div_ceil(4), full_s },
+        run,
+    }
+}
+
+/// Draws both figures, as far as the analysis has what they show, and what it says beside them.
+fn record(all: &Analysis, recorder: &mut Recorder<'_>) {
+    let role = if all.mode == Mode::Real { Role::Measured } else { Role::Theory };
+    for objective in [Objective::Energy, Objective::Consolidation] {
+        if let Some(frontier) = all.frontier_for(objective) {
+            figure8(recorder, &frontier, role);
         }
-        // One clock makes no figure of clocks.
-        if let Some(energy) = all.frontier_for(Objective::Energy)
-            && energy.clock_only().candidates().len() > 1
-        {
-            figure9(recorder, &energy, role);
-        }
-        Ok(())
-    },
-};
+    }
+    // One clock makes no figure of clocks.
+    if let Some(energy) = all.frontier_for(Objective::Energy)
+        && energy.clock_only().candidates().len() > 1
+    {
+        figure9(recorder, &energy, role);
+    }
+    for (name, value) in &all.conditions {
+        recorder.condition(name, value);
+    }
+    let not_known = report::not_measured(all);
+    for note in all.notes.iter().map(String::as_str).chain(not_known.lines()) {
+        recorder.note(note);
+    }
+}
 
 /// The figures of an analysis as files: their names and contents.
 ///
@@ -106,7 +142,7 @@ pub fn svg_files(all: &mut Analysis) -> anyhow::Result<Vec<(String, String)>> {
         let series: Vec<&Series> =
             result.series.iter().filter(|series| series.chart == chart.name).collect();
         let figure = if chart.name == "clocks" { "fig9" } else { "fig8" };
-        (format!("{figure}-{}.svg", chart.name), plot::standalone(chart, &series))
+        (format!("{figure}-{}.svg", chart.name), plot::standalone(chart, &series, None))
     };
     Ok(result.charts.iter().map(file).collect())
 }

@@ -8,10 +8,9 @@
 //!
 //! `docs/pareto.md` says what each field means. A number is measured, simulated or absent (`null`), never assumed.
 
-use comfy_table::{Table, presets};
 use control::policy::{Policy, Sequence};
 use control::{Clock, Configuration};
-use reproduce::Mode;
+use reproduce::{Grid, Mode};
 use serde_json::{Map, Value, json};
 use world::controlled::pareto::{Candidate, Frontier, Member, Objective};
 
@@ -114,7 +113,7 @@ fn heading(all: &Analysis) -> String {
 }
 
 /// Columns that would be empty are left out.
-fn table(all: &Analysis, rows: &[Row<'_>]) -> Table {
+fn table(all: &Analysis, rows: &[Row<'_>]) -> Grid {
     let has_power = rows.iter().any(|row| row.watts.is_some());
     let is_consolidation = all.objective == Objective::Consolidation;
     let mut header = vec!["step", "configuration", "best up to (1/s)", "serves (1/s)"];
@@ -124,9 +123,7 @@ fn table(all: &Analysis, rows: &[Row<'_>]) -> Table {
     if has_power {
         header.extend(["power (W)", "saved"]);
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header);
+    let mut table = Grid::new(header);
     for row in rows {
         let candidate = &row.member.candidate;
         let mut cells = vec![
@@ -145,13 +142,13 @@ fn table(all: &Analysis, rows: &[Row<'_>]) -> Table {
             cells.push(shown(row.watts));
             cells.push(row.saved.map_or_else(|| "-".to_owned(), |v| format!("{:.1} %", v * 100.0)));
         }
-        table.add_row(cells);
+        table.row(cells);
     }
     table
 }
 
 /// What is not known, each reason once.
-fn not_measured(all: &Analysis) -> String {
+pub fn not_measured(all: &Analysis) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for Entry { configuration, found, .. } in &all.entries {
         let Err(reason) = found else { continue };

@@ -27,6 +27,9 @@ use reproduce::Figure;
 
 pub use testbed::Testbed;
 
+use crate::demo::figure::DEMO;
+use crate::pareto::draw;
+
 /// All figures, in the papers' order.
 pub const FIGURES: &[Figure<Testbed>] = &[
     netpipe::FIG4,
@@ -38,6 +41,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     memcached::TABLE3,
     ixcp::FIG8,
     ixcp::FIG9,
+    draw::MEASURED,
     ixcp::FIG10,
     ixcp::FIG11,
     ixcp::FIG12,
@@ -61,6 +65,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     generator::GENERATOR,
     hyperplane::FIG3,
     hyperplane::SOFTWARE,
+    DEMO,
 ];
 
 #[cfg(test)]

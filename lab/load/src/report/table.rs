@@ -1,6 +1,6 @@
 //! The report for people: aligned plain text, conditions first.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Write as _};
 
 use super::{Conditions, LoadReport};
 use crate::gap_check::ArrivalCheck;
@@ -9,8 +9,10 @@ use crate::series::SeriesPoint;
 impl LoadReport {
     /// The report as aligned plain text.
     pub fn to_table(&self) -> String {
-        let mut table = Table::default();
-        table.conditions(&self.conditions);
+        let mut table = Sheet::default();
+        for (label, value) in self.conditions.rows() {
+            table.row(label, value);
+        }
         table.gap();
         table.result(self);
         table.generator(self);
@@ -27,49 +29,54 @@ impl LoadReport {
     }
 }
 
+impl Conditions {
+    /// Label and value of each.
+    pub fn rows(&self) -> Vec<(&str, String)> {
+        let cores = match self.cores.as_slice() {
+            [] => "not pinned".to_owned(),
+            cores => format!("cores {cores:?}"),
+        };
+        let Self { connections, threads, wait, measure_ms, warmup_ms, seed, .. } = self;
+        let mut rows = vec![
+            ("target", format!("{} over {}", self.target, self.transport)),
+            ("workload", self.workload.clone()),
+            ("mode", self.mode.clone()),
+            ("generator", format!("{connections} connections, {threads} threads, {cores}, {wait}")),
+            ("window", format!("{measure_ms} ms after {warmup_ms} ms of warm-up, seed {seed}")),
+            ("machine", format!("{}, Linux {}", self.processor, self.kernel)),
+        ];
+        rows.extend(self.more.iter().map(|(label, value)| (label.as_str(), value.clone())));
+        rows
+    }
+}
+
+impl Display for Sheet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// Lines of a label and a value, the values under each other.
 #[derive(Debug, Default)]
-struct Table {
+pub struct Sheet {
     text: String,
 }
 
-impl Table {
-    fn row(&mut self, label: &str, value: impl std::fmt::Display) {
+impl Sheet {
+    /// One line.
+    pub fn row(&mut self, label: &str, value: impl Display) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{label:<14} {value}");
     }
 
-    fn gap(&mut self) {
+    /// An empty line.
+    pub fn gap(&mut self) {
         self.text.push('\n');
     }
 
-    fn conditions(&mut self, c: &Conditions) {
-        self.row("target", format_args!("{} over {}", c.target, c.transport));
-        self.row("workload", &c.workload);
-        self.row("mode", &c.mode);
-        let cores = if c.cores.is_empty() {
-            String::from("not pinned")
-        } else {
-            format!("cores {:?}", c.cores)
-        };
-        self.row(
-            "generator",
-            format_args!(
-                "{} connections, {} threads, {cores}, {}",
-                c.connections, c.threads, c.wait
-            ),
-        );
-        self.row(
-            "window",
-            format_args!(
-                "{} ms after {} ms of warm-up, seed {}",
-                c.measure_ms, c.warmup_ms, c.seed
-            ),
-        );
-        self.row("machine", format_args!("{}, Linux {}", c.processor, c.kernel));
-        for (key, value) in &c.more {
-            self.row(key, value);
-        }
+    /// Lines of another form.
+    pub fn push(&mut self, lines: impl Display) {
+        let _ = writeln!(self.text, "{lines}");
     }
 
     fn result(&mut self, report: &LoadReport) {

@@ -8,11 +8,12 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::bail;
 use load::{
-    Conditions, Limit, LoadConfig, LoadReport, Mode, Percentile, SearchConfig, Verdict, judge,
-    throughput_at_slo,
+    Conditions, Limit, LoadConfig, LoadReport, Mode, Percentile, SearchConfig, Sheet, Verdict,
+    judge, throughput_at_slo,
 };
 use measure::stats::Summary;
 use measure::{MedianInterval, REPEATS_FOR_95, median_interval};
+use reproduce::Grid;
 use serde::Serialize;
 
 use super::arguments::Args;
@@ -397,66 +398,69 @@ impl Curve {
 
     /// For a person to read.
     pub fn to_table(&self) -> String {
-        let mut text = String::new();
-        let mut line = |label: &str, value: String| text += &format!("{label:<14} {value}\n");
-        if let Some(c) = &self.conditions {
-            line("target", format!("{} over {}", c.target, c.transport));
-            line("workload", c.workload.clone());
-            line("generator", format!("{} connections, {} threads", c.connections, c.threads));
-            line("window", format!("{} ms after {} ms of warm-up", c.measure_ms, c.warmup_ms));
-            line("machine", format!("{}, Linux {}", c.processor, c.kernel));
+        let mut sheet = Sheet::default();
+        let rows = self.conditions.iter().flat_map(Conditions::rows);
+        for (label, value) in rows.filter(|(label, _)| *label != "mode") {
+            sheet.row(label, value);
         }
         if let Some(slo) = self.slo {
-            line("objective", format!("p{} within {} us", slo.percentile, slo.us));
+            sheet.row("objective", format!("p{} within {} us", slo.percentile, slo.us));
         }
-        text += &format!(
-            "\n{:>6} {:>12} {:>12} {:>10} {:>10} {:>10}  {}\n",
-            "repeat", "offered /s", "achieved /s", "p50 us", "p99 us", "p99.9 us", "verdict"
-        );
-        for p in &self.points {
-            text += &format!(
-                "{:>6} {:>12.0} {:>12.0} {:>10.1} {:>10.1} {:>10.1}  {}\n",
-                p.repeat,
-                p.offered_rps,
-                p.achieved_rps,
-                p.p50_us,
-                p.p99_us,
-                p.p999_us,
-                verdict(p)
-            );
-        }
-        text.push('\n');
-        let mut line = |label: &str, value: String| text += &format!("{label:<14} {value}\n");
-        if let (Some(median), Some(spread)) = (self.throughput_at_slo_rps, self.spread) {
-            let of = self.repeats.len();
-            let (min, max) = (spread.min, spread.max);
-            let what = format!("{median:.0} /s, median of {of} repeats from {min:.0} to {max:.0}");
-            line("within it", what);
-            let limits: Vec<String> = self.repeats.iter().map(|r| limit(r.limit).into()).collect();
-            line("limit", limits.join("; "));
-            let note = self.confidence_note.clone().unwrap_or_default();
-            match self.confidence {
-                None => line("confidence", note),
-                Some(c) => line(
-                    "confidence",
-                    format!("{:.0} to {:.0} /s at {:.1} %, {note}", c.low, c.high, c.level * 100.0),
-                ),
-            }
-        }
+        sheet.push(self.windows());
+        self.found(&mut sheet);
         let invalid = self.points.iter().filter(|point| !point.valid).count();
         if let (1.., Some(point)) = (invalid, self.points.iter().find(|point| !point.valid)) {
             let reason = point.invalid_reason.as_deref().unwrap_or_default();
             let of = self.points.len();
-            line("windows", format!("{invalid} of {of} were invalid, the first: {reason}"));
+            sheet.row("windows", format!("{invalid} of {of} were invalid, the first: {reason}"));
         }
         match &self.invalid_reason {
-            None => line("valid", "yes".to_owned()),
-            Some(reason) => line("valid", format!("NO: {reason}")),
+            None => sheet.row("valid", "yes"),
+            Some(reason) => sheet.row("valid", format!("NO: {reason}")),
         }
         if let Some(reason) = &self.partial_reason {
-            line("partial", reason.clone());
+            sheet.row("partial", reason);
         }
-        text
+        sheet.to_string()
+    }
+
+    /// Every window, one a row.
+    fn windows(&self) -> Grid {
+        let mut grid = Grid::new([
+            "repeat",
+            "offered /s",
+            "achieved /s",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "verdict",
+        ]);
+        for p in &self.points {
+            let rates = [p.offered_rps, p.achieved_rps].map(|rps| format!("{rps:.0}"));
+            let latencies = [p.p50_us, p.p99_us, p.p999_us].map(|us| format!("{us:.1}"));
+            let all = [p.repeat.to_string()].into_iter().chain(rates).chain(latencies);
+            grid.row(all.chain([verdict(p).to_owned()]));
+        }
+        grid
+    }
+
+    /// Median, limits and interval of the searches.
+    fn found(&self, sheet: &mut Sheet) {
+        let (Some(median), Some(spread)) = (self.throughput_at_slo_rps, self.spread) else {
+            return;
+        };
+        let (of, min, max) = (self.repeats.len(), spread.min, spread.max);
+        sheet.row(
+            "within it",
+            format!("{median:.0} /s, median of {of} repeats from {min:.0} to {max:.0}"),
+        );
+        let limits: Vec<&str> = self.repeats.iter().map(|repeat| limit(repeat.limit)).collect();
+        sheet.row("limit", limits.join("; "));
+        let mut note = self.confidence_note.clone().unwrap_or_default();
+        if let Some(c) = self.confidence {
+            note = format!("{:.0} to {:.0} /s at {:.1} %, {note}", c.low, c.high, c.level * 100.0);
+        }
+        sheet.row("confidence", note);
     }
 }
 

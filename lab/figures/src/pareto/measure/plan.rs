@@ -30,5 +30,25 @@ pub struct Plan {
     pub client_cpus: Option<Vec<u32>>,
 }
 
+impl Plan {
+    /// The service whose requests say how long they take, under its usual load.
+    ///
+    /// # Errors
+    /// The workload has no such name; a test keeps that from a release.
+    pub fn usual() -> anyhow::Result<Self> {
+        Ok(Self {
+            app: App::Spin,
+            workload: WorkloadConfig::named("spin:exponential:20")?,
+            slo_us: 500.0,
+            seconds: 1.0,
+            connections: 64,
+            seed: 1,
+            objective: Objective::Energy,
+            sys: PathBuf::from("/sys"),
+            client_cpus: None,
+        })
+    }
+}
+
 /// Tells how far it is.
 pub type Progress<'a> = &'a mut dyn FnMut(&str);

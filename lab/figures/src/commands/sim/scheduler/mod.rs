@@ -20,11 +20,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use arguments::Args;
 
+use super::super::save;
 use candidates::Progress;
 use question::Question;
 
@@ -62,8 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Some(path) => {
             print!("{text}");
-            std::fs::write(path, json()? + "\n")
-                .with_context(|| format!("cannot write '{}'", path.display()))?;
+            save(path, &(json()? + "\n"))?;
         }
         None => print!("{text}"),
     }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
 use queueing::MeanInterval;
+use reproduce::Grid;
 use serde_json::{Map, Value, json};
 
 use super::candidates::{Answer, Found, Look};
@@ -42,9 +42,7 @@ fn conditions_line(question: &Question) -> String {
     )
 }
 
-fn table(question: &Question, found: &Found) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
+fn table(question: &Question, found: &Found) -> Grid {
     let tail = question.percentile();
     let mut header = vec![
         "candidate".to_owned(),
@@ -57,19 +55,13 @@ fn table(question: &Question, found: &Found) -> Table {
     if let Some(rate) = question.rate_rps {
         header.extend([format!("p50 at {rate}/s, us"), format!("{tail} there"), "busy".to_owned()]);
     }
-    let columns = header.len();
-    table.set_header(header);
+    let mut table = Grid::new(header);
     for answer in &found.answers {
-        table.add_row(row(question, answer));
+        table.row(row(question, answer));
     }
     for bound in &found.theory {
         let rate = format!("{:.0}", question.rate_of(bound.max_load.mean));
-        table.add_row([format!("theory, {}", bound.model), load_words(&bound.max_load), rate]);
-    }
-    for index in 1..columns {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        table.row([format!("theory, {}", bound.model), load_words(&bound.max_load), rate]);
     }
     table
 }
