@@ -69,6 +69,29 @@ impl Bar {
     }
 }
 
+impl Bar {
+    /// What the step at hand does: in place of its name, or, where there is no bar to be seen, a line.
+    pub fn detail(&self, what: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(what.to_owned());
+            if bar.is_hidden() {
+                // The log may be gone; a report must not fail for that.
+                let _ = writeln!(std::io::stderr(), "{}: {what}", bar.prefix());
+            }
+        }
+    }
+
+    /// A result that stands already: a line above the bar.
+    pub fn found(&self, what: &str) {
+        if let Some(bar) = &self.bar {
+            bar.suspend(|| {
+                // As in `detail`.
+                let _ = writeln!(std::io::stderr(), "{}: {what}", bar.prefix());
+            });
+        }
+    }
+}
+
 impl Progress for Bar {
     fn begin(&mut self, figure: &str) {
         let style = ProgressStyle::with_template(BAR)
@@ -88,12 +111,8 @@ impl Progress for Bar {
         self.begun += 1;
         if let Some(bar) = self.measured() {
             bar.set_position(self.begun - 1);
-            bar.set_message(what.to_owned());
-            if bar.is_hidden() {
-                // The log may be gone; a report must not fail for that.
-                let _ = writeln!(std::io::stderr(), "{}: {what}", bar.prefix());
-            }
         }
+        self.detail(what);
     }
 
     fn end(&mut self, outcome: &str) {

@@ -8,6 +8,7 @@ use anyhow::bail;
 use reproduce::{Bar, Claims, Options, Progress, Setup, Silent, render};
 
 use super::save;
+use crate::demo::config::{News, STEPS};
 use crate::demo::{self, DemoConfig, figure};
 
 /// Arguments of `tailplane demo`.
@@ -48,7 +49,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         DemoConfig { seconds: args.seconds, churn_seconds: args.churn_seconds, seed: args.seed };
     let mut bar = Bar::default();
     bar.begin("demo");
-    let result = demo::run(&config, &mut |message| bar.step(message));
+    bar.plan(STEPS);
+    let result = demo::run(&config, &mut |news| match news {
+        News::Step(what) => bar.step(what),
+        News::Detail(what) => bar.detail(what),
+        News::Found(what) => bar.found(what),
+    });
     bar.end(if result.is_ok() { "measured" } else { "not measured" });
     let mut demo = result?;
     let (claims, mut silent) = (Claims::builtin()?, Silent);

@@ -12,7 +12,7 @@ use load::{CloseMode, LoadConfig, LoadReport, Mode, Wait};
 use measure::stats::median_of;
 use measure::{QUIET, rounds, until_quiet, watched};
 
-use super::config::Progress;
+use super::config::{News, Progress};
 use super::processors::CLIENT_CPU;
 use super::report::{Churn, Echo, EchoRatio, EchoSystem};
 use super::sockperf;
@@ -23,7 +23,7 @@ use service::lab::Lab;
 
 const BYTES: u32 = 64;
 /// Rounds of the two servers.
-const ROUNDS: usize = 9;
+pub(super) const ROUNDS: usize = 9;
 const WINDOW_MS: u64 = 300;
 /// Connections that are opened and closed at a time.
 const CHURN_SLOTS: u32 = 32;
@@ -53,22 +53,22 @@ pub fn measure(
     let mut windows = 0;
     let kept = rounds(&mut servers, ROUNDS, seed, |server| {
         windows += 1;
-        progress(&format!("64-byte echo, kernel client: {windows} of {}", 2 * ROUNDS));
+        progress(News::Step(&format!("64-byte echo, kernel client: {windows} of {}", 2 * ROUNDS)));
         let (_running, target) = start(lab, *server)?;
         client.round(target)
     })?;
     let [ours, kernels] = kept.as_slice() else { bail!("two servers had no two results") };
     let sockperf = sockperf::measure(lab, seed, progress)?;
     let says = format!("connect, request, close for {churn_seconds} s");
-    progress(&format!("tailplane: {says}"));
+    progress(News::Step(&format!("tailplane: {says}")));
     let (service, target) = start(lab, Server::Tailplane)?;
     let our_churn = client.churn(target, churn_seconds)?;
-    progress(&format!("tailplane: {says}, our own client"));
+    progress(News::Step(&format!("tailplane: {says}, our own client")));
     let own_client_churn = churn(churn_seconds, |load| {
         DataplaneClient::open(lab, 1, &[CLIENT_CPU])?.run(&client.load(load), target)
     })?;
     drop(service);
-    progress(&format!("linux-spinning: {says}"));
+    progress(News::Step(&format!("linux-spinning: {says}")));
     let (service, target) = start(lab, Server::LinuxSpinning)?;
     let kernel_churn = client.churn(target, churn_seconds)?;
     drop(service);

@@ -4,6 +4,7 @@ use load::best_windows;
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 
 use super::config::{DemoConfig, SLO_P99_US};
+use super::config::{News, STEPS};
 use super::measure;
 use super::report::{Churn, Demo, Echo, EchoSystem, KernelClient, System};
 use crate::reproduce::testbed::Testbed;
@@ -14,9 +15,10 @@ pub const DEMO: Figure<Testbed> = about(|_, recorder| {
     if recorder.options().quick {
         (config.seconds, config.churn_seconds) = (2.0, 1.0);
     }
-    let demo = measure::run(&config, &mut |message| {
+    recorder.plan(STEPS);
+    let demo = measure::run(&config, &mut |news| {
         // A stop keeps nothing: no part of the comparison stands alone.
-        let _ = recorder.step(message);
+        let _ = if let News::Step(what) = news { recorder.step(what) } else { Ok(()) };
     })?;
     record(&demo, recorder);
     Ok(())

@@ -8,7 +8,7 @@ use load::{LoadReport, Mode, SearchConfig, Wait, WorkloadConfig, throughput_at_s
 use measure::{Plan, QUIET, conditions, contest, shuffled, watched};
 
 use super::bound::reflector_rps;
-use super::config::{DemoConfig, Progress, SLO_P99_US};
+use super::config::{DemoConfig, News, Progress, SLO_P99_US};
 use super::echo;
 use super::kv_test::{CONNECTIONS, KvServer, KvTest, SEARCH_WINDOW_MS, Windows};
 use super::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
@@ -54,7 +54,7 @@ pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> 
     let raised = softirq::raise();
     let loan = huge_pages::borrow(MEMORY_BYTES);
     let lab = Lab::create(LabConfig::unique("demo")).context("cannot make the demo's lab")?;
-    progress("the bound: a bare AF_XDP reflector on the pair");
+    progress(News::Step("the bound: a bare AF_XDP reflector on the pair"));
     let bound_before = best_reflector_rps(&lab)?;
     let kernels = [false, true].map(|steered| Contestant::Memcached { steered });
     let all = [vec![Contestant::Tailplane], kernels.to_vec()].concat();
@@ -62,7 +62,7 @@ pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> 
     for contestant in shuffled(all, config.seed) {
         found.extend(measured(config, &lab, contestant, &mut windows, progress)?);
     }
-    progress("the bound once more");
+    progress(News::Step("the bound once more"));
     let reflector_rps = best_reflector_rps(&lab)?.max(bound_before);
     // A failure here leaves the receive steering of a lab that goes away in a moment.
     let _ = steer_receive(&lab, false);
@@ -138,7 +138,7 @@ fn measured(
         Contestant::Memcached { steered } => {
             let name = if steered { "memcached-linux-rps" } else { "memcached-linux" };
             if let Err(error) = steer_receive(lab, steered) {
-                progress(&format!("{name} is not measured: {error:#}"));
+                progress(News::Detail(&format!("{name} is not measured: {error:#}")));
                 return Ok(None);
             }
             (name, KvServer::Memcached(Memcached::start(lab)?))
@@ -151,6 +151,10 @@ fn measured(
     let test = KvTest::new(lab, server, &WorkloadConfig::usr(), config.seed);
     let system = system(config, &test, name, progress)?;
     let client = kernel_client(config, &test, name, progress)?;
+    progress(News::Found(&format!(
+        "{name}: {:.0} requests/s within p99 < {SLO_P99_US} us; unloaded p50 {:.1} us, p99 {:.1} us",
+        system.throughput_at_slo_rps, system.unloaded_p50_us, system.unloaded_p99_us
+    )));
     let Windows { measured, disturbed } = test.windows.get();
     windows.measured += measured;
     windows.disturbed += disturbed;
@@ -200,14 +204,14 @@ fn system(
     name: &str,
     progress: Progress<'_>,
 ) -> anyhow::Result<System> {
-    progress(&format!("{name}: storing the keys"));
+    progress(News::Step(&format!("{name}: storing the keys")));
     test.store_keys()?;
-    progress(&format!("{name}: unloaded latency"));
+    progress(News::Step(&format!("{name}: unloaded latency")));
     let mut unloaded = test.unloaded(3, window_ms(config, 20.0))?;
     unloaded.sort_by(|a, b| a.p99_us.total_cmp(&b.p99_us));
     let unloaded = &unloaded[1];
 
-    progress(&format!("{name}: highest load within {SLO_P99_US} us"));
+    progress(News::Step(&format!("{name}: highest load within {SLO_P99_US} us")));
     let search = SearchConfig {
         slo_p99_us: SLO_P99_US,
         start_rps: 50_000.0,
@@ -221,10 +225,10 @@ fn system(
     let found = throughput_at_slo(&search, |rps| -> anyhow::Result<LoadReport> {
         let report = test.at_rate(rps, window_ms(config, 20.0).min(SEARCH_WINDOW_MS))?;
         let others = report.conditions.more.get("disturbance").map_or("", String::as_str);
-        progress(&format!(
+        progress(News::Detail(&format!(
             "{name}: {:>9.0} requests/s offered, {:>9.0} answered, p99 {:>7.1} us ({others})",
             rps, report.achieved_rps, report.p99_us
-        ));
+        )));
         points.push(Point::of(rps, &report));
         Ok(report)
     })?;
@@ -253,7 +257,7 @@ fn kernel_client(
     name: &str,
     progress: Progress<'_>,
 ) -> anyhow::Result<KernelClient> {
-    progress("the same with a client on kernel sockets");
+    progress(News::Step("the same with a client on kernel sockets"));
     let run = |connections| {
         let load = test.load(Mode::closed(1), connections, window_ms(config, 10.0));
         carry(test.lab, Client::Kernel(Wait::Spin), &load, test.target())

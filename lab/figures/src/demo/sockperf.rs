@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use measure::stats::median_of;
 use measure::{QUIET, rounds, until_quiet, watched};
 
-use super::config::Progress;
+use super::config::{News, Progress};
 use super::processors::{CLIENT_CPU, SERVER_CPU};
 use super::report::Sockperf;
 use super::systems::Tailplane;
@@ -20,7 +20,7 @@ use service::lab::{Lab, spawn_in};
 
 const PORT: u16 = 11_111;
 const BYTES: u32 = 64;
-const ROUNDS: usize = 5;
+pub(super) const ROUNDS: usize = 5;
 /// What the server needs until it listens.
 const START: Duration = Duration::from_millis(300);
 
@@ -31,13 +31,15 @@ const START: Duration = Duration::from_millis(300);
 pub fn measure(lab: &Lab, seed: u64, progress: Progress<'_>) -> anyhow::Result<Option<Sockperf>> {
     let installed = Command::new("sockperf").arg("--version").output().is_ok();
     if !installed {
-        progress("sockperf is not installed (package sockperf): its round trip is not measured");
+        progress(News::Detail(
+            "sockperf is not installed (package sockperf): its round trip is not measured",
+        ));
         return Ok(None);
     }
     let mut windows = 0;
     let kept = rounds(&mut [true, false], ROUNDS, seed, |is_ours| {
         windows += 1;
-        progress(&format!("sockperf's round trip: {windows} of {}", 2 * ROUNDS));
+        progress(News::Step(&format!("sockperf's round trip: {windows} of {}", 2 * ROUNDS)));
         match is_ours {
             true => {
                 let _service = Tailplane::start_spinning(lab, App::Sockperf)?;
