@@ -2,11 +2,11 @@
 
 use anyhow::bail;
 use runtime::{ServicePolicy, WhileAway};
-use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use serde::{Deserialize, Serialize};
 
 /// The built-in services.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum App {
     /// None of them: a program that the command line names.

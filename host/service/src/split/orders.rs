@@ -7,7 +7,7 @@ use tailplane::MacAddr;
 
 use super::passed_table::{self, PassedTable};
 use super::plan::Pair;
-use crate::config::RunConfig;
+use crate::config::{App, RunConfig};
 
 /// What a starter says to its dataplane.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub enum Order {
 pub struct Start {
     /// The text of the configuration.
     pub config: String,
+    /// What is served: a program that the command line named stands in no text.
+    pub app: App,
     /// The processors of the elastic threads, where they have some.
     pub cpus: Vec<usize>,
     /// Their real-time priority; 0: none.
@@ -47,10 +49,11 @@ pub struct Start {
 }
 
 impl Start {
-    /// With processors and priority as they are in `config`, whatever its text says.
+    /// With what is served, processors and priority as they are in `config`, whatever its text says.
     pub fn of(config: &RunConfig, role: Role, wire: PassedWire) -> Self {
         let (cpus, realtime) = (config.dataplane.cpus.clone(), config.dataplane.realtime());
-        Self { config: config.text.clone(), cpus, realtime, role, wire }
+        let (text, app) = (config.text.clone(), config.service.app);
+        Self { config: text, app, cpus, realtime, role, wire }
     }
 }
 
@@ -141,4 +144,23 @@ pub enum Told {
     Failed(Vec<String>),
     /// The same, because its application has not joined.
     NotJoined(Vec<String>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_of_the_command_line_is_what_is_served_whatever_the_text_says() {
+        let mut config = RunConfig::parse("[service]\napp = \"kv\"\n").expect("a service");
+        let role = || Role::Serve { program: "mine".into() };
+        let said = |config: &RunConfig| {
+            let start = Start::of(config, role(), PassedWire::Shm);
+            let words = serde_json::to_string(&start).expect("a message");
+            serde_json::from_str::<Start>(&words).expect("the same").app
+        };
+        assert_eq!(said(&config), App::Kv);
+        config.service.app = App::Program;
+        assert_eq!(said(&config), App::Program);
+    }
 }
