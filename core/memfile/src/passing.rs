@@ -1,7 +1,7 @@
 //! A message over a Unix socket, with descriptors beside it: how processes hand each other memory, bells and sockets.
 //!
-//! Neither side trusts the other: no more descriptors are taken than the receiver expects, and what comes beyond is closed
-//! by the kernel. A receiver that expects none holds none for a moment: the owner of such a file decides how long its
+//! Neither side trusts the other: what comes beyond the descriptors that the receiver expects is closed by the kernel, but
+//! for the few for which the rounded room is large enough, which are closed here. A receiver that expects none holds none for a moment: the owner of such a file decides how long its
 //! close takes.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -75,7 +75,7 @@ pub fn receive(
         _ => None,
     });
     let descriptors: Vec<OwnedFd> = rights.flatten().collect();
-    // The room is a multiple of 8 bytes: one more than `most` may have come.
+    // The room is rounded up: a few more than `most` may have come.
     let is_too_many = received.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() > most;
     Ok(Received { len: received.bytes, descriptors, is_too_many })
 }

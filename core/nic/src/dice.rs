@@ -44,7 +44,7 @@ impl Dice {
 
     /// A number from `low` to `high`, inclusive.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high.saturating_sub(low) + 1)
+        low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
     /// A number from `low` to `high`, small ones as likely as large ones of a hundred times the size:
@@ -52,7 +52,7 @@ impl Dice {
     pub fn spread(&mut self, low: u64, high: u64) -> u64 {
         let (low, high) = (low.max(1), high.max(1));
         let bits = self.between(low.ilog2() as u64, high.ilog2() as u64);
-        (self.between(1 << bits, (2u64 << bits) - 1)).clamp(low, high)
+        self.between(1 << bits, (1 << bits) | ((1 << bits) - 1)).clamp(low, high)
     }
 
     /// A duration from `low` to `high`.

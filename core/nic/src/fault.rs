@@ -29,7 +29,8 @@ pub struct Faults {
     pub loss: f64,
     /// Probability that a frame arrives twice.
     pub duplicate: f64,
-    /// Probability that a frame is held back so that later ones overtake it.
+    /// Probability that a frame is held back for a time that is drawn up to `reorder_by`: frames that come within that
+    /// overtake it.
     pub reorder: f64,
     /// Longest time that such a frame is held back.
     pub reorder_by: Duration,
@@ -44,9 +45,9 @@ pub struct Faults {
     pub queue_frames: usize,
 }
 
-impl Default for Faults {
+impl Faults {
     /// The usual bad network: one per cent of everything, 5 to 50 us.
-    fn default() -> Self {
+    pub fn usual() -> Self {
         Self {
             loss: 0.01,
             duplicate: 0.01,
@@ -63,7 +64,7 @@ impl Default for Faults {
 impl Faults {
     /// A network that does nothing worse than take its time.
     pub fn none() -> Self {
-        Self { loss: 0.0, duplicate: 0.0, reorder: 0.0, corrupt: 0.0, ..Self::default() }
+        Self { loss: 0.0, duplicate: 0.0, reorder: 0.0, corrupt: 0.0, ..Self::usual() }
     }
 
     /// A wire that takes no time either.

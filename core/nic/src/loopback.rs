@@ -179,17 +179,18 @@ impl Nic for LoopbackNic {
 
     fn transmit(&mut self, _now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         let max = self.config.max_frame_bytes;
-        // Nearly never: the stack knows the limit.
-        let is_long = |frame: &mut TxFrame| frame.len() > max;
-        let mut refused = 0;
-        if frames.iter().any(|frame| frame.len() > max) {
-            refused = frames.extract_if(.., is_long).map(|frame| pool.complete(frame)).count();
-        }
         let lane = &mut *self.outgoing.borrow_mut();
         let ring = self.config.ring_frames;
         // The first bound makes a sender that never reclaims run out of transmit ring.
         let room = (2 * ring).saturating_sub(lane.frames.len() + lane.dropped.len());
-        let count = frames.len().min(room);
+        let mut count = frames.len().min(room);
+        // Nearly never: the stack knows the limit.
+        let mut refused = 0;
+        if frames[..count].iter().any(|frame| frame.len() > max) {
+            let long = frames.extract_if(..count, |frame| frame.len() > max);
+            refused = long.map(|frame| pool.complete(frame)).count();
+            count -= refused;
+        }
         let fitting = count.min(ring.saturating_sub(lane.travelling()));
         let taken = if self.config.when_full == WhenFull::Drop { count } else { fitting };
         self.stats.tx_frames += taken as u64;

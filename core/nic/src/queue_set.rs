@@ -167,15 +167,24 @@ impl ToRelay {
     /// Puts copies of frames into the ring. Answers how many.
     fn transmit(&mut self, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         let is_closed = self.passage.is_closed.load(Ordering::Relaxed);
-        let mut taken = 0;
-        for frame in frames.iter() {
+        // `copied` of them are taken and not yet completed.
+        let (mut taken, mut copied) = (0, 0);
+        while let Some(frame) = frames.get(copied) {
             if !is_closed {
                 // Where memory is short, acknowledgments have to leave all the same: a burst of copies is on its way then.
                 let room = if pool.allows(Want::Send) { 1 } else { RING_FRAMES - BURST_FRAMES };
                 if self.ring.slots() < room {
                     break;
                 }
-                let Ok(mut copy) = pool.alloc() else { break };
+                let Ok(mut copy) = pool.alloc() else {
+                    if copied == 0 {
+                        break;
+                    }
+                    // The chunks of those that were copied are free then.
+                    frames.drain(..copied).for_each(|frame| pool.complete(frame));
+                    copied = 0;
+                    continue;
+                };
                 let fits = copy.append(frame.bytes()).is_ok();
                 let pushed = if fits { self.ring.push(copy).map_err(full) } else { Err(copy) };
                 match pushed {
@@ -191,9 +200,9 @@ impl ToRelay {
             } else {
                 self.stats.tx_dropped += 1;
             }
-            taken += 1;
+            (taken, copied) = (taken + 1, copied + 1);
         }
-        frames.drain(..taken).for_each(|frame| pool.complete(frame));
+        frames.drain(..copied).for_each(|frame| pool.complete(frame));
         taken
     }
 
@@ -425,6 +434,19 @@ mod tests {
             end.close(&mut pool);
         }
         assert_eq!(pool.available(), 256);
+    }
+
+    #[test]
+    fn a_burst_leaves_through_a_relay_with_a_single_free_chunk() {
+        let mut pool = Pool::new(&Region::heap(11), 11);
+        let (near, _far) = loopback::pair(LoopbackConfig::default());
+        let mut sets = QueueSet::deal(vec![near], 2).expect("a queue");
+        let mut frames = frames_of(&mut pool, 0, 10);
+        assert_eq!(pool.available(), 1);
+        assert_eq!(sets[1].transmit(NOW, &mut pool, &mut frames), 10);
+        assert_eq!((frames.len(), sets[0].relayed().waiting), (0, 10));
+        sets.into_iter().for_each(|set| _ = set.close(&mut pool));
+        assert_eq!(pool.available(), 11);
     }
 
     #[test]

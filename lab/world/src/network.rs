@@ -8,7 +8,7 @@
 //! ```
 //! use clock::Instant;
 //! use world::network::{Faults, Network, Spread};
-//! let network = Network::new(42, Faults::default());
+//! let network = Network::new(42, Faults::usual());
 //! let first = network.borrow_mut().attach(wire::MacAddr([2, 0, 0, 0, 0, 1]), 1, Spread::OneQueue);
 //! assert_eq!(first, 0);
 //! assert_eq!(network.borrow().next_due(), None);
@@ -451,7 +451,7 @@ mod tests {
             reorder: 0.3,
             corrupt: 0.4,
             queue_frames: 1 << 20,
-            ..Faults::default()
+            ..Faults::usual()
         };
         let network = network(faults);
         let mut network = network.borrow_mut();

@@ -171,7 +171,7 @@ fn a_perfect_network_needs_no_retransmission() {
 #[test]
 fn a_dead_network_is_reported_and_not_waited_for() {
     let config = ScenarioConfig {
-        faults: Faults { loss: 1.0, ..Faults::default() },
+        faults: Faults { loss: 1.0, ..Faults::usual() },
         ..ScenarioConfig::new(Scenario::Echo)
     };
     let outcome = run(1, &config);

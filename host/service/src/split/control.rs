@@ -53,7 +53,7 @@ pub fn send(
 }
 
 /// Receives a message, waiting for it. None: the other end has hung up. Where more than `most` descriptors come with
-/// it, the kernel closes the others and the message is an error.
+/// it, the others are closed and the message is an error.
 ///
 /// # Errors
 /// What came makes no sense.

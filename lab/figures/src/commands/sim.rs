@@ -162,7 +162,7 @@ struct Summary {
 
 impl Args {
     fn config(&self, scenario: Scenario) -> ScenarioConfig {
-        let usual = Faults::default();
+        let usual = Faults::usual();
         let faults = Faults {
             loss: self.loss.unwrap_or(usual.loss),
             duplicate: self.duplicate.unwrap_or(usual.duplicate),

@@ -60,7 +60,7 @@ impl ScenarioConfig {
     pub fn new(scenario: Scenario) -> Self {
         Self {
             scenario,
-            faults: Faults::default(),
+            faults: Faults::usual(),
             vary: true,
             scheduler: SchedulerChoice::BySeed,
             migrations: None,
