@@ -1,8 +1,8 @@
 //! Step 2: from frames to segments.
 //!
-//! Three passes over the batch (IX §4.3, TAS), so that none waits for memory: the first parses every
-//! frame and prefetches the table entry of its connection, the second finds the connection and
-//! prefetches it, the third processes. Nothing in a frame is believed before it was checked.
+//! Two passes over the batch: the first parses every frame, the second processes. Where there are many connections, the first
+//! prefetches the table entry of each, and a pass between the two finds the connections and prefetches them (IX §4.3,
+//! TAS), so that none waits for memory. Nothing in a frame is believed before it was checked.
 
 use mem::Mbuf;
 use wire::{

@@ -29,7 +29,8 @@ const EVENTS_PER_PACKET: usize = 8;
 
 /// Connections beyond which those of a batch are asked for ahead: the state of fewer is in the nearest cache.
 const NEAR: u32 = 256;
-/// Connections beyond which what they have sent is asked for ahead too: that of fewer is in the caches.
+/// Connections beyond which what they have sent is asked for ahead too, and those that calls name: that of fewer is in
+/// the caches.
 const CACHED: u32 = 4_096;
 /// Timers of one cycle, and connections that end their TIME-WAIT in it: as packets, they are taken in bounded batches,
 /// so that those of many connections that came together hold up nobody's packets.

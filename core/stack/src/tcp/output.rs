@@ -235,7 +235,7 @@ fn transmit(
 /// does is what `calls::sendv`, [`enqueue`] and [`transmit`] would do.
 ///
 /// # Errors
-/// The buffer comes back, with nothing done, where anything is unusual; `calls::sendv` takes it.
+/// The buffer comes back, with nothing sent, where anything is unusual; `calls::sendv` takes it.
 // Not inlined, with all that it calls inside: it needs the registers.
 #[inline(never)]
 pub(crate) fn send_at_once(
@@ -294,9 +294,10 @@ pub(crate) fn send_at_once(
     ctx.stats.tcp_bytes_out += len as u64;
     if !conn.flags.has(Flags::RTX_ARMED) {
         arm_retransmission(conn, ctx);
-        if !has_timer(conn, ctx) {
-            note_pending(conn, place, ctx);
-        }
+    }
+    // Also where it was armed before: an acknowledgment may have moved it to before the wheel's entry.
+    if !has_timer(conn, ctx) {
+        note_pending(conn, place, ctx);
     }
     Ok(())
 }

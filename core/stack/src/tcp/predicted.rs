@@ -3,8 +3,7 @@
 //!
 //! In sequence, inside the window, acknowledging nothing but what was sent, while nothing unusual
 //! goes on: all questions that `segment`, `ack` and `receive` would ask are answered by one look at
-//! the flags. What it does is what they would do, and of the same functions; the difference is what
-//! need not be asked.
+//! the flags. What it does is what they would do; the difference is what need not be asked.
 
 use mem::{Mbuf, Want};
 use wire::TcpFlags;
@@ -123,10 +122,12 @@ fn take(
     }
     let acked = (segment.ack - conn.snd_una) as u32;
     let flight_before = conn.flight();
-    // In sequence, and it acknowledges no less: never older than what set the window last (RFC 9293 §3.10.7.4).
-    conn.snd_wnd = u32::from(segment.window) << conn.snd_wscale;
-    conn.snd_wl1 = segment.seq;
     let mut bytes = 0;
+    // A window that came ahead of this segment is newer (RFC 9293 §3.10.7.4).
+    if acked > 0 || !segment.seq.before(conn.snd_wl1) {
+        conn.snd_wnd = u32::from(segment.window) << conn.snd_wscale;
+        conn.snd_wl1 = segment.seq;
+    }
     if acked > 0 {
         bytes = ack::acknowledge(conn, segment.ack, ctx);
         conn.dup_acks = 0;

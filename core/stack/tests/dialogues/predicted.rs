@@ -125,3 +125,16 @@ proptest! {
         prop_assert_eq!(short.world.stats(), long.world.stats());
     }
 }
+
+/// A window update that overtook a segment is newer than what that segment says (RFC 9293 §3.10.7.4: SND.WL1).
+#[test]
+fn a_late_segment_does_not_take_a_newer_window_back() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open { timestamp: Some(5), ..Open::default() });
+    world.hear(&peer.seg(101, 1).win(60_000));
+    world.hear(&peer.seg(1, 1).len(100).win(0));
+    world.received(0, 100);
+    world.frames_out();
+    world.send(1_000);
+    world.expect(&peer, &[". 1:1001(1000) ack 101"]);
+}

@@ -1,5 +1,6 @@
 //! Timers of many connections that are due at once: they come in batches, between which packets are heard.
 
+use clock::Duration;
 use domain::Handle;
 
 use crate::support::{Open, Peer, World, ms};
@@ -66,4 +67,30 @@ fn time_wait_of_many_connections_ends_in_batches() {
     }
     assert_eq!(left.last(), Some(&0));
     assert!(left.windows(2).all(|two| two[0] - two[1] <= BATCH as u32), "{left:?}");
+}
+
+/// The time-out of a connection that began slowly falls with each sample, also while something is in flight all the time:
+/// the wheel's entry follows it.
+#[test]
+fn a_shorter_time_out_is_kept_though_replies_never_stop() {
+    let mut world = World::new();
+    world.auto_done = false;
+    let open = Open { timestamp: Some(5), ..Open::default() };
+    let (peer, _) = Peer::knock(&mut world, 5, open);
+    world.pass(ms(900));
+    world.silent();
+    world.hear(&peer.seg(1, 1));
+    let handle = world.handle();
+    world.pass(ms(400));
+    for round in 0u32..80 {
+        let request = peer.seg(1 + 100 * round, 1 + 3 * round.saturating_sub(1)).len(100).frame();
+        world.cycle(&[request], |calls| {
+            calls.sendv(handle, &[&[0, 1, 2]]).expect("room");
+            calls.recv_done(handle, 100).expect("room");
+        });
+        world.pass(Duration::from_micros(100));
+    }
+    world.frames_out();
+    let waited = world.pass_until_sent(ms(10_000));
+    assert!(waited < ms(500), "{waited:?}");
 }
