@@ -272,7 +272,7 @@ impl Passed {
     fn take(start: Start, descriptors: Vec<OwnedFd>) -> anyhow::Result<Self> {
         let mut config = RunConfig::parse(&start.config)?;
         config.dataplane.domain = DomainName::Process;
-        config.service.app = start.app;
+        (config.service.app, config.service.port) = (start.app, Some(start.port));
         (config.dataplane.cpus, config.dataplane.realtime) = (start.cpus, Some(start.realtime));
         let mut descriptors = descriptors.into_iter();
         let mut next = |what: &'static str| {

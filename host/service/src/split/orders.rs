@@ -38,6 +38,8 @@ pub struct Start {
     pub config: String,
     /// What is served: a program that the command line named stands in no text.
     pub app: App,
+    /// The first port.
+    pub port: u16,
     /// The processors of the elastic threads, where they have some.
     pub cpus: Vec<usize>,
     /// Their real-time priority; 0: none.
@@ -52,8 +54,8 @@ impl Start {
     /// With what is served, processors and priority as they are in `config`, whatever its text says.
     pub fn of(config: &RunConfig, role: Role, wire: PassedWire) -> Self {
         let (cpus, realtime) = (config.dataplane.cpus.clone(), config.dataplane.realtime());
-        let (text, app) = (config.text.clone(), config.service.app);
-        Self { config: text, app, cpus, realtime, role, wire }
+        let (app, port) = (config.service.app, config.service.port());
+        Self { config: config.text.clone(), app, port, cpus, realtime, role, wire }
     }
 }
 
@@ -157,10 +159,12 @@ mod tests {
         let said = |config: &RunConfig| {
             let start = Start::of(config, role(), PassedWire::Shm);
             let words = serde_json::to_string(&start).expect("a message");
-            serde_json::from_str::<Start>(&words).expect("the same").app
+            let start = serde_json::from_str::<Start>(&words).expect("the same");
+            (start.app, start.port)
         };
-        assert_eq!(said(&config), App::Kv);
-        config.service.app = App::Program;
-        assert_eq!(said(&config), App::Program);
+        assert_eq!(said(&config), (App::Kv, 11_211));
+        // As `tailplane run kv.toml -- PROGRAM` does: the port stays.
+        (config.service.app, config.service.port) = (App::Program, Some(config.service.port()));
+        assert_eq!(said(&config), (App::Program, 11_211));
     }
 }
