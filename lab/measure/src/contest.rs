@@ -154,8 +154,19 @@ impl<T> Taken<T> {
     }
 }
 
-/// One window, repeated while more than `most` disturbs it, up to `tries` times; the last try stands. Returns what was
-/// found with what disturbed it.
+/// What the last try of a window found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tried<T> {
+    /// What was found.
+    pub found: T,
+    /// What disturbed it.
+    pub disturbance: Disturbance,
+    /// Tries before it, all disturbed and left out.
+    pub left_out: usize,
+}
+
+/// One window, repeated while more than `most` disturbs it, up to `tries` times; the last try stands, and the caller
+/// checks its disturbance.
 ///
 /// # Errors
 /// Those of the window.
@@ -163,14 +174,15 @@ pub fn until_quiet<T, E>(
     tries: usize,
     most: &Disturbance,
     mut window: impl FnMut() -> Result<(T, Disturbance), E>,
-) -> Result<(T, Disturbance), E> {
-    for _ in 1..tries {
+) -> Result<Tried<T>, E> {
+    let mut left_out = 0;
+    loop {
         let (found, disturbance) = window()?;
-        if disturbance.within(most) {
-            return Ok((found, disturbance));
+        if disturbance.within(most) || left_out + 1 >= tries {
+            return Ok(Tried { found, disturbance, left_out });
         }
+        left_out += 1;
     }
-    window()
 }
 
 #[cfg(test)]
@@ -232,9 +244,11 @@ mod tests {
     fn one_window_is_repeated_until_it_is_quiet() {
         let mut windows = [loud(), NONE, NONE].into_iter();
         let found = until_quiet(3, &QUIET, || windows.next().map(|what| ((), what)).ok_or(()));
-        assert_eq!((found, windows.len()), (Ok(((), NONE)), 1));
+        assert_eq!(found, Ok(Tried { found: (), disturbance: NONE, left_out: 1 }));
+        assert_eq!(windows.len(), 1);
         let all = until_quiet(3, &QUIET, || Ok::<_, ()>(((), loud())));
-        assert_eq!(all, Ok(((), loud())), "the last try stands");
+        let last = Tried { found: (), disturbance: loud(), left_out: 2 };
+        assert_eq!(all, Ok(last), "the last try stands, with its disturbance");
     }
 
     #[test]

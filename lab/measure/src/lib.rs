@@ -36,7 +36,7 @@ mod usage;
 mod window;
 
 pub use confidence::{MedianInterval, REPEATS_FOR_95, median_interval};
-pub use contest::{Kept, Plan, contest, rounds, shuffled, until_quiet};
+pub use contest::{Kept, Plan, Tried, contest, rounds, shuffled, until_quiet};
 pub use disturbance::{Disturbance, QUIET};
 pub use mean::MeanInterval;
 #[cfg(feature = "realtime")]

@@ -34,6 +34,8 @@ pub struct Measured {
 const NO_NUMBER: &str = "the measurement gave no number";
 /// Fewer rounds than these compare nothing.
 const ROUNDS_MIN: usize = 3;
+/// Fewer repeats on real threads than these have no interval: the bootstrap of one value is that value at both ends.
+pub(crate) const REPEATS_MIN: u64 = 3;
 
 impl Measured {
     /// One number, measured once.
@@ -83,15 +85,26 @@ impl Measured {
         Self::interval(Some(Interval { value, low, high, n }))
     }
 
-    /// The ratio of two medians, with its bootstrap interval.
+    /// The ratio of two medians, with its bootstrap interval. Values that are no number count as discarded.
     pub fn ratio(above: &[f64], below: &[f64], seed: u64) -> Self {
-        Self::interval(ratio_of_medians(above, below, seed))
+        let none = |values: &[f64]| values.iter().filter(|value| !value.is_finite()).count();
+        let discarded = none(above).max(none(below)) as u64;
+        Self { discarded, ..Self::bootstrapped(ratio_of_medians(above, below, seed)) }
+    }
+
+    /// A bootstrap's value; its interval only where there were enough repeats.
+    fn bootstrapped(interval: Option<Interval>) -> Self {
+        let measured = Self::interval(interval);
+        match measured.n >= REPEATS_MIN {
+            true => measured,
+            false => Self { low: None, high: None, ..measured },
+        }
     }
 
     /// The median over a contestant's windows of one number of each, with its bootstrap interval; disturbed where no
     /// window was quiet.
     pub fn windows<T>(kept: &Kept<T>, seed: u64, of: impl FnMut(&T) -> f64) -> Self {
-        let measured = Self::interval(bootstrap_median(&kept.values(of), seed));
+        let measured = Self::bootstrapped(bootstrap_median(&kept.values(of), seed));
         Self { discarded: kept.discarded as u64, ..measured }.under(&[kept.disturbed])
     }
 
@@ -107,15 +120,16 @@ impl Measured {
         let pairs = one.paired(other);
         let values: Vec<f64> =
             pairs.map(|(one, other)| how(of_one(one), of_other(other))).collect();
-        let measured = Self::interval(bootstrap_median(&values, seed));
+        let measured = Self::bootstrapped(bootstrap_median(&values, seed));
+        let measured = measured.of_both(one, other);
         if one.disturbed.is_none() && other.disturbed.is_none() && values.len() < ROUNDS_MIN {
             return measured.disturbed(format!("both were quiet in {} rounds only", values.len()));
         }
-        measured.under(&[one.disturbed, other.disturbed])
+        measured
     }
 
     /// The ratio of two contestants of one contest, round by round as [`compared`](Self::compared); where both were
-    /// quiet in too few rounds, that of their medians, which says so.
+    /// quiet in too few rounds, that of their medians, which says so where the rounds differ.
     pub fn ratio_of<A, B>(
         above: (&Kept<A>, fn(&A) -> f64),
         below: (&Kept<B>, fn(&B) -> f64),
@@ -124,9 +138,30 @@ impl Measured {
         if above.0.paired(below.0).take(ROUNDS_MIN).count() == ROUNDS_MIN {
             return Self::compared(above, below, seed, |above, below| above / below);
         }
-        let measured = Self::ratio(&above.0.values(above.1), &below.0.values(below.1), seed);
-        let measured = measured.note("of windows in different rounds");
-        measured.under(&[above.0.disturbed, below.0.disturbed])
+        let measured = Self::ratio_apart(above, below, seed);
+        match above.0.rounds == below.0.rounds {
+            true => measured,
+            false => measured.note("of windows in different rounds"),
+        }
+    }
+
+    /// The ratio of the medians of two contestants whose rounds have nothing in common; disturbed where either was.
+    pub fn ratio_apart<A, B>(
+        (above, of_above): (&Kept<A>, fn(&A) -> f64),
+        (below, of_below): (&Kept<B>, fn(&B) -> f64),
+        seed: u64,
+    ) -> Self {
+        let measured = Self::ratio(&above.values(of_above), &below.values(of_below), seed);
+        measured.of_both(above, below)
+    }
+
+    /// Of two contestants: the rounds that are not among the `n` that count are discarded; all are, and it is marked,
+    /// where either had no quiet window.
+    fn of_both<A, B>(self, one: &Kept<A>, other: &Kept<B>) -> Self {
+        let disturbed = [one.disturbed, other.disturbed];
+        let count = if disturbed == [None, None] { self.n } else { 0 };
+        let discarded = (one.held.max(other.held) as u64).saturating_sub(count);
+        Self { discarded, ..self }.under(&disturbed)
     }
 
     /// Marked where a contestant had no quiet window.
@@ -176,6 +211,13 @@ impl Measured {
             (Some(invalid), Some(note)) => Some(format!("{invalid}; {note}")),
             (invalid, note) => invalid.clone().or_else(|| note.clone()),
         }
+    }
+}
+
+/// As [`Measured::single`].
+impl From<f64> for Measured {
+    fn from(value: f64) -> Self {
+        Self::single(value)
     }
 }
 
@@ -244,8 +286,22 @@ mod tests {
         loud.discarded = 3;
         let shown = Measured::windows(&loud, 1, OF);
         assert!(shown.value().is_some() && !shown.is_valid() && shown.discarded == 3);
-        assert!(!Measured::ratio_of((&windows(3, 2), OF), (&loud, OF), 1).is_valid());
+        let ratio = Measured::ratio_of((&windows(3, 2), OF), (&loud, OF), 1);
+        assert!(!ratio.is_valid() && ratio.discarded == 3);
         assert!(Measured::ratio_of((&windows(3, 2), OF), (&windows(3, 3), OF), 1).is_valid());
+    }
+
+    #[test]
+    fn one_or_two_repeats_have_no_interval_and_are_of_the_same_rounds() {
+        for count in 1..=2 {
+            let (one, other) = (windows(count, 1), windows(count, 2));
+            let ratio = Measured::ratio_of((&one, OF), (&other, OF), 1);
+            assert_eq!((ratio.is_valid(), ratio.n, &ratio.note), (true, count as u64, &None));
+            for measured in [ratio, Measured::windows(&one, 1, OF)] {
+                assert_eq!((measured.low, measured.high), (None, None));
+            }
+        }
+        assert!(Measured::windows(&windows(3, 1), 1, OF).low.is_some());
     }
 
     #[test]
@@ -264,6 +320,7 @@ mod tests {
         let fast = at((3..30).collect(), 1.0);
         let found = Measured::ratio_of((&slow, OF), (&fast, OF), 1);
         assert!(found.is_valid() && found.value().is_some_and(|ratio| (ratio - 1.1).abs() < 1e-9));
+        assert_eq!((found.n, found.discarded), (15, 16), "31 rounds were held");
         let few = at(vec![1, 20, 30], 1.0);
         let differ = Measured::compared((&slow, OF), (&few, OF), 1, |a, b| a - b);
         assert!(!differ.is_valid(), "one round is too few");
@@ -271,5 +328,6 @@ mod tests {
         let apart = Measured::ratio_of((&slow, OF), (&few, OF), 1);
         assert!(format!("{apart:?}").contains("of windows in different rounds"));
         assert!(apart.value().is_some_and(|ratio| ratio > 2.0), "{apart:?}");
+        assert_eq!((apart.n, apart.discarded), (3, 28));
     }
 }

@@ -215,6 +215,9 @@ pub fn text(result: &FigureResult) -> String {
             text += &format!("{what}: {reason}\n");
         }
     }
+    if result.quick {
+        text += "QUICK: measured with --quick; for a look, not for a result\n";
+    }
     for chart in &result.charts {
         let series: Vec<&Series> = result.series_of(chart).collect();
         text += &format!("{}\n{}\n", chart.title, points(chart, &series));

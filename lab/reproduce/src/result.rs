@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::claims::{Better, Claim, Mode};
-use crate::measured::Measured;
+use crate::measured::{Measured, REPEATS_MIN};
 use crate::number::Finite;
 
 /// Version of the format. It changes when a field changes its meaning or goes away; new fields
@@ -315,7 +315,14 @@ impl ClaimResult {
             if let Some(value) = measured.value() {
                 reason += &format!(" (it gave {})", crate::number::show(value));
             }
-            return Self::not_run(claim, reason);
+            let (n, discarded) = (measured.n, measured.discarded);
+            return Self { n, discarded, ..Self::not_run(claim, reason) };
+        };
+        // Simulations and models have intervals of their own; on real threads few repeats have none.
+        let has_spread = mode != Mode::Real || measured.n >= REPEATS_MIN;
+        let (low, high) = match has_spread {
+            true => (measured.low, measured.high),
+            false => (None, None),
         };
         let mut note = measured.note.clone();
         if mode != claim.mode {
@@ -326,13 +333,12 @@ impl ClaimResult {
             measured: Some(value),
             mode,
             met: Some(claim.judge(value.get())),
-            met_throughout: measured
-                .low
-                .zip(measured.high)
+            met_throughout: low
+                .zip(high)
                 .map(|(low, high)| claim.judge(low.get()) && claim.judge(high.get())),
             meets_paper: claim.meets_paper(value.get()),
-            low: measured.low,
-            high: measured.high,
+            low,
+            high,
             n: measured.n,
             discarded: measured.discarded,
             not_run: None,

@@ -355,6 +355,15 @@ fn a_document_has_bold_numbers_only_where_the_whole_spread_keeps_the_goal() {
         partly.contains("| 0.97 | 0.94 to 0.98 | 3 | real | met, but not by all of the spread")
     );
     assert!(row(&Measured::single(0.97)).contains("| 0.97 |  | 1 | real | met;"));
+    for one in [Measured::samples(&[0.97]), Measured::ratio(&[0.97], &[1.0], 1)] {
+        let row = row(&one);
+        assert!(row.contains("| 0.97 |  | 1 | real | met;") && !row.contains("**"), "{row}");
+    }
+    let two = row(&Measured::samples(&[0.97, 0.98]));
+    assert!(two.contains("|  | 2 | real | met;") && !two.contains("**"), "{two}");
+    let disturbed = Measured { discarded: 4, ..Measured::samples(&[0.97]) }.disturbed("stolen");
+    let disturbed = row(&disturbed);
+    assert!(disturbed.contains("| 1 (+4 discarded) |"), "{disturbed}");
     let table = render::markdown(&[scaling(&Measured::missing("too few cores"))]).unwrap();
     assert!(table.contains("| – |  |  | sim | not run; too few cores |"), "{table}");
     assert!(table.contains("Left out of ix/fig5a: the link went down."), "{table}");
@@ -374,6 +383,7 @@ fn a_condition_of_one_result_is_not_shown_as_one_of_all() {
 #[test]
 fn a_quick_result_is_not_for_a_document() {
     let result = FigureResult { quick: true, ..scaling(&Measured::single(0.97)) };
+    assert!(render::text(&result).contains("QUICK: measured with --quick"));
     let error = render::markdown(&[result]).unwrap_err();
     assert!(error.contains("ix/fig5a") && error.contains("`--quick`"), "{error}");
 }

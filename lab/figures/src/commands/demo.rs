@@ -8,7 +8,8 @@ use anyhow::bail;
 use reproduce::{Bar, Claims, Options, Progress, Setup, Silent, render};
 
 use super::save;
-use crate::demo::config::{News, STEPS};
+use crate::demo::config::News;
+use crate::demo::measure::STEPS;
 use crate::demo::{self, DemoConfig, figure};
 
 /// Arguments of `tailplane demo`.

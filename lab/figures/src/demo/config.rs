@@ -22,17 +22,13 @@ impl DemoConfig {
 /// What the demo says while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News<'a> {
-    /// A step begins: one of [`STEPS`].
+    /// A step begins.
     Step(&'a str),
     /// What the step at hand does.
     Detail(&'a str),
     /// A first result.
     Found(&'a str),
 }
-
-/// Steps of a demo: the bound twice, four of each of three servers, the echo's windows, sockperf's, and what opens and
-/// closes connections.
-pub const STEPS: u64 = 2 + 3 * 4 + 2 * (super::echo::ROUNDS + super::sockperf::ROUNDS) as u64 + 3;
 
 /// Hears how far the demo is.
 pub type Progress<'a> = &'a mut dyn FnMut(News<'_>);

@@ -9,14 +9,14 @@ use std::net::SocketAddrV4;
 
 use anyhow::bail;
 use load::{CloseMode, LoadConfig, LoadReport, Mode, Wait};
-use measure::stats::median_of;
-use measure::{QUIET, rounds, until_quiet, watched};
+use measure::{Disturbance, Kept, QUIET, Tried, contest, until_quiet, watched};
+use reproduce::Measured;
 
 use super::config::{News, Progress};
 use super::processors::CLIENT_CPU;
-use super::report::{Churn, Echo, EchoRatio, EchoSystem};
+use super::report::{Churn, Echo, EchoRatio, EchoRound, EchoSystem};
 use super::sockperf;
-use super::window::TRIES;
+use super::window::{TRIES, disturbed_words, every_round};
 use crate::commands::load::DataplaneClient;
 use crate::reproduce::testbed::{Client as From, Server, carry, start};
 use service::lab::Lab;
@@ -27,13 +27,6 @@ pub(super) const ROUNDS: usize = 9;
 const WINDOW_MS: u64 = 300;
 /// Connections that are opened and closed at a time.
 const CHURN_SLOTS: u32 = 32;
-
-/// What one server did in one round.
-struct Round {
-    round_trip: LoadReport,
-    rps_32: f64,
-    rps_1000: f64,
-}
 
 /// Windows of connect-request-close in a row, so that a decay shows.
 const CHURN_WINDOWS: u32 = 5;
@@ -50,12 +43,12 @@ pub fn measure(
 ) -> anyhow::Result<Echo> {
     let client = Client { lab, seed };
     let mut servers = [Server::Tailplane, Server::LinuxSpinning];
-    let mut windows = 0;
-    let kept = rounds(&mut servers, ROUNDS, seed, |server| {
+    let (mut windows, mut left_out) = (0, 0);
+    let kept = contest(&mut servers, every_round(ROUNDS, seed), |server| {
         windows += 1;
         progress(News::Step(&format!("64-byte echo, kernel client: {windows} of {}", 2 * ROUNDS)));
         let (_running, target) = start(lab, *server)?;
-        client.round(target)
+        client.round(target, &mut left_out)
     })?;
     let [ours, kernels] = kept.as_slice() else { bail!("two servers had no two results") };
     let sockperf = sockperf::measure(lab, seed, progress)?;
@@ -73,33 +66,38 @@ pub fn measure(
     let kernel_churn = client.churn(target, churn_seconds)?;
     drop(service);
 
-    let ratio = |key: fn(&Round) -> f64| {
-        median_of(ours.paired(kernels).map(|(ours, kernel)| key(ours) / key(kernel)))
-    };
-    let ratio = EchoRatio {
-        rounds: ROUNDS,
-        round_trip_p50: 1.0 / ratio(|round| round.round_trip.p50_us),
-        rps_32: ratio(|round| round.rps_32),
-        rps_1000: ratio(|round| round.rps_1000),
-    };
-    let systems = vec![
-        system("tailplane", &ours.found, our_churn),
-        system("linux-spinning", &kernels.found, kernel_churn),
+    let trip: fn(&EchoRound) -> f64 = |round| round.round_trip_p50_us;
+    let ratio_of = |key| Measured::ratio_of((ours, key), (kernels, key), seed);
+    let all = [
+        Measured::ratio_of((kernels, trip), (ours, trip), seed),
+        ratio_of(|round| round.rps_32),
+        ratio_of(|round| round.rps_1000),
     ];
-    Ok(Echo { bytes: BYTES, systems, ratio, sockperf, own_client_churn })
+    let [round_trip_p50, rps_32, rps_1000] =
+        all.each_ref().map(|ratio| ratio.value().unwrap_or(f64::NAN));
+    let rounds = ours.paired(kernels).count();
+    let disturbed = disturbed_words(&kept, left_out);
+    let ratio = EchoRatio { rounds, round_trip_p50, rps_32, rps_1000, all };
+    let systems = vec![
+        system("tailplane", ours, our_churn, seed),
+        system("linux-spinning", kernels, kernel_churn, seed),
+    ];
+    Ok(Echo { bytes: BYTES, systems, ratio, sockperf, own_client_churn, disturbed })
 }
 
-/// The medians of all rounds.
-fn system(name: &str, rounds: &[Round], churn: Churn) -> EchoSystem {
-    let median = |key: fn(&Round) -> f64| median_of(rounds.iter().map(key));
-    EchoSystem {
-        name: name.to_owned(),
-        round_trip_p50_us: median(|round| round.round_trip.p50_us),
-        round_trip_p99_us: median(|round| round.round_trip.p99_us),
-        rps_32: median(|round| round.rps_32),
-        rps_1000: median(|round| round.rps_1000),
-        churn,
-    }
+/// The medians of the rounds that count.
+fn system(name: &str, kept: &Kept<EchoRound>, churn: Churn, seed: u64) -> EchoSystem {
+    let of = |key: fn(&EchoRound) -> f64| Measured::windows(kept, seed, key);
+    let all = [
+        of(|round| round.round_trip_p50_us),
+        of(|round| round.round_trip_p99_us),
+        of(|round| round.rps_32),
+        of(|round| round.rps_1000),
+    ];
+    let [round_trip_p50_us, round_trip_p99_us, rps_32, rps_1000] =
+        all.each_ref().map(|measured| measured.value().unwrap_or(f64::NAN));
+    let name = name.to_owned();
+    EchoSystem { name, round_trip_p50_us, round_trip_p99_us, rps_32, rps_1000, churn, all }
 }
 
 /// Connect-request-close, in windows that `run` measures.
@@ -141,19 +139,30 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    fn round(&self, target: SocketAddrV4) -> anyhow::Result<Round> {
-        Ok(Round {
-            round_trip: self.quiet(1, target)?,
-            rps_32: self.quiet(32, target)?.achieved_rps,
-            rps_1000: self.quiet(1_000, target)?.achieved_rps,
-        })
-    }
-
-    /// A window, again where somebody else used the machine, a few times.
-    fn quiet(&self, connections: u32, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
-        let window = Windowed { mode: Mode::closed(1), connections, measure_ms: WINDOW_MS };
-        let again = || watched(&[], || self.run(window, target));
-        Ok(until_quiet(TRIES, &QUIET, again)?.0)
+    /// One window for each number of connections, each again where others used the machine, a few times. Adds the
+    /// tries that were left out to `left_out`; returns what disturbed the last ones.
+    fn round(
+        &self,
+        target: SocketAddrV4,
+        left_out: &mut usize,
+    ) -> anyhow::Result<(EchoRound, Disturbance)> {
+        let mut disturbed = Disturbance::default();
+        let mut quiet = |connections| {
+            let window = Windowed { mode: Mode::closed(1), connections, measure_ms: WINDOW_MS };
+            let again = || watched(&[], || self.run(window, target));
+            let tried: Tried<LoadReport> = until_quiet(TRIES, &QUIET, again)?;
+            *left_out += tried.left_out;
+            disturbed = disturbed.and(tried.disturbance);
+            anyhow::Ok(tried.found)
+        };
+        let round_trip = quiet(1)?;
+        let round = EchoRound {
+            round_trip_p50_us: round_trip.p50_us,
+            round_trip_p99_us: round_trip.p99_us,
+            rps_32: quiet(32)?.achieved_rps,
+            rps_1000: quiet(1_000)?.achieved_rps,
+        };
+        Ok((round, disturbed))
     }
 
     fn churn(&self, target: SocketAddrV4, seconds: f64) -> anyhow::Result<Churn> {

@@ -3,8 +3,8 @@
 use load::best_windows;
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 
+use super::config::News;
 use super::config::{DemoConfig, SLO_P99_US};
-use super::config::{News, STEPS};
 use super::measure;
 use super::report::{Churn, Demo, Echo, EchoSystem, KernelClient, System};
 use crate::reproduce::testbed::Testbed;
@@ -15,7 +15,7 @@ pub const DEMO: Figure<Testbed> = about(|_, recorder| {
     if recorder.options().quick {
         (config.seconds, config.churn_seconds) = (2.0, 1.0);
     }
-    recorder.plan(STEPS);
+    recorder.plan(measure::STEPS);
     let demo = measure::run(&config, &mut |news| {
         // A stop keeps nothing: no part of the comparison stands alone.
         let _ = if let News::Step(what) = news { recorder.step(what) } else { Ok(()) };
@@ -45,7 +45,7 @@ const fn about<C>(run: fn(&mut C, &mut Recorder<'_>) -> anyhow::Result<()>) -> F
 }
 
 /// A row of a table: its label, and what stands there of one system.
-type Quantity<T> = (&'static str, fn(&T) -> f64);
+type Quantity<T, M = f64> = (&'static str, fn(&T) -> M);
 
 /// A table with a row for each quantity and a column for each system.
 fn table(recorder: &mut Recorder<'_>, title: &str, y: Axis) -> ChartId {
@@ -53,16 +53,16 @@ fn table(recorder: &mut Recorder<'_>, title: &str, y: Axis) -> ChartId {
 }
 
 /// Fills the columns of these systems, each with its name, with these quantities.
-fn fill<'a, T: 'a>(
+fn fill<'a, T: 'a, M: Into<Measured>>(
     recorder: &mut Recorder<'_>,
     chart: ChartId,
     all: impl IntoIterator<Item = (&'a str, &'a T)>,
-    quantities: &[Quantity<T>],
+    quantities: &[Quantity<T, M>],
 ) {
     for (name, one) in all {
         let series = recorder.series(chart, name);
         for (label, value) in quantities {
-            recorder.category(series, label, Measured::single(value(one)));
+            recorder.category(series, label, value(one).into());
         }
     }
 }
@@ -141,13 +141,13 @@ fn echo(echo: &Echo, recorder: &mut Recorder<'_>) {
     let rates = table(recorder, "64-byte echo: rates", Axis::log("rate", "1/s"));
     let trips = table(recorder, "64-byte echo: round trip", Axis::linear("round trip", "us"));
     let systems = echo.systems.iter().map(|system| (&*system.name, system));
-    let quantities: [Quantity<EchoSystem>; 2] = [
-        ("messages, 32 connections", |s| s.rps_32),
-        ("messages, 1,000 connections", |s| s.rps_1000),
+    let quantities: [Quantity<EchoSystem, Measured>; 2] = [
+        ("messages, 32 connections", |s| s.all[2].clone()),
+        ("messages, 1,000 connections", |s| s.all[3].clone()),
     ];
     fill(recorder, rates, systems.clone(), &quantities);
-    let quantities: [Quantity<EchoSystem>; 2] =
-        [("p50", |s| s.round_trip_p50_us), ("p99", |s| s.round_trip_p99_us)];
+    let quantities: [Quantity<EchoSystem, Measured>; 2] =
+        [("p50", |s| s.all[0].clone()), ("p99", |s| s.all[1].clone())];
     fill(recorder, trips, systems, &quantities);
     let churn = echo.systems.iter().map(|system| (&*system.name, &system.churn));
     for (name, churn) in churn.chain([("tailplane, our own client", &echo.own_client_churn)]) {
@@ -161,14 +161,13 @@ fn echo(echo: &Echo, recorder: &mut Recorder<'_>) {
             "{name}, connect-request-close: {errors} errors in {cycles} cycles of {seconds:.0} s, closed by {close}"
         ));
     }
-    if let Some(found) = echo.sockperf {
-        let all = [found.tailplane_p50_us, found.linux_p50_us];
-        for (system, p50_us) in echo.systems.iter().zip(all) {
+    if let Some(found) = &echo.sockperf {
+        for (system, p50_us) in echo.systems.iter().zip(&found.all) {
             let series = recorder.series(trips, &system.name);
-            recorder.category(series, "p50 by sockperf", Measured::single(p50_us));
+            recorder.category(series, "p50 by sockperf", p50_us.clone());
         }
         recorder.note(format!(
-            "sockperf: medians of {} rounds, the kernel's with its own server",
+            "sockperf: {} rounds count for both, the kernel's with its own server",
             found.rounds
         ));
     }
@@ -177,22 +176,18 @@ fn echo(echo: &Echo, recorder: &mut Recorder<'_>) {
 /// Ours over the kernel's, such that more is better.
 fn ratios(demo: &Demo, recorder: &mut Recorder<'_>) {
     let chart = table(recorder, "Above 1: tailplane is better", Axis::linear("ratio", ""));
-    let quantities: [Quantity<Demo>; 6] = [
-        ("throughput at the objective", |demo| demo.ratio.throughput_at_slo),
-        ("unloaded p99", |demo| demo.ratio.unloaded_p99),
-        ("echo: round trip p50", |demo| demo.echo.ratio.round_trip_p50),
-        ("echo: messages, 32 connections", |demo| demo.echo.ratio.rps_32),
-        ("echo: messages, 1,000 connections", |demo| demo.echo.ratio.rps_1000),
-        ("throughput over a bare reflector's", |demo| demo.bound.fraction),
+    let quantities: [Quantity<Demo, Measured>; 6] = [
+        ("throughput at the objective", |demo| demo.ratio.throughput_at_slo.into()),
+        ("unloaded p99", |demo| demo.ratio.unloaded_p99.into()),
+        ("echo: round trip p50", |demo| demo.echo.ratio.all[0].clone()),
+        ("echo: messages, 32 connections", |demo| demo.echo.ratio.all[1].clone()),
+        ("echo: messages, 1,000 connections", |demo| demo.echo.ratio.all[2].clone()),
+        ("throughput over a bare reflector's", |demo| demo.bound.fraction.into()),
     ];
     fill(recorder, chart, [("tailplane over the kernel's stack", demo)], &quantities);
-    if let Some(found) = demo.echo.sockperf {
+    if let Some(found) = &demo.echo.sockperf {
         let series = recorder.series(chart, "tailplane over the kernel's stack");
-        recorder.category(
-            series,
-            "echo: round trip p50 by sockperf",
-            Measured::single(found.ratio),
-        );
+        recorder.category(series, "echo: round trip p50 by sockperf", found.all[2].clone());
     }
     recorder
         .note(format!("echo: medians of the ratios of {} paired rounds", demo.echo.ratio.rounds));
@@ -203,6 +198,7 @@ fn ratios(demo: &Demo, recorder: &mut Recorder<'_>) {
 mod tests {
     use std::collections::BTreeMap;
 
+    use ::measure::Kept;
     use reproduce::{Claims, Options, Setup, Silent, render};
 
     use super::*;
@@ -231,6 +227,12 @@ mod tests {
         }
     }
 
+    /// Ten rounds, one of which was left out.
+    fn nine_rounds(value: f64) -> Measured {
+        let kept = Kept { discarded: 1, ..Kept::from(vec![value; 9]) };
+        Measured::windows(&kept, 1, |value| *value)
+    }
+
     fn demo() -> Demo {
         let churn = Churn {
             cycles_per_s: vec![25_558.0, 25_000.0],
@@ -246,6 +248,7 @@ mod tests {
             rps_32: 129_643.0,
             rps_1000: 113_890.0,
             churn: churn.clone(),
+            all: [11.8, 20.0, 129_643.0, 113_890.0].map(nine_rounds),
         };
         let client = KernelClient {
             name: "tailplane".to_owned(),
@@ -265,14 +268,23 @@ mod tests {
             echo: Echo {
                 bytes: 64,
                 systems: vec![server("tailplane"), server("linux")],
-                ratio: EchoRatio { rounds: 9, round_trip_p50: 1.22, rps_32: 1.32, rps_1000: 1.41 },
+                ratio: EchoRatio {
+                    rounds: 9,
+                    round_trip_p50: 1.22,
+                    rps_32: 1.32,
+                    rps_1000: 1.41,
+                    all: [1.22, 1.32, 1.41].map(nine_rounds),
+                },
                 sockperf: Some(Sockperf {
                     rounds: 5,
                     tailplane_p50_us: 11.7,
                     linux_p50_us: 19.4,
                     ratio: 1.35,
+                    all: [11.7, 19.4, 1.35].map(nine_rounds),
+                    disturbed: String::new(),
                 }),
                 own_client_churn: churn.clone(),
+                disturbed: String::new(),
             },
             variants: vec![system("memcached-linux, unsteered", 90_000.0)],
         }
@@ -297,6 +309,7 @@ mod tests {
             "connect-request-close, last window",
             "3 errors in 127000 cycles of 5 s, closed by reset",
             "medians of the ratios of 9 paired rounds",
+            "9 (+1 discarded)",
             "a bare reflector returns 501855 frames/s",
             "af_xdp, copy",
         ] {

@@ -13,6 +13,7 @@ use super::echo;
 use super::kv_test::{CONNECTIONS, KvServer, KvTest, SEARCH_WINDOW_MS, Windows};
 use super::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
 use super::report::{Bound, Demo, KernelClient, Point, Ratio, System};
+use super::sockperf;
 use super::softirq;
 use super::systems::{MEMCACHED_CONDITION, Memcached, Tailplane, steer_receive};
 use super::window::{PAUSE, TRIES, WINDOW_MAX_MS};
@@ -20,6 +21,10 @@ use crate::reproduce::testbed::{Client, carry};
 use service::config::App;
 use service::huge_pages;
 use service::lab::{Lab, LabConfig};
+
+/// Steps of a demo: the bound twice, four of each of three servers, the echo's windows, sockperf's, and what opens and
+/// closes connections.
+pub const STEPS: u64 = 2 + 3 * 4 + 2 * (echo::ROUNDS + sockperf::ROUNDS) as u64 + 3;
 
 /// Windows at one rate, of which one must keep the objective.
 const SEARCH_TRIES: u32 = 8;
@@ -73,6 +78,10 @@ pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> 
     all.insert("ksoftirqd priority".into(), deferred.into());
     drop((loan, raised));
     describe(&mut all, config, windows);
+    all.insert("disturbed, echo".into(), echo.disturbed.clone());
+    if let Some(sockperf) = &echo.sockperf {
+        all.insert("disturbed, sockperf".into(), sockperf.disturbed.clone());
+    }
     demo(all, found, reflector_rps, echo)
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use load::LoadReport;
+use reproduce::Measured;
 use serde::Serialize;
 
 /// The whole result.
@@ -77,10 +78,10 @@ impl Point {
     }
 }
 
-/// What sockperf found: medians of all rounds.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// What sockperf found: medians of the rounds that count.
+#[derive(Clone, Debug, Serialize)]
 pub struct Sockperf {
-    /// Rounds, each with one window of a second for each server.
+    /// Rounds in which the windows of both servers, a second each, count.
     pub rounds: usize,
     /// Median round trip of our service, in microseconds.
     pub tailplane_p50_us: f64,
@@ -88,6 +89,12 @@ pub struct Sockperf {
     pub linux_p50_us: f64,
     /// Median of the single rounds' ratios: above 1 ours is better.
     pub ratio: f64,
+    /// These three numbers with their rounds and intervals.
+    #[serde(skip)]
+    pub all: [Measured; 3],
+    /// How many windows were disturbed, in words: a condition.
+    #[serde(skip)]
+    pub disturbed: String,
 }
 
 /// Ours over memcached's, or the other way round where less is better.
@@ -132,7 +139,7 @@ pub struct KernelClient {
 pub struct Echo {
     /// Bytes of a message.
     pub bytes: u32,
-    /// Ours, then the kernel's with a spinning server: medians of all rounds.
+    /// Ours, then the kernel's with a spinning server: medians of the rounds that count.
     pub systems: Vec<EchoSystem>,
     /// Above 1: ours is better.
     pub ratio: EchoRatio,
@@ -141,18 +148,37 @@ pub struct Echo {
     /// Connect-request-close on our service from our own client, which is less of a bottleneck there
     /// than the kernel's system calls are.
     pub own_client_churn: Churn,
+    /// How many windows were disturbed, in words: a condition.
+    #[serde(skip)]
+    pub disturbed: String,
 }
 
 /// Medians of the ratios of single rounds, in which both servers were measured in turn.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct EchoRatio {
-    /// How many.
+    /// How many count.
     pub rounds: usize,
     /// The kernel's round-trip time over ours.
     pub round_trip_p50: f64,
     /// Our message rate over the kernel's, 32 connections.
     pub rps_32: f64,
     /// The same with 1,000 connections.
+    pub rps_1000: f64,
+    /// These three ratios with their rounds and intervals.
+    #[serde(skip)]
+    pub all: [Measured; 3],
+}
+
+/// What one echo server did in one round; the fields are those of [`EchoSystem`].
+#[derive(Clone, Copy, Debug)]
+pub struct EchoRound {
+    /// Median of the round trip.
+    pub round_trip_p50_us: f64,
+    /// 99th percentile of the round trip.
+    pub round_trip_p99_us: f64,
+    /// Messages per second over 32 connections.
+    pub rps_32: f64,
+    /// Over 1,000 connections.
     pub rps_1000: f64,
 }
 
@@ -172,6 +198,9 @@ pub struct EchoSystem {
     /// Connect-request-close from the kernel's client.
     #[serde(flatten)]
     pub churn: Churn,
+    /// The round trip's two numbers and the two rates with their rounds and intervals.
+    #[serde(skip)]
+    pub all: [Measured; 4],
 }
 
 /// Connect, one request, close; again and again.

@@ -6,14 +6,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use measure::stats::median_of;
-use measure::{QUIET, rounds, until_quiet, watched};
+use measure::{QUIET, Tried, contest, until_quiet, watched};
+use reproduce::Measured;
 
 use super::config::{News, Progress};
 use super::processors::{CLIENT_CPU, SERVER_CPU};
 use super::report::Sockperf;
 use super::systems::Tailplane;
-use super::window::TRIES;
+use super::window::{TRIES, disturbed_words, every_round};
 use service::config::App;
 use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_KERNEL_ADDRESS};
 use service::lab::{Lab, spawn_in};
@@ -36,29 +36,36 @@ pub fn measure(lab: &Lab, seed: u64, progress: Progress<'_>) -> anyhow::Result<O
         ));
         return Ok(None);
     }
-    let mut windows = 0;
-    let kept = rounds(&mut [true, false], ROUNDS, seed, |is_ours| {
+    let (mut windows, mut left_out) = (0, 0);
+    let kept = contest(&mut [true, false], every_round(ROUNDS, seed), |is_ours| {
         windows += 1;
         progress(News::Step(&format!("sockperf's round trip: {windows} of {}", 2 * ROUNDS)));
-        match is_ours {
+        let tried = match is_ours {
             true => {
                 let _service = Tailplane::start_spinning(lab, App::Sockperf)?;
-                round_trip_p50_us(lab, &[], SocketAddrV4::new(DATAPLANE_ADDRESS, PORT))
+                round_trip_p50_us(lab, &[], SocketAddrV4::new(DATAPLANE_ADDRESS, PORT))?
             }
             false => {
                 let server = KernelServer::start(lab)?;
                 let target = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
-                round_trip_p50_us(lab, &[server.child.id()], target)
+                round_trip_p50_us(lab, &[server.child.id()], target)?
             }
-        }
+        };
+        left_out += tried.left_out;
+        anyhow::Ok((tried.found, tried.disturbance))
     })?;
     let [ours, kernels] = kept.as_slice() else { bail!("two servers had no two results") };
-    Ok(Some(Sockperf {
-        rounds: ROUNDS,
-        tailplane_p50_us: median_of(ours.found.iter().copied()),
-        linux_p50_us: median_of(kernels.found.iter().copied()),
-        ratio: median_of(kernels.paired(ours).map(|(kernel, ours)| kernel / ours)),
-    }))
+    let p50: fn(&f64) -> f64 = |p50_us| *p50_us;
+    let all = [
+        Measured::windows(ours, seed, p50),
+        Measured::windows(kernels, seed, p50),
+        Measured::ratio_of((kernels, p50), (ours, p50), seed),
+    ];
+    let [tailplane_p50_us, linux_p50_us, ratio] =
+        all.each_ref().map(|measured| measured.value().unwrap_or(f64::NAN));
+    let rounds = ours.paired(kernels).count();
+    let disturbed = disturbed_words(&kept, left_out);
+    Ok(Some(Sockperf { rounds, tailplane_p50_us, linux_p50_us, ratio, all, disturbed }))
 }
 
 /// sockperf's server, as our service: on its own core, and spinning.
@@ -97,7 +104,11 @@ fn sockperf(cpu: usize, mode: &str, target: SocketAddrV4) -> Command {
 }
 
 /// One window of a second; again where somebody else used the machine, a few times.
-fn round_trip_p50_us(lab: &Lab, others: &[u32], target: SocketAddrV4) -> anyhow::Result<f64> {
+fn round_trip_p50_us(
+    lab: &Lab,
+    others: &[u32],
+    target: SocketAddrV4,
+) -> anyhow::Result<Tried<f64>> {
     // The client's time is that of a child of ours that has ended.
     let window = || {
         let mut command = sockperf(CLIENT_CPU, "ping-pong", target);
@@ -111,7 +122,7 @@ fn round_trip_p50_us(lab: &Lab, others: &[u32], target: SocketAddrV4) -> anyhow:
         })?;
         anyhow::Ok(2.0 * half)
     };
-    Ok(until_quiet(TRIES, &QUIET, || watched(others, window))?.0)
+    until_quiet(TRIES, &QUIET, || watched(others, window))
 }
 
 /// sockperf tells halves of round trips.

@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use load::{LoadConfig, LoadReport};
-use measure::{Disturbance, QUIET, until_quiet, watched};
+use measure::{Disturbance, Kept, Plan, QUIET, until_quiet, watched};
 
 use super::processors::{CLIENT_CPU, REALTIME};
 use crate::commands::load::DataplaneClient;
@@ -17,6 +17,23 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(150);
 /// Tries of a window that something disturbs: the host takes processor time in spells.
 pub(crate) const TRIES: usize = 5;
 
+/// So many rounds; one that was disturbed to its windows' last tries is left out, and not held again.
+pub(crate) fn every_round(count: usize, seed: u64) -> Plan {
+    Plan { windows: count, tries: count, pause: Duration::ZERO, quiet: QUIET, seed }
+}
+
+/// How much was left out of the rounds of our server, then of the kernel's, after `left_out` windows were measured again.
+pub(crate) fn disturbed_words<T>(kept: &[Kept<T>], left_out: usize) -> String {
+    let mut words = format!("{left_out} windows measured again");
+    for (name, kept) in ["tailplane", "linux"].into_iter().zip(kept) {
+        words += &match kept.disturbed {
+            Some(disturbance) => format!("; {name}: no round was quiet: {disturbance}"),
+            None => format!("; {name}: {} of {} rounds left out", kept.discarded, kept.held),
+        };
+    }
+    words
+}
+
 /// Measures one window; again while something disturbs it, a few times. `others` are processes of ours whose time is not
 /// foreign. Returns what disturbed the last one, too.
 ///
@@ -28,7 +45,8 @@ pub(crate) fn window(
     load: &LoadConfig,
     target: SocketAddrV4,
 ) -> anyhow::Result<(LoadReport, Disturbance)> {
-    until_quiet(TRIES, &QUIET, || window_once(lab, others, load, target))
+    let tried = until_quiet(TRIES, &QUIET, || window_once(lab, others, load, target))?;
+    Ok((tried.found, tried.disturbance))
 }
 
 /// Measures one window once, whatever disturbed it.

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use bench::connections;
+use measure::Kept;
 use measure::stats::median_of;
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
@@ -52,6 +53,8 @@ fn run(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
     in_memory(recorder, (alone, state), counts)
 }
 
+const CAPACITY: fn(&Found) -> f64 = |found| found.capacity;
+
 /// On real packets.
 fn on_the_pair(
     testbed: &mut Testbed,
@@ -63,7 +66,7 @@ fn on_the_pair(
     let lab = testbed.lab(recorder)?;
     let rate = recorder.series(chart, "end to end");
     let capacity = recorder.series(chart, "of the server's busy time");
-    let mut found: Vec<(usize, Vec<f64>)> = Vec::new();
+    let mut found: Vec<(usize, Kept<Found>)> = Vec::new();
     for &count in counts {
         recorder.step(&format!("{count} connections on the pair"))?;
         let server = Tailplane::start_for_many(lab, count.div_ceil(PER_PORT) as u16)?;
@@ -73,11 +76,10 @@ fn on_the_pair(
         let rates = scaling::rates(lab, to, count, windows, || server.busy())
             .with_context(|| format!("{count} connections"))?;
         server.stop()?;
-        let rates_of = |key: fn(&Found) -> f64| rates.iter().map(key).collect::<Vec<f64>>();
-        let capacities = rates_of(|found| found.capacity);
-        recorder.point(rate, count as f64, Measured::samples(&rates_of(|found| found.rate)));
-        recorder.point(capacity, count as f64, Measured::samples(&capacities));
-        found.push((count, capacities));
+        let of_each = |key: fn(&Found) -> f64| Measured::windows(&rates, options.seed, key);
+        recorder.point(rate, count as f64, of_each(|found| found.rate));
+        recorder.point(capacity, count as f64, of_each(CAPACITY));
+        found.push((count, rates));
     }
     recorder.note(
         "With many connections each answer is acknowledged by a packet of its own, since the next \
@@ -86,12 +88,15 @@ fn on_the_pair(
          the server, so they are over its busy time, in which it could have served more.",
     );
     let peak = found.iter().max_by(|(_, a), (_, b)| {
-        median_of(a.iter().copied()).total_cmp(&median_of(b.iter().copied()))
+        median_of(a.values(CAPACITY)).total_cmp(&median_of(b.values(CAPACITY)))
     });
     let Some((_, peak)) = peak else { return Ok(()) };
     for (id, wanted) in [(QUARTER, 250_000), (MILLION, 1_000_000)] {
         if let Some((_, rates)) = found.iter().find(|&&(count, _)| count == wanted) {
-            recorder.claim(id, Measured::ratio(rates, peak, options.seed))?;
+            recorder.claim(
+                id,
+                Measured::ratio_apart((rates, CAPACITY), (peak, CAPACITY), options.seed),
+            )?;
         }
     }
     Ok(())

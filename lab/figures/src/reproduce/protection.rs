@@ -122,6 +122,7 @@ type Times = Vec<Kept<f64>>;
 type Empty = [Vec<f64>; DOMAINS.len() - 1];
 
 fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
+    let seed = recorder.options().seed;
     let rates = recorder.chart(
         "rate",
         "Requests that the server's thread serves in a second of its time",
@@ -131,8 +132,8 @@ fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
     for (which, name) in DOMAINS.into_iter().enumerate() {
         let series = recorder.series(rates, name);
         for (place, times) in times.iter().enumerate() {
-            let time = median_of(times[which].values(TIME));
-            recorder.point(series, place as f64, Measured::single(1e9 / time));
+            let rate = Measured::windows(&times[which], seed, |ns| 1e9 / ns);
+            recorder.point(series, place as f64, rate);
         }
     }
 }

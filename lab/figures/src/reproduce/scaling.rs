@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bench::connections::spread;
-use measure::{QUIET, until_quiet, watched};
+use measure::{Kept, Plan, QUIET, contest, watched};
 use tailplane::{Calls, Endpoint, Events, Instant, Service};
 use world::rig::Caller;
 
@@ -141,7 +141,7 @@ pub struct Found {
     pub capacity: f64,
 }
 
-/// Messages per second in each of `windows` windows, over `connections` connections to an echo service
+/// Messages per second in `windows` quiet windows, over `connections` connections to an echo service
 /// at `address`, which listens on a port for every [`PER_PORT`] of them from `port` on. `busy`: the
 /// processor time that the server has served with so far.
 ///
@@ -153,7 +153,7 @@ pub fn rates(
     connections: usize,
     windows: u32,
     busy: impl Fn() -> Duration,
-) -> anyhow::Result<Vec<Found>> {
+) -> anyhow::Result<Kept<Found>> {
     let mut client = DataplaneClient::open(lab, 1, &[CLIENT_CPU])?;
     client.realtime = Some(REALTIME);
     let ports = connections.div_ceil(PER_PORT) as u16;
@@ -211,7 +211,7 @@ fn measure(
     connections: usize,
     count: u32,
     busy: impl Fn() -> Duration,
-) -> anyhow::Result<Vec<Found>> {
+) -> anyhow::Result<Kept<Found>> {
     let (mut open, mut stalled) = (0, 0);
     while open < connections {
         let now_open = windows.run("opening connections")?.open;
@@ -224,11 +224,13 @@ fn measure(
     std::thread::sleep(REST);
     // The first fills caches and windows.
     windows.run("exchanging messages")?;
-    let rates = (0..count).map(|_| {
-        let again = || watched(&[], || one(windows, connections, &busy));
-        Ok(until_quiet(TRIES, &QUIET, again)?.0)
-    });
-    rates.collect()
+    // Each window pauses by itself; one contestant has no order.
+    let count = count as usize;
+    let plan =
+        Plan { windows: count, tries: count * TRIES, pause: Duration::ZERO, quiet: QUIET, seed: 0 };
+    let mut kept =
+        contest(&mut [()], plan, |()| watched(&[], || one(windows, connections, &busy)))?;
+    Ok(kept.swap_remove(0))
 }
 
 /// One window of messages.

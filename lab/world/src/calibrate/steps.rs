@@ -293,9 +293,8 @@ pub(super) fn measure(
     let receive = through("the driver's receive", &BATCHES, &bare, &|both| both.0, found)?;
     let transmit = through("the driver's transmit", &BATCHES, &bare, &|both| both.1, found)?;
     // All windows wait for bursts; the smallest waits most.
-    let idle: Vec<f64> =
-        whole.iter().flat_map(|kept| kept.values(|phases| phases.idle_ns)).collect();
-    let idle = Found::of("a poll that finds nothing", "idle polls", &Kept::from(idle), |ns| *ns)?;
+    let idle = of_all_sizes(&whole, |phases| phases.idle_ns);
+    let idle = Found::of("a poll that finds nothing", "idle polls", &idle, |ns| *ns)?;
     let cycle_ns = idle.median_ns;
     found.push(idle);
     Ok(Steps {
@@ -309,6 +308,18 @@ pub(super) fn measure(
         // What a busy cycle takes once beside the poll.
         doorbell_ns: (begin.once + finish.once - cycle_ns).max(0.0),
     })
+}
+
+/// One number of the windows of all sizes: of the quiet ones; where no size had any, of all, marked as disturbed.
+fn of_all_sizes<T>(kept: &[Kept<T>], of: impl Fn(&T) -> f64) -> Kept<f64> {
+    let is_quiet = kept.iter().any(|kept| kept.quiet() > 0);
+    let counted = kept.iter().filter(|kept| !is_quiet || kept.quiet() > 0);
+    let found: Vec<f64> = counted.flat_map(|kept| kept.values(&of)).collect();
+    Kept {
+        discarded: kept.iter().map(|kept| kept.discarded).sum(),
+        disturbed: kept.iter().filter(|_| !is_quiet).find_map(|kept| kept.disturbed),
+        ..Kept::from(found)
+    }
 }
 
 /// The line of one phase over the sizes of bursts; tells what was found at each.

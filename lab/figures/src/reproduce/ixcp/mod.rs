@@ -1,4 +1,4 @@
-//! IX's control plane: its static configurations and load patterns, on the simulated server of crate `control`; and
+//! IX's control plane: its static configurations and load patterns, on the simulated server of crate `world`; and
 //! what moving flow groups takes, for real.
 
 mod frontier;

@@ -34,7 +34,7 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let chart = recorder.chart("one-sided", "p99, one core's connections idle", x, y);
     recorder.mark(chart, Mark::horizontal(MarkOf::Objective, bound_us, "10 S"));
     recorder.plan(2);
-    let mut highest = [0.0_f64; 2];
+    let (mut highest, mut disturbed, mut loud) = ([0.0_f64; 2], 0, 0);
     for (index, (name, stealing)) in
         [("run-to-completion", false), ("work-conserving", true)].into_iter().enumerate()
     {
@@ -44,10 +44,13 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         for hundredths in (2 * step..=200).step_by(step) {
             let cores = hundredths as f64 / 100.0;
             let load = Load { cores, mean_us: MEAN_US, one_sided: true, stealing };
-            let p99_us = windows(&load, count, options.seed)?.values(|found| found.p99_us);
-            recorder.point(series, cores, Measured::samples(&p99_us));
+            let found = windows(&load, count, options.seed)?;
+            disturbed += found.discarded;
+            loud += usize::from(found.disturbed.is_some());
+            let measured = Measured::windows(&found, options.seed, |found| found.p99_us);
+            recorder.point(series, cores, measured);
             // One load above the bound may be chance; two in a row are the end.
-            if median_of(p99_us) <= bound_us {
+            if median_of(found.values(|found| found.p99_us)) <= bound_us {
                 highest[index] = cores;
                 misses = 0;
             } else {
@@ -65,5 +68,10 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         "highest throughput with p99 <= 10 S, in requests per mean service time: {completing:.2} run to \
          completion, {stealing:.2} work-conserving: {gain:.2} times, {verdict} {GAIN}"
     ));
+    if disturbed > 0 {
+        recorder.note(format!(
+            "{disturbed} windows were disturbed by others and left out, but for {loud} loads without a quiet window"
+        ));
+    }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! ZygOS: its theory, computed by crate `queueing`, and its evaluation on sixteen virtual cores, simulated
-//! by crate `multicore`.
+//! by crate `world`.
 
 mod crossing;
 mod curves;
