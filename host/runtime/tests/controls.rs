@@ -423,6 +423,10 @@ fn what_the_segment_shows_adds_up() {
         Scheduler::RunToCompletion,
         |run| {
             run.hear(5_000);
+            // One of the client's threads may have had no processor until now.
+            wait_until("all threads serve", || {
+                (0..CORES as u16).all(|core| run.thread(core).totals.events > 0)
+            });
             run.done.store(true, Ordering::Relaxed);
             // A thread tells what it has counted a moment later, part after part, and may have no processor for a
             // while in between: wait until nothing changes any more and the parts agree.
