@@ -84,9 +84,11 @@ impl Bar {
     /// A result that stands already: a line above the bar.
     pub fn found(&self, what: &str) {
         if let Some(bar) = &self.bar {
+            // Before the bar is held: it answers nothing then.
+            let figure = bar.prefix();
             bar.suspend(|| {
                 // As in `detail`.
-                let _ = writeln!(std::io::stderr(), "{}: {what}", bar.prefix());
+                let _ = writeln!(std::io::stderr(), "{figure}: {what}");
             });
         }
     }
@@ -141,9 +143,13 @@ mod tests {
     fn a_bar_survives_any_order_of_calls() {
         let mut bar = Bar::default();
         bar.step("before its begin");
+        bar.detail("a part of it");
+        bar.found("a result");
         bar.end("never begun");
         bar.begin("ix/fig4");
         bar.step("not planned");
+        bar.detail("a part of it");
+        bar.found("a result");
         bar.plan(0);
         bar.step("more than planned");
         assert_eq!(bar.measured().and_then(ProgressBar::length), Some(2));
