@@ -37,7 +37,7 @@ mod window;
 
 pub use confidence::{MedianInterval, REPEATS_FOR_95, median_interval};
 pub use contest::{Kept, Plan, Tried, contest, rounds, shuffled, until_quiet};
-pub use disturbance::{Disturbance, QUIET};
+pub use disturbance::{Disturbance, ONE_CORE_BELOW_NS, QUIET};
 pub use mean::MeanInterval;
 #[cfg(feature = "realtime")]
 pub use places::Places;

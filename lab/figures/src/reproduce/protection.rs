@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use measure::stats::median_of;
-use measure::{Disturbance, Kept, Plan, QUIET, alone, contest, pin};
+use measure::{Disturbance, Kept, ONE_CORE_BELOW_NS, Plan, QUIET, alone, contest, pin};
 use mem::{HugePages, Region};
 use process::{Geometry, Hello, Near, Placement, Waiting};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
@@ -169,7 +169,10 @@ fn show_costs(recorder: &mut Recorder<'_>, times: &[Times], empty: &Empty) -> an
         });
         recorder.note(format!("{name}: disturbed windows: {}", left_out.join("; ")));
     }
-    recorder.note(format!("a window is left out that more disturbed than this: {QUIET}"));
+    recorder.note(format!(
+        "a window is left out that more disturbed than this: {QUIET}; or in which the processors were two threads of \
+         one core (less than {ONE_CORE_BELOW_NS} ns there and back)"
+    ));
     let [inline, split, _] = times[ALONE].as_slice() else { anyhow::bail!("a domain is missing") };
     let crossing = |with, without| MORE(with, without) / 2.0;
     let seed = recorder.options().seed;
@@ -292,13 +295,13 @@ impl<S: Service> Timed for Rig<S> {
         // It may have slept.
         self.exchange(0..64)?;
         let (nanos, disturbance) = alone(|watch| {
-            watch.lap_ns();
+            self.take_longest_step();
             let (before, began) = (self.server_busy(), Instant::now());
             let answered = self.caller().answered();
             while self.caller().answered() - answered < WINDOW {
                 self.exchange(0..64)?;
-                watch.lap_ns();
             }
+            watch.gap(self.take_longest_step().as_nanos() as u64);
             let served = self.caller().answered() - answered;
             let time = match self.in_flight() {
                 1 => began.elapsed(),

@@ -14,6 +14,7 @@ mod empty_batches;
 mod raw_echo;
 
 use std::sync::Arc;
+use std::time::{Duration as RealDuration, Instant};
 
 use clock::{Clock, Duration, VirtualClock};
 use dataplane::{ElasticConfig, ElasticThread, ForwardPorts, Progress};
@@ -41,7 +42,7 @@ const PER_PORT: usize = 32_000;
 /// Rounds without an answer after which a run is given up, if they took so long: an application in another process
 /// may be waited for.
 const STALLED_ROUNDS: u32 = 100_000;
-const STALLED_FOR: std::time::Duration = std::time::Duration::from_secs(2);
+const STALLED_FOR: RealDuration = RealDuration::from_secs(2);
 
 /// What a rig is made of.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +126,9 @@ pub struct Rig<S> {
     shown: Option<Shown<'static>>,
     /// Cycles of the server that were run through [`measured_server_cycle`].
     measured_cycles: u64,
-    server_busy: std::time::Duration,
+    server_busy: RealDuration,
+    looked_at: Instant,
+    longest_step: RealDuration,
     in_flight: usize,
 }
 
@@ -198,7 +201,9 @@ impl<S: Service> Rig<S> {
                 Shown::new(board, None, 0, 0, config.batch, clock::Instant::ZERO)
             }),
             measured_cycles: 0,
-            server_busy: std::time::Duration::ZERO,
+            server_busy: RealDuration::ZERO,
+            looked_at: Instant::now(),
+            longest_step: RealDuration::ZERO,
             in_flight: config.in_flight,
         };
         rig.caller.set_request(&[b'e'; 64], &[b'e'; 64]);
@@ -227,13 +232,13 @@ impl<S: Service> Rig<S> {
         done: impl Fn(&Caller) -> bool,
     ) -> Result<(), RigError> {
         let (mut stalled, mut last) = (0u32, (0, 0));
-        let mut moved_at = std::time::Instant::now();
+        let mut moved_at = Instant::now();
         while !done(&self.caller) {
             self.round(measured);
             let present = (self.caller.open(), self.caller.answered());
             stalled = if present == last { stalled.saturating_add(1) } else { 0 };
             if stalled == 1 {
-                moved_at = std::time::Instant::now();
+                moved_at = Instant::now();
             }
             last = present;
             let is_stalled = stalled > STALLED_ROUNDS && moved_at.elapsed() > STALLED_FOR;
@@ -254,7 +259,7 @@ impl<S: Service> Rig<S> {
     fn round(&mut self, measured: bool) {
         let now = self.clock.now();
         self.client.run_cycle(now, &mut self.caller);
-        let mut began = std::time::Instant::now();
+        self.look();
         loop {
             let progress = if measured {
                 self.measured_cycles += 1;
@@ -266,17 +271,25 @@ impl<S: Service> Rig<S> {
             } else {
                 self.server.run_cycle(now, &mut self.service)
             };
-            let ended = std::time::Instant::now();
+            let took = self.look();
             // Looking whether something has come is no work: a server whose application has all there is, looks.
             if progress.worked {
-                self.server_busy += ended - began;
+                self.server_busy += took;
             }
-            began = ended;
             if self.server.nic().rx_backlog() == 0 {
                 break;
             }
         }
         self.clock.advance(self.round);
+    }
+
+    /// Looks at the clock: answers the time since the last look, and keeps the longest.
+    fn look(&mut self) -> RealDuration {
+        let now = Instant::now();
+        let step = now - self.looked_at;
+        self.looked_at = now;
+        self.longest_step = self.longest_step.max(step);
+        step
     }
 
     /// Lets virtual time pass with nothing sent, so that timers which the past has set (those of the
@@ -393,7 +406,14 @@ impl<S: Service> Rig<S> {
     }
 
     /// Real time of the server's cycles that did something.
-    pub fn server_busy(&self) -> std::time::Duration {
+    pub fn server_busy(&self) -> RealDuration {
         self.server_busy
+    }
+
+    /// The longest time since the last call in which nothing looked at the clock. There is a look before and after each
+    /// cycle of the server, so that one that is much longer than a cycle was a stall.
+    pub fn take_longest_step(&mut self) -> RealDuration {
+        self.look();
+        std::mem::take(&mut self.longest_step)
     }
 }
