@@ -101,7 +101,7 @@ fn run_apart<N: Nic + Send>(
     region: &Arc<Region>,
     parts: Vec<Parts<N>>,
     mut nears: Vec<Near<'static>>,
-    ready: &(impl Fn() + Sync),
+    ready: &(dyn Fn() + Sync),
 ) -> Result<Vec<CoreReport>, RuntimeError> {
     let stage = Stage { callers: nears.iter_mut().map(Near::go_apart).collect(), ..stage };
     let (config, stop) = (stage.config, stage.stop);
@@ -141,7 +141,7 @@ fn run_tended<N: Nic + Send>(
     stage: Stage<'_>,
     mut threads: Vec<ConservingThread<N>>,
     mut nears: Vec<Near<'static>>,
-    ready: &(impl Fn() + Sync),
+    ready: &(dyn Fn() + Sync),
 ) -> Result<Vec<CoreReport>, RuntimeError> {
     let tenders: Vec<OwnTender<N>> = threads.iter_mut().map(ConservingThread::own_tender).collect();
     let attendants: Vec<Attendant> = nears.iter_mut().map(Near::attended).collect();

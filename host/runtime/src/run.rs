@@ -54,6 +54,23 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
+    run_dyn(config, region, nics, &make_service, &ready, controls, stop)
+}
+
+/// The same, made once for each kind of service and driver, and not for each closure.
+fn run_dyn<N, S>(
+    config: &RuntimeConfig,
+    region: &Arc<Region>,
+    nics: Vec<N>,
+    make_service: &(dyn Fn(usize) -> S + Sync),
+    ready: &(dyn Fn() + Sync),
+    controls: Option<&Controls>,
+    stop: &AtomicBool,
+) -> Result<Vec<(CoreReport, S)>, RuntimeError>
+where
+    N: Nic + Send,
+    S: Service + Send,
+{
     let (ground, ports) = Ground::new(config, nics.len(), controls)?;
     let (shared, clock) = (&ground.shared, ground.clock);
     let stage = ground.stage(config, controls, stop);
@@ -70,15 +87,15 @@ where
                 }
             };
             let none = Vec::<Tender<N>>::new();
-            stage.run(parts.enumerate().map(thread).collect(), none, &make_service, &ready)
+            stage.run(parts.enumerate().map(thread).collect(), none, make_service, ready)
         }
         Scheduler::WorkConserving(conserving) => {
             let threads = Floor::threads(shared, parts.collect(), elastic, *conserving, now);
-            stage.run_sharing(threads, &make_service, &ready)
+            stage.run_sharing(threads, make_service, ready)
         }
         Scheduler::ReadySet(set) => {
             let threads = Floor::ready_set(shared, parts.collect(), elastic, set, now)?;
-            stage.run_sharing(threads, &make_service, &ready)
+            stage.run_sharing(threads, make_service, ready)
         }
     }
 }

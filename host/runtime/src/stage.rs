@@ -53,8 +53,8 @@ impl Stage<'_> {
     pub fn run_sharing<N: Nic + Send, S: Service + Send>(
         &self,
         threads: Vec<ConservingThread<N>>,
-        make_service: &(impl Fn(usize) -> S + Sync),
-        ready: &(impl Fn() + Sync),
+        make_service: &(dyn Fn(usize) -> S + Sync),
+        ready: &(dyn Fn() + Sync),
     ) -> Result<Vec<(CoreReport, S)>, RuntimeError> {
         let kicked = self.config.scheduler.kicks();
         let tenders = threads.iter().filter(|_| kicked).map(ConservingThread::tender).collect();
@@ -66,8 +66,8 @@ impl Stage<'_> {
         &self,
         threads: Vec<impl FnOnce() -> T + Send>,
         tenders: Vec<Tender<N>>,
-        make_service: &(impl Fn(usize) -> S + Sync),
-        ready: &(impl Fn() + Sync),
+        make_service: &(dyn Fn(usize) -> S + Sync),
+        ready: &(dyn Fn() + Sync),
     ) -> Result<Vec<(CoreReport, S)>, RuntimeError>
     where
         T: Elastic,
@@ -113,8 +113,8 @@ impl Stage<'_> {
         &self,
         core: usize,
         make: impl FnOnce() -> T,
-        make_service: &impl Fn(usize) -> S,
-        ready: &impl Fn(),
+        make_service: &dyn Fn(usize) -> S,
+        ready: &dyn Fn(),
     ) -> Result<(CoreReport, S), RuntimeError> {
         let others = EndsWithThis(self);
         // Its memory is first touched where it runs.
@@ -142,7 +142,7 @@ impl Stage<'_> {
         &self,
         core: usize,
         tender: Tender<N>,
-        ready: &impl Fn(),
+        ready: &dyn Fn(),
     ) -> Result<(), RuntimeError> {
         let _counted = Counted(self.kicks);
         let _others = EndsWithThis(self);
@@ -163,8 +163,8 @@ impl Stage<'_> {
         &self,
         core: usize,
         thread: &mut T,
-        make_service: &impl Fn(usize) -> S,
-        ready: &impl Fn(),
+        make_service: &dyn Fn(usize) -> S,
+        ready: &dyn Fn(),
     ) -> Result<(CoreReport, S), RuntimeError> {
         let mut service = make_service(core);
         if self.config.scheduler.shares() && !service.runs_anywhere() {
@@ -188,7 +188,7 @@ impl Stage<'_> {
 
     /// One more thread is where it is to run, at its priority. The last one knows by this that all are: from then on
     /// no thread is made, and none changes its priority.
-    fn has_started(&self, ready: &impl Fn()) {
+    fn has_started(&self, ready: &dyn Fn()) {
         if self.starting.fetch_sub(1, Ordering::AcqRel) == 1 {
             ready();
         }
