@@ -7,8 +7,8 @@ SHELL := bash
 CARGO ?= cargo
 # Where cargo builds. Reports go to target/ in any case: scripts look for them there.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Seconds of load that `make demo` measures each system with, and that each fuzz target runs.
-DEMO_SECONDS ?= 20
+# Seconds of load that `make demo` measures each system with (8 for a result), and that each fuzz target runs.
+DEMO_SECONDS ?= 4
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup demo test test-devices lint bpf fuzz loom miri nightly bench clean

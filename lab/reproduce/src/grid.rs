@@ -182,7 +182,11 @@ impl fmt::Display for Grid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_content_arrangement(match table.width() {
+            // A terminal that does not know its width.
+            Some(0) => ContentArrangement::Disabled,
+            _ => ContentArrangement::Dynamic,
+        });
         table.set_header(self.header.iter().map(Cell::terminal));
         for row in &self.rows {
             table.add_row(row.iter().map(Cell::terminal));

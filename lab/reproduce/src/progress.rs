@@ -4,10 +4,11 @@
 //! ([`crate::Recorder::plan`], [`crate::Recorder::step`]). [`Silent`] shows nothing, [`Bar`] a bar with the
 //! estimated remaining time.
 
+use std::fmt;
 use std::io::Write;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 /// Where steps are reported.
 pub trait Progress {
@@ -56,7 +57,7 @@ pub struct Bar {
 }
 
 /// How the bar looks: figure, bar, steps, time that passed and that is left, what runs.
-const BAR: &str = "{prefix:.bold} [{bar:24}] {pos}/{len} {elapsed} (about {eta} left) {wide_msg}";
+const BAR: &str = "{prefix:.bold} [{bar:24}] {pos}/{len} {elapsed} (about {left} left) {wide_msg}";
 /// How often its clock moves on while a step takes long.
 const BAR_TICK: Duration = Duration::from_millis(500);
 
@@ -94,10 +95,22 @@ impl Bar {
     }
 }
 
+/// The time that is left where the steps to come take as long as those that are done, on average: a long step has no
+/// say in it before it ends.
+fn write_left(state: &ProgressState, left: &mut dyn fmt::Write) {
+    let (done, all) = (state.pos(), state.len().unwrap_or(0));
+    let estimate = state.elapsed().as_secs_f64() * all.saturating_sub(done) as f64 / done as f64;
+    // A bar's text has no place for an error.
+    let _ = match Duration::try_from_secs_f64(estimate) {
+        Ok(estimate) => write!(left, "{}", show_duration(estimate)),
+        Err(_) => write!(left, "?"),
+    };
+}
+
 impl Progress for Bar {
     fn begin(&mut self, figure: &str) {
         let style = ProgressStyle::with_template(BAR)
-            .map(|style| style.progress_chars("=> "))
+            .map(|style| style.progress_chars("=> ").with_key("left", write_left))
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(0).with_style(style).with_prefix(figure.to_owned());
         bar.enable_steady_tick(BAR_TICK);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use load::{LoadReport, Mode, SearchConfig, Wait, WorkloadConfig, throughput_at_slo};
 use measure::{Plan, QUIET, conditions, contest, shuffled, watched};
+use reproduce::Grid;
 
 use super::bound::reflector_rps;
 use super::config::{DemoConfig, News, Progress, SLO_P99_US};
@@ -26,12 +27,27 @@ use service::lab::{Lab, LabConfig};
 /// closes connections.
 pub const STEPS: u64 = 2 + 3 * 4 + 2 * (echo::ROUNDS + sockperf::ROUNDS) as u64 + 3;
 
-/// Windows at one rate, of which one must keep the objective.
-const SEARCH_TRIES: u32 = 8;
+/// Seconds for a system from which a search is as thorough as for a result: below, it is for a look.
+const THOROUGH_SECONDS: f64 = 8.0;
 /// Windows of the reflector before the systems, and again after them.
 const REFLECTOR_WINDOWS: usize = 5;
 /// Packet memory of server and client together, in bytes, twice over.
 const MEMORY_BYTES: usize = 264 << 20;
+
+/// How the highest load within the objective is searched for.
+fn search(config: &DemoConfig) -> SearchConfig {
+    let is_thorough = config.seconds >= THOROUGH_SECONDS;
+    SearchConfig {
+        slo_p99_us: SLO_P99_US,
+        start_rps: 50_000.0,
+        precision: if is_thorough { 0.03 } else { 0.06 },
+        // Windows at one rate, of which one must keep the objective, less one.
+        retries: if is_thorough { 7 } else { 3 },
+        ascents: if is_thorough { 2 } else { 1 },
+        max_runs: 160,
+        ..SearchConfig::default()
+    }
+}
 
 /// A server in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +83,7 @@ pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> 
     for contestant in shuffled(all, config.seed) {
         found.extend(measured(config, &lab, contestant, &mut windows, progress)?);
     }
+    progress(News::Found(&format!("the servers beside each other\n{}", beside(&found))));
     progress(News::Step("the bound once more"));
     let reflector_rps = best_reflector_rps(&lab)?.max(bound_before);
     // A failure here leaves the receive steering of a lab that goes away in a moment.
@@ -83,6 +100,27 @@ pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> 
         all.insert("disturbed, sockperf".into(), sockperf.disturbed.clone());
     }
     demo(all, found, reflector_rps, echo)
+}
+
+/// The servers in a table: the demo's first, minutes before the last.
+fn beside(found: &[Measured]) -> Grid {
+    let objective = format!("requests/s, p99 < {SLO_P99_US} us");
+    let mut grid = Grid::new([
+        "server",
+        &objective,
+        "unloaded p50 (us)",
+        "p99 (us)",
+        "kernel client: requests/s",
+        "p99 (us)",
+    ]);
+    for Measured { system, client, .. } in found {
+        let rates = [system.throughput_at_slo_rps, client.rps].map(|rate| format!("{rate:.0}"));
+        let times = [system.unloaded_p50_us, system.unloaded_p99_us, client.p99_us];
+        let ([within, kernel], [p50, p99, kernel_p99]) =
+            (rates, times.map(|time| format!("{time:.1}")));
+        grid.row([system.name.clone(), within, p50, p99, kernel, kernel_p99]);
+    }
+    grid
 }
 
 /// What was found, put together: memcached counts in the variant that was better for it.
@@ -190,8 +228,9 @@ fn describe(all: &mut BTreeMap<String, String>, config: &DemoConfig, windows: Wi
         "window",
         format!(
             "at most {WINDOW_MAX_MS} ms, in the search {SEARCH_WINDOW_MS} ms and up to \
-             {SEARCH_TRIES} at a rate; up to {TRIES} tries while others use over 5 % of a core, a tick is \
-             stolen, or a busy thread is kept waiting over 1 ms; systems in the seed's order"
+             {} at a rate; up to {TRIES} tries while others use over 5 % of a core, a tick is \
+             stolen, or a busy thread is kept waiting over 1 ms; systems in the seed's order",
+            search(config).retries + 1
         ),
     );
     let Windows { measured, disturbed } = windows;
@@ -221,17 +260,8 @@ fn system(
     let unloaded = &unloaded[1];
 
     progress(News::Step(&format!("{name}: highest load within {SLO_P99_US} us")));
-    let search = SearchConfig {
-        slo_p99_us: SLO_P99_US,
-        start_rps: 50_000.0,
-        precision: 0.03,
-        retries: SEARCH_TRIES - 1,
-        ascents: 2,
-        max_runs: 160,
-        ..SearchConfig::default()
-    };
     let mut points = Vec::new();
-    let found = throughput_at_slo(&search, |rps| -> anyhow::Result<LoadReport> {
+    let found = throughput_at_slo(&search(config), |rps| -> anyhow::Result<LoadReport> {
         let report = test.at_rate(rps, window_ms(config, 20.0).min(SEARCH_WINDOW_MS))?;
         let others = report.conditions.more.get("disturbance").map_or("", String::as_str);
         progress(News::Detail(&format!(
