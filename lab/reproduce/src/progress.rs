@@ -96,15 +96,16 @@ impl Bar {
 }
 
 /// The time that is left where the steps to come take as long as those that are done, on average: a long step has no
-/// say in it before it ends.
-fn write_left(state: &ProgressState, left: &mut dyn fmt::Write) {
-    let (done, all) = (state.pos(), state.len().unwrap_or(0));
-    let estimate = state.elapsed().as_secs_f64() * all.saturating_sub(done) as f64 / done as f64;
+/// say in it before it ends. None before the first one has ended.
+fn left(elapsed: Duration, done: u64, all: u64) -> Option<Duration> {
+    let steps = all.saturating_sub(done) as f64 / done as f64;
+    Duration::try_from_secs_f64(elapsed.as_secs_f64() * steps).ok()
+}
+
+fn write_left(state: &ProgressState, bar: &mut dyn fmt::Write) {
+    let left = left(state.elapsed(), state.pos(), state.len().unwrap_or(0));
     // A bar's text has no place for an error.
-    let _ = match Duration::try_from_secs_f64(estimate) {
-        Ok(estimate) => write!(left, "{}", show_duration(estimate)),
-        Err(_) => write!(left, "?"),
-    };
+    let _ = bar.write_str(&left.map_or("?".to_owned(), show_duration));
 }
 
 impl Progress for Bar {
@@ -150,6 +151,14 @@ mod tests {
         assert_eq!((show(0), show(99)), ("0 s".to_owned(), "99 s".to_owned()));
         assert_eq!((show(100), show(5_999)), ("2 min".to_owned(), "100 min".to_owned()));
         assert_eq!(show(9_000), "2.5 h");
+    }
+
+    #[test]
+    fn what_is_left_is_the_mean_of_the_steps_done_for_each_to_come() {
+        let after = |seconds, done| left(Duration::from_secs(seconds), done, 45);
+        assert_eq!(after(5, 0), None);
+        assert_eq!(after(90, 9), Some(Duration::from_secs(360)));
+        assert_eq!((after(90, 45), after(90, 50)), (Some(Duration::ZERO), Some(Duration::ZERO)));
     }
 
     #[test]
