@@ -95,8 +95,8 @@ impl ExclusiveSet {
     ) -> Result<Self, SetError> {
         let bit = core.join(&sleeper)?;
         Ok(Self {
-            arbiter: Arbiter::new(config.policy, core.capacity(), 0),
-            doorbells: (0..core.capacity()).map(|_| None).collect(),
+            arbiter: Arbiter::new(config.policy, core.capacity, 0),
+            doorbells: (0..core.capacity).map(|_| None).collect(),
             spin_looks: config.spin_looks,
             core,
             sleeper,
@@ -155,8 +155,7 @@ impl ExclusiveSet {
     fn search(&mut self) -> Option<QueueId> {
         loop {
             let from = self.arbiter.start();
-            let next =
-                if self.core.is_direct() { self.next_direct(from) } else { self.core.next(from) };
+            let next = if self.core.direct { self.next_direct(from) } else { self.core.next(from) };
             let queue = next?;
             if self.doorbells[queue as usize].is_none() {
                 // Left over from a queue that was removed. Each turn takes such a bit away.
@@ -175,13 +174,20 @@ impl ExclusiveSet {
             let rung = self.doorbells[*queue as usize].as_ref().is_some_and(Watched::has_items);
             (rung || self.core.ready.is_set(*queue)) && !self.core.ready.is_masked(*queue)
         };
-        (from..self.core.capacity()).chain(0..from).find(is_ready)
+        (from..self.core.capacity).chain(0..from).find(is_ready)
     }
 
-    /// Announces that the consumer is about to sleep; false where there is work.
-    pub(crate) fn announce_sleep(&self) -> bool {
+    /// The first half of going to sleep: announces it, then looks once more. True: nothing is
+    /// ready, and from now on whoever makes a queue ready calls this consumer's
+    /// [`Sleeper::wake`]. False: there is work; the announcement is taken back.
+    ///
+    /// For two-phase sleep on several sources: arm each in turn; where one has work, disarm
+    /// the earlier ones in reverse order and go on; else block on all of them, then disarm
+    /// all.
+    #[must_use = "where it is false there is work, and nobody will wake this consumer"]
+    pub fn arm(&mut self) -> bool {
         // Who picked us does not matter: there is nobody to pass a wake-up to.
-        if !self.core.is_direct() {
+        if !self.core.direct {
             return self.core.arm(self.bit, &mut false);
         }
         self.core.arm_unless(self.bit, &mut false, || {
@@ -196,6 +202,12 @@ impl ExclusiveSet {
                 (rung(bell) || ready.is_set(queue)) && !ready.is_masked_before_sleep(queue)
             })
         })
+    }
+
+    /// Takes the announcement back, after [`arm`](Self::arm) answered true. Look for work
+    /// after this.
+    pub fn disarm(&mut self) {
+        self.core.disarm(self.bit);
     }
 
     /// `QWAIT-VERIFY`: how many items the queue has, at least; there may be more where items of an
@@ -245,23 +257,7 @@ impl ExclusiveSet {
         count.saturating_sub(owed)
     }
 
-    /// [`Control::disable`].
-    ///
-    /// # Errors
-    /// [`SetError::OutOfRange`].
-    pub fn disable(&self, queue: QueueId) -> Result<(), SetError> {
-        self.control().disable(queue)
-    }
-
-    /// [`Control::enable`].
-    ///
-    /// # Errors
-    /// [`SetError::OutOfRange`].
-    pub fn enable(&self, queue: QueueId) -> Result<(), SetError> {
-        self.control().enable(queue)
-    }
-
-    /// A handle on masks and weights for other threads.
+    /// A handle on masks and weights, for any thread.
     pub fn control(&self) -> Control {
         Control::new(&self.core)
     }
@@ -270,7 +266,7 @@ impl ExclusiveSet {
     /// disabled), never true for long while something is ready. Two cache lines.
     #[inline]
     pub fn is_empty_hint(&self) -> bool {
-        if self.core.is_direct() && self.doorbells.iter().flatten().any(Watched::has_items) {
+        if self.core.direct && self.doorbells.iter().flatten().any(Watched::has_items) {
             return false;
         }
         !self.core.ready.hint()
@@ -295,7 +291,7 @@ fn watched(doorbells: &mut [Option<Watched>], queue: QueueId) -> Option<&mut Wat
 /// the doorbell then says. The proof stands on the crate's front page.
 #[inline]
 fn drained(core: &Core, queue: QueueId, doorbell: &DoorbellRef) -> u32 {
-    if core.is_direct() {
+    if core.direct {
         // Producers do not write the bit, so that there is no race to be lost here.
         if core.ready.is_set(queue.get()) {
             core.ready.clear(queue.get());

@@ -182,7 +182,7 @@ pub use shared::{SharedConsumer, SharedSet};
 #[cfg(all(feature = "std", not(loom)))]
 pub use sleepers::FutexSleeper;
 #[cfg(all(feature = "std", not(loom)))]
-pub use tenant::{Tenant, TenantOffer, TenantSet};
+pub use tenant::{Tenant, TenantSet};
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant_error::{TENANT_QUEUES_MAX, TENANTS_MAX, TenantError};
 #[cfg(all(feature = "std", not(loom)))]

@@ -66,9 +66,9 @@ enum Bits {
 
 fn core(bits: Bits) -> Arc<Core> {
     match bits {
-        Bits::Flat => Core::with_bitmap(CONFIG.capacity, Bitmap::flat(CONFIG.capacity)),
-        Bits::TwoLevel => Core::with_bitmap(CONFIG.capacity, Bitmap::two_level(CONFIG.capacity)),
-        Bits::None => Core::direct(CONFIG.capacity),
+        Bits::Flat => Core::make(CONFIG.capacity, Bitmap::flat(CONFIG.capacity), false),
+        Bits::TwoLevel => Core::make(CONFIG.capacity, Bitmap::two_level(CONFIG.capacity), false),
+        Bits::None => Core::make(CONFIG.capacity, Bitmap::flat(CONFIG.capacity), true),
     }
 }
 
@@ -516,11 +516,11 @@ fn disabled_is_not_returned(bits: Bits) {
         let producer = set.add(id(0), DoorbellRef::new()).expect("added");
         settle(&mut set);
         let ringer = thread::spawn(move || producer.ring());
-        set.disable(id(0)).expect("disabled");
+        set.control().disable(id(0)).expect("disabled");
         assert_eq!(set.try_qwait(), None);
         ringer.join().expect("the producer finished");
         assert_eq!(set.try_qwait(), None);
-        set.enable(id(0)).expect("enabled");
+        set.control().enable(id(0)).expect("enabled");
         assert_eq!(set.try_qwait(), Some(id(0)));
     });
 }

@@ -43,12 +43,6 @@ impl QueueId {
     }
 }
 
-impl From<u32> for QueueId {
-    fn from(number: u32) -> Self {
-        Self(number)
-    }
-}
-
 impl fmt::Display for QueueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
@@ -133,10 +127,10 @@ pub(crate) struct Core {
     doorbells: Lock<Vec<Option<DoorbellRef>>>,
     /// By consumer: how it sleeps. A waker takes this lock for a clone.
     parkers: Lock<Vec<Option<Arc<dyn Sleeper>>>>,
-    capacity: u32,
+    pub(crate) capacity: u32,
     /// The doorbells are the ready bits: a ring writes nothing else, and the one consumer looks at all of
     /// them. Of the ready words only what adding sets is used, which the consumer itself does.
-    direct: bool,
+    pub(crate) direct: bool,
 }
 
 impl Core {
@@ -144,26 +138,18 @@ impl Core {
         if capacity == 0 || capacity > MAX_QUEUES {
             return Err(SetError::BadCapacity { capacity });
         }
-        Ok(Self::with_bitmap(capacity, Bitmap::new(capacity)))
+        Ok(Self::make(capacity, Bitmap::new(capacity), false))
     }
 
     /// For one consumer: without ready bits where the doorbells are few.
     pub(crate) fn new_exclusive(capacity: u32) -> Result<Arc<Self>, SetError> {
         match capacity {
-            1..=DIRECT_MAX => Ok(Self::direct(capacity)),
+            1..=DIRECT_MAX => Ok(Self::make(capacity, Bitmap::flat(capacity), true)),
             _ => Self::new(capacity),
         }
     }
 
-    pub(crate) fn direct(capacity: u32) -> Arc<Self> {
-        Self::make(capacity, Bitmap::flat(capacity), true)
-    }
-
-    pub(crate) fn with_bitmap(capacity: u32, ready: Bitmap) -> Arc<Self> {
-        Self::make(capacity, ready, false)
-    }
-
-    fn make(capacity: u32, ready: Bitmap, direct: bool) -> Arc<Self> {
+    pub(crate) fn make(capacity: u32, ready: Bitmap, direct: bool) -> Arc<Self> {
         let doorbells = (0..capacity).map(|_| None).collect();
         Arc::new(Self {
             ready,
@@ -174,15 +160,6 @@ impl Core {
             capacity,
             direct,
         })
-    }
-
-    #[inline]
-    pub(crate) fn is_direct(&self) -> bool {
-        self.direct
-    }
-
-    pub(crate) fn capacity(&self) -> u32 {
-        self.capacity
     }
 
     pub(crate) fn check(&self, queue: QueueId) -> Result<(), SetError> {

@@ -54,7 +54,7 @@ impl SharedSet {
     /// [`SetError::TooManyConsumers`].
     pub fn consumer_with(&self, sleeper: Arc<dyn Sleeper>) -> Result<SharedConsumer, SetError> {
         let bit = self.core.join(&sleeper)?;
-        let capacity = self.core.capacity();
+        let capacity = self.core.capacity;
         // Bit-reversed, so that any number of consumers is spread over the queues.
         let number = bit.trailing_zeros();
         let spread = u64::from(number.reverse_bits() >> (32 - MAX_CONSUMERS.trailing_zeros()));
@@ -211,6 +211,18 @@ impl SharedConsumer {
         left
     }
 
+    /// The first half of going to sleep: as [`ExclusiveSet::arm`](crate::ExclusiveSet::arm).
+    #[must_use = "where it is false there is work, and nobody will wake this consumer"]
+    pub fn arm(&mut self) -> bool {
+        self.core.arm(self.bit, &mut self.baton)
+    }
+
+    /// Takes the announcement back, after [`arm`](Self::arm) answered true. Look for work
+    /// after this.
+    pub fn disarm(&mut self) {
+        self.baton |= self.core.disarm(self.bit);
+    }
+
     /// Whether this consumer owns the queue.
     pub fn owns(&self, queue: QueueId) -> bool {
         self.queues.get(queue.index()).is_some_and(|seen| seen.owned)
@@ -232,7 +244,7 @@ impl SharedConsumer {
 impl Drop for SharedConsumer {
     /// Gives back what it owns, and passes a wake-up on.
     fn drop(&mut self) {
-        for queue in 0..self.core.capacity() {
+        for queue in 0..self.core.capacity {
             self.reconsider(QueueId::new(queue), 0);
         }
         if self.baton {

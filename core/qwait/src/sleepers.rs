@@ -12,11 +12,6 @@ use crate::idle::Sleeper;
 #[repr(align(128))]
 struct Token(AtomicU32);
 
-fn timespec(timeout: Option<Duration>) -> Option<Timespec> {
-    // What a timespec cannot hold is longer than any machine runs: no timeout.
-    timeout.and_then(|timeout| Timespec::try_from(timeout).ok())
-}
-
 /// Sleeps on a futex. The default with `std`: waking costs one system call, only when somebody
 /// sleeps.
 #[derive(Debug, Default)]
@@ -30,9 +25,10 @@ impl Sleeper for FutexSleeper {
     }
 
     fn sleep(&self, token: u32, timeout: Option<Duration>) {
+        // What a timespec cannot hold is longer than any machine runs: no timeout.
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // Early returns (a signal, a changed word) are allowed; so is one where the kernel refuses,
         // which makes the consumer spin.
-        let timeout = timespec(timeout);
         let _ = futex::wait(&self.token.0, futex::Flags::PRIVATE, token, timeout.as_ref());
     }
 

@@ -1,15 +1,19 @@
 //! Queues of tenants that are not trusted: each has memory of its own, and can hurt only itself.
 //!
 //! ```
-//! use qwait::{QueueId, ServicePolicy, Tenant, TenantOffer, TenantSet};
-//! # fn main() -> Result<(), qwait::TenantError> {
+//! use qwait::{QueueId, Region, ServicePolicy, Tenant, TenantPlace, TenantSet};
+//! use std::os::fd::OwnedFd;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut set = TenantSet::new(16, ServicePolicy::RoundRobin)?;
-//! // Two queues of at most 32 items. The offer's descriptors travel to the tenant's process.
-//! let (slot, offer) = set.connect(2, 32)?;
-//! let tenant = Tenant::join(offer)?;
+//! // Memory and eventfd of a tenant with two queues of at most 32 items. Both travel to the tenant's process.
+//! let region = Region::create(4096)?;
+//! let place = TenantPlace { region, ready: 0, idle: 128, doorbells: 256, stride: 128, queues: 2 };
+//! let wake: OwnedFd = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
+//! set.connect_over(3, place.clone(), 32, wake.try_clone()?)?;
+//! let tenant = Tenant::over(place, wake)?;
 //! tenant.ring(1)?;
 //! let queue = set.try_qwait().expect("rung");
-//! assert_eq!(set.locate(queue), Some((slot, 1)));
+//! assert_eq!(set.locate(queue), Some((3, 1)));
 //! assert_eq!(set.verify(queue), 1);
 //! assert_eq!(set.reconsider(queue, 1), 0);
 //! # Ok(()) }
@@ -41,38 +45,15 @@
 //! work starves the classes below its own, lies included: what it gets is for whoever raises it to weigh;
 //! `disable` and rate limits take its queues out of the way.
 
-use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-
 use crate::policy::ServicePolicy;
 use crate::set::QueueId;
-use crate::tenant_error::{TENANT_QUEUES_MAX, TENANTS_MAX, TenantError, os};
-use crate::tenant_place::{Connected, TenantPlace};
-use crate::tenant_rounds::{Rounds, TENANT_CLASSES, Words};
+use crate::tenant_error::{TENANT_QUEUES_MAX, TENANTS_MAX, TenantError};
+use crate::tenant_place::{Connected, Slots, TenantPlace};
+use crate::tenant_rounds::{Rounds, Words};
 use crate::tenant_words as words;
-use crate::unsafe_region::Region;
-
-/// Where the words lie in a tenant's memory, in bytes. Lines that different sides write are apart.
-const READY: usize = 0;
-const IDLE: usize = 128;
-const DOORBELLS: usize = 256;
-const STRIDE: usize = 128;
-
-/// What a tenant needs: two descriptors, which can travel over a Unix socket, and a number.
-#[derive(Debug)]
-pub struct TenantOffer {
-    /// The memory file with its ready word and doorbells.
-    pub memory: OwnedFd,
-    /// Its eventfd, by which it wakes the trusted side. No other tenant has it, and the trusted side
-    /// never reads or writes it.
-    pub wake: OwnedFd,
-    /// How many queues it has.
-    pub queues: u32,
-}
 
 /// The tenant's side.
 #[derive(Debug)]
@@ -82,26 +63,9 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// Maps what the trusted side offered.
-    ///
-    /// # Errors
-    /// [`TenantError::Region`] where the memory is not usable or too small for its queues.
-    pub fn join(offer: TenantOffer) -> Result<Self, TenantError> {
-        let TenantOffer { memory, wake, queues } = offer;
-        let region = Region::join(memory)?;
-        let place = TenantPlace {
-            region,
-            ready: READY,
-            idle: IDLE,
-            doorbells: DOORBELLS,
-            stride: STRIDE,
-            queues,
-        };
-        Self::over(place, wake)
-    }
-
-    /// A tenant whose words the trusted side laid out itself: the counterpart of
-    /// [`TenantSet::connect_over`] and of [`SharedTenantConsumer::attach`](crate::SharedTenantConsumer).
+    /// A tenant whose words the trusted side laid out: the counterpart of [`TenantSet::connect_over`] and of
+    /// [`SharedTenantConsumer::attach`](crate::SharedTenantConsumer). By `wake`, an eventfd, it wakes the trusted side;
+    /// no other tenant has it.
     ///
     /// # Errors
     /// [`TenantError::BadQueues`], [`TenantError::Region`] where the words do not fit.
@@ -134,29 +98,10 @@ impl Tenant {
     }
 }
 
-/// Waits on an epoll until something is readable, and takes what it tells: at most so many times
-/// [`EVENTS`] that nothing of `tenants` tenants is left. The records are on the stack, as they cannot
-/// be sent between threads and nobody reads them: a wake-up only makes the consumer look.
-pub(crate) fn await_events(epoll: &OwnedFd, timeout: Option<Timespec>, tenants: usize) {
-    let mut timeout = timeout;
-    for _ in 0..=tenants / EVENTS {
-        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
-        // Nothing there is fine; so is an interruption, as the next sleep then ends at once.
-        let Ok((events, _)) = epoll::wait(epoll, &mut events[..], timeout.as_ref()) else { return };
-        if events.len() < EVENTS {
-            return;
-        }
-        timeout = Some(Timespec::default());
-    }
-}
-
-/// Events taken at a time.
-const EVENTS: usize = 64;
-
 /// What the search looks at.
 #[derive(Debug)]
 struct Folded {
-    tenants: Vec<Option<Connected>>,
+    slots: Slots,
     /// Folded and not yet drained, one word a slot. Nobody else sees them.
     ready: Vec<u64>,
     mask: Vec<u64>,
@@ -167,7 +112,7 @@ impl Words for Folded {
     #[inline]
     fn fold(&mut self, slot: u32) {
         let slot = slot as usize;
-        if let Some(tenant) = &self.tenants[slot] {
+        if let Some(tenant) = &self.slots.tenants[slot] {
             self.ready[slot] |= tenant.fold();
         }
     }
@@ -193,9 +138,6 @@ impl Words for Folded {
 pub struct TenantSet {
     words: Folded,
     rounds: Rounds,
-    /// Slots from here on are free.
-    high: usize,
-    epoll: OwnedFd,
 }
 
 impl TenantSet {
@@ -210,62 +152,18 @@ impl TenantSet {
         let queues = tenants * TENANT_QUEUES_MAX;
         Ok(Self {
             words: Folded {
-                tenants: (0..tenants).map(|_| None).collect(),
+                slots: Slots::new(tenants as usize)?,
                 ready: vec![0; tenants as usize],
                 mask: vec![0; tenants as usize],
                 weights: vec![1; queues as usize],
             },
             rounds: Rounds::new(policy, tenants, 0),
-            high: 0,
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create1"))?,
         })
     }
 
-    /// `QWAIT-ADD` for a new tenant: makes its memory and eventfd. Its slot, and what to pass to it.
-    /// `capacity` is the most items that one of its queues can hold.
-    ///
-    /// # Errors
-    /// [`TenantError`], all but `NoSuchQueue`.
-    pub fn connect(
-        &mut self,
-        queues: u32,
-        capacity: u32,
-    ) -> Result<(u32, TenantOffer), TenantError> {
-        if queues == 0 || queues > TENANT_QUEUES_MAX || capacity == 0 {
-            return Err(TenantError::BadQueues { queues, capacity });
-        }
-        let slot = self.free_slot()?;
-        let region = Region::create(DOORBELLS + STRIDE * queues as usize)?;
-        let wake =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("eventfd"))?;
-        let duplicate = |fd: io::Result<OwnedFd>| {
-            fd.map_err(|source| TenantError::Os { tried: "duplicating a descriptor", source })
-        };
-        let offer = TenantOffer {
-            memory: duplicate(region.descriptor())?,
-            wake: duplicate(wake.try_clone())?,
-            queues,
-        };
-        let place = TenantPlace {
-            region,
-            ready: READY,
-            idle: IDLE,
-            doorbells: DOORBELLS,
-            stride: STRIDE,
-            queues,
-        };
-        self.connect_over(slot, place, capacity, wake)?;
-        Ok((slot, offer))
-    }
-
-    fn free_slot(&self) -> Result<u32, TenantError> {
-        let slot = self.words.tenants.iter().position(Option::is_none).ok_or(TenantError::Full)?;
-        Ok(slot as u32)
-    }
-
-    /// As [`connect`](Self::connect), for a slot that the caller chooses and words that lie where the
-    /// caller says. `wake` is the trusted side's copy of the tenant's eventfd; it is never read, so
-    /// that a tenant which makes it blocking stalls nobody. The tenant begins in the lowest class.
+    /// `QWAIT-ADD` for a new tenant, in a slot that the caller chooses; its words lie where the caller says. `capacity` is
+    /// the most items that one of its queues can hold. `wake` is the trusted side's copy of the tenant's eventfd; it is
+    /// never read, so that a tenant which makes it blocking stalls nobody. The tenant begins in the lowest class.
     ///
     /// # Errors
     /// [`TenantError::Full`] where the slot is taken or there is no such; `BadQueues`, `Region`, `Os`.
@@ -276,34 +174,20 @@ impl TenantSet {
         capacity: u32,
         wake: OwnedFd,
     ) -> Result<(), TenantError> {
-        let index = slot as usize;
-        if self.words.tenants.get(index).is_none_or(Option::is_some) {
-            return Err(TenantError::Full);
-        }
-        let connected = Connected::new(place, capacity, wake)?;
-        connected.watch(&self.epoll, u64::from(slot))?;
-        let words = &mut self.words;
-        words.tenants[index] = Some(connected);
+        let (index, words) = (slot as usize, &mut self.words);
+        words.slots.insert(slot, place, capacity, wake)?;
         (words.ready[index], words.mask[index]) = (0, 0);
         words.weights[index * 64..][..64].fill(1);
         self.rounds.insert(slot);
-        self.high = self.high.max(index + 1);
         Ok(())
     }
 
     /// `QWAIT-REMOVE` for all queues of a tenant. It keeps its memory, which is no longer looked at.
     pub fn disconnect(&mut self, slot: u32) {
-        let tenants = &mut self.words.tenants;
-        let Some(gone) = tenants.get_mut(slot as usize).and_then(Option::take) else { return };
-        // It was added, so it can be removed.
-        let _ = epoll::delete(&self.epoll, &gone.wake);
-        self.high = tenants.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        self.words.ready[slot as usize] = 0;
-        self.rounds.remove(slot);
-    }
-
-    fn tenant(&self, slot: u32) -> Option<&Connected> {
-        self.words.tenants.get(slot as usize)?.as_ref()
+        if self.words.slots.remove(slot) {
+            self.words.ready[slot as usize] = 0;
+            self.rounds.remove(slot);
+        }
     }
 
     /// Sets a tenant's class: its queues are served only while no queue of a class with a lower number is
@@ -312,28 +196,31 @@ impl TenantSet {
     /// # Errors
     /// [`TenantError::BadClass`], [`TenantError::NoTenant`].
     pub fn set_class(&mut self, slot: u32, class: u8) -> Result<(), TenantError> {
-        if class >= TENANT_CLASSES {
-            return Err(TenantError::BadClass { class });
-        }
-        self.class(slot).ok_or(TenantError::NoTenant { slot })?;
-        self.rounds.set_class(slot, class);
-        Ok(())
+        self.rounds.set_class(slot, class)
     }
 
     /// A tenant's class; `None` where the slot has no tenant.
     pub fn class(&self, slot: u32) -> Option<u8> {
-        self.tenant(slot).map(|_| self.rounds.class(slot))
+        self.rounds.class(slot)
     }
 
     /// The slot of a queue's tenant and the tenant's number for it, if there is such a queue.
     pub fn locate(&self, queue: QueueId) -> Option<(u32, u32)> {
         let (slot, index) = (queue.get() / 64, queue.get() % 64);
-        self.tenant(slot)?.has(index).then_some((slot, index))
+        self.words.slots.get(slot)?.has(index).then_some((slot, index))
+    }
+
+    /// The tenant of a queue, the tenant's number for it, and the folded bits that it is among.
+    #[inline]
+    fn visit(&mut self, queue: QueueId) -> Option<(&mut Connected, u32, &mut u64)> {
+        let (slot, index) = ((queue.get() / 64) as usize, queue.get() % 64);
+        let tenant = self.words.slots.tenants.get_mut(slot)?.as_mut()?;
+        tenant.has(index).then_some((tenant, index, &mut self.words.ready[slot]))
     }
 
     /// How often a tenant's doorbells said something impossible.
     pub fn lies(&self, slot: u32) -> u64 {
-        self.tenant(slot).map_or(0, |tenant| tenant.lies)
+        self.words.slots.get(slot).map_or(0, |tenant| tenant.lies)
     }
 
     /// `QWAIT` that does not block: the queue to be served next. For each class from the first on, folds
@@ -346,22 +233,20 @@ impl TenantSet {
     /// `QWAIT-VERIFY`: how many items the tenant claims, at most the queue's capacity. It is a claim:
     /// the queue itself may hold less. Zero: armed.
     pub fn verify(&mut self, queue: QueueId) -> u32 {
-        let Some((slot, index)) = self.locate(queue) else { return 0 };
-        let Some(tenant) = self.words.tenants[slot as usize].as_mut() else { return 0 };
+        let Some((tenant, index, ready)) = self.visit(queue) else { return 0 };
         let count = tenant.claimed(index);
         if count == 0 {
-            self.words.ready[slot as usize] &= !(1 << index);
+            *ready &= !(1 << index);
         }
         count
     }
 
     /// `QWAIT-RECONSIDER` after `items` were dequeued: how many the tenant claims are left.
     pub fn reconsider(&mut self, queue: QueueId, items: u32) -> u32 {
-        let Some((slot, index)) = self.locate(queue) else { return 0 };
-        let Some(tenant) = self.words.tenants[slot as usize].as_mut() else { return 0 };
+        let Some((tenant, index, ready)) = self.visit(queue) else { return 0 };
         let left = tenant.take(index, items);
         if left == 0 {
-            self.words.ready[slot as usize] &= !(1 << index);
+            *ready &= !(1 << index);
         }
         left
     }
@@ -369,11 +254,10 @@ impl TenantSet {
     /// Takes the whole count, whatever it says, and arms the queue: for a queue that turned out to be
     /// empty under a count. Look into the queue once more *after* this: what is enqueued later rings.
     pub fn reconsider_all(&mut self, queue: QueueId) {
-        let Some((slot, index)) = self.locate(queue) else { return };
-        if let Some(tenant) = &self.words.tenants[slot as usize] {
+        if let Some((tenant, index, ready)) = self.visit(queue) {
             tenant.take_all(index);
+            *ready &= !(1 << index);
         }
-        self.words.ready[slot as usize] &= !(1 << index);
     }
 
     fn set_mask(&mut self, queue: QueueId, masked: bool) {
@@ -405,11 +289,9 @@ impl TenantSet {
     #[must_use = "where it is false there is work, and nobody will wake this consumer"]
     pub fn arm(&mut self) -> bool {
         let words = &mut self.words;
-        for (tenant, ready) in words.tenants[..self.high].iter().zip(&mut words.ready) {
-            if let Some(tenant) = tenant {
-                tenant.announce();
-                *ready |= tenant.fold_before_sleep();
-            }
+        for (slot, tenant) in words.slots.all() {
+            tenant.announce();
+            words.ready[slot] |= tenant.fold_before_sleep();
         }
         let work = self.rounds.any(&self.words);
         if work {
@@ -420,7 +302,7 @@ impl TenantSet {
 
     /// The second half: tenants need not ring aloud any more.
     pub fn disarm(&mut self) {
-        self.words.tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+        self.words.slots.all().for_each(|(_, tenant)| tenant.withdraw());
     }
 
     /// Makes the descriptor unreadable again. Look for work after this, or arm. One system call,
@@ -432,8 +314,7 @@ impl TenantSet {
     /// Between [`arm`](Self::arm) and [`disarm`](Self::disarm): waits until a tenant rings aloud, or
     /// `timeout` has passed; may return early.
     pub fn sleep(&mut self, timeout: Duration) {
-        // What a timespec cannot hold is longer than any machine runs.
-        await_events(&self.epoll, Timespec::try_from(timeout).ok(), self.high);
+        self.words.slots.sleep(timeout);
     }
 
     /// `QWAIT`: waits until a queue is ready, or `timeout` has passed. Tenants can wake it without
@@ -454,7 +335,7 @@ impl TenantSet {
 impl AsFd for TenantSet {
     /// Readable when a tenant rang while this side was armed: for somebody else's poll loop.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.words.slots.epoll.as_fd()
     }
 }
 

@@ -1,14 +1,16 @@
 //! Where a tenant's words lie, and the trusted side's checked way to them.
 //!
-//! [`TenantSet::connect`](crate::TenantSet::connect) makes memory for these words alone. Who shares
-//! more than doorbells with a tenant (rings, payload) lays them out itself: a [`TenantPlace`] says
-//! where, and is used on both sides: `TenantSet::connect_over`, [`Tenant::over`](crate::Tenant::over).
+//! The trusted side lays the words out, alone or beside what else it shares with a tenant (rings, payload): a
+//! [`TenantPlace`] says where, and is used on both sides: [`TenantSet::connect_over`](crate::TenantSet::connect_over),
+//! [`Tenant::over`](crate::Tenant::over).
 
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
 
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 
 use crate::tenant_error::{TENANT_QUEUES_MAX, TenantError, os};
 use crate::tenant_words as words;
@@ -88,26 +90,6 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    pub(crate) fn new(
-        place: TenantPlace,
-        capacity: u32,
-        wake: OwnedFd,
-    ) -> Result<Self, TenantError> {
-        place.check(capacity)?;
-        let valid = !0 >> (TENANT_QUEUES_MAX - place.queues);
-        Ok(Self { place, wake, valid, capacity, lies: 0 })
-    }
-
-    /// Has an epoll (`by`) tell of the tenant's eventfd, under this number.
-    ///
-    /// Edge-triggered: a wake-up needs no read to be over. A tenant can clear the non-blocking flag of its
-    /// eventfd, which is the same file as ours, and a read of it could then block for ever.
-    pub(crate) fn watch(&self, by: &OwnedFd, number: u64) -> Result<(), TenantError> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        let data = epoll::EventData::new_u64(number);
-        epoll::add(by, &self.wake, data, flags).map_err(os("epoll_ctl"))
-    }
-
     #[inline]
     pub(crate) fn has(&self, index: u32) -> bool {
         index < self.place.queues
@@ -165,3 +147,96 @@ impl Connected {
         }
     }
 }
+
+/// The tenants that one consumer looks at, by slot, and the epoll on which it sleeps.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    pub(crate) tenants: Vec<Option<Connected>>,
+    /// Slots from here on are free.
+    high: usize,
+    pub(crate) epoll: OwnedFd,
+}
+
+impl Slots {
+    pub(crate) fn new(tenants: usize) -> Result<Self, TenantError> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create1"))?;
+        Ok(Self { tenants: (0..tenants).map(|_| None).collect(), high: 0, epoll })
+    }
+
+    /// Puts a tenant into a slot.
+    ///
+    /// # Errors
+    /// [`TenantError::Full`] where the slot is taken or there is no such; `BadQueues`, `Region`, `Os`.
+    pub(crate) fn insert(
+        &mut self,
+        slot: u32,
+        place: TenantPlace,
+        capacity: u32,
+        wake: OwnedFd,
+    ) -> Result<(), TenantError> {
+        let index = slot as usize;
+        if self.tenants.get(index).is_none_or(Option::is_some) {
+            return Err(TenantError::Full);
+        }
+        place.check(capacity)?;
+        self.watch(&wake)?;
+        let valid = !0 >> (TENANT_QUEUES_MAX - place.queues);
+        self.tenants[index] = Some(Connected { place, wake, valid, capacity, lies: 0 });
+        self.high = self.high.max(index + 1);
+        Ok(())
+    }
+
+    /// Takes the tenant out of a slot. False: there was none.
+    pub(crate) fn remove(&mut self, slot: u32) -> bool {
+        let taken = self.tenants.get_mut(slot as usize).and_then(Option::take);
+        let Some(gone) = taken else { return false };
+        // It was added, so it can be removed.
+        let _ = epoll::delete(&self.epoll, &gone.wake);
+        self.high = self.tenants.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        true
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&Connected> {
+        self.tenants.get(slot as usize)?.as_ref()
+    }
+
+    /// All tenants, with their slots.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Connected)> {
+        let all = self.tenants[..self.high].iter().enumerate();
+        all.filter_map(|(slot, tenant)| Some((slot, tenant.as_ref()?)))
+    }
+
+    /// Has the epoll report an eventfd.
+    ///
+    /// Edge-triggered: a wake-up needs no read to be over. A tenant can clear the non-blocking flag of its
+    /// eventfd, which is the same file as ours, and a read of it could then block for ever.
+    pub(crate) fn watch(&self, wake: &OwnedFd) -> Result<(), TenantError> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        // Nobody reads the number: a wake-up only makes the consumer look.
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&self.epoll, wake, data, flags).map_err(os("epoll_ctl"))
+    }
+
+    /// Waits until an eventfd is readable or `timeout` has passed, and takes what the epoll reports: at most so many
+    /// times [`EVENTS`] that nothing of the tenants' and the consumer's own eventfds is left. The records are on the
+    /// stack, as they cannot be sent between threads.
+    pub(crate) fn sleep(&self, timeout: Duration) {
+        // What a timespec cannot hold is longer than any machine runs.
+        let mut timeout = Timespec::try_from(timeout).ok();
+        for _ in 0..=(self.high + 1) / EVENTS {
+            let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+            // Nothing there is fine; so is an interruption, as the next sleep then ends at once.
+            let Ok((events, _)) = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref())
+            else {
+                return;
+            };
+            if events.len() < EVENTS {
+                return;
+            }
+            timeout = Some(Timespec::default());
+        }
+    }
+}
+
+/// Events taken at a time.
+const EVENTS: usize = 64;

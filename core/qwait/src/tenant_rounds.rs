@@ -14,6 +14,7 @@
 //! tenants and trusted side; a class is a matter of the trusted side's search alone.
 
 use crate::policy::{Arbiter, ServicePolicy};
+use crate::tenant_error::TenantError;
 
 /// Classes of tenants: 0 is served first.
 pub const TENANT_CLASSES: u8 = 8;
@@ -147,16 +148,25 @@ impl Rounds {
         self.change(slot, self.class_of[slot as usize], false);
     }
 
-    /// The class of a tenant that is there.
-    pub(crate) fn class(&self, slot: u32) -> u8 {
-        self.class_of[slot as usize]
+    /// A tenant's class; `None` where the slot has no tenant.
+    pub(crate) fn class(&self, slot: u32) -> Option<u8> {
+        let class = *self.class_of.get(slot as usize)?;
+        self.rounds[class as usize].slots.binary_search(&slot).is_ok().then_some(class)
     }
 
-    /// Moves a tenant that is there to a class below [`TENANT_CLASSES`].
-    pub(crate) fn set_class(&mut self, slot: u32, class: u8) {
-        let before = std::mem::replace(&mut self.class_of[slot as usize], class);
+    /// Moves a tenant to a class.
+    ///
+    /// # Errors
+    /// [`TenantError::BadClass`], [`TenantError::NoTenant`].
+    pub(crate) fn set_class(&mut self, slot: u32, class: u8) -> Result<(), TenantError> {
+        if class >= TENANT_CLASSES {
+            return Err(TenantError::BadClass { class });
+        }
+        let before = self.class(slot).ok_or(TenantError::NoTenant { slot })?;
+        self.class_of[slot as usize] = class;
         self.change(slot, before, false);
         self.change(slot, class, true);
+        Ok(())
     }
 
     fn change(&mut self, slot: u32, class: u8, is_there: bool) {
@@ -193,12 +203,8 @@ impl Rounds {
     /// Whether there is a candidate, without a fold.
     #[inline]
     pub(crate) fn any(&self, words: &impl Words) -> bool {
-        self.slots().any(|slot| words.candidates(slot) != 0)
-    }
-
-    /// The slots of all tenants, by class.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
-        self.rounds.iter().flat_map(|round| round.slots.iter().copied())
+        let mut slots = self.rounds.iter().flat_map(|round| &round.slots);
+        slots.any(|&slot| words.candidates(slot) != 0)
     }
 }
 

@@ -37,15 +37,14 @@ use std::time::Duration;
 
 use handshake::{ByExchange, One, Sleepers};
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::policy::ServicePolicy;
 use crate::set::{MAX_CONSUMERS, QueueId};
-use crate::tenant::await_events;
 use crate::tenant_claims::{Claims, withdraw_unless_asleep};
 use crate::tenant_error::{TENANTS_MAX, TenantError, os};
-use crate::tenant_place::{Connected, TenantPlace};
-use crate::tenant_rounds::{Rounds, TENANT_CLASSES, Words};
+use crate::tenant_place::{Slots, TenantPlace};
+use crate::tenant_rounds::{Rounds, Words};
 
 /// What the consumers of a set share. No tenant can reach any of it.
 #[derive(Debug)]
@@ -94,22 +93,15 @@ impl SharedTenantSet {
     pub fn consumer(&self) -> Result<SharedTenantConsumer, TenantError> {
         let number = self.shared.made.fetch_add(1, Ordering::Relaxed);
         let wake = self.shared.wakes.get(number as usize).ok_or(TenantError::Full)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create1"))?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, wake, epoll::EventData::new_u64(0), flags).map_err(os("epoll_ctl"))?;
         let tenants = self.shared.claims.len();
+        let slots = Slots::new(tenants)?;
+        slots.watch(wake)?;
         // Consumers begin their rounds apart.
         let start = (number as usize * tenants / CONSUMERS_MAX * 64) as u32;
         Ok(SharedTenantConsumer {
-            words: Looks {
-                shared: Arc::clone(&self.shared),
-                tenants: (0..tenants).map(|_| None).collect(),
-                owned: vec![0; tenants],
-            },
+            words: Looks { shared: Arc::clone(&self.shared), slots, owned: vec![0; tenants] },
             number: number as u32,
             rounds: Rounds::new(ServicePolicy::RoundRobin, tenants as u32, start),
-            high: 0,
-            epoll,
         })
     }
 
@@ -131,7 +123,7 @@ const _: () = assert!(CONSUMERS_MAX <= MAX_CONSUMERS as usize);
 struct Looks {
     shared: Arc<Shared>,
     /// The others have their own.
-    tenants: Vec<Option<Connected>>,
+    slots: Slots,
     /// By slot: the queues that this consumer owns.
     owned: Vec<u64>,
 }
@@ -139,7 +131,7 @@ struct Looks {
 impl Words for Looks {
     #[inline]
     fn fold(&mut self, slot: u32) {
-        if let Some(tenant) = &self.tenants[slot as usize] {
+        if let Some(tenant) = &self.slots.tenants[slot as usize] {
             self.shared.claims[slot as usize].add(tenant.fold());
         }
     }
@@ -147,7 +139,7 @@ impl Words for Looks {
     #[inline]
     fn candidates(&self, slot: u32) -> u64 {
         // A slot that this consumer has not attached may be another's already.
-        let Some(tenant) = &self.tenants[slot as usize] else { return 0 };
+        let Some(tenant) = &self.slots.tenants[slot as usize] else { return 0 };
         self.shared.claims[slot as usize].candidates() & tenant.valid
     }
 
@@ -169,8 +161,6 @@ pub struct SharedTenantConsumer {
     words: Looks,
     number: u32,
     rounds: Rounds,
-    high: usize,
-    epoll: OwnedFd,
 }
 
 impl SharedTenantConsumer {
@@ -187,27 +177,18 @@ impl SharedTenantConsumer {
         capacity: u32,
         wake: OwnedFd,
     ) -> Result<(), TenantError> {
-        let index = slot as usize;
-        if self.words.tenants.get(index).is_none_or(Option::is_some) {
-            return Err(TenantError::Full);
-        }
-        let connected = Connected::new(place, capacity, wake)?;
         // (`EPOLLEXCLUSIVE` would spare the other sleepers; but it goes by who is in the call at that
         // moment.)
-        connected.watch(&self.epoll, u64::from(slot) + 1)?;
-        self.words.tenants[index] = Some(connected);
+        self.words.slots.insert(slot, place, capacity, wake)?;
         self.rounds.insert(slot);
-        self.high = self.high.max(index + 1);
         Ok(())
     }
 
     /// Stops looking at a tenant. A queue of it that this consumer owns is given back.
     pub fn detach(&mut self, slot: u32) {
-        let tenants = &mut self.words.tenants;
-        let Some(gone) = tenants.get_mut(slot as usize).and_then(Option::take) else { return };
-        // It was added, so it can be removed.
-        let _ = epoll::delete(&self.epoll, &gone.wake);
-        self.high = tenants.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        if !self.words.slots.remove(slot) {
+            return;
+        }
         self.rounds.remove(slot);
         let mut mine = std::mem::take(&mut self.words.owned[slot as usize]);
         while mine != 0 {
@@ -223,18 +204,12 @@ impl SharedTenantConsumer {
     /// # Errors
     /// [`TenantError::BadClass`], [`TenantError::NoTenant`].
     pub fn set_class(&mut self, slot: u32, class: u8) -> Result<(), TenantError> {
-        if class >= TENANT_CLASSES {
-            return Err(TenantError::BadClass { class });
-        }
-        self.class(slot).ok_or(TenantError::NoTenant { slot })?;
-        self.rounds.set_class(slot, class);
-        Ok(())
+        self.rounds.set_class(slot, class)
     }
 
     /// A tenant's class; `None` where this consumer has no tenant in the slot.
     pub fn class(&self, slot: u32) -> Option<u8> {
-        let tenant = self.words.tenants.get(slot as usize)?.as_ref();
-        tenant.map(|_| self.rounds.class(slot))
+        self.rounds.class(slot)
     }
 
     /// `QWAIT` that does not block: the queue to be served next, which is this consumer's until it
@@ -273,7 +248,7 @@ impl SharedTenantConsumer {
     #[inline]
     pub fn verify(&mut self, queue: QueueId) -> u32 {
         let Some((slot, index)) = self.mine(queue) else { return 0 };
-        self.words.tenants[slot].as_mut().map_or(0, |tenant| tenant.claimed(index))
+        self.words.slots.tenants[slot].as_mut().map_or(0, |tenant| tenant.claimed(index))
     }
 
     /// `QWAIT-RECONSIDER` after `items` were dequeued: ends the ownership. How many items the tenant
@@ -281,7 +256,8 @@ impl SharedTenantConsumer {
     #[inline]
     pub fn reconsider(&mut self, queue: QueueId, items: u32) -> u32 {
         let Some((slot, index)) = self.mine(queue) else { return 0 };
-        let left = self.words.tenants[slot].as_mut().map_or(0, |tenant| tenant.take(index, items));
+        let tenant = self.words.slots.tenants[slot].as_mut();
+        let left = tenant.map_or(0, |tenant| tenant.take(index, items));
         self.finish(slot, index, left > 0);
         left
     }
@@ -290,7 +266,7 @@ impl SharedTenantConsumer {
     /// be empty under a count. What is enqueued later rings again.
     pub fn reconsider_all(&mut self, queue: QueueId) {
         let Some((slot, index)) = self.mine(queue) else { return };
-        if let Some(tenant) = &self.words.tenants[slot] {
+        if let Some(tenant) = &self.words.slots.tenants[slot] {
             tenant.take_all(index);
         }
         self.finish(slot, index, false);
@@ -324,8 +300,7 @@ impl SharedTenantConsumer {
 
     /// How often the doorbells of the tenant in this slot said something impossible to this consumer.
     pub fn lies(&self, slot: u32) -> u64 {
-        let tenant = self.words.tenants.get(slot as usize).and_then(Option::as_ref);
-        tenant.map_or(0, |tenant| tenant.lies)
+        self.words.slots.get(slot).map_or(0, |tenant| tenant.lies)
     }
 
     /// The first half of going to sleep: tells every tenant to ring aloud, then looks once more.
@@ -342,21 +317,19 @@ impl SharedTenantConsumer {
 
     /// Tells every tenant to ring aloud, and folds what they rang for before. Answers whether anything is ready.
     fn announce(&self) -> bool {
-        let Looks { shared, tenants, .. } = &self.words;
-        for (tenant, claims) in tenants[..self.high].iter().zip(&shared.claims) {
-            if let Some(tenant) = tenant {
-                tenant.announce();
-                claims.add(tenant.fold_before_sleep());
-                claims.exchange();
-            }
+        let Looks { shared, slots, .. } = &self.words;
+        for (slot, tenant) in slots.all() {
+            tenant.announce();
+            shared.claims[slot].add(tenant.fold_before_sleep());
+            shared.claims[slot].exchange();
         }
         self.rounds.any(&self.words)
     }
 
     /// Takes the announcements to the tenants back, unless another of these consumers sleeps.
     fn withdraw(&self) {
-        let Looks { shared, tenants, .. } = &self.words;
-        let withdraw = || tenants[..self.high].iter().flatten().for_each(Connected::withdraw);
+        let Looks { shared, slots, .. } = &self.words;
+        let withdraw = || slots.all().for_each(|(_, tenant)| tenant.withdraw());
         if withdraw_unless_asleep(&shared.sleepers, withdraw, || self.announce()) {
             self.wake_one();
         }
@@ -376,15 +349,14 @@ impl SharedTenantConsumer {
     /// Between [`arm`](Self::arm) and [`disarm`](Self::disarm): waits until somebody rings aloud, or
     /// `timeout` has passed; may return early.
     pub fn sleep(&mut self, timeout: Duration) {
-        // What a timespec cannot hold is longer than any machine runs.
-        await_events(&self.epoll, Timespec::try_from(timeout).ok(), self.high + 1);
+        self.words.slots.sleep(timeout);
     }
 }
 
 impl Drop for SharedTenantConsumer {
     /// Gives back what it owns, and does not count as asleep.
     fn drop(&mut self) {
-        (0..self.words.tenants.len() as u32).for_each(|slot| self.detach(slot));
+        (0..self.words.slots.tenants.len() as u32).for_each(|slot| self.detach(slot));
         self.words.shared.sleepers.disarm(1 << self.number);
     }
 }
@@ -392,7 +364,7 @@ impl Drop for SharedTenantConsumer {
 impl AsFd for SharedTenantConsumer {
     /// Readable when a tenant rang, or another consumer had too much, while this one was armed.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.words.slots.epoll.as_fd()
     }
 }
 

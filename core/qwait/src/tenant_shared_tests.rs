@@ -3,6 +3,7 @@
 use super::*;
 use crate::tenant::Tenant;
 use crate::unsafe_region::Region;
+use rustix::event::Timespec;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 

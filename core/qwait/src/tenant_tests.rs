@@ -1,8 +1,32 @@
 //! One test for each line of the table: what a lying tenant can do, and to whom.
 
 use super::*;
+use crate::unsafe_region::Region;
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
+
+/// Where the words lie in a tenant's memory, in bytes.
+const READY: usize = 0;
+const IDLE: usize = 128;
+const DOORBELLS: usize = 256;
+const STRIDE: usize = 128;
+
+/// A tenant with memory of its own, which both sides map.
+fn connect(
+    set: &mut TenantSet,
+    slot: u32,
+    queues: u32,
+    capacity: u32,
+) -> Result<Tenant, TenantError> {
+    let region = Region::create(DOORBELLS + STRIDE * queues as usize)?;
+    let theirs = Region::join(region.descriptor().expect("a duplicate"))?;
+    let (ready, idle, doorbells, stride) = (READY, IDLE, DOORBELLS, STRIDE);
+    let place = TenantPlace { region, ready, idle, doorbells, stride, queues };
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+    set.connect_over(slot, place.clone(), capacity, wake.try_clone().expect("a duplicate"))?;
+    Tenant::over(TenantPlace { region: theirs, ..place }, wake)
+}
 
 /// Two tenants of two queues: the first lies, the second is honest.
 struct Rig {
@@ -13,11 +37,8 @@ struct Rig {
 
 fn rig() -> Rig {
     let mut set = TenantSet::new(4, ServicePolicy::RoundRobin).expect("made");
-    let (zero, offer) = set.connect(2, 8).expect("connected");
-    let liar = Tenant::join(offer).expect("joined");
-    let (one, offer) = set.connect(2, 8).expect("connected");
-    assert_eq!((zero, one), (0, 1));
-    Rig { set, liar, honest: Tenant::join(offer).expect("joined") }
+    let [liar, honest] = [0, 1].map(|slot| connect(&mut set, slot, 2, 8).expect("connected"));
+    Rig { set, liar, honest }
 }
 
 fn id(number: u32) -> QueueId {
@@ -219,19 +240,22 @@ fn tenants_come_and_go() {
     rig.set.disconnect(0);
     rig.set.disconnect(77);
     assert_eq!(rig.set.try_qwait(), None, "gone with its queues");
-    let (slot, offer) = rig.set.connect(64, 1).expect("connected");
-    let full = Tenant::join(offer).expect("joined");
-    assert_eq!(slot, 0);
+    let full = connect(&mut rig.set, 0, 64, 1).expect("connected");
     assert_eq!(rig.set.try_qwait(), None, "the slot begins empty");
     rig.liar.ring(1).expect("its own memory still");
     assert_eq!(rig.set.try_qwait(), None, "the old tenant's memory is not looked at");
     full.ring(63).expect("its last queue");
     assert_eq!(rig.set.try_qwait(), Some(id(63)));
-    rig.set.connect(1, 1).expect("a third");
-    rig.set.connect(1, 1).expect("a fourth");
-    assert!(matches!(rig.set.connect(1, 1), Err(TenantError::Full)));
-    assert!(matches!(rig.set.connect(65, 1), Err(TenantError::BadQueues { queues: 65, .. })));
-    assert!(matches!(rig.set.connect(1, 0), Err(TenantError::BadQueues { capacity: 0, .. })));
+    connect(&mut rig.set, 2, 1, 1).expect("a third");
+    let error = connect(&mut rig.set, 3, 65, 1).expect_err("too many queues");
+    assert!(matches!(error, TenantError::BadQueues { queues: 65, .. }), "{error}");
+    let error = connect(&mut rig.set, 3, 1, 0).expect_err("queues without room");
+    assert!(matches!(error, TenantError::BadQueues { capacity: 0, .. }), "{error}");
+    connect(&mut rig.set, 3, 1, 1).expect("a fourth");
+    for slot in 0..5 {
+        let error = connect(&mut rig.set, slot, 1, 1).expect_err("taken, or not there");
+        assert!(matches!(error, TenantError::Full), "{error}");
+    }
     assert!(TenantSet::new(0, ServicePolicy::RoundRobin).is_err());
 }
 
@@ -239,8 +263,7 @@ fn tenants_come_and_go() {
 #[cfg_attr(miri, ignore = "makes memory files and eventfds")]
 fn masks_and_weights_are_kept_by_the_trusted_side() {
     let mut set = TenantSet::new(1, ServicePolicy::WeightedRoundRobin).expect("made");
-    let (_, offer) = set.connect(2, 8).expect("connected");
-    let tenant = Tenant::join(offer).expect("joined");
+    let tenant = connect(&mut set, 0, 2, 8).expect("connected");
     set.set_weight(id(0), 2);
     tenant.ring(0).expect("its queue");
     tenant.ring(1).expect("its queue");

@@ -36,9 +36,9 @@ enum Bits {
 /// A set of the given form of bits, however many queues it has.
 fn core(capacity: u32, bits: Bits) -> Arc<Core> {
     match bits {
-        Bits::Flat => Core::with_bitmap(capacity, Bitmap::flat(capacity)),
-        Bits::TwoLevel => Core::with_bitmap(capacity, Bitmap::two_level(capacity)),
-        Bits::None => Core::direct(capacity),
+        Bits::Flat => Core::make(capacity, Bitmap::flat(capacity), false),
+        Bits::TwoLevel => Core::make(capacity, Bitmap::two_level(capacity), false),
+        Bits::None => Core::make(capacity, Bitmap::flat(capacity), true),
     }
 }
 
@@ -274,7 +274,7 @@ fn sizes_and_numbers_out_of_range_are_refused_in_words() {
     let (mut set, _producers) = exclusive(3, ServicePolicy::RoundRobin);
     let beyond = SetError::OutOfRange { queue: id(3), capacity: 3 };
     assert_eq!(set.add(id(3), DoorbellRef::new()).map(drop), Err(beyond));
-    assert_eq!((set.remove(id(3)), set.disable(id(3))), (Err(beyond), Err(beyond)));
+    assert_eq!((set.remove(id(3)), set.control().disable(id(3))), (Err(beyond), Err(beyond)));
     assert_eq!(set.control().set_weight(id(3), 1), Err(beyond));
     let zero = SetError::ZeroWeight { queue: id(0) };
     assert_eq!(set.control().set_weight(id(0), 0), Err(zero));

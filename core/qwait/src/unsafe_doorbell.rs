@@ -159,7 +159,7 @@ impl Doorbell {
 pub struct DoorbellRef {
     doorbell: NonNull<Doorbell>,
     /// Only held, for the memory that the pointer leads to.
-    _owner: Option<Arc<dyn Any + Send + Sync>>,
+    _owner: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: it is a shared reference to a `Doorbell`, which is `Sync`, and an owner that is `Send` and
@@ -175,11 +175,6 @@ impl DoorbellRef {
         Self::project(&Arc::new(Doorbell::new()), |doorbell| doorbell)
     }
 
-    /// A doorbell that lives for ever.
-    pub fn from_static(doorbell: &'static Doorbell) -> Self {
-        Self { doorbell: NonNull::from(doorbell), _owner: None }
-    }
-
     /// A doorbell inside something shared: a channel, an array, a mapping.
     pub fn project<T: Any + Send + Sync>(
         owner: &Arc<T>,
@@ -187,7 +182,7 @@ impl DoorbellRef {
     ) -> Self {
         // The value stays where it is, and is only shared, while the clone below exists.
         let doorbell = NonNull::from(select(owner));
-        Self { doorbell, _owner: Some(Arc::<T>::clone(owner)) }
+        Self { doorbell, _owner: Arc::<T>::clone(owner) }
     }
 
     /// A doorbell in memory that this crate does not know, such as another process's.
@@ -196,7 +191,7 @@ impl DoorbellRef {
     /// `doorbell` is aligned, and readable and writable for as long as `owner` exists. Whoever else
     /// writes the word does so atomically, or is another process. Any content is a valid doorbell.
     pub unsafe fn from_raw(doorbell: NonNull<Doorbell>, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { doorbell, _owner: Some(owner) }
+        Self { doorbell, _owner: owner }
     }
 }
 
@@ -204,7 +199,7 @@ impl Deref for DoorbellRef {
     type Target = Doorbell;
     #[inline]
     fn deref(&self) -> &Doorbell {
-        // SAFETY: the owner, or nobody where the doorbell is static, keeps it alive at its place.
+        // SAFETY: the owner keeps it alive at its place.
         unsafe { self.doorbell.as_ref() }
     }
 }

@@ -11,9 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use qwait::{
-    Config, DoorbellRef, ExclusiveSet, FutexSleeper, Producer, QueueId, ServicePolicy, SharedSet,
-    Sleeper, Tenant, TenantSet,
+    Config, DoorbellRef, ExclusiveSet, FutexSleeper, Producer, QueueId, Region, ServicePolicy,
+    SharedSet, Sleeper, Tenant, TenantPlace, TenantSet,
 };
+use rustix::event::{EventfdFlags, eventfd};
 
 const SLOTS: u32 = 8;
 
@@ -314,9 +315,14 @@ fn tenants_lose_nothing() {
     const QUEUES: u32 = 3;
     let rounds = 10_000;
     let mut set = TenantSet::new(8, ServicePolicy::RoundRobin).expect("made");
-    let tenants = [(); 2].map(|()| {
-        let (_, offer) = set.connect(QUEUES, rounds).expect("connected");
-        Tenant::join(offer).expect("joined")
+    let tenants = [0, 1].map(|slot| {
+        let region = Region::create(4_096).expect("memory");
+        let (ready, idle, doorbells, stride, queues) = (0, 128, 256, 128, QUEUES);
+        let place = TenantPlace { region, ready, idle, doorbells, stride, queues };
+        let wake = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
+        let ours = wake.try_clone().expect("a duplicate");
+        set.connect_over(slot, place.clone(), rounds, ours).expect("connected");
+        Tenant::over(place, wake).expect("joined")
     });
     let start = Instant::now();
     let mut seen = [[0; QUEUES as usize]; 2];
