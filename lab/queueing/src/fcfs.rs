@@ -38,21 +38,13 @@ fn told<O: Observer>(arrival: f64, start: f64, size: f64, observer: &mut O) -> f
 }
 
 impl Station for SingleServer {
-    fn advance<O: Observer>(&mut self, _to: f64, _observer: &mut O) {}
-
     #[inline]
     fn arrive<O: Observer>(&mut self, now: f64, size: f64, observer: &mut O) {
         self.free_at = told(now, greater(now, self.free_at), size, observer);
     }
-
-    fn present(&self) -> usize {
-        0
-    }
 }
 
 impl Station for ManyServers {
-    fn advance<O: Observer>(&mut self, _to: f64, _observer: &mut O) {}
-
     #[inline]
     fn arrive<O: Observer>(&mut self, now: f64, size: f64, observer: &mut O) {
         let free_at = &mut *self.free_at;
@@ -66,10 +58,6 @@ impl Station for ManyServers {
         }
         free_at[last] = greater(free_at[last], departure);
         debug_assert!(free_at[0] <= free_at[last]);
-    }
-
-    fn present(&self) -> usize {
-        0
     }
 }
 

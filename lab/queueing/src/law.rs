@@ -23,7 +23,7 @@ pub struct Mode {
 }
 
 /// A distribution of service times with the mean one (ZygOS §2.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Law {
     /// P(X = 1) = 1.
     Deterministic,
@@ -106,7 +106,7 @@ impl Law {
 
     /// One service time.
     #[inline]
-    pub(crate) fn draw(self, random: &mut impl Rng) -> f64 {
+    pub fn draw(self, random: &mut impl Rng) -> f64 {
         match self {
             Self::Deterministic => 1.0,
             Self::Exponential => Exp1.sample(random),

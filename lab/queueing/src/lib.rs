@@ -45,7 +45,9 @@ pub use law::{Law, Mode, Service};
 pub use measure::MeanInterval;
 pub use model::{Discipline, Model, Queues, SERVERS_MAX};
 pub use observer::{Departure, Exceeding, Observer, Tally, Window};
-pub use replicate::{LOAD_STEP, Replications, estimate, max_load_at_slo, replicate};
+pub use replicate::{
+    LOAD_STEP, Replications, estimate, highest_load, max_load_at_slo, mean_interval, replicate,
+};
 pub use requests::replication_seed;
 pub use simulate::{JOBS_MAX, LOAD_MAX, PRESENT_MAX, Run, observe, simulate};
 pub use tail::Tail;

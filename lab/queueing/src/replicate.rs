@@ -72,13 +72,21 @@ impl Replications {
     ) -> Result<MeanInterval, RunError> {
         self.validate()?;
         let values = (0..self.count).map(&mut value).collect::<Result<Vec<f64>, _>>()?;
-        let none = || Invalid {
-            what: "result of the replications",
-            found: format!("{values:?}"),
-            allowed: "finite numbers".to_owned(),
-        };
-        Ok(MeanInterval::of(&values, self.level).ok_or_else(none)?)
+        Ok(mean_interval("result of the replications", &values, self.level)?)
     }
+}
+
+/// The interval around the mean of `values` that holds the true one with the chance `level`.
+///
+/// # Errors
+/// `what` is no finite number.
+pub fn mean_interval(
+    what: &'static str,
+    values: &[f64],
+    level: f64,
+) -> Result<MeanInterval, Invalid> {
+    let (found, allowed) = (format!("{values:?}"), "finite numbers".to_owned());
+    MeanInterval::of(values, level).ok_or(Invalid { what, found, allowed })
 }
 
 impl Default for Replications {
@@ -151,12 +159,22 @@ pub fn max_load_at_slo(
 }
 
 /// The highest load that is `good`, if all below a good one are, to [`LOAD_STEP`].
-fn highest(mut good: impl FnMut(f64) -> Result<bool, RunError>) -> Result<f64, RunError> {
-    if good(LOAD_MAX)? {
-        return Ok(LOAD_MAX);
-    }
-    let (mut low, mut high) = (0.0, LOAD_MAX);
-    while high - low > LOAD_STEP {
+fn highest(good: impl Fn(f64) -> Result<bool, RunError>) -> Result<f64, RunError> {
+    if good(LOAD_MAX)? { Ok(LOAD_MAX) } else { highest_load(LOAD_MAX, LOAD_STEP, good) }
+}
+
+/// The highest load below `most` that is `good`, if all below a good one are, to `step`: by bisection. Zero where none
+/// is.
+///
+/// # Errors
+/// What `good` returns.
+pub fn highest_load<E>(
+    most: f64,
+    step: f64,
+    good: impl Fn(f64) -> Result<bool, E>,
+) -> Result<f64, E> {
+    let (mut low, mut high) = (0.0, most);
+    while high - low > step {
         let middle = (low + high) / 2.0;
         if good(middle)? { low = middle } else { high = middle }
     }

@@ -4,11 +4,10 @@
 //! end of a quantum begins the next one of the same request, at no cost. Each preemption takes the
 //! server its cost, before it serves who comes next.
 
-use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::observer::{Departure, Observer};
-use crate::station::Station;
+use crate::station::{Station, Timed};
 
 /// A request, and what it still needs.
 #[derive(Debug, Clone, Copy)]
@@ -18,35 +17,6 @@ struct Task {
     left: f64,
 }
 
-/// A server that is busy until `ends`.
-#[derive(Debug, Clone, Copy)]
-struct Slice {
-    ends: f64,
-    /// What its request still needs then.
-    task: Task,
-}
-
-impl Ord for Slice {
-    /// The greatest, which a heap has on top, is what ends first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.ends.total_cmp(&self.ends)
-    }
-}
-
-impl PartialOrd for Slice {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Slice {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Slice {}
-
 /// One queue, and servers that take turns.
 #[derive(Debug, Clone)]
 pub(crate) struct RoundRobin {
@@ -55,7 +25,8 @@ pub(crate) struct RoundRobin {
     cost: f64,
     now: f64,
     waiting: VecDeque<Task>,
-    running: BinaryHeap<Slice>,
+    /// By the end of each server's slice, with what its request still needs then.
+    running: BinaryHeap<Timed<Task>>,
 }
 
 impl RoundRobin {
@@ -76,12 +47,11 @@ impl RoundRobin {
         debug_assert!(self.running.len() < self.servers);
         let slice = task.left.min(self.quantum);
         let task = Task { left: task.left - slice, ..task };
-        self.running.push(Slice { ends: from + slice, task });
+        self.running.push(Timed { at: from + slice, what: task });
     }
 
     /// The first slice has ended.
-    fn turn<O: Observer>(&mut self, slice: Slice, observer: &mut O) {
-        let Slice { ends, task } = slice;
+    fn turn<O: Observer>(&mut self, ends: f64, task: Task, observer: &mut O) {
         if task.left > 0.0 {
             match self.waiting.pop_front() {
                 Some(next) => {
@@ -107,18 +77,13 @@ impl RoundRobin {
 impl Station for RoundRobin {
     #[inline]
     fn advance<O: Observer>(&mut self, to: f64, observer: &mut O) {
-        while self.running.peek().is_some_and(|slice| slice.ends <= to) {
-            if let Some(slice) = self.running.pop() {
-                // Told as it was before the slice ended.
-                observer.span(
-                    self.now,
-                    slice.ends,
-                    (self.present() + 1) as f64,
-                    (self.running.len() + 1) as f64,
-                );
-                self.now = slice.ends;
-                self.turn(slice, observer);
-            }
+        while let Some(&Timed { at, what }) = self.running.peek()
+            && at <= to
+        {
+            // Told as it was before the slice ended.
+            self.tell(at, observer);
+            self.running.pop();
+            self.turn(at, what, observer);
         }
         if to.is_finite() {
             self.tell(to, observer);

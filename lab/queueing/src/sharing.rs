@@ -5,41 +5,17 @@
 //! leaves when it reads v + x, whoever comes and goes between. A heap by that reading has the next
 //! departure on top.
 
-use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::observer::{Departure, Observer};
-use crate::station::Station;
+use crate::station::{Station, Timed};
 
 /// One request in service.
 #[derive(Debug, Clone, Copy)]
 struct Sharer {
-    /// What the clock of service reads when it leaves.
-    leaves: f64,
     arrival: f64,
     size: f64,
 }
-
-impl Ord for Sharer {
-    /// The greatest, which a heap has on top, is who leaves first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.leaves.total_cmp(&self.leaves)
-    }
-}
-
-impl PartialOrd for Sharer {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Sharer {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Sharer {}
 
 /// Servers that all requests present share.
 #[derive(Debug, Clone)]
@@ -48,7 +24,8 @@ pub(crate) struct Sharing {
     now: f64,
     /// Service that each request would have had, had it been here since the station was last empty.
     served: f64,
-    sharers: BinaryHeap<Sharer>,
+    /// By what the clock of service reads when each leaves.
+    sharers: BinaryHeap<Timed<Sharer>>,
 }
 
 impl Sharing {
@@ -65,7 +42,7 @@ impl Sharing {
 impl Station for Sharing {
     #[inline]
     fn advance<O: Observer>(&mut self, to: f64, observer: &mut O) {
-        while let Some(&Sharer { leaves, arrival, size }) = self.sharers.peek() {
+        while let Some(&Timed { at: leaves, what: sharer }) = self.sharers.peek() {
             let (present, busy) = (self.sharers.len() as f64, self.busy());
             let rate = busy / present;
             // Rounding may leave the clock a little beyond a departure.
@@ -78,6 +55,7 @@ impl Station for Sharing {
             observer.span(self.now, at, present, busy);
             (self.now, self.served) = (at, leaves);
             self.sharers.pop();
+            let Sharer { arrival, size } = sharer;
             observer.departed(&Departure { arrival, departure: at, size });
         }
         if self.sharers.is_empty() {
@@ -93,7 +71,7 @@ impl Station for Sharing {
     #[inline]
     fn arrive<O: Observer>(&mut self, now: f64, size: f64, _observer: &mut O) {
         debug_assert_eq!(self.now, now);
-        self.sharers.push(Sharer { leaves: self.served + size, arrival: now, size });
+        self.sharers.push(Timed { at: self.served + size, what: Sharer { arrival: now, size } });
     }
 
     fn present(&self) -> usize {

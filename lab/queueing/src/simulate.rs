@@ -91,31 +91,16 @@ pub fn simulate(model: &Model, run: &Run) -> Result<Tally, RunError> {
 /// As [`simulate`].
 pub fn observe<O: Observer>(model: &Model, run: &Run, observer: &mut O) -> Result<(), RunError> {
     run.validate(model)?;
-    let servers = model.servers;
-    let apart = model.queues == Queues::Partitioned;
-    match (model.discipline, apart) {
-        (Discipline::Fcfs, true) => {
-            drive(&mut stations(servers, SingleServer::default), model, run, observer)
-        }
-        (Discipline::Fcfs, false) => drive(&mut [ManyServers::new(servers)], model, run, observer),
-        (Discipline::ProcessorSharing, true) => {
-            drive(&mut stations(servers, || Sharing::new(1)), model, run, observer)
-        }
-        (Discipline::ProcessorSharing, false) => {
-            drive(&mut [Sharing::new(servers)], model, run, observer)
-        }
-        (Discipline::RoundRobin { quantum, cost }, true) => {
-            let one = || RoundRobin::new(1, quantum, cost);
-            drive(&mut stations(servers, one), model, run, observer)
-        }
-        (Discipline::RoundRobin { quantum, cost }, false) => {
-            drive(&mut [RoundRobin::new(servers, quantum, cost)], model, run, observer)
+    // The servers of each station.
+    let each = if model.queues == Queues::Partitioned { 1 } else { model.servers };
+    match model.discipline {
+        Discipline::Fcfs if each == 1 => drive(SingleServer::default, model, run, observer),
+        Discipline::Fcfs => drive(|| ManyServers::new(each), model, run, observer),
+        Discipline::ProcessorSharing => drive(|| Sharing::new(each), model, run, observer),
+        Discipline::RoundRobin { quantum, cost } => {
+            drive(|| RoundRobin::new(each, quantum, cost), model, run, observer)
         }
     }
-}
-
-fn stations<S>(count: u32, one: impl Fn() -> S) -> Vec<S> {
-    (0..count).map(|_| one()).collect()
 }
 
 /// Hands each request on, and counts how many of the window's have left.
@@ -141,11 +126,13 @@ impl<O: Observer> Observer for Counted<'_, O> {
 /// Arrivals until the window has ended, and on until all who came in it have left: who leaves late
 /// is who took long, and must not be missing.
 fn drive<S: Station, O: Observer>(
-    stations: &mut [S],
+    station: impl Fn() -> S,
     model: &Model,
     run: &Run,
     observer: &mut O,
 ) -> Result<(), RunError> {
+    let count = if model.queues == Queues::Partitioned { model.servers } else { 1 };
+    let mut stations: Vec<S> = (0..count).map(|_| station()).collect();
     let end = run.window(model).end;
     let mut observer = Counted { observer, end, left: 0 };
     let mut requests = Requests::new(run.seed, run.service, model.servers, run.mean_gap(model));
@@ -169,12 +156,12 @@ fn drive<S: Station, O: Observer>(
         }
         if request.arrival >= end && arrived % CATCH_UP == 0 {
             // A queue that nobody comes to must not keep the others waiting.
-            for station in &mut *stations {
+            for station in &mut stations {
                 station.advance(request.arrival, &mut observer);
             }
         }
     }
-    for station in stations {
+    for station in &mut stations {
         station.advance(f64::INFINITY, &mut observer);
     }
     debug_assert!(observer.left >= in_time, "somebody is lost");

@@ -9,8 +9,6 @@
 //! # Ok::<(), queueing::Invalid>(())
 //! ```
 
-use std::hash::{Hash, Hasher};
-
 use rand::Rng;
 
 use crate::error::{Invalid, check};
@@ -75,15 +73,6 @@ impl Trace {
 impl PartialEq for Trace {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self.multiples, other.multiples)
-    }
-}
-
-impl Eq for Trace {}
-
-impl Hash for Trace {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.multiples.as_ptr().hash(state);
-        self.multiples.len().hash(state);
     }
 }
 

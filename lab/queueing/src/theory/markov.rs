@@ -36,11 +36,6 @@ pub fn erlang_c(servers: u32, load: f64) -> f64 {
     blocked / (1.0 - load * (1.0 - blocked))
 }
 
-/// M/M/n: P(W > x) = C e^(-n (1 - ρ) x), the time before service begins.
-pub fn mmn_wait_tail(servers: u32, load: f64, x: f64) -> f64 {
-    erlang_c(servers, load) * (-f64::from(servers) * (1.0 - load) * x).exp()
-}
-
 /// M/M/n: the mean time before service begins, C / (n (1 - ρ)).
 pub fn mmn_mean_wait(servers: u32, load: f64) -> f64 {
     erlang_c(servers, load) / (f64::from(servers) * (1.0 - load))

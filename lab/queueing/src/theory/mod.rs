@@ -21,6 +21,6 @@ pub use general::{
 };
 pub use markov::{
     erlang_c, geometric_share, mm1_max_load, mm1_sojourn_quantile, mm1_sojourn_tail, mmn_max_load,
-    mmn_mean_wait, mmn_sojourn_quantile, mmn_sojourn_tail, mmn_wait_tail,
+    mmn_mean_wait, mmn_sojourn_quantile, mmn_sojourn_tail,
 };
 pub use md1::Md1;
