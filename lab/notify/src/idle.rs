@@ -8,7 +8,7 @@ use measure::process::thread_time;
 use qwait::{Config, ExclusiveSet, Producer, QueueId, ServicePolicy};
 
 use crate::queue::{Layout, doorbells};
-use crate::strategy::SetUpError;
+use crate::strategy::{SetUpError, refused};
 
 /// What a sleeping consumer took.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,16 +29,15 @@ const SPIN_LOOKS: u32 = 100;
 /// No memory, or no such set.
 pub fn sleeping(queues: u32, length: Duration, gap: Duration) -> Result<Idle, SetUpError> {
     let layout = Layout::Packed;
-    let error = |reason: String| SetUpError { queues, layout, reason };
     let config =
         Config { capacity: queues, policy: ServicePolicy::RoundRobin, spin_looks: SPIN_LOOKS };
-    let mut set = ExclusiveSet::new(config).map_err(|refused| error(refused.to_string()))?;
-    let bells = doorbells(queues, layout).map_err(|refused| error(refused.to_string()))?;
+    let mut set = ExclusiveSet::new(config).map_err(refused(queues, layout))?;
+    let bells = doorbells(queues, layout).map_err(refused(queues, layout))?;
     let producers = (0..)
         .zip(bells)
         .map(|(queue, bell)| set.add(QueueId::new(queue), bell))
         .collect::<Result<Vec<Producer>, _>>()
-        .map_err(|refused| error(refused.to_string()))?;
+        .map_err(refused(queues, layout))?;
     let over = AtomicBool::new(false);
     let (ran, span) = thread::scope(|scope| {
         let consumer = scope.spawn(|| consume(&mut set, &over));

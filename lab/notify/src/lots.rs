@@ -12,17 +12,13 @@ const LOT_MAX: u32 = 4_096;
 pub(crate) struct Lots {
     clock: Stopwatch,
     last_ns: u64,
-    size: u32,
+    /// Turns until the next look.
+    pub(crate) size: u32,
 }
 
 impl Lots {
     pub(crate) fn begin(clock: Stopwatch) -> Self {
         Self { clock, last_ns: clock.now_ns(), size: 1 }
-    }
-
-    /// Turns until the next look.
-    pub(crate) fn size(&self) -> u32 {
-        self.size
     }
 
     /// A lot is done: the time, and how long the lot took.
@@ -51,10 +47,10 @@ mod tests {
         for _ in 0..64 {
             lots.done();
         }
-        assert_eq!(lots.size(), LOT_MAX);
+        assert_eq!(lots.size, LOT_MAX);
         std::thread::sleep(Duration::from_micros(300));
         let (now_ns, took_ns) = lots.done();
         assert!(took_ns >= 300_000 && now_ns >= took_ns);
-        assert!(lots.size() < LOT_MAX);
+        assert!(lots.size < LOT_MAX);
     }
 }

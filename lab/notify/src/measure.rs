@@ -117,7 +117,8 @@ impl Bench {
             },
             |watch| keep_filled(pusher, traffic, clock, &over, watch),
         )?;
-        let Counted { begin, end, .. } = counted.in_order()?;
+        let Counted { begin, end, wrong } = counted;
+        in_order(wrong)?;
         let items = end.items - begin.items;
         let each = |count: u64| count as f64 / items.max(1) as f64;
         Ok(Throughput {
@@ -162,7 +163,7 @@ impl Bench {
                 arrive(pusher, traffic, clock, length_ns, gap_ns, watch);
             },
         )?;
-        counted.in_order()?;
+        in_order(counted.wrong)?;
         let mut sorted_ns = latencies_ns.clone();
         sorted_ns.sort_unstable();
         Ok(Latency { sorted_ns, disturbance })
@@ -175,8 +176,13 @@ impl Bench {
             self.ends.finder.settle(item.queue);
             wrong += u64::from(!follows(&mut self.next, &item));
         }
-        if wrong == 0 { Ok(()) } else { Err(WindowError::WrongItems(wrong)) }
+        in_order(wrong)
     }
+}
+
+/// Fails where items came out of their order, were lost or came twice.
+pub(crate) fn in_order(wrong: u64) -> Result<(), WindowError> {
+    if wrong == 0 { Ok(()) } else { Err(WindowError::WrongItems(wrong)) }
 }
 
 /// Whether an item is the one that its queue should give next.
@@ -205,12 +211,6 @@ struct Counted {
     wrong: u64,
 }
 
-impl Counted {
-    fn in_order(self) -> Result<Self, WindowError> {
-        if self.wrong == 0 { Ok(self) } else { Err(WindowError::WrongItems(self.wrong)) }
-    }
-}
-
 /// A consumer for one window.
 struct Consumer<'a> {
     finder: &'a mut dyn Finder,
@@ -231,7 +231,7 @@ impl Consumer<'_> {
         let (mut count, mut begin, mut wrong) = (Count::default(), None, 0);
         let mut lots = Lots::begin(clock);
         loop {
-            for _ in 0..lots.size() {
+            for _ in 0..lots.size {
                 let Some(item) = self.finder.take() else {
                     count.idle += 1;
                     continue;
@@ -273,7 +273,7 @@ fn keep_filled(
 ) {
     let mut lots = Lots::begin(clock);
     while !over.load(Ordering::Relaxed) {
-        for _ in 0..lots.size().min(256) {
+        for _ in 0..lots.size.min(256) {
             traffic.step(pusher);
         }
         watch.gap(lots.done().1);

@@ -12,18 +12,17 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use measure::{Place, Stopwatch, WINDOW_MAX, Watch, WindowError, together};
-use qwait::{Config, ServicePolicy, SharedSet};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::finder::Finder;
 use crate::lots::Lots;
-use crate::measure::Latency;
+use crate::measure::{Latency, in_order};
 use crate::polling::Spin;
 use crate::queue::{Bell, Layout, Pusher, Rings, doorbells};
 use crate::shape::exponential;
-use crate::strategy::SetUpError;
-use crate::watching::{Exclusive, Shared, producers_of};
+use crate::strategy::{SetUpError, refused};
+use crate::watching::{Exclusive, Shared};
 use crate::work::Work;
 
 /// Who serves which queue, and how it is found.
@@ -124,13 +123,13 @@ impl Pair {
     /// No memory, or fewer than two queues, or too many.
     pub fn new(division: Division, queues: u32, seed: u64) -> Result<Self, SetUpError> {
         let layout = Layout::Packed;
-        let error = |reason: String| SetUpError { queues, layout, reason };
         if !(2..=qwait::MAX_QUEUES).contains(&queues) {
-            return Err(error(format!("allowed are 2 to {}", qwait::MAX_QUEUES)));
+            let reason = format!("allowed are 2 to {}", qwait::MAX_QUEUES);
+            return Err(SetUpError { queues, layout, reason });
         }
-        let refused = |refused: qwait::SetError| error(refused.to_string());
         let rings = Rings::new(queues);
-        let mut first = doorbells(queues, layout).map_err(|refused| error(refused.to_string()))?;
+        let mut first = doorbells(queues, layout).map_err(refused(queues, layout))?;
+        let refused = refused(queues, layout);
         let half = queues / 2;
         let (bells, finders): (Vec<Bell>, [Box<dyn Finder>; 2]) = match division {
             Division::SpinningHalves => {
@@ -141,20 +140,15 @@ impl Pair {
             }
             Division::Halves => {
                 let second = first.split_off(half as usize);
-                let (one, mut producers) = Exclusive::new(&rings, 0, first).map_err(refused)?;
-                let (two, more) = Exclusive::new(&rings, half, second).map_err(refused)?;
-                producers.extend(more);
-                (producers.into_iter().map(Bell::Watched).collect(), [Box::new(one), Box::new(two)])
+                let (one, mut bells) = Exclusive::new(&rings, 0, first).map_err(&refused)?;
+                let (two, more) = Exclusive::new(&rings, half, second).map_err(&refused)?;
+                bells.extend(more);
+                (bells, [Box::new(one), Box::new(two)])
             }
             Division::Shared => {
-                let policy = ServicePolicy::RoundRobin;
-                let config = Config { capacity: queues, policy, spin_looks: 0 };
-                let set = SharedSet::new(config).map_err(refused)?;
-                let producers = producers_of(&set, first).map_err(refused)?;
-                let mut one = Shared::of(&rings, &set).map_err(refused)?;
-                one.settle_all();
-                let two = Shared::of(&rings, &set).map_err(refused)?;
-                (producers.into_iter().map(Bell::Watched).collect(), [Box::new(one), Box::new(two)])
+                let (one, set, bells) = Shared::new(&rings, first).map_err(&refused)?;
+                let two = Shared::of(&rings, &set).map_err(&refused)?;
+                (bells, [Box::new(one), Box::new(two)])
             }
         };
         let pusher = Pusher::new(&rings, bells);
@@ -212,9 +206,7 @@ impl Pair {
         // What went in has come out: as many, and in each queue in the order of its numbers.
         self.taken += sorted_ns.len() as u64 + left;
         wrong += self.pusher.pushed().abs_diff(self.taken);
-        if wrong > 0 {
-            return Err(WindowError::WrongItems(wrong));
-        }
+        in_order(wrong)?;
         sorted_ns.sort_unstable();
         Ok(PairFound { latency: Latency { sorted_ns, disturbance }, refused: refused + left })
     }
@@ -263,7 +255,7 @@ fn serve(
     let mut served = Served { latencies: Vec::with_capacity(expected), wrong: 0 };
     let mut lots = Lots::begin(clock);
     loop {
-        for _ in 0..lots.size().min(LOT_MAX) {
+        for _ in 0..lots.size.min(LOT_MAX) {
             release.release(clock.now_ns());
             let Some(item) = finder.take() else { continue };
             // The other consumer may have taken those between; never one that comes before.

@@ -1,5 +1,6 @@
 //! How a consumer learns which queue has work: the ways by name, and queues with a consumer of each.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::activations::Activations;
@@ -56,6 +57,11 @@ pub struct SetUpError {
     pub reason: String,
 }
 
+/// Makes the error of whatever refused to set up such queues.
+pub(crate) fn refused<E: Display>(queues: u32, layout: Layout) -> impl Fn(E) -> SetUpError {
+    move |reason| SetUpError { queues, layout, reason: reason.to_string() }
+}
+
 /// A producer's end of queues, and a consumer's.
 pub struct Ends {
     /// Where items go in.
@@ -69,12 +75,12 @@ pub struct Ends {
 /// # Errors
 /// No memory, or more queues than a set can have.
 pub fn set_up(strategy: Strategy, queues: u32, layout: Layout) -> Result<Ends, SetUpError> {
-    let error = |reason: String| SetUpError { queues, layout, reason };
     if queues == 0 || queues > qwait::MAX_QUEUES {
-        return Err(error(format!("allowed are 1 to {}", qwait::MAX_QUEUES)));
+        let reason = format!("allowed are 1 to {}", qwait::MAX_QUEUES);
+        return Err(SetUpError { queues, layout, reason });
     }
     let rings = Rings::new(queues);
-    let bells = doorbells(queues, layout).map_err(|refused| error(refused.to_string()))?;
+    let bells = doorbells(queues, layout).map_err(refused(queues, layout))?;
     let (bells, finder): (Vec<Bell>, Box<dyn Finder>) = match strategy {
         Strategy::Spin => {
             let finder = Spin::new(&rings, 0, bells.clone());
@@ -84,14 +90,14 @@ pub fn set_up(strategy: Strategy, queues: u32, layout: Layout) -> Result<Ends, S
             (bells.iter().map(|_| Bell::Descriptor).collect(), Box::new(Burst::new(&rings)))
         }
         Strategy::Exclusive => {
-            let (finder, producers) =
-                Exclusive::new(&rings, 0, bells).map_err(|refused| error(refused.to_string()))?;
-            (producers.into_iter().map(Bell::Watched).collect(), Box::new(finder))
+            let set = Exclusive::new(&rings, 0, bells);
+            let (finder, bells) = set.map_err(refused(queues, layout))?;
+            (bells, Box::new(finder))
         }
         Strategy::Shared => {
-            let (finder, producers) =
-                Shared::new(&rings, bells).map_err(|refused| error(refused.to_string()))?;
-            (producers.into_iter().map(Bell::Watched).collect(), Box::new(finder))
+            let set = Shared::new(&rings, bells);
+            let (finder, _, bells) = set.map_err(refused(queues, layout))?;
+            (bells, Box::new(finder))
         }
         Strategy::Linear => {
             let list = Activations::new(queues);

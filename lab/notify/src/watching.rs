@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use qwait::{
-    Config, DoorbellRef, ExclusiveSet, Producer, QueueId, ServicePolicy, SetError, SharedConsumer,
-    SharedSet, SpinSleeper,
+    Config, DoorbellRef, ExclusiveSet, QueueId, ServicePolicy, SetError, SharedConsumer, SharedSet,
+    SpinSleeper,
 };
 
 use crate::finder::Finder;
-use crate::queue::Rings;
+use crate::queue::{Bell, Rings};
 use crate::work::Item;
 
 fn config(queues: u32) -> Config {
@@ -27,15 +27,15 @@ impl Exclusive {
         rings: &Arc<Rings>,
         first: u32,
         bells: Vec<DoorbellRef>,
-    ) -> Result<(Self, Vec<Producer>), SetError> {
+    ) -> Result<(Self, Vec<Bell>), SetError> {
         let mut set = ExclusiveSet::with_sleeper(config(rings.count()), Arc::new(SpinSleeper))?;
-        let add = |(queue, bell)| set.add(QueueId::new(queue), bell);
-        let producers = (first..).zip(bells).map(add).collect::<Result<Vec<_>, _>>()?;
+        let add = |(queue, bell)| set.add(QueueId::new(queue), bell).map(Bell::Watched);
+        let bells = (first..).zip(bells).map(add).collect::<Result<_, _>>()?;
         // Every queue is activated once when it is added; these first visits find nothing.
         while let Some(queue) = set.try_qwait() {
             set.verify(queue);
         }
-        Ok((Self { rings: Arc::clone(rings), set }, producers))
+        Ok((Self { rings: Arc::clone(rings), set }, bells))
     }
 }
 
@@ -64,15 +64,20 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The first consumer of a set over all queues, for others to join.
     pub(crate) fn new(
         rings: &Arc<Rings>,
         bells: Vec<DoorbellRef>,
-    ) -> Result<(Self, Vec<Producer>), SetError> {
+    ) -> Result<(Self, SharedSet, Vec<Bell>), SetError> {
         let set = SharedSet::new(config(rings.count()))?;
-        let producers = producers_of(&set, bells)?;
-        let mut consumer = Self::of(rings, &set)?;
-        consumer.settle_all();
-        Ok((consumer, producers))
+        let add = |(queue, bell)| set.add(QueueId::new(queue), bell).map(Bell::Watched);
+        let bells = (0..).zip(bells).map(add).collect::<Result<_, _>>()?;
+        let mut this = Self::of(rings, &set)?;
+        // Takes the activations that come with adding queues.
+        while let Some(queue) = this.consumer.try_qwait() {
+            this.consumer.reconsider(queue, 0);
+        }
+        Ok((this, set, bells))
     }
 
     /// One more consumer of a set that has `rings` for its queues.
@@ -80,21 +85,6 @@ impl Shared {
         let consumer = set.consumer_with(Arc::new(SpinSleeper))?;
         Ok(Self { rings: Arc::clone(rings), consumer })
     }
-
-    /// Takes the activations that come with adding queues.
-    pub(crate) fn settle_all(&mut self) {
-        while let Some(queue) = self.consumer.try_qwait() {
-            self.consumer.reconsider(queue, 0);
-        }
-    }
-}
-
-/// Adds a queue for each doorbell.
-pub(crate) fn producers_of(
-    set: &SharedSet,
-    bells: Vec<DoorbellRef>,
-) -> Result<Vec<Producer>, SetError> {
-    (0..).zip(bells).map(|(queue, bell)| set.add(QueueId::new(queue), bell)).collect()
 }
 
 impl Finder for Shared {
