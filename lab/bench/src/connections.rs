@@ -69,17 +69,17 @@ pub fn run(connections: usize, sample: usize) -> Result<Found, RigError> {
 
     rig.rest(REST);
     let sample = sample.min(connections);
-    let busy_before = rig.server_busy();
-    rig.exchange_counted(spread(connections, sample))?;
-    let busy = rig.server_busy() - busy_before;
+    let busy_before = rig.server_busy;
+    rig.exchange(true, spread(connections, sample))?;
+    let busy = rig.server_busy - busy_before;
     let few = few_open(sample)?;
     Ok(Found {
-        connections: rig.server().stack().connections() as usize,
+        connections: rig.server.stack().connections() as usize,
         opening_s,
-        server_bytes: each(rig.server().stack().footprint()),
-        client_bytes: each(rig.client().stack().footprint()),
+        server_bytes: each(rig.server.stack().footprint()),
+        client_bytes: each(rig.client.stack().footprint()),
         resident_bytes: resident.map(|bytes| bytes as f64 / connections.max(1) as f64),
-        echoed: rig.caller().answered(),
+        echoed: rig.caller.answered(),
         echoes_per_s_all: sample as f64 / busy.as_secs_f64(),
         echoes_per_s_few: few,
     })
@@ -111,11 +111,11 @@ fn few_open(echoes: usize) -> Result<f64, RigError> {
     let mut rig = Rig::open(config, Server::new(echo::Echo))?;
     rig.rest(REST);
     let rounds = echoes.div_ceil(FEW);
-    let before = rig.server_busy();
+    let before = rig.server_busy;
     for _ in 0..rounds {
         rig.exchange_all()?;
     }
-    Ok((rounds * FEW) as f64 / (rig.server_busy() - before).as_secs_f64())
+    Ok((rounds * FEW) as f64 / (rig.server_busy - before).as_secs_f64())
 }
 
 #[cfg(test)]

@@ -19,21 +19,13 @@ pub struct Profile {
 }
 
 /// What callgrind wrote cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of callgrind's output: {why}; is this valgrind 3.15 or later?")]
 pub struct Unreadable {
     /// The number of the line, from one; zero where the whole is meant.
     line: usize,
     why: &'static str,
 }
-
-impl std::fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { line, why } = self;
-        write!(f, "line {line} of callgrind's output: {why}; is this valgrind 3.15 or later?")
-    }
-}
-
-impl std::error::Error for Unreadable {}
 
 /// Names that were given an id.
 #[derive(Default)]

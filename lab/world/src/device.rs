@@ -12,7 +12,8 @@ type Probe = (usize, Vec<u8>);
 /// One for each host that has such a device. Behind locks only since what a thread owns is to be `Send`.
 #[derive(Debug)]
 pub(crate) struct Device {
-    shared: Arc<Shared>,
+    /// The stack's state that all cores share.
+    pub shared: Arc<Shared>,
     entries: Vec<AtomicU8>,
     /// Probes that were asked for.
     probes: Option<Mutex<Vec<Probe>>>,

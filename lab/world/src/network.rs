@@ -137,9 +137,12 @@ pub struct Network {
     ports: Vec<Port>,
     flights: DueQueue<Flight>,
     chosen: DueQueue<Chosen>,
-    stats: NetworkStats,
-    digest: Digest,
-    capture: Option<Capture>,
+    /// Counters.
+    pub stats: NetworkStats,
+    /// The fingerprint of all frames so far, and of what the runner added.
+    pub digest: Digest,
+    /// A copy of each frame that port 0 sent or received, where these are to be kept.
+    pub capture: Option<Capture>,
     stage: Option<Stage>,
 }
 
@@ -237,26 +240,6 @@ impl Network {
             *last
         });
         self.chosen.push(due, chosen);
-    }
-
-    /// From now on keeps a copy of each frame that port 0 sends or receives.
-    pub fn capture(&mut self) {
-        self.capture = Some(Vec::new());
-    }
-
-    /// What was captured.
-    pub fn take_capture(&mut self) -> Capture {
-        self.capture.take().unwrap_or_default()
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> NetworkStats {
-        self.stats
-    }
-
-    /// The fingerprint of all frames so far, and of what the runner added.
-    pub fn digest(&mut self) -> &mut Digest {
-        &mut self.digest
     }
 
     /// Makes every link perfect from now on.
@@ -439,7 +422,7 @@ mod tests {
         assert_eq!(taken(&mut network, 1), [frame(1, 5)]);
         assert_eq!(taken(&mut network, 0), std::slice::from_ref(&broadcast));
         assert_eq!(taken(&mut network, 2), [broadcast]);
-        assert_eq!((network.stats().strayed, network.stats().arrived), (1, 3));
+        assert_eq!((network.stats.strayed, network.stats.arrived), (1, 3));
         assert_eq!(network.audit(), Ok(()));
     }
 
@@ -460,7 +443,7 @@ mod tests {
         }
         let frames = taken(&mut network, 1);
         let near = |count: u64, share: f64| (count as f64 / 10_000.0 - share).abs() < 0.02;
-        let stats = network.stats();
+        let stats = network.stats;
         assert!(near(stats.lost, 0.1), "{stats:?}");
         // The others are counted on frames that are not lost.
         assert!(near(stats.duplicated, 0.18) && near(stats.reordered, 0.27), "{stats:?}");
@@ -503,7 +486,7 @@ mod tests {
         let mut network = network.borrow_mut();
         (0..20).for_each(|tag| network.send(Instant::ZERO, 0, &frame(2, tag)));
         assert_eq!(taken(&mut network, 2).len(), 6);
-        assert_eq!(network.stats().overflowed, 14);
+        assert_eq!(network.stats.overflowed, 14);
         assert_eq!(network.audit(), Ok(()));
     }
 }

@@ -47,9 +47,9 @@ fn main() -> anyhow::Result<()> {
             let store = Arc::new(Store::new(StoreConfig::default(), [1, 2])?);
             let started = WallTime::from_unix_s(1_800_000_000);
             run(&arguments, Server::new(KvProtocol::new(store, started)), |rig| {
-                rig.set_request(STORE_KV, STORED_KV);
-                rig.exchange(0..1)?;
-                rig.set_request(REQUEST_KV, ANSWER_KV);
+                rig.caller.set_request(STORE_KV, STORED_KV);
+                rig.exchange(false, 0..1)?;
+                rig.caller.set_request(REQUEST_KV, ANSWER_KV);
                 Ok(())
             })
         }
@@ -73,7 +73,6 @@ fn run<S: Service>(
         rig.exchange_all()?;
     }
     let requests = rig.exchange_measured(arguments.rounds)?;
-    let cycles = rig.measured_cycles();
-    println!("{}", serde_json::json!({ "requests": requests, "cycles": cycles }));
+    println!("{}", serde_json::json!({ "requests": requests, "cycles": rig.measured_cycles }));
     Ok(())
 }

@@ -293,19 +293,19 @@ impl<S: Service> Timed for Rig<S> {
 
     fn window(&mut self) -> anyhow::Result<(f64, Disturbance)> {
         // It may have slept.
-        self.exchange(0..64)?;
+        self.exchange(false, 0..64)?;
         let (nanos, disturbance) = alone(|watch| {
             self.take_longest_step();
-            let (before, began) = (self.server_busy(), Instant::now());
-            let answered = self.caller().answered();
-            while self.caller().answered() - answered < WINDOW {
-                self.exchange(0..64)?;
+            let (before, began) = (self.server_busy, Instant::now());
+            let answered = self.caller.answered();
+            while self.caller.answered() - answered < WINDOW {
+                self.exchange(false, 0..64)?;
             }
             watch.gap(self.take_longest_step().as_nanos() as u64);
-            let served = self.caller().answered() - answered;
-            let time = match self.in_flight() {
+            let served = self.caller.answered() - answered;
+            let time = match self.in_flight {
                 1 => began.elapsed(),
-                _ => self.server_busy() - before,
+                _ => self.server_busy - before,
             };
             anyhow::Ok(time.as_nanos() as f64 / served as f64)
         });

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use measure::stats::Summary;
-use measure::{Kept, Plan, QUIET, WindowError};
+use measure::{Kept, Place, Plan, QUIET, WindowError};
+
+use crate::cores::Costs;
 
 /// Of the order in which measurements take turns.
 const SEED: u64 = 1;
@@ -106,15 +108,22 @@ impl Found {
             disturbed: kept.disturbed.is_some(),
         })
     }
-    /// Adds what one measurement found to `all`. Returns its median.
-    pub(super) fn add(
-        all: &mut Vec<Self>,
-        name: &'static str,
-        kept: &Kept<f64>,
-    ) -> Result<f64, CalibrateError> {
-        let one = Self::of(name, name, kept, |ns| *ns)?;
+}
+
+/// How the constants are measured, and what is known so far.
+pub(super) struct Measuring<'a> {
+    pub effort: Effort,
+    pub place: Place<'a>,
+    pub costs: Costs,
+    pub found: Vec<Found>,
+}
+
+impl Measuring<'_> {
+    /// Adds what one measurement found. Returns its median.
+    pub fn add(&mut self, name: &'static str, kept: &Kept<f64>) -> Result<f64, CalibrateError> {
+        let one = Found::of(name, name, kept, |ns| *ns)?;
         let median_ns = one.median_ns;
-        all.push(one);
+        self.found.push(one);
         Ok(median_ns)
     }
 }

@@ -15,17 +15,9 @@ use measure::stats::median_of;
 use measure::{Disturbance, Place, Stopwatch, Watch, WindowError, contest, together};
 use rustix::event::epoll;
 
-use super::found::{CalibrateError, Effort, Found};
-
-/// See the module's comment. All in nanoseconds.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Kernel {
-    /// A request, all of it.
-    pub request_ns: f64,
-    /// What a pool of connections that all threads poll adds to it: taking the socket's lock and arming it
-    /// again, without the lines that move.
-    pub rearm_ns: f64,
-}
+use super::SOCKET_LINES;
+use super::found::{CalibrateError, Measuring};
+use crate::cores::LinuxCosts;
 
 const CONNECTIONS: usize = 32;
 /// A request, and a reply.
@@ -42,12 +34,8 @@ enum Pool {
     Shared,
 }
 
-/// Measures both.
-pub(super) fn measure(
-    effort: Effort,
-    place: Place<'_>,
-    found: &mut Vec<Found>,
-) -> Result<Kernel, CalibrateError> {
+/// Measures both, after the machine's own operations.
+pub(super) fn measure(into: &mut Measuring<'_>) -> Result<(), CalibrateError> {
     let os = |tried| move |source| CalibrateError::Os { tried, source };
     let listener =
         TcpListener::bind("127.0.0.1:0").map_err(os("listening on the loopback interface"))?;
@@ -65,13 +53,16 @@ pub(super) fn measure(
     }
     let mut asked = vec![false; CONNECTIONS];
     let mut all = [Pool::Own, Pool::Shared];
-    let kept = contest(&mut all, effort.plan(), |pool| {
-        window(*pool, effort.window, place, &mut clients, &mut asked, &servers)
+    let (length, place) = (into.effort.window, into.place);
+    let kept = contest(&mut all, into.effort.plan(), |pool| {
+        window(*pool, length, place, &mut clients, &mut asked, &servers)
     })?;
-    let mut of = |index: usize, name| Found::add(found, name, &kept[index]);
-    let own = of(0, "a request on the kernel's stack, own connections")?;
-    let shared = of(1, "a request on the kernel's stack, a pool of connections")?;
-    Ok(Kernel { request_ns: own, rearm_ns: (shared - own).max(0.0) })
+    let own = into.add("a request on the kernel's stack, own connections", &kept[0])?;
+    let shared = into.add("a request on the kernel's stack, a pool of connections", &kept[1])?;
+    // Taking the socket's lock and arming it again; and what moves with it: its own lines, its lock's, its epoll item's.
+    let floating = (shared - own).max(0.0) + SOCKET_LINES * into.costs.cache_line;
+    into.costs.linux = LinuxCosts { request: own, floating, wake: into.costs.wake };
+    Ok(())
 }
 
 /// Serves as fast as requests come, all connections busy; nanoseconds a request.

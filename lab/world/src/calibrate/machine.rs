@@ -8,18 +8,8 @@ use measure::stats::median_of;
 use measure::{Disturbance, Place, Stopwatch, Watch, WindowError, contest, together};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::found::{CalibrateError, Effort, Found};
-use super::unsafe_signal;
-
-/// See the module's comment. All in nanoseconds.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Machine {
-    pub cache_line_ns: f64,
-    pub atomic_ns: f64,
-    pub kick_ns: f64,
-    pub interrupt_ns: f64,
-    pub wake_ns: f64,
-}
+use super::found::{CalibrateError, Measuring};
+use super::{TURN_ATOMICS, unsafe_signal};
 
 /// On a cache line of its own, and away from what the prefetcher would bring along.
 #[repr(align(128))]
@@ -42,31 +32,28 @@ enum Which {
 }
 
 /// Measures all of them, in turn.
-pub(super) fn measure(
-    effort: Effort,
-    place: Place<'_>,
-    found: &mut Vec<Found>,
-) -> Result<Machine, CalibrateError> {
+pub(super) fn measure(into: &mut Measuring<'_>) -> Result<(), CalibrateError> {
     unsafe_signal::install()
         .map_err(|source| CalibrateError::Os { tried: "installing a signal handler", source })?;
     let sleepers = eventfd(0, EventfdFlags::empty())
         .map_err(|error| CalibrateError::Os { tried: "making an eventfd", source: error.into() })?;
     let mut all = [Which::Line, Which::Exchange, Which::Wake, Which::Kick, Which::Interrupt];
-    let kept = contest(&mut all, effort.plan(), |which| match which {
-        Which::Line => ping_pong(effort.window, place),
-        Which::Exchange => exchange(effort.window, place),
-        Which::Wake => wake(effort.window, place, &sleepers),
-        Which::Kick => kick(effort.window, place, false),
-        Which::Interrupt => kick(effort.window, place, true),
+    let (window, place) = (into.effort.window, into.place);
+    let kept = contest(&mut all, into.effort.plan(), |which| match which {
+        Which::Line => ping_pong(window, place),
+        Which::Exchange => exchange(window, place),
+        Which::Wake => wake(window, place, &sleepers),
+        Which::Kick => kick(window, place, false),
+        Which::Interrupt => kick(window, place, true),
     })?;
-    let mut of = |index: usize, name| Found::add(found, name, &kept[index]);
-    Ok(Machine {
-        cache_line_ns: of(0, "a cache line, one way")?,
-        atomic_ns: of(1, "an atomic exchange, uncontended")?,
-        wake_ns: of(2, "an eventfd wake-up")?,
-        kick_ns: of(3, "a signal to a thread that spins")?,
-        interrupt_ns: of(4, "what a signal takes of the thread that it interrupts")?,
-    })
+    into.costs.cache_line = into.add("a cache line, one way", &kept[0])?;
+    into.costs.atomic = into.add("an atomic exchange, uncontended", &kept[1])?;
+    into.costs.turn = TURN_ATOMICS * into.costs.atomic;
+    into.costs.wake = into.add("an eventfd wake-up", &kept[2])?;
+    into.costs.kick = into.add("a signal to a thread that spins", &kept[3])?;
+    let interrupt = "what a signal takes of the thread that it interrupts";
+    into.costs.interrupt = into.add(interrupt, &kept[4])?;
+    Ok(())
 }
 
 type Window = Result<(f64, Disturbance), WindowError>;
@@ -125,38 +112,52 @@ fn exchange(window: Duration, place: Place<'_>) -> Window {
     together(place, consumer, |_| ()).map(|(ns, (), disturbance)| (ns, disturbance))
 }
 
+/// Has `trigger` make the other thread react, again and again for as long as the window, `pause` apart. `trigger`
+/// returns when it did so, the other thread writes into `reacted_ns` when it reacted, and `sample` makes a number of the
+/// nanoseconds between. Returns the median of these numbers.
+fn reactions(
+    clock: Stopwatch,
+    (window, pause): (Duration, Duration),
+    reacted_ns: &AtomicI64,
+    trigger: impl Fn() -> Option<i64>,
+    sample: impl Fn(i64) -> i64,
+) -> f64 {
+    let mut samples = Vec::new();
+    let end = clock.now_ns() + window.as_nanos() as u64;
+    while clock.now_ns() < end {
+        spin_for(clock, pause);
+        reacted_ns.store(-1, Ordering::Release);
+        let Some(triggered) = trigger() else { continue };
+        while reacted_ns.load(Ordering::Acquire) < 0
+            && clock.now_ns() as i64 - triggered < LATE.as_nanos() as i64
+        {
+            std::hint::spin_loop();
+        }
+        let reacted = reacted_ns.load(Ordering::Acquire);
+        if reacted >= triggered {
+            samples.push(sample(reacted - triggered) as f64);
+        }
+    }
+    median_of(samples)
+}
+
 /// From the `write` that wakes a thread to its first instruction.
 fn wake(window: Duration, place: Place<'_>, bell: &rustix::fd::OwnedFd) -> Window {
-    let (rung_ns, woken_ns) = (Alone(AtomicI64::new(0)), Alone(AtomicI64::new(-1)));
+    let woken_ns = Alone(AtomicI64::new(-1));
     let over = AtomicBool::new(false);
     let clock = Stopwatch::start();
     let ring = || {
-        rung_ns.0.store(clock.now_ns() as i64, Ordering::Release);
+        let rung = clock.now_ns() as i64;
         // An eventfd of a process that has it open takes eight bytes; were it refused, nobody would wake,
         // and the window would have no sample.
         let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        Some(rung)
     };
     let consumer = |_: &mut Watch| {
-        let mut samples = Vec::new();
-        let end = clock.now_ns() + window.as_nanos() as u64;
-        while clock.now_ns() < end {
-            spin_for(clock, FALL_ASLEEP);
-            woken_ns.0.store(-1, Ordering::Relaxed);
-            ring();
-            let rung = rung_ns.0.load(Ordering::Relaxed);
-            while woken_ns.0.load(Ordering::Acquire) < 0
-                && clock.now_ns() as i64 - rung < LATE.as_nanos() as i64
-            {
-                std::hint::spin_loop();
-            }
-            let woken = woken_ns.0.load(Ordering::Acquire);
-            if woken >= rung {
-                samples.push((woken - rung) as f64);
-            }
-        }
+        let found = reactions(clock, (window, FALL_ASLEEP), &woken_ns.0, ring, |ns| ns);
         over.store(true, Ordering::Release);
         ring();
-        median_of(samples)
+        found
     };
     let other = |_: &mut Watch| {
         let mut word = [0u8; 8];
@@ -180,27 +181,16 @@ fn kick(window: Duration, place: Place<'_>, of_target: bool) -> Window {
     let over = AtomicBool::new(false);
     let clock = Stopwatch::start();
     let consumer = |_: &mut Watch| {
-        let mut samples = Vec::new();
-        let end = clock.now_ns() + window.as_nanos() as u64;
-        while clock.now_ns() < end {
-            spin_for(clock, FALL_ASLEEP / 4);
-            let Some(thread) = target.0.get() else { continue };
-            kicked_ns.0.store(-1, Ordering::Release);
+        let send = || {
+            let thread = target.0.get()?;
             let sent = clock.now_ns() as i64;
             unsafe_signal::Target::kick(*thread);
-            while kicked_ns.0.load(Ordering::Acquire) < 0
-                && clock.now_ns() as i64 - sent < LATE.as_nanos() as i64
-            {
-                std::hint::spin_loop();
-            }
-            let kicked = kicked_ns.0.load(Ordering::Acquire);
-            if kicked >= sent {
-                let gap = gap_ns.0.load(Ordering::Relaxed);
-                samples.push(if of_target { gap } else { kicked - sent } as f64);
-            }
-        }
+            Some(sent)
+        };
+        let sample = |ns| if of_target { gap_ns.0.load(Ordering::Relaxed) } else { ns };
+        let found = reactions(clock, (window, FALL_ASLEEP / 4), &kicked_ns.0, send, sample);
         over.store(true, Ordering::Release);
-        median_of(samples)
+        found
     };
     let other = |_: &mut Watch| {
         let _ = unsafe_signal::take();

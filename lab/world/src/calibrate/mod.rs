@@ -26,7 +26,8 @@ use measure::Place;
 
 pub use found::{CalibrateError, Effort, Found};
 
-use crate::cores::{Costs, LinuxCosts};
+use crate::cores::Costs;
+use found::Measuring;
 
 /// See the module's comment.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,35 +44,24 @@ pub struct Calibration {
 /// # Errors
 /// The threads cannot run where they should; no memory, no sockets.
 pub fn calibrate(effort: Effort, place: Place<'_>) -> Result<Calibration, CalibrateError> {
-    let mut found = Vec::new();
-    let machine = machine::measure(effort, place, &mut found)?;
-    let steps = steps::measure(effort, place, &mut found)?;
-    let kernel = kernel::measure(effort, place, &mut found)?;
-    // What moves with a socket: its own lines, its lock's, its epoll item's.
-    let floating = kernel.rearm_ns + SOCKET_LINES * machine.cache_line_ns;
     let costs = Costs {
         name: "measured".to_owned(),
         source: "tailplane calibrate, driver shm, inline domain".to_owned(),
-        cycle: steps.cycle_ns,
-        receive: steps.receive_ns,
-        segment: steps.segment_ns,
-        crossing: steps.crossing_ns,
-        event: steps.event_ns,
-        call: steps.call_ns,
-        transmit: steps.transmit_ns,
-        doorbell: steps.doorbell_ns,
-        cache_line: machine.cache_line_ns,
-        atomic: machine.atomic_ns,
-        turn: TURN_ATOMICS * machine.atomic_ns,
         steal_lines: STEAL_LINES,
         borrow_lines: BORROW_LINES,
         packet_lines: PACKET_LINES,
-        kick: machine.kick_ns,
-        interrupt: machine.interrupt_ns,
-        wake: machine.wake_ns,
-        linux: LinuxCosts { request: kernel.request_ns, floating, wake: machine.wake_ns },
+        ..Costs::default()
     };
-    Ok(Calibration { costs: rounded(costs), found })
+    let mut all = Measuring { effort, place, costs, found: Vec::new() };
+    machine::measure(&mut all)?;
+    steps::measure(&mut all)?;
+    kernel::measure(&mut all)?;
+    let Measuring { mut costs, found, .. } = all;
+    for (_, ns) in costs.entries_mut() {
+        // To a tenth of a nanosecond: no clock here shows more.
+        *ns = (ns.max(0.0) * 10.0).round() / 10.0;
+    }
+    Ok(Calibration { costs, found })
 }
 
 /// Atomic operations of a turn: in and out of a queue, the words that say who has work and who has none.
@@ -85,14 +75,6 @@ const BORROW_LINES: f64 = 4.0;
 const PACKET_LINES: f64 = 3.0;
 /// Lines of a socket of the kernel that another thread had last: reckoned, too.
 const SOCKET_LINES: f64 = 8.0;
-
-/// To a tenth of a nanosecond: no clock here tells more.
-fn rounded(mut costs: Costs) -> Costs {
-    for (_, ns) in costs.entries_mut() {
-        *ns = (ns.max(0.0) * 10.0).round() / 10.0;
-    }
-    costs
-}
 
 #[cfg(test)]
 mod tests {

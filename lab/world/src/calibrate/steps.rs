@@ -15,22 +15,9 @@ use spin::{FRAME_BYTES, Frame};
 use stack::{Secrets, Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr};
 
-use super::found::{CalibrateError, Effort, Found};
+use super::found::{CalibrateError, Found, Measuring};
 use crate::cores::app::SpinApp;
 use crate::rig::Caller;
-
-/// See the module's comment. All in nanoseconds.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Steps {
-    pub cycle_ns: f64,
-    pub receive_ns: f64,
-    pub segment_ns: f64,
-    pub crossing_ns: f64,
-    pub event_ns: f64,
-    pub call_ns: f64,
-    pub transmit_ns: f64,
-    pub doorbell_ns: f64,
-}
 
 const BATCHES: [usize; 6] = [1, 4, 8, 16, 32, 64];
 const CONNECTIONS: usize = 64;
@@ -275,39 +262,31 @@ fn bounce(
 }
 
 /// Measures all steps.
-pub(super) fn measure(
-    effort: Effort,
-    place: Place<'_>,
-    found: &mut Vec<Found>,
-) -> Result<Steps, CalibrateError> {
+pub(super) fn measure(into: &mut Measuring<'_>) -> Result<(), CalibrateError> {
+    let (length, place, plan) = (into.effort.window, into.place, into.effort.plan());
     let mut sizes = BATCHES;
-    let plan = effort.plan();
-    let whole = contest(&mut sizes, plan, |size| window(*size, effort.window, place))?;
-    let bare = contest(&mut sizes, plan, |size| driver(*size, effort.window, place))?;
-    let mut phase = |name: &'static str, of: &dyn Fn(&Phases) -> f64| {
-        through(name, &BATCHES, &whole, of, found)
-    };
-    let begin = phase("steps 1 and 2", &|phases| phases.begin_ns)?;
-    let crossing = phase("step 3", &|phases| phases.crossing_ns)?;
-    let finish = phase("steps 4 to 6", &|phases| phases.finish_ns)?;
-    let receive = through("the driver's receive", &BATCHES, &bare, &|both| both.0, found)?;
-    let transmit = through("the driver's transmit", &BATCHES, &bare, &|both| both.1, found)?;
+    let whole = contest(&mut sizes, plan, |size| window(*size, length, place))?;
+    let bare = contest(&mut sizes, plan, |size| driver(*size, length, place))?;
+    let begin = into.through("steps 1 and 2", &whole, |phases| phases.begin_ns)?;
+    let crossing = into.through("step 3", &whole, |phases| phases.crossing_ns)?;
+    let finish = into.through("steps 4 to 6", &whole, |phases| phases.finish_ns)?;
+    let receive = into.through("the driver's receive", &bare, |both| both.0)?;
+    let transmit = into.through("the driver's transmit", &bare, |both| both.1)?;
     // All windows wait for bursts; the smallest waits most.
     let idle = of_all_sizes(&whole, |phases| phases.idle_ns);
     let idle = Found::of("a poll that finds nothing", "idle polls", &idle, |ns| *ns)?;
-    let cycle_ns = idle.median_ns;
-    found.push(idle);
-    Ok(Steps {
-        cycle_ns,
-        receive_ns: receive.each.min(begin.each),
-        segment_ns: (begin.each - receive.each).max(0.0),
-        crossing_ns: crossing.once,
-        event_ns: crossing.each,
-        call_ns: (finish.each - transmit.each).max(0.0) / 2.0,
-        transmit_ns: transmit.each.min(finish.each),
-        // What a busy cycle takes once beside the poll.
-        doorbell_ns: (begin.once + finish.once - cycle_ns).max(0.0),
-    })
+    let costs = &mut into.costs;
+    costs.cycle = idle.median_ns;
+    into.found.push(idle);
+    costs.receive = receive.each.min(begin.each);
+    costs.segment = (begin.each - receive.each).max(0.0);
+    costs.crossing = crossing.once;
+    costs.event = crossing.each;
+    costs.call = (finish.each - transmit.each).max(0.0) / 2.0;
+    costs.transmit = transmit.each.min(finish.each);
+    // What a busy cycle takes once beside the poll.
+    costs.doorbell = (begin.once + finish.once - costs.cycle).max(0.0);
+    Ok(())
 }
 
 /// One number of the windows of all sizes: of the quiet ones; where no size had any, of all, marked as disturbed.
@@ -322,21 +301,22 @@ fn of_all_sizes<T>(kept: &[Kept<T>], of: impl Fn(&T) -> f64) -> Kept<f64> {
     }
 }
 
-/// The line of one phase over the sizes of bursts; tells what was found at each.
-fn through<T>(
-    name: &'static str,
-    sizes: &[usize],
-    kept: &[Kept<T>],
-    of: &dyn Fn(&T) -> f64,
-    found: &mut Vec<Found>,
-) -> Result<Line, CalibrateError> {
-    let mut points = Vec::new();
-    for (size, kept) in sizes.iter().zip(kept) {
-        // A size that never came whole in a window has no point; the line needs but two.
-        if let Ok(one) = Found::of(format!("{name}, {size} together"), name, kept, of) {
-            points.push((*size as f64, one.median_ns));
-            found.push(one);
+impl Measuring<'_> {
+    /// The line of one phase over the sizes of bursts. Adds what was found at each.
+    fn through<T>(
+        &mut self,
+        name: &'static str,
+        kept: &[Kept<T>],
+        of: impl Fn(&T) -> f64,
+    ) -> Result<Line, CalibrateError> {
+        let mut points = Vec::new();
+        for (size, kept) in BATCHES.iter().zip(kept) {
+            // A size that never came whole in a window has no point; the line needs but two.
+            if let Ok(one) = Found::of(format!("{name}, {size} together"), name, kept, &of) {
+                points.push((*size as f64, one.median_ns));
+                self.found.push(one);
+            }
         }
+        line(&points).ok_or(CalibrateError::Nothing { what: name, windows: kept.len() })
     }
-    line(&points).ok_or(CalibrateError::Nothing { what: name, windows: kept.len() })
 }

@@ -7,7 +7,7 @@
 //! let model = ServerModel::ix();
 //! let frontier = Frontier::energy(&model);
 //! assert_eq!(frontier.candidates().len(), 224);
-//! let best = frontier.best(1_000_000.0).expect("it can be served");
+//! let (best, _watts) = frontier.best(1_000_000.0).expect("it can be served");
 //! // §5.4: cores first, hyperthreads and clocks only when there are no more.
 //! assert_eq!(best.configuration.to_string(), "4 cores, 1.2 GHz");
 //! ```
@@ -92,15 +92,6 @@ fn left(machine: &Machine, scaling: &Scaling, configuration: &Configuration) -> 
         clock => clock,
     };
     scaling.background(machine, cores, clock)
-}
-
-/// A point of the frontier.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Best {
-    /// The configuration that is best there.
-    pub configuration: Configuration,
-    /// Its power in watts, or its background throughput.
-    pub value: f64,
 }
 
 /// A configuration that is part of the frontier, and the loads at which it is: looked at at some thousand loads
@@ -195,14 +186,9 @@ impl Frontier {
         }
     }
 
-    /// The best configuration at a load; of equals one without Turbo, and then the one that serves most. None
-    /// where none serves it.
-    pub fn best(&self, rps: f64) -> Option<Best> {
-        self.best_candidate(rps)
-            .map(|(candidate, value)| Best { configuration: candidate.configuration, value })
-    }
-
-    fn best_candidate(&self, rps: f64) -> Option<(&Candidate, f64)> {
+    /// The best configuration at a load, with its power in watts or its background throughput; of equals one without
+    /// Turbo, and then the one that serves most. None where none serves it.
+    pub fn best(&self, rps: f64) -> Option<(&Candidate, f64)> {
         let mut best: Option<(&Candidate, f64)> = None;
         for candidate in self.candidates.iter().rev() {
             if candidate.capacity_rps < rps {
@@ -226,7 +212,7 @@ impl Frontier {
         let most = self.candidates.last();
         self.best(rps).map_or_else(
             || most.map_or(0.0, |most| most.value(self.objective, most.capacity_rps)),
-            |best| best.value,
+            |(_, value)| value,
         )
     }
 
@@ -250,16 +236,16 @@ impl Frontier {
         (0..=points).map(move |index| most * index as f64 / points.max(1) as f64)
     }
 
-    /// The frontier as a curve: loads in requests per second, and the best there.
-    pub fn curve(&self, points: usize) -> Vec<(f64, Best)> {
-        self.loads(points).filter_map(|rps| Some((rps, self.best(rps)?))).collect()
+    /// The frontier as a curve: loads in requests per second, and the best value there.
+    pub fn curve(&self, points: usize) -> Vec<(f64, f64)> {
+        self.loads(points).filter_map(|rps| Some((rps, self.best(rps)?.1))).collect()
     }
 
     /// The configurations that are part of the frontier, in the order of the loads at which they are best.
     pub fn members(&self) -> Vec<Member> {
         let mut members: Vec<Member> = Vec::new();
         for rps in self.loads(GRID) {
-            let Some((&candidate, _)) = self.best_candidate(rps) else { continue };
+            let Some((&candidate, _)) = self.best(rps) else { continue };
             let same =
                 |member: &&mut Member| member.candidate.configuration == candidate.configuration;
             match members.iter_mut().find(same) {
@@ -317,7 +303,7 @@ mod tests {
         let sequence = Sequence::consolidation(&machine, scaling);
         for step in sequence.steps() {
             let rps = model.capacity_rps(&step.configuration) - 1.0;
-            let left = frontier.best(rps).expect("served").value;
+            let (_, left) = frontier.best(rps).expect("served");
             assert!((left - f64::from(step.background_cores) / 8.0).abs() < 1e-9);
         }
     }
@@ -418,7 +404,7 @@ mod tests {
                     Objective::Energy => values.min_by(f64::total_cmp),
                     Objective::Consolidation => values.max_by(f64::total_cmp),
                 };
-                let found = frontier.best(rps).map(|best| best.value);
+                let found = frontier.best(rps).map(|(_, value)| value);
                 prop_assert_eq!(found.is_some(), brute.is_some());
                 let apart = found.unwrap_or(0.0) - brute.unwrap_or(0.0);
                 prop_assert!(apart.abs() < 1e-9, "{:?} against {:?}", found, brute);
@@ -426,8 +412,8 @@ mod tests {
                 for (rps, best) in frontier.curve(50) {
                     for other in frontier.candidates().iter().filter(|c| c.capacity_rps >= rps) {
                         let value = of_model(&model, frontier.objective, other, rps);
-                        let near = (value - best.value).abs() < 1e-9;
-                        prop_assert!(near || !frontier.is_better(value, best.value));
+                        let near = (value - best).abs() < 1e-9;
+                        prop_assert!(near || !frontier.is_better(value, best));
                     }
                 }
             }

@@ -1,11 +1,12 @@
 //! What IX shows of its control plane (Figures 8 to 12, Table IV), as plain data: whoever prints it decides how.
 //!
 //! ```
-//! use world::controlled::reproduce::{figure8, figure9};
+//! use world::controlled::pareto::Frontier;
+//! use world::controlled::reproduce::{Figure9, Panel};
 //! use world::controlled::server::ServerModel;
 //! let model = ServerModel::ix();
-//! assert_eq!(figure8(&model, 100).consolidation.members.len(), 9);
-//! assert!(figure9(&model, 100).clock_only.len() > 50);
+//! assert_eq!(Panel::of(&Frontier::consolidation(&model), 100).members.len(), 9);
+//! assert!(Figure9::of(&Frontier::energy(&model), 100).clock_only.len() > 50);
 //! ```
 //!
 //! [`run`] is one panel of Figures 10 to 12; [`table4`] is all six runs and what follows for the claims.
@@ -31,7 +32,8 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-/// One panel of Figure 8.
+/// One panel of Figure 8: Pareto efficiency for energy proportionality, in watts (a), or for workload consolidation, as
+/// background throughput over that on a dedicated processor at the nominal clock (b).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
     /// The Pareto frontier: requests per second, and the best value there.
@@ -40,27 +42,6 @@ pub struct Panel {
     pub members: Vec<Curve>,
     /// How many were considered.
     pub considered: usize,
-}
-
-/// Figure 8: Pareto efficiency for energy proportionality (a) and workload consolidation (b).
-#[derive(Debug, Clone, PartialEq)]
-pub struct Figure8 {
-    /// Power, in watts.
-    pub energy: Panel,
-    /// Background throughput, over that on a dedicated processor at the nominal clock.
-    pub consolidation: Panel,
-}
-
-/// Computes Figure 8 with so many points a curve.
-pub fn figure8(model: &ServerModel, points: usize) -> Figure8 {
-    let energy = Panel::of(&Frontier::energy(model), points);
-    let consolidation = Panel::of(&Frontier::consolidation(model), points);
-    Figure8 { energy, consolidation }
-}
-
-/// The frontier alone, as points.
-fn points_of(frontier: &Frontier, points: usize) -> Vec<(f64, f64)> {
-    frontier.curve(points).into_iter().map(|(rps, best)| (rps, best.value)).collect()
 }
 
 impl Panel {
@@ -73,7 +54,7 @@ impl Panel {
             Curve { configuration, points: (0..=points).filter_map(at).collect() }
         };
         Self {
-            frontier: points_of(frontier, points),
+            frontier: frontier.curve(points),
             members: frontier.members().into_iter().map(curve).collect(),
             considered: frontier.candidates().len(),
         }
@@ -90,16 +71,10 @@ pub struct Figure9 {
     pub clock_only: Vec<(f64, f64)>,
 }
 
-/// Computes Figure 9 with so many points.
-pub fn figure9(model: &ServerModel, points: usize) -> Figure9 {
-    Figure9::of(&Frontier::energy(model), points)
-}
-
 impl Figure9 {
-    /// The same for a frontier of energy, simulated or measured.
+    /// The figure for a frontier of energy, simulated or measured, with so many points a curve.
     pub fn of(energy: &Frontier, points: usize) -> Self {
-        let clock_only = points_of(&energy.clock_only(), points);
-        Self { all: points_of(energy, points), clock_only }
+        Self { all: energy.curve(points), clock_only: energy.clock_only().curve(points) }
     }
 }
 
@@ -164,18 +139,15 @@ pub fn control_loop(
     let objective_ns = model.slo_us * 1e3;
     let target = Target::of_objective(objective_ns, model.unloaded_p99_us * 1e3);
     let per_core = machine.threads_per_core;
-    let energy = Sequence::energy(&machine, model.scaling);
-    let consolidation = Sequence::consolidation(&machine, model.scaling);
-    let (policy, config): (Box<dyn Policy>, LoopConfig) = match (objective, plane) {
-        (Objective::Energy, Plane::Ix) => (Box::new(energy), LoopConfig::ixcp()),
-        (Objective::Consolidation, Plane::Ix) => (Box::new(consolidation), LoopConfig::ixcp()),
-        (Objective::Energy, Plane::LatencyTarget) => {
-            (Box::new(LatencyTarget::new(energy, per_core, target)), LoopConfig::predicting())
+    let sequence = match objective {
+        Objective::Energy => Sequence::energy(&machine, model.scaling),
+        Objective::Consolidation => Sequence::consolidation(&machine, model.scaling),
+    };
+    let (policy, config): (Box<dyn Policy>, LoopConfig) = match plane {
+        Plane::Ix => (Box::new(sequence), LoopConfig::ixcp()),
+        Plane::LatencyTarget => {
+            (Box::new(LatencyTarget::new(sequence, per_core, target)), LoopConfig::predicting())
         }
-        (Objective::Consolidation, Plane::LatencyTarget) => (
-            Box::new(LatencyTarget::new(consolidation, per_core, target)),
-            LoopConfig::predicting(),
-        ),
     };
     let base = policy.steps()[0].clone();
     let places = control::Place::all(&machine);
@@ -330,23 +302,20 @@ mod tests {
     #[test]
     fn the_frontiers_have_the_shapes_of_the_figures() {
         let model = ServerModel::ix();
-        let figure = figure8(&model, 200);
-        assert_eq!(figure.energy.considered, 224);
+        let energy = Panel::of(&Frontier::energy(&model), 200);
+        let consolidation = Panel::of(&Frontier::consolidation(&model), 200);
+        assert_eq!(energy.considered, 224);
         // The paper finds 45 of them on its frontier, and all nine of its sequence for consolidation.
-        assert!(
-            (22..=60).contains(&figure.energy.members.len()),
-            "{}",
-            figure.energy.members.len()
-        );
-        assert_eq!(figure.consolidation.members.len(), 9);
+        assert!((22..=60).contains(&energy.members.len()), "{}", energy.members.len());
+        assert_eq!(consolidation.members.len(), 9);
         let rising = |pair: &[(f64, f64)]| pair[0].1 <= pair[1].1 + 1e-9;
-        assert!(figure.energy.frontier.windows(2).all(rising));
-        assert!(figure.consolidation.frontier.windows(2).all(|pair| pair[0].1 >= pair[1].1));
-        for member in &figure.energy.members {
+        assert!(energy.frontier.windows(2).all(rising));
+        assert!(consolidation.frontier.windows(2).all(|pair| pair[0].1 >= pair[1].1));
+        for member in &energy.members {
             assert_eq!(member.points.len(), 201);
             assert!(member.points.windows(2).all(rising));
         }
-        let figure = figure9(&model, 200);
+        let figure = Figure9::of(&Frontier::energy(&model), 200);
         assert!(figure.clock_only[0].1 > figure.all[0].1 * 1.7);
     }
 

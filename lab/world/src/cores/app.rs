@@ -66,12 +66,10 @@ impl SpinApp {
                     calls.accept(handle, Cookie(self.connections.len() as u64 - 1)).is_ok()
                 }
                 Event::Recv { handle, cookie, data, .. } => {
-                    let home = shared.home_of(handle.group());
-                    self.work(home, handle, cookie, Some(data), calls, &mut batch)
+                    self.work(shared, (handle, cookie), Some(data), calls, &mut batch)
                 }
                 Event::Again { handle, cookie, .. } => {
-                    let home = shared.home_of(handle.group());
-                    self.work(home, handle, cookie, None, calls, &mut batch)
+                    self.work(shared, (handle, cookie), None, calls, &mut batch)
                 }
                 // The client never closes; replies are acknowledged without further consequence.
                 Event::Sent { .. } => true,
@@ -85,9 +83,8 @@ impl SpinApp {
     /// Serves what `data` completes or, without it, what was put off.
     fn work(
         &mut self,
-        home: u8,
-        handle: Handle,
-        cookie: Cookie,
+        shared: &Shared,
+        (handle, cookie): (Handle, Cookie),
         data: Option<&[u8]>,
         calls: &mut Calls<'_>,
         batch: &mut Batch,
@@ -97,7 +94,7 @@ impl SpinApp {
         let mut serve = |request: &Frame, left_ns: u64| {
             let mut reply = *request;
             if request.sequence & ASK_HOME != 0 {
-                reply.service_ns = home.into();
+                reply.service_ns = shared.home_of(handle.group()).into();
             } else {
                 // The batch has come to its end as it is, or comes there with a part of this request.
                 let part_ns = left_ns.min(batch.quantum_ns.saturating_sub(batch.service_ns));

@@ -12,7 +12,7 @@ use crate::controlled::server::Latencies;
 use clock::Instant;
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use queueing::{Law, Tail, Window};
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use spin::{Assembler, Frame};
@@ -111,7 +111,8 @@ pub(crate) struct Client {
     server: Endpoint,
     connections: Vec<Connection>,
     started: usize,
-    located: usize,
+    /// Connections that are open and of which it is known where they are at home.
+    pub located: usize,
     /// Connections by the core that they are at home on.
     by_home: Vec<Vec<u32>>,
     next_due: Option<f64>,
@@ -166,11 +167,6 @@ impl Client {
             recent: None,
             stamped: None,
         }
-    }
-
-    /// Connections that are open and of which it is known where they are at home.
-    pub fn open(&self) -> usize {
-        self.located
     }
 
     /// Whether all connections are open and it is known where they are at home.
@@ -264,17 +260,11 @@ impl Client {
 
     fn service_ns(&mut self) -> u64 {
         let law = self.arrivals.law;
-        let multiple = match (law, law.modes()) {
-            (Law::Trace(trace), _) => trace.draw(&mut self.random),
-            (_, None) => Exp1.sample(&mut self.random),
-            (_, Some([short, long])) => {
-                if self.random.random::<f64>() < short.share {
-                    short.multiple
-                } else {
-                    long.multiple
-                }
-            }
-        };
+        if law == Law::Deterministic {
+            // One draw a request, as of every law: a seed's requests go to the same connections.
+            self.random.next_u64();
+        }
+        let multiple = law.draw(&mut self.random);
         (multiple * self.arrivals.mean_ns).round() as u64
     }
 

@@ -24,6 +24,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The constants of the papers' machine, each with its source.
+const SANDY_BRIDGE_DUNE: &str = include_str!("sandy-bridge-dune.toml");
+
 /// Where a set of constants comes from and what each step takes, in nanoseconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,45 +116,10 @@ impl Costs {
         }
     }
 
-    /// The papers' machine: one hardware thread of a Xeon E5-2665 at 2.4 GHz, IX on Dune (ZygOS §3.2).
-    ///
-    /// The papers give few of these. Given are:
-    /// - 9,000 cycles a message where each is a cycle of its own, fewer than 4,000 in batches of 64, for
-    ///   echo (IX TOCS §5.2.3): 3,750 and 1,667 ns, hence 2,083 ns for each cycle's fixed part;
-    /// - a crossing is "on the order of a single L3 cache miss" (IX TOCS §6): 100 ns, part of the above.
-    ///
-    /// Not given, and therefore assumed: how the 1,667 ns of a message are spread over the steps (here as
-    /// two parts for protocol processing and one each for receiving, the event, both calls together, and
-    /// sending); what a steal, a borrowed network layer and an exit-less interrupt take (ZygOS §5
-    /// describes them without figures: lines at 50 ns each, 150 ns for a turn of the shuffle layer, 1 us for an interrupt to arrive and half of one to be served); a wake-up of a thread of the
-    /// kernel. ZygOS's Linux rates are not in its text either: 5 us a request is one that reaches 90 % of
-    /// partitioned-FCFS at about 120 us (§3.4).
+    /// The papers' machine: one hardware thread of a Xeon E5-2665 at 2.4 GHz, IX on Dune (ZygOS §3.2). The papers give
+    /// few of these constants: `sandy-bridge-dune.toml` says which, and how the others were assumed.
     pub fn sandy_bridge_dune() -> Self {
-        Self {
-            name: "sandy-bridge-dune".to_owned(),
-            source:
-                "IX (TOCS'16) §5.2.3 and §6, ZygOS (SOSP'17) §3.4 and §5; what they do not give is \
-                     assumed"
-                    .to_owned(),
-            cycle: 1_000.0,
-            receive: 278.0,
-            segment: 556.0,
-            crossing: 100.0,
-            event: 278.0,
-            call: 139.0,
-            transmit: 277.0,
-            doorbell: 983.0,
-            cache_line: 50.0,
-            atomic: 10.0,
-            turn: 150.0,
-            steal_lines: 8.0,
-            borrow_lines: 4.0,
-            packet_lines: 3.0,
-            kick: 1_000.0,
-            interrupt: 500.0,
-            wake: 5_000.0,
-            linux: LinuxCosts { request: 5_000.0, floating: 1_500.0, wake: 3_000.0 },
-        }
+        Self::from_toml(SANDY_BRIDGE_DUNE).expect("a constant, and tested")
     }
 
     /// `base` with AF_XDP in copy mode on a veth pair in place of a NIC that moves frames by itself. There,

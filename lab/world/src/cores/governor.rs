@@ -11,11 +11,12 @@ use clock::{Duration, Instant};
 use control::metrics::{GroupId, GroupSample, Sample, Sampler, ThreadId};
 use control::{Clock, Place, RequestId};
 use dataplane::{Elastic, MoveControl, Progress};
+use queueing::check;
 use shown::Shown;
-use stack::FLOW_GROUPS;
+use stack::{FLOW_GROUPS, Shared};
 use statseg::{Board, Words};
 
-use crate::cores::error::{WorldError, check};
+use crate::cores::error::WorldError;
 use crate::cores::pattern::LoadPattern;
 use crate::cores::setup::Setup;
 use crate::device::Device;
@@ -43,12 +44,12 @@ impl Governance<'_> {
         self.model.validate()?;
         self.run.validate()?;
         let threads = Place::all(&self.model.machine()).len() as f64;
-        check("number of cores", setup.cores as f64, threads, threads)?;
+        check("number of cores", setup.cores as f64, threads..=threads)?;
         let found = self.controller.found();
-        let (least, most) = (FLOW_GROUPS as f64, FLOW_GROUPS as f64);
-        check("number of flow groups", found.homes.len() as f64, least, most)?;
+        let groups = FLOW_GROUPS as f64;
+        check("number of flow groups", found.homes.len() as f64, groups..=groups)?;
         let last = found.homes.iter().chain(&found.running).map(|thread| thread.0).max();
-        check("last thread that is used", last.unwrap_or(0).into(), 0.0, threads - 1.0)
+        Ok(check("last thread that is used", last.unwrap_or(0).into(), 0.0..=threads - 1.0)?)
     }
 
     pub(crate) fn pattern(&self) -> LoadPattern {
@@ -76,18 +77,19 @@ pub(crate) struct Governor<'a> {
     period: Duration,
     boards: Vec<Board<'a>>,
     shown: Vec<Shown<'a>>,
+    /// An idle thread sleeps after so much time, if it does.
+    sleep_after_ns: Option<f64>,
     /// Since when each thread rests.
     rests: Vec<Option<Instant>>,
     sampler: Sampler,
+    shared: Arc<Shared>,
     controls: Vec<MoveControl>,
+    /// What the world has to do by what was decided, in order.
+    pub orders: Vec<Order>,
     places: Vec<Place>,
     running: Vec<bool>,
-    /// Of each core: threads that run.
-    beside: Vec<usize>,
     /// Of each thread: how many times as long a step takes as alone on its core at the nominal clock.
-    slow: Vec<f64>,
-    clock: Clock,
-    background: u32,
+    pub slow: Vec<f64>,
     /// Threads that wake, and when they poll.
     waking: Vec<(Instant, ThreadId)>,
     next_clock: Option<(Instant, Clock)>,
@@ -103,7 +105,8 @@ pub(crate) struct Governor<'a> {
     meter: Meter,
     groups_moved: u32,
     capacity_rps: f64,
-    record: Record,
+    /// The record of all seconds.
+    pub record: Record,
 }
 
 /// What the world is to do for its governor.
@@ -147,15 +150,15 @@ impl<'a> Governor<'a> {
             period: Duration::from_nanos(run.period_ns),
             shown: boards.iter().enumerate().map(shown).collect(),
             boards,
+            sleep_after_ns: setup.sleep_after_ns.map(|ns| ns as f64),
             rests: vec![None; threads.len()],
             sampler: Sampler::new(threads.len() as u16, setup.batch as u32),
+            shared: Arc::clone(&device.shared),
+            orders: Vec::new(),
             controls: threads.iter_mut().map(|thread| device.govern(thread, MAILBOX)).collect(),
             places: Place::all(&machine),
             running,
-            beside: vec![0; machine.cores as usize],
             slow: vec![1.0; threads.len()],
-            clock: found.clock,
-            background: found.background_cores,
             waking: Vec::new(),
             next_clock: None,
             under_way: Vec::new(),
@@ -166,7 +169,7 @@ impl<'a> Governor<'a> {
             next_second: far,
             metered: far,
             busy_ns: vec![0.0; threads.len()],
-            meter: Meter::default(),
+            meter: Meter::new(machine.cores, &found),
             groups_moved: 0,
             capacity_rps: f64::MAX,
             record: Record::default(),
@@ -192,11 +195,6 @@ impl<'a> Governor<'a> {
         self.next_turn.min(self.next_meter).min(self.next_second).min(woken).min(clock)
     }
 
-    /// How many times as long as on a core of its own at the nominal clock a step takes.
-    pub fn slow(&self, core: usize) -> f64 {
-        self.slow[core]
-    }
-
     /// Whether a migration is under way.
     pub fn is_moving(&self) -> bool {
         !self.under_way.is_empty()
@@ -207,14 +205,12 @@ impl<'a> Governor<'a> {
     }
 
     fn reckon_speeds(&mut self) {
-        self.beside.fill(0);
-        for (place, _) in self.places.iter().zip(&self.running).filter(|(_, runs)| **runs) {
-            self.beside[place.core as usize] += 1;
-        }
+        let running = self.places.iter().zip(&self.running).filter(|(_, runs)| **runs);
+        self.meter.count(running.map(|(place, _)| place.core as usize));
         let scaling = &self.model.scaling;
-        let clock = scaling.clock_ratio(&self.model.machine(), self.clock);
+        let clock = scaling.clock_ratio(&self.model.machine(), self.meter.clock);
         for (slow, place) in self.slow.iter_mut().zip(&self.places) {
-            let beside = self.beside[place.core as usize];
+            let beside = self.meter.beside[place.core as usize];
             let gain = if beside > 1 { scaling.hyperthread_gain / beside as f64 } else { 1.0 };
             *slow = 1.0 / (clock * gain);
         }
@@ -224,10 +220,11 @@ impl<'a> Governor<'a> {
     }
 
     /// A cycle of `core` begins.
-    pub fn begin(&mut self, core: usize, now: Instant, sleep_after_ns: Option<f64>) {
+    pub fn begin(&mut self, core: usize, now: Instant) {
         if let Some(since) = self.rests[core].take() {
             let rested_ns = now.since(since).as_nanos() as f64;
-            self.shown[core].awake(now, sleep_after_ns.is_some_and(|after| rested_ns > after));
+            let slept = self.sleep_after_ns.is_some_and(|after| rested_ns > after);
+            self.shown[core].awake(now, slept);
         }
         self.shown[core].begin(now);
     }
@@ -258,10 +255,5 @@ impl<'a> Governor<'a> {
         let mut samples = self.sampler.threads(now_ns, shown);
         samples.retain(|sample| self.running[usize::from(sample.thread.0)]);
         (samples, self.sampler.groups(now_ns, packets))
-    }
-
-    /// The record of all seconds.
-    pub fn into_record(self) -> Record {
-        self.record
     }
 }

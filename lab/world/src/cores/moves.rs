@@ -20,41 +20,29 @@ pub(crate) struct Moves {
     controls: Vec<MoveControl>,
     shared: Arc<Shared>,
     every_ns: u64,
-    next: Instant,
+    /// When it next asks for something.
+    pub next: Instant,
     random: Xoshiro256PlusPlus,
-    /// Migrations that were asked for, and those of them that were refused.
-    pub asked: u64,
-    pub failed: u64,
+    /// Migrations that were asked for.
+    asked: u64,
 }
 
 impl Moves {
     /// A controller of these threads.
     pub fn new<T: Elastic>(
         threads: &mut [T],
-        shared: &Arc<Shared>,
         device: &Arc<Device>,
         every_ns: u64,
         seed: u64,
     ) -> Self {
         Self {
             controls: threads.iter_mut().map(|thread| device.govern(thread, MAILBOX)).collect(),
-            shared: Arc::clone(shared),
+            shared: Arc::clone(&device.shared),
             every_ns,
             next: Instant::FAR_FUTURE,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             asked: 0,
-            failed: 0,
         }
-    }
-
-    /// It begins with it.
-    pub fn start(&mut self, now: Instant) {
-        self.next = now;
-    }
-
-    /// When it next asks for something.
-    pub fn next(&self) -> Instant {
-        self.next
     }
 
     /// Asks for a migration. Answers the core that was asked.
@@ -62,9 +50,7 @@ impl Moves {
         let Self { controls, random, shared, .. } = self;
         self.next = now + Duration::from_nanos(random.random_range(1..=2 * self.every_ns));
         for control in controls.iter_mut() {
-            while let Some(report) = control.report() {
-                self.failed += u64::from(report.outcome.is_err());
-            }
+            while control.report().is_some() {}
         }
         let cores = controls.len();
         let from = random.random_range(0..cores);

@@ -1,7 +1,9 @@
 //! What happened to a real server, to be done to a simulated one: its requests, and when its cores were taken
 //! from it.
 
-use crate::cores::error::{WorldError, check};
+use queueing::check;
+
+use crate::cores::error::WorldError;
 
 /// The greatest number below 1.
 const LAST_PART: f64 = 1.0 - f64::EPSILON / 2.0;
@@ -45,22 +47,22 @@ pub struct Interruption {
 impl Replay {
     /// Checks it against a server of `cores` cores.
     pub(crate) fn validate(&self, cores: usize) -> Result<(), WorldError> {
-        check("requests of a replay", self.requests.len() as f64, 1.0, f64::from(u32::MAX))?;
+        check("requests of a replay", self.requests.len() as f64, 1.0..=f64::from(u32::MAX))?;
         let mut least = 0.0;
         for request in &self.requests {
             let at = request.after_ns as f64;
-            check("moment of a replayed request", at, least, LATEST_NS)?;
-            check("service time of a replayed request", request.service_ns as f64, 0.0, 1e12)?;
-            check("home of a replayed request", request.home, 0.0, LAST_PART)?;
-            check("connection of a replayed request", request.among, 0.0, LAST_PART)?;
+            check("moment of a replayed request", at, least..=LATEST_NS)?;
+            check("service time of a replayed request", request.service_ns as f64, 0.0..=1e12)?;
+            check("home of a replayed request", request.home, 0.0..=LAST_PART)?;
+            check("connection of a replayed request", request.among, 0.0..=LAST_PART)?;
             least = at;
         }
         least = 0.0;
         for interruption in &self.interruptions {
             let at = interruption.after_ns as f64;
-            check("moment of an interruption", at, least, LATEST_NS)?;
-            check("length of an interruption", interruption.took_ns as f64, 0.0, 1e12)?;
-            check("core of an interruption", interruption.core as f64, 0.0, cores as f64 - 1.0)?;
+            check("moment of an interruption", at, least..=LATEST_NS)?;
+            check("length of an interruption", interruption.took_ns as f64, 0.0..=1e12)?;
+            check("core of an interruption", interruption.core as f64, 0.0..=cores as f64 - 1.0)?;
             least = at;
         }
         Ok(())

@@ -46,7 +46,9 @@ pub trait Scheduler {
     fn name(&self) -> &'static str;
 
     /// What its idle cores look at.
-    fn looks(&self) -> Looks;
+    fn looks(&self) -> Looks {
+        Looks::Everywhere
+    }
 
     /// The threads of all cores, in order.
     fn threads(&self, parts: CoreParts) -> Vec<Self::Thread>;
@@ -90,10 +92,6 @@ impl Scheduler for WorkConserving {
         "work-conserving"
     }
 
-    fn looks(&self) -> Looks {
-        Looks::Everywhere
-    }
-
     fn threads(&self, parts: CoreParts) -> Vec<Self::Thread> {
         let CoreParts { shared, cores, config, now } = parts;
         Floor::threads(&shared, cores, config, self.config, now)
@@ -119,10 +117,6 @@ impl Scheduler for ReadySet {
 
     fn name(&self) -> &'static str {
         "ready-set"
-    }
-
-    fn looks(&self) -> Looks {
-        Looks::Everywhere
     }
 
     fn threads(&self, parts: CoreParts) -> Vec<Self::Thread> {

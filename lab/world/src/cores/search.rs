@@ -1,8 +1,8 @@
 //! The highest load that keeps an objective (ZygOS §3.1).
 
-use queueing::{Invalid, MeanInterval};
+use queueing::{MeanInterval, check, highest_load, mean_interval, replication_seed};
 
-use crate::cores::error::{WorldError, check};
+use crate::cores::error::WorldError;
 use crate::cores::scheduler::Scheduler;
 use crate::cores::setup::{Objective, Run, Setup};
 use crate::cores::world::simulate;
@@ -42,17 +42,11 @@ pub fn max_load_at_slo<S: Scheduler>(
     setup: &Setup,
     search: &Search,
 ) -> Result<MeanInterval, WorldError> {
-    check("number of searches", search.count.into(), 2.0, 1_000.0)?;
-    check("step of the search", search.step, 1e-4, 0.5)?;
-    let one =
-        |index| highest(scheduler, setup, search, queueing::replication_seed(search.seed, index));
+    check("number of searches", search.count.into(), 2.0..=1_000.0)?;
+    check("step of the search", search.step, 1e-4..=0.5)?;
+    let one = |index| highest(scheduler, setup, search, replication_seed(search.seed, index));
     let found = (0..search.count).map(one).collect::<Result<Vec<f64>, _>>()?;
-    let none = || Invalid {
-        what: "highest load",
-        found: format!("{found:?}"),
-        allowed: "finite numbers".to_owned(),
-    };
-    Ok(MeanInterval::of(&found, 0.95).ok_or_else(none)?)
+    Ok(mean_interval("highest load", &found, 0.95)?)
 }
 
 /// By bisection, with the same requests at every load.
@@ -66,17 +60,9 @@ fn highest<S: Scheduler>(
     let objective = Objective { bound_us, share: search.share, give_up: true };
     // More than this the cores cannot serve, whatever the scheduler: work and the least overhead.
     let least_ns = setup.mean_us * 1e3 + setup.costs.marginal();
-    let (mut low, mut high) = (0.0, setup.mean_us * 1e3 / least_ns);
-    while high - low > search.step {
-        let load = (low + high) / 2.0;
+    highest_load(setup.mean_us * 1e3 / least_ns, search.step, |load| {
         let run = Run { seed, objective: Some(objective), ..Run::new(load, search.requests) };
         let outcome = simulate(scheduler, setup, &run)?;
-        if !outcome.given_up && outcome.above <= 1.0 - search.share {
-            low = load;
-        } else {
-            high = load;
-        }
-    }
-    // Nothing above the lowest step was good: no load is.
-    Ok(if low == 0.0 { 0.0 } else { (low + high) / 2.0 })
+        Ok(!outcome.given_up && outcome.above <= 1.0 - search.share)
+    })
 }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use dataplane::ElasticConfig;
-use queueing::Law;
+use queueing::{Law, check};
 
 use crate::cores::costs::Costs;
-use crate::cores::error::{WorldError, check};
+use crate::cores::error::WorldError;
 use crate::cores::replay::Replay;
 
 /// Most cores: an elastic thread's number is one byte, and flow groups are dealt out over them.
@@ -78,20 +77,15 @@ impl Setup {
     /// The first that is out of its range.
     pub fn validate(&self) -> Result<(), WorldError> {
         self.costs.validate()?;
-        check("number of cores", self.cores as f64, 1.0, CORES_MAX as f64)?;
-        check("batch bound", self.batch as f64, 1.0, 1024.0)?;
-        check("connections", self.connections as f64, 1.0, CONNECTIONS_MAX as f64)?;
-        check("pipeline", self.pipeline as f64, 1.0, 256.0)?;
-        check("wire delay", self.wire_ns as f64, 0.0, 1e9)?;
+        check("number of cores", self.cores as f64, 1.0..=CORES_MAX as f64)?;
+        check("batch bound", self.batch as f64, 1.0..=1024.0)?;
+        check("connections", self.connections as f64, 1.0..=CONNECTIONS_MAX as f64)?;
+        check("pipeline", self.pipeline as f64, 1.0..=256.0)?;
+        check("wire delay", self.wire_ns as f64, 0.0..=1e9)?;
         self.replay.as_ref().map_or(Ok(()), |replay| replay.validate(self.cores))?;
-        check("mean service time", self.mean_us, 0.001, 1e5)?;
-        check("time between migrations", self.move_every_ns.unwrap_or(1) as f64, 1.0, 1e12)?;
-        check("time before sleep", self.sleep_after_ns.unwrap_or(0) as f64, 0.0, 1e12)
-    }
-
-    /// The elastic threads' settings.
-    pub(crate) fn elastic(&self) -> ElasticConfig {
-        ElasticConfig { batch: self.batch, ..ElasticConfig::default() }
+        check("mean service time", self.mean_us, 0.001..=1e5)?;
+        check("time between migrations", self.move_every_ns.unwrap_or(1) as f64, 1.0..=1e12)?;
+        Ok(check("time before sleep", self.sleep_after_ns.unwrap_or(0) as f64, 0.0..=1e12)?)
     }
 }
 
@@ -132,12 +126,12 @@ impl Run {
     /// # Errors
     /// The first that is out of its range.
     pub fn validate(&self) -> Result<(), WorldError> {
-        check("load", self.load, 1e-6, 4.0)?;
-        check("requests", self.requests as f64, 1.0, 1e12)?;
-        check("requests before", self.warmup as f64, 0.0, 1e12)?;
+        check("load", self.load, 1e-6..=4.0)?;
+        check("requests", self.requests as f64, 1.0..=1e12)?;
+        check("requests before", self.warmup as f64, 0.0..=1e12)?;
         if let Some(objective) = self.objective {
-            check("latency bound", objective.bound_us, 0.0, 1e9)?;
-            check("share of the requests", objective.share, 0.0, 1.0)?;
+            check("latency bound", objective.bound_us, 0.0..=1e9)?;
+            check("share of the requests", objective.share, 0.0..=1.0)?;
         }
         Ok(())
     }

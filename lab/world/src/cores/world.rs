@@ -37,7 +37,7 @@ use crate::cores::setup::{Run, Setup};
 
 use crate::device::Device;
 use crate::dice::Dice;
-use crate::network::{Moved, Network, SharedNetwork, Spread};
+use crate::network::{Network, SharedNetwork, Spread};
 use crate::port::{PortConfig, VirtualNic};
 
 mod governed;
@@ -76,7 +76,6 @@ pub(crate) struct World<'a, T: Elastic> {
     times: Vec<Instant>,
     looks: Looks,
     noticing: Noticing,
-    shared: Arc<Shared>,
     device: Arc<Device>,
     app: SpinApp,
     host: ElasticThread<VirtualNic>,
@@ -115,7 +114,7 @@ pub(crate) struct World<'a, T: Elastic> {
 /// ```
 ///
 /// # Errors
-/// A setting out of its range; a promise broken by what was simulated ([`WorldError::Broken`]).
+/// A setting out of its range; a promise broken by what was simulated ([`WorldError::Failed`]).
 pub fn simulate<S: Scheduler>(
     scheduler: &S,
     setup: &Setup,
@@ -151,13 +150,8 @@ fn region(chunks: usize) -> Arc<Region> {
 
 fn secrets(seed: u64) -> Secrets {
     // The hash's key is the published one, whose spread over flow groups is known.
-    let bytes = |index: u32| {
-        let halves = [replication_seed(seed, index), replication_seed(seed, index + 1)];
-        let mut key = [0; 16];
-        key[..8].copy_from_slice(&halves[0].to_be_bytes());
-        key[8..].copy_from_slice(&halves[1].to_be_bytes());
-        key
-    };
+    let half = |index| u128::from(replication_seed(seed, index));
+    let bytes = |index| (half(index) << 64 | half(index + 1)).to_be_bytes();
     Secrets { rss_key: MICROSOFT_KEY, isn_key: bytes(0), port_key: bytes(2), offset: seed as u32 }
 }
 
@@ -207,7 +201,7 @@ impl<'a, T: Elastic> World<'a, T> {
         let mut threads = scheduler.threads(CoreParts {
             shared: Arc::clone(&shared),
             cores: mesh.into_iter().enumerate().map(part).collect(),
-            config: setup.elastic(),
+            config: ElasticConfig { batch: setup.batch, ..ElasticConfig::default() },
             now,
         });
         if threads.len() != cores {
@@ -220,19 +214,16 @@ impl<'a, T: Elastic> World<'a, T> {
             Governor::new(governance, words, &mut threads, &device, setup)
         });
         let moves = setup.move_every_ns.map(|every_ns| {
-            Moves::new(&mut threads, &shared, &device, every_ns, replication_seed(run.seed, 5))
+            Moves::new(&mut threads, &device, every_ns, replication_seed(run.seed, 5))
         });
-        let (host_pool, host_memory) = {
-            let keep = 2 * (CHUNKS_CORE + held);
-            let memory = region(keep + 64);
-            (Pool::new(&memory, keep), memory)
-        };
+        let host_keep = 2 * (CHUNKS_CORE + held);
+        let host_memory = region(host_keep + 64);
         let host_config = stack_config(CLIENT, CLIENT_MAC, setup);
         let host = ElasticThread::new(
             0,
             Arc::new(Shared::new(host_config, &secrets, 1)),
             queue_pair(&network, CLIENT_PORT, 0),
-            host_pool,
+            Pool::new(&host_memory, host_keep),
             ForwardPorts::default(),
             ElasticConfig::default(),
             now,
@@ -258,7 +249,6 @@ impl<'a, T: Elastic> World<'a, T> {
                 sleep_after_ns: setup.sleep_after_ns.map(|ns| ns as f64),
                 wake_ns: setup.costs.wake,
             },
-            shared,
             device,
             app: SpinApp::default(),
             host,
@@ -294,7 +284,7 @@ impl<'a, T: Elastic> World<'a, T> {
         let gap_ns = 1e9 / self.setup.rate(run.load);
         let now_ns = self.now.as_nanos() as f64;
         self.began = self.now;
-        self.moves.iter_mut().for_each(|moves| moves.start(self.now));
+        self.moves.iter_mut().for_each(|moves| moves.next = self.now);
         self.window = match self.setup.replay.as_deref() {
             Some(replay) => Window { start: now_ns, end: now_ns + replay.last_ns() as f64 + 1.0 },
             None => {
@@ -348,9 +338,13 @@ impl<'a, T: Elastic> World<'a, T> {
     fn check(&self) -> Result<(), WorldError> {
         let found = &self.client.found;
         let failures = found.failures + self.app.failures;
-        let dropped = self.network.borrow().stats().overflowed;
+        let dropped = self.network.borrow().stats.overflowed;
         if found.wrong + failures + dropped > 0 {
-            return Err(WorldError::Broken { wrong: found.wrong, failures, dropped });
+            return Err(WorldError::Failed(format!(
+                "{} answers were wrong or out of their connection's order, {failures} calls failed, \
+                 {dropped} frames were dropped",
+                found.wrong
+            )));
         }
         Ok(())
     }
@@ -404,7 +398,7 @@ impl<'a, T: Elastic> World<'a, T> {
         let kick = self.kicks.next_due().unwrap_or(far);
         let (taken, interruption) = self.interruption().unzip();
         let taken = taken.unwrap_or(far);
-        let moves = self.moves.as_ref().map_or(far, Moves::next).max(self.now);
+        let moves = self.moves.as_ref().map_or(far, |moves| moves.next).max(self.now);
         let governed = self.governor.as_ref().map_or(far, Governor::next).max(self.now);
         let next = arrival.min(answer).min(host).min(kick).min(core).min(taken).min(moves);
         let next = next.min(governed);
@@ -442,8 +436,12 @@ impl<'a, T: Elastic> World<'a, T> {
 
     #[cold]
     fn stalled(&self, doing: &'static str) -> WorldError {
-        let (steps, now_ns) = (self.steps, self.now.as_nanos());
-        WorldError::Stalled { doing, steps, now_ns, open: self.client.open_requests }
+        WorldError::Failed(format!(
+            "{doing}: given up after {} steps at {} ns of virtual time, with {} requests unanswered",
+            self.steps,
+            self.now.as_nanos(),
+            self.client.open_requests
+        ))
     }
 
     /// Frames reach the queues. Answers whether any of the server's.
@@ -555,7 +553,7 @@ impl<'a, T: Elastic> World<'a, T> {
 
     /// Steps 1 and 2 of a core's cycle, and all six where there is nothing to do.
     fn begin(&mut self, index: usize) {
-        self.shows_begin(index);
+        self.governor.iter_mut().for_each(|governor| governor.begin(index, self.now));
         self.network.borrow_mut().begin(SERVER_PORT, index);
         let has_events = self.threads[index].begin(self.now);
         let (mut spent, mut counts) = self.network(index);
@@ -571,10 +569,10 @@ impl<'a, T: Elastic> World<'a, T> {
 
     /// Step 3.
     fn serve(&mut self, index: usize) {
-        self.shows_application(index, Some(self.now));
+        self.governor.iter().for_each(|governor| governor.in_application(index, Some(self.now)));
         let now = self.now;
         let (events, mut calls) = self.threads[index].crossing(|| now);
-        let batch = self.app.serve(self.now, index as u8, &self.shared, events, &mut calls);
+        let batch = self.app.serve(self.now, index as u8, &self.device.shared, events, &mut calls);
         let costs = &self.setup.costs;
         let spent = Budget {
             crossing_ns: costs.crossing + batch.events as f64 * costs.event,
@@ -597,11 +595,11 @@ impl<'a, T: Elastic> World<'a, T> {
     fn look_around(&mut self, index: usize) {
         let now = self.now;
         let progress = self.threads[index].finish(now);
-        self.shows_end(index, &progress);
+        self.governor.iter_mut().for_each(|governor| governor.end(index, &progress));
         let (mut spent, mut counts) = self.network(index);
         if !progress.worked && !progress.pending {
             self.tell(index, now);
-            self.shows_rest(index);
+            self.governor.iter_mut().for_each(|governor| governor.rest(index, now));
             let core = &mut self.cores[index];
             core.rest(now, progress.next_deadline, &self.noticing);
             if let Some(again) = self.threads[index].looks_again() {
@@ -625,9 +623,9 @@ impl<'a, T: Elastic> World<'a, T> {
     /// Steps 4 to 6.
     fn finish(&mut self, index: usize) {
         self.network.borrow_mut().begin(SERVER_PORT, index);
-        self.shows_application(index, None);
+        self.governor.iter().for_each(|governor| governor.in_application(index, None));
         let progress = self.threads[index].finish(self.now);
-        self.shows_end(index, &progress);
+        self.governor.iter_mut().for_each(|governor| governor.end(index, &progress));
         let (spent, counts) = self.network(index);
         self.end_step(index, Next::Begin, &spent, &counts);
         self.worked(index, &progress);
@@ -650,9 +648,11 @@ impl<'a, T: Elastic> World<'a, T> {
         };
         let costs = &self.setup.costs;
         let received = (moved.taken + moved.taken_abroad) as f64 * (costs.receive + costs.segment);
+        let frames = moved.sent as f64;
+        let sent = if moved.sent == 0 { 0.0 } else { costs.doorbell + frames * costs.transmit };
         let abroad = moved.taken_abroad + moved.sent_abroad;
         let spent = Budget {
-            network_ns: received + counts.calls as f64 * costs.call + self.sent(&moved),
+            network_ns: received + counts.calls as f64 * costs.call + sent,
             borrow_ns: costs.borrow(counts.borrows, abroad),
             turn_ns: counts.turns as f64 * costs.turn,
             ..Budget::default()
@@ -695,12 +695,6 @@ impl<'a, T: Elastic> World<'a, T> {
         self.left_behind(index, end);
         self.cores[index].next = next;
         self.cores[index].at = end;
-    }
-
-    /// What step 6 costs.
-    fn sent(&self, moved: &Moved) -> f64 {
-        let costs = &self.setup.costs;
-        if moved.sent == 0 { 0.0 } else { costs.doorbell + moved.sent as f64 * costs.transmit }
     }
 
     /// Counts a step that begins now, if it does so in the window.

@@ -13,7 +13,7 @@ use tailplane::{
 };
 
 use crate::dice::Dice;
-use crate::lossy::watch::SharedLedger;
+use crate::lossy::watch::{SharedLedger, connection, ensure};
 
 /// What one connection does. Scripts see a stream of bytes, not batches.
 pub trait Script {
@@ -37,24 +37,16 @@ pub trait Script {
 #[derive(Debug, Default)]
 pub struct Io {
     out: VecDeque<u8>,
-    close: bool,
-    wake_at: Option<Instant>,
+    /// Sends nothing more, once all that was put is sent.
+    pub close: bool,
+    /// Calls [`Script::woken`] then.
+    pub wake_at: Option<Instant>,
 }
 
 impl Io {
     /// Sends bytes behind all that were put before.
     pub fn put(&mut self, bytes: &[u8]) {
         self.out.extend(bytes);
-    }
-
-    /// Sends nothing more, once all that was put is sent.
-    pub fn close(&mut self) {
-        self.close = true;
-    }
-
-    /// Calls [`Script::woken`] at `at`.
-    pub fn wake_at(&mut self, at: Instant) {
-        self.wake_at = Some(at);
     }
 }
 
@@ -156,11 +148,17 @@ impl<F: FnMut() -> Option<Box<dyn Script>>> Client<F> {
         }
     }
 
-    fn received(&mut self, now: Instant, index: usize, handle: Handle, data: &[u8]) {
+    fn received(
+        &mut self,
+        now: Instant,
+        index: usize,
+        (handle, data, window): (Handle, &[u8], u32),
+    ) {
         let hold = self.config.hold;
         let Some(line) = line_of(&mut self.slots, index, handle) else {
             return self.fail(now, || format!("bytes for slot {index}, which is not open"));
         };
+        line.window = window;
         line.held_bytes += data.len();
         if !hold.is_zero() {
             line.held.extend(data);
@@ -194,10 +192,7 @@ impl<F: FnMut() -> Option<Box<dyn Script>>> Client<F> {
         match event {
             Event::Connected { cookie, outcome } => self.connected(now, cookie.0 as usize, outcome),
             Event::Recv { handle, cookie, data, window, .. } => {
-                if let Some(line) = line_of(&mut self.slots, cookie.0 as usize, handle) {
-                    line.window = window;
-                }
-                self.received(now, cookie.0 as usize, handle, data);
+                self.received(now, cookie.0 as usize, (handle, data, window));
             }
             Event::Sent { handle, cookie, window, .. } => {
                 if let Some(line) = line_of(&mut self.slots, cookie.0 as usize, handle) {
@@ -210,7 +205,7 @@ impl<F: FnMut() -> Option<Box<dyn Script>>> Client<F> {
             // A script that closed before waits for this; another one closes in answer.
             Event::Eof { handle, cookie } => {
                 if let Some(line) = line_of(&mut self.slots, cookie.0 as usize, handle) {
-                    line.io.close();
+                    line.io.close = true;
                 }
             }
             // The watcher has noted it.
@@ -308,10 +303,7 @@ impl Line {
         let start = bytes.len().checked_sub(self.held.len()).ok_or_else(|| {
             format!("{} bytes are held, {} can be read", self.held.len(), bytes.len())
         })?;
-        match bytes[start..].iter().eq(&self.held) {
-            true => Ok(()),
-            false => Err("held bytes have changed".to_owned()),
-        }
+        ensure(bytes[start..].iter().eq(&self.held), || "held bytes have changed".to_owned())
     }
 }
 
@@ -319,13 +311,8 @@ impl<F: FnMut() -> Option<Box<dyn Script>>> Service for Client<F> {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         if !self.config.hold.is_zero() {
             // A connection that died in this batch has nothing to read any more.
-            let dead: Vec<Handle> = events
-                .iter()
-                .filter_map(|event| match event {
-                    Event::Dead { handle, .. } => Some(handle),
-                    _ => None,
-                })
-                .collect();
+            let dead = events.iter().filter(|event| matches!(event, Event::Dead { .. }));
+            let dead: Vec<Handle> = dead.filter_map(|event| connection(&event)).collect();
             for slot in &self.slots {
                 if let Slot::Open(line) = slot
                     && !dead.contains(&line.handle)

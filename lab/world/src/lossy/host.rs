@@ -19,6 +19,7 @@ use wire::MacAddr;
 
 use crate::dice::Dice;
 use crate::lossy::host::distant::{Distant, EventCopy};
+use crate::lossy::watch::ensure;
 use crate::network::{SharedNetwork, Spread};
 use crate::port::{PortConfig, VirtualNic};
 
@@ -80,34 +81,22 @@ impl HostConfig {
             .expect("a device of a simulation has queues, and no descriptors")
     }
 
-    /// An elastic thread that runs to completion; `copy` is told the events for an application that is elsewhere.
+    /// An elastic thread that runs to completion, and its service, which is elsewhere where the host has that: it then
+    /// gets a copy of the events.
     fn completing(
         &self,
-        core: u8,
-        shared: &Arc<Shared>,
-        Parts { nic, pool, ports }: Parts<Queues>,
+        mut thread: ElasticThread<Queues>,
         region: &Arc<Region>,
-        copy: &EventCopy,
-    ) -> Thread {
-        let (shared, start) = (Arc::clone(shared), Instant::ZERO);
-        let thread = ElasticThread::new(core, shared, nic, pool, ports, self.elastic, start);
-        Thread::Completing(Box::new(match self.distant {
-            Some(_) => thread.staging(Pool::new(region, STAGED)).mirroring(copy.clone()),
-            None => thread,
-        }))
-    }
-
-    /// A core's service, or one that is elsewhere, as far as such a host can have that.
-    fn brought_to(
-        &self,
-        completes: bool,
+        mut service: Box<dyn Service>,
         dice: Dice,
-        service: Box<dyn Service>,
-        copy: EventCopy,
-    ) -> Box<dyn Service> {
-        let Some(distant) = self.distant.filter(|_| completes) else { return service };
-        let segment_bytes = self.stack.mss() as usize - 12;
-        Box::new(Distant::new(service, distant, self.chunks, segment_bytes, dice, copy))
+    ) -> (Thread, Box<dyn Service>) {
+        if let Some(distant) = self.distant {
+            let (copy, segment_bytes) = (EventCopy::default(), self.stack.mss() as usize - 12);
+            thread = thread.staging(Pool::new(region, STAGED)).mirroring(copy.clone());
+            let distant = Distant::new(service, distant, self.chunks, segment_bytes, dice, copy);
+            service = Box::new(distant);
+        }
+        (Thread::Completing(Box::new(thread)), service)
     }
 }
 
@@ -224,10 +213,6 @@ pub struct Host {
     network: SharedNetwork,
 }
 
-fn service_wants(service: &dyn Service, now: Instant) -> bool {
-    service.wake_at().is_some_and(|at| at <= now)
-}
-
 /// Secrets of a simulated stack. This is the only place where they come from a seed: a simulation
 /// has no strangers.
 fn secrets(dice: &mut Dice) -> Secrets {
@@ -271,19 +256,19 @@ impl Host {
         let pool = || Pool::new(&region, config.pool_keep);
         let parts =
             meshes.into_iter().zip(dealt).map(|(ports, nic)| Parts { nic, pool: pool(), ports });
-        let conserving = |threads: Vec<_>| {
-            threads.into_iter().map(|thread| Thread::Conserving(Box::new(thread))).collect()
+        let mut conserving = |threads: Vec<_>| -> Vec<(Thread, Box<dyn Service>)> {
+            let thread = |thread| Thread::Conserving(Box::new(thread));
+            threads.into_iter().map(thread).zip((0..config.cores).map(&mut service)).collect()
         };
-        let completes = matches!(config.sharing, Sharing::Not);
-        // What each of the applications that are elsewhere is shown before it is handed its batch.
-        let copies: Vec<EventCopy> = (0..config.cores).map(|_| EventCopy::default()).collect();
-        let threads: Vec<Thread> = match &config.sharing {
+        let threads = match &config.sharing {
             Sharing::Not => {
-                let all = parts.enumerate().zip(&copies);
-                all.map(|((core, parts), copy)| {
-                    config.completing(core as u8, &shared, parts, &region, copy)
-                })
-                .collect()
+                let completing = |(core, Parts { nic, pool, ports })| {
+                    let shared = Arc::clone(&shared);
+                    let thread = ElasticThread::new(core, shared, nic, pool, ports, elastic, start);
+                    let dice = Dice::new(seed, "distant", number << 8 | u64::from(core));
+                    config.completing(thread, &region, service(core), dice)
+                };
+                (0..).zip(parts).map(completing).collect()
             }
             Sharing::Conserving(sharing) => {
                 conserving(Floor::threads(&shared, parts.collect(), elastic, *sharing, start))
@@ -293,13 +278,9 @@ impl Host {
                     .expect("at most eight classes, and fewer cores than a set has consumers"),
             ),
         };
-        let mut service = |core: usize| {
-            let dice = Dice::new(seed, "distant", number << 8 | core as u64);
-            config.brought_to(completes, dice, service(core as u8), copies[core].clone())
-        };
-        let core = |(core, thread)| Core {
+        let core = |(core, (thread, service))| Core {
             thread,
-            service: service(core),
+            service,
             away: None,
             next_poll: start,
             busy_until: start,
@@ -314,11 +295,6 @@ impl Host {
             moves::Moves::new(moves, shared, threads, device, Dice::new(seed, "moves", number))
         });
         Self { cores, region, config, port, moves, network: SharedNetwork::clone(network) }
-    }
-
-    /// The host's port of the network.
-    pub fn port(&self) -> usize {
-        self.port
     }
 
     /// When a core of this host next has something to do.
@@ -379,18 +355,14 @@ impl Host {
         }
     }
 
-    /// Frames handed to the devices.
-    pub fn frames_sent(&self) -> u64 {
-        self.cores.iter().map(|core| core.thread.nic_stats().tx_frames).sum()
+    /// A counter of the devices, of all cores together.
+    pub fn nic_total(&self, of: impl Fn(&NicStats) -> u64) -> u64 {
+        self.cores.iter().map(|core| of(&core.thread.nic_stats())).sum()
     }
 
-    /// Frames taken from the receive queues, received or not.
-    pub fn frames_taken(&self) -> u64 {
-        let of = |core: &Core| {
-            let nic = core.thread.nic_stats();
-            nic.rx_frames + nic.rx_no_buffer + nic.rx_dropped
-        };
-        self.cores.iter().map(of).sum()
+    /// A counter of the elastic threads, of all cores together.
+    pub fn cycle_total(&self, of: impl Fn(&CycleStats) -> u64) -> u64 {
+        self.cores.iter().map(|core| of(&core.thread.stats())).sum()
     }
 
     /// Each core's counters that are not zero, for a failure's text.
@@ -429,15 +401,6 @@ impl Host {
         self.cores.iter().map(of).sum()
     }
 
-    /// Turns that were run on another core than their home, network layers that were, and those that kicks
-    /// ran.
-    pub fn shared_work(&self) -> [u64; 3] {
-        let stats = self.cores.iter().map(|core| core.thread.stats());
-        stats.fold([0; 3], |[stolen, borrowed, kicked], one| {
-            [stolen + one.stolen, borrowed + one.borrowed, kicked + one.kicked]
-        })
-    }
-
     /// Allocations that found no chunk, on all cores.
     pub fn exhausted(&self) -> u64 {
         let of = |core: &Core| core.thread.inspect(|_, pool| pool.stats().exhausted);
@@ -459,30 +422,23 @@ impl Host {
                 available += self.region.depot_len();
             }
         }
-        let total = |value: &dyn Fn(&Core) -> u64| self.cores.iter().map(value).sum::<u64>();
-        let (taken, received) = (
-            total(&|core| core.thread.stats().packets),
-            total(&|core| core.thread.nic_stats().rx_frames),
-        );
-        let dropped = total(&|core| {
-            core.thread.stats().forward_drops + core.thread.migrations().parked_drops
-        });
+        let (taken, received) =
+            (self.cycle_total(|cycle| cycle.packets), self.nic_total(|nic| nic.rx_frames));
+        let migrations = self.migrations();
+        let dropped = self.cycle_total(|cycle| cycle.forward_drops) + migrations.parked_drops;
         if let Some(moves) = &self.moves {
-            moves.audit(&self.migrations()).map_err(|what| format!("{name}: {what}"))?;
+            moves.audit(&migrations).map_err(|what| format!("{name}: {what}"))?;
         }
         let forwarded = self.stack_total("forwarded");
-        if taken + dropped != received + forwarded {
-            return Err(format!(
+        ensure(taken + dropped == received + forwarded, || {
+            format!(
                 "{name}: {taken} packets taken and {dropped} dropped, {received} received and \
                  {forwarded} forwarded"
-            ));
-        }
-        if available != self.config.chunks as usize {
-            let lost = self.config.chunks as i64 - available as i64;
-            return Err(format!("{name} lost {lost} of {} chunks", self.config.chunks));
-        }
+            )
+        })?;
         debug_assert!(Arc::strong_count(&self.region) > self.cores.len());
-        Ok(())
+        let (chunks, lost) = (self.config.chunks, i64::from(self.config.chunks) - available as i64);
+        ensure(lost == 0, || format!("{name} lost {lost} of {chunks} chunks"))
     }
 }
 
@@ -490,20 +446,11 @@ impl Core {
     /// What does not add up here.
     fn audit(&self) -> Result<(), String> {
         let nic = self.thread.nic_stats();
-        if nic.tx_dropped > 0 {
-            return Err(format!("made frames that are too long: {nic:?}"));
-        }
+        ensure(nic.tx_dropped == 0, || format!("made frames that are too long: {nic:?}"))?;
         self.thread.inspect(|stack, pool| {
-            if pool.kept() > 0 {
-                return Err(format!("counts {} kept buffers", pool.kept()));
-            }
-            if pool.stats().foreign > 0 {
-                return Err("got chunks of another region".to_owned());
-            }
-            match stack.connections() {
-                0 => Ok(()),
-                _ => Err(format!("has connections left: {stack:?}")),
-            }
+            ensure(pool.kept() == 0, || format!("counts {} kept buffers", pool.kept()))?;
+            ensure(pool.stats().foreign == 0, || "got chunks of another region".to_owned())?;
+            ensure(stack.connections() == 0, || format!("has connections left: {stack:?}"))
         })
     }
 
@@ -544,7 +491,7 @@ impl Core {
         match self.away.take() {
             None => {
                 let found = thread.begin(now);
-                let is_wished = !found && service_wants(&*self.service, now);
+                let is_wished = !found && self.service.wake_at().is_some_and(|at| at <= now);
                 if is_wished {
                     thread.begin_by_wish(now);
                 }
@@ -568,10 +515,8 @@ impl Core {
             }
         }
         let mut progress = thread.finish(now);
-        if let Some(wish) = self.service.wake_at() {
-            progress.next_deadline =
-                Some(progress.next_deadline.map_or(wish, |other| other.min(wish)));
-        }
+        let wish = self.service.wake_at();
+        progress.next_deadline = progress.next_deadline.into_iter().chain(wish).min();
         Some(progress)
     }
 

@@ -12,6 +12,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clock::{Duration, Instant};
+use dataplane::CycleStats;
+use nic::NicStats;
 use tailplane::{Endpoint, Service};
 
 use crate::dice::Dice;
@@ -19,7 +21,7 @@ use crate::lossy::client::{Client, ClientConfig};
 use crate::lossy::host::{Host, HostConfig, Sharing};
 use crate::lossy::scenario::{self, Load, PORT, Scenario};
 use crate::lossy::variation::{Migrations, SchedulerChoice, Variation, addresses};
-use crate::lossy::watch::{Living, SharedLedger, Watched};
+use crate::lossy::watch::{Living, SharedLedger, Watched, ensure};
 use crate::network::{Capture, Faults, Network, NetworkStats, SharedNetwork};
 
 /// Virtual time within which all connections must have ended: slow runs have tiny windows behind
@@ -141,13 +143,8 @@ struct Simulation {
 
 /// Runs one seed. A panic of the code under test is a failure like any other.
 pub fn run(seed: u64, config: &ScenarioConfig) -> Outcome {
-    let run = AssertUnwindSafe(|| Simulation::new(seed, config).and_then(|sim| sim.run()));
-    let fail = |failure| Outcome { failure: Some(failure), ..Outcome::default() };
-    match catch_unwind(run) {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(failure)) => fail(failure),
-        Err(panic) => fail(panicked(panic.as_ref())),
-    }
+    let outcome = guarded(|| Ok(Simulation::new(seed, config)?.run()));
+    outcome.unwrap_or_else(|failure| Outcome { failure: Some(failure), ..Outcome::default() })
 }
 
 /// Runs one seed up to some moment in the middle of it, at which all hosts leave, with whatever is under way.
@@ -160,7 +157,7 @@ pub fn run_interrupted(seed: u64, config: &ScenarioConfig) -> Result<u64, String
     if let Some(failure) = whole.failure {
         return Err(failure);
     }
-    let run = AssertUnwindSafe(|| {
+    guarded(|| {
         let mut sim = Simulation::new(seed, config)?;
         let mut dice = Dice::new(seed, "leave", 0);
         let steps = dice.between(1, whole.stats.steps);
@@ -170,14 +167,16 @@ pub fn run_interrupted(seed: u64, config: &ScenarioConfig) -> Result<u64, String
             reset += host.leave(sim.now, &mut dice)?.connections.reset;
         }
         Ok(reset)
-    });
-    catch_unwind(run).unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+    })
 }
 
-fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("panicked: {}", text.unwrap_or("without a word"))
+/// Runs `body`, whose panic is a failure like any other.
+fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panicked: {}", text.unwrap_or("without a word")))
+    })
 }
 
 /// Runs `count` seeds from `first` on, on `threads` threads. `each` is called with every outcome as it
@@ -234,7 +233,7 @@ impl Simulation {
         }
         let network = Network::new(seed, config.faults);
         if config.capture {
-            network.borrow_mut().capture();
+            network.borrow_mut().capture = Some(Capture::default());
         }
         let ledger: SharedLedger = Rc::default();
         let shares =
@@ -321,7 +320,7 @@ impl Simulation {
             || (ledger.completed == ledger.planned && ledger.ended == ledger.begun)
     }
 
-    fn run(mut self) -> Result<Outcome, String> {
+    fn run(mut self) -> Outcome {
         while !self.over() && self.steps < STEP_LIMIT && self.step(TIME_LIMIT) {}
         let mut failure = self.ledger.borrow_mut().failure.take();
         if let Some(text) = &mut failure {
@@ -338,7 +337,7 @@ impl Simulation {
             failure = self.ledger.borrow_mut().failure.take();
             failure = failure.or_else(|| self.audit().err());
         }
-        Ok(self.outcome(failure))
+        self.outcome(failure)
     }
 
     fn stuck(&self) -> String {
@@ -361,38 +360,34 @@ impl Simulation {
     }
 
     fn audit(&self) -> Result<(), String> {
-        let stats = self.network.borrow().stats();
+        let stats = self.network.borrow().stats;
         self.network.borrow().audit()?;
         self.hosts.iter().try_for_each(Host::audit)?;
         let total = |name| self.hosts.iter().map(|host| host.stack_total(name)).sum::<u64>();
         let (sent, received) = (total("tcp_bytes_out"), total("tcp_bytes_in"));
         let told = self.ledger.borrow().bytes;
-        if sent != received || received != told {
-            return Err(format!("{sent} bytes sent, {received} received, {told} told"));
-        }
+        let is_same = sent == received && received == told;
+        ensure(is_same, || format!("{sent} bytes sent, {received} received, {told} told"))?;
         let (accepted, connected) = (total("tcp_accepted"), total("tcp_connected"));
-        if accepted != connected {
-            return Err(format!("{accepted} connections accepted, {connected} made"));
-        }
-        let handed = self.hosts.iter().map(Host::frames_sent).sum::<u64>();
-        if handed != stats.sent {
-            return Err(format!("{handed} frames handed to devices, {} sent", stats.sent));
-        }
-        let taken = self.hosts.iter().map(Host::frames_taken).sum::<u64>();
-        if taken != stats.arrived {
-            return Err(format!("{} frames arrived, {taken} were taken", stats.arrived));
-        }
-        Ok(())
+        let is_same = accepted == connected;
+        ensure(is_same, || format!("{accepted} connections accepted, {connected} made"))?;
+        let frames = |of: fn(&NicStats) -> u64| -> u64 {
+            self.hosts.iter().map(|host| host.nic_total(of)).sum()
+        };
+        let (handed, sent) = (frames(|nic| nic.tx_frames), stats.sent);
+        ensure(handed == sent, || format!("{handed} frames handed to devices, {sent} sent"))?;
+        let taken = frames(|nic| nic.rx_frames + nic.rx_no_buffer + nic.rx_dropped);
+        let arrived = stats.arrived;
+        ensure(taken == arrived, || format!("{arrived} frames arrived, {taken} were taken"))
     }
 
     fn outcome(&self, failure: Option<String>) -> Outcome {
         let total = |name| self.hosts.iter().map(|host| host.stack_total(name)).sum::<u64>();
         let ledger = self.ledger.borrow();
         let mut network = self.network.borrow_mut();
-        let [stolen, borrowed, kicked] = self.hosts.iter().fold([0; 3], |[a, b, c], host| {
-            let [stolen, borrowed, kicked] = host.shared_work();
-            [a + stolen, b + borrowed, c + kicked]
-        });
+        let cycles = |of: fn(&CycleStats) -> u64| -> u64 {
+            self.hosts.iter().map(|host| host.cycle_total(of)).sum()
+        };
         let moves = self.hosts[0].migrations();
         let stats = RunStats {
             took_us: ledger.completed_at.as_micros(),
@@ -403,19 +398,20 @@ impl Simulation {
             retransmissions: total("tcp_retransmissions"),
             timeouts: total("tcp_timeouts"),
             forwarded: total("forwarded"),
-            stolen,
-            borrowed,
-            kicked,
+            stolen: cycles(|cycle| cycle.stolen),
+            borrowed: cycles(|cycle| cycle.borrowed),
+            kicked: cycles(|cycle| cycle.kicked),
             migrations: moves.completed,
             moved_connections: moves.connections,
             deferred: moves.packets,
             out_of_order: total("tcp_out_of_order"),
             exhausted: self.hosts.iter().map(Host::exhausted).sum(),
-            network: network.stats(),
+            network: network.stats,
         };
-        network.digest().word(self.now.as_nanos());
-        network.digest().word(stats.steps);
-        let digest = network.digest().value();
-        Outcome { ok: failure.is_none(), failure, digest, stats, capture: network.take_capture() }
+        network.digest.word(self.now.as_nanos());
+        network.digest.word(stats.steps);
+        let digest = network.digest.value();
+        let capture = network.capture.take().unwrap_or_default();
+        Outcome { ok: failure.is_none(), failure, digest, stats, capture }
     }
 }

@@ -19,6 +19,11 @@ use tailplane::{Calls, Cookie, DeadReason, Event, Events, Handle, Service};
 
 use crate::network::SharedNetwork;
 
+/// Fails with `what` where something does not hold.
+pub(crate) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
 /// What the services of one run tell the runner.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -95,9 +100,8 @@ impl<S: Service> Watched<S> {
             let Some(seen) = living.get_mut(&handle).filter(|_| !batch.contains(&handle)) else {
                 continue;
             };
-            if std::mem::replace(&mut seen.taken, true) {
-                return Err(format!("{handle} is with two cores"));
-            }
+            let is_taken = std::mem::replace(&mut seen.taken, true);
+            ensure(!is_taken, || format!("{handle} is with two cores"))?;
             batch.push(handle);
         }
         Ok(())
@@ -113,19 +117,17 @@ impl<S: Service> Watched<S> {
 
     fn begin(&mut self, handle: Handle, cookie: Option<Cookie>) -> Result<(), String> {
         self.ledger.borrow_mut().begun += 1;
-        match self.living.borrow_mut().insert(handle, Seen { cookie, eof: false, taken: false }) {
-            None => Ok(()),
-            Some(_) => Err(format!("{handle} began twice")),
-        }
+        let seen = Seen { cookie, eof: false, taken: false };
+        let before = self.living.borrow_mut().insert(handle, seen);
+        ensure(before.is_none(), || format!("{handle} began twice"))
     }
 
     /// Something was told of a connection; `end`: that it has ended. Answers whether it had before.
     fn of(&mut self, handle: Handle, cookie: Cookie, end: bool) -> Result<bool, String> {
         let mut living = self.living.borrow_mut();
         let seen = living.get_mut(&handle).ok_or(format!("{handle} does not live"))?;
-        if *seen.cookie.get_or_insert(cookie) != cookie {
-            return Err(format!("{handle} has cookie {:?}, not {cookie:?}", seen.cookie));
-        }
+        let is_same = *seen.cookie.get_or_insert(cookie) == cookie;
+        ensure(is_same, || format!("{handle} has cookie {:?}, not {cookie:?}", seen.cookie))?;
         let before = seen.eof;
         seen.eof |= end;
         Ok(before)
@@ -147,32 +149,25 @@ impl<S: Service> Watched<S> {
             Event::Connected { .. } => Ok(()),
             Event::Recv { handle, cookie, data, .. } => {
                 self.ledger.borrow_mut().bytes += data.len() as u64;
-                match self.of(handle, cookie, false)? {
-                    true => Err("bytes after the end".to_owned()),
-                    false => Ok(()),
-                }
+                let is_ended = self.of(handle, cookie, false)?;
+                ensure(!is_ended, || "bytes after the end".to_owned())
             }
-            Event::Sent { handle, cookie, .. } => self.of(handle, cookie, false).map(|_| ()),
-            Event::Eof { handle, cookie } => match self.of(handle, cookie, true)? {
-                true => Err("a second end".to_owned()),
-                false => Ok(()),
-            },
+            Event::Sent { handle, cookie, .. } | Event::Again { handle, cookie, .. } => {
+                self.of(handle, cookie, false).map(|_| ())
+            }
+            Event::Eof { handle, cookie } => {
+                let is_ended = self.of(handle, cookie, true)?;
+                ensure(!is_ended, || "a second end".to_owned())
+            }
             Event::Dead { handle, cookie, reason } => {
-                let seen = self
-                    .living
-                    .borrow_mut()
-                    .remove(&handle)
-                    .ok_or(format!("{handle} died twice"))?;
+                let seen = self.living.borrow_mut().remove(&handle);
+                let seen = seen.ok_or(format!("{handle} died twice"))?;
                 self.ledger.borrow_mut().ended += 1;
-                if seen.cookie.is_some_and(|expected| expected != cookie) {
-                    return Err(format!("{handle} died with cookie {cookie:?}"));
-                }
-                match reason == DeadReason::Closed && !seen.eof {
-                    true => Err(format!("{handle} was closed in order without an end")),
-                    false => Ok(()),
-                }
+                let is_same = seen.cookie.is_none_or(|expected| expected == cookie);
+                ensure(is_same, || format!("{handle} died with cookie {cookie:?}"))?;
+                let in_order = reason != DeadReason::Closed || seen.eof;
+                ensure(in_order, || format!("{handle} was closed in order without an end"))
             }
-            Event::Again { handle, cookie, .. } => self.of(handle, cookie, false).map(|_| ()),
             Event::Datagram { .. } => Ok(()),
             Event::Failed { .. } => Err("a call failed".to_owned()),
         }
@@ -220,7 +215,7 @@ impl<S: Service> Service for Watched<S> {
             self.ledger.borrow_mut().fail(now, || format!("{}: {what}", self.name));
         }
         for event in events.iter() {
-            self.network.borrow_mut().digest().word(fingerprint(&event));
+            self.network.borrow_mut().digest.word(fingerprint(&event));
             if let Err(what) = self.check(&event) {
                 let shown = match event {
                     Event::Recv { handle, data, .. } => {

@@ -5,7 +5,7 @@
 //! use world::rig::{RawEcho, Rig, RigConfig};
 //! let mut rig = Rig::open(RigConfig::default(), RawEcho::default())?;
 //! rig.exchange_all()?;
-//! assert_eq!(rig.caller().answered(), 64);
+//! assert_eq!(rig.caller.answered(), 64);
 //! # Ok::<(), world::rig::RigError>(())
 //! ```
 
@@ -117,19 +117,24 @@ pub fn measured_server_cycle_shown<S: Service>(
 
 /// A server with its service, a client, and the wire between them.
 pub struct Rig<S> {
-    server: ElasticThread<LoopbackNic>,
-    client: ElasticThread<LoopbackNic>,
+    /// The server's elastic thread.
+    pub server: ElasticThread<LoopbackNic>,
+    /// The client's elastic thread.
+    pub client: ElasticThread<LoopbackNic>,
     service: S,
-    caller: Caller,
+    /// The client.
+    pub caller: Caller,
     clock: VirtualClock,
     round: Duration,
     shown: Option<Shown<'static>>,
     /// Cycles of the server that were run through [`measured_server_cycle`].
-    measured_cycles: u64,
-    server_busy: RealDuration,
+    pub measured_cycles: u64,
+    /// Real time of the server's cycles that did something.
+    pub server_busy: RealDuration,
     looked_at: Instant,
     longest_step: RealDuration,
-    in_flight: usize,
+    /// Requests that are unanswered at a time.
+    pub in_flight: usize,
 }
 
 fn thread(
@@ -177,20 +182,14 @@ impl<S: Service> Rig<S> {
         let servers = (0..ports).map(|port| Endpoint::new(SERVER, FIRST_PORT + port)).collect();
         // What that pool keeps is not to be had for the other.
         let staging = (config.staged > 0).then(|| Pool::new(region, config.staged));
-        let server = thread(SERVER, MACS[0], near, &config, region, config.batch);
+        let mut server = thread(SERVER, MACS[0], near, &config, region, config.batch);
+        if let Some(staging) = staging {
+            server = server.staging(staging);
+        }
+        let batch = ElasticConfig::default().batch;
         let mut rig = Self {
-            server: match staging {
-                Some(staging) => server.staging(staging),
-                None => server,
-            },
-            client: thread(
-                CLIENT,
-                MACS[1],
-                far,
-                &config,
-                &Region::heap(config.chunks),
-                ElasticConfig::default().batch,
-            ),
+            server,
+            client: thread(CLIENT, MACS[1], far, &config, &Region::heap(config.chunks), batch),
             service,
             caller: Caller::new(config.connections, config.in_flight, servers, PER_PORT),
             clock: VirtualClock::default(),
@@ -286,8 +285,7 @@ impl<S: Service> Rig<S> {
     /// Looks at the clock: answers the time since the last look, and keeps the longest.
     fn look(&mut self) -> RealDuration {
         let now = Instant::now();
-        let step = now - self.looked_at;
-        self.looked_at = now;
+        let step = now - std::mem::replace(&mut self.looked_at, now);
         self.longest_step = self.longest_step.max(step);
         step
     }
@@ -306,29 +304,15 @@ impl<S: Service> Rig<S> {
     /// # Errors
     /// [`RigError`] where one is wrong or does not come.
     pub fn exchange_all(&mut self) -> Result<(), RigError> {
-        self.exchange(0..self.caller.connections() as u32)
+        self.exchange(false, 0..self.caller.connections() as u32)
     }
 
-    /// Sends one request on each of `connections`, in this order, and waits for all answers.
+    /// Sends one request on each of `connections`, in this order, and waits for all answers; `measured`: the server's
+    /// cycles are counted.
     ///
     /// # Errors
     /// [`RigError`] where one is wrong or does not come.
-    pub fn exchange(&mut self, connections: impl Iterator<Item = u32>) -> Result<(), RigError> {
-        self.exchange_through(false, connections)
-    }
-
-    /// As [`exchange`](Self::exchange), with the server's cycles counted.
-    ///
-    /// # Errors
-    /// As [`exchange`](Self::exchange).
-    pub fn exchange_counted(
-        &mut self,
-        connections: impl Iterator<Item = u32>,
-    ) -> Result<(), RigError> {
-        self.exchange_through(true, connections)
-    }
-
-    fn exchange_through(
+    pub fn exchange(
         &mut self,
         measured: bool,
         connections: impl Iterator<Item = u32>,
@@ -368,46 +352,6 @@ impl<S: Service> Rig<S> {
             return Err(self.error("counting requests"));
         }
         Ok(served)
-    }
-
-    /// Requests that are unanswered at a time.
-    pub fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    /// The client.
-    pub fn caller(&self) -> &Caller {
-        &self.caller
-    }
-
-    /// Sets the client's request and the answer that is right.
-    pub fn set_request(&mut self, request: &[u8], answer: &[u8]) {
-        self.caller.set_request(request, answer);
-    }
-
-    /// The server's elastic thread.
-    pub fn server(&self) -> &ElasticThread<LoopbackNic> {
-        &self.server
-    }
-
-    /// The client's elastic thread.
-    pub fn client(&self) -> &ElasticThread<LoopbackNic> {
-        &self.client
-    }
-
-    /// The service.
-    pub fn service(&self) -> &S {
-        &self.service
-    }
-
-    /// Cycles of the server that were counted.
-    pub fn measured_cycles(&self) -> u64 {
-        self.measured_cycles
-    }
-
-    /// Real time of the server's cycles that did something.
-    pub fn server_busy(&self) -> RealDuration {
-        self.server_busy
     }
 
     /// The longest time since the last call in which nothing looked at the clock. There is a look before and after each

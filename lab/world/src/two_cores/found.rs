@@ -69,12 +69,3 @@ pub enum TwoCoresError {
     #[error("a thread of the run panicked")]
     Panicked,
 }
-
-impl From<WindowError> for TwoCoresError {
-    fn from(error: WindowError) -> Self {
-        match error {
-            WindowError::Panicked => Self::Panicked,
-            other => Self::Processors(other),
-        }
-    }
-}

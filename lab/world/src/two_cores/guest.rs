@@ -105,7 +105,7 @@ impl<'a> Guest<'a> {
 
     /// What was found, and when requests began.
     pub fn found(self) -> Result<(Found, Instant), TwoCoresError> {
-        let (open, wanted) = (self.client.open() as u32, self.config.connections);
+        let (open, wanted) = (self.client.located as u32, self.config.connections);
         let began = self.asking.ok_or(TwoCoresError::Connections { open, wanted })?;
         let seconds = self.signals.clock.now().since(began).as_secs_f64();
         let Client { found, stamped, open_requests, .. } = self.client;

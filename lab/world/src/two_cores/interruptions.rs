@@ -6,9 +6,9 @@ use crate::cores::Interruption;
 
 /// Two looks that are so far apart had something else between them: a service that spins takes a fortieth of that
 /// from one to the next, and a cycle without work a tenth.
-const SPINNING: Duration = Duration::from_micros(1);
+pub(super) const SPINNING: Duration = Duration::from_micros(1);
 /// See [`SPINNING`].
-const IDLING: Duration = Duration::from_micros(3);
+pub(super) const IDLING: Duration = Duration::from_micros(3);
 /// Most that are kept: of 10 us each they would be three seconds.
 const MOST: usize = 1 << 18;
 
@@ -24,16 +24,9 @@ impl Interruptions {
         Self { seen: Vec::with_capacity(MOST) }
     }
 
-    /// The thread looked at the clock twice, and did nothing between.
-    pub fn spun(&mut self, before: Instant, now: Instant) {
-        if now.since(before) >= SPINNING {
-            self.took(before, now);
-        }
-    }
-
-    /// The same, with a cycle between that found nothing to do.
-    pub fn idled(&mut self, before: Instant, now: Instant) {
-        if now.since(before) >= IDLING {
+    /// The thread looked at the clock twice, and did nothing between that takes `least`.
+    pub fn looked(&mut self, before: Instant, now: Instant, least: Duration) {
+        if now.since(before) >= least {
             self.took(before, now);
         }
     }

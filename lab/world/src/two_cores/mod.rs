@@ -24,7 +24,7 @@ use clock::{Clock, MonotonicClock};
 use dataplane::{
     CycleStats, Driver, Elastic, ElasticConfig, ElasticThread, Floor, Parts, forwarding_mesh,
 };
-use measure::pin;
+use measure::{SetsAtEnd, pin};
 use mem::{Pool, Region};
 use nic::shm::{ShmConfig, ShmNic};
 use stack::{Secrets, Shared, StackConfig};
@@ -35,7 +35,7 @@ pub use found::{Found, TwoCoresError};
 
 use config::RUN_MAX;
 use guest::Guest;
-use interruptions::Interruptions;
+use interruptions::{IDLING, Interruptions};
 use service::{Seen, Spinning};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -134,8 +134,9 @@ fn serve<T: Elastic, F: FnOnce() -> T + Send>(
             // The client is at the second core.
             let ends = if core == 1 { ends.take() } else { None };
             handles.push(scope.spawn(move || {
-                let _stop = StopsAll(signals);
-                pin(core)?;
+                // Ends the others when this one ends, also by an error or a panic.
+                let _stop = SetsAtEnd(&signals.stop);
+                pin(core).map_err(TwoCoresError::Processors)?;
                 let guest = ends.map(|ends| Guest::new(config, signals, server, ends));
                 let service = Spinning::new(seen, server, signals.clock, guest);
                 elastic_thread(make(), service, config, signals)
@@ -162,19 +163,6 @@ fn serve<T: Elastic, F: FnOnce() -> T + Send>(
     found.out_of_order += seen.out_of_order.load(Ordering::Relaxed);
     found.failures += seen.failures.load(Ordering::Relaxed);
     Ok(found)
-}
-
-/// Ends the others when one ends, also by an error or a panic.
-struct StopsAll<'a>(&'a Signals);
-
-impl Drop for StopsAll<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
-fn first(priority: u8) -> Result<(), TwoCoresError> {
-    runtime::set_realtime(priority).map_err(|error| TwoCoresError::Priority(error.to_string()))
 }
 
 /// Both cores spin all the time, so none is asleep.
@@ -207,7 +195,7 @@ fn elastic_thread<T: Elastic>(
     while !signals.stop.load(Ordering::Relaxed) {
         let now = clock.now();
         if config.realtime && raised.is_none() && signals.ready.load(Ordering::Relaxed) {
-            first(1)?;
+            runtime::set_realtime(1).map_err(|error| TwoCoresError::Priority(error.to_string()))?;
             raised = Some(now);
         }
         // The client ends the run; this is for when it cannot.
@@ -217,14 +205,14 @@ fn elastic_thread<T: Elastic>(
         let progress = thread.cycle(now, &mut Spins(clock), &mut service);
         let after = clock.now();
         if !progress.worked {
-            service.idled(now, after);
+            service.interruptions.looked(now, after, IDLING);
             if raised.is_none() {
                 std::thread::yield_now();
             }
         }
         service.let_guest(after);
     }
-    let (interruptions, guest) = service.into_parts();
+    let Spinning { interruptions, guest, .. } = service;
     let stats = thread.stats();
     // What is on the wire is its peers' by now: all memory goes back with the last of them.
     thread.leave();

@@ -9,7 +9,7 @@ use spin::{FRAME_BYTES, Frame};
 use stack::Shared;
 
 use super::guest::Guest;
-use super::interruptions::Interruptions;
+use super::interruptions::{Interruptions, SPINNING};
 use crate::cores::app::ASK_HOME;
 use crate::cores::client::place_of;
 
@@ -26,8 +26,10 @@ pub struct Spinning<'a> {
     seen: &'a Seen,
     shared: &'a Shared,
     clock: MonotonicClock,
-    interruptions: Interruptions,
-    guest: Option<Guest<'a>>,
+    /// When its thread was not running.
+    pub interruptions: Interruptions,
+    /// The client, if it is at this core.
+    pub guest: Option<Guest<'a>>,
 }
 
 impl<'a> Spinning<'a> {
@@ -49,16 +51,6 @@ impl<'a> Spinning<'a> {
         }
     }
 
-    /// The thread had nothing to do from one look at the clock to the next.
-    pub fn idled(&mut self, before: Instant, now: Instant) {
-        self.interruptions.idled(before, now);
-    }
-
-    /// When its thread was not running, and the client.
-    pub fn into_parts(self) -> (Interruptions, Option<Guest<'a>>) {
-        (self.interruptions, self.guest)
-    }
-
     /// Serves a request.
     fn serve(&mut self, request: Frame) {
         let (connection, number) = place_of(request.sequence);
@@ -77,7 +69,7 @@ impl<'a> Spinning<'a> {
             std::hint::spin_loop();
             let before = now;
             now = self.clock.now();
-            self.interruptions.spun(before, now);
+            self.interruptions.looked(before, now, SPINNING);
             self.let_guest(now);
         }
     }

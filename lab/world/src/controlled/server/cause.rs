@@ -54,16 +54,11 @@ impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.total().max(f64::MIN_POSITIVE);
         let names = ["deferred by migrations", "overload", "imbalance", "chance"];
-        let mut first = true;
-        for (cause, name) in Cause::ALL.into_iter().zip(names) {
-            let share = self.of(cause) / total * 100.0;
-            if share >= 0.5 {
-                let comma = if first { "" } else { ", " };
-                write!(f, "{comma}{share:.0} % {name}")?;
-                first = false;
-            }
-        }
-        if first { f.write_str("none was late") } else { Ok(()) }
+        let shares = Cause::ALL.map(|cause| self.of(cause) / total * 100.0);
+        let charged = shares.into_iter().zip(names).filter(|(share, _)| *share >= 0.5);
+        let charged: Vec<_> = charged.map(|(share, name)| format!("{share:.0} % {name}")).collect();
+        let text = charged.join(", ");
+        f.write_str(if text.is_empty() { "none was late" } else { &text })
     }
 }
 

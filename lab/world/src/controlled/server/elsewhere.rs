@@ -12,7 +12,7 @@
 
 use super::error::ModelError;
 use super::model::ServerModel;
-use control::{Configuration, Machine};
+use control::Machine;
 
 impl ServerModel {
     /// A model for the dimensions of a machine with so many sockets. A core at the paper's nominal clock serves
@@ -59,20 +59,12 @@ impl ServerModel {
         model.validate()?;
         Ok(model)
     }
-
-    /// What all hyperthreads serve within the objective at the nominal clock where a core with one thread serves
-    /// `unit_rps` when it is always busy, in requests per second.
-    fn throughput_rps(&self, unit_rps: f64) -> f64 {
-        let machine = self.machine();
-        let all = Configuration { clock: machine.nominal_clock(), ..machine.maximum() };
-        let threads = f64::from(all.threads(&machine));
-        unit_rps * self.scaling.speed(&machine, &all) - threads * self.headroom_rps()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use control::Configuration;
 
     #[test]
     fn on_the_papers_machine_it_is_the_papers_model() {

@@ -100,10 +100,9 @@ impl Controller for Fixed {
 }
 
 /// Flow groups on their way.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(super) struct UnderWay {
     pub request: RequestId,
-    pub from: ThreadId,
     pub to: ThreadId,
     pub groups: Vec<GroupId>,
     pub begins_ns: u64,

@@ -38,7 +38,7 @@ pub use cost::MigrationCost;
 pub use error::ModelError;
 pub use executor::{Controller, Fixed};
 pub use latency::Latencies;
-pub use meter::{InUse, Meter};
+pub use meter::Meter;
 pub use model::{Reconfiguration, ServerModel};
 pub use pattern::Pattern;
 pub use power::Power;

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::cost::MigrationCost;
 use super::error::{ModelError, check};
 use super::power::Power;
-use control::policy::Step;
 use control::{Clock, Configuration, Machine, Scaling};
 
 /// The parameters of the paper's server, each with its source.
@@ -129,21 +128,28 @@ impl ServerModel {
     /// Requests in a second that one core serves with one thread at the nominal clock, always busy: such that
     /// all hyperthreads reach the throughput at the objective.
     pub fn unit_rps(&self) -> f64 {
+        let (threads, speed) = self.all_threads();
+        (self.throughput_at_slo_rps + threads * self.headroom_rps()) / speed
+    }
+
+    /// All hyperthreads, and what they serve at the nominal clock over one of them alone on its core.
+    fn all_threads(&self) -> (f64, f64) {
         let machine = self.machine();
         let all = Configuration { clock: machine.nominal_clock(), ..machine.maximum() };
-        let threads = f64::from(all.threads(&machine));
-        (self.throughput_at_slo_rps + threads * self.headroom_rps())
-            / self.scaling.speed(&machine, &all)
+        (f64::from(all.threads(&machine)), self.scaling.speed(&machine, &all))
+    }
+
+    /// What all hyperthreads serve within the objective at the nominal clock where a core with one thread serves
+    /// `unit_rps` when it is always busy, in requests per second.
+    pub(super) fn throughput_rps(&self, unit_rps: f64) -> f64 {
+        let (threads, speed) = self.all_threads();
+        unit_rps * speed - threads * self.headroom_rps()
     }
 
     /// This server with another service: one core serves so many requests in a second with one thread at the nominal
     /// clock, always busy.
     pub fn with_unit_rps(self, unit_rps: f64) -> Self {
-        let machine = self.machine();
-        let all = Configuration { clock: machine.nominal_clock(), ..machine.maximum() };
-        let headroom = f64::from(all.threads(&machine)) * self.headroom_rps();
-        let throughput_at_slo_rps = unit_rps * self.scaling.speed(&machine, &all) - headroom;
-        Self { throughput_at_slo_rps, ..self }
+        Self { throughput_at_slo_rps: self.throughput_rps(unit_rps), ..self }
     }
 
     /// What a thread must be able to serve beyond what it gets, so that its tail keeps the objective, in
@@ -186,11 +192,6 @@ impl ServerModel {
     /// ([`Scaling::background`]).
     pub fn background(&self, cores: u32, clock: Clock) -> f64 {
         self.scaling.background(&self.machine(), cores, clock)
-    }
-
-    /// A step's configuration, and what is left to the background job.
-    pub fn shared(&self, configuration: Configuration) -> Step {
-        Step::shared(&self.machine(), &self.scaling, configuration)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::ModelError;
+use super::error::{ModelError, check};
 use control::{Clock, Machine};
 
 /// See the module's comment; the sources of the paper's numbers stand in `ix.toml`.
@@ -50,10 +50,7 @@ impl Power {
             ("turbo_heat_watts", self.turbo_heat_watts),
             ("turbo_heat_s", self.turbo_heat_s),
         ];
-        match all.into_iter().find(|(_, found)| !(0.0..=10_000.0).contains(found)) {
-            Some((what, found)) => Err(ModelError::Range { what, found, allowed: "0 to 10000" }),
-            None => Ok(()),
-        }
+        all.into_iter().try_for_each(|(what, found)| check(what, found, 0.0, 1e4, "0 to 10000"))
     }
 
     fn volts(&self, machine: &Machine, clock: Clock) -> f64 {

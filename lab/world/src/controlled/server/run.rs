@@ -9,12 +9,11 @@ use super::cost::MigrationLaw;
 use super::error::{ModelError, check};
 use super::executor::{Controller, Pending, UnderWay};
 use super::latency::Latencies;
-use super::meter::{InUse, Meter};
+use super::meter::Meter;
 use super::model::ServerModel;
 use super::queue::{Queue, Rates};
 use control::metrics::{GroupId, GroupSample, Sample, ThreadId};
-use control::{Clock, Machine};
-use control::{Decision, Event, Outcome, Place};
+use control::{Decision, Event, Machine, Outcome, Place};
 
 /// Length of a slice, in nanoseconds: short against migrations.
 const SLICE_NS: u64 = 100_000;
@@ -98,24 +97,22 @@ pub fn simulate(
     model.validate()?;
     run.validate()?;
     let mut server = Server::new(model, controller, run.seed);
-    let mut record = Record::default();
     let slices = run.duration_s * 1_000_000_000 / SLICE_NS;
     let mut last_ns = 0;
     for slice in 1..=slices {
         let now_ns = slice * SLICE_NS;
-        server.slice(load(now_ns - SLICE_NS).max(0.0), now_ns, controller, &mut record);
+        server.slice(load(now_ns - SLICE_NS).max(0.0), now_ns);
         if now_ns - last_ns >= run.period_ns {
             let (samples, groups) = server.samples(now_ns - last_ns);
-            let decisions = controller.step(now_ns, &samples, &groups);
-            server.take(decisions, now_ns, controller);
+            let decisions = server.controller.step(now_ns, &samples, &groups);
+            server.take(decisions, now_ns);
             last_ns = now_ns;
         }
         if now_ns.is_multiple_of(1_000_000_000) {
-            record.seconds.push(server.second(controller.at()));
-            record.events.extend(controller.take_events());
+            server.second();
         }
     }
-    Ok(record)
+    Ok(server.record)
 }
 
 /// The relative load of each flow group: connections hash onto them as they fall. The sum is 1.
@@ -148,6 +145,8 @@ struct Thread {
 
 struct Server<'a> {
     model: &'a ServerModel,
+    controller: &'a mut dyn Controller,
+    record: Record,
     machine: Machine,
     unit_rps: f64,
     /// Most requests that wait on a thread, for its part of the load: clients do not send more.
@@ -158,12 +157,8 @@ struct Server<'a> {
     homes: Vec<ThreadId>,
     group_packets: Vec<f64>,
     pending: Pending,
-    clock: Clock,
-    /// Of each core: threads that run.
-    beside: Vec<usize>,
     /// The cores stand still until then, in nanoseconds.
     halted_until_ns: u64,
-    background: u32,
     /// Whether resources were added last, for the law of migrations.
     adding: bool,
     meter: Meter,
@@ -196,7 +191,7 @@ impl Sums {
 }
 
 impl<'a> Server<'a> {
-    fn new(model: &'a ServerModel, controller: &dyn Controller, seed: u64) -> Self {
+    fn new(model: &'a ServerModel, controller: &'a mut dyn Controller, seed: u64) -> Self {
         let machine = model.machine();
         let found = controller.found();
         let mut threads: Vec<Thread> = Place::all(&machine)
@@ -218,33 +213,26 @@ impl<'a> Server<'a> {
             group_packets: vec![0.0; weights.len()],
             threads,
             weights,
+            meter: Meter::new(machine.cores, &found),
             homes: found.homes,
             pending: Pending::default(),
-            clock: found.clock,
             halted_until_ns: 0,
-            background: found.background_cores,
             adding: true,
-            meter: Meter::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             latencies: Latencies::default(),
             sums: Sums::new(),
             loads_before: (f64::MAX, 0.0),
-            beside: vec![0; machine.cores as usize],
             machine,
             model,
+            controller,
+            record: Record::default(),
         };
         this.count_beside();
         this
     }
 
     /// One slice, which ends at `now_ns`.
-    fn slice(
-        &mut self,
-        load_rps: f64,
-        now_ns: u64,
-        controller: &mut dyn Controller,
-        record: &mut Record,
-    ) {
+    fn slice(&mut self, load_rps: f64, now_ns: u64) {
         self.sums.loads.0 = self.sums.loads.0.min(load_rps);
         self.sums.loads.1 = self.sums.loads.1.max(load_rps);
         self.serve(load_rps, now_ns);
@@ -252,7 +240,7 @@ impl<'a> Server<'a> {
         if (now_ns / SLICE_NS).is_multiple_of(POWER_SLICES) {
             self.draw_power(load_rps, POWER_SLICES as f64 * SLICE_S);
         }
-        self.advance(now_ns, controller, record);
+        self.advance(now_ns);
     }
 
     /// Requests in a second that each thread of a core serves, by how many of them run.
@@ -261,18 +249,16 @@ impl<'a> Server<'a> {
         let gain = if beside > 1 { scaling.hyperthread_gain / beside as f64 } else { 1.0 };
         let halted_ns = self.halted_until_ns.saturating_sub(now_ns - SLICE_NS).min(SLICE_NS);
         let runs = 1.0 - halted_ns as f64 / SLICE_NS as f64;
-        self.unit_rps * scaling.clock_ratio(&self.machine, self.clock) * gain * runs
+        self.unit_rps * scaling.clock_ratio(&self.machine, self.meter.clock) * gain * runs
     }
 
     fn count_beside(&mut self) {
-        self.beside.fill(0);
-        for thread in self.threads.iter().filter(|thread| thread.runs) {
-            self.beside[thread.core] += 1;
-        }
+        let running = self.threads.iter().filter(|thread| thread.runs);
+        self.meter.count(running.map(|thread| thread.core));
     }
 
     fn serve(&mut self, load_rps: f64, now_ns: u64) {
-        let beside = std::mem::take(&mut self.beside);
+        let beside = std::mem::take(&mut self.meter.beside);
         let capacity: f64 = (self.threads.iter())
             .filter(|thread| thread.runs)
             .map(|thread| self.serving(beside[thread.core], now_ns))
@@ -305,7 +291,7 @@ impl<'a> Server<'a> {
             self.answered(latency_us, slice.arrived, thread.backlog.unwrap_or(Cause::Chance));
             self.threads[index] = thread;
         }
-        self.beside = beside;
+        self.meter.beside = beside;
     }
 
     fn answered(&mut self, queueing_us: f64, requests: f64, cause: Cause) {
@@ -333,59 +319,47 @@ impl<'a> Server<'a> {
     }
 
     fn draw_power(&mut self, load_rps: f64, seconds: f64) {
-        let mut meter = self.meter;
-        let (clock, background) = (self.clock, self.background);
-        let now = InUse { clock, beside: &self.beside, background };
-        meter.pass(self.model, seconds, now, |core| self.used(core, load_rps));
-        self.meter = meter;
-    }
-
-    /// The share of time for which a core's threads have packets: what arrives over what they could serve.
-    fn used(&self, core: usize, load_rps: f64) -> f64 {
-        let running = self.threads.iter().filter(|thread| thread.runs && thread.core == core);
-        let (load, serving) = running.fold((0.0, 0.0), |(load, serving), thread| {
-            (load + thread.weight * load_rps, serving + thread.serving)
-        });
-        if serving > 0.0 { (load / serving).min(1.0) } else { 0.0 }
+        // The share of time for which a core's threads have packets: what arrives over what they could serve.
+        let used = |core: usize, _| {
+            let running = self.threads.iter().filter(|thread| thread.runs && thread.core == core);
+            let (load, serving) = running.fold((0.0, 0.0), |(load, serving), thread| {
+                (load + thread.weight * load_rps, serving + thread.serving)
+            });
+            if serving > 0.0 { (load / serving).min(1.0) } else { 0.0 }
+        };
+        self.meter.pass(self.model, seconds, used);
     }
 
     /// What has come to its end; what can begin.
-    fn advance(&mut self, now_ns: u64, controller: &mut dyn Controller, record: &mut Record) {
+    fn advance(&mut self, now_ns: u64) {
         if let Some((_, clock)) = self.pending.clock.take_if(|(at_ns, _)| *at_ns <= now_ns) {
             let halt_ns = (self.model.reconfiguration.clock_halt_us * 1e3) as u64;
             self.halted_until_ns = now_ns + halt_ns;
-            self.clock = clock;
+            self.meter.clock = clock;
         }
         let mut outcomes = Vec::new();
-        self.pending.waking.retain(|&(at_ns, thread)| {
-            let awake = at_ns <= now_ns;
-            if awake {
-                outcomes.push(Outcome::Granted(thread));
-            }
-            !awake
-        });
-        for outcome in &outcomes {
-            if let Outcome::Granted(thread) = outcome {
-                self.threads[usize::from(thread.0)].runs = true;
-                self.count_beside();
-            }
+        for (_, thread) in self.pending.waking.extract_if(.., |(at_ns, _)| *at_ns <= now_ns) {
+            self.threads[usize::from(thread.0)].runs = true;
+            outcomes.push(Outcome::Granted(thread));
         }
-        if self.pending.under_way.as_ref().is_some_and(|moving| moving.ends_ns <= now_ns) {
-            let moving = self.pending.under_way.take().expect("just seen");
-            outcomes.push(self.arrive(moving, record));
+        if !outcomes.is_empty() {
+            self.count_beside();
+        }
+        if let Some(moving) = self.pending.under_way.take_if(|moving| moving.ends_ns <= now_ns) {
+            outcomes.push(self.arrive(moving));
         }
         if outcomes.is_empty() {
             self.begin_migration(now_ns);
             return;
         }
-        outcomes.iter().for_each(|outcome| controller.outcome(outcome));
-        let decisions = controller.proceed();
-        self.take(decisions, now_ns, controller);
+        outcomes.iter().for_each(|outcome| self.controller.outcome(outcome));
+        let decisions = self.controller.proceed();
+        self.take(decisions, now_ns);
     }
 
-    fn arrive(&mut self, moving: UnderWay, record: &mut Record) -> Outcome {
+    fn arrive(&mut self, moving: UnderWay) -> Outcome {
         let took_us = (moving.ends_ns - moving.begins_ns) as f64 / 1e3;
-        record.migrations.push((took_us, self.adding));
+        self.record.migrations.push((took_us, self.adding));
         let target = &mut self.threads[usize::from(moving.to.0)];
         target.queue.put(moving.deferred);
         for group in &moving.groups {
@@ -413,25 +387,18 @@ impl<'a> Server<'a> {
         let took_us = self.laws[usize::from(self.adding)].draw_us(&mut self.random);
         let ends_ns = now_ns + (took_us * 1e3) as u64;
         self.answered(queued_us / 2.0 + took_us, waiting, cause);
-        self.pending.under_way = Some(UnderWay {
-            request,
-            from,
-            to,
-            groups,
-            begins_ns: now_ns,
-            ends_ns,
-            deferred: waiting,
-        });
+        self.pending.under_way =
+            Some(UnderWay { request, to, groups, begins_ns: now_ns, ends_ns, deferred: waiting });
     }
 
     /// Begins what a controller decided.
-    fn take(&mut self, decisions: Vec<Decision>, now_ns: u64, controller: &mut dyn Controller) {
+    fn take(&mut self, decisions: Vec<Decision>, now_ns: u64) {
         let costs = &self.model.reconfiguration;
         let after = |us: f64| now_ns + (us * 1e3) as u64;
         let (clock_ns, wake_ns) = (after(costs.clock_us), after(costs.wake_us));
         for decision in decisions {
             match decision {
-                Decision::Background(cores) => self.background = cores,
+                Decision::Background(cores) => self.meter.background = cores,
                 Decision::SetClock(clock) => self.pending.clock = Some((clock_ns, clock)),
                 Decision::Grant(thread) => {
                     self.adding = true;
@@ -448,7 +415,7 @@ impl<'a> Server<'a> {
                     parked.runs = false;
                     debug_assert!(parked.weight < 1e-9, "a parked thread has flow groups");
                     self.count_beside();
-                    controller.outcome(&Outcome::Parked(thread));
+                    self.controller.outcome(&Outcome::Parked(thread));
                 }
             }
         }
@@ -501,24 +468,24 @@ impl<'a> Server<'a> {
         samples
     }
 
-    /// The second that ends.
-    fn second(&mut self, step: usize) -> Second {
+    /// Records the second that ends.
+    fn second(&mut self) {
         let sums = std::mem::replace(&mut self.sums, Sums::new());
         let (watts, background) = self.meter.take();
         let (before, now) = (self.loads_before, sums.loads);
         self.loads_before = now;
-        let second = Second {
+        self.record.seconds.push(Second {
             rps: sums.served,
             p99_us: self.latencies.quantile_us(0.99),
             watts,
             background,
-            step,
+            step: self.controller.at(),
             load_rps: (before.0.min(now.0), before.1.max(now.1)),
             capacity_rps: sums.capacity,
             late: sums.late,
             groups_moved: sums.groups_moved,
-        };
+        });
+        self.record.events.extend(self.controller.take_events());
         self.latencies.clear();
-        second
     }
 }

@@ -1,6 +1,6 @@
 //! What is recorded, second by second.
 
-use crate::controlled::server::{InUse, Latencies, Second};
+use crate::controlled::server::{Latencies, Second};
 use clock::{Duration, Instant};
 
 use super::Governor;
@@ -17,17 +17,16 @@ impl Governor<'_> {
             self.next_meter = now + METER_EVERY;
         }
         let passed_ns = now.since(std::mem::replace(&mut self.metered, now)).as_nanos() as f64;
-        let mut used_ns = vec![0.0; self.beside.len()];
+        let mut used_ns = vec![0.0; self.meter.beside.len()];
         for ((before, busy_ns), place) in self.busy_ns.iter_mut().zip(busy_ns).zip(&self.places) {
             used_ns[place.core as usize] += busy_ns - std::mem::replace(before, busy_ns);
         }
-        let (clock, background, beside) = (self.clock, self.background, &self.beside);
-        let now = InUse { clock, beside, background };
         // A step is counted when it begins: the last one may reach beyond the moment.
-        let used =
-            |core: usize| (used_ns[core] / (passed_ns * beside[core].max(1) as f64)).min(1.0);
+        let used = |core: usize, threads: usize| {
+            (used_ns[core] / (passed_ns * threads.max(1) as f64)).min(1.0)
+        };
         if passed_ns > 0.0 {
-            self.meter.pass(self.model, passed_ns / 1e9, now, used);
+            self.meter.pass(self.model, passed_ns / 1e9, used);
         }
     }
 

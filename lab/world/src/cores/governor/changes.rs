@@ -4,7 +4,7 @@ use clock::{Duration, Instant};
 use control::metrics::{GroupId, GroupSample, Sample};
 use control::{Decision, Outcome as Done};
 use dataplane::{GroupSet, MoveCommand};
-use stack::{FLOW_GROUPS, Shared};
+use stack::FLOW_GROUPS;
 
 use super::{Governor, Order, Part};
 
@@ -19,88 +19,66 @@ impl Governor<'_> {
     }
 
     /// A turn of the loop.
-    pub fn turn(
-        &mut self,
-        now: Instant,
-        samples: &[Sample],
-        groups: &[GroupSample],
-        shared: &Shared,
-    ) -> Vec<Order> {
+    pub fn turn(&mut self, now: Instant, samples: &[Sample], groups: &[GroupSample]) {
         let decisions = self.controller.step(self.since(now), samples, groups);
-        let mut orders = Vec::new();
-        let done = self.carry_out(now, decisions, shared, &mut orders);
-        self.go_on(now, done, shared, &mut orders);
-        orders
+        let done = self.carry_out(now, decisions);
+        self.go_on(now, done);
     }
 
     /// What has come to its end: clocks, waking, migrations.
-    pub fn advance(&mut self, now: Instant, shared: &Shared) -> Vec<Order> {
-        let (mut orders, mut done) = (Vec::new(), self.reports(now));
+    pub fn advance(&mut self, now: Instant) {
+        debug_assert!(self.orders.is_empty(), "the world obeys at once");
+        let mut done = self.reports(now);
         if let Some((_, clock)) = self.next_clock.take_if(|(at, _)| *at <= now) {
-            self.clock = clock;
+            self.meter.clock = clock;
             self.reckon_speeds();
-            orders.push(Order::Halt((self.model.reconfiguration.clock_halt_us * 1e3) as u64));
+            self.orders.push(Order::Halt((self.model.reconfiguration.clock_halt_us * 1e3) as u64));
         }
         for (_, thread) in self.waking.extract_if(.., |(at, _)| *at <= now) {
             self.running[usize::from(thread.0)] = true;
-            orders.push(Order::SetParked(thread.0.into(), false));
+            self.orders.push(Order::SetParked(thread.0.into(), false));
             done.push(Done::Granted(thread));
         }
-        if !orders.is_empty() {
+        if !self.orders.is_empty() {
             self.reckon_speeds();
         }
-        self.go_on(now, done, shared, &mut orders);
-        orders
+        self.go_on(now, done);
     }
 
     /// What became of things goes to the controller, and what that makes possible is begun, until there is no more.
-    fn go_on(
-        &mut self,
-        now: Instant,
-        mut done: Vec<Done>,
-        shared: &Shared,
-        orders: &mut Vec<Order>,
-    ) {
+    fn go_on(&mut self, now: Instant, mut done: Vec<Done>) {
         while !done.is_empty() {
             done.iter().for_each(|outcome| self.controller.outcome(outcome));
             let decisions = self.controller.proceed();
-            done = self.carry_out(now, decisions, shared, orders);
+            done = self.carry_out(now, decisions);
         }
     }
 
     /// Begins what was decided; answers what is done at once.
-    fn carry_out(
-        &mut self,
-        now: Instant,
-        decisions: Vec<Decision>,
-        shared: &Shared,
-        orders: &mut Vec<Order>,
-    ) -> Vec<Done> {
+    fn carry_out(&mut self, now: Instant, decisions: Vec<Decision>) -> Vec<Done> {
         let costs = &self.model.reconfiguration;
         let after = |us: f64| now + Duration::from_nanos((us * 1e3) as u64);
         let (clock_at, wake_at) = (after(costs.clock_us), after(costs.wake_us));
         let mut done = Vec::new();
         for decision in decisions {
             match decision {
-                Decision::Background(cores) => self.background = cores,
+                Decision::Background(cores) => self.meter.background = cores,
                 Decision::SetClock(clock) => self.next_clock = Some((clock_at, clock)),
-                Decision::Grant(thread) => {
-                    self.waking.push((wake_at, thread));
-                }
+                Decision::Grant(thread) => self.waking.push((wake_at, thread)),
                 Decision::Migrate { request, to, groups, .. } => {
-                    for (from, groups) in self.by_home(shared, &groups) {
+                    for (from, groups) in self.by_home(&groups) {
                         // Threads whose groups all go are about to be parked.
-                        let home = |group: &u16| usize::from(shared.home_of(*group)) == from;
+                        let home = |group: &u16| usize::from(self.shared.home_of(*group)) == from;
                         let all = (0..FLOW_GROUPS as u16).filter(home).count();
                         let (asked, adding) = (now, all > groups.len());
                         let part = Part { token: 0, request, from, to, groups, asked, adding };
-                        done.extend(self.begin_migration(part, orders));
+                        done.extend(self.begin_migration(part));
                     }
                 }
                 Decision::Park(thread) => {
                     self.running[usize::from(thread.0)] = false;
                     self.reckon_speeds();
-                    orders.push(Order::SetParked(thread.0.into(), true));
+                    self.orders.push(Order::SetParked(thread.0.into(), true));
                     done.push(Done::Parked(thread));
                 }
             }
@@ -109,9 +87,9 @@ impl Governor<'_> {
     }
 
     /// Flow groups by the thread that is their home now, whatever the request says.
-    fn by_home(&self, shared: &Shared, groups: &[GroupId]) -> Vec<(usize, Vec<GroupId>)> {
+    fn by_home(&self, groups: &[GroupId]) -> Vec<(usize, Vec<GroupId>)> {
         let of = |from| {
-            let at_home = |group: &&GroupId| usize::from(shared.home_of(group.0)) == from;
+            let at_home = |group: &&GroupId| usize::from(self.shared.home_of(group.0)) == from;
             (from, groups.iter().filter(at_home).copied().collect::<Vec<_>>())
         };
         (0..self.controls.len()).map(of).filter(|(_, groups)| !groups.is_empty()).collect()
@@ -119,7 +97,7 @@ impl Governor<'_> {
 
     /// Asks a thread to give flow groups up; answers what is known at once. As on real machines any number of
     /// migrations may be under way: each waits for what stood in its thread's ring, and all of them for the same.
-    fn begin_migration(&mut self, part: Part, orders: &mut Vec<Order>) -> Option<Done> {
+    fn begin_migration(&mut self, part: Part) -> Option<Done> {
         let Part { request, from, to, groups, .. } = part;
         if from == usize::from(to.0) {
             return Some(Done::Migrated { request: Some(request), to, groups });
@@ -131,7 +109,7 @@ impl Governor<'_> {
         if self.controls[from].post(command).is_err() {
             return Some(Done::MigrationFailed { request, groups });
         }
-        orders.push(Order::Rouse(from));
+        self.orders.push(Order::Rouse(from));
         self.under_way.push(Part { token, groups, ..part });
         None
     }

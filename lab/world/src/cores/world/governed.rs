@@ -1,9 +1,6 @@
 //! The world under a control loop.
 
-use std::sync::Arc;
-
 use crate::controlled::server::{Latencies, Record};
-use clock::Instant;
 use dataplane::Elastic;
 use stack::FLOW_GROUPS;
 use statseg::Words;
@@ -57,7 +54,7 @@ pub fn govern<S: Scheduler>(
     let run = Run { seed: run.seed, warmup: 0, ..Run::new(1.0, 1) };
     let mut world = World::new(scheduler, setup, &run, Some((governance, &words)))?;
     let outcome = world.open().and_then(|()| world.measure_governed(&run, duration_ns));
-    let record = world.governor.take().map(|governor| governor.into_record());
+    let record = world.governor.take().map(|governor| governor.record);
     world.close();
     let outcome = outcome.map(|outcome| Outcome { took: began.elapsed(), ..outcome })?;
     Ok((record.unwrap_or_default(), outcome))
@@ -85,11 +82,9 @@ impl<T: Elastic> World<'_, T> {
     /// What the governor has to do now.
     pub(super) fn govern(&mut self) {
         let now = self.now;
-        let busy_ns: Vec<f64> = self.cores.iter().map(|core| core.budget.busy_ns()).collect();
-        let shared = Arc::clone(&self.shared);
         let Some(governor) = &mut self.governor else { return };
-        governor.meter(now, busy_ns.into_iter());
-        let mut orders = governor.advance(now, &shared);
+        governor.meter(now, self.cores.iter().map(|core| core.budget.busy_ns()));
+        governor.advance(now);
         if governor.turns(now) {
             let mut packets = [0; FLOW_GROUPS];
             for thread in &self.threads {
@@ -97,27 +92,26 @@ impl<T: Elastic> World<'_, T> {
                 packets.iter_mut().zip(of_thread).for_each(|(all, of)| *all += of);
             }
             let (samples, groups) = governor.samples(now, &packets);
-            orders.extend(governor.turn(now, &samples, &groups, &shared));
+            governor.turn(now, &samples, &groups);
         }
         if let Some(recent) = &mut self.client.recent {
             governor.second(now, recent);
         }
-        self.obey(&orders);
+        self.obey();
     }
 
     /// A core's step may have ended a migration.
     pub(super) fn after_step(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        let Some(governor) = self.governor.as_mut().filter(|governor| governor.is_moving()) else {
-            return;
-        };
-        let orders = governor.advance(self.now, &shared);
-        self.obey(&orders);
+        if let Some(governor) = self.governor.as_mut().filter(|governor| governor.is_moving()) {
+            governor.advance(self.now);
+            self.obey();
+        }
     }
 
-    fn obey(&mut self, orders: &[Order]) {
-        for order in orders {
-            match *order {
+    fn obey(&mut self) {
+        let orders = self.governor.as_mut().map(|governor| std::mem::take(&mut governor.orders));
+        for order in orders.unwrap_or_default() {
+            match order {
                 Order::SetParked(core, parked) => {
                     self.threads[core].set_parked(parked);
                     self.wake_one(core, self.now);
@@ -128,26 +122,8 @@ impl<T: Elastic> World<'_, T> {
         }
     }
 
-    pub(super) fn shows_begin(&mut self, core: usize) {
-        let (now, sleep_after_ns) = (self.now, self.noticing.sleep_after_ns);
-        self.governor.iter_mut().for_each(|governor| governor.begin(core, now, sleep_after_ns));
-    }
-
-    pub(super) fn shows_application(&mut self, core: usize, entered: Option<Instant>) {
-        self.governor.iter_mut().for_each(|governor| governor.in_application(core, entered));
-    }
-
-    pub(super) fn shows_end(&mut self, core: usize, progress: &dataplane::Progress) {
-        self.governor.iter_mut().for_each(|governor| governor.end(core, progress));
-    }
-
-    pub(super) fn shows_rest(&mut self, core: usize) {
-        let now = self.now;
-        self.governor.iter_mut().for_each(|governor| governor.rest(core, now));
-    }
-
     /// How many times as long as the costs say a step of this core takes.
     pub(super) fn slow(&self, core: usize) -> f64 {
-        self.governor.as_ref().map_or(1.0, |governor| governor.slow(core))
+        self.governor.as_ref().map_or(1.0, |governor| governor.slow[core])
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use clock::{Duration, Instant};
-use domain::{Appended, CallArray, CallRecord, EventMirror, EventRecord};
+use domain::{Appended, CallArray, CallRecord, EventMirror, EventRecord, Staged};
 use mem::{Pool, Region};
 use tailplane::{Calls, Events, Service};
 
@@ -90,13 +90,15 @@ impl Distant {
     fn issue(&mut self, calls: &mut Calls<'_>) {
         let (records, mut payloads) = self.calls.take();
         for record in &records {
+            let pieces = |Staged { first, count }: Staged| -> Vec<&[u8]> {
+                let staged = &payloads[first as usize..][..count as usize];
+                staged.iter().map(|(mbuf, _)| mbuf.bytes()).collect()
+            };
             let issued = match *record {
-                CallRecord::Connect { cookie, peer, local_port: None } => {
-                    calls.connect(cookie, peer)
-                }
-                CallRecord::Connect { cookie, peer, local_port: Some(port) } => {
-                    calls.connect_from(cookie, port, peer)
-                }
+                CallRecord::Connect { cookie, peer, local_port } => match local_port {
+                    None => calls.connect(cookie, peer),
+                    Some(port) => calls.connect_from(cookie, port, peer),
+                },
                 CallRecord::Accept { handle, cookie } => calls.accept(handle, cookie),
                 CallRecord::RecvDone { handle, bytes } => calls.recv_done(handle, bytes as usize),
                 CallRecord::Close { handle } => calls.close(handle),
@@ -105,18 +107,10 @@ impl Distant {
                     calls.again(handle);
                     Ok(())
                 }
-                CallRecord::Sendv { handle, staged } => {
-                    let (first, count) = (staged.first as usize, staged.count as usize);
-                    let pieces = payloads[first..first + count].iter();
-                    let slices: Vec<&[u8]> = pieces.map(|(mbuf, _)| mbuf.bytes()).collect();
-                    calls.sendv(handle, &slices)
-                }
+                CallRecord::Sendv { handle, staged } => calls.sendv(handle, &pieces(staged)),
                 CallRecord::SendvPlaced { .. } => unreachable!("this array stages what it sends"),
                 CallRecord::UdpSendv { local_port, peer, staged } => {
-                    let (first, count) = (staged.first as usize, staged.count as usize);
-                    let pieces = payloads[first..first + count].iter();
-                    let slices: Vec<&[u8]> = pieces.map(|(mbuf, _)| mbuf.bytes()).collect();
-                    calls.udp_sendv(local_port, peer, &slices)
+                    calls.udp_sendv(local_port, peer, &pieces(staged))
                 }
             };
             assert!(issued.is_ok(), "there is not the room that was promised: {record:?}");

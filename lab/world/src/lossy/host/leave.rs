@@ -5,6 +5,7 @@ use dataplane::Left;
 
 use super::Host;
 use crate::dice::Dice;
+use crate::lossy::watch::ensure;
 
 /// Most cycles for which a core withdraws, and for which others go on before the next one does.
 const CYCLES: u64 = 8;
@@ -35,11 +36,9 @@ impl Host {
             }
         }
         let (name, chunks) = (self.config.stack.address, self.region.chunks() as usize);
-        match chunks - self.region.depot_len() {
-            0 if left.memory.lost == 0 => Ok(left),
-            missing => {
-                Err(format!("{name} has left, and lacks {missing} of {chunks} chunks: {left:?}"))
-            }
-        }
+        let missing = chunks - self.region.depot_len();
+        let is_whole = missing == 0 && left.memory.lost == 0;
+        let what = || format!("{name} has left, and lacks {missing} of {chunks} chunks: {left:?}");
+        ensure(is_whole, what).map(|()| left)
     }
 }

@@ -10,6 +10,7 @@ use stack::{FLOW_GROUPS, GroupSet, Shared};
 use super::{Host, Thread};
 use crate::device::{CoreTable, Device, group_of};
 use crate::dice::Dice;
+use crate::lossy::watch::ensure;
 use crate::network::{Network, Steer};
 
 /// Commands of a core that may be without a report.
@@ -134,10 +135,8 @@ impl Moves {
         }
         let open: usize = self.controls.iter().map(MoveControl::open).sum();
         let of = (total.begun, total.completed, total.refused);
-        if open > 0 || of != (self.moved, self.moved, self.refused) {
-            return Err(format!("{open} commands are open: {total:?}"));
-        }
-        Ok(())
+        let is_done = open == 0 && of == (self.moved, self.moved, self.refused);
+        ensure(is_done, || format!("{open} commands are open: {total:?}"))
     }
 }
 
@@ -164,37 +163,30 @@ pub(super) fn steer(
     network: &mut Network,
     (port, queues): (usize, usize),
 ) -> Option<Arc<Device>> {
-    let by = |queue_of| by_group(Arc::clone(shared), queues, queue_of);
-    match steering {
-        Steering::Random => {}
-        Steering::Fixed => network.steer(port, by(QueueOf::Group)),
-        Steering::Home => network.steer(port, by(QueueOf::Home)),
+    let steer = match steering {
+        Steering::Random => return None,
+        Steering::Fixed => by_group(shared, queues, |_, group| group.into()),
+        Steering::Home => by_group(shared, queues, |shared, group| shared.home_of(group).into()),
         Steering::Table { probes } => {
             let device = Device::new(shared, probes);
-            network.steer(port, by(QueueOf::Table(Arc::clone(&device))));
+            let table = Arc::clone(&device);
+            network.steer(port, by_group(shared, queues, move |_, group| table.queue_of(group)));
             network.lag(port, LAG);
             return Some(device);
         }
-    }
+    };
+    network.steer(port, steer);
     None
 }
 
-/// What says the queue of a flow group.
-enum QueueOf {
-    Group,
-    Home,
-    Table(Arc<Device>),
-}
-
-/// Chooses queues by flow groups; the first for all that has none.
-fn by_group(shared: Arc<Shared>, queues: usize, queue_of: QueueOf) -> Steer {
+/// Chooses queues by flow groups, as `queue_of` says; the first for all that has none.
+fn by_group(
+    shared: &Arc<Shared>,
+    queues: usize,
+    queue_of: impl Fn(&Shared, u16) -> usize + 'static,
+) -> Steer {
+    let shared = Arc::clone(shared);
     Box::new(move |frame| {
-        let Some(group) = group_of(&shared, frame) else { return 0 };
-        let queue = match &queue_of {
-            QueueOf::Group => group.into(),
-            QueueOf::Home => shared.home_of(group).into(),
-            QueueOf::Table(device) => device.queue_of(group),
-        };
-        queue % queues
+        group_of(&shared, frame).map_or(0, |group| queue_of(&shared, group) % queues)
     })
 }

@@ -1,6 +1,7 @@
 //! The bytes of streams, which both ends can reckon and compare.
 
 use crate::dice::mix;
+use crate::lossy::watch::ensure;
 
 /// Byte `offset` of the stream that `key` names: any lost, doubled or misplaced byte shows.
 pub fn byte_at(key: u64, offset: u64) -> u8 {
@@ -32,10 +33,7 @@ impl Received {
     pub fn take(&mut self, data: &[u8], expected: u64) -> Result<(), String> {
         compare(self.key, self.bytes, data)?;
         self.bytes += data.len() as u64;
-        match self.bytes > expected {
-            true => self.is_whole(expected),
-            false => Ok(()),
-        }
+        if self.bytes > expected { self.is_whole(expected) } else { Ok(()) }
     }
 
     /// Whether all of `expected` bytes have come.
@@ -43,10 +41,7 @@ impl Received {
     /// # Errors
     /// How many have.
     pub fn is_whole(&self, expected: u64) -> Result<(), String> {
-        match self.bytes == expected {
-            true => Ok(()),
-            false => Err(format!("{} bytes came of {expected}", self.bytes)),
-        }
+        ensure(self.bytes == expected, || format!("{} bytes came of {expected}", self.bytes))
     }
 }
 
@@ -55,8 +50,7 @@ impl Received {
 /// # Errors
 /// Where it differs.
 pub fn compare(key: u64, offset: u64, data: &[u8]) -> Result<(), String> {
-    match data.iter().copied().zip(bytes_of(key, offset, data.len())).position(|(a, b)| a != b) {
-        None => Ok(()),
-        Some(index) => Err(format!("byte {} of the stream is wrong", offset + index as u64)),
-    }
+    let mut pairs = (offset..).zip(data.iter().copied().zip(bytes_of(key, offset, data.len())));
+    let wrong = pairs.find(|(_, (found, expected))| found != expected);
+    wrong.map_or(Ok(()), |(at, _)| Err(format!("byte {at} of the stream is wrong")))
 }

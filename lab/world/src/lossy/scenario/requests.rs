@@ -8,6 +8,7 @@ use clock::{Duration, Instant};
 use super::bytes::bytes_of;
 use crate::dice::Dice;
 use crate::lossy::client::{Io, Script};
+use crate::lossy::watch::ensure;
 
 const KEYS: u64 = 6;
 
@@ -77,7 +78,7 @@ impl Requests {
             self.expected.push_back(answer);
         }
         if self.left == 0 && self.expected.is_empty() {
-            io.close();
+            io.close = true;
         }
     }
 }
@@ -106,7 +107,8 @@ impl Script for Requests {
         if self.dice.chance(0.9) {
             self.ask(io);
         } else {
-            io.wake_at(now + self.dice.duration(Duration::ZERO, Duration::from_millis(30)));
+            let pause = self.dice.duration(Duration::ZERO, Duration::from_millis(30));
+            io.wake_at = Some(now + pause);
         }
         Ok(())
     }
@@ -116,9 +118,7 @@ impl Script for Requests {
     }
 
     fn finished(&self) -> Result<(), String> {
-        match self.left == 0 && self.expected.is_empty() {
-            true => Ok(()),
-            false => Err(format!("{} answers are missing", self.expected.len())),
-        }
+        let is_done = self.left == 0 && self.expected.is_empty();
+        ensure(is_done, || format!("{} answers are missing", self.expected.len()))
     }
 }

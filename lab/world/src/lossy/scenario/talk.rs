@@ -5,6 +5,7 @@ use clock::{Duration, Instant};
 use super::bytes::{Received, bytes_of};
 use crate::dice::Dice;
 use crate::lossy::client::{Io, Script};
+use crate::lossy::watch::ensure;
 
 /// The client's side. The server is the echo service itself.
 pub struct Talk {
@@ -27,7 +28,7 @@ impl Talk {
         self.messages -= 1;
         if self.messages == 0 && self.dice.chance(0.5) {
             // The last answer comes back on a connection that is half closed.
-            io.close();
+            io.close = true;
         }
     }
 }
@@ -41,10 +42,11 @@ impl Script for Talk {
         self.received.take(data, self.sent)?;
         if self.received.bytes == self.sent {
             match self.messages {
-                0 => io.close(),
+                0 => io.close = true,
                 _ if self.dice.chance(0.5) => self.say(io),
                 _ => {
-                    io.wake_at(now + self.dice.duration(Duration::ZERO, Duration::from_millis(60)))
+                    let pause = self.dice.duration(Duration::ZERO, Duration::from_millis(60));
+                    io.wake_at = Some(now + pause);
                 }
             }
         }
@@ -57,9 +59,6 @@ impl Script for Talk {
 
     fn finished(&self) -> Result<(), String> {
         self.received.is_whole(self.sent)?;
-        match self.messages {
-            0 => Ok(()),
-            left => Err(format!("{left} messages were not sent")),
-        }
+        ensure(self.messages == 0, || format!("{} messages were not sent", self.messages))
     }
 }

@@ -38,7 +38,7 @@ impl Script for Transfer {
         [self.name, self.there, self.back].iter().for_each(|word| io.put(&word.to_le_bytes()));
         io.put(&bytes_of(key, 0, self.there as usize).collect::<Vec<_>>());
         // The other direction goes on when this one is closed.
-        io.close();
+        io.close = true;
     }
 
     fn received(&mut self, _: Instant, data: &[u8], _: &mut Io) -> Result<(), String> {

@@ -34,14 +34,14 @@ impl Script for Visit {
         io.put(&self.wanted.to_le_bytes());
         io.put(&[self.closes]);
         if self.closes == CLIENT_CLOSES_EARLY {
-            io.close();
+            io.close = true;
         }
     }
 
     fn received(&mut self, _: Instant, data: &[u8], io: &mut Io) -> Result<(), String> {
         self.received.take(data, self.wanted)?;
         if self.received.bytes == self.wanted && self.closes == CLIENT_CLOSES {
-            io.close();
+            io.close = true;
         }
         Ok(())
     }
