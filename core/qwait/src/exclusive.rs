@@ -136,7 +136,7 @@ impl ExclusiveSet {
     /// [`verify`](Self::verify) and [`reconsider`](Self::reconsider) to end that.
     #[inline]
     pub fn try_qwait(&mut self) -> Option<QueueId> {
-        let turn = self.arbiter.start();
+        let turn = self.arbiter.cursor;
         // Where most queues are busy, the next one is known to have items. Then its bit is set, as only
         // we clear it.
         if let Some(Some(watched)) = self.doorbells.get(turn as usize)
@@ -154,7 +154,7 @@ impl ExclusiveSet {
     #[inline(never)]
     fn search(&mut self) -> Option<QueueId> {
         loop {
-            let from = self.arbiter.start();
+            let from = self.arbiter.cursor;
             let next = if self.core.direct { self.next_direct(from) } else { self.core.next(from) };
             let queue = next?;
             if self.doorbells[queue as usize].is_none() {

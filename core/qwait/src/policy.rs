@@ -23,7 +23,8 @@ pub enum ServicePolicy {
 #[derive(Debug)]
 pub(crate) struct Arbiter {
     policy: ServicePolicy,
-    cursor: u32,
+    /// Where the next search begins.
+    pub(crate) cursor: u32,
     credit: u32,
     capacity: u32,
 }
@@ -34,12 +35,6 @@ impl Arbiter {
         let fixed = policy == ServicePolicy::StrictPriority;
         let cursor = if fixed { 0 } else { start % capacity.max(1) };
         Self { policy, cursor, credit: 0, capacity }
-    }
-
-    /// Where the search begins.
-    #[inline]
-    pub(crate) fn start(&self) -> u32 {
-        self.cursor
     }
 
     /// The queue was selected. Its weight is asked for only where the policy needs it.

@@ -12,7 +12,7 @@ use crate::bitmap::Bitmap;
 use crate::idle::Sleeper;
 use crate::policy::ServicePolicy;
 use crate::sync::{AtomicU64, Lock, Ordering};
-use crate::unsafe_doorbell::{DoorbellRef, Rung};
+use crate::unsafe_doorbell::DoorbellRef;
 
 /// Most queues of one set.
 pub const MAX_QUEUES: u32 = 65_536;
@@ -377,11 +377,11 @@ impl Producer {
     /// As [`ring`](Self::ring), for several items at once. False for none.
     #[inline]
     pub fn ring_many(&self, items: u16) -> bool {
-        if items == 0 || self.doorbell.ring(items) == Rung::More {
-            return false;
+        let is_edge = self.doorbell.ring_polled(items);
+        if is_edge {
+            self.core.rung(self.queue);
         }
-        self.core.rung(self.queue);
-        true
+        is_edge
     }
 
     /// Items that were rung for and not counted down: the queue's length, where every item is rung for,

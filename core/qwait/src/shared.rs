@@ -130,7 +130,7 @@ impl SharedConsumer {
     pub fn try_qwait(&mut self) -> Option<QueueId> {
         // Each turn takes away a ready bit, or another consumer did.
         let found = loop {
-            let Some(queue) = self.core.next(self.arbiter.start()) else { break None };
+            let Some(queue) = self.core.next(self.arbiter.cursor) else { break None };
             if !self.core.ready.clear(queue) {
                 continue;
             }

@@ -212,7 +212,7 @@ impl Slots {
     /// eventfd, which is the same file as ours, and a read of it could then block for ever.
     pub(crate) fn watch(&self, wake: &OwnedFd) -> Result<(), TenantError> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        // Nobody reads the number: a wake-up only makes the consumer look.
+        // The consumer ignores the number: a wake-up only makes it look.
         let data = epoll::EventData::new_u64(0);
         epoll::add(&self.epoll, wake, data, flags).map_err(os("epoll_ctl"))
     }

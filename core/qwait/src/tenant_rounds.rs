@@ -53,7 +53,7 @@ struct Round {
 impl Round {
     /// After a change of `slots`.
     fn place(&mut self) {
-        let cursor = self.arbiter.start() / 64;
+        let cursor = self.arbiter.cursor / 64;
         self.at = self.slots.partition_point(|&slot| slot < cursor);
         self.fold_at = self.slots.partition_point(|&slot| slot < self.fold_from);
     }
@@ -69,7 +69,7 @@ impl Round {
     /// The first candidate at or after the cursor: the place of its slot, and its number.
     #[inline]
     fn next(&self, words: &impl Words) -> Option<(usize, u32)> {
-        let (slots, cursor) = (&self.slots[..], self.arbiter.start());
+        let (slots, cursor) = (&self.slots[..], self.arbiter.cursor);
         let find = |index: usize, keep: u64| {
             let slot = *slots.get(index)?;
             let word = words.candidates(slot) & keep;
@@ -93,7 +93,7 @@ impl Round {
         for _ in 0..self.slots.len() * 64 {
             let (index, queue) = self.next(words)?;
             self.arbiter.grant(queue, || words.weight(queue));
-            let (slot, start) = (queue / 64, self.arbiter.start() / 64);
+            let (slot, start) = (queue / 64, self.arbiter.cursor / 64);
             self.at = match start {
                 // Its last queue: on to the next slot, or round the end of all.
                 0 if slot != 0 => 0,

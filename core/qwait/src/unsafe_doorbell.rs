@@ -39,15 +39,6 @@ pub struct Doorbell {
     word: AtomicU32,
 }
 
-/// What a ring did to the count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rung {
-    /// From nothing to something: the queue must be activated.
-    Edge,
-    /// The queue had work before.
-    More,
-}
-
 impl Doorbell {
     /// A doorbell that says zero.
     pub fn new() -> Self {
@@ -73,7 +64,7 @@ impl Doorbell {
     /// [`Producer`](crate::Producer).
     #[inline]
     pub fn ring_polled(&self, items: u16) -> bool {
-        items > 0 && self.ring(items) == Rung::Edge
+        items > 0 && self.ring(items)
     }
 
     /// Takes up to `items` off, by the one consumer that looks at the doorbell itself; how many are left.
@@ -82,22 +73,22 @@ impl Doorbell {
         self.take(items)
     }
 
-    /// Adds items. Release: the items are written before. Acquire: the edge continues the release
-    /// sequence by which the last owner passed the queue's consumer side on; in a set without ready bits it
-    /// also sees the announcement of a sleeper that looked before.
+    /// Adds items. True on the edge from empty to non-empty, which has to activate the queue. Release: the items are
+    /// written before. Acquire: the edge continues the release sequence by which the last owner passed the queue's
+    /// consumer side on; in a set without ready bits it also sees the announcement of a sleeper that looked before.
     #[inline]
-    pub(crate) fn ring(&self, items: u16) -> Rung {
+    pub(crate) fn ring(&self, items: u16) -> bool {
         let before =
             self.word.fetch_add(u32::from(items), publishing(Mutant::RingWithoutAcquire)) & !OWNED;
         // One comparison for the two rare cases, zero and far too many.
         if before.wrapping_sub(1) < MAX_COUNT - 1 {
-            return Rung::More;
+            return false;
         }
         if before == 0 {
-            return Rung::Edge;
+            return true;
         }
         self.saturate();
-        Rung::More
+        false
     }
 
     /// Brings a count that ran past the limit back to it. The room above the limit, up to the owner's

@@ -181,15 +181,12 @@ impl Region {
     ) -> Result<Vec<DoorbellRef>, RegionError> {
         let wrong = || RegionError::OutOfRange { offset, stride, count, len: self.len };
         let size = size_of::<Doorbell>();
-        if stride < size {
-            return Err(wrong());
-        }
         let place = |index: usize| {
             let at = index.checked_mul(stride)?.checked_add(offset)?;
             self.at(at, size, align_of::<Doorbell>())
         };
         // The last one first, so that a senseless count allocates nothing.
-        if count > 0 && place(count - 1).is_none() {
+        if stride < size || count > 0 && place(count - 1).is_none() {
             return Err(wrong());
         }
         let doorbell = |index| {
