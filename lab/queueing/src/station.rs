@@ -6,8 +6,8 @@ use crate::observer::Observer;
 
 /// A queue with its servers. Times never go back from call to call.
 pub(crate) trait Station {
-    /// Serves until `to`: all who leave before or at that time have left. Nothing to do where a departure is told with
-    /// the arrival.
+    /// Serves until `to`: all who leave before or at that time have left. Does nothing where `arrive` reports the
+    /// departure.
     fn advance<O: Observer>(&mut self, _to: f64, _observer: &mut O) {}
 
     /// A request arrives at `now`, to which the station has been advanced.
