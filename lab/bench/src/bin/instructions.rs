@@ -70,38 +70,31 @@ fn main() -> anyhow::Result<ExitCode> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)
         .with_context(|| format!("making the directory {}", directory.display()))?;
-    let mut results = Vec::new();
-    let mut gated = None;
-    let mut shown = None;
-    for case in CASES {
-        if arguments.gate && case != GATED && case != GATED_SHOWN {
-            continue;
-        }
-        let (workload, batch, shows) = case;
-        let found = measure(&cost, directory, workload, batch, shows, arguments.connections)?;
-        match case {
-            GATED => gated = Some(found.clone()),
-            GATED_SHOWN => shown = Some(found.0.instructions_per_request),
-            _ => {}
-        }
+    let is_asked = |case: &_| !arguments.gate || [GATED, GATED_SHOWN].contains(case);
+    let (mut results, mut profiles) = (Vec::new(), Vec::new());
+    for (workload, batch, shown) in CASES.into_iter().filter(is_asked) {
+        let found = measure(&cost, directory, workload, batch, shown, arguments.connections)?;
         results.push(found.0);
+        profiles.push(found.1);
     }
+    let place = |case| results.iter().position(|of| (of.workload, of.batch, of.shown) == case);
     let conditions = conditions();
     let mut out = std::io::stdout().lock();
     write_table(&mut out, &conditions, &results)?;
-    let (echo, profile) = gated.context("the case with the limit is not among those measured")?;
+    let echo = place(GATED).context("the case with the limit is not among those measured")?;
     if arguments.profile {
-        write_profile(&mut out, &profile, echo.requests)?;
+        write_profile(&mut out, &profiles[echo], results[echo].requests)?;
     }
     write_json(&directory.join("instructions.json"), &conditions, &results)?;
-    let cost = echo.instructions_per_request;
+    let cost = results[echo].instructions_per_request;
     writeln!(
         out,
         "one 64-byte echo at B = 64: {cost:.0} instructions; limit {ECHO_LIMIT}: {}",
         if cost <= ECHO_LIMIT { "met" } else { "EXCEEDED" },
     )?;
+    let shown = place(GATED_SHOWN);
     let shown = shown.context("the case of a server that shows itself was not measured")?;
-    let showing = shown / cost - 1.0;
+    let showing = results[shown].instructions_per_request / cost - 1.0;
     writeln!(
         out,
         "showing what it does: {:.2} % of that; limit {:.0} %: {}",
