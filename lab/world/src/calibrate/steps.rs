@@ -12,12 +12,12 @@ use mem::{Pool, Region, TxFrame};
 use nic::Nic;
 use nic::shm::{ShmConfig, ShmNic};
 use spin::{FRAME_BYTES, Frame};
-use stack::{Secrets, Shared, StackConfig};
+use stack::{Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr};
 
 use super::found::{CalibrateError, Found, Measuring};
 use crate::cores::app::SpinApp;
-use crate::rig::Caller;
+use crate::rig::{Caller, SECRETS};
 
 const BATCHES: [usize; 6] = [1, 4, 8, 16, 32, 64];
 const CONNECTIONS: usize = 64;
@@ -47,14 +47,11 @@ fn bursts(client: &mut ElasticThread<ShmNic>, clock: Stopwatch, size: usize, ove
 
 /// One end, made in the thread that it will run in.
 fn thread(side: usize, nic: ShmNic, region: &Arc<Region>) -> (Arc<Shared>, ElasticThread<ShmNic>) {
-    // Nobody else sends to these dataplanes: the secrets may be known.
-    let secrets =
-        Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: [1; 16], port_key: [2; 16], offset: 3 };
     let mut config = StackConfig::new(ADDRESSES[side], 24, nic.capabilities().mac);
     config.tcp_listen = vec![PORT];
     config.max_connections = 1_024;
     config.rx_checksums_verified = true;
-    let shared = Arc::new(Shared::new(config, &secrets, 1));
+    let shared = Arc::new(Shared::new(config, &SECRETS, 1));
     let pool = Pool::new(region, CHUNKS);
     let (ports, elastic) = (ForwardPorts::default(), ElasticConfig::default());
     let own = Arc::clone(&shared);

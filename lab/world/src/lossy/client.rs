@@ -90,18 +90,17 @@ enum Slot {
 }
 
 /// See the module's comment.
-pub struct Client<F> {
+pub struct Client<I> {
     config: ClientConfig,
-    /// The next script; `None`: no more.
-    scripts: F,
+    scripts: I,
     slots: Vec<Slot>,
     ledger: SharedLedger,
     dice: Dice,
 }
 
-impl<F: FnMut() -> Option<Box<dyn Script>>> Client<F> {
+impl<I: Iterator<Item = Box<dyn Script>>> Client<I> {
     /// A client that runs the scripts that `scripts` yields, one connection each.
-    pub fn new(config: ClientConfig, scripts: F, ledger: SharedLedger, mut dice: Dice) -> Self {
+    pub fn new(config: ClientConfig, scripts: I, ledger: SharedLedger, mut dice: Dice) -> Self {
         let start = |dice: &mut Dice| {
             Slot::Pause(Instant::ZERO + dice.duration(Duration::ZERO, config.open_within), None)
         };
@@ -222,7 +221,7 @@ impl<F: FnMut() -> Option<Box<dyn Script>>> Client<F> {
         for (index, slot) in slots.iter_mut().enumerate() {
             match slot {
                 Slot::Pause(at, script) if *at <= now && calls.room() > 0 => {
-                    match script.take().or_else(&mut *scripts) {
+                    match script.take().or_else(|| scripts.next()) {
                         Some(script) => {
                             let Endpoint { addr, port } = config.server;
                             let server = Endpoint::new(addr, port + index as u16 % config.ports);
@@ -307,7 +306,7 @@ impl Line {
     }
 }
 
-impl<F: FnMut() -> Option<Box<dyn Script>>> Service for Client<F> {
+impl<I: Iterator<Item = Box<dyn Script>>> Service for Client<I> {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         if !self.config.hold.is_zero() {
             // A connection that died in this batch has nothing to read any more.

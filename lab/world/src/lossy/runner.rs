@@ -278,13 +278,8 @@ impl Simulation {
                 hold: variation.hold,
                 piece: variation.piece,
             };
-            let mut next = 0;
-            let scripts = move || {
-                let number = next;
-                next += 1;
-                (number < load.connections)
-                    .then(|| scenario::script(scenario, seed, client, number))
-            };
+            let script = move |number| scenario::script(scenario, seed, client, number);
+            let scripts = (0..load.connections).map(script);
             let service = Client::new(config, scripts, Rc::clone(&ledger), dice);
             let name = format!("client {number} core {core}");
             let living = Rc::clone(&living);

@@ -334,27 +334,21 @@ impl Variation {
     pub fn draw(seed: u64) -> Self {
         let mut dice = Dice::new(seed, "variation", 0);
         let cores = if dice.chance(0.4) { dice.between(2, 4) } else { 1 } as u8;
-        let server = host(0, cores, &mut dice);
+        let mut server = host(0, cores, &mut dice);
         let clients = if dice.chance(0.3) { dice.between(2, 3) } else { 1 } as u8;
-        let clients = (1..=clients)
-            .map(|number| {
-                let cores = if dice.chance(0.2) { dice.between(2, 3) } else { 1 } as u8;
-                host(number, cores, &mut dice)
-            })
-            .collect();
-        let slow = dice.chance(0.25);
-        let (mut server, mut clients): (_, Vec<_>) = (server, clients);
+        let client = |number| {
+            let cores = if dice.chance(0.2) { dice.between(2, 3) } else { 1 } as u8;
+            host(number, cores, &mut dice)
+        };
+        let mut clients: Vec<HostConfig> = (1..=clients).map(client).collect();
+        let hold_us = if dice.chance(0.25) { dice.spread(10, 20_000) } else { 0 };
         if Dice::new(seed, "pressure", 0).chance(0.06) {
             std::iter::once(&mut server).chain(&mut clients).for_each(press);
         }
         Self {
             server,
             clients,
-            hold: if slow {
-                Duration::from_micros(dice.spread(10, 20_000))
-            } else {
-                Duration::ZERO
-            },
+            hold: Duration::from_micros(hold_us),
             piece: if dice.chance(0.3) { dice.spread(1, 4_000) as usize } else { usize::MAX },
             open_within: Duration::from_micros(dice.spread(1, 20_000)),
             crowded: false,

@@ -43,6 +43,9 @@ const PER_PORT: usize = 32_000;
 /// may be waited for.
 const STALLED_ROUNDS: u32 = 100_000;
 const STALLED_FOR: RealDuration = RealDuration::from_secs(2);
+/// Secrets that may be known, so that runs are alike: no stranger sends to these dataplanes.
+pub(crate) const SECRETS: Secrets =
+    Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: [1; 16], port_key: [2; 16], offset: 3 };
 
 /// What a rig is made of.
 #[derive(Clone, Copy, Debug)]
@@ -149,10 +152,7 @@ fn thread(
     let ports = config.connections.div_ceil(PER_PORT).max(1) as u16;
     settings.tcp_listen = (FIRST_PORT..FIRST_PORT + ports).collect();
     settings.max_connections = settings.max_connections.max(config.connections as u32);
-    // No stranger sends to this dataplane: the secrets may be known, so that runs are alike.
-    let secrets =
-        Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: [1; 16], port_key: [2; 16], offset: 3 };
-    let shared = Arc::new(Shared::new(settings, &secrets, 1));
+    let shared = Arc::new(Shared::new(settings, &SECRETS, 1));
     let pool = Pool::new(region, (config.chunks as usize).saturating_sub(2 * config.staged));
     let elastic = ElasticConfig { batch, ..ElasticConfig::default() };
     ElasticThread::new(0, shared, nic, pool, ForwardPorts::default(), elastic, clock::Instant::ZERO)
