@@ -160,10 +160,7 @@ impl Groups {
     /// # Errors
     /// There are none.
     pub fn version(root: &Path, controller: &str) -> Result<u32, String> {
-        Hierarchy::of(root, controller).map(|found| match found {
-            Hierarchy::First(_) => 1,
-            Hierarchy::Second(_) => 2,
-        })
+        Hierarchy::of(root, controller).map(|found| found.version)
     }
 
     /// What could not be limited, and why, a line each.
@@ -196,13 +193,12 @@ impl Groups {
     fn add(&mut self, root: &Path, name: &str, controller: &Controller) -> Result<(), String> {
         let Controller { name: controller, settings: [first, second], .. } = controller;
         let hierarchy = Hierarchy::of(root, controller)?;
-        let parent = hierarchy.path().join(PARENT);
-        let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+        let parent = hierarchy.path.join(PARENT);
         fs::create_dir_all(&parent).map_err(|error| failed(&parent, error))?;
         sweep(&parent);
-        if let Hierarchy::Second(path) = &hierarchy {
+        if hierarchy.version == 2 {
             // Top down: a group has the controllers that its parent gives to its children.
-            for above in [path, &parent] {
+            for above in [&hierarchy.path, &parent] {
                 let control = above.join("cgroup.subtree_control");
                 write(&control, &format!("+{controller}"))
                     .map_err(|error| failed(&control, error))?;
@@ -210,9 +206,9 @@ impl Groups {
         }
         let group = parent.join(name);
         fs::create_dir_all(&group).map_err(|error| failed(&group, error))?;
-        if let (Hierarchy::First(path), "cpuset") = (&hierarchy, *controller) {
+        if (hierarchy.version, *controller) == (1, "cpuset") {
             // A new group of version 1 has neither processors nor nodes of memory, and takes no process so.
-            inherit(path, &parent, &["cpuset.cpus", "cpuset.mems"])?;
+            inherit(&hierarchy.path, &parent, &["cpuset.cpus", "cpuset.mems"])?;
             inherit(&parent, &group, &["cpuset.mems"])?;
         }
         if !self.directories.contains(&group) {
@@ -222,14 +218,14 @@ impl Groups {
             let opened = opened.map_err(|error| failed(&procs, error))?;
             self.procs.push(Arc::new(OwnedFd::from(opened)));
         }
-        let settings = if matches!(hierarchy, Hierarchy::First(_)) { first } else { second };
+        let settings = if hierarchy.version == 1 { first } else { second };
         for (file, value, may_be_absent) in settings {
             let file = group.join(file);
             if let Err(error) = write(&file, value)
                 && !(*may_be_absent && error.kind() == io::ErrorKind::NotFound)
             {
                 // Nothing joins a group that does not limit what it is for.
-                if matches!(hierarchy, Hierarchy::First(_)) {
+                if hierarchy.version == 1 {
                     self.directories.pop();
                     self.procs.pop();
                     let _ = fs::remove_dir(&group);
@@ -249,7 +245,6 @@ impl Groups {
 fn inherit(from: &Path, to: &Path, settings: &[&str]) -> Result<(), String> {
     for setting in settings {
         let (from, to) = (from.join(setting), to.join(setting));
-        let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
         let value = fs::read_to_string(&from).map_err(|error| failed(&from, error))?;
         write(&to, value.trim()).map_err(|error| failed(&to, error))?;
     }
@@ -280,34 +275,30 @@ fn end_all(group: &Path) {
     let _ = write(&group.join("cgroup.kill"), "1");
 }
 
-/// Where a controller's groups are.
-enum Hierarchy {
-    First(PathBuf),
-    Second(PathBuf),
+/// Where a controller's groups are, and which version of them.
+struct Hierarchy {
+    version: u32,
+    path: PathBuf,
 }
 
 impl Hierarchy {
     fn of(root: &Path, controller: &str) -> Result<Self, String> {
-        for second in [root.to_owned(), root.join("unified")] {
-            let listed = fs::read_to_string(second.join("cgroup.controllers")).unwrap_or_default();
+        for path in [root.to_owned(), root.join("unified")] {
+            let listed = fs::read_to_string(path.join("cgroup.controllers")).unwrap_or_default();
             if listed.split_whitespace().any(|one| one == controller) {
-                return Ok(Self::Second(second));
+                return Ok(Self { version: 2, path });
             }
         }
-        let first = root.join(controller);
-        match first.join("cgroup.procs").exists() {
-            true => Ok(Self::First(first)),
-            false => {
-                Err(format!("no control groups with the controller '{controller}' are mounted"))
-            }
+        let path = root.join(controller);
+        if path.join("cgroup.procs").exists() {
+            return Ok(Self { version: 1, path });
         }
+        Err(format!("no control groups with the controller '{controller}' are mounted"))
     }
+}
 
-    fn path(&self) -> &Path {
-        match self {
-            Self::First(path) | Self::Second(path) => path,
-        }
-    }
+fn failed(path: &Path, error: io::Error) -> String {
+    format!("{}: {error}", path.display())
 }
 
 fn write(path: &Path, value: &str) -> io::Result<()> {

@@ -29,7 +29,7 @@ pub const LAST_TARGET: i32 = 767;
 
 /// What a process keeps. Always taken, whatever is set: every capability, new privileges by `exec`, core
 /// files, lower niceness, and (where a child is started) every descriptor that is not listed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Confinement {
     groups: Vec<Arc<OwnedFd>>,
     identity: Option<(u32, u32)>,
@@ -40,36 +40,15 @@ pub struct Confinement {
     files: Option<Files>,
     own_network: bool,
     own_processes: bool,
-    own_session: bool,
-    dies_with_parent: bool,
+    outlives_parent: bool,
     expected_parent: Option<u32>,
     policies: Vec<SyscallPolicy>,
-}
-
-impl Default for Confinement {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Confinement {
     /// No identity, root, network or policy of its own; dies with its starter; a session of its own.
     pub fn new() -> Self {
-        Self {
-            groups: Vec::new(),
-            identity: None,
-            limits: Limits::default(),
-            nice: None,
-            realtime: None,
-            root: Root::Host,
-            files: None,
-            own_network: false,
-            own_processes: false,
-            own_session: true,
-            dies_with_parent: true,
-            expected_parent: None,
-            policies: Vec::new(),
-        }
+        Self::default()
     }
 
     /// A dataplane's: [`SyscallPolicy::dataplane`], and what it needs until it calls
@@ -159,7 +138,7 @@ impl Confinement {
 
     /// Lives on when its starter dies.
     pub fn outlives_parent(mut self) -> Self {
-        self.dies_with_parent = false;
+        self.outlives_parent = true;
         self
     }
 
@@ -215,7 +194,7 @@ impl Confinement {
             });
         }
         if self.policies.iter().any(|policy| !policy.allows("execve")) {
-            return Err(SandboxError::PolicyForbidsStart { missing: "execve" });
+            return Err(SandboxError::PolicyForbidsStart);
         }
         let mut prepared = self.prepare(Some(rustix::process::getpid()), None)?;
         prepared.above_targets =
@@ -260,37 +239,36 @@ impl Confinement {
     pub fn confine_self(&self) -> Result<(), SandboxError> {
         let threads = threads_of_self()?;
         if threads != 1 {
-            return Err(SandboxError::Threads { threads });
+            return Err(SandboxError::Threads(threads));
         }
         let parent = match self.expected_parent {
             Some(pid) => i32::try_from(pid).ok().and_then(Pid::from_raw),
             None => rustix::process::getppid(),
         };
         let mut prepared = self.prepare(parent, Some(std::process::id()))?;
-        prepared.own_session = false;
-        // For children only: a process stays in its PID namespace.
-        prepared.own_processes = false;
-        prepared.whole_process = true;
         prepared.run().map_err(|(step, errno)| SandboxError::Step { step, errno })
     }
 
     fn prepare(&self, parent: Option<Pid>, own_pid: Option<u32>) -> Result<Prepared, SandboxError> {
         let capabilities = rustix::thread::capabilities(None)
             .map_err(|errno| SandboxError::Step { step: Step::Capabilities, errno })?;
-        let parent = if self.dies_with_parent { parent } else { None };
-        let watch = parent.filter(|_| self.own_processes && own_pid.is_none()).map(|_| {
+        let parent = parent.filter(|_| !self.outlives_parent);
+        // For children only: a process that confines itself stays in its session and its PID namespace.
+        let is_child = own_pid.is_none();
+        let own_processes = self.own_processes && is_child;
+        let watch = parent.filter(|_| own_processes).map(|_| {
             rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
                 .map_err(|errno| SandboxError::Step { step: Step::ParentDeath, errno })
         });
         Ok(Prepared {
             groups: self.groups.clone(),
-            own_session: self.own_session,
+            own_session: is_child,
             passed: Vec::new(),
             above_targets: FIRST_TARGET,
             parked: Vec::new(),
             own_network: self.own_network,
             root: RootPlan::of(&self.root)?,
-            own_processes: self.own_processes,
+            own_processes,
             nice: self.nice,
             realtime: self.realtime,
             limits: self.limits.list(),
@@ -306,7 +284,7 @@ impl Confinement {
                 .iter()
                 .map(|policy| policy.compile(own_pid))
                 .collect::<Result<_, _>>()?,
-            whole_process: false,
+            whole_process: !is_child,
         })
     }
 }
@@ -373,7 +351,7 @@ fn hold_targets(
 fn failure(told: &OwnedFd, found: &std::io::Error) -> SandboxError {
     let mut byte = [0];
     let step = match rustix::io::read(told, &mut byte) {
-        Ok(1) => Step::of_byte(byte[0]).unwrap_or(Step::Exec),
+        Ok(1) => Step::from_repr(byte[0]).unwrap_or(Step::Exec),
         // Nothing was told: every step went well.
         Ok(_) | Err(_) => Step::Exec,
     };

@@ -30,13 +30,10 @@ pub enum SandboxError {
     },
     /// A process with several threads cannot change its identity and capabilities in one step.
     #[error(
-        "could not confine this process: it has {threads} threads, and identity and capabilities are \
+        "could not confine this process: it has {0} threads, and identity and capabilities are \
          each thread's own; confine it before the first thread is made"
     )]
-    Threads {
-        /// How many there are.
-        threads: usize,
-    },
+    Threads(usize),
     /// A number for a passed descriptor that cannot be had.
     #[error("could not pass a descriptor as number {number}: {reason}")]
     Target {
@@ -47,13 +44,10 @@ pub enum SandboxError {
     },
     /// The filter would stop the program before its first instruction.
     #[error(
-        "could not start a program under this system call policy: it refuses {missing}; allow it, or use \
+        "could not start a program under this system call policy: it refuses execve; allow it, or use \
          SyscallPolicy::with_startup and let the program call SyscallPolicy::enforce when it has started"
     )]
-    PolicyForbidsStart {
-        /// The refused call.
-        missing: &'static str,
-    },
+    PolicyForbidsStart,
     /// A root of its own that cannot be made.
     #[error("could not prepare a root of its own: {path:?} {reason}")]
     Root {
@@ -89,20 +83,14 @@ pub enum PolicyError {
         nearest: Option<&'static str>,
     },
     /// A call stands in both lists.
-    #[error("`{name}` stands in `allow` and in `deny`: take it out of one of them")]
-    Both {
-        /// As written.
-        name: String,
-    },
+    #[error("`{0}` stands in `allow` and in `deny`: take it out of one of them")]
+    Both(String),
     /// The text is no policy.
     #[error(
-        "could not read the policy: {found}; a policy is default = \"allow\" or \"deny\", and optionally \
+        "could not read the policy: {0}; a policy is default = \"allow\" or \"deny\", and optionally \
          allow = [...], deny = [...], refusal = \"error\" or \"kill\""
     )]
-    Syntax {
-        /// The reader's message, with line and column.
-        found: String,
-    },
+    Syntax(String),
     /// The file could not be read.
     #[error("could not read the policy file {path:?}: {found}; name a readable regular file")]
     File {
@@ -112,11 +100,14 @@ pub enum PolicyError {
         found: String,
     },
     /// The policy makes no filter.
-    #[error("could not compile the policy to a filter: {found}; shorten its lists")]
-    Compile {
-        /// The compiler's message.
-        found: String,
-    },
+    #[error("could not compile the policy to a filter: {0}; shorten its lists")]
+    Compile(String),
+}
+
+impl From<seccompiler::BackendError> for PolicyError {
+    fn from(found: seccompiler::BackendError) -> Self {
+        Self::Compile(found.to_string())
+    }
 }
 
 fn suggestion(nearest: Option<&str>) -> String {

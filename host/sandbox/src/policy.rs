@@ -20,12 +20,14 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, sock_filter,
 };
+use serde::Deserialize;
 
 use crate::error::PolicyError;
 use crate::syscalls::{self, Known};
 
 /// What happens to a call that no rule allows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Refusal {
     /// It fails with `EPERM`; the process goes on.
     #[default]
@@ -54,20 +56,16 @@ pub enum ArgTest {
     IsOwnPid(u8),
 }
 
-/// Any of these lists of tests, each of which must hold whole.
-type Cases = Vec<Vec<ArgTest>>;
-
+/// The calls of one name that are allowed, or denied: those for which all tests of one of `cases` hold, or all calls where
+/// there is no case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Rule {
-    Allow,
-    AllowIf(Cases),
-    /// Among denials only.
-    RefuseIf(Cases),
-    Refuse,
+struct Rule {
+    allows: bool,
+    cases: Vec<Vec<ArgTest>>,
 }
 
 /// A list of system calls, and what is done with all others. See the module for how it is enforced.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyscallPolicy {
     allow_by_default: bool,
     refusal: Refusal,
@@ -79,23 +77,13 @@ pub struct SyscallPolicy {
 impl SyscallPolicy {
     /// Nothing is allowed but what is added.
     pub fn deny_all() -> Self {
-        Self {
-            allow_by_default: false,
-            refusal: Refusal::Error,
-            is_alone: false,
-            rules: BTreeMap::new(),
-        }
+        Self::default()
     }
 
     /// Everything is allowed but what is denied by name. Weaker than it looks: one effect has many calls
     /// (`open`, `openat`, `openat2`, `io_uring_setup`), and new kernels bring more.
     pub fn allow_all() -> Self {
-        Self {
-            allow_by_default: true,
-            refusal: Refusal::Error,
-            is_alone: false,
-            rules: BTreeMap::new(),
-        }
+        Self { allow_by_default: true, ..Self::default() }
     }
 
     /// What happens to a refused call.
@@ -123,28 +111,7 @@ impl SyscallPolicy {
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, PolicyError> {
         for name in names {
-            self.rules.insert(known(name, "allow")?, Rule::Allow);
-        }
-        Ok(self)
-    }
-
-    /// Allows a call where every one of `tests` holds, besides what is allowed of it already.
-    ///
-    /// # Errors
-    /// [`PolicyError::UnknownCall`] for a name that no Linux has; [`PolicyError::Both`] for a call that
-    /// was denied by name.
-    pub fn allow_if(mut self, name: &str, tests: &[ArgTest]) -> Result<Self, PolicyError> {
-        let name = known(name, "allow")?;
-        match self.rules.get_mut(name) {
-            Some(Rule::Allow) => {}
-            Some(Rule::AllowIf(cases)) => cases.push(tests.to_vec()),
-            Some(Rule::Refuse | Rule::RefuseIf(_)) => {
-                return Err(PolicyError::Both { name: name.into() });
-            }
-            None if self.allow_by_default => {}
-            None => {
-                self.rules.insert(name, Rule::AllowIf(vec![tests.to_vec()]));
-            }
+            self = self.rule(known(name, "allow")?, true, &[]);
         }
         Ok(self)
     }
@@ -158,49 +125,34 @@ impl SyscallPolicy {
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, PolicyError> {
         for name in names {
-            self.rules.insert(known(name, "deny")?, Rule::Refuse);
+            self = self.rule(known(name, "deny")?, false, &[]);
         }
         Ok(self)
     }
 
-    /// Denies a call of a policy of denials where every one of `tests` holds.
-    pub(crate) fn narrow(mut self, name: &'static str, cases: &[&[ArgTest]]) -> Self {
-        debug_assert!(self.allow_by_default, "a list of what is allowed names the rest");
-        let cases = cases.iter().map(|case| case.to_vec()).collect();
-        self.rules.insert(name, Rule::RefuseIf(cases));
+    /// Allows, or denies, a call where every one of `tests` holds, besides what its rule covers of it already.
+    pub(crate) fn rule(mut self, name: &'static str, allows: bool, tests: &[ArgTest]) -> Self {
+        match self.rules.get_mut(name).filter(|rule| rule.allows == allows && !tests.is_empty()) {
+            Some(rule) if rule.cases.is_empty() => {}
+            Some(rule) => rule.cases.push(tests.to_vec()),
+            None => {
+                let cases = if tests.is_empty() { Vec::new() } else { vec![tests.to_vec()] };
+                self.rules.insert(name, Rule { allows, cases });
+            }
+        }
         self
     }
 
-    /// Denies a call.
-    pub(crate) fn without(mut self, name: &'static str) -> Self {
-        self.rules.insert(name, Rule::Refuse);
-        self
+    /// Allows more, whatever was said before: for what must work for the program to start at all.
+    pub(crate) fn widen(self, name: &'static str, tests: &[ArgTest]) -> Self {
+        let tests: &[ArgTest] = if self.allow_by_default { &[] } else { tests };
+        self.rule(name, true, tests)
     }
 
     /// Whether the call is allowed, for some arguments at least.
     pub fn allows(&self, name: &str) -> bool {
-        match self.rules.get(name) {
-            Some(Rule::Refuse) => false,
-            Some(Rule::Allow | Rule::AllowIf(_) | Rule::RefuseIf(_)) => true,
-            None => self.allow_by_default,
-        }
-    }
-
-    /// Allows more, whatever was said before: for what must work for the program to start at all.
-    pub(crate) fn widen(mut self, name: &'static str, cases: &[&[ArgTest]]) -> Self {
-        if self.allow_by_default || cases.is_empty() {
-            self.rules.insert(name, Rule::Allow);
-            return self;
-        }
-        let more = cases.iter().map(|case| case.to_vec());
-        match self.rules.get_mut(name) {
-            Some(Rule::Allow) => {}
-            Some(Rule::AllowIf(known)) => known.extend(more),
-            Some(Rule::Refuse | Rule::RefuseIf(_)) | None => {
-                self.rules.insert(name, Rule::AllowIf(more.collect()));
-            }
-        }
-        self
+        let rule = self.rules.get(name);
+        rule.map_or(self.allow_by_default, |rule| rule.allows || !rule.cases.is_empty())
     }
 
     /// How refused calls are answered.
@@ -213,10 +165,7 @@ impl SyscallPolicy {
     /// # Errors
     /// [`PolicyError::Compile`] where the lists are too long for the kernel, or no processor that we know.
     pub fn compile(&self, own_pid: Option<u32>) -> Result<BpfProgram, PolicyError> {
-        let compile = |found: String| PolicyError::Compile { found };
-        let arch: TargetArch = std::env::consts::ARCH
-            .try_into()
-            .map_err(|e: seccompiler::BackendError| compile(e.to_string()))?;
+        let arch = TargetArch::try_from(std::env::consts::ARCH)?;
         let refuse = match self.refusal {
             Refusal::Error => SeccompAction::Errno(Errno::PERM.raw_os_error() as u32),
             Refusal::Kill => SeccompAction::KillProcess,
@@ -225,15 +174,8 @@ impl SyscallPolicy {
         let mut listed = BTreeMap::new();
         for (name, rule) in &self.rules {
             let Some((_, Known::Number(number))) = syscalls::look_up(name) else { continue };
-            match (rule, self.allow_by_default) {
-                (Rule::Allow, false) | (Rule::Refuse, true) => {
-                    listed.insert(number, Vec::new());
-                }
-                (Rule::AllowIf(cases), false) | (Rule::RefuseIf(cases), true) => {
-                    listed.insert(number, rules_of(cases, own_pid)?);
-                }
-                (Rule::Allow | Rule::AllowIf(_), true)
-                | (Rule::Refuse | Rule::RefuseIf(_), false) => {}
+            if rule.allows != self.allow_by_default {
+                listed.insert(number, rules_of(&rule.cases, own_pid)?);
             }
         }
         let (otherwise, matched) = match self.allow_by_default {
@@ -241,47 +183,37 @@ impl SyscallPolicy {
             false => (refuse, SeccompAction::Allow),
         };
         let mut program = preamble(self.answers_clone3());
-        let filter = SeccompFilter::new(listed, otherwise, matched, arch)
-            .map_err(|e| compile(e.to_string()))?;
-        let rest: BpfProgram =
-            filter.try_into().map_err(|e: seccompiler::BackendError| compile(e.to_string()))?;
-        program.extend(rest);
+        let filter = SeccompFilter::new(listed, otherwise, matched, arch)?;
+        program.extend(BpfProgram::try_from(filter)?);
         // BPF_MAXINSNS of linux/bpf_common.h.
         const MOST_INSTRUCTIONS: usize = 4096;
         if program.len() > MOST_INSTRUCTIONS {
-            return Err(compile(format!(
-                "{} instructions, over {MOST_INSTRUCTIONS}",
-                program.len()
-            )));
+            let found = format!("{} instructions, over {MOST_INSTRUCTIONS}", program.len());
+            return Err(PolicyError::Compile(found));
         }
         Ok(program)
     }
 
     /// `clone3` has its flags behind a pointer: where `clone` is not free, it must not be either.
     fn answers_clone3(&self) -> bool {
-        let free = |name| match self.rules.get(name) {
-            Some(rule) => *rule == Rule::Allow,
-            None => self.allow_by_default,
+        let free = |name| {
+            let rule = self.rules.get(name);
+            rule.map_or(self.allow_by_default, |rule| rule.allows && rule.cases.is_empty())
         };
         !(free("clone") && free("clone3"))
     }
 }
 
 /// The tests as the compiler's rules. No rules mean "whatever the arguments".
-fn rules_of(cases: &Cases, own_pid: Option<u32>) -> Result<Vec<SeccompRule>, PolicyError> {
-    let compile = |e: seccompiler::BackendError| PolicyError::Compile { found: e.to_string() };
+fn rules_of(cases: &[Vec<ArgTest>], own_pid: Option<u32>) -> Result<Vec<SeccompRule>, PolicyError> {
     let mut rules = Vec::with_capacity(cases.len());
     for case in cases {
-        let mut conditions = Vec::with_capacity(case.len());
-        for test in case {
-            if let Some(condition) = condition_of(*test, own_pid) {
-                conditions.push(condition.map_err(compile)?);
-            }
-        }
+        let conditions = case.iter().filter_map(|test| condition_of(*test, own_pid));
+        let conditions: Vec<SeccompCondition> = conditions.collect::<Result<_, _>>()?;
         if conditions.is_empty() {
             return Ok(Vec::new());
         }
-        rules.push(SeccompRule::new(conditions).map_err(compile)?);
+        rules.push(SeccompRule::new(conditions)?);
     }
     Ok(rules)
 }
@@ -361,7 +293,7 @@ mod tests {
     fn a_list_too_long_for_the_kernel_is_refused() {
         let mut policy = SyscallPolicy::deny_all();
         for i in 0..2000 {
-            policy = policy.allow_if("read", &[ArgTest::Is(0, i)]).unwrap();
+            policy = policy.widen("read", &[ArgTest::Is(0, i)]);
         }
         let found = policy.compile(None).expect_err("too long").to_string();
         assert!(found.contains("shorten"), "{found}");
@@ -373,9 +305,9 @@ mod tests {
     fn rules_join_and_do_not_widen_a_denial() {
         let tests = [ArgTest::Is(0, 1)];
         let policy = SyscallPolicy::deny_all().allow(["read"]).unwrap();
-        assert_eq!(policy.clone().allow_if("read", &tests).unwrap(), policy);
+        assert_eq!(policy.clone().widen("read", &tests), policy);
         let denied = SyscallPolicy::allow_all().deny(["read"]).unwrap();
-        assert!(matches!(denied.allow_if("read", &tests), Err(PolicyError::Both { .. })));
+        assert_eq!(denied.clone().rule("read", false, &tests), denied);
         let found = SyscallPolicy::deny_all().allow(["reed"]).expect_err("no call").to_string();
         assert!(found.contains("did you mean `read`"), "{found}");
     }

@@ -31,13 +31,6 @@ enum Default {
     Deny,
 }
 
-#[derive(Deserialize, Clone, Copy)]
-#[serde(rename_all = "lowercase")]
-enum RefusalName {
-    Error,
-    Kill,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -46,7 +39,8 @@ struct File {
     allow: Vec<String>,
     #[serde(default)]
     deny: Vec<String>,
-    refusal: Option<RefusalName>,
+    #[serde(default)]
+    refusal: Refusal,
     with_default_list: Option<bool>,
 }
 
@@ -58,21 +52,17 @@ impl SyscallPolicy {
     /// [`PolicyError::Syntax`], [`PolicyError::UnknownCall`], [`PolicyError::Both`].
     pub fn from_toml(text: &str) -> Result<Self, PolicyError> {
         let file: File =
-            toml::from_str(text).map_err(|e| PolicyError::Syntax { found: e.to_string() })?;
+            toml::from_str(text).map_err(|found| PolicyError::Syntax(found.to_string()))?;
         if let Some(name) = file.allow.iter().find(|name| file.deny.contains(name)) {
-            return Err(PolicyError::Both { name: name.clone() });
+            return Err(PolicyError::Both(name.clone()));
         }
         let policy = match file.default {
             Default::Allow => Self::allow_all(),
             Default::Deny => Self::deny_all(),
         };
-        let refusal = match file.refusal {
-            Some(RefusalName::Kill) => Refusal::Kill,
-            Some(RefusalName::Error) | None => Refusal::Error,
-        };
         policy
             .alone(file.with_default_list == Some(false))
-            .refusing_with(refusal)
+            .refusing_with(file.refusal)
             .allow(file.allow.iter().map(String::as_str))?
             .deny(file.deny.iter().map(String::as_str))
     }

@@ -6,108 +6,80 @@
 use rustix::io::Errno;
 
 /// One step of a confinement. The order of the variants is the order of the steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::FromRepr, strum::IntoStaticStr,
+)]
 #[repr(u8)]
 pub enum Step {
     /// The control groups.
+    #[strum(serialize = "join its control groups")]
     ControlGroups = 1,
     /// A session of its own, so that no terminal is its controlling one.
+    #[strum(serialize = "start a session of its own")]
     Session,
     /// Listed descriptors to their numbers, all others closed at `exec`.
+    #[strum(serialize = "pass the listed descriptors and close the others")]
     Descriptors,
     /// An own, empty network namespace.
+    #[strum(serialize = "make an empty network namespace")]
     Network,
     /// An own mount namespace with its own read-only root.
+    #[strum(serialize = "make a read-only root with nothing but the listed files")]
     Root,
     /// An own PID namespace, with a `/proc` that shows it.
+    #[strum(serialize = "make a PID namespace and a /proc that shows it")]
     Processes,
     /// The Landlock rules for files.
+    #[strum(serialize = "restrict the files by Landlock rules")]
     Files,
     /// CPU niceness.
+    #[strum(serialize = "set the CPU niceness")]
     Nice,
     /// The real-time priority.
+    #[strum(serialize = "set the real-time priority")]
     Realtime,
     /// Resource limits.
+    #[strum(serialize = "set the resource limits")]
     Limits,
     /// The capability bounding and ambient sets emptied; secure bits locked.
+    #[strum(serialize = "empty the capability bounding set")]
     BoundingSet,
     /// No supplementary groups.
+    #[strum(serialize = "drop the supplementary groups")]
     Groups,
     /// The group id.
+    #[strum(serialize = "change the group id")]
     GroupId,
     /// The user id.
+    #[strum(serialize = "change the user id")]
     UserId,
     /// The permitted, effective and inheritable sets emptied.
+    #[strum(serialize = "empty the capability sets")]
     Capabilities,
     /// `no_new_privs`.
+    #[strum(serialize = "set no_new_privs")]
     NoNewPrivileges,
     /// No core dump, and no tracer of the same user.
+    #[strum(serialize = "forbid dumps and tracing")]
     NotDumpable,
     /// Death with the starter.
+    #[strum(serialize = "ask to die with the starter")]
     ParentDeath,
     /// The starter had died before that was in force.
+    #[strum(serialize = "find the starter alive")]
     ParentGone,
     /// The system call filter.
+    #[strum(serialize = "install the system call filter")]
     Filter,
     /// The start of the program itself.
+    #[strum(serialize = "start the program")]
     Exec,
 }
 
 impl Step {
-    const ALL: [Self; 21] = [
-        Self::ControlGroups,
-        Self::Session,
-        Self::Descriptors,
-        Self::Network,
-        Self::Root,
-        Self::Processes,
-        Self::Files,
-        Self::Nice,
-        Self::Realtime,
-        Self::Limits,
-        Self::BoundingSet,
-        Self::Groups,
-        Self::GroupId,
-        Self::UserId,
-        Self::Capabilities,
-        Self::NoNewPrivileges,
-        Self::NotDumpable,
-        Self::ParentDeath,
-        Self::ParentGone,
-        Self::Filter,
-        Self::Exec,
-    ];
-
-    /// The step of a byte that a child sent.
-    pub(crate) fn of_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|step| *step as u8 == byte)
-    }
-
     /// What the step was about to do: "could not ...".
     pub fn tried(self) -> &'static str {
-        match self {
-            Self::ControlGroups => "join its control groups",
-            Self::Session => "start a session of its own",
-            Self::Descriptors => "pass the listed descriptors and close the others",
-            Self::Network => "make an empty network namespace",
-            Self::Root => "make a read-only root with nothing but the listed files",
-            Self::Processes => "make a PID namespace and a /proc that shows it",
-            Self::Files => "restrict the files by Landlock rules",
-            Self::Realtime => "set the real-time priority",
-            Self::Nice => "set the CPU niceness",
-            Self::Limits => "set the resource limits",
-            Self::BoundingSet => "empty the capability bounding set",
-            Self::Groups => "drop the supplementary groups",
-            Self::GroupId => "change the group id",
-            Self::UserId => "change the user id",
-            Self::Capabilities => "empty the capability sets",
-            Self::NoNewPrivileges => "set no_new_privs",
-            Self::NotDumpable => "forbid dumps and tracing",
-            Self::ParentDeath => "ask to die with the starter",
-            Self::ParentGone => "find the starter alive",
-            Self::Filter => "install the system call filter",
-            Self::Exec => "start the program",
-        }
+        self.into()
     }
 
     /// What a person may do about `errno` at this step.
@@ -159,11 +131,12 @@ mod tests {
 
     #[test]
     fn a_byte_names_its_step_and_no_other() {
-        for (i, step) in Step::ALL.into_iter().enumerate() {
-            assert_eq!(step as usize, i + 1);
-            assert_eq!(Step::of_byte(step as u8), Some(step));
+        let steps: Vec<Step> = (1..=u8::MAX).map_while(Step::from_repr).collect();
+        for (i, step) in steps.iter().enumerate() {
+            assert_eq!(*step as usize, i + 1);
         }
-        assert_eq!(Step::of_byte(0), None);
-        assert_eq!(Step::of_byte(Step::ALL.len() as u8 + 1), None);
+        assert_eq!(steps.last(), Some(&Step::Exec));
+        assert_eq!(Step::from_repr(0), None);
+        assert_eq!(Step::from_repr(Step::Exec as u8 + 1), None);
     }
 }
