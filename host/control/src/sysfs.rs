@@ -70,6 +70,12 @@ pub fn read(path: &Path, looked_for: &'static str) -> Result<String, FileError> 
     }
 }
 
+/// A field of `/proc/PID/stat`, counted from 0 behind the name. That stands in brackets and may hold any character, so
+/// that what counts begins after the last one.
+pub fn stat_field(stat: &str, field: usize) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(field)
+}
+
 /// Writes a file that is there.
 ///
 /// # Errors

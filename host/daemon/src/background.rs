@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use control::actuator::{ActuatorError, BackgroundJob, CgroupJob, Cpuset, ProcessGroupJob};
+use control::actuator::{ActuatorError, BackgroundJob, Cpuset};
 use control::sysfs;
 
 use crate::config::MachineConfig;
@@ -22,17 +22,12 @@ const COUNTED_MAX: usize = 4_096;
 /// The kernel counts time in hundredths of a second (USER_HZ, fixed for programs).
 const TICKS_PER_S: f64 = 100.0;
 
-/// Which processes are the job, and how they are held.
-enum Hands {
-    Cgroup(CgroupJob),
-    Group(ProcessGroupJob),
-}
-
 /// See the module's comment.
 pub struct Background {
     config: BackgroundConfig,
     machine: MachineConfig,
-    hands: Option<Hands>,
+    /// None where there is none, or where it was lost.
+    job: Option<BackgroundJob>,
     /// The job's first process, where the daemon started it.
     process: Option<Box<dyn Process>>,
     /// Processors that it has now; none before the first time.
@@ -60,7 +55,7 @@ impl Background {
         let mut this = Self {
             config: config.clone(),
             machine: machine.clone(),
-            hands: None,
+            job: None,
             process: None,
             cpus: None,
             progress: Progress::default(),
@@ -101,22 +96,16 @@ impl Background {
 
     /// Takes hold of the job. Those of its processes that are stopped were so by an earlier daemon.
     fn make(&mut self) -> Result<(), ActuatorError> {
-        let proc = self.machine.proc.clone();
-        let hands = match (&self.config.cgroup, &self.process) {
+        let proc = &self.machine.proc;
+        let mut job = match (&self.config.cgroup, &self.process) {
             (Some(name), _) => {
-                let set = Cpuset::create(&self.machine.cgroup, &proc, name)?;
-                let mut job = CgroupJob::new(set);
-                job.adopt_stopped()?;
-                Hands::Cgroup(job)
+                BackgroundJob::of_cgroup(proc, Cpuset::create(&self.machine.cgroup, name)?)
             }
-            (None, Some(process)) => {
-                let mut job = ProcessGroupJob::new(&proc, process.identity().pid)?;
-                job.adopt_stopped()?;
-                Hands::Group(job)
-            }
+            (None, Some(process)) => BackgroundJob::of_group(proc, process.identity().pid)?,
             (None, None) => return Ok(()),
         };
-        self.hands = Some(hands);
+        job.adopt_stopped()?;
+        self.job = Some(job);
         Ok(())
     }
 
@@ -133,53 +122,36 @@ impl Background {
     /// Processor time that it has used so far, in seconds, since the daemon took hold of it.
     pub fn progress_s(&mut self) -> f64 {
         // The kernel's own count knows the groups below, too, as those of a slice of systemd's.
-        if let Some(Hands::Cgroup(job)) = &self.hands
-            && let Some(now_s) = job.cpu_seconds()
-        {
+        if let Some(now_s) = self.job.as_ref().and_then(BackgroundJob::cpu_seconds) {
             return self.progress.count_group(now_s);
         }
         if self.progress.group_s.is_some() {
             // The group is not there now.
             return self.progress.group_total_s;
         }
-        let processes = match &self.hands {
-            Some(Hands::Cgroup(job)) => job.processes().unwrap_or_default(),
-            Some(Hands::Group(job)) => job.processes().unwrap_or_default(),
-            None => Vec::new(),
-        };
+        let processes = self.job.as_ref().and_then(|job| job.processes().ok()).unwrap_or_default();
         self.progress.count(&self.machine.proc, &processes)
     }
-}
 
-impl BackgroundJob for Background {
-    fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
+    /// Lets it run on these processors only; on none at all, it is stopped until there are some.
+    ///
+    /// # Errors
+    /// The system refuses, or what is needed is missing.
+    pub fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
         if !self.is_alive() {
             // It has done its work: nothing is there that could be held.
             self.cpus = Some(Vec::new());
             return Ok(());
         }
-        if self.hands.is_none() {
+        if self.job.is_none() {
             self.make()?;
         }
-        let done = match &mut self.hands {
-            Some(Hands::Cgroup(job)) => job.run_on(cpus),
-            Some(Hands::Group(job)) => job.run_on(cpus),
-            None => Ok(()),
-        };
+        let done = self.job.as_mut().map_or(Ok(()), |job| job.run_on(cpus));
         match &done {
             Ok(()) => self.cpus = Some(cpus.to_vec()),
-            Err(_) => (self.hands, self.cpus) = (None, None),
+            Err(_) => (self.job, self.cpus) = (None, None),
         }
         done
-    }
-}
-
-/// The executor's share of a job that the daemon looks at as well.
-pub struct SharedJob(pub Rc<RefCell<Background>>);
-
-impl BackgroundJob for SharedJob {
-    fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
-        self.0.borrow_mut().run_on(cpus)
     }
 }
 
@@ -216,19 +188,16 @@ impl Progress {
     }
 }
 
-/// Time in user and kernel mode, in ticks, from `/proc/PID/stat`: the 12th and 13th field behind the name.
+/// Time in user and kernel mode, in ticks, from a line of `/proc/PID/stat`.
 fn parse_ticks(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let kernel: u64 = fields.next()?.parse().ok()?;
-    user.checked_add(kernel)
+    let ticks = |field| sysfs::stat_field(stat, field)?.parse::<u64>().ok();
+    ticks(11)?.checked_add(ticks(12)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Directory, FakeWorld};
+    use crate::tests::fake::{Directory, FakeWorld};
 
     fn stat(user: u64, kernel: u64) -> String {
         format!("7 (a) b) S 1 7 7 0 -1 4 1 2 3 4 {user} {kernel} 0 0 20 0 1 0 99")
@@ -280,15 +249,15 @@ mod tests {
         let records = Records::new(directory.path());
         let job = Background::new("kv", &config, &machine, &records, &mut FakeWorld::default());
         let job = job.expect("taken hold of");
-        let mut shared = SharedJob(Rc::clone(&job));
-        shared.run_on(&[1, 2]).expect("held");
+        let run_on = |cpus: &[u32]| job.borrow_mut().run_on(cpus);
+        run_on(&[1, 2]).expect("held");
         assert_eq!(directory.get("cg/batch/cpuset.cpus"), "1-2");
         std::fs::remove_dir_all(directory.path().join("cg/batch")).expect("it is there");
-        let error = shared.run_on(&[1]).unwrap_err().to_string();
+        let error = run_on(&[1]).unwrap_err().to_string();
         assert!(error.contains("cpuset.cpus is not there"), "{error}");
         assert_eq!(job.borrow().cpus(), None);
         put();
-        shared.run_on(&[1]).expect("held again");
+        run_on(&[1]).expect("held again");
         assert_eq!(directory.get("cg/batch/cpuset.cpus"), "1");
         assert_eq!(job.borrow().cpus(), Some(&[1][..]));
         assert!(job.borrow_mut().is_alive());
@@ -322,14 +291,14 @@ mod tests {
         let status = std::fs::read_to_string("/proc/self/status").expect("ours");
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         let cpus = sysfs::parse_cpus(list.expect("a list").trim()).expect("processors");
-        SharedJob(Rc::clone(&first)).run_on(&cpus[..1]).expect("held");
-        SharedJob(Rc::clone(&first)).run_on(&[]).expect("stopped");
+        first.borrow_mut().run_on(&cpus[..1]).expect("held");
+        first.borrow_mut().run_on(&[]).expect("stopped");
         let stopped = becomes(pid, "T");
         // The daemon is killed: nothing is dropped.
         std::mem::forget(first);
         let second = make().expect("taken over");
         let same = second.borrow().process.as_ref().map(|process| process.identity().pid);
-        SharedJob(Rc::clone(&second)).run_on(&cpus).expect("goes on");
+        second.borrow_mut().run_on(&cpus).expect("goes on");
         let goes_on = becomes(pid, "SR");
         let alive = second.borrow_mut().is_alive();
         let mut ours = second.borrow_mut().process.take().expect("it runs");
@@ -339,7 +308,7 @@ mod tests {
         assert!(becomes(pid, "Z") || ours.ended().is_some());
         second.borrow_mut().process = Some(ours);
         assert!(!second.borrow_mut().is_alive());
-        SharedJob(Rc::clone(&second)).run_on(&cpus).expect("nothing is to be done");
+        second.borrow_mut().run_on(&cpus).expect("nothing is to be done");
         let other = BackgroundConfig { command: vec!["/nonexistent/job".to_owned()], cgroup: None };
         let error = Background::new("echo", &other, &machine, &records, &mut world).err();
         assert!(error.expect("it is not there").contains("/nonexistent/job"));

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use control::actuator::{Cpufreq, Cpuset};
-use control::{Machine, Scaling, Topology};
+use control::{Machine, Topology};
 
 use crate::config::Config;
 use crate::manager::service_files;
@@ -50,6 +50,14 @@ impl Report<'_> {
         };
         writeln!(self.out, "{mark} {what}: {text}")
     }
+
+    /// What is there; or what is amiss, which is so bad.
+    fn tell(&mut self, bad: Found, what: &str, found: Result<String, String>) -> io::Result<()> {
+        match found {
+            Ok(text) => self.say(Found::Well, what, &text),
+            Err(text) => self.say(bad, what, &text),
+        }
+    }
 }
 
 /// Looks at everything, and writes a line on each.
@@ -71,34 +79,27 @@ pub fn check(config: &Config, out: &mut dyn Write) -> io::Result<Found> {
 }
 
 fn sockets(config: &Config, report: &mut Report<'_>) -> io::Result<()> {
-    match access(config) {
-        Ok((access, _)) => {
-            let text = access.describe(crate::varlink::Role::Change);
-            let text = format!("{}; {text}", config.control_socket().display());
-            report.say(Found::Well, "control socket", &text)?;
-        }
-        Err(error) => report.say(Found::Wrong, "control socket", &format!("{error:#}"))?,
-    }
+    let socket = access(config).map(|(access, _)| {
+        let text = access.describe(crate::varlink::Role::Change);
+        format!("{}; {text}", config.control_socket().display())
+    });
+    report.tell(Found::Wrong, "control socket", socket.map_err(|error| format!("{error:#}")))?;
     let directory = &config.run_directory;
     let shown = directory.display().to_string();
     let nearest = directory.ancestors().find(|one| one.exists()).unwrap_or(Path::new("/"));
-    match rustix::fs::access(nearest, rustix::fs::Access::WRITE_OK) {
-        Ok(()) => report.say(Found::Well, "run directory", &shown)?,
+    let found = match rustix::fs::access(nearest, rustix::fs::Access::WRITE_OK) {
+        Ok(()) => Ok(shown),
         Err(error) => {
-            let text = format!("{shown} cannot be written: {error}; run as root, or name another");
-            report.say(Found::Wrong, "run directory", &text)?;
+            Err(format!("{shown} cannot be written: {error}; run as root, or name another"))
         }
-    }
-    match find_program(&config.command) {
-        Some(path) => report.say(Found::Well, "command", &path.display().to_string()),
-        None => {
-            let text = format!(
-                "\"{}\" is not there (looked in $PATH): services cannot be started",
-                config.command.display()
-            );
-            report.say(Found::Lacking, "command", &text)
-        }
-    }
+    };
+    report.tell(Found::Wrong, "run directory", found)?;
+    let program = find_program(&config.command).map(|path| path.display().to_string());
+    let program = program.ok_or_else(|| {
+        let command = config.command.display();
+        format!("\"{command}\" is not there (looked in $PATH): services cannot be started")
+    });
+    report.tell(Found::Lacking, "command", program)
 }
 
 /// Where a program is, as `execvp` looks for it.
@@ -121,24 +122,18 @@ fn machine(config: &Config, report: &mut Report<'_>) -> io::Result<Option<Topolo
     let Machine { cores, threads_per_core, .. } = topology.machine();
     let text = format!("{cores} cores with up to {threads_per_core} threads each");
     report.say(Found::Well, "processors", &text)?;
-    match Cpufreq::new(&topology) {
-        Ok(_) if !config.machine.set_clocks => {
-            report.say(Found::Well, "clocks", "left alone (`machine.set_clocks`)")?;
+    let clocks = Cpufreq::new(&topology).map(|_| {
+        let count = topology.machine().clocks_khz.len();
+        match (config.machine.set_clocks, &topology.boost) {
+            (false, _) => "left alone (`machine.set_clocks`)".to_owned(),
+            (true, Some(_)) => format!("{count} steps, and Turbo"),
+            (true, None) => format!("{count} steps, no Turbo"),
         }
-        Ok(_) => {
-            let count = topology.machine().clocks_khz.len();
-            let turbo = if topology.boost.is_some() { ", and Turbo" } else { ", no Turbo" };
-            report.say(Found::Well, "clocks", &format!("{count} steps{turbo}"))?;
-        }
-        Err(error) => report.say(Found::Lacking, "clocks", &error.to_string())?,
-    }
-    match Cpuset::find(&config.machine.cgroup) {
-        Ok((hierarchy, mount)) => {
-            let text = format!("{hierarchy:?} at {}", mount.display());
-            report.say(Found::Well, "cpusets", &text)?;
-        }
-        Err(missing) => report.say(Found::Lacking, "cpusets", &missing.to_string())?,
-    }
+    });
+    report.tell(Found::Lacking, "clocks", clocks.map_err(|error| error.to_string()))?;
+    let cpusets = Cpuset::find(&config.machine.cgroup)
+        .map(|(hierarchy, mount)| format!("{hierarchy:?} at {}", mount.display()));
+    report.tell(Found::Lacking, "cpusets", cpusets.map_err(|missing| missing.to_string()))?;
     if !rustix::process::geteuid().is_root() {
         let text = "not root: clocks, cpusets and services of others are out of reach";
         report.say(Found::Lacking, "privilege", text)?;
@@ -160,14 +155,12 @@ fn services(
         report.say(Found::Lacking, &directory, "no *.toml: no service is configured")?;
     }
     for file in files {
-        let shown = file.display().to_string();
-        match ControlConfig::load(&file) {
-            Err(error) => report.say(Found::Wrong, &shown, &format!("{error:#}"))?,
-            Ok((name, control)) => match policy_of(config, topology, &control) {
-                Ok(text) => report.say(Found::Well, &shown, &format!("service {name}: {text}"))?,
-                Err(reason) => report.say(Found::Wrong, &shown, &reason)?,
-            },
-        }
+        let loaded = ControlConfig::load(&file).map_err(|error| format!("{error:#}"));
+        let found = loaded.and_then(|(name, control)| {
+            let text = policy_of(config, topology, &control)?;
+            Ok(format!("service {name}: {text}"))
+        });
+        report.tell(Found::Wrong, &file.display().to_string(), found)?;
     }
     Ok(())
 }
@@ -182,19 +175,12 @@ fn policy_of(
         return Ok("watched, not governed".to_owned());
     }
     let topology = topology.ok_or("the machine's processors cannot be read")?;
-    let scaling = Scaling {
-        hyperthread_gain: config.machine.hyperthread_gain,
-        turbo_gain: config.machine.turbo_gain,
-    };
     // How many threads it will have is in the part of the file that is not ours: as many as processors are named.
     let machine = match control.cores.len() {
         0 => topology.machine(),
-        threads => {
-            let placed = placement(topology, &control.cores, &vec![None; threads]);
-            placed.map_err(|error| error.to_string())?.machine
-        }
+        threads => placement(topology, &control.cores, &vec![None; threads])?.machine,
     };
-    let policy = policies::policy(control, &machine, scaling)?;
+    let policy = policies::policy(control, &machine, config.machine.scaling())?;
     let (name, steps) =
         policy.map_or(("none".to_owned(), 0), |one| (one.name().to_owned(), one.steps().len()));
     Ok(format!("policy {name}, {steps} steps, every {} ms", control.period_ms))
@@ -203,7 +189,7 @@ fn policy_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::Directory;
+    use crate::tests::fake::Directory;
 
     fn checked(directory: &Directory) -> (String, Found) {
         let path = |name: &str| directory.path().join(name);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use control::actuator::{ActuatorError, ClockSetter, Cpufreq};
+use control::actuator::{ActuatorError, Cpufreq};
 use control::sysfs;
 use control::{Clock, Topology};
 
@@ -162,10 +162,12 @@ impl ClockHand {
     pub fn new(clocks: &Rc<RefCell<Clocks>>, service: &str, cpus: Vec<u32>) -> Self {
         Self { clocks: Rc::clone(clocks), service: service.to_owned(), cpus }
     }
-}
 
-impl ClockSetter for ClockHand {
-    fn set(&mut self, clock: Clock) -> Result<(), ActuatorError> {
+    /// Wishes this clock, from now on.
+    ///
+    /// # Errors
+    /// The machine has no such clock, or did not take it.
+    pub fn set(&mut self, clock: Clock) -> Result<(), ActuatorError> {
         let mut clocks = self.clocks.borrow_mut();
         clocks.cover(&self.cpus)?;
         clocks.wishes.insert(self.service.clone(), clock);
@@ -182,7 +184,7 @@ impl Drop for ClockHand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::Directory;
+    use crate::tests::fake::Directory;
 
     const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy0";
 

@@ -151,8 +151,16 @@ impl Default for MachineConfig {
     }
 }
 
+impl MachineConfig {
+    /// How throughput grows.
+    pub fn scaling(&self) -> control::Scaling {
+        let Self { hyperthread_gain, turbo_gain, .. } = *self;
+        control::Scaling { hyperthread_gain, turbo_gain }
+    }
+}
+
 /// `[supervision]`: how long things may take, in seconds.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SupervisionConfig {
     /// From a service's start until it answers at its control socket.
@@ -180,17 +188,18 @@ impl Default for SupervisionConfig {
 }
 
 /// How log lines are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people: `key=value`.
+    #[default]
     Text,
     /// One object a line.
     Json,
 }
 
 /// What is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// What went wrong for good.
@@ -198,25 +207,20 @@ pub enum LogLevel {
     /// And what went wrong.
     Warn,
     /// And what happened.
+    #[default]
     Info,
     /// And each decision.
     Debug,
 }
 
 /// `[log]`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
     /// As what.
     pub format: LogFormat,
     /// From where on.
     pub level: LogLevel,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self { format: LogFormat::Text, level: LogLevel::Info }
-    }
 }
 
 impl Config {
@@ -291,18 +295,12 @@ impl Config {
         self.metrics_listen()?;
         in_range("machine.hyperthread_gain", self.machine.hyperthread_gain, 1.0, 2.0)?;
         in_range("machine.turbo_gain", self.machine.turbo_gain, 1.0, 4.0)?;
-        let SupervisionConfig {
-            start_timeout_s,
-            stop_timeout_s,
-            kill_timeout_s,
-            backoff_s,
-            backoff_max_s,
-        } = self.supervision;
-        in_range("supervision.start_timeout_s", start_timeout_s, 1, 3_600)?;
-        in_range("supervision.stop_timeout_s", stop_timeout_s, 1, 3_600)?;
-        in_range("supervision.kill_timeout_s", kill_timeout_s, 1, 3_600)?;
-        in_range("supervision.backoff_s", backoff_s, 1, 3_600)?;
-        in_range("supervision.backoff_max_s", backoff_max_s, backoff_s, 86_400)
+        let limits = &self.supervision;
+        in_range("supervision.start_timeout_s", limits.start_timeout_s, 1, 3_600)?;
+        in_range("supervision.stop_timeout_s", limits.stop_timeout_s, 1, 3_600)?;
+        in_range("supervision.kill_timeout_s", limits.kill_timeout_s, 1, 3_600)?;
+        in_range("supervision.backoff_s", limits.backoff_s, 1, 3_600)?;
+        in_range("supervision.backoff_max_s", limits.backoff_max_s, limits.backoff_s, 86_400)
     }
 }
 

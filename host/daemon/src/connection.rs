@@ -170,31 +170,28 @@ impl Connector {
     /// Begins to reach a service.
     pub fn connect(&mut self, name: &str, path: &Path) {
         self.under_way += 1;
-        let told = (self.sender.clone(), Arc::clone(&self.bell));
-        let (name, path, proc) = (name.to_owned(), path.to_owned(), self.proc.clone());
-        let tell = move |told: (Sender<Told>, Arc<Bell>), name, result| {
+        let (sender, bell) = (self.sender.clone(), Arc::clone(&self.bell));
+        let (owned, path, proc) = (name.to_owned(), path.to_owned(), self.proc.clone());
+        let reach = move || {
+            let reached = Connection::reach(&path).map(|mut connection| {
+                let process = connection.hold(&proc);
+                let process = process.map(|held| Box::new(held) as Box<dyn Process>);
+                Reached { link: Box::new(connection), process }
+            });
             // Nobody listens where the daemon ends.
-            let _ = told.0.send((name, result));
-            told.1.ring();
+            let _ = sender.send((owned, reached));
+            bell.ring();
         };
-        if self.under_way > REACHING_MAX {
-            tell(told, name, Err(format!("{REACHING_MAX} services are being reached already")));
-            return;
-        }
-        let spawned = std::thread::Builder::new().name("reach".to_owned()).spawn({
-            let (told, name) = (told.clone(), name.clone());
-            move || {
-                let reached = Connection::reach(&path).map(|mut connection| {
-                    let process = connection.hold(&proc);
-                    let process = process.map(|held| Box::new(held) as Box<dyn Process>);
-                    Reached { link: Box::new(connection), process }
-                });
-                tell(told, name, reached);
-            }
-        });
-        if let Err(error) = spawned {
-            let _ = told.0.send((name, Err(format!("no thread to reach it: {error}"))));
-            told.1.ring();
+        let begun = if self.under_way > REACHING_MAX {
+            Err(format!("{REACHING_MAX} services are being reached already"))
+        } else {
+            let thread = std::thread::Builder::new().name("reach".to_owned()).spawn(reach);
+            thread.map(drop).map_err(|error| format!("no thread to reach it: {error}"))
+        };
+        if let Err(reason) = begun {
+            // It cannot fail: the other end is ours.
+            let _ = self.sender.send((name.to_owned(), Err(reason)));
+            self.bell.ring();
         }
     }
 

@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 
-use control::actuator::ElasticThreads;
 use control::metrics::{GroupId, ThreadId};
 use control::{Found, Outcome, RequestId};
 
@@ -27,10 +26,8 @@ pub const ANSWER_NS: u64 = 5_000_000_000;
 /// Who asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// The control loop.
-    Loop,
-    /// The control loop, by this request to move flow groups.
-    LoopMoves(RequestId),
+    /// The control loop; to move flow groups, by this request.
+    Loop(RequestId),
     /// A person, by the ticket of the command.
     Hand(u64),
     /// The daemon, to put a thread where it belongs.
@@ -81,11 +78,11 @@ pub struct EndpointThreads {
 }
 
 impl EndpointThreads {
-    /// The threads of a service that has been reached.
-    pub fn new(link: Box<dyn Link>) -> Self {
+    /// The threads of a service that has been reached; each runs at its place of `cpus` from its next grant on.
+    pub fn new(link: Box<dyn Link>, cpus: Vec<Option<usize>>) -> Self {
         Self {
             link,
-            cpus: Vec::new(),
+            cpus,
             pending: BTreeMap::new(),
             ready: Vec::new(),
             held: Vec::new(),
@@ -99,11 +96,6 @@ impl EndpointThreads {
     /// The service.
     pub fn link(&self) -> &dyn Link {
         &*self.link
-    }
-
-    /// Each thread runs there from its next grant on.
-    pub fn belong(&mut self, cpus: Vec<Option<usize>>) {
-        self.cpus = cpus;
     }
 
     /// The moment, for all that follows.
@@ -125,9 +117,10 @@ impl EndpointThreads {
 
     /// Forgets the control loop's requests: whoever comes next begins with what there is.
     pub fn forget_loop(&mut self) {
-        let of_loop = |asker| matches!(asker, Asker::Loop | Asker::LoopMoves(_));
-        for pending in self.pending.values_mut().filter(|pending| of_loop(pending.asker)) {
-            pending.asker = Asker::Daemon;
+        for pending in self.pending.values_mut() {
+            if matches!(pending.asker, Asker::Loop(_)) {
+                pending.asker = Asker::Daemon;
+            }
         }
         self.ready.clear();
         self.held.clear();
@@ -171,11 +164,7 @@ impl EndpointThreads {
             homes.get(at).zip(shown.get(at)).is_some_and(|(known, shown)| known.0 != *shown)
         };
         let moved = self.by_home((0..self.link.description().groups).filter(elsewhere));
-        let moved = moved.into_iter().map(|(home, groups)| Outcome::Migrated {
-            request: None,
-            to: ThreadId(home),
-            groups: groups.into_iter().map(GroupId).collect(),
-        });
+        let moved = moved.into_iter().map(|(home, groups)| migrated(None, home, &groups));
         threads.filter_map(of_thread).chain(moved).collect()
     }
 
@@ -268,64 +257,43 @@ impl EndpointThreads {
         }
         match pending.asker {
             Asker::Hand(ticket) => self.hands.push((ticket, result)),
-            Asker::Loop => self.tell_loop(pending.request, result.err()),
-            Asker::LoopMoves(id) => self.tell_moved(id, pending.request, result.err()),
+            Asker::Loop(id) => self.tell_loop(id, pending.request, result.err()),
             Asker::Daemon => {}
         }
     }
 
-    fn tell_loop(&mut self, request: Request, refused: Option<Refused>) {
-        let later_ns = self.now_ns + REFUSED_HOLD_NS;
-        match (request, refused) {
-            (Request::Grant { thread }, None) => {
-                self.ready.push(Outcome::Granted(ThreadId(thread)));
+    fn tell_loop(&mut self, id: RequestId, request: Request, refused: Option<Refused>) {
+        let kind = refused.map(|refused| refused.kind);
+        let outcome = match (request, kind) {
+            (Request::Grant { thread }, None) => Outcome::Granted(ThreadId(thread)),
+            (Request::Grant { thread }, Some(_)) => Outcome::GrantFailed(ThreadId(thread)),
+            (Request::Park { thread }, None) => Outcome::Parked(ThreadId(thread)),
+            // It runs on. With its groups known, the loop moves them.
+            (Request::Park { thread }, Some(RefusedKind::HasGroups)) => {
+                self.tell_homes(None, 0..self.link.description().groups);
+                Outcome::Granted(ThreadId(thread))
             }
-            (Request::Grant { thread }, Some(_)) => {
-                self.held.push((later_ns, Outcome::GrantFailed(ThreadId(thread))));
-            }
-            (Request::Park { thread }, None) => self.ready.push(Outcome::Parked(ThreadId(thread))),
-            (Request::Park { thread }, Some(refused)) => {
-                // It runs on. With its groups known, the loop moves them; else it asks again when its time is over.
-                if refused.kind == RefusedKind::HasGroups {
-                    self.tell_homes(None, 0..self.link.description().groups);
-                    self.held.push((later_ns, Outcome::Granted(ThreadId(thread))));
-                }
-            }
-            // Moves have numbers, and nothing else is the loop's.
-            (
-                Request::Move { .. } | Request::Describe | Request::Place { .. } | Request::End,
-                _,
-            ) => {}
-        }
-    }
-
-    fn tell_moved(&mut self, id: RequestId, request: Request, refused: Option<Refused>) {
-        let Request::Move { to, groups, .. } = request else { return };
-        let known = || groups.iter().copied().map(GroupId).collect();
-        match refused {
-            None => {
-                let to = ThreadId(to);
-                self.ready.push(Outcome::Migrated { request: Some(id), to, groups: known() });
-            }
-            Some(refused) => {
-                if refused.kind == RefusedKind::NotHome {
+            (Request::Move { to, groups, .. }, None) => migrated(Some(id), to, &groups),
+            (Request::Move { groups, .. }, Some(kind)) => {
+                if kind == RefusedKind::NotHome {
                     self.tell_homes(Some(id), groups.iter().copied());
                 }
-                let failed = Outcome::MigrationFailed { request: id, groups: known() };
-                self.held.push((self.now_ns + REFUSED_HOLD_NS, failed));
+                Outcome::MigrationFailed { request: id, groups: ids(&groups) }
             }
+            // Parking that fails otherwise is asked for again when its time is over; nothing else is the loop's.
+            _ => return,
+        };
+        match kind {
+            None => self.ready.push(outcome),
+            Some(_) => self.held.push((self.now_ns + REFUSED_HOLD_NS, outcome)),
         }
     }
 
     /// Tells where flow groups are at home by the segment, one outcome for each home: what became of a request,
     /// or what was found.
     fn tell_homes(&mut self, request: Option<RequestId>, groups: impl Iterator<Item = u16>) {
-        let told = self.by_home(groups).into_iter().map(|(home, groups)| Outcome::Migrated {
-            request,
-            to: ThreadId(home),
-            groups: groups.into_iter().map(GroupId).collect(),
-        });
-        self.ready.extend(told);
+        let homes = self.by_home(groups);
+        self.ready.extend(homes.iter().map(|(home, groups)| migrated(request, *home, groups)));
     }
 
     /// Flow groups by where the segment says that they are at home; those that there are not are left out.
@@ -359,45 +327,54 @@ impl EndpointThreads {
     pub fn under_way(&self) -> usize {
         self.pending.len()
     }
-}
 
-impl ElasticThreads for EndpointThreads {
-    fn grant(&mut self, thread: ThreadId) {
+    /// Resumes a thread, at its place.
+    pub fn grant(&mut self, thread: ThreadId) {
         if self.is_displaced(thread.0) {
             self.place(thread.0);
         }
-        if self.ask(Asker::Loop, Request::Grant { thread: thread.0 }).is_err() {
+        let request = Request::Grant { thread: thread.0 };
+        if self.ask(Asker::Loop(RequestId::default()), request).is_err() {
             self.ready.push(Outcome::GrantFailed(thread));
         }
     }
 
-    fn park(&mut self, thread: ThreadId) {
+    /// Suspends a thread that has no flow group.
+    pub fn park(&mut self, thread: ThreadId) {
         // A failure is noticed by the loop, which asks again.
-        let _ = self.ask(Asker::Loop, Request::Park { thread: thread.0 });
+        let _ = self.ask(Asker::Loop(RequestId::default()), Request::Park { thread: thread.0 });
     }
 
-    /// Groups that are there already have arrived; the others are asked for from where the segment says that they
-    /// are, which `from` may not be.
-    fn migrate(&mut self, id: RequestId, _from: ThreadId, to: ThreadId, groups: &[GroupId]) {
+    /// Moves flow groups. Those that are there already have arrived; the others are asked for from where the segment
+    /// says that they are.
+    pub fn migrate(&mut self, id: RequestId, to: ThreadId, groups: &[GroupId]) {
         for (home, groups) in self.by_home(groups.iter().map(|group| group.0)) {
-            let known = || groups.iter().copied().map(GroupId).collect();
             if home == to.0 {
-                let request = Some(id);
-                self.ready.push(Outcome::Migrated { request, to, groups: known() });
+                self.ready.push(migrated(Some(id), home, &groups));
                 continue;
             }
             let request = Request::Move { from: home, to: to.0, groups: groups.clone() };
-            if self.ask(Asker::LoopMoves(id), request).is_err() {
-                self.ready.push(Outcome::MigrationFailed { request: id, groups: known() });
+            if self.ask(Asker::Loop(id), request).is_err() {
+                let failed = Outcome::MigrationFailed { request: id, groups: ids(&groups) };
+                self.ready.push(failed);
             }
         }
     }
 
-    fn outcomes(&mut self) -> Vec<Outcome> {
+    /// What has become of the loop's requests, since the last call.
+    pub fn outcomes(&mut self) -> Vec<Outcome> {
         self.pump();
         let now_ns = self.now_ns;
         let mut outcomes = std::mem::take(&mut self.ready);
         outcomes.extend(self.held.extract_if(.., |held| held.0 <= now_ns).map(|held| held.1));
         outcomes
     }
+}
+
+fn migrated(request: Option<RequestId>, to: u16, groups: &[u16]) -> Outcome {
+    Outcome::Migrated { request, to: ThreadId(to), groups: ids(groups) }
+}
+
+fn ids(groups: &[u16]) -> Vec<GroupId> {
+    groups.iter().copied().map(GroupId).collect()
 }

@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,7 +17,7 @@ use crate::listen::{Listener, Origin};
 use crate::machine::monotonic_ns;
 use crate::metrics::http::{self, Asked};
 use crate::metrics::{FrontCounts, render};
-use crate::stream::{Pipe, Stream};
+use crate::stream::Pipe;
 use crate::unsafe_peer::Peer;
 use crate::varlink::{Access, Role, Session, Wants};
 
@@ -164,7 +165,7 @@ impl Front {
         &mut self,
         of: impl Fn(&Self) -> Option<&Listener>,
         now_ns: u64,
-        take: impl Fn(&mut Self, Stream, Origin),
+        take: impl Fn(&mut Self, OwnedFd, Origin),
     ) {
         for _ in 0..ACCEPT_MAX {
             let accepted = of(self).map_or(Ok(None), Listener::accept);

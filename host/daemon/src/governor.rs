@@ -6,12 +6,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use control::actuator::{ActuatorError, BackgroundJob, Executor};
+use control::actuator::{ActuatorError, Missing};
 use control::metrics::{Sample, Sampler};
-use control::{Clock, ControlLoop, Event as LoopEvent, Machine, Outcome, Scaling, Topology};
+use control::{
+    Clock, ControlLoop, Decision, Event as LoopEvent, Machine, Outcome, Scaling, Topology,
+};
 use endpoint::Request;
 
-use crate::background::{Background, SharedJob};
+use crate::background::Background;
 use crate::clocks::{ClockHand, Clocks};
 use crate::elastic::{EndpointThreads, HandReply, Note};
 use crate::events::{Events, Severity};
@@ -56,8 +58,7 @@ pub struct Governor {
     control: ControlConfig,
     facts: Facts,
     placement: Result<Placement, String>,
-    executor: Executor<EndpointThreads>,
-    background: Option<Rc<RefCell<Background>>>,
+    hands: Hands,
     mode: Mode,
     problem: Option<String>,
     sampler: Sampler,
@@ -71,12 +72,61 @@ pub struct Governor {
     totals: Totals,
 }
 
-/// Stands in where there is no background job: nothing has to be done to it.
-struct NoJob;
+/// What carries out decisions: elastic threads, and a clock and a background job where there are any.
+struct Hands {
+    threads: EndpointThreads,
+    clock: Option<ClockHand>,
+    background: Option<Rc<RefCell<Background>>>,
+    /// Processors of the cores, in the order of allocation: the background job gets the last ones.
+    cores: Vec<Vec<u32>>,
+    /// Why clocks and the background job failed, until the end of the turn: a turn has a bounded number of decisions.
+    errors: Vec<ActuatorError>,
+}
 
-impl BackgroundJob for NoJob {
-    fn run_on(&mut self, _cpus: &[u32]) -> Result<(), ActuatorError> {
-        Ok(())
+impl Hands {
+    /// Begins all of it, in order; what is known of it at once.
+    fn execute(&mut self, decisions: &[Decision]) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for decision in decisions {
+            match decision {
+                Decision::Grant(thread) => self.threads.grant(*thread),
+                Decision::Park(thread) => self.threads.park(*thread),
+                Decision::Migrate { request, to, groups, .. } => {
+                    self.threads.migrate(*request, *to, groups);
+                }
+                Decision::SetClock(clock) => {
+                    let done = self.set_clock(*clock);
+                    outcomes.extend(self.failure(done, Outcome::ClockFailed(*clock)));
+                }
+                Decision::Background(cores) => {
+                    let done = self.give(*cores);
+                    outcomes.extend(self.failure(done, Outcome::BackgroundFailed(*cores)));
+                }
+            }
+        }
+        outcomes.extend(self.threads.outcomes());
+        outcomes
+    }
+
+    fn set_clock(&mut self, clock: Clock) -> Result<(), ActuatorError> {
+        let missing = Missing {
+            what: "setter of clocks",
+            looked_at: vec!["the executor's hands".into()],
+            costs: "decisions about it are not carried out",
+        };
+        self.clock.as_mut().ok_or(missing)?.set(clock)
+    }
+
+    /// Gives the last cores to the background job; without one, nothing has to be done.
+    fn give(&mut self, cores: u32) -> Result<(), ActuatorError> {
+        let Some(job) = &self.background else { return Ok(()) };
+        let left = self.cores.len().saturating_sub(cores as usize);
+        job.borrow_mut().run_on(&self.cores[left..].concat())
+    }
+
+    fn failure(&mut self, done: Result<(), ActuatorError>, failed: Outcome) -> Option<Outcome> {
+        self.errors.push(done.err()?);
+        Some(failed)
     }
 }
 
@@ -93,31 +143,27 @@ impl Governor {
         let described = link.description();
         let (threads, batch_max) = (described.threads, described.batch_max);
         let placement = match &facts.topology {
-            Some(topology) => placement(topology, &control.cores, &described.cpus)
-                .map_err(|error| error.to_string()),
+            Some(topology) => placement(topology, &control.cores, &described.cpus),
             None => Err("the machine's processors cannot be read".to_owned()),
         };
-        let mut executor = Executor::new(EndpointThreads::new(link));
-        let mut cores = Vec::new();
-        if let Ok(placed) = &placement {
-            let cpus = placed.cores.iter().flatten().copied().collect();
-            if let Some(clocks) = &facts.clocks {
-                executor = executor.with_clock(ClockHand::new(clocks, name, cpus));
-            }
-            cores.clone_from(&placed.cores);
-            executor.threads().belong(placed.cpus.clone());
-        }
-        executor = match &background {
-            Some(job) => executor.with_background(SharedJob(Rc::clone(job)), cores),
-            None => executor.with_background(NoJob, cores),
+        let (cpus, cores) = match &placement {
+            Ok(placed) => (placed.cpus.clone(), placed.cores.clone()),
+            Err(_) => Default::default(),
+        };
+        let clocks = facts.clocks.as_ref().filter(|_| placement.is_ok());
+        let hands = Hands {
+            threads: EndpointThreads::new(link, cpus),
+            clock: clocks.map(|clocks| ClockHand::new(clocks, name, cores.concat())),
+            background,
+            cores,
+            errors: Vec::new(),
         };
         Self {
             name: name.to_owned(),
             control: control.clone(),
             facts: facts.clone(),
             placement,
-            executor,
-            background,
+            hands,
             mode: Mode::Watch,
             problem: None,
             sampler: Sampler::new(threads, batch_max),
@@ -134,7 +180,7 @@ impl Governor {
     /// The policy decides from now on, beginning with what there is.
     pub fn engage(&mut self, now_ns: u64, events: &mut Events) {
         self.problem = None;
-        self.executor.threads().forget_loop();
+        self.hands.threads.forget_loop();
         self.withdraw_clock();
         (self.next_ns, self.place_ns) = (now_ns, now_ns);
         self.mode = match self.make_loop() {
@@ -159,7 +205,7 @@ impl Governor {
         if self.control.policy == PolicyName::None {
             return Ok(None);
         }
-        let described = self.executor.threads().link().description();
+        let described = self.hands.threads.link().description();
         if described.threads > 1 && !described.movable {
             return Err(format!(
                 "flow groups of this service cannot be moved (scheduler {}, domain {}), so no thread can be taken \
@@ -168,7 +214,7 @@ impl Governor {
             ));
         }
         let placed = self.placement.as_ref().map_err(Clone::clone)?;
-        if self.background.is_some() && placed.cores.is_empty() {
+        if self.hands.background.is_some() && placed.cores.is_empty() {
             return Err(
                 "elastic threads are not pinned, so no core can be kept from the background job: set \
                  `control.cores`, or `dataplane.cpus`"
@@ -185,10 +231,10 @@ impl Governor {
             return Ok(None);
         };
         let places = placed.places.clone();
-        let mut found = self.executor.threads().found();
+        let mut found = self.hands.threads.found();
         found.clock = in_force.flatten().unwrap_or(Clock::Fixed);
         // What the job has is not known: as if it had all, so that the first turn gives it what it may have.
-        found.background_cores = if self.background.is_some() { machine.cores } else { 0 };
+        found.background_cores = if self.hands.background.is_some() { machine.cores } else { 0 };
         let config = policies::loop_config(&self.control);
         let made = ControlLoop::new(policy, machine, scaling, places, found, config);
         made.map(Some).map_err(|error| error.to_string())
@@ -203,11 +249,11 @@ impl Governor {
     /// A person decides: what they ask is carried out, and the policy rests until [`engage`](Self::engage).
     pub fn by_hand(&mut self, ticket: u64, request: Request, events: &mut Events) {
         if !matches!(self.mode, Mode::ByHand) {
-            self.executor.threads().forget_loop();
+            self.hands.threads.forget_loop();
             self.mode = Mode::ByHand;
             events.say(Severity::Info, &self.name, "policy-suspended", []);
         }
-        self.executor.threads().ask_by_hand(ticket, request);
+        self.hands.threads.ask_by_hand(ticket, request);
     }
 
     /// Asks the service to end.
@@ -217,13 +263,13 @@ impl Governor {
     pub fn ask_to_end(&mut self) -> Result<(), String> {
         // Nobody decides any more: the control loop would grant what is leaving.
         self.mode = Mode::Watch;
-        self.executor.threads().ask_to_end()
+        self.hands.threads.ask_to_end()
     }
 
     /// What is due. Answers are taken in whenever this is called, the loop turns when its period is over.
     pub fn turn(&mut self, now_ns: u64, events: &mut Events) {
-        self.executor.threads().set_now(now_ns);
-        let outcomes = self.executor.outcomes();
+        self.hands.threads.set_now(now_ns);
+        let outcomes = self.hands.threads.outcomes();
         self.hear(&outcomes);
         if matches!(self.mode, Mode::Policy(_)) {
             if now_ns >= self.next_ns {
@@ -266,7 +312,7 @@ impl Governor {
     fn compare(&mut self, events: &mut Events) {
         let Mode::Policy(control_loop) = &mut self.mode else { return };
         let (running, homes) = (control_loop.running(), control_loop.homes());
-        let found = self.executor.threads().differences(&running, homes);
+        let found = self.hands.threads.differences(&running, homes);
         let groups = |one: &Outcome| match one {
             Outcome::Migrated { groups, .. } => groups.len(),
             _ => 0,
@@ -282,14 +328,14 @@ impl Governor {
 
     fn step(&mut self, now_ns: u64) {
         let Mode::Policy(control_loop) = &mut self.mode else { return };
-        let link = self.executor.threads().link();
+        let link = self.hands.threads.link();
         let mut samples = self.sampler.threads(now_ns, |thread| link.reading().thread(thread));
         let groups = self.sampler.groups(now_ns, &link.reading().groups());
         // Parked threads are idle by decision: they say nothing of the load.
         let running = control_loop.running();
         samples.retain(|sample| running.contains(&sample.thread));
         let decisions = control_loop.step(now_ns, &samples, &groups);
-        let outcomes = self.executor.execute(&decisions);
+        let outcomes = self.hands.execute(&decisions);
         self.hear(&outcomes);
     }
 
@@ -306,7 +352,7 @@ impl Governor {
                 control_loop.outcome(&outcome);
             }
             let decisions = control_loop.proceed();
-            outcomes = self.executor.execute(&decisions);
+            outcomes = self.hands.execute(&decisions);
         }
         // What is left is known by the next turn.
         outcomes.iter().for_each(|outcome| control_loop.outcome(outcome));
@@ -316,7 +362,7 @@ impl Governor {
         if self.control.cores.is_empty() {
             return;
         }
-        let displaced = self.executor.threads().put_in_place();
+        let displaced = self.hands.threads.put_in_place();
         if displaced > 0 {
             let fields = [("threads", displaced.to_string())];
             events.say(Severity::Warning, &self.name, "threads-displaced", fields);
@@ -329,28 +375,28 @@ impl Governor {
                 tell_loop_event(&self.name, &event, control_loop, events);
             }
         }
-        for error in self.executor.take_errors() {
+        for error in self.hands.errors.drain(..) {
             let fields = [("reason", error.to_string())];
             events.say(Severity::Warning, &self.name, "actuator-failed", fields);
         }
-        for note in self.executor.threads().notes() {
+        for note in self.hands.threads.notes() {
             tell_note(&self.name, note, events);
         }
     }
 
     /// What became of commands by hand, since the last call.
     pub fn hands(&mut self) -> Vec<HandReply> {
-        self.executor.threads().hands()
+        self.hands.threads.hands()
     }
 
     /// The service.
-    pub fn link(&mut self) -> &dyn Link {
-        self.executor.threads().link()
+    pub fn link(&self) -> &dyn Link {
+        self.hands.threads.link()
     }
 
     /// Why the service does not answer any more, once it does not.
-    pub fn gone(&mut self) -> Option<String> {
-        self.executor.threads().gone().map(str::to_owned)
+    pub fn gone(&self) -> Option<String> {
+        self.hands.threads.gone().map(str::to_owned)
     }
 
     /// When a turn is due; none where only answers are waited for.
@@ -377,7 +423,7 @@ impl Governor {
 
     /// How things stand.
     pub fn status(&mut self, now_ns: u64) -> Running {
-        let link = self.executor.threads().link();
+        let link = self.hands.threads.link();
         let samples = self.shown.threads(now_ns, |thread| link.reading().thread(thread));
         if !samples.is_empty() {
             self.shown_samples = samples;
@@ -393,7 +439,7 @@ impl Governor {
         let (group_packets, stack_names) =
             (link.reading().groups(), shown::stack_counters(link.reading()));
         let clocks = self.facts.clocks.as_ref().and_then(|clocks| clocks.borrow().in_force());
-        let background = self.background.as_ref().map(|job| {
+        let background = self.hands.background.as_ref().map(|job| {
             let mut job = job.borrow_mut();
             BackgroundStatus {
                 alive: job.is_alive(),
@@ -422,7 +468,7 @@ impl Governor {
             }),
             background,
             totals: self.totals,
-            under_way: self.executor.threads().under_way(),
+            under_way: self.hands.threads.under_way(),
             group_packets,
             stack_names,
         }
@@ -518,5 +564,69 @@ fn tell_note(name: &str, note: Note, events: &mut Events) {
             ];
             events.say(Severity::Info, name, "moved", fields);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::RequestId;
+    use control::metrics::{GroupId, ThreadId};
+
+    use super::*;
+    use crate::config::MachineConfig;
+    use crate::records::Records;
+    use crate::tests::fake::{Directory, Fake, FakeWorld};
+    use configfile::BackgroundConfig;
+
+    #[test]
+    fn decisions_are_carried_out_in_order_and_failures_said() {
+        let directory = Directory::new("hands");
+        for (path, text) in [
+            ("cg/cgroup.controllers", "cpuset"),
+            ("cg/cgroup.subtree_control", "cpuset"),
+            ("cg/batch/cpuset.cpus", ""),
+            ("cg/batch/cgroup.procs", ""),
+            ("cg/batch/cgroup.freeze", "0"),
+            ("cg/batch.keeper/cgroup.subtree_control", ""),
+        ] {
+            directory.put(path, text);
+        }
+        let cgroup = directory.path().join("cg");
+        let machine = MachineConfig { cgroup, ..MachineConfig::default() };
+        let config = BackgroundConfig { cgroup: Some("batch".to_owned()), command: Vec::new() };
+        let records = Records::new(directory.path());
+        let job = Background::new("kv", &config, &machine, &records, &mut FakeWorld::default());
+        let (fake, link) = Fake::start("kv", 3, 4);
+        let mut hands = Hands {
+            threads: EndpointThreads::new(link, vec![None; 3]),
+            clock: None,
+            background: Some(job.expect("taken hold of")),
+            cores: vec![vec![0, 4], vec![1, 5], vec![2, 6]],
+            errors: Vec::new(),
+        };
+        let (clock, request) = (Clock::Khz(1), RequestId(7));
+        let (from, to, groups) = (ThreadId(0), ThreadId(1), vec![GroupId(3)]);
+        let outcomes = hands.execute(&[
+            Decision::Background(2),
+            Decision::SetClock(clock),
+            Decision::Grant(to),
+            Decision::Migrate { request, from, to, groups: groups.clone() },
+            Decision::Park(ThreadId(2)),
+        ]);
+        let expected = [
+            Outcome::ClockFailed(clock),
+            Outcome::Granted(to),
+            Outcome::Migrated { request: Some(request), to, groups },
+            Outcome::Parked(ThreadId(2)),
+        ];
+        assert_eq!(outcomes, expected);
+        assert_eq!(directory.get("cg/batch/cpuset.cpus"), "1-2,5-6");
+        assert_eq!(hands.execute(&[Decision::Background(0)]), []);
+        assert_eq!(directory.get("cg/batch/cgroup.freeze"), "1");
+        assert_eq!(fake.homes(), [0, 0, 0, 1]);
+        let said = hands.errors[0].to_string();
+        assert!(said.starts_with("no setter of clocks"), "{said}");
+        hands.background = None;
+        assert_eq!(hands.execute(&[Decision::Background(1)]), [], "nothing has to be done");
     }
 }

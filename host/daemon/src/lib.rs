@@ -25,8 +25,6 @@ mod connection;
 mod desk;
 mod elastic;
 mod events;
-#[cfg(test)]
-mod fake;
 mod front;
 mod governor;
 mod lifecycle;
@@ -47,6 +45,10 @@ mod run;
 mod service;
 mod status;
 mod stream;
+#[cfg(test)]
+mod tests {
+    pub mod fake;
+}
 mod unsafe_peer;
 mod unsafe_session;
 mod users;
@@ -56,11 +58,13 @@ mod world;
 pub use check::{Found, check};
 pub use clocks::Clocks;
 pub use commands::{Answered, Command, Failure, PolicyChange, What};
-pub use config::{CONFIG_PATH, Config, Listen, LogConfig, LogFormat, LogLevel, Who};
+pub use config::{
+    CONFIG_PATH, Config, Listen, LogConfig, LogFormat, LogLevel, SupervisionConfig, Who,
+};
 pub use connection::Connection;
 pub use events::{Event, Events, Severity};
 pub use governor::Facts;
-pub use lifecycle::{Act, Lifecycle, Timings};
+pub use lifecycle::{Act, Lifecycle};
 pub use link::{Gone, Link};
 pub use manager::{Manager, SERVICES_MAX};
 pub use process::{Ended, Held, Identity, Process};

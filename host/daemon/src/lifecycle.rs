@@ -2,8 +2,8 @@
 //!
 //! ```
 //! use configfile::Restart;
-//! use daemon::{Act, Lifecycle, Timings};
-//! let mut kv = Lifecycle::new(Restart::OnFailure, Timings::default());
+//! use daemon::{Act, Config, Lifecycle};
+//! let mut kv = Lifecycle::new(Restart::OnFailure, Config::default().supervision);
 //! kv.start(0);
 //! assert_eq!(kv.turn(0, false), Some(Act::Spawn));
 //! kv.reached(5);
@@ -15,39 +15,8 @@
 use crate::config::SupervisionConfig;
 use configfile::Restart;
 
-/// How long things may take, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timings {
-    /// From the start until the service answers.
-    pub start_ns: u64,
-    /// From the request to end to SIGTERM.
-    pub stop_ns: u64,
-    /// From SIGTERM to SIGKILL.
-    pub kill_ns: u64,
-    /// The first pause after a failure.
-    pub backoff_ns: u64,
-    /// The longest pause; a service that was up for so long has not failed before.
-    pub backoff_max_ns: u64,
-}
-
-impl Timings {
-    /// Of a configuration.
-    pub fn of(config: &SupervisionConfig) -> Self {
-        let ns = |seconds: u64| seconds.saturating_mul(1_000_000_000);
-        Self {
-            start_ns: ns(config.start_timeout_s),
-            stop_ns: ns(config.stop_timeout_s),
-            kill_ns: ns(config.kill_timeout_s),
-            backoff_ns: ns(config.backoff_s),
-            backoff_max_ns: ns(config.backoff_max_s),
-        }
-    }
-}
-
-impl Default for Timings {
-    fn default() -> Self {
-        Self::of(&SupervisionConfig::default())
-    }
+fn ns(seconds: u64) -> u64 {
+    seconds.saturating_mul(1_000_000_000)
 }
 
 /// How far its end has come.
@@ -103,7 +72,7 @@ pub enum Act {
 pub struct Lifecycle {
     phase: Phase,
     restart: Restart,
-    timings: Timings,
+    limits: SupervisionConfig,
     /// Whether it shall run.
     wanted: bool,
     /// In a row.
@@ -112,8 +81,8 @@ pub struct Lifecycle {
 
 impl Lifecycle {
     /// Of a service that does not run.
-    pub fn new(restart: Restart, timings: Timings) -> Self {
-        Self { phase: Phase::Down, restart, timings, wanted: false, failures: 0 }
+    pub fn new(restart: Restart, limits: SupervisionConfig) -> Self {
+        Self { phase: Phase::Down, restart, limits, wanted: false, failures: 0 }
     }
 
     /// Whether it is started again from now on.
@@ -167,54 +136,42 @@ impl Lifecycle {
             Phase::Up { since_ns } => now_ns.saturating_sub(since_ns),
             _ => 0,
         };
-        if was_up_ns >= self.timings.backoff_max_ns {
+        if was_up_ns >= ns(self.limits.backoff_max_s) {
             self.failures = 0;
         }
         if !self.wanted || in_order || self.restart == Restart::Never {
             self.phase = Phase::Down;
             return;
         }
-        let doubled = self.timings.backoff_ns.saturating_mul(1 << self.failures.min(20));
+        let doubled = ns(self.limits.backoff_s).saturating_mul(1 << self.failures.min(20));
         self.failures = self.failures.saturating_add(1);
-        let pause_ns = doubled.min(self.timings.backoff_max_ns);
+        let pause_ns = doubled.min(ns(self.limits.backoff_max_s));
         self.phase = Phase::Waiting { until_ns: now_ns.saturating_add(pause_ns) };
     }
 
     /// What is due. `can_ask`: the service can be reached over its control socket. A [`Act::Spawn`] that fails is
     /// told as an end.
     pub fn turn(&mut self, now_ns: u64, can_ask: bool) -> Option<Act> {
-        match self.phase {
-            Phase::Waiting { until_ns } if now_ns >= until_ns => {
-                self.phase = Phase::Starting { since_ns: now_ns, is_own: true };
-                Some(Act::Spawn)
-            }
-            Phase::Starting { since_ns, is_own: true }
-                if now_ns.saturating_sub(since_ns) > self.timings.start_ns =>
-            {
-                // It counts as failed: `wanted` stays as it is.
-                self.phase = Phase::Stopping { since_ns: now_ns, stage: Stage::Terminated };
-                Some(Act::Terminate)
-            }
-            Phase::Stopping { since_ns, stage } => {
-                let (act, stage) =
-                    self.next_stage(now_ns.saturating_sub(since_ns), stage, can_ask)?;
-                self.phase = Phase::Stopping { since_ns: now_ns, stage };
-                Some(act)
-            }
-            _ => None,
+        if self.due_ns().is_none_or(|due_ns| now_ns < due_ns) {
+            return None;
         }
-    }
-
-    fn next_stage(&self, for_ns: u64, stage: Stage, can_ask: bool) -> Option<(Act, Stage)> {
-        match stage {
-            Stage::Due if can_ask => Some((Act::AskToEnd, Stage::Asked)),
-            Stage::Due => Some((Act::Terminate, Stage::Terminated)),
-            Stage::Asked if for_ns > self.timings.stop_ns => {
-                Some((Act::Terminate, Stage::Terminated))
+        let stopping = |stage| Phase::Stopping { since_ns: now_ns, stage };
+        let (act, phase) = match self.phase {
+            Phase::Down | Phase::Up { .. } => return None,
+            Phase::Waiting { .. } => {
+                (Act::Spawn, Phase::Starting { since_ns: now_ns, is_own: true })
             }
-            Stage::Terminated if for_ns > self.timings.kill_ns => Some((Act::Kill, Stage::Killed)),
-            Stage::Asked | Stage::Terminated | Stage::Killed => None,
-        }
+            // It counts as failed: `wanted` stays as it is.
+            Phase::Starting { .. } => (Act::Terminate, stopping(Stage::Terminated)),
+            Phase::Stopping { stage, .. } => match stage {
+                Stage::Due if can_ask => (Act::AskToEnd, stopping(Stage::Asked)),
+                Stage::Due | Stage::Asked => (Act::Terminate, stopping(Stage::Terminated)),
+                Stage::Terminated => (Act::Kill, stopping(Stage::Killed)),
+                Stage::Killed => return None,
+            },
+        };
+        self.phase = phase;
+        Some(act)
     }
 
     /// When a turn is due at the latest; none where nothing is.
@@ -224,12 +181,12 @@ impl Lifecycle {
             Phase::Down | Phase::Up { .. } | Phase::Starting { is_own: false, .. } => None,
             Phase::Waiting { until_ns } => Some(until_ns),
             Phase::Starting { since_ns, is_own: true } => {
-                Some(after(since_ns, self.timings.start_ns))
+                Some(after(since_ns, ns(self.limits.start_timeout_s)))
             }
             Phase::Stopping { since_ns, stage } => match stage {
                 Stage::Due => Some(since_ns),
-                Stage::Asked => Some(after(since_ns, self.timings.stop_ns)),
-                Stage::Terminated => Some(after(since_ns, self.timings.kill_ns)),
+                Stage::Asked => Some(after(since_ns, ns(self.limits.stop_timeout_s))),
+                Stage::Terminated => Some(after(since_ns, ns(self.limits.kill_timeout_s))),
                 Stage::Killed => None,
             },
         }
@@ -264,7 +221,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     fn of(restart: Restart) -> Lifecycle {
-        Lifecycle::new(restart, Timings::default())
+        Lifecycle::new(restart, SupervisionConfig::default())
     }
 
     #[test]

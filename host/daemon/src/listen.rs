@@ -2,20 +2,20 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-
-use crate::stream::Stream;
+use rustix::net::{SocketFlags, acceptfrom_with, getsockname};
 
 /// A socket that is listened at; one in the file system is removed when dropped.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Socket,
+    socket: OwnedFd,
     path: Option<PathBuf>,
 }
 
@@ -26,12 +26,6 @@ pub enum Origin {
     User(u32),
     /// A machine, over TCP.
     Address(IpAddr),
-}
-
-#[derive(Debug)]
-enum Socket {
-    Unix(UnixListener),
-    Tcp(TcpListener),
 }
 
 /// Whose a socket is, and who may connect.
@@ -54,7 +48,7 @@ impl Listener {
         let socket = TcpListener::bind(address)
             .with_context(|| format!("cannot listen at {address} (`metrics.listen`)"))?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: Socket::Tcp(socket), path: None })
+        Ok(Self { socket: socket.into(), path: None })
     }
 
     /// At a path. A socket that nobody listens at any more is replaced.
@@ -82,16 +76,14 @@ impl Listener {
         }
         let socket =
             UnixListener::bind(path).with_context(|| format!("cannot listen at {shown}"))?;
-        let this = Self { socket: Socket::Unix(socket), path: Some(path.to_owned()) };
+        socket.set_nonblocking(true)?;
+        let this = Self { socket: socket.into(), path: Some(path.to_owned()) };
         let Owner { uid, gid, mode } = *owner;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
             .with_context(|| format!("cannot set the mode of {shown}"))?;
         if uid.is_some() || gid.is_some() {
             std::os::unix::fs::chown(path, uid, gid)
                 .with_context(|| format!("cannot give {shown} to user {uid:?}, group {gid:?}"))?;
-        }
-        if let Socket::Unix(socket) = &this.socket {
-            socket.set_nonblocking(true)?;
         }
         Ok(this)
     }
@@ -100,44 +92,29 @@ impl Listener {
     ///
     /// # Errors
     /// No descriptors are left, and the like.
-    pub fn accept(&self) -> io::Result<Option<(Stream, Origin)>> {
-        let accepted = match &self.socket {
-            Socket::Unix(socket) => socket.accept().and_then(|(stream, _)| {
-                stream.set_nonblocking(true)?;
-                let uid = socket_peercred(&stream)?.uid.as_raw();
-                Ok((Stream::Unix(stream), Origin::User(uid)))
-            }),
-            Socket::Tcp(socket) => socket.accept().and_then(|(stream, peer)| {
-                stream.set_nonblocking(true)?;
-                Ok((Stream::Tcp(stream), Origin::Address(peer.ip())))
-            }),
+    pub fn accept(&self) -> io::Result<Option<(OwnedFd, Origin)>> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (stream, peer) = match acceptfrom_with(&self.socket, flags) {
+            Ok(accepted) => accepted,
+            Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
         };
-        match accepted {
-            Ok(accepted) => Ok(Some(accepted)),
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock
-                | io::ErrorKind::Interrupted
-                | io::ErrorKind::ConnectionAborted => Ok(None),
-                _ => Err(error),
-            },
-        }
+        let origin = match peer.map(SocketAddr::try_from) {
+            Some(Ok(address)) => Origin::Address(address.ip()),
+            Some(Err(_)) | None => Origin::User(socket_peercred(&stream)?.uid.as_raw()),
+        };
+        Ok(Some((stream, origin)))
     }
 
     /// The address, over TCP: with the port that the system chose where none was named.
     pub fn address(&self) -> Option<SocketAddr> {
-        match &self.socket {
-            Socket::Tcp(socket) => socket.local_addr().ok(),
-            Socket::Unix(_) => None,
-        }
+        SocketAddr::try_from(getsockname(&self.socket).ok()?).ok()
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.socket {
-            Socket::Unix(socket) => socket.as_fd(),
-            Socket::Tcp(socket) => socket.as_fd(),
-        }
+        self.socket.as_fd()
     }
 }
 
@@ -155,7 +132,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
-    use crate::fake::Directory;
+    use crate::tests::fake::Directory;
 
     #[test]
     fn stale_sockets_are_replaced_and_others_are_not() {
@@ -168,8 +145,7 @@ mod tests {
         let error = Listener::unix(&path, &owner).expect_err("in use").to_string();
         assert!(error.contains("somebody does already"), "{error}");
         // Its owner was killed: nobody listens, the file is there.
-        let Socket::Unix(socket) = &first.socket else { panic!("at a path") };
-        drop(socket.try_clone().expect("a descriptor"));
+        drop(first.socket.try_clone().expect("a descriptor"));
         let stale = directory.path().join("stale.sock");
         // Not one that was bound and closed: a child of another test may hold a copy of that until it runs its program.
         let (socket, mode) = (FileType::Socket, Mode::RUSR | Mode::WUSR);

@@ -41,11 +41,8 @@ enum For {
     Hand,
 }
 
-/// How far a command has come that nothing stands against.
-enum Begun {
-    Waits,
-    IsDone,
-}
+/// What a command waits for, and for how many seconds at most; nothing where it is done.
+type Begun = Result<Option<(For, u64)>, Failure>;
 
 struct Waiting {
     ticket: u64,
@@ -316,43 +313,35 @@ impl<W: World> Manager<W> {
         let result = match what {
             _ if !self.services.contains_key(&name) => Err(Failure::NoSuchService),
             _ if self.waiting.len() >= WAITING_MAX => Err(Failure::Busy),
-            What::Start => self.start(ticket, &name),
-            What::Stop => self.stop(ticket, &name),
-            What::Policy(change) => self.change_policy(&name, change).map(|()| Begun::IsDone),
+            What::Start => self.start(&name),
+            What::Stop => self.stop(&name),
+            What::Policy(change) => self.change_policy(&name, change),
             What::ByHand(request) => self.by_hand(ticket, &name, request),
-            What::Resume => self.resume(&name).map(|()| Begun::IsDone),
+            What::Resume => self.resume(&name),
         };
         match result {
-            Ok(Begun::Waits) => {}
-            Ok(Begun::IsDone) => self.answers.push(Answered { ticket, result: Ok(None) }),
+            Ok(Some((what, limit_s))) => {
+                let until_ns = now_ns.saturating_add(limit_s.saturating_mul(1_000_000_000));
+                self.waiting.push(Waiting { ticket, service: name, what, until_ns, limit_s });
+            }
+            Ok(None) => self.answers.push(Answered { ticket, result: Ok(None) }),
             Err(failure) => self.answers.push(Answered { ticket, result: Err(failure) }),
         }
     }
 
-    fn wait(&mut self, ticket: u64, name: &str, what: For, limit_s: u64) {
-        let until_ns = self.now_ns.saturating_add(limit_s.saturating_mul(1_000_000_000));
-        let service = name.to_owned();
-        self.waiting.push(Waiting { ticket, service, what, until_ns, limit_s });
-    }
-
-    fn start(&mut self, ticket: u64, name: &str) -> Result<Begun, Failure> {
-        let now_ns = self.now_ns;
+    fn start(&mut self, name: &str) -> Begun {
         let service = self.services.get_mut(name).ok_or(Failure::NoSuchService)?;
-        service.start(now_ns).map_err(Failure::Failed)?;
-        self.wait(ticket, name, For::Start, self.config.supervision.start_timeout_s + 1);
-        Ok(Begun::Waits)
+        service.start(self.now_ns).map_err(Failure::Failed)?;
+        Ok(Some((For::Start, self.config.supervision.start_timeout_s + 1)))
     }
 
-    fn stop(&mut self, ticket: u64, name: &str) -> Result<Begun, Failure> {
-        let now_ns = self.now_ns;
-        self.services.get_mut(name).ok_or(Failure::NoSuchService)?.stop(now_ns);
-        let supervision = &self.config.supervision;
-        let limit_s = supervision.stop_timeout_s + supervision.kill_timeout_s + 5;
-        self.wait(ticket, name, For::Stop, limit_s);
-        Ok(Begun::Waits)
+    fn stop(&mut self, name: &str) -> Begun {
+        self.services.get_mut(name).ok_or(Failure::NoSuchService)?.stop(self.now_ns);
+        let limits = &self.config.supervision;
+        Ok(Some((For::Stop, limits.stop_timeout_s + limits.kill_timeout_s + 5)))
     }
 
-    fn change_policy(&mut self, name: &str, change: PolicyChange) -> Result<(), Failure> {
+    fn change_policy(&mut self, name: &str, change: PolicyChange) -> Begun {
         let directory = self.config.services_directory.clone();
         let (services, mut around) = self.split();
         let service = services.get_mut(name).ok_or(Failure::NoSuchService)?;
@@ -370,7 +359,7 @@ impl<W: World> Manager<W> {
         control.check().map_err(|error| Failure::Failed(format!("{error:#}")))?;
         service.reconfigure(control, &mut around);
         let problem = service.governor().and_then(|governor| governor.problem().map(str::to_owned));
-        problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)))
+        problem.map_or(Ok(None), |problem| Err(Failure::Failed(problem)))
     }
 
     /// The governor of a service that runs, beside all that it needs.
@@ -382,18 +371,17 @@ impl<W: World> Manager<W> {
         Ok((service.governor().ok_or_else(not_running)?, around))
     }
 
-    fn by_hand(&mut self, ticket: u64, name: &str, request: Request) -> Result<Begun, Failure> {
+    fn by_hand(&mut self, ticket: u64, name: &str, request: Request) -> Begun {
         let (governor, around) = self.governed(name)?;
         governor.by_hand(ticket, request, around.events);
-        self.wait(ticket, name, For::Hand, HAND_S);
-        Ok(Begun::Waits)
+        Ok(Some((For::Hand, HAND_S)))
     }
 
-    fn resume(&mut self, name: &str) -> Result<(), Failure> {
+    fn resume(&mut self, name: &str) -> Begun {
         let (governor, around) = self.governed(name)?;
         governor.engage(around.now_ns, around.events);
         let problem = governor.problem().map(str::to_owned);
-        problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)))
+        problem.map_or(Ok(None), |problem| Err(Failure::Failed(problem)))
     }
 
     fn answer_waiting(&mut self) {

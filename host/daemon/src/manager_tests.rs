@@ -11,8 +11,8 @@ use statseg::State as ThreadState;
 use crate::clocks::Clocks;
 use crate::commands::{Command, Failure, PolicyChange, What};
 use crate::config::Config;
-use crate::fake::{Directory, Fake, FakeWorld};
 use crate::governor::Facts;
+use crate::tests::fake::{Directory, Fake, FakeWorld};
 use configfile::PolicyName;
 
 use crate::manager::Manager;

@@ -85,7 +85,7 @@ pub fn watchdog_interval(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::Directory;
+    use crate::tests::fake::Directory;
 
     fn heard(socket: &UnixDatagram) -> String {
         let mut bytes = [0; 1_024];

@@ -16,43 +16,23 @@ pub struct Placement {
     pub cores: Vec<Vec<u32>>,
 }
 
-/// Why threads cannot be placed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlacementError {
-    /// Too few processors.
-    #[error(
-        "`control.cores` names {named} processors and the service has {threads} elastic threads; allowed: one for \
-         each, or none to take those that the service shows"
-    )]
-    TooFew {
-        /// Processors that are named.
-        named: usize,
-        /// Elastic threads.
-        threads: usize,
-    },
-    /// A processor that there is not.
-    #[error(
-        "processor {0} is not there, or not online; `control.cores` or `dataplane.cpus` names it"
-    )]
-    NotThere(u32),
-    /// Two threads on one.
-    #[error("two elastic threads are on processor {0}; one each is needed for cores to be granted")]
-    Twice(u32),
-}
-
 /// Places `shown.len()` threads: on `wanted` in that order, or, where that is empty, where they are. Of threads that
 /// are not pinned each counts as a core of its own, without clocks.
 ///
 /// # Errors
-/// [`PlacementError`].
+/// Too few processors are named, one is not there, or two threads would share one.
 pub fn placement(
     topology: &Topology,
     wanted: &[u32],
     shown: &[Option<usize>],
-) -> Result<Placement, PlacementError> {
+) -> Result<Placement, String> {
     let threads = shown.len();
     if !wanted.is_empty() && wanted.len() < threads {
-        return Err(PlacementError::TooFew { named: wanted.len(), threads });
+        return Err(format!(
+            "`control.cores` names {} processors and the service has {threads} elastic threads; allowed: one for \
+             each, or none to take those that the service shows",
+            wanted.len()
+        ));
     }
     let number = |cpu: usize| u32::try_from(cpu).unwrap_or(u32::MAX);
     let pinned: Option<Vec<u32>> = shown.iter().map(|cpu| cpu.map(number)).collect();
@@ -65,7 +45,11 @@ pub fn placement(
     let mut places = Vec::with_capacity(threads);
     for &id in &cpus {
         let cpu = topology.cpus.iter().find(|cpu| cpu.id == id);
-        let cpu = cpu.ok_or(PlacementError::NotThere(id))?;
+        let cpu = cpu.ok_or_else(|| {
+            format!(
+                "processor {id} is not there, or not online; `control.cores` or `dataplane.cpus` names it"
+            )
+        })?;
         let key = (cpu.package, cpu.core);
         let core = cores.iter().position(|core| core.0 == key).unwrap_or_else(|| {
             cores.push((key, Vec::new()));
@@ -73,7 +57,9 @@ pub fn placement(
         });
         let of_core = &mut cores[core].1;
         if of_core.contains(&id) {
-            return Err(PlacementError::Twice(id));
+            return Err(format!(
+                "two elastic threads are on processor {id}; one each is needed for cores to be granted"
+            ));
         }
         places.push(Place { core: core as u32, sibling: of_core.len() as u32 });
         of_core.push(id);

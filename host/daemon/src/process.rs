@@ -96,12 +96,7 @@ impl Held {
     /// # Errors
     /// It is not there, processes are not shown, or no descriptors are left.
     pub fn adopt(proc: &Path, pid: u32) -> io::Result<Self> {
-        let mut this = Self::open(proc, pid)?;
-        // It runs still: so the start time read meanwhile was its own.
-        if this.ended().is_some() {
-            return Err(io::Error::other(format!("process {pid} has ended")));
-        }
-        Ok(this)
+        Self::open(proc, pid)?.still_running()
     }
 
     /// The process that connected to this end of a Unix socket, or that listens at the other one.
@@ -120,12 +115,15 @@ impl Held {
             }
             Err(error) => return Err(error),
         };
-        let mut this = Self::of_pidfd(proc, pid_of(proc, &pidfd)?, pidfd)?;
-        // It runs still: so its number, and the start time read by it, were its own.
-        if this.ended().is_some() {
-            return Err(io::Error::other(format!("process {} has ended", this.identity.pid)));
+        Self::of_pidfd(proc, pid_of(proc, &pidfd)?, pidfd)?.still_running()
+    }
+
+    /// It runs still: so its number, and the start time read by it, were its own.
+    fn still_running(mut self) -> io::Result<Self> {
+        match self.ended() {
+            None => Ok(self),
+            Some(_) => Err(io::Error::other(format!("process {} has ended", self.identity.pid))),
         }
-        Ok(this)
     }
 
     fn open(proc: &Path, pid: u32) -> io::Result<Self> {
@@ -194,9 +192,7 @@ impl Process for Held {
 
 /// The number of a pidfd's process, as `/proc/self/fdinfo` shows it; -1 where it has ended, 0 in another PID namespace.
 fn pid_of(proc: &Path, pidfd: &OwnedFd) -> io::Result<u32> {
-    let path = proc.join(format!("self/fdinfo/{}", pidfd.as_raw_fd()));
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    let text = read(&proc.join(format!("self/fdinfo/{}", pidfd.as_raw_fd())))?;
     let pid = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i32>().ok());
     match pid {
         Some(pid @ 1..) => Ok(pid.unsigned_abs()),
@@ -217,11 +213,15 @@ pub fn session(proc: &Path, pid: u32) -> io::Result<u64> {
 /// A number of `/proc/PID/stat`: the name stands in brackets and may hold any character; `field` counts behind it.
 fn stat_field(proc: &Path, pid: u32, field: usize) -> io::Result<u64> {
     let path = proc.join(format!("{pid}/stat"));
-    let stat = std::fs::read_to_string(&path)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-    let found = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(field));
+    let stat = read(&path)?;
+    let found = control::sysfs::stat_field(&stat, field);
     let malformed = || io::Error::other(format!("{} has no field {field}", path.display()));
     found.and_then(|found| found.parse().ok()).ok_or_else(malformed)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    std::fs::read_to_string(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 /// Which boot this is; nothing where that is not shown.
@@ -317,7 +317,7 @@ mod tests {
             println!("needs root: a PID namespace cannot be made");
             return;
         }
-        let directory = crate::fake::Directory::new("reuse");
+        let directory = crate::tests::fake::Directory::new("reuse");
         let mut unshare = Command::new("unshare");
         unshare.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).arg(us);
         play(&mut unshare, "namespace", &directory.path().join("socket"));

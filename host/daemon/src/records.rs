@@ -97,7 +97,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::Directory;
+    use crate::tests::fake::Directory;
 
     #[test]
     fn what_is_written_is_read_again_and_nonsense_is_said() {

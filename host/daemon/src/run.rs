@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use control::{Scaling, Topology};
+use control::Topology;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -138,12 +138,8 @@ fn front(config: &Config, desk: &Arc<Desk>) -> anyhow::Result<Front> {
 
 /// What of the machine policies can use, and what went wrong when an earlier daemon's clocks were put back.
 fn facts(config: &Config) -> (Facts, Vec<String>) {
-    let topology = Topology::read(&config.machine.sys);
-    let scaling = Scaling {
-        hyperthread_gain: config.machine.hyperthread_gain,
-        turbo_gain: config.machine.turbo_gain,
-    };
-    let topology = match topology {
+    let scaling = config.machine.scaling();
+    let topology = match Topology::read(&config.machine.sys) {
         Ok(topology) => topology,
         Err(error) => {
             let problems = vec![error.to_string()];

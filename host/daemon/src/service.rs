@@ -8,7 +8,7 @@ use crate::background::Background;
 use crate::config::Config;
 use crate::events::{Events, Severity};
 use crate::governor::{Facts, Governor};
-use crate::lifecycle::{Act, Lifecycle, Timings};
+use crate::lifecycle::{Act, Lifecycle};
 use crate::process::{Ended, Process};
 use crate::records::{Records, Started};
 use crate::status::ServiceStatus;
@@ -56,7 +56,7 @@ pub struct Service {
 impl Service {
     /// One that has a file, or that was found running without one.
     pub fn new(name: &str, file: Option<PathBuf>, control: ControlConfig, config: &Config) -> Self {
-        let life = Lifecycle::new(control.restart, Timings::of(&config.supervision));
+        let life = Lifecycle::new(control.restart, config.supervision);
         Self {
             name: name.to_owned(),
             autostart: control.autostart && file.is_some(),

@@ -1,11 +1,11 @@
 //! A connection that is read and written without waiting, and holds a bounded number of bytes each way.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 16 * 1024;
@@ -13,53 +13,10 @@ const READ_BYTES: usize = 16 * 1024;
 /// A peer that was told everything has so long to close the connection, in nanoseconds.
 const LINGER_NS: u64 = 1_000_000_000;
 
-/// Over TCP, or at a Unix socket.
-#[derive(Debug)]
-pub enum Stream {
-    /// At a Unix socket.
-    Unix(UnixStream),
-    /// Over TCP.
-    Tcp(TcpStream),
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(bytes),
-            Self::Tcp(stream) => stream.read(bytes),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    fn shut(&self) {
-        let done = match self {
-            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
-        };
-        // The peer has gone first.
-        let _ = done;
-    }
-}
-
 /// See the module's comment.
 #[derive(Debug)]
 pub struct Pipe {
-    stream: Stream,
+    stream: OwnedFd,
     /// What has come and was not taken.
     pub input: Vec<u8>,
     output: Vec<u8>,
@@ -72,8 +29,8 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Over a stream that does not wait.
-    pub fn new(stream: Stream, now_ns: u64) -> Self {
+    /// Over a stream's socket, at a Unix socket's or over TCP, which does not wait.
+    pub fn new(stream: OwnedFd, now_ns: u64) -> Self {
         let (input, output) = (Vec::new(), Vec::new());
         Self { stream, input, output, sent: 0, progress_ns: now_ns, lingers_ns: None, ended: false }
     }
@@ -86,12 +43,12 @@ impl Pipe {
         while !self.ended && self.input.len() < most {
             let mut bytes = [0; READ_BYTES];
             let room = READ_BYTES.min(most - self.input.len());
-            match self.stream.read(&mut bytes[..room]) {
+            match rustix::io::read(&self.stream, &mut bytes[..room]) {
                 Ok(0) => self.ended = true,
                 Ok(len) => self.input.extend_from_slice(&bytes[..len]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(Errno::WOULDBLOCK) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
             }
         }
         Ok(())
@@ -111,12 +68,12 @@ impl Pipe {
     /// The connection is broken.
     pub fn flush(&mut self, now_ns: u64) -> io::Result<()> {
         while self.sent < self.output.len() {
-            match self.stream.write(&self.output[self.sent..]) {
+            match send(&self.stream, &self.output[self.sent..], SendFlags::NOSIGNAL) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(len) => (self.sent, self.progress_ns) = (self.sent + len, now_ns),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(Errno::WOULDBLOCK) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
             }
         }
         // What was sent is let go when it is all, or most of a lot.
@@ -134,7 +91,8 @@ impl Pipe {
             return false;
         }
         let until_ns = *self.lingers_ns.get_or_insert_with(|| {
-            self.stream.shut();
+            // It fails where the peer has gone first.
+            let _ = shutdown(&self.stream, Shutdown::Write);
             now_ns + LINGER_NS
         });
         self.input.clear();
@@ -169,12 +127,15 @@ impl AsFd for Pipe {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     fn pair() -> (Pipe, UnixStream) {
         let (near, far) = UnixStream::pair().expect("sockets");
         near.set_nonblocking(true).expect("set");
-        (Pipe::new(Stream::Unix(near), 0), far)
+        (Pipe::new(near.into(), 0), far)
     }
 
     #[test]

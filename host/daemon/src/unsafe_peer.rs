@@ -4,9 +4,9 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use libc::{c_void, gid_t, socklen_t};
+use libc::{c_int, c_void, socklen_t};
 
 /// Most groups of a peer: the kernel's own limit.
 const GROUPS_MAX: usize = 65_536;
@@ -43,22 +43,11 @@ impl Peer {
 /// # Errors
 /// `ENOPROTOOPT` on an older kernel; another error where the process has ended.
 pub fn peer_pidfd(socket: &impl AsFd) -> io::Result<OwnedFd> {
-    let mut raw: RawFd = -1;
-    let mut bytes = size_of::<RawFd>() as socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes to `raw`, which has them, and the length to `bytes`.
-    let status = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERPIDFD,
-            (&raw mut raw).cast::<c_void>(),
-            &raw mut bytes,
-        )
-    };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if raw < 0 || bytes as usize != size_of::<RawFd>() {
+    let mut raw = [u32::MAX];
+    let (done, count) = read_option(socket, libc::SO_PEERPIDFD, &mut raw);
+    done?;
+    let raw = raw[0].cast_signed();
+    if raw < 0 || count != 1 {
         return Err(io::Error::other("the kernel returned no descriptor for the peer's process"));
     }
     // SAFETY: the kernel has just made this descriptor for the caller, and no other code has seen it.
@@ -66,32 +55,39 @@ pub fn peer_pidfd(socket: &impl AsFd) -> io::Result<OwnedFd> {
 }
 
 fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
-    let mut groups: Vec<gid_t> = vec![0; 64];
+    let mut groups = vec![0; 64];
     // Once more where there are more; a peer's groups are those of when it connected, and do not change.
     for _ in 0..2 {
-        let mut bytes = (groups.len() * size_of::<gid_t>()) as socklen_t;
-        // SAFETY: the kernel writes at most `bytes` bytes to `groups`, which has them, and the length to `bytes`.
-        let status = unsafe {
-            libc::getsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERGROUPS,
-                groups.as_mut_ptr().cast::<c_void>(),
-                &raw mut bytes,
-            )
-        };
-        let count = bytes as usize / size_of::<gid_t>();
-        if status == 0 {
-            groups.truncate(count);
-            return Ok(groups);
+        let (done, count) = read_option(socket, libc::SO_PEERGROUPS, &mut groups);
+        match done {
+            Ok(()) => {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) && count <= GROUPS_MAX => {
+                groups.resize(count, 0);
+            }
+            Err(error) => return Err(error),
         }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ERANGE) || count > GROUPS_MAX {
-            return Err(error);
-        }
-        groups.resize(count, 0);
     }
     Err(io::Error::other("the peer's groups do not fit"))
+}
+
+/// Reads a socket option that is a list of 32-bit words; and how many it has, also where there is no room for them.
+fn read_option(socket: &impl AsFd, option: c_int, words: &mut [u32]) -> (io::Result<()>, usize) {
+    let mut bytes = size_of_val(words) as socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes to `words`, which has them, and the length to `bytes`.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            words.as_mut_ptr().cast::<c_void>(),
+            &raw mut bytes,
+        )
+    };
+    let done = if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    (done, bytes as usize / size_of::<u32>())
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub fn number(etc: &Path, kind: Kind, who: &Who) -> anyhow::Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::Directory;
+    use crate::tests::fake::Directory;
 
     #[test]
     fn names_have_the_numbers_of_the_files() {

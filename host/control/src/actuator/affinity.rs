@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::ActuatorError;
+use super::{ActuatorError, refused};
 use crate::sysfs::show_cpus;
 
 /// Most tasks of a process that are looked after.
@@ -38,9 +38,8 @@ impl Affinity {
 
     fn tasks(&self, process: u32) -> Result<Vec<Pid>, ActuatorError> {
         let directory = self.proc.join(format!("{process}/task"));
-        let entries = std::fs::read_dir(&directory).map_err(|error| ActuatorError::System {
-            tried: format!("listing the tasks in {}", directory.display()),
-            reason: error.to_string(),
+        let entries = std::fs::read_dir(&directory).map_err(|error| {
+            refused(format!("listing the tasks in {}", directory.display()), error)
         })?;
         let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
         let numbers = entries.flatten().filter_map(number).take(TASKS_MAX);
@@ -58,29 +57,25 @@ impl Affinity {
         for &cpu in cpus {
             if cpu as usize >= CpuSet::MAX_CPU {
                 let reason = format!("processors from {} on cannot be named", CpuSet::MAX_CPU);
-                return Err(ActuatorError::System { tried: tried(), reason });
+                return Err(refused(tried(), reason));
             }
             wanted.set(cpu as usize);
         }
-        let refused = |error: rustix::io::Errno| ActuatorError::System {
-            tried: tried(),
-            reason: error.to_string(),
-        };
+        let failed = |error: rustix::io::Errno| refused(tried(), error);
         let before = match sched_getaffinity(Some(task)) {
             Ok(before) => before,
             Err(rustix::io::Errno::SRCH) => return Ok(()),
-            Err(error) => return Err(refused(error)),
+            Err(error) => return Err(failed(error)),
         };
         if !self.found.iter().any(|(known, _)| *known == task) {
             self.found.push((task, before));
         }
-        sched_setaffinity(Some(task), &wanted).map_err(refused)?;
-        let taken = sched_getaffinity(Some(task)).map_err(refused)?;
+        sched_setaffinity(Some(task), &wanted).map_err(failed)?;
+        let taken = sched_getaffinity(Some(task)).map_err(failed)?;
         if taken == wanted {
             return Ok(());
         }
-        let reason = "the system took other ones; a cpuset may be in the way".to_owned();
-        Err(ActuatorError::System { tried: tried(), reason })
+        Err(refused(tried(), "the system took other ones; a cpuset may be in the way"))
     }
 
     /// Puts all affinities back, the latest first; errors of tasks that are still there.
@@ -89,10 +84,11 @@ impl Affinity {
         while let Some((task, before)) = self.found.pop() {
             match sched_setaffinity(Some(task), &before) {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                Err(error) => errors.push(ActuatorError::System {
-                    tried: format!("putting back the processors of task {}", task.as_raw_nonzero()),
-                    reason: error.to_string(),
-                }),
+                Err(error) => {
+                    let tried =
+                        format!("putting back the processors of task {}", task.as_raw_nonzero());
+                    errors.push(refused(tried, error));
+                }
             }
         }
         errors

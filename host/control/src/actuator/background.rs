@@ -4,115 +4,55 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{ActuatorError, Affinity, Cpuset};
-use crate::sysfs::read;
+use super::{ActuatorError, Affinity, Cpuset, refused};
+use crate::sysfs::{read, stat_field};
 
 /// Most processes of a job.
 const PROCESSES_MAX: usize = 65_536;
 
-/// A job that makes use of what is left.
-pub trait BackgroundJob {
-    /// Lets it run on these processors only; on none at all, it is stopped until there are some.
-    ///
-    /// # Errors
-    /// The system refuses, or what is needed is missing.
-    fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError>;
+/// Which processes are the job, and how they are held to processors.
+#[derive(Debug)]
+enum Held {
+    /// What a cgroup with a cpuset has in it, whenever it came: held there, frozen by `cgroup.freeze`, or under v1
+    /// stopped by signals.
+    Cgroup(Cpuset),
+    /// A process group, as a shell makes one for a command: held by affinity, stopped by signals.
+    Group(u32, Affinity),
 }
 
-/// A job in a cgroup with a cpuset: held there, frozen by `cgroup.freeze`, or under v1 stopped by signals.
+/// A job that makes use of what is left.
 #[derive(Debug)]
-pub struct CgroupJob {
-    set: Cpuset,
+pub struct BackgroundJob {
+    proc: PathBuf,
+    held: Held,
     stopped: Stopped,
 }
 
-impl CgroupJob {
-    /// The job is what the group has in it, whenever it came.
-    pub fn new(set: Cpuset) -> Self {
-        Self { set, stopped: Stopped::default() }
+impl BackgroundJob {
+    /// What a cgroup has in it; `proc` is where processes are shown: `/proc`.
+    pub fn of_cgroup(proc: &Path, set: Cpuset) -> Self {
+        Self { proc: proc.to_owned(), held: Held::Cgroup(set), stopped: Stopped::default() }
+    }
+
+    /// The process group of this number; `proc` is where processes are shown: `/proc`.
+    ///
+    /// # Errors
+    /// There is no process in it.
+    pub fn of_group(proc: &Path, group: u32) -> Result<Self, ActuatorError> {
+        let held = Held::Group(group, Affinity::new(proc));
+        let this = Self { proc: proc.to_owned(), held, stopped: Stopped::default() };
+        if this.processes()?.is_empty() {
+            let tried = format!("looking for process group {group} in {}", proc.display());
+            return Err(refused(tried, "no process is in it"));
+        }
+        Ok(this)
     }
 
     /// Takes processes that are stopped by signals for ours, which a controller that was killed left so: they go on
     /// when the job does.
     ///
     /// # Errors
-    /// The group cannot be read.
-    pub fn adopt_stopped(&mut self) -> Result<(), ActuatorError> {
-        let processes = self.processes()?;
-        self.stopped.adopt(self.set.proc(), &processes);
-        Ok(())
-    }
-
-    /// Processes that are in it now.
-    ///
-    /// # Errors
-    /// The group cannot be read.
-    pub fn processes(&self) -> Result<Vec<u32>, ActuatorError> {
-        Ok(self.set.processes()?)
-    }
-
-    /// Processor time that it has used, with the groups below, in seconds; none where the kernel does not count it.
-    pub fn cpu_seconds(&self) -> Option<f64> {
-        self.set.cpu_seconds()
-    }
-
-    fn stop(&mut self) -> Result<(), ActuatorError> {
-        match self.set.freeze(true) {
-            Err(ActuatorError::Missing(_)) => {
-                for process in self.set.processes()? {
-                    self.stopped.stop(process)?;
-                }
-                Ok(())
-            }
-            done => done,
-        }
-    }
-}
-
-impl BackgroundJob for CgroupJob {
-    fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
-        if cpus.is_empty() {
-            return self.stop();
-        }
-        self.set.set_cpus(cpus)?;
-        self.stopped.go_on();
-        match self.set.freeze(false) {
-            Err(ActuatorError::Missing(_)) => Ok(()),
-            done => done,
-        }
-    }
-}
-
-/// A job that is a process group, as a shell makes one for a command: held by affinity, stopped by signals.
-#[derive(Debug)]
-pub struct ProcessGroupJob {
-    proc: PathBuf,
-    group: u32,
-    affinity: Affinity,
-    stopped: Stopped,
-}
-
-impl ProcessGroupJob {
-    /// The process group of this number; `proc` is where processes are shown: `/proc`.
-    ///
-    /// # Errors
-    /// There is no process in it.
-    pub fn new(proc: &Path, group: u32) -> Result<Self, ActuatorError> {
-        let (proc, affinity) = (proc.to_owned(), Affinity::new(proc));
-        let this = Self { proc, group, affinity, stopped: Stopped::default() };
-        if this.processes()?.is_empty() {
-            let tried = format!("looking for process group {group} in {}", this.proc.display());
-            let reason = "no process is in it".to_owned();
-            return Err(ActuatorError::System { tried, reason });
-        }
-        Ok(this)
-    }
-
-    /// Takes processes that are stopped for ours, which a controller that was killed left so: they go on when the
-    /// job does.
-    ///
-    /// # Errors
-    /// Processes are not shown.
+    /// The group cannot be read, or processes are not shown.
     pub fn adopt_stopped(&mut self) -> Result<(), ActuatorError> {
         let processes = self.processes()?;
         self.stopped.adopt(&self.proc, &processes);
@@ -122,49 +62,80 @@ impl ProcessGroupJob {
     /// Processes that are in it now.
     ///
     /// # Errors
-    /// Processes are not shown.
+    /// The group cannot be read, or processes are not shown.
     pub fn processes(&self) -> Result<Vec<u32>, ActuatorError> {
-        let entries = std::fs::read_dir(&self.proc).map_err(|error| ActuatorError::System {
-            tried: format!("listing the processes in {}", self.proc.display()),
-            reason: error.to_string(),
-        })?;
-        let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-        let in_group = |process: &u32| {
-            let stat = read(&self.proc.join(format!("{process}/stat")), "its state");
-            stat.is_ok_and(|stat| parse_group(&stat) == Some(self.group))
-        };
-        let all = entries.flatten().filter_map(number);
-        Ok(all.filter(in_group).take(PROCESSES_MAX).collect())
+        match &self.held {
+            Held::Cgroup(set) => Ok(set.processes()?),
+            Held::Group(group, _) => processes_of(&self.proc, *group),
+        }
+    }
+
+    /// Processor time that it has used, with the groups below, in seconds; none where the kernel does not count it.
+    pub fn cpu_seconds(&self) -> Option<f64> {
+        match &self.held {
+            Held::Cgroup(set) => set.cpu_seconds(),
+            Held::Group(..) => None,
+        }
+    }
+
+    /// Lets it run on these processors only; on none at all, it is stopped until there are some.
+    ///
+    /// # Errors
+    /// The system refuses, or what is needed is missing.
+    pub fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
+        if cpus.is_empty() {
+            return self.stop();
+        }
+        match &mut self.held {
+            Held::Cgroup(set) => set.set_cpus(cpus)?,
+            Held::Group(group, affinity) => {
+                for process in processes_of(&self.proc, *group)? {
+                    affinity.set_process(process, cpus)?;
+                }
+            }
+        }
+        self.stopped.go_on();
+        self.freeze(false).map(drop)
+    }
+
+    fn stop(&mut self) -> Result<(), ActuatorError> {
+        if !self.freeze(true)? {
+            for process in self.processes()? {
+                self.stopped.stop(process)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Freezes the job, or lets it go on; whether there is a freezer for it.
+    fn freeze(&mut self, frozen: bool) -> Result<bool, ActuatorError> {
+        let Held::Cgroup(set) = &mut self.held else { return Ok(false) };
+        match set.freeze(frozen) {
+            Err(ActuatorError::Missing(_)) => Ok(false),
+            done => done.map(|()| true),
+        }
     }
 }
 
-/// The process group in a line of `/proc/PID/stat`. The name stands in brackets and may hold any character, so
-/// that what counts begins after the last one.
-fn parse_group(stat: &str) -> Option<u32> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(2)?.parse().ok()
+fn processes_of(proc: &Path, group: u32) -> Result<Vec<u32>, ActuatorError> {
+    let entries = std::fs::read_dir(proc)
+        .map_err(|error| refused(format!("listing the processes in {}", proc.display()), error))?;
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let in_group = |process: &u32| {
+        let stat = read(&proc.join(format!("{process}/stat")), "its state");
+        stat.is_ok_and(|stat| group_of(&stat) == Some(group))
+    };
+    Ok(entries.flatten().filter_map(number).filter(in_group).take(PROCESSES_MAX).collect())
+}
+
+/// The process group in a line of `/proc/PID/stat`.
+fn group_of(stat: &str) -> Option<u32> {
+    stat_field(stat, 2)?.parse().ok()
 }
 
 /// Whether such a line is of a process that a signal has stopped.
 fn is_stopped(stat: &str) -> bool {
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
-    state == Some("T")
-}
-
-impl BackgroundJob for ProcessGroupJob {
-    fn run_on(&mut self, cpus: &[u32]) -> Result<(), ActuatorError> {
-        for process in self.processes()? {
-            if cpus.is_empty() {
-                self.stopped.stop(process)?;
-            } else {
-                self.affinity.set_process(process, cpus)?;
-            }
-        }
-        if !cpus.is_empty() {
-            self.stopped.go_on();
-        }
-        Ok(())
-    }
+    stat_field(stat, 0) == Some("T")
 }
 
 /// Processes that we have stopped, and nobody else: they go on when told, or when this is dropped.
@@ -198,10 +169,7 @@ impl Stopped {
             }
             // It has ended by itself.
             Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => {
-                let tried = format!("stopping process {process}");
-                Err(ActuatorError::System { tried, reason: error.to_string() })
-            }
+            Err(error) => Err(refused(format!("stopping process {process}"), error)),
         }
     }
 
@@ -278,7 +246,7 @@ mod tests {
         };
         let before = allowed();
         {
-            let mut job = ProcessGroupJob::new(Path::new("/proc"), child.group()).unwrap();
+            let mut job = BackgroundJob::of_group(Path::new("/proc"), child.group()).unwrap();
             assert_eq!(job.processes().unwrap(), [child.group()]);
             job.run_on(&own_cpus()[..1]).unwrap();
             assert_eq!(allowed(), own_cpus()[..1]);
@@ -297,12 +265,12 @@ mod tests {
     fn a_job_that_a_killed_controller_stopped_goes_on() {
         let child = Job::new();
         let proc = Path::new("/proc");
-        let mut first = ProcessGroupJob::new(proc, child.group()).unwrap();
+        let mut first = BackgroundJob::of_group(proc, child.group()).unwrap();
         first.run_on(&[]).unwrap();
         assert!(child.becomes("T"), "stopped");
         // Killed: nothing is dropped.
         std::mem::forget(first);
-        let mut second = ProcessGroupJob::new(proc, child.group()).unwrap();
+        let mut second = BackgroundJob::of_group(proc, child.group()).unwrap();
         second.run_on(&own_cpus()).unwrap();
         assert!(child.becomes("T"), "it may be somebody else's doing");
         second.adopt_stopped().unwrap();
@@ -313,12 +281,12 @@ mod tests {
 
     #[test]
     fn groups_are_read_behind_any_name() {
-        assert_eq!(parse_group("12 (a b) S 1 77 5"), Some(77));
-        assert_eq!(parse_group("12 (x) 9) Z) S 1 78 5"), Some(78));
-        assert_eq!(parse_group("12 (x"), None);
-        assert_eq!(parse_group("12 (x) S 1"), None);
+        assert_eq!(group_of("12 (a b) S 1 77 5"), Some(77));
+        assert_eq!(group_of("12 (x) 9) Z) S 1 78 5"), Some(78));
+        assert_eq!(group_of("12 (x"), None);
+        assert_eq!(group_of("12 (x) S 1"), None);
         assert!(is_stopped("12 (x) S) T 1 78") && !is_stopped("12 (T) S 1 78 5"));
-        let error = ProcessGroupJob::new(Path::new("/proc"), u32::MAX).unwrap_err().to_string();
+        let error = BackgroundJob::of_group(Path::new("/proc"), u32::MAX).unwrap_err().to_string();
         assert!(error.contains("no process is in it"), "{error}");
     }
 
@@ -333,8 +301,8 @@ mod tests {
             ("cg/job/cpu.stat", "usage_usec 2500000\nuser_usec 1\n"),
             ("cg/job.keeper/cgroup.subtree_control", ""),
         ]);
-        let set = Cpuset::create(&root.path().join("cg"), root.path(), "job").unwrap();
-        let mut job = CgroupJob::new(set);
+        let set = Cpuset::create(&root.path().join("cg"), "job").unwrap();
+        let mut job = BackgroundJob::of_cgroup(root.path(), set);
         assert_eq!(job.cpu_seconds(), Some(2.5));
         job.run_on(&[2, 3]).unwrap();
         assert_eq!(
@@ -363,8 +331,8 @@ mod tests {
             ("cg/cpuset/job/cpuset.mems", "0"),
             ("cg/cpuset/job/cgroup.procs", &child.group().to_string()),
         ]);
-        let set = Cpuset::create(&root.path().join("cg"), root.path(), "job").unwrap();
-        let mut job = CgroupJob::new(set);
+        let set = Cpuset::create(&root.path().join("cg"), "job").unwrap();
+        let mut job = BackgroundJob::of_cgroup(root.path(), set);
         job.run_on(&[]).unwrap();
         assert!(child.becomes("T"));
         job.run_on(&[0]).unwrap();

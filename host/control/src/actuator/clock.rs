@@ -1,7 +1,7 @@
 //! Clocks, through cpufreq: both ends of the allowed range at the same step, and the switch of Turbo.
 //!
 //! ```no_run
-//! use control::actuator::{ClockSetter, Cpufreq};
+//! use control::actuator::Cpufreq;
 //! use control::{Clock, Topology};
 //! use std::path::Path;
 //! let topology = Topology::read(Path::new("/sys"))?;
@@ -13,19 +13,10 @@
 use std::path::{Path, PathBuf};
 
 use super::settings::Settings;
-use super::{ActuatorError, Missing};
+use super::{ActuatorError, Missing, refused};
 use crate::configuration::Clock;
 use crate::sysfs::{FileError, read_number, set};
 use crate::topology::{BoostSwitch, Topology};
-
-/// Who sets the clock of the granted cores.
-pub trait ClockSetter {
-    /// Sets it, for all of them.
-    ///
-    /// # Errors
-    /// The machine has no such clock, or did not take it.
-    fn set(&mut self, clock: Clock) -> Result<(), ActuatorError>;
-}
 
 /// One domain's files.
 #[derive(Debug)]
@@ -66,21 +57,48 @@ impl Cpufreq {
         let mut domains = Vec::new();
         for domain in &topology.domains {
             let directory = domain.directory.clone();
-            let end = |file: &str| read_number(&directory.join(file), RANGE);
-            let found_khz = match (end(MIN), end(MAX)) {
-                (Ok(min), Ok(max)) => (min, max),
-                (Err(FileError::Missing { path, .. }), _)
-                | (_, Err(FileError::Missing { path, .. })) => {
-                    return Err(missing(vec![path]).into());
-                }
-                (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+            let end = |file: &str| match read_number(&directory.join(file), RANGE) {
+                Err(FileError::Missing { path, .. }) => Err(missing(vec![path]).into()),
+                found => found.map_err(ActuatorError::from),
             };
+            let found_khz = (end(MIN)?, end(MAX)?);
             let nominal_khz = domain.clocks_khz.last().copied().unwrap_or(found_khz.1);
             domains.push(Domain { directory, nominal_khz, found_khz });
         }
         let boost = topology.boost.clone();
         // Nothing was set: nothing is to be put back.
         Ok(Self { domains, boost, settings: Settings::default(), restored: true })
+    }
+
+    /// Sets the clock of all domains.
+    ///
+    /// # Errors
+    /// The machine has no such clock, or did not take it.
+    pub fn set(&mut self, clock: Clock) -> Result<(), ActuatorError> {
+        self.restored = false;
+        match clock {
+            Clock::Fixed => Err(refused(
+                "setting the clock \"fixed\"".to_owned(),
+                "this is the clock of machines whose clock cannot be set",
+            )),
+            Clock::Khz(khz) => {
+                self.allow_turbo(false)?;
+                for domain in &self.domains {
+                    set_range(&domain.directory, khz, khz)?;
+                }
+                Ok(())
+            }
+            Clock::Turbo => {
+                self.allow_turbo(true)?;
+                for domain in &self.domains {
+                    let highest = domain.directory.join("cpuinfo_max_freq");
+                    let highest = read_number(&highest, "the highest clock")?;
+                    let least = domain.nominal_khz.min(highest);
+                    set_range(&domain.directory, least, highest)?;
+                }
+                Ok(())
+            }
+        }
     }
 
     fn allow_turbo(&mut self, allowed: bool) -> Result<(), ActuatorError> {
@@ -112,36 +130,6 @@ impl Cpufreq {
             errors.extend(set_range(&domain.directory, min, max).err());
         }
         errors
-    }
-}
-
-impl ClockSetter for Cpufreq {
-    fn set(&mut self, clock: Clock) -> Result<(), ActuatorError> {
-        self.restored = false;
-        match clock {
-            Clock::Fixed => {
-                let tried = "setting the clock \"fixed\"".to_owned();
-                let reason = "this is the clock of machines whose clock cannot be set".to_owned();
-                Err(ActuatorError::System { tried, reason })
-            }
-            Clock::Khz(khz) => {
-                self.allow_turbo(false)?;
-                for domain in &self.domains {
-                    set_range(&domain.directory, khz, khz)?;
-                }
-                Ok(())
-            }
-            Clock::Turbo => {
-                self.allow_turbo(true)?;
-                for domain in &self.domains {
-                    let highest = domain.directory.join("cpuinfo_max_freq");
-                    let highest = read_number(&highest, "the highest clock")?;
-                    let least = domain.nominal_khz.min(highest);
-                    set_range(&domain.directory, least, highest)?;
-                }
-                Ok(())
-            }
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```no_run
 //! use control::actuator::Cpuset;
 //! use std::path::Path;
-//! let mut set = Cpuset::create(Path::new("/sys/fs/cgroup"), Path::new("/proc"), "tailplane")?;
+//! let mut set = Cpuset::create(Path::new("/sys/fs/cgroup"), "tailplane")?;
 //! set.set_cpus(&[0, 1])?;
 //! # Ok::<(), control::actuator::ActuatorError>(())
 //! ``` // here the group is gone
@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use super::settings::Settings;
-use super::{ActuatorError, Missing};
+use super::{ActuatorError, Missing, refused};
 use crate::sysfs::{FileError, parse_cpus, read, set, show_cpus};
 
 /// Which kind of hierarchy a group is in.
@@ -31,7 +31,6 @@ pub struct Cpuset {
     /// Where the hierarchy is mounted.
     mount: PathBuf,
     directory: PathBuf,
-    proc: PathBuf,
     /// We made the directory.
     created: bool,
     /// We gave the controller to the groups below the mount.
@@ -71,25 +70,22 @@ impl Cpuset {
         })
     }
 
-    /// Makes a group of this name, which may run on all processors at first. `proc` is where processes are shown:
-    /// `/proc`. A group of that name that is there already, as an earlier run left it, is taken over, and left at
-    /// the end.
+    /// Makes a group of this name, which may run on all processors at first. A group of that name that is there
+    /// already, as an earlier run left it, is taken over, and left at the end.
     ///
     /// # Errors
     /// There are no cpusets, or the group cannot be made.
-    pub fn create(root: &Path, proc: &Path, name: &str) -> Result<Self, ActuatorError> {
+    pub fn create(root: &Path, name: &str) -> Result<Self, ActuatorError> {
         let (hierarchy, mount) = Self::find(root)?;
         let directory = mount.join(name);
         if name.is_empty() || name.contains('/') || name == ".." || name == "." {
-            let reason = "a name without slashes is needed".to_owned();
             let tried = format!("making a group of the name \"{name}\"");
-            return Err(ActuatorError::System { tried, reason });
+            return Err(refused(tried, "a name without slashes is needed"));
         }
         let mut this = Self {
             hierarchy,
             mount,
             directory,
-            proc: proc.to_owned(),
             created: false,
             delegated: false,
             keeper: None,
@@ -113,13 +109,7 @@ impl Cpuset {
         }
         let keeper = self.directory.with_added_extension("keeper");
         // One that is there already was left by a controller that was killed.
-        match std::fs::create_dir(&keeper) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                let tried = format!("making the group {}", keeper.display());
-                return Err(ActuatorError::System { tried, reason: error.to_string() });
-            }
-            _ => {}
-        }
+        make_group(&keeper)?;
         let path = keeper.join("cgroup.subtree_control");
         self.keeper = Some(keeper);
         set(&path, "+cpuset", CONTROLLERS, has)?;
@@ -127,14 +117,7 @@ impl Cpuset {
     }
 
     fn make_directory(&mut self) -> Result<(), ActuatorError> {
-        match std::fs::create_dir(&self.directory) {
-            Ok(()) => self.created = true,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                let tried = format!("making the group {}", self.directory.display());
-                return Err(ActuatorError::System { tried, reason: error.to_string() });
-            }
-        }
+        self.created = make_group(&self.directory)?;
         // A v1 group takes no process before it has processors and memory.
         if self.hierarchy == Hierarchy::V1 {
             for file in ["cpuset.mems", "cpuset.cpus"] {
@@ -157,11 +140,6 @@ impl Cpuset {
         &self.directory
     }
 
-    /// Where processes are shown.
-    pub(super) fn proc(&self) -> &Path {
-        &self.proc
-    }
-
     /// Lets its processes run on these processors only.
     ///
     /// # Errors
@@ -171,8 +149,8 @@ impl Cpuset {
         let text = show_cpus(cpus);
         if cpus.is_empty() {
             let tried = format!("setting {} to nothing", path.display());
-            let reason = "at least one processor is needed; freeze the group instead".to_owned();
-            return Err(ActuatorError::System { tried, reason });
+            let reason = "at least one processor is needed; freeze the group instead";
+            return Err(refused(tried, reason));
         }
         let wanted = parse_cpus(&text);
         self.settings.set(&path, &text, CPUS, |found| parse_cpus(found) == wanted)?;
@@ -219,8 +197,7 @@ impl Cpuset {
         let made = std::mem::take(&mut self.created).then(|| self.directory.clone());
         for directory in made.into_iter().chain(self.keeper.take()) {
             if let Err(error) = std::fs::remove_dir(&directory) {
-                let tried = format!("removing the group {}", directory.display());
-                errors.push(ActuatorError::System { tried, reason: error.to_string() });
+                errors.push(refused(format!("removing the group {}", directory.display()), error));
             }
         }
         if std::mem::take(&mut self.delegated) {
@@ -230,13 +207,22 @@ impl Cpuset {
                 // Other groups use cpusets as well by now.
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
                 Err(error) => {
-                    let tried = format!("taking cpusets back in {}", path.display());
-                    errors.push(ActuatorError::System { tried, reason: error.to_string() });
+                    errors
+                        .push(refused(format!("taking cpusets back in {}", path.display()), error));
                 }
                 Ok(()) => {}
             }
         }
         errors
+    }
+}
+
+/// Makes a group; whether it was not there already.
+fn make_group(directory: &Path) -> Result<bool, ActuatorError> {
+    match std::fs::create_dir(directory) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(refused(format!("making the group {}", directory.display()), error)),
     }
 }
 
@@ -268,9 +254,9 @@ mod tests {
     #[test]
     fn a_v2_group_holds_its_processes_and_is_put_back() {
         let root = v2();
-        let (cg, proc) = (root.path().join("cg"), root.path().join("proc"));
+        let cg = root.path().join("cg");
         {
-            let mut set = Cpuset::create(&cg, &proc, "ours").unwrap();
+            let mut set = Cpuset::create(&cg, "ours").unwrap();
             assert_eq!(set.hierarchy(), Hierarchy::V2);
             assert_eq!(root.get("cg/cgroup.subtree_control"), "+cpuset");
             assert_eq!(root.get("cg/ours.keeper/cgroup.subtree_control"), "+cpuset");
@@ -298,8 +284,7 @@ mod tests {
             ("cg/cpuset/ours/cpuset.mems", ""),
             ("cg/cpuset/ours/cgroup.procs", ""),
         ]);
-        let mut set =
-            Cpuset::create(&root.path().join("cg"), &root.path().join("proc"), "ours").unwrap();
+        let mut set = Cpuset::create(&root.path().join("cg"), "ours").unwrap();
         assert_eq!(set.hierarchy(), Hierarchy::V1);
         assert_eq!(root.get("cg/cpuset/ours/cpuset.mems"), "0");
         assert!(matches!(set.freeze(true), Err(ActuatorError::Missing(_))));
@@ -316,7 +301,7 @@ mod tests {
         assert!(missing.to_string().contains("by affinity alone"), "{missing}");
         let v2 = v2();
         for name in ["", "..", "a/b"] {
-            assert!(Cpuset::create(&v2.path().join("cg"), v2.path(), name).is_err(), "{name}");
+            assert!(Cpuset::create(&v2.path().join("cg"), name).is_err(), "{name}");
         }
         assert_eq!(v2.get("cg/cgroup.subtree_control"), "cpu");
     }
@@ -326,7 +311,7 @@ mod tests {
     fn a_group_of_this_machine() {
         let root = Path::new("/sys/fs/cgroup");
         let name = format!("tailplane-control-test-{}", std::process::id());
-        let mut set = match Cpuset::create(root, Path::new("/proc"), &name) {
+        let mut set = match Cpuset::create(root, &name) {
             Ok(set) => set,
             Err(error) => {
                 println!("not run: {error}");

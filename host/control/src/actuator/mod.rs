@@ -1,13 +1,9 @@
 //! Hands on stock Linux: elastic threads, cpusets and affinity, clocks, the background job.
 //!
 //! ```
-//! use control::actuator::{Executor, Recorder};
-//! use control::metrics::ThreadId;
-//! use control::{Decision, Outcome};
-//! let mut executor = Executor::new(Recorder::default()); // no clock, no background job
-//! let outcomes = executor.execute(&[Decision::Grant(ThreadId(1))]);
-//! assert_eq!(outcomes, [Outcome::Granted(ThreadId(1))]);
-//! assert_eq!(executor.threads().said, ["grant 1"]);
+//! use control::actuator::Cpuset;
+//! let missing = Cpuset::find("/nonexistent".as_ref()).unwrap_err();
+//! assert!(missing.to_string().starts_with("no cgroup hierarchy with cpusets (looked at /nonexistent/"));
 //! ```
 //!
 //! What all of them hold to:
@@ -19,25 +15,21 @@ mod affinity;
 mod background;
 mod clock;
 mod cpuset;
-mod executor;
 mod settings;
-mod threads;
 
-use std::fmt;
 use std::path::PathBuf;
 
 pub use affinity::Affinity;
-pub use background::{BackgroundJob, CgroupJob, ProcessGroupJob};
-pub use clock::{ClockSetter, Cpufreq};
+pub use background::BackgroundJob;
+pub use clock::Cpufreq;
 pub use cpuset::{Cpuset, Hierarchy};
-pub use executor::Executor;
 pub use settings::Settings;
-pub use threads::{ElasticThreads, Recorder};
 
 use crate::sysfs::FileError;
 
 /// Something that this machine does not have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no {what} (looked at {}): {costs}", listed(.looked_at))]
 pub struct Missing {
     /// What was looked for.
     pub what: &'static str,
@@ -47,19 +39,16 @@ pub struct Missing {
     pub costs: &'static str,
 }
 
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places: Vec<String> = self.looked_at.iter().map(|p| p.display().to_string()).collect();
-        write!(f, "no {} (looked at {}): {}", self.what, places.join(", "), self.costs)
-    }
+fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Why something was not done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ActuatorError {
     /// The machine cannot.
-    #[error("{0}")]
-    Missing(Missing),
+    #[error(transparent)]
+    Missing(#[from] Missing),
     /// A file could not be used, or did not keep what was written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -73,8 +62,7 @@ pub enum ActuatorError {
     },
 }
 
-impl From<Missing> for ActuatorError {
-    fn from(missing: Missing) -> Self {
-        Self::Missing(missing)
-    }
+/// What the system, or a check before it, said of what was tried.
+fn refused(tried: String, reason: impl ToString) -> ActuatorError {
+    ActuatorError::System { tried, reason: reason.to_string() }
 }

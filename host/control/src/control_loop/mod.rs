@@ -303,9 +303,7 @@ impl ControlLoop {
         self.measured.take(self.now_ns, samples, groups);
         self.watch_threads(samples);
         self.consider();
-        let decisions = self.reconcile();
-        self.is_settled = decisions.is_empty() && self.nothing_under_way();
-        decisions
+        self.proceed()
     }
 
     /// What outcomes since the last turn have made possible, without new samples: a thread that runs now gets
@@ -402,11 +400,6 @@ impl ControlLoop {
     /// How many steps the policy's sequence has.
     pub fn steps(&self) -> usize {
         self.policy.steps().len()
-    }
-
-    /// The policy's name.
-    pub fn policy_name(&self) -> &str {
-        self.policy.name()
     }
 
     /// Threads that run, as far as is known.

@@ -4,6 +4,8 @@
 //! cores before the service gets them and comes back after it has left; clocks rise first and fall last; a
 //! thread runs before it gets flow groups, and has none when it is parked.
 
+use std::cmp::Ordering;
+
 use super::state::State;
 use super::{ControlLoop, Decision, Event, Outcome};
 use crate::configuration::Clock;
@@ -14,8 +16,8 @@ impl ControlLoop {
     pub(super) fn reconcile(&mut self) -> Vec<Decision> {
         let mut decisions = Vec::new();
         let wanted = self.threads.of(&self.current().configuration);
-        self.take_from_background(&mut decisions);
-        self.raise_clock(&mut decisions);
+        self.set_background(Ordering::Less, &mut decisions);
+        self.set_clock(Ordering::Greater, &mut decisions);
         self.grant(&wanted, &mut decisions);
         self.migrate(&wanted, &mut decisions);
         self.park(&wanted, &mut decisions);
@@ -23,8 +25,8 @@ impl ControlLoop {
             if self.bridging && self.measured.view().delay_ns < self.config.bridge_delay_ns {
                 self.bridging = false;
             }
-            self.lower_clock(&mut decisions);
-            self.give_to_background(&mut decisions);
+            self.set_clock(Ordering::Less, &mut decisions);
+            self.set_background(Ordering::Greater, &mut decisions);
         }
         decisions
     }
@@ -41,17 +43,10 @@ impl ControlLoop {
         self.nothing_under_way() && self.threads.running().eq(wanted.iter().copied())
     }
 
-    fn take_from_background(&mut self, decisions: &mut Vec<Decision>) {
+    /// Gives the background job its cores, where that takes some from it (`Less`) or gives it more (`Greater`).
+    fn set_background(&mut self, change: Ordering, decisions: &mut Vec<Decision>) {
         let cores = self.current().background_cores;
-        if cores < self.background && self.now_ns >= self.background_retry_ns {
-            self.background = cores;
-            decisions.push(Decision::Background(cores));
-        }
-    }
-
-    fn give_to_background(&mut self, decisions: &mut Vec<Decision>) {
-        let cores = self.current().background_cores;
-        if cores > self.background && self.now_ns >= self.background_retry_ns {
+        if cores.cmp(&self.background) == change && self.now_ns >= self.background_retry_ns {
             self.background = cores;
             decisions.push(Decision::Background(cores));
         }
@@ -62,17 +57,10 @@ impl ControlLoop {
         if self.bridging { self.machine.fastest_clock() } else { clock }
     }
 
-    fn raise_clock(&mut self, decisions: &mut Vec<Decision>) {
+    /// Sets the clock, where that raises it (`Greater`) or lowers it (`Less`).
+    fn set_clock(&mut self, change: Ordering, decisions: &mut Vec<Decision>) {
         let clock = self.wanted_clock();
-        if clock > self.clock && self.now_ns >= self.clock_retry_ns {
-            self.clock = clock;
-            decisions.push(Decision::SetClock(clock));
-        }
-    }
-
-    fn lower_clock(&mut self, decisions: &mut Vec<Decision>) {
-        let clock = self.wanted_clock();
-        if clock < self.clock && self.now_ns >= self.clock_retry_ns {
+        if clock.cmp(&self.clock) == change && self.now_ns >= self.clock_retry_ns {
             self.clock = clock;
             decisions.push(Decision::SetClock(clock));
         }
@@ -172,7 +160,7 @@ impl ControlLoop {
                 self.threads.set(*thread, State::Running);
                 self.measured.begins(*thread, self.now_ns);
             }
-            Outcome::GrantFailed(thread) => self.grant_failed(*thread),
+            Outcome::GrantFailed(thread) => self.failed(*thread, Event::GrantFailed(*thread)),
             // One that has failed stays so until its time is over.
             Outcome::Parked(thread) => {
                 if !matches!(self.threads.get(*thread), State::Failed { .. }) {
@@ -202,18 +190,17 @@ impl ControlLoop {
         }
     }
 
-    fn grant_failed(&mut self, thread: ThreadId) {
+    /// The thread is not used for a while.
+    fn failed(&mut self, thread: ThreadId, event: Event) {
         let until_ns = self.now_ns + self.config.retry_ns;
         self.threads.set(thread, State::Failed { until_ns });
-        self.log(Event::GrantFailed(thread));
+        self.log(event);
     }
 
     fn vanished(&mut self, thread: ThreadId) {
-        let until_ns = self.now_ns + self.config.retry_ns;
-        self.threads.set(thread, State::Failed { until_ns });
         self.groups.give_up(|to, _| to == thread);
         self.groups.gone(thread);
-        self.log(Event::Vanished(thread));
+        self.failed(thread, Event::Vanished(thread));
     }
 
     /// What has had no outcome in time has failed; what failed long ago may be tried again.
@@ -228,7 +215,7 @@ impl ControlLoop {
         for thread in self.threads.ids() {
             match self.threads.get(thread) {
                 State::Granting { since_ns } if late(since_ns) => {
-                    self.grant_failed(thread);
+                    self.failed(thread, Event::GrantFailed(thread));
                     // It may run now, for nobody.
                     self.undo.push(thread);
                 }

@@ -71,26 +71,26 @@ pub(super) struct Threads {
 
 impl Threads {
     pub fn new(places: Vec<Place>, found: &Found) -> Result<Self, MachineError> {
-        let wrong = |what, found: String, allowed: &str| {
-            Err(MachineError { what, found, allowed: allowed.to_owned() })
-        };
-        if places.is_empty() || places.len() > usize::from(u16::MAX) {
-            return wrong("number of elastic threads", places.len().to_string(), "1 to 65535");
+        let count = places.len();
+        if !(1..=usize::from(u16::MAX)).contains(&count) {
+            let wrong = format!("number of elastic threads is {count}; allowed: 1 to 65535");
+            return Err(MachineError(wrong));
         }
         let mut seen = places.clone();
         seen.sort_unstable();
         if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
-            return wrong("place of a thread", format!("{:?}, twice", pair[0]), "one thread each");
+            let wrong =
+                format!("place of a thread is {:?}, twice; allowed: one thread each", pair[0]);
+            return Err(MachineError(wrong));
         }
-        let mut states = vec![State::Parked; places.len()];
-        for thread in &found.running {
-            match states.get_mut(usize::from(thread.0)) {
-                Some(state) => *state = State::Running,
-                None => {
-                    let allowed = format!("under {}", places.len());
-                    return wrong("number of a running thread", thread.0.to_string(), &allowed);
-                }
-            }
+        let mut states = vec![State::Parked; count];
+        for ThreadId(thread) in &found.running {
+            let state = states.get_mut(usize::from(*thread)).ok_or_else(|| {
+                let wrong =
+                    format!("number of a running thread is {thread}; allowed: under {count}");
+                MachineError(wrong)
+            })?;
+            *state = State::Running;
         }
         let leads = places.iter().enumerate().filter(|(_, place)| place.sibling == 0);
         let mut cores: Vec<(u32, ThreadId)> =

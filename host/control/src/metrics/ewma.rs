@@ -54,11 +54,6 @@ impl Ewma {
     pub fn is_empty(&self) -> bool {
         self.is_empty
     }
-
-    /// Forgets all before, and goes on from `value`.
-    pub fn restart(&mut self, value: f64) {
-        (self.value, self.is_empty) = (value, false);
-    }
 }
 
 /// The same quantity over three horizons, as IXCP keeps them.

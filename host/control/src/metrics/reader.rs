@@ -46,12 +46,6 @@ impl Sample {
     pub fn waiting(&self) -> f64 {
         self.queue_packets + self.ready
     }
-
-    /// A packet's share of the busy time, in nanoseconds: the service time. None without packets.
-    pub fn service_ns(&self) -> Option<f64> {
-        let busy_ns = (1.0 - self.idle) * self.period_ns as f64;
-        (self.packets > 0 && busy_ns > 0.0).then(|| busy_ns / self.packets as f64)
-    }
 }
 
 /// `max(delay) ~ ceil(Q / B) x iteration time` (IX §4.6), in nanoseconds.
@@ -75,7 +69,7 @@ pub struct GroupSample {
 pub struct Reader {
     thread: ThreadId,
     batch_max: u32,
-    last: Option<(u64, Counters)>,
+    pub(super) last: Option<(u64, Counters)>,
 }
 
 impl Reader {

@@ -7,27 +7,20 @@
 
 use statseg::ThreadCounters;
 
-use super::{Counters, GroupReader, GroupSample, Reader, Sample, ThreadId};
-
-/// One thread's last reading.
-#[derive(Debug)]
-struct Seen {
-    reader: Reader,
-    last: Option<(u64, Counters)>,
-}
+use super::{GroupReader, GroupSample, Reader, Sample, ThreadId};
 
 /// Reads all threads of a service, period after period.
 #[derive(Debug)]
 pub struct Sampler {
-    threads: Vec<Seen>,
+    threads: Vec<Reader>,
     groups: GroupReader,
 }
 
 impl Sampler {
     /// Of a service with so many threads, whose cycles take `batch_max` packets at most.
     pub fn new(threads: u16, batch_max: u32) -> Self {
-        let seen = |thread| Seen { reader: Reader::new(ThreadId(thread), batch_max), last: None };
-        Self { threads: (0..threads).map(seen).collect(), groups: GroupReader::default() }
+        let reader = |thread| Reader::new(ThreadId(thread), batch_max);
+        Self { threads: (0..threads).map(reader).collect(), groups: GroupReader::default() }
     }
 
     /// What happened since the last call, of each thread; without those of which that cannot be said. `shown` answers
@@ -38,17 +31,15 @@ impl Sampler {
         shown: impl Fn(u16) -> Option<ThreadCounters>,
     ) -> Vec<Sample> {
         let mut samples = Vec::with_capacity(self.threads.len());
-        for (thread, seen) in (0u16..).zip(&mut self.threads) {
+        for (thread, reader) in (0u16..).zip(&mut self.threads) {
             let Some(shown) = shown(thread) else { continue };
             let (counters, entered_ns) = (shown.counters(now_ns), shown.in_application_since_ns);
-            let sample = seen.reader.read(now_ns, &counters);
-            if let (Some(mut sample), Some((then_ns, before))) = (sample, seen.last) {
+            let last = reader.last;
+            let sample = reader.read(now_ns, &counters);
+            if let (Some(mut sample), Some((then_ns, before))) = (sample, last) {
                 let counted_ns = counters.busy_ns.saturating_sub(before.busy_ns);
                 sample.idle = idle_share(then_ns, now_ns, counted_ns, entered_ns);
                 samples.push(sample);
-            }
-            if seen.last.is_none_or(|(then_ns, _)| now_ns > then_ns) {
-                seen.last = Some((now_ns, counters));
             }
         }
         samples

@@ -22,7 +22,6 @@
 //! # Ok::<(), control::policy::FileError>(())
 //! ```
 
-use std::fmt;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -35,21 +34,14 @@ use crate::configuration::{Clock, Configuration, Machine, Scaling};
 pub const STEPS_MAX: usize = 1_024;
 
 /// What is wrong with a file, and on which line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
 pub struct FileError {
     /// Counted from one.
     pub line: usize,
     /// What was found, and what to do.
     pub message: String,
 }
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.message)
-    }
-}
-
-impl std::error::Error for FileError {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -178,51 +170,42 @@ fn step_of(
     machine: &Machine,
     scaling: &Scaling,
 ) -> Result<Step, Wrong> {
+    let wrong = |span: Range<usize>, what: String| Err((span, format!("step {number} {what}")));
     let cores = *step.cores.as_ref();
     if !(1..=machine.cores).contains(&cores) {
-        let message = format!(
-            "step {number} has {cores} cores; this machine has {}: write 1 to {}",
-            machine.cores, machine.cores
-        );
-        return Err((step.cores.span(), message));
+        let all = machine.cores;
+        let what = format!("has {cores} cores; this machine has {all}: write 1 to {all}");
+        return wrong(step.cores.span(), what);
     }
     if step.hyperthreads && machine.threads_per_core == 1 {
-        let message = format!(
-            "step {number} asks for hyperthreads; this machine's cores have one thread each: leave \
-             `hyperthreads` out"
-        );
-        return Err((step.cores.span(), message));
+        let what = "asks for hyperthreads; this machine's cores have one thread each: leave \
+                    `hyperthreads` out";
+        return wrong(step.cores.span(), what.to_owned());
     }
     let clock = step.clock.as_ref().map_or(machine.nominal_clock(), |clock| *clock.as_ref());
     if !machine.clocks().contains(&clock) {
         let span = step.clock.as_ref().map_or_else(|| step.cores.span(), Spanned::span);
         let all: Vec<String> = machine.clocks().iter().map(|&c| String::from(c)).collect();
-        let message = format!(
-            "step {number} asks for the clock {}; this machine has: {}",
-            String::from(clock),
-            all.join(", ")
-        );
-        return Err((span, message));
+        let (clock, all) = (String::from(clock), all.join(", "));
+        return wrong(span, format!("asks for the clock {clock}; this machine has: {all}"));
     }
     let configuration = Configuration { cores, hyperthreads: step.hyperthreads, clock };
     let mut made = Step::alone(machine, scaling, configuration);
     if let Some(background) = &step.background {
-        let free = machine.cores - cores;
-        if *background.as_ref() > free {
-            let message = format!(
-                "step {number} leaves {} cores to the background job; only {free} of {} are left",
-                background.as_ref(),
-                machine.cores
-            );
-            return Err((background.span(), message));
+        let (left, free) = (*background.as_ref(), machine.cores - cores);
+        if left > free {
+            let all = machine.cores;
+            let what =
+                format!("leaves {left} cores to the background job; only {free} of {all} are left");
+            return wrong(background.span(), what);
         }
-        made.background_cores = *background.as_ref();
+        made.background_cores = left;
     }
     if let Some(speed) = &step.speed {
         made.speed = *speed.as_ref();
         if !(made.speed > 0.0 && made.speed.is_finite()) {
-            let message = format!("step {number} has a speed of {}; write one over 0", made.speed);
-            return Err((speed.span(), message));
+            let what = format!("has a speed of {}; write one over 0", made.speed);
+            return wrong(speed.span(), what);
         }
     }
     Ok(made)

@@ -22,17 +22,56 @@ pub struct FrontCounts {
     pub lost_events: u64,
 }
 
+/// Samples come of these, each under the name of its service.
+type Named<'a, T> = [(&'a str, T)];
+
 /// The whole page.
 pub fn render(snapshot: &Snapshot, front: &FrontCounts) -> String {
+    let named = snapshot.services.iter().map(|service| (service.name.as_str(), service));
+    let all: Vec<(&str, &ServiceStatus)> = named.collect();
+    let shown = all.iter().filter_map(|(name, service)| Some((*name, service.running.as_ref()?)));
+    // Those that show themselves.
+    let running: Vec<(&str, &Running)> = shown.collect();
     let mut page = Page::default();
     daemon(&mut page, snapshot, front);
-    services(&mut page, &snapshot.services);
-    control_loop(&mut page, &snapshot.services);
-    threads(&mut page, &snapshot.services);
-    stacks(&mut page, &snapshot.services);
-    histograms(&mut page, &snapshot.services);
-    migrations(&mut page, &snapshot.services);
+    services(&mut page, &all, &running);
+    control_loop(&mut page, &running);
+    threads(&mut page, &running);
+    stacks(&mut page, &running);
+    histograms(&mut page, &running);
+    migrations(&mut page, &running);
     page.end()
+}
+
+/// A family with one sample of each that has a value.
+fn each<T>(page: &mut Page, family: &Family, of: &Named<'_, T>, value: impl Fn(&T) -> Option<f64>) {
+    page.family(family);
+    for (name, one) in of {
+        if let Some(value) = value(one) {
+            page.sample(family, &[("service", name)], value);
+        }
+    }
+}
+
+/// A family with samples that differ in a further label.
+fn labelled<T, L: AsRef<str>, V: IntoIterator<Item = (L, f64)>>(
+    page: &mut Page,
+    family: &Family,
+    of: &Named<'_, T>,
+    label: &str,
+    values: impl Fn(&T) -> V,
+) {
+    page.family(family);
+    for (name, one) in of {
+        for (text, value) in values(one) {
+            page.sample(family, &[("service", name), (label, text.as_ref())], value);
+        }
+    }
+}
+
+/// As a number: 1 or 0.
+fn flag(is: bool) -> f64 {
+    f64::from(u8::from(is))
 }
 
 fn daemon(page: &mut Page, snapshot: &Snapshot, front: &FrontCounts) {
@@ -57,26 +96,12 @@ fn daemon(page: &mut Page, snapshot: &Snapshot, front: &FrontCounts) {
     page.sample(&f::DAEMON_LOST_EVENTS, &[], front.lost_events as f64);
 }
 
-/// One sample of each service that has a value.
-fn each(
-    page: &mut Page,
-    family: &Family,
-    services: &[ServiceStatus],
-    value: impl Fn(&ServiceStatus) -> Option<f64>,
-) {
-    page.family(family);
-    for service in services {
-        if let Some(value) = value(service) {
-            page.sample(family, &[("service", &service.name)], value);
-        }
-    }
-}
-
-fn services(page: &mut Page, services: &[ServiceStatus]) {
+fn services(page: &mut Page, services: &Named<'_, &ServiceStatus>, running: &Named<'_, &Running>) {
     page.family(&f::SERVICE);
-    for (service, running) in running(services) {
+    for (name, service) in services {
+        let Some(running) = &service.running else { continue };
         let labels = [
-            ("service", service.name.as_str()),
+            ("service", *name),
             ("scheduler", &running.scheduler),
             ("domain", &running.domain),
             ("driver", &running.driver),
@@ -84,60 +109,40 @@ fn services(page: &mut Page, services: &[ServiceStatus]) {
         ];
         page.sample(&f::SERVICE, &labels, 1.0);
     }
-    let one = |is: bool| Some(if is { 1.0 } else { 0.0 });
-    each(page, &f::SERVICE_UP, services, |service| one(service.phase == "up"));
+    each(page, &f::SERVICE_UP, services, |service| Some(flag(service.phase == "up")));
     each(page, &f::SERVICE_STARTS, services, |service| Some(service.starts as f64));
-    each(page, &f::SERVICE_PROBLEM, services, |service| one(service.problem.is_some()));
-    page.family(&f::SERVICE_MODE);
-    for service in services {
-        for mode in ["policy", "hand", "watch"] {
-            let labels = [("service", service.name.as_str()), ("mode", mode)];
-            page.sample(&f::SERVICE_MODE, &labels, f64::from(u8::from(service.mode == mode)));
-        }
-    }
+    each(page, &f::SERVICE_PROBLEM, services, |service| Some(flag(service.problem.is_some())));
+    labelled(page, &f::SERVICE_MODE, services, "mode", |service| {
+        ["policy", "hand", "watch"].map(|mode| (mode, flag(service.mode == mode)))
+    });
     each(page, &f::SERVICE_SLO, services, |service| service.slo_us.map(|slo_us| slo_us / 1e6));
-    page.family(&f::SERVICE_THREADS);
-    for (service, running) in running(services) {
-        for state in ["starting", "running", "parked", "leaving"] {
-            let count = running.threads.iter().filter(|thread| thread.state == state).count();
-            let labels = [("service", service.name.as_str()), ("state", state)];
-            page.sample(&f::SERVICE_THREADS, &labels, count as f64);
-        }
-    }
-    let hertz = |service: &ServiceStatus| service.running.as_ref()?.clock_hertz;
-    each(page, &f::SERVICE_CLOCK, services, |service| hertz(service).map(|hertz| hertz as f64));
+    labelled(page, &f::SERVICE_THREADS, running, "state", |running| {
+        let count = |state| running.threads.iter().filter(|thread| thread.state == state).count();
+        ["starting", "running", "parked", "leaving"].map(|state| (state, count(state) as f64))
+    });
+    each(page, &f::SERVICE_CLOCK, running, |running| running.clock_hertz.map(|hertz| hertz as f64));
 }
 
-fn control_loop(page: &mut Page, services: &[ServiceStatus]) {
-    let step = |service: &ServiceStatus| service.running.as_ref()?.step.clone();
-    each(page, &f::POLICY_STEP, services, |service| Some(step(service)?.at as f64));
-    each(page, &f::POLICY_STEPS, services, |service| Some(step(service)?.of as f64));
-    let totals: [(&Family, OfRunning); 7] = [
-        (&f::LOOP_TURNS, |running| running.totals.turns),
-        (&f::LOOP_MISSED, |running| running.totals.missed),
-        (&f::LOOP_GRANTS, |running| running.totals.grants),
-        (&f::LOOP_PARKS, |running| running.totals.parks),
-        (&f::LOOP_MOVED, |running| running.totals.moved_groups),
-        (&f::LOOP_FAILURES, |running| running.totals.failures),
-        (&f::UNDER_WAY, |running| running.under_way as u64),
-    ];
-    for (family, total) in totals {
-        each(page, family, services, |service| Some(total(service.running.as_ref()?) as f64));
-    }
-    let job = |service: &ServiceStatus| service.running.as_ref()?.background.clone();
-    let alive = |service: &ServiceStatus| Some(f64::from(u8::from(job(service)?.alive)));
-    each(page, &f::BACKGROUND_UP, services, alive);
-    each(page, &f::BACKGROUND_CPUS, services, |service| Some(job(service)?.cpus.len() as f64));
-    each(page, &f::BACKGROUND_TIME, services, |service| Some(job(service)?.cpu_seconds));
+fn control_loop(page: &mut Page, running: &Named<'_, &Running>) {
+    each(page, &f::POLICY_STEP, running, |running| Some(running.step.as_ref()?.at as f64));
+    each(page, &f::POLICY_STEPS, running, |running| Some(running.step.as_ref()?.of as f64));
+    each(page, &f::LOOP_TURNS, running, |running| Some(running.totals.turns as f64));
+    each(page, &f::LOOP_MISSED, running, |running| Some(running.totals.missed as f64));
+    each(page, &f::LOOP_GRANTS, running, |running| Some(running.totals.grants as f64));
+    each(page, &f::LOOP_PARKS, running, |running| Some(running.totals.parks as f64));
+    each(page, &f::LOOP_MOVED, running, |running| Some(running.totals.moved_groups as f64));
+    each(page, &f::LOOP_FAILURES, running, |running| Some(running.totals.failures as f64));
+    each(page, &f::UNDER_WAY, running, |running| Some(running.under_way as f64));
+    let job = |running: &&Running| running.background.clone();
+    each(page, &f::BACKGROUND_UP, running, |running| Some(flag(job(running)?.alive)));
+    each(page, &f::BACKGROUND_CPUS, running, |running| Some(job(running)?.cpus.len() as f64));
+    each(page, &f::BACKGROUND_TIME, running, |running| Some(job(running)?.cpu_seconds));
 }
-
-/// A number of a service that shows itself.
-type OfRunning = fn(&Running) -> u64;
 
 /// A number of a thread; none where it has none.
 type OfThread = fn(&ThreadStatus) -> Option<f64>;
 
-fn threads(page: &mut Page, services: &[ServiceStatus]) {
+fn threads(page: &mut Page, running: &Named<'_, &Running>) {
     let numbers: [(&Family, OfThread); 16] = [
         (&f::THREAD_PACKETS, |thread| Some(thread.shown.packets as f64)),
         (&f::THREAD_BUSY, |thread| Some(thread.shown.busy_ns as f64 / 1e9)),
@@ -157,26 +162,20 @@ fn threads(page: &mut Page, services: &[ServiceStatus]) {
         (&f::THREAD_CALLS, |thread| Some(thread.shown.totals.calls as f64)),
     ];
     for (family, number) in numbers {
-        page.family(family);
-        for (service, running) in running(services) {
-            for thread in &running.threads {
-                let label = thread.thread.to_string();
-                if let Some(value) = number(thread) {
-                    page.sample(family, &[("service", &service.name), ("thread", &label)], value);
-                }
-            }
-        }
+        labelled(page, family, running, "thread", |running| {
+            let of = |thread: &ThreadStatus| Some((thread.thread.to_string(), number(thread)?));
+            running.threads.iter().filter_map(of).collect::<Vec<_>>()
+        });
     }
 }
 
-fn stacks(page: &mut Page, services: &[ServiceStatus]) {
+fn stacks(page: &mut Page, running: &Named<'_, &Running>) {
     page.family(&f::THREAD_STACK);
-    for (service, running) in running(services) {
+    for (name, running) in running {
         for thread in &running.threads {
             let number = thread.thread.to_string();
             for (place, counter) in &running.stack_names {
-                let labels =
-                    [("service", service.name.as_str()), ("thread", &number), ("counter", counter)];
+                let labels = [("service", *name), ("thread", &number), ("counter", counter)];
                 let count = thread.shown.stack.get(*place).copied().unwrap_or_default();
                 page.sample(&f::THREAD_STACK, &labels, count as f64);
             }
@@ -184,32 +183,29 @@ fn stacks(page: &mut Page, services: &[ServiceStatus]) {
     }
 }
 
-fn histograms(page: &mut Page, services: &[ServiceStatus]) {
+fn histograms(page: &mut Page, running: &Named<'_, &Running>) {
     page.family(&f::BATCH);
     // What bucket n counts is under the floor of the next one.
     let bounds: Vec<f64> = (1..BATCH_BUCKETS).map(|next| bucket_floor(next) as f64 - 1.0).collect();
-    for (service, running) in running(services) {
+    for (name, running) in running {
         let counts = sum_of(running, |thread| &thread.shown.batches);
         let packets = running.threads.iter().map(|thread| thread.shown.packets);
         let sum = Some(packets.fold(0, u64::wrapping_add) as f64);
         let buckets = Buckets { bounds: &bounds, counts: &counts, sum };
-        page.histogram(&f::BATCH, &[("service", &service.name)], &buckets);
+        page.histogram(&f::BATCH, &[("service", name)], &buckets);
     }
     page.family(&f::DELAY);
     // Delays are counted in whole microseconds.
     let bounds: Vec<f64> = (1..DELAY_BUCKETS).map(|next| bucket_floor(next) as f64 / 1e6).collect();
-    for (service, running) in running(services) {
+    for (name, running) in running {
         let counts = sum_of(running, |thread| &thread.shown.delays);
         let buckets = Buckets { bounds: &bounds, counts: &counts, sum: None };
-        page.histogram(&f::DELAY, &[("service", &service.name)], &buckets);
+        page.histogram(&f::DELAY, &[("service", name)], &buckets);
     }
-    page.family(&f::GROUP_PACKETS);
-    for (service, running) in running(services) {
-        for (group, packets) in running.group_packets.iter().enumerate() {
-            let labels = [("service", service.name.as_str()), ("group", &group.to_string())];
-            page.sample(&f::GROUP_PACKETS, &labels, *packets as f64);
-        }
-    }
+    labelled(page, &f::GROUP_PACKETS, running, "group", |running| {
+        let packets = running.group_packets.iter().map(|packets| *packets as f64);
+        (0..).map(|group: usize| group.to_string()).zip(packets).collect::<Vec<_>>()
+    });
 }
 
 /// A histogram of all threads together.
@@ -221,44 +217,29 @@ fn sum_of<const N: usize>(running: &Running, of: impl Fn(&ThreadStatus) -> &[u64
     sums
 }
 
-fn migrations(page: &mut Page, services: &[ServiceStatus]) {
-    let sums: Vec<(&ServiceStatus, MigrationTotals)> =
-        running(services).map(|(service, running)| (service, migrations_of(running))).collect();
-    page.family(&f::MIGRATIONS);
-    for (service, sum) in &sums {
-        let outcomes =
-            [("completed", sum.completed), ("given-up", sum.given_up), ("refused", sum.refused)];
-        for (outcome, count) in outcomes {
-            let labels = [("service", service.name.as_str()), ("outcome", outcome)];
-            page.sample(&f::MIGRATIONS, &labels, count as f64);
-        }
-    }
-    page.family(&f::MIGRATED_GROUPS);
-    for (service, sum) in &sums {
-        page.sample(&f::MIGRATED_GROUPS, &[("service", &service.name)], sum.groups as f64);
-    }
-    page.family(&f::MIGRATION_DEFERRED);
-    for (service, sum) in &sums {
-        page.sample(&f::MIGRATION_DEFERRED, &[("service", &service.name)], sum.packets as f64);
-    }
+fn migrations(page: &mut Page, running: &Named<'_, &Running>) {
+    let sums: Vec<(&str, MigrationTotals)> =
+        running.iter().map(|(name, running)| (*name, migrations_of(running))).collect();
+    labelled(page, &f::MIGRATIONS, &sums, "outcome", |sum| {
+        let MigrationTotals { completed, given_up, refused, .. } = *sum;
+        [("completed", completed), ("given-up", given_up), ("refused", refused)]
+            .map(|(outcome, count)| (outcome, count as f64))
+    });
+    each(page, &f::MIGRATED_GROUPS, &sums, |sum| Some(sum.groups as f64));
+    each(page, &f::MIGRATION_DEFERRED, &sums, |sum| Some(sum.packets as f64));
     page.family(&f::MIGRATION_PHASE);
     // The n-th counts what took less than 2^(n+1) us.
     let bounds: Vec<f64> = (0..PHASE_BUCKETS - 1).map(|n| (2u64 << n) as f64 / 1e6).collect();
-    for (service, sum) in &sums {
+    for (name, sum) in &sums {
         for (phase, of) in phases(sum) {
             let sum = Some(of.sum_ns as f64 / 1e9);
             let buckets = Buckets { bounds: &bounds, counts: &of.histogram, sum };
-            let labels = [("service", service.name.as_str()), ("phase", phase)];
-            page.histogram(&f::MIGRATION_PHASE, &labels, &buckets);
+            page.histogram(&f::MIGRATION_PHASE, &[("service", name), ("phase", phase)], &buckets);
         }
     }
-    page.family(&f::MIGRATION_LONGEST);
-    for (service, sum) in &sums {
-        for (phase, of) in phases(sum) {
-            let labels = [("service", service.name.as_str()), ("phase", phase)];
-            page.sample(&f::MIGRATION_LONGEST, &labels, of.max_ns as f64 / 1e9);
-        }
-    }
+    labelled(page, &f::MIGRATION_LONGEST, &sums, "phase", |sum| {
+        phases(sum).map(|(phase, of)| (phase, of.max_ns as f64 / 1e9)).collect::<Vec<_>>()
+    });
 }
 
 fn phases(sum: &MigrationTotals) -> impl Iterator<Item = (&'static str, &PhaseTotals)> {
@@ -286,18 +267,13 @@ fn migrations_of(running: &Running) -> MigrationTotals {
     sum
 }
 
-/// Services that show themselves.
-fn running(services: &[ServiceStatus]) -> impl Iterator<Item = (&ServiceStatus, &Running)> {
-    services.iter().filter_map(|service| Some((service, service.running.as_ref()?)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::fake::{Directory, Fake, FakeWorld};
     use crate::governor::Facts;
     use crate::manager::Manager;
+    use crate::tests::fake::{Directory, Fake, FakeWorld};
 
     #[test]
     fn the_page_has_every_family_once_and_each_sample_below_its_own() {

@@ -1,6 +1,7 @@
 //! What the control socket understands: methods of `io.tailplane.Control` and of `org.varlink.service`.
 
 use endpoint::Request;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::access::{Access, Role};
@@ -94,7 +95,7 @@ fn service(method: &str, given: &mut Parameters) -> Result<Vec<u8>, Vec<u8>> {
             "url": "",
             "interfaces": [SERVICE, INTERFACE],
         }),
-        "GetInterfaceDescription" => match given.string("interface")?.as_str() {
+        "GetInterfaceDescription" => match given.take::<String>("interface")?.as_str() {
             INTERFACE => json!({ "description": DESCRIPTION }),
             SERVICE => json!({ "description": SERVICE_DESCRIPTION }),
             other => return Err(service_error("InterfaceNotFound", "interface", other)),
@@ -122,43 +123,43 @@ fn control(
             Ok(Asked::Reply(reply(json!({ "services": services }), false)))
         }
         "Status" => {
-            let name = given.string("name")?;
+            let name: String = given.take("name")?;
             let service = snapshot.services.iter().find(|service| service.name == name);
             let no_such = || own_error("NoSuchService", json!({ "name": name }));
             let service = service.ok_or_else(no_such)?;
             Ok(Asked::Reply(reply(json!({ "service": service }), false)))
         }
-        "Start" => Ok(Asked::Command(given.string("name")?, What::Start)),
-        "Stop" => Ok(Asked::Command(given.string("name")?, What::Stop)),
-        "Resume" => Ok(Asked::Command(given.string("name")?, What::Resume)),
-        "Policy" => Ok(Asked::Command(given.string("name")?, What::Policy(policy(given)?))),
-        "Grant" => by_hand(given.string("name")?, Request::Grant { thread: given.word("thread")? }),
-        "Park" => by_hand(given.string("name")?, Request::Park { thread: given.word("thread")? }),
+        "Start" => Ok(Asked::Command(given.take("name")?, What::Start)),
+        "Stop" => Ok(Asked::Command(given.take("name")?, What::Stop)),
+        "Resume" => Ok(Asked::Command(given.take("name")?, What::Resume)),
+        "Policy" => Ok(Asked::Command(given.take("name")?, What::Policy(policy(given)?))),
+        "Grant" => by_hand(given.take("name")?, Request::Grant { thread: given.take("thread")? }),
+        "Park" => by_hand(given.take("name")?, Request::Park { thread: given.take("thread")? }),
         "Move" => {
-            let (from, to) = (given.word("from")?, given.word("to")?);
-            let request = Request::Move { from, to, groups: given.words("groups")? };
-            by_hand(given.string("name")?, request)
+            let (from, to) = (given.take("from")?, given.take("to")?);
+            let request = Request::Move { from, to, groups: given.take("groups")? };
+            by_hand(given.take("name")?, request)
         }
         "Pin" => {
-            let (thread, cpu) = (given.word("thread")?, usize::from(given.word("cpu")?));
-            by_hand(given.string("name")?, Request::Place { thread, cpu })
+            let (thread, cpu) = (given.take("thread")?, usize::from(given.take::<u16>("cpu")?));
+            by_hand(given.take("name")?, Request::Place { thread, cpu })
         }
         "Reload" => Ok(Asked::Reload),
         "Events" if !call.more => Err(error(&format!("{SERVICE}.ExpectedMore"), json!({}))),
-        "Events" => Ok(Asked::Follow(given.maybe_string("name")?)),
+        "Events" => Ok(Asked::Follow(given.take("name")?)),
         _ => Err(service_error("MethodNotFound", "method", &call.method)),
     }
 }
 
 fn policy(given: &mut Parameters) -> Result<PolicyChange, Vec<u8>> {
-    let name = |text: &str, parameter| text.parse().map_err(|_| invalid(parameter));
-    let over = given.maybe_string("over")?;
+    let name = |text: String, parameter| text.parse().map_err(|_| invalid(parameter));
+    let over: Option<String> = given.take("over")?;
     Ok(PolicyChange {
-        policy: name(&given.string("policy")?, "policy")?,
-        slo_us: given.maybe("slo_us", Value::as_f64)?,
-        period_ms: given.maybe("period_ms", Value::as_u64)?,
-        sequence: given.maybe_string("sequence")?.map(Into::into),
-        over: over.map(|over| name(&over, "over")).transpose()?,
+        policy: name(given.take("policy")?, "policy")?,
+        slo_us: given.take("slo_us")?,
+        period_ms: given.take("period_ms")?,
+        sequence: given.take("sequence")?,
+        over: over.map(|over| name(over, "over")).transpose()?,
     })
 }
 
@@ -208,42 +209,15 @@ fn invalid(parameter: &str) -> Vec<u8> {
 struct Parameters(Map<String, Value>);
 
 impl Parameters {
-    /// One that may be missing, or null.
-    fn maybe<T>(
-        &mut self,
-        name: &str,
-        read: impl Fn(&Value) -> Option<T>,
-    ) -> Result<Option<T>, Vec<u8>> {
-        match self.0.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => read(&value).map(Some).ok_or_else(|| invalid(name)),
-        }
-    }
-
-    fn maybe_string(&mut self, name: &str) -> Result<Option<String>, Vec<u8>> {
-        self.maybe(name, |value| value.as_str().map(str::to_owned))
-    }
-
-    fn string(&mut self, name: &str) -> Result<String, Vec<u8>> {
-        self.maybe_string(name)?.ok_or_else(|| invalid(name))
-    }
-
-    fn word(&mut self, name: &str) -> Result<u16, Vec<u8>> {
-        self.maybe(name, word)?.ok_or_else(|| invalid(name))
-    }
-
-    fn words(&mut self, name: &str) -> Result<Vec<u16>, Vec<u8>> {
-        let all = |value: &Value| value.as_array()?.iter().map(word).collect();
-        self.maybe(name, all)?.ok_or_else(|| invalid(name))
+    /// One of them; what is optional may be missing, or null.
+    fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, Vec<u8>> {
+        let value = self.0.remove(name).unwrap_or(Value::Null);
+        serde_json::from_value(value).map_err(|_| invalid(name))
     }
 
     fn no_more(&self) -> Result<(), Vec<u8>> {
         self.0.keys().next().map_or(Ok(()), |name| Err(invalid(name)))
     }
-}
-
-fn word(value: &Value) -> Option<u16> {
-    u16::try_from(value.as_u64()?).ok()
 }
 
 #[cfg(test)]
@@ -374,8 +348,8 @@ mod tests {
 
     #[test]
     fn the_description_says_what_is_said() {
-        use crate::fake::Fake;
         use crate::governor::{Facts, Governor};
+        use crate::tests::fake::Fake;
         let (_fake, link) = Fake::start("kv", 2, 4);
         let facts = Facts { topology: None, clocks: None, scaling: control::Scaling::ix() };
         let control = configfile::ControlConfig::default();

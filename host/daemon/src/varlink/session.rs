@@ -3,14 +3,13 @@
 //! A client may send many calls at once; they wait in its socket until it is their turn. It may not read; then nothing
 //! more is taken from it, events for it are counted instead of kept, and after a while it is cut off.
 
-use endpoint::MoveSummary;
 use serde_json::json;
 
 use super::access::{Access, Role};
 use super::interface::{Asked, asked, failure, own_error};
 use super::message::{Call, MESSAGE_MAX, reply};
 use crate::commands::{Answered, What};
-use crate::events::Event;
+use crate::events::{Event, Severity};
 use crate::status::Snapshot;
 use crate::stream::Pipe;
 
@@ -190,7 +189,7 @@ impl Session {
         }
         let bytes = match &answered.result {
             Ok(None) => reply(json!({}), false),
-            Ok(Some(moved)) => reply(summary(moved), false),
+            Ok(Some(moved)) => reply(json!(moved), false),
             Err(why) => failure(service, why),
         };
         let oneway = *oneway;
@@ -213,23 +212,17 @@ impl Session {
         }
         let missed = std::mem::take(lost);
         if missed > 0 {
-            self.say_lost(missed, event, now_ns);
+            let lost = Event {
+                severity: Severity::Warning,
+                service: "daemon".to_owned(),
+                kind: "events-lost",
+                fields: [("events", missed.to_string())].into(),
+                ..*event
+            };
+            self.say(&reply(json!({ "event": lost }), true), now_ns);
         }
         self.say(&reply(json!({ "event": event }), true), now_ns);
         true
-    }
-
-    /// So many events could not be told before this one.
-    fn say_lost(&mut self, lost: u64, before: &Event, now_ns: u64) {
-        let event = json!({
-            "number": before.number,
-            "unix_ms": before.unix_ms,
-            "severity": "warning",
-            "service": "daemon",
-            "kind": "events-lost",
-            "fields": { "events": lost.to_string() },
-        });
-        self.say(&reply(json!({ "event": event }), true), now_ns);
     }
 
     fn say(&mut self, bytes: &[u8], now_ns: u64) {
@@ -260,15 +253,6 @@ impl Session {
     }
 }
 
-fn summary(moved: &MoveSummary) -> serde_json::Value {
-    json!({
-        "groups": moved.groups,
-        "connections": moved.connections,
-        "packets_deferred": moved.packets_deferred,
-        "phase_ns": moved.phase_ns,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -277,14 +261,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stream::Stream;
 
     fn session() -> (Session, UnixStream) {
         let (near, far) = UnixStream::pair().expect("sockets");
         for end in [&near, &far] {
             end.set_nonblocking(true).expect("set");
         }
-        (Session::new(Pipe::new(Stream::Unix(near), 0), Role::Change, 0), far)
+        (Session::new(Pipe::new(near.into(), 0), Role::Change, 0), far)
     }
 
     fn access() -> Access {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail};
-use control::actuator::{ClockSetter, Cpufreq};
+use control::actuator::Cpufreq;
 use control::rapl::Rapl;
 use control::{Clock, Configuration, Machine, Scaling, Topology};
 use reproduce::{Mode, Stopped};
