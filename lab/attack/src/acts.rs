@@ -23,7 +23,7 @@ use wire::Ipv4Addr;
 
 use crate::crowd::{DATAGRAM_PORT, PORT};
 use crate::joined::{Greeted, Joined};
-use crate::lies::{self, Call, Falsehood, Liar};
+use crate::lies::{self, Call, Falsehood, Liar, MIXED};
 use crate::unsafe_os;
 
 /// The status of an act that got where nobody may.
@@ -33,13 +33,18 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// An act that nobody ends ends after so many seconds.
 const LONGEST_SECONDS: u32 = 60;
 
+/// What an application does with what the dataplane shows, before an answer; the seed is the last.
+type Unanswered = fn(Greeted, Liar, u64) -> anyhow::Result<()>;
+/// What an application does that has joined.
+type Joins = fn(&mut Attacker) -> anyhow::Result<()>;
+
 /// How an act begins.
 #[derive(Clone, Copy)]
 pub enum Act {
-    /// With what the dataplane shows, before an answer.
-    Unanswered(fn(Greeted, &mut Liar, u64) -> anyhow::Result<()>),
+    /// Before an answer.
+    Unanswered(Unanswered),
     /// As an application that has joined.
-    Joined(fn(&mut Attacker) -> anyhow::Result<()>),
+    Joined(Joins),
 }
 
 /// A dataplane's scheduler, in a word.
@@ -116,223 +121,205 @@ const fn attack(name: &'static str, what: &'static str, act: Act) -> Attack {
     }
 }
 
+/// What an application that has joined does.
+const fn joined(name: &'static str, what: &'static str, act: Joins) -> Attack {
+    attack(name, what, Act::Joined(act))
+}
+
+/// What an application does in place of an answer.
+const fn unanswered(name: &'static str, what: &'static str, act: Unanswered) -> Attack {
+    Attack { short: true, ..attack(name, what, Act::Unanswered(act)) }
+}
+
 const fn short(attack: Attack) -> Attack {
     Attack { short: true, ..attack }
 }
 
 const fn refused(words: &'static str, attack: Attack) -> Attack {
-    Attack { refusal: Some(words), ..short(attack) }
+    Attack { refusal: Some(words), ..attack }
 }
 
 const fn split(attack: Attack) -> Attack {
     Attack { placement: Placement::Split, ..attack }
 }
 
-/// The operator allows nothing.
-const fn denied(attack: Attack) -> Attack {
-    Attack { allowed: Allowed::Nothing, ..attack }
-}
-
-const fn accept_unannounced(name: &'static str, shares: Shares) -> Attack {
+/// Where the operator allows nothing, and under a scheduler.
+const fn denied(name: &'static str, shares: Shares, what: &'static str, act: Joins) -> Attack {
     let what = match shares {
-        Shares::Nothing => {
-            "accepts and sends on guessed handles, before a knock and after its refusal"
-        }
+        Shares::Nothing => what,
         Shares::Work => "the same where any core executes the calls",
         Shares::Ready => "the same with a ready set",
     };
-    Attack { shares, ..attack(name, what, Act::Joined(calls::accept_unannounced)) }
+    Attack { allowed: Allowed::Nothing, shares, ..joined(name, what, act) }
 }
 
-const fn reach_denied(name: &'static str, shares: Shares) -> Attack {
-    let what = match shares {
-        Shares::Nothing => "connects and sends datagrams to a peer that the policy denies",
-        Shares::Work => "the same where any core executes the calls",
-        Shares::Ready => "the same with a ready set",
-    };
-    Attack { shares, ..attack(name, what, Act::Joined(calls::reach_denied)) }
-}
+const ACCEPTS: &str = "accepts and sends on guessed handles, before a knock and after its refusal";
+const REACHES: &str = "connects and sends datagrams to a peer that the policy denies";
 
 /// All of them.
 pub const ATTACKS: &[Attack] = &[
-    attack(
+    joined(
         "forged-handles",
         "calls on handles of nobody: random, beside others, generation 0 and highest",
-        Act::Joined(calls::forged_handles),
+        calls::forged_handles,
     ),
-    attack(
-        "stale-handles",
-        "calls on connections that it has closed",
-        Act::Joined(calls::stale_handles),
-    ),
-    attack(
+    joined("stale-handles", "calls on connections that it has closed", calls::stale_handles),
+    joined(
         "replayed-calls",
         "the same calls again and again; done without a batch, far ahead, far behind",
-        Act::Joined(calls::replayed),
+        calls::replayed,
     ),
-    attack(
+    joined(
         "reordered-calls",
         "what an honest application asks for, in any other order",
-        Act::Joined(calls::reordered),
+        calls::reordered,
     ),
-    attack(
+    joined(
         "lengths-and-offsets",
         "every boundary of offset, length, count and piece",
-        Act::Joined(calls::lengths_and_offsets),
+        calls::lengths_and_offsets,
     ),
-    attack(
+    joined(
         "outside-arena",
         "bytes that are partly or wholly outside of its arena",
-        Act::Joined(calls::outside_arena),
+        calls::outside_arena,
     ),
-    split(attack(
+    split(joined(
         "changed-while-read",
         "a second thread changes calls, pieces and bytes all the time",
-        Act::Joined(memory::changed_while_read),
+        memory::changed_while_read,
     )),
-    attack(
+    joined(
         "call-flood",
         "full arrays in every batch, on all connections and with datagrams",
-        Act::Joined(calls::flood),
+        calls::flood,
     ),
-    attack(
+    joined(
         "connect-flood",
         "connections to peers, to nobody and to itself, as many as fit",
-        Act::Joined(calls::connect_flood),
+        calls::connect_flood,
     ),
     Attack {
         allowed: Allowed::Client,
-        ..attack(
+        ..joined(
             "forbidden-flood",
             "connects, without an end, to peers that the policy denies",
-            Act::Joined(calls::connect_flood),
+            calls::connect_flood,
         )
     },
-    denied(accept_unannounced("accept-unannounced", Shares::Nothing)),
-    denied(accept_unannounced("accept-unannounced-shared", Shares::Work)),
-    denied(accept_unannounced("accept-unannounced-ready", Shares::Ready)),
-    denied(reach_denied("reach-denied", Shares::Nothing)),
-    denied(reach_denied("reach-denied-shared", Shares::Work)),
-    denied(reach_denied("reach-denied-ready", Shares::Ready)),
-    split(attack(
+    denied("accept-unannounced", Shares::Nothing, ACCEPTS, calls::accept_unannounced),
+    denied("accept-unannounced-shared", Shares::Work, ACCEPTS, calls::accept_unannounced),
+    denied("accept-unannounced-ready", Shares::Ready, ACCEPTS, calls::accept_unannounced),
+    denied("reach-denied", Shares::Nothing, REACHES, calls::reach_denied),
+    denied("reach-denied-shared", Shares::Work, REACHES, calls::reach_denied),
+    denied("reach-denied-ready", Shares::Ready, REACHES, calls::reach_denied),
+    split(joined(
         "random-corruption",
         "a second thread writes random words over the call array",
-        Act::Joined(memory::random_corruption),
+        memory::random_corruption,
     )),
-    attack(
+    joined(
         "never-consuming",
         "accepts, and neither answers nor gives back what it received",
-        Act::Joined(calls::never_consuming),
+        calls::never_consuming,
     ),
-    attack(
+    joined(
         "hold-everything",
         "answers, and never gives back a buffer, nor a knock",
-        Act::Joined(calls::hold_everything),
+        calls::hold_everything,
     ),
-    short(attack(
+    short(joined(
         "write-received-packets",
         "tries every way to write to what it may only read; ends with a store there",
-        Act::Joined(memory::write_received_packets),
+        memory::write_received_packets,
     )),
-    attack(
+    joined(
         "exhaust-transmit",
         "every call sends the whole arena, and more than there is memory for",
-        Act::Joined(calls::exhaust_transmit),
+        calls::exhaust_transmit,
     ),
-    attack(
+    joined(
         "many-events",
         "makes more events than go over at once, and answers them with endless sends",
-        Act::Joined(calls::many_events),
+        calls::many_events,
     ),
-    attack(
+    joined(
         "arena-games",
         "tries to take the pages of its arena and its calls away while it sends",
-        Act::Joined(memory::unsettled_arena),
+        memory::unsettled_arena,
     ),
-    short(attack(
+    unanswered(
         "arena-joining",
         "joins with an arena that is none: small, unsealed, a pipe, the dataplane's own memory",
-        Act::Unanswered(joining::arenas),
-    )),
-    short(attack(
+        joining::arenas,
+    ),
+    unanswered(
         "calls-joining",
         "joins with calls that are none: unsealed, small, large, the dataplane's own memory",
-        Act::Unanswered(joining::calls),
-    )),
-    split(short(attack(
+        joining::calls,
+    ),
+    split(unanswered(
         "bell-joining",
         "joins with a bell that is none: a pipe, a file, a socket of another kind; or one that is full, or shared",
-        Act::Unanswered(joining::bells),
-    ))),
+        joining::bells,
+    )),
     refused(
         "arenas of 1073741824 bytes",
-        attack(
+        unanswered(
             "arena-oversized",
             "joins with an arena of a gigabyte in which nothing is",
-            Act::Unanswered(joining::oversized),
+            joining::oversized,
         ),
     ),
     refused(
         "no sealed memory of ordinary pages",
-        attack(
+        unanswered(
             "arena-huge-pages",
             "joins with an arena of huge pages, and takes the pages away",
-            Act::Unanswered(joining::huge_pages),
+            joining::huge_pages,
         ),
     ),
     Attack {
         shares: Shares::Work,
-        ..attack(
+        ..joined(
             "shared-turns",
             "lies about every turn to a scheduler that hands turns to any core",
-            Act::Joined(processes::lies),
+            Attacker::lie,
         )
     },
     Attack {
         shares: Shares::Ready,
-        ..attack(
-            "ready-turns",
-            "the same to a scheduler with a ready set",
-            Act::Joined(processes::lies),
-        )
+        ..joined("ready-turns", "the same to a scheduler with a ready set", Attacker::lie)
     },
-    attack("fork", "doubles itself: both write", Act::Joined(processes::fork)),
-    short(attack(
+    joined("fork", "doubles itself: both write", processes::fork),
+    unanswered(
         "exit-in-every-state",
         "ends at once, before its answer, in a batch, with calls half written",
-        Act::Unanswered(processes::exit_in_every_state),
-    )),
-    attack("stop", "stops itself, again and again", Act::Joined(processes::stop)),
-    short(attack(
+        processes::exit_in_every_state,
+    ),
+    joined("stop", "stops itself, again and again", processes::stop),
+    short(joined(
         "stop-for-ever",
         "stops itself in a batch; only its death ends that",
-        Act::Joined(processes::stopped),
+        processes::stopped,
     )),
-    short(attack("kill", "is killed at a random moment", Act::Joined(processes::kill))),
-    attack(
+    short(joined("kill", "is killed at a random moment", processes::kill)),
+    joined(
         "futex-lies",
         "says that it sleeps when it does not; wakes by the thousand",
-        Act::Joined(waking::lies),
+        waking::lies,
     ),
-    attack(
-        "futex-requeue",
-        "has the dataplane's sleeper wait for something else",
-        Act::Joined(waking::requeue),
-    ),
-    attack(
+    joined("futex-requeue", "has the dataplane's sleeper wait for something else", waking::requeue),
+    joined(
         "futex-owner",
         "makes the word that the dataplane sleeps on a lock that it owns",
-        Act::Joined(waking::owner),
+        waking::owner,
     ),
-    attack(
-        "wish-lies",
-        "wishes to be run in the past, now, and never",
-        Act::Joined(waking::wishes),
-    ),
-    short(attack(
+    joined("wish-lies", "wishes to be run in the past, now, and never", waking::wishes),
+    short(joined(
         "socket-games",
         "sends garbage to the dataplane; shuts down the socket, closes it, goes on",
-        Act::Joined(processes::socket_games),
+        processes::socket_games,
     )),
 ];
 
@@ -366,10 +353,15 @@ impl Attacker {
     /// Writes calls, and says that the batch is done.
     pub fn ask(&mut self, calls: &[Call]) {
         let count = calls.len().min(self.joined.geometry.call_records());
-        for (index, call) in calls[..count].iter().enumerate() {
+        self.hand_over(&calls[..count], count as u32, 0, u64::MAX);
+    }
+
+    /// Writes calls and whatever counts and wish, and says that the batch is done.
+    pub fn hand_over(&mut self, calls: &[Call], count: u32, pieces: u32, wish: u64) {
+        for (index, call) in calls.iter().enumerate() {
             self.joined.call(index, *call);
         }
-        self.joined.counts(count as u32, 0, u64::MAX);
+        self.joined.counts(count, pieces, wish);
         self.done();
     }
 
@@ -395,13 +387,33 @@ impl Attacker {
         true
     }
 
-    /// Serves with each batch's honest calls turned into others.
-    pub fn serve_turned(&mut self, mut turn: impl FnMut(&mut Liar, &mut Vec<Call>)) {
+    /// Serves with each batch's honest calls turned into others, until there is no dataplane any more.
+    ///
+    /// # Errors
+    /// None: so ends an act.
+    pub fn serve_turned(
+        &mut self,
+        mut turn: impl FnMut(&mut Liar, &mut Vec<Call>),
+    ) -> anyhow::Result<()> {
         while self.hear() {
             let mut calls = self.liar.answers();
             turn(&mut self.liar, &mut calls);
             self.ask(&calls);
         }
+        Ok(())
+    }
+
+    /// Lies, about calls that are nearly right, until there is no dataplane any more.
+    ///
+    /// # Errors
+    /// None: so ends an act.
+    pub fn lie(&mut self) -> anyhow::Result<()> {
+        self.liar.set_falsehood(MIXED);
+        while self.hear() {
+            self.liar.lie(&self.joined);
+            self.done();
+        }
+        Ok(())
     }
 }
 
@@ -459,7 +471,7 @@ pub fn perform(name: &str, started: Started) -> anyhow::Result<()> {
     }
     let greeted = Greeted::receive(socket)?;
     let act = match attack.act {
-        Act::Unanswered(act) => return act(greeted, &mut liar(seed), seed),
+        Act::Unanswered(act) => return act(greeted, liar(seed), seed),
         Act::Joined(act) => act,
     };
     // One attacker for each elastic thread. Like the program itself they end when the first one has done its act.

@@ -84,7 +84,8 @@ impl std::fmt::Display for Tally {
 }
 
 impl Tally {
-    fn add(&mut self, stats: &NearStats) {
+    fn add(&mut self, stats: &NearStats, told: [u64; 11]) {
+        self.told.iter_mut().zip(told).for_each(|(all, these)| *all += these);
         self.crossings += stats.crossings();
         self.violations += stats.violations();
         self.refused += stats.refused();
@@ -225,8 +226,24 @@ impl Drop for Progress {
     }
 }
 
-/// Runs so many batches that follow from a seed.
-type Half = fn(u64, u64) -> anyhow::Result<Tally>;
+/// Rounds of each half.
+const ROUNDS: u64 = 8;
+
+/// Runs so many batches of a round, which follow from a seed.
+type OneRound = fn(u64, u64, u64, &mut Progress, &mut Tally) -> anyhow::Result<()>;
+
+/// Runs `count` batches of one half.
+fn half(name: &'static str, count: u64, seed: u64, one_round: OneRound) -> anyhow::Result<Tally> {
+    let mut tally = Tally::default();
+    let mut progress = Progress::new(name, count, seed);
+    for round in 0..ROUNDS {
+        let batches = count / ROUNDS + u64::from(round < count % ROUNDS);
+        one_round(batches, round, seed, &mut progress, &mut tally)
+            .with_context(|| format!("round {round}"))?;
+    }
+    progress.finished = true;
+    Ok(tally)
+}
 
 /// Runs `count` batches; `only` names one half.
 ///
@@ -238,16 +255,17 @@ pub fn run(
     only: Option<&str>,
 ) -> anyhow::Result<Vec<(&'static str, Tally)>> {
     let mut tallies = Vec::new();
-    let halves: [(&'static str, Half); 2] = [("arrays", arrays::run), ("stack", stack::run)];
+    let halves: [(&'static str, OneRound); 2] =
+        [("arrays", arrays::one_round), ("stack", stack::one_round)];
     ensure!(
         only.is_none_or(|only| halves.iter().any(|(name, _)| *name == only)),
         "there are batches against `arrays` and against a `stack`"
     );
-    for (name, half) in halves {
+    for (name, one_round) in halves {
         match only {
             Some(only) if only != name => {}
-            Some(_) => tallies.push((name, half(count, seed)?)),
-            None => tallies.push((name, half(count / 2, seed)?)),
+            Some(_) => tallies.push((name, half(name, count, seed, one_round)?)),
+            None => tallies.push((name, half(name, count / 2, seed, one_round)?)),
         }
     }
     Ok(tallies)

@@ -22,17 +22,24 @@ pub const DATAGRAM_PORT: u16 = 9;
 /// Connections that the client has at most.
 const LINES: usize = 24;
 
+/// What a client saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// Connections that it opened.
+    pub connected: u64,
+    /// Times that it received something on them.
+    pub answered: u64,
+    /// Connections and datagrams that came to it.
+    pub reached: u64,
+}
+
 /// See the module's comment.
 pub struct Crowd {
     random: Xoshiro256PlusPlus,
     open: Vec<Handle>,
     opening: usize,
-    /// Answers that came.
-    pub answered: u64,
-    /// Connections of its that were opened.
-    pub connected: u64,
-    /// Connections and datagrams of the server's that came.
-    pub reached: u64,
+    /// What it saw.
+    pub seen: Seen,
     pace: Duration,
     next: Instant,
 }
@@ -42,7 +49,7 @@ impl Crowd {
     pub fn new(seed: u64, pace: Duration) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let (open, next) = (Vec::new(), Instant::ZERO);
-        Self { random, open, opening: 0, answered: 0, connected: 0, reached: 0, pace, next }
+        Self { random, open, opening: 0, seen: Seen::default(), pace, next }
     }
 
     fn act(&mut self, calls: &mut Calls<'_>) {
@@ -76,18 +83,18 @@ impl Service for Crowd {
             match event {
                 Event::Connected { outcome, .. } => {
                     self.opening = self.opening.saturating_sub(1);
-                    self.connected += u64::from(outcome.is_ok());
+                    self.seen.connected += u64::from(outcome.is_ok());
                     self.open.extend(outcome.ok().map(|(handle, _)| handle));
                 }
-                Event::Datagram { .. } => self.reached += 1,
+                Event::Datagram { .. } => self.seen.reached += 1,
                 Event::Knock { handle, .. } => {
-                    self.reached += 1;
+                    self.seen.reached += 1;
                     // One that cannot be accepted gives up.
                     let _ = calls.accept(handle, Cookie(0));
                     self.open.push(handle);
                 }
                 Event::Recv { handle, data, .. } => {
-                    self.answered += 1;
+                    self.seen.answered += 1;
                     // Else its window stays closed.
                     let _ = calls.recv_done(handle, data.len());
                 }

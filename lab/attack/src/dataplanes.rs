@@ -54,44 +54,38 @@ pub struct Act {
     pub name: &'static str,
     /// What it does, in a line.
     pub what: &'static str,
-    run: fn(&Starter) -> anyhow::Result<()>,
+    run: Run,
+}
+
+type Run = fn(&Starter) -> anyhow::Result<()>;
+
+const fn act(name: &'static str, what: &'static str, run: Run) -> Act {
+    Act { name, what, run }
 }
 
 /// All of them.
 pub const ACTS: &[Act] = &[
-    Act {
-        name: "flood-words",
-        what: "answers orders that were never given, without end",
-        run: flood_words,
-    },
-    Act { name: "flood-ready", what: "reports its start again and again", run: flood_ready },
-    Act {
-        name: "flood-garbage",
-        what: "sends bytes that are no message, without end",
-        run: flood_garbage,
-    },
-    Act { name: "oversize", what: "sends messages longer than any may be", run: oversize },
-    Act { name: "descriptors", what: "sends 253 descriptors with each message", run: descriptors },
-    Act { name: "never-serves", what: "takes its orders and never serves", run: |_| never() },
-    Act { name: "says-ended", what: "reports its end and lives on", run: says_ended },
-    Act { name: "ignores-end", what: "serves and ignores the request to end", run: ignores_end },
-    Act { name: "deaf", what: "serves and never reads an order", run: ignores_end },
-    Act { name: "escapes", what: "reports an error of 64 KiB of escape sequences", run: escapes },
-    Act { name: "prints", what: "prints escape sequences to its output, without end", run: prints },
-    Act { name: "refuses", what: "refuses each order in escape sequences", run: refuses },
-    Act {
-        name: "scribbles",
-        what: "writes random words to its statistics segment",
-        run: scribbles,
-    },
-    Act { name: "unsealed", what: "shows a segment that it can still cut off", run: unsealed },
-    Act {
-        name: "spins",
-        what: "has threads of the highest priority that it can get on each processor that it can reach, which never wait",
-        run: spins,
-    },
-    Act { name: "hoards", what: "writes to memory of its own, without end", run: hoards },
-    Act { name: "hangs-up", what: "closes its socket and lives on", run: hangs_up },
+    act("flood-words", "answers orders that were never given, without end", flood_words),
+    act("flood-ready", "reports its start again and again", flood_ready),
+    act("flood-garbage", "sends bytes that are no message, without end", flood_garbage),
+    act("oversize", "sends messages longer than any may be", oversize),
+    act("descriptors", "sends 253 descriptors with each message", descriptors),
+    act("never-serves", "takes its orders and never serves", |_| never()),
+    act("says-ended", "reports its end and lives on", says_ended),
+    act("ignores-end", "serves and ignores the request to end", ignores_end),
+    act("deaf", "serves and never reads an order", ignores_end),
+    act("escapes", "reports an error of 64 KiB of escape sequences", escapes),
+    act("prints", "prints escape sequences to its output, without end", prints),
+    act("refuses", "refuses each order in escape sequences", refuses),
+    act("scribbles", "writes random words to its statistics segment", scribbles),
+    act("unsealed", "shows a segment that it can still cut off", unsealed),
+    act(
+        "spins",
+        "has threads of the highest priority that it can get on each processor that it can reach, which never wait",
+        spins,
+    ),
+    act("hoards", "writes to memory of its own, without end", hoards),
+    act("hangs-up", "closes its socket and lives on", hangs_up),
 ];
 
 /// The starter, and what it said first.

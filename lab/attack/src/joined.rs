@@ -83,16 +83,15 @@ impl Greeted {
     /// # Errors
     /// An arena could not be made, or the dataplane is gone.
     pub fn answer(mut self, anywhere: bool) -> anyhow::Result<Vec<Joined>> {
-        let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
         let mut lanes = vec![(Arc::clone(&self.events), Arc::clone(&self.calls))];
         for events in std::mem::take(&mut self.others) {
             let calls = Memory::create_for_readers("attack-calls", self.geometry.call_bytes())?;
             lanes.push((events, calls));
         }
-        let mut files = Vec::new();
-        let mut joined = Vec::new();
+        let (mut files, mut joined, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (events, calls) in lanes {
-            let arena = Memory::create_for_readers("attack-arena", bytes)?;
+            let arena = self.arena()?;
+            bytes = arena.len() as u64;
             let (bell, other) = bell()?;
             files.extend([arena.descriptor()?, calls.descriptor()?, other]);
             let socket = self.socket.try_clone().context("sharing the domain's socket")?;
@@ -100,7 +99,7 @@ impl Greeted {
             joined.push(Joined { socket, geometry, packets, events, calls, arena, bell });
         }
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-        self.say(self.words(anywhere, bytes as u64), &files)?;
+        self.say(self.words(anywhere, bytes), &files)?;
         Ok(joined)
     }
 
@@ -115,27 +114,21 @@ impl Greeted {
         bytes: u64,
     ) -> anyhow::Result<Joined> {
         let (bell, other) = bell()?;
-        let rest = [self.calls.file(), other.as_fd()];
+        let calls = Arc::clone(&self.calls);
+        let rest = [calls.file(), other.as_fd()];
         let files: Vec<_> = files.iter().copied().chain(rest).collect();
-        self.say(self.words(false, bytes), &files)?;
-        Ok(self.joined(arena, bell))
+        self.pass_on(&files, bytes, arena, bell)
     }
 
-    /// An honest arena, with whatever as the calls; `calls` is what the attacker uses.
+    /// An honest arena, with whatever as the calls.
     ///
     /// # Errors
     /// The arena could not be made, or the dataplane is gone.
-    pub fn answer_with_calls(
-        mut self,
-        calls: Arc<Memory>,
-        file: BorrowedFd<'_>,
-    ) -> anyhow::Result<Joined> {
-        let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
-        let arena = Memory::create_for_readers("attack-arena", bytes)?;
+    pub fn answer_with_calls(self, file: BorrowedFd<'_>) -> anyhow::Result<Joined> {
         let (bell, other) = bell()?;
-        self.say(self.words(false, bytes as u64), &[arena.file(), file, other.as_fd()])?;
-        self.calls = calls;
-        Ok(self.joined(arena, bell))
+        let arena = self.arena()?;
+        let files = [arena.file(), file, other.as_fd()];
+        self.pass_on(&files, arena.len() as u64, Arc::clone(&arena), bell)
     }
 
     /// An honest arena, with whatever as the bell.
@@ -143,20 +136,32 @@ impl Greeted {
     /// # Errors
     /// The arena could not be made, or the dataplane is gone.
     pub fn answer_with_bell(self, other: BorrowedFd<'_>, bell: OwnedFd) -> anyhow::Result<Joined> {
+        let (arena, calls) = (self.arena()?, Arc::clone(&self.calls));
+        let files = [arena.file(), calls.file(), other];
+        self.pass_on(&files, arena.len() as u64, Arc::clone(&arena), bell)
+    }
+
+    /// An arena of the usual size.
+    fn arena(&self) -> anyhow::Result<Arc<Memory>> {
         let bytes = self.geometry.arena_chunks as usize * CHUNK_BYTES;
-        let arena = Memory::create_for_readers("attack-arena", bytes)?;
-        let files = [arena.file(), self.calls.file(), other];
-        self.say(self.words(false, bytes as u64), &files)?;
-        Ok(self.joined(arena, bell))
+        Ok(Memory::create_for_readers("attack-arena", bytes)?)
     }
 
     fn words(&self, anywhere: bool, bytes: u64) -> [u64; WORDS] {
         [self.hello[0], self.hello[1], anywhere.into(), bytes, 0, 0, 0, 0, 0, 0]
     }
 
-    fn joined(self, arena: Arc<Memory>, bell: OwnedFd) -> Joined {
+    /// Answers with descriptors; what the attacker has then.
+    fn pass_on(
+        self,
+        files: &[BorrowedFd<'_>],
+        bytes: u64,
+        arena: Arc<Memory>,
+        bell: OwnedFd,
+    ) -> anyhow::Result<Joined> {
+        self.say(self.words(false, bytes), files)?;
         let Self { socket, geometry, packets, events, calls, .. } = self;
-        Joined { socket, geometry, packets, events, calls, arena, bell }
+        Ok(Joined { socket, geometry, packets, events, calls, arena, bell })
     }
 
     /// Sends any words and descriptors.

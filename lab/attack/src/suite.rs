@@ -11,6 +11,7 @@ mod victim;
 
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -18,17 +19,20 @@ use measure::shuffled;
 use reproduce::Grid;
 use serde::{Deserialize, Serialize};
 
-use crate::acts::{Act, Attack};
+use crate::acts::{Act, Allowed, Attack};
+use crate::crowd::Seen;
 use bystander::Bystander;
 use gate::{Ends, Gate};
 use measured::{LENGTHS_MAX, Measured, WINDOWS_MIN};
-use victim::Episode;
+use pings::Counted;
 
 /// A window of requests, and what is left for attackers and their like to settle.
 const WINDOW: Duration = Duration::from_millis(6);
 const SETTLE: Duration = Duration::from_millis(2);
 /// More than this times the quiet p99 is noticed.
 const RATIO_MAX: f64 = 1.2;
+/// How long the attacked network layer may be silent: some hundred pings.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 /// An episode of an attack that ends by itself.
 const SHORT_EPISODE: Duration = Duration::from_millis(400);
 /// Bytes that the allocator and the threads' stacks come and go with.
@@ -95,8 +99,47 @@ impl Outcome {
         if self.failures.is_empty() { "passed" } else { "FAILED" }
     }
 
-    /// Takes over what the second application noticed.
-    fn take(&mut self, measured: &Measured) {
+    /// Something was not as it has to be.
+    fn fail(&mut self, text: impl Into<String>) {
+        self.failures.push(text.into());
+    }
+
+    /// No ping was answered for so long.
+    fn silent(&mut self, silence: Duration) {
+        self.silence_ms = self.silence_ms.max(silence.as_millis() as u64);
+        if silence > ANSWERS_WITHIN {
+            let ms = silence.as_millis();
+            self.fail(format!("the network layer answered nothing for {ms} ms"));
+        }
+    }
+
+    /// Pings that the attacked network layer was sent, and answered.
+    fn pinged(&mut self, counted: &Counted) {
+        self.pings_sent += counted.sent.load(Ordering::Relaxed);
+        self.pings_answered += counted.answered.load(Ordering::Relaxed);
+    }
+
+    /// What a client saw: of a dataplane whose policy denies everything, nothing.
+    fn saw(&mut self, allowed: Allowed, Seen { connected, answered, reached }: Seen) {
+        self.connected += connected;
+        self.answered += answered;
+        let seen = connected + answered + reached;
+        if allowed == Allowed::Nothing && seen > 0 {
+            self.fail(format!("{seen} connections and messages passed a policy that denies all"));
+        }
+    }
+
+    /// An attacked dataplane took so long to end.
+    fn ended_in(&mut self, took: Duration) {
+        self.ended_in_ms = self.ended_in_ms.max(took.as_millis() as u64);
+    }
+
+    /// Takes over what the second application (`other`) asked, lost and noticed.
+    fn take(&mut self, measured: &Measured, [asked, lost]: [u64; 2], other: &str) {
+        (self.others_requests, self.others_lost) = (asked, lost);
+        if lost > 0 {
+            self.fail(format!("{lost} requests of the other {other} lost"));
+        }
         self.quiet_p99_ns = measured.quartiles(false);
         self.attacked_p99_ns = measured.quartiles(true);
         self.windows = measured.windows();
@@ -111,16 +154,16 @@ impl Outcome {
         if let Some(words) = attack.refusal {
             let told = self.refusals.iter().any(|why| why.contains(words));
             if self.joined > 0 || !told {
-                self.failures.push(format!(
+                self.fail(format!(
                     "it was let in {} times; refused with: {:?}; expected: never, and \"{words}\"",
                     self.joined, self.refusals
                 ));
             }
         } else if self.joined == 0 && (self.refusals.is_empty() || joins) {
-            self.failures.push("no application ever joined: nothing was attacked".into());
+            self.fail("no application ever joined: nothing was attacked");
         }
         if attack.name == "write-received-packets" && self.faulted == 0 {
-            self.failures.push("no store into received packets was ever a fault".into());
+            self.fail("no store into received packets was ever a fault");
         }
     }
 }
@@ -204,33 +247,28 @@ impl Suite {
             let kinds = attack.kinds();
             let length = Duration::from_secs_f64(self.seconds / kinds.len() as f64);
             for kind in kinds {
-                let episodes = self.attack(kind, part, length, &mut measured)?;
-                episodes.into_iter().for_each(|episode| add(&mut outcome, episode));
+                outcome = self.attack(kind, part, length, &mut measured, outcome)?;
             }
             if measured.noticed().is_none() || !outcome.failures.is_empty() {
                 break;
             }
         }
-        outcome.others_requests = self.bystander.asked - asked.0;
-        outcome.others_lost = self.bystander.lost - asked.1;
-        if outcome.others_lost > 0 {
-            let text = format!("{} requests of the other application lost", outcome.others_lost);
-            outcome.failures.push(text);
-        }
-        outcome.take(&measured);
+        let others = [self.bystander.asked - asked.0, self.bystander.lost - asked.1];
+        outcome.take(&measured, others, "application");
         check_holds(&before, &mut outcome)?;
         outcome.judge(attack);
         Ok(outcome)
     }
 
-    /// Attacks once, for so long, and measures meanwhile.
+    /// Attacks once, for so long, and measures meanwhile; what came of it is added to `outcome`.
     fn attack(
         &mut self,
         attack: Attack,
         part: u32,
         length: Duration,
         measured: &mut Measured,
-    ) -> anyhow::Result<Vec<Episode>> {
+        outcome: Outcome,
+    ) -> anyhow::Result<Outcome> {
         let gate = Arc::new(Gate::default());
         let _ends = Ends(&gate);
         let attacker = {
@@ -238,7 +276,7 @@ impl Suite {
             let seed = self.seed.wrapping_add(u64::from(part) << 32);
             std::thread::Builder::new()
                 .name("attacker".into())
-                .spawn(move || attack_for(&attack, seed, length, cpu, &gate))
+                .spawn(move || attack_for(&attack, seed, length, cpu, &gate, outcome))
                 .context("starting a thread")?
         };
         let (began, mut rounds) = (Instant::now(), 0);
@@ -258,10 +296,7 @@ impl Suite {
         }
         gate.end();
         gate.open();
-        match attacker.join() {
-            Ok(episodes) => episodes,
-            Err(_) => anyhow::bail!("the attacking thread panicked"),
-        }
+        attacker.join().map_err(|_| anyhow::anyhow!("the attacking thread panicked"))?
     }
 }
 
@@ -272,43 +307,21 @@ fn attack_for(
     length: Duration,
     cpu: Option<usize>,
     gate: &Gate,
-) -> anyhow::Result<Vec<Episode>> {
+    mut outcome: Outcome,
+) -> anyhow::Result<Outcome> {
     if let Some(cpu) = cpu {
         measure::pin(cpu)?;
     }
     crate::unsafe_os::no_priority()?;
     let began = Instant::now();
-    let mut episodes = Vec::new();
-    while !gate.is_over() && began.elapsed() < length {
+    let most = if attack.short { SHORT_EPISODE.min(length) } else { length };
+    let (before, failed) = (outcome.episodes, outcome.failures.len());
+    while !gate.is_over() && began.elapsed() < length && outcome.failures.len() == failed {
         gate.pass();
-        let most = if attack.short { SHORT_EPISODE } else { length };
-        let seed = seed.wrapping_add(episodes.len() as u64);
-        let episode = victim::episode(attack, seed, most.min(length), gate)?;
-        let failed = !episode.failures.is_empty();
-        episodes.push(episode);
-        if failed {
-            break;
-        }
+        let seed = seed.wrapping_add(outcome.episodes - before);
+        victim::episode(attack, seed, most, gate, &mut outcome)?;
     }
-    Ok(episodes)
-}
-
-fn add(outcome: &mut Outcome, episode: Episode) {
-    outcome.episodes += 1;
-    outcome.joined += u64::from(episode.joined);
-    outcome.refusals.extend(episode.refusal);
-    outcome.faulted += u64::from(episode.faulted);
-    outcome.crossings += episode.crossings;
-    outcome.violations += episode.violations;
-    outcome.refused += episode.refused;
-    outcome.forbidden += episode.forbidden;
-    outcome.pings_sent += episode.pings.0;
-    outcome.pings_answered += episode.pings.1;
-    outcome.connected += episode.client.0;
-    outcome.answered += episode.client.1;
-    outcome.silence_ms = outcome.silence_ms.max(episode.silence.as_millis() as u64);
-    outcome.ended_in_ms = outcome.ended_in_ms.max(episode.ended_in.as_millis() as u64);
-    outcome.failures.extend(episode.failures);
+    Ok(outcome)
 }
 
 /// This process holds what it held before.

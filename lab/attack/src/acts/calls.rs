@@ -29,8 +29,7 @@ pub fn forged_handles(attacker: &mut Attacker) -> anyhow::Result<()> {
                 calls.push([kind, handle, 64, 0]);
             }
         }
-    });
-    Ok(())
+    })
 }
 
 /// Closes and aborts, and goes on with the handles.
@@ -44,8 +43,7 @@ pub fn stale_handles(attacker: &mut Attacker) -> anyhow::Result<()> {
         for handle in liar.stale.clone() {
             calls.push([pick(liar, &ON_CONNECTIONS), handle, 64, 0]);
         }
-    });
-    Ok(())
+    })
 }
 
 /// The same batch again and again; done without a batch, and with numbers of others.
@@ -73,8 +71,7 @@ pub fn reordered(attacker: &mut Attacker) -> anyhow::Result<()> {
         let keep = calls.len() / 2;
         later = calls.split_off(keep);
         later.truncate(64);
-    });
-    Ok(())
+    })
 }
 
 /// Lengths, offsets, counts and first pieces at every boundary, in all combinations.
@@ -107,11 +104,7 @@ pub fn lengths_and_offsets(attacker: &mut Attacker) -> anyhow::Result<()> {
         let lies = liar.random.random_bool(0.1);
         let count = if lies { pick(liar, &told) } else { calls.len() as u64 };
         let piece_count = pick(liar, &counts);
-        for (index, call) in calls.iter().enumerate() {
-            attacker.joined.call(index, *call);
-        }
-        attacker.joined.counts(count as u32, piece_count as u32, u64::MAX);
-        attacker.done();
+        attacker.hand_over(&calls, count as u32, piece_count as u32, u64::MAX);
     }
     Ok(())
 }
@@ -131,8 +124,7 @@ pub fn outside_arena(attacker: &mut Attacker) -> anyhow::Result<()> {
             calls.push(send(handle, piece));
             calls.push([DATAGRAM | 9 << 16 | 1 << 32, piece, liar.peers[0], 0]);
         }
-    });
-    Ok(())
+    })
 }
 
 /// As many calls as the array holds.
@@ -148,8 +140,7 @@ pub fn flood(attacker: &mut Attacker) -> anyhow::Result<()> {
             calls.push([DATAGRAM | 9 << 16 | 1 << 32, 1_400, peer, 0]);
             calls.push([6, handle, 0, 0]);
         }
-    });
-    Ok(())
+    })
 }
 
 /// Connections to everybody.
@@ -165,8 +156,7 @@ pub fn connect_flood(attacker: &mut Attacker) -> anyhow::Result<()> {
             let cookie = liar.random.next_u64();
             calls.push([CONNECT, cookie, peer, 0]);
         }
-    });
-    Ok(())
+    })
 }
 
 /// Accepts, and sends on, every handle that the next connection could have.
@@ -178,8 +168,7 @@ pub fn accept_unannounced(attacker: &mut Attacker) -> anyhow::Result<()> {
             let handle = Handle::new(group, slot, generation).to_bits();
             calls.extend([[ACCEPT, handle, 1, 0], send(handle, 64)]);
         }
-    });
-    Ok(())
+    })
 }
 
 /// Connects and sends datagrams to the client, from ports of its own and of others.
@@ -194,14 +183,12 @@ pub fn reach_denied(attacker: &mut Attacker) -> anyhow::Result<()> {
             calls.push([DATAGRAM | u64::from(own) << 16 | 1 << 32, 64, peer, 0]);
             calls.push([CONNECT, 1, peer, 0]);
         }
-    });
-    Ok(())
+    })
 }
 
 /// Receives, and gives nothing back.
 pub fn never_consuming(attacker: &mut Attacker) -> anyhow::Result<()> {
-    attacker.serve_turned(|_, calls| calls.retain(|call| call[0] == ACCEPT));
-    Ok(())
+    attacker.serve_turned(|_, calls| calls.retain(|call| call[0] == ACCEPT))
 }
 
 /// Answers, and keeps all buffers; of knocks it lets every second one wait for ever.
@@ -209,19 +196,23 @@ pub fn hold_everything(attacker: &mut Attacker) -> anyhow::Result<()> {
     attacker.serve_turned(|_, calls| {
         let holds = |call: &Call| call[0] == DONE_WITH || call[0] == CLOSE;
         calls.retain(|call| !holds(call) && (call[0] != ACCEPT || call[1] % 2 == 0));
-    });
-    Ok(())
+    })
+}
+
+/// Makes every piece as long as one may be, and serves a while: how many pieces and calls there may be.
+fn with_longest_pieces(attacker: &mut Attacker) -> (u32, usize) {
+    let geometry = attacker.joined.geometry;
+    for index in 0..geometry.arena_chunks as usize {
+        attacker.joined.write(geometry.piece(index), 65_535);
+    }
+    attacker.serve(50);
+    (geometry.arena_chunks, geometry.call_records())
 }
 
 /// Every call sends the whole arena, several times over; every second batch is of calls that fail, so that the next
 /// one has more events than go over at once.
 pub fn exhaust_transmit(attacker: &mut Attacker) -> anyhow::Result<()> {
-    let geometry = attacker.joined.geometry;
-    let (pieces, most) = (geometry.arena_chunks, geometry.call_records());
-    for index in 0..pieces as usize {
-        attacker.joined.write(geometry.piece(index), 65_535);
-    }
-    attacker.serve(50);
+    let (pieces, most) = with_longest_pieces(attacker);
     let count = u64::from(pieces) << 32;
     let mut fails = false;
     while attacker.hear() {
@@ -236,12 +227,8 @@ pub fn exhaust_transmit(attacker: &mut Attacker) -> anyhow::Result<()> {
             calls.push([SEND | count, *handle, 0, 0]);
             calls.push([DATAGRAM | 9 << 16 | count, 0, attacker.liar.peers[0], 0]);
         }
-        let count = calls.len().min(most);
-        for (index, call) in calls[..count].iter().enumerate() {
-            attacker.joined.call(index, *call);
-        }
-        attacker.joined.counts(count as u32, pieces, 0);
-        attacker.done();
+        calls.truncate(most);
+        attacker.hand_over(&calls, calls.len() as u32, pieces, 0);
     }
     Ok(())
 }
@@ -250,11 +237,7 @@ pub fn exhaust_transmit(attacker: &mut Attacker) -> anyhow::Result<()> {
 /// to one connection than its counters hold.
 pub fn many_events(attacker: &mut Attacker) -> anyhow::Result<()> {
     let geometry = attacker.joined.geometry;
-    let (pieces, most) = (geometry.arena_chunks, geometry.call_records());
-    for index in 0..pieces as usize {
-        attacker.joined.write(geometry.piece(index), 65_535);
-    }
-    attacker.serve(50);
+    let (pieces, most) = with_longest_pieces(attacker);
     while attacker.hear() {
         let mut calls = attacker.liar.answers();
         // A full array of events is one of several.
@@ -265,11 +248,8 @@ pub fn many_events(attacker: &mut Attacker) -> anyhow::Result<()> {
         } else {
             calls.resize(most, [DONE_WITH, handle, u64::from(u32::MAX), 0]);
         }
-        for (index, call) in calls.iter().take(most).enumerate() {
-            attacker.joined.call(index, *call);
-        }
-        attacker.joined.counts(calls.len().min(most) as u32, pieces, 0);
-        attacker.done();
+        calls.truncate(most);
+        attacker.hand_over(&calls, calls.len() as u32, pieces, 0);
     }
     Ok(())
 }

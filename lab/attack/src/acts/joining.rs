@@ -29,7 +29,7 @@ fn file(bytes: u64, seals: SealFlags, further: MemfdFlags) -> anyhow::Result<Own
 }
 
 /// Another kind with each seed. Those that are let in attack on.
-pub fn arenas(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+pub fn arenas(greeted: Greeted, liar: Liar, seed: u64) -> anyhow::Result<()> {
     let honest = Memory::create_for_readers("attack-arena", 1 << 20)?;
     let right = || honest.descriptor();
     let (files, bytes): (Vec<OwnedFd>, u64) = match seed % 15 {
@@ -61,9 +61,8 @@ pub fn arenas(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()
 }
 
 /// Another kind of call array with each seed.
-pub fn calls(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+pub fn calls(greeted: Greeted, liar: Liar, seed: u64) -> anyhow::Result<()> {
     let bytes = greeted.geometry.call_bytes() as u64;
-    let own = std::sync::Arc::clone(&greeted.calls);
     let other: OwnedFd = match seed % 8 {
         0 => file(bytes, SealFlags::empty(), MemfdFlags::empty())?,
         1 => file(bytes, SealFlags::SHRINK, MemfdFlags::empty())?,
@@ -76,13 +75,13 @@ pub fn calls(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()>
         // Nothing is ever written there that the attacker means.
         _ => file(bytes, SEALED, MemfdFlags::empty())?,
     };
-    let joined = greeted.answer_with_calls(own, other.as_fd())?;
+    let joined = greeted.answer_with_calls(other.as_fd())?;
     attack_on(joined, liar, seed)
 }
 
 /// Another kind of bell with each seed: things that are none, one that is full, one that has been hung up, one that the
 /// application empties and makes wait.
-pub fn bells(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+pub fn bells(greeted: Greeted, liar: Liar, seed: u64) -> anyhow::Result<()> {
     let (own, other) = bell()?;
     let joined = match seed % 7 {
         0 => greeted.answer_with_bell(rustix::pipe::pipe()?.0.as_fd(), own)?,
@@ -117,7 +116,7 @@ pub fn bells(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()>
 }
 
 /// An arena as large as many, in which nothing is: memory that the dataplane takes by looking at it.
-pub fn oversized(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+pub fn oversized(greeted: Greeted, liar: Liar, seed: u64) -> anyhow::Result<()> {
     let file = file(OVERSIZED, SEALED, MemfdFlags::empty())?;
     let own = Memory::create_for_readers("attack-arena", 1 << 20)?;
     let joined = greeted.answer_with(own, &[file.as_fd()], OVERSIZED)?;
@@ -126,12 +125,11 @@ pub fn oversized(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result
 
 /// An arena of huge pages, which are taken away once the dataplane has seen them: it has to fault where there is
 /// no page any more. Where the machine has no huge pages there is nothing to take.
-pub fn huge_pages(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+pub fn huge_pages(greeted: Greeted, liar: Liar, seed: u64) -> anyhow::Result<()> {
     let huge = || file(HUGE_PAGE, SEALED, MemfdFlags::HUGETLB);
     let arena = huge()?;
     let own = Memory::create_for_readers("attack-arena", 1 << 20)?;
     let joined = greeted.answer_with(own, &[arena.as_fd()], HUGE_PAGE)?;
-    let liar = std::mem::replace(liar, Liar::new(seed, MIXED));
     let mut attacker = Attacker { joined, liar, seed, seen: 0 };
     attacker.serve(20);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -147,12 +145,10 @@ pub fn huge_pages(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Resul
     attacker.serve_turned(|liar, calls| {
         let peer = liar.peers[0];
         calls.push([DATAGRAM | 9 << 16 | 1 << 32, 4_096 << 16 | 64, peer, 0]);
-    });
-    Ok(())
+    })
 }
 
-fn attack_on(joined: crate::joined::Joined, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
-    let liar = std::mem::replace(liar, Liar::new(seed, MIXED));
+fn attack_on(joined: crate::joined::Joined, liar: Liar, seed: u64) -> anyhow::Result<()> {
     let mut attacker = Attacker { joined, liar, seed, seen: 0 };
     attacker.liar.set_falsehood(MIXED);
     for _ in 0..200 {

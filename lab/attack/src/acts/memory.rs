@@ -38,8 +38,7 @@ pub fn changed_while_read(attacker: &mut Attacker) -> anyhow::Result<()> {
             let handle = liar.handle();
             calls.push(send(handle, liar.random.random_range(0..1 << 20) << 16 | 1_448));
         }
-    });
-    Ok(())
+    })
 }
 
 /// Lies, and has another thread write random words, header and all.
@@ -138,6 +137,5 @@ pub fn unsettled_arena(attacker: &mut Attacker) -> anyhow::Result<()> {
             let handle = liar.handle();
             calls.push(send(handle, liar.random.random_range(0..len - 2_000) << 16 | 1_448));
         }
-    });
-    Ok(())
+    })
 }

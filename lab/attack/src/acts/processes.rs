@@ -12,20 +12,6 @@ use crate::joined::Greeted;
 use crate::lies::{Liar, MIXED};
 use crate::unsafe_os;
 
-fn lie(attacker: &mut Attacker) {
-    attacker.liar.set_falsehood(MIXED);
-    while attacker.hear() {
-        attacker.liar.lie(&attacker.joined);
-        attacker.done();
-    }
-}
-
-/// Lies, about calls that are nearly right.
-pub fn lies(attacker: &mut Attacker) -> anyhow::Result<()> {
-    lie(attacker);
-    Ok(())
-}
-
 /// Two write, and neither knows of the other.
 pub fn fork(attacker: &mut Attacker) -> anyhow::Result<()> {
     if unsafe_os::fork()?.is_none() {
@@ -33,12 +19,11 @@ pub fn fork(attacker: &mut Attacker) -> anyhow::Result<()> {
         unsafe_os::end_after(30);
         attacker.liar = Liar::new(!attacker.seed, MIXED);
     }
-    lie(attacker);
-    Ok(())
+    attacker.lie()
 }
 
 /// Another state with each seed; the first of them, before anything is read, is the program's start.
-pub fn exit_in_every_state(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyhow::Result<()> {
+pub fn exit_in_every_state(greeted: Greeted, liar: Liar, seed: u64) -> anyhow::Result<()> {
     let state = seed % 10;
     match state {
         // Without an answer.
@@ -49,7 +34,6 @@ pub fn exit_in_every_state(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyh
         }
         _ => {}
     }
-    let liar = std::mem::replace(liar, Liar::new(seed, MIXED));
     let joined = greeted.answer(false)?.swap_remove(0);
     let mut attacker = Attacker { joined, liar, seed, seen: 0 };
     // Just joined.
@@ -65,11 +49,9 @@ pub fn exit_in_every_state(greeted: Greeted, liar: &mut Liar, seed: u64) -> anyh
         // With calls of which half is written, but said to be done.
         5 => {
             let most = attacker.joined.geometry.call_records();
-            for index in 0..most / 2 {
-                attacker.joined.call(index, [2 | 1 << 32, attacker.liar.handle(), 1_448, 0]);
-            }
-            attacker.joined.counts(most as u32, 0, 0);
-            attacker.done();
+            let call = |_| super::send(attacker.liar.handle(), 1_448);
+            let calls: Vec<_> = (0..most / 2).map(call).collect();
+            attacker.hand_over(&calls, most as u32, 0, 0);
         }
         // While it sends.
         6 => {
@@ -120,8 +102,7 @@ pub fn kill(attacker: &mut Attacker) -> anyhow::Result<()> {
         std::thread::sleep(after);
         kill_process(getpid(), Signal::KILL)
     });
-    lie(attacker);
-    Ok(())
+    attacker.lie()
 }
 
 /// Another game with each seed.

@@ -31,8 +31,7 @@ pub fn lies(attacker: &mut Attacker) -> anyhow::Result<()> {
             }
         }
     });
-    attacker.serve_turned(|_, _| {});
-    Ok(())
+    attacker.serve_turned(|_, _| {})
 }
 
 /// Moves whoever sleeps on the dataplane's word to another one, that nobody wakes.
@@ -77,9 +76,6 @@ pub fn owner(attacker: &mut Attacker) -> anyhow::Result<()> {
 pub fn wishes(attacker: &mut Attacker) -> anyhow::Result<()> {
     while attacker.hear() {
         let calls = attacker.liar.answers();
-        for (index, call) in calls.iter().enumerate() {
-            attacker.joined.call(index, *call);
-        }
         let now = attacker.joined.events.word64(layout::NOW);
         let now = now.map_or(0, |now| now.load(Ordering::Relaxed));
         let wish = match attacker.liar.random.random_range(0..6) {
@@ -90,8 +86,7 @@ pub fn wishes(attacker: &mut Attacker) -> anyhow::Result<()> {
             4 => 1 << 63,
             _ => odd(&mut attacker.liar.random, now),
         };
-        attacker.joined.counts(calls.len() as u32, 0, wish);
-        attacker.done();
+        attacker.hand_over(&calls, calls.len() as u32, 0, wish);
     }
     Ok(())
 }

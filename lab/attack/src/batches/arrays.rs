@@ -16,25 +16,12 @@ use wire::{Endpoint, Ipv4Addr};
 use super::{Domain, Progress, SEGMENT_BYTES, Tally, lock};
 use crate::lies::MIXED;
 
-/// Each with a domain of its own; every second one under a policy.
-const ROUNDS: u64 = 8;
 const ROOM: usize = 64;
 /// Events of a batch, at most: more than go over at once.
 const EVENTS: usize = 40;
 
-/// See the module's comment.
-pub fn run(count: u64, seed: u64) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
-    let mut progress = Progress::new("arrays", count, seed);
-    for round in 0..ROUNDS {
-        let batches = count / ROUNDS + u64::from(round < count % ROUNDS);
-        one_round(batches, round, seed, &mut progress, &mut tally)?;
-    }
-    progress.finished = true;
-    Ok(tally)
-}
-
-fn one_round(
+/// Each round has a domain of its own.
+pub(super) fn one_round(
     batches: u64,
     round: u64,
     seed: u64,
@@ -66,9 +53,7 @@ fn one_round(
         progress.step();
     }
     ensure!(pool.available() == before, "{} of {before} chunks came back", pool.available());
-    tally.add(&domain.near.stats());
-    let told = lock(&domain.other).liar.heard;
-    tally.told.iter_mut().zip(told).for_each(|(all, these)| *all += these);
+    tally.add(&domain.near.stats(), lock(&domain.other).liar.heard);
     Ok(())
 }
 

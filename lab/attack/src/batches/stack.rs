@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clock::{Clock, VirtualClock};
 use dataplane::{Elastic, ElasticConfig, ElasticThread, ForwardPorts};
 use domain::{Calls, Events, Service};
@@ -18,8 +18,6 @@ use crate::crowd::{CLIENT, Crowd, DATAGRAM_PORT, MACS, PORT, SERVER};
 use crate::lies::{MIXED, PLAUSIBLE};
 
 const CHUNKS: u32 = 2_048;
-/// Each with both dataplanes new; every second one with a more plausible liar.
-const ROUNDS: u64 = 8;
 /// Virtual time of a cycle.
 const CYCLE: Duration = Duration::from_micros(10);
 /// Cycles for a batch beyond which nothing happens any more.
@@ -45,19 +43,6 @@ fn thread(index: usize, nic: LoopbackNic, region: &Arc<Region>) -> ElasticThread
     ElasticThread::new(0, shared, nic, pool, ports, elastic, clock::Instant::ZERO)
 }
 
-/// See the module's comment.
-pub fn run(count: u64, seed: u64) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
-    let mut progress = Progress::new("stack", count, seed);
-    for round in 0..ROUNDS {
-        let batches = count / ROUNDS + u64::from(round < count % ROUNDS);
-        one_round(batches, round, seed, &mut progress, &mut tally)
-            .with_context(|| format!("round {round}"))?;
-    }
-    progress.finished = true;
-    Ok(tally)
-}
-
 /// The domain's side as a service that has its application lie about each batch.
 struct Lied<'a> {
     domain: Domain,
@@ -81,7 +66,8 @@ impl Service for Lied<'_> {
     }
 }
 
-fn one_round(
+/// In each round both dataplanes are new; every second one has a more plausible liar.
+pub(super) fn one_round(
     batches: u64,
     round: u64,
     seed: u64,
@@ -113,9 +99,8 @@ fn one_round(
     }
     let told = lock(&lied.domain.other).liar.heard;
     drop(lied);
-    tally.told.iter_mut().zip(told).for_each(|(all, these)| *all += these);
-    tally.answered += crowd.answered;
-    tally.add(&stats);
+    tally.answered += crowd.seen.answered;
+    tally.add(&stats, told);
     leave(server, client, &mut clock, &regions)
 }
 

@@ -9,15 +9,14 @@ use std::time::Duration;
 use clock::Instant;
 use mem::{Mbuf, Pool, TxFrame};
 use nic::{Armed, Capabilities, Closed, Nic, NicStats};
-use wire::Sum;
+use wire::{EtherType, EthernetRepr, IcmpRepr, Ipv4Repr, Protocol, Sum};
 
 use crate::crowd::{CLIENT, MACS, SERVER};
 
 const EVERY: Duration = Duration::from_millis(1);
-/// Bytes of the headers, and of a whole ping.
-const ETHERNET: usize = 14;
-const IP: usize = 20;
-const PING: usize = ETHERNET + IP + 8 + 16;
+/// Where the ICMP header of a frame is, and bytes of a whole ping.
+const ICMP: usize = EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN;
+const PING: usize = ICMP + IcmpRepr::HEADER_LEN + 16;
 /// How the pings are told from others.
 const NAME: u16 = 0x7470;
 
@@ -61,33 +60,23 @@ impl<N: Nic> Pings<N> {
 /// An echo request (RFC 792).
 fn frame(sequence: u16) -> [u8; PING] {
     let mut bytes = [0; PING];
-    bytes[..6].copy_from_slice(&MACS[0].0);
-    bytes[6..12].copy_from_slice(&MACS[1].0);
-    bytes[12..14].copy_from_slice(&[8, 0]);
-    let ip = &mut bytes[ETHERNET..ETHERNET + IP];
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&((PING - ETHERNET) as u16).to_be_bytes());
-    (ip[8], ip[9]) = (64, 1);
-    ip[12..16].copy_from_slice(&CLIENT.octets());
-    ip[16..20].copy_from_slice(&SERVER.octets());
-    let sum = Sum::of(ip).finish();
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    let icmp = &mut bytes[ETHERNET + IP..];
-    icmp[0] = 8;
-    icmp[4..6].copy_from_slice(&NAME.to_be_bytes());
-    icmp[6..8].copy_from_slice(&sequence.to_be_bytes());
-    let sum = Sum::of(icmp).finish();
-    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    let (protocol, payload_len) = (Protocol::Icmp, PING - ICMP);
+    let [dst, src] = MACS;
+    EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(&mut bytes);
+    let (src, dst, ttl, ident, dscp_ecn) = (CLIENT, SERVER, 64, 0, 0);
+    Ipv4Repr { src, dst, protocol, ttl, ident, dscp_ecn, dont_fragment: false, payload_len }
+        .emit(&mut bytes[EthernetRepr::HEADER_LEN..]);
+    let data = Sum::of(&bytes[ICMP + IcmpRepr::HEADER_LEN..]);
+    IcmpRepr::EchoRequest { ident: NAME, seq: sequence }.emit(&mut bytes[ICMP..], data);
     bytes
 }
 
 /// Whether it is the answer to one of these.
 fn is_answer(bytes: &[u8]) -> bool {
-    let at = ETHERNET + IP;
     bytes.get(12..14) == Some(&[8, 0])
         && bytes.get(23) == Some(&1)
-        && bytes.get(at) == Some(&0)
-        && bytes.get(at + 4..at + 6) == Some(&NAME.to_be_bytes())
+        && bytes.get(ICMP) == Some(&0)
+        && bytes.get(ICMP + 4..ICMP + 6) == Some(&NAME.to_be_bytes())
 }
 
 impl<N: Nic> Nic for Pings<N> {

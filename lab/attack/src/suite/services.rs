@@ -37,8 +37,6 @@ const RATIO_MAX: f64 = 2.0;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A starter answers at its control socket, and ends when it is to, within this.
 const WITHIN: Duration = Duration::from_secs(1);
-/// How long the attacked network layer may be silent.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Labs for those that are attacked, and the service that is not attacked.
@@ -93,13 +91,8 @@ impl Services {
                 break;
             }
         }
-        outcome.others_requests = self.neighbour.asked - asked.0;
-        outcome.others_lost = self.neighbour.lost - asked.1;
-        if outcome.others_lost > 0 {
-            let text = format!("{} requests of the other service lost", outcome.others_lost);
-            outcome.failures.push(text);
-        }
-        outcome.take(&measured);
+        let others = [self.neighbour.asked - asked.0, self.neighbour.lost - asked.1];
+        outcome.take(&measured, others, "service");
         outcome.judge(attack);
         Ok(outcome)
     }
@@ -147,28 +140,12 @@ impl Services {
         stop.store(true, Ordering::Relaxed);
         let silence = watch.join().map_err(|_| anyhow::anyhow!("the watching thread panicked"))?;
         if lives {
-            outcome.silence_ms = outcome.silence_ms.max(silence.as_millis() as u64);
-            if silence > ANSWERS_WITHIN {
-                let text =
-                    format!("the network layer answered nothing for {} ms", silence.as_millis());
-                outcome.failures.push(text);
-            }
+            outcome.silent(silence);
             service.check_answers(outcome);
         }
-        let ended_in = service.end(outcome)?;
-        outcome.ended_in_ms = outcome.ended_in_ms.max(ended_in.as_millis() as u64);
-        let seen = client.stop()?;
-        if attack.allowed == Allowed::Nothing && seen.passed() > 0 {
-            let text = format!(
-                "{} connections and messages passed a policy that denies all",
-                seen.passed()
-            );
-            outcome.failures.push(text);
-        }
-        outcome.connected += seen.connected;
-        outcome.answered += seen.answered;
-        outcome.pings_sent += counted.sent.load(Ordering::Relaxed);
-        outcome.pings_answered += counted.answered.load(Ordering::Relaxed);
+        service.end(outcome)?;
+        outcome.saw(attack.allowed, client.stop()?);
+        outcome.pinged(&counted);
         service.check_remains(outcome);
         Ok(())
     }

@@ -26,6 +26,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tailplane::application::DOMAIN_VARIABLE;
 
+use super::Outcome;
 use super::gate::Gate;
 use super::own;
 use super::pings::{Counted, Pings};
@@ -38,43 +39,12 @@ const CHUNKS: usize = 4_096;
 const JOINS_WITHIN: Duration = Duration::from_secs(2);
 /// How long a dataplane may take to end once it is to.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
-/// How long its network layer may be silent: some hundred pings.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 /// A silence beyond which nothing more is waited for.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How long a thread of ours that ends may be seen to, before it is left behind.
 const LOOK: Duration = Duration::from_millis(10);
 /// Memory that an episode may take beyond what it began with, in bytes: packets, arrays, stacks, an arena.
 const MEMORY_MAX: u64 = 128 << 20;
-
-/// What came of one dataplane and its hostile application.
-#[derive(Debug, Default)]
-pub struct Episode {
-    /// The application was let in.
-    pub joined: bool,
-    /// Why it was not, in the dataplane's words.
-    pub refusal: Option<String>,
-    /// What was not as it has to be.
-    pub failures: Vec<String>,
-    /// Counted by the dataplane's side of the domain.
-    pub crossings: u64,
-    /// See [`NearStats`].
-    pub violations: u64,
-    /// See [`NearStats`].
-    pub refused: u64,
-    /// Calls, SYNs and datagrams that the policy denied.
-    pub forbidden: u64,
-    /// Pings sent and answered.
-    pub pings: (u64, u64),
-    /// Connections that the client had opened, and answers that it received.
-    pub client: (u64, u64),
-    /// The longest that no ping was answered, while the application was there.
-    pub silence: Duration,
-    /// How long the dataplane took to end.
-    pub ended_in: Duration,
-    /// The application ended by a fault of its own.
-    pub faulted: bool,
-}
 
 /// The settings of either side.
 fn config(index: usize, shares: Shares) -> RuntimeConfig {
@@ -219,15 +189,8 @@ struct Running {
     _socket: Arc<OwnedFd>,
 }
 
-/// What came of a start.
-enum Started {
-    Running(Running),
-    /// The application was not let in, or went before: why.
-    Refused(String),
-}
-
-/// Starts all of it.
-fn start(attack: &Attack, seed: u64, gate: &Gate) -> anyhow::Result<Started> {
+/// Starts all of it; why the application was not let in, or went before.
+fn start(attack: &Attack, seed: u64, gate: &Gate) -> anyhow::Result<Result<Running, String>> {
     let wires = ShmConfig { mac: MACS[0], ..ShmConfig::default() };
     let far_wires = ShmConfig { mac: MACS[1], ..ShmConfig::default() };
     let (near_nic, far_nic) = ShmNic::pair(&wires, &far_wires).context("making a wire")?;
@@ -245,7 +208,7 @@ fn start(attack: &Attack, seed: u64, gate: &Gate) -> anyhow::Result<Started> {
     let met = host.greet(near.as_fd()).and_then(|()| host.meet(near.as_fd(), &gone));
     let near_side = match met {
         Ok(mut nears) => nears.pop().context("a side for each elastic thread")?,
-        Err(error) => return Ok(Started::Refused(error.to_string())),
+        Err(error) => return Ok(Err(error.to_string())),
     };
     let stats = near_side.stats();
     let (stop, client_stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -272,7 +235,7 @@ fn start(attack: &Attack, seed: u64, gate: &Gate) -> anyhow::Result<Started> {
     };
     let socket = Arc::new(near);
     watch(&socket, &gone, &stop)?;
-    Ok(Started::Running(Running {
+    Ok(Ok(Running {
         hostile,
         allowed: attack.allowed,
         stop,
@@ -328,25 +291,31 @@ impl Silence {
 ///
 /// # Errors
 /// The machine has no means for it.
-pub fn episode(attack: &Attack, seed: u64, most: Duration, gate: &Gate) -> anyhow::Result<Episode> {
-    let mut episode = Episode::default();
+pub fn episode(
+    attack: &Attack,
+    seed: u64,
+    most: Duration,
+    gate: &Gate,
+    outcome: &mut Outcome,
+) -> anyhow::Result<()> {
+    outcome.episodes += 1;
     let memory_before = own::resident()?;
     let mut running = match start(attack, seed, gate)? {
-        Started::Running(running) => running,
-        Started::Refused(why) => {
+        Ok(running) => running,
+        Err(why) => {
             gate.is_gone();
-            episode.refusal = Some(why);
-            return Ok(episode);
+            outcome.refusals.insert(why);
+            return Ok(());
         }
     };
-    episode.joined = true;
+    outcome.joined += 1;
     let began = Instant::now();
-    let (mut last, mut heard, mut grown) = (0, Silence::begin(), 0);
+    let (mut silence, mut last, mut heard, mut grown) = (Duration::ZERO, 0, Silence::begin(), 0);
     while began.elapsed() < most && !running.stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
         let answered = running.counted.answered.load(Ordering::Relaxed);
         if answered != last {
-            episode.silence = episode.silence.max(heard.lasted());
+            silence = silence.max(heard.lasted());
             (last, heard) = (answered, Silence::begin());
         }
         grown = own::resident()?.saturating_sub(memory_before).max(grown);
@@ -356,88 +325,72 @@ pub fn episode(attack: &Attack, seed: u64, most: Duration, gate: &Gate) -> anyho
         }
     }
     if !running.stop.load(Ordering::Relaxed) {
-        episode.silence = episode.silence.max(heard.lasted());
+        silence = silence.max(heard.lasted());
     }
-    if episode.silence > ANSWERS_WITHIN {
-        let text =
-            format!("the network layer answered nothing for {} ms", episode.silence.as_millis());
-        episode.failures.push(text);
-    }
+    outcome.silent(silence);
     if grown > MEMORY_MAX {
-        episode.failures.push(format!("the dataplane's memory grew by {} MiB", grown >> 20));
+        outcome.fail(format!("the dataplane's memory grew by {} MiB", grown >> 20));
     }
-    end(&mut running, &mut episode);
+    end(&mut running, outcome);
     gate.is_gone();
     let status = running.hostile.end().context("waiting for the hostile application")?;
-    check_status(status, &mut episode);
-    Ok(episode)
+    check_status(status, outcome);
+    Ok(())
 }
 
 /// Ends the dataplane, in order, while its application does what it likes; then looks what is left.
-fn end(running: &mut Running, episode: &mut Episode) {
+fn end(running: &mut Running, outcome: &mut Outcome) {
     let began = Silence::begin();
     running.stop.store(true, Ordering::Relaxed);
     let mut ran = running.dataplane.end(ENDS_WITHIN);
-    episode.ended_in = began.lasted();
+    outcome.ended_in(began.lasted());
     if ran.is_none() {
-        episode
-            .failures
-            .push(format!("did not end within {} s of its stop", ENDS_WITHIN.as_secs()));
+        outcome.fail(format!("did not end within {} s of its stop", ENDS_WITHIN.as_secs()));
         running.gone.store(true, Ordering::Relaxed);
         ran = running.dataplane.end(ENDS_WITHIN / 3);
     }
     if ran.is_none() {
-        episode.failures.push("nor when it had heard that its application is gone".into());
+        outcome.fail("nor when it had heard that its application is gone");
         // Whoever is left behind needs not be attacked on.
         if running.hostile.end().is_ok() {
             ran = running.dataplane.end(ENDS_WITHIN / 3);
         }
     }
     if ran.is_none() {
-        episode.failures.push("nor when its application was dead: a thread is left behind".into());
+        outcome.fail("nor when its application was dead: a thread is left behind");
     }
     running.client_stop.store(true, Ordering::Relaxed);
     match running.client.end(ENDS_WITHIN) {
-        Some(client) => client.iter().for_each(|crowd| check_client(crowd, running, episode)),
-        None => episode.failures.push("the client of the attacked dataplane did not end".into()),
+        Some(client) => client.iter().for_each(|crowd| outcome.saw(running.allowed, crowd.seen)),
+        None => outcome.fail("the client of the attacked dataplane did not end"),
     }
     match &ran {
         Some(Ok(reports)) => {
             let denied = |report: &CoreReport| {
                 report.stack.policy_denied_in + report.stack.policy_denied_out
             };
-            episode.forbidden = reports.iter().map(denied).sum();
+            outcome.forbidden += reports.iter().map(denied).sum::<u64>();
             let lost = reports.iter().map(|report| report.left.memory.lost).sum::<u32>();
             let (back, all) = (running.region.depot_len(), running.region.chunks() as usize);
             if lost > 0 || back != all {
-                let text = format!("packet memory: {lost} chunks lost, {back} of {all} came back");
-                episode.failures.push(text);
+                outcome
+                    .fail(format!("packet memory: {lost} chunks lost, {back} of {all} came back"));
             }
         }
-        Some(Err(error)) => episode.failures.push(format!("the dataplane failed: {error}")),
+        Some(Err(error)) => outcome.fail(format!("the dataplane failed: {error}")),
         None => {}
     }
     let Running { stats, counted, .. } = running;
-    (episode.crossings, episode.violations) = (stats.crossings(), stats.violations());
-    episode.refused = stats.refused();
-    let load = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
-    episode.pings = (load(&counted.sent), load(&counted.answered));
-}
-
-/// What the client saw: of a dataplane whose policy denies everything, nothing.
-fn check_client(crowd: &Crowd, running: &Running, episode: &mut Episode) {
-    episode.client = (crowd.connected, crowd.answered);
-    let seen = crowd.connected + crowd.answered + crowd.reached;
-    if running.allowed == Allowed::Nothing && seen > 0 {
-        let text = format!("{seen} connections and messages passed a policy that denies all");
-        episode.failures.push(text);
-    }
+    outcome.crossings += stats.crossings();
+    outcome.violations += stats.violations();
+    outcome.refused += stats.refused();
+    outcome.pinged(counted);
 }
 
 /// How the application ended tells whether it got where nobody may.
-fn check_status(status: ExitStatus, episode: &mut Episode) {
+fn check_status(status: ExitStatus, outcome: &mut Outcome) {
     if status.code() == Some(crate::acts::GOT_IN) {
-        episode.failures.push("it could change memory that it may only read".into());
+        outcome.fail("it could change memory that it may only read");
     }
-    episode.faulted = status.signal() == Some(libc::SIGSEGV);
+    outcome.faulted += u64::from(status.signal() == Some(libc::SIGSEGV));
 }

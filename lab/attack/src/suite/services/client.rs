@@ -14,10 +14,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 use service::lab::Lab;
 use service::lab::constants::DATAPLANE_ADDRESS;
-use wire::Sum;
+use wire::{IcmpRepr, Sum};
 
 use super::super::pings::Counted;
-use crate::crowd::{DATAGRAM_PORT, PORT};
+use crate::crowd::{DATAGRAM_PORT, PORT, Seen};
 
 const EVERY: Duration = Duration::from_millis(1);
 /// How long a connection may take to open.
@@ -29,24 +29,6 @@ const PRIORITY: u8 = 2;
 const NAME: u16 = 0x7471;
 /// Bytes of an IPv4 header without options.
 const IP: usize = 20;
-
-/// What the client saw.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
-    /// Connections that it opened.
-    pub connected: u64,
-    /// Times that it received something on them.
-    pub answered: u64,
-    /// Connections and datagrams that came to it.
-    pub reached: u64,
-}
-
-impl Seen {
-    /// What a policy that denies all does not let through.
-    pub fn passed(self) -> u64 {
-        self.connected + self.answered + self.reached
-    }
-}
 
 /// See the module's comment.
 pub struct Client {
@@ -187,11 +169,7 @@ fn ping(counted: &Counted, stop: &AtomicBool) -> anyhow::Result<()> {
     let mut sequence = 0_u16;
     while !stop.load(Ordering::Relaxed) {
         let mut request = [0; 24];
-        request[0] = 8;
-        request[4..6].copy_from_slice(&NAME.to_be_bytes());
-        request[6..8].copy_from_slice(&sequence.to_be_bytes());
-        let sum = Sum::of(&request).finish();
-        request[2..4].copy_from_slice(&sum.to_be_bytes());
+        IcmpRepr::EchoRequest { ident: NAME, seq: sequence }.emit(&mut request, Sum::of(&[]));
         sequence = sequence.wrapping_add(1);
         if rustix::net::sendto(&socket, &request, SendFlags::empty(), &server).is_ok() {
             counted.sent.fetch_add(1, Ordering::Relaxed);

@@ -158,18 +158,18 @@ impl Service {
         let took = began.lasted();
         match asked {
             Ok(_) if took < WITHIN => {}
-            Ok(_) => outcome.failures.push(format!("the starter answered after {took:?}")),
+            Ok(_) => outcome.fail(format!("the starter answered after {took:?}")),
             // It ended by itself meanwhile.
             Err(_) if self.has_ended().unwrap_or(false) => {}
-            Err(error) => outcome.failures.push(format!("the starter does not answer: {error:#}")),
+            Err(error) => outcome.fail(format!("the starter does not answer: {error:#}")),
         }
     }
 
-    /// Asks the starter to end, and requires that it does in time. How long it took.
+    /// Asks the starter to end, and requires that it does in time.
     ///
     /// # Errors
     /// It cannot be asked.
-    pub fn end(&mut self, outcome: &mut Outcome) -> anyhow::Result<Duration> {
+    pub fn end(&mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
         self.look();
         let began = Silence::begin();
         if !self.has_ended()? {
@@ -178,16 +178,17 @@ impl Service {
         }
         while !self.has_ended()? {
             if began.lasted() > PATIENCE {
-                outcome.failures.push(format!("did not end within {PATIENCE:?}"));
+                outcome.fail(format!("did not end within {PATIENCE:?}"));
                 break;
             }
             std::thread::sleep(LOOK);
         }
         let took = began.lasted();
+        outcome.ended_in(took);
         if took > WITHIN {
-            outcome.failures.push(format!("took {took:?} to end"));
+            outcome.fail(format!("took {took:?} to end"));
         }
-        Ok(took)
+        Ok(())
     }
 
     /// Requires that none of its processes is left, and takes over what it printed of them.
@@ -198,15 +199,15 @@ impl Service {
                 .is_ok_and(|count| count > 0)
         };
         for left in self.descendants.iter().filter(has_ended) {
-            outcome.failures.push(format!("process {} is left", left.pid));
+            outcome.fail(format!("process {} is left", left.pid));
         }
         let (out, error) = (self.output("out"), self.output("err"));
         let odd = [&out, &error].into_iter().flat_map(|text| text.chars());
         if let Some(odd) = odd.into_iter().find(|&c| c.is_control() && c != '\n' && c != '\t') {
-            outcome.failures.push(format!("{odd:?} was printed"));
+            outcome.fail(format!("{odd:?} was printed"));
         }
         if error.contains(&format!("exit status: {GOT_IN}")) {
-            outcome.failures.push("it could change memory that it may only read".into());
+            outcome.fail("it could change memory that it may only read");
         }
         // The first process of its namespace ends with 128 and the signal's number, as a shell does.
         let fault = ["signal: 11", "exit status: 139"];
