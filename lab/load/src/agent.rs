@@ -137,12 +137,11 @@ impl Agent {
     ) -> bool {
         let Some(place) = connection.checked_sub(self.first) else { return true };
         let Some(state) = self.connections.get_mut(place as usize) else { return true };
-        let mut rest = bytes;
-        while !rest.is_empty() && state.is_open() {
-            match state.receive(workload, rest) {
-                Ok((progress, done)) => {
-                    rest = &rest[progress.consumed..];
-                    let (Some(outcome), Some(done)) = (progress.outcome, done) else { continue };
+        let mut rest = if state.is_open() { bytes } else { &[] };
+        loop {
+            match state.receive(workload, &mut rest) {
+                Ok(None) => return true,
+                Ok(Some((outcome, done))) => {
                     self.waiting = false;
                     result.on_response(outcome, true, None, false);
                     if done.intended_ns >= self.measure_from_ns {
@@ -159,7 +158,6 @@ impl Agent {
                 }
             }
         }
-        true
     }
 
     /// The transport has room for bytes of `connection` again.

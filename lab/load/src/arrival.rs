@@ -15,7 +15,6 @@ use std::str::FromStr;
 use rand::{RngExt, SeedableRng};
 use rand_distr::Exp1;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::{Deserialize, Serialize};
 
 use crate::pattern::{Pattern, RateWalk};
 use crate::setting::{ConfigError, check_range, parse_number};
@@ -30,8 +29,7 @@ const FACEBOOK_SHAPE: f64 = 0.154_971;
 const ALLOWED: &str = "poisson, deterministic, uniform, bursty:N, facebook";
 
 /// Shape of the gaps between intended send times. Written as in `ALLOWED`: `bursty:8`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArrivalProcess {
     /// Exponential gaps: many independent clients (ZygOS §2.3, the M of M/G/n).
     Poisson,
@@ -135,19 +133,6 @@ impl FromStr for ArrivalProcess {
         };
         process.validate()?;
         Ok(process)
-    }
-}
-
-impl TryFrom<String> for ArrivalProcess {
-    type Error = ConfigError;
-    fn try_from(text: String) -> Result<Self, ConfigError> {
-        text.parse()
-    }
-}
-
-impl From<ArrivalProcess> for String {
-    fn from(process: ArrivalProcess) -> Self {
-        process.to_string()
     }
 }
 
@@ -372,8 +357,10 @@ mod tests {
             assert_eq!((error.value.as_str(), error.allowed.as_str()), (text, ALLOWED));
         }
         assert!("bursty:0".parse::<ArrivalProcess>().is_err());
-        let json = serde_json::to_string(&ArrivalProcess::Bursty { burst: 4 }).expect("serializes");
-        assert_eq!(json, "\"bursty:4\"");
+        let arrivals = ArrivalProcess::Bursty { burst: 4 };
+        let mode = crate::Mode::Open { rps: 1.0, arrivals, depth: 1 };
+        let json = serde_json::to_value(mode).expect("serializes");
+        assert_eq!(json["arrivals"], "bursty:4");
     }
 
     #[test]

@@ -193,18 +193,17 @@ impl ChurnEngine {
         let in_window = (self.measure_from_ns..self.measure_until_ns).contains(&now_ns);
         let Some(state) = self.slots.get_mut(slot as usize) else { return };
         let mut rest = bytes;
-        while !rest.is_empty() {
+        loop {
             let Stage::Asking { left } = state.stage else { return };
-            match state.connection.receive(&self.workload, rest) {
-                Ok((progress, done)) => {
-                    rest = &rest[progress.consumed..];
-                    let (Some(outcome), Some(done)) = (progress.outcome, done) else { continue };
+            match state.connection.receive(&self.workload, &mut rest) {
+                Ok(None) => break,
+                Ok(Some((outcome, done))) => {
                     // Responses only count what they contain; the latency is the cycle's.
                     self.result.on_response(outcome, done.verify, None, false);
                     if outcome == Outcome::Error {
                         return self.fail(slot, now_ns, dialer);
                     }
-                    self.result.answers += u64::from(in_window);
+                    self.result.counts.answers += u64::from(in_window);
                     state.stage = Stage::Asking { left: left - 1 };
                 }
                 Err(violation) => {
@@ -246,8 +245,8 @@ impl ChurnEngine {
         state.connection.close(|_| {});
         self.busy -= 1;
         self.resting.push_back((now_ns.saturating_add(RETRY_NS), slot));
-        self.result.connections_lost += 1;
-        self.result.lost += 1;
+        self.result.counts.connections_lost += 1;
+        self.result.counts.lost += 1;
         if (self.measure_from_ns..self.measure_until_ns).contains(&state.began_ns) {
             self.result.on_hopeless();
         }
@@ -291,7 +290,7 @@ impl ChurnEngine {
         state.stage = Stage::Connecting;
         state.began_ns = now_ns;
         self.busy += 1;
-        self.result.requests += u64::from(now_ns >= self.measure_from_ns);
+        self.result.counts.requests += u64::from(now_ns >= self.measure_from_ns);
         if !dialer.connect(slot) {
             self.on_failed(slot, now_ns);
         }
@@ -330,7 +329,7 @@ impl ChurnEngine {
             let cycle_ns = now_ns.saturating_sub(state.began_ns);
             self.result.latency_ns.saturating_record(cycle_ns.max(1));
         }
-        self.result.completed += u64::from(window.contains(&now_ns));
+        self.result.counts.completed += u64::from(window.contains(&now_ns));
         self.ready.push_back(slot);
     }
 

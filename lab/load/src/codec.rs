@@ -78,6 +78,14 @@ enum State {
     ContentLf,
 }
 
+/// What the next response answers, and whether its content is compared.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    workload: &'a Workload,
+    request: Request,
+    verify: bool,
+}
+
 /// The parser of one connection's responses.
 #[derive(Debug)]
 pub struct ResponseParser {
@@ -111,6 +119,7 @@ impl ResponseParser {
         verify: bool,
         bytes: &[u8],
     ) -> Result<Progress, Violation> {
+        let asked = Asked { workload, request, verify };
         let mut consumed = 0;
         while consumed < bytes.len() {
             let rest = &bytes[consumed..];
@@ -120,10 +129,8 @@ impl ResponseParser {
                     self.state = State::Content { seen: 0, total };
                     (0, None)
                 }
-                State::Line => self.line(workload, request, verify, rest)?,
-                State::Content { seen, total } => {
-                    self.content(workload, request, verify, rest, seen, total)
-                }
+                State::Line => self.line(asked, rest)?,
+                State::Content { seen, total } => self.content(asked, rest, seen, total),
                 State::ContentCr => (self.expect(b'\r', State::ContentLf, rest)?, None),
                 State::ContentLf => (self.expect(b'\n', State::Line, rest)?, None),
             };
@@ -138,9 +145,7 @@ impl ResponseParser {
     /// Collects a line, across splits, and reads it.
     fn line(
         &mut self,
-        workload: &Workload,
-        request: Request,
-        verify: bool,
+        asked: Asked<'_>,
         bytes: &[u8],
     ) -> Result<(usize, Option<Outcome>), Violation> {
         let end = bytes.iter().position(|&byte| byte == b'\n');
@@ -150,7 +155,7 @@ impl ResponseParser {
         }
         if self.line.is_empty() && end.is_some() {
             // The usual case: the whole line is here and is read where it lies.
-            return Ok((taken, self.read_line(workload, request, verify, &bytes[..taken])?));
+            return Ok((taken, self.read_line(asked, &bytes[..taken])?));
         }
         self.line.extend_from_slice(&bytes[..taken]);
         if end.is_none() {
@@ -158,19 +163,13 @@ impl ResponseParser {
         }
         // Taken out, so that the line can be read while the state changes; put back for its room.
         let mut line = std::mem::take(&mut self.line);
-        let outcome = self.read_line(workload, request, verify, &line)?;
+        let outcome = self.read_line(asked, &line)?;
         line.clear();
         self.line = line;
         Ok((taken, outcome))
     }
 
-    fn read_line(
-        &mut self,
-        workload: &Workload,
-        request: Request,
-        verify: bool,
-        line: &[u8],
-    ) -> Result<Option<Outcome>, Violation> {
+    fn read_line(&mut self, asked: Asked<'_>, line: &[u8]) -> Result<Option<Outcome>, Violation> {
         let line = line.strip_suffix(b"\r\n").ok_or(Violation::UnknownLine)?;
         // `ERROR Too many open connections` has a text, too.
         if line.starts_with(b"ERROR")
@@ -179,7 +178,7 @@ impl ResponseParser {
         {
             return Ok(Some(self.finish(Outcome::Error)));
         }
-        match (request.kind, line) {
+        match (asked.request.kind, line) {
             (RequestKind::Set, b"STORED") => Ok(Some(self.finish(Outcome::Complete))),
             (RequestKind::Set, b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND") => {
                 Ok(Some(self.finish(Outcome::Error)))
@@ -189,7 +188,7 @@ impl ResponseParser {
                 Ok(Some(self.finish(outcome)))
             }
             (RequestKind::Get, _) if line.starts_with(b"VALUE ") && !self.hit => {
-                self.read_value_line(workload, request, verify, &line[6..])?;
+                self.read_value_line(asked, &line[6..])?;
                 Ok(None)
             }
             _ => Err(Violation::UnknownLine),
@@ -197,13 +196,8 @@ impl ResponseParser {
     }
 
     /// `<key> <flags> <bytes> [<cas>]`
-    fn read_value_line(
-        &mut self,
-        workload: &Workload,
-        request: Request,
-        verify: bool,
-        fields: &[u8],
-    ) -> Result<(), Violation> {
+    fn read_value_line(&mut self, asked: Asked<'_>, fields: &[u8]) -> Result<(), Violation> {
+        let Asked { workload, request, verify } = asked;
         let mut fields = fields.split(|&byte| byte == b' ');
         let (Some(key), Some(flags), Some(bytes)) = (fields.next(), fields.next(), fields.next())
         else {
@@ -226,13 +220,12 @@ impl ResponseParser {
     /// Takes content: compares it, or only counts it.
     fn content(
         &mut self,
-        workload: &Workload,
-        request: Request,
-        verify: bool,
+        asked: Asked<'_>,
         bytes: &[u8],
         seen: u64,
         total: u64,
     ) -> (usize, Option<Outcome>) {
+        let Asked { workload, request, verify } = asked;
         let taken = bytes.len().min(usize::try_from(total - seen).unwrap_or(usize::MAX));
         if verify && !self.wrong {
             let from = usize::try_from(seen).unwrap_or(usize::MAX);

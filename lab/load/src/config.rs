@@ -13,7 +13,6 @@
 //! ```
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +20,7 @@ use crate::arrival::ArrivalProcess;
 use crate::pattern::Pattern;
 use crate::probe::ProbeConfig;
 use crate::setting::{
-    CONNECTIONS_MAX, ConfigError, DEPTH_MAX, PERIOD_MAX_MS, RATE_MAX_RPS, check_range,
+    CONNECTIONS_MAX, ConfigError, DEPTH_MAX, PERIOD_MAX_MS, RATE_MAX_RPS, as_text, check_range,
 };
 use crate::workload::WorkloadConfig;
 
@@ -29,8 +28,9 @@ use crate::workload::WorkloadConfig;
 pub const OPEN_DEPTH_DEFAULT: u32 = 4;
 
 /// How a connection is ended in churn mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::EnumString)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", parse_err_ty = ConfigError, parse_err_fn = not_a_close_mode)]
 pub enum CloseMode {
     /// The client half-closes, waits for the peer's FIN, and keeps TIME-WAIT for itself: a kernel
     /// client runs out of ports after some 28,000 cycles a minute.
@@ -49,15 +49,8 @@ impl CloseMode {
     }
 }
 
-impl FromStr for CloseMode {
-    type Err = ConfigError;
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        match text {
-            "fin" => Ok(Self::Fin),
-            "rst" => Ok(Self::Rst),
-            _ => Err(ConfigError::new("close", text, "fin, rst")),
-        }
-    }
+fn not_a_close_mode(text: &str) -> ConfigError {
+    ConfigError::new("close", text, "fin, rst")
 }
 
 /// Who decides when a request is sent.
@@ -70,6 +63,7 @@ pub enum Mode {
         /// Offered load, in requests per second, over all connections.
         rps: f64,
         /// Shape of the gaps.
+        #[serde(with = "as_text")]
         arrivals: ArrivalProcess,
         /// Most requests outstanding on one connection; more wait in the generator.
         depth: u32,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::codec::{Progress, ResponseParser, Violation};
+use crate::codec::{Outcome, ResponseParser, Violation};
 use crate::workload::{Request, Workload};
 
 /// What carries the bytes: sockets, or the dataplane.
@@ -99,22 +99,26 @@ impl Connection {
         self.outstanding.iter()
     }
 
-    /// Takes received bytes up to the end of one response: its request and how it ended.
+    /// Takes received bytes from the front of `bytes` up to the end of one response: how it ended, and
+    /// what it answers; `None` where all bytes were taken before its end.
     ///
     /// # Errors
     /// The bytes are no response to what is outstanding.
     pub fn receive(
         &mut self,
         workload: &Workload,
-        bytes: &[u8],
-    ) -> Result<(Progress, Option<Outstanding>), Violation> {
-        let Some(&front) = self.outstanding.front() else {
-            return Err(Violation::Unasked);
-        };
+        bytes: &mut &[u8],
+    ) -> Result<Option<(Outcome, Outstanding)>, Violation> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let front = *self.outstanding.front().ok_or(Violation::Unasked)?;
         let progress = self.parser.advance(workload, front.request, front.verify, bytes)?;
-        debug_assert!(progress.outcome.is_some() || progress.consumed == bytes.len());
-        let done = if progress.outcome.is_some() { self.outstanding.pop_front() } else { None };
-        Ok((progress, done))
+        *bytes = &bytes[progress.consumed..];
+        debug_assert!(progress.outcome.is_some() || bytes.is_empty());
+        let Some(outcome) = progress.outcome else { return Ok(None) };
+        self.outstanding.pop_front();
+        Ok(Some((outcome, front)))
     }
 
     /// Hands `bytes` to the transport, after those that wait already.
@@ -143,7 +147,6 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::Outcome;
     use crate::workload::WorkloadConfig;
 
     /// Takes `room` bytes, then no more.
@@ -189,12 +192,12 @@ mod tests {
         connection.push(item(1));
         connection.push(item(2));
         assert!(!connection.has_room());
-        let (progress, done) =
-            connection.receive(&workload, b"STORED\r\nERROR\r\n").expect("a response");
-        assert_eq!((progress.consumed, done), (8, Some(item(1))));
-        let (progress, done) = connection.receive(&workload, b"ERROR\r\n").expect("a response");
-        assert_eq!((progress.outcome, done), (Some(Outcome::Error), Some(item(2))));
-        assert_eq!(connection.receive(&workload, b"STORED\r\n"), Err(Violation::Unasked));
+        let mut bytes = &b"STORED\r\nERROR\r\nSTORED\r\n"[..];
+        let first = connection.receive(&workload, &mut bytes);
+        assert_eq!((first, bytes.len()), (Ok(Some((Outcome::Complete, item(1)))), 15));
+        let second = connection.receive(&workload, &mut bytes);
+        assert_eq!(second, Ok(Some((Outcome::Error, item(2)))));
+        assert_eq!(connection.receive(&workload, &mut bytes), Err(Violation::Unasked));
     }
 
     #[test]

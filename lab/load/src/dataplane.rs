@@ -25,6 +25,7 @@ use tailplane::Endpoint;
 use crate::config::LoadConfig;
 use crate::engine::Phase;
 use crate::error::LoadError;
+use crate::measurement::Ran;
 use crate::rendezvous::Rendezvous;
 use crate::report::{Conditions, LoadReport};
 use crate::setting::{ConfigError, check_range};
@@ -123,7 +124,7 @@ impl LoadRun {
         if outcomes.len() < self.threads as usize && !failed {
             return Err(LoadError::Stopped { phase: self.phase() });
         }
-        LoadReport::of_threads(&self.load, conditions, outcomes)
+        LoadReport::of(&self.load, conditions, Ran::of_threads(&self.load, outcomes)?)
     }
 
     /// The conditions as far as the run knows them: `driver` is the dataplane's, such as

@@ -66,13 +66,6 @@ pub struct Poll {
     pub wake_ns: u64,
 }
 
-/// Who decides when requests are sent.
-#[derive(Debug)]
-enum Loop {
-    Open(Box<OpenLoop>),
-    Closed,
-}
-
 /// The arrivals of an open loop, and the check that they leave as they should.
 #[derive(Debug)]
 struct OpenLoop {
@@ -109,7 +102,8 @@ impl OpenLoop {
 #[derive(Debug)]
 pub struct Engine {
     workload: Arc<Workload>,
-    load: Loop,
+    /// None in a closed loop: there the responses decide when requests are sent.
+    open: Option<Box<OpenLoop>>,
     connections: Vec<Connection>,
     /// Open connections, for an even choice; `place` is where each stands in it.
     live: Vec<u32>,
@@ -145,20 +139,20 @@ impl Engine {
     /// A setting that cannot be used, or churn mode, which [`crate::ChurnEngine`] serves.
     pub fn new(config: &LoadConfig, workload: Arc<Workload>) -> Result<Self, ConfigError> {
         config.validate()?;
-        let load = match config.mode {
+        let open = match config.mode {
             Mode::Open { rps, arrivals: process, .. } => {
-                Loop::Open(Box::new(OpenLoop::new(process, rps, config)))
+                Some(Box::new(OpenLoop::new(process, rps, config)))
             }
-            Mode::Closed { .. } => Loop::Closed,
+            Mode::Closed { .. } => None,
             Mode::Churn { .. } => {
                 return Err(ConfigError::new("mode", config.mode, "open loop, closed loop"));
             }
         };
         let count = config.connections as usize;
-        let backlog = if matches!(load, Loop::Open(_)) { BACKLOG_MAX } else { 0 };
+        let backlog = if open.is_some() { BACKLOG_MAX } else { 0 };
         Ok(Self {
             workload,
-            load,
+            open,
             connections: (0..count).map(|_| Connection::new(config.mode.depth())).collect(),
             live: Vec::with_capacity(count),
             place: vec![0; count],
@@ -230,7 +224,7 @@ impl Engine {
         self.measure_from_ns = at_ns.saturating_add(self.warmup_ns);
         self.measure_until_ns = self.measure_from_ns.saturating_add(self.result.window_ns);
         self.drain_until_ns = self.measure_until_ns.saturating_add(self.drain_ns);
-        if let Loop::Open(open) = &mut self.load {
+        if let Some(open) = &mut self.open {
             open.start(at_ns, self.measure_from_ns);
         }
         if let Some(series) = &mut self.series {
@@ -277,16 +271,15 @@ impl Engine {
         }
         let Some(state) = self.connections.get_mut(connection as usize) else { return };
         let in_window = (self.measure_from_ns..self.measure_until_ns).contains(&now_ns);
-        let mut rest = bytes;
-        while !rest.is_empty() && state.is_open() {
-            match state.receive(&self.workload, rest) {
-                Ok((progress, done)) => {
-                    rest = &rest[progress.consumed..];
-                    let (Some(outcome), Some(done)) = (progress.outcome, done) else { continue };
+        let mut rest = if state.is_open() { bytes } else { &[] };
+        loop {
+            match state.receive(&self.workload, &mut rest) {
+                Ok(None) => break,
+                Ok(Some((outcome, done))) => {
                     self.in_flight -= 1;
                     if self.phase == Phase::Preloading {
                         let stored = outcome == Outcome::Complete;
-                        self.result.preload_failures += u64::from(!stored);
+                        self.result.counts.preload_failures += u64::from(!stored);
                         continue;
                     }
                     let window = self.measure_from_ns..self.measure_until_ns;
@@ -324,7 +317,7 @@ impl Engine {
     pub fn on_closed(&mut self, connection: u32) {
         if let Some(agent) = agent_of(&mut self.agent, connection) {
             let was_lost = agent.on_closed(connection) && self.phase != Phase::Done;
-            self.result.connections_lost += u64::from(was_lost);
+            self.result.counts.connections_lost += u64::from(was_lost);
             return;
         }
         let Some(state) = self.connections.get_mut(connection as usize) else { return };
@@ -337,10 +330,10 @@ impl Engine {
         let preloading = self.phase == Phase::Preloading;
         state.close(|item| {
             if preloading {
-                result.preload_failures += 1;
+                result.counts.preload_failures += 1;
                 return;
             }
-            result.lost += 1;
+            result.counts.lost += 1;
             if window.contains(&item.intended_ns) {
                 result.on_hopeless();
                 if let Some(series) = series {
@@ -355,7 +348,7 @@ impl Engine {
         }
         // A connection that closes after the end was not lost.
         if self.phase != Phase::Done {
-            self.result.connections_lost += 1;
+            self.result.counts.connections_lost += 1;
         }
     }
 
@@ -374,10 +367,8 @@ impl Engine {
         }
         self.result.series = self.series.take();
         self.result.probe = self.agent.take().map(|agent| agent.finish(now_ns));
-        // Nothing is sent any more: a closed loop stands for the one that is over.
-        if let Loop::Open(open) = std::mem::replace(&mut self.load, Loop::Closed) {
-            self.result.gaps = Some(open.watch.into_sample());
-        }
+        // Nothing is sent any more.
+        self.result.gaps = self.open.take().map(|open| open.watch.into_sample());
         std::mem::replace(&mut self.result, Measurement::new(0))
     }
 
@@ -396,13 +387,13 @@ impl Engine {
         if self.phase == Phase::Measuring && now_ns >= self.measure_until_ns {
             self.phase = Phase::Draining;
         }
-        let next_ns = match self.load {
-            Loop::Open(_) => self.dispatch_arrivals(now_ns, sender),
-            Loop::Closed if now_ns < self.measure_until_ns => {
-                self.fill_idle(now_ns, sender);
-                if self.idle.is_empty() { u64::MAX } else { now_ns }
-            }
-            Loop::Closed => u64::MAX,
+        let next_ns = if self.open.is_some() {
+            self.dispatch_arrivals(now_ns, sender)
+        } else if now_ns < self.measure_until_ns {
+            self.fill_idle(now_ns, sender);
+            if self.idle.is_empty() { u64::MAX } else { now_ns }
+        } else {
+            u64::MAX
         };
         let mut probing = false;
         let mut probe_ns = u64::MAX;
@@ -430,7 +421,7 @@ impl Engine {
     /// of the window are dispatched even where the window has ended meanwhile: they are owed.
     fn dispatch_arrivals(&mut self, now_ns: u64, sender: &mut impl Sender) -> u64 {
         for _ in 0..BATCH_MAX {
-            let Loop::Open(open) = &mut self.load else { return u64::MAX };
+            let Some(open) = &mut self.open else { return u64::MAX };
             let intended_ns = open.arrivals.next_ns();
             if intended_ns >= self.measure_until_ns {
                 return u64::MAX;
@@ -451,8 +442,8 @@ impl Engine {
         let measured = intended_ns >= self.measure_from_ns;
         if measured {
             let lag_ns = now_ns - intended_ns;
-            self.result.requests += 1;
-            self.result.late += u64::from(lag_ns > self.lag_limit_ns);
+            self.result.counts.requests += 1;
+            self.result.counts.late += u64::from(lag_ns > self.lag_limit_ns);
             self.result.lag_ns.saturating_record(lag_ns.max(1));
             if let Some(series) = &mut self.series {
                 series.on_request(intended_ns);
@@ -473,7 +464,7 @@ impl Engine {
         } else if self.backlog.len() < BACKLOG_MAX {
             self.backlog.push_back(item);
             let waiting = self.backlog.len() as u64;
-            self.result.backlog_peak = self.result.backlog_peak.max(waiting);
+            self.result.counts.backlog_peak = self.result.counts.backlog_peak.max(waiting);
             self.fill(connection, now_ns, sender);
         } else {
             self.refuse(intended_ns);
@@ -482,7 +473,7 @@ impl Engine {
 
     /// Counts a request that cannot even wait.
     fn refuse(&mut self, intended_ns: u64) {
-        self.result.dropped += 1;
+        self.result.counts.dropped += 1;
         if intended_ns >= self.measure_from_ns {
             self.result.on_hopeless();
             if let Some(series) = &mut self.series {
@@ -530,16 +521,14 @@ impl Engine {
 
     /// The request that a free place gets in this phase.
     fn next_item(&mut self, now_ns: u64) -> Option<Outstanding> {
-        match (self.phase, &self.load) {
+        match (self.phase, &self.open) {
             (Phase::Preloading, _) => {
                 let key = self.preload.next()?;
                 Some(Outstanding { intended_ns: now_ns, request: Request::set(key), verify: false })
             }
-            (_, Loop::Open(_)) => self.backlog.pop_front(),
-            (Phase::WarmingUp | Phase::Measuring, Loop::Closed)
-                if now_ns < self.measure_until_ns =>
-            {
-                self.result.requests += u64::from(now_ns >= self.measure_from_ns);
+            (_, Some(_)) => self.backlog.pop_front(),
+            (Phase::WarmingUp | Phase::Measuring, None) if now_ns < self.measure_until_ns => {
+                self.result.counts.requests += u64::from(now_ns >= self.measure_from_ns);
                 if let Some(series) = &mut self.series {
                     series.on_request(now_ns);
                 }

@@ -118,74 +118,76 @@ impl GapWatch {
     }
 }
 
-/// A sample of gaps, each of them intended and actual, in mean gaps.
+/// A sample of gaps, each of them intended and actual, in mean gaps: what another machine needs to have it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Gaps {
+    /// The mean gap, in nanoseconds.
+    pub mean_gap_ns: f64,
+    /// Gaps that there were.
+    pub seen: u64,
+    /// Those that are kept.
+    pub kept: Vec<(f32, f32)>,
+}
+
+/// A sample of the gaps of a process.
 #[derive(Debug, Clone)]
 pub(crate) struct GapSample {
     process: ArrivalProcess,
-    mean_gap_ns: f64,
-    gaps: Vec<(f32, f32)>,
-    seen: u64,
+    pub gaps: Gaps,
     rng: Xoshiro256PlusPlus,
 }
 
 impl GapSample {
     fn new(process: ArrivalProcess, mean_gap_ns: f64, seed: u64) -> Self {
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x0BAD_5EED_0BAD_5EED);
-        Self { process, mean_gap_ns, gaps: Vec::with_capacity(SAMPLE_MAX), seen: 0, rng }
+        let gaps = Gaps { mean_gap_ns, seen: 0, kept: Vec::with_capacity(SAMPLE_MAX) };
+        Self { process, gaps, rng }
     }
 
     /// Algorithm R: every gap of the window has the same chance to be in the sample.
     fn record(&mut self, intended: f64, actual: f64) {
         let gap = (intended as f32, actual as f32);
-        self.seen += 1;
-        if self.gaps.len() < SAMPLE_MAX {
-            self.gaps.push(gap);
+        self.gaps.seen += 1;
+        if self.gaps.kept.len() < SAMPLE_MAX {
+            self.gaps.kept.push(gap);
             return;
         }
-        let place = self.rng.random_range(0..self.seen);
-        if let Some(kept) = self.gaps.get_mut(place as usize) {
+        let place = self.rng.random_range(0..self.gaps.seen);
+        if let Some(kept) = self.gaps.kept.get_mut(place as usize) {
             *kept = gap;
         }
     }
 
-    /// What another machine needs to have this sample: the mean gap in nanoseconds, how many gaps
-    /// there were, and those that are kept.
-    pub fn parts(&self) -> (f64, u64, &[(f32, f32)]) {
-        (self.mean_gap_ns, self.seen, &self.gaps)
-    }
-
-    /// The sample of `process` that [`Self::parts`] tells of.
-    pub fn of_parts(
-        process: ArrivalProcess,
-        (mean_gap_ns, seen, gaps): (f64, u64, Vec<(f32, f32)>),
-    ) -> Self {
-        Self { gaps, seen, ..Self::new(process, mean_gap_ns, 0) }
+    /// The sample of `process` that another machine took.
+    pub fn of(process: ArrivalProcess, gaps: Gaps) -> Self {
+        Self { gaps, ..Self::new(process, 1.0, 0) }
     }
 
     /// Adds another thread's sample: in mean gaps, its gaps follow the same distribution.
     pub fn merge(&mut self, other: &Self) {
-        self.gaps.extend_from_slice(&other.gaps);
-        self.seen += other.seen;
-        self.mean_gap_ns = self.mean_gap_ns.min(other.mean_gap_ns);
+        self.gaps.kept.extend_from_slice(&other.gaps.kept);
+        self.gaps.seen += other.gaps.seen;
+        self.gaps.mean_gap_ns = self.gaps.mean_gap_ns.min(other.gaps.mean_gap_ns);
     }
 
     /// Judges the sample, where a send time is known up to `resolution_ns` nanoseconds; `None`
     /// where there are too few gaps to judge.
     pub fn check(&self, resolution_ns: f64) -> Option<ArrivalCheck> {
-        let n = self.gaps.len();
+        let Gaps { mean_gap_ns, seen, kept } = &self.gaps;
+        let n = kept.len();
         if n < SAMPLE_MIN {
             return None;
         }
         let column = |actual: bool| {
             let pick = |(i, a): &(f32, f32)| f64::from(if actual { *a } else { *i });
-            let mut gaps: Vec<f64> = self.gaps.iter().map(pick).collect();
+            let mut gaps: Vec<f64> = kept.iter().map(pick).collect();
             gaps.sort_by(f64::total_cmp);
             gaps
         };
         let (intended, actual) = (column(false), column(true));
         // The clock itself tells whole nanoseconds.
-        let clock = 1.0 / self.mean_gap_ns;
-        let resolution_gaps = resolution_ns / self.mean_gap_ns + clock;
+        let clock = 1.0 / mean_gap_ns;
+        let resolution_gaps = resolution_ns / mean_gap_ns + clock;
         let is_equal = self.process.gap_share_below(1.0).is_none();
         let critical = if is_equal { critical_share(n) } else { critical_distance(n, ALPHA) };
         let distance = |gaps: &[f64], resolution: f64| {
@@ -195,7 +197,7 @@ impl GapSample {
         Some(ArrivalCheck {
             test: if is_equal { "share of gaps off" } else { "kolmogorov-smirnov" }.to_owned(),
             process: self.process.to_string(),
-            gaps: self.seen,
+            gaps: *seen,
             sampled: n as u64,
             statistic,
             critical,

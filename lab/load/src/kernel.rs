@@ -14,7 +14,7 @@ use crate::config::{LoadConfig, Mode};
 use crate::error::LoadError;
 use crate::measurement::Ran;
 use crate::rendezvous::Rendezvous;
-use crate::report::{Conditions, LoadReport};
+use crate::report::LoadReport;
 use crate::workload::Workload;
 
 mod config;
@@ -41,7 +41,7 @@ pub fn run(load: &LoadConfig, transport: &KernelConfig) -> Result<LoadReport, Lo
     let rendezvous = Rendezvous::new(transport.threads);
     let place = Place { index: 0, of: 1 };
     let outcomes = run_parts(load, transport, &workload, place, (Instant::now(), &rendezvous))?;
-    report(load, transport, outcomes)
+    LoadReport::of(load, transport.conditions(load), Ran::of_threads(load, outcomes)?)
 }
 
 /// Which of the generators of a run this one is.
@@ -123,24 +123,7 @@ fn run_part(part: &Part<'_>) -> Result<Ran, LoadError> {
         rustix::thread::sched_setaffinity(None, &set)
             .map_err(|errno| LoadError::Pin { core, source: errno.into() })?;
     }
-    match part.load.mode {
-        Mode::Churn { .. } => dial::run(part),
-        Mode::Open { .. } | Mode::Closed { .. } => drive::run(part),
-    }
-}
-
-/// One report of all threads.
-fn report(
-    load: &LoadConfig,
-    transport: &KernelConfig,
-    outcomes: Vec<Result<Ran, LoadError>>,
-) -> Result<LoadReport, LoadError> {
-    let target = transport.target.to_string();
-    let wait = transport.wait.to_string();
-    let mut conditions = Conditions::new(load, "kernel sockets", &target, &wait);
-    conditions.threads = transport.threads;
-    conditions.cores.clone_from(&transport.cores);
-    LoadReport::of_threads(load, conditions, outcomes)
+    drive::run(part)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 //! histogram, also when it was never answered: leaving those out is how a measurement flatters an
 //! overloaded server.
 
+use derive_more::AddAssign;
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::codec::{Outcome, Violation};
 use crate::config::LoadConfig;
@@ -14,17 +16,9 @@ use crate::latency::{LATENCY_MAX_NS, latency_histogram};
 use crate::probe::ProbeMeasured;
 use crate::series::Series;
 
-/// Counts and histograms of one thread's run, or of all threads' together.
-#[derive(Debug, Clone)]
-pub struct Measurement {
-    /// From intended send time to the response's last byte, in nanoseconds; requests intended
-    /// inside the window.
-    pub latency_ns: Histogram<u64>,
-    /// From intended time to the generator's attempt to send, in nanoseconds: how busy the
-    /// generator was. Open loop only.
-    pub lag_ns: Histogram<u64>,
-    /// Length of the window, in nanoseconds.
-    pub window_ns: u64,
+/// What is counted, and added up over threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, AddAssign)]
+pub struct Counts {
     /// Requests intended inside the window.
     pub requests: u64,
     /// Responses without error that came inside the window.
@@ -53,16 +47,31 @@ pub struct Measurement {
     pub connections_lost: u64,
     /// SETs before the load that did not succeed.
     pub preload_failures: u64,
-    /// The first bytes that were no response of the protocol.
-    pub violation: Option<Violation>,
-    /// The last connection was lost before the end.
-    pub ended_early: bool,
     /// Processor time that the generator's threads took inside the window, in nanoseconds.
     pub cpu_ns: u64,
     /// Times that a generator's thread was descheduled inside the window against its will.
     pub involuntary_switches: u64,
     /// Time in which the generator's threads were ready and did not run, within the window.
     pub waited_ns: u64,
+}
+
+/// Counts and histograms of one thread's run, or of all threads' together.
+#[derive(Debug, Clone)]
+pub struct Measurement {
+    /// From intended send time to the response's last byte, in nanoseconds; requests intended
+    /// inside the window.
+    pub latency_ns: Histogram<u64>,
+    /// From intended time to the generator's attempt to send, in nanoseconds: how busy the
+    /// generator was. Open loop only.
+    pub lag_ns: Histogram<u64>,
+    /// Length of the window, in nanoseconds.
+    pub window_ns: u64,
+    /// The counts.
+    pub counts: Counts,
+    /// The first bytes that were no response of the protocol.
+    pub violation: Option<Violation>,
+    /// The last connection was lost before the end.
+    pub ended_early: bool,
     /// Gaps between the requests of the window, as meant and as sent. Open loop only.
     pub(crate) gaps: Option<GapSample>,
     /// The window in intervals, where that was asked for.
@@ -78,25 +87,9 @@ impl Measurement {
             latency_ns: latency_histogram(),
             lag_ns: latency_histogram(),
             window_ns,
-            requests: 0,
-            completed: 0,
-            answers: 0,
-            late: 0,
-            errors: 0,
-            misses: 0,
-            wrong_bytes: 0,
-            verified: 0,
-            unanswered: 0,
-            lost: 0,
-            dropped: 0,
-            backlog_peak: 0,
-            connections_lost: 0,
-            preload_failures: 0,
+            counts: Counts::default(),
             violation: None,
             ended_early: false,
-            cpu_ns: 0,
-            involuntary_switches: 0,
-            waited_ns: 0,
             gaps: None,
             series: None,
             probe: None,
@@ -105,12 +98,20 @@ impl Measurement {
 
     /// Responses without error per second of the window.
     pub fn achieved_rps(&self) -> f64 {
-        if self.window_ns == 0 { 0.0 } else { self.completed as f64 * 1e9 / self.window_ns as f64 }
+        if self.window_ns == 0 {
+            0.0
+        } else {
+            self.counts.completed as f64 * 1e9 / self.window_ns as f64
+        }
     }
 
     /// Answers without error per second of the window.
     pub fn answers_rps(&self) -> f64 {
-        if self.window_ns == 0 { 0.0 } else { self.answers as f64 * 1e9 / self.window_ns as f64 }
+        if self.window_ns == 0 {
+            0.0
+        } else {
+            self.counts.answers as f64 * 1e9 / self.window_ns as f64
+        }
     }
 
     /// Adds what another thread counted in the same window.
@@ -121,25 +122,9 @@ impl Measurement {
         assert_eq!(self.window_ns, other.window_ns, "threads of one run share one window");
         self.latency_ns += &other.latency_ns;
         self.lag_ns += &other.lag_ns;
-        self.requests += other.requests;
-        self.completed += other.completed;
-        self.answers += other.answers;
-        self.late += other.late;
-        self.errors += other.errors;
-        self.misses += other.misses;
-        self.wrong_bytes += other.wrong_bytes;
-        self.verified += other.verified;
-        self.unanswered += other.unanswered;
-        self.lost += other.lost;
-        self.dropped += other.dropped;
-        self.backlog_peak += other.backlog_peak;
-        self.connections_lost += other.connections_lost;
-        self.preload_failures += other.preload_failures;
+        self.counts += other.counts;
         self.violation = self.violation.or(other.violation);
         self.ended_early |= other.ended_early;
-        self.cpu_ns += other.cpu_ns;
-        self.involuntary_switches += other.involuntary_switches;
-        self.waited_ns += other.waited_ns;
         merge(&mut self.gaps, &other.gaps, GapSample::merge);
         merge(&mut self.series, &other.series, Series::merge);
         merge(&mut self.probe, &other.probe, ProbeMeasured::merge);
@@ -155,16 +140,16 @@ impl Measurement {
         latency_ns: Option<u64>,
         in_window: bool,
     ) {
-        self.verified += u64::from(verified);
+        self.counts.verified += u64::from(verified);
         match outcome {
             Outcome::Complete => {}
-            Outcome::Miss => self.misses += 1,
-            Outcome::WrongBytes => self.wrong_bytes += 1,
-            Outcome::Error => self.errors += 1,
+            Outcome::Miss => self.counts.misses += 1,
+            Outcome::WrongBytes => self.counts.wrong_bytes += 1,
+            Outcome::Error => self.counts.errors += 1,
         }
         let answered = outcome != Outcome::Error;
-        self.completed += u64::from(in_window && answered);
-        self.answers += u64::from(in_window && answered);
+        self.counts.completed += u64::from(in_window && answered);
+        self.counts.answers += u64::from(in_window && answered);
         if let Some(latency_ns) = latency_ns {
             let entry_ns = if answered { latency_ns } else { LATENCY_MAX_NS };
             self.latency_ns.saturating_record(entry_ns.max(1));
@@ -179,7 +164,7 @@ impl Measurement {
     /// Counts a request of the window that is still unanswered `elapsed_ns` after its intended
     /// time: at least that is its latency.
     pub(crate) fn on_unanswered(&mut self, elapsed_ns: u64) {
-        self.unanswered += 1;
+        self.counts.unanswered += 1;
         self.latency_ns.saturating_record(elapsed_ns.max(1));
     }
 }
@@ -244,8 +229,11 @@ mod tests {
         b.on_unanswered(5_000);
         b.violation = Some(Violation::Unasked);
         a.merge(&b);
-        assert_eq!((a.completed, a.verified), (3, 2));
-        assert_eq!((a.wrong_bytes, a.misses, a.errors, a.unanswered), (1, 1, 1, 1));
+        assert_eq!((a.counts.completed, a.counts.verified), (3, 2));
+        assert_eq!(
+            (a.counts.wrong_bytes, a.counts.misses, a.counts.errors, a.counts.unanswered),
+            (1, 1, 1, 1)
+        );
         assert_eq!(a.latency_ns.len(), 5);
         assert_eq!(a.achieved_rps(), 3.0);
         assert_eq!(a.violation, Some(Violation::Unasked));
@@ -256,6 +244,6 @@ mod tests {
         let mut m = Measurement::new(1);
         m.on_response(Outcome::Error, false, Some(10), true);
         assert!(m.latency_ns.max() >= LATENCY_MAX_NS);
-        assert_eq!(m.completed, 0);
+        assert_eq!(m.counts.completed, 0);
     }
 }

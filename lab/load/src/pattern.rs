@@ -13,11 +13,11 @@
 //! which makes a Poisson process of any rate without rejecting a single draw.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::setting::{ConfigError, PERIOD_MAX_MS, check_range};
+use crate::setting::{ConfigError, PERIOD_MAX_MS, as_text, check_range};
+use crate::workload::{finalize, unit};
 
 /// How long the rate stays the same, in nanoseconds.
 const TICK_NS: u64 = 1_000_000;
@@ -32,8 +32,8 @@ const NOISE_SHARE: f64 = 250.0 / 6_200.0;
 const PATTERN_PERIOD_MIN_MS: u64 = 100;
 
 /// The course of the rate over one period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase", parse_err_ty = ConfigError, parse_err_fn = not_a_shape)]
 pub enum PatternShape {
     /// Gradually from the low rate to the peak, and gradually down again.
     Slope,
@@ -42,50 +42,19 @@ pub enum PatternShape {
     /// The low rate, in the middle half of the period the peak: the least that a controller must follow.
     Square,
     /// A sine with sharp noise on it, as over the day of a web service. Written `sine+noise`.
+    #[strum(serialize = "sine+noise")]
     SineNoise,
 }
 
-impl fmt::Display for PatternShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Slope => "slope",
-            Self::Step => "step",
-            Self::Square => "square",
-            Self::SineNoise => "sine+noise",
-        })
-    }
-}
-
-impl FromStr for PatternShape {
-    type Err = ConfigError;
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        match text {
-            "slope" => Ok(Self::Slope),
-            "step" => Ok(Self::Step),
-            "square" => Ok(Self::Square),
-            "sine+noise" => Ok(Self::SineNoise),
-            _ => Err(ConfigError::new("pattern", text, "slope, step, square, sine+noise")),
-        }
-    }
-}
-
-impl TryFrom<String> for PatternShape {
-    type Error = ConfigError;
-    fn try_from(text: String) -> Result<Self, ConfigError> {
-        text.parse()
-    }
-}
-
-impl From<PatternShape> for String {
-    fn from(shape: PatternShape) -> Self {
-        shape.to_string()
-    }
+fn not_a_shape(text: &str) -> ConfigError {
+    ConfigError::new("pattern", text, "slope, step, square, sine+noise")
 }
 
 /// A rate that changes with time, between a low rate and the peak that the open loop asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pattern {
     /// The course of the rate.
+    #[serde(with = "as_text")]
     pub shape: PatternShape,
     /// The lowest rate, in requests per second.
     pub low_rps: f64,
@@ -148,11 +117,8 @@ impl fmt::Display for Pattern {
 
 /// A number from 0 (included) to 1 (excluded) for `index`: the same for each seed.
 fn unit_of(seed: u64, index: u64) -> f64 {
-    let mut z =
-        (seed ^ 0x6A09_E667_F3BC_C908).wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    let step = index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    unit(finalize((seed ^ 0x6A09_E667_F3BC_C908).wrapping_add(step)))
 }
 
 /// A walk along a pattern: from expected requests to time, and from time to expected requests.

@@ -38,14 +38,14 @@ impl ProbeConfig {
 }
 
 /// What the agent measured.
-#[derive(Debug, Clone)]
-pub(crate) struct ProbeMeasured {
-    /// From sending to the response's last byte, in nanoseconds; requests sent in the window.
-    pub latency_ns: Histogram<u64>,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProbeMeasured<H = Histogram<u64>> {
     /// Requests sent in the window.
     pub requests: u64,
     /// Of those, the ones that were not, or wrongly, answered.
     pub failed: u64,
+    /// From sending to the response's last byte, in nanoseconds; requests sent in the window.
+    pub latency_ns: H,
 }
 
 impl ProbeMeasured {

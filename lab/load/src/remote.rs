@@ -3,8 +3,8 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use load::remote::{Coordinator, CoordinatorConfig, Job};
-//! use load::{LoadConfig, Mode, Wait};
+//! use load::remote::{Coordinator, CoordinatorConfig};
+//! use load::{KernelConfig, LoadConfig, Mode};
 //! let config = CoordinatorConfig {
 //!     listen: "10.0.0.1:7700".parse()?,
 //!     agents: 2,
@@ -16,8 +16,7 @@
 //! let mut load = LoadConfig::echo(64);
 //! load.mode = Mode::open(100_000.0);
 //! load.connections = 64;
-//! let job = Job { target: "10.0.0.9:7".parse()?, wait: Wait::Spin, threads: 1 };
-//! let report = fleet.run(&load, &job)?;
+//! let report = fleet.run(&load, &KernelConfig::new("10.0.0.9:7".parse()?))?;
 //! println!("{}", report.to_table());
 //! fleet.finish();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -47,7 +46,6 @@ mod door;
 mod error;
 mod frame;
 mod handshake;
-mod job;
 mod link;
 mod message;
 mod reckoning;
@@ -59,7 +57,6 @@ pub use agent_report::AgentReport;
 pub use coordinator::{AGENTS_MAX, Coordinator, CoordinatorConfig, Fleet};
 pub use error::RemoteError;
 pub use handshake::{SECRET_BYTES_MIN, Secret};
-pub use job::Job;
 pub use message::VERSION;
 
 /// Reads `bytes` as frames of every kind of message, each to the first that is none: what a fuzz target calls.

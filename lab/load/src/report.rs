@@ -161,7 +161,7 @@ pub struct LoadReport {
     pub fault: Option<Fault>,
     /// Whether a part of the run is missing here, as where an agent was lost or the target closed
     /// all connections.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
     /// What is missing, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,10 +175,6 @@ pub struct LoadReport {
     pub agents: Vec<AgentReport>,
 }
 
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
 impl LoadReport {
     /// The report of what `measured` counted under `config`.
     pub fn new(config: &LoadConfig, conditions: Conditions, measured: &Measurement) -> Self {
@@ -186,10 +182,10 @@ impl LoadReport {
         let arrivals = arrival_check(config, measured);
         let invalid_reason =
             invalid_reason(config, measured).or_else(|| arrivals.as_ref().and_then(wrong_arrivals));
-        let ended_early = (measured.ended_early && measured.completed > 0)
+        let ended_early = (measured.ended_early && measured.counts.completed > 0)
             .then(|| Fault::Closed.describe(measured));
-        let cpu = (measured.cpu_ns > 0 && measured.completed > 0)
-            .then(|| measured.cpu_ns as f64 / 1e3 / measured.completed as f64);
+        let cpu = (measured.counts.cpu_ns > 0 && measured.counts.completed > 0)
+            .then(|| measured.counts.cpu_ns as f64 / 1e3 / measured.counts.completed as f64);
         Self {
             conditions,
             offered_rps: config.offered_rps(),
@@ -201,21 +197,21 @@ impl LoadReport {
             p999_us: at(0.999),
             max_us: measured.latency_ns.max() as f64 / 1e3,
             mean_us: measured.latency_ns.mean() / 1e3,
-            requests: measured.requests,
-            errors: measured.errors + measured.lost + measured.dropped,
-            misses: measured.misses,
-            wrong_bytes: measured.wrong_bytes,
-            verified: measured.verified,
-            unanswered: measured.unanswered,
-            connections_lost: measured.connections_lost,
-            backlog_peak: measured.backlog_peak,
-            late_share: share(measured.late, measured.requests),
+            requests: measured.counts.requests,
+            errors: measured.counts.errors + measured.counts.lost + measured.counts.dropped,
+            misses: measured.counts.misses,
+            wrong_bytes: measured.counts.wrong_bytes,
+            verified: measured.counts.verified,
+            unanswered: measured.counts.unanswered,
+            connections_lost: measured.counts.connections_lost,
+            backlog_peak: measured.counts.backlog_peak,
+            late_share: share(measured.counts.late, measured.counts.requests),
             lag_p50_us: measured.lag_ns.value_at_quantile(0.5) as f64 / 1e3,
             lag_p99_us: measured.lag_ns.value_at_quantile(0.99) as f64 / 1e3,
             arrivals,
             generator_cpu_us_per_request: cpu,
-            involuntary_switches: measured.involuntary_switches,
-            waited_us: measured.waited_ns as f64 / 1e3,
+            involuntary_switches: measured.counts.involuntary_switches,
+            waited_us: measured.counts.waited_ns as f64 / 1e3,
             probe: config.probe.zip(measured.probe.as_ref()).map(|(c, m)| ProbeReport::new(&c, m)),
             series: measured.series.as_ref().map_or_else(Vec::new, |series| series.points(config)),
             valid: invalid_reason.is_none(),
@@ -228,13 +224,13 @@ impl LoadReport {
         }
     }
 
-    /// One report of all threads; the error of the thread that failed first, if one did.
-    pub(crate) fn of_threads(
+    /// The report of what a run brought back; the latencies are written to a log, where `config` asks
+    /// for one.
+    pub(crate) fn of(
         config: &LoadConfig,
         mut conditions: Conditions,
-        outcomes: Vec<Result<Ran, LoadError>>,
+        Ran { measured, first_failure }: Ran,
     ) -> Result<Self, LoadError> {
-        let Ran { measured, first_failure } = Ran::of_threads(config, outcomes)?;
         if let Some(failure) = first_failure {
             conditions.more.insert("first failure".to_owned(), failure);
         }
@@ -250,7 +246,7 @@ impl LoadReport {
 }
 
 /// Writes the log of the latencies, where `config` asks for one.
-pub(crate) fn write_log(
+fn write_log(
     config: &LoadConfig,
     conditions: &Conditions,
     measured: &Measurement,
@@ -286,9 +282,9 @@ impl Fault {
         let faults = [
             (m.violation.is_some(), Self::Protocol),
             (m.ended_early, Self::Closed),
-            (m.wrong_bytes > 0, Self::WrongBytes),
-            (m.preload_failures > 0, Self::NotStored),
-            (m.completed == 0, Self::Silent),
+            (m.counts.wrong_bytes > 0, Self::WrongBytes),
+            (m.counts.preload_failures > 0, Self::NotStored),
+            (m.counts.completed == 0, Self::Silent),
         ];
         faults.into_iter().find_map(|(found, fault)| found.then_some(fault))
     }
@@ -303,22 +299,22 @@ impl Fault {
             Self::Closed => format!(
                 "all connections were closed by the peer ({}) before the end; did the service end, \
                  or does it not speak the workload's protocol?",
-                m.connections_lost
+                m.counts.connections_lost
             ),
             Self::WrongBytes => format!(
                 "{} of {} verified responses had wrong bytes; does the target serve this workload, \
                  and nobody else change its keys?",
-                m.wrong_bytes, m.verified
+                m.counts.wrong_bytes, m.counts.verified
             ),
             Self::NotStored => format!(
                 "{} keys could not be stored before the load; is the service's memory large enough \
                  for all keys?",
-                m.preload_failures
+                m.counts.preload_failures
             ),
             Self::Silent => format!(
                 "nothing was answered inside the window ({} errors); is the service alive, and does \
                  it speak the workload's protocol?",
-                m.errors + m.lost + m.dropped
+                m.counts.errors + m.counts.lost + m.counts.dropped
             ),
         }
     }
@@ -329,7 +325,7 @@ fn invalid_reason(config: &LoadConfig, m: &Measurement) -> Option<String> {
     if let Some(fault) = Fault::of(m) {
         return Some(fault.describe(m));
     }
-    let late_share = share(m.late, m.requests);
+    let late_share = share(m.counts.late, m.counts.requests);
     if late_share > config.lag_share_max {
         return Some(format!(
             "the generator did not keep up: {:.2} % of the requests were sent more than {} us \
@@ -339,7 +335,7 @@ fn invalid_reason(config: &LoadConfig, m: &Measurement) -> Option<String> {
             config.lag_share_max * 100.0
         ));
     }
-    let miss_share = share(m.misses, m.completed);
+    let miss_share = share(m.counts.misses, m.counts.completed);
     if config.preload && miss_share > MISS_SHARE_MAX {
         return Some(format!(
             "{:.2} % of the responses were misses although every key was stored; is the service's \
@@ -389,7 +385,7 @@ mod tests {
     fn measured() -> Measurement {
         let mut m = Measurement::new(1_000_000_000);
         for latency_us in 1..=1_000u64 {
-            m.requests += 1;
+            m.counts.requests += 1;
             m.on_response(Outcome::Complete, true, Some(latency_us * 1_000), true);
         }
         m
@@ -422,12 +418,12 @@ mod tests {
     fn a_result_says_why_it_must_not_be_used() {
         type Spoil = fn(&mut Measurement);
         let cases: [(&str, Spoil); 7] = [
-            ("the generator did not keep up: 2.00 %", |m| m.late = 20),
+            ("the generator did not keep up: 2.00 %", |m| m.counts.late = 20),
             ("all connections were closed", |m| m.ended_early = true),
-            ("3 of 1000 verified responses had wrong bytes", |m| m.wrong_bytes = 3),
-            ("1 keys could not be stored", |m| m.preload_failures = 1),
-            ("nothing was answered", |m| m.completed = 0),
-            ("5.00 % of the responses were misses", |m| m.misses = 50),
+            ("3 of 1000 verified responses had wrong bytes", |m| m.counts.wrong_bytes = 3),
+            ("1 keys could not be stored", |m| m.counts.preload_failures = 1),
+            ("nothing was answered", |m| m.counts.completed = 0),
+            ("5.00 % of the responses were misses", |m| m.counts.misses = 50),
             ("broke the protocol: bytes arrived that answer no request", |m| {
                 m.violation = Some(Violation::Unasked);
             }),
@@ -441,7 +437,7 @@ mod tests {
             assert!(report.to_table().contains(&format!("NO: {reason}")));
         }
         let mut m = measured();
-        m.late = 10;
+        m.counts.late = 10;
         assert!(report(&m).valid, "1 % late is allowed");
     }
 

@@ -223,7 +223,10 @@ pub fn throughput_at_slo<E: From<ConfigError>>(
 ) -> Result<SearchResult, E> {
     config.validate()?;
     let mut search = Search { config, run, probes: Vec::new(), best: None };
-    let limit = search.search()?;
+    let limit = match search.search() {
+        Ok(limit) | Err(Stop::Limit(limit)) => limit,
+        Err(Stop::Failed(error)) => return Err(error),
+    };
     let Search { probes, best, .. } = search;
     let throughput_at_slo_rps = best.as_ref().map(|(rps, _)| *rps);
     Ok(SearchResult { throughput_at_slo_rps, best: best.map(|(_, r)| r), limit, probes })
@@ -237,10 +240,12 @@ struct Gap {
     failure: Verdict,
 }
 
-enum Bounds {
-    Gap(Gap),
+/// What ends a search before its gap is small.
+enum Stop<E> {
     /// There is nothing more to find.
-    End(Limit),
+    Limit(Limit),
+    /// A run failed.
+    Failed(E),
 }
 
 struct Search<'a, F> {
@@ -251,90 +256,75 @@ struct Search<'a, F> {
 }
 
 impl<E, F: FnMut(f64) -> Result<LoadReport, E>> Search<'_, F> {
-    fn search(&mut self) -> Result<Limit, E> {
+    fn search(&mut self) -> Result<Limit, Stop<E>> {
         let start_rps = self.config.start_rps;
-        let Some(first) = self.probe(start_rps)? else { return Ok(Limit::MaxRuns) };
-        let mut between = match first {
+        let mut gap = match self.probe(start_rps)? {
             Verdict::Pass => self.up(start_rps, 1.0)?,
             failure => self.down(start_rps, failure)?,
         };
-        let mut ascents = self.config.ascents;
-        loop {
-            let gap = match between {
-                Bounds::Gap(gap) => self.halve(gap)?,
-                Bounds::End(limit) => return Ok(limit),
-            };
-            let Bounds::Gap(gap) = gap else { return Ok(Limit::MaxRuns) };
-            if ascents == 0 {
-                return Ok(limit_of(gap.failure));
-            }
-            ascents -= 1;
-            between = match self.probe(gap.high_rps)? {
-                None => return Ok(Limit::MaxRuns),
+        for _ in 0..self.config.ascents {
+            let Gap { high_rps, .. } = self.halve(gap)?;
+            gap = match self.probe(high_rps)? {
                 // What is above is near, unless the spell was very bad.
-                Some(Verdict::Pass) => self.up(gap.high_rps, 2.0 * self.config.precision)?,
-                Some(failure) => return Ok(limit_of(failure)),
+                Verdict::Pass => self.up(high_rps, 2.0 * self.config.precision)?,
+                failure => return Ok(limit_of(failure)),
             };
         }
+        Ok(limit_of(self.halve(gap)?.failure))
     }
 
     /// Raises the load from one that passes, by the share `step` and then by twice that and so on, but no
     /// further than to its double at a time, up to the first that does not.
-    fn up(&mut self, mut low_rps: f64, mut step: f64) -> Result<Bounds, E> {
+    fn up(&mut self, mut low_rps: f64, mut step: f64) -> Result<Gap, Stop<E>> {
         let max_rps = self.config.max_rps;
-        loop {
-            if low_rps >= max_rps {
-                return Ok(Bounds::End(Limit::MaxRate));
-            }
+        while low_rps < max_rps {
             let high_rps = (low_rps * (1.0 + step.min(1.0))).min(max_rps);
             step *= 2.0;
             match self.probe(high_rps)? {
-                None => return Ok(Bounds::End(Limit::MaxRuns)),
-                Some(Verdict::Pass) => low_rps = high_rps,
-                Some(failure) => return Ok(Bounds::Gap(Gap { low_rps, high_rps, failure })),
+                Verdict::Pass => low_rps = high_rps,
+                failure => return Ok(Gap { low_rps, high_rps, failure }),
             }
         }
+        Err(Stop::Limit(Limit::MaxRate))
     }
 
     /// Halves the load from one that does not pass, down to the first that does.
-    fn down(&mut self, mut high_rps: f64, mut failure: Verdict) -> Result<Bounds, E> {
+    fn down(&mut self, mut high_rps: f64, mut failure: Verdict) -> Result<Gap, Stop<E>> {
         loop {
             let low_rps = high_rps / 2.0;
             if low_rps < (self.config.start_rps / 1e3).max(1.0) {
-                return Ok(Bounds::End(limit_of(failure)));
+                return Err(Stop::Limit(limit_of(failure)));
             }
             match self.probe(low_rps)? {
-                None => return Ok(Bounds::End(Limit::MaxRuns)),
-                Some(Verdict::Pass) => return Ok(Bounds::Gap(Gap { low_rps, high_rps, failure })),
-                Some(other) => (failure, high_rps) = (other, low_rps),
+                Verdict::Pass => return Ok(Gap { low_rps, high_rps, failure }),
+                other => (failure, high_rps) = (other, low_rps),
             }
         }
     }
 
     /// Halves the gap until it is small.
-    fn halve(&mut self, mut gap: Gap) -> Result<Bounds, E> {
+    fn halve(&mut self, mut gap: Gap) -> Result<Gap, Stop<E>> {
         while gap.high_rps - gap.low_rps > self.config.precision * gap.low_rps {
             let middle_rps = (gap.low_rps + gap.high_rps) / 2.0;
             match self.probe(middle_rps)? {
-                None => return Ok(Bounds::End(Limit::MaxRuns)),
-                Some(Verdict::Pass) => gap.low_rps = middle_rps,
-                Some(failure) => gap = Gap { high_rps: middle_rps, failure, ..gap },
+                Verdict::Pass => gap.low_rps = middle_rps,
+                failure => gap = Gap { high_rps: middle_rps, failure, ..gap },
             }
         }
-        Ok(Bounds::Gap(gap))
+        Ok(gap)
     }
 
-    /// Measures one load, again where it does not pass; `None` when no run is left.
-    fn probe(&mut self, rps: f64) -> Result<Option<Verdict>, E> {
+    /// Measures one load, again where it does not pass. The search ends when no run is left.
+    fn probe(&mut self, rps: f64) -> Result<Verdict, Stop<E>> {
         let (mut last, mut all_overloaded) = (None, true);
         for tried in 0..=self.config.retries {
             if tried >= HOPELESS_TRIES && all_overloaded {
                 break;
             }
             if self.probes.len() >= self.config.max_runs as usize {
-                return Ok(last);
+                break;
             }
-            let report = (self.run)(rps)?;
+            let report = (self.run)(rps).map_err(Stop::Failed)?;
             let verdict = judge(self.config, rps, &report);
             all_overloaded &= report.achieved_rps < self.config.min_achieved * rps;
             self.probes.push(Probe {
@@ -349,7 +339,7 @@ impl<E, F: FnMut(f64) -> Result<LoadReport, E>> Search<'_, F> {
                 break;
             }
         }
-        Ok(last)
+        last.ok_or(Stop::Limit(Limit::MaxRuns))
     }
 }
 
@@ -392,11 +382,11 @@ mod tests {
         let mut m = Measurement::new(1_000_000_000);
         let p99_us =
             if rps < capacity_rps { 100f64.ln() * 1e6 / (capacity_rps - rps) } else { 1e6 };
-        m.requests = rps as u64;
+        m.counts.requests = rps as u64;
         m.on_response(Outcome::Complete, false, Some((p99_us * 1e3) as u64), true);
-        m.completed = rps.min(capacity_rps) as u64;
+        m.counts.completed = rps.min(capacity_rps) as u64;
         if rps > generator_rps {
-            m.late = m.requests;
+            m.counts.late = m.counts.requests;
         }
         LoadReport::new(&config, Conditions::new(&config, "model", "M/M/1", "none"), &m)
     }

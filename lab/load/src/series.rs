@@ -21,14 +21,14 @@ const LATENCY_MIN_NS: u64 = 100;
 const DIGITS: u8 = 2;
 
 /// One interval of the window.
-#[derive(Debug, Clone)]
-pub(crate) struct Interval {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Interval<H = Histogram<u32>> {
     /// Requests meant to be sent in it.
     pub requests: u64,
     /// Responses without error that came in it.
     pub completed: u64,
     /// Latencies of its requests, in nanoseconds.
-    pub latency_ns: Histogram<u32>,
+    pub latency_ns: H,
 }
 
 /// The window in intervals.

@@ -14,7 +14,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use queueing::Law;
-use serde::{Deserialize, Serialize};
 
 use crate::setting::{ConfigError, check_range, parse_number};
 
@@ -26,27 +25,13 @@ const ALLOWED: &str = "deterministic:MEAN_US, exponential:MEAN_US, bimodal-1:MEA
                        bimodal-2:MEAN_US, trace:FILE";
 
 /// How service times are distributed. Written as in `ALLOWED`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ServiceTimes {
-    /// P[X = S] = 1. Also read as `fixed`.
-    Deterministic {
-        /// S, in microseconds.
-        mean_us: f64,
-    },
-    /// Exponential with the mean S.
-    Exponential {
-        /// S, in microseconds.
-        mean_us: f64,
-    },
-    /// P[X = S/2] = 0.9, P[X = 5.5 S] = 0.1.
-    Bimodal1 {
-        /// S, in microseconds.
-        mean_us: f64,
-    },
-    /// P[X = S/2] = 0.999, P[X = 500.5 S] = 0.001.
-    Bimodal2 {
-        /// S, in microseconds.
+    /// One of ZygOS's laws. The deterministic one is also read as `fixed`.
+    Law {
+        /// Which.
+        law: Law,
+        /// Its mean S, in microseconds.
         mean_us: f64,
     },
     /// Each time of a file, one in microseconds a line, with the same chance. Empty lines, and
@@ -60,17 +45,9 @@ pub enum ServiceTimes {
 impl ServiceTimes {
     /// The law and its mean S in microseconds; none of a trace.
     pub fn law(&self) -> Option<(Law, f64)> {
-        self.source().ok()
-    }
-
-    /// The law and its mean, or else the trace's file.
-    fn source(&self) -> Result<(Law, f64), &str> {
         match self {
-            Self::Deterministic { mean_us } => Ok((Law::Deterministic, *mean_us)),
-            Self::Exponential { mean_us } => Ok((Law::Exponential, *mean_us)),
-            Self::Bimodal1 { mean_us } => Ok((Law::Bimodal1, *mean_us)),
-            Self::Bimodal2 { mean_us } => Ok((Law::Bimodal2, *mean_us)),
-            Self::Trace { file } => Err(file),
+            Self::Law { law, mean_us } => Some((*law, *mean_us)),
+            Self::Trace { .. } => None,
         }
     }
 
@@ -89,10 +66,7 @@ impl ServiceTimes {
 impl fmt::Display for ServiceTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Deterministic { mean_us } => write!(f, "deterministic:{mean_us}"),
-            Self::Exponential { mean_us } => write!(f, "exponential:{mean_us}"),
-            Self::Bimodal1 { mean_us } => write!(f, "bimodal-1:{mean_us}"),
-            Self::Bimodal2 { mean_us } => write!(f, "bimodal-2:{mean_us}"),
+            Self::Law { law, mean_us } => write!(f, "{}:{mean_us}", law.name()),
             Self::Trace { file } => write!(f, "trace:{file}"),
         }
     }
@@ -107,26 +81,8 @@ impl FromStr for ServiceTimes {
             return Ok(Self::Trace { file: rest.to_owned() });
         }
         let mean_us = parse_number("service times", text, rest, ALLOWED)?;
-        match name {
-            "deterministic" | "fixed" => Ok(Self::Deterministic { mean_us }),
-            "exponential" => Ok(Self::Exponential { mean_us }),
-            "bimodal-1" => Ok(Self::Bimodal1 { mean_us }),
-            "bimodal-2" => Ok(Self::Bimodal2 { mean_us }),
-            _ => Err(error()),
-        }
-    }
-}
-
-impl TryFrom<String> for ServiceTimes {
-    type Error = ConfigError;
-    fn try_from(text: String) -> Result<Self, ConfigError> {
-        text.parse()
-    }
-}
-
-impl From<ServiceTimes> for String {
-    fn from(times: ServiceTimes) -> Self {
-        times.to_string()
+        let name = if name == "fixed" { Law::Deterministic.name() } else { name };
+        Ok(Self::Law { law: Law::from_name(name).ok_or_else(error)?, mean_us })
     }
 }
 
@@ -151,9 +107,9 @@ impl ServiceTable {
     /// A file that cannot be read, or a line of it that is no service time, with its number.
     pub fn new(times: &ServiceTimes) -> Result<Self, ConfigError> {
         times.validate()?;
-        let (law, mean_us) = match times.source() {
-            Ok(law) => law,
-            Err(file) => {
+        let (law, mean_us) = match times {
+            ServiceTimes::Law { law, mean_us } => (law, mean_us),
+            ServiceTimes::Trace { file } => {
                 let text = std::fs::read_to_string(file).map_err(|error| {
                     ConfigError::new("trace", format_args!("{file}: {error}"), "a text file")
                 })?;
@@ -255,7 +211,8 @@ mod tests {
         }
         let table = ServiceTable::new(&"bimodal-2:10".parse().expect("reads")).expect("valid");
         assert_eq!((table.at(0), table.at(u32::MAX)), (5_000, 5_005_000));
-        let longest = ServiceTable::new(&ServiceTimes::Exponential { mean_us: 43_478.0 });
+        let longest =
+            ServiceTable::new(&ServiceTimes::Law { law: Law::Exponential, mean_us: 43_478.0 });
         assert!(longest.expect("valid").at(0) <= 1_000_000_000);
     }
 
@@ -292,7 +249,8 @@ mod tests {
             assert_eq!(times.to_string(), text);
             times.validate().expect(text);
         }
-        assert_eq!("fixed:3".parse(), Ok(ServiceTimes::Deterministic { mean_us: 3.0 }));
+        let deterministic = ServiceTimes::Law { law: Law::Deterministic, mean_us: 3.0 };
+        assert_eq!("fixed:3".parse(), Ok(deterministic));
         for text in ["", "exponential", "exponential:", "exponential:x", "normal:3", "trace:"] {
             let error = text.parse::<ServiceTimes>().expect_err(text);
             assert_eq!((error.value.as_str(), error.allowed.as_str()), (text, ALLOWED));

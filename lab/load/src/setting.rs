@@ -31,6 +31,27 @@ impl ConfigError {
     }
 }
 
+/// Serde's form of a setting that is written as text: as its user writes it.
+pub(crate) mod as_text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub fn serialize<S: Serializer>(setting: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(setting)
+    }
+
+    pub fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?.parse().map_err(Error::custom)
+    }
+}
+
 /// Fails unless `min <= value <= max`; a NaN fails.
 pub(crate) fn check_range<T: PartialOrd + fmt::Display>(
     key: &'static str,

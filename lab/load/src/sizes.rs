@@ -11,16 +11,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::setting::{ConfigError, parse_number};
 
 const ALLOWED: &str = "BYTES, uniform:MIN:MAX, pareto:SCALE:SHAPE:MIN:MAX, gev:LOCATION:SCALE:SHAPE:MIN:MAX \
      (MIN <= MAX, SCALE > 0, SHAPE > 0)";
 
 /// How many bytes a key or a value has.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SizeDistribution {
     /// Always this many bytes. Written `64`.
     Fixed(u32),
@@ -144,15 +141,8 @@ impl FromStr for SizeDistribution {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let number = |part: &str| parse_number::<u32>("size", text, part, ALLOWED);
         let real = |part: &str| parse_number::<f64>("size", text, part, ALLOWED);
-        let mut parts = [""; 6];
-        let mut count = 0;
-        for part in text.split(':') {
-            let place =
-                parts.get_mut(count).ok_or_else(|| ConfigError::new("size", text, ALLOWED))?;
-            *place = part;
-            count += 1;
-        }
-        match parts[..count] {
+        let parts: Vec<&str> = text.split(':').collect();
+        match parts[..] {
             [bytes] | ["fixed", bytes] => Ok(Self::Fixed(number(bytes)?)),
             ["uniform", min, max] => Ok(Self::Uniform { min: number(min)?, max: number(max)? }),
             ["pareto", scale, shape, min, max] => Ok(Self::Pareto {
@@ -170,19 +160,6 @@ impl FromStr for SizeDistribution {
             }),
             _ => Err(ConfigError::new("size", text, ALLOWED)),
         }
-    }
-}
-
-impl TryFrom<String> for SizeDistribution {
-    type Error = ConfigError;
-    fn try_from(text: String) -> Result<Self, ConfigError> {
-        text.parse()
-    }
-}
-
-impl From<SizeDistribution> for String {
-    fn from(sizes: SizeDistribution) -> Self {
-        sizes.to_string()
     }
 }
 

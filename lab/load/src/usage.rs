@@ -37,9 +37,9 @@ impl WindowUsage {
     pub fn add_to(&self, measured: &mut Measurement, spinning: bool) {
         let (Some(before), Some(after)) = (self.before, self.after) else { return };
         let since = |count: fn(&Taken) -> u64| count(&after).saturating_sub(count(&before));
-        measured.cpu_ns += if spinning { 0 } else { since(|taken| taken.cpu_ns) };
-        measured.involuntary_switches += since(|taken| taken.involuntary_switches);
-        measured.waited_ns += since(|taken| taken.waited_ns);
+        measured.counts.cpu_ns += if spinning { 0 } else { since(|taken| taken.cpu_ns) };
+        measured.counts.involuntary_switches += since(|taken| taken.involuntary_switches);
+        measured.counts.waited_ns += since(|taken| taken.waited_ns);
     }
 }
 

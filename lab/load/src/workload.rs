@@ -20,7 +20,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
 use crate::service_times::{ServiceTable, ServiceTimes};
-use crate::setting::{ConfigError, check_range};
+use crate::setting::{ConfigError, as_text, check_range};
 use crate::sizes::SizeDistribution;
 
 mod named;
@@ -46,8 +46,10 @@ pub enum WorkloadConfig {
         /// Number of different keys.
         keys: u32,
         /// Length of the keys, in bytes.
+        #[serde(with = "as_text")]
         key_size: SizeDistribution,
         /// Length of the values, in bytes. A key's value always has the same length and content.
+        #[serde(with = "as_text")]
         value_size: SizeDistribution,
     },
     /// Messages that the service returns unchanged.
@@ -58,6 +60,7 @@ pub enum WorkloadConfig {
     /// Requests that carry their own service time, for the synthetic service (ZygOS §3).
     Spin {
         /// How the service times are distributed.
+        #[serde(with = "as_text")]
         times: ServiceTimes,
     },
 }
@@ -213,22 +216,21 @@ pub struct Workload {
 /// What the service is asked, made ready.
 #[derive(Debug)]
 enum Asked {
-    Memcached(Memcached),
-    Echo { bytes: u32 },
+    Memcached {
+        /// GET where 32 random bits are below this.
+        get_threshold: u64,
+        keys: u32,
+        shapes: Shapes,
+    },
+    Echo {
+        bytes: u32,
+    },
     Spin(ServiceTable),
 }
 
 /// Bytes of a request of the synthetic service, and of its response: the service time in
 /// nanoseconds and a number to tell requests apart, big endian.
 const SPIN_BYTES: usize = 16;
-
-#[derive(Debug)]
-struct Memcached {
-    /// GET where 32 random bits are below this.
-    get_threshold: u64,
-    keys: u32,
-    shapes: Shapes,
-}
 
 impl Workload {
     /// Precomputes `config`. Two workloads of the same configuration and seed agree on every
@@ -243,12 +245,9 @@ impl Workload {
             WorkloadConfig::Echo { bytes } => (Asked::Echo { bytes: *bytes }, *bytes),
             WorkloadConfig::Spin { times } => (Asked::Spin(ServiceTable::new(times)?), 0),
             WorkloadConfig::Memcached { get_share, keys, key_size, value_size } => {
-                let memcached = Memcached {
-                    get_threshold: (get_share * (1u64 << 32) as f64) as u64,
-                    keys: *keys,
-                    shapes: draw_shapes(*keys, *key_size, *value_size, &mut rng),
-                };
-                (Asked::Memcached(memcached), value_size.max())
+                let get_threshold = (get_share * (1u64 << 32) as f64) as u64;
+                let shapes = draw_shapes(*keys, *key_size, *value_size, &mut rng);
+                (Asked::Memcached { get_threshold, keys: *keys, shapes }, value_size.max())
             }
         };
         let mut pattern = vec![0; longest as usize + PATTERN_OFFSETS as usize].into_boxed_slice();
@@ -259,7 +258,7 @@ impl Workload {
     /// Number of keys to store before the load: zero but for memcached.
     pub fn keys(&self) -> u32 {
         match &self.service {
-            Asked::Memcached(memcached) => memcached.keys,
+            Asked::Memcached { keys, .. } => *keys,
             Asked::Echo { .. } | Asked::Spin(_) => 0,
         }
     }
@@ -271,10 +270,10 @@ impl Workload {
         match &self.service {
             Asked::Echo { .. } => Request::echo(high as u32),
             Asked::Spin(_) => Request::spin(high as u32),
-            Asked::Memcached(memcached) => {
+            Asked::Memcached { get_threshold, keys, .. } => {
                 // Multiply and shift: even within 2^-32, without a division.
-                let key = ((high * u64::from(memcached.keys)) >> 32) as u32;
-                if low < memcached.get_threshold { Request::get(key) } else { Request::set(key) }
+                let key = ((high * u64::from(*keys)) >> 32) as u32;
+                if low < *get_threshold { Request::get(key) } else { Request::set(key) }
             }
         }
     }
@@ -294,7 +293,7 @@ impl Workload {
                 out.extend_from_slice(b"set ");
                 self.append_key(request.key, out);
                 out.extend_from_slice(b" 0 0 ");
-                append_decimal(content.len() as u32, out);
+                out.extend_from_slice(itoa::Buffer::new().format(content.len()).as_bytes());
                 out.extend_from_slice(b"\r\n");
                 out.extend_from_slice(content);
                 out.extend_from_slice(b"\r\n");
@@ -305,10 +304,8 @@ impl Workload {
     /// The bytes that travel for `request`: the key's value, or the message to be returned. None
     /// for a spin, whose bytes are computed.
     pub fn content(&self, request: Request) -> &[u8] {
-        let bytes = match request.kind {
-            RequestKind::Echo | RequestKind::Get | RequestKind::Set => self.content_len(request),
-            RequestKind::Spin => 0,
-        };
+        let is_computed = request.kind == RequestKind::Spin;
+        let bytes = if is_computed { 0 } else { self.content_len(request) };
         let start = (mix(request.key) % PATTERN_OFFSETS) as usize;
         &self.pattern[start..start + bytes]
     }
@@ -336,7 +333,7 @@ impl Workload {
     pub fn service_ns(&self, request: Request) -> u64 {
         match &self.service {
             Asked::Spin(times) => times.at(request.key),
-            Asked::Memcached(_) | Asked::Echo { .. } => 0,
+            Asked::Memcached { .. } | Asked::Echo { .. } => 0,
         }
     }
 
@@ -387,8 +384,8 @@ impl Workload {
 
     /// Length of the key and of its value, in bytes. Keys that do not exist have no length.
     fn shape(&self, key: u32) -> (u32, u32) {
-        let Asked::Memcached(memcached) = &self.service else { return (0, 0) };
-        match &memcached.shapes {
+        let Asked::Memcached { shapes, .. } = &self.service else { return (0, 0) };
+        match shapes {
             Shapes::Fixed { key_bytes, value_bytes } => (*key_bytes, *value_bytes),
             Shapes::PerKey(shapes) => {
                 shapes.get(key as usize).map_or((0, 0), |(k, v)| (u32::from(*k), *v))
@@ -417,32 +414,20 @@ fn draw_shapes(
 }
 
 /// 53 random bits as a number from 0 (included) to 1 (excluded).
-fn unit(random: u64) -> f64 {
+pub(crate) fn unit(random: u64) -> f64 {
     (random >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Spreads neighbouring indices (the finalizer of SplitMix64).
+/// Spreads neighbouring indices.
 const fn mix(key: u32) -> u64 {
-    let mut z = (key as u64).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    finalize((key as u64).wrapping_add(0x9E37_79B9_7F4A_7C15))
+}
+
+/// The finalizer of SplitMix64.
+pub(crate) const fn finalize(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
-}
-
-/// Appends `number` in decimal; `format!` would allocate.
-fn append_decimal(number: u32, out: &mut Vec<u8>) {
-    let mut digits = [0u8; 10];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }
 
 #[cfg(test)]

@@ -121,9 +121,9 @@ fn cycles_take_as_long_as_their_steps() {
         let answers = m.achieved_rps() * f64::from(requests);
         assert!(within(m.answers_rps(), answers, 0.01), "{} of {answers}", m.answers_rps());
         assert!(within(m.latency_ns.max() as f64, cycle_ns, 0.01), "{}", m.latency_ns.max());
-        assert_eq!(m.latency_ns.len(), m.requests);
-        assert_eq!((m.errors, m.connections_lost, m.unanswered), (0, 0, 0));
-        assert!(m.verified >= m.completed * u64::from(requests));
+        assert_eq!(m.latency_ns.len(), m.counts.requests);
+        assert_eq!((m.counts.errors, m.counts.connections_lost, m.counts.unanswered), (0, 0, 0));
+        assert!(m.counts.verified >= m.counts.completed * u64::from(requests));
         let (resets, fins) = (model.resets, model.fins);
         assert_eq!((resets > 0, fins > 0), (close == CloseMode::Rst, close == CloseMode::Fin));
     }
@@ -133,15 +133,15 @@ fn cycles_take_as_long_as_their_steps() {
 fn a_refused_connect_is_counted_and_tried_again_after_a_rest() {
     let mut model = Model { hop_ns: 20_000, refuse_every: 10, ..Model::default() };
     let m = measure(&config(1, CloseMode::Rst, 8), &mut model);
-    assert!(within(m.connections_lost as f64, model.connects as f64 / 10.0, 0.01));
-    assert!(m.completed > 1_000, "{}", m.completed);
+    assert!(within(m.counts.connections_lost as f64, model.connects as f64 / 10.0, 0.01));
+    assert!(m.counts.completed > 1_000, "{}", m.counts.completed);
     assert!(m.latency_ns.max() >= LATENCY_MAX_NS, "a failed cycle is not a fast one");
-    assert_eq!(m.latency_ns.len(), m.requests);
+    assert_eq!(m.latency_ns.len(), m.counts.requests);
 
     // All refused: one try a millisecond and slot, not a busy loop.
     let mut model = Model { hop_ns: 20_000, refuse_every: 1, ..Model::default() };
     let m = measure(&config(1, CloseMode::Rst, 8), &mut model);
-    assert_eq!(m.completed, 0);
+    assert_eq!(m.counts.completed, 0);
     assert!((800..=888).contains(&model.connects), "{}", model.connects);
 }
 
@@ -151,13 +151,13 @@ fn a_silent_peer_leaves_cycles_unanswered_and_old_ones_are_ended() {
     let mut load = config(1, CloseMode::Fin, 4);
     load.warmup_ms = 0;
     let m = measure(&load, &mut model);
-    assert_eq!((m.requests, m.unanswered, m.completed), (4, 4, 0));
+    assert_eq!((m.counts.requests, m.counts.unanswered, m.counts.completed), (4, 4, 0));
     assert!(within(m.latency_ns.max() as f64, 150.0 * MS as f64, 0.01));
 
     load.measure_ms = 6_000;
     let mut model = Model { hop_ns: 20_000, silent: true, ..Model::default() };
     let m = measure(&load, &mut model);
-    assert_eq!((m.connections_lost, model.resets), (4, 4), "after 5 s");
+    assert_eq!((m.counts.connections_lost, model.resets), (4, 4), "after 5 s");
 }
 
 #[test]
@@ -177,13 +177,13 @@ fn answers_that_were_not_asked_for_fail_the_cycle() {
     bytes.push(0);
     engine.on_received(0, &bytes, 20, &mut model);
     assert_eq!(engine.result.violation, Some(crate::Violation::Unasked));
-    assert_eq!((engine.result.connections_lost, model.resets), (1, 1));
+    assert_eq!((engine.result.counts.connections_lost, model.resets), (1, 1));
     // Calls about the old connection change nothing.
     engine.on_connected(0, 30, &mut model);
     engine.on_received(0, b"x", 30, &mut model);
     engine.on_peer_closed(0, 30);
     engine.on_failed(0, 30);
-    assert_eq!(engine.result.connections_lost, 1);
+    assert_eq!(engine.result.counts.connections_lost, 1);
 }
 
 /// IX §5.2 varies the round trips of a connection from 1 to 1,024.
@@ -199,8 +199,12 @@ fn any_number_of_round_trips_from_one_to_1024() {
         assert!(within(m.latency_ns.max() as f64, hops as f64 * 1e3, 0.01), "{requests} {close:?}");
         // 4 connections at a time for 100 ms.
         let expected = 4.0 * 1e8 / (hops as f64 * 1e3);
-        assert!(within(m.completed as f64, expected, 0.05), "{} of {expected}", m.completed);
-        assert_eq!((m.lost, m.wrong_bytes, m.unanswered), (0, 0, 0));
+        assert!(
+            within(m.counts.completed as f64, expected, 0.05),
+            "{} of {expected}",
+            m.counts.completed
+        );
+        assert_eq!((m.counts.lost, m.counts.wrong_bytes, m.counts.unanswered), (0, 0, 0));
     }
 }
 
@@ -208,6 +212,6 @@ fn any_number_of_round_trips_from_one_to_1024() {
 fn answers_count_also_where_no_cycle_ends_in_the_window() {
     let mut model = Model { hop_ns: 20_000, ..Model::default() };
     let m = measure(&config(1_000_000, CloseMode::Rst, 8), &mut model);
-    assert_eq!(m.completed, 0);
+    assert_eq!(m.counts.completed, 0);
     assert!(within(m.answers_rps(), 8.0 * 50_000.0, 0.01), "{}", m.answers_rps());
 }

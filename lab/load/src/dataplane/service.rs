@@ -10,11 +10,12 @@ use tailplane::{
 
 use super::outbox::Lines;
 use super::shared::Shared;
-use crate::churn::{ChurnEngine, Dialer};
+use crate::churn::Dialer;
 use crate::config::{LoadConfig, Mode};
 use crate::connection::Sender;
-use crate::engine::{Engine, Phase, Poll};
+use crate::engine::{Phase, Poll};
 use crate::error::LoadError;
+use crate::generator::Generator;
 use crate::measurement::{Measurement, Ran};
 use crate::setting::ConfigError;
 use crate::usage::WindowUsage;
@@ -22,21 +23,10 @@ use crate::workload::Workload;
 
 /// Connections that are being opened at a time: the peer's listen backlog is bounded.
 const CONNECTING_MAX: u32 = 64;
-/// Connections over which the keys are stored before a churn.
-const PRELOAD_CONNECTIONS: u32 = 4;
-/// Requests outstanding on each of these.
-const PRELOAD_DEPTH: u32 = 16;
 /// Connections that are closed in one batch when the run is over.
 const CLOSE_BATCH: u32 = 64;
 /// How often a service that waits for the others looks for them.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
-
-/// Which generator is at work.
-#[derive(Debug)]
-enum Generator {
-    Load(Engine),
-    Churn(ChurnEngine),
-}
 
 /// What the service is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,28 +79,7 @@ impl LoadService {
     ) -> Result<Self, ConfigError> {
         let phase_shift_ns = load.phase_shift_ns(part.0);
         let load = load.split(part.0, part.1)?;
-        let preloads = load.preloads() && workload.keys() > 0;
-        let (generator, connections) = match load.mode {
-            // Connections that come and go cannot store the keys: a small generator does.
-            Mode::Churn { .. } if preloads => {
-                let config = LoadConfig {
-                    mode: Mode::closed(PRELOAD_DEPTH),
-                    connections: PRELOAD_CONNECTIONS,
-                    series: false,
-                    hdr_log: None,
-                    ..load.clone()
-                };
-                let engine = Engine::new(&config, Arc::clone(&workload))?;
-                (Generator::Load(engine), PRELOAD_CONNECTIONS)
-            }
-            Mode::Churn { .. } => {
-                (Generator::Churn(ChurnEngine::new(&load, Arc::clone(&workload))?), 0)
-            }
-            Mode::Open { .. } | Mode::Closed { .. } => {
-                let engine = Engine::new(&load, Arc::clone(&workload))?;
-                (Generator::Load(engine), load.connections_in_all())
-            }
-        };
+        let (generator, connections) = Generator::first(&load, &workload)?;
         let lines = Lines::new(target, load.connections.max(connections));
         Ok(Self {
             load,
@@ -144,14 +113,7 @@ impl LoadService {
                 // The bytes are read in this very call: their buffer goes back first, so that
                 // the acknowledgement and the next request share a frame.
                 outbox.recv_done(handle, data.len());
-                match &mut self.generator {
-                    Generator::Load(engine) => {
-                        engine.on_received(number, data, now_ns, &mut outbox);
-                    }
-                    Generator::Churn(engine) => {
-                        engine.on_received(number, data, now_ns, &mut outbox);
-                    }
-                }
+                self.generator.on_received(number, data, now_ns, &mut outbox);
             }
             Event::Sent { cookie, window, .. } => {
                 let Some(number) = self.lines.find_open(cookie) else { return };
@@ -168,7 +130,7 @@ impl LoadService {
                 let Some(number) = self.lines.find_open(cookie) else { return };
                 self.note(|| format!("{call:?} failed: {error:?}"));
                 self.lines.outbox(calls).abort(number);
-                self.lose(number, now_ns);
+                self.generator.on_lost(number, now_ns);
             }
             // Nobody is expected to connect to a load generator, or to send it datagrams; and it does not
             // ask to be run again.
@@ -245,23 +207,11 @@ impl LoadService {
             None => self.lines.outbox(calls).abort(number),
             Some(_) => self.lines.on_ended(number),
         }
-        self.lose(number, now_ns);
-    }
-
-    /// Tells the generator that a connection is gone.
-    fn lose(&mut self, number: u32, now_ns: u64) {
-        match &mut self.generator {
-            Generator::Load(engine) => engine.on_closed(number),
-            Generator::Churn(engine) => engine.on_failed(number, now_ns),
-        }
+        self.generator.on_lost(number, now_ns);
     }
 
     fn on_writable(&mut self, number: u32, calls: &mut Calls<'_>) {
-        let mut outbox = self.lines.outbox(calls);
-        match &mut self.generator {
-            Generator::Load(engine) => engine.on_writable(number, &mut outbox),
-            Generator::Churn(engine) => engine.on_writable(number, &mut outbox),
-        }
+        self.generator.on_writable(number, &mut self.lines.outbox(calls));
     }
 
     /// Keeps the first failure, in words. Off the hot path: a failure ends a connection.
@@ -375,10 +325,7 @@ impl LoadService {
                 self.end(Err(LoadError::PreloadTimeout { keys, limit_ms }));
             }
             _ => {
-                let violation = match &mut self.generator {
-                    Generator::Load(engine) => engine.finish(now.as_nanos()).violation,
-                    Generator::Churn(_) => None,
-                };
+                let violation = self.generator.finish(now.as_nanos()).violation;
                 self.end(Err(LoadError::preload_ended(violation)));
             }
         }
@@ -390,10 +337,9 @@ impl LoadService {
         if !matches!(self.load.mode, Mode::Churn { .. }) {
             return Ok(());
         }
-        let churn = ChurnEngine::new(&self.load, Arc::clone(&self.workload))?;
+        self.generator = Generator::churn(&self.load, &self.workload)?;
         let mut outbox = self.lines.outbox(calls);
         (0..self.connections).for_each(|number| outbox.abort(number));
-        self.generator = Generator::Churn(churn);
         self.connections = self.load.connections;
         Ok(())
     }
@@ -405,11 +351,7 @@ impl LoadService {
 
     fn meet(&mut self, now: Instant) -> Instant {
         if let Some(start_ns) = self.shared.rendezvous.start_ns() {
-            let start_ns = start_ns + self.phase_shift_ns;
-            match &mut self.generator {
-                Generator::Load(engine) => engine.start(start_ns),
-                Generator::Churn(engine) => engine.start(start_ns),
-            }
+            self.generator.start(start_ns + self.phase_shift_ns);
             self.stage = Some(Stage::Running);
             return now;
         }
@@ -426,11 +368,7 @@ impl LoadService {
         if poll.phase != Phase::Done {
             return (poll.wake_ns != u64::MAX).then(|| Instant::from_nanos(poll.wake_ns));
         }
-        let now_ns = now.as_nanos();
-        let mut measured = match &mut self.generator {
-            Generator::Load(engine) => engine.finish(now_ns),
-            Generator::Churn(engine) => engine.finish(now_ns),
-        };
+        let mut measured = self.generator.finish(now.as_nanos());
         // An elastic thread spins: its processor time says nothing about a request.
         self.usage.add_to(&mut measured, true);
         self.end(Ok(measured));
@@ -457,11 +395,7 @@ impl LoadService {
     }
 
     fn poll(&mut self, now: Instant, calls: &mut Calls<'_>) -> Poll {
-        let mut outbox = self.lines.outbox(calls);
-        match &mut self.generator {
-            Generator::Load(engine) => engine.poll(now.as_nanos(), &mut outbox),
-            Generator::Churn(engine) => engine.poll(now.as_nanos(), &mut outbox),
-        }
+        self.generator.poll(now.as_nanos(), &mut self.lines.outbox(calls))
     }
 
     /// What those who watch the run are shown.
@@ -470,10 +404,7 @@ impl LoadService {
             None | Some(Stage::Connecting { .. }) => Phase::Idle,
             Some(Stage::Preloading { .. }) => Phase::Preloading,
             Some(Stage::Meeting) => Phase::Ready,
-            Some(Stage::Running) => match &self.generator {
-                Generator::Load(engine) => engine.phase(),
-                Generator::Churn(engine) => engine.phase(),
-            },
+            Some(Stage::Running) => self.generator.phase(),
             Some(Stage::Closing { .. } | Stage::Over) => Phase::Done,
         }
     }

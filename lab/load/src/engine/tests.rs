@@ -131,13 +131,16 @@ fn open_loop_offers_the_rate_and_measures_the_delay() {
     let mut model = Model::new(Service::Echo, 10_000);
     let m = measure(&open(100_000.0, 16), &mut model);
     // 20,000 arrivals in the window, give or take five standard deviations.
-    assert!(m.requests.abs_diff(20_000) < 5 * 142, "{} requests", m.requests);
+    assert!(m.counts.requests.abs_diff(20_000) < 5 * 142, "{} requests", m.counts.requests);
     assert!(within(m.achieved_rps(), 100_000.0, 0.04), "{}", m.achieved_rps());
-    assert_eq!(m.latency_ns.len(), m.requests);
+    assert_eq!(m.latency_ns.len(), m.counts.requests);
     assert!(within(m.latency_ns.max() as f64, 10_000.0, 0.01));
     assert!(within(m.latency_ns.min() as f64, 10_000.0, 0.01));
-    assert_eq!((m.errors, m.wrong_bytes, m.unanswered, m.late), (0, 0, 0, 0));
-    assert!(m.verified >= m.requests);
+    assert_eq!(
+        (m.counts.errors, m.counts.wrong_bytes, m.counts.unanswered, m.counts.late),
+        (0, 0, 0, 0)
+    );
+    assert!(m.counts.verified >= m.counts.requests);
 }
 
 #[test]
@@ -149,14 +152,14 @@ fn a_pause_of_the_service_is_seen_by_every_request_meant_for_it() {
     let mut model = Model::new(Service::Echo, 20_000);
     model.pause_ns = 100 * MS..150 * MS;
     let m = measure(&config, &mut model);
-    assert_eq!(m.requests, 2_000);
+    assert_eq!(m.counts.requests, 2_000);
     assert_eq!(m.latency_ns.len(), 2_000);
     assert!(m.latency_ns.value_at_quantile(0.5) < 100_000);
     let p80 = m.latency_ns.value_at_quantile(0.8);
     assert!(p80 > MS, "{p80} ns");
     assert!(within(m.latency_ns.max() as f64, 50.0 * MS as f64, 0.01), "{}", m.latency_ns.max());
-    assert!(m.backlog_peak.abs_diff(500) < 10, "{}", m.backlog_peak);
-    assert_eq!(m.late, 0, "the service was slow, not the generator");
+    assert!(m.counts.backlog_peak.abs_diff(500) < 10, "{}", m.counts.backlog_peak);
+    assert_eq!(m.counts.late, 0, "the service was slow, not the generator");
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn the_pipelining_bound_holds_and_the_choice_of_connections_is_even() {
         requests
     };
     assert_eq!(requests_of(&model), [2; 10]);
-    assert!(engine.result.backlog_peak > 900, "{}", engine.result.backlog_peak);
+    assert!(engine.result.counts.backlog_peak > 900, "{}", engine.result.counts.backlog_peak);
 
     let mut model = Model::new(Service::Echo, 1_000);
     measure(&open(100_000.0, 10), &mut model);
@@ -201,8 +204,8 @@ fn closed_loop_obeys_littles_law() {
         let expected = f64::from(connections * depth) / 50e-6;
         assert!(within(m.achieved_rps(), expected, 0.01), "{} of {expected}", m.achieved_rps());
         assert!(within(m.latency_ns.max() as f64, 50_000.0, 0.01));
-        assert_eq!(m.latency_ns.len(), m.requests);
-        assert_eq!(m.unanswered, 0);
+        assert_eq!(m.latency_ns.len(), m.counts.requests);
+        assert_eq!(m.counts.unanswered, 0);
     }
 }
 
@@ -214,9 +217,9 @@ fn an_overloaded_service_shows_in_latency_and_rate() {
     let m = measure(&open(100_000.0, 64), &mut model);
     assert!(within(m.achieved_rps(), 50_000.0, 0.02), "{}", m.achieved_rps());
     assert!(m.latency_ns.value_at_quantile(0.99) > 50 * MS);
-    assert_eq!(m.latency_ns.len(), m.requests, "every request has an entry");
+    assert_eq!(m.latency_ns.len(), m.counts.requests, "every request has an entry");
     // 22,000 requests take the service 440 ms; it had 320.
-    assert!(m.unanswered > 5_000, "{}", m.unanswered);
+    assert!(m.counts.unanswered > 5_000, "{}", m.counts.unanswered);
 }
 
 #[test]
@@ -234,7 +237,12 @@ fn a_busy_generator_makes_its_result_invalid() {
         model.now_ns += 5 * MS;
     }
     let m = engine.finish(model.now_ns);
-    assert!(m.late as f64 > m.requests as f64 * 0.9, "{} of {}", m.late, m.requests);
+    assert!(
+        m.counts.late as f64 > m.counts.requests as f64 * 0.9,
+        "{} of {}",
+        m.counts.late,
+        m.counts.requests
+    );
     assert!(within(m.lag_ns.max() as f64, 5.0 * MS as f64, 0.05), "{}", m.lag_ns.max());
     let report = LoadReport::new(&config, Conditions::new(&config, "model", "model", "none"), &m);
     assert!(!report.valid);
@@ -265,8 +273,11 @@ fn keys_are_stored_once_each_and_then_all_found() {
     engine.start(model.now_ns);
     run_until(&mut engine, &mut model, Phase::Done);
     let m = engine.finish(model.now_ns);
-    assert_eq!((m.misses, m.errors, m.wrong_bytes, m.preload_failures), (0, 0, 0, 0));
-    assert!(m.verified >= m.requests && m.requests > 9_000);
+    assert_eq!(
+        (m.counts.misses, m.counts.errors, m.counts.wrong_bytes, m.counts.preload_failures),
+        (0, 0, 0, 0)
+    );
+    assert!(m.counts.verified >= m.counts.requests && m.counts.requests > 9_000);
 }
 
 #[test]
@@ -275,7 +286,12 @@ fn a_cache_that_was_not_filled_misses() {
     config.workload = WorkloadConfig::usr();
     let mut model = Model::new(Service::Memcached(MiniCache::default()), 10_000);
     let m = measure(&config, &mut model);
-    assert!(m.misses as f64 > m.requests as f64 * 0.9, "{} of {}", m.misses, m.requests);
+    assert!(
+        m.counts.misses as f64 > m.counts.requests as f64 * 0.9,
+        "{} of {}",
+        m.counts.misses,
+        m.counts.requests
+    );
 }
 
 #[test]
@@ -297,8 +313,16 @@ fn wrong_bytes_are_found_in_the_share_that_is_verified() {
     let m = engine.finish(model.now_ns);
     // The whole run has 220 ms; a quarter is verified. Every 10th answer is wrong and every 4th
     // is looked at: every 20th is both.
-    assert!(within(m.verified as f64, 11_000.0 / 4.0, 0.1), "{} verified", m.verified);
-    assert!(within(m.wrong_bytes as f64, 11_000.0 / 20.0, 0.1), "{} wrong", m.wrong_bytes);
+    assert!(
+        within(m.counts.verified as f64, 11_000.0 / 4.0, 0.1),
+        "{} verified",
+        m.counts.verified
+    );
+    assert!(
+        within(m.counts.wrong_bytes as f64, 11_000.0 / 20.0, 0.1),
+        "{} wrong",
+        m.counts.wrong_bytes
+    );
 }
 
 #[test]
@@ -314,7 +338,7 @@ fn requests_on_a_connection_that_ends_are_lost_and_counted() {
     engine.on_closed(0);
     engine.on_closed(0);
     engine.on_received(0, b"late", model.now_ns, &mut model);
-    assert_eq!((engine.result.lost, engine.result.connections_lost), (4, 1));
+    assert_eq!((engine.result.counts.lost, engine.result.counts.connections_lost), (4, 1));
     assert_eq!(engine.result.latency_ns.len(), 4);
     assert!(engine.result.latency_ns.max() >= LATENCY_MAX_NS);
     assert_eq!(engine.open_connections(), 1);
@@ -322,7 +346,7 @@ fn requests_on_a_connection_that_ends_are_lost_and_counted() {
     assert_eq!(engine.poll(model.now_ns, &mut model).phase, Phase::Done);
     let m = engine.finish(model.now_ns);
     assert!(m.ended_early);
-    assert_eq!(m.latency_ns.len(), m.requests);
+    assert_eq!(m.latency_ns.len(), m.counts.requests);
 }
 
 #[test]
@@ -351,9 +375,9 @@ fn a_full_backlog_drops_and_says_so() {
     model.now_ns = 2_000 * MS;
     while engine.poll(model.now_ns, &mut model).phase != Phase::Done {}
     let m = engine.finish(model.now_ns);
-    assert_eq!(m.backlog_peak, BACKLOG_MAX as u64);
-    assert_eq!(m.dropped, m.requests - BACKLOG_MAX as u64 - 4);
-    assert_eq!(m.latency_ns.len(), m.requests);
+    assert_eq!(m.counts.backlog_peak, BACKLOG_MAX as u64);
+    assert_eq!(m.counts.dropped, m.counts.requests - BACKLOG_MAX as u64 - 4);
+    assert_eq!(m.latency_ns.len(), m.counts.requests);
 }
 
 /// More arrivals in one second than the backlog holds.
@@ -410,7 +434,11 @@ fn every_arrival_process_reaches_the_wire_as_it_was_asked_for() {
         assert!(report.valid, "{arrivals}: {:?}", report.invalid_reason);
         let check = report.arrivals.expect("50,000 gaps can be judged");
         assert!(check.passed && check.resolution_gaps < 0.01, "{check:?}");
-        assert!(within(m.requests as f64, 50_000.0, 0.06), "{arrivals}: {}", m.requests);
+        assert!(
+            within(m.counts.requests as f64, 50_000.0, 0.06),
+            "{arrivals}: {}",
+            m.counts.requests
+        );
     }
 }
 
@@ -450,7 +478,7 @@ fn a_generator_with_the_wrong_process_is_found_out() {
     let mut wrong = config.clone();
     wrong.mode = Mode::Open { rps: 50_000.0, arrivals: ArrivalProcess::Uniform, depth: 4 };
     let mut engine = engine(&wrong);
-    if let Loop::Open(open) = &mut engine.load {
+    if let Some(open) = &mut engine.open {
         open.watch = GapWatch::new(ArrivalProcess::Poisson, 50_000.0, 1);
     }
     let mut model = Model::new(Service::Echo, 1_000);
@@ -476,8 +504,8 @@ fn a_pattern_is_offered_as_its_integral_says() {
         assert!(report.valid, "{shape}: {:?}", report.invalid_reason);
         let offered = report.offered_rps.expect("an open loop");
         assert!((offered - 52_500.0).abs() < 1_500.0, "{shape}: {offered}");
-        let off = (m.requests as f64 - offered).abs();
-        assert!(off < 4.0 * offered.sqrt(), "{shape}: {} of {offered}", m.requests);
+        let off = (m.counts.requests as f64 - offered).abs();
+        assert!(off < 4.0 * offered.sqrt(), "{shape}: {} of {offered}", m.counts.requests);
         assert!(report.arrivals.expect("enough gaps").passed);
     }
     let mut config = open(1.0, 1);
@@ -498,7 +526,11 @@ fn the_agent_measures_apart_from_the_load_with_one_request_at_a_time() {
     assert!((280..=520).contains(&probe.requests), "{}", probe.requests);
     assert_eq!((probe.latency_ns.len(), probe.failed), (probe.requests, 0));
     assert!(within(probe.latency_ns.max() as f64, 30_000.0, 0.01));
-    assert_eq!(m.latency_ns.len(), m.requests, "the load's histogram has the load's requests");
+    assert_eq!(
+        m.latency_ns.len(),
+        m.counts.requests,
+        "the load's histogram has the load's requests"
+    );
     let probes: Vec<_> = model.sent.iter().filter(|(_, connection, _)| *connection >= 8).collect();
     assert!(probes.windows(2).all(|pair| {
         let [(before_ns, a, _), (after_ns, b, _)] = pair else { return false };
@@ -539,11 +571,11 @@ fn what_the_agent_loses_is_counted() {
     assert_eq!(model.sent.iter().map(|(_, connection, _)| *connection).collect::<Vec<_>>(), [1]);
     engine.on_closed(1);
     engine.on_closed(1);
-    assert_eq!(engine.result.connections_lost, 1);
+    assert_eq!(engine.result.counts.connections_lost, 1);
     engine.poll(MS, &mut model);
     assert_eq!(model.sent.last().map(|(_, connection, _)| *connection), Some(2));
     engine.on_received(2, &[0; 64], 2 * MS, &mut model);
-    assert_eq!(engine.result.wrong_bytes, 1, "verified, and not what was sent");
+    assert_eq!(engine.result.counts.wrong_bytes, 1, "verified, and not what was sent");
     engine.on_received(2, &[1; 200], 3 * MS, &mut model);
     assert_eq!(model.aborted, [2], "more than was asked for");
     engine.on_writable(2, &mut model);
@@ -569,10 +601,14 @@ fn the_series_adds_up_to_the_window() {
     let conditions = Conditions::new(&config, "model", "model", "none");
     let report = LoadReport::new(&config, conditions, &m);
     assert_eq!(report.series.len(), 11);
-    assert_eq!(report.series.iter().map(|p| p.requests).sum::<u64>(), m.requests);
+    assert_eq!(report.series.iter().map(|p| p.requests).sum::<u64>(), m.counts.requests);
     let seconds = |at: &SeriesPoint| if at.at_ms < 1_000 { 0.1 } else { 0.05 };
     let completed: f64 = report.series.iter().map(|p| p.achieved_rps * seconds(p)).sum();
-    assert!((completed - m.completed as f64).abs() < 0.5, "{completed} of {}", m.completed);
+    assert!(
+        (completed - m.counts.completed as f64).abs() < 0.5,
+        "{completed} of {}",
+        m.counts.completed
+    );
     let offered: f64 = report.series.iter().filter_map(|p| Some(p.offered_rps? * seconds(p))).sum();
     assert!(within(offered / 1.05, report.offered_rps.expect("open loop"), 1e-6));
     for point in &report.series {
@@ -639,7 +675,11 @@ fn at_half_its_capacity_the_generator_measures_the_known_distribution() {
         let report =
             LoadReport::new(&config, Conditions::new(&config, "model", "model", "none"), &m);
         assert!(report.valid, "{times}: {:?}", report.invalid_reason);
-        assert!(m.requests > 95_000 && m.wrong_bytes == 0 && m.verified >= m.requests);
+        assert!(
+            m.counts.requests > 95_000
+                && m.counts.wrong_bytes == 0
+                && m.counts.verified >= m.counts.requests
+        );
         assert!(within(report.p50_us, p50_us, 0.02), "{times}: p50 {}", report.p50_us);
         assert!(within(report.p99_us, p99_us, 0.05), "{times}: p99 {}", report.p99_us);
     }

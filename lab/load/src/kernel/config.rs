@@ -1,20 +1,22 @@
 //! How kernel sockets carry a load: to whom, on which threads, and how these wait.
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::LoadConfig;
+use crate::report::Conditions;
 use crate::setting::{ConfigError, check_range};
 
 /// Most threads of one run.
 const THREADS_MAX: u32 = 256;
 
 /// How a thread waits for something to happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::EnumString,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", parse_err_ty = ConfigError, parse_err_fn = not_a_wait)]
 pub enum Wait {
     /// It never blocks: the lowest latency, a whole core.
     Spin,
@@ -22,24 +24,8 @@ pub enum Wait {
     Block,
 }
 
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Spin => "spin",
-            Self::Block => "block",
-        })
-    }
-}
-
-impl FromStr for Wait {
-    type Err = ConfigError;
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        match text {
-            "spin" => Ok(Self::Spin),
-            "block" => Ok(Self::Block),
-            _ => Err(ConfigError::new("wait", text, "spin, block")),
-        }
-    }
+fn not_a_wait(text: &str) -> ConfigError {
+    ConfigError::new("wait", text, "spin, block")
 }
 
 /// How kernel sockets carry a load.
@@ -52,6 +38,7 @@ pub struct KernelConfig {
     /// Number of threads; the connections are divided among them.
     pub threads: u32,
     /// The core of each thread; empty leaves them where the kernel puts them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<usize>,
 }
 
@@ -59,6 +46,15 @@ impl KernelConfig {
     /// One spinning thread, not pinned.
     pub const fn new(target: SocketAddr) -> Self {
         Self { target, wait: Wait::Spin, threads: 1, cores: Vec::new() }
+    }
+
+    /// The conditions of `load` over these sockets.
+    pub(crate) fn conditions(&self, load: &LoadConfig) -> Conditions {
+        let (target, wait) = (self.target.to_string(), self.wait.to_string());
+        let mut conditions = Conditions::new(load, "kernel sockets", &target, &wait);
+        conditions.threads = self.threads;
+        conditions.cores.clone_from(&self.cores);
+        conditions
     }
 
     /// Checks every setting against the load that is to be carried.

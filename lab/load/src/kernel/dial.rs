@@ -1,76 +1,23 @@
-//! Drives the [`ChurnEngine`] over kernel sockets: connections that come and go.
-//!
-//! Sockets are watched edge-triggered for everything at once, so that a connection's life needs
-//! one `epoll_ctl` and not three.
+//! Connections that come and go over kernel sockets: [`Sockets`] as the [`ChurnEngine`]'s [`Dialer`].
 
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, TcpStream};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-use super::config::Wait;
-use super::drive::preload_only;
 use super::part::Part;
-use super::poller::Poller;
-use super::sockets::{Received, advice, close_by_reset, read_buffer, read_once, write_once};
+use super::sockets::{Received, Slot, Sockets};
 use crate::churn::{ChurnEngine, Dialer};
 use crate::config::CloseMode;
 use crate::connection::Sender;
-use crate::engine::Phase;
-use crate::error::LoadError;
-use crate::measurement::Ran;
-use crate::usage::WindowUsage;
-
-/// Connections over which the keys are stored before the churn.
-const PRELOAD_CONNECTIONS: u32 = 4;
-
-/// Stores the keys, waits for the other threads, and runs the load.
-pub(super) fn run(part: &Part<'_>) -> Result<Ran, LoadError> {
-    let load = &part.load;
-    if load.preloads() && part.workload.keys() > 0 {
-        preload_only(part, PRELOAD_CONNECTIONS)?;
-    }
-    let mut dialer = KernelDialer {
-        target: part.transport.target,
-        poller: Poller::new(part.transport.wait)?,
-        slots: (0..load.connections).map(|_| Slot::default()).collect(),
-        broken: Vec::new(),
-        first_failure: None,
-    };
-    let mut engine = ChurnEngine::new(load, std::sync::Arc::clone(&part.workload))?;
-    let mut buffer = read_buffer();
-    let mut ready = Vec::new();
-    let mut usage = WindowUsage::default();
-    engine.start(part.rendezvous.meet(part.now_ns()).ok_or(LoadError::OtherThread)?);
-    loop {
-        let now_ns = part.now_ns();
-        let poll = engine.poll(now_ns, &mut dialer);
-        usage.on_phase(poll.phase);
-        if poll.phase == Phase::Done {
-            let mut measured = engine.finish(now_ns);
-            usage.add_to(&mut measured, part.transport.wait == Wait::Spin);
-            return Ok(Ran { measured, first_failure: dialer.first_failure.take() });
-        }
-        if part.is_stopped() {
-            return Err(LoadError::OtherThread);
-        }
-        dialer.poller.wait(now_ns, poll.wake_ns, &mut ready)?;
-        for &(token, flags) in &ready {
-            on_event(part, &mut engine, &mut dialer, token, flags, &mut buffer);
-        }
-        while let Some(slot) = dialer.broken.pop() {
-            engine.on_failed(slot, part.now_ns());
-        }
-    }
-}
 
 /// Handles what epoll said about one socket.
-fn on_event(
+pub(super) fn on_event(
     part: &Part<'_>,
     engine: &mut ChurnEngine,
-    dialer: &mut KernelDialer,
+    dialer: &mut Sockets,
     token: u64,
     flags: EventFlags,
     buffer: &mut [u8],
@@ -116,25 +63,7 @@ fn on_event(
     }
 }
 
-/// The socket of a slot. The generation tells its events from those of earlier sockets.
-#[derive(Debug, Default)]
-struct Slot {
-    stream: Option<TcpStream>,
-    connecting: bool,
-    generation: u32,
-}
-
-#[derive(Debug)]
-struct KernelDialer {
-    target: SocketAddr,
-    poller: Poller,
-    slots: Vec<Slot>,
-    /// Slots whose last send failed.
-    broken: Vec<u32>,
-    first_failure: Option<String>,
-}
-
-impl KernelDialer {
+impl Sockets {
     /// Whether the socket that `token` stands for is connecting; `None` when it is gone.
     fn state_of(&self, token: u64) -> Option<bool> {
         let slot = self.slots.get(token as u32 as usize)?;
@@ -147,25 +76,6 @@ impl KernelDialer {
         state.connecting = false;
         let stream = state.stream.as_ref().ok_or(ErrorKind::NotConnected)?;
         stream.take_error()?.map_or(Ok(()), Err)
-    }
-
-    fn receive(&mut self, slot: u32, buffer: &mut [u8]) -> Received {
-        let Some(stream) = self.slots[slot as usize].stream.as_mut() else {
-            return Received::Nothing;
-        };
-        let received = read_once(stream, buffer);
-        if matches!(received, Received::Closed) {
-            self.slots[slot as usize].stream = None;
-        }
-        received
-    }
-
-    /// Lets go of a slot's socket, and keeps the reason of the first failure.
-    fn fail(&mut self, slot: u32, call: &str, error: &io::Error) {
-        self.slots[slot as usize].stream = None;
-        let target = self.target;
-        self.first_failure
-            .get_or_insert_with(|| format!("{call} to {target}: {error}; {}", advice(error)));
     }
 
     /// A socket that is on its way to the target.
@@ -190,30 +100,7 @@ impl KernelDialer {
     }
 }
 
-impl Sender for KernelDialer {
-    fn send(&mut self, slot: u32, bytes: &[u8]) -> usize {
-        let Some(stream) = self.slots.get_mut(slot as usize).and_then(|s| s.stream.as_mut()) else {
-            return 0;
-        };
-        match write_once(stream, bytes) {
-            // Where it is short, the edge of OUT follows by itself.
-            Ok(taken) => taken,
-            Err(error) => {
-                self.fail(slot, "send", &error);
-                self.broken.push(slot);
-                0
-            }
-        }
-    }
-
-    fn abort(&mut self, slot: u32) {
-        if let Some(stream) = self.slots.get_mut(slot as usize).and_then(|s| s.stream.take()) {
-            close_by_reset(stream);
-        }
-    }
-}
-
-impl Dialer for KernelDialer {
+impl Dialer for Sockets {
     fn connect(&mut self, slot: u32) -> bool {
         match self.dial(slot) {
             Ok(()) => true,
@@ -228,23 +115,12 @@ impl Dialer for KernelDialer {
         match how {
             CloseMode::Rst => self.abort(slot),
             CloseMode::Fin => {
-                let Some(stream) = self.slots.get(slot as usize).and_then(|s| s.stream.as_ref())
-                else {
-                    return;
-                };
-                // A socket that the peer has already reset fails here; its end is reported by
-                // the event that is on its way.
-                let _ = stream.shutdown(Shutdown::Write);
+                if let Some(Slot { stream: Some(stream), .. }) = self.slots.get(slot as usize) {
+                    // A socket that the peer has already reset fails here; its end is reported by
+                    // the event that is on its way.
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
             }
-        }
-    }
-}
-
-impl Drop for KernelDialer {
-    /// Ends by reset the cycles that the end of the run has cut off.
-    fn drop(&mut self) {
-        for slot in 0..self.slots.len() as u32 {
-            self.abort(slot);
         }
     }
 }

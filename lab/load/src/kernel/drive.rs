@@ -1,16 +1,18 @@
-//! Drives the [`Engine`] over kernel sockets: one thread's part of an open or closed loop.
+//! Drives the [`Generator`] over kernel sockets: one thread's part of a load.
 
 use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 
-use super::config::Wait;
+use super::config::{KernelConfig, Wait};
+use super::dial::on_event;
 use super::part::Part;
 use super::sockets::{Received, Sockets, read_buffer};
 use crate::config::Mode;
-use crate::engine::{Engine, Phase, Poll};
+use crate::engine::{Phase, Poll};
 use crate::error::LoadError;
-use crate::measurement::{Measurement, Ran};
+use crate::generator::Generator;
+use crate::measurement::Ran;
 use crate::usage::WindowUsage;
 
 /// A spinning thread with at most this many connections reads each of them in turn: asking epoll
@@ -19,38 +21,27 @@ const READ_DIRECTLY_MAX: usize = 4;
 
 /// Opens the connections, stores the keys, waits for the other threads, and runs the load.
 pub(super) fn run(part: &Part<'_>) -> Result<Ran, LoadError> {
-    let load = &part.load;
+    let (load, workload) = (&part.load, &part.workload);
+    let KernelConfig { target, wait, .. } = *part.transport;
+    let (generator, connections) = Generator::first(load, workload)?;
     let limit = Duration::from_millis(load.connect_timeout_ms);
-    let transport = part.transport;
-    let count = load.connections_in_all();
-    let sockets = Sockets::connect(transport.target, count, limit, transport.wait)?;
-    let engine = Engine::new(load, std::sync::Arc::clone(&part.workload))?;
-    let mut driver = Driver::new(part, engine, sockets);
-    if load.preloads() {
+    let sockets = Sockets::connect(target, connections, limit, wait)?;
+    let mut driver = Driver::new(part, generator, sockets);
+    if load.preloads() && matches!(driver.generator, Generator::Load(_)) {
         driver.preload()?;
     }
+    if matches!(load.mode, Mode::Churn { .. }) {
+        let generator = Generator::churn(load, workload)?;
+        driver = Driver::new(part, generator, Sockets::to_dial(target, load.connections, wait)?);
+    }
     let start_ns = part.rendezvous.meet(part.now_ns()).ok_or(LoadError::OtherThread)?;
-    driver.engine.start(start_ns + part.whole.phase_shift_ns(part.index));
-    let measured = driver.measure()?;
-    Ok(Ran { measured, first_failure: None })
-}
-
-/// Stores every key over `connections` connections of its own, for loads that open and close
-/// theirs all the time.
-pub(super) fn preload_only(part: &Part<'_>, connections: u32) -> Result<(), LoadError> {
-    let mut load = part.load.clone();
-    load.mode = Mode::closed(16);
-    load.connections = connections;
-    (load.probe, load.hdr_log, load.series) = (None, None, false);
-    let limit = Duration::from_millis(load.connect_timeout_ms);
-    let sockets = Sockets::connect(part.transport.target, connections, limit, part.transport.wait)?;
-    let engine = Engine::new(&load, std::sync::Arc::clone(&part.workload))?;
-    Driver::new(part, engine, sockets).preload()
+    driver.generator.start(start_ns + part.whole.phase_shift_ns(part.index));
+    driver.measure()
 }
 
 struct Driver<'a> {
     part: &'a Part<'a>,
-    engine: Engine,
+    generator: Generator,
     sockets: Sockets,
     buffer: Vec<u8>,
     ready: Vec<(u64, EventFlags)>,
@@ -58,11 +49,14 @@ struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    fn new(part: &'a Part<'a>, mut engine: Engine, sockets: Sockets) -> Self {
+    fn new(part: &'a Part<'a>, mut generator: Generator, sockets: Sockets) -> Self {
         let count = sockets.len();
-        (0..count as u32).for_each(|connection| engine.on_opened(connection));
-        let read_directly = part.transport.wait == Wait::Spin && count <= READ_DIRECTLY_MAX;
-        Self { part, engine, sockets, buffer: read_buffer(), ready: Vec::new(), read_directly }
+        let mut read_directly = false;
+        if let Generator::Load(engine) = &mut generator {
+            (0..count as u32).for_each(|connection| engine.on_opened(connection));
+            read_directly = part.transport.wait == Wait::Spin && count <= READ_DIRECTLY_MAX;
+        }
+        Self { part, generator, sockets, buffer: read_buffer(), ready: Vec::new(), read_directly }
     }
 
     /// Stores this thread's share of the keys.
@@ -70,7 +64,9 @@ impl<'a> Driver<'a> {
         let keys = u64::from(self.part.workload.keys());
         let (index, shares) = self.part.keys_share;
         let bound = |index: u64| (keys * index / shares) as u32;
-        self.engine.begin_preload(bound(index)..bound(index + 1));
+        if let Generator::Load(engine) = &mut self.generator {
+            engine.begin_preload(bound(index)..bound(index + 1));
+        }
         let limit_ms = self.part.load.preload_timeout_ms;
         let deadline_ns = self.part.now_ns().saturating_add(limit_ms * 1_000_000);
         loop {
@@ -82,7 +78,7 @@ impl<'a> Driver<'a> {
                     return Err(LoadError::PreloadTimeout { keys: keys as u32, limit_ms });
                 }
                 _ => {
-                    let violation = self.engine.finish(now_ns).violation;
+                    let violation = self.generator.finish(now_ns).violation;
                     return Err(LoadError::preload_ended(violation));
                 }
             }
@@ -93,15 +89,15 @@ impl<'a> Driver<'a> {
     }
 
     /// Runs the load to its end.
-    fn measure(mut self) -> Result<Measurement, LoadError> {
+    fn measure(mut self) -> Result<Ran, LoadError> {
         let mut usage = WindowUsage::default();
         loop {
             let (poll, now_ns) = self.step()?;
             usage.on_phase(poll.phase);
             if poll.phase == Phase::Done {
-                let mut measured = self.engine.finish(now_ns);
+                let mut measured = self.generator.finish(now_ns);
                 usage.add_to(&mut measured, self.part.transport.wait == Wait::Spin);
-                return Ok(measured);
+                return Ok(Ran { measured, first_failure: self.sockets.first_failure.take() });
             }
             if self.part.is_stopped() {
                 return Err(LoadError::OtherThread);
@@ -112,7 +108,7 @@ impl<'a> Driver<'a> {
     /// One round: send what is due, wait, and take what has arrived.
     fn step(&mut self) -> Result<(Poll, u64), LoadError> {
         let now_ns = self.part.now_ns();
-        let poll = self.engine.poll(now_ns, &mut self.sockets);
+        let poll = self.generator.poll(now_ns, &mut self.sockets);
         self.report_broken();
         if poll.phase == Phase::Done {
             return Ok((poll, now_ns));
@@ -121,7 +117,7 @@ impl<'a> Driver<'a> {
             // Nobody tells of room for what the socket did not take: try.
             for connection in std::mem::take(&mut self.sockets.blocked) {
                 self.sockets.on_writable(connection);
-                self.engine.on_writable(connection, &mut self.sockets);
+                self.generator.on_writable(connection, &mut self.sockets);
             }
             (0..self.sockets.len() as u32).for_each(|connection| self.receive(connection));
         } else {
@@ -129,10 +125,15 @@ impl<'a> Driver<'a> {
             self.sockets.poller.wait(now_ns, poll.wake_ns, &mut self.ready)?;
             for at in 0..self.ready.len() {
                 let (token, flags) = self.ready[at];
+                if let Generator::Churn(engine) = &mut self.generator {
+                    let sockets = &mut self.sockets;
+                    on_event(self.part, engine, sockets, token, flags, &mut self.buffer);
+                    continue;
+                }
                 let connection = token as u32;
                 if flags.contains(EventFlags::OUT) {
                     self.sockets.on_writable(connection);
-                    self.engine.on_writable(connection, &mut self.sockets);
+                    self.generator.on_writable(connection, &mut self.sockets);
                 }
                 self.receive(connection);
             }
@@ -144,20 +145,20 @@ impl<'a> Driver<'a> {
     fn receive(&mut self, connection: u32) {
         match self.sockets.receive(connection, &mut self.buffer) {
             Received::Nothing => {}
-            Received::Closed => self.engine.on_closed(connection),
+            Received::Closed => self.generator.on_lost(connection, self.part.now_ns()),
             Received::Bytes(bytes) => {
                 // Read after the bytes are here, for each connection: a response must not look
                 // younger because others were handled before it.
                 let now_ns = self.part.now_ns();
                 let bytes = &self.buffer[..bytes];
-                self.engine.on_received(connection, bytes, now_ns, &mut self.sockets);
+                self.generator.on_received(connection, bytes, now_ns, &mut self.sockets);
             }
         }
     }
 
     fn report_broken(&mut self) {
         while let Some(connection) = self.sockets.broken.pop() {
-            self.engine.on_closed(connection);
+            self.generator.on_lost(connection, self.part.now_ns());
         }
     }
 }

@@ -31,12 +31,6 @@ pub(super) struct Poller {
     events: Vec<Event>,
 }
 
-impl std::fmt::Debug for Poller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Poller").field("wait", &self.wait).finish_non_exhaustive()
-    }
-}
-
 impl Poller {
     /// A poller that waits as `wait` says.
     pub fn new(wait: Wait) -> Result<Self, LoadError> {
@@ -75,7 +69,9 @@ impl Poller {
             Wait::Block => wake_ns.saturating_sub(now_ns).min(WAIT_MAX_NS),
         };
         if wait_ns > 0 {
-            self.arm(wait_ns)?;
+            // Setting the timer also clears an expiry that was not read.
+            self.armed = true;
+            self.set_timer(wait_ns)?;
         }
         let timeout =
             Timespec { tv_sec: 0, tv_nsec: if wait_ns > 0 { WAIT_MAX_NS as i64 } else { 0 } };
@@ -96,18 +92,11 @@ impl Poller {
             }
         }
         // An expiry stays visible until the timer is set again, which the next real wait does.
-        if expired && wait_ns == 0 && self.armed { self.disarm() } else { Ok(()) }
-    }
-
-    fn arm(&mut self, wait_ns: u64) -> Result<(), LoadError> {
-        // Setting the timer also clears an expiry that was not read.
-        self.armed = true;
-        self.set_timer(wait_ns)
-    }
-
-    fn disarm(&mut self) -> Result<(), LoadError> {
-        self.armed = false;
-        self.set_timer(0)
+        if expired && wait_ns == 0 && self.armed {
+            self.armed = false;
+            self.set_timer(0)?;
+        }
+        Ok(())
     }
 
     fn set_timer(&self, wait_ns: u64) -> Result<(), LoadError> {

@@ -24,15 +24,28 @@ pub(super) enum Received {
     Closed,
 }
 
-/// Sockets by connection number.
-#[derive(Debug)]
+/// The socket of a connection. The generation tells its events from those of earlier sockets in its place.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub stream: Option<TcpStream>,
+    pub connecting: bool,
+    pub generation: u32,
+}
+
+/// Sockets by connection number: all open, and watched for what is awaited of them; or dialled one by
+/// one (`dial`), and then watched edge-triggered for everything at once, so that a connection's life
+/// needs one `epoll_ctl` and not three.
 pub(super) struct Sockets {
-    streams: Vec<Option<TcpStream>>,
+    pub target: SocketAddr,
+    pub slots: Vec<Slot>,
     pub poller: Poller,
     /// Connections whose last send failed; the driver reports them to the generator.
     pub broken: Vec<u32>,
     /// Connections whose socket took less than was sent: a driver that asks no poller tries again.
     pub blocked: Vec<u32>,
+    is_dialled: bool,
+    /// The first failure of a socket that was dialled, in words.
+    pub first_failure: Option<String>,
 }
 
 impl Sockets {
@@ -43,10 +56,10 @@ impl Sockets {
         limit: Duration,
         wait: Wait,
     ) -> Result<Self, LoadError> {
-        let poller = Poller::new(wait)?;
+        let mut sockets = Self::to_dial(target, count, wait)?;
+        sockets.is_dialled = false;
         let deadline = Instant::now() + limit;
-        let mut streams = Vec::with_capacity(count as usize);
-        for number in 0..count {
+        for (number, slot) in (0..count).zip(&mut sockets.slots) {
             let stream = connect_one(target, deadline).map_err(|source| LoadError::Connect {
                 target: target.to_string(),
                 opened: number,
@@ -54,31 +67,41 @@ impl Sockets {
                 reason: source.to_string(),
                 advice: advice(&source),
             })?;
-            poller
+            sockets
+                .poller
                 .add(&stream, u64::from(number), EventFlags::IN)
                 .map_err(LoadError::system("epoll_ctl"))?;
-            streams.push(Some(stream));
+            slot.stream = Some(stream);
         }
-        Ok(Self { streams, poller, broken: Vec::new(), blocked: Vec::new() })
+        Ok(sockets)
+    }
+
+    /// Room for `count` connections to `target` that the generator dials.
+    pub fn to_dial(target: SocketAddr, count: u32, wait: Wait) -> Result<Self, LoadError> {
+        Ok(Self {
+            target,
+            slots: (0..count).map(|_| Slot::default()).collect(),
+            poller: Poller::new(wait)?,
+            broken: Vec::new(),
+            blocked: Vec::new(),
+            is_dialled: true,
+            first_failure: None,
+        })
     }
 
     /// Number of connections, open or not.
     pub fn len(&self) -> usize {
-        self.streams.len()
+        self.slots.len()
     }
 
     /// Reads what `connection` has into `buffer`, without waiting.
     pub fn receive(&mut self, connection: u32, buffer: &mut [u8]) -> Received {
-        let Some(Some(stream)) = self.streams.get_mut(connection as usize) else {
-            return Received::Nothing;
-        };
-        match read_once(stream, buffer) {
-            Received::Closed => {
-                self.streams[connection as usize] = None;
-                Received::Closed
-            }
-            other => other,
+        let Some(stream) = self.stream(connection) else { return Received::Nothing };
+        let received = read_once(stream, buffer);
+        if matches!(received, Received::Closed) {
+            self.slots[connection as usize].stream = None;
         }
+        received
     }
 
     /// The kernel has room again: no need to hear of it until the next full buffer.
@@ -86,8 +109,20 @@ impl Sockets {
         self.watch(connection, EventFlags::IN);
     }
 
+    fn stream(&mut self, connection: u32) -> Option<&mut TcpStream> {
+        self.slots.get_mut(connection as usize)?.stream.as_mut()
+    }
+
+    /// Lets go of a connection's socket, and keeps the reason of the first failure.
+    pub fn fail(&mut self, connection: u32, call: &str, error: &io::Error) {
+        self.slots[connection as usize].stream = None;
+        let target = self.target;
+        self.first_failure
+            .get_or_insert_with(|| format!("{call} to {target}: {error}; {}", advice(error)));
+    }
+
     fn watch(&mut self, connection: u32, interest: EventFlags) {
-        if let Some(Some(stream)) = self.streams.get(connection as usize)
+        if let Some(Slot { stream: Some(stream), .. }) = self.slots.get(connection as usize)
             && self.poller.modify(stream, u64::from(connection), interest).is_err()
         {
             self.broken.push(connection);
@@ -97,17 +132,21 @@ impl Sockets {
 
 impl Sender for Sockets {
     fn send(&mut self, connection: u32, bytes: &[u8]) -> usize {
-        let Some(Some(stream)) = self.streams.get_mut(connection as usize) else { return 0 };
+        let Some(stream) = self.stream(connection) else { return 0 };
         match write_once(stream, bytes) {
             Ok(taken) => {
-                if taken < bytes.len() {
+                // Where it was dialled, the edge of OUT follows by itself.
+                if taken < bytes.len() && !self.is_dialled {
                     self.watch(connection, EventFlags::IN | EventFlags::OUT);
                     self.blocked.push(connection);
                 }
                 taken
             }
-            Err(_) => {
-                self.streams[connection as usize] = None;
+            Err(error) => {
+                self.slots[connection as usize].stream = None;
+                if self.is_dialled {
+                    self.fail(connection, "send", &error);
+                }
                 self.broken.push(connection);
                 0
             }
@@ -115,7 +154,8 @@ impl Sender for Sockets {
     }
 
     fn abort(&mut self, connection: u32) {
-        if let Some(stream) = self.streams.get_mut(connection as usize).and_then(Option::take) {
+        if let Some(stream) = self.slots.get_mut(connection as usize).and_then(|s| s.stream.take())
+        {
             close_by_reset(stream);
         }
     }
@@ -125,7 +165,7 @@ impl Drop for Sockets {
     /// Closes by reset what is still open: TIME-WAIT of thousands of connections would leave no
     /// ports for the next run.
     fn drop(&mut self) {
-        self.streams.drain(..).flatten().for_each(close_by_reset);
+        self.slots.drain(..).filter_map(|slot| slot.stream).for_each(close_by_reset);
     }
 }
 
@@ -135,7 +175,7 @@ pub(super) fn read_buffer() -> Vec<u8> {
 }
 
 /// One `recv` that does not wait.
-pub(super) fn read_once(stream: &mut TcpStream, buffer: &mut [u8]) -> Received {
+fn read_once(stream: &mut TcpStream, buffer: &mut [u8]) -> Received {
     loop {
         return match stream.read(buffer) {
             Ok(0) => Received::Closed,
@@ -148,7 +188,7 @@ pub(super) fn read_once(stream: &mut TcpStream, buffer: &mut [u8]) -> Received {
 }
 
 /// One `send` that does not wait: how many bytes were taken.
-pub(super) fn write_once(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+fn write_once(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     loop {
         return match stream.write(bytes) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -159,7 +199,7 @@ pub(super) fn write_once(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usi
 }
 
 /// Closes with a RST instead of a FIN.
-pub(super) fn close_by_reset(stream: TcpStream) {
+fn close_by_reset(stream: TcpStream) {
     // Where the option fails the socket closes by FIN, which is only less tidy.
     let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
     drop(stream);
@@ -177,7 +217,7 @@ fn connect_one(target: SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
 }
 
 /// What to do about a connection that could not be opened.
-pub(super) fn advice(error: &io::Error) -> &'static str {
+fn advice(error: &io::Error) -> &'static str {
     /// Too many open files, of the process.
     const EMFILE: i32 = 24;
     if error.raw_os_error() == Some(EMFILE) {

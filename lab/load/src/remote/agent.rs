@@ -3,6 +3,7 @@
 //! It needs to know nothing but the coordinator's address, so that a launcher starts all of them
 //! alike.
 
+use std::fmt::Display;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -20,6 +21,7 @@ use crate::error::LoadError;
 use crate::kernel::{KernelConfig, Place, run_parts};
 use crate::measurement::Ran;
 use crate::rendezvous::Rendezvous;
+use crate::setting::check_range;
 use crate::workload::Workload;
 
 /// How long one try to connect may take.
@@ -63,9 +65,14 @@ enum Event {
 /// load is stopped at once.
 pub fn serve(config: &AgentConfig, notes: &mut dyn FnMut(&str)) -> Result<(), RemoteError> {
     let stream = dial(config, notes)?;
-    let peer = stream.peer_addr().map_err(|error| lost(config, error.to_string()))?;
+    let peer = stream.peer_addr().map_err(|error| lost(config, error))?;
     if !may_obey(peer.ip(), config.secret.as_ref()) {
-        return Err(RemoteError::NoSecret { coordinator: config.coordinator.clone() });
+        return Err(RemoteError::Peer(format!(
+            "cannot obey the coordinator at {}: it is on another machine, and this agent has no \
+             secret to know it by; give both the same `--secret-file` (`openssl rand -hex 32` makes \
+             a good one)",
+            config.coordinator
+        )));
     }
     let host = host_name();
     let name = config.name.as_deref().unwrap_or(&host);
@@ -77,7 +84,7 @@ pub fn serve(config: &AgentConfig, notes: &mut dyn FnMut(&str)) -> Result<(), Re
         let event = read.map_or_else(Event::Gone, Event::Told);
         told.send(event).is_ok()
     })
-    .map_err(|error| lost(config, error.to_string()))?;
+    .map_err(|error| lost(config, error))?;
     let agent = Agent { config, link, events, sender, origin: Instant::now() };
     let mut next_task = None;
     loop {
@@ -91,9 +98,9 @@ pub fn serve(config: &AgentConfig, notes: &mut dyn FnMut(&str)) -> Result<(), Re
             Some(Event::Told(ToAgent::Task(task))) => next_task = Some(task),
             Some(Event::Told(ToAgent::End { reason: None })) => return Ok(()),
             Some(Event::Told(ToAgent::End { reason: Some(reason) })) => {
-                return Err(agent.ended(reason));
+                return Err(agent.ended(&reason));
             }
-            Some(Event::Gone(error)) => return Err(lost(config, error.to_string())),
+            Some(Event::Gone(error)) => return Err(lost(config, error)),
             // What belongs to a task that is over.
             Some(Event::Told(_) | Event::Over(_)) | None => {}
         }
@@ -107,25 +114,23 @@ pub(super) fn may_obey(peer: IpAddr, secret: Option<&Secret>) -> bool {
 
 /// Connects, and tries again while nobody is there.
 fn dial(config: &AgentConfig, notes: &mut dyn FnMut(&str)) -> Result<TcpStream, RemoteError> {
+    let (coordinator, wait_s) = (&config.coordinator, config.wait.as_secs());
     let deadline = Instant::now() + config.wait;
     let mut said = false;
     loop {
-        let reason = match try_dial(&config.coordinator) {
+        let reason = match try_dial(coordinator) {
             Ok(stream) => return Ok(stream),
             Err(error) => error.to_string(),
         };
         if Instant::now() + TRY_EVERY >= deadline {
-            return Err(RemoteError::NoCoordinator {
-                coordinator: config.coordinator.clone(),
-                wait_s: config.wait.as_secs(),
-                reason,
-            });
+            return Err(RemoteError::Peer(format!(
+                "could not reach the coordinator at {coordinator} within {wait_s} s: {reason}; is \
+                 `tailplane load … --agents N --listen ADDRESS:PORT` running there?"
+            )));
         }
         if !said {
             notes(&format!(
-                "no coordinator at {} yet ({reason}); trying for {} s",
-                config.coordinator,
-                config.wait.as_secs()
+                "no coordinator at {coordinator} yet ({reason}); trying for {wait_s} s"
             ));
             said = true;
         }
@@ -144,8 +149,11 @@ fn try_dial(coordinator: &str) -> std::io::Result<TcpStream> {
     Err(last)
 }
 
-fn lost(config: &AgentConfig, reason: String) -> RemoteError {
-    RemoteError::CoordinatorLost { coordinator: config.coordinator.clone(), reason }
+fn lost(config: &AgentConfig, reason: impl Display) -> RemoteError {
+    RemoteError::Peer(format!(
+        "the coordinator at {} was lost, the load is stopped: {reason}",
+        config.coordinator
+    ))
 }
 
 struct Agent<'a> {
@@ -174,53 +182,22 @@ impl Agent<'_> {
 
     fn say(&self, task: &Task, what: Said) -> Result<(), RemoteError> {
         let message = ToCoordinator { job: task.job, what };
-        self.link.send(&message).map_err(|error| lost(self.config, error.to_string()))
+        self.link.send(&message).map_err(|error| lost(self.config, error))
     }
 
-    fn ended(&self, reason: String) -> RemoteError {
-        RemoteError::Ended { coordinator: self.config.coordinator.clone(), reason }
+    fn ended(&self, reason: &str) -> RemoteError {
+        let coordinator = &self.config.coordinator;
+        RemoteError::Peer(format!("the coordinator at {coordinator} ended the run: {reason}"))
     }
 
     /// Carries out `task`. What goes wrong with it is told to the coordinator; an error here ends the
     /// agent. Where the task was given up, the next one may have come already.
     fn carry_out(&self, task: &Task) -> Result<Option<Box<Task>>, RemoteError> {
-        match self.prepare(task) {
-            Ok(prepared) => self.run(task, &prepared),
-            Err(error) => {
-                self.say(task, Said::Failed { error: error.to_string() })?;
-                Ok(None)
-            }
-        }
-    }
-
-    fn prepare(&self, task: &Task) -> Result<Prepared, LoadError> {
-        task.load.validate()?;
-        let place = Place { index: task.index, of: task.agents };
-        let allowed = place.of.saturating_sub(1);
-        crate::setting::check_range("agent's index", place.index, 0, allowed)?;
-        let share = task.load.share(place.index, place.of)?;
-        share.validate()?;
-        let transport = KernelConfig {
-            target: task.target,
-            wait: task.wait,
-            threads: task.threads,
-            cores: self.config.cores.clone(),
-        };
-        transport.validate(&share)?;
-        // All agents agree on the keys and their values: the seed is the whole load's.
-        let workload = Arc::new(Workload::new(&task.load.workload, task.load.seed)?);
-        Ok(Prepared { place, share, transport, workload })
-    }
-
-    fn run(&self, task: &Task, prepared: &Prepared) -> Result<Option<Box<Task>>, RemoteError> {
-        let Prepared { place, share, transport, workload } = prepared;
-        let rendezvous = Rendezvous::held(transport.threads);
+        let rendezvous = &Rendezvous::held(task.transport.threads);
         std::thread::scope(|scope| {
-            let (sender, origin, rendezvous) = (self.sender.clone(), self.origin, &rendezvous);
+            let (sender, cores, origin) = (self.sender.clone(), &self.config.cores, self.origin);
             scope.spawn(move || {
-                let timing = (origin, rendezvous);
-                let outcome = run_parts(share, transport, workload, *place, timing)
-                    .and_then(|outcomes| Ran::of_threads(share, outcomes));
+                let outcome = work(task, cores, (origin, rendezvous));
                 // The receiver is the agent's, which outlives the scope.
                 let _ = sender.send(Event::Over(Box::new(outcome)));
             });
@@ -262,17 +239,16 @@ impl Agent<'_> {
                     rendezvous.fail();
                 }
                 Some(Event::Told(ToAgent::End { reason })) => {
-                    let reason = reason.unwrap_or_else(|| "it gave no reason".to_owned());
-                    return Err(self.ended(reason));
+                    return Err(self.ended(reason.as_deref().unwrap_or("it gave no reason")));
                 }
                 // The threads of the one that was given up are still on their way out.
                 Some(Event::Told(ToAgent::Task(task))) if aborted && next_task.is_none() => {
                     next_task = Some(task);
                 }
                 Some(Event::Told(ToAgent::Task(_))) => {
-                    return Err(lost(self.config, "it gave a task while one was running".into()));
+                    return Err(lost(self.config, "it gave a task while one was running"));
                 }
-                Some(Event::Gone(error)) => return Err(lost(self.config, error.to_string())),
+                Some(Event::Gone(error)) => return Err(lost(self.config, error)),
                 // Nobody waits for the outcome of what was given up.
                 Some(Event::Over(_)) if aborted => return Ok(next_task),
                 Some(Event::Over(outcome)) => {
@@ -301,10 +277,16 @@ impl Agent<'_> {
     }
 }
 
-/// A task that can be carried out.
-struct Prepared {
-    place: Place,
-    share: crate::config::LoadConfig,
-    transport: KernelConfig,
-    workload: Arc<Workload>,
+/// Carries the agent's share of `task` on threads that have `cores`, as [`run_parts`] is timed.
+fn work(task: &Task, cores: &[usize], timing: (Instant, &Rendezvous)) -> Result<Ran, LoadError> {
+    task.load.validate()?;
+    check_range("agent's index", task.index, 0, task.agents.saturating_sub(1))?;
+    let share = task.load.share(task.index, task.agents)?;
+    share.validate()?;
+    let transport = KernelConfig { cores: cores.to_vec(), ..task.transport.clone() };
+    transport.validate(&share)?;
+    // All agents agree on the keys and their values: the seed is the whole load's.
+    let workload = Arc::new(Workload::new(&task.load.workload, task.load.seed)?);
+    let place = Place { index: task.index, of: task.agents };
+    Ran::of_threads(&share, run_parts(&share, &transport, &workload, place, timing)?)
 }

@@ -4,17 +4,19 @@
 //! What arrives is checked before it is used: histograms must have our bounds, counts must leave room
 //! for the sum over all agents, and the window must be the one that was asked for.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
 use crate::codec::Violation;
 use crate::config::{LoadConfig, Mode};
-use crate::gap_check::GapSample;
+use crate::gap_check::{GapSample, Gaps};
 use crate::latency::latency_histogram;
-use crate::measurement::Measurement;
+use crate::measurement::{Counts, Measurement};
 use crate::probe::ProbeMeasured;
-use crate::series::Series;
+use crate::series::{Interval, Series};
 
 /// Greatest count that is taken from an agent: the sum over all agents has room in 64 bits.
 const COUNT_MAX: u64 = 1 << 48;
@@ -90,45 +92,6 @@ pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8)).collect()
 }
 
-/// The counts of a [`Measurement`], named once for both directions.
-macro_rules! counts {
-    ($($name:ident),* $(,)?) => {
-        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-        struct Counts { $($name: u64),* }
-
-        impl Counts {
-            fn of(measured: &Measurement) -> Self {
-                Self { $($name: measured.$name),* }
-            }
-
-            fn put(&self, measured: &mut Measurement) -> Result<(), Unusable> {
-                $(measured.$name = checked(stringify!($name), self.$name)?;)*
-                Ok(())
-            }
-        }
-    };
-}
-
-counts!(
-    requests,
-    completed,
-    answers,
-    late,
-    errors,
-    misses,
-    wrong_bytes,
-    verified,
-    unanswered,
-    lost,
-    dropped,
-    backlog_peak,
-    connections_lost,
-    preload_failures,
-    cpu_ns,
-    involuntary_switches,
-    waited_ns,
-);
-
 fn checked(name: &str, count: u64) -> Result<u64, Unusable> {
     if count > COUNT_MAX {
         return Err(Unusable(format!("`{name}` is {count}; allowed: 0 to {COUNT_MAX}")));
@@ -136,28 +99,14 @@ fn checked(name: &str, count: u64) -> Result<u64, Unusable> {
     Ok(count)
 }
 
-/// The gaps of a sample.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Gaps {
-    mean_gap_ns: f64,
-    seen: u64,
-    kept: Vec<(f32, f32)>,
-}
-
-/// One interval of the window.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct CarriedInterval {
-    requests: u64,
-    completed: u64,
-    latency_ns: Carrier,
-}
-
-/// What a latency agent measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct CarriedProbe {
-    requests: u64,
-    failed: u64,
-    latency_ns: Carrier,
+/// `counts`, each of which leaves room for the sum over all agents.
+fn checked_counts(counts: Counts) -> Result<Counts, Unusable> {
+    let by_name = serde_json::to_value(counts).and_then(serde_json::from_value);
+    let by_name: BTreeMap<String, u64> = by_name.map_err(|error| Unusable(error.to_string()))?;
+    for (name, count) in by_name {
+        checked(&name, count)?;
+    }
+    Ok(counts)
 }
 
 /// A [`Measurement`] in transit.
@@ -170,26 +119,22 @@ pub(super) struct Carried {
     violation: Option<Violation>,
     ended_early: bool,
     gaps: Option<Gaps>,
-    series: Option<Vec<CarriedInterval>>,
-    probe: Option<CarriedProbe>,
+    series: Option<Vec<Interval<Carrier>>>,
+    probe: Option<ProbeMeasured<Carrier>>,
 }
 
 impl Carried {
     /// `measured`, packed.
     pub fn of(measured: &Measurement) -> Self {
-        let gaps = measured.gaps.as_ref().map(|gaps| {
-            let (mean_gap_ns, seen, kept) = gaps.parts();
-            Gaps { mean_gap_ns, seen, kept: kept.to_vec() }
-        });
         let series = measured.series.as_ref().map(|series| {
-            let interval = |interval: &crate::series::Interval| CarriedInterval {
+            let interval = |interval: &Interval| Interval {
                 requests: interval.requests,
                 completed: interval.completed,
                 latency_ns: Carrier::of(&interval.latency_ns),
             };
             series.intervals.iter().map(interval).collect()
         });
-        let probe = measured.probe.as_ref().map(|probe| CarriedProbe {
+        let probe = measured.probe.as_ref().map(|probe| ProbeMeasured {
             requests: probe.requests,
             failed: probe.failed,
             latency_ns: Carrier::of(&probe.latency_ns),
@@ -198,10 +143,10 @@ impl Carried {
             window_ns: measured.window_ns,
             latency_ns: Carrier::of(&measured.latency_ns),
             lag_ns: Carrier::of(&measured.lag_ns),
-            counts: Counts::of(measured),
+            counts: measured.counts,
             violation: measured.violation,
             ended_early: measured.ended_early,
-            gaps,
+            gaps: measured.gaps.as_ref().map(|sample| sample.gaps.clone()),
             series,
             probe,
         }
@@ -218,15 +163,15 @@ impl Carried {
         let like = latency_histogram();
         measured.latency_ns = self.latency_ns.unpack(&like, "latency_ns")?;
         measured.lag_ns = self.lag_ns.unpack(&like, "lag_ns")?;
-        self.counts.put(&mut measured)?;
+        measured.counts = checked_counts(self.counts)?;
         measured.violation = self.violation;
         measured.ended_early = self.ended_early;
         if let (Some(gaps), Mode::Open { arrivals, .. }) = (&self.gaps, config.mode) {
             if !(gaps.mean_gap_ns.is_finite() && gaps.mean_gap_ns > 0.0) {
                 return Err(Unusable(format!("its mean gap is {} ns", gaps.mean_gap_ns)));
             }
-            let parts = (gaps.mean_gap_ns, checked("gaps", gaps.seen)?, gaps.kept.clone());
-            measured.gaps = Some(GapSample::of_parts(arrivals, parts));
+            checked("gaps", gaps.seen)?;
+            measured.gaps = Some(GapSample::of(arrivals, gaps.clone()));
         }
         if let Some(intervals) = self.series.as_ref().filter(|_| config.has_series()) {
             measured.series = Some(unpack_series(intervals, config)?);
@@ -242,7 +187,7 @@ impl Carried {
     }
 }
 
-fn unpack_series(intervals: &[CarriedInterval], config: &LoadConfig) -> Result<Series, Unusable> {
+fn unpack_series(intervals: &[Interval<Carrier>], config: &LoadConfig) -> Result<Series, Unusable> {
     let mut series = Series::new(config.measure_ms);
     if series.intervals.len() != intervals.len() {
         let (found, wanted) = (intervals.len(), series.intervals.len());
@@ -274,7 +219,7 @@ mod tests {
     fn measured() -> Measurement {
         let mut m = Measurement::new(1_000_000_000);
         for latency_us in 1..=1_000u64 {
-            m.requests += 1;
+            m.counts.requests += 1;
             m.lag_ns.saturating_record(latency_us);
             m.on_response(Outcome::Complete, true, Some(latency_us * 1_000), true);
         }
@@ -287,8 +232,8 @@ mod tests {
         let mut latency_ns = latency_histogram();
         latency_ns.saturating_record(9_000);
         m.probe = Some(ProbeMeasured { latency_ns, requests: 3, failed: 1 });
-        let parts = (1e6, 70, vec![(0.5, 0.25); 60]);
-        m.gaps = Some(GapSample::of_parts(crate::ArrivalProcess::Poisson, parts));
+        let gaps = Gaps { mean_gap_ns: 1e6, seen: 70, kept: vec![(0.5, 0.25); 60] };
+        m.gaps = Some(GapSample::of(crate::ArrivalProcess::Poisson, gaps));
         m
     }
 
@@ -301,12 +246,12 @@ mod tests {
         assert_eq!(arrived.latency_ns, sent.latency_ns);
         assert!(arrived.latency_ns.max() >= LATENCY_MAX_NS);
         assert_eq!(arrived.lag_ns, sent.lag_ns);
-        assert_eq!((arrived.requests, arrived.verified), (1_000, 1_000));
+        assert_eq!((arrived.counts.requests, arrived.counts.verified), (1_000, 1_000));
         assert_eq!(arrived.violation, Some(Violation::Unasked));
         let (here, there) = (arrived.series.expect("there"), sent.series.expect("there"));
         assert_eq!(here.intervals[0].latency_ns, there.intervals[0].latency_ns);
         assert_eq!(arrived.probe.expect("there").requests, 3);
-        assert_eq!(arrived.gaps.expect("there").parts().1, 70);
+        assert_eq!(arrived.gaps.expect("there").gaps.seen, 70);
     }
 
     #[test]

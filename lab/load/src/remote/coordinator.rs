@@ -5,19 +5,18 @@
 //! each connection shakes hands, two serve each agent; all that happens goes through one channel to
 //! whoever calls.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::agent_report::AgentReport;
 use super::clock::{EXCHANGES, Exchange, Reading, skew_bound_ns};
-use super::door::{Door, Event, Guest};
+use super::door::{Door, Event};
 use super::error::RemoteError;
-use super::handshake::Secret;
-use super::job::Job;
+use super::handshake::{Introduced, Secret};
 use super::link::Link;
 use super::message::{Done, Said, Task, ToAgent, ToCoordinator};
-use super::reckoning::{Outcome, bounded, reckon};
+use super::reckoning::{bounded, reckon};
 use crate::config::LoadConfig;
 use crate::kernel::KernelConfig;
 use crate::report::LoadReport;
@@ -102,17 +101,15 @@ impl Coordinator {
         while fleet.members.len() < wanted {
             let left = deadline.saturating_duration_since(Instant::now());
             match fleet.events.recv_timeout(left) {
-                Ok(Event::Came(guest)) => {
-                    let peer = guest.peer;
-                    match fleet.admit(*guest) {
+                Ok(Event::Came(stream, peer, introduced)) => {
+                    let admitted = fleet.admit(stream, peer, *introduced);
+                    let count = fleet.members.len();
+                    notes(&match admitted {
                         Ok(name) => {
-                            let count = fleet.members.len();
-                            notes(&format!(
-                                "agent {name} at {peer} has come ({count} of {wanted})"
-                            ));
+                            format!("agent {name} at {peer} has come ({count} of {wanted})")
                         }
-                        Err(error) => notes(&format!("the agent at {peer} was lost: {error}")),
-                    }
+                        Err(error) => format!("the agent at {peer} was lost: {error}"),
+                    });
                 }
                 Ok(Event::Refused(peer, reason)) => notes(&format!("refused {peer}: {reason}")),
                 Ok(Event::Gone(id, error)) => {
@@ -126,8 +123,10 @@ impl Coordinator {
                     let names = if names.is_empty() { "none".into() } else { names.join(", ") };
                     let (came, wait_s) = (fleet.members.len(), config.wait.as_secs());
                     fleet.end(Some("too few agents came".to_owned()));
-                    let wanted = config.agents;
-                    return Err(RemoteError::TooFewAgents { came, wanted, wait_s, names, address });
+                    return Err(RemoteError::Peer(format!(
+                        "{came} of {wanted} agents came within {wait_s} s ({names}); start each \
+                         with `tailplane load-agent {address}`"
+                    )));
                 }
             }
         }
@@ -167,11 +166,17 @@ impl Fleet {
     }
 
     /// Takes in somebody who has shaken hands: the name it has from now on.
-    fn admit(&mut self, guest: Guest) -> std::io::Result<String> {
+    fn admit(
+        &mut self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        introduced: Introduced,
+    ) -> std::io::Result<String> {
+        let Introduced { name: wanted, host, seals } = introduced;
         let id = self.came;
         self.came += 1;
         let events = self.door.events();
-        let link = Link::new(guest.stream, guest.introduced.seals, move |at, read| {
+        let link = Link::new(stream, seals, move |at, read| {
             let event = read.map_or_else(
                 |error| Event::Gone(id, error),
                 |message: ToCoordinator| Event::Said(id, at, message),
@@ -180,40 +185,36 @@ impl Fleet {
         })?;
         // Identical processes on one machine have one name until here.
         let taken = |name: &str| self.members.iter().any(|member| member.about.name == name);
-        let wanted = guest.introduced.name;
         let mut name = wanted.clone();
         let mut number = 1;
         while taken(&name) {
             number += 1;
             name = format!("{wanted}-{number}");
         }
-        let host = guest.introduced.host;
-        let address = guest.peer.to_string();
+        let address = peer.to_string();
         let about = AgentReport { name: name.clone(), host, address, ..AgentReport::default() };
         self.members.push(Member { id, link, about, lost: None });
         Ok(name)
     }
 
-    /// Carries `load` over all agents: the report of all of them, partial where an agent was lost
-    /// after the start.
+    /// Carries `load` over all agents, by each on the threads of `transport` and the agent's own cores:
+    /// the report of all of them, partial where an agent was lost after the start.
     ///
     /// # Errors
     /// A setting that cannot be used; an agent that cannot carry out its share, or is lost, before
     /// the start; no agent with a result.
-    pub fn run(&mut self, load: &LoadConfig, job: &Job) -> Result<LoadReport, RemoteError> {
+    pub fn run(
+        &mut self,
+        load: &LoadConfig,
+        transport: &KernelConfig,
+    ) -> Result<LoadReport, RemoteError> {
         load.validate()?;
         let of = self.members.len() as u32;
         let share = load.share(of.saturating_sub(1), of)?;
         share.validate()?;
-        let transport = KernelConfig {
-            target: job.target,
-            wait: job.wait,
-            threads: job.threads,
-            cores: Vec::new(),
-        };
         transport.validate(&share)?;
         self.jobs += 1;
-        let prepared = self.prepare(load, job).and_then(|()| self.read_clocks());
+        let prepared = self.prepare(load, transport).and_then(|()| self.read_clocks());
         let readings = match prepared {
             Ok(readings) => readings,
             Err(error) => {
@@ -231,11 +232,8 @@ impl Fleet {
         }
         let window_ms = load.warmup_ms + load.measure_ms + load.drain_ms;
         let results = self.collect(start_ns, Duration::from_millis(window_ms) + GRACE);
-        let outcomes = self.members.iter().zip(0u32..).zip(results);
-        let outcomes = outcomes
-            .map(|((member, index), result)| Outcome { about: member.about.clone(), index, result })
-            .collect();
-        reckon(load, job, outcomes, skew_bound_ns(&readings, start_ns))
+        let outcomes = self.members.iter().map(|member| member.about.clone()).zip(results);
+        reckon(load, transport, outcomes.collect(), skew_bound_ns(&readings, start_ns))
     }
 
     /// Lets the agents go: they end without an error.
@@ -278,10 +276,11 @@ impl Fleet {
     }
 
     /// Gives every agent its task, and waits until all are ready.
-    fn prepare(&mut self, load: &LoadConfig, job: &Job) -> Result<(), RemoteError> {
-        if let Some(member) = self.members.iter().find(|member| member.lost.is_some()) {
-            let reason = member.lost.clone().unwrap_or_default();
-            return Err(RemoteError::AgentLost { name: member.about.name.clone(), reason });
+    fn prepare(&mut self, load: &LoadConfig, transport: &KernelConfig) -> Result<(), RemoteError> {
+        for member in &self.members {
+            if let Some(reason) = &member.lost {
+                return Err(lost_before_start(&member.about.name, reason));
+            }
         }
         let agents = self.members.len() as u32;
         for (member, index) in self.members.iter().zip(0u32..) {
@@ -290,9 +289,7 @@ impl Fleet {
                 load: load.clone(),
                 index,
                 agents,
-                target: job.target,
-                wait: job.wait,
-                threads: job.threads,
+                transport: transport.clone(),
             };
             // Where it cannot be sent, its reader says so.
             let _ = member.link.send(&ToAgent::Task(Box::new(task)));
@@ -301,29 +298,36 @@ impl Fleet {
         // Churn connects twice: for the keys, and for the load.
         let limit_ms = load.connect_timeout_ms.saturating_mul(2).saturating_add(preload_ms);
         let deadline = Instant::now() + Duration::from_millis(limit_ms) + GRACE;
+        let late = format!("it was not ready within {} s", limit_ms / 1_000 + GRACE.as_secs());
         let mut ready = vec![false; self.members.len()];
         while let Some(missing) = ready.iter().position(|ready| !ready) {
-            match self.next(deadline) {
-                Heard::Said(at, _, Said::Ready) => ready[at] = true,
-                Heard::Said(at, _, Said::Failed { error }) => {
-                    return Err(self.failed(at, error));
-                }
-                Heard::Said(..) => {}
-                Heard::Lost(at, reason) => return Err(self.lost(at, reason)),
-                Heard::Nothing => {
-                    let waited = limit_ms / 1_000 + GRACE.as_secs();
-                    let reason = format!("it was not ready within {waited} s");
-                    return Err(self.lost(missing, reason));
-                }
+            if let (at, _, Said::Ready) = self.hear(deadline, missing, &late)? {
+                ready[at] = true;
             }
         }
         Ok(())
     }
 
-    /// What an agent said that it failed with.
-    fn failed(&self, at: usize, error: String) -> RemoteError {
-        let name = self.members[at].about.name.clone();
-        RemoteError::AgentFailed { name, error: bounded(error) }
+    /// What an agent says before the start; `missing` is lost because it is `late` where none says
+    /// anything until `deadline`.
+    ///
+    /// # Errors
+    /// An agent has failed or is lost.
+    fn hear(
+        &mut self,
+        deadline: Instant,
+        missing: usize,
+        late: &str,
+    ) -> Result<(usize, Instant, Said), RemoteError> {
+        match self.next(deadline) {
+            Heard::Said(at, _, Said::Failed { error }) => {
+                let name = &self.members[at].about.name;
+                Err(RemoteError::Peer(format!("agent {name}: {}", bounded(error))))
+            }
+            Heard::Said(at, moment, said) => Ok((at, moment, said)),
+            Heard::Lost(at, reason) => Err(self.lost(at, &reason)),
+            Heard::Nothing => Err(self.lost(missing, late)),
+        }
     }
 
     /// Asks every agent for its clock.
@@ -336,27 +340,19 @@ impl Fleet {
                 // Where it cannot be sent, its reader says so.
                 let _ = self.members[asked].link.send(&ToAgent::Ping);
                 let deadline = Instant::now() + PONG_MAX;
-                loop {
-                    match self.next(deadline) {
-                        Heard::Said(at, moment, Said::Pong { now_ns }) if at == asked => {
-                            let answered_ns = self.at_ns(moment);
-                            exchanges.push(Exchange { asked_ns, remote_ns: now_ns, answered_ns });
-                            break;
+                let (moment, remote_ns) = loop {
+                    match self.hear(deadline, asked, "it did not answer about its clock")? {
+                        (at, moment, Said::Pong { now_ns }) if at == asked => {
+                            break (moment, now_ns);
                         }
-                        Heard::Said(at, _, Said::Failed { error }) => {
-                            return Err(self.failed(at, error));
-                        }
-                        Heard::Said(..) => {}
-                        Heard::Lost(at, reason) => return Err(self.lost(at, reason)),
-                        Heard::Nothing => {
-                            let reason = "it did not answer about its clock".to_owned();
-                            return Err(self.lost(asked, reason));
-                        }
+                        _ => {}
                     }
-                }
+                };
+                let answered_ns = self.at_ns(moment);
+                exchanges.push(Exchange { asked_ns, remote_ns, answered_ns });
             }
             let Some(reading) = Reading::of(&exchanges) else {
-                return Err(self.lost(asked, "its clock cannot be read".to_owned()));
+                return Err(self.lost(asked, "its clock cannot be read"));
             };
             readings.push(reading);
         }
@@ -412,7 +408,7 @@ impl Fleet {
                     }
                 }
                 // An old task's answer, and whoever comes too late: the door says so to them.
-                Ok(Event::Said(..) | Event::Came(_) | Event::Refused(..)) => {}
+                Ok(Event::Said(..) | Event::Came(..) | Event::Refused(..)) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     return Heard::Nothing;
                 }
@@ -420,11 +416,17 @@ impl Fleet {
         }
     }
 
-    fn lost(&mut self, at: usize, reason: String) -> RemoteError {
+    fn lost(&mut self, at: usize, reason: &str) -> RemoteError {
         let member = &mut self.members[at];
-        member.lost = Some(reason.clone());
-        RemoteError::AgentLost { name: member.about.name.clone(), reason }
+        member.lost = Some(reason.to_owned());
+        lost_before_start(&member.about.name, reason)
     }
+}
+
+fn lost_before_start(name: &str, reason: &str) -> RemoteError {
+    RemoteError::Peer(format!(
+        "agent {name} was lost before the load started: {reason}; start it again"
+    ))
 }
 
 /// What [`Fleet::next`] heard; agents by their place among the members.

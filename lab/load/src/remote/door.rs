@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,22 +21,11 @@ const HANDSHAKES_MAX: u32 = 256;
 /// How long to wait where nothing can be accepted, as when no file is free.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Somebody who has shaken hands.
-#[derive(Debug)]
-pub(super) struct Guest {
-    /// The connection.
-    pub stream: TcpStream,
-    /// Where it comes from.
-    pub peer: SocketAddr,
-    /// Who it is.
-    pub introduced: Introduced,
-}
-
 /// What happens to a coordinator.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// Somebody has shaken hands.
-    Came(Box<Guest>),
+    /// Somebody has shaken hands: the connection, where it comes from, and who it is.
+    Came(TcpStream, SocketAddr, Box<Introduced>),
     /// Somebody was turned away, for a reason.
     Refused(SocketAddr, String),
     /// The agent of this number said something, at a moment.
@@ -50,7 +39,7 @@ pub(super) enum Event {
 struct Shared {
     secret: Option<Secret>,
     /// Why nobody is wanted any more.
-    closed: Mutex<Option<String>>,
+    closed: OnceLock<String>,
     gone: AtomicBool,
     handshakes: AtomicU32,
 }
@@ -73,7 +62,7 @@ impl Door {
         listener.set_nonblocking(true)?;
         let shared = Arc::new(Shared {
             secret,
-            closed: Mutex::new(None),
+            closed: OnceLock::new(),
             gone: AtomicBool::new(false),
             handshakes: AtomicU32::new(0),
         });
@@ -86,7 +75,8 @@ impl Door {
 
     /// From now on turns away whoever comes, with `reason`.
     pub fn close(&self, reason: String) {
-        *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        // Closed for the first reason.
+        let _ = self.shared.closed.set(reason);
     }
 
     /// Where events are told.
@@ -133,14 +123,14 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, events: &Sender<Event>) 
 }
 
 fn shake_hands(stream: TcpStream, peer: SocketAddr, shared: &Shared) -> Event {
-    let full = || shared.closed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let full = || shared.closed.get().cloned();
     // Accepted sockets block, whatever the listener does; said again, since not every system agrees.
     let introduced = stream
         .set_nonblocking(false)
         .map_err(|error| error.to_string())
         .and_then(|()| introduce(&stream, shared.secret.as_ref(), full));
     match introduced {
-        Ok(introduced) => Event::Came(Box::new(Guest { stream, peer, introduced })),
+        Ok(introduced) => Event::Came(stream, peer, Box::new(introduced)),
         Err(reason) => Event::Refused(peer, reason),
     }
 }

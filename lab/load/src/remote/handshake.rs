@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit, Mac};
+use rustix::io::retry_on_intr;
 use sha2::Sha256;
 
 use super::carried::{from_hex, to_hex};
@@ -68,8 +69,10 @@ impl Secret {
     /// # Errors
     /// A file that cannot be read, or that is no secret.
     pub fn read(path: &Path) -> Result<Self, RemoteError> {
-        let fail =
-            |reason: String| RemoteError::Secret { path: path.display().to_string(), reason };
+        let fail = |reason: String| {
+            let path = path.display();
+            RemoteError::Peer(format!("cannot use the secret file '{path}': {reason}"))
+        };
         let file = std::fs::File::open(path).map_err(|error| fail(error.to_string()))?;
         let mut bytes = Vec::new();
         file.take(SECRET_BYTES_MAX + 1)
@@ -118,15 +121,11 @@ impl Secret {
 /// Random bytes of the kernel's, in hexadecimal digits.
 fn nonce() -> Result<String, LoadError> {
     let mut bytes = [0; NONCE_BYTES];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        match rustix::rand::getrandom(&mut bytes[filled..], flags) {
-            Ok(count) => filled += count,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(LoadError::system("getrandom")(errno)),
-        }
-    }
+    let flags = rustix::rand::GetRandomFlags::empty();
+    // Requests of up to 256 bytes are filled whole (getrandom(2)).
+    let filled = retry_on_intr(|| rustix::rand::getrandom(&mut bytes[..], flags))
+        .map_err(LoadError::system("getrandom"))?;
+    assert_eq!(filled, NONCE_BYTES, "a nonce is random in all of its bytes");
     Ok(to_hex(&bytes))
 }
 
@@ -223,7 +222,9 @@ pub(super) fn present(
     secret: Option<&Secret>,
     coordinator: &str,
 ) -> Result<Option<Seals>, RemoteError> {
-    let not_ours = |reason: String| RemoteError::NotOurs { peer: coordinator.to_owned(), reason };
+    let not_ours = |reason: String| {
+        RemoteError::Peer(format!("{coordinator} is no coordinator for this agent: {reason}"))
+    };
     let broken = |error: FrameError| not_ours(error.to_string());
     let deadline = Instant::now() + HANDSHAKE_MAX;
     let challenge: Challenge = read(stream, deadline).map_err(broken)?;
@@ -259,9 +260,9 @@ pub(super) fn present(
         )));
     }
     match read::<Verdict>(stream, deadline).map_err(broken)? {
-        Verdict::Refused { reason } => {
-            Err(RemoteError::Refused { coordinator: coordinator.to_owned(), reason })
-        }
+        Verdict::Refused { reason } => Err(RemoteError::Peer(format!(
+            "the coordinator at {coordinator} refused this agent: {reason}"
+        ))),
         Verdict::Welcome { proof } => match secret {
             Some(secret)
                 if !secret.accepts(proof.as_deref(), "coordinator", (&challenge, &answer)) =>

@@ -1,12 +1,10 @@
 //! What coordinator and agents say to each other, in the order in which they say it.
 
-use std::net::SocketAddr;
-
 use serde::{Deserialize, Serialize};
 
 use super::carried::Carried;
 use crate::config::LoadConfig;
-use crate::kernel::Wait;
+use crate::kernel::KernelConfig;
 
 /// Version of the protocol. Coordinator and agents must agree on it: the shares of one load are only
 /// comparable where the generators are the same.
@@ -77,12 +75,9 @@ pub(super) struct Task {
     pub index: u32,
     /// ... of how many.
     pub agents: u32,
-    /// The service.
-    pub target: SocketAddr,
-    /// How the threads wait.
-    pub wait: Wait,
-    /// Threads of each agent.
-    pub threads: u32,
+    /// How each of them carries it; the cores are the agent's own.
+    #[serde(flatten)]
+    pub transport: KernelConfig,
 }
 
 /// To an agent.

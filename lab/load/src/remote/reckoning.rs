@@ -6,22 +6,15 @@
 
 use super::agent_report::AgentReport;
 use super::error::RemoteError;
-use super::job::Job;
 use super::message::Done;
 use crate::config::LoadConfig;
-use crate::measurement::Measurement;
-use crate::report::{Conditions, LoadReport, write_log};
+use crate::kernel::KernelConfig;
+use crate::measurement::{Measurement, Ran};
+use crate::report::{Conditions, LoadReport};
 
-/// What became of one agent's share.
-#[derive(Debug)]
-pub(super) struct Outcome {
-    /// Name, host, address and the clock's bound; the rest follows.
-    pub about: AgentReport,
-    /// Its number.
-    pub index: u32,
-    /// What it measured, or how it was lost.
-    pub result: Result<Box<Done>, String>,
-}
+/// What became of one agent's share: name, host, address and the clock's bound, of which the rest
+/// follows; and what it measured, or how it was lost.
+pub(super) type Outcome = (AgentReport, Result<Box<Done>, String>);
 
 /// The report of all `outcomes`. `skew_bound_ns` is by how much their starts may differ.
 ///
@@ -29,19 +22,18 @@ pub(super) struct Outcome {
 /// No agent has a result, or the log of the latencies could not be written.
 pub(super) fn reckon(
     load: &LoadConfig,
-    job: &Job,
+    transport: &KernelConfig,
     outcomes: Vec<Outcome>,
     skew_bound_ns: u64,
 ) -> Result<LoadReport, RemoteError> {
     let of = outcomes.len() as u32;
     let mut whole = Measurement::new(load.measure_ms * 1_000_000);
     let (mut agents, mut first_failure, mut told_late_ns) = (Vec::new(), None, 0);
-    for outcome in outcomes {
-        let share = load.share(outcome.index, of)?;
-        let mut about = outcome.about;
+    for ((mut about, result), index) in outcomes.into_iter().zip(0..) {
+        let share = load.share(index, of)?;
         about.connections = share.connections;
         about.offered_rps = share.offered_rps();
-        match unpack(outcome.result, &share) {
+        match unpack(result, &share) {
             Err(reason) => {
                 about.lost = true;
                 about.invalid_reason = Some(format!("lost: {reason}"));
@@ -67,14 +59,10 @@ pub(super) fn reckon(
             format!("{}: {reason}", agent.name)
         };
         let reasons = agents.iter().map(reason).collect::<Vec<_>>().join("; ");
-        return Err(RemoteError::NoResults { reasons });
+        return Err(RemoteError::Peer(format!("no agent has sent a result: {reasons}")));
     }
-    let mut conditions = conditions(load, job, &agents);
-    if let Some(failure) = first_failure {
-        conditions.more.insert("first failure".to_owned(), bounded(failure));
-    }
-    write_log(load, &conditions, &whole)?;
-    let mut report = LoadReport::new(load, conditions, &whole);
+    let ran = Ran { measured: whole, first_failure: first_failure.map(bounded) };
+    let mut report = LoadReport::of(load, conditions(load, transport, &agents), ran)?;
     report.start_skew_bound_us = Some(skew_bound_ns.saturating_add(told_late_ns) as f64 / 1e3);
     judge(&mut report, &agents);
     report.agents = agents;
@@ -122,10 +110,9 @@ fn judge(report: &mut LoadReport, agents: &[AgentReport]) {
     }
 }
 
-fn conditions(load: &LoadConfig, job: &Job, agents: &[AgentReport]) -> Conditions {
-    let target = job.target.to_string();
-    let mut conditions = Conditions::new(load, "kernel sockets", &target, &job.wait.to_string());
-    conditions.threads = job.threads * agents.len() as u32;
+fn conditions(load: &LoadConfig, transport: &KernelConfig, agents: &[AgentReport]) -> Conditions {
+    let mut conditions = transport.conditions(load);
+    conditions.threads *= agents.len() as u32;
     // The machines that generated the load, not the one that adds up.
     let each = |of: fn(&AgentReport) -> &str| {
         let mut names: Vec<&str> = agents.iter().filter(|agent| !agent.lost).map(of).collect();
@@ -163,7 +150,6 @@ mod tests {
     use super::*;
     use crate::codec::Outcome as Answered;
     use crate::config::Mode;
-    use crate::kernel::Wait;
 
     fn load() -> LoadConfig {
         let mut load = LoadConfig::echo(64);
@@ -175,7 +161,7 @@ mod tests {
     fn measured(latencies_us: std::ops::RangeInclusive<u64>) -> Measurement {
         let mut m = Measurement::new(1_000_000_000);
         for latency_us in latencies_us {
-            m.requests += 1;
+            m.counts.requests += 1;
             m.lag_ns.saturating_record(latency_us);
             m.on_response(Answered::Complete, true, Some(latency_us * 1_000), true);
         }
@@ -192,13 +178,12 @@ mod tests {
             cores: vec![index as usize],
         };
         let about = AgentReport { name: format!("a{index}"), ..AgentReport::default() };
-        Outcome { about, index, result: Ok(Box::new(done)) }
+        (about, Ok(Box::new(done)))
     }
 
     fn report(outcomes: Vec<Outcome>) -> LoadReport {
         let target = "10.0.0.1:7".parse().expect("an address");
-        let job = Job { target, wait: Wait::Spin, threads: 1 };
-        reckon(&load(), &job, outcomes, 5_000).expect("has results")
+        reckon(&load(), &KernelConfig::new(target), outcomes, 5_000).expect("has results")
     }
 
     #[test]
@@ -225,7 +210,7 @@ mod tests {
     #[test]
     fn one_invalid_agent_makes_the_whole_invalid_under_its_name() {
         let mut late = measured(1..=500);
-        late.late = 500;
+        late.counts.late = 500;
         let whole = report(vec![outcome(0, &measured(1..=500)), outcome(1, &late)]);
         let reason = whole.invalid_reason.expect("says why");
         assert!(!whole.valid && reason.starts_with("agent a1: the generator did not"), "{reason}");

@@ -12,7 +12,7 @@ use super::frame::{self, HANDSHAKE_BYTES_MAX};
 use super::message::{Answer, Challenge, PROTOCOL, ToAgent, ToCoordinator, Verdict};
 use super::*;
 use crate::config::{LoadConfig, Mode};
-use crate::kernel::Wait;
+use crate::kernel::{KernelConfig, Wait};
 use crate::report::LoadReport;
 use crate::test_peers::EchoServer;
 
@@ -53,8 +53,8 @@ fn load() -> LoadConfig {
     load
 }
 
-fn job(target: SocketAddr) -> Job {
-    Job { target, wait: Wait::Block, threads: 1 }
+fn job(target: SocketAddr) -> KernelConfig {
+    KernelConfig { wait: Wait::Block, ..KernelConfig::new(target) }
 }
 
 fn ended(agent: AgentThread) -> Result<(), RemoteError> {
@@ -239,9 +239,8 @@ fn a_lost_coordinator_stops_the_load_at_once() {
     let (stream, _) = listener.accept().expect("the agent comes");
     handshake::introduce(&stream, None, || None).expect("it is ours");
     let load = LoadConfig { measure_ms: 600_000, ..load() };
-    let target = server.address;
-    let task =
-        message::Task { job: 1, load, index: 0, agents: 1, target, wait: Wait::Block, threads: 1 };
+    let transport = job(server.address);
+    let task = message::Task { job: 1, load, index: 0, agents: 1, transport };
     frame::write(&mut &stream, &ToAgent::Task(Box::new(task)), None).expect("is taken");
     loop {
         let said = frame::read::<ToCoordinator>(&mut &stream, frame::FRAME_BYTES_MAX, None);
@@ -337,7 +336,7 @@ fn the_wrong_secret_or_none_is_refused_and_the_right_one_taken() {
         [(Some(wrong), "its secret is not the coordinator's"), (None, "the agent has none")]
     {
         let error = serve(&agent_config(address, given), &mut |_| {}).expect_err("is refused");
-        assert!(matches!(error, RemoteError::Refused { .. }), "{error}");
+        assert!(error.to_string().contains(" refused this agent: "), "{error}");
         assert!(error.to_string().contains(part), "{error}");
     }
     let agent = start_agent(agent_config(address, Some(secret())));
@@ -395,7 +394,7 @@ fn an_agent_without_a_secret_answers_no_coordinator_on_another_address() {
     stream.read_to_end(&mut said).expect("it hangs up");
     assert!(said.is_empty(), "it said {} bytes to a stranger", said.len());
     let error = ended(agent).expect_err("refuses");
-    assert!(matches!(error, RemoteError::NoSecret { .. }), "{error}");
+    assert!(error.to_string().starts_with("cannot obey the coordinator at "), "{error}");
 }
 
 /// Bytes of one direction that are changed on their way, each of the same length.

@@ -9,6 +9,8 @@
 //! # Ok::<(), load::ConfigError>(())
 //! ```
 
+use std::collections::HashSet;
+
 use super::WorkloadConfig;
 use crate::setting::{ConfigError, parse_number};
 
@@ -52,29 +54,17 @@ fn memcached(name: &str, settings: &str) -> Result<WorkloadConfig, ConfigError> 
     let WorkloadConfig::Memcached { get_share, keys, key_size, value_size } = &mut workload else {
         return Err(error());
     };
-    let mut seen = [false; 4];
+    let mut seen = HashSet::new();
     for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
         let (key, value) = setting.split_once('=').ok_or_else(error)?;
-        let place = match key {
-            "get" => {
-                *get_share = parse_number("get", value, value, "a share, 0 to 1")?;
-                0
-            }
-            "keys" => {
-                *keys = parse_number("keys", value, value, "a whole number")?;
-                1
-            }
-            "key" => {
-                *key_size = value.parse()?;
-                2
-            }
-            "value" => {
-                *value_size = value.parse()?;
-                3
-            }
+        match key {
+            "get" => *get_share = parse_number("get", value, value, "a share, 0 to 1")?,
+            "keys" => *keys = parse_number("keys", value, value, "a whole number")?,
+            "key" => *key_size = value.parse()?,
+            "value" => *value_size = value.parse()?,
             _ => return Err(error()),
-        };
-        if std::mem::replace(&mut seen[place], true) {
+        }
+        if !seen.insert(key) {
             return Err(error());
         }
     }
@@ -93,7 +83,7 @@ mod tests {
         assert_eq!(named("etc"), WorkloadConfig::etc());
         assert_eq!(named("etc-facebook"), WorkloadConfig::etc_facebook());
         assert_eq!(named("echo:64"), WorkloadConfig::Echo { bytes: 64 });
-        let times = ServiceTimes::Bimodal2 { mean_us: 10.0 };
+        let times = ServiceTimes::Law { law: queueing::Law::Bimodal2, mean_us: 10.0 };
         assert_eq!(named("spin:bimodal-2:10"), WorkloadConfig::Spin { times });
         let times = ServiceTimes::Trace { file: "a/b".into() };
         assert_eq!(named("spin:trace:a/b"), WorkloadConfig::Spin { times });

@@ -107,13 +107,6 @@ proptest! {
         name.push(b'0');
         prop_assert!(!workload.is_key(a, &name));
     }
-
-    #[test]
-    fn decimals_are_right(number: u32) {
-        let mut out = Vec::new();
-        append_decimal(number, &mut out);
-        prop_assert_eq!(out, number.to_string().into_bytes());
-    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use load::remote::{Coordinator, CoordinatorConfig, Fleet, Job, Secret};
+use load::remote::{Coordinator, CoordinatorConfig, Fleet, Secret};
 use load::{KernelConfig, LoadConfig, LoadReport};
 
 use super::arguments::{Args, Transport};
@@ -39,7 +39,7 @@ pub(super) enum Carrier {
         /// All of them.
         fleet: Box<Fleet>,
         /// How they carry it.
-        job: Job,
+        transport: KernelConfig,
     },
 }
 
@@ -114,7 +114,7 @@ impl Carrier {
             Self::Dataplane { end, target, threads, cpus } => {
                 end.open(*threads, cpus)?.run(config, *target)
             }
-            Self::Fleet { fleet, job } => Ok(fleet.run(config, job)?),
+            Self::Fleet { fleet, transport } => Ok(fleet.run(config, transport)?),
         }
     }
 
@@ -139,6 +139,7 @@ fn gather(args: &Args, agents: u32, listen: SocketAddr) -> anyhow::Result<Carrie
     }
     eprintln!("tailplane: waiting for {agents} agents on {}", coordinator.address());
     let fleet = coordinator.gather(&mut |note| eprintln!("tailplane: {note}"))?;
-    let job = Job { target: args.target, wait: args.wait, threads: args.threads };
-    Ok(Carrier::Fleet { fleet: Box::new(fleet), job })
+    let (wait, threads) = (args.wait, args.threads);
+    let transport = KernelConfig { wait, threads, ..KernelConfig::new(args.target) };
+    Ok(Carrier::Fleet { fleet: Box::new(fleet), transport })
 }
