@@ -6,12 +6,12 @@
 //! let claim = claims.get("ix.fig5a.core_scaling_efficiency").unwrap();
 //! assert!(claim.judge(0.97) && !claim.judge(0.9));
 //! assert_eq!(claim.meets_paper(0.97), Some(false));
-//! # Ok::<(), reproduce::ClaimsError>(())
+//! # Ok::<(), anyhow::Error>(())
 //! ```
 
-use std::fmt;
-
+use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::number::Finite;
 
@@ -34,19 +34,10 @@ pub enum Better {
     Equal,
 }
 
-impl fmt::Display for Better {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Higher => "higher",
-            Self::Lower => "lower",
-            Self::Equal => "equal",
-        })
-    }
-}
-
 /// How a number came to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Mode {
     /// Measured on real threads.
     Real,
@@ -56,17 +47,6 @@ pub enum Mode {
     Theory,
     /// The hardware model of HyperPlane.
     Model,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Real => "real",
-            Self::Sim => "sim",
-            Self::Theory => "theory",
-            Self::Model => "model",
-        })
-    }
 }
 
 /// One quantitative claim.
@@ -139,25 +119,6 @@ impl Claim {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claims(Vec<Claim>);
 
-/// A list of claims that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ClaimsError {
-    /// Not TOML, or an entry lacks a field or has one too many.
-    #[error("reading the list of claims: {0}")]
-    Syntax(#[from] toml::de::Error),
-    /// An entry that says nothing usable.
-    #[error("claim `{id}` of the list: {fault}")]
-    Entry {
-        /// Which.
-        id: String,
-        /// What is wrong with it.
-        fault: String,
-    },
-    /// Two entries with one name.
-    #[error("claim `{0}` stands in the list twice; rename or remove one")]
-    Twice(String),
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -169,7 +130,7 @@ impl Claims {
     ///
     /// # Errors
     /// The file that was built in is not well formed; its test keeps that from a release.
-    pub fn builtin() -> Result<Self, ClaimsError> {
+    pub fn builtin() -> anyhow::Result<Self> {
         Self::parse(BUILTIN)
     }
 
@@ -177,14 +138,16 @@ impl Claims {
     ///
     /// # Errors
     /// The text is not of that format, an entry is incomplete, or an id stands twice.
-    pub fn parse(text: &str) -> Result<Self, ClaimsError> {
-        let File { claim: claims } = toml::from_str(text)?;
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let File { claim: claims } =
+            toml::from_str(text).map_err(|error| anyhow!("reading the list of claims: {error}"))?;
         for (index, claim) in claims.iter().enumerate() {
+            let id = &claim.id;
             if let Some(fault) = claim.fault() {
-                return Err(ClaimsError::Entry { id: claim.id.clone(), fault });
+                bail!("claim `{id}` of the list: {fault}");
             }
-            if claims[..index].iter().any(|earlier| earlier.id == claim.id) {
-                return Err(ClaimsError::Twice(claim.id.clone()));
+            if claims[..index].iter().any(|earlier| earlier.id == *id) {
+                bail!("claim `{id}` stands in the list twice; rename or remove one");
             }
         }
         Ok(Self(claims))
@@ -198,15 +161,6 @@ impl Claims {
     /// All, in the order of the file.
     pub fn iter(&self) -> std::slice::Iter<'_, Claim> {
         self.0.iter()
-    }
-}
-
-impl<'a> IntoIterator for &'a Claims {
-    type Item = &'a Claim;
-    type IntoIter = std::slice::Iter<'a, Claim>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
     }
 }
 
@@ -232,7 +186,7 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), claims.iter().count());
-        for claim in &claims {
+        for claim in claims.iter() {
             assert_eq!(claim.fault(), None, "{}", claim.id);
             // A goal meets itself, and the better of goal and paper meets both.
             assert!(claim.judge(claim.goal.get()), "{}", claim.id);

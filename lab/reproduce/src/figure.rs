@@ -32,11 +32,11 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 
 use crate::claims::Claims;
 use crate::progress::Progress;
-use crate::record::{NotRun, Options, Recorder};
+use crate::record::{Options, Recorder};
 use crate::result::{ClaimResult, FORMAT, FigureResult};
 
 /// How long a run takes, in seconds, for `list`.
@@ -72,7 +72,7 @@ pub struct Figure<C: ?Sized> {
 /// # Errors
 /// Always: `return not_run("needs 8 cores; this machine has 2")`.
 pub fn not_run<T>(reason: impl Into<String>) -> anyhow::Result<T> {
-    Err(NotRun(reason.into()).into())
+    Err(anyhow::Error::msg(reason.into()))
 }
 
 /// What all figures of one call share.
@@ -94,16 +94,6 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// A figure that names a claim that is not in the list.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("figure {figure} fills claim `{claim}`, which is not in claims.toml; correct one of them")]
-pub struct UnknownClaim {
-    /// The figure.
-    pub figure: String,
-    /// The claim.
-    pub claim: String,
-}
-
 impl<C: ?Sized> Figure<C> {
     /// Runs it. Whatever happens in the run is in the result: an error or a panic makes it
     /// partial, or not run where nothing was measured.
@@ -114,7 +104,7 @@ impl<C: ?Sized> Figure<C> {
         &self,
         context: &mut C,
         setup: &mut Setup<'_>,
-    ) -> Result<FigureResult, UnknownClaim> {
+    ) -> anyhow::Result<FigureResult> {
         let result = FigureResult {
             format: FORMAT,
             figure: self.id.to_owned(),
@@ -123,14 +113,9 @@ impl<C: ?Sized> Figure<C> {
             what: self.what.to_owned(),
             conditions: setup.conditions.clone(),
             claims: self.claim_results(setup.claims)?,
-            charts: Vec::new(),
-            series: Vec::new(),
-            partial: None,
-            not_run: None,
-            notes: Vec::new(),
             repeats: setup.options.repeats,
             quick: setup.options.quick,
-            seconds: None,
+            ..FigureResult::default()
         };
         setup.progress.begin(self.id);
         let mut recorder = Recorder::new(result, setup.claims, setup.options, &mut *setup.progress);
@@ -142,12 +127,15 @@ impl<C: ?Sized> Figure<C> {
     }
 
     /// Its claims, none of them measured.
-    fn claim_results(&self, claims: &Claims) -> Result<Vec<ClaimResult>, UnknownClaim> {
+    fn claim_results(&self, claims: &Claims) -> anyhow::Result<Vec<ClaimResult>> {
         let result = |id: &&str| {
-            claims
-                .get(id)
-                .map(|claim| ClaimResult::not_run(claim, ""))
-                .ok_or_else(|| UnknownClaim { figure: self.id.to_owned(), claim: (*id).to_owned() })
+            let claim = claims.get(id).with_context(|| {
+                let figure = self.id;
+                format!(
+                    "figure {figure} fills claim `{id}`, which is not in claims.toml; correct one of them"
+                )
+            })?;
+            Ok(ClaimResult::not_run(claim, ""))
         };
         self.claims.iter().map(result).collect()
     }

@@ -16,37 +16,20 @@ use crate::xml::{escape, shorten};
 /// Longest line of a cell on a terminal; Markdown and the page have all of it.
 const TERMINAL_LINE_MAX: usize = 60;
 
-/// What a cell says of a goal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing.
-    #[default]
-    None,
-    /// The goal is met.
-    Met,
-    /// The goal is missed.
-    Missed,
-    /// The goal is not judged.
-    Open,
-}
-
-impl Verdict {
-    /// The class of the page's style, and the sign before the text.
-    fn class(self) -> Option<(&'static str, &'static str)> {
-        match self {
-            Self::None => None,
-            Self::Met => Some(("met", "✓ ")),
-            Self::Missed => Some(("miss", "✗ ")),
-            Self::Open => Some(("open", "")),
-        }
-    }
-}
+/// What a cell says of a goal: the class of the page's style, and the sign before the text.
+pub type Verdict = (&'static str, &'static str);
+/// The goal is met.
+pub const MET: Verdict = ("met", "✓ ");
+/// The goal is missed.
+pub const MISSED: Verdict = ("miss", "✗ ");
+/// The goal is not judged.
+pub const OPEN: Verdict = ("open", "");
 
 /// One cell. The first line of its text is what it says, further lines explain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     text: String,
-    verdict: Verdict,
+    verdict: Option<Verdict>,
     is_bold: bool,
     link: Option<String>,
 }
@@ -61,7 +44,7 @@ impl Cell {
     /// With a verdict, which the page colours.
     #[must_use]
     pub fn judged(self, verdict: Verdict) -> Self {
-        Self { verdict, ..self }
+        Self { verdict: Some(verdict), ..self }
     }
 
     /// Bold where `is_bold`, in Markdown and on the page.
@@ -93,7 +76,7 @@ impl Cell {
         if let Some(anchor) = &self.link {
             html = format!("<a href=\"#{anchor}\">{html}</a>");
         }
-        if let Some((class, sign)) = self.verdict.class() {
+        if let Some((class, sign)) = self.verdict {
             html = format!("<span class=\"{class}\">{sign}{html}</span>");
         }
         if self.is_bold {
@@ -210,7 +193,7 @@ mod tests {
         grid.row([
             Cell::from("a|b\nin words").link(Some("f-a".to_owned())),
             Cell::from("1.5").bold(true),
-            Cell::from("met").judged(Verdict::Met),
+            Cell::from("met").judged(MET),
         ]);
         grid.row(["<c>", "–", "not run\nwhy"]);
         grid

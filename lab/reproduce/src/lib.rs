@@ -23,10 +23,10 @@ pub mod result;
 mod shown_tests;
 mod xml;
 
-pub use claims::{Claim, Claims, ClaimsError, Mode};
+pub use claims::{Claim, Claims, Mode};
 pub use figure::{Figure, Setup, Takes, UnknownFigure, find, not_run, select};
 pub use grid::Grid;
 pub use measured::Measured;
 pub use progress::{Bar, Progress, Silent};
-pub use record::{ChartId, NotRun, Options, Recorder, SeriesId, Stopped};
+pub use record::{ChartId, Options, Recorder, SeriesId, Stopped};
 pub use result::{Axis, Chart, FigureResult, Mark, MarkOf, Report, Role, Scale, Series};

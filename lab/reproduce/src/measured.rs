@@ -12,8 +12,9 @@
 
 use std::ops::RangeInclusive;
 
-use measure::stats::{Interval, Spread, Summary, bootstrap_median, ratio_of_medians};
+use measure::stats::{Interval, Summary, bootstrap_median, ratio_of_medians};
 use measure::{Disturbance, Kept, MeanInterval};
+use serde::{Serialize, Serializer};
 
 use crate::number::Finite;
 
@@ -48,27 +49,20 @@ impl Measured {
 
     /// The median of repeats, with the least and the greatest as its spread.
     pub fn samples(values: &[f64]) -> Self {
-        Self::spread(values, Spread::MinMax)
-    }
-
-    /// The median of repeats, with the spread of that kind.
-    pub fn spread(values: &[f64], spread: Spread) -> Self {
-        let Some(summary) = Summary::of(values) else {
+        let Some(Summary { n, min, median, max, .. }) = Summary::of(values) else {
             return Self::missing(NO_NUMBER);
         };
-        let (low, high) = summary.ends(spread);
         Self {
-            value: Finite::new(summary.median),
-            low: Finite::new(low),
-            high: Finite::new(high),
-            n: summary.n as u64,
-            discarded: (values.len() - summary.n) as u64,
-            ..Self::default()
+            low: Finite::new(min),
+            high: Finite::new(max),
+            n: n as u64,
+            discarded: (values.len() - n) as u64,
+            ..Self::single(median)
         }
     }
 
     /// A value with an interval; missing where there is none.
-    pub fn interval(interval: Option<Interval>) -> Self {
+    fn interval(interval: Option<Interval>) -> Self {
         let Some(interval) = interval else { return Self::missing(NO_NUMBER) };
         Self {
             low: Finite::new(interval.low),
@@ -211,6 +205,13 @@ impl Measured {
             (Some(invalid), Some(note)) => Some(format!("{invalid}; {note}")),
             (invalid, note) => invalid.clone().or_else(|| note.clone()),
         }
+    }
+}
+
+/// As its number, or nothing.
+impl Serialize for Measured {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value().serialize(serializer)
     }
 }
 

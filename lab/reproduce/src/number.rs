@@ -33,16 +33,13 @@ impl From<Finite> for f64 {
     }
 }
 
-/// The value is NaN or infinite: it was not measured.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("{0} is not a number that can be measured; leave the value out instead")]
-pub struct NotFinite(f64);
-
 impl TryFrom<f64> for Finite {
-    type Error = NotFinite;
+    type Error = String;
 
-    fn try_from(value: f64) -> Result<Self, NotFinite> {
-        Self::new(value).ok_or(NotFinite(value))
+    fn try_from(value: f64) -> Result<Self, String> {
+        let error =
+            || format!("{value} is not a number that can be measured; leave the value out instead");
+        Self::new(value).ok_or_else(error)
     }
 }
 

@@ -6,7 +6,7 @@
 //! do not see. What cannot be drawn (no value, not positive on a logarithmic axis, beyond a fixed
 //! end) is left out, counted, and said below the plot.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use crate::axis::{Ruler, drawable};
 use crate::label::{Area, Labels, fit, fit_middle, text_width};
@@ -157,7 +157,7 @@ impl<'a> Plot<'a> {
         }
         for mark in &chart.marks {
             if !self.mark_label(mark, &mut labels) {
-                let class = format!("mark {}", mark.of.word());
+                let class = format!("mark {}", mark.of);
                 legend.push((
                     format!("<path class=\"{class}\" d=\"M0 0h{}\"/>", SAMPLE - 8.0),
                     mark.label.clone(),
@@ -190,6 +190,10 @@ impl<'a> Plot<'a> {
         let _ = self.out.write_fmt(arguments);
     }
 
+    fn path(&mut self, class: impl Display, outline: std::fmt::Arguments<'_>) {
+        self.put(format_args!("<path class=\"{class}\" d=\"{outline}\"/>"));
+    }
+
     fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
         let text = escape(text);
         self.put(format_args!(
@@ -202,7 +206,7 @@ impl<'a> Plot<'a> {
         let Area { left, top, right, bottom } = self.area;
         for tick in self.y.ticks.clone() {
             if let Some(y) = self.y.place(tick.at) {
-                self.put(format_args!("<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"));
+                self.path("grid", format_args!("M{left:.1} {y:.1}H{right:.1}"));
                 self.text(left - 8.0, y + 4.5, "end", "", &tick_text(&tick.label));
             }
         }
@@ -211,9 +215,7 @@ impl<'a> Plot<'a> {
         } else {
             self.number_labels();
         }
-        self.put(format_args!(
-            "<path class=\"axis\" d=\"M{left:.1} {top:.1}V{bottom:.1}H{right:.1}\"/>"
-        ));
+        self.path("axis", format_args!("M{left:.1} {top:.1}V{bottom:.1}H{right:.1}"));
         let title = fit_middle(&self.chart.x.title(), right - left);
         let y = bottom + self.labels_height + 20.0;
         self.text(f64::midpoint(left, right), y, "middle", "", &title);
@@ -232,7 +234,7 @@ impl<'a> Plot<'a> {
             let Some(x) = self.x.place(tick.at) else { continue };
             let label = tick_text(&tick.label);
             let half = text_width(&label) / 2.0;
-            self.put(format_args!("<path class=\"grid\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"/>"));
+            self.path("grid", format_args!("M{x:.1} {top:.1}V{bottom:.1}"));
             // A label that would touch its neighbour gives way.
             if x - half > free_from && x + half <= WIDTH {
                 self.text(x, bottom + 18.0, "middle", "", &label);
@@ -313,22 +315,19 @@ impl<'a> Plot<'a> {
             let (low, high) = (self.y.place_clamped(low.get()), self.y.place_clamped(high.get()));
             // A bar shorter than its point would only blur it.
             if (low - high).abs() > 2.0 {
-                self.put(format_args!(
-                    "<path class=\"bar\" d=\"M{x:.1} {low:.1}V{high:.1}M{:.1} {low:.1}h8M{:.1} {high:.1}h8\"/>",
-                    x - 4.0,
-                    x - 4.0
-                ));
+                let end = x - 4.0;
+                let ends = format_args!("M{end:.1} {low:.1}h8M{end:.1} {high:.1}h8");
+                self.path("bar", format_args!("M{x:.1} {low:.1}V{high:.1}{ends}"));
             }
         }
         if !point.valid {
             let (x, y) = (x - 5.0, y - 5.0);
-            self.put(format_args!("<path class=\"bad\" d=\"M{x:.1} {y:.1}l10 10m0 -10l-10 10\"/>"));
+            self.path("bad", format_args!("M{x:.1} {y:.1}l10 10m0 -10l-10 10"));
         } else if series.role == Role::Measured
             || series.points.len() == 1
             || self.chart.x.scale == Scale::Category
         {
-            let shape = shape(index, x, y);
-            self.put(format_args!("<path class=\"dot\" d=\"{shape}\"/>"));
+            self.path("dot", format_args!("{}", shape(index, x, y)));
         }
         self.put(format_args!("</g>"));
     }
@@ -355,29 +354,22 @@ impl<'a> Plot<'a> {
 
     fn mark_line(&mut self, mark: &Mark, labels: &mut Labels) {
         let Area { left, top, right, bottom } = self.area;
-        let class = mark.of.word();
+        let class = format!("mark {}", mark.of);
         let (x, y) = self.mark_place(mark);
         match (mark.x, mark.y, x, y) {
             (Some(_), Some(_), Some(x), Some(y)) => {
                 labels.avoid(x, y, POINT_REACH);
-                self.put(format_args!(
-                    "<path class=\"mark\" d=\"M{:.1} {y:.1}h14M{x:.1} {:.1}v14M{:.1} {y:.1}l5 -5l5 5l-5 5z\"/>",
-                    x - 7.0,
-                    y - 7.0,
-                    x - 5.0
-                ));
+                let (left, top, corner) = (x - 7.0, y - 7.0, x - 5.0);
+                let cross = format_args!("M{left:.1} {y:.1}h14M{x:.1} {top:.1}v14");
+                self.path("mark", format_args!("{cross}M{corner:.1} {y:.1}l5 -5l5 5l-5 5z"));
             }
             (Some(_), None, Some(x), _) => {
                 labels.avoid_lines([(x, bottom), (x, top)].into_iter());
-                self.put(format_args!(
-                    "<path class=\"mark {class}\" d=\"M{x:.1} {bottom:.1}V{top:.1}\"/>"
-                ));
+                self.path(class, format_args!("M{x:.1} {bottom:.1}V{top:.1}"));
             }
             (None, Some(_), _, Some(y)) => {
                 labels.avoid_lines([(left, y), (right, y)].into_iter());
-                self.put(format_args!(
-                    "<path class=\"mark {class}\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"
-                ));
+                self.path(class, format_args!("M{left:.1} {y:.1}H{right:.1}"));
             }
             _ => self.skipped += 1,
         }
@@ -433,12 +425,8 @@ impl<'a> Plot<'a> {
             items.push((String::new(), format!("and {} more", self.series.len() - LEGEND_MAX)));
         }
         items.extend(marks);
-        if self
-            .series
-            .iter()
-            .flat_map(|series| &series.points)
-            .any(|point| point.y.is_some() && !point.valid)
-        {
+        let mut points = self.series.iter().flat_map(|series| &series.points);
+        if points.any(|point| point.y.is_some() && !point.valid) {
             let cross = "<path class=\"bad\" d=\"M7 -5l10 10m0 -10l-10 10\"/>".to_owned();
             items.push((cross, "disturbed, not counted".to_owned()));
         }
@@ -450,20 +438,18 @@ impl<'a> Plot<'a> {
             if x > self.area.left && x + width > WIDTH {
                 (x, y) = (self.area.left, y + LINE);
             }
-            self.put(format_args!(
-                "<g transform=\"translate({x:.1} {:.1})\">{sample}</g>",
-                y - 4.5
-            ));
+            let middle = y - 4.5;
+            self.put(format_args!("<g transform=\"translate({x:.1} {middle:.1})\">{sample}</g>"));
             self.text(x + SAMPLE, y, "start", "", &name);
             x += width;
         }
         if self.skipped > 0 {
             y += LINE;
-            let what = if self.skipped == 1 { "1 value is" } else { "values are" };
-            let count =
-                if self.skipped == 1 { String::new() } else { format!("{} ", self.skipped) };
-            let remark =
-                format!("{count}{what} not drawn: not measured, or without a place on these axes");
+            let what = match self.skipped {
+                1 => "1 value is".to_owned(),
+                count => format!("{count} values are"),
+            };
+            let remark = what + " not drawn: not measured, or without a place on these axes";
             self.text(self.area.left, y, "start", "faint", &remark);
         }
         (y + 12.0).ceil()

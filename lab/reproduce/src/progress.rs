@@ -13,13 +13,17 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 /// Where steps are reported.
 pub trait Progress {
     /// A figure begins.
-    fn begin(&mut self, figure: &str);
+    fn begin(&mut self, _figure: &str) {}
     /// It will take so many steps in all. A later call corrects an earlier one.
-    fn plan(&mut self, steps: u64);
+    fn plan(&mut self, _steps: u64) {}
     /// A step begins; the one before is done.
-    fn step(&mut self, what: &str);
+    fn step(&mut self, _what: &str) {}
+    /// What the step at hand does.
+    fn detail(&mut self, _what: &str) {}
+    /// A result that stands already.
+    fn found(&mut self, _what: &str) {}
     /// The figure has ended: `outcome` is one line.
-    fn end(&mut self, outcome: &str);
+    fn end(&mut self, _outcome: &str) {}
     /// Whether the run should end at the next step, keeping what was measured.
     fn stop_requested(&self) -> bool {
         false
@@ -30,12 +34,7 @@ pub trait Progress {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
-impl Progress for Silent {
-    fn begin(&mut self, _figure: &str) {}
-    fn plan(&mut self, _steps: u64) {}
-    fn step(&mut self, _what: &str) {}
-    fn end(&mut self, _outcome: &str) {}
-}
+impl Progress for Silent {}
 
 /// `90 s`, `12 min`, `3.5 h`: as precise as an estimate is.
 pub fn show_duration(duration: Duration) -> String {
@@ -67,31 +66,6 @@ impl Bar {
         let bar = self.bar.as_ref()?;
         bar.set_length(self.planned.max(self.begun));
         Some(bar)
-    }
-}
-
-impl Bar {
-    /// What the step at hand does: in place of its name, or, where there is no bar to be seen, a line.
-    pub fn detail(&self, what: &str) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(what.to_owned());
-            if bar.is_hidden() {
-                // The log may be gone; a report must not fail for that.
-                let _ = writeln!(std::io::stderr(), "{}: {what}", bar.prefix());
-            }
-        }
-    }
-
-    /// A result that stands already: a line above the bar.
-    pub fn found(&self, what: &str) {
-        if let Some(bar) = &self.bar {
-            // Before the bar is held: it answers nothing then.
-            let figure = bar.prefix();
-            bar.suspend(|| {
-                // As in `detail`.
-                let _ = writeln!(std::io::stderr(), "{figure}: {what}");
-            });
-        }
     }
 }
 
@@ -129,6 +103,29 @@ impl Progress for Bar {
             bar.set_position(self.begun - 1);
         }
         self.detail(what);
+    }
+
+    /// In place of the step's name, or, where there is no bar to be seen, a line.
+    fn detail(&mut self, what: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(what.to_owned());
+            if bar.is_hidden() {
+                // The log may be gone; a report must not fail for that.
+                let _ = writeln!(std::io::stderr(), "{}: {what}", bar.prefix());
+            }
+        }
+    }
+
+    /// A line above the bar.
+    fn found(&mut self, what: &str) {
+        if let Some(bar) = &self.bar {
+            // Before the bar is held: it answers nothing then.
+            let figure = bar.prefix();
+            bar.suspend(|| {
+                // As in `detail`.
+                let _ = writeln!(std::io::stderr(), "{figure}: {what}");
+            });
+        }
     }
 
     fn end(&mut self, outcome: &str) {

@@ -26,6 +26,8 @@
 
 use std::time::Instant;
 
+use anyhow::bail;
+
 use crate::claims::{Claims, Mode};
 use crate::measured::Measured;
 use crate::number::Finite;
@@ -50,12 +52,6 @@ impl Options {
     pub const QUICK: Self = Self { quick: true, repeats: 2, seed: 1 };
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self::FULL
-    }
-}
-
 /// A chart of the recorder that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChartId(usize);
@@ -68,21 +64,6 @@ pub struct SeriesId(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stopped on request")]
 pub struct Stopped;
-
-/// A figure cannot be run on this machine, or not in this way; the reason is shown as it is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NotRun(pub String);
-
-/// A claim was reported that the figure does not name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("figure {figure} reported claim `{id}`, which is not in its list; add it to `claims`")]
-pub struct ForeignClaim {
-    /// The figure.
-    pub figure: String,
-    /// The claim.
-    pub id: String,
-}
 
 /// Collects the result of one figure while it runs.
 pub struct Recorder<'a> {
@@ -239,6 +220,30 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// A measured series of that name with these points, as [`Self::point`].
+    pub fn curve<M: Into<Measured>>(
+        &mut self,
+        chart: ChartId,
+        name: &str,
+        points: impl IntoIterator<Item = (f64, M)>,
+    ) {
+        self.curve_as(chart, name, Role::Measured, points);
+    }
+
+    /// The same of a series to compare with.
+    pub fn curve_as<M: Into<Measured>>(
+        &mut self,
+        chart: ChartId,
+        name: &str,
+        role: Role,
+        points: impl IntoIterator<Item = (f64, M)>,
+    ) {
+        let series = self.series_as(chart, name, role);
+        for (x, measured) in points {
+            self.point(series, x, measured.into());
+        }
+    }
+
     /// A series is not measured on this machine, or not in this run.
     ///
     /// # Panics
@@ -251,7 +256,7 @@ impl<'a> Recorder<'a> {
     ///
     /// # Errors
     /// The figure does not name this claim.
-    pub fn claim(&mut self, id: &str, measured: Measured) -> Result<(), ForeignClaim> {
+    pub fn claim(&mut self, id: &str, measured: Measured) -> anyhow::Result<()> {
         let mode = self.claims.get(id).map_or(Mode::Real, |claim| claim.mode);
         self.claim_in(mode, id, measured)
     }
@@ -260,15 +265,13 @@ impl<'a> Recorder<'a> {
     ///
     /// # Errors
     /// As [`Self::claim`].
-    pub fn claim_in(
-        &mut self,
-        mode: Mode,
-        id: &str,
-        measured: Measured,
-    ) -> Result<(), ForeignClaim> {
+    pub fn claim_in(&mut self, mode: Mode, id: &str, measured: Measured) -> anyhow::Result<()> {
         let index = self.result.claims.iter().position(|claim| claim.id == id);
         let (Some(index), Some(claim)) = (index, self.claims.get(id)) else {
-            return Err(ForeignClaim { figure: self.result.figure.clone(), id: id.to_owned() });
+            let figure = &self.result.figure;
+            bail!(
+                "figure {figure} reported claim `{id}`, which is not in its list; add it to `claims`"
+            );
         };
         self.result.claims[index] = ClaimResult::of(claim, mode, &measured);
         self.reported[index] = true;
@@ -279,11 +282,7 @@ impl<'a> Recorder<'a> {
     ///
     /// # Errors
     /// As [`Self::claim`].
-    pub fn claim_not_run(
-        &mut self,
-        id: &str,
-        reason: impl Into<String>,
-    ) -> Result<(), ForeignClaim> {
+    pub fn claim_not_run(&mut self, id: &str, reason: impl Into<String>) -> anyhow::Result<()> {
         self.claim(id, Measured::missing(reason))
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::claims::{Better, Claims};
 use crate::figure::Figure;
-use crate::grid::{Cell, Grid, Verdict};
+use crate::grid::{Cell, Grid, MET, MISSED, OPEN};
 use crate::number::{Finite, show, show_or_dash};
 use crate::plot;
 use crate::progress::show_duration;
@@ -100,14 +100,8 @@ fn points(chart: &Chart, series: &[&Series]) -> Grid {
         // Once for each series: rows below belong to it.
         let mut name = name_of(series);
         if let Some(reason) = reason_of(series) {
-            grid.row([
-                std::mem::take(&mut name),
-                String::new(),
-                "–".to_owned(),
-                String::new(),
-                String::new(),
-                reason,
-            ]);
+            grid.row([name.as_str(), "", "–", "", "", &reason]);
+            name.clear();
         }
         for point in &series.points {
             grid.row([
@@ -157,11 +151,11 @@ fn claim_row(name: impl Into<Cell>, claim: &ClaimResult) -> [Cell; 8] {
     let keeps = claim.met == Some(true) && claim.met_throughout == Some(true);
     let (verdict, mut words) = match claim.met {
         Some(true) if claim.met_throughout == Some(false) => {
-            (Verdict::Met, "met, but not by all of the spread".to_owned())
+            (MET, "met, but not by all of the spread".to_owned())
         }
-        Some(true) => (Verdict::Met, claim.verdict().to_owned()),
-        Some(false) => (Verdict::Missed, claim.verdict().to_owned()),
-        None => (Verdict::Open, claim.verdict().to_owned()),
+        Some(true) => (MET, claim.verdict().to_owned()),
+        Some(false) => (MISSED, claim.verdict().to_owned()),
+        None => (OPEN, claim.verdict().to_owned()),
     };
     for why in [&claim.not_run, &claim.note].into_iter().flatten() {
         words += &format!("\n{why}");

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::{Better, Claim, Mode};
 use crate::measured::{Measured, REPEATS_MIN};
-use crate::number::Finite;
+use crate::number::{Finite, show};
 
 /// Version of the format. It changes when a field changes its meaning or goes away; new fields
 /// leave it as it is.
@@ -86,8 +86,9 @@ impl Axis {
 }
 
 /// Whose number a mark is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum MarkOf {
     /// The paper measured it.
     Paper,
@@ -97,18 +98,6 @@ pub enum MarkOf {
     Objective,
     /// The wire or the machine allows no more.
     Limit,
-}
-
-impl MarkOf {
-    /// One word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Paper => "paper",
-            Self::Goal => "goal",
-            Self::Objective => "objective",
-            Self::Limit => "limit",
-        }
-    }
 }
 
 /// A number to compare with: a vertical line at `x`, a horizontal one at `y`, or a point at both.
@@ -288,62 +277,47 @@ pub struct ClaimResult {
 impl ClaimResult {
     /// `claim`, not measured, because of `reason`.
     pub fn not_run(claim: &Claim, reason: impl Into<String>) -> Self {
-        Self {
-            id: claim.id.clone(),
-            paper: claim.paper,
-            goal: claim.goal,
-            measured: None,
-            mode: claim.mode,
-            met: None,
-            met_throughout: None,
-            better: claim.better,
-            meets_paper: None,
-            text: claim.text.clone(),
-            low: None,
-            high: None,
-            n: 0,
-            discarded: 0,
-            not_run: Some(reason.into()),
-            note: None,
-        }
+        Self::of(claim, claim.mode, &Measured::missing(reason))
     }
 
     /// `claim`, judged by what was measured in `mode`. A disturbed measurement is none.
     pub fn of(claim: &Claim, mode: Mode, measured: &Measured) -> Self {
-        let (true, Some(value)) = (measured.is_valid(), measured.value) else {
-            let mut reason = measured.remarks().unwrap_or_default();
-            if let Some(value) = measured.value() {
-                reason += &format!(" (it gave {})", crate::number::show(value));
-            }
-            let (n, discarded) = (measured.n, measured.discarded);
-            return Self { n, discarded, ..Self::not_run(claim, reason) };
-        };
+        let value = measured.value.filter(|_| measured.is_valid());
         // Simulations and models have intervals of their own; on real threads few repeats have none.
-        let has_spread = mode != Mode::Real || measured.n >= REPEATS_MIN;
+        let has_spread = value.is_some() && (mode != Mode::Real || measured.n >= REPEATS_MIN);
         let (low, high) = match has_spread {
             true => (measured.low, measured.high),
             false => (None, None),
         };
-        let mut note = measured.note.clone();
-        if mode != claim.mode {
-            let other = format!("measured in mode {mode}; the claim is of mode {}", claim.mode);
-            note = Some(note.map_or_else(|| other.clone(), |note| format!("{other}; {note}")));
+        let (mut not_run, mut note) = (None, None);
+        if value.is_none() {
+            let gave = measured.value().map(|value| format!(" (it gave {})", show(value)));
+            not_run = Some(measured.remarks().unwrap_or_default() + &gave.unwrap_or_default());
+        } else {
+            let other = (mode != claim.mode)
+                .then(|| format!("measured in mode {mode}; the claim is of mode {}", claim.mode));
+            let notes: Vec<String> = other.into_iter().chain(measured.note.clone()).collect();
+            note = (!notes.is_empty()).then(|| notes.join("; "));
         }
         Self {
-            measured: Some(value),
-            mode,
-            met: Some(claim.judge(value.get())),
+            id: claim.id.clone(),
+            paper: claim.paper,
+            goal: claim.goal,
+            measured: value,
+            mode: if value.is_some() { mode } else { claim.mode },
+            met: value.map(|value| claim.judge(value.get())),
             met_throughout: low
                 .zip(high)
                 .map(|(low, high)| claim.judge(low.get()) && claim.judge(high.get())),
-            meets_paper: claim.meets_paper(value.get()),
+            better: claim.better,
+            meets_paper: value.and_then(|value| claim.meets_paper(value.get())),
+            text: claim.text.clone(),
             low,
             high,
             n: measured.n,
             discarded: measured.discarded,
-            not_run: None,
+            not_run,
             note,
-            ..Self::not_run(claim, "")
         }
     }
 
@@ -358,7 +332,7 @@ impl ClaimResult {
 }
 
 /// Everything that one figure found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FigureResult {
     /// Version of this format: [`FORMAT`].
     pub format: u32,

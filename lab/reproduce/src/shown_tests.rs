@@ -394,7 +394,7 @@ fn a_page_shows_every_claim_and_every_reason() {
     let result = scaling(&Measured::samples(&[0.97, 0.96, 0.98]));
     assert_eq!(result.claims[0].better, Better::Higher);
     let page = page("title", &[result], Some(&claims));
-    for claim in &claims {
+    for claim in claims.iter() {
         assert!(page.contains(&claim.id), "{}", claim.id);
     }
     let others = claims.iter().count() - 1;

@@ -69,23 +69,8 @@ pub fn measure(quick: bool) -> anyhow::Result<(Calibration, bool)> {
 }
 
 fn as_json(calibration: &Calibration, realtime: bool) -> serde_json::Value {
-    let found: Vec<_> = calibration
-        .found
-        .iter()
-        .map(|found| {
-            json!({
-                "name": found.name,
-                "median_ns": found.median_ns,
-                "low_ns": found.low_ns,
-                "high_ns": found.high_ns,
-                "windows": found.windows,
-                "discarded": found.discarded,
-                "disturbed": found.disturbed,
-            })
-        })
-        .collect();
     let priority = if realtime { "real-time in windows" } else { "ordinary" };
-    json!({ "costs": calibration.costs, "priority": priority, "found": found })
+    json!({ "costs": calibration.costs, "priority": priority, "found": calibration.found })
 }
 
 fn table(calibration: &Calibration) -> Grid {

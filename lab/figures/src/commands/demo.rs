@@ -8,7 +8,6 @@ use anyhow::bail;
 use reproduce::{Bar, Claims, Options, Progress, Setup, Silent, render};
 
 use super::save;
-use crate::demo::config::News;
 use crate::demo::measure::STEPS;
 use crate::demo::{self, DemoConfig, figure};
 
@@ -51,11 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut bar = Bar::default();
     bar.begin("demo");
     bar.plan(STEPS);
-    let result = demo::run(&config, &mut |news| match news {
-        News::Step(what) => bar.step(what),
-        News::Detail(what) => bar.detail(what),
-        News::Found(what) => bar.found(what),
-    });
+    let result = demo::run(&config, &mut bar);
     bar.end(if result.is_ok() { "measured" } else { "not measured" });
     let mut demo = result?;
     let (claims, mut silent) = (Claims::builtin()?, Silent);

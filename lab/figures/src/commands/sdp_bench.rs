@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +25,7 @@ use sdp::{Handler, Limits, Notify, Outcome, Plane, PlaneConfig, TenantQueue};
 use serde::Serialize;
 
 use super::sdp_bench_tenant::{Found, shape};
+use crate::demo::child::Killed;
 use crate::demo::processors::REALTIME;
 use cli::commands::sdp::serve_args::arrangement;
 use cli::commands::sdp::services::service;
@@ -127,12 +128,8 @@ struct Report {
     cells: Vec<Cell>,
 }
 
-/// A contender of a cell.
-#[derive(Clone, Debug)]
-struct Contender<'a> {
-    arrangement: &'a str,
-    notify: Notify,
-}
+/// A contender of a cell: its arrangement, and how cores learn of work.
+type Contender<'a> = (&'a String, Notify);
 
 /// A window's numbers.
 #[derive(Clone, Debug)]
@@ -202,7 +199,7 @@ impl Handler for Placed {
 
 /// A tenant's process. Dropping it kills it.
 struct Process {
-    child: Child,
+    _child: Killed,
     lines: Receiver<String>,
 }
 
@@ -216,7 +213,7 @@ impl Process {
         std::thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).all(|line| told.send(line).is_ok())
         });
-        Ok(Self { child, lines })
+        Ok(Self { _child: Killed(child), lines })
     }
 
     fn line(&mut self, timeout: Duration, what: &str) -> anyhow::Result<String> {
@@ -236,21 +233,13 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Where it has ended, it is not killed: `Child` knows whether it was waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 // ---- windows ---------------------------------------------------------------------------------
 
 impl Bench<'_> {
     /// One window: a plane, a process, and what it found.
     fn window(
         &self,
-        contender: &Contender<'_>,
+        (arranged, notify): &Contender<'_>,
         queues: u32,
         shape: Shape,
     ) -> anyhow::Result<(Window, Disturbance)> {
@@ -259,8 +248,8 @@ impl Bench<'_> {
         let config = PlaneConfig {
             cores: args.cores,
             cpus: (0..args.cores as usize).collect(),
-            arrangement: arrangement(contender.arrangement)?,
-            notify: contender.notify,
+            arrangement: arrangement(arranged)?,
+            notify: *notify,
             batch: args.batch,
             // All of its tenants are this user's.
             limits: Limits::default().of_one_user(),
@@ -327,13 +316,10 @@ impl Bench<'_> {
 
     /// All contenders with the same queues and traffic, in turn.
     fn cell(&self, queues: u32, shape: Shape) -> anyhow::Result<Vec<Cell>> {
-        let mut contenders: Vec<Contender<'_>> = Vec::new();
-        for arrangement in &self.args.arrangement {
-            for &notify in &self.args.notify {
-                contenders.push(Contender { arrangement, notify });
-            }
-        }
-        let windows = self.args.windows;
+        let BenchArgs { arrangement, notify, windows, .. } = self.args;
+        let with_each = |arranged| notify.iter().map(move |&notify| (arranged, notify));
+        let mut contenders: Vec<Contender<'_>> = arrangement.iter().flat_map(with_each).collect();
+        let windows = *windows;
         let (tries, pause, seed) = (3 * windows, PAUSE, self.args.seed);
         let plan = Plan { windows, tries, pause, quiet: QUIET, seed };
         let kept = contest(&mut contenders, plan, |contender| {
@@ -348,14 +334,19 @@ impl Bench<'_> {
     }
 }
 
-fn cell(contender: &Contender<'_>, queues: u32, shape: Shape, kept: &Kept<Window>) -> Cell {
+fn cell(
+    (arranged, notify): &Contender<'_>,
+    queues: u32,
+    shape: Shape,
+    kept: &Kept<Window>,
+) -> Cell {
     let rates = Summary::of(&kept.values(|window| window.per_s));
     let rate = |of: fn(&Summary) -> f64| rates.as_ref().map_or(0.0, of);
     Cell {
         queues,
         shape: shape.short(),
-        arrangement: contender.arrangement.to_owned(),
-        notify: contender.notify.name(),
+        arrangement: (*arranged).clone(),
+        notify: notify.name(),
         requests_per_s: rate(|rates| rates.median),
         low: rate(|rates| rates.min),
         high: rate(|rates| rates.max),
@@ -374,23 +365,15 @@ fn check(args: &BenchArgs) -> anyhow::Result<()> {
     if let Some(queues) = args.queues.iter().find(|queues| !(1..=16_384).contains(*queues)) {
         bail!("`--queues {queues}`; allowed: 1 to 16384");
     }
-    ensure!(
-        (8..=sdp::SLOT_BYTES_MAX).contains(&args.bytes),
-        "`--bytes` is {}; allowed: 8 to 4096",
-        args.bytes
-    );
-    ensure!(
-        (5..=50).contains(&args.window_ms),
-        "`--window-ms` is {}; allowed: 5 to 50",
-        args.window_ms
-    );
+    for (name, value, allowed) in [
+        ("bytes", u64::from(args.bytes), 8..=u64::from(sdp::SLOT_BYTES_MAX)),
+        ("window-ms", args.window_ms, 5..=50),
+        ("queues-each", args.queues_each.into(), 1..=sdp::QUEUES_MAX.into()),
+    ] {
+        let (least, most) = (allowed.start(), allowed.end());
+        ensure!(allowed.contains(&value), "`--{name}` is {value}; allowed: {least} to {most}");
+    }
     ensure!(args.windows > 0, "`--windows` is 0; allowed: 1 and more");
-    ensure!(
-        (1..=sdp::QUEUES_MAX).contains(&args.queues_each),
-        "`--queues-each` is {}; allowed: 1 to {}",
-        args.queues_each,
-        sdp::QUEUES_MAX
-    );
     args.arrangement.iter().try_for_each(|name| arrangement(name).map(drop))?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     ensure!(
@@ -404,39 +387,37 @@ fn check(args: &BenchArgs) -> anyhow::Result<()> {
 
 fn conditions(args: &BenchArgs, ordinary: u32) -> BTreeMap<String, String> {
     let mut all = measure::conditions::here();
-    let mut say = |key: &str, value: String| _ = all.insert(key.to_owned(), value);
-    say("service", args.service.clone());
     let on: Vec<String> = (0..args.cores).map(|cpu| cpu.to_string()).collect();
-    say("data-plane cores", format!("{}, on processor {}", args.cores, on.join(", ")));
-    say("tenant core", args.cores.to_string());
-    say(
-        "tenant",
-        format!(
-            "one process, closed loop, up to 16 outstanding on a busy queue, {} queues each",
-            args.queues_each
-        ),
+    let tenant = format!(
+        "one process, closed loop, up to 16 outstanding on a busy queue, {} queues each",
+        args.queues_each
     );
-    say("request", format!("{} bytes", args.bytes));
-    say("batch", args.batch.to_string());
-    say("doorbells", if args.paged { "a page each" } else { "128 bytes apart" }.into());
-    say(
-        "windows",
-        format!(
-            "{} quiet ones of {} ms for each value, of {} tries at most; contenders in an order that is drawn anew each round; quiet: no \
-             context switch of core or tenant, no stolen tick, no stall over {} us",
-            args.windows,
-            args.window_ms,
-            3 * args.windows,
-            QUIET.stall_ns / 1_000
-        ),
+    let windows = format!(
+        "{} quiet ones of {} ms for each value, of {} tries at most; contenders in an order that is drawn anew each round; quiet: no \
+         context switch of core or tenant, no stolen tick, no stall over {} us",
+        args.windows,
+        args.window_ms,
+        3 * args.windows,
+        QUIET.stall_ns / 1_000
     );
-    say("seed", args.seed.to_string());
     let priority = match (args.no_realtime, ordinary) {
         (true, _) => "ordinary, as asked for".to_owned(),
         (false, 0) => format!("real-time (FIFO {REALTIME}) in windows, of both"),
         (false, count) => format!("real-time was refused in {count} windows"),
     };
-    say("priority", priority);
+    let own = [
+        ("service", args.service.clone()),
+        ("data-plane cores", format!("{}, on processor {}", args.cores, on.join(", "))),
+        ("tenant core", args.cores.to_string()),
+        ("tenant", tenant),
+        ("request", format!("{} bytes", args.bytes)),
+        ("batch", args.batch.to_string()),
+        ("doorbells", if args.paged { "a page each" } else { "128 bytes apart" }.into()),
+        ("windows", windows),
+        ("seed", args.seed.to_string()),
+        ("priority", priority),
+    ];
+    all.extend(own.map(|(key, value)| (key.to_owned(), value)));
     all
 }
 

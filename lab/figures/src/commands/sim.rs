@@ -170,45 +170,38 @@ impl Args {
             corrupt: self.corrupt.unwrap_or(usual.corrupt),
             ..usual
         };
-        let capture = self.pcap.is_some();
         ScenarioConfig {
             faults,
             vary: !self.plain,
             scheduler: self.scheduler.into(),
             turns: self.turns.map(usize::from),
             queues: self.queues,
-            capture,
+            capture: self.pcap.is_some(),
             ..ScenarioConfig::new(scenario)
         }
     }
 
     /// The command that replays a run, with all options that change it.
     fn replay(&self, seed: u64, scenario: Scenario) -> String {
-        let mut command = replay_command(seed, scenario);
+        let number = |value: Option<f64>| value.map(|value| value.to_string());
+        let flag = |is_given: bool| is_given.then(String::new);
+        let scheduler = self.scheduler.to_possible_value();
+        let scheduler = scheduler.filter(|_| self.scheduler != SchedulerArg::BySeed);
         let options = [
-            ("loss", self.loss),
-            ("duplicate", self.duplicate),
-            ("reorder", self.reorder),
-            ("corrupt", self.corrupt),
+            ("loss", number(self.loss)),
+            ("duplicate", number(self.duplicate)),
+            ("reorder", number(self.reorder)),
+            ("corrupt", number(self.corrupt)),
+            ("plain", flag(self.plain)),
+            ("turns", self.turns.map(|turns| turns.to_string())),
+            ("queues", flag(self.queues)),
+            ("scheduler", scheduler.map(|value| value.get_name().to_owned())),
         ];
+        let mut command = replay_command(seed, scenario);
         for (name, value) in options {
             if let Some(value) = value {
-                command.push_str(&format!(" --{name} {value}"));
+                command += format!(" --{name} {value}").trim_end();
             }
-        }
-        if self.plain {
-            command.push_str(" --plain");
-        }
-        if let Some(turns) = self.turns {
-            command.push_str(&format!(" --turns {turns}"));
-        }
-        if self.queues {
-            command.push_str(" --queues");
-        }
-        if let (true, Some(scheduler)) =
-            (self.scheduler != SchedulerArg::BySeed, self.scheduler.to_possible_value())
-        {
-            command.push_str(&format!(" --scheduler {}", scheduler.get_name()));
         }
         command
     }
@@ -280,6 +273,7 @@ fn summarize(
             Some(Failure { seed: *seed, failure, replay })
         })
         .collect();
+    let longest_us = outcomes.iter().map(|(_, outcome)| outcome.stats.took_us);
     Summary {
         scenario,
         runs: outcomes.len() as u64,
@@ -289,11 +283,7 @@ fn summarize(
         bytes: total(|stats| stats.bytes),
         frames: total(|stats| stats.network.sent),
         retransmissions: total(|stats| stats.retransmissions),
-        longest_virtual_ms: outcomes
-            .iter()
-            .map(|(_, outcome)| outcome.stats.took_us / 1000)
-            .max()
-            .unwrap_or(0),
+        longest_virtual_ms: longest_us.max().unwrap_or(0) / 1000,
         failures,
     }
 }

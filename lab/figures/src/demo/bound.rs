@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use measure::{Places, SetsAtEnd, Watch, together};
-use mem::{HugePages, Pool};
+use mem::Pool;
 use nic::Nic;
 use nic::af_xdp::{blaster, reflector};
 use tailplane::{Clock, Endpoint, MonotonicClock};
 
+use super::ends::port_of;
 use super::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
 use service::lab::Lab;
 use service::lab::constants::{
     CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_INTERFACE,
 };
-use service::network_config::ModeName;
 use service::port::{Port, PortConfig};
 
-/// Frames of 64 B with their check sequence.
-const FRAME_BYTES: usize = 60;
+/// Of frames of 64 B with their check sequence.
+pub const FRAME_BYTES: usize = 60;
 /// Frames under way at a time: more than the service has requests, fewer than the rings hold.
 const WINDOW: u64 = 256;
 
@@ -28,33 +28,18 @@ fn port(lab: &Lab, server: bool) -> anyhow::Result<Port> {
         true => (DATAPLANE_INTERFACE, lab.dataplane(), DATAPLANE_ADDRESS),
         false => (CLIENT_INTERFACE, lab.client(), CLIENT_DATAPLANE_ADDRESS),
     };
-    Port::open(&PortConfig {
-        interface: interface.to_owned(),
-        namespace: Some(namespace.clone()),
-        address,
-        threads: 1,
-        chunks: 16_384,
-        huge_pages: HugePages::Try,
-        mode: ModeName::Auto,
-        // As many as are under way, and as many again: what the caches hold, for the highest rate.
-        rx_buffers: Some(2 * WINDOW as u32),
-    })
+    // As many as are under way, and as many again: what the caches hold, for the highest rate.
+    let rx_buffers = Some(2 * WINDOW as u32);
+    Port::open(&PortConfig { rx_buffers, ..port_of(interface, namespace, address, 1) })
 }
 
 /// Frames per second that a reflector on the server's core returns to a generator on the client's,
-/// over `window` of time, which must stay well below a second: both run at real-time priority.
+/// over `window` of time, which must stay well below a second: both run at real-time priority. Frames are of so many
+/// bytes, without their check sequence.
 ///
 /// # Errors
 /// What could not be opened.
-pub fn reflector_rps(lab: &Lab, window: Duration) -> anyhow::Result<f64> {
-    reflector_rps_of(lab, window, FRAME_BYTES)
-}
-
-/// The same with frames of another size, in bytes without the check sequence.
-///
-/// # Errors
-/// What could not be opened.
-pub fn reflector_rps_of(lab: &Lab, window: Duration, frame_bytes: usize) -> anyhow::Result<f64> {
+pub fn reflector_rps(lab: &Lab, window: Duration, frame_bytes: usize) -> anyhow::Result<f64> {
     let (mut server, mut client) = (port(lab, true)?, port(lab, false)?);
     let (server_mac, client_mac) = (server.mac(), client.mac());
     let (stop, clock) = (AtomicBool::new(false), MonotonicClock::new());

@@ -18,17 +18,3 @@ impl DemoConfig {
     /// As results are measured.
     pub const FULL: Self = Self { seconds: 10.0, churn_seconds: 5.0, seed: 1 };
 }
-
-/// What the demo says while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News<'a> {
-    /// A step begins.
-    Step(&'a str),
-    /// What the step at hand does.
-    Detail(&'a str),
-    /// A first result.
-    Found(&'a str),
-}
-
-/// Hears how far the demo is.
-pub type Progress<'a> = &'a mut dyn FnMut(News<'_>);

@@ -10,9 +10,8 @@ use std::net::SocketAddrV4;
 use anyhow::bail;
 use load::{CloseMode, LoadConfig, LoadReport, Mode, Wait};
 use measure::{Disturbance, Kept, QUIET, Tried, contest, until_quiet, watched};
-use reproduce::Measured;
+use reproduce::{Measured, Progress};
 
-use super::config::{News, Progress};
 use super::processors::CLIENT_CPU;
 use super::report::{Churn, Echo, EchoRatio, EchoRound, EchoSystem};
 use super::sockperf;
@@ -39,45 +38,42 @@ pub fn measure(
     lab: &Lab,
     churn_seconds: f64,
     seed: u64,
-    progress: Progress<'_>,
+    progress: &mut dyn Progress,
 ) -> anyhow::Result<Echo> {
     let client = Client { lab, seed };
     let mut servers = [Server::Tailplane, Server::LinuxSpinning];
     let (mut windows, mut left_out) = (0, 0);
     let kept = contest(&mut servers, every_round(ROUNDS, seed), |server| {
         windows += 1;
-        progress(News::Step(&format!("64-byte echo, kernel client: {windows} of {}", 2 * ROUNDS)));
+        progress.step(&format!("64-byte echo, kernel client: {windows} of {}", 2 * ROUNDS));
         let (_running, target) = start(lab, *server)?;
         client.round(target, &mut left_out)
     })?;
     let [ours, kernels] = kept.as_slice() else { bail!("two servers had no two results") };
     let sockperf = sockperf::measure(lab, seed, progress)?;
     let says = format!("connect, request, close for {churn_seconds} s");
-    progress(News::Step(&format!("tailplane: {says}")));
+    progress.step(&format!("tailplane: {says}"));
     let (service, target) = start(lab, Server::Tailplane)?;
-    let our_churn = client.churn(target, churn_seconds)?;
-    progress(News::Step(&format!("tailplane: {says}, our own client")));
-    let own_client_churn = churn(churn_seconds, |load| {
-        DataplaneClient::open(lab, 1, &[CLIENT_CPU])?.run(&client.load(load), target)
+    let our_churn = client.churn(churn_seconds, |load| client.run(load, target))?;
+    progress.step(&format!("tailplane: {says}, our own client"));
+    let own_client_churn = client.churn(churn_seconds, |load| {
+        DataplaneClient::open(lab, 1, &[CLIENT_CPU])?.run(load, target)
     })?;
     drop(service);
-    progress(News::Step(&format!("linux-spinning: {says}")));
+    progress.step(&format!("linux-spinning: {says}"));
     let (service, target) = start(lab, Server::LinuxSpinning)?;
-    let kernel_churn = client.churn(target, churn_seconds)?;
+    let kernel_churn = client.churn(churn_seconds, |load| client.run(load, target))?;
     drop(service);
 
     let trip: fn(&EchoRound) -> f64 = |round| round.round_trip_p50_us;
     let ratio_of = |key| Measured::ratio_of((ours, key), (kernels, key), seed);
-    let all = [
-        Measured::ratio_of((kernels, trip), (ours, trip), seed),
-        ratio_of(|round| round.rps_32),
-        ratio_of(|round| round.rps_1000),
-    ];
-    let [round_trip_p50, rps_32, rps_1000] =
-        all.each_ref().map(|ratio| ratio.value().unwrap_or(f64::NAN));
-    let rounds = ours.paired(kernels).count();
+    let ratio = EchoRatio {
+        rounds: ours.paired(kernels).count(),
+        round_trip_p50: Measured::ratio_of((kernels, trip), (ours, trip), seed),
+        rps_32: ratio_of(|round| round.rps_32),
+        rps_1000: ratio_of(|round| round.rps_1000),
+    };
     let disturbed = disturbed_words(&kept, left_out);
-    let ratio = EchoRatio { rounds, round_trip_p50, rps_32, rps_1000, all };
     let systems = vec![
         system("tailplane", ours, our_churn, seed),
         system("linux-spinning", kernels, kernel_churn, seed),
@@ -88,48 +84,14 @@ pub fn measure(
 /// The medians of the rounds that count.
 fn system(name: &str, kept: &Kept<EchoRound>, churn: Churn, seed: u64) -> EchoSystem {
     let of = |key: fn(&EchoRound) -> f64| Measured::windows(kept, seed, key);
-    let all = [
-        of(|round| round.round_trip_p50_us),
-        of(|round| round.round_trip_p99_us),
-        of(|round| round.rps_32),
-        of(|round| round.rps_1000),
-    ];
-    let [round_trip_p50_us, round_trip_p99_us, rps_32, rps_1000] =
-        all.each_ref().map(|measured| measured.value().unwrap_or(f64::NAN));
-    let name = name.to_owned();
-    EchoSystem { name, round_trip_p50_us, round_trip_p99_us, rps_32, rps_1000, churn, all }
-}
-
-/// Connect-request-close, in windows that `run` measures.
-fn churn(
-    seconds: f64,
-    mut run: impl FnMut(Windowed) -> anyhow::Result<LoadReport>,
-) -> anyhow::Result<Churn> {
-    let mode = Mode::Churn { requests: 1, close: CloseMode::Rst };
-    let window_s = seconds / f64::from(CHURN_WINDOWS);
-    let measure_ms = ((window_s * 1e3) as u64).max(100);
-    let mut churn = Churn {
-        cycles_per_s: Vec::new(),
-        cycles: 0,
-        errors: 0,
-        seconds,
-        close: CloseMode::Rst.note().to_owned(),
-    };
-    for _ in 0..CHURN_WINDOWS {
-        let report = run(Windowed { mode, connections: CHURN_SLOTS, measure_ms })?;
-        churn.cycles_per_s.push(report.achieved_rps);
-        churn.errors += report.errors;
-        churn.cycles += report.requests;
+    EchoSystem {
+        name: name.to_owned(),
+        round_trip_p50_us: of(|round| round.round_trip_p50_us),
+        round_trip_p99_us: of(|round| round.round_trip_p99_us),
+        rps_32: of(|round| round.rps_32),
+        rps_1000: of(|round| round.rps_1000),
+        churn,
     }
-    Ok(churn)
-}
-
-/// What a window measures.
-#[derive(Clone, Copy)]
-struct Windowed {
-    mode: Mode,
-    connections: u32,
-    measure_ms: u64,
 }
 
 /// The client's end.
@@ -148,8 +110,8 @@ impl Client<'_> {
     ) -> anyhow::Result<(EchoRound, Disturbance)> {
         let mut disturbed = Disturbance::default();
         let mut quiet = |connections| {
-            let window = Windowed { mode: Mode::closed(1), connections, measure_ms: WINDOW_MS };
-            let again = || watched(&[], || self.run(window, target));
+            let load = self.load(Mode::closed(1), connections, WINDOW_MS);
+            let again = || watched(&[], || self.run(&load, target));
             let tried: Tried<LoadReport> = until_quiet(TRIES, &QUIET, again)?;
             *left_out += tried.left_out;
             disturbed = disturbed.and(tried.disturbance);
@@ -165,24 +127,31 @@ impl Client<'_> {
         Ok((round, disturbed))
     }
 
-    fn churn(&self, target: SocketAddrV4, seconds: f64) -> anyhow::Result<Churn> {
-        churn(seconds, |window| self.run(window, target))
+    /// Connect-request-close, in windows that `run` measures.
+    fn churn(
+        &self,
+        seconds: f64,
+        mut run: impl FnMut(&LoadConfig) -> anyhow::Result<LoadReport>,
+    ) -> anyhow::Result<Churn> {
+        let (close, window_s) = (CloseMode::Rst, seconds / f64::from(CHURN_WINDOWS));
+        let mode = Mode::Churn { requests: 1, close };
+        let load = self.load(mode, CHURN_SLOTS, ((window_s * 1e3) as u64).max(100));
+        let reports = (0..CHURN_WINDOWS).map(|_| run(&load)).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(Churn {
+            cycles_per_s: reports.iter().map(|report| report.achieved_rps).collect(),
+            cycles: reports.iter().map(|report| report.requests).sum(),
+            errors: reports.iter().map(|report| report.errors).sum(),
+            seconds,
+            close: close.note().to_owned(),
+        })
     }
 
-    fn load(&self, window: Windowed) -> LoadConfig {
-        let Windowed { mode, connections, measure_ms } = window;
-        let seed = self.seed;
-        LoadConfig {
-            mode,
-            connections,
-            measure_ms,
-            warmup_ms: 100,
-            seed,
-            ..LoadConfig::echo(BYTES)
-        }
+    fn load(&self, mode: Mode, connections: u32, measure_ms: u64) -> LoadConfig {
+        let (warmup_ms, seed) = (100, self.seed);
+        LoadConfig { mode, connections, measure_ms, warmup_ms, seed, ..LoadConfig::echo(BYTES) }
     }
 
-    fn run(&self, window: Windowed, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
-        carry(self.lab, From::Kernel(Wait::Spin), &self.load(window), target)
+    fn run(&self, load: &LoadConfig, target: SocketAddrV4) -> anyhow::Result<LoadReport> {
+        carry(self.lab, From::Kernel(Wait::Spin), load, target)
     }
 }

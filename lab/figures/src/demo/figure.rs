@@ -1,9 +1,8 @@
 //! The demo as a figure: what it found, in the record that every figure's text, page and plots are made of.
 
 use load::best_windows;
-use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Takes};
+use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Progress, Recorder, Takes};
 
-use super::config::News;
 use super::config::{DemoConfig, SLO_P99_US};
 use super::measure;
 use super::report::{Churn, Demo, Echo, EchoSystem, KernelClient, System};
@@ -16,13 +15,20 @@ pub const DEMO: Figure<Testbed> = about(|_, recorder| {
         (config.seconds, config.churn_seconds) = (2.0, 1.0);
     }
     recorder.plan(measure::STEPS);
-    let demo = measure::run(&config, &mut |news| {
-        // A stop keeps nothing: no part of the comparison stands alone.
-        let _ = if let News::Step(what) = news { recorder.step(what) } else { Ok(()) };
-    })?;
+    let demo = measure::run(&config, &mut Steps(recorder))?;
     record(&demo, recorder);
     Ok(())
 });
+
+/// The demo's steps are the figure's.
+struct Steps<'a, 'b>(&'a mut Recorder<'b>);
+
+impl Progress for Steps<'_, '_> {
+    fn step(&mut self, what: &str) {
+        // A stop keeps nothing: no part of the comparison stands alone.
+        let _ = self.0.step(what);
+    }
+}
 
 /// The demo as it was measured before.
 pub const MEASURED: Figure<Demo> = about(|demo, recorder| {
@@ -79,23 +85,17 @@ fn record(demo: &Demo, recorder: &mut Recorder<'_>) {
 
 /// The 99th percentile over throughput, of the windows in which the generator kept up.
 fn tail(demo: &Demo, recorder: &mut Recorder<'_>) {
-    let chart = recorder.chart(
-        "tail",
-        "99th percentile over throughput",
-        Axis::linear("answered", "requests/s"),
-        Axis::log("p99 latency", "us"),
-    );
+    let (x, y) = (Axis::linear("answered", "requests/s"), Axis::log("p99 latency", "us"));
+    let chart = recorder.chart("tail", "99th percentile over throughput", x, y);
     let objective = format!("objective: {SLO_P99_US} us");
     recorder.mark(chart, Mark::horizontal(MarkOf::Objective, SLO_P99_US, objective));
-    let reflector =
-        Mark::vertical(MarkOf::Limit, demo.bound.reflector_rps, "a bare reflector's frames/s");
-    recorder.mark(chart, reflector);
+    let rps = demo.bound.reflector_rps;
+    recorder.mark(chart, Mark::vertical(MarkOf::Limit, rps, "a bare reflector's frames/s"));
     for system in demo.systems.iter().chain(&demo.variants) {
-        let series = recorder.series(chart, &system.name);
         let valid = system.points.iter().filter(|point| point.valid);
-        for point in best_windows(valid, |point| (point.offered_rps, point.p99_us)) {
-            recorder.point(series, point.achieved_rps, Measured::single(point.p99_us));
-        }
+        let best = best_windows(valid, |point| (point.offered_rps, point.p99_us));
+        let points = best.into_iter().map(|point| (point.achieved_rps, point.p99_us));
+        recorder.curve(chart, &system.name, points);
         recorder.note(format!("{}: the search was ended by: {}", system.name, system.limit));
         if system.wrong_bytes > 0 {
             recorder
@@ -142,12 +142,12 @@ fn echo(echo: &Echo, recorder: &mut Recorder<'_>) {
     let trips = table(recorder, "64-byte echo: round trip", Axis::linear("round trip", "us"));
     let systems = echo.systems.iter().map(|system| (&*system.name, system));
     let quantities: [Quantity<EchoSystem, Measured>; 2] = [
-        ("messages, 32 connections", |s| s.all[2].clone()),
-        ("messages, 1,000 connections", |s| s.all[3].clone()),
+        ("messages, 32 connections", |s| s.rps_32.clone()),
+        ("messages, 1,000 connections", |s| s.rps_1000.clone()),
     ];
     fill(recorder, rates, systems.clone(), &quantities);
     let quantities: [Quantity<EchoSystem, Measured>; 2] =
-        [("p50", |s| s.all[0].clone()), ("p99", |s| s.all[1].clone())];
+        [("p50", |s| s.round_trip_p50_us.clone()), ("p99", |s| s.round_trip_p99_us.clone())];
     fill(recorder, trips, systems, &quantities);
     let churn = echo.systems.iter().map(|system| (&*system.name, &system.churn));
     for (name, churn) in churn.chain([("tailplane, our own client", &echo.own_client_churn)]) {
@@ -162,7 +162,8 @@ fn echo(echo: &Echo, recorder: &mut Recorder<'_>) {
         ));
     }
     if let Some(found) = &echo.sockperf {
-        for (system, p50_us) in echo.systems.iter().zip(&found.all) {
+        let p50s_us = [&found.tailplane_p50_us, &found.linux_p50_us];
+        for (system, p50_us) in echo.systems.iter().zip(p50s_us) {
             let series = recorder.series(trips, &system.name);
             recorder.category(series, "p50 by sockperf", p50_us.clone());
         }
@@ -179,15 +180,15 @@ fn ratios(demo: &Demo, recorder: &mut Recorder<'_>) {
     let quantities: [Quantity<Demo, Measured>; 6] = [
         ("throughput at the objective", |demo| demo.ratio.throughput_at_slo.into()),
         ("unloaded p99", |demo| demo.ratio.unloaded_p99.into()),
-        ("echo: round trip p50", |demo| demo.echo.ratio.all[0].clone()),
-        ("echo: messages, 32 connections", |demo| demo.echo.ratio.all[1].clone()),
-        ("echo: messages, 1,000 connections", |demo| demo.echo.ratio.all[2].clone()),
+        ("echo: round trip p50", |demo| demo.echo.ratio.round_trip_p50.clone()),
+        ("echo: messages, 32 connections", |demo| demo.echo.ratio.rps_32.clone()),
+        ("echo: messages, 1,000 connections", |demo| demo.echo.ratio.rps_1000.clone()),
         ("throughput over a bare reflector's", |demo| demo.bound.fraction.into()),
     ];
     fill(recorder, chart, [("tailplane over the kernel's stack", demo)], &quantities);
     if let Some(found) = &demo.echo.sockperf {
         let series = recorder.series(chart, "tailplane over the kernel's stack");
-        recorder.category(series, "echo: round trip p50 by sockperf", found.all[2].clone());
+        recorder.category(series, "echo: round trip p50 by sockperf", found.ratio.clone());
     }
     recorder
         .note(format!("echo: medians of the ratios of {} paired rounds", demo.echo.ratio.rounds));
@@ -243,12 +244,11 @@ mod tests {
         };
         let server = |name: &str| EchoSystem {
             name: name.to_owned(),
-            round_trip_p50_us: 11.8,
-            round_trip_p99_us: 20.0,
-            rps_32: 129_643.0,
-            rps_1000: 113_890.0,
+            round_trip_p50_us: nine_rounds(11.8),
+            round_trip_p99_us: nine_rounds(20.0),
+            rps_32: nine_rounds(129_643.0),
+            rps_1000: nine_rounds(113_890.0),
             churn: churn.clone(),
-            all: [11.8, 20.0, 129_643.0, 113_890.0].map(nine_rounds),
         };
         let client = KernelClient {
             name: "tailplane".to_owned(),
@@ -270,17 +270,15 @@ mod tests {
                 systems: vec![server("tailplane"), server("linux")],
                 ratio: EchoRatio {
                     rounds: 9,
-                    round_trip_p50: 1.22,
-                    rps_32: 1.32,
-                    rps_1000: 1.41,
-                    all: [1.22, 1.32, 1.41].map(nine_rounds),
+                    round_trip_p50: nine_rounds(1.22),
+                    rps_32: nine_rounds(1.32),
+                    rps_1000: nine_rounds(1.41),
                 },
                 sockperf: Some(Sockperf {
                     rounds: 5,
-                    tailplane_p50_us: 11.7,
-                    linux_p50_us: 19.4,
-                    ratio: 1.35,
-                    all: [11.7, 19.4, 1.35].map(nine_rounds),
+                    tailplane_p50_us: nine_rounds(11.7),
+                    linux_p50_us: nine_rounds(19.4),
+                    ratio: nine_rounds(1.35),
                     disturbed: String::new(),
                 }),
                 own_client_churn: churn.clone(),

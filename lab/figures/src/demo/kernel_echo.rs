@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -33,12 +33,15 @@ pub struct KernelEcho {
 }
 
 impl KernelEcho {
+    /// Where it listens in the dataplane's namespace.
+    pub const TARGET: SocketAddrV4 = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
+
     /// Starts it in the dataplane's namespace.
     ///
     /// # Errors
     /// What the kernel refused.
     pub fn start(lab: &Lab, wait: Wait) -> anyhow::Result<Self> {
-        in_namespace(lab.dataplane(), || Self::start_at(Self::target(), wait))?
+        in_namespace(lab.dataplane(), || Self::start_at(Self::TARGET, wait))?
             .map(|(server, _)| server)
     }
 
@@ -64,11 +67,6 @@ impl KernelEcho {
         })?;
         Ok((Self { stop, thread: Some(thread) }, target))
     }
-
-    /// Where it listens.
-    pub fn target() -> SocketAddrV4 {
-        SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT)
-    }
 }
 
 impl Drop for KernelEcho {
@@ -90,8 +88,8 @@ struct Peer {
 struct Echo {
     poller: OwnedFd,
     listener: TcpListener,
+    /// By the numbers of their descriptors.
     peers: Vec<Option<Peer>>,
-    free: Vec<usize>,
     buffer: Vec<u8>,
 }
 
@@ -100,7 +98,7 @@ impl Echo {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poller, listener.as_fd(), EventData::new_u64(u64::MAX), EventFlags::IN)?;
         let buffer = vec![0; 64 << 10];
-        Ok(Self { poller, listener, peers: Vec::new(), free: Vec::new(), buffer })
+        Ok(Self { poller, listener, peers: Vec::new(), buffer })
     }
 
     fn serve(&mut self, stop: &AtomicBool, timeout: Timespec) -> anyhow::Result<()> {
@@ -122,16 +120,11 @@ impl Echo {
         while let Ok((stream, _)) = self.listener.accept() {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
-            let index = self.free.pop().unwrap_or_else(|| {
-                self.peers.push(None);
-                self.peers.len() - 1
-            });
-            epoll::add(
-                &self.poller,
-                stream.as_fd(),
-                EventData::new_u64(index as u64),
-                EventFlags::IN,
-            )?;
+            // The kernel gives the lowest free number: few places stay empty.
+            let index = stream.as_raw_fd() as usize;
+            self.peers.resize_with(self.peers.len().max(index + 1), || None);
+            let data = EventData::new_u64(index as u64);
+            epoll::add(&self.poller, stream.as_fd(), data, EventFlags::IN)?;
             self.peers[index] = Some(Peer { stream, unsent: VecDeque::new() });
         }
         Ok(())
@@ -146,7 +139,6 @@ impl Echo {
         };
         if !goes_on {
             self.peers[index] = None;
-            self.free.push(index);
             return Ok(());
         }
         let waits = !peer.unsent.is_empty();

@@ -60,8 +60,8 @@ impl<'a> KvTest<'a> {
     /// Where the server listens.
     pub fn target(&self) -> SocketAddrV4 {
         match self.server {
-            KvServer::Tailplane(_) => Tailplane::target(),
-            KvServer::Memcached(_) => Memcached::target(),
+            KvServer::Tailplane(_) => Tailplane::TARGET,
+            KvServer::Memcached(_) => Memcached::TARGET,
         }
     }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Context;
 use load::{LoadReport, Mode, SearchConfig, Wait, WorkloadConfig, throughput_at_slo};
 use measure::{Plan, QUIET, conditions, contest, shuffled, watched};
-use reproduce::Grid;
+use reproduce::{Grid, Progress};
 
-use super::bound::reflector_rps;
-use super::config::{DemoConfig, News, Progress, SLO_P99_US};
+use super::bound::{FRAME_BYTES, reflector_rps};
+use super::config::{DemoConfig, SLO_P99_US};
 use super::echo;
 use super::kv_test::{CONNECTIONS, KvServer, KvTest, SEARCH_WINDOW_MS, Windows};
 use super::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
@@ -71,11 +71,11 @@ struct Measured {
 ///
 /// # Errors
 /// What could not be set up or measured.
-pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> {
+pub fn run(config: &DemoConfig, progress: &mut dyn Progress) -> anyhow::Result<Demo> {
     let raised = softirq::raise();
     let loan = huge_pages::borrow(MEMORY_BYTES);
     let lab = Lab::create(LabConfig::unique("demo")).context("cannot make the demo's lab")?;
-    progress(News::Step("the bound: a bare AF_XDP reflector on the pair"));
+    progress.step("the bound: a bare AF_XDP reflector on the pair");
     let bound_before = best_reflector_rps(&lab)?;
     let kernels = [false, true].map(|steered| Contestant::Memcached { steered });
     let all = [vec![Contestant::Tailplane], kernels.to_vec()].concat();
@@ -83,8 +83,8 @@ pub fn run(config: &DemoConfig, progress: Progress<'_>) -> anyhow::Result<Demo> 
     for contestant in shuffled(all, config.seed) {
         found.extend(measured(config, &lab, contestant, &mut windows, progress)?);
     }
-    progress(News::Found(&format!("the servers beside each other\n{}", beside(&found))));
-    progress(News::Step("the bound once more"));
+    progress.found(&format!("the servers beside each other\n{}", beside(&found)));
+    progress.step("the bound once more");
     let reflector_rps = best_reflector_rps(&lab)?.max(bound_before);
     // A failure here leaves the receive steering of a lab that goes away in a moment.
     let _ = steer_receive(&lab, false);
@@ -166,7 +166,8 @@ fn best_reflector_rps(lab: &Lab) -> anyhow::Result<f64> {
     let (windows, tries) = (REFLECTOR_WINDOWS, REFLECTOR_WINDOWS);
     let plan = Plan { windows, tries, pause: PAUSE, quiet: QUIET, seed: 0 };
     let length = Duration::from_millis(WINDOW_MAX_MS);
-    let kept = contest(&mut [()], plan, |()| watched(&[], || reflector_rps(lab, length)))?;
+    let window = |_: &mut ()| watched(&[], || reflector_rps(lab, length, FRAME_BYTES));
+    let kept = contest(&mut [()], plan, window)?;
     Ok(kept.iter().flat_map(|kept| &kept.found).copied().fold(0.0, f64::max))
 }
 
@@ -176,7 +177,7 @@ fn measured(
     lab: &Lab,
     contestant: Contestant,
     windows: &mut Windows,
-    progress: Progress<'_>,
+    progress: &mut dyn Progress,
 ) -> anyhow::Result<Option<Measured>> {
     let (name, server) = match contestant {
         Contestant::Tailplane => {
@@ -185,7 +186,7 @@ fn measured(
         Contestant::Memcached { steered } => {
             let name = if steered { "memcached-linux-rps" } else { "memcached-linux" };
             if let Err(error) = steer_receive(lab, steered) {
-                progress(News::Detail(&format!("{name} is not measured: {error:#}")));
+                progress.detail(&format!("{name} is not measured: {error:#}"));
                 return Ok(None);
             }
             (name, KvServer::Memcached(Memcached::start(lab)?))
@@ -198,10 +199,10 @@ fn measured(
     let test = KvTest::new(lab, server, &WorkloadConfig::usr(), config.seed);
     let system = system(config, &test, name, progress)?;
     let client = kernel_client(config, &test, name, progress)?;
-    progress(News::Found(&format!(
+    progress.found(&format!(
         "{name}: {:.0} requests/s within p99 < {SLO_P99_US} us; unloaded p50 {:.1} us, p99 {:.1} us",
         system.throughput_at_slo_rps, system.unloaded_p50_us, system.unloaded_p99_us
-    )));
+    ));
     let Windows { measured, disturbed } = test.windows.get();
     windows.measured += measured;
     windows.disturbed += disturbed;
@@ -211,34 +212,32 @@ fn measured(
 
 /// The conditions that are this demo's own.
 fn describe(all: &mut BTreeMap<String, String>, config: &DemoConfig, windows: Windows) {
-    let mut say = |key: &str, value: String| {
-        all.insert(key.to_owned(), value);
-    };
-    say("scheduler", "run-to-completion".into());
-    say("domain", "inline".into());
-    say("batch", "64".into());
-    say("server core", SERVER_CPU.to_string());
-    say("client core", CLIENT_CPU.to_string());
-    say("client", "tailplane dataplane, open loop, Poisson".into());
-    say("connections", CONNECTIONS.to_string());
-    say("workload", "memcached USR: 99 % GET, 19 B keys, 2 B values".into());
-    say("slo", format!("p99 < {SLO_P99_US} us"));
-    say("priority", format!("real-time (FIFO {REALTIME}) for both servers and the client"));
-    say(
-        "window",
-        format!(
-            "at most {WINDOW_MAX_MS} ms, in the search {SEARCH_WINDOW_MS} ms and up to \
-             {} at a rate; up to {TRIES} tries while others use over 5 % of a core, a tick is \
-             stolen, or a busy thread is kept waiting over 1 ms; systems in the seed's order",
-            search(config).retries + 1
-        ),
-    );
     let Windows { measured, disturbed } = windows;
-    say("disturbed windows", format!("{disturbed} of {measured}"));
-    say("memcached", MEMCACHED_CONDITION.into());
-    say("seed", config.seed.to_string());
-    say("seconds per system", config.seconds.to_string());
-    say("kernel congestion control", "cubic".into());
+    let window = format!(
+        "at most {WINDOW_MAX_MS} ms, in the search {SEARCH_WINDOW_MS} ms and up to \
+         {} at a rate; up to {TRIES} tries while others use over 5 % of a core, a tick is \
+         stolen, or a busy thread is kept waiting over 1 ms; systems in the seed's order",
+        search(config).retries + 1
+    );
+    let own = [
+        ("scheduler", "run-to-completion".into()),
+        ("domain", "inline".into()),
+        ("batch", "64".into()),
+        ("server core", SERVER_CPU.to_string()),
+        ("client core", CLIENT_CPU.to_string()),
+        ("client", "tailplane dataplane, open loop, Poisson".into()),
+        ("connections", CONNECTIONS.to_string()),
+        ("workload", "memcached USR: 99 % GET, 19 B keys, 2 B values".into()),
+        ("slo", format!("p99 < {SLO_P99_US} us")),
+        ("priority", format!("real-time (FIFO {REALTIME}) for both servers and the client")),
+        ("window", window),
+        ("disturbed windows", format!("{disturbed} of {measured}")),
+        ("memcached", MEMCACHED_CONDITION.into()),
+        ("seed", config.seed.to_string()),
+        ("seconds per system", config.seconds.to_string()),
+        ("kernel congestion control", "cubic".into()),
+    ];
+    all.extend(own.map(|(key, value)| (key.to_owned(), value)));
 }
 
 /// Milliseconds of a window, of which so many fit into the time for a system.
@@ -250,24 +249,24 @@ fn system(
     config: &DemoConfig,
     test: &KvTest<'_>,
     name: &str,
-    progress: Progress<'_>,
+    progress: &mut dyn Progress,
 ) -> anyhow::Result<System> {
-    progress(News::Step(&format!("{name}: storing the keys")));
+    progress.step(&format!("{name}: storing the keys"));
     test.store_keys()?;
-    progress(News::Step(&format!("{name}: unloaded latency")));
+    progress.step(&format!("{name}: unloaded latency"));
     let mut unloaded = test.unloaded(3, window_ms(config, 20.0))?;
     unloaded.sort_by(|a, b| a.p99_us.total_cmp(&b.p99_us));
     let unloaded = &unloaded[1];
 
-    progress(News::Step(&format!("{name}: highest load within {SLO_P99_US} us")));
+    progress.step(&format!("{name}: highest load within {SLO_P99_US} us"));
     let mut points = Vec::new();
     let found = throughput_at_slo(&search(config), |rps| -> anyhow::Result<LoadReport> {
         let report = test.at_rate(rps, window_ms(config, 20.0).min(SEARCH_WINDOW_MS))?;
         let others = report.conditions.more.get("disturbance").map_or("", String::as_str);
-        progress(News::Detail(&format!(
+        progress.detail(&format!(
             "{name}: {:>9.0} requests/s offered, {:>9.0} answered, p99 {:>7.1} us ({others})",
             rps, report.achieved_rps, report.p99_us
-        )));
+        ));
         points.push(Point::of(rps, &report));
         Ok(report)
     })?;
@@ -294,9 +293,9 @@ fn kernel_client(
     config: &DemoConfig,
     test: &KvTest<'_>,
     name: &str,
-    progress: Progress<'_>,
+    progress: &mut dyn Progress,
 ) -> anyhow::Result<KernelClient> {
-    progress(News::Step("the same with a client on kernel sockets"));
+    progress.step("the same with a client on kernel sockets");
     let run = |connections| {
         let load = test.load(Mode::closed(1), connections, window_ms(config, 10.0));
         carry(test.lab, Client::Kernel(Wait::Spin), &load, test.target())

@@ -5,8 +5,10 @@
 //! bottleneck of both. What a kernel client sees is measured too, and said.
 
 pub(crate) mod bound;
+pub(crate) mod child;
 pub mod config;
 mod echo;
+pub(crate) mod ends;
 pub mod figure;
 pub(crate) mod kernel_echo;
 pub(crate) mod kv_test;

@@ -84,14 +84,11 @@ pub struct Sockperf {
     /// Rounds in which the windows of both servers, a second each, count.
     pub rounds: usize,
     /// Median round trip of our service, in microseconds.
-    pub tailplane_p50_us: f64,
+    pub tailplane_p50_us: Measured,
     /// The same of sockperf's own server, on the kernel's stack.
-    pub linux_p50_us: f64,
+    pub linux_p50_us: Measured,
     /// Median of the single rounds' ratios: above 1 ours is better.
-    pub ratio: f64,
-    /// These three numbers with their rounds and intervals.
-    #[serde(skip)]
-    pub all: [Measured; 3],
+    pub ratio: Measured,
     /// How many windows were disturbed, in words: a condition.
     #[serde(skip)]
     pub disturbed: String,
@@ -159,14 +156,11 @@ pub struct EchoRatio {
     /// How many count.
     pub rounds: usize,
     /// The kernel's round-trip time over ours.
-    pub round_trip_p50: f64,
+    pub round_trip_p50: Measured,
     /// Our message rate over the kernel's, 32 connections.
-    pub rps_32: f64,
+    pub rps_32: Measured,
     /// The same with 1,000 connections.
-    pub rps_1000: f64,
-    /// These three ratios with their rounds and intervals.
-    #[serde(skip)]
-    pub all: [Measured; 3],
+    pub rps_1000: Measured,
 }
 
 /// What one echo server did in one round; the fields are those of [`EchoSystem`].
@@ -188,19 +182,16 @@ pub struct EchoSystem {
     /// Its name.
     pub name: String,
     /// One message at a time, both ends spinning: median of the round trip.
-    pub round_trip_p50_us: f64,
+    pub round_trip_p50_us: Measured,
     /// The same: 99th percentile.
-    pub round_trip_p99_us: f64,
+    pub round_trip_p99_us: Measured,
     /// Messages per second over 32 connections, one outstanding on each.
-    pub rps_32: f64,
+    pub rps_32: Measured,
     /// Over 1,000 connections.
-    pub rps_1000: f64,
+    pub rps_1000: Measured,
     /// Connect-request-close from the kernel's client.
     #[serde(flatten)]
     pub churn: Churn,
-    /// The round trip's two numbers and the two rates with their rounds and intervals.
-    #[serde(skip)]
-    pub all: [Measured; 4],
 }
 
 /// Connect, one request, close; again and again.

@@ -2,14 +2,14 @@
 //! ping-pong mode, against our service and against its own server on the kernel's stack, in turn.
 
 use std::net::SocketAddrV4;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use measure::{QUIET, Tried, contest, until_quiet, watched};
-use reproduce::Measured;
+use reproduce::{Measured, Progress};
 
-use super::config::{News, Progress};
+use super::child::Killed;
 use super::processors::{CLIENT_CPU, SERVER_CPU};
 use super::report::Sockperf;
 use super::systems::Tailplane;
@@ -28,27 +28,30 @@ const START: Duration = Duration::from_millis(300);
 ///
 /// # Errors
 /// What could not be started, or an output that is not sockperf's.
-pub fn measure(lab: &Lab, seed: u64, progress: Progress<'_>) -> anyhow::Result<Option<Sockperf>> {
+pub fn measure(
+    lab: &Lab,
+    seed: u64,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Option<Sockperf>> {
     let installed = Command::new("sockperf").arg("--version").output().is_ok();
     if !installed {
-        progress(News::Detail(
-            "sockperf is not installed (package sockperf): its round trip is not measured",
-        ));
+        progress
+            .detail("sockperf is not installed (package sockperf): its round trip is not measured");
         return Ok(None);
     }
     let (mut windows, mut left_out) = (0, 0);
     let kept = contest(&mut [true, false], every_round(ROUNDS, seed), |is_ours| {
         windows += 1;
-        progress(News::Step(&format!("sockperf's round trip: {windows} of {}", 2 * ROUNDS)));
+        progress.step(&format!("sockperf's round trip: {windows} of {}", 2 * ROUNDS));
         let tried = match is_ours {
             true => {
                 let _service = Tailplane::start_spinning(lab, App::Sockperf)?;
                 round_trip_p50_us(lab, &[], SocketAddrV4::new(DATAPLANE_ADDRESS, PORT))?
             }
             false => {
-                let server = KernelServer::start(lab)?;
+                let server = kernel_server(lab)?;
                 let target = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
-                round_trip_p50_us(lab, &[server.child.id()], target)?
+                round_trip_p50_us(lab, &[server.0.id()], target)?
             }
         };
         left_out += tried.left_out;
@@ -56,42 +59,26 @@ pub fn measure(lab: &Lab, seed: u64, progress: Progress<'_>) -> anyhow::Result<O
     })?;
     let [ours, kernels] = kept.as_slice() else { bail!("two servers had no two results") };
     let p50: fn(&f64) -> f64 = |p50_us| *p50_us;
-    let all = [
-        Measured::windows(ours, seed, p50),
-        Measured::windows(kernels, seed, p50),
-        Measured::ratio_of((kernels, p50), (ours, p50), seed),
-    ];
-    let [tailplane_p50_us, linux_p50_us, ratio] =
-        all.each_ref().map(|measured| measured.value().unwrap_or(f64::NAN));
-    let rounds = ours.paired(kernels).count();
-    let disturbed = disturbed_words(&kept, left_out);
-    Ok(Some(Sockperf { rounds, tailplane_p50_us, linux_p50_us, ratio, all, disturbed }))
+    Ok(Some(Sockperf {
+        rounds: ours.paired(kernels).count(),
+        tailplane_p50_us: Measured::windows(ours, seed, p50),
+        linux_p50_us: Measured::windows(kernels, seed, p50),
+        ratio: Measured::ratio_of((kernels, p50), (ours, p50), seed),
+        disturbed: disturbed_words(&kept, left_out),
+    }))
 }
 
 /// sockperf's server, as our service: on its own core, and spinning.
-struct KernelServer {
-    child: Child,
-}
-
-impl KernelServer {
-    fn start(lab: &Lab) -> anyhow::Result<Self> {
-        let target = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
-        let mut command = sockperf(SERVER_CPU, "server", target);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = spawn_in(lab.dataplane(), command).context("cannot start sockperf's server")?;
-        let mut server = Self { child };
-        std::thread::sleep(START);
-        match server.child.try_wait()? {
-            Some(status) => bail!("sockperf's server ended at once ({status})"),
-            None => Ok(server),
-        }
-    }
-}
-
-impl Drop for KernelServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+fn kernel_server(lab: &Lab) -> anyhow::Result<Killed> {
+    let target = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
+    let mut command = sockperf(SERVER_CPU, "server", target);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let child = spawn_in(lab.dataplane(), command).context("cannot start sockperf's server")?;
+    let mut server = Killed(child);
+    std::thread::sleep(START);
+    match server.0.try_wait()? {
+        Some(status) => bail!("sockperf's server ended at once ({status})"),
+        None => Ok(server),
     }
 }
 

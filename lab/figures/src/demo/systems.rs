@@ -1,17 +1,18 @@
 //! The two servers under test.
 
-use std::net::SocketAddrV4;
-use std::process::{Child, Command, Stdio};
+use std::net::{SocketAddr, SocketAddrV4, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use measure::process::Thread;
 use runtime::CoreReport;
 use statseg::Reading;
 
+use super::child::{Killed, holds_within};
 use super::processors::{REALTIME, SERVER_CPU};
 use service::config::{App, RunConfig};
 use service::host::Host;
@@ -45,6 +46,13 @@ pub struct Tailplane {
 }
 
 impl Tailplane {
+    /// Where the key-value service listens.
+    pub const TARGET: SocketAddrV4 = SocketAddrV4::new(DATAPLANE_ADDRESS, PORT);
+    /// Where the echo service listens.
+    pub const ECHO_TARGET: SocketAddrV4 = SocketAddrV4::new(DATAPLANE_ADDRESS, 7);
+    /// Where the service for many connections listens first.
+    pub const MANY_TARGET: SocketAddrV4 = SocketAddrV4::new(DATAPLANE_ADDRESS, MANY_PORT);
+
     /// Starts it on the server's core, at real-time priority. It spins there, and sleeps only between windows. `more`
     /// changes its configuration.
     ///
@@ -138,21 +146,6 @@ impl Tailplane {
         Duration::from_nanos(busy_ns)
     }
 
-    /// Where the echo service listens.
-    pub fn echo_target() -> SocketAddrV4 {
-        SocketAddrV4::new(DATAPLANE_ADDRESS, 7)
-    }
-
-    /// Where it listens.
-    pub fn target() -> SocketAddrV4 {
-        SocketAddrV4::new(DATAPLANE_ADDRESS, PORT)
-    }
-
-    /// Where the service for many connections listens first.
-    pub fn many_target() -> SocketAddrV4 {
-        SocketAddrV4::new(DATAPLANE_ADDRESS, MANY_PORT)
-    }
-
     /// Ends it.
     ///
     /// # Errors
@@ -176,80 +169,48 @@ impl Drop for Tailplane {
 
 /// The distribution's memcached with one thread, on the kernel's stack.
 #[derive(Debug)]
-pub struct Memcached {
-    child: Child,
-}
+pub struct Memcached(Killed);
 
 impl Memcached {
+    /// Where it listens.
+    pub const TARGET: SocketAddrV4 = SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT);
+
     /// Starts it on the server's core.
     ///
     /// # Errors
     /// It is not installed, or does not listen.
     pub fn start(lab: &Lab) -> anyhow::Result<Self> {
-        let address = DATAPLANE_KERNEL_ADDRESS.to_string();
-        let port = PORT.to_string();
+        let (address, port) = (Self::TARGET.ip().to_string(), PORT.to_string());
         let mut command = Command::new("chrt");
-        command.args([
-            "-f",
-            &REALTIME.to_string(),
-            "taskset",
-            "-c",
-            &SERVER_CPU.to_string(),
-            "memcached",
-            "-u",
-            "root",
-        ]);
-        command
-            .args(["-t", "1", "-c", "16384", "-m", "64", "-U", "0", "-l", &address, "-p", &port]);
-        command.args(MEMCACHED_TUNING);
+        command.args(["-f", &REALTIME.to_string(), "taskset", "-c", &SERVER_CPU.to_string()]);
+        command.args(["memcached", "-u", "root", "-t", "1", "-c", "16384", "-m", "64", "-U", "0"]);
+        command.args(["-l", &address, "-p", &port]).args(MEMCACHED_TUNING);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = spawn_in(lab.dataplane(), command)
             .context("cannot start memcached (is the package memcached installed?)")?;
-        let mut started = Self { child };
-        started.wait(lab)?;
-        Ok(started)
-    }
-
-    fn wait(&mut self, lab: &Lab) -> anyhow::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait()? {
+        let mut started = Self(Killed(child));
+        let target = SocketAddr::V4(Self::TARGET);
+        let connects = || TcpStream::connect_timeout(&target, Duration::from_millis(100)).is_ok();
+        let listens = holds_within(Duration::from_secs(5), Duration::from_millis(20), || {
+            if let Some(status) = started.0.0.try_wait()? {
                 bail!("memcached ended at once ({status}): is the package installed?");
             }
-            let target = std::net::SocketAddr::V4(Self::target());
-            let connected = in_namespace(lab.dataplane(), || {
-                std::net::TcpStream::connect_timeout(&target, Duration::from_millis(100)).is_ok()
-            })?;
-            if connected {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        bail!("memcached does not listen on {} after 5 s", Self::target())
-    }
-
-    /// Where it listens.
-    pub fn target() -> SocketAddrV4 {
-        SocketAddrV4::new(DATAPLANE_KERNEL_ADDRESS, PORT)
+            Ok(in_namespace(lab.dataplane(), connects)?)
+        })?;
+        ensure!(listens, "memcached does not listen on {target} after 5 s");
+        Ok(started)
     }
 
     /// Processor time of all its threads so far; `None` where the kernel does not tell.
     pub fn busy(&self) -> Option<Duration> {
-        let threads = Thread::all(&self.child.id().to_string());
+        let threads = Thread::all(&self.pid().to_string());
         let ran = || threads.iter().map(|thread| Duration::from_nanos(thread.ran_ns)).sum();
         (!threads.is_empty()).then(ran)
     }
 
     /// The process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.0.id()
     }
 }
 

@@ -6,6 +6,7 @@ use anyhow::ensure;
 use control::policy::{Policy, Sequence};
 use control::{Configuration, Machine, Scaling};
 use reproduce::Mode;
+use serde::Serialize;
 use world::controlled::pareto::{Candidate, Frontier, Objective};
 use world::controlled::server::ServerModel;
 
@@ -21,11 +22,11 @@ pub struct Entry {
 }
 
 /// The measurement of one configuration.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
     /// The processors of its elastic threads, in their order.
     pub cpus: Vec<u32>,
-    /// The 99th percentile at what it serves, in microseconds.
+    /// The 99th percentile at what it serves; where that is nothing, at the lowest load that was tried. In microseconds.
     pub p99_us: f64,
     /// Why it serves no more: `service`, or what bounded the measurement.
     pub limit: String,

@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
-use reproduce::{
-    Axis, Claims, Figure, Measured, Mode, Options, Recorder, Role, Series, Setup, Silent, Takes,
-    plot,
-};
+use reproduce::{Axis, Claims, Figure, Mode, Options, Recorder, Role, Setup, Silent, Takes, plot};
 use world::controlled::pareto::{Frontier, Objective};
 use world::controlled::reproduce::{Figure9, Panel};
 
@@ -44,15 +41,11 @@ pub fn figure8(recorder: &mut Recorder<'_>, frontier: &Frontier, role: Role) {
         ),
     };
     let chart = recorder.chart(name, title, throughput(), Axis::linear(label, unit));
-    let of_all = recorder.series_as(chart, "Pareto frontier", role);
-    for &(rps, value) in &panel.frontier {
-        recorder.point(of_all, millions(rps), Measured::single(value));
-    }
+    let in_millions = |&(rps, value): &(f64, f64)| (millions(rps), value);
+    recorder.curve_as(chart, "Pareto frontier", role, panel.frontier.iter().map(in_millions));
     for member in &panel.members {
-        let series = recorder.series_as(chart, &member.configuration.to_string(), role);
-        for &(rps, value) in member.points.iter().step_by(POINTS / MEMBER_POINTS) {
-            recorder.point(series, millions(rps), Measured::single(value));
-        }
+        let points = member.points.iter().step_by(POINTS / MEMBER_POINTS).map(in_millions);
+        recorder.curve_as(chart, &member.configuration.to_string(), role, points);
     }
     recorder.note(format!(
         "{title}: {} of {} configurations are part of the frontier",
@@ -67,10 +60,8 @@ pub fn figure9(recorder: &mut Recorder<'_>, energy: &Frontier, role: Role) {
     let y = Axis::linear("power", "W");
     let chart = recorder.chart("clocks", "Energy proportionality", throughput(), y);
     for (name, curve) in [("Pareto frontier", figure.all), ("clock only", figure.clock_only)] {
-        let series = recorder.series_as(chart, name, role);
-        for (rps, watts) in curve {
-            recorder.point(series, millions(rps), Measured::single(watts));
-        }
+        let points = curve.into_iter().map(|(rps, watts)| (millions(rps), watts));
+        recorder.curve_as(chart, name, role, points);
     }
 }
 
@@ -139,8 +130,7 @@ pub fn svg_files(all: &mut Analysis) -> anyhow::Result<Vec<(String, String)>> {
     let mut setup = Setup::new(&claims, Options::QUICK, &mut silent);
     let result = BOTH.reproduce(all, &mut setup)?;
     let file = |chart: &reproduce::Chart| {
-        let series: Vec<&Series> =
-            result.series.iter().filter(|series| series.chart == chart.name).collect();
+        let series: Vec<_> = result.series_of(chart).collect();
         let figure = if chart.name == "clocks" { "fig9" } else { "fig8" };
         (format!("{figure}-{}.svg", chart.name), plot::standalone(chart, &series, None))
     };

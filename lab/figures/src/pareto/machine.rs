@@ -1,5 +1,6 @@
 //! Which machine is simulated: the paper's, this one, or one that a file describes.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -53,9 +54,7 @@ impl Which {
 fn this(sys: &Path) -> anyhow::Result<(ServerModel, Vec<String>)> {
     let topology = Topology::read(sys)
         .context("cannot see this machine's processors; `--machine FILE` describes one by hand")?;
-    let mut sockets: Vec<u32> = topology.cpus.iter().map(|cpu| cpu.package).collect();
-    sockets.sort_unstable();
-    sockets.dedup();
+    let sockets: BTreeSet<u32> = topology.cpus.iter().map(|cpu| cpu.package).collect();
     let machine = topology.machine();
     let model = ServerModel::on_machine("this machine", &machine, sockets.len() as u32);
     model.validate().context("this machine cannot be simulated")?;

@@ -8,10 +8,10 @@
 //!
 //! `docs/pareto.md` says what each field means. A number is measured, simulated or absent (`null`), never assumed.
 
-use control::policy::{Policy, Sequence};
+use control::policy::{Policy, Sequence, Step};
 use control::{Clock, Configuration};
 use reproduce::{Grid, Mode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use world::controlled::pareto::{Candidate, Frontier, Member, Objective};
 
 use super::analysis::{Analysis, Entry};
@@ -39,8 +39,7 @@ fn rows<'a>(
     let row = |member: &'a Member| {
         let watts = member.candidate.watts_at(member.to_rps);
         let all = most.and_then(|most| most.watts_at(member.to_rps)).filter(|&all| all > 0.0);
-        let is_it =
-            |step: &control::policy::Step| step.configuration == member.candidate.configuration;
+        let is_it = |step: &Step| step.configuration == member.candidate.configuration;
         Row {
             member,
             watts,
@@ -95,13 +94,8 @@ fn heading(all: &Analysis) -> String {
     let clocks = match machine.clocks_khz.as_slice() {
         [] => "a clock that is not set".to_owned(),
         [one] => format!("{} as the only clock", Clock::Khz(*one)),
-        [low, .., high] => {
-            format!(
-                "{} clocks from {} to {}",
-                machine.clocks_khz.len(),
-                Clock::Khz(*low),
-                Clock::Khz(*high)
-            )
+        all @ [low, .., high] => {
+            format!("{} clocks from {} to {}", all.len(), Clock::Khz(*low), Clock::Khz(*high))
         }
     };
     let turbo = if machine.turbo { " and Turbo" } else { "" };
@@ -137,10 +131,9 @@ fn table(all: &Analysis, rows: &[Row<'_>]) -> Grid {
             cells.push(format!("{cores} cores, {:.1} %", candidate.background * 100.0));
         }
         if has_power {
-            let shown =
-                |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"));
-            cells.push(shown(row.watts));
-            cells.push(row.saved.map_or_else(|| "-".to_owned(), |v| format!("{:.1} %", v * 100.0)));
+            let power = row.watts.map(|watts| format!("{watts:.1}"));
+            let saved = row.saved.map(|share| format!("{:.1} %", share * 100.0));
+            cells.extend([power, saved].map(|cell| cell.unwrap_or_else(|| "-".to_owned())));
         }
         table.row(cells);
     }
@@ -180,11 +173,12 @@ pub fn json(all: &Analysis) -> Value {
     let frontier = all.frontier();
     let members = frontier.as_ref().map(Frontier::members).unwrap_or_default();
     let sequence = frontier.as_ref().and_then(Frontier::sequence);
-    let rows = frontier
-        .as_ref()
-        .map(|frontier| rows(frontier, &members, sequence.as_ref()))
-        .unwrap_or_default();
+    let rows = frontier.as_ref().map(|frontier| rows(frontier, &members, sequence.as_ref()));
     let steps = sequence.as_ref().map_or(&[][..], |sequence| sequence.steps()).iter();
+    let step_json = |step: &Step| {
+        let more = json!({ "background": step.background_cores, "speed": step.speed });
+        described(&step.configuration, more)
+    };
     json!({
         "format": FORMAT,
         "mode": all.mode.to_string(),
@@ -199,71 +193,49 @@ pub fn json(all: &Analysis) -> Value {
             "turbo": all.machine.turbo,
         },
         "considered": frontier.as_ref().map_or(0, |frontier| frontier.candidates().len()),
-        "frontier": rows.iter().map(row_json).collect::<Vec<_>>(),
-        "sequence": steps.map(|step| with(of(&step.configuration), &[
-            ("background", json!(step.background_cores)),
-            ("speed", json!(step.speed)),
-        ])).collect::<Vec<_>>(),
+        "frontier": rows.iter().flatten().map(row_json).collect::<Vec<_>>(),
+        "sequence": steps.map(step_json).collect::<Vec<_>>(),
         "configurations": all.entries.iter().map(entry_json).collect::<Vec<_>>(),
         "notes": all.notes,
         "partial": all.partial,
     })
 }
 
-/// A configuration in the words of a sequence's file.
-fn of(configuration: &Configuration) -> Map<String, Value> {
-    let clock = match configuration.clock {
+/// What is said of a configuration, with the words of a sequence's file for it.
+fn described(configuration: &Configuration, mut said: Value) -> Value {
+    said["cores"] = json!(configuration.cores);
+    said["hyperthreads"] = json!(configuration.hyperthreads);
+    said["clock"] = match configuration.clock {
         Clock::Khz(khz) => json!(khz),
         other => json!(other.to_string()),
     };
-    Map::from_iter([
-        ("cores".to_owned(), json!(configuration.cores)),
-        ("hyperthreads".to_owned(), json!(configuration.hyperthreads)),
-        ("clock".to_owned(), clock),
-    ])
-}
-
-fn with(mut map: Map<String, Value>, more: &[(&str, Value)]) -> Value {
-    map.extend(more.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
-    Value::Object(map)
+    said
 }
 
 fn row_json(row: &Row<'_>) -> Value {
     let Member { candidate, from_rps, to_rps } = row.member;
-    with(
-        of(&candidate.configuration),
-        &[
-            ("throughput_at_slo_rps", json!(candidate.capacity_rps)),
-            ("best_from_rps", json!(from_rps)),
-            ("best_to_rps", json!(to_rps)),
-            ("watts", json!(row.watts)),
-            ("saved", json!(row.saved)),
-            ("background", json!(candidate.background)),
-            ("step", json!(row.step)),
-        ],
-    )
+    let said = json!({
+        "throughput_at_slo_rps": candidate.capacity_rps,
+        "best_from_rps": from_rps,
+        "best_to_rps": to_rps,
+        "watts": row.watts,
+        "saved": row.saved,
+        "background": candidate.background,
+        "step": row.step,
+    });
+    described(&candidate.configuration, said)
 }
 
 fn entry_json(entry: &Entry) -> Value {
     let found: Option<&Candidate> = entry.found.as_ref().ok();
     let watts = found.and_then(|candidate| candidate.watts);
-    let mut more = vec![
-        ("throughput_at_slo_rps", json!(found.map(|candidate| candidate.capacity_rps))),
-        ("watts_idle", json!(watts.map(|(idle, _)| idle))),
-        ("watts_at_slo", json!(watts.map(|(_, full)| full))),
-        ("background", json!(found.map(|candidate| candidate.background))),
-        ("not_run", json!(entry.found.as_ref().err())),
-    ];
-    if let Some(run) = &entry.run {
-        more.extend([
-            ("cpus", json!(run.cpus)),
-            ("p99_us", json!(run.p99_us)),
-            ("limit", json!(run.limit)),
-            ("windows", json!(run.windows)),
-            ("disturbed", json!(run.disturbed)),
-        ]);
-    }
-    with(of(&entry.configuration), &more)
+    let mut said = entry.run.as_ref().map_or_else(|| json!({}), |run| json!(run));
+    said["throughput_at_slo_rps"] = json!(found.map(|candidate| candidate.capacity_rps));
+    said["watts_idle"] = json!(watts.map(|(idle, _)| idle));
+    said["watts_at_slo"] = json!(watts.map(|(_, full)| full));
+    said["background"] = json!(found.map(|candidate| candidate.background));
+    said["not_run"] = json!(entry.found.as_ref().err());
+    described(&entry.configuration, said)
 }
 
 #[cfg(test)]

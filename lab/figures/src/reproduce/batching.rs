@@ -8,7 +8,7 @@ use measure::{Plan, QUIET, contest, shuffled};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::Testbed;
-use super::memcached::search;
+use super::memcached::{at_slo, search};
 use crate::demo::kv_test::{CONNECTIONS, KvServer, KvTest, SEARCH_WINDOW_MS};
 use crate::demo::systems::Tailplane;
 use service::config::App;
@@ -36,14 +36,10 @@ fn run(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
     recorder.condition("priority", "real-time for the server and the client");
     let bounds: &[usize] = if options.quick { &[1, 16, 64] } else { &[1, 2, 8, 16, 64] };
     let x = || Axis::log("batch bound B", "packets");
-    let rate = recorder.chart(
-        "rate",
-        "Throughput within 500 us",
-        x(),
-        Axis::linear("throughput", "requests/s"),
-    );
+    let y = Axis::linear("throughput", "requests/s");
+    let rate = recorder.chart("rate", "Throughput within 500 us", x(), y);
     let low = recorder.chart("low", "p99 at 50,000 requests/s", x(), Axis::linear("p99", "us"));
-    let (rates, tails) = (recorder.series(rate, "tailplane"), recorder.series(low, "tailplane"));
+    let rates = recorder.series(rate, "tailplane");
     let seed = options.seed;
     let start = |bound| -> anyhow::Result<KvTest<'_>> {
         let server = Tailplane::start(lab, App::Kv, |config| config.dataplane.batch = bound)?;
@@ -61,9 +57,11 @@ fn run(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
         test.end()?;
         anyhow::Ok((found.0.p99_us, found.1))
     })?;
-    for (&bound, kept) in bounds.iter().zip(&kept) {
-        recorder.point(tails, bound as f64, Measured::windows(kept, seed, |p99_us| *p99_us));
-    }
+    let tails = bounds
+        .iter()
+        .zip(&kept)
+        .map(|(&bound, kept)| (bound as f64, Measured::windows(kept, seed, |p99_us| *p99_us)));
+    recorder.curve(low, "tailplane", tails);
     if let [one, .., all] = kept.as_slice() {
         let ratios: Vec<f64> = all.paired(one).map(|(all, one)| all / one).collect();
         recorder.note(format!(
@@ -77,22 +75,16 @@ fn run(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
     let mut found = Vec::new();
     for bound in shuffled(bounds.to_vec(), seed) {
         let test = start(bound)?;
-        let (_, at_slo) = search(&test, recorder, &format!("B = {bound}"))?;
-        found.push((bound, at_slo));
+        found.push((bound, search(&test, recorder, &format!("B = {bound}"))?.1));
         test.end()?;
     }
     found.sort_unstable_by_key(|(bound, _)| *bound);
-    for &(bound, at_slo) in &found {
-        let measured = at_slo.map_or_else(
-            || Measured::missing("the objective was kept at no load that was tried"),
-            Measured::single,
-        );
-        recorder.point(rates, bound as f64, measured);
+    for &(bound, found) in &found {
+        recorder.point(rates, bound as f64, at_slo(found));
     }
     let of = |wanted: usize| found.iter().find(|(bound, _)| *bound == wanted)?.1;
     match (of(16), of(1)) {
-        (Some(many), Some(one)) => recorder.claim(GAIN, Measured::single(many / one))?,
-        _ => recorder.claim_not_run(GAIN, "the objective was kept at no load")?,
+        (Some(many), Some(one)) => recorder.claim(GAIN, Measured::single(many / one)),
+        _ => recorder.claim_not_run(GAIN, "the objective was kept at no load"),
     }
-    Ok(())
 }

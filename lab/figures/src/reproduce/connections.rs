@@ -41,14 +41,10 @@ fn run(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
     recorder.plan(2 * counts.len() as u64);
     let x = || Axis::log("open connections", "");
     let rate = recorder.chart("rate", "Messages per second", x(), Axis::linear("rate", "1/s"));
-    let alone = recorder.chart(
-        "alone",
-        "Messages per second of the server's processor time",
-        x(),
-        Axis::linear("rate", "1/s"),
-    );
-    let state =
-        recorder.chart("state", "Stack state", x(), Axis::linear("per connection", "bytes"));
+    let title = "Messages per second of the server's processor time";
+    let alone = recorder.chart("alone", title, x(), Axis::linear("rate", "1/s"));
+    let y = Axis::linear("per connection", "bytes");
+    let state = recorder.chart("state", "Stack state", x(), y);
     on_the_pair(testbed, recorder, rate, counts)?;
     in_memory(recorder, (alone, state), counts)
 }
@@ -70,7 +66,7 @@ fn on_the_pair(
     for &count in counts {
         recorder.step(&format!("{count} connections on the pair"))?;
         let server = Tailplane::start_for_many(lab, count.div_ceil(PER_PORT) as u16)?;
-        let target = Tailplane::many_target();
+        let target = Tailplane::MANY_TARGET;
         let to = (*target.ip(), target.port());
         let windows = options.repeats.max(3);
         let rates = scaling::rates(lab, to, count, windows, || server.busy())
@@ -93,10 +89,8 @@ fn on_the_pair(
     let Some((_, peak)) = peak else { return Ok(()) };
     for (id, wanted) in [(QUARTER, 250_000), (MILLION, 1_000_000)] {
         if let Some((_, rates)) = found.iter().find(|&&(count, _)| count == wanted) {
-            recorder.claim(
-                id,
-                Measured::ratio_apart((rates, CAPACITY), (peak, CAPACITY), options.seed),
-            )?;
+            let ratio = Measured::ratio_apart((rates, CAPACITY), (peak, CAPACITY), options.seed);
+            recorder.claim(id, ratio)?;
         }
     }
     Ok(())

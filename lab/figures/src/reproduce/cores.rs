@@ -37,12 +37,8 @@ pub const FIG5A: Figure<Testbed> = Figure {
 fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let models = cost_models(recorder)?;
     recorder.plan((models.len() * CORES.len() + 1) as u64);
-    let chart = recorder.chart(
-        "rate",
-        "Messages per second",
-        Axis::linear("cores", ""),
-        Axis::linear("rate", "million/s"),
-    );
+    let (x, y) = (Axis::linear("cores", ""), Axis::linear("rate", "million/s"));
+    let chart = recorder.chart("rate", "Messages per second", x, y);
     for (place, costs) in models.iter().enumerate() {
         let series = recorder.series(chart, &costs.name);
         let mut rates = Vec::new();
@@ -56,8 +52,8 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         // This machine's costs fill the claim.
         if place == 0 {
             let linear = one.mean * CORES[CORES.len() - 1] as f64;
-            recorder
-                .claim(CLAIM, Measured::mean(&most.map(|rate| rate / linear), 0.0..=f64::MAX))?;
+            let share = most.map(|rate| rate / linear);
+            recorder.claim(CLAIM, Measured::mean(&share, 0.0..=f64::MAX))?;
             recorder.step("hashed connections")?;
             let hashed = highest(recorder, costs, CORES[CORES.len() - 1], false)?;
             recorder.note(format!(

@@ -3,7 +3,7 @@
 use load::{CloseMode, LoadConfig, LoadReport, Mode, Wait};
 use measure::Kept;
 use measure::stats::median_of;
-use reproduce::{Axis, Figure, Measured, Recorder, Takes};
+use reproduce::{Axis, ChartId, Figure, Measured, Recorder, Takes};
 
 use super::Testbed;
 use super::local::{LoopbackEcho, ShmService};
@@ -48,23 +48,14 @@ fn round_trips(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Re
     let trips: &[u32] = if options.quick { &[1, 32, 1024] } else { &[1, 2, 8, 32, 128, 512, 1024] };
     let rounds = ROUNDS * options.repeats as usize;
     recorder.plan((rounds * (2 * SERVERS.len() + 1)) as u64);
-    let chart = recorder.chart(
-        "rate",
-        "64 B messages per second",
-        Axis::log("round trips per connection", ""),
-        Axis::linear("messages", "1/s"),
-    );
+    let chart = chart(recorder, "rate", "64 B messages per second");
     let mut contestants = with_bound();
     let kept =
         testbed::rounds(recorder, &mut contestants, rounds, |contestant| match contestant {
             None => reflected(lab, 60, 1),
             Some(server) => {
                 let (_running, target) = start(lab, *server)?;
-                let rate = |&requests: &u32| -> anyhow::Result<f64> {
-                    let load = echo_load(churn(requests), CONNECTIONS, 64, options.seed, WINDOW_MS);
-                    Ok(carry(lab, Client::Dataplane, &load, target)?.answers_rps)
-                };
-                trips.iter().map(rate).collect()
+                churn_rps(trips, options.seed, |load| carry(lab, Client::Dataplane, load, target))
             }
         })?;
     for (contestant, kept) in contestants.iter().zip(&kept) {
@@ -92,42 +83,27 @@ const LAST: fn(&Vec<f64>) -> f64 = |rates| rates.last().copied().unwrap_or(f64::
 /// The same between two processes, without a NIC.
 fn local(recorder: &mut Recorder<'_>, trips: &[u32]) -> anyhow::Result<()> {
     let options = recorder.options();
-    let chart = recorder.chart(
-        "local",
-        "64 B messages per second between two processes of one machine",
-        Axis::log("round trips per connection", ""),
-        Axis::linear("messages", "1/s"),
-    );
+    let title = "64 B messages per second between two processes of one machine";
+    let chart = chart(recorder, "local", title);
     let mut servers = LOCAL_SERVERS;
     let rounds = ROUNDS * options.repeats as usize;
-    let kept = testbed::rounds(recorder, &mut servers, rounds, |(_, wait)| {
-        let carry: Carry = match wait {
-            None => {
-                let service = ShmService::start("echo")?;
-                Box::new(move |load| service.carry(load, Tailplane::echo_target().port()))
-            }
-            Some(wait) => {
-                let echo = LoopbackEcho::start(*wait)?;
-                Box::new(move |load| echo.carry(load))
-            }
-        };
-        let rate = |&requests: &u32| -> anyhow::Result<f64> {
-            let load = echo_load(churn(requests), CONNECTIONS, 64, options.seed, WINDOW_MS);
-            Ok(carry(&load)?.answers_rps)
-        };
-        trips.iter().map(rate).collect()
+    let kept = testbed::rounds(recorder, &mut servers, rounds, |(_, wait)| match wait {
+        None => {
+            let (service, port) = (ShmService::start("echo")?, Tailplane::ECHO_TARGET.port());
+            churn_rps(trips, options.seed, |load| service.carry(load, port))
+        }
+        Some(wait) => {
+            let echo = LoopbackEcho::start(*wait)?;
+            churn_rps(trips, options.seed, |load| echo.carry(load))
+        }
     })?;
     for ((name, _), kept) in LOCAL_SERVERS.into_iter().zip(&kept) {
         draw(recorder, chart, name, trips, kept);
     }
     let [ours, spinning, blocking] = kept.as_slice() else { return Ok(()) };
     let (kernel, _) = faster(spinning, blocking);
-    recorder.claim(LOCAL, Measured::ratio_of((ours, LAST), (kernel, LAST), options.seed))?;
-    Ok(())
+    recorder.claim(LOCAL, Measured::ratio_of((ours, LAST), (kernel, LAST), options.seed))
 }
-
-/// Carries a load to a server that runs.
-type Carry = Box<dyn Fn(&LoadConfig) -> anyhow::Result<LoadReport>>;
 
 /// The local comparison: ours, and the kernel's loopback whose two ends wait so.
 const LOCAL_SERVERS: [(&str, Option<Wait>); 3] = [
@@ -136,8 +112,22 @@ const LOCAL_SERVERS: [(&str, Option<Wait>); 3] = [
     ("Linux loopback, blocking", Some(Wait::Block)),
 ];
 
-fn churn(requests: u32) -> Mode {
-    Mode::Churn { requests, close: CloseMode::Rst }
+fn chart(recorder: &mut Recorder<'_>, name: &str, title: &str) -> ChartId {
+    let x = Axis::log("round trips per connection", "");
+    recorder.chart(name, title, x, Axis::linear("messages", "1/s"))
+}
+
+/// Messages per second, by round trips per connection, as `carry` carries them to a server.
+fn churn_rps(
+    trips: &[u32],
+    seed: u64,
+    carry: impl Fn(&LoadConfig) -> anyhow::Result<LoadReport>,
+) -> anyhow::Result<Vec<f64>> {
+    let rate = |&requests: &u32| {
+        let mode = Mode::Churn { requests, close: CloseMode::Rst };
+        Ok(carry(&echo_load(mode, CONNECTIONS, 64, seed, WINDOW_MS))?.answers_rps)
+    };
+    trips.iter().map(rate).collect()
 }
 
 /// The kernel's faster server, and which it is.
@@ -171,12 +161,8 @@ fn sizes(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
     let sizes: &[u32] =
         if options.quick { &[64, 1024, 8192] } else { &[64, 256, 1024, 2048, 4096, 8192] };
     recorder.plan(u64::from(options.repeats) * (SERVERS.len() as u64 + 1));
-    let chart = recorder.chart(
-        "goodput",
-        "Goodput by message size",
-        Axis::log("message size", "bytes"),
-        Axis::linear("goodput", "Gb/s"),
-    );
+    let (x, y) = (Axis::log("message size", "bytes"), Axis::linear("goodput", "Gb/s"));
+    let chart = recorder.chart("goodput", "Goodput by message size", x, y);
     let gbps = |rps: f64, bytes: f64| rps * bytes * 8.0 / 1e9;
     let mut contestants = with_bound();
     let rounds = options.repeats as usize;
@@ -201,6 +187,5 @@ fn sizes(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
         draw(recorder, chart, name, sizes, kept);
     }
     let [link, ours, ..] = kept.as_slice() else { return Ok(()) };
-    recorder.claim(GOODPUT, Measured::ratio_of((ours, LAST), (link, LAST), options.seed))?;
-    Ok(())
+    recorder.claim(GOODPUT, Measured::ratio_of((ours, LAST), (link, LAST), options.seed))
 }

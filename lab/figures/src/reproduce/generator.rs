@@ -43,16 +43,16 @@ fn known_us(law: Law) -> [f64; 3] {
     PERCENTILES.map(|percentile| MEAN_US * law.quantile(percentile / 100.0))
 }
 
-fn workload(law: Law, mean_us: f64) -> anyhow::Result<WorkloadConfig> {
-    Ok(WorkloadConfig::named(&format!("spin:{}:{mean_us}", law.name()))?)
+/// A load of service times of this law and mean, in windows as long as they may be.
+fn load_of(law: Law, mean_us: f64, seed: u64) -> anyhow::Result<LoadConfig> {
+    let workload = WorkloadConfig::named(&format!("spin:{}:{mean_us}", law.name()))?;
+    let (warmup_ms, measure_ms) = (50, WINDOW_MAX_MS - 50);
+    Ok(LoadConfig { warmup_ms, measure_ms, seed, ..LoadConfig::new(workload) })
 }
 
 fn open(law: Law, rps: f64, seed: u64) -> anyhow::Result<LoadConfig> {
-    let mut load = LoadConfig::new(workload(law, MEAN_US)?);
-    load.mode = Mode::Open { rps, arrivals: ArrivalProcess::Poisson, depth: 1 };
-    (load.connections, load.seed) = (CONNECTIONS, seed);
-    (load.warmup_ms, load.measure_ms) = (50, WINDOW_MAX_MS - 50);
-    Ok(load)
+    let mode = Mode::Open { rps, arrivals: ArrivalProcess::Poisson, depth: 1 };
+    Ok(LoadConfig { mode, connections: CONNECTIONS, ..load_of(law, MEAN_US, seed)? })
 }
 
 /// The highest of some rates that the generator keeps and at which the service does not lag far behind either, each a fifth
@@ -60,9 +60,8 @@ fn open(law: Law, rps: f64, seed: u64) -> anyhow::Result<LoadConfig> {
 fn capacity(service: &ShmService, seed: u64) -> anyhow::Result<f64> {
     const STEP: f64 = 0.8;
     const STEPS: i32 = 16;
-    let mut load = LoadConfig::new(workload(Law::Deterministic, 1.0)?);
-    (load.mode, load.connections, load.seed) = (Mode::closed(1), 64, seed);
-    (load.warmup_ms, load.measure_ms) = (50, WINDOW_MAX_MS - 50);
+    let short = load_of(Law::Deterministic, 1.0, seed)?;
+    let load = LoadConfig { mode: Mode::closed(1), connections: 64, ..short };
     let closed_rps = service.window(&load, PORT)?.0.achieved_rps;
     for step in 0..STEPS {
         let rps = closed_rps * STEP.powi(step);
@@ -95,7 +94,6 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     recorder.mark(chart, Mark::horizontal(MarkOf::Goal, 1.0, "as it is known"));
     for law in LAWS {
         recorder.step(law.name())?;
-        let series = recorder.series(chart, law.name());
         let load = open(law, rps, options.seed)?;
         let reports = (0..windows)
             .map(|_| Ok(service.window(&load, PORT)?.0))
@@ -107,9 +105,8 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
             };
             reports.iter().map(of).collect()
         });
-        for (percentile, ratios) in PERCENTILES.into_iter().zip(&ratios) {
-            recorder.point(series, percentile, Measured::samples(ratios));
-        }
+        let measured = ratios.each_ref().map(|ratios| Measured::samples(ratios));
+        recorder.curve(chart, law.name(), PERCENTILES.into_iter().zip(measured));
         recorder.note(verdict(law, &reports, &ratios));
     }
     Ok(())
@@ -147,7 +144,7 @@ mod tests {
     #[test]
     fn every_distribution_is_a_workload_and_its_percentiles_are_known() {
         for law in LAWS {
-            workload(law, MEAN_US).expect("a workload of that name");
+            load_of(law, MEAN_US, 1).expect("a workload of that name");
         }
         let [deterministic, exponential, bimodal] = LAWS.map(known_us);
         assert_eq!(deterministic, [2_000.0; 3]);

@@ -1,17 +1,19 @@
 //! Two processes of one machine: our dataplanes joined by shared memory, and echo over the kernel's
 //! loopback.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, bail};
-use load::{KernelConfig, LoadConfig, LoadReport, Wait};
+use anyhow::{Context, bail, ensure};
+use load::{LoadConfig, LoadReport, Wait};
 use measure::Disturbance;
 use tempfile::TempDir;
 
+use super::testbed::kernel_client;
 use crate::commands::load::DataplaneClient;
+use crate::demo::child::{Killed, holds_within};
 use crate::demo::kernel_echo::KernelEcho;
 use crate::demo::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
 use crate::demo::systems::{SPIN_US, Tailplane};
@@ -23,7 +25,8 @@ const START: Duration = Duration::from_secs(10);
 
 /// One of our services in a process of its own, at one end of a wire in shared memory.
 pub struct ShmService {
-    child: Child,
+    // In this order: the directory goes after the process.
+    child: Killed,
     directory: TempDir,
 }
 
@@ -60,17 +63,14 @@ impl ShmService {
         command.env("TAILPLANE_RUN_DIR", file("run"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context("starting the service's process")?;
-        let mut started = Self { child, directory };
-        let deadline = Instant::now() + START;
-        while !started.socket().exists() {
-            if let Some(status) = started.child.try_wait()? {
+        let mut started = Self { child: Killed(child), directory };
+        let is_offered = holds_within(START, Duration::from_millis(20), || {
+            if let Some(status) = started.child.0.try_wait()? {
                 bail!("the service's process ended at once ({status})");
             }
-            if Instant::now() > deadline {
-                bail!("the service offers no wire after {START:?}");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            Ok(socket.exists())
+        })?;
+        ensure!(is_offered, "the service offers no wire after {START:?}");
         Ok(started)
     }
 
@@ -97,19 +97,11 @@ impl ShmService {
         port: u16,
     ) -> anyhow::Result<(LoadReport, Disturbance)> {
         let open = || DataplaneClient::join(&self.socket(), &[CLIENT_CPU]);
-        window_of(&[self.child.id()], load, Self::target(port), &open)
+        window_of(&[self.child.0.id()], load, Self::target(port), &open)
     }
 
     fn target(port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(*Tailplane::echo_target().ip(), port)
-    }
-}
-
-impl Drop for ShmService {
-    fn drop(&mut self) {
-        // It may have ended by itself; its directory goes after it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        SocketAddrV4::new(*Tailplane::ECHO_TARGET.ip(), port)
     }
 }
 
@@ -136,12 +128,6 @@ impl LoopbackEcho {
     /// # Errors
     /// What the client could not do.
     pub fn carry(&self, load: &LoadConfig) -> anyhow::Result<LoadReport> {
-        let transport = KernelConfig {
-            target: SocketAddr::V4(self.target),
-            wait: self.wait,
-            threads: 1,
-            cores: vec![CLIENT_CPU],
-        };
-        Ok(load::kernel::run(load, &transport)?)
+        Ok(load::kernel::run(load, &kernel_client(self.target, self.wait))?)
     }
 }

@@ -77,6 +77,12 @@ pub fn search(
     Ok((found.probes, found.best.map(|best| best.achieved_rps)))
 }
 
+/// Throughput at the objective, as a search found it.
+pub fn at_slo(found: Option<f64>) -> Measured {
+    let missing = || Measured::missing("the objective was kept at no load that was tried");
+    found.map_or_else(missing, Measured::single)
+}
+
 /// The workloads, in the order in which they are measured.
 const WORKLOADS: [&str; 2] = ["USR", "ETC"];
 /// The servers of the comparison, which are measured in an order that the seed draws.
@@ -158,12 +164,9 @@ fn cpu_us(test: &KvTest<'_>, recorder: &mut Recorder<'_>) -> anyhow::Result<Vec<
 fn curves(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     measure(testbed, recorder)?;
     for workload in WORKLOADS {
-        let chart = recorder.chart(
-            &workload.to_lowercase(),
-            &format!("{workload}: p99 over throughput"),
-            Axis::linear("throughput", "requests/s"),
-            Axis::log("p99", "us"),
-        );
+        let (x, y) = (Axis::linear("throughput", "requests/s"), Axis::log("p99", "us"));
+        let title = format!("{workload}: p99 over throughput");
+        let chart = recorder.chart(&workload.to_lowercase(), &title, x, y);
         recorder.mark(chart, Mark::horizontal(MarkOf::Objective, SLO_P99_US, "500 us"));
         let series = SERVERS.map(|server| recorder.series(chart, server));
         for curve in testbed.memcached.iter().flatten().filter(|of| of.workload == workload) {
@@ -181,34 +184,18 @@ fn curves(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<
 
 fn table(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     measure(testbed, recorder)?;
-    let chart = recorder.chart(
-        "table",
-        "Requests per second within 500 us",
-        Axis::category("workload"),
-        Axis::linear("throughput", "requests/s"),
-    );
-    let unloaded = recorder.chart(
-        "unloaded",
-        "p99 of one request at a time",
-        Axis::category("workload"),
-        Axis::linear("p99", "us"),
-    );
     let curves = testbed.memcached.as_deref().unwrap_or_default();
-    let cpu = recorder.chart(
-        "cpu",
-        "Server's processor time per request at 80,000 requests/s",
-        Axis::category("workload"),
-        Axis::linear("time", "us"),
-    );
+    let mut chart = |name, title, y| recorder.chart(name, title, Axis::category("workload"), y);
+    let y = Axis::linear("throughput", "requests/s");
+    let rates = chart("table", "Requests per second within 500 us", y);
+    let unloaded = chart("unloaded", "p99 of one request at a time", Axis::linear("p99", "us"));
+    let title = "Server's processor time per request at 80,000 requests/s";
+    let times = chart("cpu", title, Axis::linear("time", "us"));
     for server in SERVERS {
-        let (rate, p99) = (recorder.series(chart, server), recorder.series(unloaded, server));
-        let time = recorder.series(cpu, server);
+        let [rate, p99, time] =
+            [rates, unloaded, times].map(|chart| recorder.series(chart, server));
         for curve in curves.iter().filter(|curve| curve.server == server) {
-            let at_slo = curve.at_slo.map_or_else(
-                || Measured::missing("the objective was kept at no load that was tried"),
-                Measured::single,
-            );
-            recorder.category(rate, curve.workload, at_slo);
+            recorder.category(rate, curve.workload, at_slo(curve.at_slo));
             recorder.category(p99, curve.workload, Measured::samples(&curve.unloaded_p99_us));
             recorder.category(time, curve.workload, Measured::samples(&curve.cpu_us));
         }
@@ -231,9 +218,8 @@ fn table(testbed: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<(
     let times = |server: &str| of("USR", server).map(|curve| curve.cpu_us.as_slice());
     match (times("memcached-linux"), times("tailplane")) {
         (Some(linux @ [_, ..]), Some(ours @ [_, ..])) => {
-            recorder.claim(CPU, Measured::ratio(linux, ours, recorder.options().seed))?;
+            recorder.claim(CPU, Measured::ratio(linux, ours, recorder.options().seed))
         }
-        _ => recorder.claim_not_run(CPU, "no undisturbed window at 80,000 requests/s")?,
+        _ => recorder.claim_not_run(CPU, "no undisturbed window at 80,000 requests/s"),
     }
-    Ok(())
 }

@@ -21,7 +21,7 @@ mod netpipe;
 pub mod protection;
 mod scaling;
 pub(crate) mod testbed;
-mod zygos;
+pub(crate) mod zygos;
 
 use reproduce::Figure;
 

@@ -90,12 +90,8 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let options = recorder.options();
     let rounds = if options.quick { 25 } else { 100 };
     recorder.condition("driver", "loopback, client and server in one thread");
-    let chart = recorder.chart(
-        "request",
-        "The time for a request",
-        Axis::linear(PLACES, ""),
-        Axis::linear("time", "ns"),
-    );
+    let (x, y) = (Axis::linear(PLACES, ""), Axis::linear("time", "ns"));
+    let chart = recorder.chart("request", "The time for a request", x, y);
     recorder.plan(SHAPES.len() as u64);
     let series = DOMAINS.map(|name| recorder.series(chart, name));
     let (mut times, mut empty) = (Vec::new(), Empty::default());
@@ -123,18 +119,14 @@ type Empty = [Vec<f64>; DOMAINS.len() - 1];
 
 fn show_rates(recorder: &mut Recorder<'_>, times: &[Times]) {
     let seed = recorder.options().seed;
-    let rates = recorder.chart(
-        "rate",
-        "Requests that the server's thread serves in a second of its time",
-        Axis::linear(PLACES, ""),
-        Axis::linear("requests", "1/s"),
-    );
+    let title = "Requests that the server's thread serves in a second of its time";
+    let (x, y) = (Axis::linear(PLACES, ""), Axis::linear("requests", "1/s"));
+    let rates = recorder.chart("rate", title, x, y);
     for (which, name) in DOMAINS.into_iter().enumerate() {
-        let series = recorder.series(rates, name);
-        for (place, times) in times.iter().enumerate() {
-            let rate = Measured::windows(&times[which], seed, |ns| 1e9 / ns);
-            recorder.point(series, place as f64, rate);
-        }
+        let points = times.iter().enumerate().map(|(place, times)| {
+            (place as f64, Measured::windows(&times[which], seed, |ns| 1e9 / ns))
+        });
+        recorder.curve(rates, name, points);
     }
 }
 

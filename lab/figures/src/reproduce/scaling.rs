@@ -176,7 +176,7 @@ pub fn rates(
     std::thread::scope(|scope| {
         let plane =
             scope.spawn(|| client.serve(vec![asking], LIMIT, || stop.load(Ordering::Relaxed)));
-        let measured = measure(&Windows { ask, ran }, connections, windows, busy);
+        let measured = Windows { ask, ran, connections, busy }.measure(windows as usize);
         stop.store(true, Ordering::Relaxed);
         match plane.join() {
             Ok(served) => served?,
@@ -187,12 +187,14 @@ pub fn rates(
 }
 
 /// The windows of the client's thread.
-struct Windows {
+struct Windows<B> {
     ask: Sender<()>,
     ran: Receiver<Ran>,
+    connections: usize,
+    busy: B,
 }
 
-impl Windows {
+impl<B: Fn() -> Duration> Windows<B> {
     /// Has one run.
     fn run(&self, doing: &str) -> anyhow::Result<Ran> {
         std::thread::sleep(PAUSE);
@@ -204,48 +206,39 @@ impl Windows {
             Err(_) => bail!("the client's dataplane ended while {doing}"),
         }
     }
-}
 
-fn measure(
-    windows: &Windows,
-    connections: usize,
-    count: u32,
-    busy: impl Fn() -> Duration,
-) -> anyhow::Result<Kept<Found>> {
-    let (mut open, mut stalled) = (0, 0);
-    while open < connections {
-        let now_open = windows.run("opening connections")?.open;
-        stalled = if now_open > open { 0 } else { stalled + 1 };
-        if stalled > STALLED {
-            bail!("no more than {open} of {connections} connections opened");
+    /// Opens all connections, and measures until so many windows were quiet.
+    fn measure(&self, count: usize) -> anyhow::Result<Kept<Found>> {
+        let connections = self.connections;
+        let (mut open, mut stalled) = (0, 0);
+        while open < connections {
+            let now_open = self.run("opening connections")?.open;
+            stalled = if now_open > open { 0 } else { stalled + 1 };
+            if stalled > STALLED {
+                bail!("no more than {open} of {connections} connections opened");
+            }
+            open = now_open;
         }
-        open = now_open;
+        std::thread::sleep(REST);
+        // The first fills caches and windows.
+        self.run("exchanging messages")?;
+        // Each window pauses by itself; one contestant has no order.
+        let (tries, pause) = (count * TRIES, Duration::ZERO);
+        let plan = Plan { windows: count, tries, pause, quiet: QUIET, seed: 0 };
+        let mut kept = contest(&mut [()], plan, |()| watched(&[], || self.one()))?;
+        Ok(kept.swap_remove(0))
     }
-    std::thread::sleep(REST);
-    // The first fills caches and windows.
-    windows.run("exchanging messages")?;
-    // Each window pauses by itself; one contestant has no order.
-    let count = count as usize;
-    let plan =
-        Plan { windows: count, tries: count * TRIES, pause: Duration::ZERO, quiet: QUIET, seed: 0 };
-    let mut kept =
-        contest(&mut [()], plan, |()| watched(&[], || one(windows, connections, &busy)))?;
-    Ok(kept.swap_remove(0))
-}
 
-/// One window of messages.
-fn one(
-    windows: &Windows,
-    connections: usize,
-    busy: impl Fn() -> Duration,
-) -> anyhow::Result<Found> {
-    let busy_before = busy();
-    let Ran { span, answered, answered_all, .. } = windows.run("exchanging messages")?;
-    if answered == 0 {
-        bail!("no message was answered with {connections} connections open");
+    /// One window of messages.
+    fn one(&self) -> anyhow::Result<Found> {
+        let busy_before = (self.busy)();
+        let Ran { span, answered, answered_all, .. } = self.run("exchanging messages")?;
+        if answered == 0 {
+            bail!("no message was answered with {} connections open", self.connections);
+        }
+        Ok(Found {
+            rate: answered as f64 / span.as_secs_f64(),
+            capacity: answered_all as f64 / ((self.busy)() - busy_before).as_secs_f64(),
+        })
     }
-    Ok(Found {
-        rate: answered as f64 / span.as_secs_f64(),
-        capacity: answered_all as f64 / (busy() - busy_before).as_secs_f64(),
-    })
 }

@@ -1,6 +1,7 @@
 //! What figures are measured on: a lab on a veth pair, made when the first of them asks for it and
 //! shared by all.
 
+use std::any::Any;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use measure::Kept;
 use reproduce::{ChartId, Measured, Recorder};
 
 use super::curve::Curves;
-use crate::demo::bound::reflector_rps_of;
+use crate::demo::bound::reflector_rps;
 use crate::demo::kernel_echo::KernelEcho;
 use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
 use crate::demo::softirq;
@@ -56,12 +57,7 @@ pub enum Client {
 }
 
 /// A running echo server; it ends when dropped.
-pub enum Running {
-    /// Ours.
-    Tailplane(#[expect(dead_code, reason = "held for its Drop")] Tailplane),
-    /// The kernel's.
-    Kernel(#[expect(dead_code, reason = "held for its Drop")] KernelEcho),
-}
+pub type Running = Box<dyn Any>;
 
 /// See the module's comment.
 #[derive(Default)]
@@ -95,10 +91,8 @@ impl Testbed {
         recorder.condition("scheduler", "run-to-completion");
         recorder.condition("domain", "inline");
         recorder.condition("kernel congestion control", "cubic");
-        match &self.open {
-            Some(open) => Ok(&open.lab),
-            None => anyhow::bail!("the lab was made just now"),
-        }
+        let open = self.open.as_ref().context("the lab was made just now")?;
+        Ok(&open.lab)
     }
 }
 
@@ -107,18 +101,15 @@ impl Testbed {
 /// # Errors
 /// What it could not open.
 pub fn start(lab: &Lab, server: Server) -> anyhow::Result<(Running, SocketAddrV4)> {
-    Ok(match server {
+    let wait = match server {
         Server::Tailplane => {
             let service = Tailplane::start_spinning(lab, App::Echo)?;
-            (Running::Tailplane(service), Tailplane::echo_target())
+            return Ok((Box::new(service), Tailplane::ECHO_TARGET));
         }
-        Server::LinuxSpinning => {
-            (Running::Kernel(KernelEcho::start(lab, Wait::Spin)?), KernelEcho::target())
-        }
-        Server::LinuxBlocking => {
-            (Running::Kernel(KernelEcho::start(lab, Wait::Block)?), KernelEcho::target())
-        }
-    })
+        Server::LinuxSpinning => Wait::Spin,
+        Server::LinuxBlocking => Wait::Block,
+    };
+    Ok((Box::new(KernelEcho::start(lab, wait)?), KernelEcho::TARGET))
 }
 
 /// A load of echo messages of `bytes`.
@@ -155,15 +146,16 @@ pub fn carry(
             client.run(load, target)
         }
         Client::Kernel(wait) => {
-            let transport = KernelConfig {
-                target: SocketAddr::V4(target),
-                wait,
-                threads: 1,
-                cores: vec![CLIENT_CPU],
-            };
+            let transport = kernel_client(target, wait);
             Ok(in_namespace(lab.client(), || load::kernel::run(load, &transport))??)
         }
     }
+}
+
+/// A client on the kernel's sockets, on the client's core.
+pub fn kernel_client(target: SocketAddrV4, wait: Wait) -> KernelConfig {
+    let (target, cores) = (SocketAddr::V4(target), vec![CLIENT_CPU]);
+    KernelConfig { target, wait, threads: 1, cores }
 }
 
 /// So many rounds of windows of all contestants, in an order that is drawn anew in each. A window finds one thing for
@@ -194,11 +186,11 @@ pub fn draw(
     over: &[u32],
     kept: &Kept<Vec<f64>>,
 ) {
-    let series = recorder.series(chart, name);
-    for (index, &x) in over.iter().enumerate() {
+    let points = over.iter().enumerate().map(|(index, &x)| {
         let values = kept.values(|values| values[index.min(values.len() - 1)]);
-        recorder.point(series, x.into(), Measured::samples(&values));
-    }
+        (x.into(), Measured::samples(&values))
+    });
+    recorder.curve(chart, name, points);
 }
 
 /// Frames per second of `frame_bytes` that a bare reflector on the pair returns: samples.
@@ -209,7 +201,7 @@ pub fn reflected(lab: &Lab, frame_bytes: usize, samples: u32) -> anyhow::Result<
     (0..samples.max(1))
         .map(|_| {
             std::thread::sleep(crate::demo::window::PAUSE);
-            reflector_rps_of(lab, Duration::from_millis(300), frame_bytes)
+            reflector_rps(lab, Duration::from_millis(300), frame_bytes)
         })
         .collect()
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use measure::stats::Summary;
 use measure::{Kept, Place, Plan, QUIET, WindowError};
+use serde::Serialize;
 
 use crate::cores::Costs;
 
@@ -70,7 +71,7 @@ pub enum CalibrateError {
 }
 
 /// One constant as it was measured, in nanoseconds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
     /// What it is.
     pub name: String,

@@ -8,8 +8,8 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::bail;
 use load::{
-    Conditions, Limit, LoadConfig, LoadReport, Mode, Percentile, SearchConfig, Sheet, Verdict,
-    judge, throughput_at_slo,
+    Conditions, Limit, LoadConfig, LoadReport, Mode, Percentile, SearchConfig, SearchResult, Sheet,
+    Verdict, judge, throughput_at_slo,
 };
 use measure::stats::Summary;
 use measure::{MedianInterval, REPEATS_FOR_95, median_interval};
@@ -55,11 +55,9 @@ impl Plan {
     /// Arguments that do not fit together.
     pub fn of(args: &Args) -> anyhow::Result<Option<Self>> {
         if args.slo_us.is_none() && args.sweep.is_none() {
-            for (given, name) in [(args.svg.is_some(), "svg"), (args.repeats.is_some(), "repeats")]
-            {
-                if given {
-                    bail!("`--{name}` needs `--slo-us` or `--sweep`: one window has no curve");
-                }
+            let given = [(args.svg.is_some(), "svg"), (args.repeats.is_some(), "repeats")];
+            if let Some((_, name)) = given.iter().find(|(is_given, _)| *is_given) {
+                bail!("`--{name}` needs `--slo-us` or `--sweep`: one window has no curve");
             }
             return Ok(None);
         }
@@ -141,7 +139,7 @@ struct Spread {
 }
 
 /// What a search or a sweep found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Curve {
     /// `search` or `sweep`.
     kind: &'static str,
@@ -182,29 +180,24 @@ pub(super) fn measure(
     config: &LoadConfig,
     carrier: &mut Carrier,
 ) -> anyhow::Result<Curve> {
-    let mut measuring = Measuring {
-        plan,
-        config,
-        carrier,
-        repeat: 0,
-        keys_stored: false,
-        points: Vec::new(),
-        conditions: None,
-    };
-    let (mut repeats, mut bests) = (Vec::new(), Vec::new());
-    let mut outcome = Ok(());
-    for _ in 0..plan.repeats {
-        measuring.next_repeat();
-        outcome = match plan.sweep {
-            Some(sweep) => sweep.loads().try_for_each(|rps| measuring.window(rps).map(drop)),
-            None => measuring.search(&mut repeats, &mut bests),
-        };
-        if outcome.is_err() {
-            break;
+    let (points, repeats, bests) = (Vec::new(), Vec::new(), Vec::new());
+    let mut measuring =
+        Measuring { plan, config, carrier, points, conditions: None, repeats, bests };
+    let outcome = (1..=plan.repeats).try_for_each(|repeat| {
+        // Another seed, and with it other keys, which must be stored.
+        let mut keys_stored = false;
+        let mut window = |rps| measuring.window(repeat, rps, &mut keys_stored);
+        match plan.sweep {
+            Some(sweep) => sweep.loads().try_for_each(|rps| window(rps).map(drop)),
+            None => {
+                let found = throughput_at_slo(&plan.search, window)?;
+                measuring.keep(repeat, found);
+                Ok(())
+            }
         }
-    }
+    });
     end_progress();
-    let Measuring { points, conditions, .. } = measuring;
+    let Measuring { points, conditions, repeats, bests, .. } = measuring;
     let failure = match outcome {
         Err(error) if points.is_empty() => return Err(error),
         Err(error) => Some(format!("{error:#}")),
@@ -214,17 +207,12 @@ pub(super) fn measure(
         kind: if plan.sweep.is_some() { "sweep" } else { "search" },
         conditions,
         slo: plan.objective,
-        throughput_at_slo_rps: None,
-        spread: None,
-        confidence: None,
-        confidence_note: None,
         repeats,
         points,
-        best: None,
         valid: true,
-        invalid_reason: None,
         partial: failure.is_some(),
         partial_reason: failure,
+        ..Curve::default()
     };
     match plan.sweep {
         Some(_) => curve.judge_sweep(),
@@ -238,30 +226,30 @@ struct Measuring<'a> {
     plan: &'a Plan,
     config: &'a LoadConfig,
     carrier: &'a mut Carrier,
-    repeat: u32,
-    keys_stored: bool,
     points: Vec<Point>,
     conditions: Option<Conditions>,
+    repeats: Vec<Repeat>,
+    /// The report of each search's highest load within the objective.
+    bests: Vec<LoadReport>,
 }
 
 impl Measuring<'_> {
-    /// Another seed, and with it other keys, which must be stored.
-    fn next_repeat(&mut self) {
-        self.repeat += 1;
-        self.keys_stored = false;
-    }
-
-    fn window(&mut self, rps: f64) -> anyhow::Result<LoadReport> {
+    fn window(
+        &mut self,
+        repeat: u32,
+        rps: f64,
+        keys_stored: &mut bool,
+    ) -> anyhow::Result<LoadReport> {
         let mut load = self.config.clone();
         if let Mode::Open { rps: offered_rps, .. } = &mut load.mode {
             *offered_rps = rps;
         }
-        load.seed = self.config.seed.wrapping_add(u64::from(self.repeat - 1));
-        load.keys_stored = self.keys_stored;
+        load.seed = self.config.seed.wrapping_add(u64::from(repeat - 1));
+        load.keys_stored = *keys_stored;
         let report = self.carrier.window(&load)?;
-        self.keys_stored = true;
+        *keys_stored = true;
         self.conditions.get_or_insert_with(|| report.conditions.clone());
-        let point = self.point(rps, &report);
+        let point = self.point(repeat, rps, &report);
         progress(&point, self.plan.repeats);
         self.points.push(point);
         if report.fault.is_some() || report.partial {
@@ -271,9 +259,9 @@ impl Measuring<'_> {
         Ok(report)
     }
 
-    fn point(&self, rps: f64, report: &LoadReport) -> Point {
+    fn point(&self, repeat: u32, rps: f64, report: &LoadReport) -> Point {
         Point {
-            repeat: self.repeat,
+            repeat,
             offered_rps: rps,
             achieved_rps: report.achieved_rps,
             p50_us: report.p50_us,
@@ -290,22 +278,15 @@ impl Measuring<'_> {
         }
     }
 
-    fn search(
-        &mut self,
-        repeats: &mut Vec<Repeat>,
-        bests: &mut Vec<LoadReport>,
-    ) -> anyhow::Result<()> {
-        let search = &self.plan.search;
-        let found = throughput_at_slo(search, |rps| self.window(rps))?;
-        repeats.push(Repeat {
-            repeat: self.repeat,
+    fn keep(&mut self, repeat: u32, found: SearchResult) {
+        self.repeats.push(Repeat {
+            repeat,
             throughput_at_slo_rps: found.best.as_ref().map(|best| best.achieved_rps),
             offered_rps: found.throughput_at_slo_rps,
             limit: found.limit,
             windows: found.probes.len(),
         });
-        bests.extend(found.best);
-        Ok(())
+        self.bests.extend(found.best);
     }
 }
 
@@ -371,14 +352,17 @@ impl Curve {
         text
     }
 
+    /// The points of each load that was offered, from the least to the greatest.
+    pub fn by_load(&self) -> Vec<Vec<&Point>> {
+        let mut points: Vec<&Point> = self.points.iter().collect();
+        points.sort_by(|a, b| a.offered_rps.total_cmp(&b.offered_rps));
+        points.chunk_by(|a, b| a.offered_rps == b.offered_rps).map(<[_]>::to_vec).collect()
+    }
+
     /// Every load must have a window that may be used.
     fn judge_sweep(&mut self) {
-        let mut loads: Vec<f64> = self.points.iter().map(|point| point.offered_rps).collect();
-        loads.sort_by(f64::total_cmp);
-        loads.dedup();
-        let bad = |rps: &&f64| {
-            self.points.iter().filter(|p| p.offered_rps == **rps).all(|point| !point.valid)
-        };
+        let loads = self.by_load();
+        let bad = |points: &&Vec<&Point>| points.iter().all(|point| !point.valid);
         let count = loads.iter().filter(bad).count();
         let reason = self.points.iter().find_map(|point| point.invalid_reason.clone());
         if let Some(reason) = self.partial_reason.clone() {

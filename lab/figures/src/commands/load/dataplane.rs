@@ -12,18 +12,14 @@ use mem::{HugePages, Region};
 use nic::Nic;
 use nic::af_xdp::AfXdpError;
 use nic::xdp_program::XdpProgramError;
-use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
-use runtime::{RuntimeConfig, Scheduler};
+use runtime::{RuntimeConfig, StackConfig};
 use tailplane::{Endpoint, MacAddr, Service};
 
+use crate::demo::ends::{CHUNKS, port_of, runtime_of};
 use service::lab::Lab;
 use service::lab::constants::{CLIENT_DATAPLANE_ADDRESS, CLIENT_INTERFACE, SUBNET_BITS};
 use service::local_wire::LocalWire;
-use service::network_config::ModeName;
-use service::port::{Port, PortConfig};
-
-/// Chunks of packet memory for each thread.
-const CHUNKS: usize = 16_384;
+use service::port::Port;
 
 /// The load generator on our own dataplane.
 #[derive(Debug)]
@@ -69,16 +65,7 @@ impl DataplaneClient {
     /// # Errors
     /// What could not be opened.
     pub fn open(lab: &Lab, threads: u32, cpus: &[usize]) -> anyhow::Result<Self> {
-        let config = PortConfig {
-            interface: CLIENT_INTERFACE.to_owned(),
-            namespace: Some(lab.client().clone()),
-            address: CLIENT_DATAPLANE_ADDRESS,
-            threads,
-            chunks: CHUNKS * threads as usize,
-            huge_pages: HugePages::Try,
-            mode: ModeName::Auto,
-            rx_buffers: None,
-        };
+        let config = port_of(CLIENT_INTERFACE, lab.client(), CLIENT_DATAPLANE_ADDRESS, threads);
         let begin = Instant::now();
         let port = loop {
             match Port::open(&config) {
@@ -135,18 +122,11 @@ impl DataplaneClient {
         limit: Duration,
         is_over: impl Fn() -> bool,
     ) -> anyhow::Result<()> {
+        let stack = StackConfig::new(CLIENT_DATAPLANE_ADDRESS, SUBNET_BITS, self.wire.mac());
         let config = RuntimeConfig {
-            stack: StackConfig::new(CLIENT_DATAPLANE_ADDRESS, SUBNET_BITS, self.wire.mac()),
-            elastic: ElasticConfig::default(),
-            scheduler: Scheduler::RunToCompletion,
-            idle: IdlePolicy { spin: Some(self.idle_spin), ..IdlePolicy::default() },
-            // The generator measures: it never waits.
-            moderation: ModerationPolicy::default(),
             cpus: self.cpus.clone(),
             realtime: self.realtime,
-            pool_keep: 4_096,
-            segment: None,
-            register: None,
+            ..runtime_of(stack, self.idle_spin)
         };
         match &mut self.wire {
             Wire::Port(port) => {

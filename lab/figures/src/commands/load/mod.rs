@@ -58,14 +58,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => println!("{}", report.to_json()),
         false => println!("{}", report.to_table()),
     }
-    match &report.invalid_reason {
-        None => Ok(ExitCode::SUCCESS),
-        Some(reason) => {
-            let what = if report.partial { "partial and invalid" } else { "invalid" };
-            eprintln!("tailplane: the result is {what}: {reason}");
-            Ok(ExitCode::FAILURE)
-        }
-    }
+    let what = if report.partial { "partial and invalid" } else { "invalid" };
+    Ok(exit_code(what, report.invalid_reason.as_deref()))
+}
+
+/// Says why a result may not be used, where it may not.
+fn exit_code(what: &str, invalid_reason: Option<&str>) -> ExitCode {
+    let Some(reason) = invalid_reason else { return ExitCode::SUCCESS };
+    eprintln!("tailplane: the result is {what}: {reason}");
+    ExitCode::FAILURE
 }
 
 /// Prints a search or a sweep and draws it, as the arguments say.
@@ -82,10 +83,8 @@ fn show(curve: &Curve, args: &Args) -> anyhow::Result<ExitCode> {
         std::fs::write(path, picture::svg(curve))
             .with_context(|| format!("cannot write the plot '{}'", path.display()))?;
     }
-    let Some(reason) = &curve.invalid_reason else { return Ok(ExitCode::SUCCESS) };
     let what = if curve.partial { "partial" } else { "invalid" };
-    eprintln!("tailplane: the result is {what}: {reason}");
-    Ok(ExitCode::FAILURE)
+    Ok(exit_code(what, curve.invalid_reason.as_deref()))
 }
 
 fn load_config(args: &Args) -> anyhow::Result<LoadConfig> {

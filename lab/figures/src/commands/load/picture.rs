@@ -43,18 +43,14 @@ fn chart(curve: &Curve) -> Chart {
 
 /// One percentile at each load: the median of its windows, from the least to the greatest.
 fn series(curve: &Curve, name: &str, of: fn(&Point) -> f64) -> Series {
-    let mut loads: Vec<f64> = curve.points.iter().map(|point| point.offered_rps).collect();
-    loads.sort_by(f64::total_cmp);
-    loads.dedup();
-    let points = loads.iter().filter_map(|rps| {
-        let all: Vec<&Point> = curve.points.iter().filter(|p| p.offered_rps == *rps).collect();
+    let points = curve.by_load().into_iter().filter_map(|all| {
         let counted: Vec<&Point> = all.iter().copied().filter(|point| point.valid).collect();
         let valid = !counted.is_empty();
         let shown = if valid { &counted } else { &all };
-        let summary = |of: &dyn Fn(&Point) -> f64| {
+        let summary = |of: fn(&Point) -> f64| {
             Summary::of(&shown.iter().map(|point| of(point)).collect::<Vec<_>>())
         };
-        let (x, y) = (summary(&|point| point.achieved_rps)?, summary(&of)?);
+        let (x, y) = (summary(|point| point.achieved_rps)?, summary(of)?);
         let note = shown.iter().find_map(|point| point.invalid_reason.clone());
         Some(PlotPoint {
             x: Finite::new(x.median)?,

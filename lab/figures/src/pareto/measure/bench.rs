@@ -12,6 +12,7 @@ use load::{LoadConfig, LoadReport, Mode, SearchConfig, WorkloadConfig, throughpu
 use measure::watched;
 use reproduce::Stopped;
 
+use super::super::analysis::Run;
 use super::plan::{Plan, Progress};
 use super::split::Split;
 use crate::commands::load::DataplaneClient;
@@ -45,20 +46,6 @@ pub struct Bench<'a> {
     // In this order: the service ends before its lab.
     _service: Tailplane,
     lab: Lab,
-}
-
-/// What a search found.
-pub struct Found {
-    /// The highest load within the objective, as it was answered, in requests per second.
-    pub rps: Option<f64>,
-    /// The 99th percentile there; where there is none, at the lowest load that was tried. In microseconds.
-    pub p99_us: f64,
-    /// Why there is no higher one.
-    pub limit: String,
-    /// Windows.
-    pub windows: u32,
-    /// How many of them somebody else disturbed.
-    pub disturbed: u32,
 }
 
 impl<'a> Bench<'a> {
@@ -98,11 +85,6 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// The processors of the elastic threads.
-    pub fn cpus(&self) -> Vec<u32> {
-        self.cpus.clone()
-    }
-
     fn load(&self, mode: Mode, seconds: f64) -> LoadConfig {
         LoadConfig {
             mode,
@@ -129,7 +111,8 @@ impl<'a> Bench<'a> {
         Ok(report)
     }
 
-    /// The highest load within the objective, beginning at one that another configuration served.
+    /// The highest load within the objective, as it was answered, in requests per second, beginning at one that another
+    /// configuration served; and how it was found.
     ///
     /// # Errors
     /// What the client could not do; the run was asked to stop.
@@ -138,7 +121,7 @@ impl<'a> Bench<'a> {
         start_rps: Option<f64>,
         name: &str,
         progress: Progress<'_>,
-    ) -> anyhow::Result<Found> {
+    ) -> anyhow::Result<(Option<f64>, Run)> {
         self.windows.set((0, 0));
         let search = SearchConfig {
             slo_p99_us: self.plan.slo_us,
@@ -160,13 +143,14 @@ impl<'a> Bench<'a> {
         let best = found.best.as_ref();
         let p99_us = best.map(|best| best.p99_us).or(lowest.map(|probe| probe.p99_us));
         let (windows, disturbed) = self.windows.get();
-        Ok(Found {
-            rps: best.map(|best| best.achieved_rps),
+        let run = Run {
+            cpus: self.cpus.clone(),
             p99_us: p99_us.unwrap_or(f64::NAN),
             limit: format!("{:?}", found.limit).to_lowercase(),
             windows,
             disturbed,
-        })
+        };
+        Ok((best.map(|best| best.achieved_rps), run))
     }
 
     /// What is drawn without load, while the threads poll in vain, and at a load; in watts.

@@ -22,7 +22,7 @@ use world::controlled::pareto::{Candidate, Objective};
 use self::bench::Bench;
 pub use self::plan::{Plan, Progress};
 use self::split::Split;
-use super::analysis::{Analysis, Entry, Run};
+use super::analysis::{Analysis, Entry};
 use crate::demo::softirq;
 use service::huge_pages;
 use service::lab::constants::QUEUES_MAX;
@@ -59,13 +59,12 @@ pub fn run(plan: &Plan, progress: Progress<'_>, stop: &AtomicBool) -> anyhow::Re
         }
         all.partial = Some(format!("{error:#}"));
     }
-    for configuration in todo {
-        if all.entries.iter().all(|entry| entry.configuration != configuration) {
-            let found = Err("the run ended before it".to_owned());
-            all.entries.push(Entry { configuration, found, run: None });
-        }
-    }
-    unreachable_entries(&machine, &split, &mut all);
+    not_known(&mut all, &todo, "the run ended before it");
+    let reason = format!(
+        "it needs processors of the load generator ({}); `--client-cpus` gives it others or fewer",
+        split.client_list()
+    );
+    not_known(&mut all, &machine.configurations(), &reason);
     Ok(all)
 }
 
@@ -88,24 +87,33 @@ fn prepare(
 ) -> anyhow::Result<(Hands, Machine, Analysis)> {
     let mut machine = topology.machine();
     machine.validate().context("this machine cannot be measured")?;
-    let (mut entries, mut notes) = (Vec::new(), Vec::new());
+    let mut all = Analysis {
+        name: "this machine".to_owned(),
+        machine: machine.clone(),
+        scaling: Scaling::ix(),
+        mode: Mode::Real,
+        slo_us: plan.slo_us,
+        objective: plan.objective,
+        entries: Vec::new(),
+        conditions: ::measure::conditions::here(),
+        notes: Vec::new(),
+        partial: None,
+    };
     let clocks = match settable(&split.service, &machine) {
         Ok(clocks) => Some(clocks),
         Err(reason) => {
-            notes.push(format!("clocks are not measured: {reason}"));
+            all.notes.push(format!("clocks are not measured: {reason}"));
             if !machine.clocks_khz.is_empty() {
-                let unknown =
-                    |configuration| Entry { configuration, found: Err(reason.clone()), run: None };
-                entries.extend(machine.configurations().into_iter().map(unknown));
+                not_known(&mut all, &machine.configurations(), &reason);
                 (machine.clocks_khz, machine.turbo) = (Vec::new(), false);
+                all.machine = machine.clone();
             }
             None
         }
     };
-    let mut objective = plan.objective;
     let power = match Rapl::open(&plan.sys, &split.sockets()) {
         Ok(rapl) => {
-            notes.push(
+            all.notes.push(
                 "power is that of the service's sockets whole: what else runs there, the load generator too, is \
                  in it"
                     .to_owned(),
@@ -113,10 +121,10 @@ fn prepare(
             Some(rapl)
         }
         Err(error) => {
-            notes.push(format!("power is not measured: {error}"));
-            if objective == Objective::Energy {
-                objective = Objective::Consolidation;
-                notes.push(
+            all.notes.push(format!("power is not measured: {error}"));
+            if all.objective == Objective::Energy {
+                all.objective = Objective::Consolidation;
+                all.notes.push(
                     "without power there is no frontier of energy: this is the one of cores, as for `--policy \
                      consolidation`"
                         .to_owned(),
@@ -124,18 +132,6 @@ fn prepare(
             }
             None
         }
-    };
-    let mut all = Analysis {
-        name: "this machine".to_owned(),
-        machine: machine.clone(),
-        scaling: Scaling::ix(),
-        mode: Mode::Real,
-        slo_us: plan.slo_us,
-        objective,
-        entries,
-        conditions: ::measure::conditions::here(),
-        notes,
-        partial: None,
     };
     describe(plan, split, power.is_some(), &mut all);
     Ok((Hands { clocks, power }, machine, all))
@@ -190,15 +186,12 @@ fn order(machine: &Machine, service: &Machine) -> Vec<Configuration> {
     all
 }
 
-/// What the machine could be if the load generator took no processors of it.
-fn unreachable_entries(machine: &Machine, split: &Split, all: &mut Analysis) {
-    let reason = format!(
-        "it needs processors of the load generator ({}); `--client-cpus` gives it others or fewer",
-        split.client_list()
-    );
-    for configuration in machine.configurations() {
+/// Those of these configurations of which nothing is known yet, and why.
+fn not_known(all: &mut Analysis, configurations: &[Configuration], reason: &str) {
+    for &configuration in configurations {
         if all.entries.iter().all(|entry| entry.configuration != configuration) {
-            all.entries.push(Entry { configuration, found: Err(reason.clone()), run: None });
+            let found = Err(reason.to_owned());
+            all.entries.push(Entry { configuration, found, run: None });
         }
     }
 }
@@ -230,9 +223,7 @@ impl Measuring<'_> {
             if cpus.len() > QUEUES_MAX as usize {
                 let reason =
                     format!("{} threads; a lab has at most {QUEUES_MAX} queues", cpus.len());
-                let unknown =
-                    |&configuration| Entry { configuration, found: Err(reason.clone()), run: None };
-                all.entries.extend(group.iter().map(unknown));
+                not_known(all, group, &reason);
                 continue;
             }
             let bench = Bench::open(self.plan, self.split, &cpus, self.stop)?;
@@ -259,15 +250,8 @@ impl Measuring<'_> {
             (Some(clocks), clock) => clocks.set(clock)?,
             (None, clock) => bail!("nobody can set the clock {clock}"),
         }
-        let found = bench.search(self.start_rps, name, self.progress)?;
-        let run = Run {
-            cpus: bench.cpus(),
-            p99_us: found.p99_us,
-            limit: found.limit,
-            windows: found.windows,
-            disturbed: found.disturbed,
-        };
-        let Some(rps) = found.rps else {
+        let (rps, run) = bench.search(self.start_rps, name, self.progress)?;
+        let Some(rps) = rps else {
             let reason = format!(
                 "no load that was tried keeps {} us; at the lowest 99 % are within {:.1} us",
                 self.plan.slo_us, run.p99_us

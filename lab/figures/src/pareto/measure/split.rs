@@ -1,5 +1,7 @@
 //! Which processors are the service's, and which the load generator's: never the same.
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 use control::sysfs::show_cpus;
 use control::{Configuration, Topology};
@@ -34,15 +36,11 @@ impl Split {
                 let unknown: Vec<u32> =
                     asked.iter().copied().filter(|cpu| !all.contains(cpu)).collect();
                 if asked.is_empty() || !unknown.is_empty() {
-                    bail!(
-                        "`--client-cpus` names {}; allowed: some of {}",
-                        if asked.is_empty() {
-                            "no processor".to_owned()
-                        } else {
-                            show_cpus(&unknown)
-                        },
-                        show_cpus(&all)
-                    );
+                    let named = match asked {
+                        [] => "no processor".to_owned(),
+                        _ => show_cpus(&unknown),
+                    };
+                    bail!("`--client-cpus` names {named}; allowed: some of {}", show_cpus(&all));
                 }
                 asked.to_vec()
             }
@@ -69,10 +67,8 @@ impl Split {
 
     /// The sockets that the service's processors are on.
     pub fn sockets(&self) -> Vec<u32> {
-        let mut sockets: Vec<u32> = self.service.cpus.iter().map(|cpu| cpu.package).collect();
-        sockets.sort_unstable();
-        sockets.dedup();
-        sockets
+        let sockets: BTreeSet<u32> = self.service.cpus.iter().map(|cpu| cpu.package).collect();
+        sockets.into_iter().collect()
     }
 
     /// The load generator's processors as the kernel would write them.

@@ -1,7 +1,7 @@
 //! The figure: load, latency, threads and the job's progress over time, with the daemon's and the paper's policies.
 
 use measure::stats::median;
-use reproduce::{Axis, Figure, Measured, Recorder, Takes};
+use reproduce::{Axis, Figure, Recorder, Takes};
 
 use super::found::Found;
 use super::plan::{AHEAD, PAPER, Plan, Policy, REQUEST_US, SHARES};
@@ -55,39 +55,31 @@ fn draw(recorder: &mut Recorder<'_>, policy: &Policy, found: &Found) {
     let time = || Axis::linear("time", "s");
     let shares = Axis::linear("share of two processors, or of the capacity", "");
     let chart = recorder.chart(short, policy.name, time(), shares.range(0.0, 1.1));
-    let offered = recorder.series(chart, "load offered");
-    let threads = recorder.series(chart, "processors granted to the service");
-    let job = recorder.series(chart, "the job's progress");
-    let latencies = recorder.chart(
-        &format!("{short}-latency"),
-        &format!("{}: 99th percentile of 100 ms", policy.name),
-        time(),
-        Axis::log("latency", "us"),
-    );
-    let p99 = recorder.series(latencies, "p99");
-    for point in &found.report.series {
-        let at_s = point.at_ms as f64 / 1e3;
+    let offered = found.report.series.iter().map(|point| {
         let share = point.offered_rps.unwrap_or_default() / found.capacity_rps;
-        recorder.point(offered, at_s, Measured::single(share));
-        if let Some(p99_us) = point.p99_us {
-            recorder.point(p99, at_s, Measured::single(p99_us));
-        }
-    }
+        (point.at_ms as f64 / 1e3, share)
+    });
+    recorder.curve(chart, "load offered", offered);
     let end_ns = found.progress.last().map_or(0, |told| told.at_ns);
     let mut steps = vec![(found.progress.first().map_or(0, |told| told.at_ns), 0.5)];
     for &(from_ns, to_ns) in &found.granted {
         steps.extend([(from_ns, 0.5), (from_ns, 1.0), (to_ns, 1.0), (to_ns, 0.5)]);
     }
     steps.push((end_ns, steps[steps.len() - 1].1));
-    for (at_ns, share) in steps {
-        recorder.point(threads, seconds(found, at_ns), Measured::single(share));
-    }
-    for pair in found.progress.windows(6).step_by(5) {
+    let threads = steps.into_iter().map(|(at_ns, share)| (seconds(found, at_ns), share));
+    recorder.curve(chart, "processors granted to the service", threads);
+    let job = found.progress.windows(6).step_by(5).filter_map(|pair| {
         let (from, to) = (pair[0], pair[5]);
-        if let Some(share) = found.job_share(from.at_ns, to.at_ns + 1) {
-            recorder.point(job, seconds(found, to.at_ns), Measured::single(share / 2.0));
-        }
-    }
+        let share = found.job_share(from.at_ns, to.at_ns + 1)?;
+        Some((seconds(found, to.at_ns), share / 2.0))
+    });
+    recorder.curve(chart, "the job's progress", job);
+    let (name, title) =
+        (format!("{short}-latency"), format!("{}: 99th percentile of 100 ms", policy.name));
+    let latencies = recorder.chart(&name, &title, time(), Axis::log("latency", "us"));
+    let points = found.report.series.iter();
+    let p99 = points.filter_map(|point| Some((point.at_ms as f64 / 1e3, point.p99_us?)));
+    recorder.curve(latencies, "p99", p99);
 }
 
 /// The worst and the median of what there is.

@@ -1,6 +1,6 @@
 //! The daemon, a service that it starts, and a background job, in a directory and a lab of their own.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -61,10 +61,9 @@ impl Rig {
         std::fs::write(service, service_toml(lab.prefix(), scheduler, policy, path))?;
         let log = std::fs::File::create(path.join("log"))?;
         let mut command = Command::new(&tailplaned);
-        command.arg("--config").arg(&config).stdin(Stdio::null());
-        command.stdout(Stdio::null()).stderr(log);
-        let daemon =
-            command.spawn().with_context(|| format!("starting {}", tailplaned.display()))?;
+        command.arg("--config").arg(&config);
+        let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        let daemon = daemon.with_context(|| format!("starting {}", tailplaned.display()))?;
         let mut rig = Self { daemon, service: None, lab, directory };
         rig.settle(policy.is_some())?;
         Ok(rig)
@@ -209,12 +208,7 @@ fn call(socket: &Path, message: &Value) -> anyhow::Result<Value> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(format!("{message}\0").as_bytes())?;
     let mut reply = Vec::new();
-    let mut part = [0; 4_096];
-    while reply.last() != Some(&0) {
-        let read = stream.read(&mut part).context("reading tailplaned's answer")?;
-        ensure!(read > 0, "tailplaned closed the connection without an answer");
-        reply.extend_from_slice(&part[..read]);
-    }
-    reply.pop();
+    BufReader::new(stream).read_until(0, &mut reply).context("reading tailplaned's answer")?;
+    ensure!(reply.pop() == Some(0), "tailplaned closed the connection without an answer");
     serde_json::from_slice(&reply).context("tailplaned's answer is not JSON")
 }

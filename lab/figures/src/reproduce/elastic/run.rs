@@ -54,12 +54,8 @@ fn load_of(plan: &Plan) -> anyhow::Result<LoadConfig> {
 }
 
 fn carry(rig: &Rig, load: &LoadConfig) -> anyhow::Result<LoadReport> {
-    let transport = KernelConfig {
-        target: SocketAddr::V4(rig.target()),
-        wait: Wait::Block,
-        threads: 1,
-        cores: Vec::new(),
-    };
+    let target = SocketAddr::V4(rig.target());
+    let transport = KernelConfig { wait: Wait::Block, ..KernelConfig::new(target) };
     let report = in_namespace(rig.lab().client(), || {
         // The generator's thread is as its maker.
         set_realtime(REALTIME)?;

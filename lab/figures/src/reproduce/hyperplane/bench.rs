@@ -48,11 +48,13 @@ pub struct Cells {
     pub options: Options,
     /// Nanoseconds of one step of a chain of work.
     pub step_ns: f64,
-    plan: Plan,
+    /// How windows are repeated.
+    pub plan: Plan,
     place_plan: Plan,
     light_plan: Plan,
     throughput_window: Duration,
-    latency_window: Duration,
+    /// Length of a window in which latencies are measured.
+    pub latency_window: Duration,
     /// Where the threads run. Without the privilege for real-time priority windows are disturbed more often.
     pub places: Places,
 }
@@ -89,22 +91,20 @@ impl Cells {
         };
         recorder.condition("consumer core", SERVER_CPU);
         recorder.condition("producer core", CLIENT_CPU);
-        recorder
-            .condition("work", format!("chain of dependent multiplications, {step_ns:.2} ns each"));
-        recorder.condition(
-            "windows",
-            format!(
-                "{} quiet ones at least of {throughput} ms (latency: {} of {latency} ms, without a stall over {} us), \
-                 of {} rounds (latency: {}) at most; {} over {PLACES} places of memory, where two are judged to a \
-                 hundredth; contenders in an order that is drawn anew each round, compared round by round",
-                cells.plan.windows,
-                cells.light_plan.windows,
-                cells.light_plan.quiet.stall_ns / 1_000,
-                cells.plan.tries,
-                cells.light_plan.tries,
-                cells.place_plan.windows
-            ),
+        let work = format!("chain of dependent multiplications, {step_ns:.2} ns each");
+        recorder.condition("work", work);
+        let Plan { windows, tries, .. } = cells.plan;
+        let light = cells.light_plan;
+        let windows = format!(
+            "{windows} quiet ones at least of {throughput} ms (latency: {} of {latency} ms, without a stall over {} us), \
+             of {tries} rounds (latency: {}) at most; {} over {PLACES} places of memory, where two are judged to a \
+             hundredth; contenders in an order that is drawn anew each round, compared round by round",
+            light.windows,
+            light.quiet.stall_ns / 1_000,
+            light.tries,
+            cells.place_plan.windows
         );
+        recorder.condition("windows", windows);
         Ok(cells)
     }
 
@@ -115,16 +115,6 @@ impl Cells {
             false => "ordinary: real-time was refused",
         };
         recorder.condition("priority", priority);
-    }
-
-    /// How windows are repeated.
-    pub fn plan(&self) -> Plan {
-        self.plan
-    }
-
-    /// Length of a window in which latencies are measured.
-    pub fn latency_window(&self) -> Duration {
-        self.latency_window
     }
 
     fn bench(&self, strategy: Strategy, queues: Queues) -> anyhow::Result<Bench> {
@@ -143,9 +133,7 @@ impl Cells {
         queues: Queues,
         task: Task,
     ) -> anyhow::Result<Vec<Kept<Throughput>>> {
-        let one = |&strategy: &Strategy| Ok(VecDeque::from([self.bench(strategy, queues)?]));
-        let benches = strategies.iter().map(one).collect::<anyhow::Result<Vec<_>>>()?;
-        self.contest(benches, self.plan, task).with_context(|| queues.to_string())
+        self.contest(strategies, 1, self.plan, queues, task)
     }
 
     /// The same in many places of memory, one after the other: all take part in one contest.
@@ -158,20 +146,23 @@ impl Cells {
         queues: Queues,
         task: Task,
     ) -> anyhow::Result<Vec<Kept<Throughput>>> {
-        let in_places = |&strategy: &Strategy| {
-            (0..PLACES).map(|_| self.bench(strategy, queues)).collect::<anyhow::Result<_>>()
-        };
-        let benches = strategies.iter().map(in_places).collect::<anyhow::Result<Vec<_>>>()?;
-        self.contest(benches, self.place_plan, task).with_context(|| queues.to_string())
+        self.contest(strategies, PLACES, self.place_plan, queues, task)
     }
 
-    /// Each contestant's benches take turns from round to round.
+    /// Each strategy's benches, in so many places of memory, take turns from round to round.
     fn contest(
         &self,
-        mut benches: Vec<VecDeque<Bench>>,
+        strategies: &[Strategy],
+        places: usize,
         plan: Plan,
+        queues: Queues,
         task: Task,
     ) -> anyhow::Result<Vec<Kept<Throughput>>> {
+        let in_places = |&strategy: &Strategy| {
+            (0..places).map(|_| self.bench(strategy, queues)).collect::<anyhow::Result<_>>()
+        };
+        let mut benches: Vec<VecDeque<Bench>> =
+            strategies.iter().map(in_places).collect::<anyhow::Result<_>>()?;
         let mut work = (task.make)(self.step_ns);
         let place = |side| self.places.take(side);
         contest(&mut benches, plan, |benches| {
@@ -180,6 +171,7 @@ impl Cells {
             Ok::<_, WindowError>((found, found.disturbance))
         })
         .with_context(|| format!("work of {}", task.name))
+        .with_context(|| queues.to_string())
     }
 
     /// Latencies at light load of several in one contest: a strategy, its queues, and how far apart arrivals are.
@@ -193,10 +185,10 @@ impl Cells {
     ) -> anyhow::Result<Vec<Kept<Latency>>> {
         let mut work = (task.make)(self.step_ns);
         let place = |side| self.places.take(side);
-        let benches = contenders
-            .iter()
-            .map(|&(strategy, queues, gap_ns)| Ok((self.bench(strategy, queues)?, gap_ns)));
-        let mut benches = benches.collect::<anyhow::Result<Vec<_>>>()?;
+        let bench = |&(strategy, queues, gap_ns): &(Strategy, Queues, f64)| {
+            Ok((self.bench(strategy, queues)?, gap_ns))
+        };
+        let mut benches = contenders.iter().map(bench).collect::<anyhow::Result<Vec<_>>>()?;
         contest(&mut benches, self.light_plan, |(bench, gap_ns)| {
             let found = bench.light(&place, self.latency_window, *gap_ns, &mut *work)?;
             let disturbance = found.disturbance;

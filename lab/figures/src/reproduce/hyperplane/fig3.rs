@@ -5,6 +5,7 @@ use notify::{Latency, Layout, Shape, Strategy};
 use reproduce::{Axis, ChartId, Figure, Measured, Recorder, Takes};
 
 use super::bench::{Cells, Queues};
+use super::findings::{MEAN, P99};
 use super::services::ENCAPSULATION;
 use crate::reproduce::Testbed;
 
@@ -83,18 +84,14 @@ fn latency(cells: &Cells, recorder: &mut Recorder<'_>, counts: &[u32]) -> anyhow
         let contenders = POLLING.map(|strategy| (strategy, queues, GAP_NS));
         let found = cells.light(&contenders, ENCAPSULATION)?;
         for (strategy, kept) in POLLING.iter().zip(&found) {
-            let mean = recorder.series(chart, &format!("{}, mean", strategy.name()));
-            let value = Measured::windows(kept, seed, |found| found.mean_ns() / 1e3);
-            recorder.point(mean, count.into(), value);
-            let p99 = recorder.series(chart, &format!("{}, p99", strategy.name()));
-            let value = Measured::windows(kept, seed, |found| found.quantile_ns(0.99) / 1e3);
-            recorder.point(p99, count.into(), value);
+            for (words, of_ns) in [("mean", MEAN), ("p99", P99)] {
+                let series = recorder.series(chart, &format!("{}, {words}", strategy.name()));
+                let value = Measured::windows(kept, seed, |found| of_ns(found) / 1e3);
+                recorder.point(series, count.into(), value);
+            }
         }
         if DISTRIBUTIONS.contains(&count) {
-            let series = recorder.series(cdf, &format!("{count} queues"));
-            for (us, share) in distribution(&found[0]) {
-                recorder.point(series, us, Measured::single(share));
-            }
+            recorder.curve(cdf, &format!("{count} queues"), distribution(&found[0]));
         }
     }
     Ok(())

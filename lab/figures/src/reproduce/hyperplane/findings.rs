@@ -1,7 +1,7 @@
 //! What the cells found, put together: what a poll costs, the ratios beside it, the claims, and the
 //! targets that this project set itself for the software ready set.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use measure::Kept;
 use measure::stats::{Line, line, median};
@@ -22,6 +22,8 @@ pub const SINGLE_COST: &str = "qwait.real.single_queue_cost";
 /// All that was measured, by cell; each with the strategies in the order of [`Strategy::ALL`].
 #[derive(Default)]
 pub struct Findings {
+    /// Of the intervals.
+    pub seed: u64,
     /// Backlog, by queues and task.
     pub backlog: HashMap<(Queues, &'static str), Vec<Kept<Throughput>>>,
     /// Spinning and the exclusive set in many places of memory, where they are judged by what little they differ.
@@ -34,8 +36,10 @@ pub struct Findings {
 }
 
 const TIME: fn(&Throughput) -> f64 = |found| found.ns_per_item;
-const MEAN: fn(&Latency) -> f64 = Latency::mean_ns;
-const P99: fn(&Latency) -> f64 = |found| found.quantile_ns(0.99);
+/// Of a window of latencies, in nanoseconds.
+pub const MEAN: fn(&Latency) -> f64 = Latency::mean_ns;
+/// See [`MEAN`].
+pub const P99: fn(&Latency) -> f64 = |found| found.quantile_ns(0.99);
 
 /// Those that are compared with spinning.
 const COMPARED: [Strategy; 3] = [Strategy::Exclusive, Strategy::Shared, Strategy::Linear];
@@ -80,12 +84,8 @@ impl Findings {
 
     /// What a poll costs: fitted over the cells with one busy queue, at 400 ns of work.
     pub fn poll(&self, layout: Layout, strategy: Strategy) -> Option<Line> {
-        let mut counts: Vec<u32> = (self.backlog.keys())
-            .filter(|(queues, _)| queues.layout == layout)
-            .map(|(queues, _)| queues.count)
-            .collect();
-        counts.sort_unstable();
-        counts.dedup();
+        let cells = self.backlog.keys().filter(|(queues, _)| queues.layout == layout);
+        let counts: BTreeSet<u32> = cells.map(|(queues, _)| queues.count).collect();
         let point = |count| {
             let queues = Queues { count, shape: Shape::SingleQueue, layout };
             let kept = self.time(queues, MIDDLE, strategy)?;
@@ -104,25 +104,19 @@ impl Findings {
     }
 
     /// How many times more a strategy gets done than spinning does.
-    fn gain(&self, queues: Queues, task: Task, strategy: Strategy, seed: u64) -> Option<Measured> {
+    fn gain(&self, queues: Queues, task: Task, strategy: Strategy) -> Option<Measured> {
         let spin = self.time(queues, task, Strategy::Spin)?;
         let other = self.time(queues, task, strategy)?;
-        Some(
-            Measured::ratio_of((spin, TIME), (other, TIME), seed)
-                .note(self.poll_words(queues.layout)),
-        )
+        let gain = Measured::ratio_of((spin, TIME), (other, TIME), self.seed);
+        Some(gain.note(self.poll_words(queues.layout)))
     }
 
-    fn latency_gain(
-        &self,
-        queues: Queues,
-        strategy: Strategy,
-        of: fn(&Latency) -> f64,
-        seed: u64,
-    ) -> Option<Measured> {
+    /// How many times longer than QWAIT's latency spinning's is.
+    fn latency_gain(&self, queues: Queues, of: fn(&Latency) -> f64) -> Option<Measured> {
         let spin = self.latency(queues, Strategy::Spin)?;
-        let other = self.latency(queues, strategy)?;
-        Some(Measured::ratio_of((spin, of), (other, of), seed).note(self.poll_words(queues.layout)))
+        let set = self.latency(queues, Strategy::Exclusive)?;
+        let gain = Measured::ratio_of((spin, of), (set, of), self.seed);
+        Some(gain.note(self.poll_words(queues.layout)))
     }
 
     /// Draws the ratios, fills the claims and says which targets were met.
@@ -159,8 +153,7 @@ impl Findings {
     }
 
     fn gains(&self, recorder: &mut Recorder<'_>, layout: Layout, task: Task, counts: &[u32]) {
-        let seed = recorder.options().seed;
-        let name = format!("gain-{}-{}", stride(layout), task.slug);
+        let name = format!("gain-{}-{}", layout.stride(), task.slug);
         let title = format!("Throughput over spinning: work of {}, {}", task.name, layout.name());
         let y = Axis::log("items/s over spinning's", "");
         let chart = recorder.chart(&name, &title, Axis::log("queues", ""), y);
@@ -168,7 +161,7 @@ impl Findings {
             for strategy in COMPARED {
                 for &count in counts {
                     let queues = Queues { count, shape, layout };
-                    let Some(gain) = self.gain(queues, task, strategy, seed) else { continue };
+                    let Some(gain) = self.gain(queues, task, strategy) else { continue };
                     let words = format!("{}, {}", shape.short(), strategy.name());
                     let series = recorder.series(chart, &words);
                     recorder.point(series, count.into(), gain);
@@ -179,7 +172,6 @@ impl Findings {
 
     /// What the ready set gains with the paper's services as work.
     fn services(&self, recorder: &mut Recorder<'_>) {
-        let seed = recorder.options().seed;
         let title = "Throughput over spinning: the six services, 1,000 queues, a page each";
         let y = Axis::log("items/s over spinning's", "");
         let chart = recorder.chart("services", title, Axis::category("service"), y);
@@ -187,7 +179,7 @@ impl Findings {
             let queues = Queues { count: 1_000, shape, layout: Layout::Paged };
             let series = recorder.series(chart, shape.short());
             for task in SERVICES {
-                if let Some(gain) = self.gain(queues, task, Strategy::Exclusive, seed) {
+                if let Some(gain) = self.gain(queues, task, Strategy::Exclusive) {
                     recorder.category(series, task.name, gain);
                 }
             }
@@ -195,13 +187,12 @@ impl Findings {
     }
 
     fn close_ones(&self, recorder: &mut Recorder<'_>) {
-        let seed = recorder.options().seed;
         let title = "The exclusive set's throughput over spinning's where all queues are busy, over many places of memory";
         let y = Axis::linear("items/s over spinning's", "");
         let chart = recorder.chart("close", title, Axis::category("queues and work"), y);
         let series = recorder.series(chart, "QWAIT, exclusive");
         for (queues, task) in close_cells() {
-            if let Some(kept) = self.closely(queues, task, seed, |spin, set| spin / set) {
+            if let Some(kept) = self.closely(queues, task, |spin, set| spin / set) {
                 recorder.category(series, &format!("{queues}, {}", task.name), kept);
             }
         }
@@ -209,8 +200,7 @@ impl Findings {
     }
 
     fn latency_gains(&self, recorder: &mut Recorder<'_>, layout: Layout, counts: &[u32]) {
-        let seed = recorder.options().seed;
-        let name = format!("latency-gain-{}", stride(layout));
+        let name = format!("latency-gain-{}", layout.stride());
         let title = format!("Light-load latency of spinning over QWAIT's: {}", layout.name());
         let y = Axis::log("spinning's latency over QWAIT's", "");
         let chart = recorder.chart(&name, &title, Axis::log("queues", ""), y);
@@ -218,8 +208,7 @@ impl Findings {
             for (words, of) in [("mean", MEAN), ("p99", P99)] {
                 for &count in counts {
                     let queues = Queues { count, shape, layout };
-                    let gain = self.latency_gain(queues, Strategy::Exclusive, of, seed);
-                    let Some(gain) = gain else { continue };
+                    let Some(gain) = self.latency_gain(queues, of) else { continue };
                     let series = recorder.series(chart, &format!("{}, {words}", shape.short()));
                     recorder.point(series, count.into(), gain);
                 }
@@ -229,47 +218,37 @@ impl Findings {
     }
 
     fn claims(&self, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
-        let seed = recorder.options().seed;
-        let absent = "its cell was not measured";
-        let busy = |count, shape, layout| Queues { count, shape, layout };
-        let queues = busy(1_000, Shape::SingleQueue, Layout::Paged);
-        let gain = self
-            .gain(queues, MIDDLE, Strategy::Exclusive, seed)
-            .map(|gain| gain.note(format!("400 ns of work, {}", Layout::Paged.name())));
-        recorder.claim(SQ_GAIN, gain.unwrap_or_else(|| Measured::missing(absent)))?;
-        let queues = busy(1_000, Shape::FullyBalanced, Layout::Paged);
-        let gain = self
-            .latency_gain(queues, Strategy::Exclusive, P99, seed)
-            .map(|gain| gain.note(format!("arrivals over all queues, {}", Layout::Paged.name())));
-        recorder.claim(P99_GAIN, gain.unwrap_or_else(|| Measured::missing(absent)))?;
-        let cost = self.single_cost(LONG, seed).map(|cost| cost.note("1 us of work"));
-        recorder.claim(SINGLE_COST, cost.unwrap_or_else(|| Measured::missing(absent)))?;
-        Ok(())
+        let paged = |shape| Queues { count: 1_000, shape, layout: Layout::Paged };
+        let mut claim = |id, found: Option<Measured>, words: &str| {
+            let found = found.map(|found| found.note(words));
+            recorder
+                .claim(id, found.unwrap_or_else(|| Measured::missing("its cell was not measured")))
+        };
+        let layout = Layout::Paged.name();
+        let gain = self.gain(paged(Shape::SingleQueue), MIDDLE, Strategy::Exclusive);
+        claim(SQ_GAIN, gain, &format!("400 ns of work, {layout}"))?;
+        let gain = self.latency_gain(paged(Shape::FullyBalanced), P99);
+        claim(P99_GAIN, gain, &format!("arrivals over all queues, {layout}"))?;
+        claim(SINGLE_COST, self.single_cost(LONG), "1 us of work")
     }
 
     /// What the exclusive set keeps of spinning's throughput, or `how` else the two compare.
-    fn closely(
-        &self,
-        queues: Queues,
-        task: Task,
-        seed: u64,
-        how: fn(f64, f64) -> f64,
-    ) -> Option<Measured> {
+    fn closely(&self, queues: Queues, task: Task, how: fn(f64, f64) -> f64) -> Option<Measured> {
         let [spin, set] = self.close.get(&(queues, task.slug))?.as_slice() else { return None };
-        Some(Measured::compared((spin, TIME), (set, TIME), seed, how))
+        Some(Measured::compared((spin, TIME), (set, TIME), self.seed, how))
     }
 
     /// The share of its throughput that one always busy queue loses by the exclusive set.
-    fn single_cost(&self, task: Task, seed: u64) -> Option<Measured> {
-        self.closely(fully(1, Layout::Packed), task, seed, |spin, set| 1.0 - spin / set)
+    fn single_cost(&self, task: Task) -> Option<Measured> {
+        self.closely(fully(1, Layout::Packed), task, |spin, set| 1.0 - spin / set)
     }
 
     /// Latencies at 1,000 queues over those at 64, in both ways to compare them.
-    fn flatness(&self, layout: Layout, seed: u64) -> [(String, Option<Measured>); 2] {
+    fn flatness(&self, layout: Layout) -> [(String, Option<Measured>); 2] {
         let kept = self.flat.get(&layout);
         let over = |few: usize| {
             let (many, few) = (kept?.first()?, kept?.get(few)?);
-            Some(Measured::ratio_of((many, MEAN), (few, MEAN), seed))
+            Some(Measured::ratio_of((many, MEAN), (few, MEAN), self.seed))
         };
         let what = |rate| {
             let name = layout.name();
@@ -283,49 +262,36 @@ impl Findings {
 
     /// One note for each target.
     fn targets(&self, recorder: &mut Recorder<'_>) {
-        let seed = recorder.options().seed;
-        let at = |count, shape, layout| Queues { count, shape, layout };
-        let gain = |queues, task| self.gain(queues, task, Strategy::Exclusive, seed);
-        let sq = at(1_000, Shape::SingleQueue, Layout::Paged);
+        let sq = Queues { count: 1_000, shape: Shape::SingleQueue, layout: Layout::Paged };
         let fb = |layout| fully(1_000, layout);
         let mut note = |what: &str, found: Option<Measured>, bound: f64, at_least: bool| {
             recorder.note(judged(what, found, bound, at_least));
         };
-        note(
-            "SQ, 1,000 queues, a page each, 400 ns of work: over spinning",
-            gain(sq, MIDDLE),
-            3.0,
-            true,
-        );
-        note(
-            "SQ, 1,000 queues, a page each, 1 us of work: over spinning",
-            gain(sq, LONG),
-            2.5,
-            true,
-        );
-        let p99 = self.latency_gain(fb(Layout::Paged), Strategy::Exclusive, P99, seed);
+        for (task, bound) in [(MIDDLE, 3.0), (LONG, 2.5)] {
+            let what =
+                format!("SQ, 1,000 queues, a page each, {} of work: over spinning", task.name);
+            note(&what, self.gain(sq, task, Strategy::Exclusive), bound, true);
+        }
+        let p99 = self.latency_gain(fb(Layout::Paged), P99);
         note("light-load p99, 1,000 queues, a page each: spinning over QWAIT", p99, 4.0, true);
         for task in ALONE {
             let what = format!("one busy queue, {} of work: throughput lost", task.name);
-            note(&what, self.single_cost(task, seed), 0.04, false);
+            note(&what, self.single_cost(task), 0.04, false);
         }
         for layout in Layout::ALL {
             for (task, bound) in KEPT {
-                let what = format!(
-                    "FB, 1,000 queues, {}, {} of work: over spinning",
-                    layout.name(),
-                    task.name
-                );
-                let kept = self.closely(fb(layout), task, seed, |spin, set| spin / set);
+                let (name, work) = (layout.name(), task.name);
+                let what = format!("FB, 1,000 queues, {name}, {work} of work: over spinning");
+                let kept = self.closely(fb(layout), task, |spin, set| spin / set);
                 note(&what, kept, bound, true);
             }
-            for (what, found) in self.flatness(layout, seed) {
+            for (what, found) in self.flatness(layout) {
                 note(&what, found, 1.3, false);
             }
             let list = self.time(fb(layout), MIDDLE, Strategy::Linear);
             let linear = list
                 .zip(self.time(fb(layout), MIDDLE, Strategy::Exclusive))
-                .map(|(list, set)| Measured::ratio_of((set, TIME), (list, TIME), seed));
+                .map(|(list, set)| Measured::ratio_of((set, TIME), (list, TIME), self.seed));
             let what = format!(
                 "the paper's linear list over the ready bits, FB, 1,000 queues, 400 ns, {} (Figure 13: \
                  down to 0.50)",
@@ -352,11 +318,6 @@ pub fn judged(what: &str, found: Option<Measured>, bound: f64, at_least: bool) -
         }
         _ => format!("{what}: not measured ({words} {bound})"),
     }
-}
-
-/// Bytes from doorbell to doorbell, for names.
-pub fn stride(layout: Layout) -> usize {
-    layout.stride()
 }
 
 #[cfg(test)]
@@ -393,9 +354,9 @@ mod tests {
         assert!((fit.each - 2.0).abs() < 1e-9, "{fit:?}");
         assert_eq!(findings.poll(Layout::Packed, Strategy::Spin), None);
         let queues = Queues { count: 1_000, shape: Shape::SingleQueue, layout: Layout::Paged };
-        let gain = findings.gain(queues, MIDDLE, Strategy::Exclusive, 1).expect("measured");
+        let gain = findings.gain(queues, MIDDLE, Strategy::Exclusive).expect("measured");
         assert_eq!(gain.value(), Some(5.6));
-        assert!(findings.gain(queues, LONG, Strategy::Exclusive, 1).is_none());
+        assert!(findings.gain(queues, LONG, Strategy::Exclusive).is_none());
     }
 
     #[test]

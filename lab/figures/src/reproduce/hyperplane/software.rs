@@ -11,7 +11,9 @@ use notify::{Chain, Layout, Shape, Strategy, Work};
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 
 use super::bench::{Cells, LIGHT_GAP_NS, Queues};
-use super::findings::{Findings, P99_GAIN, SINGLE_COST, SQ_GAIN, TWO, close_cells, judged, stride};
+use super::findings::{
+    Findings, MEAN, P99, P99_GAIN, SINGLE_COST, SQ_GAIN, TWO, close_cells, judged,
+};
 use super::services::SERVICES;
 use super::task::{LONG, MIDDLE, SHORT, Task};
 use crate::reproduce::Testbed;
@@ -40,7 +42,7 @@ const COUNTS: [u32; 5] = [1, 8, 64, 256, 1_000];
 const QUICK_LIMIT: Duration = Duration::from_secs(170);
 
 /// What is measured between one producer and one consumer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Cell {
     Backlog(Queues, Task),
     /// Spinning and the exclusive set alone, in many places of memory.
@@ -83,16 +85,6 @@ impl Cell {
             Self::Flat(layout) => format!("FB {MANY} against {FEW}, {}, light load", layout.name()),
         }
     }
-
-    fn is(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Backlog(a, task), Self::Backlog(b, of))
-            | (Self::Close(a, task), Self::Close(b, of)) => a == b && task.slug == of.slug,
-            (Self::Light(a), Self::Light(b)) => a == b,
-            (Self::Flat(a), Self::Flat(b)) => a == b,
-            _ => false,
-        }
-    }
 }
 
 /// All cells, those of the claims and targets first.
@@ -125,26 +117,20 @@ fn cells() -> Vec<Cell> {
         cells.push(Cell::Backlog(at(1_000, fb, paged), task));
     }
     for layout in [paged, packed] {
+        let counts = |shape| COUNTS.map(|count| at(count, shape, layout)).into_iter().rev();
+        let all = || Shape::ALL.into_iter().flat_map(counts);
         // By weight: what a quick run leaves out is the short work.
         for task in [MIDDLE, LONG, SHORT] {
-            for shape in Shape::ALL {
-                for count in COUNTS.into_iter().rev() {
-                    cells.push(Cell::Backlog(at(count, shape, layout), task));
-                }
-            }
+            cells.extend(all().map(|queues| Cell::Backlog(queues, task)));
         }
-        for shape in Shape::ALL {
-            for count in COUNTS.into_iter().rev() {
-                cells.push(Cell::Light(at(count, shape, layout)));
-            }
-        }
+        cells.extend(all().map(Cell::Light));
     }
     let mut kept: Vec<Cell> = Vec::new();
     for cell in cells {
         let Queues { count, shape, .. } = cell.queues();
         // A shape in which all queues are busy is FB.
         let is_fb = shape != fb && shape.hot(count) == count;
-        if !is_fb && !kept.iter().any(|&other| other.is(cell)) {
+        if !is_fb && !kept.contains(&cell) {
             kept.push(cell);
         }
     }
@@ -159,7 +145,7 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         "Shapes in which all queues are busy (all of them at 1 queue, NC up to 100) are FB, and shown only \
          there. The DPDK-like loop has no doorbells: its descriptor rings lie alike in both layouts.",
     );
-    let mut findings = Findings::default();
+    let mut findings = Findings { seed: recorder.options().seed, ..Findings::default() };
     let begun = Instant::now();
     let outcome = extras(&bench, recorder).and_then(|()| {
         for (index, &cell) in cells.iter().enumerate() {
@@ -191,7 +177,7 @@ fn measure(
     match cell {
         Cell::Backlog(queues, task) => {
             let kept = bench.backlog(&Strategy::ALL, queues, task)?;
-            let (shape, bytes) = (queues.shape.short(), stride(queues.layout));
+            let (shape, bytes) = (queues.shape.short(), queues.layout.stride());
             let name = format!("{}-{bytes}-{}", shape.to_lowercase(), task.slug);
             let title = format!("{shape}, {}, work of {}", queues.layout.name(), task.name);
             let y = Axis::log("throughput", "million items/s");
@@ -204,24 +190,21 @@ fn measure(
             findings.backlog.insert((queues, task.slug), kept);
         }
         Cell::Close(queues, task) => {
-            findings
-                .close
-                .insert((queues, task.slug), bench.backlog_in_places(&TWO, queues, task)?);
+            let kept = bench.backlog_in_places(&TWO, queues, task)?;
+            findings.close.insert((queues, task.slug), kept);
         }
         Cell::Light(queues) => {
             let contenders = Strategy::ALL.map(|strategy| (strategy, queues, LIGHT_GAP_NS));
             let kept = bench.light(&contenders, SHORT)?;
-            let (shape, bytes) = (queues.shape.short(), stride(queues.layout));
-            for (words, of) in [("mean", None), ("p99", Some(0.99))] {
+            let (shape, bytes) = (queues.shape.short(), queues.layout.stride());
+            for (words, of_ns) in [("mean", MEAN), ("p99", P99)] {
                 let name = format!("latency-{}-{bytes}-{words}", shape.to_lowercase());
                 let title =
                     format!("Light load: {words} latency, {shape}, {}", queues.layout.name());
                 let chart = recorder.chart(&name, &title, x(), Axis::log("latency", "us"));
                 for (strategy, kept) in Strategy::ALL.iter().zip(&kept) {
                     let series = recorder.series(chart, strategy.name());
-                    let value = Measured::windows(kept, seed, |found| {
-                        of.map_or_else(|| found.mean_ns(), |share| found.quantile_ns(share)) / 1e3
-                    });
+                    let value = Measured::windows(kept, seed, |found| of_ns(found) / 1e3);
                     recorder.point(series, queues.count.into(), value);
                 }
             }
@@ -259,13 +242,9 @@ const ASLEEP_QUEUES: u32 = 1_000;
 fn asleep(recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let quick = recorder.options().quick;
     let length = Duration::from_millis(if quick { 400 } else { 1_000 });
-    let axis = Axis::linear("processor time", "% of a core");
-    let chart = recorder.chart(
-        "asleep",
-        "A consumer that sleeps on a futex, 1,000 queues",
-        Axis::category("arrivals"),
-        axis,
-    );
+    let (x, y) = (Axis::category("arrivals"), Axis::linear("processor time", "% of a core"));
+    let title = "A consumer that sleeps on a futex, 1,000 queues";
+    let chart = recorder.chart("asleep", title, x, y);
     let series = recorder.series(chart, "QWAIT, exclusive");
     for (label, gap) in [("none", length), ("1,000 a second", Duration::from_millis(1))] {
         recorder.step(&format!("asleep, arrivals: {label}"))?;
@@ -308,10 +287,10 @@ fn pairs(bench: &Cells, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
             .collect::<Result<Vec<Pair>, _>>()?;
         let offered = Load { gap_ns: PAIR_WORK_NS / (2.0 * load), first_half: FIRST_HALF };
         let mut works = [(); 2].map(|()| Chain::of(PAIR_WORK_NS, bench.step_ns));
-        let found = contest(&mut pairs, bench.plan(), |pair| {
+        let found = contest(&mut pairs, bench.plan, |pair| {
             let [one, two] = &mut works;
             let works: [&mut dyn Work; 2] = [one, two];
-            let found = pair.run(&place, bench.latency_window(), offered, works)?;
+            let found = pair.run(&place, bench.latency_window, offered, works)?;
             let disturbance = found.latency.disturbance;
             Ok::<_, WindowError>((found, disturbance))
         })?;
@@ -353,7 +332,7 @@ mod tests {
     fn every_cell_stands_once_and_those_of_the_claims_first() {
         let cells = cells();
         for (index, &cell) in cells.iter().enumerate() {
-            assert!(!cells[..index].iter().any(|&other| other.is(cell)), "{}", cell.name());
+            assert!(!cells[..index].contains(&cell), "{}", cell.name());
         }
         let backlog = cells.iter().filter(|cell| matches!(cell, Cell::Backlog(..))).count();
         // FB at five numbers, PC and SQ at four, NC at two, by layouts and tasks; each service twice.

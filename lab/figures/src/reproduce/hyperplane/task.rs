@@ -13,6 +13,12 @@ pub struct Task {
     pub make: fn(f64) -> Box<dyn Work>,
 }
 
+impl PartialEq for Task {
+    fn eq(&self, other: &Self) -> bool {
+        self.slug == other.slug
+    }
+}
+
 /// 100 ns of work.
 pub const SHORT: Task =
     Task { name: "100 ns", slug: "100", make: |step_ns| Box::new(Chain::of(100.0, step_ns)) };

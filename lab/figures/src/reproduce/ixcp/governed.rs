@@ -8,7 +8,8 @@ use world::controlled::reproduce::{Load, Plane, Run, run_on};
 use world::controlled::server::{Pattern, ServerModel};
 use world::cores::{Costs, Governance, RunToCompletion, Setup, govern};
 
-use super::patterns::{DURATION_S, word};
+use super::patterns::{DURATION_S, timed, word};
+use crate::pareto::report::policy_name;
 use crate::reproduce::Testbed;
 
 /// See the module's comment.
@@ -114,10 +115,7 @@ impl Of<'_> {
 
     /// In a file's name.
     fn name(&self, what: &str) -> String {
-        let objective = match self.objective {
-            Objective::Energy => "energy",
-            Objective::Consolidation => "consolidation",
-        };
+        let objective = policy_name(self.objective);
         let plain = |text: &str| text.replace([' ', '+'], "-").replace('\'', "");
         format!("{objective}-{}-{}-{}", self.plane.hz(), plain(self.part.name), plain(what))
     }
@@ -167,12 +165,9 @@ impl Of<'_> {
         for (server, run) in NAMES.into_iter().zip(runs) {
             let gained = recorder.series(gains, server);
             recorder.category(gained, name, Measured::single(run.score.measured));
-            let [steps, latency] = [steps, latency].map(|chart| recorder.series(chart, server));
-            for (index, second) in run.record.seconds.iter().enumerate() {
-                let at_s = index as f64 + 0.5;
-                recorder.point(steps, at_s, Measured::single(second.step as f64));
-                recorder.point(latency, at_s, Measured::single(second.p99_us));
-            }
+            let seconds = || run.record.seconds.iter();
+            recorder.curve(steps, server, timed(seconds().map(|second| second.step as f64)));
+            recorder.curve(latency, server, timed(seconds().map(|second| second.p99_us)));
             let Run { score, record, .. } = run;
             recorder.note(format!(
                 "{}, {name}, {server}: {:.1} % of what is possible, {} of {} seconds over the objective, {} \

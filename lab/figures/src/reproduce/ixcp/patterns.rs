@@ -2,13 +2,14 @@
 //! load pattern.
 
 use control::Event;
-use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Role, SeriesId, Takes};
+use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Role, Takes};
 use world::controlled::pareto::Objective;
 use world::controlled::reproduce::{Plane, Run, run};
 use world::controlled::server::Pattern;
 
 use super::server::server;
 use crate::pareto::draw::millions;
+use crate::pareto::report::policy_name;
 use crate::reproduce::Testbed;
 
 /// Length of the patterns, in seconds.
@@ -76,6 +77,11 @@ pub(super) fn word(objective: Objective) -> &'static str {
     }
 }
 
+/// Values of seconds in a row, each at the middle of its second.
+pub(super) fn timed(values: impl Iterator<Item = f64>) -> impl Iterator<Item = (f64, f64)> {
+    values.enumerate().map(|(index, value)| (index as f64 + 0.5, value))
+}
+
 struct Charts {
     load: reproduce::ChartId,
     steps: reproduce::ChartId,
@@ -85,10 +91,7 @@ struct Charts {
 
 impl Charts {
     fn new(recorder: &mut Recorder<'_>, objective: Objective, slo_us: f64) -> Self {
-        let short = match objective {
-            Objective::Energy => "energy",
-            Objective::Consolidation => "consolidation",
-        };
+        let short = policy_name(objective);
         let mut chart = |what: &str, y: Axis| {
             let title = format!("{what}, {}", word(objective));
             let name = format!("{short}-{}", what.replace(' ', "-"));
@@ -110,37 +113,28 @@ impl Charts {
 
     fn draw(&self, recorder: &mut Recorder<'_>, run: &Run) {
         let name = run.plane.name();
-        let load = recorder.series_as(self.load, "pattern", Role::Theory);
-        let served = recorder.series(self.load, name);
-        let steps = recorder.series(self.steps, name);
-        let latency = recorder.series(self.latency, name);
-        let value = recorder.series(self.value, name);
-        let bound = recorder.series_as(self.value, "Pareto bound", Role::Theory);
+        let seconds = || run.record.seconds.iter();
         // The pattern and the bounds are the same for both controllers: drawn once.
         let first = run.plane == Plane::Ix;
-        for (index, second) in run.record.seconds.iter().enumerate() {
-            let at_s = index as f64 + 0.5;
-            let drawn = match run.objective {
-                Objective::Energy => second.watts,
-                Objective::Consolidation => second.background,
-            };
-            let mut point = |series: SeriesId, y: f64| {
-                recorder.point(series, at_s, Measured::single(y));
-            };
-            point(served, millions(second.rps));
-            point(steps, second.step as f64);
-            point(latency, second.p99_us);
-            point(value, drawn);
-            if first {
-                point(load, millions(run.load_rps[index]));
-                point(bound, run.pareto[index]);
-            }
+        if first {
+            let pattern = seconds().zip(&run.load_rps).map(|(_, &rps)| millions(rps));
+            recorder.curve_as(self.load, "pattern", Role::Theory, timed(pattern));
+        }
+        recorder.curve(self.load, name, timed(seconds().map(|second| millions(second.rps))));
+        recorder.curve(self.steps, name, timed(seconds().map(|second| second.step as f64)));
+        recorder.curve(self.latency, name, timed(seconds().map(|second| second.p99_us)));
+        let drawn = seconds().map(|second| match run.objective {
+            Objective::Energy => second.watts,
+            Objective::Consolidation => second.background,
+        });
+        recorder.curve(self.value, name, timed(drawn));
+        if first {
+            let bound = seconds().zip(&run.pareto).map(|(_, &value)| value);
+            recorder.curve_as(self.value, "Pareto bound", Role::Theory, timed(bound));
         }
         if first && !run.maximum.is_empty() {
-            let most = recorder.series(self.value, "maximum configuration");
-            for (index, &watts) in run.maximum.iter().enumerate() {
-                recorder.point(most, index as f64 + 0.5, Measured::single(watts));
-            }
+            let most = run.maximum.iter().copied();
+            recorder.curve(self.value, "maximum configuration", timed(most));
         }
         let changes = run.record.events.iter().filter(|e| matches!(e.1, Event::Step { .. }));
         recorder.note(format!(

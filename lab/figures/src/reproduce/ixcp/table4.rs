@@ -4,7 +4,7 @@ use reproduce::claims::Mode;
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
 use world::controlled::pareto::Objective;
 use world::controlled::reproduce::{Plane, Run, Table4, table4};
-use world::controlled::server::ServerModel;
+use world::controlled::server::{Pattern, ServerModel};
 
 use super::patterns::{DURATION_S, word};
 use super::server::server;
@@ -106,8 +106,7 @@ fn rows(recorder: &mut Recorder<'_>, charts: [ChartId; 2], table: &Table4) {
 }
 
 fn published(recorder: &mut Recorder<'_>, charts: [ChartId; 2]) {
-    let patterns =
-        world::controlled::server::Pattern::ALL.map(world::controlled::server::Pattern::name);
+    let patterns = Pattern::ALL.map(Pattern::name);
     let columns = [
         (0, "IX, maximum (paper)", 0),
         (0, "IX, measured (paper)", 1),
@@ -121,8 +120,7 @@ fn published(recorder: &mut Recorder<'_>, charts: [ChartId; 2]) {
             recorder.category(series, pattern, Measured::single(row[column]));
         }
     }
-    let mark = Mark::horizontal(MarkOf::Paper, 0.47, "IX, slope: 47 %");
-    recorder.mark(charts[1], mark);
+    recorder.mark(charts[1], Mark::horizontal(MarkOf::Paper, 0.47, "IX, slope: 47 %"));
 }
 
 /// What the claims say: after each seed anew, so that nothing is lost.

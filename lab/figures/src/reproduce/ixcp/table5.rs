@@ -95,12 +95,9 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         (Table::None.name(), Plan { table: Table::None, moves: few, ..loaded }),
         ("no table, no load", Plan { table: Table::None, word_every: None, moves: few, ..loaded }),
     ];
-    let chart = recorder.chart(
-        "devices",
-        "The same on other devices: total, 95th percentile",
-        Axis::category("device"),
-        Axis::log("time", "us"),
-    );
+    let title = "The same on other devices: total, 95th percentile";
+    let (x, y) = (Axis::category("device"), Axis::log("time", "us"));
+    let chart = recorder.chart("devices", title, x, y);
     let series = DIRECTIONS.map(|direction| recorder.series(chart, direction));
     let bar = |recorder: &mut Recorder<'_>, name: &str, found: &[Found]| {
         let halves = halves(found.iter().flat_map(|found| found.recorded.iter().copied()));
@@ -138,23 +135,22 @@ fn quiet(lab: &Lab, plan: &Plan, left_out: &mut usize) -> anyhow::Result<Found> 
 }
 
 fn conditions(recorder: &mut Recorder<'_>) {
-    recorder.condition(
-        "wire",
-        "veth pair of two queues; the caller's frames are routed to it by the kernel",
-    );
-    recorder.condition("scheduler", "run-to-completion");
-    recorder.condition("domain", "inline");
-    recorder.condition("service", "echo, 8-byte words");
-    recorder.condition("connections", CONNECTIONS);
-    recorder.condition("offered words", format!("one every {} us", WORD_EVERY.as_micros()));
-    recorder.condition(
-        "processors",
-        "two for three dataplane threads and the controller: one elastic thread is pinned to each, the caller is not",
-    );
-    recorder.condition(
-        "idle",
-        format!("sleeps after {} us without work; ordinary priority", IDLE_SPIN.as_micros()),
-    );
+    let two = "two for three dataplane threads and the controller: one elastic thread is pinned to each, the caller is not";
+    let rate = format!("one every {} us", WORD_EVERY.as_micros());
+    let connections = CONNECTIONS.to_string();
+    let idle = format!("sleeps after {} us without work; ordinary priority", IDLE_SPIN.as_micros());
+    for (name, value) in [
+        ("wire", "veth pair of two queues; the caller's frames are routed to it by the kernel"),
+        ("scheduler", "run-to-completion"),
+        ("domain", "inline"),
+        ("service", "echo, 8-byte words"),
+        ("connections", connections.as_str()),
+        ("offered words", rate.as_str()),
+        ("processors", two),
+        ("idle", idle.as_str()),
+    ] {
+        recorder.condition(name, value);
+    }
 }
 
 fn halves(recorded: impl Iterator<Item = Recorded>) -> [Half; 2] {
@@ -202,14 +198,11 @@ fn table(recorder: &mut Recorder<'_>, found: &[Found]) -> anyhow::Result<()> {
     recorder.claim(TOTAL, total)?;
     let lost = found.iter().map(Found::anomalous).sum::<u64>();
     let lost = Measured::single(lost as f64);
-    recorder.claim(
-        LOST,
-        match found.iter().find(|found| found.is_overrun()) {
-            Some(loud) => lost.disturbed(format!("rings overflowed: {}", loud.disturbance)),
-            None => lost,
-        },
-    )?;
-    Ok(())
+    let lost = match found.iter().find(|found| found.is_overrun()) {
+        Some(loud) => lost.disturbed(format!("rings overflowed: {}", loud.disturbance)),
+        None => lost,
+    };
+    recorder.claim(LOST, lost)
 }
 
 /// Averages, 95th percentiles and maxima, by row. Packets are no time: they stand in the notes.

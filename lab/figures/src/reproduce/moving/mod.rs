@@ -20,30 +20,26 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use endpoint::{Ask, Done, MoveSummary, Request};
 use measure::{Disturbance, QUIET, Usage};
-use mem::HugePages;
-use runtime::{Controls, CoreReport, RuntimeConfig, RuntimeError, Scheduler};
-use runtime::{
-    ElasticConfig, FLOW_GROUPS, GroupSet, IdlePolicy, MigrationStats, ModerationPolicy, StackConfig,
-};
+use runtime::{Controls, CoreReport, RuntimeConfig, RuntimeError};
+use runtime::{ElasticConfig, FLOW_GROUPS, GroupSet, MigrationStats, StackConfig};
 use statseg::{Layout, Segment};
 use tailplane::{Endpoint, SharedSlots};
 use world::controlled::migration::{Direction, Recorded};
 
 use self::caller::{Caller, Talk};
+use crate::demo::child::holds_within;
+use crate::demo::ends::{CHUNKS, port_of, runtime_of};
 use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
 use service::lab::Lab;
 use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use service::lab::uplink::{
     GATEWAY_OF_THE_DATAPLANE, UPLINK_ADDRESS, UPLINK_GATEWAY, UPLINK_INTERFACE,
 };
-use service::network_config::ModeName;
 use service::port::{Port, PortConfig};
 
 const TARGET: Endpoint = Endpoint::new(DATAPLANE_ADDRESS, 7);
 /// Elastic threads of the service.
 const THREADS: u32 = 2;
-/// Chunks of packet memory of each side.
-const CHUNKS: usize = 16_384;
 /// How long anything that waits for something waits at most.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the controller looks for a report.
@@ -137,37 +133,22 @@ impl Found {
 /// What could not be opened; a migration that was refused or has no end; a caller that is not answered.
 pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
     ensure!(lab.queues() == THREADS, "the lab has {} queues, not {THREADS}", lab.queues());
-    let port = |interface: &str, namespace, address, queues| {
-        let interface = interface.to_owned();
-        let (huge_pages, mode) = (HugePages::Try, ModeName::Auto);
-        let namespace = Some(namespace);
-        let (chunks, rx_buffers) = (CHUNKS, None);
-        Port::open(&PortConfig {
-            interface,
-            namespace,
-            address,
-            threads: queues,
-            chunks,
-            huge_pages,
-            mode,
-            rx_buffers,
-        })
-    };
-    let mut near = port(DATAPLANE_INTERFACE, lab.dataplane().clone(), DATAPLANE_ADDRESS, THREADS)?;
-    let mut far = port(UPLINK_INTERFACE, lab.client().clone(), UPLINK_ADDRESS, 1)?;
+    let near = port_of(DATAPLANE_INTERFACE, lab.dataplane(), DATAPLANE_ADDRESS, THREADS);
+    let mut near = Port::open(&PortConfig { chunks: CHUNKS, ..near })?;
+    let mut far = Port::open(&port_of(UPLINK_INTERFACE, lab.client(), UPLINK_ADDRESS, 1))?;
     let controls = controls(plan, lab)?;
     let mut serving = StackConfig::new(DATAPLANE_ADDRESS, SUBNET_BITS, near.mac());
     serving.gateway = Some(GATEWAY_OF_THE_DATAPLANE);
     serving.tcp_listen = vec![TARGET.port];
     let mut calling = StackConfig::new(UPLINK_ADDRESS, SUBNET_BITS, far.mac());
     calling.gateway = Some(UPLINK_GATEWAY);
-    let calling = settings(calling);
+    let calling = runtime_of(calling, IDLE_SPIN);
     let batch_max = ElasticConfig::default().batch as u32;
     let layout = Layout { threads: THREADS as u16, groups: FLOW_GROUPS as u16, batch_max };
     let segment = Segment::create("table5", &layout).context("making the statistics segment")?;
     let cpus = vec![SERVER_CPU, CLIENT_CPU];
     let shown = Some(Arc::clone(&segment));
-    let serving = RuntimeConfig { cpus, segment: shown, ..settings(serving) };
+    let serving = RuntimeConfig { cpus, segment: shown, ..runtime_of(serving, IDLE_SPIN) };
     let talk = Talk::default();
     let slots = Arc::new(SharedSlots::new(THREADS as usize, 4_096));
     let [serves, over, done] = [const { AtomicBool::new(false) }; 3];
@@ -182,7 +163,8 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
             reports(runtime::run_controlled(&serving, region, queues, make, ready, steered, &over))
         });
         let client = scope.spawn(|| {
-            wait_for(|| serves.load(Ordering::Relaxed) || over.load(Ordering::Relaxed));
+            let begins = || Ok(serves.load(Ordering::Relaxed) || over.load(Ordering::Relaxed));
+            holds_within(PATIENCE, LOOK, begins)?;
             let make = |_| Caller::new(TARGET, plan.connections, every, &talk);
             let queues = far.take_queues();
             reports(runtime::run(&calling, &far.region, queues, make, &done))
@@ -210,23 +192,7 @@ fn controls(plan: &Plan, lab: &Lab) -> anyhow::Result<Controls> {
     })
 }
 
-fn settings(stack: StackConfig) -> RuntimeConfig {
-    RuntimeConfig {
-        stack,
-        elastic: ElasticConfig::default(),
-        scheduler: Scheduler::RunToCompletion,
-        // There are more threads than processors.
-        idle: IdlePolicy { spin: Some(IDLE_SPIN), ..IdlePolicy::default() },
-        moderation: ModerationPolicy::default(),
-        cpus: Vec::new(),
-        realtime: None,
-        pool_keep: CHUNKS / 4,
-        segment: None,
-        register: None,
-    }
-}
-
-/// How long a thread without work looks for some before it sleeps.
+/// How long a thread without work looks for some before it sleeps: there are more threads than processors.
 pub const IDLE_SPIN: Duration = Duration::from_micros(20);
 
 fn reports<S>(ran: Result<Vec<(CoreReport, S)>, RuntimeError>) -> anyhow::Result<Vec<CoreReport>> {
@@ -235,18 +201,6 @@ fn reports<S>(ran: Result<Vec<(CoreReport, S)>, RuntimeError>) -> anyhow::Result
 
 fn joined<R>(thread: ScopedJoinHandle<'_, anyhow::Result<R>>) -> anyhow::Result<R> {
     thread.join().map_err(|_| anyhow::anyhow!("a dataplane panicked"))?
-}
-
-/// Looks until something holds, for as long as patience lasts. Answers whether it does.
-fn wait_for(mut holds: impl FnMut() -> bool) -> bool {
-    let began = Instant::now();
-    while !holds() {
-        if began.elapsed() > PATIENCE {
-            return false;
-        }
-        sleep(LOOK);
-    }
-    true
 }
 
 /// Who asks for migrations.
@@ -314,7 +268,7 @@ impl Controller<'_> {
     }
 
     fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) -> anyhow::Result<()> {
-        let held = wait_for(|| holds() || (self.ends)());
+        let held = holds_within(PATIENCE, LOOK, || Ok(holds() || (self.ends)()))?;
         ensure!(held && !(self.ends)(), "it was waited in vain until {what}");
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! How many events enter a crossing: as somebody waits, or as pure schedulers have it.
 
-use queueing::{Law, MeanInterval};
+use queueing::Law;
 use reproduce::{Axis, Figure, Measured, Recorder, Takes};
 use world::cores::Search;
 
-use super::systems::{BOUND, RTC, RTC_64, SINGLE, System, WORK_CONSERVING, cost_models};
+use super::systems::{BOUND, RTC, RTC_64, SINGLE, WORK_CONSERVING, cost_models, search_of};
 use crate::reproduce::Testbed;
 
 /// For tiny tasks ten service times are less than the network takes: the objective is no less than this.
@@ -33,33 +33,27 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     };
     let laws = [Law::Deterministic, Law::Exponential];
     recorder.plan((laws.len() * means_us.len()) as u64);
-    let pure = [RTC, RTC_64, SINGLE];
+    // The pure ones, and ours.
+    let all = [RTC, RTC_64, SINGLE, WORK_CONSERVING];
     let mut least: Option<(f64, String)> = None;
     for law in laws {
         let (x, y) =
             (Axis::log("S", "us"), Axis::linear("load at the objective", "").range(0.0, 1.0));
         let title = format!("Highest load at the objective, {}", law.name());
         let chart = recorder.chart(law.name(), &title, x, y);
-        let all: Vec<System> = pure.into_iter().chain([WORK_CONSERVING]).collect();
-        let series: Vec<_> = all.iter().map(|system| recorder.series(chart, system.name)).collect();
+        let series = all.map(|system| recorder.series(chart, system.name));
         for &mean_us in means_us {
             recorder.step(&format!("{title}, S = {mean_us} us"))?;
-            let search = Search {
-                bound: BOUND.max(OBJECTIVE_MIN_US / mean_us),
-                requests: if options.quick { 20_000 } else { 100_000 },
-                step: if options.quick { 0.02 } else { 0.005 },
-                count: options.repeats.max(2),
-                seed: options.seed,
-                ..Search::zygos()
-            };
-            let mut found: Vec<MeanInterval> = Vec::new();
-            for (system, series) in all.iter().zip(&series) {
+            let bound = BOUND.max(OBJECTIVE_MIN_US / mean_us);
+            let search = Search { bound, ..search_of(options, [20_000, 100_000]) };
+            let mut found = [0.0; 4];
+            for ((system, series), mean) in all.iter().zip(series).zip(&mut found) {
                 let one = system.search(&system.setup(&costs, law, mean_us), &search)?;
-                recorder.point(*series, mean_us, Measured::mean(&one, 0.0..=f64::MAX));
-                found.push(one);
+                recorder.point(series, mean_us, Measured::mean(&one, 0.0..=f64::MAX));
+                *mean = one.mean;
             }
-            let (ours, others) = (found[pure.len()].mean, &found[..pure.len()]);
-            let best = others.iter().map(|other| other.mean).fold(0.0, f64::max);
+            let [others @ .., ours] = found;
+            let best = others.into_iter().fold(0.0, f64::max);
             let ratio = ours / best;
             if least.as_ref().is_none_or(|(least, _)| ratio < *least) {
                 let words = format!("{ours:.3} of {best:.3}, {}, S = {mean_us} us", law.name());

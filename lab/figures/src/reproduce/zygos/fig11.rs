@@ -1,11 +1,10 @@
 //! ZygOS Figure 11: which system serves most depends on how strict the objective is.
 
 use queueing::Law;
-use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
-use world::cores::Costs;
+use reproduce::{Figure, Recorder, Takes};
 
 use super::curves::over_throughput;
-use super::systems::{RTC, RTC_64, System, WORK_CONSERVING, cost_models};
+use super::systems::{RTC, RTC_64, WORK_CONSERVING, cost_models};
 use crate::reproduce::Testbed;
 
 const MEAN_US: f64 = 10.0;
@@ -32,25 +31,13 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     recorder.plan((laws.len() * models.len() * all.len()) as u64);
     for law in laws {
         for costs in &models {
-            panel(recorder, law, costs, &all)?;
+            let (law_name, costs_name) = (law.name(), &costs.name);
+            let title = format!("p99, {law_name}, S = {MEAN_US} us, {costs_name}");
+            let name = format!("{law_name}-{costs_name}");
+            let what = (costs, law, MEAN_US);
+            let requests = [20_000, 200_000];
+            over_throughput(recorder, (&name, &title), &OBJECTIVES_US, &all, what, requests)?;
         }
     }
     Ok(())
-}
-
-fn panel(
-    recorder: &mut Recorder<'_>,
-    law: Law,
-    costs: &Costs,
-    all: &[System],
-) -> anyhow::Result<()> {
-    let (step, requests) = if recorder.options().quick { (10, 20_000) } else { (4, 200_000) };
-    let (x, y) = (Axis::linear("throughput", "MRPS"), Axis::log("p99", "us"));
-    let title = format!("p99, {}, S = {MEAN_US} us, {}", law.name(), costs.name);
-    let chart = recorder.chart(&format!("{}-{}", law.name(), costs.name), &title, x, y);
-    for bound_us in OBJECTIVES_US {
-        let words = format!("{bound_us} us");
-        recorder.mark(chart, Mark::horizontal(MarkOf::Objective, bound_us, &words));
-    }
-    over_throughput(recorder, (chart, &title), all, (costs, law, MEAN_US), (step, requests))
 }

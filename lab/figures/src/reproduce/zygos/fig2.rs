@@ -6,6 +6,7 @@ use queueing::{
 };
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
 
+use super::curves::latencies;
 use crate::reproduce::Testbed;
 
 const PARTITIONED: &str = "zygos.sec31.partitioned_fcfs_load_at_slo_exp";
@@ -45,26 +46,19 @@ impl Effort {
         // The interval of two or three is so wide that it says nothing.
         let count = options.repeats.max(4);
         let runs = Replications { count, seed: options.seed, ..Replications::new() };
-        let percent = |loads: &[u32]| loads.iter().map(|&load| f64::from(load) / 100.0).collect();
-        if options.quick {
-            Self {
-                loads: percent(&[10, 30, 50, 60, 70, 80, 90, 95]),
-                curve: runs.of_jobs(100_000),
-                search: runs.of_jobs(200_000),
-                claims: runs.of_jobs(1_000_000),
+        let (loads, [curve, search, claims]): (Vec<u32>, [u64; 3]) = match options.quick {
+            true => (vec![10, 30, 50, 60, 70, 80, 90, 95], [100_000, 200_000, 1_000_000]),
+            false => {
+                let last = [88, 91, 93, 95, 96, 97, 98];
+                let loads = (5..=85).step_by(5).chain(last).collect();
+                (loads, [1_000_000, 1_000_000, 10_000_000])
             }
-        } else {
-            Self {
-                loads: percent(&[
-                    5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 85,
-                ])
-                .into_iter()
-                .chain(percent(&[88, 91, 93, 95, 96, 97, 98]))
-                .collect(),
-                curve: runs.of_jobs(1_000_000),
-                search: runs.of_jobs(1_000_000),
-                claims: runs.of_jobs(10_000_000),
-            }
+        };
+        Self {
+            loads: loads.into_iter().map(|load| f64::from(load) / 100.0).collect(),
+            curve: runs.of_jobs(curve),
+            search: runs.of_jobs(search),
+            claims: runs.of_jobs(claims),
         }
     }
 
@@ -80,11 +74,8 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let effort = Effort::of(recorder);
     recorder.plan((2 * Law::ALL.len() * Model::zygos(SERVERS).len() + 2) as u64);
     recorder.condition("servers", SERVERS);
-    for (name, runs) in [
-        ("p99 over load", &effort.curve),
-        ("load at p99", &effort.search),
-        ("§3.1", &effort.claims),
-    ] {
+    let Effort { curve, search, claims: at_slo, .. } = &effort;
+    for (name, runs) in [("p99 over load", curve), ("load at p99", search), ("§3.1", at_slo)] {
         let words = format!("{} replications of {} requests", runs.count, runs.jobs);
         recorder.condition(&format!("simulated, {name}"), words);
     }
@@ -124,14 +115,9 @@ fn curves(recorder: &mut Recorder<'_>, law: Law, effort: &Effort) -> anyhow::Res
     let runs = Effort::for_law(&effort.curve, law);
     for model in Model::zygos(SERVERS) {
         recorder.step(&format!("{}, {}", law.name(), model.name()))?;
-        let series = recorder.series(chart, &model.name());
         let curve = TailCurve { model, law, mean: 1.0, overhead: 0.0, network: 0.0, share: SHARE };
-        for point in tail_curve(&curve, &effort.loads, &runs)? {
-            let possible = law.quantile(SHARE)..=f64::MAX;
-            let latency = point.latency.map(|latency| Measured::mean(&latency, possible));
-            let latency = latency.unwrap_or_else(|| Measured::missing("more than can be served"));
-            recorder.point(series, point.load, latency);
-        }
+        let points = tail_curve(&curve, &effort.loads, &runs)?;
+        recorder.curve(chart, &model.name(), latencies(points, law.quantile(SHARE)));
     }
     closed_forms(recorder, chart, law, &effort.loads);
     Ok(())
@@ -149,10 +135,8 @@ fn closed_forms(recorder: &mut Recorder<'_>, chart: ChartId, law: Law, loads: &[
         Law::Bimodal1 | Law::Bimodal2 | Law::Trace(_) => &[],
     };
     for (name, form) in forms {
-        let series = recorder.series_as(chart, name, Role::Theory);
-        for &load in loads {
-            recorder.point(series, load, Measured::single(form(load)));
-        }
+        let points = loads.iter().map(|&load| (load, form(load)));
+        recorder.curve_as(chart, name, Role::Theory, points);
     }
 }
 
@@ -168,12 +152,11 @@ fn searches(recorder: &mut Recorder<'_>, runs: &Replications) -> anyhow::Result<
         for model in Model::zygos(SERVERS) {
             recorder.step(&format!("load at p99, {}, {}", law.name(), model.name()))?;
             let found = load_at_slo(&model, law, &runs)?;
-            let load = Measured::mean(&found, 0.0..=1.0);
-            let load = if found.mean >= queueing::LOAD_MAX {
-                load.note("the search ends here; runs so short do not meet the longest queues")
-            } else {
-                load
-            };
+            let mut load = Measured::mean(&found, 0.0..=1.0);
+            if found.mean >= queueing::LOAD_MAX {
+                load =
+                    load.note("the search ends here; runs so short do not meet the longest queues");
+            }
             let series = recorder.series(chart, &model.name());
             recorder.category(series, law.name(), load);
         }

@@ -1,10 +1,9 @@
 //! ZygOS Figure 3: the highest load that keeps 10 S at the 99th percentile for the systems before it.
 
 use reproduce::{Figure, Recorder, Takes};
-use world::cores::Search;
 
 use super::max_load;
-use super::systems::{RTC, cost_models};
+use super::systems::RTC;
 use crate::reproduce::Testbed;
 
 /// See the module's comment.
@@ -22,19 +21,9 @@ pub const FIG3: Figure<Testbed> = Figure {
 };
 
 fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
-    let models = cost_models(recorder)?;
-    recorder.plan(max_load::steps(&models));
-    let options = recorder.options();
-    let search = Search {
-        requests: if options.quick { 20_000 } else { 100_000 },
-        step: if options.quick { 0.02 } else { 0.005 },
-        count: options.repeats.max(2),
-        seed: options.seed,
-        ..Search::zygos()
-    };
-    let means_us: &[f64] = match options.quick {
+    let means_us: &[f64] = match recorder.options().quick {
         true => &[5.0, 25.0, 100.0, 200.0],
         false => &[2.0, 5.0, 10.0, 20.0, 35.0, 50.0, 75.0, 100.0, 150.0, 200.0],
     };
-    max_load::charts(recorder, &models, &[RTC], means_us, &search)
+    max_load::charts(recorder, &[RTC], means_us, [20_000, 100_000]).map(drop)
 }

@@ -5,7 +5,9 @@ use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
 use world::cores::{Costs, Run, Search};
 
 use super::curves::behind;
-use super::systems::{self, BOUND, LAWS, SHARE, SYSTEMS, WORK_CONSERVING, cost_models, p99_us};
+use super::systems::{
+    self, BOUND, LAWS, SHARE, SYSTEMS, WORK_CONSERVING, cost_models, loads, p99_us,
+};
 use crate::reproduce::Testbed;
 
 /// The two claims, with their mean service times.
@@ -112,8 +114,7 @@ fn panel(
 ) -> anyhow::Result<()> {
     let options = recorder.options();
     let (step, requests) = if options.quick { (10, 10_000) } else { (4, 200_000) };
-    let loads: Vec<f64> =
-        (step..100).step_by(step).map(|load| f64::from(load as u32) / 100.0).collect();
+    let loads = loads(step);
     let bound_us = BOUND * mean_us;
     let name = format!("{}-{mean_us}us", law.name());
     let title = format!("p99, {}, S = {mean_us} us", law.name());
@@ -127,15 +128,9 @@ fn panel(
         for system in systems {
             let setup = system.setup(costs, law, mean_us);
             let series = recorder.series(chart, &format!("{}, {}", system.name, costs.name));
-            for &load in &loads {
-                let run = Run { seed: options.seed, ..Run::new(load, requests) };
-                let outcome = system.run(&setup, &run)?;
-                let full = outcome.given_up;
-                recorder.point(series, load, p99_us(&outcome));
-                if full {
-                    break;
-                }
-            }
+            system.run_up(&setup, &loads, (requests, options.seed), |load, outcome| {
+                recorder.point(series, load, p99_us(outcome));
+            })?;
         }
     }
     recorder.step(&format!("{title}, theory"))?;

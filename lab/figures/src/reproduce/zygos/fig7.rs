@@ -1,11 +1,11 @@
 //! ZygOS Figure 7: the highest load that keeps 10 S at the 99th percentile, over the mean service time S.
 
-use queueing::{Law, MeanInterval};
+use queueing::Law;
 use reproduce::{Figure, Measured, Recorder, Takes};
 use world::cores::{Costs, Search};
 
 use super::max_load;
-use super::systems::{BOUND, CORES, RTC, SHARE, WORK_CONSERVING, cost_models};
+use super::systems::{BOUND, CORES, RTC, SHARE, WORK_CONSERVING};
 use crate::reproduce::Testbed;
 
 const CLAIM: &str = "zygos.fig7.task_us_for_90pct_exp";
@@ -34,18 +34,9 @@ fn means_us(quick: bool) -> &'static [f64] {
 }
 
 fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
-    let models = cost_models(recorder)?;
-    let options = recorder.options();
-    recorder.plan(max_load::steps(&models));
-    let search = Search {
-        requests: if options.quick { 10_000 } else { 100_000 },
-        step: if options.quick { 0.02 } else { 0.005 },
-        count: options.repeats.max(2),
-        seed: options.seed,
-        ..Search::zygos()
-    };
-    max_load::charts(recorder, &models, &[RTC, WORK_CONSERVING], means_us(options.quick), &search)?;
-    claim(recorder, &models[0], &search)
+    let (systems, means_us) = ([RTC, WORK_CONSERVING], means_us(recorder.options().quick));
+    let (costs, search) = max_load::charts(recorder, &systems, means_us, [10_000, 100_000])?;
+    claim(recorder, &costs, &search)
 }
 
 /// The smallest S that reaches the share, between two measured ones by a straight line.
@@ -54,20 +45,13 @@ fn claim(recorder: &mut Recorder<'_>, costs: &Costs, search: &Search) -> anyhow:
     let mut loads = Vec::new();
     for &mean_us in means_us(recorder.options().quick) {
         let setup = WORK_CONSERVING.setup(costs, Law::Exponential, mean_us);
-        loads.push((mean_us, WORK_CONSERVING.search(&setup, search)?));
+        loads.push((mean_us, WORK_CONSERVING.search(&setup, search)?.mean));
     }
-    let crossing = |of: fn(&MeanInterval) -> f64| {
-        reached(
-            &loads.iter().map(|(mean_us, load)| (*mean_us, of(load))).collect::<Vec<_>>(),
-            wanted,
-        )
-    };
-    let found = match crossing(|load| load.mean) {
+    let found = match reached(&loads, wanted) {
         Some(mean_us) => Measured::single(mean_us),
         None => Measured::missing("no S up to 50 us reaches it"),
     };
-    recorder.claim(CLAIM, found)?;
-    Ok(())
+    recorder.claim(CLAIM, found)
 }
 
 /// The least x at which the line through `points` is at `wanted` or above from then on.

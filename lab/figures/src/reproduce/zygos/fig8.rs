@@ -2,9 +2,8 @@
 
 use queueing::Law;
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
-use world::cores::Run;
 
-use super::systems::{COOPERATIVE, KICKS, WORK_CONSERVING, cost_models};
+use super::systems::{COOPERATIVE, KICKS, WORK_CONSERVING, cost_models, loads};
 use crate::reproduce::Testbed;
 
 const CLAIM: &str = "zygos.fig8.peak_steal_rate_without_kicks";
@@ -39,19 +38,13 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         for system in [COOPERATIVE, KICKS, WORK_CONSERVING] {
             let series = recorder.series(chart, &format!("{}, {}", system.name, costs.name));
             let setup = system.setup(costs, Law::Exponential, MEAN_US);
-            for load in (step..100).step_by(step).map(|load| load as f64 / 100.0) {
-                let run = Run { seed: options.seed, ..Run::new(load, requests) };
-                let outcome = system.run(&setup, &run)?;
+            system.run_up(&setup, &loads(step), (requests, options.seed), |load, outcome| {
                 recorder.point(series, load, Measured::single(outcome.steal_rate()));
                 if index == 0 && system.name == COOPERATIVE.name {
                     peak = peak.max(outcome.steal_rate());
                 }
-                if outcome.given_up {
-                    break;
-                }
-            }
+            })?;
         }
     }
-    recorder.claim(CLAIM, Measured::single(peak))?;
-    Ok(())
+    recorder.claim(CLAIM, Measured::single(peak))
 }

@@ -14,7 +14,7 @@ mod imbalance;
 mod max_load;
 mod preemption;
 mod real;
-pub(super) mod systems;
+pub(crate) mod systems;
 mod validate;
 
 pub use crossing::CROSSING;

@@ -5,7 +5,9 @@ use reproduce::{Axis, Figure, Mark, MarkOf, Recorder, Takes};
 use world::cores::{Costs, Run};
 
 use super::curves::behind;
-use super::systems::{PREEMPTIVE, RTC, WORK_CONSERVING, cost_models, in_order_and_sharing, p99_us};
+use super::systems::{
+    PREEMPTIVE, RTC, WORK_CONSERVING, cost_models, in_order_and_sharing, loads, p99_us,
+};
 use crate::reproduce::Testbed;
 
 const MEANS_US: [f64; 2] = [10.0, 25.0];
@@ -37,9 +39,9 @@ fn panel(recorder: &mut Recorder<'_>, mean_us: f64, models: &[Costs]) -> anyhow:
     let options = recorder.options();
     // One in a thousand is long: fewer requests than this see too few of them.
     let requests = if options.quick { 100_000 } else { 1_000_000 };
-    let loads: Vec<f64> = match options.quick {
+    let loads = match options.quick {
         true => vec![0.3, 0.5, 0.7, 0.8],
-        false => (4..100).step_by(4).map(|load| f64::from(load) / 100.0).collect(),
+        false => loads(4),
     };
     let title = format!("p99, bimodal-2, S = {mean_us} us");
     let (x, y) = (Axis::linear("load", "").range(0.0, 1.0), Axis::log("p99", "us"));

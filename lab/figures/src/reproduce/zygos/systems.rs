@@ -4,7 +4,7 @@
 //! To add a system: name it in [`SYSTEMS`].
 
 use queueing::{Law, MeanInterval, Model, Replications, TailCurve, max_load_at_slo as theory_max};
-use reproduce::{Measured, Recorder};
+use reproduce::{Measured, Options, Recorder};
 use world::cores::{
     Costs, LinuxCosts, Outcome, Run, RunToCompletion, Search, Setup, WorkConserving, WorldError,
     linux, max_load_at_slo, simulate,
@@ -25,32 +25,28 @@ pub const CORES: usize = 16;
 pub const LAWS: [Law; 3] = [Law::Deterministic, Law::Exponential, Law::Bimodal1];
 
 /// A scheduler with its settings, as one curve of a figure.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct System {
-    /// As plots name it.
+    /// As plots and tables name it.
     pub name: &'static str,
     /// B.
     pub batch: usize,
-    scheduler: Choice,
+    /// How cores share their work (ZygOS); none: each runs its own to completion (IX).
+    pub sharing: Option<Sharing>,
 }
 
-#[derive(Clone, Copy)]
-enum Choice {
-    RunToCompletion,
-    WorkConserving(Conserving),
-}
-
-#[derive(Clone, Copy)]
-struct Conserving {
-    while_away: WhileAway,
-    /// In mean service times.
-    quantum: Option<f64>,
+/// How cores share their work.
+#[derive(Clone, Copy, Debug)]
+pub struct Sharing {
+    /// What becomes of a network layer whose core is in the application.
+    pub while_away: WhileAway,
+    /// After so many mean service times a request is put off.
+    pub quantum: Option<f64>,
     /// One event a crossing, also where nobody waits.
-    single: bool,
+    pub single: bool,
 }
 
-const USUAL: Conserving =
-    Conserving { while_away: WhileAway::Borrow, quantum: None, single: false };
+const USUAL: Sharing = Sharing { while_away: WhileAway::Borrow, quantum: None, single: false };
 
 impl System {
     /// What is simulated.
@@ -63,10 +59,32 @@ impl System {
     /// # Errors
     /// A setting out of its range; a simulation that broke a promise.
     pub fn run(&self, setup: &Setup, run: &Run) -> Result<Outcome, WorldError> {
-        match self.scheduler {
-            Choice::RunToCompletion => simulate(&RunToCompletion, setup, run),
-            Choice::WorkConserving(..) => simulate(&self.conserving(setup), setup, run),
+        match self.sharing {
+            None => simulate(&RunToCompletion, setup, run),
+            Some(sharing) => simulate(&sharing.scheduler(setup.mean_us), setup, run),
         }
+    }
+
+    /// Its loads, each with so many requests of that seed, up to the first that cannot be served: `each` gets the load
+    /// and what came of it.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_up(
+        &self,
+        setup: &Setup,
+        loads: &[f64],
+        (requests, seed): (u64, u64),
+        mut each: impl FnMut(f64, &Outcome),
+    ) -> Result<(), WorldError> {
+        for &load in loads {
+            let outcome = self.run(setup, &Run { seed, ..Run::new(load, requests) })?;
+            each(load, &outcome);
+            if outcome.given_up {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The highest load that keeps the objective.
@@ -74,56 +92,78 @@ impl System {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn search(&self, setup: &Setup, search: &Search) -> Result<MeanInterval, WorldError> {
-        match self.scheduler {
-            Choice::RunToCompletion => max_load_at_slo(&RunToCompletion, setup, search),
-            Choice::WorkConserving(..) => max_load_at_slo(&self.conserving(setup), setup, search),
+        match self.sharing {
+            None => max_load_at_slo(&RunToCompletion, setup, search),
+            Some(sharing) => max_load_at_slo(&sharing.scheduler(setup.mean_us), setup, search),
         }
     }
 
-    fn conserving(&self, setup: &Setup) -> WorkConserving {
-        let mut config = ConservingConfig::default();
-        if let Choice::WorkConserving(Conserving { while_away, quantum, single }) = self.scheduler {
-            config.while_away = while_away;
-            config.crossing = if single { Duration::ZERO } else { config.crossing };
-            config.quantum = quantum
-                .map(|means| Duration::from_nanos((means * setup.mean_us * 1e3).round() as u64));
-        }
+    /// The quantum, in microseconds.
+    pub fn quantum_us(&self, mean_us: f64) -> Option<f64> {
+        Some(self.sharing?.quantum? * mean_us)
+    }
+}
+
+impl Sharing {
+    fn scheduler(self, mean_us: f64) -> WorkConserving {
+        let usual = ConservingConfig::default();
+        let quantum_ns = self.quantum.map(|means| (means * mean_us * 1e3).round() as u64);
+        let config = ConservingConfig {
+            while_away: self.while_away,
+            crossing: if self.single { Duration::ZERO } else { usual.crossing },
+            quantum: quantum_ns.map(Duration::from_nanos),
+            ..usual
+        };
         WorkConserving { config }
     }
 }
 
+/// Loads from `step` hundredths on in such steps.
+pub fn loads(step: u32) -> Vec<f64> {
+    (step..100).step_by(step as usize).map(|load| f64::from(load) / 100.0).collect()
+}
+
+/// How the figures search: to two hundredths of load in a quick run, else to half a hundredth; with so many requests a
+/// load in a quick run and in a full one.
+pub fn search_of(options: Options, [quick, full]: [u64; 2]) -> Search {
+    Search {
+        requests: if options.quick { quick } else { full },
+        step: if options.quick { 0.02 } else { 0.005 },
+        count: options.repeats.max(2),
+        seed: options.seed,
+        ..Search::zygos()
+    }
+}
+
 /// IX with batching off, as ZygOS §3.3 runs it.
-pub const RTC: System =
-    System { name: "run-to-completion, B = 1", batch: 1, scheduler: Choice::RunToCompletion };
+pub const RTC: System = System { name: "run-to-completion, B = 1", batch: 1, sharing: None };
 /// IX as it ships.
-pub const RTC_64: System =
-    System { name: "run-to-completion, B = 64", batch: 64, scheduler: Choice::RunToCompletion };
+pub const RTC_64: System = System { name: "run-to-completion, B = 64", batch: 64, sharing: None };
 /// ZygOS, with IX's batches where nobody waits, and borrowing.
 pub const WORK_CONSERVING: System =
-    System { name: "work-conserving, B = 64", batch: 64, scheduler: Choice::WorkConserving(USUAL) };
+    System { name: "work-conserving, B = 64", batch: 64, sharing: Some(USUAL) };
 /// The same with kicks, as ZygOS has them.
 pub const KICKS: System = System {
     name: "work-conserving, kicks",
-    scheduler: Choice::WorkConserving(Conserving { while_away: WhileAway::Kick, ..USUAL }),
+    sharing: Some(Sharing { while_away: WhileAway::Kick, ..USUAL }),
     ..WORK_CONSERVING
 };
 /// The same with neither: "ZygOS (no interrupts)".
 pub const COOPERATIVE: System = System {
     name: "work-conserving, no interrupts",
-    scheduler: Choice::WorkConserving(Conserving { while_away: WhileAway::Wait, ..USUAL }),
+    sharing: Some(Sharing { while_away: WhileAway::Wait, ..USUAL }),
     ..WORK_CONSERVING
 };
 /// With borrowing, and long requests put off after two mean service times.
 pub const PREEMPTIVE: System = System {
     name: "work-conserving, quantum 2 S",
-    scheduler: Choice::WorkConserving(Conserving { quantum: Some(2.0), ..USUAL }),
+    sharing: Some(Sharing { quantum: Some(2.0), ..USUAL }),
     ..WORK_CONSERVING
 };
-
 /// With borrowing, and one event in each crossing whether somebody waits or not: ZygOS without IX.
 pub const SINGLE: System = System {
     name: "work-conserving, one event a crossing",
-    scheduler: Choice::WorkConserving(Conserving { single: true, ..USUAL }),
+    sharing: Some(Sharing { single: true, ..USUAL }),
     ..WORK_CONSERVING
 };
 
@@ -138,8 +178,8 @@ pub const SYSTEMS: [System; 4] = [RTC, WORK_CONSERVING, KICKS, COOPERATIVE];
 pub fn cost_models(recorder: &mut Recorder<'_>) -> anyhow::Result<Vec<Costs>> {
     let (calibration, realtime) = calibrate::measure(recorder.options().quick)?;
     let measured = calibration.costs;
-    let models = vec![Costs::af_xdp_copy(&measured), Costs::sandy_bridge_dune()];
-    let models: Vec<Costs> = std::iter::once(measured).chain(models).collect();
+    let copying = Costs::af_xdp_copy(&measured);
+    let models = vec![measured, copying, Costs::sandy_bridge_dune()];
     for costs in &models {
         let LinuxCosts { request, floating, .. } = costs.linux;
         let words = format!(

@@ -3,20 +3,18 @@
 //!
 //! To add a candidate: name it in [`CANDIDATES`], at the place that its simplicity gives it.
 
-use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use anyhow::bail;
 use queueing::{MeanInterval, Model, TailCurve};
 use runtime::{ConservingConfig, WhileAway};
-use tailplane::Duration;
-use world::cores::{
-    Outcome, Run, RunToCompletion, Scheduler, Setup, WorkConserving, WorldError, linux,
-    max_load_at_slo, simulate,
-};
+use serde::Serialize;
+use world::cores::{Outcome, Run, Setup, WorldError, linux};
 
 use super::question::Question;
+use crate::reproduce::zygos::systems::{
+    COOPERATIVE, KICKS, PREEMPTIVE, RTC, RTC_64, System, WORK_CONSERVING,
+};
 
 /// Told of steps done and of what is done now, from several threads.
 pub type Progress<'a> = &'a (dyn Fn(u64, &str) + Sync);
@@ -26,129 +24,55 @@ const SEARCH_STEPS: u64 = 8;
 /// Models of theory.
 const MODELS: usize = 2;
 
-/// Who runs the application.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Choice {
-    /// IX.
-    RunToCompletion,
-    /// ZygOS, with its mechanism for a core that is in the application, and its quantum in mean service
-    /// times.
-    WorkConserving(WhileAway, Option<f64>),
-}
-
-/// A scheduler with its settings.
-#[derive(Debug, Clone, Copy)]
-pub struct Candidate {
-    /// As tables name it.
-    pub name: &'static str,
-    /// B.
-    pub batch: usize,
-    /// Who runs the application.
-    pub choice: Choice,
-}
-
 /// All of them, the simplest first: that which asks for the fewest words in a configuration file, then what
 /// asks more of the service or the machine.
-pub const CANDIDATES: [Candidate; 7] = [
-    Candidate { name: "run-to-completion, B = 64", batch: 64, choice: Choice::RunToCompletion },
-    Candidate { name: "run-to-completion, B = 8", batch: 8, choice: Choice::RunToCompletion },
-    Candidate { name: "run-to-completion, B = 1", batch: 1, choice: Choice::RunToCompletion },
-    Candidate {
-        name: "work-conserving, borrowing",
-        batch: 64,
-        choice: Choice::WorkConserving(WhileAway::Borrow, None),
-    },
-    Candidate {
-        name: "work-conserving, neither",
-        batch: 64,
-        choice: Choice::WorkConserving(WhileAway::Wait, None),
-    },
-    Candidate {
-        name: "work-conserving, quantum 2 S",
-        batch: 64,
-        choice: Choice::WorkConserving(WhileAway::Borrow, Some(2.0)),
-    },
-    Candidate {
-        name: "work-conserving, kicks",
-        batch: 64,
-        choice: Choice::WorkConserving(WhileAway::Kick, None),
-    },
+pub const CANDIDATES: [System; 7] = [
+    RTC_64,
+    System { name: "run-to-completion, B = 8", batch: 8, ..RTC_64 },
+    RTC,
+    System { name: "work-conserving, borrowing", ..WORK_CONSERVING },
+    System { name: "work-conserving, neither", ..COOPERATIVE },
+    PREEMPTIVE,
+    KICKS,
 ];
 
-impl Candidate {
+impl System {
     /// `dataplane.scheduler` of a configuration file.
     pub fn scheduler(&self) -> &'static str {
-        match self.choice {
-            Choice::RunToCompletion => "run-to-completion",
-            Choice::WorkConserving(..) => "work-conserving",
-        }
+        self.sharing.map_or("run-to-completion", |_| "work-conserving")
     }
 
     /// What becomes of a network layer whose core is in the application, in a word; none where a core runs
     /// its own only.
     pub fn while_away(&self) -> Option<&'static str> {
-        match self.choice {
-            Choice::RunToCompletion => None,
-            Choice::WorkConserving(WhileAway::Wait, _) => Some("wait"),
-            Choice::WorkConserving(WhileAway::Borrow, _) => Some("borrow"),
-            Choice::WorkConserving(WhileAway::Kick, _) => Some("kick"),
-        }
-    }
-
-    /// The quantum, in microseconds.
-    pub fn quantum_us(&self, mean_us: f64) -> Option<f64> {
-        match self.choice {
-            Choice::WorkConserving(_, Some(means)) => Some(means * mean_us),
-            _ => None,
-        }
+        self.sharing.map(|sharing| match sharing.while_away {
+            WhileAway::Wait => "wait",
+            WhileAway::Borrow => "borrow",
+            WhileAway::Kick => "kick",
+        })
     }
 
     /// Whether its scheduler's name is all there is to say: it asks nothing else of the service or the machine.
     pub fn asks_nothing(&self) -> bool {
         let usual = ConservingConfig::default();
-        match self.choice {
-            Choice::RunToCompletion => true,
-            Choice::WorkConserving(while_away, quantum) => {
-                while_away == usual.while_away && quantum.is_none() && usual.quantum.is_none()
-            }
-        }
-    }
-
-    fn setup(&self, question: &Question) -> Setup {
-        Setup { batch: self.batch, ..question.setup() }
+        self.sharing.is_none_or(|sharing| {
+            sharing.while_away == usual.while_away && sharing.quantum.is_none()
+        })
     }
 
     fn answer(&self, question: &Question, progress: Progress<'_>) -> Result<Answer, WorldError> {
-        match self.choice {
-            Choice::RunToCompletion => self.answer_of(&RunToCompletion, question, progress),
-            Choice::WorkConserving(while_away, _) => {
-                let quantum = self.quantum_us(question.mean_us);
-                let quantum = quantum.map(|us| Duration::from_nanos((us * 1e3).round() as u64));
-                let config =
-                    ConservingConfig { while_away, quantum, ..ConservingConfig::default() };
-                self.answer_of(&WorkConserving { config }, question, progress)
-            }
-        }
-    }
-
-    fn answer_of<S: Scheduler>(
-        &self,
-        scheduler: &S,
-        question: &Question,
-        progress: Progress<'_>,
-    ) -> Result<Answer, WorldError> {
-        let setup = self.setup(question);
+        let setup = Setup { batch: self.batch, ..question.setup() };
         progress(0, self.name);
-        let found = max_load_at_slo(scheduler, &setup, &question.search())?;
+        let found = self.search(&setup, &question.search)?;
         progress(SEARCH_STEPS, self.name);
         let look = |load: f64| {
+            let objective = Some(question.objective());
             let run = Run {
-                seed: question.seed,
-                objective: Some(question.objective()),
-                ..Run::new(load, question.requests)
+                seed: question.search.seed,
+                objective,
+                ..Run::new(load, question.search.requests)
             };
-            let look =
-                simulate(scheduler, &setup, &run).map(|outcome| Look::of(&outcome, question));
+            let look = self.run(&setup, &run).map(|outcome| Look::of(&outcome, question));
             progress(1, self.name);
             look
         };
@@ -164,21 +88,23 @@ impl Candidate {
     }
 }
 
-/// A candidate at one load.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A candidate at one load, as the JSON has it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Look {
     /// See [`Setup::rate`].
     pub load: f64,
-    /// Requests piled up without end: the latencies say nothing.
+    /// In requests per second.
+    pub rate_rps: f64,
+    /// Requests piled up without end: there are no latencies.
     pub overloaded: bool,
     /// Whether the objective was kept.
     pub meets: bool,
     /// Latencies in microseconds: median, 99th percentile, and that of the objective's share.
-    pub p50_us: f64,
+    pub p50_us: Option<f64>,
     /// See [`p50_us`](Self::p50_us).
-    pub p99_us: f64,
+    pub p99_us: Option<f64>,
     /// See [`p50_us`](Self::p50_us).
-    pub at_share_us: f64,
+    pub at_share_us: Option<f64>,
     /// The share of the cores' time in which they did something.
     pub busy: f64,
     /// Events executed away from their home core, as a share of all.
@@ -189,13 +115,15 @@ pub struct Look {
 
 impl Look {
     fn of(outcome: &Outcome, question: &Question) -> Self {
+        let latency = |share| (!outcome.given_up).then(|| outcome.latency_us(share));
         Self {
             load: outcome.load,
+            rate_rps: question.rate_of(outcome.load),
             overloaded: outcome.given_up,
-            meets: !outcome.given_up && outcome.above <= 1.0 - question.share,
-            p50_us: outcome.latency_us(0.5),
-            p99_us: outcome.latency_us(0.99),
-            at_share_us: outcome.latency_us(question.share),
+            meets: !outcome.given_up && outcome.above <= 1.0 - question.search.share,
+            p50_us: latency(0.5),
+            p99_us: latency(0.99),
+            at_share_us: latency(question.search.share),
             busy: outcome.busy(),
             steal_rate: outcome.steal_rate(),
             overhead_ns: outcome.overhead_ns(),
@@ -207,7 +135,7 @@ impl Look {
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Which.
-    pub candidate: Candidate,
+    pub candidate: System,
     /// The highest load that keeps the objective; zero: none does.
     pub max_load: MeanInterval,
     /// At half of that load; none where it is zero.
@@ -241,33 +169,19 @@ pub fn steps(with_rate: bool) -> u64 {
     CANDIDATES.len() as u64 * (SEARCH_STEPS + 2 + u64::from(with_rate)) + MODELS as u64
 }
 
-/// All candidates and both models, on as many threads as there are processors. Each run is a function of
-/// its seed: their order changes nothing.
+/// All candidates, each on a thread, and both models. Each run is a function of its seed: their order changes nothing.
 ///
 /// # Errors
 /// The first that failed, in the order of the candidates: a simulation that broke a promise.
 pub fn simulate_all(question: &Question, progress: Progress<'_>) -> anyhow::Result<Found> {
-    let next = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
-    let answers: Mutex<Vec<(usize, Result<Answer, WorldError>)>> = Mutex::default();
-    let work = || {
-        while !failed.load(Ordering::Relaxed) {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(candidate) = CANDIDATES.get(index) else { return };
-            let answer = candidate.answer(question, progress);
-            failed.fetch_or(answer.is_err(), Ordering::Relaxed);
-            answers.lock().unwrap_or_else(PoisonError::into_inner).push((index, answer));
-        }
-    };
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(CANDIDATES.len());
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(work);
-        }
-    });
-    let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
-    answers.sort_unstable_by_key(|(index, _)| *index);
-    let answers = answers.into_iter().map(|(_, answer)| answer).collect::<Result<Vec<_>, _>>()?;
+    let answers = thread::scope(|scope| {
+        let answer = |candidate: System| scope.spawn(move || candidate.answer(question, progress));
+        let all = CANDIDATES.map(answer).into_iter().map(|thread| match thread.join() {
+            Ok(answer) => Ok(answer?),
+            Err(_) => bail!("a candidate's simulation panicked"),
+        });
+        all.collect::<anyhow::Result<Vec<_>>>()
+    })?;
     Ok(Found { answers, theory: theory(question, progress)? })
 }
 
@@ -284,7 +198,7 @@ fn theory(question: &Question, progress: Progress<'_>) -> anyhow::Result<Vec<Bou
             mean: question.mean_us,
             overhead: 0.0,
             network: 2.0 * question.wire_us,
-            share: question.share,
+            share: question.search.share,
         };
         let bound = question.slo_us / question.mean_us;
         let max_load = linux::max_load_at_slo(&curve, bound, &question.replications())?;

@@ -18,7 +18,6 @@ mod trace;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -41,13 +40,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bar.tick();
     });
     let question = question.inspect_err(|_| bar.finish_and_clear())?;
-    let shared = Mutex::new(&bar);
     let progress: Progress<'_> = &|steps, message| {
-        // A bar that cannot be drawn stops nothing.
-        if let Ok(bar) = shared.lock() {
-            bar.inc(steps);
-            bar.set_message(message.to_owned());
-        }
+        bar.inc(steps);
+        bar.set_message(message.to_owned());
     };
     let found = candidates::simulate_all(&question, progress);
     bar.finish_and_clear();

@@ -37,22 +37,15 @@ pub struct Question {
     pub connections: usize,
     /// The bound of the objective.
     pub slo_us: f64,
-    /// The share of the requests that has to keep it.
-    pub share: f64,
+    /// How the highest load is searched for: with the share of the requests that has to keep that bound, the requests of
+    /// each run, and the seed that all draws follow from.
+    pub search: Search,
     /// The user's own load, in requests/s.
     pub rate_rps: Option<f64>,
     /// One way.
     pub wire_us: f64,
     /// What each step takes.
     pub costs: Costs,
-    /// Requests of each run.
-    pub requests: u64,
-    /// Searches with different seeds.
-    pub searches: u32,
-    /// How close each comes, as a load.
-    pub step: f64,
-    /// All draws follow from it.
-    pub seed: u64,
 }
 
 fn allowed(option: &str, found: f64, least: f64, most: f64, what: &str) -> anyhow::Result<()> {
@@ -87,20 +80,24 @@ impl Question {
             args.connections.unwrap_or((CONNECTIONS_PER_CORE * args.cores).min(CONNECTIONS_MAX));
         let usual = if args.quick { 10_000.0 } else { 100_000.0 };
         let requests = args.requests.unwrap_or(requests_min(args.share).max(usual) as u64);
+        let slo_us = args.slo_us.unwrap_or(SLO_MEANS * mean_us);
         let mut question = Self {
             law,
             mean_us,
             cores: args.cores,
             connections,
-            slo_us: args.slo_us.unwrap_or(SLO_MEANS * mean_us),
-            share: args.share,
+            slo_us,
+            search: Search {
+                bound: slo_us / mean_us,
+                share: args.share,
+                requests,
+                step: if args.quick { 0.02 } else { 0.005 },
+                count: if args.quick { 3 } else { 5 },
+                seed: args.seed,
+            },
             rate_rps: args.rate,
             wire_us: args.wire_us,
             costs: Costs::zero(),
-            requests,
-            searches: if args.quick { 3 } else { 5 },
-            step: if args.quick { 0.02 } else { 0.005 },
-            seed: args.seed,
         };
         question.check()?;
         question.costs = costs(&args.costs, args.quick, measuring)?;
@@ -116,11 +113,11 @@ impl Question {
         allowed("connections", self.connections as f64, 1.0, CONNECTIONS_MAX as f64, what)?;
         let what =
             "the share of the requests that keeps the bound, as 0.99 for the 99th percentile";
-        allowed("share", self.share, 0.5, 0.9999, what)?;
+        allowed("share", self.search.share, 0.5, 0.9999, what)?;
         allowed("wire-us", self.wire_us, 0.0, 1e4, "microseconds from a client to the server")?;
-        let least = requests_min(self.share);
+        let least = requests_min(self.search.share);
         let what = "fewer say nothing of that share";
-        allowed("requests", self.requests as f64, least, REQUESTS_MAX as f64, what)?;
+        allowed("requests", self.search.requests as f64, least, REQUESTS_MAX as f64, what)?;
         self.check_objective()?;
         let Some(rate_rps) = self.rate_rps else { return Ok(()) };
         allowed("rate", rate_rps, 1.0, 1e12, "requests/s")?;
@@ -153,7 +150,7 @@ impl Question {
                 "`--slo-us` is {slo_us}, and {} of the requests alone in the system take up to {least_us:.1} us, \
                  {} us of it on the wire: no scheduler keeps that; allowed: more than {least_us:.1}, or a \
                  smaller `--share`",
-                self.share,
+                self.search.share,
                 2.0 * self.wire_us
             );
         }
@@ -162,7 +159,7 @@ impl Question {
 
     /// What the share of the requests takes where nothing waits and nothing costs anything.
     pub fn least_us(&self) -> f64 {
-        self.law.quantile(self.share) * self.mean_us + 2.0 * self.wire_us
+        self.law.quantile(self.search.share) * self.mean_us + 2.0 * self.wire_us
     }
 
     /// The server and its clients, batching off. A poll takes [`POLL_NS_MIN`] at least.
@@ -176,27 +173,16 @@ impl Question {
         }
     }
 
-    /// How the highest load is searched for.
-    pub fn search(&self) -> Search {
-        Search {
-            bound: self.slo_us / self.mean_us,
-            share: self.share,
-            requests: self.requests,
-            step: self.step,
-            count: self.searches,
-            seed: self.seed,
-        }
-    }
-
     /// The objective, for a run that is to be told whole.
     pub fn objective(&self) -> Objective {
-        Objective { bound_us: self.slo_us, share: self.share, give_up: false }
+        Objective { bound_us: self.slo_us, share: self.search.share, give_up: false }
     }
 
     /// How the theory is simulated: longer, since it costs next to nothing.
     pub fn replications(&self) -> Replications {
-        let runs = Replications { count: self.searches, seed: self.seed, ..Replications::new() };
-        runs.of_jobs(self.requests * 2)
+        let Search { count, seed, requests, .. } = self.search;
+        let runs = Replications { count, seed, ..Replications::new() };
+        runs.of_jobs(requests * 2)
     }
 
     /// The load of `rate_rps`: see [`Setup::rate`].
@@ -212,7 +198,7 @@ impl Question {
     /// A latency that the share does not exceed, as tables name it: `p99`.
     pub fn percentile(&self) -> String {
         // Rounded, as 99.9 is no binary number.
-        format!("p{}", (self.share * 1e6).round() / 1e4)
+        format!("p{}", (self.search.share * 1e6).round() / 1e4)
     }
 }
 
@@ -261,16 +247,17 @@ mod tests {
     #[test]
     fn what_is_not_said_is_the_papers() {
         let question = ask("--law exponential --mean-us 10 --cores 16").expect("asks");
-        assert_eq!((question.connections, question.slo_us, question.share), (2_752, 100.0, 0.99));
+        let Search { share, bound, .. } = question.search;
+        assert_eq!((question.connections, question.slo_us, share), (2_752, 100.0, 0.99));
         let setup = question.setup();
         assert_eq!((setup.wire_ns, setup.pipeline), (2_000, 4));
-        assert_eq!(question.search().bound, 10.0);
+        assert_eq!(bound, 10.0);
         assert!((question.load_of(question.rate_of(0.3)) - 0.3).abs() < 1e-12);
         assert!((question.rate_of(0.3) - setup.rate(0.3)).abs() < 1e-6);
         assert_eq!(question.percentile(), "p99");
         let question = ask("--law exponential --mean-us 10 --cores 4 --share 0.9999 --quick");
         let question = question.expect("asks");
-        assert_eq!((question.percentile().as_str(), question.requests), ("p99.99", 100_000));
+        assert_eq!((question.percentile().as_str(), question.search.requests), ("p99.99", 100_000));
     }
 
     #[test]

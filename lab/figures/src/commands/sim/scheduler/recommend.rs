@@ -3,7 +3,7 @@
 //! The rule knows nothing of schedulers: intervals in the order of simplicity, and which one to take.
 
 use queueing::MeanInterval;
-use world::cores::{Costs, Setup};
+use world::cores::Costs;
 
 use super::candidates::{Answer, Found};
 use super::question::Question;
@@ -28,18 +28,13 @@ fn beyond(one: &MeanInterval, other: &MeanInterval, step: f64) -> bool {
 /// The simplest of those that tie with the best; `loads` come in the order of simplicity. None: no load of
 /// any keeps the objective.
 pub fn pick(loads: &[MeanInterval], step: f64) -> Option<Pick> {
-    let mut best = 0;
-    for (index, load) in loads.iter().enumerate() {
-        if load.mean > loads[best].mean {
-            best = index;
-        }
-    }
-    let top = loads.get(best).filter(|top| top.mean > 0.0)?;
+    // The first of several highest.
+    let highest = loads.iter().enumerate().rev().max_by(|(_, a), (_, b)| a.mean.total_cmp(&b.mean));
+    let (best, top) = highest.filter(|(_, top)| top.mean > 0.0)?;
     let tied: Vec<usize> = (0..loads.len())
         .filter(|&index| loads[index].mean > 0.0 && !beyond(top, &loads[index], step))
         .collect();
-    let chosen = tied.first().copied().unwrap_or(best);
-    Some(Pick { chosen, best, tied })
+    Some(Pick { chosen: tied[0], best, tied })
 }
 
 /// A recommendation.
@@ -66,21 +61,18 @@ pub fn advise<'a>(question: &Question, found: &'a Found) -> Option<Advice<'a>> {
     let usual = |answer: &&Answer| answer.candidate.asks_nothing();
     let answers: Vec<&Answer> = found.answers.iter().filter(usual).collect();
     let loads: Vec<MeanInterval> = answers.iter().map(|answer| answer.max_load).collect();
-    let pick = pick(&loads, question.step)?;
+    let pick = pick(&loads, question.search.step)?;
     let (chosen, best) = (answers[pick.chosen], answers[pick.best]);
-    let ties: Vec<&Answer> = pick
-        .tied
-        .iter()
-        .filter(|&&index| index != pick.chosen)
-        .map(|&index| answers[index])
-        .collect();
+    // The first that ties is chosen.
+    let ties: Vec<&str> =
+        pick.tied[1..].iter().map(|&index| answers[index].candidate.name).collect();
     let rest = (0..answers.len()).filter(|index| !pick.tied.contains(index));
     let next = rest.max_by(|&a, &b| loads[a].mean.total_cmp(&loads[b].mean)).map(|i| answers[i]);
     let carries = format!(
         "it carries load {}, {:.0} requests/s, with {} % within {} us",
         load_words(&chosen.max_load),
         question.rate_of(chosen.max_load.mean),
-        percent(question.share),
+        percent(question.search.share),
         question.slo_us
     );
     let others = match next {
@@ -100,16 +92,15 @@ pub fn advise<'a>(question: &Question, found: &'a Found) -> Option<Advice<'a>> {
         } else {
             format!("the highest is {}, {}", best.candidate.name, load_words(&best.max_load))
         };
-        let names: Vec<&str> = ties.iter().map(|answer| answer.candidate.name).collect();
         format!(
             "; it ties with {}, the difference being within the intervals or a step of the search ({best}), \
              and asks for the fewest words",
-            names.join("; ")
+            ties.join("; ")
         )
     };
     Some(Advice {
         chosen,
-        ties: ties.iter().map(|answer| answer.candidate.name).collect(),
+        ties,
         reason: format!("{carries}{tie}{others}"),
         remarks: remarks(question, found, chosen, best),
     })
@@ -124,30 +115,27 @@ fn percent(share: f64) -> f64 {
 /// costs are not.
 fn remarks(question: &Question, found: &Found, chosen: &Answer, best: &Answer) -> Vec<String> {
     let mut remarks = Vec::new();
-    if best.max_load.mean - chosen.max_load.mean > question.step {
-        let (best, requests) = (best.candidate.name, question.requests);
+    if best.max_load.mean - chosen.max_load.mean > question.search.step {
+        let (best, requests) = (best.candidate.name, question.search.requests);
         remarks.push(format!(
             "The intervals are too wide to tell it from {best}: give more than {requests} `--requests` to know."
         ));
     }
     for answer in found.answers.iter().filter(|answer| !answer.candidate.asks_nothing()) {
-        if beyond(&answer.max_load, &chosen.max_load, question.step) {
+        if beyond(&answer.max_load, &chosen.max_load, question.search.step) {
             let how = what_it_asks(answer, question.mean_us);
             let (name, load) = (answer.candidate.name, load_words(&answer.max_load));
             remarks.push(format!("{name} carries more, {load}, and asks more: {how}."));
         }
     }
     if let (Some(rate), Some(look)) = (question.rate_rps, chosen.at_rate) {
-        let word = if look.overloaded {
-            "more than it can serve".to_owned()
-        } else {
-            format!(
-                "p50 {:.1} us, {} {:.1} us, cores {:.0} % busy",
-                look.p50_us,
+        let word = match (look.p50_us, look.at_share_us) {
+            (Some(p50_us), Some(at_share_us)) => format!(
+                "p50 {p50_us:.1} us, {} {at_share_us:.1} us, cores {:.0} % busy",
                 question.percentile(),
-                look.at_share_us,
                 100.0 * look.busy
-            )
+            ),
+            _ => "more than it can serve".to_owned(),
         };
         let verdict = match (look.meets, found.answers.iter().any(meets_at_rate)) {
             (true, _) => "the objective is kept",
@@ -189,17 +177,16 @@ fn what_it_asks(answer: &Answer, mean_us: f64) -> String {
 /// Why nothing is recommended: what a request takes alone, with what it costs.
 pub fn why_none(question: &Question) -> String {
     let alone_us = question.least_us() + question.costs.per_request(1.0) / 1e3;
-    let setup: Setup = question.setup();
     format!(
         "No candidate keeps {} % within {} us at any load. A request alone in the system takes about \
          {alone_us:.1} us at {}: {:.1} us of service, {:.1} us on the wire, {:.1} us of costs. Allow more \
          (`--slo-us`), a smaller share (`--share`), or shorten what is longest.",
-        percent(question.share),
+        percent(question.search.share),
         question.slo_us,
         question.percentile(),
-        question.law.quantile(question.share) * question.mean_us,
+        question.law.quantile(question.search.share) * question.mean_us,
         2.0 * question.wire_us,
-        setup.costs.per_request(1.0) / 1e3,
+        question.setup().costs.per_request(1.0) / 1e3,
     )
 }
 

@@ -1,10 +1,10 @@
 //! What is told: the table, the recommendation in words, and the JSON that `--help` describes.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 
 use queueing::MeanInterval;
 use reproduce::Grid;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::candidates::{Answer, Found, Look};
 use super::question::Question;
@@ -12,15 +12,9 @@ use super::recommend::{Advice, load_words, why_none};
 
 /// Everything, for a person.
 pub fn text(question: &Question, found: &Found, advice: Option<&Advice<'_>>) -> String {
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = writeln!(text, "{}", conditions_line(question));
-    let _ = writeln!(text, "{}\n", table(question, found));
-    let _ = match advice {
-        Some(advice) => writeln!(text, "{}", advice_words(advice)),
-        None => writeln!(text, "{}", why_none(question)),
-    };
-    text
+    let (conditions, table) = (conditions_line(question), table(question, found));
+    let words = advice.map_or_else(|| why_none(question), advice_words);
+    format!("{conditions}\n{table}\n\n{words}\n")
 }
 
 fn conditions_line(question: &Question) -> String {
@@ -36,9 +30,9 @@ fn conditions_line(question: &Question) -> String {
         quantile(0.999),
         question.percentile(),
         question.costs,
-        question.searches,
-        question.requests,
-        question.seed
+        question.search.count,
+        question.search.requests,
+        question.search.seed
     )
 }
 
@@ -69,23 +63,21 @@ fn table(question: &Question, found: &Found) -> Grid {
 fn row(question: &Question, answer: &Answer) -> Vec<String> {
     let none = || "-".to_owned();
     let cell = |look: Option<Look>, of: &dyn Fn(Look) -> String| look.map_or_else(none, of);
-    let latency =
-        |us: f64| move |look: Look| if look.overloaded { none() } else { format!("{us:.1}") };
-    let at_share = |look: Look| latency(look.at_share_us)(look);
+    let latency = |us: Option<f64>| us.map_or_else(none, |us| format!("{us:.1}"));
     let mut row = vec![
         answer.candidate.name.to_owned(),
         load_words(&answer.max_load),
         format!("{:.0}", question.rate_of(answer.max_load.mean)),
-        cell(answer.at_half, &at_share),
+        cell(answer.at_half, &|look| latency(look.at_share_us)),
         cell(answer.at_max, &|look| format!("{:.1} %", 100.0 * look.steal_rate)),
         cell(answer.at_max, &|look| format!("{:.0}", look.overhead_ns)),
     ];
     if question.rate_rps.is_some() {
         row.extend([
-            cell(answer.at_rate, &|look| latency(look.p50_us)(look)),
+            cell(answer.at_rate, &|look| latency(look.p50_us)),
             cell(answer.at_rate, &|look| {
                 let mark = if look.meets { "" } else { " missed" };
-                format!("{}{mark}", at_share(look))
+                latency(look.at_share_us) + mark
             }),
             cell(answer.at_rate, &|look| format!("{:.0} %", 100.0 * look.busy)),
         ]);
@@ -103,31 +95,13 @@ fn advice_words(advice: &Advice<'_>) -> String {
         candidate.batch
     );
     for remark in &advice.remarks {
-        let _ = write!(words, "\n\n{remark}");
+        words += &format!("\n\n{remark}");
     }
     words
 }
 
 fn interval(load: &MeanInterval) -> Value {
     json!({ "mean": load.mean, "low": load.low, "high": load.high, "searches": load.count })
-}
-
-fn look(question: &Question, look: Option<Look>) -> Value {
-    let Some(look) = look else { return Value::Null };
-    // Of a run whose requests piled up without end a latency says nothing.
-    let latency = |us: f64| if look.overloaded { Value::Null } else { json!(us) };
-    json!({
-        "load": look.load,
-        "rate_rps": question.rate_of(look.load),
-        "overloaded": look.overloaded,
-        "meets": look.meets,
-        "p50_us": latency(look.p50_us),
-        "p99_us": latency(look.p99_us),
-        "at_share_us": latency(look.at_share_us),
-        "busy": look.busy,
-        "steal_rate": look.steal_rate,
-        "overhead_ns": look.overhead_ns,
-    })
 }
 
 /// Everything, for a program: see `--help`.
@@ -150,9 +124,9 @@ pub fn json(
             "asks_nothing": candidate.asks_nothing(),
             "max_load": interval(&answer.max_load),
             "max_rate_rps": question.rate_of(answer.max_load.mean),
-            "at_half": look(question, answer.at_half),
-            "at_max": look(question, answer.at_max),
-            "at_rate": look(question, answer.at_rate),
+            "at_half": answer.at_half,
+            "at_max": answer.at_max,
+            "at_rate": answer.at_rate,
         })
     };
     let bounds = found.theory.iter().map(|bound| {
@@ -163,15 +137,9 @@ pub fn json(
         })
     });
     let quantile_us = |share| question.law.quantile(share) * question.mean_us;
-    let costs: Map<String, Value> = question
-        .costs
-        .entries()
-        .map(|(name, ns)| (name.to_owned(), json!(ns)))
-        .into_iter()
-        .collect();
     let value = json!({
         "conditions": conditions_of(question),
-        "seed": question.seed,
+        "seed": question.search.seed,
         "service": {
             "law": question.law.name(),
             "mean_us": question.mean_us,
@@ -179,8 +147,8 @@ pub fn json(
             "p99_us": quantile_us(0.99),
             "p999_us": quantile_us(0.999),
         },
-        "objective": { "slo_us": question.slo_us, "share": question.share },
-        "costs": costs,
+        "objective": { "slo_us": question.slo_us, "share": question.search.share },
+        "costs": BTreeMap::from(question.costs.entries()),
         "theory": bounds.collect::<Vec<_>>(),
         "candidates": found.answers.iter().map(candidate).collect::<Vec<_>>(),
         "recommendation": advice.map(recommendation),
@@ -203,8 +171,8 @@ fn recommendation(advice: &Advice<'_>) -> Value {
 }
 
 /// The machine that simulated, and what was simulated.
-fn conditions_of(question: &Question) -> Map<String, Value> {
-    let machine = measure::conditions::here();
+fn conditions_of(question: &Question) -> BTreeMap<String, String> {
+    let mut all = measure::conditions::here();
     let simulated = [
         ("simulated cores", question.cores.to_string()),
         ("connections", question.connections.to_string()),
@@ -213,11 +181,11 @@ fn conditions_of(question: &Question) -> Map<String, Value> {
         ("driver", "simulated".to_owned()),
         ("domain", "inline, simulated".to_owned()),
         ("costs", format!("{}; {}", question.costs, question.costs.source)),
-        ("searches", question.searches.to_string()),
-        ("requests of a run", question.requests.to_string()),
-        ("step of a search", question.step.to_string()),
-        ("seed", question.seed.to_string()),
+        ("searches", question.search.count.to_string()),
+        ("requests of a run", question.search.requests.to_string()),
+        ("step of a search", question.search.step.to_string()),
+        ("seed", question.search.seed.to_string()),
     ];
-    let simulated = simulated.into_iter().map(|(name, value)| (name.to_owned(), value));
-    machine.into_iter().chain(simulated).map(|(name, value)| (name, value.into())).collect()
+    all.extend(simulated.map(|(name, value)| (name.to_owned(), value)));
+    all
 }
