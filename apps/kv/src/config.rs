@@ -58,96 +58,42 @@ impl Default for StoreConfig {
     }
 }
 
-/// Why a [`StoreConfig`] can't be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ConfigError {
-    /// `shards` is zero or more than the limit given.
-    Shards {
-        /// What was asked for.
-        found: usize,
-        /// The most that there can be.
-        max: usize,
-    },
-    /// `item_size_max_bytes` is too small to hold a 250-byte key.
-    ItemSize {
-        /// What was asked for.
-        found: usize,
-        /// The least that is accepted.
-        min: usize,
-    },
-    /// One shard's share of the memory does not hold two items of the largest size.
-    Memory {
-        /// The memory limit that was asked for, in bytes.
-        found: usize,
-        /// The least that these shards and this item size need, in bytes.
-        min: usize,
-    },
-    /// The system has not so much address space to give.
-    NoMemory {
-        /// The memory limit that was asked for, in bytes.
-        found: usize,
-    },
-    /// One shard's share of the memory is beyond what a chunk name can address.
-    ShardTooLarge {
-        /// The bytes of one shard.
-        found: usize,
-        /// The most that one shard can hold, in bytes.
-        max: usize,
-    },
-}
-
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Shards { found, max } => {
-                write!(f, "a store of {found} shards was asked for; give 1 to {max}")
-            }
-            Self::ItemSize { found, min } => {
-                write!(f, "an item size limit of {found} bytes was asked for; give at least {min}")
-            }
-            Self::Memory { found, min } => write!(
-                f,
-                "a memory limit of {found} bytes does not hold two of the largest items in each \
-                 shard; give at least {min} bytes, fewer shards or a smaller item size limit"
-            ),
-            Self::NoMemory { found } => write!(
-                f,
-                "the system did not give {found} bytes for the store; give a smaller memory limit"
-            ),
-            Self::ShardTooLarge { found, max } => write!(
-                f,
-                "one shard would hold {found} bytes, at most {max} can be addressed; give more shards"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
+/// Why a [`StoreConfig`] can't be used: the limit that was asked for, and what would do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub(crate) String);
 
 impl StoreConfig {
     /// Checks every limit.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if self.shards == 0 || self.shards > SHARDS_MAX {
-            return Err(ConfigError::Shards { found: self.shards, max: SHARDS_MAX });
-        }
-        if self.item_size_max_bytes < ITEM_SIZE_MIN_BYTES {
-            return Err(ConfigError::ItemSize {
-                found: self.item_size_max_bytes,
-                min: ITEM_SIZE_MIN_BYTES,
-            });
-        }
+        let (shards, memory) = (self.shards, self.memory_limit_bytes);
+        let item_size = self.item_size_max_bytes;
         // Two largest items (append builds the new beside the old), their rounding to chunks, and
         // a twentieth for the index and the page table.
-        let per_shard = 2 * self.item_size_max_bytes.saturating_add(2 * PAGE_BYTES);
-        let min = self.shards.saturating_mul(per_shard + per_shard / 20);
-        if self.memory_limit_bytes < min {
-            return Err(ConfigError::Memory { found: self.memory_limit_bytes, min });
-        }
-        let shard_bytes = self.memory_limit_bytes / self.shards;
-        if shard_bytes > SHARD_BYTES_MAX {
-            return Err(ConfigError::ShardTooLarge { found: shard_bytes, max: SHARD_BYTES_MAX });
-        }
-        Ok(())
+        let per_shard = 2 * item_size.saturating_add(2 * PAGE_BYTES);
+        let memory_min = shards.saturating_mul(per_shard + per_shard / 20);
+        let wrong = if shards == 0 || shards > SHARDS_MAX {
+            format!("a store of {shards} shards was asked for; give 1 to {SHARDS_MAX}")
+        } else if item_size < ITEM_SIZE_MIN_BYTES {
+            format!(
+                "an item size limit of {item_size} bytes was asked for; give at least \
+                 {ITEM_SIZE_MIN_BYTES}"
+            )
+        } else if memory < memory_min {
+            format!(
+                "a memory limit of {memory} bytes does not hold two of the largest items in each \
+                 shard; give at least {memory_min} bytes, fewer shards or a smaller item size limit"
+            )
+        } else if memory / shards > SHARD_BYTES_MAX {
+            format!(
+                "one shard would hold {} bytes, at most {SHARD_BYTES_MAX} can be addressed; give \
+                 more shards",
+                memory / shards
+            )
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError(wrong))
     }
 }
 

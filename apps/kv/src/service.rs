@@ -37,18 +37,15 @@ impl KvProtocol {
     }
 }
 
-/// The engine's output is the connection's.
-struct Reply<'a, 'b, 'c>(&'a mut Sink<'b, 'c>);
-
-impl Output for Reply<'_, '_, '_> {
+impl Output for Sink<'_, '_> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
-        self.0.put(bytes);
+        Sink::put(self, bytes);
     }
 
     #[inline]
     fn room(&self) -> usize {
-        self.0.room()
+        Sink::room(self)
     }
 }
 
@@ -79,12 +76,11 @@ impl Protocol for KvProtocol {
         data: &[u8],
         output: &mut Sink<'_, '_>,
     ) -> Flow {
-        let now = self.wall(now);
-        session.feed(&self.store, now, data, &mut Reply(output))
+        session.feed(&self.store, self.wall(now), data, output)
     }
 
     fn resume(&mut self, _: Instant, session: &mut Session, output: &mut Sink<'_, '_>) -> Flow {
-        session.resume(&self.store, &mut Reply(output))
+        session.resume(&self.store, output)
     }
 
     fn closed(&mut self, mut session: Session) {

@@ -14,7 +14,7 @@ use crate::protocol::line::{find, until_nul};
 use crate::protocol::partial::Partial;
 use crate::protocol::reading::{Keys, Progress, Reading};
 use crate::protocol::reply::Output;
-use crate::protocol::step::Next;
+use crate::protocol::step::{State, Step};
 use crate::protocol::text;
 use crate::{Store, WallTime};
 
@@ -37,35 +37,17 @@ pub(crate) const REQUEST_BYTES: usize = {
 ///
 /// Call [`Session::close`] when the connection ends: half-received values and half-sent ones then free their
 /// memory at once, and otherwise only when the store wants it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Session {
     state: State,
     /// Bytes at the beginning of the next input that are known to hold no end of a line.
     scanned: u32,
 }
 
-#[derive(Debug)]
-enum State {
-    Command,
-    Swallow(u64),
-    Value(Box<Partial>),
-    /// In a retrieval command, before a key: the input goes on with the rest of its line.
-    Keys(Keys),
-    /// In the reply to a retrieval command, within a value.
-    Reading(Box<Reading>),
-    Closed,
-}
-
 // Tens of thousands of idle connections cost no more than this each.
 const _: () = assert!(size_of::<Session>() <= 24);
 // What is scanned is a part of a line.
 const _: () = assert!(MULTIGET_WHOLE_BYTES <= u32::MAX as usize);
-
-impl Default for Session {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 impl Session {
     /// A new connection's state.
@@ -202,27 +184,23 @@ impl Session {
                 }
             },
         };
-        let end = line.len();
-        let step = command::execute(context, line, after);
-        let is_cut = std::mem::take(&mut context.is_cut);
-        match step.next {
+        let mut step = command::execute(context, line, after);
+        if std::mem::take(&mut context.is_cut) && matches!(step.next, State::Command) {
             // An error: what follows it on the line is no command.
-            Next::Command if is_cut => self.state = State::Closed,
-            Next::Command => {}
-            Next::Retry => return Some(0),
-            Next::Swallow(bytes) => self.state = State::Swallow(bytes),
-            Next::Value(partial) => self.state = State::Value(partial),
-            Next::Reading(reading) => self.state = State::Reading(reading),
-            Next::Keys { at, keys, reading } => {
-                self.state = reading.map_or(State::Keys(keys), State::Reading);
-                return Some(at);
-            }
-            Next::Close => {
-                self.state = State::Closed;
-                return Some(rest.len());
-            }
+            step.next = State::Closed;
         }
-        Some(end + 1 + step.consumed)
+        Some(self.take(step, line.len() + 1, rest))
+    }
+
+    /// Goes to the state that a step leads to. Answers the bytes taken off the front of `rest`, whose line has
+    /// `line_len`, its end included.
+    fn take(&mut self, step: Step, line_len: usize, rest: &[u8]) -> usize {
+        self.state = step.next;
+        match self.state {
+            State::Closed => rest.len(),
+            _ if step.is_whole => line_len + step.consumed,
+            _ => step.consumed,
+        }
     }
 
     /// Answers the rest of a retrieval command's keys, with which `rest` begins, or what of it is there.
@@ -242,20 +220,7 @@ impl Session {
         context.is_cut = end.is_none();
         let step = text::go_on(context, line, keys);
         context.is_cut = false;
-        match step.next {
-            Next::Keys { at, keys, reading } => {
-                self.state = reading.map_or(State::Keys(keys), State::Reading);
-                at
-            }
-            Next::Close => {
-                self.state = State::Closed;
-                rest.len()
-            }
-            _ => {
-                self.state = State::Command;
-                end.map_or(rest.len(), |end| end + 1)
-            }
-        }
+        self.take(step, end.map_or(rest.len(), |end| end + 1), rest)
     }
 
     /// Whether the next key of a long line is not whole yet, and not too long either.

@@ -17,6 +17,11 @@ macro_rules! counters {
             pub(crate) fn add(&mut self, other: &Self) {
                 $(self.$field = self.$field.wrapping_add(other.$field);)*
             }
+
+            /// Names and values, in the order of the declaration.
+            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field)),*].into_iter()
+            }
         }
     };
 }
@@ -66,7 +71,8 @@ counters! {
 }
 
 counters! {
-    /// What is counted for each size class.
+    /// What is counted for each size class: the first [`ClassCounters::COMMANDS`] by `stats slabs`, the others by
+    /// `stats items`, in this order.
     pub struct ClassCounters {
         /// Gets answered.
         get_hits,
@@ -99,6 +105,11 @@ counters! {
         /// Times that no memory was found.
         outofmemory,
     }
+}
+
+impl ClassCounters {
+    /// Counters of commands, which come before those of memory.
+    pub(crate) const COMMANDS: usize = 8;
 }
 
 /// One size class, added up over all shards.

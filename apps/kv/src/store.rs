@@ -55,7 +55,12 @@ impl Store {
     pub fn new(config: StoreConfig, hash_key: [u64; 2]) -> Result<Self, ConfigError> {
         config.check()?;
         let bytes = config.memory_limit_bytes / config.shards;
-        let none = || ConfigError::NoMemory { found: config.memory_limit_bytes };
+        let none = || {
+            let found = config.memory_limit_bytes;
+            ConfigError(format!(
+                "the system did not give {found} bytes for the store; give a smaller memory limit"
+            ))
+        };
         let mut memory =
             Memory::new(config.memory_limit_bytes, SLICES * config.shards).map_err(|_| none())?;
         let shards = (0..config.shards)
@@ -109,22 +114,22 @@ impl Store {
         for shard in &self.shards {
             let shard = lock(shard);
             counters.add(&shard.counters);
-            pending_items += shard.pending_len() as u64;
-            pinned_items += shard.pinned_len() as u64;
-            free_pages += shard.slab().free_page_count() as u64;
+            pending_items += shard.pending.len() as u64;
+            pinned_items += shard.pinned.len() as u64;
+            free_pages += shard.slab.free_page_count() as u64;
             allocated_bytes += shard.allocated_bytes() as u64;
-            classes.resize_with(shard.slab().classes().len(), ClassStats::default);
-            for (index, class) in shard.slab().classes().iter().enumerate() {
+            classes.resize_with(shard.slab.classes().len(), ClassStats::default);
+            for (index, class) in shard.slab.classes().iter().enumerate() {
                 let sum = &mut classes[index];
                 sum.chunk_bytes = u64::from(class.chunk_bytes);
                 sum.chunks_per_page = u64::from(class.per_page);
                 sum.pages += u64::from(class.pages);
                 sum.used_chunks += class.used_chunks;
-                sum.items += shard.list(index).len();
+                sum.items += shard.lru[index].len();
                 sum.counters.add(&shard.class_counters[index]);
-                let oldest = shard.list(index).tail();
+                let oldest = shard.lru[index].tail();
                 if !oldest.is_nil() {
-                    let age = now.as_u32().saturating_sub(shard.slab().accessed(oldest));
+                    let age = now.as_u32().saturating_sub(shard.slab.header(oldest).accessed.get());
                     sum.age_s = sum.age_s.max(u64::from(age));
                 }
             }

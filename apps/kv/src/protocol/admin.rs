@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use super::context::{BAD_FORMAT, Context, ERROR};
+use super::context::{BAD_EXPTIME, BAD_FORMAT, Context, ERROR};
 use super::line::{Tokens, parse_i32, parse_u32};
 use super::reply::Output;
-use super::step::{Next, Step};
+use super::step::{State, Step};
 use super::text::noreply;
+use crate::stats::ClassCounters;
 
 /// What `version` answers: first the version of memcached whose protocol this is, since clients
 /// read a number there (libmemcached gives up where it is none, or 0), then our own.
@@ -20,12 +21,12 @@ pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'
         b"version" => {
             context.reply(format!("VERSION {VERSION}\r\n").as_bytes());
         }
-        b"quit" => return Step::new(0, Next::Close),
+        b"quit" => return Step::new(0, State::Closed),
         b"verbosity" if matches!(count, 2 | 3) => {
             let valid = parse_u32(tokens.get(1)).is_some();
             context.reply_unless(noreply(tokens), if valid { b"OK\r\n" } else { BAD_FORMAT });
         }
-        b"flush_all" if count <= 3 => return Step::new(0, flush_all(context, tokens)),
+        b"flush_all" if count <= 3 => return flush_all(context, tokens),
         // There are none to steer; what is no number is said to be wrong all the same.
         b"slabs"
             if count > 2 && tokens.get(1) == b"automove" && parse_u32(tokens.get(2)).is_none() =>
@@ -41,7 +42,7 @@ pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'
         name => {
             // A browser (or somebody's page in it) speaks HTTP to us: say nothing.
             if tokens.last().starts_with(b"HTTP/") && is_unknown(name) {
-                return Step::new(0, Next::Close);
+                return Step::new(0, State::Closed);
             }
             context.reply(ERROR);
         }
@@ -58,14 +59,14 @@ fn is_unknown(name: &[u8]) -> bool {
     }
 }
 
-fn flush_all<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) -> Next {
+fn flush_all<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) -> Step {
     let quiet = noreply(tokens);
     let mut exptime_s = 0;
     if tokens.len() != if quiet { 2 } else { 1 } {
         let Some(given) = parse_i32(tokens.get(1)) else {
             context.store.count_flush();
-            context.reply_unless(quiet, b"CLIENT_ERROR invalid exptime argument\r\n");
-            return Next::Command;
+            context.reply_unless(quiet, BAD_EXPTIME);
+            return Step::done();
         };
         exptime_s = given;
     }
@@ -73,11 +74,12 @@ fn flush_all<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) -> Ne
     let done = context.store.flush(at, context.now, context.turn);
     context.end_turn();
     if !done {
-        return Next::Retry;
+        // The same line once more, in a later turn.
+        return Step::part(0, State::Command);
     }
     context.store.count_flush();
     context.reply_unless(quiet, b"OK\r\n");
-    Next::Command
+    Step::done()
 }
 
 fn stats<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
@@ -213,19 +215,11 @@ fn items<O>(context: &Context<'_, O>) -> String {
         if class.items == 0 {
             continue;
         }
-        let counters = class.counters;
-        let mut stat = |name: &str, value: u64| {
+        let heads = [("number", class.items), ("age", class.age_s)];
+        let counters = class.counters.entries().skip(ClassCounters::COMMANDS);
+        for (name, value) in heads.into_iter().chain(counters) {
             report.stat(&format!("items:{}:{name}", index + 1), value);
-        };
-        stat("number", class.items);
-        stat("age", class.age_s);
-        stat("evicted", counters.evicted);
-        stat("evicted_nonzero", counters.evicted_nonzero);
-        stat("evicted_unfetched", counters.evicted_unfetched);
-        stat("evicted_active", counters.evicted_active);
-        stat("expired_unfetched", counters.expired_unfetched);
-        stat("reclaimed", counters.reclaimed);
-        stat("outofmemory", counters.outofmemory);
+        }
     }
     report.end()
 }
@@ -233,33 +227,26 @@ fn items<O>(context: &Context<'_, O>) -> String {
 fn slabs<O>(context: &Context<'_, O>) -> String {
     let stats = context.store.stats(context.now);
     let mut report = Report::new();
-    let mut active = 0;
-    let mut bytes = 0;
+    let (mut active, mut bytes) = (0, 0);
     for (index, class) in stats.classes.iter().enumerate() {
         if class.pages == 0 {
             continue;
         }
         active += 1;
         bytes += class.pages * crate::store::slab::PAGE_BYTES as u64;
-        let counters = class.counters;
-        let mut stat = |name: &str, value: u64| {
-            report.stat(&format!("{}:{name}", index + 1), value);
-        };
         let total_chunks = class.pages * class.chunks_per_page;
-        stat("chunk_size", class.chunk_bytes);
-        stat("chunks_per_page", class.chunks_per_page);
-        stat("total_pages", class.pages);
-        stat("total_chunks", total_chunks);
-        stat("used_chunks", class.used_chunks);
-        stat("free_chunks", total_chunks - class.used_chunks);
-        stat("get_hits", counters.get_hits);
-        stat("cmd_set", counters.cmd_set);
-        stat("delete_hits", counters.delete_hits);
-        stat("incr_hits", counters.incr_hits);
-        stat("decr_hits", counters.decr_hits);
-        stat("cas_hits", counters.cas_hits);
-        stat("cas_badval", counters.cas_badval);
-        stat("touch_hits", counters.touch_hits);
+        let chunks = [
+            ("chunk_size", class.chunk_bytes),
+            ("chunks_per_page", class.chunks_per_page),
+            ("total_pages", class.pages),
+            ("total_chunks", total_chunks),
+            ("used_chunks", class.used_chunks),
+            ("free_chunks", total_chunks - class.used_chunks),
+        ];
+        let counters = class.counters.entries().take(ClassCounters::COMMANDS);
+        for (name, value) in chunks.into_iter().chain(counters) {
+            report.stat(&format!("{}:{name}", index + 1), value);
+        }
     }
     report.stat("active_slabs", active);
     report.stat("total_malloced", bytes);

@@ -3,7 +3,7 @@
 use super::context::{Context, ERROR};
 use super::line::{Tokens, command_of};
 use super::reply::Output;
-use super::step::{Next, Step};
+use super::step::Step;
 use super::{admin, meta, meta_store, text};
 use crate::store::operations::Mode;
 
@@ -22,28 +22,22 @@ pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, line: &[u8], afte
         context.reply(ERROR);
         return Step::done();
     }
-    let meta = match name {
-        b"mg" | b"ms" | b"md" | b"ma" => {
-            if count < 2 {
-                context.reply(ERROR);
-                return Step::done();
-            }
-            true
-        }
-        _ => false,
-    };
-    debug_assert!(!meta || count >= 2);
     match name {
-        b"mg" => {
-            if let Some(reading) = meta::get(context, &tokens) {
-                return Step::new(0, Next::Reading(reading));
-            }
+        b"mg" | b"ms" | b"md" | b"ma" if count < 2 => context.reply(ERROR),
+        b"mg" | b"ms" | b"md" | b"ma" | b"me" => {
+            let step = match name {
+                b"mg" => meta::get(context, &tokens),
+                b"ms" => meta_store::set(context, &tokens, after),
+                b"md" => meta::delete(context, &tokens),
+                b"ma" => meta::arithmetic(context, &tokens),
+                _ => meta::debug(context, &tokens),
+            };
+            return step.unwrap_or_else(|line| {
+                context.reply(line);
+                Step::done()
+            });
         }
-        b"ms" => return meta_store::set(context, &tokens, after),
-        b"md" => meta::delete(context, &tokens),
-        b"ma" => meta::arithmetic(context, &tokens),
         b"mn" => context.reply(b"MN\r\n"),
-        b"me" => meta::debug(context, &tokens),
         b"get" | b"gets" | b"bget" | b"gat" | b"gats" if count >= 2 => {
             return retrieve(context, name, command);
         }
@@ -65,10 +59,17 @@ pub(crate) fn execute<O: Output>(context: &mut Context<'_, O>, line: &[u8], afte
         b"cas" if matches!(count, 6 | 7) => {
             return text::update(context, &tokens, Mode::Cas, after);
         }
-        b"incr" if matches!(count, 3 | 4) => text::arithmetic(context, &tokens, true),
-        b"decr" if matches!(count, 3 | 4) => text::arithmetic(context, &tokens, false),
-        b"delete" if matches!(count, 2..=4) => text::delete(context, &tokens),
-        b"touch" if matches!(count, 3 | 4) => text::touch(context, &tokens),
+        b"incr" | b"decr" if matches!(count, 3 | 4) => {
+            text::arithmetic(context, &tokens, name == b"incr");
+        }
+        b"delete" if matches!(count, 2..=4) => {
+            let line = text::delete(context, &tokens);
+            context.reply_unless(count > 2 && text::noreply(&tokens), line);
+        }
+        b"touch" if matches!(count, 3 | 4) => {
+            let line = text::touch(context, &tokens);
+            context.reply_unless(text::noreply(&tokens), line);
+        }
         _ => return admin::execute(context, &tokens),
     }
     Step::done()

@@ -1,10 +1,16 @@
 //! What every command works on: the store, the reply, and what is left of the turn.
 
+use std::sync::MutexGuard;
+
 use super::reply::Output;
-use crate::store::shard::Shard;
+use crate::store::shard::{KeyHash, Shard};
 use crate::{Store, WallTime};
 
 pub(crate) const ERROR: &[u8] = b"ERROR\r\n";
+pub(crate) const BAD_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
+pub(crate) const NON_NUMERIC: &[u8] =
+    b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+pub(crate) const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
 pub(crate) const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
 
 /// What a command works on.
@@ -22,6 +28,15 @@ pub(crate) struct Context<'a, O> {
 pub(crate) const TURN_OPERATIONS: u32 = 256;
 /// Bytes of stored values whose copying counts as one command: it takes about as long.
 const OPERATION_COPIES_BYTES: u64 = 4 << 10;
+
+impl<'a, O> Context<'a, O> {
+    /// The hash of a key, and its shard, locked.
+    #[inline]
+    pub(crate) fn shard(&self, key: &[u8]) -> (KeyHash, MutexGuard<'a, Shard>) {
+        let hash = self.store.hash(key);
+        (hash, self.store.shard(hash))
+    }
+}
 
 impl<O: Output> Context<'_, O> {
     /// Whether the turn is over, behind one key or command and before the next: the peer is to read, or others

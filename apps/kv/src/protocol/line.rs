@@ -58,7 +58,7 @@ impl<'a> Tokens<'a> {
     /// Cuts `command` at spaces (only those: other control characters are part of a token).
     pub(crate) fn of(command: &'a [u8]) -> Self {
         let mut tokens = Self { list: [&[]; TOKENS_MAX], len: 0 };
-        for word in words(command).take(TOKENS_MAX) {
+        for word in (Words { rest: command }).take(TOKENS_MAX) {
             tokens.list[tokens.len] = word;
             tokens.len += 1;
         }
@@ -87,19 +87,8 @@ impl<'a> Tokens<'a> {
 /// The words of a line, cut at spaces.
 #[derive(Debug, Clone)]
 pub(crate) struct Words<'a> {
-    rest: &'a [u8],
-}
-
-/// See [`Words`].
-pub(crate) fn words(line: &[u8]) -> Words<'_> {
-    Words { rest: line }
-}
-
-impl<'a> Words<'a> {
-    /// What lies behind the last word.
-    pub(crate) fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
+    /// What is not cut yet.
+    pub(crate) rest: &'a [u8],
 }
 
 impl<'a> Iterator for Words<'a> {

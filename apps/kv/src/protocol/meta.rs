@@ -1,14 +1,13 @@
 //! mg, md, ma and me: the meta commands without a value.
 
-use std::sync::MutexGuard;
-
 use super::base64::{self, ENCODED_KEY_MAX_BYTES};
-use super::context::{BAD_FORMAT, Context};
+use super::context::{BAD_FORMAT, Context, NO_MEMORY, NON_NUMERIC};
 use super::line::{KEY_MAX_BYTES, Tokens};
-use super::meta_flags::{META_TOKENS_MAX, MetaFlags, MetaKey, opaque_too_long};
+use super::meta_flags::{META_TOKENS_MAX, MetaFlags, MetaKey, check_opaque};
 use super::meta_reply::{META_LINE_MAX_BYTES, push_key};
 use super::reading::Reading;
 use super::reply::{Line, Output};
+use super::step::{State, Step};
 use crate::store::item::{FETCHED, KEY_BINARY, STALE, WON};
 use crate::store::operations::{Arithmetic, DIGITS_MAX, Delta, Mode, StoreRequest};
 use crate::store::shard::Shard;
@@ -17,7 +16,6 @@ use crate::time::NEVER;
 
 type MetaLine = Line<META_LINE_MAX_BYTES>;
 
-const OPAQUE_TOO_LONG: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
 const BAD_FLAG: &[u8] = b"CLIENT_ERROR invalid or duplicate flag\r\n";
 
 /// The key and the flags of a command, or the line to answer with. md and ma say the same of every
@@ -60,54 +58,40 @@ fn push_echo(line: &mut MetaLine, flag: &[u8], key: &[u8], binary: bool) {
     }
 }
 
-fn push_number(line: &mut MetaLine, name: &[u8; 2], number: u64) {
+fn push_number(line: &mut MetaLine, name: &[u8; 2], number: impl Into<u64>) {
     line.push(name);
-    line.number(number);
+    line.number(number.into());
 }
 
 /// Seconds that an item has left, -1 for ever.
 fn push_ttl(line: &mut MetaLine, shard: &Shard, item: Chunk, now: u32) {
-    let expires = shard.slab().expires(item);
+    let expires = shard.slab.header(item).expires.get();
     if expires == NEVER {
         line.push(b" t-1");
     } else {
-        push_number(line, b" t", u64::from(expires.saturating_sub(now)));
+        push_number(line, b" t", expires.saturating_sub(now));
     }
 }
 
 /// The request that creates an item on a miss. Its expiry is set when the `N` flag's turn comes, as in
 /// memcached: a `t` before it tells -1.
 fn vivify_request(flags: &MetaFlags) -> StoreRequest {
-    StoreRequest {
-        mode: Mode::Add,
-        client_flags: 0,
-        expires: NEVER,
-        cas: 0,
-        new_cas: flags.new_cas,
-        accept_stale: false,
-        key_binary: flags.key_binary,
-    }
+    let MetaFlags { new_cas, key_binary, .. } = *flags;
+    StoreRequest { mode: Mode::Add, new_cas, key_binary, ..StoreRequest::default() }
 }
 
-/// mg. Answers with the rest of a value that is longer than there is room for.
+/// mg.
+///
+/// # Errors
+/// As of the other commands: the line to answer with.
 pub(crate) fn get<O: Output>(
     context: &mut Context<'_, O>,
     tokens: &Tokens<'_>,
-) -> Option<Box<Reading>> {
-    let understood = match understand(context, tokens, false) {
-        Ok(_) if opaque_too_long(tokens.from(2)) => Err(OPAQUE_TOO_LONG),
-        understood => understood,
-    };
-    let (key, flags) = match understood {
-        Ok(understood) => understood,
-        Err(line) => {
-            context.reply(line);
-            return None;
-        }
-    };
+) -> Result<Step, &'static [u8]> {
+    let (key, flags) = understand(context, tokens, false)?;
+    check_opaque(tokens.from(2))?;
     let now = context.now.as_u32();
-    let hash = context.store.hash(key.bytes());
-    let mut shard = context.store.shard(hash);
+    let (hash, mut shard) = context.shard(key.bytes());
     shard.counters.cmd_meta += 1;
     let mut created = false;
     let mut item = shard.find(hash, key.bytes(), now);
@@ -117,28 +101,23 @@ pub(crate) fn get<O: Output>(
         created = item.is_some();
     }
     count_get(&mut shard, item, flags.expires.is_some());
-    let mut line = MetaLine::new();
     let Some(item) = item else {
         drop(shard);
         if !flags.quiet {
-            line.push(b"EN");
-            for flag in tokens.from(2) {
-                push_echo(&mut line, flag, key.bytes(), flags.key_binary);
-            }
-            line.push(b"\r\n");
-            context.reply(line.as_bytes());
+            reply_status(context, b"EN", tokens, key.bytes(), flags.key_binary);
         }
-        return None;
+        return Ok(Step::done());
     };
+    let mut line = MetaLine::new();
     if flags.value {
         line.push(b"VA ");
-        line.number(shard.slab().value_len(item) as u64);
+        line.number(shard.slab.value_len(item) as u64);
     } else {
         line.push(b"HD");
     }
     let won = push_item(&mut line, &mut shard, item, tokens.from(2), &flags, created, now);
     if won {
-        shard.set_won(item);
+        shard.slab.set_flag(item, WON, true);
     }
     line.push(b"\r\n");
     context.out.put(line.as_bytes());
@@ -146,23 +125,23 @@ pub(crate) fn get<O: Output>(
         shard.bump(item, now);
     }
     if !flags.value {
-        return None;
+        return Ok(Step::done());
     }
-    let range = shard.slab().value_range(item);
-    Reading::begin(context.out, &mut shard, (item, hash), range)
+    // The rest of a value that is longer than there is room for.
+    let range = shard.slab.value_range(item);
+    let reading = Reading::begin(context.out, &mut shard, (item, hash), range);
+    Ok(Step::new(0, reading.map_or(State::Command, State::Reading)))
 }
 
 fn count_get(shard: &mut Shard, item: Option<Chunk>, touch: bool) {
     match (item, touch) {
         (Some(item), false) => {
-            let class = shard.slab().class_of(item);
             shard.counters.cmd_get += 1;
-            shard.class_counters[class].get_hits += 1;
+            shard.class_counters_of(item).get_hits += 1;
         }
         (Some(item), true) => {
-            let class = shard.slab().class_of(item);
             shard.counters.cmd_touch += 1;
-            shard.class_counters[class].touch_hits += 1;
+            shard.class_counters_of(item).touch_hits += 1;
         }
         (None, _) => {
             shard.counters.cmd_get += 1;
@@ -181,38 +160,38 @@ fn push_item(
     created: bool,
     now: u32,
 ) -> bool {
-    let was_won = shard.slab().flag(item, WON);
+    let was_won = shard.slab.flag(item, WON);
     let mut won = created;
     for flag in asked {
-        let slab = shard.slab();
+        let slab = &shard.slab;
         match flag.first() {
             Some(b'T') => {
                 if let Some(expires) = flags.expires {
-                    shard.set_expiry_uncounted(item, expires);
+                    shard.slab.header_mut(item).expires.set(expires);
                 }
             }
             Some(b'N') if created => {
-                shard.set_expiry_uncounted(item, flags.vivify.unwrap_or(NEVER));
+                shard.slab.header_mut(item).expires.set(flags.vivify.unwrap_or(NEVER));
             }
             Some(b'R') => {
-                let expires = slab.expires(item);
+                let expires = slab.header(item).expires.get();
                 won |= !was_won && !created && expires != NEVER && expires < flags.recache;
             }
             Some(b's') => push_number(line, b" s", slab.value_len(item) as u64),
             Some(b't') => push_ttl(line, shard, item, now),
-            Some(b'c') => push_number(line, b" c", slab.cas(item)),
-            Some(b'f') => push_number(line, b" f", u64::from(slab.client_flags(item))),
+            Some(b'c') => push_number(line, b" c", slab.header(item).cas.get()),
+            Some(b'f') => push_number(line, b" f", slab.header(item).client_flags.get()),
             Some(b'l') => {
-                push_number(line, b" l", u64::from(now.saturating_sub(slab.accessed(item))));
+                push_number(line, b" l", now.saturating_sub(slab.header(item).accessed.get()));
             }
-            Some(b'h') => push_number(line, b" h", u64::from(slab.flag(item, FETCHED))),
+            Some(b'h') => push_number(line, b" h", slab.flag(item, FETCHED)),
             _ => push_echo(line, flag, slab.key(item), slab.flag(item, KEY_BINARY)),
         }
     }
     if was_won {
         line.push(b" Z");
     }
-    if shard.slab().flag(item, STALE) {
+    if shard.slab.flag(item, STALE) {
         line.push(b" X");
         won |= !was_won;
     }
@@ -223,19 +202,16 @@ fn push_item(
 }
 
 /// md.
-pub(crate) fn delete<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
-    let (key, flags) = match understand(context, tokens, true) {
-        Ok(understood) => understood,
-        Err(line) => return context.reply(line),
-    };
-    if opaque_too_long(tokens.from(2)) {
-        return context.reply(OPAQUE_TOO_LONG);
-    }
-    let hash = context.store.hash(key.bytes());
-    let mut shard = context.store.shard(hash);
+pub(crate) fn delete<O: Output>(
+    context: &mut Context<'_, O>,
+    tokens: &Tokens<'_>,
+) -> Result<Step, &'static [u8]> {
+    let (key, flags) = understand(context, tokens, true)?;
+    check_opaque(tokens.from(2))?;
+    let (hash, mut shard) = context.shard(key.bytes());
     shard.counters.cmd_meta += 1;
     let status = match shard.find(hash, key.bytes(), context.now.as_u32()) {
-        Some(item) if flags.cas.is_some_and(|cas| cas != shard.slab().cas(item)) => {
+        Some(item) if flags.cas.is_some_and(|cas| cas != shard.slab.header(item).cas.get()) => {
             shard.counters.delete_misses += 1;
             b"EX"
         }
@@ -246,7 +222,7 @@ pub(crate) fn delete<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_
                 shard.delete(item);
             }
             if flags.quiet {
-                return;
+                return Ok(Step::done());
             }
             b"HD"
         }
@@ -257,6 +233,7 @@ pub(crate) fn delete<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_
     };
     drop(shard);
     reply_status(context, status, tokens, key.bytes(), flags.key_binary);
+    Ok(Step::done())
 }
 
 /// A reply of two letters and the flags that are echoed.
@@ -277,22 +254,19 @@ fn reply_status<O: Output>(
 }
 
 /// ma.
-pub(crate) fn arithmetic<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
-    let (key, flags) = match understand(context, tokens, true) {
-        Ok(understood) => understood,
-        Err(line) => return context.reply(line),
-    };
+pub(crate) fn arithmetic<O: Output>(
+    context: &mut Context<'_, O>,
+    tokens: &Tokens<'_>,
+) -> Result<Step, &'static [u8]> {
+    let (key, flags) = understand(context, tokens, true)?;
     let incr = match flags.mode {
         None | Some(b'I' | b'+') => true,
         Some(b'D' | b'-') => false,
-        Some(_) => return context.reply(b"CLIENT_ERROR invalid mode for ma M token\r\n"),
+        Some(_) => return Err(b"CLIENT_ERROR invalid mode for ma M token\r\n"),
     };
-    if opaque_too_long(tokens.from(2)) {
-        return context.reply(OPAQUE_TOO_LONG);
-    }
+    check_opaque(tokens.from(2))?;
     let now = context.now.as_u32();
-    let hash = context.store.hash(key.bytes());
-    let mut shard = context.store.shard(hash);
+    let (hash, mut shard) = context.shard(key.bytes());
     shard.counters.cmd_meta += 1;
     let delta = Delta {
         incr,
@@ -314,23 +288,23 @@ pub(crate) fn arithmetic<O: Output>(context: &mut Context<'_, O>, tokens: &Token
         };
         created = true;
     }
-    let (item, number) = match outcome {
-        Arithmetic::Done(item, number) => (item, number),
-        Arithmetic::NotFound | Arithmetic::Exists => {
-            if outcome == Arithmetic::NotFound {
-                shard.count_arithmetic_miss(incr);
-            }
-            drop(shard);
-            let status: &[u8; 2] = if outcome == Arithmetic::NotFound { b"NF" } else { b"EX" };
-            return reply_status(context, status, tokens, key.bytes(), flags.key_binary);
+    let status = match outcome {
+        Arithmetic::Done(item, number) => {
+            let key = (key.bytes(), &flags);
+            reply_number(context, tokens, key, &mut shard, (item, number, created));
+            return Ok(Step::done());
         }
-        Arithmetic::NonNumeric => {
-            return context
-                .reply(b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n");
+        Arithmetic::NotFound => {
+            shard.count_arithmetic_miss(incr);
+            b"NF"
         }
-        Arithmetic::OutOfMemory => return context.reply(b"SERVER_ERROR out of memory\r\n"),
+        Arithmetic::Exists => b"EX",
+        Arithmetic::NonNumeric => return Err(NON_NUMERIC),
+        Arithmetic::OutOfMemory => return Err(NO_MEMORY),
     };
-    reply_number(context, tokens, (key.bytes(), &flags), shard, (item, number, created));
+    drop(shard);
+    reply_status(context, status, tokens, key.bytes(), flags.key_binary);
+    Ok(Step::done())
 }
 
 /// The successful reply of `ma`: the new number, and what the flags ask for.
@@ -338,7 +312,7 @@ fn reply_number<O: Output>(
     context: &mut Context<'_, O>,
     tokens: &Tokens<'_>,
     (key, flags): (&[u8], &MetaFlags),
-    mut shard: MutexGuard<'_, Shard>,
+    shard: &mut Shard,
     (item, number, created): (Chunk, u64, bool),
 ) {
     let now = context.now.as_u32();
@@ -353,20 +327,19 @@ fn reply_number<O: Output>(
     }
     for flag in tokens.from(2) {
         match flag.first() {
-            Some(b'c') => push_number(&mut line, b" c", shard.slab().cas(item)),
-            Some(b't') => push_ttl(&mut line, &shard, item, now),
+            Some(b'c') => push_number(&mut line, b" c", shard.slab.header(item).cas.get()),
+            Some(b't') => push_ttl(&mut line, shard, item, now),
             Some(b'T') => {
                 if let Some(expires) = flags.expires {
-                    shard.set_expiry_uncounted(item, expires);
+                    shard.slab.header_mut(item).expires.set(expires);
                 }
             }
             Some(b'N') if created => {
-                shard.set_expiry_uncounted(item, flags.vivify.unwrap_or(NEVER));
+                shard.slab.header_mut(item).expires.set(flags.vivify.unwrap_or(NEVER));
             }
             _ => push_echo(&mut line, flag, key, flags.key_binary),
         }
     }
-    drop(shard);
     if flags.quiet && !created {
         return;
     }
@@ -379,23 +352,20 @@ fn reply_number<O: Output>(
 }
 
 /// me: what is known of an item, for people.
-pub(crate) fn debug<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>) {
+pub(crate) fn debug<O: Output>(
+    context: &mut Context<'_, O>,
+    tokens: &Tokens<'_>,
+) -> Result<Step, &'static [u8]> {
     let token = tokens.get(1);
     if tokens.len() < 2 || token.len() > KEY_MAX_BYTES {
-        return context.reply(BAD_FORMAT);
+        return Err(BAD_FORMAT);
     }
-    let Some(key) = MetaKey::new(token, tokens.get(2) == b"b") else {
-        return context.reply(BAD_FORMAT);
-    };
+    let key = MetaKey::new(token, tokens.get(2) == b"b").ok_or(BAD_FORMAT)?;
     let now = context.now.as_u32();
-    let hash = context.store.hash(key.bytes());
-    let mut shard = context.store.shard(hash);
+    let (hash, mut shard) = context.shard(key.bytes());
     shard.counters.cmd_meta += 1;
-    let Some(item) = shard.find(hash, key.bytes(), now) else {
-        drop(shard);
-        return context.reply(b"EN\r\n");
-    };
-    let slab = shard.slab();
+    let item = shard.find(hash, key.bytes(), now).ok_or(&b"EN\r\n"[..])?;
+    let slab = &shard.slab;
     let mut line = MetaLine::new();
     line.push(b"ME ");
     if slab.flag(item, KEY_BINARY) {
@@ -406,13 +376,13 @@ pub(crate) fn debug<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>
         line.push(slab.key(item));
     }
     // memcached counts from the expiry to now, so that what is left is negative; likewise here.
-    let expires = slab.expires(item);
+    let expires = slab.header(item).expires.get();
     line.push(b" exp=-");
     line.number(if expires == NEVER { 1 } else { u64::from(expires.saturating_sub(now)) });
     line.push(b" la=");
-    line.number(u64::from(now.saturating_sub(slab.accessed(item))));
+    line.number(u64::from(now.saturating_sub(slab.header(item).accessed.get())));
     line.push(b" cas=");
-    line.number(slab.cas(item));
+    line.number(slab.header(item).cas.get());
     line.push(if slab.flag(item, FETCHED) { b" fetch=yes cls=" } else { &b" fetch=no cls="[..] });
     line.number(slab.class_of(item) as u64 + 1);
     line.push(b" size=");
@@ -420,4 +390,5 @@ pub(crate) fn debug<O: Output>(context: &mut Context<'_, O>, tokens: &Tokens<'_>
     line.push(b"\r\n");
     drop(shard);
     context.reply(line.as_bytes());
+    Ok(Step::done())
 }

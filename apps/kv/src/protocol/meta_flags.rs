@@ -11,6 +11,7 @@ pub(crate) const META_TOKENS_MAX: usize = 19;
 /// The longest opaque token, its `O` included.
 pub(crate) const OPAQUE_MAX_BYTES: usize = 32;
 
+const INVALID_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";
 const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
 
 /// What the flags of one command ask for.
@@ -66,21 +67,18 @@ impl MetaFlags {
             seen |= 1 << name;
             match flags.read(name, argument, now) {
                 Ok(()) => {}
-                Err(FlagError::Unknown) => return Err(b"CLIENT_ERROR invalid flag\r\n"),
-                Err(FlagError::Bad(line)) => error = Some(line),
+                Err(INVALID_FLAG) => return Err(INVALID_FLAG),
                 // F has no message of its own and leaves an earlier one standing.
-                Err(FlagError::BadClientFlags) => error = error.or(Some(BAD_FORMAT)),
+                Err(BAD_FORMAT) => error = error.or(Some(BAD_FORMAT)),
+                Err(line) => error = Some(line),
             }
         }
         error.map_or(Ok(flags), Err)
     }
 
-    fn read(&mut self, name: u8, argument: &[u8], now: WallTime) -> Result<(), FlagError> {
-        let expiry = || {
-            let exptime = parse_i32(argument).ok_or(FlagError::Bad(BAD_TOKEN))?;
-            Ok(now.expiry(exptime))
-        };
-        let number = |line: &'static [u8]| parse_u64(argument).ok_or(FlagError::Bad(line));
+    fn read(&mut self, name: u8, argument: &[u8], now: WallTime) -> Result<(), &'static [u8]> {
+        let expiry = || parse_i32(argument).map(|exptime| now.expiry(exptime)).ok_or(BAD_TOKEN);
+        let number = |line: &'static [u8]| parse_u64(argument).ok_or(line);
         match name {
             b'b' => self.key_binary = true,
             b'u' => self.no_bump = true,
@@ -90,36 +88,35 @@ impl MetaFlags {
             b'N' => self.vivify = Some(expiry()?),
             b'T' => self.expires = Some(expiry()?),
             b'R' => self.recache = expiry()?,
-            b'F' => self.client_flags = parse_u32(argument).ok_or(FlagError::BadClientFlags)?,
+            b'F' => self.client_flags = parse_u32(argument).ok_or(BAD_FORMAT)?,
             b'C' => self.cas = Some(number(BAD_TOKEN)?),
             b'E' => self.new_cas = Some(number(BAD_TOKEN)?),
-            b'M' => match argument {
-                [mode] => self.mode = Some(*mode),
-                _ => {
-                    let line = b"CLIENT_ERROR incorrect length for M token\r\n";
-                    return Err(FlagError::Bad(line));
-                }
-            },
+            b'M' => {
+                let &[mode] = argument else {
+                    return Err(b"CLIENT_ERROR incorrect length for M token\r\n");
+                };
+                self.mode = Some(mode);
+            }
             b'J' => self.initial = number(b"CLIENT_ERROR invalid numeric initial value\r\n")?,
             b'D' => self.delta = Some(number(b"CLIENT_ERROR invalid numeric delta value\r\n")?),
             // Asked for in the reply, or hints for proxies that mean nothing here.
             b'l' | b'h' | b'k' | b's' | b't' | b'c' | b'f' | b'O' | b'P' | b'L' => {}
-            _ => return Err(FlagError::Unknown),
+            _ => return Err(INVALID_FLAG),
         }
         Ok(())
     }
 }
 
-/// What is wrong with a flag.
-enum FlagError {
-    Unknown,
-    Bad(&'static [u8]),
-    BadClientFlags,
-}
-
-/// Whether an opaque token is longer than can be copied back.
-pub(crate) fn opaque_too_long(tokens: &[&[u8]]) -> bool {
-    tokens.iter().any(|token| token.first() == Some(&b'O') && token.len() > OPAQUE_MAX_BYTES)
+/// Checks that no opaque token is longer than can be copied back.
+///
+/// # Errors
+/// The line to answer with.
+pub(crate) fn check_opaque(tokens: &[&[u8]]) -> Result<(), &'static [u8]> {
+    let too_long = |token: &&[u8]| token.first() == Some(&b'O') && token.len() > OPAQUE_MAX_BYTES;
+    match tokens.iter().any(too_long) {
+        true => Err(b"CLIENT_ERROR opaque token too long\r\n"),
+        false => Ok(()),
+    }
 }
 
 /// The key of a meta command, decoded where the `b` flag says so.

@@ -13,33 +13,28 @@ pub(crate) const META_LINE_MAX_BYTES: usize = 640;
 #[derive(Debug, Clone)]
 pub(crate) struct MetaReply {
     quiet: bool,
-    /// Flags O, k and c in the order given; 0 ends them.
-    order: [u8; 3],
-    opaque: [u8; OPAQUE_MAX_BYTES],
-    opaque_len: usize,
+    /// Flags O, k and c in the order given.
+    order: Line<3>,
+    opaque: Line<OPAQUE_MAX_BYTES>,
 }
 
 impl MetaReply {
+    /// None of `flags` is there twice, and the opaque token is not too long.
     pub(super) fn new(flags: &[&[u8]], quiet: bool) -> Self {
-        let mut reply = Self { quiet, order: [0; 3], opaque: [0; OPAQUE_MAX_BYTES], opaque_len: 0 };
-        let mut len = 0;
+        let mut reply = Self { quiet, order: Line::new(), opaque: Line::new() };
         for flag in flags {
-            if let [name @ (b'O' | b'k' | b'c'), ..] = flag
-                && len < reply.order.len()
-            {
-                reply.order[len] = *name;
-                len += 1;
-                if *name == b'O' {
-                    reply.opaque_len = flag.len().min(OPAQUE_MAX_BYTES);
-                    reply.opaque[..reply.opaque_len].copy_from_slice(&flag[..reply.opaque_len]);
-                }
+            if let [name @ (b'O' | b'k' | b'c'), ..] = flag {
+                reply.order.push(&[*name]);
+            }
+            if flag.first() == Some(&b'O') {
+                reply.opaque.push(flag);
             }
         }
         reply
     }
 
     /// Answers how the command ended.
-    pub(crate) fn put(
+    pub(super) fn put(
         &self,
         out: &mut impl Output,
         outcome: StoreOutcome,
@@ -55,18 +50,17 @@ impl MetaReply {
         };
         let mut line = Line::<META_LINE_MAX_BYTES>::new();
         line.push(status);
-        for flag in self.order {
+        for flag in self.order.as_bytes() {
             match flag {
                 b'O' => {
                     line.push(b" ");
-                    line.push(&self.opaque[..self.opaque_len]);
+                    line.push(self.opaque.as_bytes());
                 }
                 b'k' => push_key(&mut line, key, binary),
-                b'c' => {
+                _ => {
                     line.push(b" c");
                     line.number(cas);
                 }
-                _ => break,
             }
         }
         line.push(b"\r\n");

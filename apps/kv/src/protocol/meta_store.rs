@@ -2,11 +2,11 @@
 
 use super::context::{BAD_FORMAT, Context};
 use super::line::{KEY_MAX_BYTES, Tokens, parse_i32};
-use super::meta_flags::{META_TOKENS_MAX, MetaFlags, MetaKey, opaque_too_long};
+use super::meta_flags::{META_TOKENS_MAX, MetaFlags, MetaKey, check_opaque};
 use super::meta_reply::MetaReply;
 use super::partial::{ValueCommand, ValueReply};
 use super::reply::Output;
-use super::step::{Next, Step};
+use super::step::{State, Step};
 use super::value;
 use crate::store::operations::{Mode, StoreRequest};
 
@@ -15,31 +15,26 @@ pub(crate) fn set<O: Output>(
     context: &mut Context<'_, O>,
     tokens: &Tokens<'_>,
     after: &[u8],
-) -> Step {
+) -> Result<Step, &'static [u8]> {
     let key = tokens.get(1);
     if key.len() > KEY_MAX_BYTES || tokens.len() == 2 {
-        context.reply(BAD_FORMAT);
-        return Step::done();
+        return Err(BAD_FORMAT);
     }
     if tokens.len() > META_TOKENS_MAX {
-        context.reply(b"CLIENT_ERROR options flags too long\r\n");
-        return Step::done();
+        return Err(b"CLIENT_ERROR options flags too long\r\n");
     }
     let length = parse_i32(tokens.get(2)).filter(|&length| length <= i32::MAX - 2);
-    let Some(value_len) = length.and_then(|length| usize::try_from(length).ok()) else {
-        context.reply(BAD_FORMAT);
-        return Step::done();
-    };
-    match understand(context, tokens, key) {
+    let value_len = length.and_then(|length| usize::try_from(length).ok()).ok_or(BAD_FORMAT)?;
+    Ok(match understand(context, tokens, key) {
         Ok((key, request, reply)) => {
             let command = ValueCommand { key: key.bytes(), request, value_len, reply };
             value::take(context, command, after)
         }
         Err(line) => {
             context.reply(line);
-            Step::new(0, Next::Swallow(value_len as u64 + 2))
+            Step::new(0, State::Swallow(value_len as u64 + 2))
         }
-    }
+    })
 }
 
 fn understand<'a, O>(
@@ -59,9 +54,7 @@ fn understand<'a, O>(
         (Some(b'P'), _) => Mode::Prepend,
         _ => return Err(b"CLIENT_ERROR invalid mode for ms M token\r\n"),
     };
-    if opaque_too_long(tokens.from(3)) {
-        return Err(b"CLIENT_ERROR opaque token too long\r\n");
-    }
+    check_opaque(tokens.from(3))?;
     let request = StoreRequest {
         mode,
         client_flags: flags.client_flags,

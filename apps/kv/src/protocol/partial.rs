@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::line::KEY_MAX_BYTES;
 use super::meta_reply::MetaReply;
-use super::reply::Output;
+use super::reply::{Line, Output};
 use crate::store::operations::{StoreOutcome, StoreRequest};
 use crate::store::pending::Ticket;
 use crate::store::shard::KeyHash;
@@ -32,8 +32,7 @@ pub(crate) struct ValueCommand<'a> {
 pub(crate) struct Partial {
     ticket: Ticket,
     hash: KeyHash,
-    key: [u8; KEY_MAX_BYTES],
-    key_len: usize,
+    key: Line<KEY_MAX_BYTES>,
     request: StoreRequest,
     reply: ValueReply,
     value_len: usize,
@@ -48,13 +47,12 @@ pub(crate) struct Partial {
 impl Partial {
     /// None of the value of `command` has arrived; it goes into the item of `ticket`.
     pub(super) fn new(command: ValueCommand<'_>, hash: KeyHash, ticket: Ticket) -> Self {
-        let mut key = [0; KEY_MAX_BYTES];
-        key[..command.key.len()].copy_from_slice(command.key);
+        let mut key = Line::new();
+        key.push(command.key);
         Self {
             ticket,
             hash,
             key,
-            key_len: command.key.len(),
             request: command.request,
             reply: command.reply,
             value_len: command.value_len,
@@ -87,7 +85,7 @@ impl Partial {
         if self.received < line_len {
             return (taken, false);
         }
-        let key = &self.key[..self.key_len];
+        let key = self.key.as_bytes();
         if self.bad_end {
             context.store.shard(self.hash).abandon(self.ticket, now);
             self.reply.error(context.out, b"CLIENT_ERROR bad data chunk\r\n");

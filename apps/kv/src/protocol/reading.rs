@@ -46,15 +46,15 @@ impl Reading {
         (item, hash): (Chunk, KeyHash),
         (at, end): (usize, usize),
     ) -> Option<Box<Self>> {
-        let at = send(out, shard.slab(), item, (at, end));
+        let at = send(out, &shard.slab, item, (at, end));
         (at < end).then(|| Box::new(Self { hash, pin: shard.pin(item), at, end, then: None }))
     }
 
     /// Goes on.
     pub(crate) fn send(&mut self, out: &mut impl Output, store: &Store) -> Progress {
         let mut shard = store.shard(self.hash);
-        let Some(item) = shard.pinned(self.pin) else { return Progress::Lost };
-        self.at = send(out, shard.slab(), item, (self.at, self.end));
+        let Some(item) = shard.pinned.item(self.pin) else { return Progress::Lost };
+        self.at = send(out, &shard.slab, item, (self.at, self.end));
         if self.at < self.end {
             return Progress::NoRoom;
         }

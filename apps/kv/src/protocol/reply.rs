@@ -18,7 +18,7 @@ impl Output for Vec<u8> {
     }
 }
 
-/// A reply line under composition, at most `N` bytes, on the stack.
+/// A reply line under composition, or a part of a request that is kept: at most `N` bytes, in place.
 #[derive(Debug, Clone)]
 pub(crate) struct Line<const N: usize> {
     bytes: [u8; N],
@@ -56,10 +56,6 @@ impl<const N: usize> Line<N> {
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
-    }
-
-    pub(crate) fn into_parts(self) -> ([u8; N], usize) {
-        (self.bytes, self.len)
     }
 }
 

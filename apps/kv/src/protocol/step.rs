@@ -1,42 +1,49 @@
-//! What a command line leads to: how much behind it was used, and what the connection expects next.
+//! What a command line leads to: how much of the input was used, and what the connection expects next.
 
 use super::partial::Partial;
 use super::reading::{Keys, Reading};
 
-/// What the connection expects after a command.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// The next command line.
+/// What a connection expects.
+#[derive(Debug, Default)]
+pub(crate) enum State {
+    /// A command line.
+    #[default]
     Command,
-    /// The same command line once more, in a later turn: its work is not done.
-    Retry,
     /// So many bytes that mean nothing.
     Swallow(u64),
     /// The rest of a value.
     Value(Box<Partial>),
-    /// The keys from offset `at` of the line on, once the peer has read; behind the value `reading`.
-    Keys { at: usize, keys: Keys, reading: Option<Box<Reading>> },
-    /// The next command line, behind this value.
+    /// In a retrieval command, before a key: the input goes on with the rest of its line.
+    Keys(Keys),
+    /// In the reply to a retrieval command, within a value: the peer is to read.
     Reading(Box<Reading>),
     /// Nothing: it is to be closed.
-    Close,
+    Closed,
 }
 
 /// How a command line was taken.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// Bytes used of those after the line.
+    /// Whether all of the line was taken.
+    pub(crate) is_whole: bool,
+    /// Bytes used: of those behind a whole line, else of the line.
     pub(crate) consumed: usize,
-    pub(crate) next: Next,
+    pub(crate) next: State,
 }
 
 impl Step {
-    pub(crate) fn new(consumed: usize, next: Next) -> Self {
-        Self { consumed, next }
+    /// The line and so many of the bytes behind it.
+    pub(crate) fn new(consumed: usize, next: State) -> Self {
+        Self { is_whole: true, consumed, next }
+    }
+
+    /// The line up to this place; the rest of it is to be given again.
+    pub(crate) fn part(consumed: usize, next: State) -> Self {
+        Self { is_whole: false, consumed, next }
     }
 
     /// The next command line, none of the bytes after this one used.
     pub(crate) fn done() -> Self {
-        Self::new(0, Next::Command)
+        Self::new(0, State::Command)
     }
 }

@@ -3,7 +3,7 @@
 //! In this order: values whose client has fallen silent; expired, flushed and then least recently
 //! used items of the same class; and if the class has none, a page of the class that holds most.
 
-use super::item::{ACTIVE, FETCHED, Kind, UNLINKED};
+use super::item::{ACTIVE, FETCHED, Kind, NO_SLOT, UNLINKED};
 use super::shard::Shard;
 use super::slab::Chunk;
 use crate::time::NEVER;
@@ -70,14 +70,13 @@ impl Shard {
 
     /// Removes a linked item, counted as an eviction unless it was dead anyway.
     fn give_way(&mut self, item: Chunk, now: u32) {
-        let class = self.slab.class_of(item);
         if self.is_dead(item, now) {
             self.count_expiry(item);
-            self.class_counters[class].reclaimed += 1;
+            self.class_counters_of(item).reclaimed += 1;
         } else {
-            let counters = &mut self.class_counters[class];
+            let counters = &mut self.class_counters[self.slab.class_of(item)];
             counters.evicted += 1;
-            counters.evicted_nonzero += u64::from(self.slab.expires(item) != NEVER);
+            counters.evicted_nonzero += u64::from(self.slab.header(item).expires.get() != NEVER);
             counters.evicted_unfetched += u64::from(!self.slab.flag(item, FETCHED));
             counters.evicted_active += u64::from(self.slab.flag(item, ACTIVE));
         }
@@ -102,12 +101,12 @@ impl Shard {
         let oldest = (0..self.lru.len())
             .filter(|&other| other != class && !self.lru[other].tail().is_nil())
             .map(|other| self.lru[other].tail())
-            .min_by_key(|&item| self.slab.accessed(item));
+            .min_by_key(|&item| self.slab.header(item).accessed.get());
         let Some(item) = oldest else {
             return false;
         };
-        let limit = self.slab.accessed(own).saturating_sub(REBALANCE_AGE_S);
-        self.slab.accessed(item) < limit && self.evacuate(self.slab.page_of(item), now)
+        let limit = self.slab.header(own).accessed.get().saturating_sub(REBALANCE_AGE_S);
+        self.slab.header(item).accessed.get() < limit && self.evacuate(self.slab.page_of(item), now)
     }
 
     /// Moves some page of another class to the pool: of the class with most pages if possible.
@@ -125,7 +124,7 @@ impl Shard {
                 if self.evacuate(self.slab.page_of(item), now) {
                     return true;
                 }
-                item = self.slab.lru_prev(item);
+                item = self.slab.header(item).lru_prev;
             }
         }
         // Continuation chunks and waiting values alone fill what is left: take what can be had.
@@ -141,7 +140,7 @@ impl Shard {
         while let Some(chunk) = self.slab.chunk_in_page(page, nth) {
             if let Some(item) = self.owner(chunk)
                 && self.slab.flag(item, UNLINKED)
-                && self.slab.pending_slot(item) == Chunk::NIL.0
+                && self.slab.pending_slot(item) == NO_SLOT
             {
                 return false;
             }

@@ -4,30 +4,16 @@
 //! a `get` answers: `VALUE <key> <flags> <length>\r\n<value>\r\n`. A hit is thus one copy and no
 //! formatting. A body that does not fit goes on in continuation chunks, each with a 16-byte header.
 
-use super::slab::{CHUNK_MAX_BYTES, Chunk, HEADER_BYTES, Slab};
+use zerocopy::little_endian::U64;
 
-// Offsets in the first chunk.
-const KIND: usize = 0;
-const KEY_LEN: usize = 1;
-const SUFFIX_LEN: usize = 2;
-const EPOCH: usize = 3;
-const HASH_NEXT: usize = 4;
-const LRU_PREV: usize = 8;
-const LRU_NEXT: usize = 12;
-const CAS: usize = 16;
-const HASH: usize = 24;
-const EXPIRES: usize = 28;
-const ACCESSED: usize = 32;
-const CLIENT_FLAGS: usize = 36;
-const VALUE_LEN: usize = 40;
-const NEXT_CHUNK: usize = 44;
+use super::slab::{CHUNK_MAX_BYTES, Chunk, HEADER_BYTES, Header, Slab};
+use crate::protocol::reply::Line;
 
-// Offsets in a continuation chunk.
-const CONT_OWNER: usize = 4;
-const CONT_NEXT: usize = 8;
 const CONT_HEADER_BYTES: usize = 16;
 
-/// Kind byte: a free chunk has 0, see `Slab::free`.
+/// In place of the waiting slot of an item under construction.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
+
 const IS_ITEM: u8 = 1;
 const IS_CONTINUATION: u8 = 2;
 /// Fetched at least once.
@@ -76,28 +62,20 @@ pub(crate) struct NewItem<'a> {
 }
 
 /// `" <flags> <length>\r\n"`, at most 24 bytes.
-pub(crate) struct Suffix {
-    bytes: [u8; 24],
-    len: usize,
-}
-
-impl Suffix {
-    pub(crate) fn new(client_flags: u32, value_len: usize) -> Self {
-        let mut line = crate::protocol::reply::Line::<24>::new();
-        line.push(b" ");
-        line.number(u64::from(client_flags));
-        line.push(b" ");
-        line.number(value_len as u64);
-        line.push(CRLF);
-        let (bytes, len) = line.into_parts();
-        Self { bytes, len }
-    }
+fn suffix(client_flags: u32, value_len: usize) -> Line<24> {
+    let mut line = Line::new();
+    line.push(b" ");
+    line.number(u64::from(client_flags));
+    line.push(b" ");
+    line.number(value_len as u64);
+    line.push(CRLF);
+    line
 }
 
 impl NewItem<'_> {
-    /// Length of the body with this suffix.
-    fn body_len(&self, suffix: &Suffix) -> usize {
-        PREFIX.len() + self.key.len() + suffix.len + self.value_len + CRLF.len()
+    fn body_len(&self) -> usize {
+        let suffix = suffix(self.client_flags, self.value_len);
+        PREFIX.len() + self.key.len() + suffix.as_bytes().len() + self.value_len + CRLF.len()
     }
 }
 
@@ -122,7 +100,7 @@ impl Layout {
     }
 
     pub(crate) fn of(new: &NewItem<'_>) -> Self {
-        Self::of_body(new.body_len(&Suffix::new(new.client_flags, new.value_len)))
+        Self::of_body(new.body_len())
     }
 
     /// Bytes of the chunk number `nth`.
@@ -131,65 +109,60 @@ impl Layout {
     }
 }
 
-/// Writes header, key and the body's beginning into `head`, the first chunk. The value is left to be written
-/// with [`Slab::write_value`], and the body's end with [`Slab::end_value`].
+/// Writes header, key and the body's beginning into `head`, the only chunk so far of an item under construction. The
+/// value is left to be written with [`Slab::write_value`], and the body's end with [`Slab::end_value`].
 pub(crate) fn build(slab: &mut Slab, head: Chunk, new: &NewItem<'_>, now: u32, epoch: u8) {
-    let suffix = Suffix::new(new.client_flags, new.value_len);
+    let suffix = suffix(new.client_flags, new.value_len);
+    let suffix = suffix.as_bytes();
     let key_len = new.key.len();
     debug_assert!(key_len > 0 && key_len <= 250, "a key of {key_len} bytes got past the parser");
-    let template = PREFIX.len() + key_len + suffix.len;
-    let start = slab.bytes_mut(head, 0, HEADER_BYTES + template);
     let binary = if new.key_binary { KEY_BINARY } else { 0 };
-    start[KIND] = IS_ITEM | UNLINKED | binary;
-    start[KEY_LEN] = key_len as u8;
-    start[SUFFIX_LEN] = suffix.len as u8;
-    start[EPOCH] = epoch;
-    let mut field = |at: usize, value: u32| start[at..at + 4].copy_from_slice(&value.to_le_bytes());
-    field(HASH_NEXT, Chunk::NIL.0);
-    field(LRU_PREV, Chunk::NIL.0);
-    field(LRU_NEXT, Chunk::NIL.0);
-    field(HASH, new.hash);
-    field(EXPIRES, new.expires);
-    field(ACCESSED, now);
-    field(CLIENT_FLAGS, new.client_flags);
-    field(VALUE_LEN, new.value_len as u32);
-    start[CAS..CAS + 8].fill(0);
-    let body = &mut start[HEADER_BYTES..];
+    *slab.header_mut(head) = Header {
+        kind: IS_ITEM | UNLINKED | binary,
+        key_len: key_len as u8,
+        suffix_len: suffix.len() as u8,
+        epoch,
+        next: Chunk::NIL,
+        lru_prev: Chunk(NO_SLOT.into()),
+        lru_next: Chunk::NIL,
+        cas: U64::ZERO,
+        hash: new.hash.into(),
+        expires: new.expires.into(),
+        accessed: now.into(),
+        client_flags: new.client_flags.into(),
+        value_len: (new.value_len as u32).into(),
+        next_chunk: Chunk::NIL,
+    };
+    let body = slab.bytes_mut(head, HEADER_BYTES, PREFIX.len() + key_len + suffix.len());
     body[..PREFIX.len()].copy_from_slice(PREFIX);
     body[PREFIX.len()..PREFIX.len() + key_len].copy_from_slice(new.key);
-    body[PREFIX.len() + key_len..].copy_from_slice(&suffix.bytes[..suffix.len]);
+    body[PREFIX.len() + key_len..].copy_from_slice(suffix);
 }
 
 impl Slab {
     /// Marks `chunk` as a continuation of `owner` and leaves it as the last of the chain.
     pub(crate) fn init_continuation(&mut self, chunk: Chunk, owner: Chunk) {
-        self.set_u8(chunk, KIND, IS_CONTINUATION);
-        self.set_u32(chunk, CONT_OWNER, owner.0);
-        self.set_u32(chunk, CONT_NEXT, Chunk::NIL.0);
-    }
-
-    /// Marks `head` as an item under construction without further chunks.
-    pub(crate) fn init_head(&mut self, head: Chunk) {
-        self.set_u8(head, KIND, IS_ITEM | UNLINKED);
-        self.set_u32(head, LRU_PREV, Chunk::NIL.0);
-        self.set_u32(head, NEXT_CHUNK, Chunk::NIL.0);
+        let header = self.header_mut(chunk);
+        (header.kind, header.next, header.lru_prev) = (IS_CONTINUATION, owner, Chunk::NIL);
     }
 
     /// Puts `next` behind `chunk` in the chain that starts with `head`.
     pub(crate) fn set_next_chunk(&mut self, head: Chunk, chunk: Chunk, next: Chunk) {
-        let at = if chunk == head { NEXT_CHUNK } else { CONT_NEXT };
-        self.set_u32(chunk, at, next.0);
+        let header = self.header_mut(chunk);
+        *(if chunk == head { &mut header.next_chunk } else { &mut header.lru_prev }) = next;
     }
 
     /// The chunk behind `chunk` in the chain that starts with `head`, or nil.
     pub(crate) fn next_chunk(&self, head: Chunk, chunk: Chunk) -> Chunk {
-        Chunk(self.u32(chunk, if chunk == head { NEXT_CHUNK } else { CONT_NEXT }))
+        let header = self.header(chunk);
+        if chunk == head { header.next_chunk } else { header.lru_prev }
     }
 
     pub(crate) fn kind(&self, chunk: Chunk) -> Kind {
-        match self.u8(chunk, KIND) & (IS_ITEM | IS_CONTINUATION) {
+        let header = self.header(chunk);
+        match header.kind & (IS_ITEM | IS_CONTINUATION) {
             IS_ITEM => Kind::Item,
-            IS_CONTINUATION => Kind::Continuation(Chunk(self.u32(chunk, CONT_OWNER))),
+            IS_CONTINUATION => Kind::Continuation(header.next),
             _ => Kind::Free,
         }
     }
@@ -198,112 +171,42 @@ impl Slab {
     /// link to the next item.
     pub(crate) fn key_is(&self, item: Chunk, hash: u32, key: &[u8]) -> bool {
         let header = self.header(item);
-        let stored = u32::from_le_bytes([
-            header[HASH],
-            header[HASH + 1],
-            header[HASH + 2],
-            header[HASH + 3],
-        ]);
-        stored == hash
-            && usize::from(header[KEY_LEN]) == key.len()
+        header.hash == hash
+            && usize::from(header.key_len) == key.len()
             && self.bytes(item, HEADER_BYTES + PREFIX.len(), key.len()) == key
     }
 
     pub(crate) fn key(&self, item: Chunk) -> &[u8] {
-        let len = usize::from(self.u8(item, KEY_LEN));
+        let len = usize::from(self.header(item).key_len);
         self.bytes(item, HEADER_BYTES + PREFIX.len(), len)
     }
 
     /// Length of `VALUE <key> <flags> <length>\r\n`.
     fn template_len(&self, item: Chunk) -> usize {
         let header = self.header(item);
-        PREFIX.len() + usize::from(header[KEY_LEN]) + usize::from(header[SUFFIX_LEN])
+        PREFIX.len() + usize::from(header.key_len) + usize::from(header.suffix_len)
     }
 
     pub(crate) fn flag(&self, item: Chunk, flag: u8) -> bool {
-        self.u8(item, KIND) & flag != 0
+        self.header(item).kind & flag != 0
     }
 
     pub(crate) fn set_flag(&mut self, item: Chunk, flag: u8, on: bool) {
-        let kind = self.u8(item, KIND);
-        self.set_u8(item, KIND, if on { kind | flag } else { kind & !flag });
-    }
-
-    pub(crate) fn epoch(&self, item: Chunk) -> u8 {
-        self.u8(item, EPOCH)
-    }
-
-    pub(crate) fn set_epoch(&mut self, item: Chunk, epoch: u8) {
-        self.set_u8(item, EPOCH, epoch);
-    }
-
-    pub(crate) fn hash(&self, item: Chunk) -> u32 {
-        self.u32(item, HASH)
-    }
-
-    pub(crate) fn hash_next(&self, item: Chunk) -> Chunk {
-        Chunk(self.u32(item, HASH_NEXT))
-    }
-
-    pub(crate) fn set_hash_next(&mut self, item: Chunk, next: Chunk) {
-        self.set_u32(item, HASH_NEXT, next.0);
-    }
-
-    pub(crate) fn lru_prev(&self, item: Chunk) -> Chunk {
-        Chunk(self.u32(item, LRU_PREV))
-    }
-
-    pub(crate) fn set_lru_prev(&mut self, item: Chunk, prev: Chunk) {
-        self.set_u32(item, LRU_PREV, prev.0);
-    }
-
-    pub(crate) fn lru_next(&self, item: Chunk) -> Chunk {
-        Chunk(self.u32(item, LRU_NEXT))
-    }
-
-    pub(crate) fn set_lru_next(&mut self, item: Chunk, next: Chunk) {
-        self.set_u32(item, LRU_NEXT, next.0);
+        let kind = &mut self.header_mut(item).kind;
+        *kind = if on { *kind | flag } else { *kind & !flag };
     }
 
     /// The waiting slot of an unlinked item: it is in no list, so the field is free for this.
     pub(crate) fn pending_slot(&self, item: Chunk) -> u32 {
-        self.u32(item, LRU_PREV)
+        self.header(item).lru_prev.0.get()
     }
 
     pub(crate) fn set_pending_slot(&mut self, item: Chunk, slot: u32) {
-        self.set_u32(item, LRU_PREV, slot);
-    }
-
-    pub(crate) fn cas(&self, item: Chunk) -> u64 {
-        self.u64(item, CAS)
-    }
-
-    pub(crate) fn set_cas(&mut self, item: Chunk, cas: u64) {
-        self.set_u64(item, CAS, cas);
-    }
-
-    pub(crate) fn expires(&self, item: Chunk) -> u32 {
-        self.u32(item, EXPIRES)
-    }
-
-    pub(crate) fn set_expires(&mut self, item: Chunk, expires: u32) {
-        self.set_u32(item, EXPIRES, expires);
-    }
-
-    pub(crate) fn accessed(&self, item: Chunk) -> u32 {
-        self.u32(item, ACCESSED)
-    }
-
-    pub(crate) fn set_accessed(&mut self, item: Chunk, now: u32) {
-        self.set_u32(item, ACCESSED, now);
-    }
-
-    pub(crate) fn client_flags(&self, item: Chunk) -> u32 {
-        self.u32(item, CLIENT_FLAGS)
+        self.header_mut(item).lru_prev = Chunk(slot.into());
     }
 
     pub(crate) fn value_len(&self, item: Chunk) -> usize {
-        self.u32(item, VALUE_LEN) as usize
+        self.header(item).value_len.get() as usize
     }
 
     pub(crate) fn layout(&self, item: Chunk) -> Layout {
@@ -339,12 +242,9 @@ impl Slab {
 
     /// The body from offset `at` on, as much as lies in one chunk, `most` bytes at most.
     pub(crate) fn body_part(&self, item: Chunk, at: usize, most: usize) -> &[u8] {
-        let (mut place, mut from) = (Place::new(item), at);
-        while from >= place.room() {
-            from -= place.room();
-            place.advance(self, item);
-        }
-        self.bytes(place.chunk, place.header + from, most.min(place.room() - from))
+        let mut walk = Walk::new(item, at, most);
+        let (chunk, at, len) = walk.part(self);
+        self.bytes(chunk, at, len)
     }
 
     /// The part of the body that is `<value>\r\n`.
@@ -364,8 +264,8 @@ impl Slab {
     }
 
     fn for_range(&self, item: Chunk, from: usize, len: usize, mut piece: impl FnMut(&[u8])) {
-        let mut walk = Walk { place: Place::new(item), from, left: len };
-        while let Some((chunk, at, len)) = walk.next(self, item) {
+        let mut walk = Walk::new(item, from, len);
+        while let Some((chunk, at, len)) = walk.next(self) {
             piece(self.bytes(chunk, at, len));
         }
     }
@@ -377,8 +277,8 @@ impl Slab {
         len: usize,
         mut piece: impl FnMut(&mut [u8]),
     ) {
-        let mut walk = Walk { place: Place::new(item), from, left: len };
-        while let Some((chunk, at, len)) = walk.next(self, item) {
+        let mut walk = Walk::new(item, from, len);
+        while let Some((chunk, at, len)) = walk.next(self) {
             piece(self.bytes_mut(chunk, at, len));
         }
     }
@@ -402,83 +302,63 @@ impl Slab {
 
     /// Copies the whole value of `from` to offset `to_at` of the value of `to`.
     pub(crate) fn copy_value(&mut self, from: Chunk, to: Chunk, to_at: usize) {
-        let mut left = self.value_len(from);
-        debug_assert!(to_at + left <= self.value_len(to));
-        let mut source = Place::new(from);
-        let mut target = Place::new(to);
-        let mut source_at = self.template_len(from);
-        let mut target_at = self.template_len(to) + to_at;
-        while left > 0 {
-            while source_at >= source.room() {
-                source_at -= source.room();
-                source.advance(self, from);
-            }
-            while target_at >= target.room() {
-                target_at -= target.room();
-                target.advance(self, to);
-            }
-            let take = left.min(source.room() - source_at).min(target.room() - target_at);
-            self.copy(
-                source.chunk,
-                source.header + source_at,
-                target.chunk,
-                target.header + target_at,
-                take,
-            );
-            source_at += take;
-            target_at += take;
-            left -= take;
+        let len = self.value_len(from);
+        debug_assert!(to_at + len <= self.value_len(to));
+        let mut source = Walk::new(from, self.template_len(from), len);
+        let mut target = Walk::new(to, self.template_len(to) + to_at, len);
+        while source.left > 0 {
+            let (from, from_at, readable) = source.part(self);
+            let (to, to_at, writable) = target.part(self);
+            let len = readable.min(writable);
+            self.copy(from, from_at, to, to_at, len);
+            source.skip(len);
+            target.skip(len);
         }
     }
 }
 
-/// A chunk of a chain and where the body starts in it.
-struct Place {
-    chunk: Chunk,
-    header: usize,
-}
-
-impl Place {
-    fn new(head: Chunk) -> Self {
-        Self { chunk: head, header: HEADER_BYTES }
-    }
-
-    /// Body bytes in this chunk, were it one of the largest class. Only the last chunk of a chain
-    /// may be smaller, and no caller goes beyond the body's end.
-    fn room(&self) -> usize {
-        CHUNK_MAX_BYTES - self.header
-    }
-
-    fn advance(&mut self, slab: &Slab, head: Chunk) {
-        #[cfg(test)]
-        slab.chain_steps.set(slab.chain_steps.get() + 1);
-        self.chunk = slab.next_chunk(head, self.chunk);
-        self.header = CONT_HEADER_BYTES;
-    }
-}
-
-/// The parts of a range of the body, one for each chunk that it lies in.
+/// The parts of a range of an item's body, one for each chunk that it lies in.
 struct Walk {
-    place: Place,
-    /// Where the range goes on, from the beginning of the body in that chunk.
+    head: Chunk,
+    chunk: Chunk,
+    /// Where the body goes on in that chunk.
+    header: usize,
+    /// Where the range goes on, from there.
     from: usize,
     left: usize,
 }
 
 impl Walk {
-    /// The next part: its chunk, its place in that, and its bytes.
-    fn next(&mut self, slab: &Slab, head: Chunk) -> Option<(Chunk, usize, usize)> {
+    fn new(head: Chunk, from: usize, left: usize) -> Self {
+        Self { head, chunk: head, header: HEADER_BYTES, from, left }
+    }
+
+    /// The next part: its chunk, its place in that, and its bytes. Only the last chunk of a chain may be smaller than
+    /// one of the largest class, and no range goes beyond the body's end.
+    fn part(&mut self, slab: &Slab) -> (Chunk, usize, usize) {
+        while self.from >= CHUNK_MAX_BYTES - self.header {
+            #[cfg(test)]
+            slab.chain_steps.set(slab.chain_steps.get() + 1);
+            self.from -= CHUNK_MAX_BYTES - self.header;
+            self.chunk = slab.next_chunk(self.head, self.chunk);
+            self.header = CONT_HEADER_BYTES;
+        }
+        let at = self.header + self.from;
+        (self.chunk, at, self.left.min(CHUNK_MAX_BYTES - at))
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.from += bytes;
+        self.left -= bytes;
+    }
+
+    /// The next part, after which the walk goes on behind it.
+    fn next(&mut self, slab: &Slab) -> Option<(Chunk, usize, usize)> {
         if self.left == 0 {
             return None;
         }
-        while self.from >= self.place.room() {
-            self.from -= self.place.room();
-            self.place.advance(slab, head);
-        }
-        let len = self.left.min(self.place.room() - self.from);
-        let part = (self.place.chunk, self.place.header + self.from, len);
-        self.from += len;
-        self.left -= len;
+        let part = self.part(slab);
+        self.skip(part.2);
         Some(part)
     }
 }

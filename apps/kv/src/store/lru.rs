@@ -29,12 +29,12 @@ impl List {
     }
 
     pub(crate) fn push_front(&mut self, slab: &mut Slab, item: Chunk) {
-        slab.set_lru_prev(item, Chunk::NIL);
-        slab.set_lru_next(item, self.head);
+        slab.header_mut(item).lru_prev = Chunk::NIL;
+        slab.header_mut(item).lru_next = self.head;
         if self.head.is_nil() {
             self.tail = item;
         } else {
-            slab.set_lru_prev(self.head, item);
+            slab.header_mut(self.head).lru_prev = item;
         }
         self.head = item;
         self.len += 1;
@@ -42,17 +42,17 @@ impl List {
 
     pub(crate) fn remove(&mut self, slab: &mut Slab, item: Chunk) {
         debug_assert!(self.len > 0, "an item is taken off an empty list");
-        let (prev, next) = (slab.lru_prev(item), slab.lru_next(item));
+        let (prev, next) = (slab.header(item).lru_prev, slab.header(item).lru_next);
         if prev.is_nil() {
             debug_assert!(self.head == item, "the item is not on this list");
             self.head = next;
         } else {
-            slab.set_lru_next(prev, next);
+            slab.header_mut(prev).lru_next = next;
         }
         if next.is_nil() {
             self.tail = prev;
         } else {
-            slab.set_lru_prev(next, prev);
+            slab.header_mut(next).lru_prev = prev;
         }
         self.len -= 1;
     }

@@ -1,7 +1,7 @@
 //! What commands do to items, one function each, under the shard's lock.
 
-use super::item::{ACTIVE, FETCHED, NewItem, STALE, WON, memcached_bytes};
-use super::pending::{Pending, Ticket};
+use super::item::{ACTIVE, FETCHED, NO_SLOT, NewItem, STALE, WON, memcached_bytes};
+use super::pending::Ticket;
 use super::shard::{KeyHash, Shard};
 use super::slab::Chunk;
 
@@ -12,8 +12,9 @@ pub(crate) const DIGITS_MAX: usize = 20;
 const NUMBER_READ_BYTES: usize = 64;
 
 /// The condition under which a value is stored, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Mode {
+    #[default]
     Set,
     Add,
     Replace,
@@ -23,7 +24,7 @@ pub(crate) enum Mode {
 }
 
 /// A storage command without its value.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StoreRequest {
     pub(crate) mode: Mode,
     pub(crate) client_flags: u32,
@@ -91,7 +92,7 @@ impl Shard {
     /// Notes that an item was fetched. Its place in the LRU list changes only when its turn comes.
     pub(crate) fn bump(&mut self, item: Chunk, now: u32) {
         self.slab.set_flag(item, FETCHED | ACTIVE, true);
-        self.slab.set_accessed(item, now);
+        self.slab.header_mut(item).accessed.set(now);
     }
 
     fn decide(&mut self, old: Option<Chunk>, request: &StoreRequest) -> Decision {
@@ -108,8 +109,7 @@ impl Shard {
                 }
             };
         };
-        let old_cas = self.slab.cas(old);
-        let class = self.slab.class_of(old);
+        let old_cas = self.slab.header(old).cas.get();
         match request.mode {
             Mode::Set | Mode::Replace => plain,
             Mode::Add => {
@@ -122,15 +122,18 @@ impl Shard {
             }
             Mode::Append | Mode::Prepend => Decision::Combine(old),
             Mode::Cas if request.cas != 0 && request.cas == old_cas => {
-                self.class_counters[class].cas_hits += 1;
+                self.class_counters_of(old).cas_hits += 1;
                 plain
             }
             Mode::Cas if request.accept_stale && request.cas != 0 && request.cas < old_cas => {
                 let won = if self.slab.flag(old, WON) { WON } else { 0 };
-                Decision::Link { expires: Some(self.slab.expires(old)), flags: STALE | won }
+                Decision::Link {
+                    expires: Some(self.slab.header(old).expires.get()),
+                    flags: STALE | won,
+                }
             }
             Mode::Cas => {
-                self.class_counters[class].cas_badval += 1;
+                self.class_counters_of(old).cas_badval += 1;
                 Decision::Refuse(StoreOutcome::Exists)
             }
         }
@@ -170,8 +173,7 @@ impl Shard {
     }
 
     fn stored(&mut self, item: Chunk, request: &StoreRequest) -> StoreOutcome {
-        let class = self.slab.class_of(item);
-        self.class_counters[class].cmd_set += 1;
+        self.class_counters_of(item).cmd_set += 1;
         self.renew_epoch(item);
         StoreOutcome::Stored(self.link(item, request.new_cas))
     }
@@ -194,8 +196,8 @@ impl Shard {
         let new = NewItem {
             key,
             hash: hash.tag(),
-            client_flags: self.slab.client_flags(old),
-            expires: self.slab.expires(old),
+            client_flags: self.slab.header(old).client_flags.get(),
+            expires: self.slab.header(old).expires.get(),
             key_binary: request.key_binary,
             value_len: old_len + part_len,
         };
@@ -244,7 +246,7 @@ impl Shard {
             return None;
         };
         let ticket = self.pending.insert(item, now);
-        self.slab.set_pending_slot(item, Pending::slot_of(ticket));
+        self.slab.set_pending_slot(item, ticket.slot);
         Some(ticket)
     }
 
@@ -254,9 +256,9 @@ impl Shard {
         let Some(item) = self.pending.get(ticket, now) else {
             return false;
         };
-        let slot = Pending::slot_of(ticket);
+        let slot = ticket.slot;
         // As under construction: the memory for more of it is not taken from its own pages.
-        self.slab.set_pending_slot(item, Chunk::NIL.0);
+        self.slab.set_pending_slot(item, NO_SLOT);
         let grown = self.grow(item, at + bytes.len(), now);
         self.slab.set_pending_slot(item, slot);
         if grown {
@@ -297,12 +299,12 @@ impl Shard {
                 if let Some(old) = old {
                     self.unlink(old);
                 }
-                self.pending.remove(Pending::slot_of(ticket));
+                self.pending.remove(ticket.slot);
                 if let Some(expires) = expires {
-                    self.slab.set_expires(item, expires);
+                    self.slab.header_mut(item).expires.set(expires);
                 }
                 self.slab.end_value(item);
-                self.slab.set_accessed(item, now);
+                self.slab.header_mut(item).accessed.set(now);
                 self.slab.set_flag(item, flags, true);
                 self.stored(item, request)
             }
@@ -312,7 +314,7 @@ impl Shard {
     /// Frees a waiting value that will not be finished.
     pub(crate) fn abandon(&mut self, ticket: Ticket, now: u32) {
         if self.pending.get(ticket, now).is_some() {
-            self.abandon_slot(Pending::slot_of(ticket));
+            self.abandon_slot(ticket.slot);
         }
     }
 
@@ -340,16 +342,14 @@ impl Shard {
 
     /// Deletes an item that was found.
     pub(crate) fn delete(&mut self, item: Chunk) {
-        let class = self.slab.class_of(item);
-        self.class_counters[class].delete_hits += 1;
+        self.class_counters_of(item).delete_hits += 1;
         self.unlink(item);
     }
 
     /// Gives an item another expiry, counted as a touch.
     pub(crate) fn set_expiry(&mut self, item: Chunk, expires: u32) {
-        let class = self.slab.class_of(item);
-        self.class_counters[class].touch_hits += 1;
-        self.slab.set_expires(item, expires);
+        self.class_counters_of(item).touch_hits += 1;
+        self.slab.header_mut(item).expires.set(expires);
     }
 
     /// Counts an increment or decrement of a key that is not there.
@@ -361,25 +361,14 @@ impl Shard {
         }
     }
 
-    /// Changes an item's flags (`WON`).
-    pub(crate) fn set_won(&mut self, item: Chunk) {
-        self.slab.set_flag(item, WON, true);
-    }
-
-    /// Sets an item's expiry as part of another command that is counted otherwise.
-    pub(crate) fn set_expiry_uncounted(&mut self, item: Chunk, expires: u32) {
-        self.slab.set_expires(item, expires);
-    }
-
     /// Marks an item stale (`md ... I`): the next one to fetch it wins the right to recache it.
     pub(crate) fn invalidate(&mut self, item: Chunk, expires: Option<u32>, new_cas: Option<u64>) {
         if let Some(expires) = expires {
-            self.slab.set_expires(item, expires);
+            self.slab.header_mut(item).expires.set(expires);
         }
         self.slab.set_flag(item, STALE, true);
         self.slab.set_flag(item, WON, false);
-        let cas = new_cas.unwrap_or_else(|| self.next_cas());
-        self.slab.set_cas(item, cas);
+        self.set_cas(item, new_cas);
     }
 
     /// Adds to or subtracts from the number that an item holds. Increments wrap at 2^64, decrements
@@ -398,18 +387,17 @@ impl Shard {
         if self.slab.value_len(item) == 0 {
             return Arithmetic::NonNumeric;
         }
-        if delta.cas.is_some_and(|cas| cas != self.slab.cas(item)) {
+        if delta.cas.is_some_and(|cas| cas != self.slab.header(item).cas.get()) {
             return Arithmetic::Exists;
         }
         let Some(number) = self.number(item) else {
             return Arithmetic::NonNumeric;
         };
-        let class = self.slab.class_of(item);
         let number = if delta.incr {
-            self.class_counters[class].incr_hits += 1;
+            self.class_counters_of(item).incr_hits += 1;
             number.wrapping_add(delta.by)
         } else {
-            self.class_counters[class].decr_hits += 1;
+            self.class_counters_of(item).decr_hits += 1;
             number.saturating_sub(delta.by)
         };
         let mut line = crate::protocol::reply::Line::<DIGITS_MAX>::new();
@@ -420,19 +408,16 @@ impl Shard {
             self.slab.write_value(item, 0, line.as_bytes());
             self.slab.fill_value(item, line.as_bytes().len(), b' ');
             self.counters.copied_bytes += old_len as u64;
-            let cas = delta.new_cas.unwrap_or_else(|| self.next_cas());
-            self.slab.set_cas(item, cas);
+            self.set_cas(item, delta.new_cas);
             self.slab.set_flag(item, ACTIVE, true);
             return Arithmetic::Done(item, number);
         }
         let request = StoreRequest {
-            mode: Mode::Set,
-            client_flags: self.slab.client_flags(item),
-            expires: self.slab.expires(item),
-            cas: 0,
+            client_flags: self.slab.header(item).client_flags.get(),
+            expires: self.slab.header(item).expires.get(),
             new_cas: delta.new_cas,
-            accept_stale: false,
             key_binary: self.slab.flag(item, super::item::KEY_BINARY),
+            ..StoreRequest::default()
         };
         self.unlink(item);
         match self.vivify(hash, key, &request, line.as_bytes(), now) {

@@ -15,7 +15,8 @@ pub(super) const IDLE_LOOKS: usize = 16;
 /// The right to fill in one waiting item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    slot: u32,
+    /// To be written into the item.
+    pub(super) slot: u32,
     /// Generation of the slot.
     generation: u32,
 }
@@ -62,11 +63,6 @@ impl Pending {
         }
         slot.progress_at = now;
         Some(slot.item)
-    }
-
-    /// The slot's number, to be written into the item.
-    pub(crate) fn slot_of(ticket: Ticket) -> u32 {
-        ticket.slot
     }
 
     /// Empties a slot and makes its ticket worthless.

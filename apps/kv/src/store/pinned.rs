@@ -27,25 +27,25 @@ struct Readers {
 
 /// The pinned items of one shard: at most one for each connection with a reply in part.
 #[derive(Debug, Default)]
-pub(super) struct Pinned {
-    items: HashMap<u32, Readers>,
+pub(crate) struct Pinned {
+    items: HashMap<Chunk, Readers>,
     generation: u64,
 }
 
 impl Pinned {
     #[inline]
     pub(super) fn has(&self, item: Chunk) -> bool {
-        !self.items.is_empty() && self.items.contains_key(&item.0)
+        !self.items.is_empty() && self.items.contains_key(&item)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
 
     /// One more pin of `item`.
     pub(super) fn add(&mut self, item: Chunk) -> Pin {
         let Self { items, generation } = self;
-        let readers = items.entry(item.0).or_insert_with(|| {
+        let readers = items.entry(item).or_insert_with(|| {
             *generation += 1;
             Readers { generation: *generation, count: 0 }
         });
@@ -54,26 +54,26 @@ impl Pinned {
     }
 
     /// The item of a pin; `None` where the pin is worthless.
-    pub(super) fn item(&self, pin: Pin) -> Option<Chunk> {
-        let readers = self.items.get(&pin.item.0)?;
+    pub(crate) fn item(&self, pin: Pin) -> Option<Chunk> {
+        let readers = self.items.get(&pin.item)?;
         (readers.generation == pin.generation).then_some(pin.item)
     }
 
     /// Takes a pin back. Answers with its item where that has no other.
     pub(super) fn remove(&mut self, pin: Pin) -> Option<Chunk> {
         let item = self.item(pin)?;
-        if let Some(readers) = self.items.get_mut(&item.0) {
+        if let Some(readers) = self.items.get_mut(&item) {
             readers.count -= 1;
             if readers.count > 0 {
                 return None;
             }
         }
-        self.items.remove(&item.0);
+        self.items.remove(&item);
         Some(item)
     }
 
     /// Makes all pins of `item` worthless. False: it has none.
     pub(super) fn forget(&mut self, item: Chunk) -> bool {
-        self.items.remove(&item.0).is_some()
+        self.items.remove(&item).is_some()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What commands do with items is in `operations`; who gives way when memory is short is in `evict`.
 
-use super::item::{self, FETCHED, Layout, NewItem, UNLINKED};
+use super::item::{self, FETCHED, Layout, NO_SLOT, NewItem, UNLINKED};
 use super::lru::List;
 use super::pending::Pending;
 use super::pinned::{PINNED_SLOT, Pin, Pinned};
@@ -32,11 +32,12 @@ impl KeyHash {
 /// One independently locked part of the store.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    pub(super) slab: Slab,
-    pub(super) lru: Vec<List>,
-    pub(super) pending: Pending,
-    pub(super) pinned: Pinned,
-    buckets: Carved<u32>,
+    pub(crate) slab: Slab,
+    /// By size class.
+    pub(crate) lru: Vec<List>,
+    pub(crate) pending: Pending,
+    pub(crate) pinned: Pinned,
+    buckets: Carved<Chunk>,
     /// The next CAS unique, and the distance to the one after it: no two shards have one in common.
     cas_next: u64,
     cas_step: u64,
@@ -59,8 +60,8 @@ impl Shard {
         let wanted = (bytes / BYTES_PER_BUCKET).max(2);
         let count = 1usize << wanted.ilog2();
         let mut buckets = memory.carve(count)?;
-        buckets.fill(Chunk::NIL.0);
-        let pages = (bytes - count * size_of::<u32>()) / Slab::BYTES_PER_PAGE;
+        buckets.fill(Chunk::NIL);
+        let pages = (bytes - count * size_of::<Chunk>()) / Slab::BYTES_PER_PAGE;
         let slab = Slab::new(memory.carve(pages * PAGE_BYTES)?);
         let classes = slab.classes().len();
         Some(Self {
@@ -81,25 +82,23 @@ impl Shard {
 
     /// Bytes allocated at start.
     pub(crate) fn allocated_bytes(&self) -> usize {
-        self.slab.page_count() * Slab::BYTES_PER_PAGE + self.buckets.len() * size_of::<u32>()
+        self.slab.page_count() * Slab::BYTES_PER_PAGE + self.buckets.len() * size_of::<Chunk>()
     }
 
-    pub(crate) fn slab(&self) -> &Slab {
-        &self.slab
-    }
-
-    pub(crate) fn pending_len(&self) -> usize {
-        self.pending.len()
-    }
-
-    pub(crate) fn list(&self, class: usize) -> &List {
-        &self.lru[class]
-    }
-
-    pub(crate) fn next_cas(&mut self) -> u64 {
-        let cas = self.cas_next;
-        self.cas_next += self.cas_step;
+    /// Gives an item a CAS value: `new_cas`, or the next one.
+    pub(super) fn set_cas(&mut self, item: Chunk, new_cas: Option<u64>) -> u64 {
+        let cas = new_cas.unwrap_or_else(|| {
+            self.cas_next += self.cas_step;
+            self.cas_next - self.cas_step
+        });
+        self.slab.header_mut(item).cas.set(cas);
         cas
+    }
+
+    /// The counters of an item's size class.
+    #[inline]
+    pub(crate) fn class_counters_of(&mut self, item: Chunk) -> &mut ClassCounters {
+        &mut self.class_counters[self.slab.class_of(item)]
     }
 
     fn bucket(&self, tag: u32) -> usize {
@@ -112,13 +111,13 @@ impl Shard {
             self.flush_now();
         }
         let tag = hash.tag();
-        let mut item = Chunk(self.buckets[self.bucket(tag)]);
+        let mut item = self.buckets[self.bucket(tag)];
         while !item.is_nil() {
             if self.slab.key_is(item, tag, key) {
                 if !self.is_dead(item, now) {
                     return Some(item);
                 }
-                if self.slab.epoch(item) == self.epoch {
+                if self.slab.header(item).epoch == self.epoch {
                     self.counters.get_expired += 1;
                 } else {
                     self.counters.get_flushed += 1;
@@ -127,32 +126,31 @@ impl Shard {
                 self.unlink(item);
                 return None;
             }
-            item = self.slab.hash_next(item);
+            item = self.slab.header(item).next;
         }
         None
     }
 
     /// Whether a linked item has expired or was flushed.
     pub(super) fn is_dead(&self, item: Chunk, now: u32) -> bool {
-        let expires = self.slab.expires(item);
-        (expires != NEVER && expires <= now) || self.slab.epoch(item) != self.epoch
+        let expires = self.slab.header(item).expires.get();
+        (expires != NEVER && expires <= now) || self.slab.header(item).epoch != self.epoch
     }
 
     pub(super) fn count_expiry(&mut self, item: Chunk) {
         if !self.slab.flag(item, FETCHED) {
-            self.class_counters[self.slab.class_of(item)].expired_unfetched += 1;
+            self.class_counters_of(item).expired_unfetched += 1;
         }
     }
 
     /// Puts a built item into the index and the LRU list, with a new CAS value.
     pub(super) fn link(&mut self, item: Chunk, new_cas: Option<u64>) -> u64 {
         debug_assert!(self.slab.flag(item, UNLINKED), "the item is linked already");
-        let cas = new_cas.unwrap_or_else(|| self.next_cas());
-        self.slab.set_cas(item, cas);
+        let cas = self.set_cas(item, new_cas);
         self.slab.set_flag(item, UNLINKED, false);
-        let bucket = self.bucket(self.slab.hash(item));
-        self.slab.set_hash_next(item, Chunk(self.buckets[bucket]));
-        self.buckets[bucket] = item.0;
+        let bucket = self.bucket(self.slab.header(item).hash.get());
+        self.slab.header_mut(item).next = self.buckets[bucket];
+        self.buckets[bucket] = item;
         let class = self.slab.class_of(item);
         self.lru[class].push_front(&mut self.slab, item);
         self.counters.curr_items += 1;
@@ -164,18 +162,18 @@ impl Shard {
     /// Takes a linked item out of the index and the LRU list and frees its memory.
     pub(super) fn unlink(&mut self, item: Chunk) {
         debug_assert!(!self.slab.flag(item, UNLINKED), "the item is not linked");
-        let bucket = self.bucket(self.slab.hash(item));
-        let next = self.slab.hash_next(item);
-        if self.buckets[bucket] == item.0 {
-            self.buckets[bucket] = next.0;
+        let bucket = self.bucket(self.slab.header(item).hash.get());
+        let next = self.slab.header(item).next;
+        if self.buckets[bucket] == item {
+            self.buckets[bucket] = next;
         } else {
-            let mut at = Chunk(self.buckets[bucket]);
-            while !at.is_nil() && self.slab.hash_next(at) != item {
-                at = self.slab.hash_next(at);
+            let mut at = self.buckets[bucket];
+            while !at.is_nil() && self.slab.header(at).next != item {
+                at = self.slab.header(at).next;
             }
             debug_assert!(!at.is_nil(), "a linked item is missing from its bucket");
             if !at.is_nil() {
-                self.slab.set_hash_next(at, next);
+                self.slab.header_mut(at).next = next;
             }
         }
         let class = self.slab.class_of(item);
@@ -189,11 +187,6 @@ impl Shard {
     pub(crate) fn pin(&mut self, item: Chunk) -> Pin {
         debug_assert!(!self.slab.flag(item, UNLINKED), "only a linked item is found");
         self.pinned.add(item)
-    }
-
-    /// The item of a pin; `None` where the shard needed its memory.
-    pub(crate) fn pinned(&self, pin: Pin) -> Option<Chunk> {
-        self.pinned.item(pin)
     }
 
     /// Gives a pin back. The last one of an item that has left the index frees it.
@@ -222,11 +215,6 @@ impl Shard {
             self.counters.reads_lost += 1;
             self.free_chain(item);
         }
-    }
-
-    /// Items that are pinned.
-    pub(crate) fn pinned_len(&self) -> usize {
-        self.pinned.len()
     }
 
     /// Frees all chunks of an item that is in no list.
@@ -258,7 +246,6 @@ impl Shard {
             self.flush_now();
         }
         let head = self.allocate(self.slab.class_for(Layout::of(new).chunk_bytes(0)), now)?;
-        self.slab.init_head(head);
         item::build(&mut self.slab, head, new, now, self.epoch);
         Some(head)
     }
@@ -266,7 +253,7 @@ impl Shard {
     /// Extends the chain of an item under construction to the chunks of the value's first `len` bytes. False: no
     /// memory; the chain is then as long as it could be made.
     pub(super) fn grow(&mut self, head: Chunk, len: usize, now: u32) -> bool {
-        debug_assert!(self.slab.pending_slot(head) == Chunk::NIL.0, "its own page could be taken");
+        debug_assert!(self.slab.pending_slot(head) == NO_SLOT, "its own page could be taken");
         let layout = self.slab.layout(head);
         let wanted = self.slab.chunks_for(head, len);
         let (mut end, mut next) = (head, self.slab.next_chunk(head, head));
@@ -306,7 +293,7 @@ impl Shard {
         for class in 0..self.lru.len() {
             while let tail = self.lru[class].tail()
                 && !tail.is_nil()
-                && self.slab.epoch(tail) == next
+                && self.slab.header(tail).epoch == next
             {
                 if *purges == 0 {
                     return false;
@@ -322,7 +309,7 @@ impl Shard {
     /// Flushes since this item was linked.
     #[cfg(test)]
     pub(super) fn epochs_since(&self, item: Chunk) -> u8 {
-        self.epoch.wrapping_sub(self.slab.epoch(item))
+        self.epoch.wrapping_sub(self.slab.header(item).epoch)
     }
 
     /// The flush that [`Shard::flush`] has prepared.
@@ -330,9 +317,9 @@ impl Shard {
         self.flush_at = NO_FLUSH;
         self.epoch = self.epoch.wrapping_add(1);
         debug_assert!(
-            self.lru
-                .iter()
-                .all(|list| { list.tail().is_nil() || self.slab.epoch(list.tail()) != self.epoch }),
+            self.lru.iter().all(|list| {
+                list.tail().is_nil() || self.slab.header(list.tail()).epoch != self.epoch
+            }),
             "a flushed item comes to life again"
         );
     }
@@ -340,6 +327,6 @@ impl Shard {
     /// An item under construction belongs to the epoch in which it is linked.
     pub(super) fn renew_epoch(&mut self, item: Chunk) {
         let epoch = self.epoch;
-        self.slab.set_epoch(item, epoch);
+        self.slab.header_mut(item).epoch = epoch;
     }
 }

@@ -4,6 +4,9 @@
 //! left; what to evict then is the shard's business. A page belongs to one class at a time and
 //! returns to the pool as soon as its last chunk is freed, so memory follows the sizes in use.
 
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use super::unsafe_memory::Carved;
 
 /// The unit in which memory moves between size classes.
@@ -15,21 +18,23 @@ const CHUNK_MIN_BYTES: usize = 80;
 /// Chunks start at multiples of this, so that 32 bits name enough of them.
 const UNIT_BYTES: usize = 16;
 
-/// Every chunk begins with these, whatever is in it (see `item`).
-pub(crate) const HEADER_BYTES: usize = 48;
-
 const NO_PAGE: u32 = u32::MAX;
 const NO_CLASS: u8 = u8::MAX;
 
-/// Offset of the link between free chunks.
-const FREE_NEXT: usize = 4;
-
 /// A chunk's place in the arena, in units; the name of an item is its first chunk's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chunk(pub(crate) u32);
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(transparent)]
+pub(crate) struct Chunk(pub(crate) U32);
 
 impl Chunk {
-    pub(crate) const NIL: Chunk = Chunk(u32::MAX);
+    pub(crate) const NIL: Chunk = Chunk(U32::MAX_VALUE);
+
+    /// The chunk at `offset` in the arena, a multiple of [`UNIT_BYTES`].
+    fn at(offset: usize) -> Self {
+        Self(U32::new((offset / UNIT_BYTES) as u32))
+    }
 
     pub(crate) fn is_nil(self) -> bool {
         self == Self::NIL
@@ -37,9 +42,38 @@ impl Chunk {
 
     fn offset(self) -> usize {
         debug_assert!(!self.is_nil(), "the nil chunk has no place");
-        self.0 as usize * UNIT_BYTES
+        self.0.get() as usize * UNIT_BYTES
     }
 }
+
+/// What the first chunk of an item begins with (see `item`). A free chunk and a later one of an item have some of
+/// their links in the same places.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Header {
+    /// What the chunk is, and an item's flags. Zero in a free chunk alone.
+    pub(crate) kind: u8,
+    pub(crate) key_len: u8,
+    pub(crate) suffix_len: u8,
+    pub(crate) epoch: u8,
+    /// The next item of the bucket. Of a free chunk: the next free one. Of a later one: its item.
+    pub(crate) next: Chunk,
+    /// Of a later chunk: the one behind it.
+    pub(crate) lru_prev: Chunk,
+    pub(crate) lru_next: Chunk,
+    pub(crate) cas: U64,
+    pub(crate) hash: U32,
+    pub(crate) expires: U32,
+    pub(crate) accessed: U32,
+    pub(crate) client_flags: U32,
+    pub(crate) value_len: U32,
+    /// The item's second chunk.
+    pub(crate) next_chunk: Chunk,
+}
+
+pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
+// The body begins at a multiple of the unit.
+const _: () = assert!(HEADER_BYTES == 48);
 
 /// What is known of one page; 20 bytes, counted against the memory limit.
 #[derive(Debug, Clone)]
@@ -175,9 +209,9 @@ impl Slab {
         let page = &self.pages[index as usize];
         let (chunk, next) = if page.free.is_nil() {
             let offset = index as usize * PAGE_BYTES + usize::from(page.carved) * chunk_bytes;
-            (Chunk((offset / UNIT_BYTES) as u32), Chunk::NIL)
+            (Chunk::at(offset), Chunk::NIL)
         } else {
-            (page.free, Chunk(self.u32(page.free, FREE_NEXT)))
+            (page.free, self.header(page.free).next)
         };
         let page = &mut self.pages[index as usize];
         if page.free.is_nil() {
@@ -193,14 +227,14 @@ impl Slab {
         Some(chunk)
     }
 
-    /// Gives a chunk back. Its first byte becomes 0, which no live chunk has.
+    /// Gives a chunk back. Its kind becomes 0, which no live chunk has.
     pub(crate) fn free(&mut self, chunk: Chunk) {
         let index = self.page_of(chunk);
         let class = self.class_of(chunk);
         let was_full = self.pages[index].used == self.classes[class].per_page;
-        self.set_u8(chunk, 0, 0);
-        let head = self.pages[index].free;
-        self.set_u32(chunk, FREE_NEXT, head.0);
+        let next = self.pages[index].free;
+        let header = self.header_mut(chunk);
+        (header.kind, header.next) = (0, next);
         let page = &mut self.pages[index];
         debug_assert!(page.used > 0, "a chunk was freed twice");
         page.free = chunk;
@@ -263,12 +297,18 @@ impl Slab {
             return None;
         }
         let offset = page * PAGE_BYTES + nth * self.classes[class].chunk_bytes as usize;
-        Some(Chunk((offset / UNIT_BYTES) as u32))
+        Some(Chunk::at(offset))
     }
 
-    /// The chunk's first bytes, in one piece so that reading its fields needs one bounds check.
-    pub(crate) fn header(&self, chunk: Chunk) -> &[u8; HEADER_BYTES] {
-        self.arena[chunk.offset()..].first_chunk().expect("a chunk is longer than a header")
+    /// The chunk's header: one bounds check for all of its fields.
+    #[inline]
+    pub(crate) fn header(&self, chunk: Chunk) -> &Header {
+        Header::ref_from_bytes(self.bytes(chunk, 0, HEADER_BYTES)).expect("a header's size")
+    }
+
+    #[inline]
+    pub(crate) fn header_mut(&mut self, chunk: Chunk) -> &mut Header {
+        Header::mut_from_bytes(self.bytes_mut(chunk, 0, HEADER_BYTES)).expect("a header's size")
     }
 
     pub(crate) fn bytes(&self, chunk: Chunk, at: usize, len: usize) -> &[u8] {
@@ -292,32 +332,6 @@ impl Slab {
     ) {
         let start = from.offset() + from_at;
         self.arena.copy_within(start..start + len, to.offset() + to_at);
-    }
-
-    pub(crate) fn u8(&self, chunk: Chunk, at: usize) -> u8 {
-        self.arena[chunk.offset() + at]
-    }
-
-    pub(crate) fn set_u8(&mut self, chunk: Chunk, at: usize, value: u8) {
-        self.arena[chunk.offset() + at] = value;
-    }
-
-    pub(crate) fn u32(&self, chunk: Chunk, at: usize) -> u32 {
-        let start = chunk.offset() + at;
-        u32::from_le_bytes(self.arena[start..start + 4].try_into().expect("four bytes"))
-    }
-
-    pub(crate) fn set_u32(&mut self, chunk: Chunk, at: usize, value: u32) {
-        self.bytes_mut(chunk, at, 4).copy_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn u64(&self, chunk: Chunk, at: usize) -> u64 {
-        let start = chunk.offset() + at;
-        u64::from_le_bytes(self.arena[start..start + 8].try_into().expect("eight bytes"))
-    }
-
-    pub(crate) fn set_u64(&mut self, chunk: Chunk, at: usize, value: u64) {
-        self.bytes_mut(chunk, at, 8).copy_from_slice(&value.to_le_bytes());
     }
 }
 

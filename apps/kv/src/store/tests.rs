@@ -43,7 +43,7 @@ fn get(shard: &mut Shard, key: &[u8], now: u32) -> Option<Vec<u8>> {
     let item = shard.find(hash(key), key, now)?;
     shard.bump(item, now);
     let mut value = Vec::new();
-    shard.slab().for_value_line(item, usize::MAX, |piece| value.extend_from_slice(piece));
+    shard.slab.for_value_line(item, usize::MAX, |piece| value.extend_from_slice(piece));
     assert_eq!(value.split_off(value.len() - 2), b"\r\n");
     Some(value)
 }
@@ -61,7 +61,7 @@ impl Rng {
 
 /// Counts what is in the pages and compares it with lists, classes and counters.
 fn check(shard: &Shard) {
-    let slab = shard.slab();
+    let slab = &shard.slab;
     let mut used = vec![0_u64; slab.classes().len()];
     let (mut items, mut waiting, mut bytes, mut held_pages) = (0, 0, 0, 0);
     for page in 0..slab.page_count() {
@@ -81,18 +81,18 @@ fn check(shard: &Shard) {
             used[slab.class_of(chunk)] += 1;
         }
     }
-    let listed: u64 = (0..slab.classes().len()).map(|class| shard.list(class).len()).sum();
+    let listed: u64 = (0..slab.classes().len()).map(|class| shard.lru[class].len()).sum();
     assert_eq!(items, listed, "items in pages and on lists");
     assert_eq!(items, shard.counters.curr_items);
     assert_eq!(bytes, shard.counters.bytes);
-    assert_eq!(waiting, shard.pending_len());
+    assert_eq!(waiting, shard.pending.len());
     for class in 0..slab.classes().len() {
-        let mut item = shard.list(class).tail();
+        let mut item = shard.lru[class].tail();
         let mut oldest = u8::MAX;
         while !item.is_nil() {
             let age = shard.epochs_since(item);
             assert!(age <= oldest, "an item of {age} epochs ago behind one of {oldest}");
-            (item, oldest) = (slab.lru_prev(item), age);
+            (item, oldest) = (slab.header(item).lru_prev, age);
         }
     }
     for (class, count) in slab.classes().iter().zip(used) {
@@ -284,14 +284,14 @@ fn values_that_never_come_do_not_hold_memory() {
         tickets.push(ticket);
     }
     // The later ones have taken the pages of the earlier ones: each new value finds room.
-    let alive = shard.pending_len();
+    let alive = shard.pending.len();
     assert!((1..20).contains(&alive), "{alive} values of 100 kB in 1 MiB");
     let later = 1 + PENDING_IDLE_S;
     for index in 0..40 {
         let key = format!("other-{index}").into_bytes();
         assert!(matches!(set(&mut shard, &key, &[1; 100_000], later), StoreOutcome::Stored(_)));
     }
-    assert_eq!(shard.pending_len(), 0, "silent clients' values were reclaimed");
+    assert_eq!(shard.pending.len(), 0, "silent clients' values were reclaimed");
     assert_eq!(
         shard.finish(tickets[99], hash(b"key-99"), b"key-99", &plain, later),
         StoreOutcome::OutOfMemory
@@ -350,10 +350,10 @@ fn arithmetic_on_a_long_value_walks_its_chunks_once() {
     value[0] = b'1';
     set(&mut shard, b"k", &value, 1);
     let delta = Delta { incr: true, by: 1, cas: None, new_cas: None };
-    let before = shard.slab().chain_steps();
+    let before = shard.slab.chain_steps();
     assert!(matches!(shard.arithmetic(hash(b"k"), b"k", &delta, 1), Arithmetic::Done(_, 2)));
     let (steps, chunks) =
-        (shard.slab().chain_steps() - before, (value.len() / CHUNK_MAX_BYTES + 1) as u64);
+        (shard.slab.chain_steps() - before, (value.len() / CHUNK_MAX_BYTES + 1) as u64);
     assert!(steps <= chunks, "{steps} steps along a chain of {chunks} chunks");
 }
 
@@ -377,9 +377,9 @@ fn the_look_for_a_silent_client_is_short_however_many_values_wait() {
     let (slots, later) = (if cfg!(miri) { 500 } else { 10_000 }, 1 + PENDING_IDLE_S);
     let silent = slots / 2;
     let mut pending = Pending::default();
-    let tickets: Vec<_> = (0..slots).map(|index| pending.insert(Chunk(index), 1)).collect();
+    let tickets: Vec<_> = (0..slots).map(|index| pending.insert(Chunk(index.into()), 1)).collect();
     // All but one go on. It is found within a round of looks.
-    for &ticket in tickets.iter().filter(|&&ticket| Pending::slot_of(ticket) != silent) {
+    for &ticket in tickets.iter().filter(|&&ticket| ticket.slot != silent) {
         assert!(pending.get(ticket, later).is_some());
     }
     let looks = (1..).find(|_| pending.idle_slot(later) == Some(silent));

@@ -15,6 +15,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use zerocopy::{FromBytes, Immutable};
+
 /// Size and alignment of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 /// Slices begin at multiples of a cache line.
@@ -98,16 +100,6 @@ mod system {
     pub(super) unsafe fn ask_for_huge_pages(_: NonNull<u8>, _: usize) {}
 }
 
-/// Types of which zeroed memory, and any bytes, are values.
-///
-/// # Safety
-/// Only for integers.
-pub(crate) unsafe trait Word: Copy {}
-// SAFETY: an integer.
-unsafe impl Word for u8 {}
-// SAFETY: an integer.
-unsafe impl Word for u32 {}
-
 /// Zeroed memory that has not been given to anybody yet.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -133,7 +125,7 @@ impl Memory {
     }
 
     /// The next `count` words, zeroed; `None` where there are not so many.
-    pub(crate) fn carve<T: Word>(&mut self, count: usize) -> Option<Carved<T>> {
+    pub(crate) fn carve<T: FromBytes>(&mut self, count: usize) -> Option<Carved<T>> {
         let start = self.next.next_multiple_of(ALIGNMENT.max(align_of::<T>()));
         let end = start.checked_add(count.checked_mul(size_of::<T>())?)?;
         if end > self.end {
@@ -156,11 +148,11 @@ pub(crate) struct Carved<T> {
 }
 
 // SAFETY: a slice is the only way to its words, which are plain integers.
-unsafe impl<T: Word + Send> Send for Carved<T> {}
+unsafe impl<T: FromBytes + Send> Send for Carved<T> {}
 // SAFETY: through a shared reference the words are only read.
-unsafe impl<T: Word + Sync> Sync for Carved<T> {}
+unsafe impl<T: FromBytes + Immutable + Sync> Sync for Carved<T> {}
 
-impl<T: Word> Deref for Carved<T> {
+impl<T: FromBytes> Deref for Carved<T> {
     type Target = [T];
 
     #[inline]
@@ -171,7 +163,7 @@ impl<T: Word> Deref for Carved<T> {
     }
 }
 
-impl<T: Word> DerefMut for Carved<T> {
+impl<T: FromBytes> DerefMut for Carved<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and `&mut self` is the only way to them.
